@@ -14,7 +14,7 @@
 //!
 //! | module | what is in it |
 //! |---|---|
-//! | [`process`] | the process of hub and gateway: what it asks first, its tasks, probes, the age of what it knows |
+//! | [`process`] | the process of hub and gateway: its first questions, its tasks, probes, the age of its view |
 //! | [`inventory`] | the ledger as an aggregated, read-only API of the hub's Kubernetes |
 //! | [`cli`], `output` | the command line; what commands print |
 //! | `demo` | a demonstration on loopback |

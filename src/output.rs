@@ -14,10 +14,10 @@ pub(crate) enum Format {
     Json,
 }
 
-/// Prints to standard output; a reader that went away is not an error.
+/// Prints to standard output; a reader that has left is not an error.
 pub(crate) fn print(text: &str) {
     use std::io::Write as _;
-    // `addon-signer … | head` closes the pipe; nobody reads the rest, so the error may be lost.
+    // `addon-signer … | head` closes the pipe; nobody reads the rest, so the error can be ignored.
     let _ = std::io::stdout().write_all(text.as_bytes());
 }
 

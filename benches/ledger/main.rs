@@ -85,7 +85,8 @@ impl Store {
     async fn open(location: Location) -> Self {
         let clock = Clock::default();
         let replica = "bench".to_owned();
-        let (writer, ledger) = LedgerWriter::new(WriterOptions { location, replica, clock });
+        let (writer, ledger) =
+            LedgerWriter::new(WriterOptions { location, replica, clock, metrics: Default::default() });
         let writer = tokio::spawn(async move { writer.run(1).await.unwrap() });
         let up = |health: &Health| matches!(health, Health::Up { .. });
         ledger.health().wait_for(up).await.unwrap();

@@ -1,4 +1,4 @@
-//! `addon-signer ca`: look at authorities and rotate them, through the Kubernetes API with the caller's kubeconfig.
+//! `addon-signer ca`: inspects and rotates authorities, through the Kubernetes API with the caller's kubeconfig.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -26,19 +26,19 @@ use addon_signer_hub::authorities::waiver::Waiver;
 use addon_signer_platform::clock::Clock;
 use addon_signer_platform::kubernetes;
 
-/// How often `--watch` looks.
+/// How often `--watch` polls.
 const LOOK: Duration = Duration::from_secs(1);
-/// How long a hub may take to begin a rotation before we say that none seems to run.
+/// How long a hub may take to begin a rotation before we report that none seems to be running.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Look at certificate authorities and rotate them.
+/// Inspect and rotate certificate authorities.
 #[derive(Debug, Clone, Subcommand)]
 pub enum CaCommand {
     /// Show the authorities of all signers, of one, or of the gateway.
     Status(StatusArgs),
-    /// Replace the signing authority by a new one, without an interruption.
+    /// Replace the signing authority with a new one, without interruption.
     Rotate(RotateArgs),
-    /// Let the gateway's next authority sign although some clusters have not applied its anchor.
+    /// Let the gateway's next authority sign even though some clusters have not applied its anchor.
     Advance(AdvanceArgs),
 }
 
@@ -64,7 +64,7 @@ pub struct StatusArgs {
     /// The output format.
     #[arg(long, value_enum, default_value_t = Format::Table)]
     output: Format,
-    /// Print again on every change, until no rotation is under way.
+    /// Print every change, until no rotation is under way.
     #[arg(long)]
     watch: bool,
     #[command(flatten)]
@@ -80,7 +80,7 @@ pub struct RotateArgs {
     /// The gateway's serving authority.
     #[arg(long, conflicts_with = "signer")]
     serving: bool,
-    /// Show progress, and return when the new authority signs.
+    /// Show progress, and return once the new authority is signing.
     #[arg(long)]
     watch: bool,
     #[command(flatten)]
@@ -90,13 +90,13 @@ pub struct RotateArgs {
 /// Arguments of `ca advance`.
 #[derive(Debug, Clone, Args)]
 pub struct AdvanceArgs {
-    /// The gateway's serving authority; a client authority waits for no cluster.
+    /// The gateway's serving authority; a client authority never waits for clusters.
     #[arg(long, required = true)]
     serving: bool,
-    /// Go on without this cluster; may be repeated. Its agents may not trust the gateway until they have the bundle.
+    /// Proceed without this cluster; may be repeated. Its agents may not trust the gateway until they have the bundle.
     #[arg(long, required = true, value_name = "CLUSTER", value_delimiter = ',')]
     except: Vec<ClusterName>,
-    /// Show progress, and return when the new authority signs.
+    /// Show progress, and return once the new authority is signing.
     #[arg(long)]
     watch: bool,
     #[command(flatten)]
@@ -112,7 +112,7 @@ struct LineReport {
     authorities: Vec<AuthorityStatus>,
     #[serde(skip_serializing_if = "Option::is_none")]
     rotation: Option<RotationStatus>,
-    /// Why it does not sign, if it does not.
+    /// Why it is not signing, if it is not.
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<String>,
 }
@@ -153,17 +153,17 @@ async fn rotate(args: RotateArgs) -> anyhow::Result<()> {
     let ca = Ca::connect(&args.connection).await?;
     let before = ca.line(args.signer.as_deref()).await?;
     if before.authorities.iter().any(|authority| authority.state == AuthorityState::Next) {
-        bail!("a rotation of {} is under way already: `addon-signer ca status --watch` shows it", before.line);
+        bail!("a rotation of {} is already under way: follow it with `addon-signer ca status --watch`", before.line);
     }
     let Some(active) = active(&before).cloned() else {
         bail!("{} has no authority yet: is the hub running? {}", before.line, before.problem.unwrap_or_default());
     };
     ca.request(args.signer.as_deref()).await?;
-    eprintln!("Asked for a rotation of {}; {} signs now.", before.line, active.id);
+    eprintln!("Requested a rotation of {}; {} is signing for now.", before.line, active.id);
     if !args.watch {
         return Ok(());
     }
-    eprintln!("Ctrl-C ends the watching, not the rotation.");
+    eprintln!("Ctrl-C stops watching; the rotation continues.");
     ca.follow(args.signer.as_deref(), &active.id).await
 }
 
@@ -172,7 +172,7 @@ async fn advance(args: AdvanceArgs) -> anyhow::Result<()> {
     let before = ca.serving().await?;
     let next = before.authorities.iter().find(|authority| authority.state == AuthorityState::Next);
     let (Some(next), Some(active)) = (next, active(&before)) else {
-        bail!("no authority of the gateway waits to sign: `addon-signer ca rotate --serving` begins a rotation");
+        bail!("no gateway authority is waiting to sign: start a rotation with `addon-signer ca rotate --serving`");
     };
     let without: BTreeSet<ClusterName> = args.except.into_iter().collect();
     let CommandUser { user, .. } = CommandUser::ask(&ca.client).await;
@@ -180,7 +180,7 @@ async fn advance(args: AdvanceArgs) -> anyhow::Result<()> {
     ca.annotate(None, ANNOTATION_ADVANCE, &text).await?;
     let names: Vec<_> = without.iter().map(ClusterName::as_str).collect();
     eprintln!(
-        "Asked {} not to wait for: {}. It still waits for what else `ca status` names.",
+        "Asked {} not to wait for: {}. It still waits for everything else that `ca status` lists.",
         next.id,
         names.join(", ")
     );
@@ -244,8 +244,8 @@ impl Ca {
         Ok(LineReport { line, authorities: report.authorities, rotation: report.rotation, problem: report.problem })
     }
 
-    /// Asks for a rotation by a new text in an annotation: the time and the user. The hub remembers the text of the
-    /// last rotation that it began.
+    /// Requests a rotation by writing a new value into an annotation: the time and the user. The hub remembers the
+    /// value of the last rotation that it began.
     async fn request(&self, signer: Option<&str>) -> anyhow::Result<()> {
         let now = Clock::default().now();
         let who = CommandUser::ask(&self.client).await.user;
@@ -276,7 +276,7 @@ impl Ca {
         Ok(())
     }
 
-    /// Shows each change until another authority than `before` signs.
+    /// Shows each change until an authority other than `before` is signing.
     async fn follow(&self, signer: Option<&str>, before: &str) -> anyhow::Result<()> {
         let started = tokio::time::Instant::now();
         let mut shown = String::new();
@@ -289,12 +289,16 @@ impl Ca {
             }
             if let Some(active) = active(&report).filter(|active| active.id != before) {
                 print(&as_table(std::slice::from_ref(&report)));
-                eprintln!("{} signs. What {before} signed stays valid until it expires.", active.id);
+                eprintln!(
+                    "{} is now signing. Certificates signed by {before} stay valid until they \
+                           expire.",
+                    active.id
+                );
                 return Ok(());
             }
             if report.rotation.is_none() && started.elapsed() > PATIENCE {
                 bail!(
-                    "no hub began the rotation within {} s; is a hub running? The next hub that runs begins it",
+                    "no hub began the rotation within {} s; is a hub running? The next hub to start will begin it",
                     PATIENCE.as_secs()
                 );
             }
@@ -348,7 +352,7 @@ fn as_table(reports: &[LineReport]) -> String {
             text.push_str(&format!("\n{}: {problem}\n", report.line));
         }
         if let Some(RotationStatus { waiting_for: Some(what), .. }) = &report.rotation {
-            text.push_str(&format!("\n{} waits for: {what}\n", report.line));
+            text.push_str(&format!("\n{} is waiting for: {what}\n", report.line));
         }
     }
     text

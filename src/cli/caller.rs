@@ -8,9 +8,9 @@ use addon_signer_core::timestamp::Timestamp;
 
 /// Who runs the command, and when, as the API server says.
 pub(super) struct CommandUser {
-    /// The user's name; empty if the API server does not say it.
+    /// The user's name; empty if the API server does not report it.
     pub(super) user: String,
-    /// The API server's time, in whole seconds; `None` if it does not say it.
+    /// The API server's time, in whole seconds; `None` if it does not report it.
     pub(super) now: Option<Timestamp>,
 }
 

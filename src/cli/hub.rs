@@ -23,7 +23,7 @@ use addon_signer_platform::clock::Clock;
 use addon_signer_platform::contacts::Contacts;
 use addon_signer_platform::kubernetes;
 
-/// Less would refuse everybody between two signs of life of an API server at rest.
+/// A lower value would refuse everybody between two signs of life from an idle API server.
 const LEAST_REFUSE_AFTER: Duration = Duration::from_secs(90);
 
 /// Run the signer and the gateway on the hub.
@@ -38,50 +38,51 @@ pub struct HubArgs {
     /// Where the gateway listens.
     #[arg(long, env = "ADDON_SIGNER_GATEWAY_LISTEN", value_name = "ADDRESS", default_value = "0.0.0.0:8443")]
     gateway_listen: SocketAddr,
-    /// How many connections the gateway has at a time; it has an eighth as many handshakes besides.
+    /// How many connections the gateway has at a time, plus one eighth as many handshakes.
     #[arg(long, env = "ADDON_SIGNER_GATEWAY_CONNECTIONS", value_name = "N",
           default_value_t = addon_signer_gateway::DEFAULT_CONNECTIONS, value_parser = at_least_one)]
     gateway_connections: usize,
-    /// How many connections one addon on one cluster may have at a time; it may have twice as many calls.
+    /// How many connections one addon on one cluster may have at a time; twice as many calls are allowed.
     #[arg(long, env = "ADDON_SIGNER_GATEWAY_IDENTITY_CONNECTIONS", value_name = "N",
           default_value_t = addon_signer_gateway::DEFAULT_IDENTITY_CONNECTIONS, value_parser = at_least_one)]
     gateway_identity_connections: usize,
-    /// A DNS name or address by which agents reach the gateway; may be repeated.
+    /// A DNS name or address at which agents reach the gateway; may be repeated.
     #[arg(long, env = "ADDON_SIGNER_GATEWAY_NAME", value_name = "NAME_OR_IP", value_delimiter = ',', required = true)]
     gateway_name: Vec<String>,
-    /// Where /healthz, /readyz and /metrics are.
+    /// Where /healthz, /readyz and /metrics are served.
     #[arg(long, env = "ADDON_SIGNER_METRICS_LISTEN", value_name = "ADDRESS", default_value = "127.0.0.1:9090")]
     metrics_listen: SocketAddr,
     /// Where the inventory of certificates is served to the Kubernetes API server [default: nowhere].
     #[arg(long, env = "ADDON_SIGNER_INVENTORY_LISTEN", value_name = "ADDRESS")]
     inventory_listen: Option<SocketAddr>,
-    /// The Service by which the API server reaches the inventory, in the hub's namespace.
+    /// The Service through which the API server reaches the inventory, in the hub's namespace.
     #[arg(long, env = "ADDON_SIGNER_INVENTORY_SERVICE", value_name = "NAME", default_value = "addon-signer-inventory")]
     inventory_service: String,
-    /// The account of OCM's gRPC server: on its requests the annotation open-cluster-management.io/csr-user counts,
-    /// while the policy of deploy/grpc-account is in force.
+    /// The account of OCM's gRPC server: its annotation open-cluster-management.io/csr-user is honored while the policy
+    /// of deploy/grpc-account is in force.
     #[arg(long, env = "ADDON_SIGNER_GRPC_PROXY_ACCOUNT", value_name = "USERNAME")]
     grpc_proxy_account: Option<String>,
-    /// Allow backends on loopback addresses, such as a container of the hub's own pod, and in the hub's namespace.
+    /// Allow backends on loopback addresses, such as a container in the hub's own pod, and in the hub's namespace.
     #[arg(long, env = "ADDON_SIGNER_ALLOW_LOOPBACK_UPSTREAMS")]
     allow_loopback_upstreams: bool,
     /// How long denied and failed requests are kept before they are deleted.
     #[arg(long, env = "ADDON_SIGNER_REFUSED_RETENTION", value_name = "DURATION",
           default_value = "10m", value_parser = duration)]
     refused_retention: Duration,
-    /// How many certificates one addon of a cluster may get at once; the cluster may get five times as many in all.
+    /// How many certificates one addon on a cluster may get at once; the cluster may get five times as many in all.
     #[arg(long, env = "ADDON_SIGNER_RATE_BURST", value_name = "N",
           default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     rate_burst: u32,
-    /// How long until one addon of a cluster may get one more certificate.
+    /// How long until one addon on a cluster may get another certificate.
     #[arg(long, env = "ADDON_SIGNER_RATE_INTERVAL", value_name = "DURATION",
           default_value = "10m", value_parser = duration)]
     rate_interval: Duration,
-    /// After which silence of the API server /readyz says that revocations may be missed; at rest it is silent for 60s.
+    /// How long the API server may be silent before /readyz warns of missed revocations; when idle it is silent for
+    /// 60s.
     #[arg(long, env = "ADDON_SIGNER_REGISTRY_STALE_AFTER", value_name = "DURATION",
           default_value = "2m", value_parser = duration)]
     registry_stale_after: Duration,
-    /// After which silence of the API server the gateway refuses everybody [default: never].
+    /// How long the API server may be silent before the gateway refuses everybody [default: never].
     #[arg(long, env = "ADDON_SIGNER_REGISTRY_REFUSE_AFTER", value_name = "DURATION", value_parser = refuse_after)]
     registry_refuse_after: Option<Duration>,
     /// Where every decision is recorded: sqlite:///PATH, or postgres://USER:PASSWORD@HOST/DATABASE.
@@ -96,7 +97,7 @@ pub struct HubArgs {
     /// The name of this process in the Lease and in the ledger, such as the pod's name.
     #[arg(long, env = "ADDON_SIGNER_REPLICA", value_name = "NAME", default_value = "addon-signer")]
     replica: String,
-    /// How long another hub waits for a silent one before it takes over; at least 1s.
+    /// How long another hub waits before it takes over from a silent one; at least 1s.
     #[arg(long, env = "ADDON_SIGNER_LEASE_DURATION", value_name = "DURATION",
           default_value = "15s", value_parser = lease_duration)]
     lease_duration: Duration,
@@ -107,14 +108,14 @@ fn duration(text: &str) -> Result<Duration, UnitError> {
 }
 
 fn at_least_one(text: &str) -> Result<usize, String> {
-    let number: usize = text.parse().map_err(|_| "this is no number of connections".to_owned())?;
+    let number: usize = text.parse().map_err(|_| "not a valid number of connections".to_owned())?;
     if number == 0 { Err("there must be at least 1".to_owned()) } else { Ok(number) }
 }
 
 fn refuse_after(text: &str) -> Result<Duration, String> {
     let duration = parse_duration(text).map_err(|error| error.to_string())?;
     if duration < LEAST_REFUSE_AFTER {
-        return Err("it must be at least 90s: an API server at rest is silent for 60s".to_owned());
+        return Err("it must be at least 90s: an idle API server is silent for 60s".to_owned());
     }
     Ok(duration)
 }
@@ -163,10 +164,10 @@ pub async fn run(args: HubArgs) -> anyhow::Result<()> {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
     }
-    info!("Stopping; requests in flight are finished, and the Lease is given back");
+    info!("Stopping: finishing requests in flight and releasing the Lease");
     stop.cancel();
     tokio::select! {
         result = running => result,
-        _ = interrupt.recv() => anyhow::bail!("interrupted twice: ended without finishing requests in flight"),
+        _ = interrupt.recv() => anyhow::bail!("interrupted twice: exiting without finishing requests in flight"),
     }
 }

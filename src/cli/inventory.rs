@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 
 use crate::inventory::{API_SERVICE, BASE, GROUP};
 
-/// The ClusterRole of `deploy/inventory` that allows to read.
+/// The ClusterRole of `deploy/inventory` that allows reading.
 const READER: &str = "addon-signer-ledger-reader";
 
 /// Why the inventory did not answer.
@@ -23,10 +23,10 @@ pub enum QuestionError {
     /// The API server does not know the caller.
     #[error("the API server does not know who you are: the credentials of the kubeconfig are missing or expired")]
     Unauthorized,
-    /// The hub answers that nothing has this name.
+    /// The hub answered that nothing has this name.
     #[error("{0}")]
     NotFound(String),
-    /// The API server does not know the API, or does not reach the hub, or the hub cannot answer now.
+    /// The API server does not know the API or cannot reach the hub, or the hub cannot answer now.
     #[error("the hub does not serve its inventory: {0}")]
     NotServed(String),
     /// Anything else.
@@ -65,15 +65,15 @@ fn refused(question: &str, status: Status) -> QuestionError {
             let verb = if name.is_some() { "get" } else { "list" };
             QuestionError::Forbidden { verb, resource: resource.to_owned() }
         }
-        // A list is never missing. Only an API server without this API answers so.
+        // A list is never missing. Only an API server without this API gives this answer.
         404 if is_status && name.is_some() => QuestionError::NotFound(status.message),
         404 => QuestionError::NotServed(format!(
-            "the API server knows no APIService {API_SERVICE}; add the component deploy/inventory to the hub's \
-             kustomization, or name the ledger by --ledger"
+            "the API server has no APIService {API_SERVICE}; add the component deploy/inventory to the hub's \
+             kustomization, or name the ledger with --ledger"
         )),
         503 if is_status => QuestionError::NotServed(status.message),
         503 => QuestionError::NotServed(format!(
-            "the API server does not reach it; `kubectl get apiservice {API_SERVICE}` says why"
+            "the API server cannot reach it; `kubectl get apiservice {API_SERVICE}` shows why"
         )),
         _ => QuestionError::Api(kube::Error::Api(status.boxed())),
     }
@@ -97,7 +97,7 @@ mod tests {
         assert!(words("certificates/0a", 403, "Forbidden").starts_with("your account may not get certificates"));
         assert_eq!(words("certificates/0a", 404, "NotFound"), "as the server says");
         for reason in [NO_STATUS, "NotFound"] {
-            assert!(words("certificates", 404, reason).contains("knows no APIService v1alpha1.ledger.addon-signer.io"));
+            assert!(words("certificates", 404, reason).contains("has no APIService v1alpha1.ledger.addon-signer.io"));
         }
         assert!(words("entries", 503, NO_STATUS).contains("kubectl get apiservice"));
         assert_eq!(

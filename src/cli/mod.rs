@@ -33,7 +33,7 @@ use addon_signer_platform::logs::{self, LogFormat};
 #[derive(Debug, Parser)]
 #[command(name = "addon-signer", version, propagate_version = true)]
 struct Cli {
-    /// Logs as lines of text or of JSON; RUST_LOG sets what is logged (default: info for hub, nothing for other
+    /// Log as lines of text or of JSON; RUST_LOG sets what is logged (default: info for hub, nothing for other
     /// commands).
     #[arg(long, env = "ADDON_SIGNER_LOG_FORMAT", value_enum, default_value_t = LogFormat::Text, global = true)]
     log_format: LogFormat,
@@ -45,7 +45,8 @@ struct Cli {
     command: Command,
 }
 
-/// Where decisions go. They are apart from the log for people, so that no text in that log can be taken for a decision.
+/// Where decisions go. They are kept apart from the log for people, so that no text in that log can be mistaken for a
+/// decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum AuditLog {
     Stdout,
@@ -87,15 +88,15 @@ impl AuditLog {
 enum Command {
     /// Run the signer and the gateway on the hub.
     Hub(hub::HubArgs),
-    /// Look at certificate authorities and rotate them.
+    /// Inspect and rotate certificate authorities.
     #[command(subcommand)]
     Ca(ca::CaCommand),
     /// List and revoke certificates, check the ledger, archive its oldest entries.
     #[command(subcommand)]
     Certs(certs::CertsCommand),
-    /// Say which addons on which clusters are not ready, and what each one waits for.
+    /// List the addons on clusters that are not ready, and what each one is waiting for.
     Status(status::FleetArgs),
-    /// Say whether the installation is sound, and what to do where it is not.
+    /// Check the installation and explain how to fix problems.
     Check(check::CheckArgs),
     /// Run everything in this process, on loopback, without Kubernetes: enrol, call, refuse, rotate.
     #[cfg(feature = "demo")]
@@ -109,7 +110,7 @@ enum Command {
     },
 }
 
-/// Reads the name of an AddOnSigner. A signer name, such as example.com/telemetry, names none.
+/// Reads the name of an AddOnSigner. A signer name, such as example.com/telemetry, is not one.
 fn signer_object(text: &str) -> Result<String, String> {
     if text.contains('/') {
         return Err("this is a signer name; give the name of the AddOnSigner, which `kubectl get ads` shows beside \
@@ -134,12 +135,12 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Whether a value on the command line is wrong that clap did not read, because it may have a password in it.
+/// Whether the error is about a value that clap left to us because it may contain a password.
 fn is_usage(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(LedgerError::Url(_)))
 }
 
-/// Commands for people log nothing unless RUST_LOG says otherwise, because their output is what they print.
+/// Interactive commands log nothing unless RUST_LOG says otherwise, because what they print is their output.
 fn init_logs(format: LogFormat, quiet: bool, audit: &AuditLog) -> anyhow::Result<()> {
     let people = logs::layer(format, if quiet { "off" } else { logs::INFO });
     let decisions = audit.open()?.map(addon_signer_telemetry::audit::lines);
@@ -168,7 +169,7 @@ fn run(command: Command) -> anyhow::Result<()> {
 }
 
 fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_multi_thread().enable_all().build().context("the asynchronous runtime does not start")
+    tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start the asynchronous runtime")
 }
 
 #[cfg(test)]

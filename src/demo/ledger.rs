@@ -8,7 +8,7 @@ use addon_signer_core::timestamp::Timestamp;
 use addon_signer_ledger::verify::{Check, verify};
 use addon_signer_ledger::{Location, Reader};
 
-/// How long the hub takes at most to note a publication.
+/// The longest the hub takes to note a publication.
 const NOTED: std::time::Duration = std::time::Duration::from_secs(2);
 
 /// Checks the whole chain and the index, and that every certificate was published.

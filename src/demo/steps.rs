@@ -51,7 +51,7 @@ const ADDON: &str = "telemetry";
 const SIGNER: &str = "example.com/telemetry";
 const NAMESPACE: &str = "addon-signer";
 const ROUTE: &str = "/api/v1/receive";
-/// Longest time of a step. On a machine that works, every step is shorter.
+/// Longest time of a step. On a healthy machine, every step is shorter.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How long requests are sent before and after each change.
 const FLOW: Duration = Duration::from_millis(1_500);
@@ -88,7 +88,7 @@ pub(super) async fn run(args: &DemoArgs, directory: &Path) -> anyhow::Result<()>
     let mut stage = set(directory, &mut story).await?;
     let result = play(&mut stage, &mut story).await;
     let result = match (result, stage.tasks.try_join_next()) {
-        // A task that ended is the cause of whatever else went wrong.
+        // If a task ended, that is the cause of whatever else went wrong.
         (_, Some(ended)) => ended.context("a task failed")?.and_then(|()| bail!("a task of the demonstration ended")),
         (result, None) => result,
     };
@@ -358,7 +358,7 @@ async fn wait<T>(what: &str, mut probe: impl AsyncFnMut() -> anyhow::Result<Opti
         if let Some(value) = probe().await? {
             return Ok(value);
         }
-        ensure!(Instant::now() < deadline, "waited {} s in vain for {what}", PATIENCE.as_secs());
+        ensure!(Instant::now() < deadline, "timed out after {} s waiting for {what}", PATIENCE.as_secs());
         tokio::time::sleep(Duration::from_millis(25)).await;
     }
 }
@@ -372,7 +372,7 @@ async fn keep(stage: &Stage, directory: &Path) -> anyhow::Result<()> {
     let files = files.display();
     let gateway = stage.gateway;
     let ledger = &stage.ledger;
-    // A program that cargo runs is not on the PATH.
+    // A program run by cargo is not on the PATH.
     let program = std::env::current_exe().context("the path of this program is not known")?;
     let program = program.display();
     print(&format!(

@@ -1,4 +1,5 @@
-//! Keeps the APIService's `spec.caBundle` equal to the serving anchors, and says which anchors are known to be in it.
+//! Keeps the APIService's `spec.caBundle` equal to the serving anchors, and reports which anchors are known to be in
+//! it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +16,7 @@ use addon_signer_core::ca::bundle::Bundle;
 use addon_signer_core::trust::Trust;
 use addon_signer_platform::errors::explain;
 
-/// How often the APIService is read when nothing happens, because somebody who applies a manifest may empty the field.
+/// How often the APIService is read when nothing happens, because applying a manifest may empty the field.
 const LOOK: Duration = Duration::from_secs(15);
 
 /// Keeps the field up to date until the sender of `trust` is gone. `registered` gets the anchors that the API server
@@ -64,7 +65,7 @@ fn publish(registered: &watch::Sender<Option<Bundle>>, anchors: Bundle) {
     });
 }
 
-/// Writes the field if it differs, and makes the API server check the certificate if it was told not to.
+/// Writes the field if it differs, and re-enables the API server's certificate check if it was turned off.
 async fn write(services: &Api<APIService>, anchors: &Bundle) -> Result<(), kube::Error> {
     let wanted = ByteString(anchors.pem().into_bytes());
     let spec = services.get(API_SERVICE).await?.spec.unwrap_or_default();

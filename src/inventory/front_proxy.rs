@@ -1,6 +1,6 @@
 //! Who counts as the API server's front proxy: a client with a certificate of one CA and with one of some common names.
 //! kube-apiserver itself publishes both (`pkg/controlplane/controller/clusterauthenticationtrust`), and every
-//! aggregated API server reads them in the same way (`apiserver/pkg/authentication/request/headerrequest`).
+//! aggregated API server reads them the same way (`apiserver/pkg/authentication/request/headerrequest`).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ pub(super) enum FrontProxyError {
         "{CA_KEY} is missing in {NAMESPACE}/{CONFIG_MAP}; start kube-apiserver with --requestheader-client-ca-file"
     )]
     NoAnchors,
-    #[error("{CA_KEY} in {NAMESPACE}/{CONFIG_MAP} holds something else than certificates")]
+    #[error("{CA_KEY} in {NAMESPACE}/{CONFIG_MAP} holds something other than certificates")]
     NotCertificates,
     #[error("{NAMES_KEY} in {NAMESPACE}/{CONFIG_MAP} is not a list of names: {0}")]
     Names(#[from] serde_json::Error),
@@ -89,7 +89,7 @@ pub(super) async fn follow(client: Client, out: watch::Sender<Option<FrontProxy>
         let map = match event {
             Ok(map) => map,
             Err(error) => {
-                // The last values stay in effect: an API server that is away asks nothing either.
+                // The last values stay in effect: an unavailable API server asks nothing either.
                 tracing::warn!(
                     %error,
                     "Could not watch {NAMESPACE}/{CONFIG_MAP}; the Role extension-apiserver-authentication-reader \
@@ -99,7 +99,7 @@ pub(super) async fn follow(client: Client, out: watch::Sender<Option<FrontProxy>
             }
         };
         let front_proxy = FrontProxy::read(map.as_ref())
-            .inspect_err(|error| tracing::warn!(%error, "The inventory refuses everybody"))
+            .inspect_err(|error| tracing::warn!(%error, "The inventory is refusing everybody"))
             .ok(); // logged above, and nobody is let in
         out.send_if_modified(|known| {
             let differs = *known != front_proxy;
@@ -109,7 +109,7 @@ pub(super) async fn follow(client: Client, out: watch::Sender<Option<FrontProxy>
     }
 }
 
-/// Checks a certificate by webpki's verifier, and then its common name.
+/// Checks a certificate with webpki's verifier, and then its common name.
 #[derive(Debug)]
 struct Verifier {
     anchors: Arc<dyn ClientCertVerifier>,
@@ -213,8 +213,8 @@ mod tests {
         for none in [vec![], vec![(CA_KEY, " \n")], vec![(NAMES_KEY, "[]")]] {
             assert!(read(&none).unwrap_err().contains("is missing"), "{none:?}");
         }
-        assert!(read(&[(CA_KEY, "-----BEGIN CERTIFICATE-----\n!\n")]).unwrap_err().contains("something else"));
-        assert!(read(&[(CA_KEY, "no certificate")]).unwrap_err().contains("something else"));
+        assert!(read(&[(CA_KEY, "-----BEGIN CERTIFICATE-----\n!\n")]).unwrap_err().contains("something other"));
+        assert!(read(&[(CA_KEY, "no certificate")]).unwrap_err().contains("something other"));
         let not_a_list = read(&[(CA_KEY, &anchor()), (NAMES_KEY, "front-proxy-client")]).unwrap_err();
         assert!(not_a_list.contains("is not a list of names"), "{not_a_list}");
     }

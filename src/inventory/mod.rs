@@ -73,11 +73,11 @@ pub enum InventoryError {
     Listen {
         /// The address that was asked for.
         address: SocketAddr,
-        /// What the operating system says.
+        /// The operating system's error.
         source: std::io::Error,
     },
     /// One of the inputs ended, so the inventory would use outdated values.
-    #[error("the inventory stopped, because it gets no more updates on {0}")]
+    #[error("the inventory stopped, because it no longer gets updates on {0}")]
     InputEnded(&'static str),
 }
 
@@ -105,9 +105,9 @@ impl Inventory {
         self.address
     }
 
-    /// Serves until `stop` is cancelled, and then finishes requests in flight for a few seconds. It is no error if the
-    /// API server is away, or if the APIService or the ConfigMap is missing: nobody can ask meanwhile, and the log says
-    /// why.
+    /// Serves until `stop` is cancelled, and then finishes requests in flight for a few seconds. It is not an error if
+    /// the API server is unavailable, or if the APIService or the ConfigMap is missing: nobody can ask meanwhile, and
+    /// the log says why.
     ///
     /// # Errors
     /// [`InventoryError::InputEnded`] when a sender of the inputs is gone before `stop`.

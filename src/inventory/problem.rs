@@ -1,11 +1,11 @@
-//! Errors in the form of Kubernetes: a `Status` object.
+//! Errors in Kubernetes' form: a `Status` object.
 
 use axum::Json;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
-/// Why a request is not answered.
+/// Why a request was not answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InventoryProblem {
     code: StatusCode,

@@ -1,4 +1,4 @@
-//! The resources: the answers of [`addon_signer_ledger::answer`] as objects and lists in the form of Kubernetes.
+//! The resources: the answers of [`addon_signer_ledger::answer`] as objects and lists in Kubernetes' form.
 
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
@@ -55,8 +55,8 @@ fn list<T: Serialize>(kind: &str, page: Page<T>, name: impl Fn(&T) -> String) ->
     Ok(Json(list))
 }
 
-/// The item as an object of Kubernetes. The `kind` of an entry is renamed to `entryKind`, because Kubernetes needs the
-/// name `kind`.
+/// The item as a Kubernetes object. The `kind` of an entry is renamed to `entryKind`, because Kubernetes needs the name
+/// `kind`.
 fn object(kind: &str, name: &str, item: &impl Serialize) -> Result<Value, InventoryProblem> {
     let failed = |_| InventoryProblem::new(StatusCode::INTERNAL_SERVER_ERROR, "the answer cannot be written as JSON");
     let mut value = serde_json::to_value(item).map_err(failed)?;

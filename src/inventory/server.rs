@@ -31,9 +31,9 @@ const HANDSHAKE: Duration = Duration::from_secs(5);
 /// Longest time without a request. Go's transport closes an idle connection after 90 s, and should be the first to
 /// close, because only it knows what it sent.
 const IDLE: Duration = Duration::from_secs(120);
-/// The longest life of a connection, so that none outlives the client's certificate by more.
+/// The longest life of a connection, so that none outlives the client's certificate by more than this.
 const LONGEST: Duration = Duration::from_secs(600);
-/// How long an answer may still take when its connection must end.
+/// How long an answer may still take once its connection must end.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// How many files its connections need, those that wait for a handshake included.
@@ -75,7 +75,7 @@ impl Door for FrontDoor {
         self.configured.borrow().as_ref().map(|configured| Arc::clone(&configured.tls))
     }
 
-    /// Logs in the audit log only, because that is throttled.
+    /// Logs only to the audit log, because that is throttled.
     fn refused(&self, remote: SocketAddr, cause: &NoHandshake) {
         self.audit.refused_inventory_connection(remote, cause.reason(), cause);
     }
@@ -94,7 +94,7 @@ async fn serve(entered: Entered, door: Arc<FrontDoor>, stop: CancellationToken) 
     let mut configured = door.configured.clone();
     let service = service_fn(move |request| {
         first.cancel();
-        // Whoever is the front proxy no more must not ask, also if the connection was made or the request begun before.
+        // A client that is no longer the front proxy must not ask, even if its connection or request began before.
         let refused = door.check(&chain).inspect_err(|cause| door.refused(remote, cause)).is_err();
         let router = door.router.clone();
         async move { if refused { Ok(refusal()) } else { TowerToHyperService::new(router).call(request).await } }
@@ -118,7 +118,7 @@ async fn serve(entered: Entered, door: Arc<FrontDoor>, stop: CancellationToken) 
     connection.as_mut().graceful_shutdown();
     match timeout(GRACE, connection).await {
         Ok(done) => ended(done),
-        Err(_) => tracing::debug!("An answer of the inventory was not finished in time"),
+        Err(_) => tracing::debug!("The inventory did not finish an answer in time"),
     }
 }
 

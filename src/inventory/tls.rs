@@ -25,7 +25,7 @@ pub(super) struct Sources {
 
 type Inputs = (FrontProxy, Arc<CertifiedKey>);
 
-/// A configuration, and who is let in by it.
+/// A configuration, and whom it lets in.
 #[derive(Debug)]
 pub(super) struct Configuration {
     pub(super) tls: Arc<ServerConfig>,
@@ -65,10 +65,10 @@ pub(super) async fn keep_in_effect(
         if !is_same(built_from.as_ref(), from.as_ref()) {
             let config = from.as_ref().and_then(|(front_proxy, pair)| {
                 build(front_proxy, Arc::clone(pair), &sources.clock)
-                    .inspect_err(|error| tracing::warn!(%error, "The inventory refuses everybody"))
+                    .inspect_err(|error| tracing::warn!(%error, "The inventory is refusing everybody"))
                     .ok() // logged above
             });
-            tracing::debug!(serves = config.is_some(), "The inventory has another configuration");
+            tracing::debug!(serves = config.is_some(), "The inventory has a new configuration");
             publish.send_replace(config.map(Arc::new));
             built_from = from;
         }
@@ -80,7 +80,7 @@ pub(super) async fn keep_in_effect(
     }
 }
 
-/// Whether a configuration from `now` would be the one from `before`. Another one ends all connections.
+/// Whether a configuration from `now` would equal the one from `before`. A different one ends all connections.
 fn is_same(before: Option<&Inputs>, now: Option<&Inputs>) -> bool {
     match (before, now) {
         (Some((whose, pair)), Some((now_whose, now_pair))) => whose == now_whose && Arc::ptr_eq(pair, now_pair),
@@ -97,7 +97,7 @@ fn is_known(pair: &CertifiedKey, anchors: Option<&Bundle>, clock: &Clock) -> boo
 fn build(front_proxy: &FrontProxy, pair: Arc<CertifiedKey>, clock: &Clock) -> Result<Configuration, FrontProxyError> {
     let verifier = front_proxy.verifier()?;
     let mut config = listener::server_config(Arc::clone(&verifier), pair, clock)?;
-    // Requests are few and answers are pages. With HTTP/1.1 there are no streams to bound.
+    // Requests are few and answers are paged. With HTTP/1.1 there are no streams to bound.
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(Configuration { tls: Arc::new(config), verifier, clock: clock.clone() })
 }

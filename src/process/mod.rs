@@ -1,5 +1,6 @@
 //! The hub's process. It waits for all its tasks; when the first one ends, the process ends (invariant I12).
 
+pub(crate) mod metrics;
 pub(crate) mod open_files;
 mod preflight;
 mod probe;
@@ -20,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use crate::inventory::{self, Inventory};
+use crate::process::metrics::ProcessMetrics;
 use crate::process::preflight::{HubPlace, Preflight, preflight};
 use crate::process::probe::Probe;
 use crate::process::registry_age::{AgeBounds, RegistryAge};
@@ -33,7 +35,6 @@ use addon_signer_hub::{Hub, HubParts, HubSettings};
 use addon_signer_ledger::{Location, Reader};
 use addon_signer_platform::clock::Clock;
 use addon_signer_platform::contacts::Contacts;
-use addon_signer_telemetry::metrics::Metrics;
 use addon_signer_telemetry::pulse::{Pulse, Pulses};
 
 /// The life of the gateway's own certificate. It is short, because the gateway renews it itself.
@@ -42,7 +43,7 @@ const SERVING_LIFETIME: Duration = Duration::from_secs(86_400);
 /// The task that renews the gateway's own certificate.
 const RENEWAL: &str = "renewal of the gateway's certificate";
 
-/// What is in the way of the hub before the API server has answered for the first time.
+/// What keeps the hub from starting before the API server has answered for the first time.
 const NOT_ASKED: &str = "the API server has not answered yet";
 
 /// The settings of the hub's process.
@@ -72,21 +73,21 @@ pub struct HubOptions {
     pub ledger: Location,
     /// How long the Lease is valid without a renewal, in whole seconds.
     pub lease_duration: Duration,
-    /// How old may be what the hub knows of clusters and addons.
+    /// Maximum age of what the hub knows about clusters and addons.
     pub registry_age: AgeBounds,
     /// Where the inventory is served; `None` for nowhere.
     pub inventory: Option<InventoryOptions>,
 }
 
-/// The way to the API server.
+/// Access to the API server.
 pub struct HubConnection {
     /// The client with the hub's account.
     pub client: Client,
-    /// When that client heard the API server.
+    /// When that client last heard from the API server.
     pub contacts: Contacts,
 }
 
-/// A client that notes no contacts: what the hub knows never becomes old.
+/// A client that notes no contacts: what the hub knows never goes stale.
 impl From<Client> for HubConnection {
     fn from(client: Client) -> Self {
         Self { client, contacts: Contacts::default() }
@@ -114,7 +115,7 @@ pub struct HubProcess {
 }
 
 impl HubProcess {
-    /// Binds the sockets. [`Self::run`] is the first to ask the API server.
+    /// Binds the sockets. [`Self::run`] is the first to contact the API server.
     ///
     /// # Errors
     /// An address in use: one sentence.
@@ -153,12 +154,12 @@ impl HubProcess {
         self.metrics_address
     }
 
-    /// Runs hub and gateway until `stop` is cancelled or one of the tasks ends. The Lease is given back at once after
-    /// `stop`, and last of all if a task ended. While the API server does not answer at first, everything but the hub
-    /// runs, and `/readyz` says why.
+    /// Runs hub and gateway until `stop` is cancelled or one of the tasks ends. The Lease is released at once after
+    /// `stop`, and last of all if a task ended. Until the API server first answers, everything but the hub runs, and
+    /// `/readyz` says why.
     ///
     /// # Errors
-    /// A right or a CRD that is missing, in one sentence; else which task ended, and why.
+    /// A missing right or CRD, in one sentence; otherwise which task ended, and why.
     pub async fn run(self, stop: CancellationToken) -> anyhow::Result<()> {
         let identity = lease::identity(&self.options.replica)?;
         let lease = LeaseSettings {
@@ -190,7 +191,7 @@ impl HubProcess {
 
     async fn run_tasks(self, leading: Leading, start: Start, stop: CancellationToken) -> anyhow::Result<()> {
         let HubConnection { client, contacts } = self.connection;
-        let metrics = Metrics::new(|registry| self.gateway.stats().register(registry));
+        let metrics = ProcessMetrics::register();
         let (renewed, serving) = watch::channel(None);
         let (names, pulses) = (serving_names(&self.options), Pulses::default());
         let pulse = pulses.start(RENEWAL);
@@ -198,7 +199,7 @@ impl HubProcess {
             client: client.clone(),
             clock: self.clock.clone(),
             leading: leading.clone(),
-            metrics: metrics.clone(),
+            metrics: metrics.hub.clone(),
             ledger: self.options.ledger.clone(),
             replica: start.replica.clone(),
             pulses: pulses.clone(),
@@ -211,7 +212,7 @@ impl HubProcess {
         let probe = Probe {
             ledger: ends.ledger.health(),
             location: self.options.ledger.clone(),
-            metrics,
+            metrics: metrics.clone(),
             age,
             pulses: pulses.clone(),
             serving: serving.clone(),
@@ -230,6 +231,7 @@ impl HubProcess {
             clock: self.clock.clone(),
             audit: ends.audit.clone(),
             seen: ends.seen,
+            stats: metrics.gateway,
             neighbours: ends.neighbours,
         };
         let gateway = self.gateway.run(inputs, ends.applied, stop.clone()).err_into();
@@ -254,7 +256,7 @@ impl HubProcess {
     }
 }
 
-/// Holds the Lease from `begun` on: before that the hub might lack the rights to lead.
+/// Holds the Lease once `begun`: before that the hub might lack the rights to lead.
 async fn hold(holder: Holder, begun: CancellationToken, give_back: CancellationToken) {
     if give_back.run_until_cancelled(begun.cancelled()).await.is_some() {
         holder.run(give_back).await;
@@ -269,9 +271,9 @@ struct Start {
     metrics: SocketAddr,
     /// The name of this start of the process in Lease and ledger.
     replica: String,
-    /// What is in the way.
+    /// What keeps the hub from running.
     waits: watch::Sender<Option<String>>,
-    /// Cancelled when nothing is in the way any more.
+    /// Cancelled once nothing keeps the hub from running.
     begun: CancellationToken,
 }
 
@@ -280,7 +282,7 @@ impl Start {
         let Self { client, options, gateway, metrics, waits, begun, .. } = self;
         let place = HubPlace { namespace: &options.namespace, has_neighbours: !options.allow_loopback_upstreams };
         let Preflight { account, addon_api } = preflight(&client, place, &waits, pulse).await?;
-        info!(account, %gateway, %metrics, "The hub starts");
+        info!(account, %gateway, %metrics, "Starting the hub");
         begun.cancel();
         let settings = settings(&options, account, &serving_names(&options));
         until_stopped("hub", hub.run(settings, addon_api).err_into(), stop).await
@@ -303,8 +305,8 @@ fn settings(options: &HubOptions, account: String, names: &ServingNames) -> HubS
     }
 }
 
-/// The names of the gateway and, with an inventory, the name by which the API server calls a Service (kube-aggregator,
-/// `BuildTransportConfig`).
+/// The names of the gateway and, with an inventory, the name under which the API server calls a Service
+/// (kube-aggregator, `BuildTransportConfig`).
 fn serving_names(options: &HubOptions) -> ServingNames {
     let mut serving = ServingNames::default();
     if let Some(inventory) = &options.inventory {

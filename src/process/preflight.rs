@@ -23,14 +23,14 @@ use addon_signer_platform::backoff::Pauses;
 use addon_signer_platform::errors::explain;
 use addon_signer_telemetry::pulse::Pulse;
 
-/// The pauses between two attempts. Kubernetes would start a process that ends only after up to five minutes.
+/// The pauses between two attempts. Kubernetes could take up to five minutes to restart a process that exits.
 const SHORTEST: Duration = Duration::from_millis(500);
 const LONGEST: Duration = Duration::from_secs(10);
 
-/// How long a refusal is not believed after the API server was away: while it starts, it refuses what it allows as soon
-/// as it has read its roles, and does not know every CRD.
+/// How long a refusal is not trusted after the API server was unavailable: while starting, it refuses what it will
+/// allow once it has read its roles, and does not know every CRD.
 const STARTING: Duration = Duration::from_secs(30);
-/// How long a refusal is not believed at first: the API server may have begun to answer just before.
+/// How long a refusal is not trusted at first: the API server may only just have begun to answer.
 const DOUBT: Duration = Duration::from_secs(5);
 
 /// What the hub must know before it runs.
@@ -43,14 +43,14 @@ pub(crate) struct Preflight {
 
 /// Why the hub cannot run now.
 enum Obstacle {
-    /// It may pass: the API server is away, is starting, or has too much to do.
+    /// It may pass: the API server is unavailable, starting, or overloaded.
     Passing(String),
-    /// Somebody must change something.
+    /// An administrator must change something.
     Lasting(anyhow::Error),
 }
 
 impl Obstacle {
-    /// `refused` says what it means that the API server refuses the call for good.
+    /// `refused` says what it means if the API server refuses the call for good.
     fn new(error: kube::Error, refused: impl FnOnce() -> String) -> Self {
         let cause = explain(&error);
         match &error {
@@ -59,7 +59,7 @@ impl Obstacle {
                 _ => Self::Lasting(anyhow::Error::new(error).context(refused())),
             },
             kube::Error::SerdeError(_) => {
-                let cause = "the answer is not one of an API server; check the address in the kubeconfig";
+                let cause = "the answer is not from an API server; check the address in the kubeconfig";
                 Self::Lasting(anyhow::Error::new(error).context(cause))
             }
             kube::Error::Service(inner) if inner.is::<AuthError>() => Self::Passing(format!(
@@ -77,14 +77,14 @@ impl Obstacle {
 pub(crate) struct HubPlace<'p> {
     /// Its namespace.
     pub(crate) namespace: &'p str,
-    /// Whether it must know what else is there.
+    /// Whether it must know what else is in it.
     pub(crate) has_neighbours: bool,
 }
 
-/// Asks until the hub may run. `waits` says what is in the way; the log says each change of that.
+/// Asks until the hub may run. `waits` says what keeps it from running; each change of that is logged.
 ///
 /// # Errors
-/// What does not pass by itself: the first right or CRD that is missing, or an account that the API server refuses.
+/// What does not pass by itself: the first missing right or CRD, or an account that the API server refuses.
 pub(crate) async fn preflight(
     client: &Client,
     place: HubPlace<'_>,
@@ -111,7 +111,7 @@ pub(crate) async fn preflight(
             Err(Obstacle::Lasting(error)) => return Err(error),
         };
         if waits.borrow().as_ref() != Some(&reason) {
-            warn!(reason, "The hub cannot run yet; it tries again");
+            warn!(reason, "The hub cannot run yet; retrying");
             waits.send_replace(Some(reason));
         }
         tokio::time::sleep(pauses.after_failure()).await;
@@ -126,7 +126,7 @@ async fn ask(client: &Client, place: HubPlace<'_>) -> Result<Preflight, Obstacle
     }
     let addon_api = discover(client).await.map_err(|error| match error {
         RegistryError::Discovery(error) => {
-            Obstacle::new(error, || format!("{account} cannot read which resources the API server has"))
+            Obstacle::new(error, || format!("{account} cannot discover the resources of the API server"))
         }
         error => Obstacle::Lasting(error.into()),
     })?;
@@ -143,7 +143,7 @@ async fn account(client: &Client) -> Result<String, Obstacle> {
     user.context("the API server does not say which account this process has").map_err(Obstacle::Lasting)
 }
 
-/// Checks the rights before the watches start, because a watch without the right would retry for ever.
+/// Checks the rights before the watches start, because a watch without the right would retry forever.
 async fn check_rights(client: &Client, account: &str, namespace: &str) -> Result<(), Obstacle> {
     let one = ListParams::default().limit(1);
     let lacks = |resource| move || format!("{account} cannot list {resource}; give it the rights of deploy/rbac.yaml");
@@ -222,9 +222,9 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_refusal_counts_soon_and_only_after_a_while_if_the_api_server_was_away_before() {
+    async fn refusal_counts_soon_but_later_after_api_server_outage() {
         const SENTENCE: &str = "the API server does not accept this process; check the kubeconfig";
-        // With 200 it is no answer of an API server.
+        // With 200 it is not an answer from an API server.
         for code in [200, 401, 403, 404] {
             let (after, sentence) = refused_after(code).await;
             assert!(after >= DOUBT && after < 2 * DOUBT && sentence == SENTENCE, "{code}: {after:?} {sentence}");
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_credential_that_cannot_be_used_is_named_and_each_attempt_is_a_sign_of_life() {
+    async fn unusable_credential_is_named_and_attempts_are_signs_of_life() {
         let refused = async |_: Request<Body>| Err::<Response<Body>, _>(AuthError::UnrefreshableTokenResponse);
         let service = tower::service_fn(refused);
         let client = Client::new(service, "default");
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_object_whose_time_cannot_be_read_keeps_no_hub_from_running() {
+    async fn unreadable_object_time_does_not_stop_hub_from_running() {
         let service = tower::service_fn(async |request: Request<Body>| {
             let path = request.uri().path();
             let managers = json!([{ "manager": "m", "operation": "Update", "time": "9999-12-31T23:59:59Z" }]);

@@ -13,6 +13,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::metrics::ProcessMetrics;
 use crate::process::registry_age::RegistryAge;
 use addon_signer_core::lease::LEASE_NAME;
 use addon_signer_core::registry::Registry;
@@ -22,13 +23,12 @@ use addon_signer_hub::lease::{Leadership, Leading};
 use addon_signer_ledger::{Health, Location};
 use addon_signer_platform::clock::Clock;
 use addon_signer_platform::contacts::Contacts;
-use addon_signer_telemetry::metrics::Metrics;
 use addon_signer_telemetry::pulse::{HANGS_AFTER, Pulses};
 
 /// What the metrics address serves.
 #[derive(Clone)]
 pub(crate) struct Probe {
-    pub(crate) metrics: Metrics,
+    pub(super) metrics: ProcessMetrics,
     pub(crate) age: RegistryAge,
     pub(crate) pulses: Pulses,
     pub(crate) serving: watch::Receiver<Option<Arc<rustls::sign::CertifiedKey>>>,
@@ -43,8 +43,8 @@ pub(crate) struct Probe {
 /// The watches that the hub must read for as long as it runs.
 const WATCHES: [&str; 4] = ["addonsigners", "certificatesigningrequests", "managedclusteraddons", "managedclusters"];
 
-/// Fails if a task hangs, so that Kubernetes starts the process again. An API server that is silent makes nothing
-/// hang: calls end, and watches are asked for again.
+/// Fails if a task hangs, so that Kubernetes restarts the process. A silent API server makes nothing hang: calls time
+/// out, and watches are requested again.
 fn lives(pulses: &Pulses, contacts: &Contacts) -> (StatusCode, Cow<'static, str>) {
     let idle = contacts.idle(&WATCHES, HANGS_AFTER);
     let watches = idle.into_iter().map(|resource| format!("watch of {resource}"));
@@ -53,15 +53,15 @@ fn lives(pulses: &Pulses, contacts: &Contacts) -> (StatusCode, Cow<'static, str>
         return (StatusCode::OK, "ok\n".into());
     }
     let minutes = HANGS_AFTER.as_secs() / 60;
-    let sentence = format!("without a sign of life for {minutes} minutes: {}\n", hanging.join(", "));
+    let sentence = format!("no sign of life for {minutes} minutes: {}\n", hanging.join(", "));
     (StatusCode::SERVICE_UNAVAILABLE, sentence.into())
 }
 
-/// A header that every call has which the gateway forwards, and no other.
+/// A header that every call forwarded by the gateway has, and no other call.
 const FORWARDED: &str = "x-addon-signer-cluster";
 
-/// Refuses what the gateway has forwarded. A Service of another namespace can lead to this address, and nobody sees
-/// that by the Service's own address.
+/// Refuses what the gateway has forwarded. A Service in another namespace can lead to this address, and the Service's
+/// own address does not show that.
 async fn only_direct(request: Request, next: Next) -> Response {
     if request.headers().contains_key(FORWARDED) {
         return (StatusCode::FORBIDDEN, "the gateway forwards nothing to this address\n").into_response();
@@ -84,7 +84,7 @@ impl Probe {
 
     fn ready(&self) -> (StatusCode, Cow<'static, str>) {
         if let Some(reason) = &*self.waiting.borrow() {
-            return (StatusCode::SERVICE_UNAVAILABLE, format!("the hub does not run yet: {reason}\n").into());
+            return (StatusCode::SERVICE_UNAVAILABLE, format!("the hub is not running yet: {reason}\n").into());
         }
         match self.leading.leadership() {
             // Ready if unsure: an API server that does not answer must not make the gateway unavailable.
@@ -94,24 +94,28 @@ impl Probe {
                 return (StatusCode::SERVICE_UNAVAILABLE, sentence.into());
             }
             Leadership::Lost(_) | Leadership::Released => {
-                return (StatusCode::SERVICE_UNAVAILABLE, "this process ends\n".into());
+                return (StatusCode::SERVICE_UNAVAILABLE, "this process is shutting down\n".into());
             }
         }
         if !self.age.registry.read(Registry::is_ready) {
-            return (StatusCode::SERVICE_UNAVAILABLE, "clusters and addons are not read yet\n".into());
+            return (StatusCode::SERVICE_UNAVAILABLE, "clusters and addons have not been read yet\n".into());
         }
         let age = self.age.age();
         if self.age.bounds.outdated.is_some_and(|bound| age > bound) {
-            let sentence = format!("the API server is silent for {} s: the gateway refuses everybody\n", age.as_secs());
+            let sentence = format!(
+                "the API server has been silent for {} s: the gateway refuses \
+                                    everybody\n",
+                age.as_secs()
+            );
             return (StatusCode::SERVICE_UNAVAILABLE, sentence.into());
         }
         if !is_current(self.serving.borrow().as_deref(), self.clock.now()) {
-            return (StatusCode::SERVICE_UNAVAILABLE, "the gateway has no certificate that is valid\n".into());
+            return (StatusCode::SERVICE_UNAVAILABLE, "the gateway has no valid certificate\n".into());
         }
         if age > self.age.bounds.stale {
             // Still ready: most of what the gateway knows is still true, and another hub would know no more.
             let what = "revocations since then are not known here";
-            let sentence = format!("ok; the API server is silent for {} s: {what}\n", age.as_secs());
+            let sentence = format!("ok; the API server has been silent for {} s: {what}\n", age.as_secs());
             return (StatusCode::OK, sentence.into());
         }
         match &*self.ledger.borrow() {
@@ -124,15 +128,9 @@ impl Probe {
 
     fn text(&self) -> impl IntoResponse + use<> {
         let content_type = [(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")];
-        self.metrics.ledger(match &*self.ledger.borrow() {
-            Health::Up { tip, .. } => Some(tip.seq),
-            Health::Starting | Health::Down(_) => None,
-        });
-        if let Some(bytes) = self.location.available() {
-            self.metrics.ledger_available(bytes);
-        }
-        self.metrics.registry_age(self.age.age());
-        match self.metrics.render() {
+        self.metrics.hub.ledger.look(&self.ledger.borrow(), &self.location);
+        self.metrics.registry_age.set(i64::try_from(self.age.age().as_secs()).unwrap_or(i64::MAX));
+        match self.metrics.all.render() {
             Ok(text) => (StatusCode::OK, content_type, text),
             Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, content_type, String::new()),
         }
@@ -153,6 +151,6 @@ mod tests {
         tokio::time::advance(HANGS_AFTER + Duration::from_secs(1)).await;
         let (status, text) = lives(&pulses, &contacts);
         assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
-        assert_eq!(text, "without a sign of life for 10 minutes: authorities of telemetry\n");
+        assert_eq!(text, "no sign of life for 10 minutes: authorities of telemetry\n");
     }
 }

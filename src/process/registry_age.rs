@@ -1,4 +1,4 @@
-//! How old is what the hub knows of clusters and addons: a watch that is silent may have missed a revocation.
+//! Tracks the age of the hub's view of clusters and addons: a silent watch may have missed a revocation.
 
 use std::time::Duration;
 
@@ -11,23 +11,23 @@ use addon_signer_platform::contacts::Contacts;
 
 /// The resources whose watches feed the registry.
 const WATCHED: [&str; 2] = ["managedclusters", "managedclusteraddons"];
-/// How often the hub looks whether the registry is outdated.
+/// How often the hub checks whether the registry is outdated.
 const ROUND: Duration = Duration::from_secs(1);
 
-/// From which age on something happens.
+/// The ages at which something happens.
 #[derive(Debug, Clone, Copy)]
 pub struct AgeBounds {
-    /// From this age on the readiness probe says so.
+    /// The age from which the readiness probe reports it.
     pub stale: Duration,
-    /// From this age on the gateway refuses everybody; `None` for never.
+    /// The age from which the gateway refuses everybody; `None` for never.
     pub outdated: Option<Duration>,
 }
 
-/// The API server sends a bookmark each minute, and a watch begins again within half a minute.
+/// The API server sends a bookmark every minute, and a watch restarts within half a minute.
 const STALE: Duration = Duration::from_secs(120);
 
-/// A gateway that refuses everybody is an outage of all addons, and an API server that is away is no reason for that
-/// unless somebody says so.
+/// A gateway that refuses everybody is an outage of all addons, and an unavailable API server does not justify one
+/// unless it is configured to.
 impl Default for AgeBounds {
     fn default() -> Self {
         Self { stale: STALE, outdated: None }
@@ -43,12 +43,12 @@ pub(crate) struct RegistryAge {
 }
 
 impl RegistryAge {
-    /// The age; zero before the first watch is asked for, because then the registry is not read yet.
+    /// The age; zero before the first watch is requested, because the registry has not been read by then.
     pub(crate) fn age(&self) -> Duration {
         self.contacts.age(&WATCHED).unwrap_or_default()
     }
 
-    /// Says in the log and in the registry when it becomes outdated, and when it is not any more, until `stop` is
+    /// Reports in the log and in the registry when it becomes outdated and when it no longer is, until `stop` is
     /// cancelled.
     pub(crate) async fn keep(self, stop: CancellationToken) {
         let Some(bound) = self.bounds.outdated else { return stop.cancelled().await };
@@ -66,10 +66,10 @@ impl RegistryAge {
                 let seconds = self.age().as_secs();
                 warn!(
                     seconds,
-                    "The API server is silent, so the hub does not know who is registered: it refuses everybody"
+                    "The API server is silent, so the hub does not know who is registered: refusing everybody"
                 );
             } else {
-                // Requests that were put off come again within the longest pause between two tries.
+                // Deferred requests are retried within the longest pause between two attempts.
                 info!("The API server answers again: the hub knows who is registered");
             }
         }

@@ -25,13 +25,13 @@ pub(crate) async fn until_stopped(
 }
 
 /// Waits for `stop` and the tasks that heed it, or for the first task that ends by itself. After `stop` the hub may end
-/// before the gateway, because the next hub leads already.
+/// before the gateway, because the next hub is already leading.
 pub(crate) async fn first_end(mut hub: Tasks, mut tasks: Tasks, stop: CancellationToken) -> anyhow::Result<()> {
     let ended = tokio::select! {
         biased; // `stop` first: tasks that heed it end at once, and the others must still be waited for
         () = stop.cancelled() => {
-            // The gateway drains requests in flight. Meanwhile the hub's watches go on, because who loses the standing
-            // must be out within 2 s also now (invariant I15).
+            // The gateway drains requests in flight. Meanwhile the hub's watches continue, because an addon that loses
+            // its standing must be out within 2 s even now (invariant I15).
             let drain = Limits::default().drain_timeout + 2 * DRAIN_MARGIN;
             let drained = tokio::time::timeout(drain, async { while tasks.join_next().await.is_some() {} });
             if drained.await.is_err() {
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn neither_a_hub_that_still_starts_nor_a_task_that_does_not_end_holds_the_process() {
+    async fn process_ends_despite_starting_hub_and_endless_task() {
         let mut tasks = [Tasks::new(), Tasks::new()];
         for tasks in &mut tasks {
             tasks.spawn(std::future::pending());

@@ -49,16 +49,16 @@ async fn a_sound_installation_is_good_line_by_line() {
         "ok   API: the API server serves AddOnTemplate v1alpha1\n",
         "ok   ManifestWorks: it is not installed (deploy/manifest-works)\n",
         "ok   gRPC account: it is not installed (deploy/grpc-account)\n",
-        "?    AddOnSigner telemetry: the upstream 127.0.0.1 is an address, which is not looked at; ",
+        "?    AddOnSigner telemetry: the upstream 127.0.0.1 is an address, which is not checked; ",
         "ok   inventory: it is not installed (deploy/inventory)\n",
-        &format!("ok   gateway {}: it shows a certificate for this name that agents accept\n", whole.gateway),
+        &format!("ok   gateway {}: it presents a certificate for this name that agents accept\n", whole.gateway),
     ] {
         assert!(good.stdout.contains(line), "{line}{}", good.stdout);
     }
     let port = whole.gateway.port();
     let other = check(&hub, home.path(), &["--gateway", &format!("https://localhost:{port}")]).await;
     assert_eq!(other.code, 1, "{}", other.stdout);
-    let line = format!("BAD  gateway localhost:{port}: agents do not reach it by this name: ");
+    let line = format!("BAD  gateway localhost:{port}: agents cannot reach it by this name: ");
     assert!(other.stdout.contains(&line) && other.stderr.contains("1 of "), "{}{}", other.stdout, other.stderr);
     whole.stop().await.unwrap();
 }
@@ -79,7 +79,7 @@ async fn what_is_not_sound_is_said_with_what_to_do() {
     let table = check(&hub, home.path(), &[]).await.stdout;
     for line in [
         "?    AddOnSigner telemetry: the upstream beside has no Service beside in the namespace addon-signer; ",
-        "?    AddOnSigner telemetry: the upstream receive.example.com is a name outside of this cluster, ",
+        "?    AddOnSigner telemetry: the upstream receive.example.com is a name outside this cluster, ",
     ] {
         assert!(table.contains(line), "{line}{table}");
     }
@@ -89,18 +89,18 @@ async fn what_is_not_sound_is_said_with_what_to_do() {
     let bad: Vec<_> = findings.iter().filter(|found| found["verdict"] == "bad").collect();
     let told: Vec<_> = bad.iter().map(|found| found["finding"].as_str().unwrap()).collect();
     for sentence in [
-        "no hub leads in the namespace addon-signer: look at the hub's pods and their logs",
-        "no hub has reported about it: is one running?",
-        "no authority signs: the log of the hub says why, if one runs",
+        "no hub is leading in the namespace addon-signer: check the hub's pods and their logs",
+        "no hub has reported on it: is one running?",
+        "no authority is signing: if a hub is running, its log says why",
         "the upstream receive.observability.svc has no Service receive in the namespace observability; it may be a \
-         name outside of this cluster",
+         name outside this cluster",
     ] {
         assert!(told.contains(&sentence), "{sentence}: {told:?}");
     }
 }
 
 #[tokio::test]
-async fn an_upstream_that_the_gateway_does_not_reach_is_told_what_to_do() {
+async fn unreachable_upstream_is_reported_with_remedy() {
     let hub = TestHub::start().await;
     let admin = prepare(&hub, "127.0.0.1:9".parse().unwrap(), "24h").await;
     create_namespace(&admin, "observability").await;
@@ -134,7 +134,7 @@ async fn an_edit_that_no_hub_has_looked_at_is_said() {
     whole.stop().await.unwrap();
     let signers: Api<AddOnSigner> = Api::all(admin.clone());
     let home = tempfile::tempdir().unwrap();
-    let line = "?    AddOnSigner telemetry: no hub has looked at its last edit";
+    let line = "?    AddOnSigner telemetry: no hub has processed its last edit";
     let before = check(&hub, home.path(), &[]).await;
     assert!(!before.stdout.contains(line), "{}", before.stdout);
     let patch = Patch::Merge(json!({ "spec": { "certificate": { "duration": "23h" } } }));
@@ -144,7 +144,7 @@ async fn an_edit_that_no_hub_has_looked_at_is_said() {
 }
 
 #[tokio::test]
-async fn a_template_that_conflicts_and_a_missing_right_are_said_as_the_hub_says_them() {
+async fn template_conflict_and_missing_right_match_the_hubs_words() {
     let hub = TestHub::start().await;
     let admin = prepare(&hub, "127.0.0.1:9".parse().unwrap(), "24h").await;
     mk_template(&admin, "one", &["example.com/other"]).await;
@@ -197,7 +197,7 @@ async fn report(admin: &Client, line: &Value) {
 }
 
 #[tokio::test]
-async fn a_rotation_that_waits_is_said_and_fails_a_month_before_agents_are_cut_off() {
+async fn waiting_rotation_is_told_and_fails_a_month_before_cutoff() {
     let hub = TestHub::start().await;
     let admin = prepare(&hub, "127.0.0.1:9".parse().unwrap(), "24h").await;
     let home = tempfile::tempdir().unwrap();
@@ -225,7 +225,7 @@ async fn the_right_to_write_manifest_works_is_bad_without_the_policy() {
         let found = check(&hub, home.path(), &[]).await;
         assert!(found.stdout.contains(line), "{line}: {}", found.stdout);
     };
-    has("ok   ManifestWorks: the hub may write them, and a policy lets it write its ConfigMaps alone").await;
+    has("ok   ManifestWorks: the hub may write them, and a policy restricts it to its own ConfigMaps").await;
     let name = "addon-signer-manifest-works";
     let policies: Api<ValidatingAdmissionPolicy> = Api::all(admin.clone());
     let edit = async |failure_policy: &str| {
@@ -233,13 +233,13 @@ async fn the_right_to_write_manifest_works_is_bad_without_the_policy() {
         policies.patch(name, &PatchParams::default(), &edit).await.unwrap();
     };
     edit("Ignore").await;
-    has(&format!("the ValidatingAdmissionPolicy {name} is not that of this version: it differs in failurePolicy:"))
+    has(&format!("the ValidatingAdmissionPolicy {name} does not match this version: it differs in failurePolicy:"))
         .await;
     edit("Fail").await;
     let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(admin.clone());
     let warns = Patch::Merge(json!({ "spec": { "validationActions": ["Warn"] } }));
     bindings.patch(name, &PatchParams::default(), &warns).await.unwrap();
-    has("BAD  ManifestWorks: perhaps the hub may write any ManifestWork, and so anything on every cluster: the V")
+    has("BAD  ManifestWorks: the hub may be able to write any ManifestWork, and so anything on every cluster: the V")
         .await;
     bindings.delete(name, &DeleteParams::default()).await.unwrap();
     has(&format!("every cluster: there is no ValidatingAdmissionPolicyBinding {name}: `kubectl apply`")).await;
@@ -253,12 +253,12 @@ async fn the_right_to_write_manifest_works_is_bad_without_the_policy() {
         "lastTransitionTime": "2026-11-23T00:00:00Z",
     });
     report(&admin, &json!({ "conditions": [distributed], "authorities": [] })).await;
-    has(&format!("?    ManifestWorks: the hub writes them, and there is no ClusterRoleBinding {name} for the nam"))
+    has(&format!("?    ManifestWorks: the hub writes them, but there is no ClusterRoleBinding {name} for the nam"))
         .await;
 }
 
 #[tokio::test]
-async fn a_grpc_server_that_cannot_be_believed_is_bad_and_said_with_what_to_do() {
+async fn unproven_grpc_account_is_bad_and_reported_with_remedy() {
     let hub = TestHub::start().await;
     let admin = prepare(&hub, "127.0.0.1:9".parse().unwrap(), "24h").await;
     let options = RunningHubOptions {
@@ -276,21 +276,23 @@ async fn a_grpc_server_that_cannot_be_believed_is_bad_and_said_with_what_to_do()
         let found = check(&hub, home.path(), &[]).await;
         assert!(found.stdout.contains(line), "{line}: {}", found.stdout);
     };
-    has(
-        "BAD  gRPC account: requests that wait: 1. The hub does not answer this request of OCM's gRPC server, because \
-         the ValidatingAdmissionPolicy addon-signer-grpc-account is not in force, so anyone could change \
-         whom the request is for. Apply deploy/grpc-account again; its binding must deny.\n",
-    )
+    has("BAD  gRPC account: requests waiting: 1. The hub does not answer this request of OCM's gRPC server, because \
+         the ValidatingAdmissionPolicy addon-signer-grpc-account is not in force, so anyone could change whom the \
+         request is for. Apply deploy/grpc-account again; its binding must deny.\n")
     .await;
     requests.delete(&name, &DeleteParams::default()).await.unwrap();
     has("ok   gRPC account: it is not installed (deploy/grpc-account)\n").await;
     if hub.is_real() {
         apply(&admin, &manifests("grpc-account")).await;
-        has("ok   gRPC account: a policy protects the annotation that says whom OCM's gRPC server asks for\n").await;
+        has("ok   gRPC account: a policy protects the annotation that names whom OCM's gRPC server is acting \
+             for\n")
+        .await;
         let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(admin.clone());
         bindings.delete("addon-signer-grpc-account", &DeleteParams::default()).await.unwrap();
-        has("BAD  gRPC account: anyone may be able to change whom a request of OCM's gRPC server is for: there is no")
-            .await;
+        has(
+            "BAD  gRPC account: anyone may be able to change whom a request from OCM's gRPC server is for: there is no",
+        )
+        .await;
     }
 }
 

@@ -52,7 +52,7 @@ async fn the_limit_of_open_files_is_raised_and_said_if_it_is_too_low() {
     let low = hub("--kubeconfig nowhere --inventory-listen 127.0.0.1:0").await;
     assert!(low.contains("limit=1000 needed=18624"), "with the inventory's listener: {low}");
     let low = hub("--kubeconfig nowhere").await;
-    assert!(low.contains("raise the hard limit of open files") && low.contains("limit=1000 needed=17920"), "{low}");
+    assert!(low.contains("raise the hard limit on open files") && low.contains("limit=1000 needed=17920"), "{low}");
     // 932 files are more than the soft limit that the process began with.
     let enough = hub("--kubeconfig nowhere --gateway-connections 100").await;
     assert!(!enough.contains("open files") && enough.contains("nowhere"), "{enough}");
@@ -83,7 +83,7 @@ async fn ca_admin(hub: &TestHub, home: &Path) -> String {
 }
 
 #[tokio::test]
-async fn authorities_are_shown_and_rotated_with_the_rights_of_an_administrator() {
+async fn administrator_sees_and_rotates_authorities() {
     let hub = TestHub::start().await;
     let admin = prepare(&hub, "127.0.0.1:9".parse().unwrap(), "24h").await;
     let _whole = Whole::start(&hub, Clock::default()).await;
@@ -110,7 +110,7 @@ async fn authorities_are_shown_and_rotated_with_the_rights_of_an_administrator()
     let rotated = ca(&["rotate", "telemetry", "--watch"]).await;
     assert_eq!(rotated.code, 0, "{}", rotated.stderr);
     assert!(
-        rotated.stderr.contains(&format!("Asked for a rotation of telemetry; {first} signs now.")),
+        rotated.stderr.contains(&format!("Requested a rotation of telemetry; {first} is signing for now.")),
         "{}",
         rotated.stderr
     );
@@ -127,7 +127,7 @@ async fn authorities_are_shown_and_rotated_with_the_rights_of_an_administrator()
 }
 
 #[tokio::test]
-async fn a_rotation_of_the_serving_line_is_requested_and_waits_for_what_was_given_out() {
+async fn serving_rotation_is_requested_and_watched() {
     let hub = TestHub::start().await;
     prepare(&hub, "127.0.0.1:9".parse().unwrap(), "24h").await;
     let whole = Whole::start(&hub, Clock::default()).await;

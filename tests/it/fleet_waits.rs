@@ -72,7 +72,7 @@ async fn certificates_of_an_authority_that_was_given_up_do_not_count() {
     let row = world.until("spoke1", "the old certificate not to count", is("NoCertificate")).await;
     assert_eq!(
         row["waitsFor"],
-        "a certificate of a present authority: delete its Secret on the cluster (docs/runbooks/lost-ca.md)"
+        "a certificate from a present authority: delete its Secret on the cluster (docs/runbooks/lost-ca.md)"
     );
     let check = world.check().await;
     let line = "BAD  addons on clusters: 1 of 1 have no valid certificate";
@@ -106,14 +106,14 @@ async fn annotate(admin: &Client, annotations: Value) {
 }
 
 #[tokio::test]
-async fn a_request_says_what_it_waits_for_and_a_revocation_what_it_revokes() {
+async fn request_says_what_it_awaits_and_revocation_what_it_revokes() {
     const REVOKE_BEFORE: &str = "addon-signer.io/revoke-before";
     let rate = Rate { burst: 1, interval: Duration::from_secs(3_600) };
     let (world, admin) = mk_world(HubOptions { rate, ..options() }).await;
     issue(&world, &admin, 3_600).await;
     annotate(&admin, json!({ REVOKE_BEFORE: "soon" })).await;
     let row = world.until("spoke1", "no standing", is("NoStanding")).await;
-    let unreadable = "a time in its annotation addon-signer.io/revoke-before, which cannot be read as one";
+    let unreadable = "a valid time in its annotation addon-signer.io/revoke-before";
     assert_eq!(row["waitsFor"], unreadable);
 
     // The certificate begins when the addon was made, which may be this second.
@@ -151,7 +151,7 @@ async fn a_request_says_what_it_waits_for_and_a_revocation_what_it_revokes() {
 
     annotate(&admin, json!({ REVOKE_BEFORE: "2099-01-01T00:00:00Z" })).await;
     let row = world.until("spoke1", "the later time", |row| row["waitsFor"] != told.as_str()).await;
-    let until = "2099-01-01T00:00:00Z, until when its annotation addon-signer.io/revoke-before revokes all";
+    let until = "2099-01-01T00:00:00Z; until then its annotation addon-signer.io/revoke-before revokes everything";
     assert_eq!(row["waitsFor"], until);
     world.whole.stop().await.unwrap();
 }

@@ -28,7 +28,7 @@ async fn setting(connection: &mut PgConnection, name: &str) -> String {
 }
 
 #[tokio::test]
-async fn server_waits_for_the_disk_and_keeps_what_was_committed_over_a_crash() {
+async fn server_waits_for_disk_and_keeps_commits_over_a_crash() {
     if !postgres_is_there() {
         return;
     }
@@ -126,7 +126,7 @@ async fn commit_that_is_cut_after_the_servers_answer_has_happened() {
 }
 
 #[tokio::test]
-async fn server_that_is_parted_from_its_client_keeps_what_the_client_locked() {
+async fn server_cut_off_from_its_client_keeps_the_clients_locks() {
     if !postgres_is_there() {
         return;
     }

@@ -20,7 +20,7 @@ const WITH_VARIABLE: [&str; 5] = ["--log-format", "--audit-log", "--kubeconfig",
 const NO_REASONS: &str = "True False Registering AddOnSigners ManagedClusters ManagedClusterAddOn ManagedClusterAddOns \
                           ClusterManagementAddOn AddOnTemplate AddOnTemplates ManifestWork ConfigMap Succeeded";
 
-type Names = BTreeSet<String>;
+pub(crate) type Names = BTreeSet<String>;
 
 /// The text of a file without its tests.
 fn text(file: impl AsRef<Path>) -> String {
@@ -34,7 +34,7 @@ fn between(text: &str, before: &str, after: &str) -> Vec<String> {
 }
 
 /// The texts between two quotes.
-fn quoted(text: &str, quote: char) -> Names {
+pub(crate) fn quoted(text: &str, quote: char) -> Names {
     text.split(quote).skip(1).step_by(2).map(str::to_owned).collect()
 }
 
@@ -54,7 +54,7 @@ fn differences(code: &Names, document: &Names) -> Vec<String> {
 
 /// The rows of a section's tables, by their first words. Checks that these words are exactly the names in the code.
 #[track_caller]
-fn table(heading: &str, code: impl IntoIterator<Item = String>) -> BTreeMap<String, Vec<String>> {
+pub(crate) fn table(heading: &str, code: impl IntoIterator<Item = String>) -> BTreeMap<String, Vec<String>> {
     let cells = |row: &str| row.replace("\\|", "\0").split('|').map(|cell| cell.trim().replace('\0', "|")).collect();
     let name = |row: &str| row.replace("\\|", "|").split(['`', ' ']).nth(2).unwrap().to_owned();
     let section = section(heading);
@@ -80,7 +80,7 @@ fn fields(schema: &Value, path: &str) -> BTreeMap<String, (Value, bool)> {
 }
 
 #[test]
-fn every_field_is_in_the_document_with_its_default_and_its_values() {
+fn document_has_every_field_with_default_and_values() {
     let crd = serde_json::to_value(AddOnSigner::crd()).unwrap();
     let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"];
     let texts = |value: &Value| quoted(&value.to_string(), '"');
@@ -183,26 +183,6 @@ fn a_flag_that_is_missing_or_made_up_is_reported() {
     let document = ["[NAME]", "--known", "--made-up"].map(str::to_owned).into();
     let expected = ["--new is not in docs/reference.md", "docs/reference.md has --made-up, which does not exist"];
     assert_eq!(differences(&flags(help).into_keys().collect(), &document), expected);
-}
-
-#[test]
-fn every_metric_is_in_the_document_with_its_labels() {
-    let code = text("crates/telemetry/src/metrics.rs");
-    let prefix = &between(&code, "Registry::with_prefix(\"", "\"")[0];
-    let gateway = between(&text("crates/gateway/src/stats.rs"), "\"gateway_", "\"");
-    let gateway = gateway.iter().map(|name| (format!("{prefix}_gateway_{name}_total"), Names::new()));
-    let mut metrics: BTreeMap<_, _> = gateway.collect();
-    for call in between(&code, "\n        let ", ";").into_iter().filter(|call| call.contains("add(")) {
-        let field = call.split_whitespace().next().unwrap();
-        let kind = &between(&code, &format!("\n    {field}: "), "\n")[0];
-        let labels = between(&code, &format!("struct {} {{", between(kind, "Family<", ",").concat()), "}").concat();
-        let suffix = if kind.contains("Counter") { "_total" } else { "" };
-        let name = format!("{prefix}_{}{suffix}", between(&call, "\"", "\"")[0]);
-        metrics.insert(name, between(&labels, "\n    ", ":").into_iter().collect());
-    }
-    for (name, row) in table("## Metrics", metrics.keys().cloned()) {
-        assert_eq!((row[1] == "counter", &quoted(&row[2], '`')), (name.ends_with("_total"), &metrics[&name]));
-    }
 }
 
 fn sources(dir: &Path) -> Vec<PathBuf> {

@@ -164,7 +164,7 @@ async fn a_password_in_a_ledgers_url_is_never_printed() {
 }
 
 #[tokio::test]
-async fn a_password_is_in_no_help_and_in_no_error_about_another_argument() {
+async fn password_is_in_no_help_or_error_about_other_arguments() {
     let url = LEDGERS[0];
     let help = COMMANDS.map(|command| {
         let variables = [("ADDON_SIGNER_LEDGER", url), ("HTTPS_PROXY", PROXIES[0])];

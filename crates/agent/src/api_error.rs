@@ -1,4 +1,4 @@
-//! Explains a refusal of an API server to the person who runs the agent.
+//! Explains an API server's refusal to the person who runs the agent.
 
 use addon_signer_platform::errors::explain;
 
@@ -46,7 +46,7 @@ pub enum ApiError {
     },
 }
 
-/// A request to an API server, as its error will name it.
+/// A request to an API server, as its error will describe it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Attempt {
     pub(crate) server: &'static str,

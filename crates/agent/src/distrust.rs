@@ -1,5 +1,5 @@
 //! A gateway whose certificate the stored anchors do not verify: its line of authorities was replaced while the agent
-//! was away. A new certificate brings the present anchors.
+//! was not running. A new certificate brings the present anchors.
 
 use std::time::Duration;
 
@@ -7,8 +7,8 @@ use tokio::time::Instant;
 
 use crate::retry::Backoff;
 
-/// The longest pause between two requests because of it. Where something ends TLS before the gateway, no certificate
-/// helps, and each request costs the hub an entry in its ledger.
+/// The longest pause between two requests made for this reason. Where something terminates TLS in front of the gateway,
+/// no certificate helps, and each request costs the hub an entry in its ledger.
 const LONGEST: Duration = Duration::from_secs(3_600);
 
 /// Whether the gateway's certificate verified when it was last seen, and when a certificate may be requested because it
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn certificates_that_do_not_help_get_rarer_whatever_is_seen_in_between() {
+    fn certificates_that_do_not_help_are_requested_less_often() {
         let mut distrust = Distrust::new(Duration::from_secs(30));
         let mut now = Instant::now();
         assert!(!distrust.is_due(now), "nothing was seen");
@@ -77,7 +77,7 @@ mod tests {
             assert!(!distrust.is_due(now));
             distrust.saw(true);
         }
-        assert!(pause(&mut distrust, true, &mut now) <= 37, "other anchors begin anew");
+        assert!(pause(&mut distrust, true, &mut now) <= 37, "other anchors start over");
         now += 2 * LONGEST;
         assert!(pause(&mut distrust, false, &mut now) <= 37, "so does a long time");
     }

@@ -1,4 +1,4 @@
-//! Gets one certificate by a CertificateSigningRequest, with the cluster's hub kubeconfig.
+//! Gets one certificate through a CertificateSigningRequest, with the cluster's hub kubeconfig.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -36,14 +36,14 @@ const ANSWER: Duration = Duration::from_secs(30);
 #[derive(Debug, thiserror::Error)]
 pub enum EnrolError {
     /// The hub kubeconfig cannot be used.
-    #[error("the hub cannot be asked: {0}")]
+    #[error("cannot send requests to the hub: {0}")]
     Kubeconfig(#[from] KubeconfigError),
     /// The hub refused or did not answer.
     #[error(transparent)]
     Api(#[from] ApiError),
     /// The cluster has reached OCM's limit of requests.
     #[error(
-        "the hub has {0} requests of this cluster and addon, the most that OCM allows; wait until it deletes old ones"
+        "the hub has {0} requests from this cluster and addon, the most that OCM allows; wait until it deletes old ones"
     )]
     TooMany(usize),
     /// An approver denied the request, or the signer failed it.
@@ -61,10 +61,10 @@ pub enum EnrolError {
     /// Somebody deleted the request.
     #[error("the request {0} was deleted on the hub before a certificate was issued")]
     Deleted(String),
-    /// The request is not decided yet. The next attempt waits for the same request.
-    #[error("the request {0} still waits for approval or for its certificate")]
+    /// The request has not been decided yet. The next attempt waits for the same request.
+    #[error("the request {0} is still waiting for approval or for its certificate")]
     Pending(String),
-    /// The signer gave no anchors to verify the gateway with.
+    /// The signer provided no anchors to verify the gateway with.
     #[error(
         "the request {0} was signed without the annotation {ANNOTATION_TRUST_BUNDLE}; is its signer an AddOnSigner?"
     )]
@@ -146,7 +146,7 @@ impl Enroller {
     }
 
     /// Counts the requests in any state, as OCM's agent does, but only those that the cluster itself made. If others
-    /// made so many or so large ones with the same labels that these cannot be read, the agent goes on all the same.
+    /// made so many or such large ones with the same labels that these cannot be read, the agent continues anyway.
     async fn check_limit(&self, requests: &Api<CertificateSigningRequest>) -> Result<(), EnrolError> {
         let mut query = ListParams::default().labels(&self.order.label_selector()).limit(PAGE);
         let mut ours = 0;
@@ -206,7 +206,7 @@ async fn final_answer(
     Ok(Answer::Pending)
 }
 
-/// Reads one page of requests, and nothing of one that is too large.
+/// Reads one page of requests, and discards one that is too large.
 async fn page(requests: &Api<CertificateSigningRequest>, query: &ListParams) -> kube::Result<Kept> {
     let request = Request::new(requests.resource_url()).list(query).map_err(kube::Error::BuildRequest)?;
     let body = requests.clone().into_client().request_stream(request).await?;

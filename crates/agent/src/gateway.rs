@@ -28,10 +28,10 @@ use addon_signer_platform::proxy::Dialer;
 
 /// The time limit of one request, from connecting to the last byte of the answer.
 const ANSWER: Duration = Duration::from_secs(10);
-/// Larger than any trust bundle. It limits the memory that a broken gateway can cost the agent.
+/// Larger than any trust bundle. It limits how much of the agent's memory a broken gateway can use.
 const MAX_BODY: usize = 256 * 1024;
 
-/// The text is not the address of a gateway. It may have a password, so it is not shown.
+/// The text is not the address of a gateway. It may contain a password, so it is not shown.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("--gateway (ADDON_SIGNER_GATEWAY) is not the address of a gateway; use https://HOST[:PORT]")]
 pub struct GatewayUrlError;
@@ -51,8 +51,8 @@ pub enum GatewayError {
     /// The hub has revoked the certificate, and would issue another one.
     #[error("the gateway {0} does not accept the certificate: it is revoked")]
     Revoked(String),
-    /// The gateway reads another user from the certificate.
-    #[error("the gateway {0} names another user for this certificate: {1:?}")]
+    /// The gateway reads a different user from the certificate.
+    #[error("the gateway {0} reports a different user for this certificate: {1:?}")]
     OtherUser(String, String),
     /// The anchors that the gateway sent cannot be used.
     #[error("the gateway {0} sent anchors that cannot be used: {1}")]
@@ -128,7 +128,7 @@ impl Gateway {
         if reply.status == StatusCode::OK {
             return Ok(&reply.body);
         }
-        // RFC 9457, section 3.1.4. Another body than a problem document is ignored.
+        // RFC 9457, section 3.1.4. Any body other than a problem document is ignored.
         let problem: serde_json::Value = serde_json::from_slice(&reply.body).unwrap_or_default();
         let text = |field| problem.get(field).and_then(|value| value.as_str());
         if reply.status == StatusCode::FORBIDDEN
@@ -190,13 +190,13 @@ impl Gateway {
     }
 }
 
-/// Whether the handshake ended because no anchor has signed the gateway's certificate. Other anchors do not help where
-/// it has another name or has expired.
+/// Whether the handshake ended because no anchor has signed the gateway's certificate. Other anchors do not help if it
+/// has a different name or has expired.
 fn is_untrusted(error: &(dyn std::error::Error + 'static)) -> bool {
     let cause = error.downcast_ref::<std::io::Error>().and_then(|error| error.get_ref());
     let cause = cause.and_then(|cause| cause.downcast_ref::<rustls::Error>());
     let Some(rustls::Error::InvalidCertificate(cause)) = cause else { return false };
-    // An anchor of the same name and with another key.
+    // An anchor with the same name and a different key.
     matches!(
         cause,
         CertificateError::UnknownIssuer

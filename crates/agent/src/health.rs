@@ -1,4 +1,4 @@
-//! The Lease by which OCM's registration agent knows that an addon's agent is well: it has the addon's name and is in
+//! The Lease that tells OCM's registration agent that an addon's agent is healthy: it has the addon's name and is in
 //! the addon's install namespace, and five minutes without a renewal make the addon unavailable (ocm
 //! `pkg/registration/spoke/addon/lease_controller.go`).
 
@@ -24,13 +24,13 @@ pub struct HealthLease {
 }
 
 impl HealthLease {
-    /// The Lease of this addon in this namespace. One that is made belongs to `owner`.
+    /// The Lease of this addon in this namespace. One that the agent creates belongs to `owner`.
     pub fn new(client: Client, namespace: &str, addon: &AddOnName, owner: Option<OwnerName>) -> Self {
         let owner = owner.map(|name| Owner::new(client.clone(), namespace, name));
         Self { leases: Api::namespaced(client, namespace), name: addon.to_string(), owner }
     }
 
-    /// Says that the addon's agent is well.
+    /// Reports that the addon's agent is healthy.
     pub(crate) async fn renew(&self, now: Timestamp) -> Result<(), ApiError> {
         let attempt = |verb| Attempt { server: "the managed cluster", verb, resource: "leases" };
         let found = self.leases.get_opt(&self.name).await.map_err(|error| attempt("get").failed(&error))?;

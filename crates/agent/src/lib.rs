@@ -1,5 +1,5 @@
 //! The program on the managed cluster. It keeps an addon's client certificate, its key and the gateway's anchors valid,
-//! and it never replaces working credentials with credentials that do not work.
+//! and it never replaces working credentials with ones that do not work.
 //!
 //! [`plan`] of the core judges the stored credentials. [`Agent`] acts: it makes a new key and a request on the hub
 //! (`enrol`), proves the certificate at the gateway (`gateway`), then writes once (`store`). The old certificate and
@@ -58,11 +58,12 @@ pub enum AgentError {
     /// The hub issued no certificate.
     #[error(transparent)]
     Enrol(#[from] EnrolError),
-    /// The new certificate could not be proven at the gateway. The old certificate is still good and stays.
+    /// The new certificate could not be proven at the gateway. The old one is still good and stays.
     #[error("the new certificate could not be proven at the gateway, so the old one stays: {0}")]
     NotProven(GatewayError),
     /// The signer and the gateway do not agree on the time, or on what is revoked.
-    #[error("the hub issued a certificate that the gateway calls revoked; the agent requests another one later")]
+    #[error("the hub issued a certificate that the gateway reports as revoked; the agent will request another one \
+             later")]
     RevokedAtOnce,
 }
 
@@ -92,7 +93,7 @@ pub struct Agent {
     enroller: Enroller,
     /// New credentials that are not stored yet.
     candidate: Option<Credentials>,
-    /// The stored certificate that the gateway called revoked.
+    /// The stored certificate that the gateway reported as revoked.
     revoked: Option<CertificateDer<'static>>,
     distrust: Distrust,
     backoff: Backoff,
@@ -158,9 +159,9 @@ impl Agent {
         let outcome = match self.judge(stored.as_ref()) {
             Plan::Keep(usable) => Outcome::Valid { renew_at: usable.renew_at },
             Plan::Renew(old) => match self.replace(Some(&old)).await {
-                // The stored certificate is good, and another one was only to bring other anchors.
+                // The stored certificate is good; another one was wanted only for its anchors.
                 Err(error @ AgentError::NotProven(_)) if self.clock.now() < old.renew_at => {
-                    warn!(id = %self.identity, %error, "No certificate helps; the agent keeps the old one");
+                    warn!(id = %self.identity, %error, "A new certificate does not help; keeping the old one");
                     Outcome::Valid { renew_at: old.renew_at }
                 }
                 replaced => replaced?,
@@ -179,7 +180,7 @@ impl Agent {
         Ok(outcome)
     }
 
-    /// Keeps the stored credentials valid for ever. It logs errors and tries again.
+    /// Keeps the stored credentials valid forever. It logs errors and retries.
     pub async fn run(mut self) -> std::convert::Infallible {
         let mut changes = self.store.changes();
         loop {
@@ -222,7 +223,7 @@ impl Agent {
         }
     }
 
-    /// Replaces the stored credentials, unless the pause after the last attempt still lasts.
+    /// Replaces the stored credentials, unless the pause after the last attempt is still running.
     async fn attempt(&mut self, old: Option<&Usable>) -> Duration {
         let held = until(self.resume_at);
         if !held.is_zero() {
@@ -260,7 +261,7 @@ impl Agent {
         self.note(&usable, proven.as_ref().err());
         match (proven, old) {
             (Ok(()), _) => {}
-            // A revoked certificate is dropped: only another one helps, and the pause before it grows.
+            // A revoked certificate is dropped: only a new one helps, and the pause before it grows.
             (Err(GatewayError::Revoked(_)), _) => return Err(AgentError::RevokedAtOnce),
             (Err(error), Some(_)) => {
                 // The next one may bring other anchors.
@@ -269,7 +270,7 @@ impl Agent {
                 return Err(AgentError::NotProven(error));
             }
             (Err(error), None) => {
-                warn!(id = %self.identity, %error, "Stores an unproven certificate, because there is no other");
+                warn!(id = %self.identity, %error, "Storing an unproven certificate, because none other is available");
             }
         }
         if let Err(error) = self.store.save(&fresh).await {
@@ -284,7 +285,7 @@ impl Agent {
     /// Notes what an answer of the gateway says about these credentials.
     fn note(&mut self, usable: &Usable, error: Option<&GatewayError>) {
         match error {
-            Some(GatewayError::NotAsked(..)) => {} // nobody knows whether it is the gateway
+            Some(GatewayError::NotAsked(..)) => {} // it is unknown whether that was the gateway
             Some(GatewayError::Untrusted(..)) => self.distrust.saw(true),
             Some(GatewayError::Revoked(_)) => {
                 self.revoked = Some(usable.certificate.clone());
@@ -351,7 +352,7 @@ impl Agent {
         }
     }
 
-    /// The same, whatever the agent knows of the gateway.
+    /// The same, regardless of what the agent knows about the gateway.
     fn judge_alone(&self, credentials: Option<&Credentials>) -> Plan {
         match plan(credentials, &self.wanted, self.clock.now(), &SystemRandom::new()) {
             Plan::Keep(usable) | Plan::Renew(usable) if self.is_revoked(&usable) => Plan::Enrol(Unusable::Revoked),

@@ -17,8 +17,8 @@ use addon_signer_core::names::{ANNOTATION_TRUST_BUNDLE, LABEL_ADDON_NAME, LABEL_
 pub(crate) const MAX_REQUESTS: usize = 10;
 /// How many requests the agent reads at once.
 pub(crate) const PAGE: u32 = 2;
-/// How many bytes such a page may have: anybody can forge the labels by which the agent lists requests, and a request
-/// may have 1.5 MB, which are up to 9 MB as JSON.
+/// The maximum size of such a page in bytes: anybody can forge the labels by which the agent lists requests, and a
+/// request may have 1.5 MB, which is up to 9 MB as JSON.
 pub(crate) const MAX_PAGE_BYTES: u64 = 1 << 20;
 /// How many pages the agent reads at most.
 pub(crate) const MAX_PAGES: usize = 10;
@@ -93,7 +93,7 @@ pub(crate) static LISTED: Keep = Keep::Fields(&[
 pub(crate) enum Answer {
     /// No answer yet.
     Pending,
-    /// A certificate, and the anchors if the hub gave some.
+    /// A certificate, and the anchors if the hub sent any.
     Issued { certificate: Vec<u8>, bundle: Option<String> },
     /// Denied or failed; this is final.
     Refused { verdict: &'static str, reason: String, message: String },

@@ -18,9 +18,9 @@ const KINDS: [(&str, &str, &str, &str); 4] = [
     ("serviceaccount", "", "ServiceAccount", "serviceaccounts"),
 ];
 
-/// The text names no owner.
+/// The text does not name an owner.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no owner; use KIND/NAME with one of deployment, daemonset, statefulset and serviceaccount")]
+#[error("{0:?} is not an owner; use KIND/NAME with one of deployment, daemonset, statefulset and serviceaccount")]
 pub struct OwnerNameError(String);
 
 /// Kind and name of an owner, in the namespace of what it owns.
@@ -62,9 +62,9 @@ impl Owner {
         Self { api: Api::namespaced_with(client, namespace, &name.resource), name }
     }
 
-    /// Makes the owner own a new object. Without the owner the object is made all the same: a certificate that stays
-    /// behind is better than none. The owners of an object that is there are never changed, because that may need more
-    /// rights (Kubernetes, admission plugin `OwnerReferencesPermissionEnforcement`).
+    /// Makes the owner own a new object. Without the owner the object is created anyway: a certificate left behind is
+    /// better than none. The owners of an existing object are never changed, because that may need more rights
+    /// (Kubernetes, admission plugin `OwnerReferencesPermissionEnforcement`).
     pub(crate) async fn own(&self, owners: &mut Option<Vec<OwnerReference>>) {
         let attempt = Attempt { server: "the managed cluster", verb: "get", resource: self.name.plural };
         let unknown = |error: &kube::Error| {

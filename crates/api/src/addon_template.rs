@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_management_addon_that_supports_templates_without_naming_one_is_the_addon_managers() {
+    fn templated_addon_without_default_belongs_to_addon_manager() {
         let of_v1alpha1 = json!({ "supportedConfigs": [{ "group": ADDON_GROUP, "resource": ADDON_TEMPLATES }] });
         let of_v1beta1 = json!({ "defaultConfigs": [mk_config(ADDON_TEMPLATES, NO_DEFAULT)] });
         for spec in [of_v1alpha1, of_v1beta1] {
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_template_registers_its_custom_signers_and_maybe_a_hub_identity() {
+    fn template_lists_custom_signers_and_any_hub_identity() {
         let spec = json!({ "registration": [
             { "type": "KubeClient", "kubeClient": {} },
             { "type": "CustomSigner", "customSigner": { "signerName": "example.com/a", "signingCA": { "name": "x" } } },

@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn an_upstream_that_is_an_address_is_one_that_a_backend_may_have() {
+    fn upstream_address_must_be_allowed_for_backends() {
         let read = |upstream: &str, allow_loopback: bool| {
             let mut spec = mk_spec();
             let routes =

@@ -212,14 +212,14 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_is_put_back_three_times_with_growing_pauses_and_then_left() {
+    fn entry_is_restored_three_times_with_growing_pauses_then_left() {
         let mut disputes = Disputes::default();
         assert_eq!(mk_left(&mut disputes).0, [0, 6, 18, 42]);
         assert_eq!(disputes.left().collect::<Vec<_>>(), [&mk_key()]);
     }
 
     #[test]
-    fn what_is_left_is_tried_once_each_time_with_growing_pauses_up_to_six_hours() {
+    fn entry_left_alone_is_retried_with_pauses_up_to_six_hours() {
         let mut disputes = Disputes::default();
         let (_, mut now) = mk_left(&mut disputes);
         let mut pauses = Vec::new();
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_by_people_are_no_dispute_and_are_never_closer_than_ten_in_a_minute() {
+    fn human_edits_are_no_dispute_with_at_most_ten_writes_a_minute() {
         let mut disputes = Disputes::default();
         let mut writes = 0;
         for second in 0..60 {

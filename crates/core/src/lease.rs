@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_holder_counts_for_the_whole_duration_since_its_last_sign_of_life() {
+    fn holder_counts_for_full_duration_since_last_sign_of_life() {
         assert_eq!(decide(Some("them"), 6, None, 100), LeaseAction::Wait { holder: "them".to_owned() });
         assert_eq!(decide(Some("them"), 6, None, 114), LeaseAction::Wait { holder: "them".to_owned() });
         assert_eq!(decide(Some("them"), 6, None, 115), LeaseAction::TakeOver { epoch: 7 });

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn of_those_that_are_there_at_the_start_the_oldest_has_an_addon_and_the_first_by_name() {
+    fn at_start_oldest_claimant_gets_addon_then_first_by_name() {
         let ownership = listed(&[("young", mk_claimant(2, &["a", "b"])), ("old", mk_claimant(1, &["b", "c"]))]);
         assert_eq!(ownership.not_of("young"), BTreeMap::from([("b", "old")]));
         assert_eq!(ownership.not_of("old"), BTreeMap::new());

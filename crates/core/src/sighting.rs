@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_connections_the_last_use_counts_also_of_those_that_ended() {
+    fn last_use_counts_across_open_and_closed_connections() {
         let seen = Arc::new(Seen::default());
         let first = seen.open(sighting(1, 1, START));
         let second = seen.open(sighting(1, 2, after(1)));

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn agents_ask_only_where_every_template_that_lacks_the_signer_gives_them_an_identity() {
+    fn agents_ask_only_if_templates_without_signer_give_identity() {
         let addon: AddOnName = "telemetry".parse().unwrap();
         let signer = "example.com/a".parse().unwrap();
         let naming = |in_use: &[&str]| mk_templated(in_use).naming(&addon, &signer, &names(&[]), true).unwrap();
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn templates_in_use_that_name_a_signer_are_found_with_those_of_single_clusters() {
+    fn templates_naming_a_signer_include_single_cluster_ones() {
         let (telemetry, other): (AddOnName, AddOnName) = ("telemetry".parse().unwrap(), "other".parse().unwrap());
         let signer = "example.com/a".parse().unwrap();
         let templated = mk_templated(&["without", "gone", "own"]);

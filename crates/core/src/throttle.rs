@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_of_each_cause_are_written_and_the_rest_is_counted_once() {
+    fn first_events_of_a_cause_are_written_and_rest_counted_once() {
         let mut throttle = throttle();
         let written = |throttle: &mut Throttle<_>, cause, now| throttle.take(&cause, now).write;
         let first: Vec<bool> = (0..5).map(|_| written(&mut throttle, "a", START)).collect();
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_the_process_and_a_clock_that_is_set_back_close_windows() {
+    fn process_end_and_clock_set_back_close_windows() {
         let mut throttle = throttle();
         for _ in 0..3 {
             throttle.take(&"a", START);

@@ -27,7 +27,7 @@ impl Door for GatewayShared {
     }
 
     fn knocked(&self) {
-        self.stats.connections.add();
+        self.stats.connections.inc();
     }
 
     /// Logs in the audit log only, because that is throttled: strangers must not be able to fill a disk.
@@ -40,7 +40,7 @@ impl Door for GatewayShared {
             NoHandshake::Slow(_) => &stats.handshakes_slow,
             NoHandshake::Closed(_) | NoHandshake::Tls(_) | NoHandshake::NoCertificate => &stats.handshakes_failed,
         };
-        counter.add();
+        counter.inc();
         self.audit.refused_connection(&Caller::stranger(remote), cause.reason(), cause);
     }
 

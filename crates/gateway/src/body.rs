@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_takes_a_few_bytes_a_second_is_slow_and_nobody_else() {
+    async fn only_client_taking_few_bytes_a_second_is_too_slow() {
         assert_eq!(too_slow_after(Duration::from_secs(10)).await, Some(0));
         assert_eq!(too_slow_after(Duration::from_secs(1)).await, Some(10));
         assert_eq!(too_slow_after(Duration::from_millis(100)).await, None);
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_further_piece_gives_a_client_that_takes_nothing_no_further_time() {
+    async fn further_pieces_buy_an_idle_client_no_extra_time() {
         let pace = Pace::new(RATE);
         for _ in 0..10 {
             assert!(!pace.is_slow());

@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn how_many_broken_answers_were_not_logged_is_said_once_when_their_time_is_over() {
+    async fn unlogged_answers_are_counted_once_when_their_window_ends() {
         // With a second subscriber no other test's thread decides whether lines of this one are written.
         let _second = Dispatch::new(tracing_subscriber::fmt().with_max_level(LevelFilter::OFF).finish());
         let file = tempfile::NamedTempFile::new().unwrap();

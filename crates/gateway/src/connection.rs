@@ -89,7 +89,10 @@ pub(super) async fn serve(
                 return;
             }
             // A refusal that was answered has ended its connection.
-            () = place.taken() => return session.shared.stats.refusals_unanswered.add(),
+            () = place.taken() => {
+                session.shared.stats.refusals_unanswered.inc();
+                return;
+            }
         };
         end = Some(end.map_or(latest, |end| end.min(latest)));
         connection.as_mut().graceful_shutdown();
@@ -128,14 +131,14 @@ fn verdict(session: &Session) -> SessionVerdict {
         Err(NoStanding::NotRegistered { cause: NotRegistered::NotReady, .. }) => {}
         Err(_) => {
             if session.was_admitted() {
-                session.shared.stats.sessions_ended.add(); // the others lost nothing
+                session.shared.stats.sessions_ended.inc(); // the others lost nothing
             }
             return SessionVerdict::Ends;
         }
         Ok(_) => session.still_used(),
     }
     if session.is_idle() {
-        session.shared.stats.idle_ended.add();
+        session.shared.stats.idle_ended.inc();
         return SessionVerdict::Ends;
     }
     SessionVerdict::Goes

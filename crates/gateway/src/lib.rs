@@ -55,7 +55,7 @@ mod upstream;
 
 use upstream::UpstreamClient;
 
-pub use stats::{Counter, GatewayStats};
+pub use stats::GatewayStats;
 
 use broken::BrokenAnswers;
 use seats::SharedSeats;
@@ -191,6 +191,8 @@ pub struct GatewayInputs {
     pub neighbours: watch::Receiver<Neighbours>,
     /// Which certificates are in use. The gateway writes it; others drain it.
     pub seen: Arc<Seen>,
+    /// The metrics.
+    pub stats: Arc<GatewayStats>,
 }
 
 /// Why the gateway does not run.
@@ -218,7 +220,6 @@ pub struct Gateway {
     listener: TcpListener,
     address: SocketAddr,
     config: GatewayConfig,
-    stats: Arc<GatewayStats>,
 }
 
 impl Gateway {
@@ -230,17 +231,12 @@ impl Gateway {
         let failed = |source| GatewayError::Listen { address: config.listen, source };
         let listener = listener::bind(config.listen, config.limits.client_socket).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        Ok(Self { listener, address, config, stats: Arc::default() })
+        Ok(Self { listener, address, config })
     }
 
     /// The address, with the port that the system chose.
     pub fn local_addr(&self) -> SocketAddr {
         self.address
-    }
-
-    /// The counters; they stay readable after [`Gateway::run`] has ended.
-    pub fn stats(&self) -> Arc<GatewayStats> {
-        Arc::clone(&self.stats)
     }
 
     /// Serves until `stop` is cancelled, then drains for at most [`Limits::drain_timeout`]. `applied` gets each trust
@@ -267,10 +263,10 @@ impl Gateway {
             seats: SharedSeats::new(&limits),
             limits,
             names,
-            stats: self.stats,
+            stats: Arc::clone(&inputs.stats),
         });
-        let configure =
-            tls::keep_in_effect(inputs.trust, inputs.serving, inputs.clock, tls::Outputs { publish, applied });
+        let outputs = tls::Outputs { publish, applied, stats: inputs.stats };
+        let configure = tls::keep_in_effect(inputs.trust, inputs.serving, inputs.clock, outputs);
         let accept = accept::run(self.listener, Arc::clone(&shared), stop.clone());
         tokio::pin!(accept);
         tokio::select! {

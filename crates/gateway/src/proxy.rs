@@ -58,7 +58,9 @@ impl Forward<'_> {
         let ends = EndsUpload { progress: Arc::clone(&progress), connection: captured };
         let refused = |address: RefusedAddress| Refusal::Upstream(address.to_string());
         let response = self.session.shared.upstreams.request(request, connection).map_err(refused)?;
+        let sent = Instant::now();
         let response = response_in_time(response, &progress, timeout).await?;
+        self.session.shared.stats.forwarded(self.in_flight.began.elapsed(), sent.elapsed());
         if response.status().is_informational() {
             // Nobody asked to switch protocols, and no other 1xx ends an exchange (RFC 9110 section 15.2).
             return Err(Refusal::Upstream(format!("it answered {}, which nobody asked for", response.status())));

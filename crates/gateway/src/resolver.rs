@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_name_whose_nameserver_is_silent_takes_eight_threads_and_leaves_the_others() {
+    async fn silent_nameserver_ties_up_at_most_eight_threads() {
         let lookups = Lookups::default();
         let (begun, mut seen) = mpsc::unbounded_channel();
         let calls: Vec<_> = (0..3 * LOOKUPS)

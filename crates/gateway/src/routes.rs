@@ -24,7 +24,7 @@ const BARELY_WAITED: Duration = Duration::from_secs(1);
 pub(super) async fn answer(session: Arc<Session>, request: Request<Incoming>) -> Response<OutBody> {
     let mut in_flight = session.begin_request();
     let waiting = Unanswered { session: Some(&session), since: Instant::now() };
-    session.shared.stats.requests.add();
+    session.shared.stats.requests.inc();
     let asked = Asked { version: request.version(), method: request.method().clone(), uri: request.uri().clone() };
     let checked = session.check();
     let peer = checked.as_ref().ok().cloned();
@@ -157,7 +157,7 @@ fn names_tag(value: &HeaderValue, tag: &str) -> bool {
 }
 
 fn refuse(session: &Session, peer: Option<&Peer>, asked: &Asked, refusal: &Refusal) -> Response<OutBody> {
-    session.shared.stats.problems.add();
+    session.shared.stats.problems.inc();
     // The audit log has one line per decision: a refusal that ends the connection was logged when the connection was
     // refused or ended. The query is never logged.
     if !refusal.ends_connection() {

@@ -171,10 +171,11 @@ impl Session {
     fn tell(&self, cause: &NoStanding) {
         if let NoStanding::TooManyConnections { whose, .. } = cause {
             let stats = &self.shared.stats;
-            match whose {
-                NoSeat::AddOn(_) => stats.identity_over_capacity.add(),
-                NoSeat::Cluster(_) => stats.cluster_over_capacity.add(),
-            }
+            let counter = match whose {
+                NoSeat::AddOn(_) => &stats.identity_over_capacity,
+                NoSeat::Cluster(_) => &stats.cluster_over_capacity,
+            };
+            counter.inc();
         }
         match self.admitted.get() {
             Some(admitted) => {
@@ -216,7 +217,7 @@ impl Session {
         let mut activity = lock(&self.activity);
         activity.in_flight += 1;
         self.asked.cancel();
-        InFlight { session: Arc::clone(self), _seat: None }
+        InFlight { session: Arc::clone(self), began: Instant::now(), _seat: None }
     }
 
     /// Notes that a call has its answer.
@@ -254,6 +255,7 @@ impl Session {
 /// A request that is being answered.
 pub(super) struct InFlight {
     session: Arc<Session>,
+    pub(super) began: Instant,
     _seat: Option<Seat>,
 }
 

@@ -1,40 +1,27 @@
-//! Counters of the gateway, which become metrics.
+//! The gateway's metrics.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
-use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-/// A number that only grows.
-#[derive(Debug, Default)]
-pub struct Counter(AtomicU64);
-
-impl Counter {
-    /// The count so far.
-    pub fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn add(&self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-}
+use addon_signer_telemetry::metrics::{add, add_seconds};
 
 /// What has happened since the gateway started.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct GatewayStats {
     /// TCP connections accepted.
     pub connections: Counter,
     /// Connections of these that were closed because there were too many.
     pub over_capacity: Counter,
-    /// Connections of these that were ended because their identity had too many.
+    /// Connections of these that were closed because their identity had too many.
     pub identity_over_capacity: Counter,
-    /// Connections of these that were ended because the addons of their cluster had too many together.
+    /// Connections of these that were closed because the addons of their cluster had too many together.
     pub cluster_over_capacity: Counter,
-    /// Connections of these that were refused and closed before they asked, because newer ones needed their place.
+    /// Connections of these that were refused and closed before their first request, because newer ones needed the
+    /// slot.
     pub refusals_unanswered: Counter,
     /// Connections of these that were closed because no configuration was in effect (invariant I11).
     pub not_configured: Counter,
@@ -42,80 +29,78 @@ pub struct GatewayStats {
     pub handshakes_failed: Counter,
     /// Handshakes that took too long.
     pub handshakes_slow: Counter,
-    /// Handshakes whose place a newer connection took.
+    /// Handshakes whose slot a newer connection took.
     pub handshakes_displaced: Counter,
-    /// Requests.
+    /// Calls.
     pub requests: Counter,
-    /// Requests that were answered by a problem.
+    /// Calls that were answered with a problem response.
     pub problems: Counter,
-    /// Connections that were ended because the identity lost trust or standing, or its certificate expired or was
+    /// Connections that were closed because the identity lost trust or standing, or its certificate expired or was
     /// revoked (invariant I15).
     pub sessions_ended: Counter,
-    /// Connections that were ended because the client was idle or took no data.
+    /// Connections that were closed because the client was idle or took no data.
     pub idle_ended: Counter,
+    /// When the gateway's certificate expires, in Unix time; 0 while it has none.
+    pub certificate_end: Gauge,
+    /// Of each forwarded call: the time until the response began that was not the backend's.
+    own_time: Histogram,
+    /// Of each forwarded call: the time from the request to the backend until its response began.
+    backend_time: Histogram,
 }
 
 impl GatewayStats {
-    /// Registers the counters as metrics.
-    pub fn register(self: Arc<Self>, registry: &mut Registry) {
-        registry.register_collector(Box::new(GatewayCounters(self)));
+    /// Registers the metrics.
+    pub fn register(registry: &mut Registry) -> Self {
+        let mut counter = |name: &str, help: &str| add(registry, &format!("gateway_{name}"), help);
+        Self {
+            connections: counter("connections", "TCP connections accepted"),
+            over_capacity: counter("connections_over_capacity", "Connections closed because there were too many"),
+            identity_over_capacity: counter(
+                "connections_identity_over_capacity",
+                "Connections closed because their identity had too many",
+            ),
+            cluster_over_capacity: counter(
+                "connections_cluster_over_capacity",
+                "Connections closed because the addons of their cluster had too many together",
+            ),
+            refusals_unanswered: counter(
+                "refusals_unanswered",
+                "Connections refused and closed before their first request, because newer ones needed the slot",
+            ),
+            not_configured: counter(
+                "connections_not_configured",
+                "Connections closed because no configuration was in effect",
+            ),
+            handshakes_failed: counter("handshakes_failed", "TLS handshakes that failed"),
+            handshakes_slow: counter("handshakes_slow", "TLS handshakes that took too long"),
+            handshakes_displaced: counter("handshakes_displaced", "TLS handshakes whose slot a newer connection took"),
+            requests: counter("requests", "Calls"),
+            problems: counter("problems", "Calls answered with a problem response"),
+            sessions_ended: counter(
+                "sessions_ended",
+                "Connections closed because trust or standing was lost, or the certificate expired or was revoked",
+            ),
+            idle_ended: counter("idle_ended", "Connections closed because the client was idle or took no data"),
+            certificate_end: add(
+                registry,
+                "gateway_certificate_end_timestamp_seconds",
+                "When the gateway's certificate expires, in Unix time; 0 while it has none",
+            ),
+            own_time: add_seconds(registry, "gateway_own", "Time until a response began, without the backend's"),
+            backend_time: add_seconds(registry, "gateway_backend", "Time of backends until their responses began"),
+        }
+    }
+
+    /// Notes how long a forwarded call took until its response began, and how much of that was the backend's time.
+    pub(super) fn forwarded(&self, whole: Duration, backend: Duration) {
+        self.backend_time.observe(backend.as_secs_f64());
+        self.own_time.observe(whole.saturating_sub(backend).as_secs_f64());
     }
 }
 
-/// Reads the gateway's counters whenever the metrics are read.
-#[derive(Debug)]
-struct GatewayCounters(Arc<GatewayStats>);
-
-impl Collector for GatewayCounters {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let stats = &self.0;
-        let counters = [
-            ("gateway_connections", "TCP connections accepted", &stats.connections),
-            (
-                "gateway_connections_over_capacity",
-                "Connections closed because there were too many",
-                &stats.over_capacity,
-            ),
-            (
-                "gateway_connections_identity_over_capacity",
-                "Connections ended because their identity had too many",
-                &stats.identity_over_capacity,
-            ),
-            (
-                "gateway_connections_cluster_over_capacity",
-                "Connections ended because the addons of their cluster had too many together",
-                &stats.cluster_over_capacity,
-            ),
-            (
-                "gateway_refusals_unanswered",
-                "Connections refused and closed before they asked, because newer ones needed their place",
-                &stats.refusals_unanswered,
-            ),
-            (
-                "gateway_connections_not_configured",
-                "Connections closed because no configuration was in effect",
-                &stats.not_configured,
-            ),
-            ("gateway_handshakes_failed", "TLS handshakes that failed", &stats.handshakes_failed),
-            ("gateway_handshakes_slow", "TLS handshakes that took too long", &stats.handshakes_slow),
-            (
-                "gateway_handshakes_displaced",
-                "TLS handshakes whose place a newer connection took",
-                &stats.handshakes_displaced,
-            ),
-            ("gateway_requests", "Requests", &stats.requests),
-            ("gateway_problems", "Requests answered by a problem", &stats.problems),
-            (
-                "gateway_sessions_ended",
-                "Connections ended because trust or standing was lost, or the certificate expired or was revoked",
-                &stats.sessions_ended,
-            ),
-            ("gateway_idle_ended", "Connections ended because the client was idle or took no data", &stats.idle_ended),
-        ];
-        for (name, help, counter) in counters {
-            let counter = ConstCounter::new(counter.get());
-            counter.encode(encoder.encode_descriptor(name, help, None, counter.metric_type())?)?;
-        }
-        Ok(())
+/// Metrics that nobody reads.
+impl Default for GatewayStats {
+    fn default() -> Self {
+        Self::register(&mut Registry::default())
     }
 }

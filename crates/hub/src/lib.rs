@@ -5,6 +5,7 @@
 pub mod authorities;
 pub mod distribution;
 pub mod lease;
+pub mod metrics;
 mod neighbours;
 pub mod recording;
 pub mod registrations;
@@ -30,10 +31,9 @@ use addon_signer_core::registry::SharedRegistry;
 use addon_signer_core::sighting::Seen;
 use addon_signer_core::templates::Templates;
 use addon_signer_core::trust::Trust;
-use addon_signer_ledger::{Ledger, LedgerError, LedgerWriter, Location, WriterOptions};
+use addon_signer_ledger::{Ledger, LedgerError, LedgerWriter, Location, Reader, WriterOptions};
 use addon_signer_platform::clock::Clock;
 use addon_signer_telemetry::audit::Audit;
-use addon_signer_telemetry::metrics::Metrics;
 use addon_signer_telemetry::pulse::Pulses;
 use authorities::objects;
 use distribution::cluster_bundle::{BundlePublisher, PublisherInputs};
@@ -41,6 +41,7 @@ use distribution::known::Known;
 use distribution::plan::Distribution;
 use distribution::{Distributor, DistributorInputs};
 use lease::Leading;
+use metrics::HubMetrics;
 use recording::Notes;
 use recording::checkpoints::Checkpoints;
 use registrations::SeenAddOn;
@@ -90,7 +91,7 @@ pub struct HubParts {
     /// Whether this hub leads: while it does not, it signs and writes nothing.
     pub leading: Leading,
     /// The counters.
-    pub metrics: Metrics,
+    pub metrics: HubMetrics,
     /// The location of the ledger.
     pub ledger: Location,
     /// The name of this process in the ledger.
@@ -109,7 +110,7 @@ pub(crate) struct HubLinks {
     /// The trust that the gateway has in effect.
     pub(crate) applied: watch::Receiver<Arc<Trust>>,
     pub(crate) leading: Leading,
-    pub(crate) metrics: Metrics,
+    pub(crate) metrics: HubMetrics,
     pub(crate) audit: Audit,
     pub(crate) ledger: Ledger,
     pub(crate) seen: Arc<Seen>,
@@ -170,7 +171,12 @@ impl Hub {
     /// Makes a hub, and its links to the rest of the process. [`Self::run`] opens the ledger when the hub leads.
     pub fn wire(parts: HubParts) -> (Self, HubEnds) {
         let HubParts { client, clock, leading, metrics, ledger: location, replica, pulses } = parts;
-        let (writer, ledger) = LedgerWriter::new(WriterOptions { location, replica, clock: clock.clone() });
+        let (writer, ledger) = LedgerWriter::new(WriterOptions {
+            location,
+            replica,
+            clock: clock.clone(),
+            metrics: metrics.ledger.clone(),
+        });
         let (trust, trusted) = watch::channel(Arc::new(Trust::default()));
         let (neighbours, known) = watch::channel(Neighbours::default());
         let (applied, in_effect) = watch::channel(Arc::new(Trust::default()));
@@ -242,7 +248,7 @@ async fn run(
         error = tasks.ended() => return Err(error),
         leads = leading.acquired() => u64::from(leads?),
     };
-    let feeding = Feeding { writer, epoch, notes: notes.clone() };
+    let feeding = Feeding { writer, epoch, notes: notes.clone(), signers: served.clone() };
     record(&mut tasks, &links, &settings.namespace, feeding);
     let published = publish(&mut tasks, &links, served.clone());
     let distributed = distribute(&mut tasks, &links, addons.clone(), (&settings.namespace, known), served.clone());
@@ -251,7 +257,7 @@ async fn run(
         registrations::Target { client: links.client.clone(), version: addons.clone() },
         links.clock.clone(),
         links.leading.clone(),
-        links.metrics.clone(),
+        links.metrics.registrations.clone(),
         inputs,
     );
     let pulse = links.pulses.start("registrations");
@@ -334,7 +340,7 @@ fn distribute(
         report,
     };
     let pulse = pulses.start("trust on the clusters");
-    let distributor = Distributor::new(client, addons, leading.clone(), metrics.clone(), inputs, pulse);
+    let distributor = Distributor::new(client, addons, leading.clone(), metrics.distribution.clone(), inputs, pulse);
     tasks.spawn("trust on the clusters", distributor.run().map(Ok));
     reported
 }
@@ -352,21 +358,31 @@ fn publish(
     reported
 }
 
-/// The ledger's writer, the epoch in which it writes, and the notes that it records.
+/// The ledger's writer, the epoch in which it writes, the notes that it records, and the signers that are served.
 struct Feeding {
     writer: LedgerWriter,
     epoch: u64,
     notes: Notes,
+    signers: watch::Receiver<Option<Signers>>,
 }
 
 fn record(tasks: &mut HubTasks, links: &HubLinks, namespace: &str, feeding: Feeding) {
-    let Feeding { writer, epoch, notes } = feeding;
+    let Feeding { writer, epoch, notes, signers } = feeding;
     let location = writer.location();
     tasks.spawn("writer of the ledger", async move { Ok(writer.run(epoch).await?) });
     let HubLinks { client, clock, leading, ledger, registry, seen, metrics, .. } = links;
     tasks.spawn("changes for the ledger", after_the_writer(notes.keep(ledger.clone(), registry.clone())));
+    let metrics = metrics.recording.clone();
+    let unrenewed = recording::keep_unrenewed(
+        Reader::new(location.clone()),
+        registry.clone(),
+        clock.clone(),
+        signers,
+        metrics.clone(),
+    );
+    tasks.spawn("certificates that were not renewed", unrenewed.map(Ok));
     let checkpoints =
-        Checkpoints::new(client, namespace, clock.clone(), ledger.clone(), location, leading.clone(), metrics.clone());
+        Checkpoints::new(client, namespace, clock.clone(), ledger.clone(), location, leading.clone(), metrics);
     tasks.spawn("checkpoints", after_the_writer(checkpoints.keep()));
     let sweep = Sweep::new(client, clock.clone(), ledger.clone(), leading.clone());
     tasks.spawn("sweep", after_the_writer(sweep.keep()));

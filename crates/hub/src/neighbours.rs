@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_is_known_when_its_list_is_complete_and_changes_with_each_event() {
+    fn kind_is_known_once_listed_and_follows_every_event() {
         let known = watch::Sender::new(Neighbours::default());
         let mut listed = Addresses::new();
         let mut bring = |event| assert!(follow(Some(Ok(event)), of_pod, &mut listed, &known, |known| &mut known.pods));

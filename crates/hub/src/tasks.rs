@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_hub_ends_for_the_writers_reason_and_not_because_of_what_feeds_it() {
+    async fn hub_ends_for_writer_error_not_for_tasks_feeding_it() {
         let mut tasks = HubTasks::default();
         tasks.spawn("sweep", after_the_writer(async {}));
         tokio::task::yield_now().await;

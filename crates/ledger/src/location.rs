@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_database_elsewhere_shows_a_certificate_unless_the_url_says_otherwise() {
+    fn remote_database_is_verified_unless_url_says_otherwise() {
         let verified = |url: &str| match url.parse().unwrap() {
             Location::Postgres(options) => matches!(options.get_ssl_mode(), PgSslMode::VerifyFull),
             Location::Sqlite(_) => panic!("{url} is a database"),

@@ -14,6 +14,7 @@ use super::search::Search;
 use super::view::{COLUMNS, Certificate, Details, Written};
 use super::{LedgerError, Location, schema};
 use addon_signer_core::encoding::pem;
+use addon_signer_core::identity::AddOnKey;
 use addon_signer_core::journal::entry::Entry;
 use addon_signer_core::query::Query;
 use addon_signer_core::timestamp::Timestamp;
@@ -22,6 +23,8 @@ use addon_signer_core::timestamp::Timestamp;
 const CONNECTIONS: usize = 4;
 /// How long a store may take for one query.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// Certificates that expire within this time may count as not renewed.
+const DAY: Duration = Duration::from_secs(86_400);
 /// Digits of a serial number.
 const SERIAL: usize = 40;
 
@@ -87,6 +90,26 @@ impl Reader {
             }
         }
         Ok(None)
+    }
+
+    /// The signer and the addon of each certificate that expires within a day, has less than a quarter of its life
+    /// left, and has no successor. Agents renew when a third or more is left.
+    ///
+    /// # Errors
+    /// [`LedgerError`].
+    pub async fn unrenewed(&self, now: Timestamp) -> Result<Vec<(String, AddOnKey)>, LedgerError> {
+        let sql = "SELECT c.signer, c.cluster, c.addon FROM certificates c \
+                   WHERE c.not_after >= $1 AND c.not_after <= $2 AND c.state IN ('signed', 'published') \
+                   AND (c.not_after - $1) * 4 < c.not_after - c.not_before \
+                   AND NOT EXISTS (SELECT 1 FROM certificates n WHERE n.cluster = c.cluster AND n.addon = c.addon \
+                   AND n.agent = c.agent AND n.seq > c.seq AND n.state IN ('signed', 'published'))";
+        let rows = self.rows(sql.to_owned(), vec![now.unix().into(), now.plus(DAY).unix().into()]).await?;
+        // The gateway's own certificates have no cluster.
+        let of = |row: &Cells| {
+            let key = AddOnKey { cluster: row.str(1).parse().ok()?, addon: row.str(2).parse().ok()? };
+            Some((row.text(0), key))
+        };
+        Ok(rows.iter().filter_map(of).collect())
     }
 
     /// Entries after the one with the number `after`, oldest first.

@@ -1,4 +1,4 @@
-//! Command lines and their secrets: whatever is wrong with a value that may have a password in it, nobody prints it.
+//! Command lines and their secrets: a value that may contain a password is never printed, whatever is wrong with it.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -6,8 +6,8 @@ use std::process::exit;
 
 use clap::Parser;
 
-/// The value of a flag or variable that may have a password in it, such as a URL. clap takes every value, so that it
-/// never prints one in an error; our own code reads it.
+/// The value of a flag or variable that may contain a password, such as a URL. clap takes every value, so that it never
+/// prints one in an error; our own code reads it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Opaque(OsString);
 
@@ -30,8 +30,8 @@ impl fmt::Debug for Opaque {
     }
 }
 
-/// Reads the command line, or ends the process as clap does. An argument or a variable in a wrong place may have a
-/// password, too: what clap says about it is printed without those that look like it.
+/// Reads the command line, or ends the process as clap does. A misplaced argument or variable may contain a password
+/// too, so clap's message is printed without any that look like it.
 pub fn parse<C: Parser>() -> C {
     C::try_parse().unwrap_or_else(|error| {
         if !error.use_stderr() {
@@ -45,16 +45,16 @@ pub fn parse<C: Parser>() -> C {
     })
 }
 
-/// The text without the arguments in it that may have a password.
+/// The text with the arguments that may contain a password removed.
 fn hide(text: &str, arguments: impl Iterator<Item = String>) -> String {
     let is_suspect = |argument: &&str| argument.contains("://") || argument.contains('@');
     let values = |argument: String| match argument.split_once('=') {
         Some((flag, value)) if flag.starts_with('-') => vec![argument.clone(), value.to_owned()],
         _ => vec![argument],
     };
-    // clap takes some values apart.
+    // clap splits some values.
     let parts = |value: String| value.split(',').map(str::to_owned).chain([value.clone()]).collect::<Vec<_>>();
-    // Some messages have it as Rust writes a text.
+    // Some messages quote it as a Rust string literal.
     let escaped = |value: String| [value.escape_debug().to_string(), value];
     let all: Vec<String> = arguments.flat_map(values).flat_map(parts).flat_map(escaped).collect();
     let mut suspects: Vec<&str> = all.iter().map(String::as_str).filter(is_suspect).collect();

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 const SHORTEST: Duration = Duration::from_millis(500);
 const LONGEST: Duration = Duration::from_secs(3);
 
-/// Pauses that double from the shortest to the longest while something fails, and begin anew when nothing has failed
+/// Pauses that double from the shortest to the longest while something fails, and start over when nothing has failed
 /// for twice the longest.
 #[derive(Debug)]
 pub struct Pauses {
@@ -37,7 +37,7 @@ impl Pauses {
 }
 
 /// The pauses of a watch: they double up to 3 seconds. kube's own default grows up to a minute. For that long after the
-/// API server is back nobody would get a certificate, and a detached cluster would keep its access. A hub has only a
+/// API server came back, nobody would get a certificate and a detached cluster would keep its access. A hub has only a
 /// few watches, so frequent retries are no burden.
 #[derive(Debug)]
 pub struct WatchBackoff(Pauses);
@@ -57,8 +57,8 @@ impl Iterator for WatchBackoff {
 }
 
 impl Backoff for WatchBackoff {
-    /// Does nothing: kube calls it at each event, and the first event of a list, also of one that fails, comes before
-    /// the API server was asked.
+    /// Does nothing: kube calls it at each event, and the first event of a list, even of one that fails, comes before
+    /// the API server has been asked.
     fn reset(&mut self) {}
 }
 
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn lists_that_fail_come_with_growing_pauses_although_each_has_a_first_event() {
+    async fn failing_lists_back_off_even_if_each_begins_with_an_event() {
         let failure = || Err(watcher::Error::NoResourceVersion);
         let events = stream::iter((0..8).map(|n| if n % 2 == 0 { Ok(Event::<()>::Init) } else { failure() }));
         let began = Instant::now();

@@ -1,4 +1,4 @@
-//! The one place that reads the time of day. All other code receives a [`Clock`] or a [`Timestamp`].
+//! The only place that reads the time of day. All other code receives a [`Clock`] or a [`Timestamp`].
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};

@@ -2,11 +2,11 @@
 //! revocation, a renewal of the Lease or a rotation.
 //!
 //! All calls and watches of a client share one HTTP/2 connection, as in Kubernetes' own clients. An API server allows
-//! 100 streams on it (kube-apiserver, `--http2-max-streams-per-connection`). A PING finds out that the other end is
-//! gone, also if a kernel or a load balancer still acknowledges bytes; then every call and watch on it fails at once,
-//! and the next one makes a new connection.
+//! 100 streams on it (kube-apiserver, `--http2-max-streams-per-connection`). A PING detects that the other end is gone,
+//! even if a kernel or a load balancer still acknowledges bytes; then every call and watch on it fails at once, and the
+//! next one makes a new connection.
 //!
-//! No call that the server may have seen is repeated here: before a write is repeated, somebody has to ask again
+//! No call that the server may have seen is repeated here: before repeating a write, the caller has to check again
 //! whether the hub still leads.
 
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use crate::proxy::Dialer;
 
 /// The longest time until TCP and TLS are set up.
 const CONNECT: Duration = Duration::from_secs(5);
-/// After this time without a byte from the server, while something is under way, the client sends a PING.
+/// After this long without a byte from the server, while a call is in flight, the client sends a PING.
 const PING_AFTER: Duration = Duration::from_secs(3);
 /// The longest time until the server answers a PING.
 const PING_ANSWER: Duration = Duration::from_secs(3);
@@ -36,7 +36,7 @@ const ANSWER: Duration = Duration::from_secs(30);
 /// The longest silence within an answer. A watch is never silent for so long, because the API server sends a bookmark
 /// each minute (kube-apiserver, `defaultBookmarkFrequency`). A proxy may answer PINGs for an API server that is gone.
 const SILENCE: Duration = Duration::from_secs(75);
-/// The longest time from the beginning of an answer to its end, if it is no watch.
+/// The longest time from the beginning of an answer to its end, unless it is a watch.
 const WHOLE: Duration = Duration::from_secs(60);
 /// Bytes that the server may send ahead on one stream, and on the whole connection.
 const STREAM_WINDOW: u32 = 1 << 20;
@@ -45,12 +45,12 @@ const CONNECTION_WINDOW: u32 = 4 << 20;
 /// Makes a client for these settings. It connects when it is first used.
 ///
 /// # Errors
-/// Certificates or keys that cannot be read, a server name that is none, or a proxy that cannot be used.
+/// Certificates or keys that cannot be read, an invalid server name, or a proxy that cannot be used.
 pub fn connect(config: Config) -> Result<Client, kube::Error> {
     connect_noting(config, Contacts::default())
 }
 
-/// As [`connect`]; the client notes in `contacts` when it hears the API server.
+/// As [`connect`]; the client notes in `contacts` when it hears from the API server.
 ///
 /// # Errors
 /// As [`connect`].

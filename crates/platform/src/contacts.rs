@@ -1,6 +1,6 @@
-//! When the API server was last heard on each watch.
+//! When the API server was last heard from on each watch.
 //!
-//! What a watch has told is as old as the last sign of life on it: an API server sends a bookmark each minute
+//! What a watch has reported is as old as the last sign of life on it: an API server sends a bookmark each minute
 //! (kube-apiserver, `defaultBookmarkFrequency`), and ends a watch after the time that its reader asked for.
 
 use std::collections::HashMap;
@@ -18,15 +18,15 @@ use kube::client::Body;
 use tokio::time::sleep_until;
 use tower::{BoxError, Service};
 
-/// How the event begins that says why a watch cannot continue, for instance because its version was compacted.
+/// The beginning of the event that says why a watch cannot continue, for instance because its version was compacted.
 const ERROR: &[u8] = br#"{"type":"ERROR""#;
 
-/// What is known of the watches of one resource.
+/// What is known about the watches of one resource.
 #[derive(Debug, Clone, Copy)]
 struct Contact {
-    /// When the API server last sent something on a watch; when the first watch was asked for, if it never did.
+    /// When the API server last sent something on a watch; when the first watch was requested, if it never did.
     heard: Instant,
-    /// When a watch was last heard, or a call was made to get one.
+    /// When a watch last delivered something, or a call was made to start one.
     active: Instant,
 }
 
@@ -35,23 +35,23 @@ struct Contact {
 pub struct Contacts(Arc<Mutex<HashMap<String, Contact>>>);
 
 impl Contacts {
-    /// How long ago the API server was last heard on the watches of these resources: the longest of these times. `None`
-    /// if one of them was never asked for.
+    /// How long ago the API server was last heard from on the watches of these resources: the longest of these times.
+    /// `None` if one of them was never requested.
     pub fn age(&self, resources: &[&str]) -> Option<Duration> {
         let known = self.lock();
         let heard = resources.iter().map(|resource| Some(known.get(*resource)?.heard.elapsed()));
         heard.collect::<Option<Vec<_>>>()?.into_iter().max()
     }
 
-    /// Those of these resources whose watch was neither heard nor asked for within `bound`: whoever reads it hangs.
-    /// While the API server is silent, its readers ask again and again. A resource that was never watched is not idle.
+    /// The resources whose watch neither delivered anything nor was requested within `bound`: its reader hangs. While
+    /// the API server is silent, readers keep asking. A resource that was never watched is not idle.
     pub fn idle<'r>(&self, resources: &[&'r str], bound: Duration) -> Vec<&'r str> {
         let known = self.lock();
         let is_idle = |resource: &str| known.get(resource).is_some_and(|contact| contact.active.elapsed() > bound);
         resources.iter().copied().filter(|resource| is_idle(resource)).collect()
     }
 
-    /// Notes a call; returns when the watches of its resource were last heard.
+    /// Notes a call; returns when the watches of its resource last delivered something.
     fn asked(&self, resource: &str, is_watch: bool) -> Instant {
         let now = Instant::now();
         let mut known = self.lock();
@@ -77,7 +77,7 @@ impl Contacts {
     }
 }
 
-/// A client's service that notes its contacts, and bounds all answers but watches.
+/// A client's service that notes its contacts, and bounds every answer except watches.
 #[derive(Debug, Clone)]
 pub(crate) struct Noting<S> {
     pub(crate) inner: S,
@@ -86,7 +86,7 @@ pub(crate) struct Noting<S> {
     pub(crate) whole: Duration,
 }
 
-/// An answer began and did not end.
+/// An answer began but did not end.
 #[derive(Debug, thiserror::Error)]
 #[error("the API server did not end its answer within {} s", .0.as_secs())]
 struct Endless(Duration);
@@ -121,8 +121,9 @@ where
             contacts.heard_at(&resource, Instant::now());
             Ok(response.map(|body| {
                 boxed(body.map_frame(move |frame| {
-                    // Each event is a line. A part of one is no sign of life: nobody can read it yet. An error means
-                    // that the watch could not continue: what was known is as old as before, until it is listed anew.
+                    // Each event is a line. A part of one is not a sign of life: nobody can read it yet. An error means
+                    // that the watch could not continue: what was known stays as old as it was until it is listed
+                    // again.
                     let data = frame.data_ref().map(AsRef::as_ref).unwrap_or_default();
                     if data.split(|byte| *byte == b'\n').any(|line| line.starts_with(ERROR)) {
                         contacts.heard_at(&resource, last);
@@ -189,7 +190,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_answer_that_trickles_is_an_error_in_time_and_a_watch_is_none() {
+    async fn trickling_answer_times_out_and_a_watch_does_not() {
         let contacts = Contacts::default();
         let whole = ask(&contacts, "/apis/g/v1/things", ["x"; 50].into_iter()).await.collect().await.unwrap();
         assert_eq!(whole.to_bytes(), "x".repeat(50));

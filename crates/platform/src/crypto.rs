@@ -10,8 +10,8 @@ pub fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }
 
-/// Makes ring the default of the process, for code that builds a TLS configuration without naming a provider.
+/// Makes ring the process default, for code that builds a TLS configuration without naming a provider.
 pub fn install_provider() {
-    // This fails only if a provider is installed already. That one is ring too, because no other is linked.
+    // This fails only if a provider is already installed. That one is ring too, because no other is linked.
     let _ = ring::default_provider().install_default();
 }

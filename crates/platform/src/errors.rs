@@ -2,9 +2,9 @@
 
 use std::error::Error;
 
-/// The error and its chain of causes, because clients often say only "connection error" on top and have the cause at
-/// the bottom. No text appears twice. Of a refusal of the API server only the message appears, because kube would print
-/// the whole Status object.
+/// The error and its chain of causes, because clients often say only "connection error" at the top and keep the cause
+/// at the bottom. No text appears twice. For a refusal by the API server only the message appears, because kube would
+/// print the whole Status object.
 #[must_use]
 pub fn explain(error: &(dyn Error + 'static)) -> String {
     let mut text = String::new();

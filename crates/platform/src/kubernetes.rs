@@ -20,10 +20,10 @@ pub enum KubeconfigError {
         /// Why.
         cause: String,
     },
-    /// No file was named, and the kubeconfig that was found in a usual place cannot be used.
+    /// No file was named, and the kubeconfig found in a default location cannot be used.
     #[error("the kubeconfig cannot be used: {0}")]
     Found(String),
-    /// No file was named, and no usual place has a kubeconfig that can be read.
+    /// No file was named, and no default location has a readable kubeconfig.
     #[error("no kubeconfig can be used; give --kubeconfig, set KUBECONFIG, or run in a pod: {0}")]
     Missing(String),
 }
@@ -48,13 +48,13 @@ pub async fn config(file: Option<&Path>) -> Result<Config, KubeconfigError> {
     config.map_err(|error| unusable(describe(&error)))
 }
 
-/// What is wrong with a kubeconfig. The text of a YAML error would show the lines around the place, with the tokens,
-/// keys and passwords in them.
+/// What is wrong with a kubeconfig. The text of a YAML error would show the surrounding lines, with any tokens, keys
+/// and passwords in them.
 fn describe(error: &config::KubeconfigError) -> String {
     let config::KubeconfigError::Parse(error) = error else { return explain(error) };
     match error.location() {
-        Some(at) => format!("it is not the YAML of a kubeconfig; see line {}, column {}", at.line(), at.column()),
-        None => "it is not the YAML of a kubeconfig".to_owned(),
+        Some(at) => format!("it is not a kubeconfig in YAML; see line {}, column {}", at.line(), at.column()),
+        None => "it is not a kubeconfig in YAML".to_owned(),
     }
 }
 
@@ -66,7 +66,7 @@ pub async fn client(file: Option<&Path>) -> Result<Client, KubeconfigError> {
     client_noting(file, Contacts::default()).await
 }
 
-/// As [`client`]; the client notes in `contacts` when it hears the API server.
+/// As [`client`]; the client notes in `contacts` when it hears from the API server.
 ///
 /// # Errors
 /// [`KubeconfigError`].

@@ -1,5 +1,5 @@
 //! TCP connections, through an HTTP proxy where one is set. OCM's addon-manager sets `HTTPS_PROXY` and `NO_PROXY` in
-//! the pods of clusters that reach the hub only so (ocm, `pkg/addon/templateagent/decorator.go`).
+//! the pods of clusters that can reach the hub only this way (ocm, `pkg/addon/templateagent/decorator.go`).
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,11 +15,11 @@ use tower::{BoxError, Service, ServiceExt};
 
 use crate::errors::explain;
 
-/// The variables that name the proxy and the addresses that need none; small letters count too.
+/// The variables that name the proxy and the addresses that need none; lower case works too.
 const PROXY: [&str; 2] = ["HTTPS_PROXY", "https_proxy"];
 const NO_PROXY: [&str; 2] = ["NO_PROXY", "no_proxy"];
 
-/// The proxy cannot be used. Its URL may have a password, so the error does not name it.
+/// The proxy cannot be used. Its URL may contain a password, so the error does not show it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the proxy that {0} names cannot be used; write http://[USER:PASSWORD@]HOST:PORT")]
 pub struct ProxyError(&'static str);
@@ -40,8 +40,8 @@ impl Dialer {
         Self::new(first(PROXY).as_deref().unwrap_or_default(), &first(NO_PROXY).unwrap_or_default(), PROXY[0])
     }
 
-    /// Connects through the proxy of a kubeconfig, if there is one. kube reads `HTTPS_PROXY` where the kubeconfig names
-    /// none; then `NO_PROXY` counts too.
+    /// Connects through the proxy of a kubeconfig, if there is one. kube reads `HTTPS_PROXY` if the kubeconfig names
+    /// none; then `NO_PROXY` applies too.
     ///
     /// # Errors
     /// [`ProxyError`].
@@ -84,14 +84,14 @@ impl Service<Uri> for Dialer {
             Some(proxy) => Box::pin(async move {
                 let host = proxy.uri().authority().map(ToString::to_string).unwrap_or_default();
                 let connected = tunnel(tcp, &proxy).oneshot(to).await;
-                connected.map_err(|error| format!("the proxy {host} makes no connection: {}", explain(&error)).into())
+                connected.map_err(|error| format!("the proxy {host} did not connect: {}", explain(&error)).into())
             }),
         }
     }
 }
 
-/// Whether this is the URL of an HTTP proxy with nothing but host and port, which errors name. A character that is
-/// missing or wrong in a URL can bring a part of the password there.
+/// Whether this is the URL of an HTTP proxy with nothing but host and port, which errors name. A missing or wrong
+/// character in a URL can move a part of the password there.
 fn is_usable(uri: &Uri) -> bool {
     let Some(authority) = uri.authority() else { return false };
     let end = authority.as_str().strip_prefix(authority.host());

@@ -6,12 +6,14 @@
 //! a bug, except these known ones:
 //!
 //! - No RBAC: every known token may do everything. Impersonation is for `system:masters`.
-//! - No CRD machinery: the custom resources of the table are there, ManifestWorks while their CustomResourceDefinition
-//!   is, without schema, defaults, CEL rules or pruning. A CustomResourceDefinition is stored as a plain object. One of
-//!   the name of ClusterTrustBundles stands for the flags by which a real server of Kubernetes 1.36 serves them.
-//! - No admission policies, but two: while the ValidatingAdmissionPolicyBinding of deploy/manifest-works is stored, the
-//!   hub's account may create and change only ManifestWorks that have the hub's name and label; while that of
-//!   deploy/grpc-account is, only OCM's gRPC server says for whom it makes a request, and nobody changes it.
+//! - No CRD machinery: the custom resources of the table are served, ManifestWorks only while their
+//!   CustomResourceDefinition is stored, without schema, defaults, CEL rules or pruning. A CustomResourceDefinition is
+//!   stored as a plain object. One named like ClusterTrustBundles stands for the flags that make a real Kubernetes 1.36
+//!   server serve them.
+//! - No admission policies except two: while the ValidatingAdmissionPolicyBinding of deploy/manifest-works is stored,
+//!   the hub's account may create and change only ManifestWorks that have the hub's name and label; while that of
+//!   deploy/grpc-account is stored, only OCM's gRPC server may say for whom it makes a request, and nobody may change
+//!   it.
 //! - No aggregation: an APIService is stored, and no request is proxied to its Service.
 //! - No controllers: no garbage collection by owner, no built-in signers, no CSR cleaner. The content of a deleted
 //!   namespace is deleted at once.
@@ -87,12 +89,12 @@ pub enum StandInError {
     /// Its TLS configuration was refused.
     #[error("the stand-in's TLS configuration is wrong: {0}")]
     Tls(#[from] rustls::Error),
-    /// A failure that does not happen on a working system, such as no random numbers.
-    #[error("the stand-in failed inside: {0}")]
+    /// A failure that does not happen on a healthy system, such as no random numbers.
+    #[error("internal error in the stand-in: {0}")]
     Internal(String),
 }
 
-/// What etcd had at one moment.
+/// The contents of etcd at one moment.
 #[derive(Debug, Clone)]
 pub struct Backup(store::Store);
 
@@ -166,7 +168,7 @@ impl StandIn {
         }
     }
 
-    /// Copies what etcd has now.
+    /// Copies the current contents of etcd.
     #[must_use]
     pub fn back_up(&self) -> Backup {
         Backup(self.hub.read(Clone::clone))

@@ -1,4 +1,4 @@
-//! What several parts of the hub tell people: the audit log, metrics, signs of life.
+//! What several parts of the hub report to people: the audit log, metrics, signs of life.
 
 pub mod audit;
 pub mod metrics;

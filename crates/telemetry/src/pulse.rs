@@ -1,4 +1,4 @@
-//! Signs of life of the tasks of this process. A task that hangs cannot say so; it gives no sign of life any more.
+//! Signs of life of the tasks of this process. A task that hangs cannot report it; it just stops giving signs of life.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// After this time without a sign of life a task hangs. It is long, because a task may make many calls to an API
-/// server that does not answer, each of which ends after half a minute.
+/// A task without a sign of life for this long is hanging. It is long, because a task may make many calls to an API
+/// server that does not answer, each of which times out after half a minute.
 pub const HANGS_AFTER: Duration = Duration::from_secs(600);
 
 /// The tasks that give signs of life.
@@ -21,8 +21,7 @@ struct Heard {
 }
 
 impl Pulses {
-    /// The pulse of a task, which it takes along. A task that has ended is not missed: whoever started it observes its
-    /// end.
+    /// The pulse of a task, which takes it along. A task that has ended is not missed: its starter observes its end.
     pub fn start(&self, task: impl Into<String>) -> Pulse {
         let mut tasks = self.lock();
         let number = tasks.last_key_value().map_or(0, |(number, _)| number + 1);
@@ -68,7 +67,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_task_that_gives_no_sign_of_life_is_named_and_one_that_ended_is_not() {
+    async fn silent_task_is_named_and_ended_one_is_not() {
         let pulses = Pulses::default();
         let hangs = pulses.start("hangs");
         let lives = pulses.start("lives");

@@ -102,6 +102,7 @@ impl GatewayWorld {
         let seen = Arc::<Seen>::default();
         let nothing = Some(Addresses::new());
         let (neighbours, beside) = watch::channel(Neighbours { pods: nothing.clone(), services: nothing });
+        let stats = Arc::<GatewayStats>::default();
         let inputs = GatewayInputs {
             trust: trust_receiver,
             registry: registry.clone(),
@@ -110,9 +111,9 @@ impl GatewayWorld {
             audit: audit.clone(),
             seen: seen.clone(),
             neighbours: beside,
+            stats: Arc::clone(&stats),
         };
         let address = gateway.local_addr();
-        let stats = gateway.stats();
         let stop = CancellationToken::new();
         let running = tokio::spawn(gateway.run(inputs, applied, stop.clone()));
         let [telemetry, search, serving_ca] = ["telemetry", "search", "serving"].map(|line| Ca::new(line, clock.now()));

@@ -11,6 +11,7 @@ use addon_signer_core::rate::Rate;
 use addon_signer_core::registry::SharedRegistry;
 use addon_signer_core::trust::Trust;
 use addon_signer_hub::lease::{self, Leading};
+use addon_signer_hub::metrics::HubMetrics;
 use addon_signer_hub::registrations::registry::discover;
 use addon_signer_hub::{Hub, HubEnds, HubError, HubParts, HubSettings};
 use addon_signer_ledger::{Ledger, Location};
@@ -32,8 +33,7 @@ use crate::accounts::{HUB_GROUPS, HUB_USER};
 use crate::deploy::apply;
 use crate::deploy::manifests;
 
-/// How long a test waits for an event; long enough for a loaded machine.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub use crate::wait::PATIENCE;
 
 /// A hub without its gateway. What the hub wants the gateway to trust takes effect at once, unless the test sets
 /// [`RunningHubOptions::follow`] to false.
@@ -149,13 +149,13 @@ impl RunningHub {
         };
         let (_fresh, location) = this_or_fresh(options.ledger);
         let (holding, leading) = Holding::start(hub, client.clone(), options.lease, location.clone()).await;
-        let metrics = Metrics::new(|_| ());
+        let (metrics, owned) = Metrics::new(HubMetrics::register);
         let pulses = Pulses::default();
         let parts = HubParts {
             client: client.clone(),
             clock: options.clock.clone(),
             leading: leading.clone(),
-            metrics: metrics.clone(),
+            metrics: owned,
             ledger: location,
             replica: format!("test-{}", std::process::id()),
             pulses: pulses.clone(),

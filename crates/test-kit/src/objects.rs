@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::deploy::{manifests, of_kind};
-use crate::hub::PATIENCE;
+use crate::wait::PATIENCE;
 use crate::wait_until;
 
 const ADDON_GROUP: &str = "addon.open-cluster-management.io";

@@ -68,7 +68,7 @@ fn right(event: &Value) -> Option<Right> {
 }
 
 #[test]
-fn a_right_is_that_of_the_role_by_which_the_api_server_allowed_the_call() {
+fn right_belongs_to_the_role_that_allowed_the_call() {
     let event = |user: &str, decision: &str| {
         serde_json::json!({
             "user": { "username": user },

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn the_private_bytes_of_a_key_are_those_that_another_key_has_not() {
+    fn private_bytes_of_a_key_appear_in_no_other_key() {
         let key = || rcgen::KeyPair::generate().unwrap().serialize_der();
         let one = key();
         let bytes = private_bytes(&one);

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
+/// How long a test waits for an event; long enough for a loaded machine.
+pub const PATIENCE: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(50);
 
 /// Calls `probe` until it returns a value. After `timeout` it panics and names `what`.

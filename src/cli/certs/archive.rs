@@ -30,10 +30,10 @@ pub struct ArchiveArgs {
     /// (8760h).
     #[arg(long, value_name = "TIME", value_parser = past)]
     before: Timestamp,
-    /// The file, which must not be there yet. After a crash the same command finishes what it began.
+    /// The file to create, which must not exist yet. After a crash, run the same command again to finish.
     #[arg(long, value_name = "FILE")]
     to: PathBuf,
-    /// A published checkpoint, whose row and all after it stay [default: head.json of the ConfigMap
+    /// A published checkpoint; its row and all later rows stay [default: head.json of the ConfigMap
     /// addon-signer-ledger].
     #[arg(long = "head", value_name = "FILE")]
     checkpoint: Option<PathBuf>,
@@ -50,7 +50,7 @@ pub(super) async fn run(args: ArchiveArgs) -> anyhow::Result<()> {
     let checkpoint = match &args.checkpoint {
         Some(file) => read_checkpoint(file)?,
         None => published(&args).await.context(
-            "the published checkpoint must be known, because its row is never archived; give it with --head, or a \
+            "the published checkpoint must be known, because its row is never archived; pass it with --head, or use a \
              kubeconfig that may read it",
         )?,
     };
@@ -77,7 +77,7 @@ async fn published(args: &ArchiveArgs) -> anyhow::Result<Checkpoint> {
 
 fn as_text(moved: &Archived, file: &str) -> String {
     let what = match moved.rows {
-        None => "nothing can be archived".to_owned(),
+        None => "there is nothing to archive".to_owned(),
         Some((first, last)) if moved.resumed => format!("finished: rows {first} to {last} are in {file}"),
         Some((first, last)) => format!("rows {first} to {last} are in {file}"),
     };

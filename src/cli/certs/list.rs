@@ -43,8 +43,8 @@ pub struct ListArgs {
     /// Only valid ones that expire within this time, such as 24h; the soonest first.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     expiring_within: Option<Duration>,
-    /// Only those that were not used at the gateway since this day or time, or for this long (72h); the longest unused
-    /// first.
+    /// Only those that have not been used at the gateway since this day or time, or for this long (72h); the longest
+    /// unused first.
     #[arg(long, value_name = "TIME", value_parser = past)]
     not_seen_since: Option<Timestamp>,
     /// How many certificates to print.
@@ -61,7 +61,7 @@ pub struct ListArgs {
 /// How lists are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum ListFormat {
-    /// An aligned table for people; long names are cut.
+    /// An aligned table for people; long names are truncated.
     Table,
     /// One JSON document.
     Json,
@@ -105,7 +105,7 @@ pub(super) async fn run(args: ListArgs) -> anyhow::Result<()> {
     };
     printer.end();
     if more {
-        eprintln!("There may be more: --limit N or --all shows them.");
+        eprintln!("There may be more: use --limit N or --all.");
     }
     Ok(())
 }

@@ -31,7 +31,7 @@ pub enum CertsCommand {
     List(list::ListArgs),
     /// Show everything about one certificate: who asked, by which rules, who signed, when it was last used.
     Show(show::ShowArgs),
-    /// Revoke all certificates that an addon on one cluster has; connections end within 2 seconds.
+    /// Revoke all certificates of an addon on one cluster; connections end within 2 seconds.
     Revoke(revoke::RevokeArgs),
     /// Check that the ledger was not altered: the chain of its entries, the published checkpoint, and the index.
     Verify(verify::VerifyArgs),
@@ -42,7 +42,7 @@ pub enum CertsCommand {
 /// Runs one of the commands.
 ///
 /// # Errors
-/// One sentence on what cannot be read, or which row is wrong.
+/// One sentence saying what cannot be read, or which row is wrong.
 pub async fn run(command: CertsCommand) -> anyhow::Result<()> {
     match command {
         CertsCommand::List(args) => list::run(args).await,

@@ -1,6 +1,6 @@
 //! `addon-signer certs revoke`: an annotation on the ManagedClusterAddOn, written with the caller's kubeconfig.
 //!
-//! The time is the API server's if it says it, because a person's laptop may be minutes off. Too early a time would
+//! The time is the API server's if it reports one, because a person's laptop may be minutes off. Too early a time would
 //! leave certificates valid; too late a time makes new requests wait. It is the next full second, so that certificates
 //! that began in the present second are revoked too. A certificate that is issued later begins at the revocation at the
 //! earliest, although certificates are backdated by 5 minutes, so it is not revoked.
@@ -29,7 +29,7 @@ use addon_signer_platform::kubernetes;
 
 /// How often the object may change between our read and our write before we give up.
 const TRIES: u32 = 5;
-/// The ClusterRole of `deploy/admin.yaml` that allows to revoke.
+/// The ClusterRole of `deploy/admin.yaml` that allows revoking.
 const REVOKER: &str = "addon-signer-revoker";
 
 /// Arguments of `certs revoke`.
@@ -62,7 +62,7 @@ struct Revoked<'r> {
     /// The time before which certificates were revoked already.
     #[serde(skip_serializing_if = "Option::is_none")]
     revoked_before: Option<Timestamp>,
-    /// Who asked, as the API server names them; empty if it does not say it.
+    /// Who asked, as the API server names them; empty if it does not report that.
     revoked_by: &'r str,
 }
 
@@ -91,9 +91,8 @@ pub(super) async fn run(args: RevokeArgs) -> anyhow::Result<()> {
 fn words(cluster: &ClusterName, addon: &AddOnName, before: Timestamp) -> String {
     format!(
         "Certificates of {addon} on {cluster} that begin before {before} are revoked. The gateway ends their \
-         connections within 2 s.\n\
-         addon-signer-agent notices it at the gateway within minutes and enrols again. With OCM's agent, delete the \
-         addon's client certificate Secret on {cluster}; the agent then asks for another.\n"
+         connections within 2 s.\naddon-signer-agent notices this at the gateway within minutes and enrols again. With \
+         OCM's agent, delete the addon's client certificate Secret on {cluster}; the agent then requests a new one.\n"
     )
 }
 
@@ -117,7 +116,8 @@ fn moment(wanted: Option<Timestamp>, now: Timestamp) -> anyhow::Result<Timestamp
 }
 
 /// Sets the time. Returns the revocation that is set now, and the time that was set before. The write fails if the
-/// object has changed since it was read, so that of two people who revoke at once none sets the other's time back.
+/// object has changed since it was read, so that two people who revoke at the same time cannot set each other's time
+/// back.
 async fn write(
     args: &RevokeArgs,
     addons: &Api<Lenient<DynamicObject>>,
@@ -127,7 +127,7 @@ async fn write(
     for _ in 0..TRIES {
         let read = addons.get_opt(addon.as_str()).await;
         let read = read.with_context(|| {
-            format!("the addon {addon} of {cluster} cannot be read; the ClusterRole {REVOKER} allows it")
+            format!("the addon {addon} on {cluster} cannot be read; the ClusterRole {REVOKER} allows it")
         })?;
         let Some(Lenient { object, .. }) = read else {
             bail!(
@@ -143,15 +143,15 @@ async fn write(
             Err(kube::Error::Api(status)) if status.code == 409 => {}
             Err(error) => {
                 let refused =
-                    format!("the addon {addon} of {cluster} cannot be changed; the ClusterRole {REVOKER} allows it");
+                    format!("the addon {addon} on {cluster} cannot be changed; the ClusterRole {REVOKER} allows it");
                 return Err(anyhow::Error::new(error).context(refused));
             }
         }
     }
-    bail!("the addon {addon} of {cluster} changes all the time; try again")
+    bail!("the addon {addon} on {cluster} keeps changing; try again")
 }
 
-/// What is revoked already.
+/// What is already revoked.
 #[derive(Debug, PartialEq, Eq)]
 enum Set {
     /// Everything that should be revoked.
@@ -161,12 +161,12 @@ enum Set {
 }
 
 /// A later time stays, because an earlier one would make some certificates valid again. That is an error only with
-/// `--before`; without it, a later time means that everything is revoked already.
+/// `--before`; without it, a later time means that everything is already revoked.
 fn standing(object: &DynamicObject, wanted: Timestamp, named: bool) -> anyhow::Result<Set> {
-    // An annotation that cannot be read lets nobody in, and has no time that could be set back.
+    // An unreadable annotation lets nobody in, and has no time that could be set back.
     match ocm::revocation(object).unwrap_or_default() {
         Some(set) if set.before > wanted && named => bail!(
-            "certificates from before {} are revoked already; {wanted} would make some of them valid again. If you \
+            "certificates from before {} are already revoked; {wanted} would make some of them valid again. If you \
              want that, edit the annotation {ANNOTATION_REVOKE_BEFORE}",
             set.before
         ),
@@ -179,7 +179,7 @@ fn patch(object: &DynamicObject, revocation: &Revocation) -> serde_json::Value {
     let Revocation { before, by } = revocation;
     let annotations = json!({
         ANNOTATION_REVOKE_BEFORE: before.to_string(),
-        // Begins with the time that it is about, so that it is not read as being about a time that somebody sets later.
+        // Begins with the time it refers to, so that it is not attributed to a time that somebody sets later.
         ANNOTATION_REVOKED_BY: format!("{before} {by}").trim_end(),
     });
     json!({ "metadata": { "resourceVersion": object.resource_version(), "annotations": annotations } })
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn by_default_everything_up_to_the_end_of_this_second_is_revoked() {
+    fn default_revokes_everything_up_to_end_of_this_second() {
         assert_eq!(moment(None, NOW).unwrap(), NOW.plus(Duration::from_secs(1)));
         assert_eq!(moment(Some(NOW.minus(Duration::from_secs(60))), NOW).unwrap(), NOW.minus(Duration::from_secs(60)));
         let future = moment(Some(NOW.plus(Duration::from_secs(2))), NOW).unwrap_err().to_string();

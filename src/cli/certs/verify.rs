@@ -19,10 +19,10 @@ pub struct VerifyArgs {
     #[arg(long, env = "ADDON_SIGNER_LEDGER", value_name = "URL", hide_env_values = true)]
     ledger: Opaque,
     /// A published checkpoint, `head.json` of the ConfigMap addon-signer-ledger: it also shows whether the end was cut
-    /// off or everything was made anew. If its row is in an archive, give that archive too.
+    /// off or everything was rewritten. If its row is in an archive, pass that archive too.
     #[arg(long = "head", value_name = "FILE")]
     checkpoint: Option<PathBuf>,
-    /// A file that `certs archive` made; may be repeated, the oldest first.
+    /// A file written by `certs archive`; may be repeated, the oldest first.
     #[arg(long, value_name = "FILE")]
     archive: Vec<PathBuf>,
 }
@@ -34,7 +34,7 @@ pub(super) async fn run(args: VerifyArgs) -> anyhow::Result<()> {
     let check = Check { location: location.clone(), checkpoint, archives: args.archive };
     let checked = verify(check, |progress| line.show(progress.done, progress.total)).await;
     line.end();
-    let report = checked.with_context(|| format!("{location} is not good"))?;
+    let report = checked.with_context(|| format!("{location} does not verify"))?;
     print(&as_text(&report));
     Ok(())
 }
@@ -51,10 +51,10 @@ fn as_text(report: &VerifyReport) -> String {
     let mut lines = vec![
         format!("good: the ledger {ledger}"),
         format!("rows {first} to {}, the last has the hash {}", tip.seq, tip.hash),
-        format!("{certificates} certificates in its index are as the entries say"),
+        format!("{certificates} certificates in its index match the entries"),
     ];
     if *unchecked > 0 {
-        lines.push(format!("rows 1 to {unchecked} are in archives and were not checked: give them with --archive"));
+        lines.push(format!("rows 1 to {unchecked} are in archives and were not checked: pass them with --archive"));
     }
     lines.extend(checkpoint.as_ref().map(checkpoint_text));
     lines.into_iter().map(|line| format!("{line}\n")).collect()
@@ -63,8 +63,8 @@ fn as_text(report: &VerifyReport) -> String {
 fn checkpoint_text(report: &CheckpointReport) -> String {
     let CheckpointReport { checkpoint, key_is_recorded } = report;
     let key = match key_is_recorded {
-        true => format!("its key {} is the one that the ledger names", checkpoint.key),
-        false => format!("compare its key with the one that you keep: {}", checkpoint.key),
+        true => format!("its key {} is the one named in the ledger", checkpoint.key),
+        false => format!("compare its key with your own copy: {}", checkpoint.key),
     };
     format!("the checkpoint of {} vouches for the rows up to {}; {key}", checkpoint.time, checkpoint.seq)
 }

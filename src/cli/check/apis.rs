@@ -1,4 +1,4 @@
-//! Looks at what the API server serves, and at the right to write ManifestWorks.
+//! Checks what the API server serves, and the right to write ManifestWorks.
 
 use anyhow::{Context, bail};
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
@@ -20,7 +20,7 @@ use addon_signer_platform::errors::explain;
 const WORKS_RIGHT: &str = WORKS.name;
 
 impl Inspection {
-    /// The APIs that the hub reads. Without its own there is nothing else to look at.
+    /// The APIs that the hub reads. Without the hub's own API there is nothing else to check.
     pub(super) async fn apis(&self) -> anyhow::Result<Vec<Finding>> {
         let signers: Api<GuardedSigner> = Api::all(self.client.clone());
         match signers.list(&ListParams::default().limit(1)).await {
@@ -38,7 +38,7 @@ impl Inspection {
             Ok(api) => Finding::good("API", format!("the API server serves ManagedClusterAddOn {}", api.version())),
             Err(error) => Finding::bad("API", explain(&error)),
         });
-        let no_templates = "the hub takes no addon for one that OCM's addon-manager registers from an AddOnTemplate";
+        let no_templates = "the hub treats no addon as registered by OCM's addon-manager from an AddOnTemplate";
         let management = ("ClusterManagementAddOn", ADDON_GROUP, MANAGEMENT_ADDONS);
         found.push(self.served(management, &TEMPLATE_VERSIONS, no_templates).await);
         let templates = ("AddOnTemplate", ADDON_GROUP, ADDON_TEMPLATES);
@@ -48,7 +48,7 @@ impl Inspection {
         Ok(found)
     }
 
-    /// Whether the API server serves a resource in a version that the hub can read; if not, what follows.
+    /// Whether the API server serves a resource in a version that the hub can read; if not, the consequence.
     async fn served(
         &self,
         (kind, group, plural): (&str, &str, &str),
@@ -66,16 +66,16 @@ impl Inspection {
         }
     }
 
-    /// Whether a policy narrows the hub's right to write ManifestWorks, if it has that right.
+    /// Whether a policy restricts the hub's right to write ManifestWorks, if it has that right.
     pub(super) async fn manifest_works(&self) -> Vec<Finding> {
         let about = "ManifestWorks";
         let found = match self.may_write_works().await {
             Ok(true) => self.policy(&WORKS).await.map(|lack| match lack {
-                None => Finding::good(about, "the hub may write them, and a policy lets it write its ConfigMaps alone"),
+                None => Finding::good(about, "the hub may write them, and a policy restricts it to its own ConfigMaps"),
                 Some(lack) => Finding::bad(
                     about,
                     format!(
-                        "perhaps the hub may write any ManifestWork, and so anything on every cluster: {lack}: \
+                        "the hub may be able to write any ManifestWork, and so anything on every cluster: {lack}: \
                          `kubectl apply` deploy/manifest-works again, or delete the ClusterRoleBinding {WORKS_RIGHT}"
                     ),
                 ),
@@ -93,7 +93,7 @@ impl Inspection {
         Ok(subjects.iter().any(|subject| subject.namespace.as_ref() == Some(&self.namespace)))
     }
 
-    /// A hub whose AddOnSigners say how far ManifestWorks have brought the trust bundle has the right all the same.
+    /// A hub whose AddOnSigners report how far ManifestWorks have brought the trust bundle has the right anyway.
     async fn without_right(&self, about: &str) -> kube::Result<Finding> {
         let signers: Api<GuardedSigner> = Api::all(self.client.clone());
         let signers = signers.list(&ListParams::default()).await?;
@@ -101,8 +101,8 @@ impl Inspection {
             signers.items.into_iter().filter_map(|signer| signer.read().ok()?.status).flat_map(|it| it.conditions);
         if conditions.any(|condition| condition.type_ == CONDITION_TRUST_DISTRIBUTED) {
             let sentence = format!(
-                "the hub writes them, and there is no ClusterRoleBinding {WORKS_RIGHT} for the namespace {}: look \
-                 whether a policy as in deploy/manifest-works narrows the right that it has",
+                "the hub writes them, but there is no ClusterRoleBinding {WORKS_RIGHT} for the namespace {}: check \
+                 that a policy like the one in deploy/manifest-works restricts its right",
                 self.namespace
             );
             return Ok(Finding::new(Verdict::Unknown, about, sentence));

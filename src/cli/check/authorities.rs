@@ -1,4 +1,4 @@
-//! Looks at authorities, and at rotations that wait.
+//! Checks authorities, and rotations that are waiting.
 
 use std::time::Duration;
 
@@ -21,13 +21,13 @@ pub(super) struct ReportedLine<'r> {
     pub(super) rotation: Option<&'r RotationStatus>,
     /// How much its authority has left when the next one should sign at the latest: on a client line when the hub makes
     /// the next one, which the gateway trusts within seconds; on the gateway's line after the longest wait for agents,
-    /// which its own `renewBefore` has besides.
+    /// which its own `renewBefore` also includes.
     pub(super) renew_before: Duration,
 }
 
 impl ReportedLine<'_> {
-    /// How much an authority has left when its end is near: two thirds of the time are over that its replacement has
-    /// before the hub takes the next one without evidence, and somebody must still have time to find out why.
+    /// How much an authority has left when its end is near: two thirds of the time for replacing it have passed before
+    /// the hub takes the next one without evidence, and an administrator must still have time to find out why.
     fn near(&self) -> Duration {
         let last_call = LAST_CALL.min(self.renew_before / 2);
         last_call + self.renew_before.saturating_sub(last_call) / 3
@@ -43,18 +43,18 @@ impl ReportedLine<'_> {
     /// The authority that signs, its end, and what a rotation waits for.
     pub(super) fn findings(&self, about: &str, now: Timestamp) -> Vec<Finding> {
         let Some(active) = self.authorities.iter().find(|authority| authority.state == AuthorityState::Active) else {
-            return vec![Finding::bad(about, "no authority signs: the log of the hub says why, if one runs")];
+            return vec![Finding::bad(about, "no authority is signing: if a hub is running, its log says why")];
         };
         let end = Timestamp::from_unix(active.not_after.0.as_second());
-        let sentence = format!("the authority {} signs, and ends at {end}", active.id);
+        let sentence = format!("the authority {} is signing, and expires at {end}", active.id);
         let waits = self.waits();
         if now.until(end) <= self.near() {
-            let waits = waits.map(|(_, what)| format!("; the next one waits for: {what}")).unwrap_or_default();
+            let waits = waits.map(|(_, what)| format!("; the next one is waiting for: {what}")).unwrap_or_default();
             let sentence = format!("{sentence}, and none has replaced it{waits}: see docs/runbooks/rotate-a-ca.md");
             return vec![Finding::bad(about, sentence)];
         }
         let waiting = waits.map(|(since, what)| {
-            Finding::new(Verdict::Unknown, about, format!("a rotation waits since {since} for: {what}"))
+            Finding::new(Verdict::Unknown, about, format!("a rotation has been waiting since {since} for: {what}"))
         });
         [Finding::good(about, sentence)].into_iter().chain(waiting).collect()
     }
@@ -75,8 +75,8 @@ impl Inspection {
             Err(_) if text.is_empty() => ServingReport::default(),
             Err(error) => {
                 let sentence = format!(
-                    "the report in {STATUS_KEY} of the ConfigMap {SERVING_CONFIG_MAP} cannot be read: {error}; a \
-                     hub that leads writes it again"
+                    "the report in {STATUS_KEY} of the ConfigMap {SERVING_CONFIG_MAP} cannot be read: {error}; the \
+                     leading hub will rewrite it"
                 );
                 return vec![Finding::bad(about, sentence)];
             }
@@ -100,7 +100,7 @@ mod tests {
     const HOUR: u64 = 3_600;
     const DAY: u64 = 24 * HOUR;
 
-    /// What is said of a line whose authority ends in so many seconds, whose `renewBefore` is this.
+    /// The findings for a line whose authority ends in this many seconds and whose `renewBefore` is this.
     fn verdicts(left: u64, renew_before: u64, rotation: Option<RotationStatus>) -> Vec<Finding> {
         let end = k8s_openapi::jiff::Timestamp::from_second(i64::try_from(left).unwrap()).unwrap().to_string();
         let authority = json!([{ "id": "a", "state": "Active", "notBefore": "1970-01-01T00:00:00Z", "notAfter": end }]);
@@ -116,14 +116,14 @@ mod tests {
     }
 
     #[test]
-    fn a_rotation_that_waits_is_said_and_the_end_of_the_authority_is_bad_long_before_it_is_forced() {
+    fn overdue_rotation_fails_the_check_long_before_it_is_forced() {
         let late = DAY + 89 * DAY / 3;
         let waits = verdicts(late + 1, 90 * DAY, mk_rotation("Activate"));
         assert_eq!(waits.iter().map(|found| found.verdict).collect::<Vec<_>>(), [Verdict::Good, Verdict::Unknown]);
-        assert_eq!(waits[1].finding, "a rotation waits since 1970-01-01T00:00:00Z for: agents");
+        assert_eq!(waits[1].finding, "a rotation has been waiting since 1970-01-01T00:00:00Z for: agents");
         let bad = verdicts(late, 90 * DAY, mk_rotation("Activate"));
         assert_eq!(bad.iter().map(|found| found.verdict).collect::<Vec<_>>(), [Verdict::Bad]);
-        assert!(bad[0].finding.contains("none has replaced it; the next one waits for: agents: see "), "{bad:?}");
+        assert!(bad[0].finding.contains("none has replaced it; the next one is waiting for: agents: see "), "{bad:?}");
         assert_eq!(verdicts(late, 90 * DAY, None)[0].verdict, Verdict::Bad, "nobody replaces it");
         let old = verdicts(late + 1, 90 * DAY, mk_rotation("Finish"));
         assert_eq!(old.iter().map(|found| found.verdict).collect::<Vec<_>>(), [Verdict::Good], "the new one signs");

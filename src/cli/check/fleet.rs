@@ -1,4 +1,4 @@
-//! Looks at the addons on all clusters.
+//! Checks the addons on all clusters.
 
 use super::{Finding, Inspection, Verdict};
 use crate::cli::certs::LedgerSource;
@@ -19,7 +19,7 @@ impl Inspection {
 
 fn finding(gathered: &Gathered) -> Finding {
     if let Some(why) = &gathered.no_ledger {
-        let sentence = format!("nobody knows which of them have certificates: {why}");
+        let sentence = format!("it is not known which of them have certificates: {why}");
         return Finding::new(Verdict::Unknown, ABOUT, sentence);
     }
     let live: Vec<&Row> = gathered.rows.iter().filter(|row| row.state != State::NoStanding).collect();
@@ -31,8 +31,8 @@ fn finding(gathered: &Gathered) -> Finding {
     Finding::bad(
         ABOUT,
         format!(
-            "{} of {} have no valid certificate or had their last request refused: `addon-signer status` says which; \
-             {}/{} waits for {}",
+            "{} of {} have no valid certificate or had their last request refused: `addon-signer status` lists them; \
+             {}/{} is waiting for {}",
             bad.len(),
             live.len(),
             worst.cluster,

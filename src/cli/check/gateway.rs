@@ -1,4 +1,4 @@
-//! Looks at the gateway from where the caller stands.
+//! Checks the gateway from the caller's side.
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use addon_signer_platform::proxy::Dialer;
 /// The longest time until TCP and TLS are set up.
 const ANSWER: Duration = Duration::from_secs(10);
 
-/// An address by which agents reach the gateway.
+/// An address at which agents reach the gateway.
 #[derive(Debug, Clone)]
 pub(super) struct GatewayAddress {
     uri: Uri,
@@ -35,7 +35,7 @@ impl FromStr for GatewayAddress {
     fn from_str(text: &str) -> Result<Self, String> {
         let refused = || format!("{text:?} is not the address of a gateway; use https://HOST[:PORT]");
         let uri: Uri = text.parse().map_err(|_| refused())?;
-        // Anything more is a mistake, and what it is could be a password.
+        // Anything more is a mistake, and it could be a password.
         let is_bare = uri.path_and_query().is_none_or(|it| it == "/") && !text.contains('@');
         let is_bare = is_bare && uri.scheme_str() == Some("https");
         let host = uri.host().filter(|_| is_bare).ok_or_else(refused)?;
@@ -48,7 +48,7 @@ impl Inspection {
     /// Whether each address leads to a gateway with the certificate that agents expect.
     pub(super) async fn gateways(&self, addresses: &[GatewayAddress]) -> Vec<Finding> {
         if addresses.is_empty() {
-            let sentence = "it was not asked: name it as agents do, by --gateway https://HOST[:PORT]";
+            let sentence = "it was not checked: pass the address that agents use with --gateway https://HOST[:PORT]";
             return vec![Finding::new(Verdict::Unknown, "gateway", sentence)];
         }
         let maps: Api<Lenient<ConfigMap>> = Api::namespaced(self.client.clone(), &self.namespace);
@@ -65,18 +65,18 @@ impl Inspection {
         for address in addresses {
             let about = format!("gateway {}", address.uri.authority().map_or("", |authority| authority.as_str()));
             found.push(match tokio::time::timeout(ANSWER, shake_hands(address, &bundle)).await {
-                Ok(Ok(())) => Finding::good(about, "it shows a certificate for this name that agents accept"),
+                Ok(Ok(())) => Finding::good(about, "it presents a certificate for this name that agents accept"),
                 Ok(Err(error)) => Finding::bad(
                     about,
                     format!(
-                        "agents do not reach it by this name: {error}. --gateway-name of the hub must have it, and TLS \
-                         must reach the hub untouched"
+                        "agents cannot reach it by this name: {error}. The hub's --gateway-name must include it, and \
+                         TLS must pass through to the hub untouched"
                     ),
                 ),
                 Err(_) => Finding::bad(
                     about,
                     format!(
-                        "it gave no answer within {} s: look at the Service addon-signer-gateway and at firewalls",
+                        "it did not answer within {} s: check the Service addon-signer-gateway and any firewalls",
                         ANSWER.as_secs()
                     ),
                 ),
@@ -86,8 +86,8 @@ impl Inspection {
     }
 }
 
-/// Checks the server's certificate as agents do. The caller has no certificate of its own, which the gateway says only
-/// after that (RFC 8446 section 4.4.2.4).
+/// Checks the server's certificate as agents do. The caller has no certificate of its own, which the gateway reports
+/// only afterwards (RFC 8446 section 4.4.2.4).
 async fn shake_hands(address: &GatewayAddress, bundle: &Bundle) -> Result<(), String> {
     let dialer = Dialer::from_env().map_err(|error| error.to_string())?;
     let tcp = dialer.oneshot(address.uri.clone()).await.map_err(|error| explain(error.as_ref()))?.into_inner();

@@ -1,5 +1,5 @@
-//! `addon-signer check`: is the installation sound? It asks the Kubernetes API with the caller's kubeconfig, and the
-//! gateway from where the caller stands.
+//! `addon-signer check`: checks the installation. It asks the Kubernetes API with the caller's kubeconfig, and connects
+//! to the gateway from the caller's side.
 
 mod apis;
 mod authorities;
@@ -26,7 +26,7 @@ use gateway::GatewayAddress;
 /// Arguments of `check`.
 #[derive(Debug, Clone, Args)]
 pub struct CheckArgs {
-    /// The gateway's address as agents have it, https://HOST[:PORT]; may be repeated.
+    /// The gateway's address as agents use it, https://HOST[:PORT]; may be repeated.
     #[arg(long, value_name = "URL", value_delimiter = ',')]
     gateway: Vec<GatewayAddress>,
     /// The output format.
@@ -44,7 +44,7 @@ pub struct CheckArgs {
 #[serde(rename_all = "lowercase")]
 enum Verdict {
     Good,
-    /// It was not looked at, or somebody has to judge; the sentence says why.
+    /// It could not be checked, or a person has to judge; the sentence says why.
     Unknown,
     Bad,
 }
@@ -82,9 +82,9 @@ impl Finding {
     }
 }
 
-/// What the API server does not tell the caller.
+/// What the API server does not show the caller.
 fn unknown(about: String, error: &kube::Error) -> Finding {
-    Finding::new(Verdict::Unknown, about, format!("it cannot be looked at: {}", explain(error)))
+    Finding::new(Verdict::Unknown, about, format!("it could not be checked: {}", explain(error)))
 }
 
 /// Whom to ask, and when.
@@ -94,12 +94,12 @@ struct Inspection {
     now: Timestamp,
 }
 
-/// Looks at everything, says what it finds, and fails if something is bad.
+/// Checks everything, reports what it finds, and fails if something is bad.
 ///
 /// # Errors
 /// Something is bad, or the API server cannot be asked.
 pub async fn run(args: CheckArgs) -> anyhow::Result<()> {
-    args.source.location()?; // wrong usage is said before anything is asked
+    args.source.location()?; // wrong usage is reported before anything is asked
     let client = kubernetes::client(args.source.kubeconfig()).await?;
     // The API server's clock wrote the times of the objects.
     let now = CommandUser::ask(&client).await.now.unwrap_or_else(|| Clock::default().now());

@@ -1,4 +1,4 @@
-//! Looks at the objects of the Kubernetes API.
+//! Checks the objects of the Kubernetes API.
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
@@ -22,19 +22,20 @@ use addon_signer_core::timestamp::Timestamp;
 /// Reasons of conditions that are true although an authority was activated without evidence.
 const FORCED: [&str; 2] = ["Forced", "GatewayAuthorityForced"];
 
-/// The reason of `TrustDistributed` if only those lack the trust bundle that get none by a ManifestWork.
+/// The reason of `TrustDistributed` if the only ones that lack the trust bundle are those that get none by a
+/// ManifestWork.
 const PLACELESS: &str = "Placeless";
 /// Its reason while clusters apply the trust bundle and no write of the hub has failed.
 const DISTRIBUTING: &str = "Distributing";
-/// How long that may take, in seconds. The hub writes 10,500 ManifestWorks in some five minutes; a cluster that is away
-/// applies its own later.
+/// How long that may take, in seconds. The hub writes 10,500 ManifestWorks in some five minutes; a cluster that is
+/// offline applies its own later.
 const DISTRIBUTION: i64 = 3_600;
 
 /// How much the clocks of the hub and of the API server may differ, in seconds.
 const CLOCKS: u64 = 60;
 
 impl Inspection {
-    /// Whether a hub leads.
+    /// Whether a hub is leading.
     pub(super) async fn lease(&self) -> Vec<Finding> {
         let about = format!("Lease {LEASE_NAME}");
         let leases: Api<Lease> = Api::namespaced(self.client.clone(), &self.namespace);
@@ -45,15 +46,18 @@ impl Inspection {
         let holder = spec.holder_identity.filter(|holder| !holder.is_empty());
         let Some((holder, renewed)) = holder.zip(spec.renew_time) else {
             let namespace = &self.namespace;
-            let sentence = format!("no hub leads in the namespace {namespace}: look at the hub's pods and their logs");
+            let sentence = format!(
+                "no hub is leading in the namespace {namespace}: check the hub's pods and their \
+                                    logs"
+            );
             return vec![Finding::bad(about, sentence)];
         };
         let ago = Timestamp::from_unix(renewed.0.as_second()).until(self.now).as_secs();
         let within = u64::try_from(spec.lease_duration_seconds.unwrap_or_default()).unwrap_or_default();
         vec![if ago > within + CLOCKS {
-            Finding::bad(about, format!("{holder} last renewed it {ago} s ago: look at the hub's pods and their logs"))
+            Finding::bad(about, format!("{holder} last renewed it {ago} s ago: check the hub's pods and their logs"))
         } else {
-            Finding::good(about, format!("{holder} leads"))
+            Finding::good(about, format!("{holder} is leading"))
         }]
     }
 
@@ -65,7 +69,7 @@ impl Inspection {
             Err(error) => return vec![unknown("AddOnSigners".to_owned(), &error)],
         };
         if signers.is_empty() {
-            let sentence = "there is none, so no addon gets certificates: see deploy/example";
+            let sentence = "none exists, so no addon gets certificates: see deploy/example";
             return vec![Finding::new(Verdict::Unknown, "AddOnSigners", sentence)];
         }
         let mut found = Vec::new();
@@ -84,13 +88,13 @@ impl Inspection {
             let told: Vec<_> = told.collect();
             let is_bad = told.iter().any(|found| found.verdict == Verdict::Bad);
             match status.conditions.iter().find(|condition| condition.type_ == CONDITION_READY) {
-                None => found.push(Finding::bad(&about, "no hub has reported about it: is one running?")),
+                None => found.push(Finding::bad(&about, "no hub has reported on it: is one running?")),
                 Some(ready) if !is_bad => found.push(Finding::good(&about, ready.message.as_str())),
                 Some(_) => {}
             }
             found.extend(told);
             found.extend(outdated(&about, &signer.metadata, status.observed_generation, self.now));
-            // The hub does not begin with a spec that cannot be read, and says so.
+            // The hub does not start serving a spec that it cannot read, and reports that.
             let plan = SignerConfig::read(&signer.spec, None).map(|config| config.authority.renew_before);
             let line = ReportedLine {
                 authorities: &status.authorities,
@@ -115,29 +119,29 @@ impl Inspection {
         let conditions = service.status.and_then(|status| status.conditions).unwrap_or_default();
         let available = conditions.into_iter().find(|condition| condition.type_ == "Available");
         vec![match available {
-            Some(condition) if condition.status == "True" => Finding::good(about, "the API server reaches it"),
+            Some(condition) if condition.status == "True" => Finding::good(about, "the API server can reach it"),
             Some(condition) => Finding::bad(
                 about,
                 format!(
-                    "the API server does not reach it: {} Look at the Service addon-signer-inventory, its \
-                     NetworkPolicy and --inventory-listen of the hub",
+                    "the API server cannot reach it: {} Check the Service addon-signer-inventory, its NetworkPolicy \
+                     and the hub's --inventory-listen",
                     condition.message.unwrap_or_default()
                 ),
             ),
             None => Finding::bad(
                 about,
-                format!("the API server has not looked at it: `kubectl get apiservice {API_SERVICE}` has no state yet"),
+                format!("the API server has not checked it: `kubectl get apiservice {API_SERVICE}` shows no state yet"),
             ),
         }]
     }
 }
 
-/// What a condition says that somebody must know.
+/// What an administrator must know from a condition.
 fn judged(about: &str, condition: &Condition, now: Timestamp) -> Option<Finding> {
     let holds = condition.status == "True";
     let is_new = now.unix().saturating_sub(condition.last_transition_time.0.as_second()) <= DISTRIBUTION;
     let verdict = match condition.type_.as_str() {
-        // Somebody else must bring it to those that get none; a rotation that waits for them says so itself.
+        // Somebody else must bring it to those that get none; a rotation that waits for them reports that itself.
         CONDITION_TRUST_DISTRIBUTED if !holds && condition.reason == PLACELESS => Verdict::Unknown,
         CONDITION_TRUST_DISTRIBUTED if !holds && condition.reason == DISTRIBUTING && is_new => Verdict::Unknown,
         CONDITION_READY
@@ -157,7 +161,7 @@ fn judged(about: &str, condition: &Condition, now: Timestamp) -> Option<Finding>
     Some(Finding::new(verdict, about, format!("{type_} is {status}, {reason}: {message}")))
 }
 
-/// Whether the status is about an earlier spec. A hub looks at an edit at once.
+/// Whether the status is about an earlier spec. A hub processes an edit at once.
 fn outdated(about: &str, metadata: &ObjectMeta, observed: Option<i64>, now: Timestamp) -> Option<Finding> {
     if observed? >= metadata.generation? {
         return None;
@@ -165,9 +169,9 @@ fn outdated(about: &str, metadata: &ObjectMeta, observed: Option<i64>, now: Time
     let edits = metadata.managed_fields.iter().flatten().filter(|edit| edit.subresource.is_none());
     let last = edits.filter_map(|edit| edit.time.as_ref()).map(|time| Timestamp::from_unix(time.0.as_second())).max();
     let ago = last.map(|last| last.until(now).as_secs());
-    let when = ago.map(|ago| format!(" of {ago} s ago")).unwrap_or_default();
+    let when = ago.map(|ago| format!(" from {ago} s ago")).unwrap_or_default();
     let sentence = format!(
-        "no hub has looked at its last edit{when}, so its conditions are about the spec before: look at the hub's pods \
+        "no hub has processed its last edit{when}, so its conditions describe the previous spec: check the hub's pods \
          and their logs"
     );
     let verdict = if ago.is_some_and(|ago| ago > CLOCKS) { Verdict::Bad } else { Verdict::Unknown };

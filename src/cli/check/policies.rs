@@ -1,4 +1,4 @@
-//! Looks at the ValidatingAdmissionPolicies of deploy/, and at requests that wait for one.
+//! Checks the ValidatingAdmissionPolicies of deploy/, and requests that wait for one.
 
 use std::collections::BTreeSet;
 
@@ -50,7 +50,7 @@ impl Inspection {
         let edited = policy.differences(&there.spec.unwrap_or_default());
         if !edited.is_empty() {
             return Ok(Some(format!(
-                "the ValidatingAdmissionPolicy {name} is not that of this version: it differs in {}",
+                "the ValidatingAdmissionPolicy {name} does not match this version: it differs in {}",
                 edited.join(", ")
             )));
         }
@@ -63,40 +63,43 @@ impl Inspection {
         Ok((!is_in_force).then(not_in_force))
     }
 
-    /// Whether a policy protects the annotation that says whom OCM's gRPC server asks for, if it is to be believed.
+    /// Whether a policy protects the annotation that names whom OCM's gRPC server is acting for, if it is to be
+    /// trusted.
     pub(super) async fn grpc_account(&self) -> Vec<Finding> {
         let about = "gRPC account";
         let found = async {
             let waiting = self.unproven().await?;
             let lack = self.policy(&GRPC).await?;
             Ok(match (waiting, lack) {
-                (Some((count, why)), _) => Finding::bad(about, format!("requests that wait: {count}. {why}")),
+                (Some((count, why)), _) => Finding::bad(about, format!("requests waiting: {count}. {why}")),
                 (None, Some(_)) if !self.is_there(&GRPC).await? => {
                     Finding::good(about, "it is not installed (deploy/grpc-account)")
                 }
                 (None, Some(lack)) => Finding::bad(
                     about,
                     format!(
-                        "anyone may be able to change whom a request of OCM's gRPC server is for: {lack}; `kubectl \
+                        "anyone may be able to change whom a request from OCM's gRPC server is for: {lack}; `kubectl \
                          apply` deploy/grpc-account again"
                     ),
                 ),
-                (None, None) => {
-                    Finding::good(about, "a policy protects the annotation that says whom OCM's gRPC server asks for")
-                }
+                (None, None) => Finding::good(
+                    about,
+                    "a policy protects the annotation that names whom OCM's gRPC server is acting \
+                                          for",
+                ),
             })
         };
         vec![found.await.unwrap_or_else(|error| unknown(about.to_owned(), &error))]
     }
 
-    /// Whether there is anything of a policy.
+    /// Whether any part of a policy exists.
     async fn is_there(&self, policy: &ShippedPolicy) -> kube::Result<bool> {
         let policies: Api<ValidatingAdmissionPolicy> = Api::all(self.client.clone());
         let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(self.client.clone());
         Ok(policies.get_opt(policy.name).await?.is_some() || bindings.get_opt(policy.name).await?.is_some())
     }
 
-    /// How many requests the hub does not answer because it cannot believe OCM's gRPC server, and why.
+    /// How many requests the hub does not answer because it cannot trust OCM's gRPC server, and why.
     async fn unproven(&self) -> kube::Result<Option<(usize, String)>> {
         let signers: Api<GuardedSigner> = Api::all(self.client.clone());
         let signers = signers.list(&ListParams::default()).await?.items;
@@ -111,7 +114,7 @@ impl Inspection {
     }
 }
 
-/// Why the hub does not answer a request of OCM's gRPC server, if it waits for that.
+/// Why the hub does not answer a request from OCM's gRPC server, if that is what it waits for.
 fn unproven(BoundedRequest { csr, .. }: BoundedRequest) -> Option<String> {
     if plan::is_issued(&csr) || plan::is_refused(&csr) {
         return None;
@@ -121,7 +124,7 @@ fn unproven(BoundedRequest { csr, .. }: BoundedRequest) -> Option<String> {
 }
 
 impl ShippedPolicy {
-    /// The fields of a policy that are not as this version has them.
+    /// The fields of a policy that differ from this version's.
     fn differences(&self, policy: &ValidatingAdmissionPolicySpec) -> Vec<String> {
         let (there, ours) = (self.fields(policy.clone()), self.fields(self.spec()));
         let names: BTreeSet<&String> = there.keys().chain(ours.keys()).collect();
@@ -135,7 +138,7 @@ impl ShippedPolicy {
         policies.next().and_then(|policy| policy.spec).unwrap_or_default()
     }
 
-    /// The fields of a policy, with what the API server writes into those that say nothing (k8s.io/kubernetes
+    /// The fields of a policy, with what the API server writes into those that are left out (k8s.io/kubernetes
     /// `pkg/apis/admissionregistration/v1/defaults.go`).
     fn fields(&self, mut policy: ValidatingAdmissionPolicySpec) -> Map<String, Value> {
         policy.failure_policy.get_or_insert_with(|| "Fail".to_owned());
@@ -165,7 +168,7 @@ impl ShippedPolicy {
     }
 }
 
-/// Whether it is one text of CEL, and nothing that looks at the request.
+/// Whether it is a single CEL text, and does not look at the request.
 fn is_one_text(expression: &str) -> bool {
     let text = expression.trim().strip_prefix('\'').and_then(|rest| rest.strip_suffix('\''));
     text.is_some_and(|text| !text.contains(['\'', '\\']))
@@ -176,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_policy_is_that_of_this_version_or_its_fields_that_differ_are_named() {
+    fn policy_equals_this_version_or_differing_fields_are_named() {
         assert!(WORKS.spec().validations.is_some_and(|rules| !rules.is_empty()));
         assert_eq!(WORKS.differences(&WORKS.spec()), [""; 0], "where the API server has added nothing");
         let there = json!(WORKS.fields(WORKS.spec()));
@@ -202,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_binding_is_in_force_only_if_it_denies_what_the_policy_refuses_everywhere() {
+    fn binding_is_in_force_only_if_it_denies_everywhere() {
         let is = |spec: serde_json::Value| WORKS.is_denied_by(&serde_json::from_value(spec).unwrap());
         assert!(is(json!({ "policyName": WORKS.name, "validationActions": ["Deny"] })));
         assert!(is(json!({ "policyName": WORKS.name, "validationActions": ["Audit", "Deny"] })));

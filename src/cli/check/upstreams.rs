@@ -1,4 +1,4 @@
-//! Looks at the backends of routes.
+//! Checks the backends of routes.
 
 use std::net::IpAddr;
 
@@ -18,7 +18,7 @@ enum Host<'h> {
     Service { name: &'h str, namespace: &'h str },
     /// An address.
     Address,
-    /// A name outside of the cluster.
+    /// A name outside the cluster.
     Outside,
 }
 
@@ -49,7 +49,7 @@ impl Inspection {
             found.push(match Host::read(&host, &self.namespace) {
                 Host::Service { name, namespace } => self.service(about, &host, (name, namespace)).await,
                 Host::Address => unseen(about, &host, "an address"),
-                Host::Outside => unseen(about, &host, "a name outside of this cluster"),
+                Host::Outside => unseen(about, &host, "a name outside this cluster"),
             });
         }
         found
@@ -70,7 +70,7 @@ impl Inspection {
             Ok(None) => {
                 let sentence = format!(
                     "the upstream {host} has no Service {service} in the namespace {namespace}; it may be a name \
-                     outside of this cluster"
+                     outside this cluster"
                 );
                 Finding::new(if host.contains(".svc") { Verdict::Bad } else { Verdict::Unknown }, about, sentence)
             }
@@ -89,8 +89,8 @@ impl Inspection {
                 Verdict::Unknown,
                 about,
                 format!(
-                    "the NetworkPolicy of deploy/ keeps the gateway from the upstream {host}, except on the ports 443 \
-                     and 6443, until you `kubectl label namespace {namespace} {UPSTREAM_LABEL}=true`"
+                    "the NetworkPolicy of deploy/ blocks the gateway from the upstream {host}, except on ports 443 and \
+                     6443, until you `kubectl label namespace {namespace} {UPSTREAM_LABEL}=true`"
                 ),
             ),
             Err(error) => unknown(format!("{about}, upstream {host}"), &error),
@@ -98,11 +98,11 @@ impl Inspection {
     }
 }
 
-/// What cannot be looked at from here.
+/// What cannot be checked from here.
 fn unseen(about: &str, host: &str, what: &str) -> Finding {
     let sentence = format!(
-        "the upstream {host} is {what}, which is not looked at; the NetworkPolicy of deploy/ lets the gateway connect \
-         only to the ports 443 and 6443, and to pods in namespaces with the label {UPSTREAM_LABEL}=true"
+        "the upstream {host} is {what}, which is not checked; the NetworkPolicy of deploy/ lets the gateway connect \
+         only to ports 443 and 6443, and to pods in namespaces labelled {UPSTREAM_LABEL}=true"
     );
     Finding::new(Verdict::Unknown, about, sentence)
 }
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_inside_the_cluster_are_services_and_one_label_is_one_beside_the_hub() {
+    fn cluster_names_are_services_and_bare_label_is_beside_the_hub() {
         for inside in ["receive.observability", "receive.observability.svc", "receive.observability.svc.cluster.local"]
         {
             assert_eq!(Host::read(inside, "hub"), Host::Service { name: "receive", namespace: "observability" });

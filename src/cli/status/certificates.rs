@@ -17,10 +17,10 @@ pub(super) struct Accepted<'a> {
     pub(super) valid_from: Option<Timestamp>,
 }
 
-/// What an addon on a cluster has.
+/// What an addon on a cluster holds.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Holding {
-    /// The certificate that lives longest of those that the gateway lets in.
+    /// The longest-lived certificate among those that the gateway lets in.
     pub(super) held: Option<Held>,
     /// Whether it has another one whose authority is gone.
     pub(super) has_stale: bool,
@@ -44,7 +44,7 @@ impl Holding {
     }
 }
 
-/// What the ledger has of the addons that `accepted` knows.
+/// What the ledger has on the addons that `accepted` knows.
 pub(super) async fn holdings<'a>(
     ledger: &LedgerSource,
     filter: Filter,
@@ -57,7 +57,7 @@ pub(super) async fn holdings<'a>(
         let page = ledger.page(&query).await?;
         query.after = page.items.last().map(|last| last.cursor(&query));
         for certificate in page.items {
-            // The gateway's own certificates are of no cluster.
+            // The gateway's own certificates belong to no cluster.
             let (Ok(cluster), Ok(addon)) = (certificate.cluster.parse(), certificate.addon.parse()) else { continue };
             let key = AddOnKey { cluster, addon };
             if let Some(accepted) = accepted(&key) {
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_counts_if_its_authority_is_present_and_the_longest_one_is_shown() {
+    fn longest_certificate_of_a_present_authority_is_shown() {
         let seen = Certificate { last_seen: Some(NOW), ..mk_certificate("a1", 2) };
         let all = || vec![mk_certificate("gone", 9), seen.clone(), mk_certificate("a2", 3), mk_certificate("a1", 1)];
         let valid_until = NOW.plus(Duration::from_secs(3 * 3_600));

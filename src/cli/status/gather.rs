@@ -1,4 +1,4 @@
-//! Asks the hub's Kubernetes API, and the ledger, for what there is to know about each addon on each cluster.
+//! Asks the hub's Kubernetes API, and the ledger, for everything known about each addon on each cluster.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,7 +35,7 @@ pub(in crate::cli) struct Gathered {
 /// Reads everything.
 ///
 /// # Errors
-/// One sentence on what the API server did not list.
+/// One sentence saying what the API server did not list.
 pub(in crate::cli) async fn gather(
     client: &Client,
     ledger: anyhow::Result<LedgerSource>,
@@ -85,7 +85,7 @@ struct InstalledAddOn {
     valid_from: Option<Timestamp>,
     /// Certificates that begin before this time are revoked.
     revoked_before: Option<Timestamp>,
-    /// Whether a ManifestWork is to bring the trust bundle, if the hub writes any.
+    /// Whether a ManifestWork should bring the trust bundle, if the hub writes any.
     is_brought: bool,
 }
 
@@ -103,7 +103,7 @@ async fn installed(
         let Some(key) = ocm::addon_key(addon).filter(|key| wanted.has(key)) else { return };
         let Some(served) = signers.of_addon.get(&key.addon) else { return };
         let has_place = matches!(Placement::read(addon).place, Place::Namespace(_));
-        // A revocation that cannot be read leaves no standing.
+        // An unreadable revocation leaves no standing.
         let revoked_before = ocm::revocation(addon).ok().flatten().map(|known| known.before);
         let read = InstalledAddOn {
             no_standing: no_standing(addon, &key, &accepted),
@@ -132,7 +132,7 @@ async fn accepted(client: &Client, wanted: &Selection) -> anyhow::Result<BTreeSe
     Ok(accepted)
 }
 
-/// What the registry of the hub would refuse it for.
+/// Why the hub's registry would refuse it.
 fn no_standing(addon: &DynamicObject, key: &AddOnKey, accepted: &BTreeSet<String>) -> Option<&'static str> {
     if !accepted.contains(key.cluster.as_str()) {
         return Some("the hub to accept the cluster");
@@ -141,9 +141,9 @@ fn no_standing(addon: &DynamicObject, key: &AddOnKey, accepted: &BTreeSet<String
         return Some("the addon to be gone: it is being deleted");
     }
     if ocm::revocation(addon).is_err() {
-        return Some("a time in its annotation addon-signer.io/revoke-before, which cannot be read as one");
+        return Some("a valid time in its annotation addon-signer.io/revoke-before");
     }
-    ocm::is_suspended(addon).then_some("somebody to end the addon's suspension")
+    ocm::is_suspended(addon).then_some("the addon to be resumed")
 }
 
 fn unregistered(addon: &DynamicObject, api: AddOnApi, served: &SignersOf) -> Option<String> {

@@ -1,4 +1,4 @@
-//! `addon-signer status`: which addons on which clusters are not ready, and what each one waits for.
+//! `addon-signer status`: which addons on which clusters are not ready, and what each one is waiting for.
 
 mod certificates;
 mod gather;
@@ -72,9 +72,9 @@ impl Paging {
 /// Prints the worst first, and on standard error how many there are of each kind.
 ///
 /// # Errors
-/// One sentence on what the API server did not list.
+/// One sentence saying what the API server did not list.
 pub async fn run(args: FleetArgs) -> anyhow::Result<()> {
-    args.source.location()?; // wrong usage is said before anything is asked
+    args.source.location()?; // wrong usage is reported before anything is asked
     let client = kubernetes::client(args.source.kubeconfig()).await?;
     let wanted = Selection { addon: args.addon, cluster: args.cluster };
     let ledger = LedgerSource::open(args.source).await;
@@ -124,6 +124,6 @@ fn summary(rows: &[Row]) -> String {
         *counts.entry(row.state).or_default() += 1;
     }
     let counts: Vec<String> = counts.into_iter().map(|(state, count)| format!("{count} {state:?}")).collect();
-    let counts = if counts.is_empty() { "there is none".to_owned() } else { counts.join(", ") };
+    let counts = if counts.is_empty() { "none".to_owned() } else { counts.join(", ") };
     format!("{} addons on clusters: {counts}", rows.len())
 }

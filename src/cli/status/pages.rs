@@ -11,7 +11,7 @@ use tokio::time::sleep;
 /// How many objects the API server is asked for at a time. A cluster may pad each of its requests and addons to 1.5 MB,
 /// and kube holds the text of a page up to three times while it reads it: 72 MB.
 const PAGE: u32 = 16;
-/// How often an API server is asked that has too much to do, or only begins to serve such objects, and says "later".
+/// How often to ask an API server that says "later" because it is overloaded or only beginning to serve such objects.
 const TRIES: u32 = 10;
 /// The pause that it asks for (`Retry-After` of kube-apiserver).
 const LATER: Duration = Duration::from_secs(1);
@@ -59,7 +59,7 @@ mod tests {
 
     use super::*;
 
-    /// Says "later" the first `busy` times, then answers with two pages.
+    /// Answers "later" the first `busy` times, then with two pages.
     async fn names(busy: u32) -> Result<Vec<String>, u16> {
         let asked = Arc::<AtomicU32>::default();
         let service = tower::service_fn(move |request: Request<Body>| {
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn all_pages_are_read_and_a_server_that_says_later_is_asked_later() {
+    async fn all_pages_are_read_and_busy_server_is_asked_again() {
         for busy in [0, 1, TRIES - 1] {
             assert_eq!(names(busy).await, Ok(vec!["a".to_owned(), "b".to_owned()]), "{busy}");
         }

@@ -1,4 +1,4 @@
-//! The newest request of each addon on each cluster that has no certificate, and what it waits for.
+//! The newest request of each addon on each cluster that has no certificate, and what it is waiting for.
 
 use std::collections::BTreeMap;
 
@@ -17,19 +17,19 @@ use addon_signer_core::names::{ANNOTATION_CSR_USER, LABEL_ADDON_NAME, LABEL_CLUS
 use addon_signer_core::policy::{tenant, tenant_of_cluster};
 use addon_signer_hub::requests::plan::{self, WAITS};
 
-/// The account of OCM's gRPC server, which makes requests for agents (ocm `pkg/server/services/csr/csr.go`). Of another
-/// account anybody could say that it asks for a cluster.
+/// The account of OCM's gRPC server, which makes requests for agents (ocm `pkg/server/services/csr/csr.go`). With
+/// another account, anybody could claim that it acts for a cluster.
 const GRPC_SERVER: &str = "system:serviceaccount:open-cluster-management-hub:grpc-server-sa";
 
-/// By when each was made.
+/// Keyed by creation time.
 #[derive(Default)]
 struct NewestRequests {
     open: BTreeMap<AddOnKey, (Option<Made>, Request)>,
     issued: BTreeMap<AddOnKey, Option<Made>>,
 }
 
-/// Lists the requests of these signer names, and keeps what is to be said of the addons that are `wanted`: a cluster
-/// may make requests for addons that it does not have.
+/// Lists the requests of these signer names, and keeps what is worth reporting about the addons that are `wanted`: a
+/// cluster may make requests for addons that it does not have.
 pub(super) async fn newest(
     client: &Client,
     answerers: &BTreeMap<String, Answerer>,
@@ -61,7 +61,7 @@ impl NewestRequests {
         }
     }
 
-    /// Those after which none was issued. Of two of one second nobody knows which was first; an open one still waits.
+    /// Those after which none was issued. The order of two in the same second is unknown; an open one is still waiting.
     fn left(self) -> BTreeMap<AddOnKey, Request> {
         let Self { open, issued } = self;
         let left = open.into_iter().filter(|(key, (made, request))| {
@@ -72,7 +72,7 @@ impl NewestRequests {
     }
 }
 
-/// For whom the request is, if somebody of this cluster made it: labels are what the requester likes.
+/// Whom the request is for, if this cluster made it: requesters choose labels freely.
 fn asked_for(csr: &CertificateSigningRequest) -> Option<AddOnKey> {
     let label = |name| csr.metadata.labels.as_ref()?.get(name);
     let key =
@@ -94,11 +94,11 @@ fn request(csr: &CertificateSigningRequest, answerer: &Answerer) -> Option<Reque
     (!plan::is_issued(csr)).then(|| Request::Open { waits_for: waits_for(&name, conditions, answerer) })
 }
 
-/// What a request waits for that is neither refused nor issued.
+/// What a request that is neither refused nor issued is waiting for.
 fn waits_for(name: &str, conditions: &[CertificateSigningRequestCondition], answerer: &Answerer) -> String {
     let is = |kind: &str| conditions.iter().any(|condition| condition.type_ == kind);
     let step = if is("Approved") { "sign" } else { "answer" };
-    // The hub adds one when the request begins to wait for something else, so the last one is the newest.
+    // The hub adds one whenever the request begins to wait for something else, so the last one is the newest.
     let told = conditions.iter().rev().find(|condition| WAITS.contains(&condition.type_.as_str()));
     if let Some(message) = told.and_then(|told| told.message.as_deref()) {
         return format!("the hub to {step} its request {name}: {message}");
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_request_of_a_cluster_counts_for_an_addon_that_it_has() {
+    fn newest_request_counts_for_addons_its_cluster_has() {
         let left = |requests: &[CertificateSigningRequest], wanted: &str| {
             let mut newest = NewestRequests::default();
             let wanted = |key: &AddOnKey| key.cluster.as_str() == wanted;

@@ -1,14 +1,15 @@
-//! How an addon on a cluster is, and what it waits for.
+//! The state of an addon on a cluster, and what it is waiting for.
 
 use serde::Serialize;
 
 use addon_signer_core::identity::AddOnKey;
 use addon_signer_core::timestamp::Timestamp;
 
-/// What an agent waits for that keeps a certificate whose authority is gone: it does not look at the issuer.
-const STALE: &str = "a certificate of a present authority: delete its Secret on the cluster (docs/runbooks/lost-ca.md)";
+/// What an agent with a certificate from a removed authority waits for: it does not check the issuer.
+const STALE: &str = "a certificate from a present authority: delete its Secret on the cluster \
+                     (docs/runbooks/lost-ca.md)";
 
-/// How it is; the worst comes first.
+/// Its state; the worst comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub(in crate::cli) enum State {
     /// The hub refused its last request.
@@ -19,9 +20,9 @@ pub(in crate::cli) enum State {
     NoTrust,
     /// It has a certificate that was never used at the gateway.
     NeverSeen,
-    /// The ledger was not asked, so nobody knows whether it has a certificate.
+    /// The ledger was not asked, so it is unknown whether it has a certificate.
     Unknown,
-    /// The cluster is not accepted, or the addon is suspended or leaves.
+    /// The cluster is not accepted, or the addon is suspended or being deleted.
     NoStanding,
     /// It has a certificate and uses it.
     Ready,
@@ -42,16 +43,16 @@ pub(super) struct Held {
 pub(super) enum Request {
     /// It was denied or has failed; the sentence begins with the reason.
     Refused { name: String, why: String },
-    /// It has no answer, or is approved and not signed.
+    /// It has no answer, or is approved but not signed.
     Open { waits_for: String },
 }
 
-/// What is known of one addon on one cluster.
+/// What is known about one addon on one cluster.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Facts {
     /// Why it has no standing.
     pub(super) no_standing: Option<&'static str>,
-    /// When certificates count again, if that time has not come.
+    /// When certificates count again, if that is in the future.
     pub(super) revoked_until: Option<Timestamp>,
     /// The signer name, if `status.registrations` lacks it and the addon's own agent may not ask.
     pub(super) unregistered: Option<String>,
@@ -60,7 +61,7 @@ pub(super) struct Facts {
     /// Whether it has a certificate whose authority is gone.
     pub(super) has_stale: bool,
     pub(super) request: Option<Request>,
-    /// Whether a ManifestWork has brought the present trust bundle; `None` if none is to.
+    /// Whether a ManifestWork has brought the present trust bundle; `None` if none should.
     pub(super) trust: Option<bool>,
 }
 
@@ -71,7 +72,7 @@ pub(in crate::cli) struct Row {
     pub(in crate::cli) cluster: String,
     pub(in crate::cli) addon: String,
     pub(in crate::cli) state: State,
-    /// Whether OCM's agent is told to ask for it, or its own agent asks.
+    /// Whether OCM's agent is told to request it, or its own agent requests it.
     pub(in crate::cli) registered: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::cli) valid_until: Option<Timestamp>,
@@ -112,10 +113,13 @@ impl Facts {
             return (State::NoStanding, Some(why.to_owned()));
         }
         if let Some(Request::Refused { name, why }) = &self.request {
-            return (State::Refused, Some(format!("a better request than {name}: {why}")));
+            return (State::Refused, Some(format!("a valid request instead of {name}: {why}")));
         }
         if let Some(until) = self.revoked_until {
-            let waits_for = format!("{until}, until when its annotation addon-signer.io/revoke-before revokes all");
+            let waits_for = format!(
+                "{until}; until then its annotation addon-signer.io/revoke-before revokes \
+                                     everything"
+            );
             return (State::NoCertificate, Some(waits_for));
         }
         match &self.certificate {
@@ -165,12 +169,15 @@ mod tests {
             (
                 Facts { revoked_until: Some(Timestamp::from_unix(0)), ..Facts::default() },
                 State::NoCertificate,
-                Some("1970-01-01T00:00:00Z, until when its annotation addon-signer.io/revoke-before revokes all"),
+                Some(
+                    "1970-01-01T00:00:00Z; until then its annotation addon-signer.io/revoke-before revokes \
+                      everything",
+                ),
             ),
             (
                 Facts { certificate: held(Some(1)), request: refused(), ..Facts::default() },
                 State::Refused,
-                Some("a better request than r: SubjectOfAnotherCluster: no"),
+                Some("a valid request instead of r: SubjectOfAnotherCluster: no"),
             ),
             (Facts::default(), State::Unknown, None),
             (

@@ -1,4 +1,4 @@
-//! Which addons on which clusters `status` and `check` look at.
+//! Which addons on which clusters `status` and `check` cover.
 
 use kube::api::ApiResource;
 use kube::{Api, Client};
@@ -20,7 +20,7 @@ impl Selection {
             && self.cluster.as_ref().is_none_or(|cluster| *cluster == key.cluster)
     }
 
-    /// Such objects of these clusters: each has a namespace of its name.
+    /// Such objects of these clusters: each cluster has a namespace of its name.
     pub(super) fn objects(&self, client: &Client, kind: &ApiResource) -> Api<OcmObject> {
         match &self.cluster {
             Some(cluster) => Api::namespaced_with(client.clone(), cluster.as_str(), kind),

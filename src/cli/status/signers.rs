@@ -25,13 +25,13 @@ pub(super) struct SignersOf {
     pub(super) brings_trust: bool,
     /// The ids of their certificate authorities.
     authorities: BTreeSet<String>,
-    /// Whether no hub has reported about one of them yet, so that its authorities are not known.
+    /// Whether no hub has reported on one of them yet, so that its authorities are not known.
     is_unreported: bool,
 }
 
 impl SignersOf {
-    /// Whether the gateway may know the authority with this id. It refuses certificates of others, however valid the
-    /// ledger calls them.
+    /// Whether the gateway may know the authority with this id. It refuses certificates from others, even if the ledger
+    /// lists them as valid.
     pub(super) fn has_authority(&self, id: &str) -> bool {
         self.is_unreported || self.authorities.contains(id)
     }
@@ -53,7 +53,7 @@ impl SignersOf {
 /// Who answers the requests of one signer name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Answerer {
-    /// Whether somebody else than the hub approves them.
+    /// Whether somebody other than the hub approves them.
     pub(super) leaves_approval: bool,
     /// What the AddOnSigner says if the hub does not serve it.
     pub(super) problem: Option<String>,
@@ -74,7 +74,7 @@ impl FleetSigners {
     pub(super) async fn list(client: &Client) -> anyhow::Result<Self> {
         let api: Api<GuardedSigner> = Api::all(client.clone());
         let mut all = Self::default();
-        // `check` says which ones cannot be read.
+        // `check` reports which ones cannot be read.
         let listed = each(api, ListParams::default(), |signer: GuardedSigner| {
             signer.read().iter().for_each(|signer| all.add(signer));
         });
@@ -82,7 +82,7 @@ impl FleetSigners {
         Ok(all.sorted())
     }
 
-    /// Sorts them by addon, when all were added: an addon counts for those that it belongs to.
+    /// Sorts them by addon once all have been added: an addon counts for those that it belongs to.
     fn sorted(mut self) -> Self {
         let mut ownership = Ownership::default();
         ownership.update(std::mem::take(&mut self.claimants));
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn an_authority_that_no_status_names_is_gone_unless_one_has_no_status_yet() {
+    fn unnamed_authority_is_gone_unless_a_signer_has_no_status() {
         let addon: AddOnName = "t".parse().unwrap();
         let one = mk_signer("one", &json!({ "successor": "two" }), &mk_status("a1", ""));
         let two = mk_signer("two", &json!({ "signerName": "a.b/d" }), &mk_status("a2", ""));

@@ -37,7 +37,7 @@ impl BroughtTrust {
         });
         match listed.await {
             Ok(()) => Ok(Self(works)),
-            // There is no such API, or the caller may not read it, as the hub's own account without
+            // There is no such API, or the caller may not read it, like the hub's own account without
             // deploy/manifest-works.
             Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => Ok(Self::default()),
             Err(error) => Err(error).context("ManifestWorks cannot be listed"),
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn where_works_are_whoever_should_have_one_and_has_none_lacks_the_bundle() {
+    fn where_works_exist_addon_without_one_lacks_the_bundle() {
         let key = |cluster: &str| AddOnKey { cluster: cluster.parse().unwrap(), addon: "t".parse().unwrap() };
         let some = BroughtTrust(BTreeMap::from([(key("yes"), true), (key("no"), false)]));
         for (cluster, is_brought, expected) in

@@ -1,7 +1,7 @@
 //! The routes: the documents of discovery and, behind one guard, the resources.
 //!
 //! Kubernetes' authorizer decided on the verb, resource and name that it read from the request (`RequestInfo`). So the
-//! guard refuses what could make it authorize less than what is answered: selectors, and `watch`.
+//! guard refuses everything that could make it authorize less than is answered: selectors, and `watch`.
 
 use std::time::Duration;
 
@@ -16,14 +16,14 @@ use serde_json::{Value, json};
 use super::{BASE, GROUP, InventoryProblem, VERSION};
 use addon_signer_telemetry::audit::Audit;
 
-/// Longest time for an answer. It is less than the minute after which kube-apiserver gives up (`--request-timeout`), so
-/// that our error arrives.
+/// Longest time for an answer. It is shorter than the minute after which kube-apiserver gives up (`--request-timeout`),
+/// so that our error gets through.
 const ANSWER: Duration = Duration::from_secs(50);
 /// Only the front proxy sets this header. It drops the header of its own clients (`SetAuthProxyHeaders`).
 const REMOTE_USER: &str = "x-remote-user";
 
-/// The router of all paths; `resources` answers below [`BASE`]. Only the routes of resources are behind the guard: some
-/// other paths the API server passes on for every account, and none may fill the audit log.
+/// The router of all paths; `resources` answers below [`BASE`]. Only the routes of resources are behind the guard: the
+/// API server passes some other paths on for every account, and those must not fill the audit log.
 pub(super) fn router(resources: Router, audit: Audit) -> Router {
     let resources = resources.route_layer(middleware::from_fn_with_state(audit, guard)).fallback(unknown);
     Router::new()
@@ -56,14 +56,14 @@ fn version() -> Value {
     })
 }
 
-/// Lets a request through if Kubernetes authorized all that will be answered, bounds its time, and records who asked
-/// for what.
+/// Lets a request through if Kubernetes authorized everything that will be answered, bounds its time, and records who
+/// asked for what.
 async fn guard(State(audit): State<Audit>, request: Request, next: Next) -> Response {
     let user = user(request.headers());
     let question = request.uri().to_string();
     let answer = match check(&request, user.as_deref()) {
         Ok(()) => tokio::time::timeout(ANSWER, next.run(request)).await.unwrap_or_else(|_| {
-            let message = format!("the hub did not find the answer within {} s", ANSWER.as_secs());
+            let message = format!("the hub could not answer within {} s", ANSWER.as_secs());
             InventoryProblem::new(StatusCode::GATEWAY_TIMEOUT, message).into_response()
         }),
         Err(problem) => problem.into_response(),
@@ -79,7 +79,7 @@ fn user(headers: &HeaderMap) -> Option<String> {
 
 fn check(request: &Request, user: Option<&str>) -> Result<(), InventoryProblem> {
     if user.is_none() {
-        return Err(InventoryProblem::new(StatusCode::UNAUTHORIZED, "the API server does not say who asks"));
+        return Err(InventoryProblem::new(StatusCode::UNAUTHORIZED, "the API server does not say who is asking"));
     }
     if ![Method::GET, Method::HEAD].contains(request.method()) {
         return Err(InventoryProblem::new(

@@ -11,7 +11,7 @@ async fn stored(world: &AgentWorld) -> (Vec<u8>, Vec<u8>) {
 }
 
 #[tokio::test]
-async fn an_agent_whose_anchors_do_not_verify_the_gateway_gets_them_with_a_new_certificate() {
+async fn agent_distrusting_gateway_gets_anchors_with_new_certificate() {
     let world = AgentWorld::start().await;
     world.agent(world.secret_store()).once().await.unwrap();
     let running = tokio::spawn(world.agent(world.secret_store()).run());
@@ -25,7 +25,7 @@ async fn an_agent_whose_anchors_do_not_verify_the_gateway_gets_them_with_a_new_c
 }
 
 #[tokio::test]
-async fn while_no_certificate_helps_the_old_one_stays_and_another_is_requested() {
+async fn while_no_certificate_helps_old_one_stays_and_requests_go_on() {
     let world = AgentWorld::start().await;
     world.agent(world.secret_store()).once().await.unwrap();
     let first = stored(&world).await;
@@ -56,7 +56,7 @@ async fn once_gets_the_anchors_or_keeps_the_old_certificate() {
 
 /// A wrong certificate was shown, and then the gateway is away.
 #[tokio::test]
-async fn a_gateway_that_goes_away_after_it_was_untrusted_costs_no_further_certificate() {
+async fn gateway_gone_after_distrust_costs_no_further_certificate() {
     let world = AgentWorld::start().await;
     world.agent(world.secret_store()).once().await.unwrap();
     world.replace_serving();

@@ -26,7 +26,7 @@ async fn renewed(world: &AgentWorld) -> Option<i64> {
 }
 
 #[tokio::test]
-async fn the_health_lease_is_renewed_while_the_certificate_is_good_and_no_longer() {
+async fn health_lease_is_renewed_only_while_certificate_is_good() {
     let world = AgentWorld::start().await;
     let store = world.secret_store();
     let agent = world.agent(store).with_health(Some(health(&world, None)));

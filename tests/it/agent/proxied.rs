@@ -32,7 +32,7 @@ fn api_server(kubeconfig: &Kubeconfig) -> String {
 }
 
 #[tokio::test]
-async fn hub_and_gateway_are_reached_through_the_proxy_of_the_environment() {
+async fn environment_proxy_is_used_for_hub_and_gateway() {
     let world = AgentWorld::start().await;
     let proxy = TunnelProxy::start().await;
     let said = enrol(&world, &[("HTTPS_PROXY", &format!("http://{}", proxy.address))]).await;

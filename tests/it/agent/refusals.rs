@@ -34,7 +34,7 @@ async fn denial_is_told_and_tried_again() {
 }
 
 #[tokio::test]
-async fn old_pair_stays_and_one_request_waits_while_approval_is_pending() {
+async fn old_pair_stays_and_one_request_waits_for_approval() {
     let world = AgentWorld::start().await;
     let store = world.secret_store();
     let mut agent = world.agent(world.secret_store());
@@ -150,7 +150,7 @@ async fn requests_of_others_with_our_labels_do_not_count() {
 }
 
 #[tokio::test]
-async fn a_page_of_others_that_is_too_large_keeps_nobody_from_enrolling() {
+async fn oversized_page_of_others_prevents_no_enrolment() {
     let world = AgentWorld::start().await;
     world.mood(Mood::Ignore);
     let stranger = world.hub.as_cluster_agent("cluster2", "a1").await;
@@ -168,7 +168,8 @@ async fn missing_kubeconfig_is_named() {
     let world = AgentWorld::start().await;
     std::fs::remove_file(world.kubeconfig()).unwrap();
     let error = world.agent(world.secret_store()).once().await.unwrap_err().to_string();
-    let expected = format!("the hub cannot be asked: the kubeconfig {} cannot be used", world.kubeconfig().display());
+    let expected = format!("cannot send requests to the hub: the kubeconfig {} cannot be \
+                            used", world.kubeconfig().display());
     assert!(error.contains(&expected), "{error}");
     std::fs::write(world.kubeconfig(), "clusters: 7").unwrap();
     let error = world.agent(world.secret_store()).once().await.unwrap_err();

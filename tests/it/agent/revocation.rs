@@ -44,7 +44,7 @@ async fn once_replaces_a_revoked_certificate() {
 }
 
 #[tokio::test]
-async fn a_hub_that_refuses_is_asked_again_after_pauses_and_the_revoked_pair_stays() {
+async fn refusing_hub_is_asked_after_pauses_and_revoked_pair_stays() {
     let world = AgentWorld::start().await;
     world.agent(world.secret_store()).once().await.unwrap();
     world.mood(Mood::Deny);
@@ -60,7 +60,7 @@ async fn a_hub_that_refuses_is_asked_again_after_pauses_and_the_revoked_pair_sta
 }
 
 #[tokio::test]
-async fn a_new_certificate_that_is_revoked_already_is_not_stored_and_not_held() {
+async fn new_certificate_already_revoked_is_neither_stored_nor_held() {
     let world = AgentWorld::start().await;
     let mut agent = world.agent(world.secret_store());
     agent.once().await.unwrap();

@@ -44,7 +44,7 @@ async fn wait_told(admin: &Client, sentence: &str) -> Condition {
 /// A cluster without the namespace of one addon, and with another addon whose agent runs elsewhere. Its work agent goes
 /// away before the gateway's authority is replaced, as if the cluster was off for long, and comes back.
 #[tokio::test]
-async fn a_cluster_that_lacks_a_namespace_or_was_away_is_named_until_it_has_the_anchors() {
+async fn unready_or_absent_cluster_is_named_until_it_has_anchors() {
     let hub = TestHub::start().await;
     let Some(real) = hub.real_or_skip() else { return };
     let admin = prepare(&hub, upstream::start().await, "24h").await;
@@ -100,7 +100,7 @@ async fn a_cluster_that_lacks_a_namespace_or_was_away_is_named_until_it_has_the_
 }
 
 #[tokio::test]
-async fn ocms_work_agent_brings_the_trust_bundle_and_takes_it_away_with_the_addon() {
+async fn work_agent_brings_bundle_and_removes_it_with_the_addon() {
     let hub = TestHub::start().await;
     let Some(real) = hub.real_or_skip() else { return };
     let admin = prepare(&hub, upstream::start().await, "24h").await;

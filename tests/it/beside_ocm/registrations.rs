@@ -176,7 +176,7 @@ async fn assert_left(admin: &Client) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hub_that_comes_last_comes_to_rest_and_so_do_restarts_of_either_side() {
+async fn hub_coming_last_settles_and_stays_settled_after_restarts() {
     let hub = TestHub::start().await;
     let Some(real) = hub.real_or_skip() else { return };
     let admin = mk_world(&hub).await;
@@ -205,7 +205,7 @@ async fn a_hub_that_comes_last_comes_to_rest_and_so_do_restarts_of_either_side()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hub_that_comes_first_comes_to_rest_also_when_all_come_back_with_other_lists() {
+async fn hub_coming_first_settles_even_after_others_change_lists() {
     let hub = TestHub::start().await;
     let Some(real) = hub.real_or_skip() else { return };
     let admin = mk_world(&hub).await;

@@ -53,7 +53,7 @@ fn is_unreachable(cluster: &Value) -> bool {
 }
 
 #[tokio::test]
-async fn a_cluster_that_goes_silent_until_its_addon_is_made_anew_stays_revoked() {
+async fn silent_cluster_whose_addon_is_recreated_stays_revoked() {
     let hub = TestHub::start().await;
     let Some(real) = hub.real_or_skip() else { return };
     let admin = prepare(&hub, upstream::start().await, "24h").await;

@@ -91,7 +91,7 @@ fn replaced(mut object: Value, changes: &[(&str, Value)]) -> Value {
 }
 
 #[test]
-fn with_postgresql_there_is_no_claim_and_the_port_can_be_another() {
+fn postgresql_needs_no_claim_and_may_use_another_port() {
     let Some(rendered) = render(&format!("resources: [../deploy]\n{}", documented("components: [../deploy/postgres]")))
     else {
         return;
@@ -165,7 +165,7 @@ fn accounts(objects: &[Value]) -> [String; 2] {
 }
 
 #[test]
-fn flag_and_policy_of_the_grpc_servers_account_come_together_and_name_the_same() {
+fn grpc_account_flag_and_policy_come_together_and_agree() {
     let with = |more: &str| format!("{BASE}components: [../deploy/grpc-account]\n{more}");
     let Some(rendered) = render(&with("")) else { return };
     assert_eq!(accounts(&rendered), [GRPC_PROXY, GRPC_PROXY]);

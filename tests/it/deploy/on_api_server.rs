@@ -59,7 +59,7 @@ async fn the_api_server_takes_every_object_and_pod() {
 
 /// The pod by which docs/ledger.md reaches the ledger's volume, as the user to whom the files belong.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_documented_pod_may_run_beside_the_hub_and_has_its_volume_and_its_user() {
+async fn documented_pod_may_run_beside_hub_with_its_volume_and_user() {
     let documented: Value = serde_saphyr::from_str(&documented("docs/ledger.md", "kind: Pod")).unwrap();
     let objects = manifests(".");
     let pod = &of_kind(&objects, "Deployment")[0]["spec"]["template"]["spec"];

@@ -226,7 +226,7 @@ async fn a_delete_with_content_has_a_connection_that_ends_with_it() {
 }
 
 #[tokio::test]
-async fn a_connection_whose_upload_was_not_sent_whole_is_not_used_again() {
+async fn connection_with_incomplete_upload_is_not_reused() {
     for protocol in 0..2 {
         let (upstream, mut heads) = start(After::Nothing).await;
         let world = GatewayWorld::start(vec![deletes(upstream, false)]).await;

@@ -83,7 +83,7 @@ async fn certificate_of_another_addons_ca_is_no_identity() {
 
 /// Invariant I11.
 #[tokio::test]
-async fn nobody_is_served_before_there_is_a_bundle_and_a_serving_certificate() {
+async fn nobody_is_served_without_bundle_and_serving_certificate() {
     let world = GatewayWorld::start_unconfigured(Limits::default()).await;
     let agent = world.agent();
     let nothing = Arc::new(Trust::default());
@@ -149,7 +149,7 @@ async fn sessions_end_with_their_certificate() {
 
 /// Invariant I15, with a response under way that would never end, over both versions of HTTP.
 #[tokio::test]
-async fn responses_under_way_end_within_two_seconds_of_losing_standing() {
+async fn responses_end_within_two_seconds_of_losing_standing() {
     let upstream = format!("http://{}", upstream::start().await);
     let world = GatewayWorld::start(vec![route("/", &upstream)]).await;
     let agent = world.agent();
@@ -233,7 +233,7 @@ async fn a_trust_swap_lets_the_new_ca_in_and_drops_the_old() {
 
 /// Decision 12.
 #[tokio::test]
-async fn sessions_end_within_two_seconds_of_a_change_of_their_signers_convention() {
+async fn sessions_end_within_two_seconds_of_a_convention_change() {
     let world = GatewayWorld::start(Vec::new()).await;
     let mut connection = world.connect(&world.agent()).await;
     assert_eq!(connection.get("/v1/whoami").await.status, StatusCode::OK);

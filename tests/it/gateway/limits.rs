@@ -151,7 +151,7 @@ async fn sessions_over_the_cap_are_closed_at_once() {
 }
 
 #[tokio::test]
-async fn an_addon_of_a_cluster_has_so_many_connections_and_others_have_theirs() {
+async fn connections_are_limited_per_addon_of_a_cluster() {
     let limits = Limits { max_identity_connections: 2, ..Limits::default() };
     let world = GatewayWorld::start_with(Vec::new(), limits).await;
     let agent = world.agent();
@@ -180,7 +180,7 @@ async fn an_addon_of_a_cluster_has_so_many_connections_and_others_have_theirs() 
 }
 
 #[tokio::test]
-async fn an_addon_of_a_cluster_has_so_many_calls_and_others_have_theirs() {
+async fn calls_are_limited_per_addon_of_a_cluster() {
     let upstream = format!("http://{}", upstream::start().await);
     let limits = Limits { max_identity_calls: 1, ..Limits::default() };
     let world = GatewayWorld::start_with(vec![route("/", &upstream)], limits).await;
@@ -198,7 +198,7 @@ async fn an_addon_of_a_cluster_has_so_many_calls_and_others_have_theirs() {
 }
 
 #[tokio::test]
-async fn a_cluster_with_many_addons_and_agents_takes_no_seats_of_another() {
+async fn crowded_cluster_takes_no_seats_of_another() {
     let upstream = format!("http://{}", upstream::start().await);
     let limits = Limits { max_cluster_connections: 3, max_cluster_calls: 1, ..Limits::default() };
     let world = GatewayWorld::start_with(vec![route("/", &upstream)], limits).await;

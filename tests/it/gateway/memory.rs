@@ -93,7 +93,7 @@ async fn an_upload_that_nobody_reads_is_taken_up_to_its_window() {
 }
 
 #[tokio::test]
-async fn uploads_that_nobody_reads_share_the_window_of_their_connection() {
+async fn unread_uploads_share_the_window_of_their_connection() {
     let limits = Limits::default();
     let taken = taken_of(limits.max_streams).await;
     let most = u64::from(limits.connection_window) + u64::from(limits.max_streams) * most_per_call(&limits);

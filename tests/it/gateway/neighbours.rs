@@ -40,7 +40,7 @@ fn in_networks(command: &mut Command) -> &mut Command {
 
 /// The test itself runs inside, in a process of its own.
 #[test]
-fn a_connection_that_reaches_the_hub_or_its_namespace_carries_nothing() {
+fn connection_reaching_hub_or_its_namespace_carries_nothing() {
     if std::env::var_os(INSIDE).is_some() {
         tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(inside());
         return;
@@ -49,7 +49,7 @@ fn a_connection_that_reaches_the_hub_or_its_namespace_carries_nothing() {
         skip(Needed::Network);
         return;
     }
-    let name = "gateway::neighbours::a_connection_that_reaches_the_hub_or_its_namespace_carries_nothing";
+    let name = "gateway::neighbours::connection_reaching_hub_or_its_namespace_carries_nothing";
     let mut unshare = Command::new("unshare");
     let test = in_networks(&mut unshare).arg(std::env::current_exe().unwrap()).args([name, "--exact", "--nocapture"]);
     let run = test.env(INSIDE, "yes").output().unwrap();

@@ -50,7 +50,7 @@ async fn sessions_end_within_two_seconds_of_a_revocation() {
 }
 
 #[tokio::test]
-async fn a_revoked_certificate_is_refused_and_one_from_then_on_is_let_in() {
+async fn revoked_certificate_is_refused_and_later_one_let_in() {
     let (log, _, _guard) = capture_audit();
     let world = GatewayWorld::start(Vec::new()).await;
     let now = world.clock.now();
@@ -79,7 +79,7 @@ async fn a_revoked_certificate_is_refused_and_one_from_then_on_is_let_in() {
 
 /// An agent that was revoked does not come back when its ManagedClusterAddOn is made anew without the annotation.
 #[tokio::test]
-async fn a_certificate_that_is_older_than_its_addons_object_is_refused() {
+async fn certificate_older_than_addon_object_is_refused() {
     let (log, _, _guard) = capture_audit();
     let world = GatewayWorld::start(Vec::new()).await;
     let begins = world.clock.now().minus(Duration::from_secs(300));

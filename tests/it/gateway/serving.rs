@@ -94,7 +94,7 @@ impl Kept {
 }
 
 #[tokio::test]
-async fn a_serving_certificate_is_asked_for_renewed_and_replaced_after_a_rotation() {
+async fn certificate_is_requested_renewed_and_replaced_on_rotation() {
     let hub = TestHub::start().await;
     let mut kept = Kept::start(&hub).await;
     let [first, second] = ["serving"; 2].map(|line| Ca::new(line, kept.clock.now()));
@@ -130,7 +130,7 @@ async fn a_serving_certificate_is_asked_for_renewed_and_replaced_after_a_rotatio
 }
 
 #[tokio::test]
-async fn a_certificate_of_a_clock_that_was_ahead_is_replaced_when_the_clock_is_right() {
+async fn certificate_from_fast_clock_is_replaced_once_clock_is_right() {
     const AHEAD: Duration = Duration::from_secs(20 * 3600);
     let hub = TestHub::start().await;
     let mut kept = Kept::start(&hub).await;

@@ -59,7 +59,7 @@ async fn strangers_hold_no_sessions() {
 }
 
 #[tokio::test]
-async fn a_flood_from_one_source_does_not_end_the_handshakes_of_others() {
+async fn flood_from_one_source_spares_handshakes_of_others() {
     let world = GatewayWorld::start_with(
         Vec::new(),
         Limits { max_handshakes: 1, handshake_timeout: PATIENT, ..Limits::default() },

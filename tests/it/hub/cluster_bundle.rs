@@ -127,7 +127,7 @@ async fn allow(hub: &TestHub, admin: &Client) {
 }
 
 #[tokio::test]
-async fn pods_of_the_hub_cluster_get_the_present_anchors_while_a_signer_wants_that() {
+async fn pods_on_hub_cluster_get_current_anchors_while_wanted() {
     let hub = TestHub::start().await;
     let admin = mk_world(&hub, telemetry()).await;
     let other = json!({ "signerName": "example.com/other", "addOns": ["other"],

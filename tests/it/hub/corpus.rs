@@ -46,7 +46,7 @@ struct Outcome {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_request_of_the_corpus_gets_its_verdict_on_an_api_server() {
+async fn every_corpus_request_gets_its_verdict_on_an_api_server() {
     let hub = TestHub::start().await;
     deploy(&hub).await;
     let admin = hub.admin().await;

@@ -45,7 +45,7 @@ async fn wait_metric(running: &RunningHub, requests: usize) {
 }
 
 #[tokio::test]
-async fn certificates_of_another_program_are_said_until_their_requests_are_gone() {
+async fn foreign_certificates_are_reported_until_requests_are_gone() {
     let hub = TestHub::start().await;
     let mut spec = telemetry();
     spec["approval"] = "External".into();

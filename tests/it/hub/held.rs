@@ -73,7 +73,7 @@ async fn said(admin: &Client, name: &str) -> String {
 }
 
 #[tokio::test]
-async fn request_whose_row_holds_anothers_certificate_waits_and_says_why() {
+async fn request_whose_row_holds_wrong_certificate_waits_and_says_why() {
     on_every_store(async |store| {
         let (log, _guard) = log::capture("addon_signer=info");
         let (hub, admin, first) = mk_ready().await;
@@ -122,7 +122,7 @@ async fn request_whose_row_holds_anothers_certificate_waits_and_says_why() {
 
 /// The right ledger is put back: a hub that starts on it signs the request and removes the condition.
 #[tokio::test]
-async fn request_that_was_held_is_signed_when_the_ledger_is_right_again() {
+async fn held_request_is_signed_once_ledger_is_right_again() {
     on_every_store(async |store| {
         let (hub, admin, first) = mk_ready().await;
         first.stop().await;

@@ -27,7 +27,7 @@ fn who(running: &RunningHub, leaf: &CertificateDer<'_>) -> Result<Peer, NotAnIde
 }
 
 #[tokio::test]
-async fn a_change_of_the_identity_takes_effect_at_once_for_certificates_that_were_given_before() {
+async fn identity_change_applies_at_once_to_earlier_certificates() {
     let (hub, admin, running) = mk_ready().await;
     let issue = async |csr| {
         let name = submit(&hub, "spoke1", &csr).await;

@@ -48,7 +48,7 @@ async fn issue(hub: &TestHub, admin: &Client) {
 }
 
 #[tokio::test]
-async fn one_of_two_hubs_signs_and_the_other_takes_over_at_once_when_it_stops() {
+async fn second_hub_takes_over_at_once_when_the_first_stops() {
     let (hub, admin, mut first) = mk_ready().await;
     let epoch = first.leads().await;
     let mut second = start(&hub).await;
@@ -74,7 +74,7 @@ async fn one_of_two_hubs_signs_and_the_other_takes_over_at_once_when_it_stops() 
 }
 
 #[tokio::test]
-async fn a_hub_takes_over_from_one_that_was_killed_when_its_lease_has_expired() {
+async fn hub_takes_over_from_killed_one_when_lease_expires() {
     let (hub, admin, first) = mk_ready().await;
     drop(first);
     let mut first = start(&hub).await;
@@ -91,7 +91,7 @@ async fn a_hub_takes_over_from_one_that_was_killed_when_its_lease_has_expired() 
 }
 
 #[tokio::test]
-async fn an_outage_of_the_api_server_stops_the_steps_and_not_the_epoch() {
+async fn api_server_outage_stops_the_steps_but_not_the_epoch() {
     let (hub, admin, first) = mk_ready().await;
     drop(first);
     let mut running = start(&hub).await;
@@ -216,7 +216,7 @@ async fn a_hub_that_waits_ends_whatever_lease_a_restored_etcd_has() {
 
 /// A hub that waits also learns of the epochs that pass while it waits, not only of those before its start.
 #[tokio::test]
-async fn a_hub_that_waited_leads_in_an_epoch_that_the_ledger_has_not_seen() {
+async fn hub_that_waited_leads_in_an_epoch_new_to_the_ledger() {
     on_every_store(async |store| {
         let (hub, admin, first) = mk_ready().await;
         first.stop().await;

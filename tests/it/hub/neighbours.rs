@@ -40,7 +40,7 @@ pub(super) fn mk_pod() -> Pod {
 }
 
 #[tokio::test]
-async fn the_gateway_knows_every_pod_that_lives_and_every_service_in_the_hubs_namespace() {
+async fn gateway_knows_live_pods_and_services_of_hub_namespace() {
     let (_hub, admin, running) = mk_ready().await;
     let pods: Api<Pod> = Api::namespaced(admin.clone(), "addon-signer");
     pods.create(&PostParams::default(), &mk_pod()).await.unwrap();

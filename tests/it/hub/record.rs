@@ -180,7 +180,7 @@ async fn configurations_and_standings_are_in_the_chain() {
 }
 
 #[tokio::test]
-async fn the_checkpoint_is_published_and_one_that_is_not_borne_out_is_kept() {
+async fn checkpoint_is_published_and_contradicted_one_is_kept() {
     let mut recorded = Recorded::start().await;
     recorded.issue().await;
     let text = recorded.map().await.data.unwrap().remove("head.json").unwrap();
@@ -224,7 +224,7 @@ async fn an_archive_stops_before_the_row_that_the_hub_has_published() {
 }
 
 #[tokio::test]
-async fn while_the_ledger_is_away_requests_wait_and_the_gateway_does_not() {
+async fn ledger_outage_delays_requests_but_not_the_gateway() {
     let recorded = Recorded::start().await;
     recorded.issue().await;
     let mut other = recorded.connect().await;

@@ -59,7 +59,7 @@ async fn a_good_request_costs_two_writes() {
 }
 
 #[tokio::test]
-async fn a_hostile_request_is_denied_with_its_reason_and_deleted_after_the_retention() {
+async fn hostile_request_is_denied_with_reason_and_later_deleted() {
     let options = RunningHubOptions { retention: Duration::from_secs(3), ..RunningHubOptions::default() };
     let (hub, admin, _running) = mk_ready_with(options).await;
     accept_cluster(&admin, "spoke12").await;
@@ -141,7 +141,7 @@ async fn external_approval_is_waited_for_and_then_signed() {
 }
 
 #[tokio::test]
-async fn what_waits_for_an_approver_is_taken_up_when_the_hub_may_approve_itself() {
+async fn request_awaiting_approver_proceeds_once_hub_may_approve() {
     let mut spec = telemetry();
     spec["approval"] = "External".into();
     let hub = TestHub::start().await;

@@ -154,7 +154,7 @@ fn time(text: &str) -> Timestamp {
 }
 
 #[tokio::test]
-async fn what_was_issued_before_a_revocation_is_revoked_and_what_comes_after_is_good() {
+async fn revocation_hits_earlier_certificates_and_spares_later_ones() {
     let world = RevocationWorld::start().await;
     let carol = revoker(&world.hub, world.home.path()).await;
     let first = world.issue().await;
@@ -283,7 +283,7 @@ async fn until_a_revocation_in_the_future_has_come_requests_wait() {
 
 /// The revocation comes after the decision and before the signature: nobody gets a revoked certificate.
 #[tokio::test]
-async fn a_request_that_was_under_way_when_its_addon_was_revoked_is_decided_anew() {
+async fn request_under_way_during_revocation_is_decided_anew() {
     let world = RevocationWorld::start().await;
     world.issue().await;
     let file = SqliteConnectOptions::new().filename(world.home.path().join("ledger.db"));
@@ -353,7 +353,7 @@ async fn what_certs_revoke_cannot_do_is_one_clear_sentence() {
     refused(&["--before", "2100-01-01T00:00:00Z"], "--before 2100-01-01T00:00:00Z is in the future").await;
     world.annotate(json!("2026-01-02T00:00:00Z")).await;
     let words =
-        "certificates from before 2026-01-02T00:00:00Z are revoked already; 2026-01-01T00:00:00Z would make some";
+        "certificates from before 2026-01-02T00:00:00Z are already revoked; 2026-01-01T00:00:00Z would make some";
     refused(&["--before", "2026-01-01T00:00:00Z"], words).await;
     assert_eq!(world.annotation("addon-signer.io/revoke-before").await, "2026-01-02T00:00:00Z");
     let same = world.revoke(&carol, &["--before", "2026-01-02T00:00:00Z"]).await;

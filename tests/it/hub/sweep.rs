@@ -22,7 +22,12 @@ use test_kit::{TestHub, wait_until};
 pub(super) async fn left(store: &TestStore, records: impl IntoIterator<Item = (Intent, Option<Record>)>) {
     let clock = Clock::default();
     clock.set_back(Duration::from_secs(120));
-    let options = WriterOptions { location: store.url().parse().unwrap(), replica: "before".to_owned(), clock };
+    let options = WriterOptions {
+        location: store.url().parse().unwrap(),
+        replica: "before".to_owned(),
+        clock,
+        metrics: Default::default(),
+    };
     let writer = open(options, 0).await;
     for (intent, signed) in records {
         writer.ledger.intend(intent).await.unwrap();
@@ -79,7 +84,7 @@ async fn issued(admin: &Client, name: &str) -> String {
 }
 
 #[tokio::test]
-async fn certificate_of_a_deleted_request_is_unpublished_and_nobody_elses() {
+async fn only_deleted_requests_certificate_is_unpublished() {
     on_every_store(async |store| {
         let (hub, admin, first) = mk_ready().await;
         first.stop().await;

@@ -40,7 +40,7 @@ async fn names_that_a_cluster_chooses_give_it_no_more_certificates() {
 }
 
 #[tokio::test]
-async fn a_cluster_with_many_bad_requests_is_answered_some_and_delays_nobody() {
+async fn cluster_with_many_bad_requests_delays_nobody_else() {
     let rate = Rate { burst: 4, interval: Duration::from_secs(3_600) };
     let (hub, admin, _running) = mk_ready_with(RunningHubOptions { rate, ..RunningHubOptions::default() }).await;
     accept_cluster(&admin, "spoke2").await;
@@ -71,7 +71,7 @@ async fn a_request_with_large_labels_is_refused_by_its_size() {
 }
 
 #[tokio::test]
-async fn a_request_with_finalizers_is_refused_and_does_not_outlive_its_refusal() {
+async fn refused_request_with_finalizers_does_not_linger() {
     let options = RunningHubOptions { retention: Duration::ZERO, ..RunningHubOptions::default() };
     let (hub, admin, _running) = mk_ready_with(options).await;
     accept_cluster(&admin, "spoke2").await;

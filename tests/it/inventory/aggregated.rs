@@ -97,13 +97,13 @@ async fn a_kubeconfig_and_the_readers_role_are_enough() {
     assert!(users.iter().all(|user| user == "alice") && users.len() >= 4, "{users:?}");
 
     let mut found = checked(&hub).await;
-    assert!(found.contains("ok   inventory: the API server reaches it\n"), "{found}");
+    assert!(found.contains("ok   inventory: the API server can reach it\n"), "{found}");
     let services: Api<Service> = Api::namespaced(stage.admin.clone(), "addon-signer");
     let elsewhere = json!({ "spec": { "externalName": "elsewhere.invalid" } });
     services.patch("addon-signer-inventory", &PatchParams::default(), &Patch::Merge(&elsewhere)).await.unwrap();
     wait_until(PATIENCE, "the API server to miss the inventory", async || {
         found = checked(&hub).await;
-        found.contains("BAD  inventory: the API server does not reach it: ").then_some(())
+        found.contains("BAD  inventory: the API server cannot reach it: ").then_some(())
     })
     .await;
     let back = json!({ "spec": { "externalName": "localhost" } });
@@ -198,7 +198,7 @@ async fn kubectl_finds_the_inventory_by_discovery() {
 }
 
 #[tokio::test]
-async fn the_inventory_answers_through_a_rotation_of_the_serving_authority() {
+async fn inventory_answers_through_serving_authority_rotation() {
     let Some((hub, stage)) = start().await else { return };
     let alice = as_user(&hub, "alice").await;
     wait_listed(&alice).await;

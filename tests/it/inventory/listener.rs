@@ -119,7 +119,7 @@ async fn another_front_proxy_is_followed_at_once() {
 }
 
 #[tokio::test]
-async fn a_certificate_of_a_new_authority_waits_until_the_api_service_holds_its_anchor() {
+async fn new_certificate_waits_until_api_service_holds_its_anchor() {
     let hub = TestHub::start().await;
     let stage = Stage::start(&hub).await;
     let front_proxy = stage.front_proxy(&hub, "front-proxy-client");
@@ -144,7 +144,7 @@ async fn a_certificate_of_a_new_authority_waits_until_the_api_service_holds_its_
 /// Go's transport asks again only on a connection that had a question before. The API server connects when its
 /// APIService changes, which is also when the inventory gets another certificate.
 #[tokio::test]
-async fn a_rotation_ends_a_connection_only_for_a_new_certificate_and_after_its_first_question() {
+async fn rotation_ends_connections_only_after_their_first_question() {
     let hub = TestHub::start().await;
     let stage = Stage::start(&hub).await;
     let front_proxy = stage.front_proxy(&hub, "front-proxy-client");

@@ -128,7 +128,7 @@ fn has_none_of(package: &str, crates: &BTreeSet<String>, forbidden: &[&str]) {
 
 /// The parts of std that reach outside are banned by `crates/core/clippy.toml`.
 #[test]
-fn the_core_knows_no_runtime_no_kubernetes_no_log_and_no_database() {
+fn core_knows_no_runtime_kubernetes_log_or_database() {
     let crates = crates_of("addon-signer-core", &[]);
     has_none_of(
         "the core",
@@ -165,4 +165,24 @@ fn the_agent_has_no_database_no_server_and_no_signer() {
         &["sqlx", "sqlx-core", "axum", "addon-signer", "addon-signer-stand-in", "comfy-table", "criterion"],
     );
     assert!(crates.len() <= 220, "the agent is built from {} crates", crates.len());
+}
+
+/// The names of tests that are longer than this many characters, where the module can say the rest.
+fn long_test_names(text: &str, most: usize) -> Vec<String> {
+    let functions = text.split("#[test]").chain(text.split("#[tokio::test")).filter_map(|after| {
+        let (_, rest) = after.split_once("fn ")?;
+        rest.split_once('(').map(|(name, _)| name.to_owned())
+    });
+    functions.filter(|name| name.len() > most).collect()
+}
+
+#[test]
+fn names_of_tests_have_at_most_60_characters() {
+    let folders = source_folders().into_iter().chain([root().join("tests")]);
+    let long: Vec<String> = folders
+        .flat_map(|folder| sources(&folder))
+        .flat_map(|file| long_test_names(&fs::read_to_string(file).unwrap(), 60))
+        .collect();
+    assert_eq!(long, [""; 0]);
+    assert_eq!(long_test_names("#[test]\nfn abc() {}\n#[tokio::test(x)]\nasync fn defg() {}\n", 3), ["defg"]);
 }

@@ -224,7 +224,7 @@ async fn wait_until_closed(database: &Path) {
 }
 
 #[tokio::test]
-async fn a_crash_leaves_everything_in_place_or_is_finished_by_the_same_command() {
+async fn crash_leaves_all_in_place_or_same_command_finishes_it() {
     let dir = TempDir::new().unwrap();
     let location = sqlite(dir.path());
     let over = prepare(&location).await;

@@ -267,7 +267,7 @@ async fn theirs(store: &TestStore, archives: &[PathBuf], checkpoint: Option<&Pat
 }
 
 #[tokio::test]
-async fn a_row_that_is_said_to_be_archived_is_believed_by_neither_checker_against_a_checkpoint() {
+async fn neither_checker_trusts_archive_claims_over_a_checkpoint() {
     on_every_store(async |store| {
         let (all, text) = mk_ledger(store).await;
         rows::disarm(store).await;

@@ -62,7 +62,7 @@ fn mount(arguments: &[&str], at: &Path) -> bool {
 }
 
 #[tokio::test]
-async fn full_disk_is_said_and_when_there_is_room_again_nothing_is_lost() {
+async fn full_disk_is_reported_and_loses_nothing() {
     let Some(disk) = Disk::mount() else { return };
     let running = RunningWriter::start(&disk.url());
     running.issue(0).await;

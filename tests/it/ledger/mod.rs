@@ -47,7 +47,12 @@ pub(crate) fn sqlite(dir: &Path) -> Location {
 }
 
 pub(crate) fn options(location: &Location, replica: &str) -> WriterOptions {
-    WriterOptions { location: location.clone(), replica: replica.to_owned(), clock: Clock::default() }
+    WriterOptions {
+        location: location.clone(),
+        replica: replica.to_owned(),
+        clock: Clock::default(),
+        metrics: Default::default(),
+    }
 }
 
 /// Starts a writer, and does not wait until it has opened the ledger.

@@ -45,7 +45,7 @@ async fn files_of_a_ledger_are_their_owners_alone() {
 }
 
 #[tokio::test]
-async fn file_is_one_that_other_programs_open_and_every_commit_waits_for_the_disk() {
+async fn other_programs_can_open_file_and_commits_wait_for_disk() {
     let place = mk_place();
     let running = RunningWriter::start(&place.url);
     running.issue(1).await;
@@ -112,7 +112,7 @@ async fn database_of_another_program_is_left_alone() {
 }
 
 #[tokio::test]
-async fn database_of_another_program_that_uses_the_same_library_is_left_alone() {
+async fn foreign_database_using_the_same_library_is_left_alone() {
     on_every_store(async |store| {
         run(store, "CREATE TABLE _sqlx_migrations (version BIGINT PRIMARY KEY); CREATE TABLE accounts (name TEXT)")
             .await;

@@ -106,7 +106,7 @@ async fn intent_whose_commit_was_not_answered_is_found() {
 }
 
 #[tokio::test]
-async fn transaction_that_the_network_left_behind_does_not_lock_the_ledger_for_ever() {
+async fn transaction_cut_off_by_network_does_not_lock_ledger_forever() {
     commit_is_found_out(Moment::Parted).await;
 }
 
@@ -140,7 +140,7 @@ async fn is_not_continued(issued: u64, sql: &str) {
 
 /// As a standby that lagged behind and has taken over.
 #[tokio::test]
-async fn a_ledger_that_comes_back_without_its_last_rows_is_not_continued() {
+async fn ledger_returning_without_its_last_rows_is_not_continued() {
     const LOSE: &str = "DELETE FROM entries WHERE seq = (SELECT MAX(seq) FROM entries)";
     is_not_continued(1, LOSE).await; // the row of a certificate
     is_not_continued(0, LOSE).await; // the row that this process wrote when it opened the ledger

@@ -1,16 +1,17 @@
-//! What a hub asks the ledger when it begins to lead.
+//! What a hub asks the ledger.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use addon_signer_core::journal::record::{Intent, Record};
 use addon_signer_core::timestamp::Timestamp;
+use addon_signer_ledger::Reader;
 
 use super::{mk_abandoned, mk_intent, mk_signed, mk_uid, open, options};
 use test_kit::store::on_every_store;
 
 #[tokio::test]
-async fn a_hub_learns_what_the_ledger_has_of_requests_authorities_and_signers() {
+async fn hub_learns_recorded_requests_authorities_and_signers() {
     on_every_store(async |store| {
         let hub = open(options(&store.url().parse().unwrap(), "hub-a"), 1).await;
         let late = Timestamp::from_unix(1_795_099_999);
@@ -40,6 +41,39 @@ async fn a_hub_learns_what_the_ledger_has_of_requests_authorities_and_signers() 
             let specs = BTreeSet::from([known.to_owned(), "other".to_owned()]);
             assert_eq!(hub.ledger.signer_specs().await, Ok(specs), "before its deletion it was two");
         }
+        hub.close().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_certificate_late_in_its_life_without_successor_is_named() {
+    on_every_store(async |store| {
+        let location = store.url().parse().unwrap();
+        let hub = open(options(&location, "hub-a"), 1).await;
+        // 1 and 8 are of one agent, of which 8 lives longer; 2 is only an intent; 4 lives for ten days.
+        let (day, end) = (Duration::from_secs(86_400), mk_intent(1).not_after);
+        let lives = [(1, day), (8, 2 * day), (2, day), (3, day), (4, 10 * day)];
+        for (n, life) in lives {
+            let not_after = mk_intent(n).not_before.plus(life);
+            hub.ledger.intend(Intent { not_after, ..mk_intent(n) }).await.unwrap();
+        }
+        for n in [1, 3, 4, 8] {
+            hub.ledger.append(mk_signed(n), "").await.unwrap();
+        }
+        let reader = Reader::new(location);
+        let late = async |at: Timestamp| {
+            let found = reader.unrenewed(at).await.unwrap().into_iter();
+            found.map(|(signer, key)| format!("{signer} {key}")).collect::<Vec<_>>()
+        };
+        let none = [""; 0];
+        assert_eq!(late(end.minus(day / 4)).await, none);
+        assert_eq!(late(end.minus(day / 4 - Duration::from_secs(1))).await, ["telemetry cluster3/telemetry"]);
+        assert_eq!(late(end.plus(Duration::from_secs(1))).await, none, "it has expired, and nobody can renew it");
+        assert_eq!(late(end.plus(day - day / 4)).await, ["telemetry cluster1/telemetry"], "the longer one");
+        let last = end.plus(9 * day);
+        assert_eq!(late(last.minus(2 * day)).await, none, "not within a day");
+        assert_eq!(late(last.minus(day)).await, ["telemetry cluster4/telemetry"]);
         hub.close().await;
     })
     .await;

@@ -86,7 +86,7 @@ async fn filters(location: &Location) {
 }
 
 #[tokio::test]
-async fn pages_have_no_gaps_and_no_repeats_while_certificates_are_added() {
+async fn pages_have_no_gaps_or_repeats_while_certificates_are_added() {
     on_every_store(async |store| pages(&store.url().parse().unwrap()).await).await;
 }
 

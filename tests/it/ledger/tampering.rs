@@ -193,7 +193,7 @@ pub(super) fn print(database: &Database, sql: &str, file: PathBuf) -> PathBuf {
 }
 
 #[tokio::test]
-async fn whoever_changes_rows_is_found_and_both_checkers_name_the_same_row() {
+async fn changed_rows_are_found_and_both_checkers_name_the_same_one() {
     on_every_store(async |store| {
         let (rows, checkpoint) = mk_ledger(store).await;
         assert_eq!(rows.len(), 11);

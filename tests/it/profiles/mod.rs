@@ -160,7 +160,7 @@ fn serial_numbers_are_positive_random_and_of_at_most_20_bytes() {
 }
 
 #[test]
-fn golden_leaves_are_accepted_for_their_purpose_by_their_ca_only() {
+fn golden_leaves_are_accepted_only_by_own_ca_for_own_purpose() {
     let [client_ca, serving_ca, client, serving] = golden();
     let bundle = |der: &[u8]| Bundle::new(vec![Authority::from_der(der).unwrap()]).unwrap();
     let client_ca = bundle(&client_ca);

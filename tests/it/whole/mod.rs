@@ -3,6 +3,7 @@
 
 mod audit;
 pub(crate) mod client;
+mod metrics;
 pub(crate) mod ours;
 mod own_identity;
 mod revocation;

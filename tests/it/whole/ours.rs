@@ -92,7 +92,7 @@ pub(crate) async fn enrolled(
 }
 
 #[tokio::test]
-async fn an_agent_enrols_calls_and_survives_a_rotation_until_it_is_detached() {
+async fn agent_enrols_calls_and_survives_rotation_until_detached() {
     let hub = TestHub::start().await;
     let upstream = upstream::start().await;
     let admin = prepare(&hub, upstream, "24h").await;
@@ -132,7 +132,7 @@ async fn an_agent_enrols_calls_and_survives_a_rotation_until_it_is_detached() {
 
 /// A Service without a selector in another namespace may lead there, which its address does not show.
 #[tokio::test]
-async fn what_the_gateway_forwards_to_the_hubs_own_metrics_is_refused_there() {
+async fn forwarding_to_hub_metrics_is_refused_there() {
     let hub = TestHub::start().await;
     deploy(&hub).await;
     let whole = Whole::start(&hub, Clock::default()).await;
@@ -189,7 +189,7 @@ async fn an_agent_keeps_its_secret_with_the_rights_of_deploy_agent() {
 
 /// No pod of the addon needs the cluster's identity then.
 #[tokio::test]
-async fn an_agent_asks_with_the_addons_own_hub_identity_and_the_rights_of_deploy_requester() {
+async fn agent_asks_with_addon_hub_identity_and_requester_rights() {
     let hub = TestHub::start().await;
     let admin = prepare(&hub, upstream::start().await, "24h").await;
     if hub.is_real() {

@@ -72,7 +72,7 @@ fn start_our_agent(whole: &Whole, kubeconfig: &Path, dir: &Path) -> Process {
 }
 
 #[tokio::test]
-async fn our_agent_lives_by_the_addons_own_identity_is_well_for_ocm_and_leaves_nothing() {
+async fn agent_with_addon_identity_is_healthy_and_leaves_nothing() {
     let hub = TestHub::start().await;
     let Some(real) = hub.real_or_skip() else { return };
     let admin = prepare(&hub, upstream::start().await, "24h").await;

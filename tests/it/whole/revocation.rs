@@ -23,7 +23,7 @@ const RECEIVE: &str = "/addons/telemetry/api/v1/receive";
 
 /// Invariant I15.
 #[tokio::test]
-async fn a_revoked_agent_is_out_within_two_seconds_and_comes_back_with_a_new_certificate() {
+async fn revoked_agent_is_out_in_two_seconds_and_enrols_again() {
     let hub = TestHub::start().await;
     let admin = prepare(&hub, upstream::start().await, "24h").await;
     let whole = Whole::start(&hub, Clock::default()).await;

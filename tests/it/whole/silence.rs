@@ -48,7 +48,7 @@ fn keep_talking(admin: &Client) -> JoinHandle<()> {
 }
 
 #[tokio::test]
-async fn a_gateway_that_knows_nothing_new_says_so_and_refuses_everybody_when_it_is_told_to() {
+async fn gateway_without_news_says_so_and_refuses_all_if_told_to() {
     let hub = TestHub::start().await;
     let admin = prepare(&hub, upstream::start().await, "24h").await;
     accept_cluster(&admin, "noisy").await;
@@ -68,7 +68,7 @@ async fn a_gateway_that_knows_nothing_new_says_so_and_refuses_everybody_when_it_
     talk.abort();
     wait_until(PATIENCE, "readiness to say that revocations may be missed", async || {
         let (status, text) = get(whole.metrics, "/readyz").await;
-        (status == 200 && text.contains("ok; the API server is silent for")).then_some(())
+        (status == 200 && text.contains("ok; the API server has been silent for")).then_some(())
     })
     .await;
     wait_until(PATIENCE, "the gateway to refuse everybody", async || answers(503).await).await;

@@ -120,7 +120,7 @@ async fn an_api_server_that_is_away_is_named_and_waited_for() {
     prepare(&hub, "127.0.0.1:9".parse().unwrap(), "24h").await;
     hub.pause().await;
     let whole = Whole::start(&hub, Clock::default()).await;
-    not_ready(&whole, "the hub does not run yet: the API server does not answer; check the kubeconfig").await;
+    not_ready(&whole, "the hub is not running yet: the API server does not answer; check the kubeconfig").await;
     assert_eq!(get(whole.metrics, "/healthz").await.0, 200);
     assert!(get(whole.metrics, "/metrics").await.1.contains("addon_signer_ledger_up 0"));
     tokio::time::timeout(SOON, whole.stop()).await.unwrap().unwrap();
@@ -132,13 +132,13 @@ async fn an_api_server_that_is_away_is_named_and_waited_for() {
 }
 
 #[tokio::test]
-async fn an_overloaded_api_server_is_asked_again_and_each_reason_is_logged_once() {
+async fn overloaded_api_server_is_retried_and_reasons_logged_once() {
     let hub = TestHub::start().await;
     prepare(&hub, "127.0.0.1:9".parse().unwrap(), "24h").await;
     let (log, _guard) = capture("warn");
     let (client, fault, asked) = mk_refused(&hub, REQUESTS, Some((503, "etcd is away"))).await;
     let whole = Whole::start_with(client, options(), Clock::default()).await;
-    not_ready(&whole, "the hub does not run yet: the API server cannot answer now: etcd is away").await;
+    not_ready(&whole, "the hub is not running yet: the API server cannot answer now: etcd is away").await;
     wait_until(PATIENCE, "the second question", async || (asked.load(Ordering::Relaxed) >= 2).then_some(())).await;
     let lease = leases(&hub.admin().await).get_opt("addon-signer").await.unwrap();
     assert!(lease.is_none(), "it may lack the rights to lead: {lease:?}");
@@ -168,7 +168,7 @@ async fn an_expired_certificate_of_the_gateway_is_no_readiness() {
     clock.advance(Duration::from_secs(25 * 3_600));
     let (status, text) = get(whole.metrics, "/readyz").await;
     assert_eq!(status, 503);
-    assert!(text.contains("the gateway has no certificate that is valid"), "{text}");
+    assert!(text.contains("the gateway has no valid certificate"), "{text}");
     hub.resume().await;
     wait_until(PATIENCE, "readiness", ready).await;
 }
@@ -221,7 +221,7 @@ async fn readiness_says_that_the_ledger_is_away_and_does_not_fail() {
 }
 
 #[tokio::test]
-async fn a_process_that_waits_for_the_lease_says_so_and_ends_when_it_is_stolen() {
+async fn process_awaiting_lease_says_so_and_ends_when_it_is_stolen() {
     let hub = TestHub::start().await;
     prepare(&hub, "127.0.0.1:9".parse().unwrap(), "24h").await;
     let leases = leases(&hub.admin().await);

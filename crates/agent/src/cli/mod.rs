@@ -42,7 +42,7 @@ struct AgentArgs {
     /// The signer's name, as in the AddOnSigner's spec.signerName.
     #[arg(long, env = "ADDON_SIGNER_SIGNER", value_name = "SIGNER_NAME", value_parser = parse_signer_name)]
     signer: String,
-    /// The kubeconfig for the hub, of the cluster or of the addon itself; read again for every request.
+    /// The kubeconfig for the hub, either the cluster's or the addon's own; reread for every request.
     #[arg(long, env = "ADDON_SIGNER_HUB_KUBECONFIG", value_name = "FILE")]
     hub_kubeconfig: PathBuf,
     /// The gateway's address, https://HOST[:PORT]. New certificates are proven there before they replace old ones.
@@ -57,14 +57,14 @@ struct AgentArgs {
     /// Keep OCM's health Lease ADDON in this namespace, while the certificate is good.
     #[arg(long, env = "ADDON_SIGNER_HEALTH_LEASE", value_name = "NS")]
     health_lease: Option<String>,
-    /// The object in that namespace that Secret and Lease are deleted with: deployment, daemonset, statefulset or
-    /// serviceaccount.
+    /// The object in that namespace that owns the Secret and the Lease, so that they are deleted with it: deployment,
+    /// daemonset, statefulset or serviceaccount.
     #[arg(long, env = "ADDON_SIGNER_OWNER", value_name = "KIND/NAME", requires = "objects")]
     owner: Option<OwnerName>,
-    /// The kubeconfig for Secret and Lease [default: KUBECONFIG, ~/.kube/config, or the pod's own account].
+    /// The kubeconfig for the Secret and the Lease [default: KUBECONFIG, ~/.kube/config, or the pod's own account].
     #[arg(long, env = "ADDON_SIGNER_KUBECONFIG", value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// How often it asks the gateway for its present anchors; at most 6m.
+    /// How often to ask the gateway for its present anchors; at most 6m.
     #[arg(long, env = "ADDON_SIGNER_REFRESH", value_name = "DURATION",
           default_value = "5m", value_parser = parse_refresh)]
     refresh: Duration,
@@ -86,12 +86,12 @@ struct AgentArgs {
     #[arg(long, env = "ADDON_SIGNER_EXPIRATION_SECONDS", value_name = "SECONDS",
           value_parser = clap::value_parser!(i32).range(600..))]
     expiration_seconds: Option<i32>,
-    /// Logs as lines of text or of JSON; RUST_LOG sets what is logged (default: info).
+    /// Log as lines of text or of JSON; RUST_LOG sets what is logged (default: info).
     #[arg(long, env = "ADDON_SIGNER_LOG_FORMAT", value_enum, default_value_t = LogFormat::Text)]
     log_format: LogFormat,
 }
 
-/// Checks the form `domain/path`, which Kubernetes wants (`ValidateSignerName`). The hub checks the rest.
+/// Checks the form `domain/path`, which Kubernetes requires (`ValidateSignerName`). The hub checks the rest.
 fn parse_signer_name(text: &str) -> Result<String, String> {
     match text.split_once('/') {
         Some((domain, path)) if domain.contains('.') && !path.is_empty() && !path.contains('/') => Ok(text.to_owned()),
@@ -99,8 +99,8 @@ fn parse_signer_name(text: &str) -> Result<String, String> {
     }
 }
 
-/// 15 minutes after a ManifestWork has brought a new anchor the hub takes it for used, so by then each agent must have
-/// asked, and once more if that failed; jitter makes each pause longer by up to a fifth.
+/// 15 minutes after a ManifestWork has brought a new anchor the hub assumes it is in use, so by then each agent must
+/// have asked, and once more if that failed; jitter lengthens each pause by up to a fifth.
 const LONGEST_REFRESH: Duration = Duration::from_secs(360);
 
 fn parse_refresh(text: &str) -> Result<Duration, String> {
@@ -108,7 +108,7 @@ fn parse_refresh(text: &str) -> Result<Duration, String> {
     match duration {
         Duration::ZERO => Err("it must be at least 1s".to_owned()),
         longer if longer > LONGEST_REFRESH => {
-            Err("it must be at most 6m: a rotation of the gateway's CA counts on it".to_owned())
+            Err("it must be at most 6m: a rotation of the gateway's CA relies on it".to_owned())
         }
         duration => Ok(duration),
     }

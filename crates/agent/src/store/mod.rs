@@ -25,11 +25,11 @@ pub enum StoreError {
     /// The namespace of the Secret does not exist.
     #[error("the namespace {0} does not exist on the managed cluster; create it")]
     NamespaceMissing(String),
-    /// The Secret cannot be changed.
+    /// The Secret is immutable.
     #[error("the Secret {0} is marked immutable; delete it, or give the agent another namespace")]
     Immutable(String),
-    /// Somebody else writes the same Secret all the time.
-    #[error("the Secret {0} could not be written, because somebody else changed it at each attempt")]
+    /// Something else keeps writing the same Secret.
+    #[error("the Secret {0} could not be written, because something else changed it on every attempt")]
     Contended(String),
     /// A file operation failed.
     #[error("cannot {0} {path}: {2}", path = .1.display())]

@@ -93,8 +93,8 @@ impl SecretStore {
         }
     }
 
-    /// Replaces the data and leaves all else: the labels and owners of others, and the type, which cannot change.
-    /// Returns `false` if somebody else changed the Secret first.
+    /// Replaces the data and leaves everything else: the labels and owners set by others, and the type, which cannot
+    /// change. Returns `false` if somebody else changed the Secret first.
     async fn replace(&self, mut found: Secret, credentials: &Credentials) -> Result<bool, StoreError> {
         if found.immutable == Some(true) {
             return Err(StoreError::Immutable(self.name.clone()));
@@ -123,8 +123,8 @@ fn attempt(verb: &'static str) -> Attempt {
     Attempt { server: "the managed cluster", verb, resource: "secrets" }
 }
 
-/// Nobody wipes the copies of the key that kube makes while it sends them. They stay in this process, which holds the
-/// key anyway.
+/// The copies of the key that kube makes while sending it are not wiped. They stay in this process, which holds the key
+/// anyway.
 fn data(credentials: &Credentials) -> BTreeMap<String, ByteString> {
     credentials.files().into_iter().map(|(name, bytes)| (name.to_owned(), ByteString(bytes.to_vec()))).collect()
 }

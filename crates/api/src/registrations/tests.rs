@@ -142,7 +142,7 @@ fn a_second_application_changes_nothing() {
 }
 
 #[test]
-fn an_entry_that_differs_is_replaced_in_its_place_and_duplicates_go() {
+fn differing_entry_is_replaced_in_place_and_duplicates_go() {
     for api in BOTH {
         let (foreign, _) = mk_foreign(api);
         let wrong = Registration { user: "somebody else".to_owned(), ..mk_registration() };

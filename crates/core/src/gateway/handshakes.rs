@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_of_ipv6_is_one_source_and_a_mapped_address_is_that_of_ipv4() {
+    fn ipv6_network_is_one_source_and_mapped_address_is_ipv4() {
         let one = ["2001:db8::1", "2001:db8::2:1", "2001:db8:0:1::1", "2001:db8:0:2::1"];
         assert_eq!(displaced(3, &one), [(3, 0)]);
         assert_eq!(displaced(3, &["10.0.0.2", "::ffff:10.0.0.1", "10.0.0.1", "10.0.0.3"]), [(3, 1)]);
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ranks_are_those_of_all_sources_after_any_beginnings_and_ends() {
+    fn ranks_match_all_sources_after_any_starts_and_ends() {
         let mut handshakes = Handshakes::new(8, Duration::ZERO);
         let mut places = Vec::new();
         for n in 0..1_000_usize {

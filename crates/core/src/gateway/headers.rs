@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_that_override_method_or_path_are_stripped_in_any_spelling() {
+    fn method_and_path_overrides_are_stripped_in_any_spelling() {
         let mut headers = HeaderMap::new();
         for name in [
             "X-HTTP-Method-Override",
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn hop_by_hop_headers_are_stripped_with_those_that_connection_lists() {
+    fn hop_by_hop_and_connection_listed_headers_are_stripped() {
         let mut headers = HeaderMap::new();
         headers.append(CONNECTION, HeaderValue::from_static("keep-alive, X-Secret"));
         headers.append(CONNECTION, HeaderValue::from_static("x-other"));

@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_the_hubs_namespace_is_no_backend_however_its_address_is_written() {
+    fn hub_namespace_addresses_are_refused_in_any_notation() {
         let neighbours = Neighbours {
             pods: mk_addresses(&["10.0.0.7", "fd00::7"]),
             services: mk_addresses(&["10.96.0.7", "::ffff:10.96.0.8"]),

@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_does_nothing_has_the_patience_and_no_more_however_fast_it_was() {
+    fn earlier_speed_earns_an_idle_peer_no_extra_patience() {
         let mut tempo = Tempo::new(RATE);
         assert_eq!((tempo.left(SECOND * 9), tempo.left(SECOND * 10)), (SECOND, Duration::ZERO));
         tempo.add(SECOND, 1_000_000);

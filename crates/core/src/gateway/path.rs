@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_and_double_encodings_choose_no_other_route_than_the_backend_sees() {
+    fn parameters_and_double_encodings_cannot_switch_routes() {
         let routes = [mk_route("/"), mk_route("/api"), mk_route("/api/admin")];
         let found = |path: &str| {
             let path = format!("/addons/a{path}");

@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn only_hosts_that_are_addresses_are_known_before_somebody_connects() {
+    fn only_literal_addresses_are_checked_before_connecting() {
         for host in ["127.0.0.1", "::1", "[::1]", "[::ffff:127.0.0.1]"] {
             assert!(check_host(host, false).is_err(), "{host}");
             assert_eq!(check_host(host, true), Ok(()), "{host}");

@@ -109,7 +109,7 @@ fn an_addon_of_a_cluster_whose_name_begins_anothers_may_not_ask() {
 }
 
 #[test]
-fn an_addons_own_hub_identity_asks_for_that_addon_on_its_cluster_alone() {
+fn addon_identity_asks_only_for_itself_on_its_own_cluster() {
     const HUB_USER: &str = "system:open-cluster-management:cluster:spoke1:addon:telemetry:agent:x7k2p";
     let ask = |kinds: &[RequesterKind], user: &str| {
         let rules = SignerRules { requesters: kinds.iter().copied().collect(), ..mk_rules() };
@@ -146,7 +146,7 @@ fn an_addons_own_hub_identity_asks_for_that_addon_on_its_cluster_alone() {
 }
 
 #[test]
-fn an_account_of_ocms_token_driver_is_refused_with_a_sentence_of_its_own() {
+fn token_driver_account_is_told_to_use_the_csr_driver() {
     let user = "system:serviceaccount:spoke1:telemetry-agent";
     let refused = refusal(|_, submission, _| user.clone_into(&mut submission.username));
     assert_eq!(refused, Refusal::RequesterToken(user.to_owned()));

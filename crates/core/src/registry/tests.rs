@@ -45,7 +45,7 @@ fn nothing_has_standing_before_both_lists_are_complete() {
 }
 
 #[test]
-fn nobody_relies_on_an_outdated_registry_and_no_standing_changes_by_that() {
+fn outdated_registry_vouches_for_nobody_but_keeps_standings() {
     let mut registry = registry(ACCEPTED, Some(AddOnFacts::Installed));
     registry.set_outdated(true);
     assert_eq!(check(&registry), Err(NotRegistered::Outdated));
@@ -145,7 +145,7 @@ fn a_revocation_is_found_where_the_object_can_be_read() {
 }
 
 #[test]
-fn a_certificate_is_of_its_own_object_and_nothing_is_good_again_when_that_is_made_anew() {
+fn recreating_addon_never_revives_its_old_certificates() {
     let mut registry = registry(ACCEPTED, None);
     let cluster: ClusterName = "c1".parse().unwrap();
     let addon: AddOnName = "a1".parse().unwrap();

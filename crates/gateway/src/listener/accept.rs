@@ -365,7 +365,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_connection_is_told_to_end_35_seconds_after_its_peer_has_vanished() {
+    async fn connection_ends_35_seconds_after_its_peer_vanishes() {
         let listener = bind("127.0.0.1:0".parse().unwrap(), 65_536).unwrap();
         let _client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (tcp, _) = listener.accept().await.unwrap();

@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_client_that_sends_piece_by_piece_is_waited_for_and_one_that_leaves_is_not() {
+    async fn piecemeal_hello_is_awaited_but_departed_client_is_not() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (server, _) = listener.accept().await.unwrap();

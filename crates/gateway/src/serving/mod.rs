@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -104,12 +105,14 @@ pub enum ServingError {
 
 /// Whether there is a certificate that is valid at this time, so that agents may accept it.
 pub fn is_current(pair: Option<&CertifiedKey>, now: Timestamp) -> bool {
-    let leaf = pair.and_then(|pair| pair.cert.first());
-    let parsed = leaf.and_then(|leaf| X509Certificate::from_der(leaf).ok());
-    parsed.is_some_and(|(_, leaf)| {
-        let validity = leaf.validity();
-        (validity.not_before.timestamp()..=validity.not_after.timestamp()).contains(&now.unix())
-    })
+    validity(pair).is_some_and(|validity| validity.contains(&now))
+}
+
+/// From when to when the certificate is valid, if there is one.
+pub(crate) fn validity(pair: Option<&CertifiedKey>) -> Option<RangeInclusive<Timestamp>> {
+    let (_, leaf) = X509Certificate::from_der(pair?.cert.first()?).ok()?;
+    let [from, to] = [leaf.validity().not_before, leaf.validity().not_after];
+    Some(Timestamp::from_unix(from.timestamp())..=Timestamp::from_unix(to.timestamp()))
 }
 
 /// A complete pair of certificate and key.

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn who_gets_no_manifest_work_waits_for_the_last_certificate_given_out_before() {
+    fn without_manifest_work_last_old_certificate_is_awaited() {
         let world = mk_world(&[("c1", -86_400), ("c2", 0)]);
         let last = |without| Err(WaitsFor::LastCertificate { at: END, without });
         let names = |clusters: &[&str]| {
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn an_addon_that_was_installed_after_the_anchor_was_published_is_not_awaited() {
+    fn addon_installed_after_anchor_publication_is_not_awaited() {
         let world = mk_world(&[("before", -1), ("soon", 60), ("after", 61)]);
         let waits = world.opens(&["before", "soon", "after", "unknown"], "", PUBLISHED).unwrap_err().to_string();
         assert!(waits.ends_with("before/telemetry, soon/telemetry, unknown/telemetry"), "{waits}");

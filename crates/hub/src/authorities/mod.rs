@@ -9,6 +9,7 @@ pub mod board;
 pub(crate) mod clock_check;
 pub mod gate;
 pub mod keeper;
+pub(crate) mod metrics;
 pub mod objects;
 pub mod report;
 pub mod state;

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_that_is_made_and_deleted_again_while_nobody_looks_is_a_change() {
+    fn object_created_and_deleted_unseen_is_a_change() {
         let (known, mut objects) = channel();
         let names = LineNames::client("a", "example.com/a");
         let map = Meta::from(PartialObjectMeta {

@@ -17,6 +17,7 @@ use addon_signer_core::ca::bundle::Bundle;
 use addon_signer_core::ca::line::{Line, WaitsFor};
 use addon_signer_core::names::{ANNOTATION_ROTATE, ANNOTATION_SIGNER_NAME, LABEL_LINE, LABEL_SIGNER};
 use addon_signer_core::timestamp::Timestamp;
+use addon_signer_telemetry::metrics::GATEWAY_SIGNER;
 
 /// The type of the Secrets that hold authorities.
 pub const SECRET_TYPE: &str = "addon-signer.io/authorities";
@@ -74,6 +75,14 @@ impl LineNames {
             authority: "addon-signer serving CA".to_owned(),
             labels: labels("serving", None),
             signer_name: None,
+        }
+    }
+
+    /// The label `signer` of the line's metrics.
+    pub(crate) fn metrics_label(&self) -> &str {
+        match self.kind {
+            LineKind::Client => self.line(),
+            LineKind::Serving => GATEWAY_SIGNER,
         }
     }
 

@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_forgets_what_it_does_not_show_and_keeps_what_came_meanwhile() {
+    fn list_drops_what_it_lacks_and_keeps_what_came_meanwhile() {
         let mut listed = Listed::default();
         listed.begin();
         assert!(listed.put(key("c1"), 1) && listed.put(key("c2"), 1) && !listed.is_complete());

@@ -4,6 +4,7 @@
 //! [`plan`] compares what the watches have shown with what should be. What it finds is written at a bounded rate, and
 //! after each second's writes it looks again, so that a new addon does not wait until thousands have a new bundle.
 
+use crate::distribution::metrics::DistributionMetrics;
 use std::cell::Cell;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -20,6 +21,7 @@ use tracing::{debug, info, warn};
 mod calls;
 pub(crate) mod cluster_bundle;
 pub(crate) mod known;
+pub(crate) mod metrics;
 pub mod plan;
 mod right;
 
@@ -38,7 +40,6 @@ use addon_signer_core::timestamp::Timestamp;
 use addon_signer_core::trust::Trust;
 use addon_signer_platform::backoff::WatchBackoff;
 use addon_signer_platform::clock::Clock;
-use addon_signer_telemetry::metrics::Metrics;
 use addon_signer_telemetry::pulse::Pulse;
 use calls::{NotTaken, Works};
 use known::Known;
@@ -96,7 +97,7 @@ pub(super) struct Distributor {
     client: Client,
     works: Works,
     leading: Leading,
-    metrics: Metrics,
+    metrics: DistributionMetrics,
     inputs: DistributorInputs,
     tried: HashMap<AddOnKey, Tried>,
     /// Since when each addon has the present trust bundle, as far as this process knows.
@@ -121,7 +122,7 @@ impl Distributor {
         client: &Client,
         version: AddOnVersion,
         leading: Leading,
-        metrics: Metrics,
+        metrics: DistributionMetrics,
         inputs: DistributorInputs,
         pulse: Pulse,
     ) -> Self {
@@ -326,7 +327,7 @@ impl Distributor {
                 self.warn(&key, failure);
             } else {
                 self.written += 1;
-                self.metrics.trust_work_written();
+                self.metrics.work_written();
             }
             self.note(key, done.err());
         }

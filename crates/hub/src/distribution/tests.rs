@@ -107,13 +107,13 @@ pub(super) fn mk_distributor_of(
     let (announcer, leading) = lease::channel();
     announcer.lead(1, Instant::now() + Duration::from_secs(100_000));
     let pulse = Pulses::default().start("test");
-    let metrics = Metrics::new(|_| ());
+    let metrics = DistributionMetrics::register(&mut Default::default());
     let distributor = Distributor::new(&client, AddOnApi::V1Alpha1.into(), leading, metrics, inputs, pulse);
     (distributor, known, reported, announcer)
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fleet_is_written_at_a_bounded_rate_and_a_new_addon_does_not_wait_for_it() {
+async fn rate_limited_fleet_writes_do_not_delay_new_addons() {
     const CLUSTERS: usize = 1_000;
     let (mut distributor, known, writes, _reported, _leads) = mk_distributor(CLUSTERS);
     (0..CLUSTERS).for_each(|number| put_work(&known, number, "open-cluster-management-agent-addon", "older"));
@@ -148,7 +148,7 @@ async fn a_fleet_is_written_at_a_bounded_rate_and_a_new_addon_does_not_wait_for_
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_undone_again_and_again_is_put_back_with_growing_pauses() {
+async fn repeatedly_undone_work_is_restored_with_growing_pauses() {
     let (mut distributor, known, _writes, _reported, _leads) = mk_distributor(1);
     put_work(&known, 0, "elsewhere", ANCHORS);
     let mut writes = Vec::new();
@@ -203,7 +203,7 @@ fn mk_answering(
 
 /// After a create of which the answer was lost, the next one finds the hub's own before the watch has shown it.
 #[tokio::test(start_paused = true)]
-async fn somebody_else_is_blamed_only_when_what_is_there_stays_unknown() {
+async fn others_are_blamed_only_if_existing_work_stays_unknown() {
     let there = json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": "already exists",
         "reason": "AlreadyExists", "code": 409,
@@ -248,7 +248,7 @@ async fn an_answer_that_comes_after_the_watch_hides_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_api_server_says_is_absent_is_made_again_and_an_api_that_is_away_says_nothing() {
+async fn missing_work_is_remade_but_missing_api_proves_nothing() {
     for (details, is_absent) in [(json!({ "name": "addon-signer-telemetry-trust" }), true), (json!({}), false)] {
         let absent = json!({ "kind": "Status", "code": 404, "reason": "NotFound", "details": details });
         let (mut distributor, known, reported, _leads) = mk_answering(StatusCode::NOT_FOUND, || (), absent);
@@ -267,7 +267,7 @@ async fn what_the_api_server_says_is_absent_is_made_again_and_an_api_that_is_awa
 
 /// A hub that does not know who has standing must not believe that nobody is to be waited for.
 #[tokio::test(start_paused = true)]
-async fn while_standing_is_unknown_nothing_is_reported_and_nothing_written() {
+async fn nothing_is_reported_or_written_while_standing_is_unknown() {
     let (mut distributor, _known, _writes, reported, _leads) = mk_distributor(2);
     distributor.inputs.registry = SharedRegistry::default();
     assert_eq!((distributor.look(), reported.borrow().clone()), (Vec::new(), Distribution::Starting));
@@ -333,7 +333,7 @@ async fn an_anchor_that_was_just_applied_is_not_yet_in_use_everywhere() {
 
 /// An AddOnSigner that is made again has agents with good certificates, for whom nobody has waited meanwhile.
 #[tokio::test(start_paused = true)]
-async fn while_an_addon_may_be_unnamed_by_mistake_no_authority_is_activated() {
+async fn no_authority_activates_while_addon_may_be_unnamed_by_mistake() {
     let (mut distributor, _known, _writes, reported, _leads) = mk_distributor(1);
     let wanted = distributor.inputs.signers.borrow().clone().map(|signers| Signers { is_whole: true, ..signers });
     let anchor = Bundle::from_pem(ANCHORS.as_bytes()).unwrap().authorities()[0].clone();

@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_end_of_whoever_renews_is_a_loss_unless_the_lease_was_given_back() {
+    async fn end_of_renewal_is_a_loss_unless_lease_was_given_back() {
         let (announcer, mut leading) = channel();
         drop(announcer);
         assert_eq!(leading.acquired().await, Err(Loss::Abandoned));

@@ -17,6 +17,7 @@ use tracing::{debug, error, info, warn};
 use zeroize::Zeroizing;
 
 use crate::lease::{Leading, Leads, NotLeading, NotWritten};
+use crate::recording::metrics::{Difference, RecordingMetrics};
 use addon_signer_api::Lenient;
 use addon_signer_core::journal::checkpoint::{Checkpoint, CheckpointError};
 use addon_signer_core::journal::entry::Tip;
@@ -26,7 +27,6 @@ use addon_signer_core::keys::public::KeyKind;
 use addon_signer_ledger::{Health, Ledger, LedgerError, Location};
 use addon_signer_platform::clock::Clock;
 use addon_signer_platform::errors::explain;
-use addon_signer_telemetry::metrics::Metrics;
 
 /// The name of the ledger's Secret and of its ConfigMap.
 pub const LEDGER_OBJECT: &str = "addon-signer-ledger";
@@ -78,7 +78,7 @@ pub(crate) struct Checkpoints {
     ledger: Ledger,
     location: Location,
     leading: Leading,
-    metrics: Metrics,
+    metrics: RecordingMetrics,
 }
 
 impl Checkpoints {
@@ -90,7 +90,7 @@ impl Checkpoints {
         ledger: Ledger,
         location: Location,
         leading: Leading,
-        metrics: Metrics,
+        metrics: RecordingMetrics,
     ) -> Self {
         let secrets = Api::namespaced(client.clone(), namespace);
         let config_maps = Api::namespaced(client.clone(), namespace);
@@ -164,7 +164,7 @@ impl Checkpoints {
                 "The ledger contradicts the checkpoint that was published last: it was replaced, restored, cut or \
                  emptied. See \"Restoring a backup\" in docs/operations.md"
             );
-            self.metrics.differs("checkpoint", 1);
+            self.metrics.differs(Difference::Checkpoint, 1);
             data.entry(CONTRADICTED.to_owned()).or_insert_with(|| last.to_owned());
         }
         Ok(())

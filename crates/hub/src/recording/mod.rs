@@ -3,6 +3,9 @@
 
 pub mod checkpoints;
 pub(super) mod chronicle;
+pub(crate) mod metrics;
 mod notes;
+mod unrenewed;
 
 pub(super) use notes::{Notes, answered, keep_seen};
+pub(super) use unrenewed::keep_unrenewed;

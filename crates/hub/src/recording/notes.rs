@@ -253,11 +253,16 @@ mod tests {
     use addon_signer_ledger::{LedgerWriter, WriterOptions};
 
     #[tokio::test]
-    async fn only_a_standing_that_was_lost_is_missed_however_old_the_registry_is() {
+    async fn only_lost_standing_is_missed_even_in_outdated_registry() {
         let dir = tempfile::tempdir().unwrap();
         let location = format!("sqlite://{}/ledger.db", dir.path().display()).parse().unwrap();
         let replica = "hub-a".to_owned();
-        let (writer, ledger) = LedgerWriter::new(WriterOptions { location, replica, clock: Clock::default() });
+        let (writer, ledger) = LedgerWriter::new(WriterOptions {
+            location,
+            replica,
+            clock: Clock::default(),
+            metrics: Default::default(),
+        });
         let running = tokio::spawn(writer.run(1));
         let cluster: ClusterName = "spoke1".parse().unwrap();
         let mk_standing = |addon: &str, change| {

@@ -8,6 +8,7 @@
 
 pub mod discovery;
 mod later;
+pub(crate) mod metrics;
 mod oversized;
 pub mod registry;
 pub mod report;

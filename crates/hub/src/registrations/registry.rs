@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_suspension_that_a_new_list_shows_counts_before_the_list_is_complete() {
+    async fn listed_suspension_counts_before_the_list_is_complete() {
         let lists = Arc::new(AtomicU32::new(0));
         let service = tower::service_fn(move |request| {
             let lists = Arc::clone(&lists);

@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn every_signer_of_an_addon_is_written_in_one_patch_and_then_rests() {
+    fn every_signer_of_addon_is_written_in_a_single_patch() {
         let signers = mk_signers(&["a", "b"]);
         let patch = wanted(&mk_addon("telemetry", Value::Null), &signers).unwrap();
         let entries = patch["registrations"].as_array().unwrap();
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_program_registers_stays_where_policy_would_accept_it() {
+    fn foreign_registrations_stay_where_policy_accepts_them() {
         let user = |cluster: &str, agent: &str| {
             format!("system:open-cluster-management:cluster:{cluster}:addon:telemetry:agent:{agent}")
         };

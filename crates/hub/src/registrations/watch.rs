@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn owners_are_forgotten_only_when_the_api_server_has_not_served_them_for_five_minutes() {
+    async fn owners_are_forgotten_only_after_five_minutes_unserved() {
         for (at, is_known) in [(10, true), (150, true), (395, true), (500, false)] {
             assert_eq!(knows_owners(at, &[100..700, 700..9_999]).await, is_known, "{at} s");
         }
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_refused_is_asked_for_with_growing_pauses_and_soon_again_when_it_was_there() {
+    async fn refused_lists_are_retried_ever_less_often_until_served() {
         let both = lists(&[MANAGEMENT_ADDONS, ADDON_TEMPLATES]).await;
         assert_eq!(both, [0, 3, 9, 21, 45, 93, 153, 213, 503, 509, 521]);
         let without_templates = lists(&[MANAGEMENT_ADDONS]).await;

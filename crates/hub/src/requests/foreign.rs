@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn signers_that_are_not_served_leave_places_and_what_had_none_is_listed_again() {
+    fn unserved_signers_leave_places_and_the_rest_is_relisted() {
         let mut origins = Origins::new(Clock::default(), watch::channel(ForeignReport::new()).0);
         origins.begin_list();
         for name in 0..MOST {

@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn only_what_is_made_after_the_policys_refusal_is_believed_and_until_it_is_gone() {
+    async fn requests_are_believed_only_while_policy_refuses_the_trial() {
         let (guard, server, task) = mk_guard(None);
         assert_eq!(guard.known(), Guarded::Starting);
         pass(SOON).await;
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_policy_that_does_not_hold_for_a_request_is_tried_again_with_growing_pauses() {
+    async fn policy_that_failed_a_request_is_retried_with_growing_pauses() {
         let (guard, server, task) = mk_guard(Some(BY_THE_POLICY));
         pass(SOON).await;
         let mut changes = guard.watch();

@@ -9,6 +9,7 @@ use std::mem::{Discriminant, take};
 use std::sync::Arc;
 
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use tokio::time::Instant;
 use tracing::warn;
 
 use crate::requests::plan;
@@ -38,6 +39,8 @@ pub(super) struct KnownRequest {
     pub(super) missed: bool,
     /// Whether the request waits for something in the hub.
     pub(super) waits: bool,
+    /// When it was first seen.
+    pub(super) seen: Instant,
     size: usize,
     /// The last list that may have shown it.
     list: u64,
@@ -66,6 +69,7 @@ pub(super) struct KnownRequests {
 impl KnownRequests {
     /// Keeps a request, or a newer version of it. Returns whether it is known now.
     pub(super) fn put(&mut self, name: &str, tenant: &str, csr: CertificateSigningRequest) -> bool {
+        let seen = self.requests.get(name).map_or_else(Instant::now, |request| request.seen);
         self.remove(name);
         let known = self.tenants.get_key_value(tenant);
         let tenant: Arc<str> = known.map_or_else(|| tenant.into(), |(tenant, _)| Arc::clone(tenant));
@@ -95,6 +99,7 @@ impl KnownRequests {
             in_work: false,
             missed: false,
             waits: false,
+            seen,
             size,
             list: self.list,
         };
@@ -162,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tenant_that_has_used_its_room_is_read_again_and_others_are_not() {
+    fn tenant_out_of_room_is_reread_and_others_are_not() {
         let mut known = KnownRequests::default();
         for n in 0..MOST_OF_TENANT {
             assert!(known.put(&format!("loud-{n}"), "loud", mk_csr("loud", 2_000)));
@@ -175,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_tenant_with_too_many_the_rest_is_found_by_a_list_when_half_are_settled() {
+    fn overfull_tenant_is_relisted_once_half_its_requests_settle() {
         let mut known = KnownRequests::default();
         for n in 0..10 * MOST_OF_TENANT {
             assert_eq!(known.put(&format!("loud-{n}"), "loud", mk_csr("loud", 100)), n < MOST_OF_TENANT);

@@ -13,6 +13,7 @@ mod failures;
 pub(super) mod foreign;
 pub mod guard;
 mod known;
+pub(crate) mod metrics;
 pub mod plan;
 mod rereads;
 pub mod signer;

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_has_one_certificate_and_is_left_alone_while_the_watch_may_be_behind() {
+    fn request_keeps_one_certificate_and_rests_while_watch_may_lag() {
         let unconfirmed = Unconfirmed::default();
         let csr = mk_csr("a");
         assert_eq!(unconfirmed.recall(&csr), None);

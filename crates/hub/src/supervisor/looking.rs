@@ -96,6 +96,7 @@ impl Supervisor {
     fn serve(&mut self, name: &str, config: Arc<SignerConfig>, plan: LinePlan) -> bool {
         let Some(served) = self.served.get_mut(name) else {
             self.stopped.remove(name);
+            self.links.metrics.serve(name);
             self.start(name, config, plan);
             self.asking.add(name);
             return true;
@@ -135,8 +136,7 @@ impl Supervisor {
         let Some(served) = self.served.remove(name) else { return false };
         info!(signer = name, "The hub no longer serves an AddOnSigner; the gateway refuses its certificates");
         served.keeping.cancel();
-        self.links.metrics.foreign_certificates(name, None);
-        self.links.metrics.trust_missing(name, None);
+        self.links.metrics.stop(name);
         let config = served.config.borrow().clone();
         self.signing.stop(&config.rules.signer_name, name);
         self.board.remove_signer(name);

@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_cluster_that_says_now_this_and_now_that_changes_the_message_with_growing_pauses() {
+    async fn flapping_cluster_changes_message_with_growing_pauses() {
         let mut paced = say(None, 100, "a");
         let mut changes = Vec::new();
         for round in 0..240_usize {

@@ -114,7 +114,7 @@ impl Supervisor {
             (Some(_), Distribution::Starting) => Report::AsBefore,
             (Some(config), Distribution::Reached { trust, report, unguarded, .. }) => {
                 let reached = Reached::sum(config.rules.addons.iter().filter_map(|addon| report.get(addon)));
-                self.links.metrics.trust_missing(name, Some(reached.total - reached.present()));
+                self.links.metrics.distribution.missing(name, Some(reached.total - reached.present()));
                 if let Some(unguarded) = unguarded {
                     return Report::Told(unguarded.condition());
                 }
@@ -125,7 +125,7 @@ impl Supervisor {
                 Report::Told(told)
             }
             (None, _) | (_, Distribution::Off) => {
-                self.links.metrics.trust_missing(name, None);
+                self.links.metrics.distribution.missing(name, None);
                 Report::Nothing
             }
         }
@@ -142,12 +142,12 @@ impl Supervisor {
     /// however many there are.
     fn foreign(&self, name: &str) -> Report {
         let Some(served) = self.served.get(name) else {
-            self.links.metrics.foreign_certificates(name, None);
+            self.links.metrics.requests.foreign_certificates(name, None);
             return Report::Nothing;
         };
         match self.foreign.borrow().get(served.config.borrow().rules.signer_name.as_str()) {
             Some(foreign) => {
-                self.links.metrics.foreign_certificates(name, Some(foreign.count));
+                self.links.metrics.requests.foreign_certificates(name, Some(foreign.count));
                 foreign.condition().into()
             }
             None => Report::AsBefore,

@@ -19,7 +19,6 @@ use addon_signer_core::ca::line::WaitsFor;
 use addon_signer_core::policy::ServingRules;
 use addon_signer_core::rate::Rate;
 use addon_signer_platform::clock::Clock;
-use addon_signer_telemetry::metrics::Metrics;
 use addon_signer_telemetry::pulse::Pulses;
 
 /// A client that nobody answers.
@@ -36,7 +35,7 @@ fn mk_supervisor(pulses: &Pulses) -> (Supervisor, lease::Announcer, HubEnds) {
         client: mk_client(),
         clock: Clock::default(),
         leading,
-        metrics: Metrics::new(|_| {}),
+        metrics: Default::default(),
         ledger: "sqlite:///nowhere".parse().unwrap(),
         replica: "hub-a".to_owned(),
         pulses: pulses.clone(),
@@ -79,7 +78,7 @@ fn mk_object(name: &str) -> AddOnSigner {
 }
 
 #[tokio::test]
-async fn a_signer_that_the_ledger_knows_is_gone_only_if_no_object_may_be_it() {
+async fn recorded_signer_is_gone_only_if_no_object_may_be_it() {
     let (mut supervisor, _announcer, _ends) = mk_supervisor(&Pulses::default());
     let mut specs = ["here", "gone", "left"].map(|name| mk_object(name).spec);
     specs[2].registration = RegistrationMode::External;
@@ -103,7 +102,7 @@ async fn a_signer_that_the_ledger_knows_is_gone_only_if_no_object_may_be_it() {
 }
 
 #[tokio::test]
-async fn what_a_list_shows_counts_when_it_is_complete_and_what_it_lacks_has_no_claims() {
+async fn only_complete_list_counts_and_absent_signers_lose_claims() {
     let (mut supervisor, _announcer, _ends) = mk_supervisor(&Pulses::default());
     let mut listed = None;
     let good = |name: &str| GuardedSigner::from(DeserializeGuard(Ok(mk_object(name))));
@@ -123,7 +122,7 @@ async fn what_a_list_shows_counts_when_it_is_complete_and_what_it_lacks_has_no_c
 }
 
 #[tokio::test]
-async fn one_that_is_not_served_is_waited_for_until_its_last_certificate_has_expired() {
+async fn unserved_signer_is_awaited_until_last_certificate_expires() {
     let (mut supervisor, _announcer, _ends) = mk_supervisor(&Pulses::default());
     supervisor.board.set_listed();
     let mut other = mk_object("b");
@@ -147,7 +146,7 @@ async fn one_that_is_not_served_is_waited_for_until_its_last_certificate_has_exp
 }
 
 #[tokio::test]
-async fn so_many_signers_have_authorities_and_a_place_that_is_given_back_is_taken() {
+async fn places_for_authorities_are_limited_and_freed_ones_reused() {
     let (mut supervisor, _announcer, _ends) = mk_supervisor(&Pulses::default());
     let names: Vec<_> = (0..=MAX_LINES).map(|n| format!("a{n}")).collect();
     for name in &names {
@@ -191,7 +190,7 @@ async fn so_many_signers_have_authorities_and_a_place_that_is_given_back_is_take
 }
 
 #[tokio::test]
-async fn a_refused_one_that_is_deleted_is_deleted_and_one_that_cannot_be_read_is_not() {
+async fn unserved_signer_is_deleted_only_once_its_object_goes() {
     let (mut supervisor, _announcer, _ends) = mk_supervisor(&Pulses::default());
     let mut refused = mk_object("a");
     refused.spec.certificate.duration = "1m".to_owned();

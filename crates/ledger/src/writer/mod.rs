@@ -20,7 +20,7 @@ use super::connection::Connection;
 use super::error::classify;
 use super::handle::{Health, Job, Ledger};
 use super::lock::{self, FileLock};
-use super::{LedgerError, Location, schema};
+use super::{LedgerError, LedgerMetrics, Location, schema};
 use addon_signer_core::journal::entry::Tip;
 use addon_signer_core::journal::record::Record;
 use addon_signer_core::timestamp::Timestamp;
@@ -48,6 +48,8 @@ pub struct WriterOptions {
     pub replica: String,
     /// The time.
     pub clock: Clock,
+    /// How long transactions take.
+    pub metrics: LedgerMetrics,
 }
 
 /// The writing task, before it runs.
@@ -250,8 +252,10 @@ impl LedgerWriter {
         let commands: Vec<_> = jobs.iter().map(|job| job.command.clone()).collect();
         let before = store.tip;
         store.look_at_the_clock(author.now);
+        let begun = Instant::now();
         match commit(&mut store.connection, &author, before, &commands, &self.options.location).await {
             Commit::Durable(tip, outcomes) => {
+                self.options.metrics.committed(begun.elapsed());
                 store.tip = tip;
                 self.written = Some(DurableTip { ledger: store.ledger.clone(), tip });
                 self.health.send_replace(Health::Up { ledger: store.ledger.clone(), tip });

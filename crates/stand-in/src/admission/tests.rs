@@ -49,7 +49,7 @@ fn a_good_request_is_accepted() {
 }
 
 #[test]
-fn the_request_must_be_one_pem_block_of_der_with_a_valid_signature() {
+fn request_must_be_a_pem_block_of_der_with_valid_signature() {
     let good = mk_request();
     let der = Pem::iter_from_buffer(&good).next().unwrap().unwrap().contents;
     let pem = |label: &str, der: &[u8]| {
@@ -120,7 +120,7 @@ fn the_requester_comes_from_the_caller_alone() {
 }
 
 #[test]
-fn approval_dates_conditions_and_cannot_touch_spec_or_certificate() {
+fn approval_dates_conditions_but_leaves_spec_and_certificate() {
     let old = with_status(json!({ "certificate": "b2xk" }));
     let mut new = with_status(json!({
         "certificate": "bmV3", "conditions": [{ "type": "Approved", "status": "True" }],

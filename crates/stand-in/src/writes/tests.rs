@@ -119,7 +119,7 @@ fn a_bundle_is_named_after_its_signer_and_has_anchors() {
 }
 
 #[test]
-fn a_stale_resource_version_is_a_conflict_and_no_change_is_no_write() {
+fn stale_version_is_a_conflict_and_no_change_is_no_write() {
     let user = mk_user();
     let mut store = mk_store(&user);
     let w = mk_secrets(&user);
@@ -132,7 +132,7 @@ fn a_stale_resource_version_is_a_conflict_and_no_change_is_no_write() {
 }
 
 #[test]
-fn spec_and_status_are_written_apart_and_generation_counts_the_spec() {
+fn spec_and_status_are_separate_and_generation_counts_spec() {
     let user = mk_user();
     let mut store = mk_store(&user);
     let w = mk_addons(&user);

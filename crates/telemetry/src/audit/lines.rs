@@ -1,4 +1,4 @@
-//! Writes decisions as lines of JSON: the fields of the event in their order, and nothing else.
+//! Writes decisions as lines of JSON: the fields of the event in order, and nothing else.
 
 use std::fmt::{self, Debug, Write as _};
 use std::io::{self, Write};
@@ -53,7 +53,7 @@ impl Sink {
     fn write_line(&mut self, line: &str) {
         match self.try_write(line) {
             Ok(()) if self.lost > 0 => {
-                complain(&format!("the audit log can be written again; {} lines are missing", self.lost));
+                complain(&format!("the audit log is writable again; {} lines are missing", self.lost));
                 self.lost = 0;
             }
             Ok(()) => {}

@@ -1,8 +1,8 @@
 //! The audit log: one line per decision, on the tracing target `audit`, with the field names of `docs/audit.md`.
 //!
 //! [`lines`] writes the decisions as JSON, whatever the format of the log for people. Decisions that anybody can cause
-//! are [throttled](Throttle) by cause. A cause is a word of this program, never text that a client chose; such text is
-//! only in fields of bounded length. Grants, steps of authorities and changes of standing are always written.
+//! are [throttled](Throttle) by cause. A cause is a word defined by this program, never text that a client chose; such
+//! text is only in fields of bounded length. Grants, steps of authorities and changes of standing are always written.
 
 use std::fmt::Display;
 use std::net::SocketAddr;
@@ -25,10 +25,10 @@ mod lines;
 
 pub use lines::{Lines, lines};
 
-/// A few lines show what happens; the sum says how often. A client without a certificate can produce some 15 causes:
-/// less than 100 kB in a minute.
+/// A few lines show what is happening; the sum says how often. A client without a certificate can produce some 15
+/// causes: less than 100 kB in a minute.
 pub const QUOTA: Quota = Quota { first: 10, window: Duration::from_secs(60) };
-/// How often the sums that are due are written.
+/// How often due sums are written.
 const LOOK: Duration = Duration::from_secs(1);
 /// The longest text in a field, in bytes. Longer ones are cut and end in `…`.
 const TEXT_MAX: usize = 256;
@@ -43,7 +43,7 @@ struct AuditState {
     throttle: Mutex<Throttle<Cause>>,
 }
 
-/// What is counted together. The number of causes is bounded by the words of this program and by the addons that are
+/// What is counted together. The number of causes is bounded by the words defined by this program and by the addons
 /// registered on the hub.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Cause {
@@ -73,13 +73,13 @@ pub struct Grant<'g> {
 /// Who made a request.
 #[derive(Debug, Clone, Copy)]
 pub struct Asker<'a> {
-    /// The user, as the API server says.
+    /// The user, as reported by the API server.
     pub user: &'a str,
-    /// For whom it asked, if it is OCM's gRPC server.
+    /// On whose behalf it asked, if it is OCM's gRPC server.
     pub csr_user: Option<&'a str>,
 }
 
-/// The client of a connection at the gateway. A field that is not known or not proven is `None` or empty.
+/// The client of a connection at the gateway. A field that is unknown or unproven is `None` or empty.
 #[derive(Debug, Clone, Copy)]
 pub struct Caller<'c> {
     /// The address.
@@ -99,7 +99,7 @@ impl Caller<'_> {
         self.serial.map(|serial| serial.to_string()).unwrap_or_default()
     }
 
-    /// A client of which only the address is known.
+    /// A client known only by its address.
     pub fn stranger(remote: SocketAddr) -> Self {
         Self { remote, identity: None, signer: "", issuer: "", serial: None }
     }
@@ -206,7 +206,7 @@ impl Audit {
         }
     }
 
-    /// A request at the gateway was answered by a problem.
+    /// A request at the gateway was answered with a problem.
     pub fn refused_request(
         &self,
         caller: &Caller<'_>,
@@ -232,8 +232,8 @@ impl Audit {
         }
     }
 
-    /// The API server asked the inventory on behalf of a user. `request` is path and query, `status` the code of the
-    /// answer. Not throttled, because the API server passes on only users with the right to read.
+    /// The API server asked the inventory on behalf of a user. `request` is the path and query, `status` the code of
+    /// the answer. Not throttled, because the API server passes on only users with the right to read.
     pub fn inventory(&self, user: &str, request: &str, status: u16) {
         let time = self.now();
         let user = bounded(user);

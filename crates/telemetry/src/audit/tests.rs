@@ -56,7 +56,7 @@ fn caller() -> Caller<'static> {
 }
 
 #[test]
-fn a_hundred_thousand_refusals_are_few_lines_whose_counts_add_up() {
+fn hundred_thousand_refusals_fit_in_few_lines_that_add_up() {
     let disk = Disk::of(1_000_000);
     let causes = ["NoCertificate", "UnknownIssuer", "OverCapacity"];
     audited(&disk, |audit, clock| {

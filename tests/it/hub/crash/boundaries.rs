@@ -115,7 +115,7 @@ async fn kill_at(boundary: &CutBoundary, world: &CrashWorld, ledger: &Ledger) {
 }
 
 #[tokio::test]
-async fn hub_killed_between_any_two_steps_leaves_one_certificate_that_is_the_recorded_one() {
+async fn kill_between_any_two_steps_leaves_one_recorded_certificate() {
     let Some(ledger) = mk_ledger().await else { return };
     let world = CrashWorld::start(&["spoke1"]).await;
     let child = world.start_hub(&ledger.through);

@@ -235,7 +235,7 @@ impl CrashWorld {
 }
 
 #[tokio::test]
-async fn hub_killed_at_each_boundary_on_sqlite_leaves_one_certificate_that_is_the_recorded_one() {
+async fn kill_at_each_sqlite_boundary_leaves_one_recorded_certificate() {
     let store = TestStore::sqlite();
     let url = store.url();
     let world = CrashWorld::start(&CLUSTERS).await;

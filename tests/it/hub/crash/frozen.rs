@@ -20,7 +20,7 @@ async fn issues(load: &Load, more: usize) {
 }
 
 #[tokio::test]
-async fn leader_that_was_frozen_writes_nothing_when_another_has_taken_over() {
+async fn frozen_leader_writes_nothing_after_another_takes_over() {
     if programs().is_none() {
         return;
     }

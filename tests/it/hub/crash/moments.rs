@@ -72,12 +72,12 @@ async fn killed_at_random(store: &TestStore) {
 }
 
 #[tokio::test]
-async fn hubs_killed_at_random_moments_lose_double_and_forget_no_certificate() {
+async fn random_kills_lose_or_duplicate_no_certificate() {
     killed_at_random(&TestStore::sqlite()).await;
 }
 
 #[tokio::test]
-async fn hubs_killed_at_random_moments_lose_double_and_forget_no_certificate_on_postgres() {
+async fn random_kills_lose_or_duplicate_no_certificate_on_postgres() {
     if postgres::programs().is_some() {
         killed_at_random(&TestStore::Postgres(postgres::Database::create().await)).await;
     }

@@ -68,7 +68,7 @@ async fn what_was_decided_before_a_revocation_is_not_signed_after_it() {
 
 /// One request never gets two certificates (invariant I13), so the hub refuses it, and its agent may make a new one.
 #[tokio::test]
-async fn what_was_signed_before_a_revocation_is_not_published_after_it() {
+async fn certificate_signed_before_revocation_is_not_published() {
     let Some(ledger) = mk_ledger().await else { return };
     let world = CrashWorld::start(&["spoke1"]).await;
     let signed = boundary("signed-durable");

@@ -96,7 +96,7 @@ pub(super) async fn wait_condition(admin: &Client, what: &str, is_it: impl Fn(Op
 }
 
 #[tokio::test]
-async fn every_cluster_gets_the_bundle_and_keeps_it_until_the_addon_goes() {
+async fn every_cluster_keeps_its_bundle_until_the_addon_goes() {
     let hub = TestHub::start().await;
     let admin = mk_world(&hub, telemetry()).await;
     let running = RunningHub::start(&hub).await;
@@ -165,7 +165,7 @@ async fn rotate_everywhere(admin: &Client) {
 }
 
 #[tokio::test]
-async fn a_new_authority_waits_for_every_cluster_and_a_hub_that_starts_writes_nothing_again() {
+async fn new_authority_awaits_all_clusters_and_restart_writes_nothing() {
     let hub = TestHub::start().await;
     let admin = mk_world(&hub, telemetry()).await;
     let (_dir, ledger) = fresh_ledger();
@@ -228,7 +228,7 @@ async fn a_new_authority_waits_for_every_cluster_and_a_hub_that_starts_writes_no
 }
 
 #[tokio::test]
-async fn without_the_right_or_where_it_is_not_wanted_there_is_no_work_and_no_condition() {
+async fn unwanted_distribution_leaves_no_work_and_no_condition() {
     let hub = TestHub::start().await;
     let never = json!({ "signerName": "example.com/telemetry", "addOns": ["telemetry"],
                         "trust": { "manifestWork": "Never" } });
@@ -254,7 +254,7 @@ async fn without_the_right_or_where_it_is_not_wanted_there_is_no_work_and_no_con
 
 /// Somebody applies the ClusterRole again, or the API server has just started.
 #[tokio::test]
-async fn a_hub_that_starts_while_the_right_is_gone_still_waits_for_the_clusters() {
+async fn hub_starting_without_the_right_still_waits_for_clusters() {
     let hub = TestHub::start().await;
     let admin = mk_world(&hub, telemetry()).await;
     let running = RunningHub::start(&hub).await;

@@ -169,7 +169,7 @@ async fn switch_off(hub: &TestHub, admin: &Client) -> Client {
 }
 
 #[tokio::test]
-async fn without_the_policy_nothing_is_written_and_a_rotation_says_so_until_it_is_back() {
+async fn without_policy_nothing_is_written_and_rotation_says_so() {
     let hub = TestHub::start().await;
     let admin = mk_world(&hub, telemetry()).await;
     switch_off(&hub, &admin).await;
@@ -262,7 +262,7 @@ async fn the_refusal_of_another_policy_is_said_and_nothing_is_written() {
 }
 
 #[tokio::test]
-async fn what_another_program_adds_to_the_hubs_works_is_named_until_it_leaves_them_alone() {
+async fn foreign_additions_to_works_are_named_until_they_end() {
     let hub = TestHub::start().await;
     if hub.real_or_skip().is_none() {
         return;

@@ -31,7 +31,7 @@ pub(super) async fn rewrite(client: &Client, name: &str, csr_user: &str, subreso
 }
 
 #[tokio::test]
-async fn without_the_policy_a_rewritten_annotation_gives_nobody_anothers_certificate() {
+async fn without_policy_rewritten_annotation_yields_no_certificate() {
     let hub = TestHub::start().await;
     let admin = mk_served(&hub, telemetry()).await;
     accept_cluster(&admin, "attacker").await;

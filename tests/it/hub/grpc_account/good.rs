@@ -21,7 +21,7 @@ use test_kit::log::capture_audit;
 use test_kit::{TestHub, accept_cluster, install_addon};
 
 #[tokio::test]
-async fn an_agent_behind_the_grpc_server_gets_its_certificate_and_nobody_elses_identity() {
+async fn agent_behind_grpc_server_gets_only_its_own_identity() {
     let hub = TestHub::start().await;
     let admin = prepare(&hub, ([127, 0, 0, 1], 1).into(), "24h").await;
     guard_annotation(&hub, &admin).await;

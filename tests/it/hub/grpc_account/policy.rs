@@ -45,7 +45,7 @@ fn refused<A>(answer: kube::Result<A>, said: &str) {
 }
 
 #[tokio::test]
-async fn only_the_grpc_server_says_for_whom_it_asks_and_nobody_changes_that() {
+async fn only_grpc_server_says_whom_it_asks_for_and_nobody_changes_it() {
     let hub = TestHub::start().await;
     let admin = hub.admin().await;
     let (proxy, other, approver) = (proxy(&hub).await, accomplice(&hub).await, approver(&hub).await);

@@ -31,7 +31,7 @@ async fn wait_unproven(admin: &Client, name: &str) -> (String, String) {
 }
 
 #[tokio::test]
-async fn a_policy_that_does_not_keep_a_request_as_it_was_made_lets_nobody_in() {
+async fn policy_that_fails_to_protect_requests_lets_nobody_in() {
     let Some((hub, admin)) = real().await else { return };
     let proxy = proxy(&hub).await;
     let mut witness = mk_proxied("spoke1", "nobody");
@@ -85,7 +85,7 @@ async fn a_policy_that_does_not_keep_a_request_as_it_was_made_lets_nobody_in() {
 
 /// Kubernetes asks for the right to approve before it asks the policies.
 #[tokio::test]
-async fn where_somebody_else_approves_the_hub_needs_that_right_for_its_trial() {
+async fn with_external_approval_trial_needs_the_approve_right() {
     let Some((hub, admin)) = real().await else { return };
     let proxy = proxy(&hub).await;
     guard_annotation(&hub, &admin).await;
@@ -132,7 +132,7 @@ async fn may_approve(hub: &TestHub) -> bool {
 
 /// The creation time of a request and the time since which the hub has seen the policy are both the API server's.
 #[tokio::test]
-async fn a_request_that_is_older_than_the_trial_is_denied_whatever_the_hubs_clock_says() {
+async fn request_older_than_trial_is_denied_whatever_the_clock_says() {
     let hub = TestHub::start().await;
     let admin = mk_served(&hub, telemetry()).await;
     let proxy = proxy(&hub).await;

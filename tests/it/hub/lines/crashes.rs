@@ -79,7 +79,7 @@ async fn a_hub_that_is_killed_at_any_moment_leaves_a_consistent_line() {
 }
 
 #[tokio::test]
-async fn an_api_server_that_goes_away_in_the_middle_of_a_rotation_loses_nothing() {
+async fn api_server_outage_during_rotation_loses_nothing() {
     let (hub, admin, running) = mk_ready().await;
     let line = OnServer::client(&admin);
     let first = line.wait(&["Active"]).await;

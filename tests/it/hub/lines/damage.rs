@@ -202,7 +202,7 @@ async fn undo(maps: &Api<ConfigMap>, map: &str, times: usize) -> Vec<Instant> {
 }
 
 #[tokio::test]
-async fn a_program_that_keeps_changing_the_anchors_is_answered_with_growing_pauses() {
+async fn program_that_keeps_changing_anchors_meets_growing_pauses() {
     let (_hub, admin, running) = mk_ready().await;
     let line = OnServer::client(&admin);
     line.wait(&["Active"]).await;

@@ -41,7 +41,7 @@ fn forced(running: &RunningHub, signer: &str) -> bool {
 }
 
 #[tokio::test]
-async fn a_client_authority_whose_successor_the_gateway_never_trusts_is_replaced_in_time_and_the_hub_says_so() {
+async fn client_successor_untrusted_by_gateway_is_forced_in_time() {
     let (decisions, _, _guard) = log::capture_audit();
     let (_hub, admin, running) =
         mk_ready_with(RunningHubOptions { follow: false, ..RunningHubOptions::default() }).await;
@@ -72,7 +72,7 @@ async fn a_client_authority_whose_successor_the_gateway_never_trusts_is_replaced
 }
 
 #[tokio::test]
-async fn a_serving_authority_whose_evidence_never_comes_is_replaced_in_time_and_the_hub_says_so() {
+async fn serving_successor_without_evidence_is_forced_in_time() {
     let (hub, admin, running) = mk_ready().await;
     if hub.is_real() {
         eprintln!("skipped: a real API server refuses an AddOnSigner that cannot be read");
@@ -127,7 +127,7 @@ async fn issue_for(hub: &TestHub, admin: &Client, running: &RunningHub, life: Du
 
 /// A signer may issue for a year before the hub has looked at the gateway's line, whose authority lives for a year too.
 #[tokio::test]
-async fn the_next_serving_authority_need_not_wait_for_the_end_of_the_one_before_it() {
+async fn next_serving_authority_can_sign_before_previous_one_ends() {
     let (hub, admin, running) = mk_ready().await;
     let line = OnServer::serving(&admin);
     let active = line.active().await;
@@ -143,7 +143,7 @@ async fn the_next_serving_authority_need_not_wait_for_the_end_of_the_one_before_
 /// A serving authority that was made before there were long-lived certificates lives for about a year, so half of that
 /// is left when the next one must be published.
 #[tokio::test]
-async fn a_serving_authority_is_replaced_in_time_for_the_longest_life_of_certificates() {
+async fn serving_authority_is_replaced_in_time_for_longest_lifetime() {
     let (hub, admin, running) = mk_ready().await;
     let line = OnServer::serving(&admin);
     let active = line.active().await;

@@ -58,7 +58,7 @@ async fn an_anchor_is_published_and_trusted_before_its_key_signs() {
 }
 
 #[tokio::test]
-async fn an_old_authority_goes_when_its_last_leaf_has_expired_key_and_anchor() {
+async fn old_authority_goes_with_key_and_anchor_after_its_last_leaf() {
     let (hub, admin, running) = mk_ready().await;
     let line = OnServer::client(&admin);
     let leaf = issue(&hub, &admin).await;

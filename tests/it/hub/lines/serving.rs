@@ -55,7 +55,7 @@ pub(super) async fn report(line: &OnServer) -> Value {
 }
 
 #[tokio::test]
-async fn a_serving_authority_waits_for_the_last_certificate_given_out_without_it() {
+async fn serving_authority_waits_for_last_certificate_without_it() {
     let (hub, admin, running) = mk_ready().await;
     let line = OnServer::serving(&admin);
     let first = line.wait(&["Active"]).await;
@@ -92,7 +92,7 @@ async fn a_serving_authority_waits_for_the_last_certificate_given_out_without_it
 /// If the serving line can no longer sign, a hub that has read its anchors still publishes them; a hub that has never
 /// read them cannot.
 #[tokio::test]
-async fn without_serving_anchors_nothing_is_signed_and_the_signer_says_so() {
+async fn without_serving_anchors_nothing_is_signed_and_signer_says_so() {
     let (hub, admin, running) = mk_ready().await;
     let line = OnServer::serving(&admin);
     let mut backup = line.secrets.get(line.secret).await.unwrap();
@@ -120,7 +120,7 @@ async fn without_serving_anchors_nothing_is_signed_and_the_signer_says_so() {
 
 /// Nothing but time passes: no object changes, and no step is due.
 #[tokio::test]
-async fn the_report_stops_saying_forced_when_everybody_is_known_to_trust_the_authority() {
+async fn report_drops_forced_once_everybody_trusts_the_authority() {
     let (_hub, admin, running) = mk_ready().await;
     let line = OnServer::serving(&admin);
     line.wait(&["Active"]).await;
@@ -172,7 +172,7 @@ async fn a_restart_does_not_shorten_the_wait() {
 
 /// A signer whose AddOnSigner is invalid when the hub starts has no line there, and its agents have certificates.
 #[tokio::test]
-async fn the_agents_of_a_signer_that_is_invalid_at_the_start_are_waited_for() {
+async fn agents_of_signer_invalid_at_start_are_waited_for() {
     let (_dir, ledger) = fresh_ledger();
     let options = |allow_loopback_upstreams| RunningHubOptions {
         ledger: Some(ledger.clone()),

@@ -27,7 +27,7 @@ async fn mk_behind(hub: &TestHub) -> (RunningHub, Silence) {
 }
 
 #[tokio::test]
-async fn a_silent_connection_is_replaced_and_the_hub_learns_what_it_missed() {
+async fn silent_connection_is_replaced_and_hub_learns_what_it_missed() {
     let hub = TestHub::start().await;
     let admin = mk_served(&hub, telemetry()).await;
     let (running, silence) = mk_behind(&hub).await;
@@ -61,7 +61,7 @@ async fn a_silent_connection_is_replaced_and_the_hub_learns_what_it_missed() {
 const LEASE: Duration = Duration::from_secs(3);
 
 #[tokio::test]
-async fn a_frozen_api_server_hangs_nothing_and_nothing_is_signed_twice() {
+async fn frozen_api_server_causes_no_hang_and_no_double_signature() {
     let hub = TestHub::start().await;
     let Some(server) = hub.real() else {
         eprintln!("skipped: the stand-in is no process that can be frozen");

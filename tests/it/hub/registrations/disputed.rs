@@ -47,7 +47,7 @@ async fn wait_entry(admin: &Client, cluster: &str) {
 }
 
 #[tokio::test]
-async fn what_is_taken_away_again_and_again_is_left_there_and_kept_elsewhere() {
+async fn repeatedly_removed_entry_is_given_up_only_on_that_cluster() {
     let (_hub, admin, running) = mk_ready().await;
     accept_cluster(&admin, "spoke2").await;
     let own = json!([{ "signerName": "kubernetes.io/kube-apiserver-client", "subject": { "user": "u" } }]);

@@ -46,7 +46,7 @@ async fn wait_recorded(ledger: &Location) {
 }
 
 #[tokio::test]
-async fn a_signer_that_was_deleted_while_no_hub_looked_loses_its_entries_and_nobody_else_does() {
+async fn signer_deleted_unseen_loses_its_entries_and_no_others() {
     let hub = TestHub::start().await;
     let admin = mk_served(&hub, telemetry()).await;
     accept_cluster(&admin, "spoke2").await;
@@ -82,7 +82,7 @@ async fn a_signer_that_was_deleted_while_no_hub_looked_loses_its_entries_and_nob
 }
 
 #[tokio::test]
-async fn a_signer_name_that_moved_while_no_hub_looked_keeps_its_entries() {
+async fn signer_name_moved_unseen_keeps_its_entries() {
     let hub = TestHub::start().await;
     let admin = mk_served(&hub, telemetry()).await;
     let (_dir, ledger) = fresh_ledger();
@@ -109,7 +109,7 @@ async fn a_signer_name_that_moved_while_no_hub_looked_keeps_its_entries() {
 
 /// The ledger knows the specification of the hub's start; the hub itself knows a later one.
 #[tokio::test]
-async fn a_signer_whose_identity_was_changed_before_its_deletion_loses_its_entries() {
+async fn signer_changed_before_its_deletion_loses_its_entries() {
     let hub = TestHub::start().await;
     let admin = mk_served(&hub, telemetry()).await;
     let (_dir, ledger) = fresh_ledger();

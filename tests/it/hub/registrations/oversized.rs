@@ -27,7 +27,7 @@ async fn registrations(admin: &Client, cluster: &str) -> Value {
 }
 
 #[tokio::test]
-async fn an_oversized_status_is_left_alone_and_standing_does_not_depend_on_it() {
+async fn oversized_status_is_left_alone_and_standing_still_counts() {
     let hub = TestHub::start().await;
     let admin = mk_served(&hub, telemetry()).await;
     let subject = json!({ "user": "u", "groups": vec!["a"; 50_000] });

@@ -14,7 +14,7 @@ use test_kit::deploy::manifests;
 use test_kit::hub::{RunningHub, create_signer, telemetry};
 
 #[tokio::test]
-async fn an_addon_whose_template_names_a_signer_that_does_not_serve_it_is_named() {
+async fn template_naming_a_signer_of_other_addons_is_reported() {
     let hub = TestHub::start().await;
     let admin = mk_served(&hub, telemetry()).await;
     mk_template(&admin, "two", &["example.com/telemetry"]).await;
@@ -62,7 +62,7 @@ async fn mk_example(admin: &Client) {
 }
 
 #[tokio::test]
-async fn of_the_example_one_addon_asks_itself_and_for_the_other_ocm_must() {
+async fn in_the_example_one_addon_asks_itself_and_ocm_for_the_other() {
     let hub = TestHub::start().await;
     let admin = mk_served(&hub, telemetry()).await;
     mk_example(&admin).await;
@@ -88,7 +88,7 @@ fn mk_pod(signer: &str) -> Pod {
 }
 
 #[tokio::test]
-async fn a_signer_name_that_is_too_long_for_a_volume_is_said_where_a_template_with_pods_names_it() {
+async fn signer_name_too_long_for_pod_volume_is_reported() {
     let hub = TestHub::start().await;
     let admin = mk_served(&hub, telemetry()).await;
     let signers = [58, 59].map(|length| format!("example.com/{}", "a".repeat(length - "example.com/".len())));

@@ -119,7 +119,7 @@ async fn a_bad_object_signs_nothing_names_the_field_and_can_be_mended() {
 
 /// An edit that takes an addon away and has a mistake elsewhere: the addon must not stay in effect because of that.
 #[tokio::test]
-async fn what_an_invalid_edit_takes_away_is_out_at_once_as_after_a_restart() {
+async fn addon_removed_by_invalid_edit_is_out_at_once() {
     let (hub, admin, running) = mk_ready().await;
     let spec = json!({"addOns": ["search"], "gateway": {"routes": [{"path": "/a", "upstream": "http://127.0.0.1"}]}});
     change(&admin, "telemetry", spec).await;
@@ -143,7 +143,7 @@ async fn what_an_invalid_edit_takes_away_is_out_at_once_as_after_a_restart() {
 
 /// Otherwise whoever may write one AddOnSigner could have agents that backends take for those of another one.
 #[tokio::test]
-async fn an_addon_belongs_to_one_signer_and_the_one_that_it_names_as_its_successor() {
+async fn addon_belongs_to_one_signer_and_its_named_successor() {
     let (hub, admin, running) = mk_ready().await;
     let taken = wait_until(PATIENCE, "the addon to be its", async || {
         let owned = signers(&admin).get("telemetry").await.unwrap().status?.add_ons;
@@ -224,7 +224,7 @@ async fn published(admin: &Client) -> Bundle {
 }
 
 #[tokio::test]
-async fn an_object_of_the_same_name_with_another_signer_name_is_another_signer() {
+async fn same_object_name_with_new_signer_name_is_another_signer() {
     let (hub, admin, running) = mk_ready().await;
     allow(&hub, &admin, "example.com/new").await;
     signers(&admin).delete("telemetry", &Default::default()).await.unwrap();
@@ -336,7 +336,7 @@ async fn printed(admin: &Client) -> Vec<Value> {
 
 /// A hub may be late: the object of this name is another one by now.
 #[tokio::test]
-async fn a_status_is_written_only_into_the_object_that_it_was_made_for() {
+async fn status_is_written_only_into_its_own_object() {
     let hub = TestHub::start().await;
     deploy(&hub).await;
     let admin = hub.admin().await;

@@ -31,7 +31,7 @@ async fn wait_change(admin: &Client, running: &RunningHub, addons: &[&str]) {
 }
 
 #[tokio::test]
-async fn a_poisoned_signer_stops_no_other_and_its_edits_and_its_deletion_count() {
+async fn poisoned_signer_stops_no_other_and_its_changes_count() {
     let (hub, admin, running) = mk_ready().await;
     allow(&hub, &admin, "example.com/alpha").await;
     create_signer(&admin, "alpha", json!({ "signerName": "example.com/alpha", "addOns": ["search"] })).await;
@@ -50,7 +50,7 @@ async fn a_poisoned_signer_stops_no_other_and_its_edits_and_its_deletion_count()
 }
 
 #[tokio::test]
-async fn a_hub_begins_beside_poisoned_config_maps_templates_pods_and_services() {
+async fn hub_starts_beside_poisoned_objects_of_other_kinds() {
     let (hub, admin, running) = mk_ready().await;
     mk_template(&admin, "one", &["example.com/telemetry"]).await;
     mk_management_addon(&admin, "telemetry", "one").await;

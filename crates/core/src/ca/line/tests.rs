@@ -96,7 +96,7 @@ fn the_number_of_authorities_is_bounded() {
 }
 
 #[test]
-fn a_blocked_successor_signs_a_day_before_the_active_authority_ends() {
+fn blocked_successor_signs_a_day_before_active_authority_ends() {
     let line = mk_line().prepare(mk_authority(), None, NOW);
     let end = line.active().unwrap().authority.not_after();
     let before = end.minus(DAY + Duration::from_secs(1));
@@ -114,7 +114,7 @@ fn a_blocked_successor_signs_a_day_before_the_active_authority_ends() {
 }
 
 #[test]
-fn a_line_whose_successors_come_late_leaves_them_time_for_the_evidence() {
+fn late_successor_still_has_time_to_gather_evidence() {
     let line = mk_line().prepare(mk_authority(), None, NOW);
     let end = line.active().unwrap().authority.not_after();
     let hour = Duration::from_secs(3_600);
@@ -213,7 +213,7 @@ fn a_line_that_lacks_what_the_ledger_knows_is_older() {
 }
 
 #[test]
-fn an_old_authority_that_went_early_and_unrecorded_makes_the_line_no_older() {
+fn line_lacking_only_old_authority_is_not_older_than_ledger() {
     let before = mk_line().reserve(NOW.plus(DAY)).unwrap().prepare(mk_authority(), None, NOW).activate(NOW);
     let old = before.members()[1].authority.id().clone();
     let line = before.clone().finish(&old);
@@ -226,7 +226,7 @@ fn an_old_authority_that_went_early_and_unrecorded_makes_the_line_no_older() {
 }
 
 #[test]
-fn an_older_line_keeps_its_anchor_as_long_as_the_ledgers_certificates_live() {
+fn older_line_keeps_anchor_while_recorded_certificates_live() {
     let line = mk_line().reserve(NOW.plus(DAY)).unwrap();
     let recorded = mk_recorded(&line.reserve(NOW.plus(2 * DAY)).unwrap());
     let older = line.older_than(&recorded).unwrap();

@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn both_reasons_are_told_and_the_progress_is_of_the_one_that_has_some() {
+    fn combined_wait_tells_both_reasons_and_known_progress() {
         let without = Some(Stragglers::of(keys(1).iter()));
         let last = WaitsFor::LastCertificate { at: Timestamp::from_unix(0), without };
         let pods = WaitsFor::Pods { ready: 2, total: 2, stragglers: Stragglers::of(keys(2).iter()) };

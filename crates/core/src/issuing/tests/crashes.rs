@@ -22,7 +22,7 @@ fn killed_twice(first: &Hub, second: &Hub, check: impl Fn(&World, End)) {
 }
 
 #[test]
-fn a_hub_that_is_killed_between_any_two_effects_leaves_one_certificate_that_is_the_recorded_one() {
+fn kill_between_effects_leaves_only_the_recorded_certificate() {
     let hub = Hub::new();
     killed_twice(&hub, &hub, |world, end| {
         assert_eq!(world.published.clone().map(End::Published), Some(end));
@@ -34,7 +34,7 @@ fn a_hub_that_is_killed_between_any_two_effects_leaves_one_certificate_that_is_t
 }
 
 #[test]
-fn an_intent_of_an_authority_that_is_gone_is_abandoned_and_its_certificate_never_leaves() {
+fn certificate_of_vanished_authority_is_never_published() {
     let first = Hub::new();
     let second = Hub::new();
     killed_twice(&first, &second, |world, end| match end {
@@ -78,7 +78,7 @@ fn an_intent_is_abandoned_when_half_of_its_life_has_passed() {
 }
 
 #[test]
-fn nothing_that_is_revoked_between_two_effects_is_signed_or_published() {
+fn nothing_revoked_between_effects_is_signed_or_published() {
     for effects in 0..6 {
         let mut world = World::default();
         let hub = Hub { revoked: Some((effects, NOW)), ..Hub::new() };

@@ -109,7 +109,7 @@ fn a_row_that_is_not_the_requests_is_named() {
 }
 
 #[test]
-fn what_this_process_signed_before_is_published_if_it_is_still_accepted() {
+fn remembered_certificate_is_published_if_still_accepted() {
     let hub = Hub::new();
     let issued = mk_issued(&hub);
     let effect = hub.issuance().next(Event::Started(Some(issued.clone())), hub.around(0)).unwrap();
@@ -168,7 +168,7 @@ fn an_answer_to_another_question_is_an_error() {
 }
 
 #[test]
-fn an_agents_certificate_ends_two_days_before_the_gateways_newest_authority() {
+fn agent_leaf_ends_two_days_before_newest_gateway_authority() {
     let hub = Hub::new();
     let is_intent = |effect: &Effect| matches!(effect, Effect::RecordIntent(_));
     let intended = |serving: &Bundle| {

@@ -9,6 +9,7 @@ use tracing::{debug, error};
 use super::steps::CATCH_UP;
 use super::{Keeper, KeeperError};
 use crate::authorities::stored::StoredLine;
+use crate::recording::metrics::Difference;
 use addon_signer_core::ca::authority::AuthorityId;
 use addon_signer_core::ca::line::Older;
 use addon_signer_core::timestamp::Timestamp;
@@ -56,12 +57,12 @@ impl Keeper {
              Certificates of missing ones are refused. See \"Restoring a backup\" in docs/operations.md"
         );
         if older.line == stored.line {
-            self.metrics.differs("authorities", older.behind.len() + older.missing.len());
+            self.metrics.recording.differs(Difference::Authorities, older.behind.len() + older.missing.len());
             return Ok(stored);
         }
         let leads = self.leading.leads()?;
         let good = self.store.replace(&leads, &self.names, &stored, &older.line, None).await?;
-        self.metrics.differs("authorities", older.behind.len() + older.missing.len());
+        self.metrics.recording.differs(Difference::Authorities, older.behind.len() + older.missing.len());
         Ok(good)
     }
 }

@@ -5,15 +5,16 @@ use tokio::sync::{mpsc, watch};
 use super::{Keeper, LinePlan, Reserve, pauses};
 use crate::authorities::board::Board;
 use crate::authorities::gate::Gate;
+use crate::authorities::metrics::EndsOfLine;
 use crate::authorities::objects::WatchedObjects;
 use crate::authorities::state::LineState;
 use crate::authorities::store::{AuthorityStore, LineNames};
 use crate::lease::Leading;
+use crate::metrics::HubMetrics;
 use crate::recording::chronicle::LineRecord;
 use addon_signer_ledger::Ledger;
 use addon_signer_platform::clock::Clock;
 use addon_signer_telemetry::audit::Audit;
-use addon_signer_telemetry::metrics::Metrics;
 use addon_signer_telemetry::pulse::Pulse;
 
 /// What all keepers share.
@@ -29,7 +30,7 @@ pub struct KeeperLinks {
     /// Publishes what the gateway is to trust after every change of a line.
     pub board: Board,
     /// Counts authorities that were activated without evidence.
-    pub metrics: Metrics,
+    pub metrics: HubMetrics,
     /// What the API server has of the objects of lines.
     pub objects: WatchedObjects,
     /// Has the steps of all lines.
@@ -58,6 +59,7 @@ impl Keeper {
         let KeeperLinks { store, clock, audit, leading, board, metrics, objects, ledger } = links;
         let KeeperLine { names, plan, gate, state, reservations, pulse } = line;
         Self {
+            ends: EndsOfLine::new(metrics.authorities.clone(), names.metrics_label()),
             record: LineRecord::new(ledger, names.line()),
             names,
             store,

@@ -15,12 +15,14 @@ mod undone;
 
 use crate::authorities::board::Board;
 use crate::authorities::gate::Gate;
+use crate::authorities::metrics::EndsOfLine;
 use crate::authorities::objects::{LineObjects, ObjectVersion, WatchedObjects};
 use crate::authorities::report;
 use crate::authorities::state::{LineState, ReadyLine};
 use crate::authorities::store::{AuthorityStore, LineKind, LineNames, StoreError};
 use crate::authorities::waiver::Waiver;
 use crate::lease::{Leading, NotLeading, NotWritten};
+use crate::metrics::HubMetrics;
 use crate::recording::chronicle::LineRecord;
 use addon_signer_api::rules::AuthorityPlan;
 use addon_signer_core::ca::authority::{AuthorityError, AuthorityId};
@@ -31,7 +33,6 @@ use addon_signer_ledger::LedgerError;
 use addon_signer_platform::backoff::Pauses;
 use addon_signer_platform::clock::Clock;
 use addon_signer_telemetry::audit::Audit;
-use addon_signer_telemetry::metrics::Metrics;
 use addon_signer_telemetry::pulse::Pulse;
 
 pub use inputs::{KeeperLine, KeeperLinks};
@@ -110,7 +111,8 @@ pub struct Keeper {
     leading: Leading,
     state: watch::Sender<LineState>,
     board: Board,
-    metrics: Metrics,
+    metrics: HubMetrics,
+    ends: EndsOfLine,
     objects: WatchedObjects,
     reservations: mpsc::Receiver<Reserve>,
     pulse: Pulse,
@@ -357,7 +359,10 @@ impl Keeper {
         Ok(true)
     }
 
-    fn set(&self, state: LineState) {
+    fn set(&mut self, state: LineState) {
+        if let LineState::Ready(ready) = &state {
+            self.ends.show(ready.line());
+        }
         self.state.send_replace(state);
         self.board.publish(self.names.line());
     }

@@ -16,8 +16,6 @@ use addon_signer_core::ca::line::{Line, Step, WaitsFor};
 use addon_signer_core::keys::private::PrivateKey;
 use addon_signer_core::timestamp::Timestamp;
 
-/// The gateway's signer in metrics.
-const GATEWAY_SIGNER: &str = "gateway-serving";
 /// How long a line waits until the ledger has recorded what has had its effect already.
 pub(super) const CATCH_UP: Duration = Duration::from_millis(500);
 
@@ -82,11 +80,9 @@ impl Keeper {
         self.audit.authority(self.names.line(), id, verb);
         if let Step::Force(waiting) = &step {
             let line = self.names.line();
-            error!(line, authority = id, %waiting, "An authority signs that some may not trust: the one before it ends");
-            self.metrics.authority_forced(match self.names.kind {
-                LineKind::Client => line,
-                LineKind::Serving => GATEWAY_SIGNER,
-            });
+            let text = "Activated an authority that some may not trust: the one before it ends";
+            error!(line, authority = id, %waiting, "{text}");
+            self.metrics.authorities.forced(self.names.metrics_label());
         }
         Ok(stored)
     }

@@ -70,7 +70,8 @@ async fn mk_keeper(client: Client, line_plan: LinePlan) -> (Keeper, impl Sized) 
     announcer.lead(1, Instant::now() + DAY);
     let location = "sqlite:///nowhere".parse().unwrap();
     let replica = "hub-a".to_owned();
-    let (writer, ledger) = LedgerWriter::new(WriterOptions { location, replica, clock: clock.clone() });
+    let (writer, ledger) =
+        LedgerWriter::new(WriterOptions { location, replica, clock: clock.clone(), metrics: Default::default() });
     let (versions, objects) = objects::channel();
     let (planned, plan) = watch::channel(line_plan);
     let (effects, applied) = watch::channel(Arc::default());
@@ -81,7 +82,7 @@ async fn mk_keeper(client: Client, line_plan: LinePlan) -> (Keeper, impl Sized) 
         audit: Audit::new(clock.clone()),
         leading,
         board: Board::new(watch::Sender::new(Arc::default())),
-        metrics: Metrics::new(|_| {}),
+        metrics: HubMetrics::default(),
         objects,
         ledger,
     };
@@ -113,7 +114,7 @@ async fn pauses_of(count: usize, good: u32) -> Vec<u64> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_api_server_that_fails_is_asked_ever_less_often_and_after_a_success_soon_again() {
+async fn failing_api_server_is_asked_less_often_until_it_succeeds() {
     const NEVER: u32 = 0;
     assert_eq!(pauses_of(6, NEVER).await, [2, 4, 8, 15, 15, 15]);
     // After the sixth question, which is answered, the keeper waits for the ledger for a second, and then as long as
@@ -122,7 +123,7 @@ async fn an_api_server_that_fails_is_asked_ever_less_often_and_after_a_success_s
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_line_that_was_just_made_has_no_effect_before_it_is_recorded() {
+async fn new_line_has_no_effect_before_it_is_recorded() {
     let (client, _moments) = mk_client(ALWAYS);
     let (keeper, _links) = mk_keeper(client, mk_plan()).await;
     let mut state = keeper.state.subscribe();

@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn who_keeps_undoing_is_answered_with_growing_pauses_and_at_once_again_after_a_while() {
+    async fn answers_to_repeated_undoing_slow_down_until_calm_returns() {
         let mut undone = Undone::default();
         let mut again = async || {
             undone.note("anchors");

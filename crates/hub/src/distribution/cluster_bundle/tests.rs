@@ -90,7 +90,7 @@ impl Publishing {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_undone_again_and_again_is_put_back_with_growing_pauses_and_new_anchors_do_not_wait() {
+async fn new_anchors_skip_the_growing_pauses_after_undone_writes() {
     let mut running = mk_publishing(StatusCode::OK);
     let mut writes = Vec::new();
     for second in 0..1_020 {
@@ -111,7 +111,7 @@ async fn what_is_undone_again_and_again_is_put_back_with_growing_pauses_and_new_
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_undoes_it_for_long_is_said_without_a_change_each_time_and_a_single_edit_is_not() {
+async fn persistent_undoing_is_reported_steadily_and_one_edit_is_not() {
     let mut running = mk_publishing(StatusCode::OK);
     let mut said = Vec::new();
     for second in 0..1_020 {
@@ -141,7 +141,7 @@ async fn whoever_undoes_it_for_long_is_said_without_a_change_each_time_and_a_sin
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_that_fails_is_said_and_waits_and_a_conflict_is_no_failure() {
+async fn failed_write_is_reported_and_delayed_unlike_a_conflict() {
     let mut running = mk_publishing(StatusCode::UNPROCESSABLE_ENTITY);
     let error = running.is_written_over(None).await.unwrap_err();
     let sentence = format!("The ClusterTrustBundle {TRUST_BUNDLE} cannot be written: {error}.");
@@ -168,7 +168,7 @@ async fn without_the_lead_nothing_is_written() {
 }
 
 #[test]
-fn it_goes_at_once_if_those_say_so_who_wanted_it_and_late_if_they_are_gone() {
+fn bundle_goes_at_once_when_declined_and_late_if_signer_is_gone() {
     let mut wish = Wish::default();
     let now = Instant::now();
     let mut at = |second: u64, signers: &Signers| wish.is_granted(signers, now + Duration::from_secs(second));
@@ -185,7 +185,7 @@ fn it_goes_at_once_if_those_say_so_who_wanted_it_and_late_if_they_are_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_nobody_says_whether_it_is_wanted_it_stays_and_has_the_present_anchors() {
+async fn existing_bundle_is_kept_current_while_wishes_are_unknown() {
     let mut running = mk_publishing(StatusCode::OK);
     running.publisher.inputs.signers = watch::channel(Some(Signers::default())).1;
     assert_eq!(running.is_written_over(None).await, Ok(false));
@@ -222,7 +222,7 @@ fn mk_api_server(versions: &'static [&str], denied: &'static str) -> (Client, Ar
 }
 
 #[tokio::test]
-async fn the_hub_publishes_in_the_best_version_and_only_with_every_right() {
+async fn hub_publishes_in_best_version_only_with_every_right() {
     let publishes = async |versions, denied| may_publish(&mk_api_server(versions, denied).0).await.unwrap();
     assert_eq!(publishes(&["v1beta1", "v1"], "").await, Some("v1"));
     assert_eq!(publishes(&["v1beta1"], "").await, Some("v1beta1"));
@@ -233,7 +233,7 @@ async fn the_hub_publishes_in_the_best_version_and_only_with_every_right() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hub_without_the_right_says_so_once_and_asks_again_each_minute() {
+async fn hub_without_the_right_says_so_once_and_asks_every_minute() {
     // With a second subscriber no other test's thread decides whether lines of this one are written.
     let _second = Dispatch::new(tracing_subscriber::fmt().with_max_level(LevelFilter::OFF).finish());
     let file = tempfile::NamedTempFile::new().unwrap();

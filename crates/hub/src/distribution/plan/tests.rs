@@ -206,7 +206,7 @@ fn hosted_addons_get_none_and_are_counted() {
 }
 
 #[test]
-fn an_anchor_is_brought_if_nobody_lacks_it_and_nobody_is_forgotten() {
+fn anchor_counts_as_brought_only_when_every_addon_has_it() {
     let [anchor, other] = [0, 1].map(|_| {
         let rng = SystemRandom::new();
         let (key, _) = PrivateKey::generate(KeyKind::EcdsaP256, &rng).unwrap();

@@ -229,7 +229,7 @@ async fn only_the_policys_own_refusal_says_that_the_right_is_narrowed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_policy_that_goes_is_noticed_in_ten_minutes_and_one_that_comes_back_in_one() {
+async fn lost_policy_is_noticed_in_ten_minutes_and_its_return_in_one() {
     let (hub, server) = mk_running(TrialServer { is_served: true, ..TrialServer::default() });
     hub.pass(SOON).await;
     assert_eq!(hub.is_guarded(), Some(true));
@@ -265,7 +265,7 @@ fn capture(file: &tempfile::NamedTempFile) -> (Dispatch, tracing::subscriber::De
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_else_refuses_the_trial_is_said_once_and_nothing_is_written() {
+async fn foreign_refusal_of_trial_is_logged_once_and_stops_writes() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let _capturing = capture(&file);
     let (hub, server) = mk_running(TrialServer { is_served: true, trial: BY_A_WEBHOOK, ..TrialServer::default() });
@@ -314,7 +314,7 @@ async fn a_right_that_nobody_confirms_is_believed_for_twenty_minutes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn refused_writes_make_the_hub_ask_for_its_right_every_fifteen_seconds_at_most() {
+async fn refused_writes_recheck_right_at_most_every_15_seconds() {
     let server = TrialServer { is_served: true, is_full: true, ..TrialServer::default() };
     let (hub, server) = mk_running_with(server, 400);
     hub.pass(4 * UNKNOWN).await;
@@ -348,7 +348,7 @@ async fn that_there_is_no_right_is_believed_for_twenty_minutes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hub_that_does_not_know_whether_the_policy_is_in_force_writes_nothing() {
+async fn hub_unsure_whether_policy_is_in_force_writes_nothing() {
     let (hub, server) = mk_running(TrialServer { is_served: true, trial: LATER, ..TrialServer::default() });
     hub.pass(SOON).await;
     assert_eq!((hub.is_guarded(), server.lock().unwrap().written), (None, 0));
@@ -378,7 +378,7 @@ async fn without_the_policy_what_nobody_wants_goes_all_the_same() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hub_that_starts_doubts_that_the_right_is_gone_if_a_hub_before_it_had_it() {
+async fn starting_hub_doubts_loss_of_right_its_predecessor_had() {
     let (hub, _server) = mk_running(TrialServer { is_told: true, ..TrialServer::default() });
     hub.pass(DOUBT - SOON).await;
     assert_eq!(*hub.reported.borrow(), Distribution::Starting);

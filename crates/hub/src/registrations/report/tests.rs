@@ -40,7 +40,7 @@ fn told(report: &RegistrationReport, config: &SignerConfig) -> Option<(bool, &'s
 }
 
 #[test]
-fn what_an_administrator_must_do_is_said_with_the_templates_name() {
+fn required_admin_action_is_stated_with_template_name() {
     let (_, _, sentence) = mk_report(&["without"]).condition(&mk_config("Managed", &["telemetry"])).unwrap();
     assert_eq!(
         sentence,
@@ -95,7 +95,7 @@ fn every_case_has_its_reason() {
 }
 
 #[test]
-fn what_cannot_be_written_is_counted_for_its_addon_with_an_example() {
+fn failed_writes_are_counted_per_addon_with_an_example() {
     let key =
         |cluster: &str, addon: &str| AddOnKey { cluster: cluster.parse().unwrap(), addon: addon.parse().unwrap() };
     let failing = [key("c1", "logging"), key("c2", "telemetry"), key("c3", "telemetry")];
@@ -133,10 +133,9 @@ fn what_is_taken_away_is_counted_with_examples() {
         RegistrationReport { templates: Templates::Read(Arc::default()), left, ..RegistrationReport::default() };
     let (holds, reason, sentence) = report.condition(&mk_config("Managed", &["telemetry"])).unwrap();
     assert_eq!((holds, reason), (false, "TakenAway"));
-    assert!(
-        sentence
-            .contains("of 4 ManagedClusterAddOns (c1/telemetry, c2/telemetry, c3/telemetry and 1 more): name example.com/a")
-    );
+    assert!(sentence.contains(
+        "of 4 ManagedClusterAddOns (c1/telemetry, c2/telemetry, c3/telemetry and 1 more): name example.com/a"
+    ));
     assert_eq!(told(&report, &mk_config("Managed", &["logging"])), Some((true, "Written")), "of other addons");
     assert_eq!(told(&report, &mk_config("External", &["telemetry"])), None);
 }
@@ -156,7 +155,7 @@ fn sentences_stay_short_however_much_there_is_to_say() {
 }
 
 #[test]
-fn an_addon_that_the_signer_does_not_serve_is_named_with_what_to_add() {
+fn addon_not_served_by_signer_is_named_with_remedy() {
     let logging = mk_config("External", &["logging"]);
     let (_, _, sentence) = mk_report(&["with", "without"]).condition(&logging).unwrap();
     assert_eq!(
@@ -200,7 +199,7 @@ fn mk_long(length: usize, has_pods: bool) -> (RegistrationReport, SignerConfig) 
 }
 
 #[test]
-fn a_signer_name_is_too_long_where_ocm_makes_a_name_of_it_that_kubernetes_refuses() {
+fn signer_name_is_too_long_if_kubernetes_refuses_derived_name() {
     let longest = 253 - "telemetry--client-cert".len();
     for (length, has_pods, expected) in [
         (58, true, (true, "NamedByTemplate")),

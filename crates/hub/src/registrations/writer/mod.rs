@@ -1,6 +1,7 @@
 //! The one task that decides what is written and when. Each call is a task of its own, so that one addon delays no
 //! other.
 
+use crate::registrations::metrics::RegistrationMetrics;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +28,6 @@ use addon_signer_core::disputes::{DisputeStep, Disputes, Sight};
 use addon_signer_core::identity::AddOnKey;
 use addon_signer_core::templates::{TemplatedAddOns, Templates};
 use addon_signer_platform::clock::Clock;
-use addon_signer_telemetry::metrics::Metrics;
 use addon_signer_telemetry::pulse::Pulse;
 
 mod telling;
@@ -69,7 +69,7 @@ pub struct RegistrationWriter {
     target: Target,
     clock: Clock,
     leading: Leading,
-    metrics: Metrics,
+    metrics: RegistrationMetrics,
     inputs: RegistrationInputs,
     signers: Option<Signers>,
     templates: Templates,
@@ -99,7 +99,13 @@ pub struct RegistrationWriter {
 
 impl RegistrationWriter {
     /// Makes a writer that writes with the hub's account while this hub leads.
-    pub fn new(target: Target, clock: Clock, leading: Leading, metrics: Metrics, inputs: RegistrationInputs) -> Self {
+    pub fn new(
+        target: Target,
+        clock: Clock,
+        leading: Leading,
+        metrics: RegistrationMetrics,
+        inputs: RegistrationInputs,
+    ) -> Self {
         Self {
             target,
             clock,
@@ -336,7 +342,7 @@ impl RegistrationWriter {
             Patch::Registrations => {
                 info!(%cluster, %addon, "The hub wrote the addon's registrations");
                 self.disputes.wrote(key, self.began.elapsed());
-                self.metrics.registrations_written();
+                self.metrics.written();
             }
             Patch::SayLeft => {
                 warn!(

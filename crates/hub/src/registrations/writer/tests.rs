@@ -152,7 +152,13 @@ impl World {
         };
         let version = AddOnVersion::from(AddOnApi::V1Alpha1);
         let target = Target { client, version: version.clone() };
-        let writer = RegistrationWriter::new(target, Clock::default(), leading, Metrics::new(|_| ()), inputs);
+        let writer = RegistrationWriter::new(
+            target,
+            Clock::default(),
+            leading,
+            RegistrationMetrics::register(&mut Default::default()),
+            inputs,
+        );
         let pulse = Pulses::default().start("registrations");
         let writer = tokio::spawn(async move { writer.keep(pulse).await.unwrap() });
         Self { server, signers, templates, report, all_again, announcer, version, _writer: writer }
@@ -191,7 +197,7 @@ async fn nothing_is_written_before_signers_and_templates_are_known() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hub_that_is_not_sure_whether_it_leads_writes_nothing_until_it_is() {
+async fn hub_unsure_whether_it_leads_writes_nothing() {
     let world = World::start(&[("c1", Manner::Good)], &json!({}));
     world.announcer.lead(1, Instant::now());
     world.know();
@@ -205,7 +211,7 @@ async fn a_hub_that_is_not_sure_whether_it_leads_writes_nothing_until_it_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rival_has_its_way_after_four_writes_and_is_tried_again_with_growing_pauses() {
+async fn after_four_writes_rival_prevails_and_retries_grow_rarer() {
     let world = World::start(&[("c1", Manner::Rival), ("c2", Manner::Good)], &json!({}));
     world.know();
     pass(120).await;
@@ -290,7 +296,7 @@ async fn what_is_gone_is_forgotten_also_when_only_a_list_shows_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_a_restart_nothing_is_told_before_all_addons_were_looked_at() {
+async fn restarted_hub_reports_nothing_before_seeing_all_addons() {
     let condition = json!([{ "type": "addon-signer.io/Registered", "status": "False", "reason": "TakenAway" }]);
     let world = World::start(&[("c1", Manner::Good)], &json!({ "conditions": condition }));
     pass(60).await;
@@ -307,7 +313,7 @@ async fn after_a_restart_nothing_is_told_before_all_addons_were_looked_at() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_read_in_another_version_is_read_again_before_it_is_judged() {
+async fn addon_seen_in_another_version_is_reread_before_it_is_judged() {
     let registered = |api| {
         let (addon, now) = (Server::object("c1", &json!({})), Clock::default().now());
         wanted_status(&addon, api, &mk_signers("24h"), &TemplatedAddOns::default(), now).unwrap()

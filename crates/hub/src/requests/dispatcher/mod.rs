@@ -323,7 +323,7 @@ impl Dispatcher {
             request.waits = false;
             request.in_work = true;
             request.missed = false;
-            let object = request.object.clone();
+            let (object, seen) = (request.object.clone(), request.seen);
             let signer = Arc::clone(&served.signer);
             let stop = served.stop.clone();
             let signer_name = Arc::clone(&request.signer_name);
@@ -337,6 +337,9 @@ impl Dispatcher {
                     }
                 };
                 let outcome = stop.run_until_cancelled(work).await;
+                if matches!(outcome, Some(Outcome::Published)) {
+                    signer.shared.metrics.requests.published_after(seen.elapsed());
+                }
                 (name, outcome)
             });
         }
@@ -350,7 +353,7 @@ impl Dispatcher {
         request.attempts = attempts.saturating_add(1);
         let pause = match outcome {
             // The signer was stopped: a new one looks at all its requests.
-            None | Some(Outcome::Done) => None,
+            None | Some(Outcome::Done | Outcome::Published) => None,
             Some(Outcome::AwaitChange | Outcome::Wait) if request.missed => Some(Duration::ZERO),
             Some(Outcome::AwaitChange) => {
                 request.waits = true;

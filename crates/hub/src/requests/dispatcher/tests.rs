@@ -18,7 +18,6 @@ use addon_signer_core::policy::ServingRules;
 use addon_signer_core::rate::Rate;
 use addon_signer_ledger::{LedgerWriter, WriterOptions};
 use addon_signer_telemetry::audit::Audit;
-use addon_signer_telemetry::metrics::Metrics;
 use addon_signer_telemetry::pulse::Pulses;
 
 const SIGNER: &str = "example.com/telemetry";
@@ -50,7 +49,12 @@ fn mk_signer(client: &Client) -> Signer {
         duration: LATE,
     };
     let location = "sqlite:///nowhere".parse().unwrap();
-    let (_, ledger) = LedgerWriter::new(WriterOptions { location, replica: "hub-a".to_owned(), clock: clock.clone() });
+    let (_, ledger) = LedgerWriter::new(WriterOptions {
+        location,
+        replica: "hub-a".to_owned(),
+        clock: clock.clone(),
+        metrics: Default::default(),
+    });
     let shared = SignerShared {
         client: client.clone(),
         clock: clock.clone(),
@@ -62,7 +66,7 @@ fn mk_signer(client: &Client) -> Signer {
         applied: watch::channel(Default::default()).1,
         leading: lease::channel().1,
         recorder: Recorder::new(client.clone(), Reporter { controller: "test".to_owned(), instance: None }),
-        metrics: Metrics::new(|_| {}),
+        metrics: Default::default(),
         audit: Audit::new(clock),
         ledger,
         limits: Arc::new(ClusterLimits::new(Rate { burst: 1, interval: LATE })),
@@ -98,7 +102,7 @@ fn mk_dispatcher(client: &Client) -> (Dispatcher, Signing, Standings) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_waits_is_looked_at_when_the_standing_of_its_cluster_changes_and_not_of_another() {
+async fn standing_change_rechecks_requests_of_that_cluster_only() {
     let (client, mut looks) = mk_client();
     let (dispatcher, _signing, standings) = mk_dispatcher(&client);
     standings.all_changed();
@@ -117,7 +121,7 @@ async fn what_waits_is_looked_at_when_the_standing_of_its_cluster_changes_and_no
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_that_waits_is_looked_at_when_the_registry_becomes_complete() {
+async fn completed_registry_rechecks_all_waiting_requests() {
     let (client, mut looks) = mk_client();
     let (dispatcher, _signing, standings) = mk_dispatcher(&client);
     let _running = AbortOnDropHandle::new(tokio::spawn(dispatcher.run(Pulses::default().start("requests"))));

@@ -65,7 +65,7 @@ impl Signer {
                 self.unconfirmed.mark_published(csr, published);
                 self.shared.ledger.published(issued.serial, published).await;
                 self.report(request, &issued);
-                Ok(Outcome::Done)
+                Ok(Outcome::Published)
             }
             End::Refused => Ok(Outcome::Later(self.shared.retention)),
             End::Later => Ok(Outcome::Wait),
@@ -237,6 +237,6 @@ impl Signer {
             serial: issued.serial,
             not_after: issued.not_after,
         });
-        self.shared.metrics.issued(&self.name());
+        self.shared.metrics.requests.issued(&self.name());
     }
 }

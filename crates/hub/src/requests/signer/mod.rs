@@ -24,6 +24,7 @@ use issuing::ApprovedRequest;
 use crate::authorities::keeper::Reserve;
 use crate::authorities::state::LineState;
 use crate::lease::{Leading, Leads, NotLeading, NotWritten};
+use crate::metrics::HubMetrics;
 use crate::registrations::version::AddOnVersion;
 use crate::requests::answers::{Answers, RefusalKind};
 use crate::requests::guard::{Guard, Guarded};
@@ -40,7 +41,7 @@ use addon_signer_core::trust::Trust;
 use addon_signer_ledger::{Ledger, LedgerError};
 use addon_signer_platform::clock::Clock;
 use addon_signer_telemetry::audit::Audit;
-use addon_signer_telemetry::metrics::Metrics;
+use addon_signer_telemetry::metrics::GATEWAY_SIGNER;
 
 /// How soon a request is looked at again whose certificates are revoked until a time that has not come.
 const REVOKED_PAUSE: RangeInclusive<Duration> = Duration::from_millis(500)..=Duration::from_secs(5);
@@ -87,8 +88,8 @@ pub struct SignerShared {
     pub leading: Leading,
     /// Writes events.
     pub recorder: Recorder,
-    /// The counters.
-    pub metrics: Metrics,
+    /// The metrics.
+    pub metrics: HubMetrics,
     /// The audit log.
     pub audit: Audit,
     /// The ledger.
@@ -182,6 +183,8 @@ impl From<NotWritten> for SignerError {
 pub enum Outcome {
     /// Nothing until the request changes.
     Done,
+    /// Nothing: the hub has just published its certificate.
+    Published,
     /// Nothing until the request or the signer changes.
     AwaitChange,
     /// It waits for something in the hub.
@@ -302,7 +305,7 @@ impl Signer {
                 "This addon or its cluster had too many certificates; the request waits and is signed later.";
             let answers = self.answers(request.leads);
             self.counted(request, answers.add_condition(csr, RATE_LIMITED, "TooManyRequests", sentence)).await?;
-            self.shared.metrics.rate_limited(&self.name());
+            self.shared.metrics.requests.rate_limited(&self.name());
         }
         Ok(Outcome::Limited(pause))
     }
@@ -341,7 +344,7 @@ impl Signer {
         let answers = self.answers(leads);
         self.counted(request, answers.refuse(csr, verdict, refusal.reason(), &refusal.sentence())).await?;
         self.shared.audit.refused(&self.name(), &csr.name_any(), self.requester(csr), refusal);
-        self.shared.metrics.refused(&self.name(), refusal.reason());
+        self.shared.metrics.requests.refused(&self.name(), refusal.reason());
         if let Err(error) = answers.event(csr, &self.shared.recorder, refusal.reason(), &refusal.sentence()).await {
             // The condition on the request says the same; an event is a convenience.
             warn!(%error, csr = csr.name_any(), "Could not write an event about a refused request");
@@ -390,7 +393,7 @@ impl Signer {
     pub fn name(&self) -> String {
         match &self.kind {
             Kind::Client { name, .. } => name.clone(),
-            Kind::Serving(_) => "gateway-serving".to_owned(),
+            Kind::Serving(_) => GATEWAY_SIGNER.to_owned(),
         }
     }
 }

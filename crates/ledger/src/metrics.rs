@@ -1,0 +1,57 @@
+//! Metrics of the ledger.
+
+use std::time::Duration;
+
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+use super::{Health, Location};
+use addon_signer_telemetry::metrics::{add, add_seconds};
+
+/// Whether the ledger can be written to, how long that takes, and how much room is left.
+#[derive(Debug, Clone)]
+pub struct LedgerMetrics {
+    up: Gauge,
+    entries: Gauge,
+    available: Gauge,
+    commit: Histogram,
+}
+
+/// Metrics that nobody reads.
+impl Default for LedgerMetrics {
+    fn default() -> Self {
+        Self::register(&mut Registry::default())
+    }
+}
+
+impl LedgerMetrics {
+    /// Registers the metrics.
+    pub fn register(registry: &mut Registry) -> Self {
+        Self {
+            up: add(registry, "ledger_up", "1 while decisions can be recorded; 0 while nothing is signed"),
+            entries: add(registry, "ledger_entries", "Number of the ledger's last entry"),
+            available: add(registry, "ledger_available_bytes", "Bytes left on the disk of a ledger in SQLite"),
+            commit: add_seconds(registry, "ledger_commit", "Time until a transaction of the ledger was durable"),
+        }
+    }
+
+    pub(super) fn committed(&self, time: Duration) {
+        self.commit.observe(time.as_secs_f64());
+    }
+
+    /// Sets the gauges to the ledger's state at this moment.
+    pub fn look(&self, health: &Health, location: &Location) {
+        let tip = match health {
+            Health::Up { tip, .. } => Some(tip.seq),
+            Health::Starting | Health::Down(_) => None,
+        };
+        self.up.set(i64::from(tip.is_some()));
+        if let Some(last) = tip {
+            self.entries.set(i64::try_from(last).unwrap_or(i64::MAX));
+        }
+        if let Some(bytes) = location.available() {
+            self.available.set(i64::try_from(bytes).unwrap_or(i64::MAX));
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! The metrics of the process: each part has its own.
+
+use std::sync::Arc;
+
+use prometheus_client::metrics::gauge::Gauge;
+
+use addon_signer_gateway::GatewayStats;
+use addon_signer_hub::metrics::HubMetrics;
+use addon_signer_telemetry::metrics::{Metrics, add};
+
+/// All metrics, and the handles of those who set them.
+#[derive(Clone)]
+pub(super) struct ProcessMetrics {
+    pub(super) all: Metrics,
+    pub(super) hub: HubMetrics,
+    pub(super) gateway: Arc<GatewayStats>,
+    pub(super) registry_age: Gauge,
+}
+
+impl ProcessMetrics {
+    pub(super) fn register() -> Self {
+        let (all, (hub, gateway, registry_age)) = Metrics::new(|registry| {
+            let (hub, gateway) = (HubMetrics::register(registry), GatewayStats::register(registry));
+            let help =
+                "How long ago the API server was last heard on the watches of clusters and addons; up to 60 at rest";
+            (hub, Arc::new(gateway), add(registry, "registry_age_seconds", help))
+        });
+        Self { all, hub, gateway, registry_age }
+    }
+}

@@ -1,0 +1,83 @@
+//! `docs/reference.md` has the metrics that the program prints, each with its kind and its labels.
+
+use std::collections::BTreeMap;
+
+use hyper::Method;
+use serde_json::json;
+
+use super::ours::enrolled;
+use super::{Whole, get, prepare};
+use crate::gateway::upstream;
+use crate::hub::submit;
+use crate::reference::{Names, quoted, table};
+use addon_signer_platform::clock::Clock;
+use test_kit::hub::PATIENCE;
+use test_kit::request::mk_csr;
+use test_kit::{TestHub, wait_until};
+
+/// Printed only where ManifestWorks bring the trust bundle (`hub::distribution`).
+const ELSEWHERE: &str = "addon_signer_trust_missing";
+
+/// The kinds of the printed metrics, by the names that their samples have.
+fn kinds(text: &str) -> BTreeMap<String, String> {
+    let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
+    let kind = |(name, kind): (&str, &str)| {
+        let suffix = if kind == "counter" { "_total" } else { "" };
+        (format!("{name}{suffix}"), kind.to_owned())
+    };
+    types.map(kind).collect()
+}
+
+/// The labels of the samples of one metric. The bounds of buckets are no labels of ours.
+fn labels(text: &str, metric: &str) -> Names {
+    let samples = text.lines().filter_map(|line| line.strip_prefix(metric));
+    let names = samples.filter_map(|rest| rest.trim_start_matches("_bucket").strip_prefix('{')?.split_once("} "));
+    let names = names.flat_map(|(labels, _)| labels.split(',').filter_map(|label| label.split_once('=')));
+    names.map(|(name, _)| name.to_owned()).filter(|name| name != "le").collect()
+}
+
+#[tokio::test]
+async fn every_printed_metric_is_in_the_document() {
+    let hub = TestHub::start().await;
+    let admin = prepare(&hub, upstream::start().await, "24h").await;
+    let whole = Whole::start(&hub, Clock::default()).await;
+    let dir = tempfile::tempdir().unwrap();
+    let pair = enrolled(&hub, &admin, dir.path(), "spoke1", whole.gateway).await;
+    pair.call(whole.gateway, Method::POST, "/addons/telemetry/api/v1/receive").await.unwrap();
+    submit(&hub, "spoke1", &mk_csr("spoke2", "telemetry")).await;
+    let text = wait_until(PATIENCE, "every family to have a sample", async || {
+        let (_, text) = get(whole.metrics, "/metrics").await;
+        let families = ["requests_refused_total{", "foreign_certificates{", "certificates_unrenewed{"];
+        let gauges = ["registrations_left{", "authority_end_timestamp_seconds{"];
+        let has = |name: &&str| text.contains(&format!("addon_signer_{name}"));
+        families.iter().chain(&gauges).all(has).then_some(text)
+    })
+    .await;
+    let kinds = kinds(&text);
+    let names = kinds.keys().cloned().chain([ELSEWHERE.to_owned()]);
+    for (name, row) in table("## Metrics", names).into_iter().filter(|(name, _)| name != ELSEWHERE) {
+        assert_eq!((&row[1], quoted(&row[2], '`')), (&kinds[&name], labels(&text, &name)), "{name}");
+    }
+    let counted =
+        json!(text.lines().filter(|line| line.starts_with("addon_signer_request_seconds_count")).collect::<Vec<_>>());
+    assert_eq!(counted, json!(["addon_signer_request_seconds_count 2"]), "the agent's and the gateway's own");
+    whole.stop().await.unwrap();
+}
+
+/// An alert on `increase` would miss the first count of a counter that was not there before.
+#[tokio::test]
+async fn counters_of_a_served_signer_begin_at_zero() {
+    let hub = TestHub::start().await;
+    prepare(&hub, upstream::start().await, "24h").await;
+    let whole = Whole::start(&hub, Clock::default()).await;
+    let zero = ["certificates_issued", "requests_rate_limited", "requests_held", "authorities_forced"]
+        .map(|name| format!("addon_signer_{name}_total{{signer=\"telemetry\"}} 0\n"));
+    let differs = ["checkpoint", "requests", "authorities"]
+        .map(|from| format!("addon_signer_ledger_differs_total{{from=\"{from}\"}} 0\n"));
+    wait_until(PATIENCE, "the counters", async || {
+        let (_, text) = get(whole.metrics, "/metrics").await;
+        zero.iter().chain(&differs).all(|line| text.contains(line)).then_some(())
+    })
+    .await;
+    whole.stop().await.unwrap();
+}
