@@ -62,8 +62,10 @@ pub enum AgentError {
     #[error("the new certificate could not be proven at the gateway, so the old one stays: {0}")]
     NotProven(GatewayError),
     /// The signer and the gateway do not agree on the time, or on what is revoked.
-    #[error("the hub issued a certificate that the gateway reports as revoked; the agent will request another one \
-             later")]
+    #[error(
+        "the hub issued a certificate that the gateway reports as revoked; the agent will request another one \
+             later"
+    )]
     RevokedAtOnce,
 }
 

@@ -168,8 +168,11 @@ async fn missing_kubeconfig_is_named() {
     let world = AgentWorld::start().await;
     std::fs::remove_file(world.kubeconfig()).unwrap();
     let error = world.agent(world.secret_store()).once().await.unwrap_err().to_string();
-    let expected = format!("cannot send requests to the hub: the kubeconfig {} cannot be \
-                            used", world.kubeconfig().display());
+    let expected = format!(
+        "cannot send requests to the hub: the kubeconfig {} cannot be \
+                            used",
+        world.kubeconfig().display()
+    );
     assert!(error.contains(&expected), "{error}");
     std::fs::write(world.kubeconfig(), "clusters: 7").unwrap();
     let error = world.agent(world.secret_store()).once().await.unwrap_err();
