@@ -79,7 +79,7 @@ impl TestHub {
         self.client_as(&user, &[&group, MANAGED_CLUSTERS]).await
     }
 
-    /// A client for a hub with this clock, with which the API server's clock moves: see [`moved`].
+    /// A client for a hub with this clock, with which the API server's clock moves: see `moved.rs`.
     pub async fn client_at(&self, user: &str, groups: &[&str], clock: &Clock) -> Client {
         let clock = clock.clone();
         let client = self.client_as(user, groups).await;
