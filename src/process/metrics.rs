@@ -21,8 +21,7 @@ impl ProcessMetrics {
     pub(super) fn register() -> Self {
         let (all, (hub, gateway, registry_age)) = Metrics::new(|registry| {
             let (hub, gateway) = (HubMetrics::register(registry), GatewayStats::register(registry));
-            let help =
-                "How long ago the API server was last heard on the watches of clusters and addons; up to 60 at rest";
+            let help = "Seconds since the API server last sent something about clusters and addons; up to 60 when idle";
             (hub, Arc::new(gateway), add(registry, "registry_age_seconds", help))
         });
         Self { all, hub, gateway, registry_age }

@@ -87,7 +87,7 @@ def parse(row, text):
     if not all(isinstance(value, str) for value in strings) or not is_count(entry["seq"]) or not is_count(entry["epoch"]):
         raise Bad(row, "it is not an entry: a member has the wrong type")
     if canonical(entry) != text:
-        raise Bad(row, "it is not in the one form that an entry has")
+        raise Bad(row, "it is not in the canonical form of an entry")
     return entry
 
 
@@ -149,7 +149,7 @@ class Chain:
         if entry["seq"] != row:
             if seq is None and entry["seq"] > row:
                 raise Bad(row, f"it is missing; after row {self.seq} comes row {entry['seq']}")
-            raise Bad(row, f"its text says that it is row {entry['seq']}")
+            raise Bad(row, f"its text claims to be row {entry['seq']}")
         self.link(row, entry, digest)
         self.remember(row, entry)
 

@@ -17,6 +17,7 @@ mod distrust;
 pub mod enrol;
 pub mod gateway;
 pub mod health;
+pub mod metrics;
 mod order;
 pub mod owner;
 mod retry;
@@ -40,6 +41,7 @@ use distrust::Distrust;
 use enrol::{EnrolError, Enroller};
 use gateway::{Gateway, GatewayError};
 use health::HealthLease;
+use metrics::CertificateEnd;
 use order::Order;
 use retry::{Backoff, jittered};
 use store::{Store, StoreError};
@@ -104,6 +106,7 @@ pub struct Agent {
     /// When the next request for anchors is due.
     refresh_at: Instant,
     health: Option<HealthLease>,
+    end: CertificateEnd,
     /// When the next renewal of the health Lease is due.
     health_at: Instant,
 }
@@ -136,6 +139,7 @@ impl Agent {
             resume_at: now,
             refresh_at: now,
             health: None,
+            end: CertificateEnd::default(),
             health_at: now,
             timing,
         }
@@ -145,6 +149,12 @@ impl Agent {
     #[must_use]
     pub fn with_health(self, health: Option<HealthLease>) -> Self {
         Self { health, ..self }
+    }
+
+    /// Sets when the stored certificate expires.
+    #[must_use]
+    pub fn with_metrics(self, end: CertificateEnd) -> Self {
+        Self { end, ..self }
     }
 
     /// Enrols or renews if that is due.
@@ -206,7 +216,12 @@ impl Agent {
         if let Plan::Keep(usable) | Plan::Renew(usable) = self.judge(stored.as_ref()) {
             self.refresh(stored.as_ref(), &usable).await;
         }
-        match self.judge(stored.as_ref()) {
+        let plan = self.judge(stored.as_ref());
+        self.end.set(match &plan {
+            Plan::Keep(usable) | Plan::Renew(usable) => Some(usable.not_after),
+            Plan::Enrol(_) => None,
+        });
+        match plan {
             Plan::Keep(usable) => {
                 self.keep_health(&usable).await;
                 let due = self.clock.now().until(usable.renew_at);

@@ -15,13 +15,13 @@ use addon_signer_core::templates::TemplateFacts;
 pub const MANAGEMENT_ADDONS: &str = "clustermanagementaddons";
 /// Plural of AddOnTemplate.
 pub const ADDON_TEMPLATES: &str = "addontemplates";
-/// The versions of both that the hub can read, in the order of preference. Both have the same facts.
+/// The versions of both that the hub can read, in order of preference. Both hold the same facts.
 pub const TEMPLATE_VERSIONS: [&str; 2] = ["v1beta1", "v1alpha1"];
 /// The configuration that v1beta1 shows where v1alpha1 has no default (OCM `pkg/addon/webhook/v1beta1`).
 const NO_DEFAULT: &str = "__reserved_no_default__";
 
 /// The AddOnTemplates that a ClusterManagementAddOn names, by default and per placement. `None` if its configurations
-/// include no AddOnTemplate, because the addon-manager then does not register the addon.
+/// include no AddOnTemplate, because in that case the addon-manager does not register the addon.
 #[must_use]
 pub fn templates_of_management_addon(addon: &DynamicObject) -> Option<BTreeSet<String>> {
     let spec = addon.data.get("spec")?;
@@ -44,7 +44,7 @@ pub fn template_of_addon(addon: &DynamicObject) -> Option<String> {
     configs.find_map(|config| config.get("name")).and_then(Value::as_str).map(str::to_owned)
 }
 
-/// The ClusterManagementAddOn that owns a ManagedClusterAddOn, by its metadata, which no cluster can write.
+/// The ClusterManagementAddOn that owns a ManagedClusterAddOn, according to its metadata, which no cluster can write.
 #[must_use]
 pub fn owner_of_addon(addon: &DynamicObject) -> Option<&str> {
     let owners = addon.metadata.owner_references.iter().flatten();
@@ -72,7 +72,7 @@ pub fn facts_of_template(template: &DynamicObject) -> TemplateFacts {
     TemplateFacts {
         signers: named.collect(),
         has_hub_identity: of_type("KubeClient").next().is_some(),
-        // Those that the addon-manager decorates (OCM `pkg/addon/templateagent/decorator.go`).
+        // Those that the addon-manager modifies (OCM `pkg/addon/templateagent/decorator.go`).
         has_pods: kinds.any(|kind| matches!(kind.as_str(), Some("Deployment" | "DaemonSet"))),
     }
 }

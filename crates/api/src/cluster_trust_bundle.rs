@@ -1,7 +1,7 @@
 //! The ClusterTrustBundle with the gateway's anchors, for the pods of the hub cluster (certificates.k8s.io).
 //!
 //! It belongs to the signer of the gateway's certificate, so that nobody can write it, or another one of that signer,
-//! without the right `attest` on the signer. Kubernetes then wants the signer's name at the beginning of its own.
+//! without the right `attest` on the signer. Kubernetes requires its name to begin with the signer's name.
 
 use k8s_openapi::api::certificates::v1::ClusterTrustBundleSpec;
 use kube::api::{ApiResource, GroupVersionKind, NotUsed, Object};
@@ -10,11 +10,11 @@ use addon_signer_core::identity::GATEWAY_SERVING_SIGNER;
 
 /// The API group.
 pub const CERTIFICATES_GROUP: &str = "certificates.k8s.io";
-/// The versions that the hub can write, the best first. What it writes is the same in both.
+/// The versions that the hub can write, in order of preference. What it writes is the same in both.
 pub const VERSIONS: [&str; 2] = ["v1", "v1beta1"];
 /// The plural.
 pub const CLUSTER_TRUST_BUNDLES: &str = "clustertrustbundles";
-/// The name of the hub's only one.
+/// The name of the hub's only ClusterTrustBundle.
 pub const TRUST_BUNDLE: &str = "addon-signer.io:gateway-serving:trust";
 
 /// A ClusterTrustBundle in any of the versions.

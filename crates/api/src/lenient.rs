@@ -1,4 +1,4 @@
-//! Objects that are read although part of their metadata cannot be.
+//! Objects that are read even though part of their metadata cannot be.
 
 use std::borrow::Cow;
 
@@ -11,17 +11,17 @@ use serde_json::{Map, Value};
 
 use super::AddOnSigner;
 
-/// An AddOnSigner, whatever somebody has written into it.
+/// An AddOnSigner, whatever its metadata contains.
 pub type GuardedSigner = Lenient<DeserializeGuard<AddOnSigner>>;
 
-/// An object without the metadata that cannot be read. The API server keeps times in `managedFields` that are later
-/// than any that this program can read. One object with such a time must hide neither itself nor others of its list or
-/// watch.
+/// An object without the metadata that cannot be read. The API server accepts times in `managedFields` that are later
+/// than any that this program can read. One object with such a time must hide neither itself nor the others in its list
+/// or watch.
 #[derive(Debug, Clone)]
 pub struct Lenient<K> {
     /// The object.
     pub object: K,
-    /// What else of its metadata cannot be read, which the API server should not let happen.
+    /// What else in its metadata cannot be read, which the API server should prevent.
     pub doubt: Option<String>,
 }
 
@@ -57,7 +57,7 @@ impl<K: Serialize> Serialize for Lenient<K> {
     }
 }
 
-/// Removes what cannot be read. Returns what is wrong, unless it is only when a program wrote.
+/// Removes what cannot be read. Returns what is wrong, unless it is only the time of a write.
 fn mend(metadata: &mut Value) -> Option<String> {
     let entries = metadata.get_mut("managedFields").and_then(Value::as_array_mut).into_iter().flatten();
     for entry in entries.filter_map(Value::as_object_mut) {

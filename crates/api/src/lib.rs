@@ -35,7 +35,7 @@ pub fn crd_yaml() -> Result<String, serde_saphyr::SerializeError> {
 
 #[cfg(test)]
 mod tests {
-    /// `UPDATE_GOLDEN=1 cargo test -p addon-signer-api crd_manifest` writes the file anew.
+    /// `UPDATE_GOLDEN=1 cargo test -p addon-signer-api crd_manifest` regenerates the file.
     #[test]
     fn crd_manifest_is_what_the_types_say() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/crd.yaml");

@@ -1,4 +1,4 @@
-//! Which program wrote an object (`metadata.managedFields`). Kubernetes does not tell a controller which user it was.
+//! Which program wrote an object (`metadata.managedFields`). Kubernetes does not show a controller which user it was.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
 
@@ -9,7 +9,7 @@ pub fn last_manager(object: &ObjectMeta) -> &str {
     last.and_then(|entry| entry.manager.as_deref()).unwrap_or_default()
 }
 
-/// The field manager that set an annotation; empty if the annotation is not there, because a removal leaves no trace.
+/// The field manager that set an annotation; empty if the annotation is absent, because a removal leaves no trace.
 #[must_use]
 pub fn annotator<'m>(object: &'m ObjectMeta, annotation: &str) -> &'m str {
     let field = format!("f:{annotation}");

@@ -18,7 +18,7 @@ pub const WORK_VERSION: &str = "v1";
 /// Its plural.
 pub const MANIFEST_WORKS: &str = "manifestworks";
 
-/// The fields of `spec` that the hub does not write: by them the work could be applied otherwise, or left.
+/// The fields of `spec` that the hub does not write: with them the work could be applied differently, or left behind.
 pub const FOREIGN: [&str; 3] = ["manifestConfigs", "deleteOption", "executor"];
 /// The key of the ConfigMap's only entry, as in the agent's Secret.
 const CA_CRT: &str = "ca.crt";
@@ -49,7 +49,7 @@ pub enum Place {
     Namespace(Box<str>),
     /// On another cluster, its hosting cluster.
     Hosted,
-    /// What OCM would take for the namespace's name is none.
+    /// What OCM would use as the namespace's name is not valid.
     Unnamed,
 }
 
@@ -81,14 +81,14 @@ impl Placement {
 /// SHA-256.
 pub type AnchorsDigest = [u8; 32];
 
-/// What a ManifestWork brings, if it brings what [`body`] makes.
+/// What a ManifestWork brings, if it matches [`body`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Content {
     /// The UID of its only owner.
     pub owner: Box<str>,
     /// The namespace of the ConfigMap.
     pub namespace: Box<str>,
-    /// Which anchors.
+    /// The digest of the anchors.
     pub anchors: AnchorsDigest,
 }
 
@@ -99,7 +99,7 @@ pub struct Work {
     pub version: Box<str>,
     /// `None` if somebody has changed it.
     pub content: Option<Content>,
-    /// Whether the cluster has applied what it is now.
+    /// Whether the cluster has applied its current content.
     pub is_applied: bool,
     /// Whether it is being deleted.
     pub is_deleting: bool,
@@ -125,14 +125,14 @@ impl Work {
     }
 }
 
-/// Whose ManifestWork this is by its name, whatever else it says.
+/// Whose ManifestWork this is, judging by its name alone.
 #[must_use]
 pub fn key_of(object: &DynamicObject) -> Option<AddOnKey> {
     let addon = object.metadata.name.as_deref()?.strip_prefix("addon-signer-")?.strip_suffix("-trust")?.parse().ok()?;
     Some(AddOnKey { cluster: object.metadata.namespace.as_ref()?.parse().ok()?, addon })
 }
 
-/// What tells one text of anchors from another.
+/// Distinguishes one text of anchors from another.
 #[must_use]
 pub fn digest_of(anchors: &str) -> AnchorsDigest {
     let mut bytes = AnchorsDigest::default();
@@ -157,7 +157,7 @@ fn content(object: &DynamicObject, addon: &AddOnName) -> Option<Content> {
     })
 }
 
-/// Whether the work agent says so about the present generation (`ManifestWork` condition `Applied`).
+/// Whether the work agent reports that for the current generation (`ManifestWork` condition `Applied`).
 fn is_applied(object: &DynamicObject) -> bool {
     let conditions = object.data.pointer("/status/conditions").and_then(Value::as_array);
     conditions.into_iter().flatten().any(|condition| {
@@ -176,7 +176,7 @@ fn manifests_of(addon: &AddOnName, namespace: &str, anchors: &str) -> Value {
     }])
 }
 
-/// The merge patch that makes [`body`] of a ManifestWork that somebody has changed, if it still has this version.
+/// The merge patch that restores [`body`] in a ManifestWork that somebody has changed, if it still has this version.
 #[must_use]
 pub fn repair(mut body: Value, version: &str) -> Value {
     if let Some(metadata) = body.pointer_mut("/metadata").and_then(Value::as_object_mut) {

@@ -12,19 +12,20 @@ use addon_signer_core::bounded::{self, Keep};
 use addon_signer_core::csr::MAX_PEM_BYTES;
 use addon_signer_core::names::ANNOTATION_CSR_USER;
 
-/// The longest text of those that are always read. A longer one loses its end.
+/// The longest of the texts that are always read. A longer one is truncated.
 const LONGEST: usize = 1024;
-/// The most memory for each list or map that the requester writes. What has 16 KiB of text fits.
+/// The most memory for each list or map that the requester writes. 16 KiB of text fits.
 const METADATA: usize = 64 << 10;
 /// The most memory for each list of the spec and the status, which only the API server and signers write.
 const LIST: usize = 32 << 10;
-/// The longest request that is read, as base64: a few bytes more than policy accepts. A multiple of four stays base64.
+/// The longest request that is read, as base64: a few bytes more than policy accepts. A multiple of four keeps it valid
+/// base64.
 const REQUEST: usize = 4 * (MAX_PEM_BYTES / 3 + 1);
 /// The longest certificate that is read, as base64.
 const CERTIFICATE: usize = 64 << 10;
 
 /// Without `managedFields`, which the API server keeps when an update has none, and without `spec.extra`, which no
-/// update can change. Requester and tenant are read by their names, so nothing that is there besides can hide them.
+/// update can change. Requester and tenant are read by name, so no additional content can hide them.
 static WANTED: Keep = Keep::Fields(&[
     (
         "metadata",
@@ -60,9 +61,9 @@ static WANTED: Keep = Keep::Fields(&[
 /// The request.
 #[derive(Debug, Clone)]
 pub struct BoundedRequest {
-    /// What was read of it.
+    /// The part of it that was read.
     pub csr: CertificateSigningRequest,
-    /// Whether more was there than the hub reads. Then the request is refused as too large.
+    /// Whether there was more than the hub reads. In that case the request is refused as too large.
     pub is_cut: bool,
 }
 

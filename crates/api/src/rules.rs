@@ -18,13 +18,14 @@ use addon_signer_core::timestamp::Timestamp;
 use addon_signer_core::trust::Route;
 use addon_signer_core::units::{parse_duration, parse_quantity};
 
-/// The longest life of an agent's certificate, whatever the configuration says: a year, as in the schema.
+/// The longest lifetime of an agent's certificate, whatever the configuration says: a year, as in the schema.
 const MAX_LIFETIME: Duration = Duration::from_secs(8760 * 3600);
 
 /// The longest wait for a backend, as in the schema.
 const MAX_TIMEOUT: Duration = Duration::from_secs(3600);
 
-/// The least of `authority.renewBefore`: an authority signs nothing in its last minutes, and its successor needs time.
+/// The minimum of `authority.renewBefore`: an authority signs nothing in its last minutes, and its successor needs
+/// time.
 const MIN_RENEW_BEFORE: Duration = Duration::from_secs(3600);
 
 /// A field of `spec` that cannot be used, and why.
@@ -37,20 +38,20 @@ pub struct InvalidField {
     pub cause: String,
 }
 
-/// How authorities of a line are made and when they are replaced.
+/// How authorities of a line are created and when they are replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AuthorityPlan {
     /// The kind of a new key.
     pub key: KeyKind,
-    /// The life of a new authority.
+    /// The lifetime of a new authority.
     pub duration: Duration,
-    /// How long before its end it is replaced.
+    /// How long before it expires it is replaced.
     pub renew_before: Duration,
 }
 
 impl AuthorityPlan {
-    /// The plan of the gateway's line: everybody who holds a certificate that lives for `longest` gets the anchor of
-    /// the next authority as early before its first use as without such certificates.
+    /// The plan of the gateway's line: everybody who holds a certificate with the lifetime `longest` still gets the
+    /// anchor of the next authority as far ahead of its first use as without such certificates.
     #[must_use]
     pub fn for_holders(self, longest: Duration) -> Self {
         let wait = longest + longest / RESERVE_AHEAD;
@@ -65,7 +66,7 @@ pub struct SignerConfig {
     pub generation: i64,
     /// What may be signed.
     pub rules: SignerRules,
-    /// Whether the hub approves by itself.
+    /// Whether the hub itself approves requests.
     pub approves: bool,
     /// Whether the hub writes `status.registrations`.
     pub registers: bool,
@@ -73,7 +74,7 @@ pub struct SignerConfig {
     pub brings_trust: bool,
     /// Whether a ClusterTrustBundle publishes the trust bundle to the pods of the hub cluster.
     pub publishes_trust: bool,
-    /// How the signer's authorities are made.
+    /// How the signer's authorities are created.
     pub authority: AuthorityPlan,
     /// The routes to the addon's backends.
     pub routes: Vec<Route>,
@@ -104,7 +105,7 @@ impl SignerConfig {
         }
         let routes = spec.gateway.routes.iter().map(route).collect::<Result<Vec<_>, _>>()?;
         if routes.iter().map(|route| &route.path).collect::<BTreeSet<_>>().len() < routes.len() {
-            return Err(invalid("gateway.routes", "no two may have the same path"));
+            return Err(invalid("gateway.routes", "no two routes may have the same path"));
         }
         let approves = spec.approval == Approval::Automatic;
         let registers = spec.registration == RegistrationMode::Managed;
@@ -127,12 +128,12 @@ impl SignerConfig {
     }
 }
 
-/// Whether another AddOnSigner had the signer name when the status was written; its authorities are those of before.
+/// Whether another AddOnSigner had the signer name when the status was written; its authorities are the earlier ones.
 fn is_duplicate(status: &AddOnSignerStatus) -> bool {
     status.conditions.iter().any(|it| it.type_ == CONDITION_READY && it.reason == DUPLICATE_SIGNER_NAME)
 }
 
-/// What an AddOnSigner lays claim to, whether it can be served or not.
+/// What an AddOnSigner claims, whether it can be served or not.
 pub fn claimant(object: &AddOnSigner) -> Claimant {
     let status = object.status.as_ref();
     Claimant {
@@ -195,13 +196,14 @@ fn route(spec: &RouteSpec) -> Result<Route, InvalidField> {
     if uri.scheme_str() != Some("http") || !host_is_good || !port_is_good || !path_is_good {
         return Err(invalid(field, "upstream must be http://host[:port][/path]"));
     }
-    // The gateway refuses a path that belongs to another route without its ;parameters, so a `;` here matches nothing.
+    // The gateway refuses a path that belongs to another route once its ;parameters are dropped, so a `;` here matches
+    // nothing.
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._~!$&'()*+,=:@/-".contains(&byte);
     let has_form = spec.path.starts_with('/') && spec.path.bytes().all(is_plain);
     if !has_form || spec.path.contains("..") || spec.path.contains("//") {
         return Err(invalid(
             field,
-            "path must start with /, without `..`, `//`, escapes, a query and other characters than paths have",
+            "path must start with / and contain no `..`, `//`, escapes, query or characters not allowed in paths",
         ));
     }
     let max_body = parse_quantity(&spec.max_body).map_err(|error| invalid(field, &error.to_string()))?;
@@ -217,7 +219,7 @@ fn route(spec: &RouteSpec) -> Result<Route, InvalidField> {
     Ok(Route { path, upstream, methods, max_body, timeout, delete_with_content: spec.delete_with_content })
 }
 
-/// Whether it is a name or an address as the schema has them.
+/// Whether it is a name or an address in the schema's form.
 fn is_host(host: &str) -> bool {
     if let Some(address) = host.strip_prefix('[') {
         return address.trim_end_matches(']').parse::<Ipv6Addr>().is_ok();

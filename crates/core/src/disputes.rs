@@ -1,5 +1,5 @@
-//! Decides when the hub writes an addon's registrations again that another program keeps changing: a few times soon,
-//! and then rarely.
+//! Decides when the hub rewrites an addon's registrations that another program keeps changing: a few times soon, and
+//! then rarely.
 //!
 //! A program of addon-framework replaces the whole list whenever the list changes, so writing against it would never
 //! end. The hub still writes a few times, because others change the list for good reasons, and a registration that was
@@ -15,16 +15,16 @@ use crate::identity::AddOnKey;
 const PUT_BACKS: u32 = 3;
 /// The shortest time between two writes of one addon, whatever the reason. It doubles with each further write.
 const PAUSE: Duration = Duration::from_secs(6);
-/// If the hub has not written an addon for this long, the next write counts as the first.
+/// If the hub has not written to an addon for this long, the next write counts as the first.
 const CALM: Duration = Duration::from_secs(600);
-/// How long the hub waits before it tries again to write registrations that it left. The pause doubles with each try.
+/// How long the hub waits before it retries registrations that it left alone. The pause doubles with each try.
 const LOOK_AGAIN: Duration = Duration::from_secs(600);
 /// The longest such pause. It is long because OCM's agent makes and deletes a Secret at each try.
 const LONGEST: Duration = Duration::from_secs(6 * 3600);
-/// If the registrations are unchanged this long after a try, the dispute has ended. Two tries are never closer.
+/// If the registrations are unchanged this long after a try, the dispute is over. Two tries are never closer together.
 const STANDS: Duration = Duration::from_secs(60);
 
-/// What the hub sees of an addon.
+/// What the hub sees about an addon.
 #[derive(Debug, Clone, Copy)]
 pub struct Sight {
     /// Whether its registrations differ from what they should be.
@@ -38,7 +38,7 @@ pub struct Sight {
 pub enum DisputeStep {
     /// Nothing, until something changes.
     Rest,
-    /// Nothing before this time; then look again.
+    /// Nothing before this time; then check again.
     Wait(Duration),
     /// Write the registrations as they should be.
     Write,
@@ -50,7 +50,7 @@ pub enum DisputeStep {
 
 #[derive(Debug)]
 struct Dispute {
-    /// How many writes followed each other, each less than [`CALM`] after the one before.
+    /// How many consecutive writes there were, each less than [`CALM`] after the previous one.
     writes: u32,
     /// The time of the last write. After a restart: when the hub first saw an addon that it had left.
     last: Duration,
@@ -64,11 +64,11 @@ struct Left {
     tries: u32,
     /// When the next try is due.
     due: Duration,
-    /// Whether the addon's status has said it. If another program removes that, the hub does not write it again.
+    /// Whether the addon's status has reported it. If another program removes that, the hub does not write it again.
     said: bool,
 }
 
-/// The addons whose registrations the hub wrote lately or leaves to another program.
+/// The addons whose registrations the hub wrote recently or leaves to another program.
 #[derive(Debug, Default)]
 pub struct Disputes {
     of: HashMap<AddOnKey, Dispute>,
@@ -76,7 +76,7 @@ pub struct Disputes {
 
 impl Disputes {
     /// Decides what to do about an addon now. The caller reports a step that it took, by [`Self::wrote`],
-    /// [`Self::said`] or [`Self::took_back`]. A step that failed is not reported and does not count.
+    /// [`Self::said`] or [`Self::took_back`]. A failed step is not reported and does not count.
     pub fn judge(&mut self, key: &AddOnKey, sight: Sight, now: Duration) -> DisputeStep {
         let Some(dispute) = self.of.get_mut(key) else { return self.begin(key, sight, now) };
         match &mut dispute.left {
@@ -105,7 +105,7 @@ impl Disputes {
         }
     }
 
-    /// Decides about an addon of which nothing is known. After a restart the hub relies on the addon's status.
+    /// Decides about an addon about which nothing is known. After a restart the hub relies on the addon's status.
     fn begin(&mut self, key: &AddOnKey, sight: Sight, now: Duration) -> DisputeStep {
         if sight.says_left {
             let left = Left { tries: 0, due: now + LOOK_AGAIN, said: true };
@@ -138,8 +138,8 @@ impl Disputes {
         }
     }
 
-    /// Notes that people changed a setting. The writes that follow from that are no dispute, and the hub tries again
-    /// to write registrations that it left.
+    /// Notes that people changed a setting. The resulting writes are not a dispute, and the hub retries registrations
+    /// that it left alone.
     pub fn people_changed_something(&mut self) {
         for dispute in self.of.values_mut() {
             match &mut dispute.left {
@@ -154,7 +154,8 @@ impl Disputes {
         self.of.remove(key);
     }
 
-    /// Forgets addons that are not `there`, and addons that the hub neither leaves nor has written within ten minutes.
+    /// Forgets addons that are not `there`, and addons that the hub neither leaves alone nor has written to within ten
+    /// minutes.
     pub fn tidy(&mut self, now: Duration, there: impl Fn(&AddOnKey) -> bool) {
         self.of.retain(|key, dispute| there(key) && (dispute.left.is_some() || now < dispute.last + CALM));
     }

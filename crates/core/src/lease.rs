@@ -12,14 +12,14 @@ pub enum Loss {
     /// Somebody else holds the Lease.
     #[error("{0} holds the Lease {LEASE_NAME} now")]
     Taken(String),
-    /// The Lease has no holder, or other transitions than the leader wrote.
-    #[error("the Lease {LEASE_NAME} was changed by somebody who does not hold it")]
+    /// The Lease has no holder, or transitions that the leader did not write.
+    #[error("the Lease {LEASE_NAME} was changed by something that does not hold it")]
     Changed,
     /// The Lease was deleted, and nobody knows who may have held it since.
     #[error("the Lease {LEASE_NAME} was deleted")]
     Deleted,
     /// etcd was restored from a backup: watches stay blind until it has caught up.
-    #[error("the Lease {LEASE_NAME} has an older version than before: etcd was restored from a backup")]
+    #[error("the version of the Lease {LEASE_NAME} went backwards: etcd was restored from a backup")]
     Restored,
     /// The task that renews the Lease ended.
     #[error("the task that renews the Lease {LEASE_NAME} ended")]
@@ -39,12 +39,12 @@ pub struct LeaseRecord {
     pub version: String,
 }
 
-/// A Lease, and since when it has been unchanged.
+/// A Lease, and how long it has been unchanged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SeenLease {
     /// The Lease.
     pub record: LeaseRecord,
-    /// When this version was seen first, by this hub's own clock.
+    /// When this version was first seen, by this hub's own clock.
     pub since: Duration,
 }
 
@@ -67,7 +67,7 @@ impl SeenLease {
 pub struct NewestVersion(u64);
 
 impl NewestVersion {
-    /// Notes a version that the API server has returned. One that is no number says nothing.
+    /// Notes a version that the API server has returned. One that is not a number is ignored.
     ///
     /// # Errors
     /// [`Loss::Restored`] if it is older than the newest.
@@ -84,11 +84,11 @@ impl NewestVersion {
 /// This hub's side of the Lease.
 #[derive(Debug, Clone, Copy)]
 pub struct Ours<'a> {
-    /// The holder's name, which belongs to this start of the process alone.
+    /// The holder's name, unique to this start of the process.
     pub identity: &'a str,
     /// The epoch in which this hub has led; `None` if it never did.
     pub epoch: Option<u32>,
-    /// The largest epoch that is known to be used, or 0. After a deletion the Lease does not know the earlier epochs.
+    /// The largest epoch known to have been used, or 0. After a deletion the Lease no longer records earlier epochs.
     pub floor: u32,
 }
 
@@ -121,7 +121,7 @@ pub enum LeaseAction {
 
 /// The one thing to do at `now`, by the clock of [`SeenLease::since`].
 ///
-/// A hub that has lost the Lease never takes it again: it ends, and after a restart it is another holder with another
+/// A hub that has lost the Lease never takes it again: it exits, and after a restart it is a new holder with a new
 /// epoch.
 pub fn step(seen: Option<&SeenLease>, ours: Ours<'_>, now: Duration) -> LeaseAction {
     match (seen, ours.epoch) {

@@ -6,24 +6,24 @@
 //! | module | content |
 //! |---|---|
 //! | [`identity`] | names of clusters, addons and agents; the convention that makes them one user; signer names |
-//! | [`csr`] | PKCS#10 requests: reads them strictly and checks possession of the key; [`csr::build`] writes one |
+//! | [`csr`] | PKCS#10 requests: read strictly, with proof of possession of the key; [`csr::build`] writes one |
 //! | [`policy`] | the rules; makes a [`policy::Approved`], or a [`policy::Refusal`] that names the broken rule |
 //! | [`ca`] | an authority, the trust bundle, the issuer, a line of authorities and its next step |
 //! | [`issuing`] | the order in which a certificate is recorded, signed and published |
 //! | [`registry`] | which addon of which cluster is registered, and which of its certificates are revoked |
-//! | [`trust`] | what the hub tells the gateway: whom to trust for what, and where requests go |
+//! | [`trust`] | what the hub passes to the gateway: whom to trust for what, and where requests go |
 //! | [`gateway`] | the identity of a certificate, the route of a path, the headers that cross |
 //! | [`journal`] | the ledger's format: entries, the chain of their hashes, signed checkpoints, the checks of them |
-//! | [`ownership`] | which AddOnSigner has a signer name or an addon that several name |
+//! | [`ownership`] | which AddOnSigner owns a signer name or an addon that several name |
 //! | [`rate`], [`throttle`] | how many certificates an identity gets; how many similar events are written |
 //! | [`queue`] | whose turn it is, so that no tenant starves another |
 //! | [`backoff`] | pauses after failures |
-//! | [`bounded`] | reads JSON that others chose, in bounded memory |
+//! | [`bounded`] | reads untrusted JSON in bounded memory |
 //! | [`sighting`] | when and from where each certificate was last used |
 //! | [`templates`] | which addons OCM's addon-manager registers |
 //! | [`query`] | questions about the ledger, from the command line and over HTTP |
 //! | [`lease`] | what to do about the Lease that decides which hub leads |
-//! | [`disputes`] | when to write registrations again that another program keeps changing |
+//! | [`disputes`] | when to rewrite registrations that another program keeps changing |
 //! | [`credentials`] | what an agent stores, and whether it keeps, renews or replaces it |
 //! | [`keys`] | private keys that sign, are never printed and are wiped; kinds of public keys |
 //! | [`names`] | labels, annotations and conditions that programs and people outside rely on |

@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-/// How many names a sentence has.
+/// How many names a sentence lists.
 const NAMED: usize = 3;
 
 /// The first few names, and how many more there are.
@@ -13,7 +13,7 @@ pub fn few<T: Display>(names: impl IntoIterator<Item = T>) -> String {
     few_of(first, count)
 }
 
-/// The first few of these names, if `count` are meant.
+/// The first few of these names, out of `count`.
 pub fn few_of<T: Display>(names: impl IntoIterator<Item = T>, count: usize) -> String {
     let named: Vec<String> = names.into_iter().take(NAMED).map(|name| name.to_string()).collect();
     match count.saturating_sub(NAMED) {

@@ -10,9 +10,11 @@ pub const ANNOTATION_REVOKED_BY: &str = "addon-signer.io/revoked-by";
 pub const ANNOTATION_TRUST_BUNDLE: &str = "addon-signer.io/trust-bundle";
 /// On an AddOnSigner, or on the ConfigMap of the serving anchors: a new value asks for a rotation.
 pub const ANNOTATION_ROTATE: &str = "addon-signer.io/rotate";
-/// On the Secret of a client line: the signer name of its AddOnSigner. Another one of that name does not get the line.
+/// On the Secret of a client line: the signer name of its AddOnSigner. A different AddOnSigner of that name does not
+/// get the line.
 pub const ANNOTATION_SIGNER_NAME: &str = "addon-signer.io/signer-name";
-/// On the ConfigMap of the serving anchors: the clusters for which a new authority does not wait, and who says so.
+/// On the ConfigMap of the serving anchors: the clusters for which a new authority does not wait, and who asked for
+/// that.
 pub const ANNOTATION_ADVANCE: &str = "addon-signer.io/advance-without";
 /// On a CSR made by OCM's gRPC proxy: the user on whose behalf it was made.
 pub const ANNOTATION_CSR_USER: &str = "open-cluster-management.io/csr-user";

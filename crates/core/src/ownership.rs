@@ -1,10 +1,9 @@
-//! Decides which AddOnSigner has a signer name or an addon that several of them name.
+//! Decides which AddOnSigner owns a signer name or an addon that several of them name.
 //!
-//! Whoever has one keeps it while it names it. At the start that is the one that was served with it before, or else
+//! The owner keeps it for as long as it names it. At the start that is the one that was served with it before, or else
 //! the oldest. Only the owner of an addon can name a successor, which is served for the addon as well, for a migration,
-//! and inherits it.
-//! What an AddOnSigner owns does not depend on whether it is valid: a mistyped field must hand nothing over to another
-//! author.
+//! and inherits it. What an AddOnSigner owns does not depend on whether it is valid: a mistyped field must not hand
+//! anything over to another author.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +12,7 @@ use crate::timestamp::Timestamp;
 /// What one AddOnSigner names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claimant {
-    /// `metadata.uid`: an object that was deleted and made anew with its name keeps nothing.
+    /// `metadata.uid`: an object that was deleted and recreated under its name keeps nothing.
     pub uid: String,
     /// `metadata.creationTimestamp`, which nobody can choose.
     pub created: Timestamp,
@@ -50,12 +49,12 @@ enum Thing {
     AddOn(String),
 }
 
-/// Who names a thing, and who of them has it.
+/// Who names a thing, and which of them owns it.
 #[derive(Debug, Default)]
 struct Named {
     by: BTreeSet<String>,
     owner: Option<String>,
-    /// Whom the last owner named as its successor.
+    /// The successor that the last owner named.
     heir: Option<String>,
 }
 
@@ -67,8 +66,8 @@ pub struct Ownership {
 }
 
 impl Ownership {
-    /// Notes what these AddOnSigners name now; `None` for one that was deleted. Returns those that may own something
-    /// else after that.
+    /// Notes what these AddOnSigners name now; `None` for one that was deleted. Returns those whose ownership may have
+    /// changed.
     pub fn update(&mut self, changes: impl IntoIterator<Item = (String, Option<Claimant>)>) -> BTreeSet<String> {
         let mut touched = BTreeSet::new();
         for (name, now) in changes {
@@ -96,7 +95,7 @@ impl Ownership {
         touched.iter().flat_map(|thing| self.settle(thing)).collect()
     }
 
-    /// Gives a thing that nobody has to one of those that name it. Returns all whose share in it may be another now.
+    /// Gives an unowned thing to one of those that name it. Returns all whose share in it may have changed.
     fn settle(&mut self, thing: &Thing) -> BTreeSet<String> {
         let Some(named) = self.named.get_mut(thing) else { return BTreeSet::new() };
         if named.by.is_empty() {
@@ -118,13 +117,13 @@ impl Ownership {
         self.named.get(thing)?.owner.as_deref()
     }
 
-    /// Whether this AddOnSigner has the addon itself, and not only as a successor.
+    /// Whether this AddOnSigner owns the addon itself, and not only as a successor.
     #[must_use]
     pub fn owns(&self, name: &str, addon: &str) -> bool {
         self.owner(&Thing::AddOn(addon.to_owned())) == Some(name)
     }
 
-    /// Another AddOnSigner that has the signer name of this one.
+    /// Another AddOnSigner that owns the signer name of this one.
     #[must_use]
     pub fn has_signer_name_of(&self, name: &str) -> Option<&str> {
         let thing = Thing::SignerName(self.claimants.get(name)?.signer_name.clone());
@@ -210,7 +209,7 @@ mod tests {
         assert_eq!(ownership.has_signer_name_of("old"), Some("young"));
         assert_eq!(put(&mut ownership, "old", Some(twin.clone())), set(&[]), "nothing new");
         assert_eq!(put(&mut ownership, "other", Some(mk_claimant(3, &["d"]))), set(&["other"]));
-        // One that is made anew with its name is another one.
+        // One that is recreated under its name is a different one.
         let anew = Claimant { uid: "another".to_owned(), ..mk_claimant(2, &["a"]) };
         put(&mut ownership, "young", Some(anew));
         assert_eq!(ownership.not_of("young"), BTreeMap::from([("a", "old")]));

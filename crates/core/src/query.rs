@@ -75,11 +75,11 @@ pub struct Filter {
 pub enum Order {
     /// The newest first.
     Newest,
-    /// What expired last first.
+    /// The most recently expired first.
     LatestEnd,
-    /// What expires soonest first.
+    /// The soonest to expire first.
     SoonestEnd,
-    /// What was not used for the longest time first.
+    /// The longest unused first.
     LongestUnseen,
 }
 
@@ -124,7 +124,7 @@ impl FromStr for Cursor {
     }
 }
 
-/// One page of the certificates that a filter lets through, in its order.
+/// One page of the certificates that match a filter, in its order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Query {
     /// Which certificates.
@@ -157,7 +157,7 @@ pub enum QueryError {
         /// What it must be.
         wanted: &'static str,
     },
-    /// A parameter that does not exist. To ignore it would answer another query.
+    /// A parameter that does not exist. Ignoring it would answer a different query.
     #[error("there is no parameter {0:?}")]
     Unknown(String),
     /// A filter of certificates on a list of entries.

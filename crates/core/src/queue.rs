@@ -1,9 +1,9 @@
-//! A queue in which nobody starves: each tenant has a lane of its own, lanes take turns, and a lane has a bounded
-//! number of entries in work.
+//! A queue in which nobody starves: each tenant has its own lane, lanes take turns, and a lane has a bounded number of
+//! entries in work.
 //!
 //! An entry has a name, and there is at most one entry of a name: it waits in its lane, waits for its time, or is in
-//! work. If it is woken while it is in work, it comes again afterwards. Moments are any ordered type, so that tests and
-//! a monotonic clock can both be used.
+//! work. If it is woken while it is in work, it is queued again afterwards. Moments are any ordered type, so that tests
+//! and a monotonic clock can both be used.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -80,7 +80,7 @@ impl<T: Copy + Ord> FairQueue<T> {
     }
 
     /// The next entry to work on: of the tenant whose turn it is, the one that has been ready for longest. The caller
-    /// must report its end by [`Self::done`].
+    /// must report its end with [`Self::done`].
     pub fn next(&mut self, now: T) -> Option<Arc<str>> {
         while let Some((due, name)) = self.timers.first().filter(|(due, _)| *due <= now).cloned() {
             self.timers.remove(&(due, Arc::clone(&name)));
@@ -98,8 +98,8 @@ impl<T: Copy + Ord> FairQueue<T> {
         Some(name)
     }
 
-    /// Ends the work on an entry. It comes again at `next`, or at once if it was woken meanwhile; otherwise it leaves
-    /// the queue.
+    /// Ends the work on an entry. It is queued again at `next`, or at once if it was woken meanwhile; otherwise it
+    /// leaves the queue.
     pub fn done(&mut self, name: &str, next: Option<T>) {
         let Some((name, entry)) = self.entries.get_key_value(name) else { return };
         let QueuePlace::InWork { again } = entry.place else { return };

@@ -1,5 +1,5 @@
-//! Limits certificates with token buckets: of each addon of a cluster, and of each cluster in all. A requester chooses
-//! the names of its agents, so no bucket depends on them.
+//! Limits certificates with token buckets: for each addon on a cluster, and for each cluster in total. A requester
+//! chooses the names of its agents, so no bucket depends on them.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::identity::{AddOnKey, ClusterName, PeerIdentity};
 use crate::timestamp::Timestamp;
 
-/// Above this number of buckets, those that are full again are dropped. A full bucket means the same as none.
+/// Above this number of buckets, those that are full again are dropped. A full bucket is equivalent to none.
 const MANY: usize = 16_384;
 /// A cluster may get as many certificates as this number of its addons, at once and over time.
 const ADDONS_OF_A_CLUSTER: u32 = 5;
@@ -65,7 +65,7 @@ impl<K: Eq + Hash + Clone> Buckets<K> {
     pub fn wait(&mut self, key: &K, now: Timestamp) -> Result<(), Duration> {
         let depth = self.rate.interval * self.rate.burst.saturating_sub(1);
         let Some(full_at) = self.full_at.get_mut(key) else { return Ok(()) };
-        // An empty bucket needs no longer than this, whatever a clock said that was ahead for a while.
+        // An empty bucket needs no longer than this, even if the clock was ahead for a while.
         *full_at = (*full_at).min(now.plus(self.rate.interval * self.rate.burst));
         let debt = now.until(*full_at);
         if debt > depth { Err(debt - depth) } else { Ok(()) }

@@ -4,7 +4,7 @@
 //! A connection opens a [`Visit`] once. Each request then costs one store to an atomic of that connection. A crash
 //! loses only the uses of the last minute. The memory is bounded: a slot per live connection; a [`Sighting`] per
 //! certificate whose connections have ended and that was not drained yet; and for a minute the name of each drained
-//! certificate. There are at most [`LEFT_MAX`] such sightings. They still learn of later uses, but another certificate
+//! certificate. There are at most [`LEFT_MAX`] such sightings. They still record later uses, but a further certificate
 //! is not recorded, and [`Seen::missed`] counts it.
 
 use std::collections::HashMap;
@@ -23,7 +23,7 @@ use crate::timestamp::Timestamp;
 pub const LEFT_MAX: usize = 65_536;
 /// The shortest time between two drained sightings of a certificate. It limits what the ledger writes.
 const PAUSE: Duration = Duration::from_secs(60);
-/// The value of a slot that was not used since it was drained.
+/// The value of a slot that has not been used since it was drained.
 const UNUSED: i64 = i64::MIN;
 
 /// When and from where a certificate was last used.
@@ -37,7 +37,7 @@ pub struct Sighting {
     pub identity: PeerIdentity,
     /// The time of the last use.
     pub at: Timestamp,
-    /// The address of the other end: the agent's, or that of a load balancer in between.
+    /// The address of the peer: the agent's, or that of a load balancer in between.
     pub from: IpAddr,
 }
 
@@ -78,7 +78,7 @@ struct Slot {
 }
 
 impl Slot {
-    /// Takes the last use out of the slot. `None` if there was none since the last call.
+    /// Takes the last use out of the slot. `None` if there has been none since the last call.
     fn take(&self) -> Option<Sighting> {
         let used = self.used.swap(UNUSED, Ordering::Relaxed);
         (used != UNUSED).then(|| Sighting { at: Timestamp::from_unix(used), ..self.opening.clone() })

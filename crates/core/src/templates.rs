@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use crate::identity::{AddOnName, SignerName};
 
-/// What is known of AddOnTemplates.
+/// What is known about AddOnTemplates.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Templates {
-    /// Nothing yet: the hub must write nothing, because OCM's addon-manager may be the one that writes.
+    /// Nothing yet: the hub must write nothing, because writing may be up to OCM's addon-manager.
     #[default]
     Starting,
     /// Nothing, for this reason.
@@ -34,7 +34,7 @@ pub struct TemplatedAddOns {
 pub struct TemplateFacts {
     /// The signer names, and whether with a user of its own.
     pub signers: BTreeMap<String, bool>,
-    /// Whether OCM keeps a hub identity for the addon, by which its agents could ask themselves.
+    /// Whether OCM keeps a hub identity for the addon, with which its agents could ask themselves.
     pub has_hub_identity: bool,
     /// Whether it has pods, into which the addon-manager mounts the certificates.
     pub has_pods: bool,

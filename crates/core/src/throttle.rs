@@ -1,4 +1,4 @@
-//! Limits how many similar events are written one by one. For each cause and time window, further events are only
+//! Limits how many similar events are written individually. For each cause and time window, further events are only
 //! counted.
 //!
 //! The counts are complete: every event is either written or part of exactly one [`Suppressed`].
@@ -94,7 +94,7 @@ impl<C: Ord + Clone> Throttle<C> {
 }
 
 impl Window {
-    /// Whether the window has ended. A clock that was set back ends it too; otherwise the window would last too long.
+    /// Whether the window has ended. Setting the clock back ends it too; otherwise the window would last too long.
     fn is_over(&self, quota: Quota, now: Timestamp) -> bool {
         now < self.since || self.since.until(now) >= quota.window
     }

@@ -12,7 +12,7 @@ use time::format_description::well_known::Rfc3339;
 pub struct Timestamp(i64);
 
 impl Timestamp {
-    /// The time with these Unix seconds.
+    /// The time at these Unix seconds.
     pub const fn from_unix(seconds: i64) -> Self {
         Self(seconds)
     }

@@ -1,6 +1,6 @@
-//! What the hub tells the gateway: whom to trust for what, and where requests go.
+//! What the hub passes to the gateway: whom to trust for what, and where requests go.
 //!
-//! The hub sends complete snapshots, and each one replaces the one before. The gateway answers with the snapshot that
+//! The hub sends complete snapshots, and each one replaces the one before. The gateway reports back the snapshot that
 //! is in effect. Only then may a new authority sign (invariant I5).
 
 use std::collections::BTreeSet;

@@ -26,7 +26,7 @@ const MAX_DIGITS: usize = 6;
 /// Reads a duration such as `24h`, `90m`, `30s` or `1h30m`.
 ///
 /// # Errors
-/// [`UnitError::Duration`] for everything else, an empty text and fractions included.
+/// [`UnitError::Duration`] for everything else, including an empty text and fractions.
 pub fn parse_duration(text: &str) -> Result<Duration, UnitError> {
     let malformed = || UnitError::Duration(text.to_owned());
     let mut rest = text;

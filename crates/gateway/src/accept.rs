@@ -30,7 +30,7 @@ impl Door for GatewayShared {
         self.stats.connections.inc();
     }
 
-    /// Logs in the audit log only, because that is throttled: strangers must not be able to fill a disk.
+    /// Logs only to the audit log, because that is throttled: strangers must not be able to fill a disk.
     fn refused(&self, remote: SocketAddr, cause: &NoHandshake) {
         let stats = &self.stats;
         let counter = match cause {

@@ -1,4 +1,4 @@
-//! Says in the log which answers of backends were broken off. A backend and its agent can break as many as they like.
+//! Logs which backend responses were cut short. A backend and its agent can break as many as they like.
 
 use std::convert::Infallible;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,10 +10,10 @@ use addon_signer_core::identity::PeerIdentity;
 use addon_signer_core::throttle::{Quota, Suppressed, Throttle};
 use addon_signer_platform::clock::Clock;
 
-/// How many broken answers of one addon on one cluster are logged; the others are counted.
+/// How many broken responses of one addon on one cluster are logged; the others are counted.
 const LOGGED: Quota = Quota { first: 5, window: Duration::from_secs(60) };
 
-/// Says in the log which answers were broken off.
+/// Logs which responses were cut short.
 pub(super) struct BrokenAnswers {
     clock: Clock,
     throttle: Mutex<Throttle<String>>,
@@ -37,7 +37,7 @@ impl BrokenAnswers {
         }
     }
 
-    /// Says for ever how many answers were not logged, once their time is over.
+    /// Runs forever: logs how many responses were suppressed in each window that has ended.
     pub(super) async fn keep(&self) -> Infallible {
         loop {
             tokio::time::sleep(LOGGED.window).await;
@@ -53,7 +53,7 @@ impl BrokenAnswers {
 }
 
 fn more(sum: &Suppressed<String>) {
-    tracing::warn!(addon = sum.cause, count = sum.count, "More broken answers of backends were not logged");
+    tracing::warn!(addon = sum.cause, count = sum.count, "Further broken backend responses were not logged");
 }
 
 #[cfg(test)]
@@ -77,12 +77,12 @@ mod tests {
             broken.lock().take(&"spoke1/telemetry".to_owned(), clock.now());
         }
         let said = || std::fs::read_to_string(file.path()).unwrap();
-        assert!(tokio::time::timeout(LOGGED.window * 2, broken.keep()).await.is_err(), "it goes on for ever");
+        assert!(tokio::time::timeout(LOGGED.window * 2, broken.keep()).await.is_err(), "it runs forever");
         assert_eq!(said(), "", "their time is not over by the clock");
         clock.advance(LOGGED.window + Duration::from_secs(1));
         assert!(tokio::time::timeout(LOGGED.window * 3, broken.keep()).await.is_err());
         let said = said();
-        let line = "More broken answers of backends were not logged addon=\"spoke1/telemetry\" count=3\n";
+        let line = "Further broken backend responses were not logged addon=\"spoke1/telemetry\" count=3\n";
         assert!(said.ends_with(line) && said.lines().count() == 1, "{said}");
     }
 }

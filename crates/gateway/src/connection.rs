@@ -29,13 +29,13 @@ use addon_signer_core::registry::NotRegistered;
 /// How often a connection checks whether it may continue. Together with [`GRACE`] this is well under the 2 s of
 /// invariant I15.
 const SWEEP: Duration = Duration::from_secs(1);
-/// How long a connection that must end may take to finish the answer that says so.
+/// How long a connection that must end may take to finish the answer that reports it.
 const GRACE: Duration = Duration::from_millis(300);
 /// How many streams a client may reset before the gateway has looked at them; then its connection ends
 /// (CVE-2023-44487).
 const RESET_UNSEEN: usize = 20;
-/// How many streams the gateway may have to reset because the client breaks the protocol, or sends on after an early
-/// answer; then its connection ends. h2's own default.
+/// How many streams the gateway may have to reset because the client breaks the protocol or keeps sending after an
+/// early answer; then its connection ends. h2's own default.
 const RESET_BROKEN: usize = 1024;
 /// How often HTTP/2 pings check whether the peer is still there (RFC 9113 section 6.7).
 const PING_INTERVAL: Duration = Duration::from_secs(30);
@@ -47,8 +47,8 @@ pub(super) async fn serve(
     session: Arc<Session>,
     stop: CancellationToken,
 ) {
-    // Checks the peer now and logs the verdict. A refusal is sent as the answer to the first request. Who sends none
-    // soon loses the place, which is none of a session.
+    // Checks the peer now and logs the verdict. A refusal is sent as the answer to the first request. A client that
+    // sends none soon loses its slot, which is not a session slot.
     let first = match session.begin() {
         Ok(()) => SWEEP,
         Err(cause) => {
@@ -99,14 +99,14 @@ pub(super) async fn serve(
     }
 }
 
-/// Waits for `stop`, and then for the first request of a new connection; HTTP/2 tells the client itself what to send
+/// Waits for `stop`, and then for the first request of a new connection; HTTP/2 itself tells the client what to send
 /// again. Returns when the connection must have ended.
 async fn stopping(session: &Session, is_h2: bool, stop: &CancellationToken) -> Instant {
     stop.cancelled().await;
     let drain = session.shared.limits.drain_timeout;
     let latest = Instant::now() + drain;
     if !is_h2 {
-        // An error says that none came.
+        // An error means that none came.
         timeout(FIRST.min(drain / 2), session.asked.cancelled()).await.ok();
     }
     latest
@@ -127,7 +127,7 @@ enum SessionVerdict {
 fn verdict(session: &Session) -> SessionVerdict {
     match session.check() {
         Err(NoStanding::TooManyConnections { .. }) => return SessionVerdict::Ends, // counted when it was refused
-        // The first lists are not complete: nothing is known against the session.
+        // The first lists are incomplete: nothing speaks against the session yet.
         Err(NoStanding::NotRegistered { cause: NotRegistered::NotReady, .. }) => {}
         Err(_) => {
             if session.was_admitted() {

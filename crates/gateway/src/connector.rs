@@ -17,10 +17,10 @@ use super::resolver::CheckedResolver;
 use super::stream::UpstreamStream;
 use addon_signer_core::gateway::neighbours::{self, Neighbours};
 
-/// Addresses that no machine has, of a class that was never used and of a prefix for documents.
+/// Addresses that no machine has: one from a class that was never used, one from a documentation prefix.
 const NOWHERE: (Ipv4Addr, Ipv6Addr) = (Ipv4Addr::new(240, 0, 0, 1), Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1));
 
-/// Opens connections, and looks at the addresses that they have reached.
+/// Opens connections, and checks the addresses that they have reached.
 #[derive(Clone)]
 pub(super) struct CheckedConnector {
     inner: HttpConnector<CheckedResolver>,
@@ -61,8 +61,8 @@ fn check(tcp: &TcpStream, neighbours: &Neighbours) -> Result<(), Box<dyn Error +
     Ok(neighbours::check(reached, is_own, neighbours)?)
 }
 
-/// Whether an address is of this machine; in a pod, of the pod. Linux connects from the same address to most of them,
-/// but from an interface's first one to the others of the same network.
+/// Whether an address belongs to this machine; in a pod, to the pod. Linux connects from the same address to most of
+/// them, but from an interface's first one to the others of the same network.
 fn is_local(address: IpAddr) -> bool {
     let nowhere = match address {
         IpAddr::V4(_) => IpAddr::V4(NOWHERE.0),

@@ -1,6 +1,6 @@
 //! Streams the body of a response to the client. Time is bounded, and the body is never held in memory as a whole. A
-//! call has its seat until the last piece of its answer has left for the client's socket: HTTP/2 takes pieces from the
-//! body although the client has no room, and keeps them.
+//! call keeps its seat until the last piece of its answer has left for the client's socket: HTTP/2 takes pieces from
+//! the body even when the client has no room, and keeps them.
 
 use std::fmt::Display;
 use std::pin::Pin;
@@ -17,7 +17,7 @@ use tokio::time::{Instant, Sleep};
 use super::body::{BodyError, EndsUpload, Pace};
 use addon_signer_core::gateway::pace::MinRate;
 
-/// How many pieces of an answer may wait for the client. h2 bounds their bytes, but needs some 370 bytes besides for
+/// How many pieces of an answer may wait for the client. h2 bounds their bytes, but needs another 370 bytes or so for
 /// each, and a backend may send a byte at a time: without this bound 32,768 pieces would take 12 MB.
 const MOST_PIECES: usize = 64;
 
@@ -30,11 +30,11 @@ struct Answering<C> {
 }
 
 impl<C> Answering<C> {
-    /// Waits until the client has so few pieces to take.
+    /// Waits until the client has few enough pieces to take.
     fn poll_waiting(&self, few: usize, cx: &Context<'_>) -> Poll<()> {
         if self.pace.waiting() > few {
             self.taken.register(cx.waker());
-            // A piece may have gone meanwhile. One that goes from now on wakes.
+            // A piece may have left meanwhile. Any that leaves from now on wakes this task.
             if self.pace.waiting() > few {
                 return Poll::Pending;
             }
@@ -103,11 +103,11 @@ impl<B, C: Send + Sync + 'static> Download<B, C> {
         Bytes::from_owner(self.call.hold(piece))
     }
 
-    /// Lets the call last until these fields are sent. HTTP/2 also keeps fields in a table for later answers, unless
-    /// they are sensitive, and each would keep the whole buffer in which it came from the backend.
+    /// Keeps the call alive until these fields are sent. HTTP/2 also keeps fields in a table for later answers, unless
+    /// they are sensitive, and each would keep alive the whole buffer in which it came from the backend.
     pub(super) fn hold_fields(&self, fields: &mut HeaderMap) {
         for value in fields.values_mut() {
-            // What was a value is one.
+            // What was a valid value still is one.
             if let Ok(held) = HeaderValue::from_maybe_shared(self.hold(value.clone())) {
                 *value = held;
                 value.set_sensitive(true);
@@ -138,7 +138,7 @@ where
             Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err(BodyError::Upstream(error.to_string())))),
             Poll::Ready(None) => Poll::Ready(None),
             Poll::Pending => {
-                // Until the client has taken all, its own pace counts.
+                // Until the client has taken everything, its own pace counts.
                 ready!(this.call.poll_waiting(0, cx));
                 if !this.is_timed {
                     this.timer.as_mut().reset(Instant::now() + this.timeout);
@@ -206,7 +206,7 @@ mod tests {
         assert!(Pin::new(&mut body).poll_frame(&mut cx).is_ready());
     }
 
-    /// Polls once, as a server does that wants the next piece.
+    /// Polls once, like a server that wants the next piece.
     async fn next<B, C>(body: &mut Download<B, C>) -> Option<Result<Frame<Bytes>, BodyError>>
     where
         B: Body<Data = Bytes, Error: Display> + Unpin,

@@ -63,7 +63,7 @@ use seats::SharedSeats;
 /// Limits for clients. They bound how long a slow or silent client can occupy a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// Largest number of connections at a time whose handshake is done. A further one is closed then.
+    /// Largest number of connections at a time whose handshake is done. Further ones are closed at that point.
     pub max_connections: usize,
     /// Largest number of connections at a time of one addon on one cluster.
     pub max_identity_connections: usize,
@@ -73,7 +73,7 @@ pub struct Limits {
     pub max_cluster_connections: usize,
     /// Largest number of calls at a time of all addons of one cluster.
     pub max_cluster_calls: usize,
-    /// Largest number of handshakes at a time. A further one takes the place of the oldest one of the source that has
+    /// Largest number of handshakes at a time. A further one takes the place of the oldest one from the source that has
     /// most. Eight times as many connections may wait for the first words of their clients.
     pub max_handshakes: usize,
     /// Longest time from the TCP accept to the end of the TLS handshake.
@@ -82,7 +82,7 @@ pub struct Limits {
     pub header_timeout: Duration,
     /// Longest time without a request in flight; the wait for the head of a later request is a part of it.
     pub idle_timeout: Duration,
-    /// How slowly a client may send or take a body. For a request its route's `timeout` counts if that is longer than
+    /// How slowly a client may send or take a body. For a request its route's `timeout` applies if that is longer than
     /// the patience.
     pub min_rate: MinRate,
     /// How long requests in flight may continue after `stop`.
@@ -95,7 +95,8 @@ pub struct Limits {
     pub stream_window: u32,
     /// The same for all streams of one connection. It is larger, so that one upload that waits does not hold all.
     pub connection_window: u32,
-    /// How many bytes of a call wait to be sent, to its backend and to its client. A piece may be added to that.
+    /// How many bytes of a call may wait to be sent, to its backend and to its client. One more piece may be added to
+    /// that.
     pub call_buffer: usize,
     /// The socket buffers of a client's connection, in each direction. Linux doubles it.
     pub client_socket: u32,
@@ -105,9 +106,10 @@ pub struct Limits {
     pub connect_timeout: Duration,
 }
 
-/// How many addons of one cluster can have all the seats of an addon at the same time. The hub's administrators install
-/// many addons on a cluster, and whoever has taken the cluster over has all their certificates. Honest addons use a few
-/// seats each, and a cluster has at least [`DEFAULT_IDENTITY_CONNECTIONS`], so their number is not bounded by this.
+/// How many addons of one cluster can use all of an addon's seats at the same time. The hub's administrators install
+/// many addons on a cluster, and an attacker who has taken over the cluster has all their certificates. Honest addons
+/// use a few seats each, and a cluster has at least [`DEFAULT_IDENTITY_CONNECTIONS`], so their number is not bounded by
+/// this.
 const ADDONS_AT_MOST: usize = 4;
 
 /// The default of [`Limits::max_connections`].
@@ -122,7 +124,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// The limits for this many connections of all and of one addon on one cluster.
+    /// The limits for this many connections in total and for one addon on one cluster.
     #[must_use]
     pub fn sized(max_connections: usize, max_identity_connections: usize) -> Self {
         let max_cluster_connections =
@@ -170,7 +172,7 @@ pub struct GatewayConfig {
     pub limits: Limits,
     /// Whether backends may have loopback addresses, and be the hub itself or its neighbours.
     pub allow_loopback: bool,
-    /// The names and addresses by which agents reach it; a backend is told no other.
+    /// The names and addresses at which agents reach it; no other is passed on to a backend.
     pub names: Vec<String>,
 }
 
@@ -206,11 +208,11 @@ pub enum GatewayError {
     Listen {
         /// The address that was asked for.
         address: SocketAddr,
-        /// What the operating system says.
+        /// The operating system's error.
         source: std::io::Error,
     },
-    /// One of the inputs ended, so the gateway would decide by outdated values.
-    #[error("the gateway stopped, because it gets no more updates on {0}")]
+    /// One of the inputs ended, so the gateway would decide based on outdated values.
+    #[error("the gateway stopped, because it no longer gets updates on {0}")]
     InputEnded(&'static str),
 }
 
@@ -240,7 +242,7 @@ impl Gateway {
     }
 
     /// Serves until `stop` is cancelled, then drains for at most [`Limits::drain_timeout`]. `applied` gets each trust
-    /// snapshot once it is in effect: new connections are verified by it, and requests are decided by it.
+    /// snapshot once it is in effect: new connections are verified against it, and requests are decided by it.
     ///
     /// # Errors
     /// [`GatewayError::InputEnded`] when the sender of trust or of the serving certificate is gone before `stop`.

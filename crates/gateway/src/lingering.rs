@@ -1,7 +1,8 @@
-//! A client's connection that reads on for a moment after the gateway has ended it.
+//! A client's connection that keeps reading for a moment after the gateway has ended it.
 //!
-//! A client may still send a body whose answer it has got. If the socket is closed with bytes that nobody has read, the
-//! kernel sends a reset, and a reset may take the answer from the client (RFC 9112 section 9.6). nginx lingers too.
+//! A client may still be sending a body whose answer it already has. If the socket is closed with bytes that nobody has
+//! read, the kernel sends a reset, and a reset may take the answer from the client (RFC 9112 section 9.6). nginx
+//! lingers too.
 
 use std::io;
 use std::pin::Pin;
@@ -14,7 +15,7 @@ use tokio::time::Sleep;
 /// How long the client has to take the answer and to end its side.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// Reads and drops what comes after the shutdown, until the client ends its side, too.
+/// Reads and drops what comes after the shutdown, until the client ends its side too.
 pub(super) struct Lingering<S> {
     inner: S,
     /// The end of [`LINGER`], when the gateway's side is shut down.

@@ -55,8 +55,8 @@ struct Problem<'p> {
 
 fn calls(whose: NoSeat) -> String {
     match whose {
-        NoSeat::AddOn(max) => format!("the addon has {max} calls on its connections from the cluster"),
-        NoSeat::Cluster(max) => format!("the addons of the cluster have {max} calls"),
+        NoSeat::AddOn(max) => format!("the addon already has {max} calls on its connections from the cluster"),
+        NoSeat::Cluster(max) => format!("the addons of the cluster already have {max} calls"),
     }
 }
 
@@ -140,12 +140,12 @@ impl Refusal {
         }
     }
 
-    /// What the caller may know besides the title: what to do, and nothing about the inside of the gateway.
+    /// What the caller may know beyond the title: what to do, and nothing about the gateway's internals.
     fn detail(&self) -> String {
         match self {
             Self::NoStanding(cause) if cause.is_not_ready() => "ask again in a moment".to_owned(),
             Self::NoStanding(NoStanding::NotRegistered { .. }) => {
-                "the hub does not, or no longer, let this addon of this cluster in".to_owned()
+                "the hub does not let this addon on this cluster in, or no longer does".to_owned()
             }
             Self::NoStanding(NoStanding::Revoked { .. } | NoStanding::OlderThanAddOn { .. }) => {
                 "enrol again for a new certificate".to_owned()

@@ -53,7 +53,7 @@ impl Forward<'_> {
             request.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
         let captured = capture_connection(&mut request);
-        // From here on: hyper notices that nobody waits for the answer, but closes the connection only after the
+        // From here on, hyper notices that nobody waits for the answer, but closes the connection only after the
         // upstream has taken what is left.
         let ends = EndsUpload { progress: Arc::clone(&progress), connection: captured };
         let refused = |address: RefusedAddress| Refusal::Upstream(address.to_string());
@@ -62,8 +62,8 @@ impl Forward<'_> {
         let response = response_in_time(response, &progress, timeout).await?;
         self.session.shared.stats.forwarded(self.in_flight.began.elapsed(), sent.elapsed());
         if response.status().is_informational() {
-            // Nobody asked to switch protocols, and no other 1xx ends an exchange (RFC 9110 section 15.2).
-            return Err(Refusal::Upstream(format!("it answered {}, which nobody asked for", response.status())));
+            // No one asked to switch protocols, and no other 1xx ends an exchange (RFC 9110 section 15.2).
+            return Err(Refusal::Upstream(format!("it unexpectedly answered {}", response.status())));
         }
         Ok(self.download(response, timeout, ends))
     }

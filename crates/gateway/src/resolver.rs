@@ -15,11 +15,11 @@ use tower::Service;
 use addon_signer_core::gateway::upstream;
 
 /// How many lookups of one name may be under way. Each takes one of tokio's 512 threads for blocking work, for as long
-/// as the system asks nameservers that are silent; other names and files need some of them.
+/// as the system waits for silent nameservers; other names and files need some of them.
 const LOOKUPS: usize = 8;
 
 /// Resolves names as the system does, and fails if one of the addresses is refused. The connection goes to the very
-/// addresses that were checked, so that a name with changing answers gets nowhere.
+/// addresses that were checked, so that a name whose answers change gains nothing.
 #[derive(Debug, Clone)]
 pub(super) struct CheckedResolver {
     inner: GaiResolver,
@@ -61,8 +61,8 @@ impl Service<Name> for CheckedResolver {
 struct Lookups(Arc<Mutex<HashMap<String, Arc<Semaphore>>>>);
 
 impl Lookups {
-    /// Waits for a place among the lookups of this name, and then for the lookup. One that has begun keeps its place to
-    /// its end, also if nobody waits for it any more, because it keeps its thread.
+    /// Waits for a place among the lookups of this name, and then for the lookup. One that has begun keeps its place
+    /// until it ends, even if nobody waits for it any more, because it keeps its thread.
     async fn run<T: Send + 'static>(
         &self,
         name: String,
@@ -78,7 +78,7 @@ impl Lookups {
 
     fn of(&self, name: String) -> Arc<Semaphore> {
         let mut names = self.0.lock().unwrap_or_else(PoisonError::into_inner); // no change of it panics
-        names.retain(|_, places| Arc::strong_count(places) > 1); // by the map alone: nobody looks it up
+        names.retain(|_, places| Arc::strong_count(places) > 1); // held only by the map: nobody looks it up
         Arc::clone(names.entry(name).or_insert_with(|| Arc::new(Semaphore::new(LOOKUPS))))
     }
 }

@@ -17,10 +17,10 @@ use addon_signer_core::gateway::access::{self, NoAccess};
 use addon_signer_core::gateway::authz::Peer;
 use addon_signer_core::gateway::path::SafePath;
 
-/// A client that gives a call up after less than this time did not wait for its answer.
+/// A client that cancels a call sooner than this did not wait for its answer.
 const BARELY_WAITED: Duration = Duration::from_secs(1);
 
-/// Answers one request. The peer is checked first, for every request anew.
+/// Answers one request. The peer is checked first, again for every request.
 pub(super) async fn answer(session: Arc<Session>, request: Request<Incoming>) -> Response<OutBody> {
     let mut in_flight = session.begin_request();
     let waiting = Unanswered { session: Some(&session), since: Instant::now() };
@@ -42,7 +42,7 @@ pub(super) async fn answer(session: Arc<Session>, request: Request<Incoming>) ->
     answered.unwrap_or_else(|refusal| refuse(&session, peer.as_deref(), &asked, &refusal))
 }
 
-/// A client that waits for the head of an answer. Whoever drops this without an answer says that it gave up.
+/// A client that waits for the head of an answer. Dropping this without an answer means that the client gave up.
 struct Unanswered<'s> {
     session: Option<&'s Session>,
     since: Instant,
@@ -58,14 +58,14 @@ impl Unanswered<'_> {
 
 impl Drop for Unanswered<'_> {
     fn drop(&mut self) {
-        // Long polls that the client ends are no attack.
+        // Long polls that the client ends are not an attack.
         if let Some(session) = self.session.filter(|_| self.since.elapsed() < BARELY_WAITED) {
             session.abandoned();
         }
     }
 }
 
-/// The parts of a request that its refusal needs.
+/// The parts of a request needed to refuse it.
 struct Asked {
     version: Version,
     method: Method,

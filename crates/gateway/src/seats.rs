@@ -6,10 +6,10 @@ use super::Limits;
 use addon_signer_core::gateway::seats::{NoSeat, SeatCount, Seats, Use};
 use addon_signer_core::identity::{AddOnName, ClusterName, PeerIdentity};
 
-/// Whose seats are counted. The name of the agent is no part of it, because the requester chooses that.
+/// Whose seats are counted. The name of the agent is not part of it, because the requester chooses that.
 type SeatHolder = (ClusterName, AddOnName);
 
-/// The seats of all.
+/// Everyone's seats.
 #[derive(Clone)]
 pub(super) struct SharedSeats(Arc<Mutex<Seats>>);
 

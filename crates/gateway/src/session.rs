@@ -1,4 +1,4 @@
-//! Sessions: who the peer of a connection is by the trust in effect, and whether it still has standing.
+//! Sessions: who the peer of a connection is under the trust in effect, and whether it still has standing.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -22,7 +22,7 @@ use addon_signer_core::sighting::{Seen, Sighting, Visit};
 use addon_signer_core::trust::Trust;
 use addon_signer_telemetry::audit::{Audit, Caller};
 
-/// How many more calls of a connection its client may give up than it waits for.
+/// How many more calls of a connection its client may cancel than it completes.
 const ABANDONED: u64 = 100;
 
 /// What all connections share.
@@ -72,8 +72,8 @@ pub(super) struct Session {
     leaf: CertificateDer<'static>,
     known: Mutex<Option<KnownPeer>>,
     admitted: OnceLock<Admitted>,
-    /// Why the connection was refused or must end, which the audit log has. It does not change any more: a connection
-    /// that was refused has no place for a session.
+    /// Why the connection was refused or must end, as in the audit log. It is final: a connection that was refused has
+    /// no session's place.
     refused: OnceLock<NoStanding>,
     activity: Mutex<Activity>,
 }
@@ -90,7 +90,7 @@ impl Session {
         Self { shared, remote, close, asked, leaf, known, admitted, refused, activity }
     }
 
-    /// Checks the peer when the connection begins. `check` logs the verdict, and each request gets it again.
+    /// Checks the peer when the connection begins. `check` logs the verdict, and every request gets the same one.
     ///
     /// # Errors
     /// The connection is refused.
@@ -101,8 +101,8 @@ impl Session {
         }
     }
 
-    /// Identifies the peer by the trust in effect and the clock, and asks the registry for its standing. The audit log
-    /// gets the first admission and the first refusal of a connection.
+    /// Identifies the peer under the trust in effect and the clock, and asks the registry for its standing. The audit
+    /// log gets the first admission and the first refusal of a connection.
     pub(super) fn check(&self) -> Result<Arc<Peer>, NoStanding> {
         if let Some(cause) = self.refused.get() {
             return Err(cause.clone());
@@ -151,7 +151,7 @@ impl Session {
         Ok(())
     }
 
-    /// Whether it was let in.
+    /// Whether it has been let in.
     pub(super) fn was_admitted(&self) -> bool {
         self.admitted.get().is_some()
     }
@@ -220,13 +220,14 @@ impl Session {
         InFlight { session: Arc::clone(self), began: Instant::now(), _seat: None }
     }
 
-    /// Notes that a call has its answer.
+    /// Notes that a call has been answered.
     pub(super) fn answered(&self) {
         lock(&self.activity).answered += 1;
     }
 
-    /// Notes that the client gave a call up before there was an answer. The connection ends if that happens far more
-    /// often than answers do: a client that resets streams at once costs more than it pays (CVE-2023-44487).
+    /// Notes that the client cancelled a call before there was an answer. The connection ends if that happens far more
+    /// often than answers do: a client that resets streams at once causes more work than it does itself
+    /// (CVE-2023-44487).
     pub(super) fn abandoned(&self) {
         let mut activity = lock(&self.activity);
         activity.abandoned += 1;
@@ -235,14 +236,14 @@ impl Session {
         }
     }
 
-    /// Watches how the client takes a response.
+    /// Watches how the client reads a response.
     pub(super) fn watch_response(&self, pace: &Arc<Pace>) {
         let mut activity = lock(&self.activity);
         activity.responses.retain(|response| response.strong_count() > 0);
         activity.responses.push(Arc::downgrade(pace));
     }
 
-    /// Whether the client has been silent for longer than it may, or takes a response too slowly.
+    /// Whether the client has been silent for longer than it may, or reads a response too slowly.
     pub(super) fn is_idle(&self) -> bool {
         let limits = &self.shared.limits;
         let activity = lock(&self.activity);

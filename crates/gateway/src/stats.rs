@@ -14,16 +14,16 @@ use addon_signer_telemetry::metrics::{add, add_seconds};
 pub struct GatewayStats {
     /// TCP connections accepted.
     pub connections: Counter,
-    /// Connections of these that were closed because there were too many.
+    /// Of these, connections that were closed because there were too many.
     pub over_capacity: Counter,
-    /// Connections of these that were closed because their identity had too many.
+    /// Of these, connections that were closed because their identity had too many.
     pub identity_over_capacity: Counter,
-    /// Connections of these that were closed because the addons of their cluster had too many together.
+    /// Of these, connections that were closed because the addons of their cluster together had too many.
     pub cluster_over_capacity: Counter,
-    /// Connections of these that were refused and closed before their first request, because newer ones needed the
+    /// Of these, connections that were refused and closed before their first request, because newer ones needed the
     /// slot.
     pub refusals_unanswered: Counter,
-    /// Connections of these that were closed because no configuration was in effect (invariant I11).
+    /// Of these, connections that were closed because no configuration was in effect (invariant I11).
     pub not_configured: Counter,
     /// Handshakes that failed: no certificate, an untrusted one, not TLS 1.3.
     pub handshakes_failed: Counter,
@@ -42,9 +42,9 @@ pub struct GatewayStats {
     pub idle_ended: Counter,
     /// When the gateway's certificate expires, in Unix time; 0 while it has none.
     pub certificate_end: Gauge,
-    /// Of each forwarded call: the time until the response began that was not the backend's.
+    /// For each forwarded call: the time until the response began, without the backend's share.
     own_time: Histogram,
-    /// Of each forwarded call: the time from the request to the backend until its response began.
+    /// For each forwarded call: the time from the request to the backend until its response began.
     backend_time: Histogram,
 }
 

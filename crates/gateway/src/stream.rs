@@ -1,5 +1,5 @@
-//! A connection to an upstream that can be ended while a call is under way. hyper's client has no way to that: before
-//! it closes a connection, it waits until the upstream has taken what was written.
+//! A connection to an upstream that can be ended while a call is under way. hyper's client cannot do that: before it
+//! closes a connection, it waits until the upstream has taken what was written.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -14,7 +14,7 @@ use hyper_util::client::legacy::connect::{CaptureConnection, Connected, Connecti
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
-/// By this the connection of a call can be ended.
+/// Handle that ends a call's connection.
 #[derive(Clone, Default)]
 pub(super) struct UpstreamConnection(Arc<Ending>);
 
@@ -26,7 +26,7 @@ struct Ending {
 }
 
 impl UpstreamConnection {
-    /// Ends the connection that a call got, whatever is under way on it. Without one there is nothing to end.
+    /// Ends the connection that a call got, whatever is in flight on it. Without one there is nothing to end.
     pub(super) fn end(captured: &CaptureConnection) {
         let mut found = Extensions::new();
         if let Some(connected) = &*captured.connection_metadata() {
@@ -38,15 +38,15 @@ impl UpstreamConnection {
         }
     }
 
-    /// Whether the connection need not end. Wakes the task of `cx` when that is so later.
+    /// Whether the connection may continue. Wakes the task of `cx` once that changes.
     fn goes_on(&self, cx: &Context<'_>) -> bool {
         self.0.task.register(cx.waker());
         !self.0.is_due.load(Ordering::Acquire)
     }
 }
 
-/// A connection to an upstream, which [`UpstreamConnection`] ends. It ends when it is written to or flushed: hyper's
-/// client does one of them whenever its task runs.
+/// A connection to an upstream, which [`UpstreamConnection`] ends. It ends on the next write or flush: hyper's client
+/// does one of them whenever its task runs.
 pub(super) struct UpstreamStream {
     inner: TokioIo<TcpStream>,
     connection: UpstreamConnection,
@@ -57,7 +57,7 @@ impl UpstreamStream {
         Self { inner, connection: UpstreamConnection::default() }
     }
 
-    /// An error if the connection must end. What the upstream has not taken is dropped, and a reset tells it so.
+    /// An error if the connection must end. What the upstream has not taken is dropped, and a reset signals it.
     fn goes_on(&self, cx: &Context<'_>) -> io::Result<()> {
         if self.connection.goes_on(cx) {
             return Ok(());

@@ -18,7 +18,7 @@ use addon_signer_platform::clock::Clock;
 pub(super) const H2: &[u8] = b"h2";
 const HTTP_1_1: &[u8] = b"http/1.1";
 
-/// Why no TLS configuration can be built, so that nothing is served.
+/// Why no TLS configuration can be built, in which case nothing is served.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum TlsError {
     #[error("no signer has a client CA: nobody could be let in")]
@@ -38,14 +38,14 @@ pub(super) struct InEffect {
     pub(super) tls: Arc<ServerConfig>,
 }
 
-/// Who gets a new configuration, and who gets the trust snapshot that it applies.
+/// Where a new configuration goes, and where the trust snapshot that it applies goes.
 pub(super) struct Outputs {
     pub(super) publish: watch::Sender<Option<Arc<InEffect>>>,
     pub(super) applied: watch::Sender<Arc<Trust>>,
     pub(super) stats: Arc<GatewayStats>,
 }
 
-/// Follows trust and serving certificate until one of their senders is gone, and returns what that one sent.
+/// Follows trust and serving certificate until one of their senders is gone, and returns what that one was sending.
 ///
 /// While no configuration can be built, none is in effect, and the gateway refuses everybody (invariant I11).
 pub(super) async fn keep_in_effect(
@@ -89,7 +89,7 @@ fn build(trust: &Trust, serving: Option<Arc<CertifiedKey>>, clock: &Clock) -> Re
     }
     let serving = serving.ok_or(TlsError::NoServingCertificate)?;
     let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), listener::provider());
-    // They would name every signer to strangers, and some 550 of them are too long for a handshake.
+    // They would disclose every signer to strangers, and 550 or so of them are too long for a handshake.
     let verifier = verifier.clear_root_hint_subjects().build()?;
     let mut config = listener::server_config(verifier, serving, clock)?;
     config.alpn_protocols = vec![H2.to_vec(), HTTP_1_1.to_vec()];

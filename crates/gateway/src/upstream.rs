@@ -19,22 +19,22 @@ use addon_signer_core::gateway::upstream::{self, RefusedAddress};
 const POOL_IDLE: Duration = Duration::from_secs(30);
 const POOL_PER_HOST: usize = 128;
 
-/// Upstream connections, pooled by host. None goes to an address that no backend may have.
+/// Upstream connections, pooled by host. None connects to an address that no backend may have.
 pub(super) struct UpstreamClient {
     pooled: Client<CheckedConnector, Upload>,
-    /// For calls that have a connection of their own: it has no pool.
+    /// For calls that use their own connection: it has no pool.
     single: Client<CheckedConnector, Upload>,
     allow_loopback: bool,
 }
 
 impl UpstreamClient {
-    /// `allow_loopback` allows loopback addresses, and whatever else is the hub's own or its namespace's.
+    /// `allow_loopback` allows loopback addresses, and any others that belong to the hub or its namespace.
     pub(super) fn new(limits: &Limits, allow_loopback: bool, neighbours: watch::Receiver<Neighbours>) -> Self {
         let resolver = CheckedResolver::new(allow_loopback);
         let mut connector = HttpConnector::new_with_resolver(resolver);
         connector.set_nodelay(true);
         connector.set_connect_timeout(Some(limits.connect_timeout));
-        let buffer = usize::try_from(limits.upstream_socket).ok(); // always, and none is the system's own size
+        let buffer = usize::try_from(limits.upstream_socket).ok(); // always fits; `None` would be the system's own size
         connector.set_send_buffer_size(buffer);
         connector.set_recv_buffer_size(buffer);
         let connector = CheckedConnector::new(connector, (!allow_loopback).then_some(neighbours));
@@ -50,7 +50,7 @@ impl UpstreamClient {
         Self { pooled: client(POOL_PER_HOST), single: client(0), allow_loopback }
     }
 
-    /// Sends a request. The resolver checks a name, and is not asked about an address in the URL.
+    /// Sends a request. The resolver checks a name, but is not consulted for an address in the URL.
     pub(super) fn request(
         &self,
         request: Request<Upload>,

@@ -8,16 +8,16 @@ use addon_signer_core::journal::entry::Entry;
 use addon_signer_core::query::{Query, QueryError};
 use addon_signer_core::timestamp::Timestamp;
 
-/// Why there is no answer.
+/// Why a query has no answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AnswerError {
     /// The query is not valid: HTTP 400.
     #[error(transparent)]
     Query(#[from] QueryError),
     /// Nothing has this name: HTTP 404.
-    #[error("no certificate and no request is named {0:?} in the ledger; it may be in an archive")]
+    #[error("the ledger has no certificate or request named {0:?}; it may be in an archive")]
     NotFound(String),
-    /// The ledger does not answer now: HTTP 503.
+    /// The ledger is not available: HTTP 503.
     #[error(transparent)]
     Ledger(#[from] LedgerError),
 }
@@ -34,7 +34,7 @@ pub async fn certificates(
     page(reader, &Query::from_parameters(parameters)?, now).await
 }
 
-/// One page of a query that was read already.
+/// One page of a query that has already been parsed.
 ///
 /// # Errors
 /// [`AnswerError::Ledger`].
@@ -67,7 +67,7 @@ pub async fn entries(reader: &Reader, parameters: &[(String, String)]) -> Result
     Ok(Page { metadata: PageMetadata { next }, items })
 }
 
-/// A page that is not full is the last.
+/// A page that is not full is the last one.
 fn next(items: usize, limit: u32, last: Option<impl ToString>) -> Option<String> {
     let full = u32::try_from(items).is_ok_and(|items| items >= limit);
     last.filter(|_| full).map(|last| last.to_string())

@@ -143,7 +143,7 @@ impl<'a> Draft<'a> {
         self.latest.push((topic, name, value, self.tip.seq));
     }
 
-    /// Chains one more entry. Its time is never before that of the last entry, even if the clock goes back.
+    /// Chains one more entry. Its time is never before that of the last entry, even if the clock is set back.
     fn append(&mut self, record: &Record, actor: &str) {
         let seq = self.tip.seq + 1;
         let time = self.author.now.max(self.tip.time);
@@ -275,7 +275,7 @@ async fn mark_published(connection: &mut Connection, published: Vec<(Timestamp, 
     Ok(())
 }
 
-/// Ends certificates by a statement that returns their numbers, and takes them out of the unfinished ones.
+/// Ends certificates by a statement that returns their numbers, and removes them from the unfinished ones.
 async fn finish(connection: &mut Connection, sql: String, values: Vec<Value>) -> Result<(), BatchError> {
     let rows = connection.rows(sql, values).await?;
     if !rows.is_empty() {
@@ -286,7 +286,7 @@ async fn finish(connection: &mut Connection, sql: String, values: Vec<Value>) ->
 }
 
 /// Notes uses. A certificate that the ledger does not have is ignored, because it may be archived. The last use never
-/// goes back.
+/// moves back.
 async fn mark_seen(connection: &mut Connection, seen: Vec<CertificateUse>) -> Result<(), BatchError> {
     for rows in seen.chunks(ROWS) {
         let values = rows.iter();

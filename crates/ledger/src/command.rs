@@ -22,7 +22,7 @@ pub struct CertificateUse {
 /// A command for the writer.
 #[derive(Debug, Clone)]
 pub(crate) enum LedgerCommand {
-    /// Appends an intent, unless the ledger already has something for the request.
+    /// Appends an intent, unless the ledger already has a row for the request.
     Intend(Box<Intent>),
     /// Appends an entry, whatever was recorded before.
     Append { record: Record, actor: String },
@@ -55,13 +55,13 @@ pub(crate) enum LedgerOutcome {
 /// The state of an open row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OpenState {
-    /// The intent is recorded, and nothing is signed yet.
+    /// The intent is recorded, but nothing is signed yet.
     Intent,
-    /// The certificate is signed, and not known to be published.
+    /// The certificate is signed, but not known to be published.
     Signed,
 }
 
-/// A row whose certificate is decided on and not signed, or signed and not known to be published.
+/// A row whose certificate is decided on but not signed, or signed but not known to be published.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenRow {
     /// The entry of its intent.

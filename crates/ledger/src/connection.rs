@@ -15,13 +15,13 @@ use super::{LedgerError, Location};
 const BUSY: Duration = Duration::from_secs(5);
 /// How long PostgreSQL may take to accept a connection.
 const CONNECT: Duration = Duration::from_secs(5);
-/// A commit is durable when it is answered. If the network loses a client, its transaction still locks the row of the
-/// fence, and only this timeout ends it. Our transactions are never idle in between.
+/// A commit is durable once it is answered. If a client drops off the network, its transaction keeps the fence row
+/// locked, and only this timeout ends it. Our transactions are never idle in between.
 const WRITER: [(&str, &str); 2] = [("synchronous_commit", "on"), ("idle_in_transaction_session_timeout", "5s")];
-/// The size of a block of most file systems. To write a smaller page they would have to read the block first.
+/// The size of a block of most file systems. To write a smaller page, they would have to read the block first.
 const PAGE: u32 = 4096;
-/// Largest cache, in KiB, which a negative number means; SQLite takes no more than it needs. A page in the cache need
-/// not be read.
+/// Largest cache, in KiB, which a negative number means; SQLite takes no more than it needs. A cached page need not be
+/// read.
 const CACHE: &str = "-131072";
 /// At this number of pages in the journal, 256 MiB, a commit folds the journal into the file. The writer folds it
 /// earlier, and no commit waits for that.
@@ -246,7 +246,7 @@ impl Connection {
         }
     }
 
-    /// Begins a transaction that reads, and that sees the ledger as it was at its first statement.
+    /// Begins a read transaction that sees the ledger as it was at its first statement.
     pub(crate) async fn begin_to_read(&mut self) -> Result<(), sqlx::Error> {
         match self {
             Self::Sqlite(_) => self.command("BEGIN").await,

@@ -1,4 +1,4 @@
-//! Converts the stores' errors to ours: some pass by themselves, for others an administrator must act.
+//! Converts the stores' errors to ours: some resolve by themselves, for others an administrator must act.
 
 use std::path::PathBuf;
 
@@ -10,18 +10,18 @@ use super::Location;
 /// Why a call of the ledger failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LedgerError {
-    /// The URL is not one of a ledger. It may have a password anywhere, so no part of it is shown.
+    /// The URL is not a ledger's. It may contain a password anywhere, so no part of it is shown.
     #[error(
         "the ledger's URL (--ledger, ADDON_SIGNER_LEDGER) cannot be used: {0}; write sqlite:///PATH or \
          postgres://USER:PASSWORD@HOST/DATABASE"
     )]
     Url(&'static str),
-    /// The store does not answer now; a retry may succeed.
+    /// The store is not available; a retry may succeed.
     #[error("the ledger {ledger} cannot be used now: {cause}")]
     Unavailable {
         /// The ledger, without its password.
         ledger: String,
-        /// What the store says.
+        /// The store's error.
         cause: String,
     },
     /// This process cannot use the file or its directory.
@@ -29,11 +29,11 @@ pub enum LedgerError {
     File {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         cause: String,
     },
     /// Another process writes to the file.
-    #[error("the ledger {path} is in use by {holder}; stop that one first, or use PostgreSQL for several replicas")]
+    #[error("the ledger {path} is in use by {holder}; stop it first, or use PostgreSQL for several replicas")]
     Held {
         /// The file.
         path: PathBuf,
@@ -41,7 +41,7 @@ pub enum LedgerError {
         holder: String,
     },
     /// The store belongs to another program.
-    #[error("{ledger} is not a ledger of addon-signer: {cause}; name another one, nothing was written to it")]
+    #[error("{ledger} is not a ledger of addon-signer: {cause}; use another one, nothing was written to it")]
     Foreign {
         /// The ledger.
         ledger: String,
@@ -49,7 +49,7 @@ pub enum LedgerError {
         cause: String,
     },
     /// Its content is damaged.
-    #[error("the ledger {ledger} is damaged: {cause}; restore it from a backup, or move it away to begin a new one")]
+    #[error("the ledger {ledger} is damaged: {cause}; restore it from a backup, or move it aside to begin a new one")]
     Damaged {
         /// The ledger.
         ledger: String,
@@ -112,10 +112,10 @@ pub(crate) fn classify(location: &Location, error: &sqlx::Error) -> LedgerError 
         }
         (_, Some(SQLITE_CORRUPT)) => LedgerError::Damaged { ledger, cause: words },
         (_, Some(SQLITE_FULL)) => {
-            LedgerError::Unavailable { ledger, cause: "the disk is full; make room, nothing is lost".to_owned() }
+            LedgerError::Unavailable { ledger, cause: "the disk is full; free some space, nothing is lost".to_owned() }
         }
         (_, Some(SQLITE_READONLY)) => {
-            let cause = "it is on a read-only disk, or this process may not write to it".to_owned();
+            let cause = "it is on a read-only disk, or this process has no permission to write to it".to_owned();
             LedgerError::Unavailable { ledger, cause }
         }
         (_, Some(SQLITE_IOERR)) => {

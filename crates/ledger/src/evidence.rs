@@ -9,7 +9,7 @@ use super::error::classify;
 use super::{LedgerError, Location, schema};
 use addon_signer_core::journal::checkpoint::Checkpoint;
 
-/// How long a store may take. A server that is silent after the login would be waited for without end.
+/// How long a store may take. Without it, a server that falls silent after the login would be awaited forever.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Location {
@@ -50,7 +50,7 @@ pub(super) async fn contradiction(
     let rows = connection.rows(sql, vec![seq.into()]).await?;
     if let Some(row) = rows.first() {
         let same = data_encoding::HEXLOWER.encode(row.bytes(0)) == checkpoint.hash;
-        return Ok((!same).then(|| format!("row {seq} is another one")));
+        return Ok((!same).then(|| format!("row {seq} is different")));
     }
     let rows = connection.rows("SELECT MAX(through) FROM archives".to_owned(), Vec::new()).await?;
     let through = rows.first().map_or(0, |row| row.count(0));

@@ -1,4 +1,4 @@
-//! What the ledger already has for a request, so that the signer continues from there.
+//! What the ledger already has for a request, so that the signer can continue from there.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -27,7 +27,7 @@ pub(super) async fn existing(
     if requests.is_empty() {
         return Ok(HashMap::new());
     }
-    // CROSS keeps SQLite from swapping the two, so that it begins with the few requests that are asked for.
+    // CROSS keeps SQLite from swapping the two, so that it begins with the few requests in question.
     let sql = format!(
         "SELECT c.uid, c.serial, c.issuer, c.state, e.entry, e.seq FROM (VALUES {}) AS v CROSS JOIN certificates c \
          JOIN entries e ON e.seq = COALESCE(c.signed_seq, c.seq) \
@@ -41,7 +41,7 @@ pub(super) async fn existing(
 
 fn read_existing(row: &Cells) -> Result<Existing, BatchError> {
     let damaged = |what: &str| BatchError::Inconsistent(format!("the entry of the request {} {what}", row.text(0)));
-    let entry = Entry::parse(&row.text(4)).map_err(|error| damaged(&format!("is no entry: {error}")))?;
+    let entry = Entry::parse(&row.text(4)).map_err(|error| damaged(&format!("is not an entry: {error}")))?;
     let serial = Serial::from_hex(&row.text(1));
     let issuer = row.text(2).as_str().into();
     let existing = if row.text(3) == "intent" {
@@ -49,7 +49,7 @@ fn read_existing(row: &Cells) -> Result<Existing, BatchError> {
         let tbs = entry.detail("tbs").to_owned();
         serial.map(|serial| Existing::Intent { issuer, serial, prepared, tbs })
     } else {
-        // A text that is not base64 is no certificate, and the error below says so.
+        // A text that is not base64 is not a certificate, which the error below reports.
         let certificate = BASE64.decode(entry.detail("certificate").as_bytes()).ok();
         let certificate = certificate.filter(|der| !der.is_empty()).ok_or_else(|| damaged("has no certificate"))?;
         serial.map(|serial| Existing::Signed { row: row.count(5), issuer, serial, certificate })

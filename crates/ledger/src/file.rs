@@ -16,7 +16,7 @@ pub enum FileError {
     /// The file is empty.
     #[error("it is empty")]
     Empty,
-    /// The last line has no end.
+    /// The last line is incomplete.
     #[error("it is cut off in line {0}")]
     Cut(u64),
     /// A line is not text.
@@ -26,7 +26,7 @@ pub enum FileError {
     #[error("line 1: {0}")]
     First(String),
     /// The file does not begin with the expected row.
-    #[error("it begins with row {found}, and the rows before it are missing; give their archive before this one")]
+    #[error("it begins with row {found}, and the rows before it are missing; pass their archive before this one")]
     Begins {
         /// The first row in it.
         found: u64,

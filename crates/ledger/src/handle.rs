@@ -31,7 +31,7 @@ pub enum Health {
     Down(LedgerError),
 }
 
-/// One command, and who waits for the answer.
+/// One command, and where its answer goes.
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) command: LedgerCommand,
@@ -99,7 +99,7 @@ impl Ledger {
         }
     }
 
-    /// The right to work on a request; `None` while another task of this process has it.
+    /// The right to work on a request; `None` while another task of this process holds it.
     pub fn claim(&self, uid: RequestUid) -> Option<RequestLock> {
         self.claims.take(uid)
     }

@@ -1,4 +1,4 @@
-//! The ledger's store: SQLite or PostgreSQL. What is not durable here is not signed.
+//! The ledger's store: SQLite or PostgreSQL. Nothing is signed unless it is durable here first.
 //!
 //! One task writes (`writer`), and commands that wait share a transaction. Every transaction confirms the epoch of the
 //! Lease, so that a replica that lost the Lease writes nothing. Readers have connections of their own.

@@ -1,4 +1,4 @@
-//! Where a ledger is.
+//! The location of a ledger.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -11,7 +11,7 @@ use sqlx::postgres::PgConnectOptions;
 use super::LedgerError;
 use addon_signer_platform::arguments::Opaque;
 
-/// A ledger's place, from its URL. Printed without the password.
+/// A ledger's location, from its URL. Printed without the password.
 #[derive(Clone)]
 pub enum Location {
     /// A file.
@@ -39,15 +39,15 @@ impl FromStr for Location {
 
 fn sqlite(path: &str) -> Result<PathBuf, &'static str> {
     if path.is_empty() || path.contains(['?', '#', '\0']) {
-        return Err("after sqlite:// must be the path of a file, without ? and #");
+        return Err("sqlite:// must be followed by the path of a file, without ? and #");
     }
     if path.split_once(':').is_some_and(|(_, rest)| rest.contains('@')) {
-        return Err("a file of SQLite has no user, password or host");
+        return Err("a SQLite file has no user, password or host");
     }
     Ok(PathBuf::from(path))
 }
 
-/// The parameters that sqlx reads. It would log any other one, with its value.
+/// The parameters that sqlx reads. It would log any other, along with its value.
 const PARAMETERS: [&str; 19] = [
     "application_name",
     "dbname",
@@ -70,8 +70,8 @@ const PARAMETERS: [&str; 19] = [
     "", // nothing between two &
 ];
 
-/// Reads the URL of a database. Without `sslmode` in it the server must show a certificate for its name, unless it is
-/// on this machine: the ledger is the evidence, and the password goes the same way.
+/// Reads the URL of a database. Without `sslmode` the server must present a certificate for its name, unless it is on
+/// this machine: the ledger is evidence, and the password travels the same way.
 fn postgres(url: &str) -> Result<PgConnectOptions, &'static str> {
     let unreadable = |_| "its port, a parameter or a %XX in it cannot be read";
     if url.contains('#') {
@@ -87,7 +87,7 @@ fn postgres(url: &str) -> Result<PgConnectOptions, &'static str> {
     if is_local(&options) {
         return Ok(options);
     }
-    // Of several values the last one counts, so that one in the URL wins.
+    // The last of several values counts, so that one in the URL wins.
     let default = match url.split_once('?') {
         Some((base, query)) => format!("{base}?sslmode=verify-full&{query}"),
         None => format!("{url}?sslmode=verify-full"),
@@ -101,14 +101,14 @@ fn is_known(pair: &str) -> bool {
     PARAMETERS.contains(&name) || (name.starts_with("options[") && name.ends_with(']'))
 }
 
-/// Whether this can be a host, and is not a password that a missing or wrong character brought there.
+/// Whether this can be a host, and not a password that a missing or wrong character moved there.
 fn is_host(host: &str) -> bool {
     let literal = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
     let is_name = host.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_'));
     literal.is_ok() || is_name || host.starts_with('/')
 }
 
-/// Whether the server is on this machine: behind a socket's path, `localhost` or a loopback address.
+/// Whether the server is on this machine: a socket path, `localhost` or a loopback address.
 fn is_local(options: &PgConnectOptions) -> bool {
     let host = options.get_host();
     let literal = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();

@@ -14,14 +14,14 @@ pub(crate) struct FileLock {
     _file: File,
 }
 
-/// Takes the lock of `database`; the error names its present holder.
+/// Takes the lock of `database`; the error names its current holder.
 pub(crate) fn take(database: &Path, holder: &str) -> Result<FileLock, LedgerError> {
     let failed = |error: std::io::Error| LedgerError::File { path: database.to_owned(), cause: error.to_string() };
     let mut file = OpenOptions::new()
         .read(true)
         .write(true)
         .create(true)
-        .truncate(false) // it names the present holder
+        .truncate(false) // it names the current holder
         .mode(0o600)
         .open(lock_path(database))
         .map_err(failed)?;

@@ -1,4 +1,4 @@
-//! Open rows: certificates that were decided on and not signed, or signed and not known to be published.
+//! Open rows: certificates that were decided on but not signed, or signed but not known to be published.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,7 +17,7 @@ const PAGE: usize = 256;
 /// What a batch needs to know about open rows.
 #[derive(Default)]
 pub(crate) struct Open {
-    /// The page that was asked for.
+    /// The requested page.
     pub(crate) page: Vec<OpenRow>,
     /// States of the rows that a command wants to settle, by serial number.
     states: HashMap<Serial, OpenState>,
@@ -48,7 +48,7 @@ impl Open {
         Ok(open)
     }
 
-    /// Whether the record follows on the state that its row has now.
+    /// Whether the record follows from the state that its row has now.
     pub(crate) fn follows(&self, record: &Record) -> bool {
         match record {
             Record::Abandoned { serial, .. } | Record::Signed { serial, .. } => {
@@ -106,7 +106,7 @@ pub struct RequestLock {
 }
 
 impl RequestLocks {
-    /// `None` while another task has the request.
+    /// `None` while another task holds the request.
     pub(crate) fn take(&self, uid: RequestUid) -> Option<RequestLock> {
         let taken = self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(uid.clone());
         taken.then(|| RequestLock { claims: self.clone(), uid })

@@ -1,5 +1,5 @@
 //! What a hub asks the ledger when it begins to lead, because the ledger, the Secrets and the objects on the API server
-//! may come from different times: somebody restored a backup, or changed something while no hub looked.
+//! may date from different times: somebody restored a backup, or changed something while no hub was watching.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +19,7 @@ const PAGE: usize = 128;
 
 impl Ledger {
     /// The specification of each AddOnSigner after its last entry, as JSON; if that entry is a deletion, before it. An
-    /// entry that is in an archive names none.
+    /// archived entry names none.
     ///
     /// # Errors
     /// [`LedgerError`].
@@ -53,7 +53,7 @@ impl Ledger {
         Ok(recorded)
     }
 
-    /// As [`Self::last_ends`] was answered first, for all lines that begin: from then on each end is reserved before a
+    /// The first answer of [`Self::last_ends`], for all lines that start: from then on each end is reserved before a
     /// certificate is signed.
     ///
     /// # Errors
@@ -67,7 +67,7 @@ impl Ledger {
     /// # Errors
     /// [`LedgerError`].
     pub async fn last_ends(&self, now: Timestamp) -> Result<BTreeMap<AuthorityId, Timestamp>, LedgerError> {
-        // The expression keeps SQLite from grouping by the index of issuers, which has the whole table.
+        // The expression keeps SQLite from grouping by the index of issuers, which covers the whole table.
         let sql = "SELECT issuer || '', MAX(not_after) FROM certificates \
                    WHERE not_after > $1 AND state <> 'abandoned' GROUP BY issuer || ''";
         let rows = self.rows(sql.to_owned(), vec![now.unix().into()]).await?;

@@ -39,7 +39,7 @@ struct ReaderState {
 }
 
 impl Reader {
-    /// A reader that opens the ledger at its first query, because the ledger may not exist before its writer has run.
+    /// A reader that opens the ledger at its first query, because the ledger may not exist until its writer has run.
     pub fn new(location: Location) -> Self {
         Self(Arc::new(ReaderState { location, idle: Mutex::default(), permits: Semaphore::new(CONNECTIONS) }))
     }
@@ -174,7 +174,7 @@ impl Reader {
     }
 
     /// Asks on an idle connection. If that fails, asks on a new one, because an idle connection may have died with its
-    /// server.
+    /// server's process.
     async fn rows(&self, sql: String, values: Vec<Value>) -> Result<Vec<Cells>, LedgerError> {
         let _permit = self.0.permits.acquire().await.map_err(|_| LedgerError::Stopped)?;
         let idle = self.idle().pop(); // in a statement of its own, so that the guard is dropped at once

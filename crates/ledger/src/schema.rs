@@ -38,7 +38,7 @@ pub(crate) async fn open(location: &Location, patience: Duration) -> Result<Conn
     open_again(location, patience).await
 }
 
-/// Opens a ledger to write that was there before.
+/// Opens an existing ledger to write.
 pub(crate) async fn open_again(location: &Location, patience: Duration) -> Result<Connection, LedgerError> {
     let late = |_| classify(location, &sqlx::Error::PoolTimedOut);
     timeout(patience, connect(location)).await.map_err(late)?
@@ -88,8 +88,7 @@ async fn version(location: &Location, connection: &mut Connection) -> Result<i64
     }
 }
 
-/// Refuses a file that does not begin like a file of SQLite. SQLite itself takes a file of a single byte for an empty
-/// database.
+/// Refuses a file that does not begin like a SQLite file. SQLite itself treats a one-byte file as an empty database.
 fn refuse_other_file(location: &Location) -> Result<(), LedgerError> {
     let Location::Sqlite(path) = location else { return Ok(()) };
     let failed = |error: io::Error| LedgerError::File { path: path.clone(), cause: error.to_string() };
@@ -123,7 +122,7 @@ async fn refuse_foreign(location: &Location, connection: &mut Connection) -> Res
             return Err(foreign("it is a SQLite database of another program"));
         }
     } else if tables.len() > 1 && !tables.iter().any(|row| row.text(0) == "fence") {
-        // The table of migrations is alone if a process was killed before its first migration.
+        // The table of migrations is the only one if a process was killed before its first migration.
         return Err(foreign("it is a database with tables of another program"));
     }
     Ok(())
@@ -141,7 +140,7 @@ async fn migrate(location: &Location, connection: &mut Connection) -> Result<(),
     migrated.map_err(|error| match error {
         MigrateError::VersionMissing(found) => LedgerError::Newer { ledger, found },
         MigrateError::VersionMismatch(version) => {
-            LedgerError::Foreign { ledger, cause: format!("its schema {version} is not the one of this program") }
+            LedgerError::Foreign { ledger, cause: format!("its schema {version} is not this program's") }
         }
         MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _) => classify(location, &error),
         other => LedgerError::Unavailable { ledger, cause: other.to_string() },

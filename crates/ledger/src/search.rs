@@ -1,7 +1,7 @@
-//! Writes the SQL of a query so that its first page takes milliseconds, whatever the other certificates are like.
+//! Writes the SQL of a query so that its first page takes milliseconds, whatever the other certificates look like.
 //!
 //! A store that guesses how rare a name is may walk through a million certificates in vain. So the store is first asked
-//! how rare the names are. Then the query leaves it only one index: every other indexed column stands in an expression
+//! how rare the names are. Then the query leaves it only one index: every other indexed column is put in an expression
 //! that has no index.
 
 use super::connection::Value;
@@ -133,7 +133,7 @@ struct Terms {
 }
 
 impl Terms {
-    /// A column of numbers, in an expression that has no index unless this index shall be used.
+    /// A column of numbers, in an expression that has no index unless this index should be used.
     fn number(&self, column: &str) -> String {
         let in_order = self.order.is_some_and(|order| sorted_by(order) == column);
         let leads = match self.way {

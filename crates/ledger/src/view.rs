@@ -113,7 +113,7 @@ pub struct Details {
     pub certificate: Certificate,
     /// Who asked, as Kubernetes names users.
     pub requester: String,
-    /// For whom OCM's gRPC server asked, if it did.
+    /// On whose behalf OCM's gRPC server asked, if it did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub csr_user: Option<String>,
     /// `spec.signerName` of the request.
@@ -142,7 +142,7 @@ pub struct Details {
     /// Why it was abandoned or could not be published.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// The certificate of the authority, PEM, where the ledger has it.
+    /// The certificate of the authority, PEM, if the ledger has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub issuer_pem: Option<String>,
 }
@@ -156,7 +156,7 @@ pub struct Page<T> {
     pub items: Vec<T>,
 }
 
-/// What a list has besides its items.
+/// What a list has in addition to its items.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PageMetadata {
     /// The cursor of the last item, for the next query; `None` on the last page.

@@ -8,8 +8,8 @@
 //! - No RBAC: every known token may do everything. Impersonation is for `system:masters`.
 //! - No CRD machinery: the custom resources of the table are served, ManifestWorks only while their
 //!   CustomResourceDefinition is stored, without schema, defaults, CEL rules or pruning. A CustomResourceDefinition is
-//!   stored as a plain object. One named like ClusterTrustBundles stands for the flags that make a real Kubernetes 1.36
-//!   server serve them.
+//!   stored as a plain object. One with the name of ClusterTrustBundles stands for the flags that make a real
+//!   Kubernetes 1.36 server serve them.
 //! - No admission policies except two: while the ValidatingAdmissionPolicyBinding of deploy/manifest-works is stored,
 //!   the hub's account may create and change only ManifestWorks that have the hub's name and label; while that of
 //!   deploy/grpc-account is stored, only OCM's gRPC server may say for whom it makes a request, and nobody may change

@@ -49,7 +49,7 @@ struct Paging {
     /// How many to print; the worst come first.
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
     limit: u64,
-    /// Which page of so many; the worst are on page 1.
+    /// Which page of that size; the worst are on page 1.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     page: u64,
     /// Print all of them.
@@ -58,7 +58,7 @@ struct Paging {
 }
 
 impl Paging {
-    /// Which of so many rows, and how many pages there are.
+    /// Which of this many rows to print, and how many pages there are.
     fn of(&self, rows: usize) -> (Range<usize>, usize) {
         if self.all {
             return (0..rows, 1);

@@ -1,15 +1,20 @@
 //! The program `addon-signer-agent` as people and scripts use it.
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
 use addon_signer_platform::clock::Clock;
+use tokio::net::TcpStream;
 use tokio::process::Command;
+use x509_parser::pem::parse_x509_pem;
 
-use crate::whole::{Whole, prepare};
+use crate::whole::{Whole, get, prepare};
 use test_kit::built::agent_program;
-use test_kit::{TestHub, accept_cluster, install_addon};
+use test_kit::hub::PATIENCE;
+use test_kit::process::free_port;
+use test_kit::{TestHub, accept_cluster, install_addon, wait_until};
 
 /// Runs the program with these variables and no others.
 pub(super) async fn run(home: &Path, variables: &[(&str, &str)], arguments: &[&str]) -> Output {
@@ -58,6 +63,21 @@ async fn the_program_enrols_once_then_finds_its_certificate_valid() {
         assert!(!log.contains("PRIVATE"), "{log}");
     }
     assert!(["tls.crt", "tls.key", "ca.crt"].iter().all(|name| output.join(name).exists()));
+
+    let metrics = SocketAddr::from(([127, 0, 0, 1], free_port()));
+    let lasting = arguments.iter().filter(|argument| **argument != "--once");
+    let mut command = Command::new(agent_program());
+    command.env_clear().env("HOME", home.path()).args(lasting).arg(format!("--metrics-listen={metrics}"));
+    let _running = command.kill_on_drop(true).stderr(Stdio::null()).spawn().unwrap();
+    let (_, pem) = parse_x509_pem(&std::fs::read(output.join("tls.crt")).unwrap()).unwrap();
+    let end = pem.parse_x509().unwrap().validity().not_after.timestamp();
+    let shown = format!("\naddon_signer_agent_certificate_end_timestamp_seconds {end}\n# EOF\n");
+    wait_until(PATIENCE, "the metric to have the certificate's end", async || {
+        TcpStream::connect(metrics).await.ok()?;
+        get(metrics, "/metrics").await.1.ends_with(&shown).then_some(())
+    })
+    .await;
+    assert_eq!(get(metrics, "/").await.0, 404);
 }
 
 #[tokio::test]

@@ -268,7 +268,7 @@ async fn crash_leaves_all_in_place_or_same_command_finishes_it() {
     for other in ["# my notes\n".to_owned(), String::from_utf8(whole.clone()).unwrap().replacen("hub-a", "hub-b", 1)] {
         fs::write(&file, &other).unwrap();
         let error = move_out(&location, &file).await.unwrap_err().to_string();
-        assert!(error.contains("name another file"), "{error}");
+        assert!(error.contains("use another file"), "{error}");
         assert_eq!(fs::read_to_string(&file).unwrap(), other);
     }
 

@@ -114,7 +114,7 @@ async fn one_certificate_is_shown_with_everything_about_it() {
     assert_eq!((&json["uid"], &json["decided"]["replica"]), (&"uid-120".into(), &"hub-a".into()));
     let missing = run(home.path(), &["certs", "show", "nobody", "--ledger", &store.url()]).await;
     assert_eq!((missing.code, missing.stdout.as_str()), (1, ""));
-    assert!(missing.stderr.contains("no certificate and no request is named \"nobody\""), "{}", missing.stderr);
+    assert!(missing.stderr.contains("the ledger has no certificate or request named \"nobody\""), "{}", missing.stderr);
 }
 
 #[tokio::test]
@@ -145,7 +145,7 @@ async fn checks(store: &TestStore) {
     assert!(moved.stdout.starts_with(&format!("rows 1 to 3 are in {file}\nrow 4 ")), "{}", moved.stdout);
     let again = run(home.path(), &archive).await;
     assert_eq!(again.code, 1);
-    assert!(again.stderr.contains("name another file"), "{}", again.stderr);
+    assert!(again.stderr.contains("use another file"), "{}", again.stderr);
     let rest = run(home.path(), &["certs", "verify", "--ledger", &url]).await;
     assert!(rest.stdout.contains("rows 1 to 3 are in archives and were not checked"), "{}", rest.stdout);
     let whole =

@@ -79,7 +79,7 @@ async fn full_disk_is_reported_and_loses_nothing() {
         }
     };
     assert!(matches!(error, LedgerError::Unavailable { .. }), "{error}");
-    assert!(error.to_string().contains("the disk is full; make room"), "{error}");
+    assert!(error.to_string().contains("the disk is full; free some space"), "{error}");
 
     std::fs::remove_file(disk.file("filler")).unwrap();
     running.up().await;

@@ -131,7 +131,7 @@ async fn is_not_continued(issued: u64, sql: &str) {
     proxy.open();
     let error = running.ended().await;
     assert!(matches!(error, LedgerError::Damaged { .. }), "{error}");
-    assert!(error.to_string().contains("as another one or without its last rows"), "{error}");
+    assert!(error.to_string().contains("as a different ledger or without its last rows"), "{error}");
     assert!(timeout(PATIENCE, asked).await.unwrap().unwrap().is_err(), "nobody gets a certificate by it");
     assert_eq!(count(&server, "entries").await, before, "nothing was added");
     // A new start continues what is there; the hub compares it with everything else.

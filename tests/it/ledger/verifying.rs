@@ -102,7 +102,7 @@ async fn checkpoints_of_other_ledgers_and_other_keys_prove_nothing() {
     let checkpoint = prepare(&location).await;
     let other = Checkpoint { ledger: "0".repeat(32), ..checkpoint.clone() };
     let error = check(&location, Some(other)).await.unwrap_err().to_string();
-    assert!(error.contains("it is of the ledger 00"), "{error}");
+    assert!(error.contains("it belongs to the ledger 00"), "{error}");
     let other = Checkpoint { key: "MCowBQYDK2VwAyEA".to_owned(), ..checkpoint.clone() };
     let error = check(&location, Some(other)).await.unwrap_err().to_string();
     assert!(error.contains("since row"), "{error}");
@@ -215,24 +215,24 @@ const ALTERATIONS: [(&str, &str, &str); 21] = [
     (
         "UPDATE certificates SET signed_seq = 3, state = 'signed' WHERE uid = 'uid-702'",
         "(SELECT seq FROM saved WHERE uid = 'uid-702')",
-        "is signed by entry 3, which",
+        "is signed according to entry 3, which",
     ),
     (
         "UPDATE certificates SET state = 'intent', signed_seq = NULL WHERE uid = 'uid-650'",
         "(SELECT signed_seq FROM saved WHERE uid = 'uid-650')",
-        "is intent by entry 0, and here it is signed",
+        "is intent according to entry 0, but signed here",
     ),
     (
         "UPDATE certificates SET state = 'unpublished', ended_seq = signed_seq WHERE uid = 'uid-650'; \
          DELETE FROM unfinished WHERE seq = (SELECT seq FROM saved WHERE uid = 'uid-650')",
         ROW_650,
-        "is unpublished by entry",
+        "is unpublished according to entry",
     ),
     (
         "UPDATE certificates SET state = 'signed', ended_seq = NULL WHERE uid = 'uid-5'; \
          INSERT INTO unfinished SELECT seq FROM saved WHERE uid = 'uid-5'",
         "(SELECT ended_seq FROM saved WHERE uid = 'uid-5')",
-        "is signed by entry 0, and here it is unpublished",
+        "is signed according to entry 0, but unpublished here",
     ),
     ("DELETE FROM certificates WHERE uid = 'uid-650'", ROW_650, "no row for it"),
     (

@@ -1,11 +1,13 @@
 //! The command line of `addon-signer-agent`. Exit code 0: done; 1: failed; 2: wrong usage.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
 use clap::Parser;
+use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::info;
 use tracing_subscriber::layer::SubscriberExt;
@@ -13,6 +15,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::gateway::GatewayUrlError;
 use crate::health::HealthLease;
+use crate::metrics::{CertificateEnd, serve};
 use crate::owner::OwnerName;
 use crate::store::Store;
 use crate::{Agent, Outcome, Settings, Timing};
@@ -86,6 +89,9 @@ struct AgentArgs {
     #[arg(long, env = "ADDON_SIGNER_EXPIRATION_SECONDS", value_name = "SECONDS",
           value_parser = clap::value_parser!(i32).range(600..))]
     expiration_seconds: Option<i32>,
+    /// Serve /metrics at this address over plain HTTP [default: not at all].
+    #[arg(long, env = "ADDON_SIGNER_METRICS_LISTEN", value_name = "ADDRESS", conflicts_with = "once")]
+    metrics_listen: Option<SocketAddr>,
     /// Log as lines of text or of JSON; RUST_LOG sets what is logged (default: info).
     #[arg(long, env = "ADDON_SIGNER_LOG_FORMAT", value_enum, default_value_t = LogFormat::Text)]
     log_format: LogFormat,
@@ -186,6 +192,14 @@ async fn run(args: AgentArgs) -> anyhow::Result<()> {
             Outcome::Enrolled { renew_at } => info!(%renew_at, "Enrolled"),
         }
         return Ok(());
+    }
+    if let Some(address) = args.metrics_listen {
+        let listener = TcpListener::bind(address).await;
+        let listener =
+            listener.with_context(|| format!("cannot listen on {address}: choose another --metrics-listen"))?;
+        let end = CertificateEnd::default();
+        agent = agent.with_metrics(end.clone());
+        tokio::spawn(serve(listener, end));
     }
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;

@@ -23,9 +23,9 @@ pub const ADDON_GROUP: &str = "addon.open-cluster-management.io";
 
 /// On a ManagedClusterAddOn (v1beta1): the namespace of its agent.
 const ANNOTATION_INSTALL_NAMESPACE: &str = "addon.open-cluster-management.io/v1alpha1-install-namespace";
-/// On a ManagedClusterAddOn: the cluster on which its agent runs, if that is another one.
+/// On a ManagedClusterAddOn: the cluster on which its agent runs, if that is a different one.
 const ANNOTATION_HOSTING_CLUSTER: &str = "addon.open-cluster-management.io/hosting-cluster-name";
-/// The namespace of agents for which none is named.
+/// The namespace of agents for which none is specified.
 const DEFAULT_NAMESPACE: &str = "open-cluster-management-agent-addon";
 
 /// The longest user name that is read from an annotation, in characters. Kubernetes' own names are shorter.
@@ -84,13 +84,13 @@ pub fn is_being_deleted(object: &DynamicObject) -> bool {
     object.metadata.deletion_timestamp.is_some()
 }
 
-/// When the API server made the object; it lets nobody choose or change that time.
+/// When the API server created the object; it lets nobody choose or change that time.
 #[must_use]
 pub fn created(object: &DynamicObject) -> Option<Timestamp> {
     created_at(&object.metadata)
 }
 
-/// The same of any object.
+/// The same for any object.
 #[must_use]
 pub fn created_at(metadata: &ObjectMeta) -> Option<Timestamp> {
     metadata.creation_timestamp.as_ref().map(|made| Timestamp::from_unix(made.0.as_second()))
@@ -110,8 +110,8 @@ pub fn is_hosted(addon: &DynamicObject) -> bool {
 }
 
 /// The namespace of a ManagedClusterAddOn's agent on its cluster, as OCM's registration agent chooses it
-/// (`pkg/registration/spoke/addon/configuration.go`); `None` if that is no name of a namespace. The addon-manager puts
-/// that of an AddOnDeploymentConfig into `status.namespace`.
+/// (`pkg/registration/spoke/addon/configuration.go`); `None` if that is not a valid namespace name. The addon-manager
+/// puts that of an AddOnDeploymentConfig into `status.namespace`.
 #[must_use]
 pub fn install_namespace(addon: &DynamicObject) -> Option<&str> {
     let text = |path| addon.data.pointer(path).and_then(Value::as_str);
@@ -137,8 +137,8 @@ pub fn is_suspended(addon: &DynamicObject) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnreadableRevocation;
 
-/// Which certificates of an addon on its cluster are revoked. A part of a second counts as a whole second, so that more
-/// are revoked.
+/// Which certificates of an addon on its cluster are revoked. A fraction of a second counts as a whole second, so that
+/// more are revoked.
 ///
 /// [`ANNOTATION_REVOKED_BY`] says who asked, but only if it names exactly this time. If it names another time, somebody
 /// edited the time and left the old annotation behind.

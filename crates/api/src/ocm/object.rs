@@ -1,6 +1,6 @@
 //! A ManagedCluster, ManagedClusterAddOn or ManifestWork as the hub reads it: with the fields that it needs, in bounded
 //! memory. A cluster's agent writes the status of its own addons and ManifestWorks, and may make it as large as the API
-//! server takes (1.5 MB).
+//! server accepts (1.5 MB).
 
 use std::borrow::Cow;
 
@@ -18,20 +18,20 @@ use addon_signer_core::names::{
     ANNOTATION_REVOKE_BEFORE, ANNOTATION_REVOKED_BY, ANNOTATION_SUSPENDED, LABEL_HUB_TRUST,
 };
 
-/// The longest text of those that are always read. A longer one loses its end, which no fact survives: the annotation
-/// that revokes is then no time, and the one that suspends is not `false`.
+/// The longest of the texts that are always read. A longer one is truncated, which is fail-safe: the annotation that
+/// revokes is then not a time, and the one that suspends is not `false`.
 const LONGEST: usize = 1024;
-/// The most memory for what only the writer of registrations reads; together with [`MANAGERS`] some 350 KiB an object.
+/// The most memory for what only the writer of registrations reads; together with [`MANAGERS`] some 350 KiB per object.
 const REGISTRATIONS: usize = 128 << 10;
 const CONDITIONS: usize = 64 << 10;
 const CONFIGS: usize = 32 << 10;
 const OWNERS: usize = 16 << 10;
-/// Of a ManifestWork: a bundle of a few anchors has some 3 KB.
+/// For a ManifestWork: a bundle of a few anchors has some 3 KB.
 const WORKLOAD: usize = 64 << 10;
 /// How many entries of `metadata.managedFields` are read. Kubernetes keeps ten, and one for each program that applies.
 const MANAGERS: usize = 32;
 
-/// Of the standing everything is read by its name, so nothing that is there besides can hide it.
+/// Everything that decides the standing is read by name, so no additional content can hide it.
 static WANTED: Keep = Keep::Fields(&[
     ("apiVersion", Keep::Scalar(LONGEST)),
     ("kind", Keep::Scalar(LONGEST)),
@@ -82,8 +82,8 @@ static WANTED: Keep = Keep::Fields(&[
     ),
 ]);
 
-/// Who wrote the fields that the hub asks about. Not when: the API server keeps every time that an agent writes there,
-/// also one that is later than any that this program can read.
+/// Who wrote the fields that the hub asks about. Not when: the API server accepts any time that an agent writes there,
+/// even one later than any that this program can read.
 static MANAGER: Keep = Keep::Fields(&[
     ("manager", Keep::Scalar(LONGEST)),
     ("operation", Keep::Scalar(LONGEST)),
@@ -103,10 +103,10 @@ static MANAGER: Keep = Keep::Fields(&[
 /// The object.
 #[derive(Debug, Clone)]
 pub struct OcmObject {
-    /// What was read of it.
+    /// The part of it that was read.
     pub object: DynamicObject,
-    /// Whether more was there than the hub reads. Then `status` may lack entries, so nothing is written into it; who is
-    /// registered is known all the same.
+    /// Whether there was more than the hub reads. In that case `status` may lack entries, so nothing is written into
+    /// it; who is registered is known anyway.
     pub is_cut: bool,
 }
 
@@ -125,15 +125,15 @@ impl<'de> Deserialize<'de> for OcmObject {
             metadata => ObjectMeta::deserialize(&metadata).unwrap_or_else(|_| doubtful(&metadata)),
         };
         let data = Map::from_iter(["spec", "status"].map(|name| (name.to_owned(), part(name))));
-        // Kubernetes says them in every object of OCM's. One without them is read again before anybody writes to it.
-        let types = serde_json::from_value(kept.value).ok(); // so a missing type is no error
+        // Kubernetes includes them in every OCM object. One without them is read again before anybody writes to it.
+        let types = serde_json::from_value(kept.value).ok(); // so a missing type is not an error
         let object = DynamicObject { types, metadata, data: Value::Object(data) };
         Ok(Self { object, is_cut: kept.is_cut })
     }
 }
 
-/// What counts of metadata that cannot be read: one such object must not hide all others of its list or watch. It is
-/// taken for one that is being deleted, which gives nobody standing.
+/// What replaces metadata that cannot be read: one such object must not hide all others in its list or watch. It is
+/// treated as being deleted, which gives nobody standing.
 fn doubtful(metadata: &Value) -> ObjectMeta {
     let text = |name: &str| metadata.get(name).and_then(Value::as_str).map(str::to_owned);
     ObjectMeta {

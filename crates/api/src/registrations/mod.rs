@@ -64,7 +64,7 @@ impl Registration {
     }
 }
 
-/// Whether another program than this one last changed the list of registrations. Without `metadata.managedFields` this
+/// Whether a program other than this one last changed the list of registrations. Without `metadata.managedFields` this
 /// is unknown, and the list counts as ours.
 #[must_use]
 pub fn is_anothers(object: &DynamicObject) -> bool {
@@ -72,26 +72,26 @@ pub fn is_anothers(object: &DynamicObject) -> bool {
     managers.peek().is_some() && managers.all(|manager| manager != FIELD_MANAGER)
 }
 
-/// Which entries of one signer name the list is to have.
+/// Which entries of one signer name the list should have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WantedEntries {
-    /// Exactly one: this, or another program's that is good.
+    /// Exactly one: this one, or another program's if that is good.
     One(Registration),
     /// None.
     Nothing,
-    /// All but this one.
+    /// All except this one.
     Without(Registration),
 }
 
-/// `status` of a merge patch that gives the list the `wanted` entries, by signer name; `None` when everything is there
-/// already.
+/// `status` of a merge patch that gives the list the `wanted` entries, by signer name; `None` if everything is already
+/// there.
 ///
 /// `status` is the object's current status (`Null` if it has none). The patch has complete lists, because a merge patch
 /// replaces a list as a whole: send it with the `resourceVersion` of `status`. Every other entry and condition stays as
 /// it is. An entry that another program wrote stays instead of ours, if it is `good`. The condition
 /// `RegistrationApplied` is added only if there is none, because an existing one is addon-framework's report.
 ///
-/// A cluster makes the list as long as it likes, so the list is read once for all signer names, and nothing of it is
+/// A cluster can make the list as long as it likes, so the list is read once for all signer names, and nothing of it is
 /// cloned unless it changes.
 #[must_use]
 pub fn apply_registrations(
@@ -127,7 +127,7 @@ pub fn names_signer(status: &Value, api: AddOnApi, name: &str) -> bool {
     items(status, "registrations").iter().any(|entry| signer_name(entry, api) == Some(name))
 }
 
-/// Whether the object says that its registrations are left to another program ([`CONDITION_ADDON_REGISTERED`]).
+/// Whether the object reports that its registrations are left to another program ([`CONDITION_ADDON_REGISTERED`]).
 #[must_use]
 pub fn is_left(status: &Value) -> bool {
     items(status, "conditions").iter().any(|condition| text(condition, "type") == CONDITION_ADDON_REGISTERED)
@@ -139,8 +139,8 @@ pub fn say_left(status: &Value, left: bool, now_rfc3339: &str) -> Value {
     let mut conditions = items(status, "conditions").to_vec();
     if left {
         let message = "Another program keeps changing what addon-signer writes into status.registrations, so \
-                       addon-signer leaves it to that program and looks again later. Name the signer where that \
-                       program names registrations.";
+                       addon-signer leaves it to that program and checks again later. Name the signer where that \
+                       program configures registrations.";
         let condition = json!({
             "type": CONDITION_ADDON_REGISTERED, "status": "False", "reason": REASON_TAKEN_AWAY, "message": message,
             "lastTransitionTime": now_rfc3339,
@@ -152,7 +152,7 @@ pub fn say_left(status: &Value, left: bool, now_rfc3339: &str) -> Value {
     json!({ "conditions": conditions })
 }
 
-/// The list with the wanted entries. The one of a signer name is at the place of its first one, or at the end.
+/// The list with the wanted entries. The entry of a signer name takes the place of its first one, or goes at the end.
 fn with_entries<'v>(
     before: &'v [Value],
     api: AddOnApi,

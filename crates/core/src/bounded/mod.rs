@@ -1,6 +1,6 @@
-//! Reads JSON that others chose, in bounded memory. An object may be as large as an API server takes, and a reader that
-//! keeps all of it needs a dozen times as much memory as its text has bytes. What is not wanted is skipped while it is
-//! read, and costs nothing.
+//! Reads untrusted JSON in bounded memory. An object may be as large as an API server accepts, and a reader that keeps
+//! all of it needs a dozen times as much memory as its text has bytes. Unwanted parts are skipped while reading, and
+//! cost nothing.
 
 use std::cell::Cell;
 use std::fmt;
@@ -10,31 +10,31 @@ use serde_json::{Map, Number, Value};
 
 /// Memory of an element of a list: lists grow to twice their size.
 const ELEMENT: usize = 2 * size_of::<Value>();
-/// Memory of an entry of an object besides its texts: the nodes of its tree may be half empty.
+/// Memory of an entry of an object in addition to its texts: the nodes of its tree may be half empty.
 const ENTRY: usize = 2 * (size_of::<String>() + size_of::<Value>());
 /// Memory of the first node of an object's tree, which has room for eleven entries.
 const NODE: usize = 11 * (size_of::<String>() + size_of::<Value>());
-/// What an allocator needs besides a text.
+/// What an allocator needs in addition to a text.
 const TEXT: usize = 16;
-/// How deep what is kept may be nested: each level is a call, and serde_json gives up after 128 of them.
+/// How deeply kept values may be nested: each level is a call, and serde_json gives up after 128 of them.
 const DEPTH: u8 = 16;
 
-/// What is kept of a value. A value of another kind is skipped.
+/// What to keep of a value. A value of another kind is skipped.
 #[derive(Debug)]
 pub enum Keep {
-    /// A text of at most so many bytes, a number or a boolean. A longer text loses its end.
+    /// A text of at most this many bytes, a number or a boolean. A longer text is truncated.
     Scalar(usize),
-    /// As much of the value as fits into about so many bytes of memory.
+    /// As much of the value as fits into about this many bytes of memory.
     All(usize),
     /// These fields of an object.
     Fields(&'static [(&'static str, Keep)]),
-    /// These fields of an object, whatever the others need, and of the others as much as fits into so many bytes.
+    /// These fields of an object in full, and as much of the others as fits into this many bytes.
     FieldsAnd(&'static [(&'static str, Keep)], usize),
-    /// Of a list so many elements, and this of each.
+    /// This many elements of a list, and this of each.
     Each(usize, &'static Keep),
 }
 
-/// What was kept.
+/// The kept part of a value.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Kept {
     /// The value; `Null` if nothing was wanted of it.
@@ -46,14 +46,14 @@ pub struct Kept {
 /// Reads a value.
 ///
 /// # Errors
-/// The text is no JSON.
+/// The text is not JSON.
 pub fn read<'de, D: Deserializer<'de>>(deserializer: D, wanted: &'static Keep) -> Result<Kept, D::Error> {
     let cut = Cell::new(false);
     let value = KeepReader { wanted, cut: &cut }.deserialize(deserializer)?.unwrap_or_default();
     Ok(Kept { value, is_cut: cut.get() })
 }
 
-/// Reads what is wanted of one value.
+/// Reads the wanted parts of one value.
 #[derive(Clone, Copy)]
 struct KeepReader<'c> {
     wanted: &'static Keep,
@@ -208,7 +208,7 @@ impl Visitor<'_> for FieldReader<'_> {
     }
 }
 
-/// Reads everything while there is memory left for it.
+/// Reads everything for as long as memory is left.
 #[derive(Clone, Copy)]
 struct MemoryBudget<'b> {
     left: &'b Cell<usize>,
@@ -225,7 +225,7 @@ impl<'b> MemoryBudget<'b> {
         Self { depth: self.depth + 1, ..self }
     }
 
-    /// Whether there is so much memory left. If not, nothing is kept from here on.
+    /// Whether this much memory is left. If not, nothing is kept from here on.
     fn take(&self, bytes: usize) -> bool {
         let left = self.left.get().checked_sub(bytes);
         self.left.set(left.unwrap_or(0));
@@ -233,7 +233,7 @@ impl<'b> MemoryBudget<'b> {
         left.is_some()
     }
 
-    /// Whether what is nested here may be kept.
+    /// Whether values nested at this depth may be kept.
     fn is_open(&self) -> bool {
         self.depth < DEPTH && self.left.get() > 0
     }

@@ -12,15 +12,15 @@ use x509_parser::prelude::FromDer;
 use crate::keys::private::{KeyError, PrivateKey, RcgenKey};
 use crate::timestamp::Timestamp;
 
-/// Certificates begin this much before they are made, for clusters whose clocks are slow.
+/// Certificates are backdated by this much, for clusters whose clocks are slow.
 pub const BACKDATE: Duration = Duration::from_secs(300);
 
-/// At the latest this long before its end an authority is replaced, whatever its successor still waits for: a successor
-/// that some do not trust is better than none. A gateway's certificate is valid for as long, so the gateway has the
-/// next one in time.
+/// An authority is replaced this long before its end at the latest, whatever its successor still waits for: a successor
+/// that some do not trust is better than none. A gateway's certificate is valid for just as long, so the gateway gets
+/// the next one in time.
 pub const LAST_CALL: Duration = Duration::from_secs(86_400);
 
-/// Why a CA certificate cannot be read, used or made.
+/// Why a CA certificate cannot be read, used or created.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AuthorityError {
     /// The bytes are not one certificate in DER, or bytes are left over.
@@ -42,8 +42,8 @@ pub enum AuthorityError {
 
 /// The id of an authority: the first 16 hexadecimal digits of the SHA-256 of its SubjectPublicKeyInfo.
 ///
-/// A text from outside is an id too, such as one of the ledger: ids are only compared and written, and a text of
-/// another form is the id of no authority.
+/// Any text from outside is accepted as an id, such as one from the ledger: ids are only compared and written, and a
+/// text of another form matches no authority.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct AuthorityId(Box<str>);
 

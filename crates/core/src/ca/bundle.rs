@@ -13,14 +13,14 @@ use crate::timestamp::Timestamp;
 pub(crate) const ALGORITHMS: &[&dyn rustls_pki_types::SignatureVerificationAlgorithm] =
     &[webpki::ring::ECDSA_P256_SHA256, webpki::ring::ECDSA_P384_SHA384, webpki::ring::ED25519];
 
-/// Why a trust bundle cannot be made, or why a certificate does not chain to it.
+/// Why a trust bundle cannot be built, or why a certificate does not chain to it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BundleError {
-    /// There is no certificate, so that nobody could be trusted (invariant I11).
+    /// There is no certificate, so nobody could be trusted (invariant I11).
     #[error("the trust bundle has no CA certificate")]
     Empty,
-    /// The text has something other than certificates.
-    #[error("the trust bundle must have PEM blocks CERTIFICATE and nothing else")]
+    /// The text contains something other than certificates.
+    #[error("the trust bundle must contain CERTIFICATE PEM blocks and nothing else")]
     NotCertificates,
     /// One of the certificates is not a self-signed CA certificate.
     #[error(transparent)]
@@ -84,8 +84,8 @@ impl Bundle {
         &self.authorities
     }
 
-    /// The latest end of the certificate of somebody who gets this trust bundle with it: a day before the
-    /// [`LAST_CALL`] of the authority that was made last. So when the one after it must sign, all have its anchor.
+    /// The latest end of a certificate issued together with this trust bundle: a day before the [`LAST_CALL`] of the
+    /// newest authority. So by the time the next authority must sign, everyone has its anchor.
     pub fn last_end(&self) -> Option<Timestamp> {
         let newest = self.authorities.iter().max_by_key(|authority| authority.not_before())?;
         Some(newest.not_after().minus(LAST_CALL * 2))

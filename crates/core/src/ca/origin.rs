@@ -1,4 +1,4 @@
-//! What a certificate says of the authority that signed it. It proves nothing.
+//! What a certificate says about the authority that signed it. It proves nothing.
 
 use rustls_pki_types::CertificateDer;
 use x509_parser::certificate::X509Certificate;
@@ -8,7 +8,7 @@ use super::authority::Authority;
 use crate::encoding::pem;
 use crate::timestamp::Timestamp;
 
-/// How much is kept of the issuer's name, in characters: its owner chose it.
+/// How many characters of the issuer's name are kept: its owner chose it.
 const LONGEST_ISSUER: usize = 100;
 
 /// The issuer that a certificate names.

@@ -11,14 +11,14 @@ use crate::timestamp::Timestamp;
 
 /// The length of a serial number in octets, the most that RFC 5280 section 4.1.2.2 allows.
 const OCTETS: usize = 20;
-/// How many of these octets have the time.
+/// How many of these octets hold the time.
 const TIME: usize = 4;
 
 /// A serial number: 4 octets of time, then 128 random bits (CA/Browser Forum BR 7.1 asks for 64), which make it unique
 /// without a list of all numbers (invariant I4).
 ///
-/// The time is when the number was made, in units of two seconds. So new numbers are neighbours in an index of all
-/// numbers, and a ledger of millions writes no slower than a new one.
+/// The time is when the number was made, in units of two seconds. So new numbers are adjacent in an index of all
+/// numbers, and a ledger with millions of entries writes as fast as a new one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Serial([u8; OCTETS]);
 

@@ -10,7 +10,7 @@ use zeroize::Zeroizing;
 pub const CERTIFICATE: &str = "tls.crt";
 /// The name of the private key.
 pub const KEY: &str = "tls.key";
-/// The name of the anchors that the gateway's certificate must chain to.
+/// The name of the file with the anchors that the gateway's certificate must chain to.
 pub const BUNDLE: &str = "ca.crt";
 
 /// The three files, not checked yet. An absent file is empty.

@@ -12,7 +12,7 @@ pub enum CsrError {
     #[error("the request is larger than {MAX_PEM_BYTES} bytes, or its labels and annotations are")]
     TooLarge,
     /// Not one PEM block of type CERTIFICATE REQUEST and nothing else.
-    #[error("the request must be exactly one PEM block CERTIFICATE REQUEST, with nothing before or after it")]
+    #[error("the request must be exactly one CERTIFICATE REQUEST PEM block, with nothing before or after it")]
     NotOnePemBlock,
     /// The block's content is not a PKCS#10 request in DER, or bytes are left over inside it.
     #[error("the request is not a well-formed PKCS#10 request in DER: {0}")]
@@ -20,14 +20,14 @@ pub enum CsrError {
     /// RFC 2986 has only version 1, encoded as 0.
     #[error("the request has version {0}; only version 0 exists")]
     Version(u8),
-    /// The key is of a kind or quality that is never certified.
+    /// The key's kind or quality is never certified.
     #[error(transparent)]
     PublicKey(#[from] PublicKeyError),
-    /// The signature algorithm is broken or unknown here.
+    /// The signature algorithm is broken or unknown.
     #[error("the request is signed with the algorithm {0}; use ECDSA or RSA PKCS#1 with SHA-256 or better, or Ed25519")]
     SignatureAlgorithm(String),
     /// The signature does not verify, so the requester has not proven that it holds the key.
-    #[error("the request's signature does not verify with its own public key: possession of the key is not proven")]
+    #[error("the request's signature does not verify with its own public key, so possession of the key is not proven")]
     Possession,
     /// A subject attribute is not a UTF8String or PrintableString.
     #[error("the subject's attribute {0} is not a UTF8String or PrintableString")]

@@ -113,8 +113,8 @@ impl CertificateRequest {
     }
 }
 
-/// The same request in PEM as short as it can be: a requester may pad its own with line breaks. Text that cannot be
-/// read is returned as it is.
+/// The same request in the shortest PEM: a requester may pad its own with line breaks. Text that cannot be read is
+/// returned as it is.
 #[must_use]
 pub fn normalised(pem: &[u8]) -> String {
     match single_block(pem) {
@@ -132,14 +132,14 @@ fn single_block(pem: &[u8]) -> Result<CertificateSigningRequestDer<'static>, Csr
         return Err(CsrError::NotOnePemBlock);
     }
     if !is_lines_of_base64(body) {
-        return Err(CsrError::Malformed("the PEM block has something else than lines of padded base64".to_owned()));
+        return Err(CsrError::Malformed("the PEM block is not just lines of padded base64".to_owned()));
     }
     CertificateSigningRequestDer::from_pem_slice(block.as_bytes())
         .map_err(|error| CsrError::Malformed(format!("{error:?}")))
 }
 
-/// Whether there are lines of base64 between the first and the last line of a block, each ended by LF or CR LF. Of all
-/// else (CR alone, an empty line, spaces, no padding) one parser or another reads nothing.
+/// Whether there are lines of base64 between the first and the last line of a block, each ended by LF or CR LF.
+/// Anything else (CR alone, an empty line, spaces, no padding) is unreadable to some parser.
 fn is_lines_of_base64(body: &str) -> bool {
     let lines: Vec<&str> = body.split('\n').map(|line| line.strip_suffix('\r').unwrap_or(line)).collect();
     let ["", inner @ .., ""] = lines.as_slice() else { return false };
@@ -190,7 +190,7 @@ fn read_subject(name: &asn1::Name<'_>) -> Result<Subject, CsrError> {
 }
 
 /// Adds the attributes of one relative name. Some parsers refuse a relative name that has an attribute with the same
-/// text twice, also where its two types differ (Python's cryptography: "duplicate attributes are not allowed").
+/// text twice, even if its two types differ (Python's cryptography: "duplicate attributes are not allowed").
 fn read_relative_name(subject: &mut Subject, relative: &asn1::RelativeName<'_>) -> Result<(), CsrError> {
     let mut seen: Vec<(ObjectIdentifier, &str)> = Vec::new();
     for attribute in relative.iter() {

@@ -1,6 +1,6 @@
 //! The DER structures that we read strictly and write ourselves (RFC 5280, RFC 2986), and their object identifiers.
 //!
-//! `der` refuses left-over bytes at every level. All bytes from outside are decoded with these types before
+//! `der` rejects trailing bytes at every level. All bytes from outside are decoded with these types before
 //! `x509-parser` reads them.
 
 use der::asn1::{AnyRef, BitStringRef, ObjectIdentifier, OctetStringRef, SetOfVec, UintRef};

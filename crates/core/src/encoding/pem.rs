@@ -12,7 +12,7 @@ pub fn encode(label: &str, der: &[u8]) -> String {
 }
 
 /// Writes the block of a private key. The text is wiped when dropped. It is written into a buffer that never grows, so
-/// that no copy is left.
+/// no copy is left behind.
 pub fn encode_private(der: &[u8]) -> Zeroizing<String> {
     let mut buffer = Zeroizing::new(vec![0_u8; der.len() * 2 + 128]);
     let text = der::pem::encode("PRIVATE KEY", LineEnding::LF, der, &mut buffer);

@@ -37,16 +37,16 @@ pub enum NoStanding {
         /// Certificates that begin before this time are revoked.
         before: Timestamp,
     },
-    /// The certificate was made for a ManagedClusterAddOn that was deleted and made anew since. The holder may get
-    /// another one.
+    /// The certificate was issued for a ManagedClusterAddOn that has been deleted and recreated since. The holder may
+    /// get another one.
     #[error(
-        "the certificate of {} begins at {}, before its ManagedClusterAddOn was made at {created}",
+        "the certificate of {} begins at {}, before its ManagedClusterAddOn was created at {created}",
         peer.identity, peer.not_before
     )]
     OlderThanAddOn {
         /// The holder of the certificate.
         peer: Arc<Peer>,
-        /// When the ManagedClusterAddOn was made.
+        /// When the ManagedClusterAddOn was created.
         created: Timestamp,
     },
     /// The addon, or the cluster, has all the connections that it may have.
@@ -54,13 +54,13 @@ pub enum NoStanding {
     TooManyConnections {
         /// The holder of the certificate.
         peer: Arc<Peer>,
-        /// Who has how many.
+        /// Whose limit is reached, and how many it allows.
         whose: NoSeat,
     },
 }
 
 impl NoStanding {
-    /// Whether the hub does not know who is registered. Nothing was refused then, and the caller may try again.
+    /// Whether the hub does not know who is registered. In that case nothing was refused, and the caller may try again.
     #[must_use]
     pub fn is_not_ready(&self) -> bool {
         matches!(self, Self::NotRegistered { cause, .. } if cause.is_unknown())
@@ -96,8 +96,8 @@ impl NoStanding {
 fn has_all(peer: &Peer, whose: NoSeat) -> String {
     let PeerIdentity { cluster, addon, .. } = &peer.identity;
     match whose {
-        NoSeat::AddOn(max) => format!("{cluster}/{addon} has {max} connections already"),
-        NoSeat::Cluster(max) => format!("the addons of {cluster} have {max} connections already"),
+        NoSeat::AddOn(max) => format!("{cluster}/{addon} already has {max} connections"),
+        NoSeat::Cluster(max) => format!("the addons of {cluster} already have {max} connections"),
     }
 }
 
@@ -126,7 +126,7 @@ pub fn standing(peer: &Arc<Peer>, registry: &Registry) -> Result<(), NoStanding>
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoAccess {
     /// The path names an addon that is not the caller's.
-    #[error("the path belongs to the addon {0:?}, not to the caller's")]
+    #[error("the path belongs to the addon {0:?}, not to the caller's addon")]
     AnotherAddOn(String),
     /// No route of the addon is a prefix of the path.
     #[error("no route of the addon matches the path")]
@@ -145,18 +145,18 @@ pub enum NoAccess {
 /// The connection to the backend that a call gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CallConnection {
-    /// Any that is free; others use it afterwards.
+    /// Any free one; others may use it afterwards.
     Shared,
     /// A new one, which ends with the call.
     Own,
 }
 
 /// Checks whether a call may have the content that it has. Backends ignore content where HTTP gives it no meaning, and
-/// some then read it as the next request on that connection (RFC 9110 sections 9.3.1, 9.3.2, 9.3.5): one that the
-/// caller wrote, with identity headers of its choice.
+/// some then read it as the next request on that connection (RFC 9110 sections 9.3.1, 9.3.2, 9.3.5): one written by the
+/// caller, with identity headers of its choice.
 ///
 /// # Errors
-/// [`NoAccess::Content`]: it has content, and is no POST, PUT, PATCH or DELETE that may.
+/// [`NoAccess::Content`]: it has content, and is not a POST, PUT, PATCH or DELETE that may have it.
 pub fn content(method: &Method, has_content: bool, deletes_with_content: bool) -> Result<CallConnection, NoAccess> {
     match *method {
         Method::POST | Method::PUT | Method::PATCH => Ok(CallConnection::Shared),

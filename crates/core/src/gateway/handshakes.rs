@@ -1,8 +1,8 @@
 //! The handshakes under way, whose clients are strangers. Their number is bounded. While there is room everybody gets a
-//! place, because behind a load balancer all clusters have one address. Without room the places are shared fairly by
-//! source: the oldest handshake of the source that has most of them makes room for the newest, unless that one comes
+//! place, because behind a load balancer all clusters have one address. When the places run out they are shared fairly
+//! by source: the oldest handshake of the source that has the most makes room for the newest, unless that one comes
 //! from the same source and the oldest has only just begun. Otherwise a burst from one address would displace every
-//! handshake before it is done.
+//! handshake before it finishes.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::identity::ClusterName;
 
-/// Where connections come from, by what is known of them.
+/// Where connections come from, as far as is known.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Source {
     /// An IPv4 address, or the network of an IPv6 address, because a network has 2^64 of them.
@@ -36,7 +36,7 @@ pub struct Place {
     arrival: u64,
 }
 
-/// The handshakes under way, each with something by which the caller can end it.
+/// The handshakes under way, each with a handle that lets the caller end it.
 #[derive(Debug)]
 pub struct Handshakes<T> {
     max: usize,
@@ -45,19 +45,19 @@ pub struct Handshakes<T> {
     under_way: usize,
     by_source: BTreeMap<Source, BTreeMap<u64, (Duration, T)>>,
     /// How many handshakes each source has, and the oldest of them. The last one gives way: a search through all
-    /// sources would cost a flood less than us.
+    /// sources would cost us more than it costs the flood.
     ranks: BTreeSet<(usize, Reverse<u64>, Source)>,
 }
 
 impl<T> Handshakes<T> {
-    /// No handshakes, of which there may be `max` at a time. Each has its place for `patience` for certain.
+    /// No handshakes yet; at most `max` at a time. Each is guaranteed its place for `patience`.
     #[must_use]
     pub fn new(max: usize, patience: Duration) -> Self {
         Self { max, patience, arrivals: 0, under_way: 0, by_source: BTreeMap::new(), ranks: BTreeSet::new() }
     }
 
     /// Begins a handshake at `now`, a time since any fixed moment. If that is one too many, also returns the one that
-    /// the caller must end, or `None` for all if there is no place.
+    /// the caller must end; returns `None` if there is no place.
     pub fn begin(&mut self, source: Source, now: Duration, handshake: T) -> Option<(Place, Option<T>)> {
         let place = Place { source, arrival: self.arrivals };
         self.arrivals += 1;
@@ -75,7 +75,7 @@ impl<T> Handshakes<T> {
         Some((place, displaced))
     }
 
-    /// Ends a handshake, and returns it unless it ended before.
+    /// Ends a handshake, and returns it unless it has already ended.
     pub fn end(&mut self, place: &Place) -> Option<T> {
         let (_, handshake) = self.change(&place.source, |same| same.remove(&place.arrival))?;
         self.under_way -= 1;
@@ -100,7 +100,7 @@ impl<T> Handshakes<T> {
         changed
     }
 
-    /// If several sources have as many, the one whose handshake is older than those of the others.
+    /// Among sources with equally many, the one whose handshake is the oldest.
     fn oldest_of_the_largest(&self) -> Option<(Place, Duration)> {
         let (_, Reverse(arrival), source) = self.ranks.last()?;
         let (since, _) = self.by_source.get(source)?.get(arrival)?;

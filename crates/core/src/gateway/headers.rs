@@ -9,7 +9,7 @@ use http::header::{
 
 use super::authz::Peer;
 
-/// Headers that are for one connection only (RFC 9110 section 7.6.1).
+/// Headers that apply to one connection only (RFC 9110 section 7.6.1).
 const HOP_BY_HOP: [HeaderName; 9] = [
     CONNECTION,
     HeaderName::from_static("proxy-connection"),
@@ -23,13 +23,13 @@ const HOP_BY_HOP: [HeaderName; 9] = [
 ];
 
 /// Headers that tell a backend who the caller is, so only the gateway may set them. In the names of these and of
-/// [`OVERRIDES`] everything but letters and digits counts as `-`: CGI and WSGI make the same variable of `-` and `_`,
-/// PHP also of `.` and others.
+/// [`OVERRIDES`] everything except letters and digits counts as `-`: CGI and WSGI map `-` and `_` to the same variable,
+/// PHP also `.` and others.
 const IDENTITY: [&str; 5] = ["client-cert", "client-cert-chain", "x-forwarded-client-cert", "forwarded", "x-real-ip"];
 const IDENTITY_PREFIXES: [&str; 3] = ["x-remote-", "x-addon-signer-", "x-forwarded-"];
 
-/// Headers by which some backends and frameworks take another method, path, scheme or host than the request line says.
-/// The gateway checked method and path of the request line, so only those may count.
+/// Headers that make some backends and frameworks use a different method, path, scheme or host than the request line.
+/// The gateway checked the method and path of the request line, so only those may count.
 const OVERRIDES: [&str; 17] = [
     "x-http-method-override", // Rails, Symfony, Express' method-override, Google's APIs
     "x-http-method",          // Microsoft's OData
@@ -50,7 +50,7 @@ const OVERRIDES: [&str; 17] = [
     "x-host",
 ];
 
-/// Removes headers that are for one connection only, including those that `Connection` lists.
+/// Removes headers that apply to one connection only, including those that `Connection` lists.
 pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
     let listed = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
     let listed: Vec<HeaderName> =
@@ -61,8 +61,8 @@ pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
 }
 
 /// Removes the headers of a client's request that must not reach the backend: those of the connection, and those that
-/// claim an identity, another method or another path. hyper sets the length of the body again, and `Host` will be the
-/// backend's.
+/// claim an identity or override the method or the path. hyper sets the length of the body again, and `Host` will be
+/// the backend's.
 pub fn strip_request(headers: &mut HeaderMap) {
     strip_hop_by_hop(headers);
     let claims: Vec<HeaderName> = headers.keys().filter(|name| claims(name)).cloned().collect();
@@ -79,7 +79,7 @@ fn claims(name: &HeaderName) -> bool {
         || IDENTITY_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// Sets the headers that tell the caller's identity: those of the aggregation layer, that of RFC 9440, and our own.
+/// Sets the headers that carry the caller's identity: those of the aggregation layer, that of RFC 9440, and our own.
 ///
 /// # Errors
 /// A header cannot have the name. That does not happen, because conventions are printable ASCII.
@@ -96,7 +96,7 @@ pub fn set_identity(headers: &mut HeaderMap, peer: &Peer) -> Result<(), InvalidH
     Ok(())
 }
 
-/// Sets the headers that tell where the request came from.
+/// Sets the headers that say where the request came from.
 ///
 /// # Errors
 /// As for [`set_identity`], none in practice.
@@ -113,8 +113,8 @@ pub fn set_forwarded(
     Ok(())
 }
 
-/// Whether `host`, with or without a port, is one of the gateway's names. A client writes there what it likes, and
-/// backends make links of it.
+/// Whether `host`, with or without a port, is one of the gateway's names. A client can write anything there, and
+/// backends build links from it.
 pub fn is_one_of(host: &HeaderValue, names: &[String]) -> bool {
     let Ok(host) = host.to_str() else { return false };
     let port = host.rsplit_once(':').filter(|(_, port)| port.bytes().all(|byte| byte.is_ascii_digit()));

@@ -1,7 +1,7 @@
-//! The gateway's decisions: the identity of a certificate, the route of a path, the headers that cross.
-//! These functions read bytes of strangers, so `fuzz/` tests each of them.
+//! The gateway's decisions: the identity of a certificate, the route of a path, the headers that cross. These functions
+//! read untrusted bytes, so `fuzz/` tests each of them.
 //!
-//! Also, what one client may take from the others: [`handshakes`], [`seats`] and [`pace`].
+//! Also, how much one client may take away from the others: [`handshakes`], [`seats`] and [`pace`].
 
 pub mod access;
 pub mod authz;
@@ -13,7 +13,7 @@ pub mod path;
 pub mod seats;
 pub mod upstream;
 
-/// Begins the `type` of every problem of the gateway (RFC 9457); the name of the problem follows.
+/// The beginning of the `type` of every problem of the gateway (RFC 9457); the name of the problem follows.
 pub const PROBLEM_TYPES: &str = "https://addon-signer.io/problems/";
 /// The name of the gateway's problem that makes an agent get another certificate.
 pub const PROBLEM_REVOKED: &str = "revoked";

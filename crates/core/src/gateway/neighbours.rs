@@ -1,7 +1,7 @@
-//! Decides whether a connection to a backend has reached this hub, or what runs beside it. Pure functions.
+//! Decides whether a connection to a backend has reached this hub, or something that runs beside it. Pure functions.
 //!
-//! Whatever the name of a backend resolves to, and however often that changes: this looks at the address that was
-//! reached. The ports of the hub's own pod and of its Services are no backends, and those of another replica neither.
+//! Whatever the name of a backend resolves to, and however often that changes, this checks the address that was
+//! reached. The ports of the hub's own pod and of its Services are not backends, nor are those of another replica.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -11,10 +11,10 @@ use super::upstream::{RefusedAddress, inner};
 /// The addresses of objects of one kind, by their names.
 pub type Addresses = BTreeMap<String, Vec<IpAddr>>;
 
-/// The addresses of what is in the hub's namespace; each kind is `None` before it was listed.
+/// The addresses of what is in the hub's namespace; each kind is `None` until it has been listed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Neighbours {
-    /// Those of pods, the hub's own one among them.
+    /// Those of pods, including the hub's own.
     pub pods: Option<Addresses>,
     /// Those of Services: of the cluster, external, of load balancers.
     pub services: Option<Addresses>,
@@ -23,10 +23,10 @@ pub struct Neighbours {
 /// Why a connection to a backend must not be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NoBackend {
-    /// The address is one of the hub's namespace.
+    /// The address belongs to the hub's namespace.
     #[error(transparent)]
     Refused(#[from] RefusedAddress),
-    /// It may be one.
+    /// It may belong to it.
     #[error("the hub has not listed the pods and Services of its namespace yet")]
     NotListed,
 }
@@ -34,7 +34,7 @@ pub enum NoBackend {
 /// Checks the address that a connection has reached. `is_own` says that it is one of the machine's own.
 ///
 /// # Errors
-/// It is one of the hub's namespace, or nobody knows yet.
+/// It belongs to the hub's namespace, or that is not known yet.
 pub fn check(reached: IpAddr, is_own: bool, neighbours: &Neighbours) -> Result<(), NoBackend> {
     let refused = |kind| Err(RefusedAddress { address: reached, kind }.into());
     if is_own {

@@ -1,18 +1,18 @@
-//! How slowly a client may send or take a body. Only the time counts in which the client must act, so a slow backend
-//! makes no client slow.
+//! How slowly a client may send or read a body. Only the time in which the client must act counts, so a slow backend
+//! does not make a client slow.
 
 use std::time::Duration;
 
-/// The least that a client must send or take on average.
+/// The least that a client must send or read on average.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MinRate {
-    /// Bytes in a second.
+    /// Bytes per second.
     pub bytes_per_second: u64,
     /// How far a client may fall behind, and how long it may do nothing.
     pub patience: Duration,
 }
 
-/// How much longer one client may take for the next piece of one body.
+/// How much longer a client may take for the next piece of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tempo {
     rate: MinRate,
@@ -26,15 +26,15 @@ impl Tempo {
         Self { rate, left: rate.patience }
     }
 
-    /// Adds a piece that the client took this long for. It earns the time that it may take at the lowest rate; whoever
-    /// was fast may still do nothing for no longer than the patience.
+    /// Adds a piece for which the client took this long. It earns the time that it may take at the lowest rate; even a
+    /// fast client may be idle no longer than the patience.
     pub fn add(&mut self, waited: Duration, bytes: usize) {
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
         let earned = Duration::from_micros(bytes.saturating_mul(1_000_000) / self.rate.bytes_per_second.max(1));
         self.left = self.left(waited).saturating_add(earned).min(self.rate.patience);
     }
 
-    /// How much longer the client may take, when it has been waited for this long; zero if it is too slow.
+    /// How much longer the client may take after it has been awaited for this long; zero if it is too slow.
     #[must_use]
     pub fn left(&self, waited: Duration) -> Duration {
         self.left.saturating_sub(waited)

@@ -2,7 +2,7 @@
 //!
 //! Routes match decoded segments, but the backend gets the path as it came. So a path that a backend could decode
 //! differently is refused: dot segments in any spelling, encoded separators, empty segments, control characters; and a
-//! path that is below another route if somebody drops `;parameters` or decodes it twice.
+//! path that falls below another route once its `;parameters` are dropped or it is decoded twice.
 
 use crate::trust::Route;
 
@@ -29,7 +29,7 @@ pub enum PathError {
     Route,
 }
 
-/// A path whose segments mean the same to everybody.
+/// A path whose segments mean the same to every reader.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SafePath<'p> {
     raw: Vec<&'p str>,
@@ -78,7 +78,7 @@ fn longest_match<'r>(segments: &[Vec<u8>], routes: &'r [Route]) -> Option<&'r Ro
     matching.max_by_key(|(length, _)| *length).map(|(_, route)| route)
 }
 
-/// What other parties could take the decoded segments for: without parameters, decoded once more, and both.
+/// How others could read the decoded segments: without parameters, decoded once more, and both.
 fn readings(segments: &[Vec<u8>]) -> Vec<Vec<Vec<u8>>> {
     if !segments.iter().flatten().any(|byte| b";?#%".contains(byte)) {
         return Vec::new();
@@ -97,7 +97,7 @@ fn route_segments(route: &Route) -> impl Iterator<Item = &[u8]> {
     route.path.split('/').filter(|segment| !segment.is_empty()).map(str::as_bytes)
 }
 
-/// Decodes once, and refuses a segment that is ambiguous now or after it is decoded again.
+/// Decodes once, and refuses a segment that is ambiguous now or after another decoding.
 fn decode_segment(segment: &str) -> Result<Vec<u8>, PathError> {
     let once = decode(segment.as_bytes(), |_| None).ok_or(PathError::Encoding)?;
     check(&once)?;
@@ -109,8 +109,8 @@ fn decode_segment(segment: &str) -> Result<Vec<u8>, PathError> {
 }
 
 fn check(segment: &[u8]) -> Result<(), PathError> {
-    // Some servers drop ";parameters" before they look at dots (RFC 3986 section 3.3 allows them), or take an encoded
-    // "?" for the beginning of the query.
+    // Some servers drop ";parameters" before they look at dots (RFC 3986 section 3.3 allows them), or mistake an
+    // encoded "?" for the beginning of the query.
     let name = without_parameters(segment);
     if name == b"." || name == b".." {
         return Err(PathError::DotSegment);

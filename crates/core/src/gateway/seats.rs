@@ -1,4 +1,4 @@
-//! How many connections and calls there are at the gateway of each addon on each cluster, and of each cluster.
+//! How many connections and calls each addon on each cluster has at the gateway, and each cluster.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +31,7 @@ impl SeatCount {
     }
 }
 
-/// Who has all its seats already, and how many these are.
+/// Who already has all its seats, and how many these are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NoSeat {
     /// The addon on the cluster.
@@ -43,7 +43,7 @@ pub enum NoSeat {
 /// An addon on a cluster, or all addons of the cluster.
 type Holder = (ClusterName, Option<AddOnName>);
 
-/// The seats that are taken. Whoever has none costs no memory.
+/// The seats that are taken. A holder of none costs no memory.
 #[derive(Debug)]
 pub struct Seats {
     of_addon: SeatCount,
@@ -52,7 +52,7 @@ pub struct Seats {
 }
 
 impl Seats {
-    /// Nothing is taken; each addon on each cluster and each cluster may take so many.
+    /// Nothing is taken; each addon on each cluster and each cluster may take this many.
     #[must_use]
     pub fn new(of_addon: SeatCount, of_cluster: SeatCount) -> Self {
         Self { of_addon, of_cluster, taken: BTreeMap::new() }
@@ -61,7 +61,7 @@ impl Seats {
     /// Takes a seat.
     ///
     /// # Errors
-    /// Who has no seat left.
+    /// The holder that has no seat left.
     pub fn take(&mut self, cluster: &ClusterName, addon: &AddOnName, kind: Use) -> Result<(), NoSeat> {
         let [one, all] = holders(cluster, addon);
         let number = |mut count: SeatCount| *count.of(kind);

@@ -1,13 +1,13 @@
 //! Decides which addresses a backend may have. Pure functions.
 //!
 //! Whoever may write an AddOnSigner chooses a backend, and whoever answers DNS chooses its address. The gateway must
-//! not carry their agents to what only the hub's own pod or node can reach.
+//! not give their agents access to what only the hub's own pod or node can reach.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// The well-known prefix of NAT64 (RFC 6052): the last four bytes are an IPv4 address.
 const NAT64: [u16; 6] = [0x64, 0xff9b, 0, 0, 0, 0];
-/// The prefix for NAT64 inside of a network (RFC 8215). Its operator chooses where in it the IPv4 address is.
+/// The prefix for NAT64 inside a network (RFC 8215). Its operator chooses where in it the IPv4 address is.
 const LOCAL_NAT64: [u16; 3] = [0x64, 0xff9b, 1];
 /// AWS serves metadata and credentials below this prefix: instances at fd00:ec2::254, pods at fd00:ec2::23.
 const AWS_SERVICES: [u16; 2] = [0xfd00, 0x0ec2];
@@ -25,15 +25,15 @@ const METADATA: [IpAddr; 4] = [
 pub struct RefusedAddress {
     /// The address, as it was given.
     pub address: IpAddr,
-    /// What kind of address it is, with its article.
+    /// What kind of address it is, with an article.
     pub kind: &'static str,
 }
 
 /// Checks the address of a backend. `allow_loopback` allows loopback addresses and nothing else.
 ///
 /// # Errors
-/// The address is a loopback, link-local, metadata, multicast, broadcast or unspecified one, also if it is written as
-/// an IPv6 address that has an IPv4 address in it; or of the network for local NAT64.
+/// The address is a loopback, link-local, metadata, multicast, broadcast or unspecified one, even if written as an IPv6
+/// address that embeds an IPv4 address; or one in the network for local NAT64.
 pub fn check(address: IpAddr, allow_loopback: bool) -> Result<(), RefusedAddress> {
     match kind(address) {
         None => Ok(()),

@@ -12,7 +12,7 @@ pub enum IdentityError {
          starting and ending with a letter or digit"
     )]
     NotAnAgent(String),
-    /// A signer name without a domain, or one that others than an AddOnSigner answer.
+    /// A signer name without a domain, or one that something other than an AddOnSigner serves.
     #[error("it must be <your domain>/<name> in lower case, and the domain must not be Kubernetes' or addon-signer.io")]
     NotASignerName,
     /// A template that is empty or too long.
@@ -24,16 +24,16 @@ pub enum IdentityError {
     /// Two placeholders that are not clearly separated.
     #[error("the template {0:?} must keep its placeholders apart by a character no name can hold, such as ':'")]
     Ambiguous(String),
-    /// The user template does not lead back to one identity.
+    /// The user template does not map back to exactly one identity.
     #[error("the user template {0:?} must name {{cluster}} and {{addon}} exactly once and {{agent}} at most once")]
     UserIncomplete(String),
     /// A group or DNS template that depends on the agent, which the requester chooses.
     #[error("the template {0:?} must not name {{agent}}, because the requester chooses the agent's name")]
     AgentNotAllowed(String),
-    /// A template by which a signer could name somebody of another signer, or of Kubernetes.
+    /// A template with which a signer could name an identity of another signer, or of Kubernetes.
     #[error("the template {0:?} must be one of OCM's convention, or begin with {1:?}, so that it is the signer's own")]
     NotOfSigner(String, String),
-    /// A common name that does not have the convention's form.
+    /// A common name that does not follow the convention's form.
     #[error("{0:?} does not follow the convention {1:?}")]
     NotConvention(String, String),
 }

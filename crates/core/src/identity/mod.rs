@@ -24,7 +24,7 @@ pub const DEFAULT_DNS_NAMES: [&str; 1] = ["{addon}.addon.open-cluster-management
 /// The signer name of the gateway's own serving certificate.
 pub const GATEWAY_SERVING_SIGNER: &str = "addon-signer.io/gateway-serving";
 
-const SIGNER_MAX: usize = 571; // as OCM has it: a domain of 253, a slash and a name
+const SIGNER_MAX: usize = 571; // as in OCM: a domain of 253, a slash and a name
 const LABEL_MAX: usize = 63; // an RFC 1123 label, because a cluster's namespace has the same name
 
 fn is_label(text: &str) -> bool {
@@ -175,7 +175,7 @@ impl fmt::Display for PeerIdentity {
 
 /// How one signer writes identities into certificates.
 ///
-/// The user template always has the cluster and the addon. So a certificate leads back to exactly one identity, and no
+/// The user template always has the cluster and the addon. So a certificate maps back to exactly one identity, and no
 /// two identities share a user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Convention {
@@ -199,7 +199,7 @@ impl Convention {
     }
 
     /// Checks that nobody else has these users and groups: each template is one of OCM's convention, in which the addon
-    /// tells signers apart, or begins with the signer's name and a colon, which no signer name has.
+    /// distinguishes signers, or begins with the signer's name and a colon, which no signer name contains.
     ///
     /// # Errors
     /// [`IdentityError::NotOfSigner`] for the first other template.

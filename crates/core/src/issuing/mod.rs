@@ -2,8 +2,8 @@
 //! (invariant I13).
 //!
 //! [`Issuance::next`] names an [`Effect`]. The caller performs it and reports its [`Event`] to the next call. The
-//! intent is durable before the key is used, and the certificate is durable before anybody can get it. After a stop in
-//! between, the hub starts again with the same request, and the ledger says which steps are done.
+//! intent is durable before the key is used, and the certificate is durable before anybody can get it. If the hub stops
+//! in between, it starts over with the same request, and the ledger says which steps are done.
 
 use std::mem;
 use std::time::Duration;
@@ -29,7 +29,7 @@ pub struct RequestFacts {
     pub name: String,
     /// `spec.username`.
     pub requester: String,
-    /// For whom the gRPC proxy asked, if it did.
+    /// On whose behalf the gRPC proxy asked, if it did.
     pub csr_user: Option<String>,
     /// `spec.request`.
     pub csr: String,
@@ -72,11 +72,11 @@ pub enum Effect {
     Reserve(Timestamp),
     /// Count one certificate of this identity. Answer: [`Event::Counted`].
     Count,
-    /// Make the intent durable, unless the ledger already has something for the request. Answer: [`Event::Intended`].
+    /// Make the intent durable, unless the ledger already has a row for the request. Answer: [`Event::Intended`].
     RecordIntent(Box<Intent>),
     /// Sign with the authority's key ([`Issuer::sign`]). Answer: [`Event::Signed`].
     Sign(Box<Prepared>),
-    /// Make the certificate durable by this record. Answer: [`Event::CertificateRecorded`].
+    /// Make the certificate durable with this record. Answer: [`Event::CertificateRecorded`].
     RecordCertificate(Issued, Record),
     /// Approve the request, whose certificate is durable. Answer: [`Event::Approved`].
     Approve(Box<Publication>),
@@ -103,7 +103,7 @@ pub struct Publication {
 /// The result of an effect. An effect that failed has no event: the caller drops the issuance.
 #[derive(Debug)]
 pub enum Event {
-    /// The attempt starts; this process has signed this certificate for the request before, if there is one.
+    /// The attempt starts; with the certificate that this process has already signed for the request, if any.
     Started(Option<Issued>),
     /// Whether the reservation is durable.
     Reserved(bool),
@@ -119,7 +119,7 @@ pub enum Event {
     Approved(Box<Publication>),
     /// The request has the certificate.
     Published(Box<Publication>),
-    /// The effect took place.
+    /// The effect was performed.
     Done,
 }
 
@@ -138,7 +138,7 @@ pub enum End {
     Unusable {
         /// The number of the row.
         row: u64,
-        /// What is wrong with the row.
+        /// The problem with the row.
         fault: RecordFault,
     },
 }
@@ -161,7 +161,7 @@ enum Pending {
     Reserving(Prepared),
     Counting(Prepared),
     Intending(Prepared),
-    /// Reserving for an intent that the ledger had already.
+    /// Reserving for an intent that the ledger already had.
     ReservingAgain(Prepared),
     Signing,
     RecordingCertificate,
@@ -195,8 +195,8 @@ impl<'s> Issuance<'s> {
                 let effect = Effect::Reserve(prepared.not_after());
                 self.enter(Pending::Reserving(prepared), effect)
             }
-            // The certificate is counted only now, so that attempts that wait for the hub do not use up the rate of the
-            // identity.
+            // The certificate is counted only now, so that attempts that wait for the hub do not use up the identity's
+            // rate.
             (Pending::Reserving(prepared), Event::Reserved(true)) => {
                 self.enter(Pending::Counting(prepared), Effect::Count)
             }
@@ -215,7 +215,7 @@ impl<'s> Issuance<'s> {
                 self.enter(Pending::RecordingCertificate, Effect::RecordCertificate(issued, record))
             }
             (Pending::RecordingCertificate, Event::CertificateRecorded(issued)) => self.publish(issued, around),
-            // The approval took a call; if the certificate must not be published any more, the next attempt refuses it.
+            // The approval took a call; if the certificate may no longer be published, the next attempt refuses it.
             (Pending::Approving, Event::Approved(publication)) => {
                 if !around.is_allowed || is_revoked(publication.issued.not_before, around) {
                     return Ok(Effect::End(End::Later));
@@ -282,7 +282,8 @@ impl<'s> Issuance<'s> {
         (same && at.until(now) <= now.until(again.not_after())).then_some(again)
     }
 
-    /// The latest end of the certificate. An agent's ends before the authorities of the gateway that it gets with it.
+    /// The latest end of the certificate. An agent's certificate ends before the gateway's authorities that come with
+    /// it.
     fn latest(&self, around: Surroundings<'_>) -> Timestamp {
         let end = self.signing.issuer.authority().not_after();
         let serving = around.trust_bundle.filter(|_| self.approved.identity().is_some());

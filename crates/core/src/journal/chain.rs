@@ -26,7 +26,7 @@ pub enum Problem {
         found: u64,
     },
     /// The number in the text is not the row's number.
-    #[error("its text says that it is row {0}")]
+    #[error("its text claims to be row {0}")]
     Number(u64),
     /// The text is not an entry.
     #[error(transparent)]
@@ -60,10 +60,10 @@ pub enum Problem {
         /// The row of the checkpoint.
         checkpoint: u64,
     },
-    /// The row of the checkpoint is in an archive that was not given, if it is anywhere.
+    /// The row of the checkpoint is in an archive that was not given, if it exists at all.
     #[error(
         "the checkpoint vouches for it, but it is not here: the ledger says that its rows up to {0} are in archives; \
-         give the archive that has it, and all later ones (--archive)"
+         pass the archive that has it, and all later ones (--archive)"
     )]
     Archived(u64),
     /// The row is in the ledger, which says that it is in an archive.
@@ -73,7 +73,7 @@ pub enum Problem {
     #[error("it and all later rows are missing: the ledger is empty, and says that its rows up to {0} are in archives")]
     Emptied(u64),
     /// The row after the given archives is in another one.
-    #[error("it and the rows up to {0} are in a later archive; give that one too")]
+    #[error("it and the rows up to {0} are in a later archive; pass that one too")]
     Later(u64),
     /// An archive ends with the row, and the ledger has no archive that ends with it.
     #[error(
@@ -81,7 +81,7 @@ pub enum Problem {
          `certs archive` finished?"
     )]
     NoArchive,
-    /// The ledger has no hash of the last row of an archive.
+    /// The ledger has no hash for the last row of an archive.
     #[error("an archive ends with it, but what the ledger recorded as the hash of that archive is not a hash")]
     NoHash,
     /// The index contradicts the entries.
@@ -90,7 +90,7 @@ pub enum Problem {
 }
 
 impl Problem {
-    /// The fault that this is wrong with a row.
+    /// This problem as the fault of a row.
     pub fn at(self, row: u64) -> Fault {
         Fault { row, problem: self }
     }

@@ -31,7 +31,7 @@ pub struct Checkpoint {
     pub signature: String,
 }
 
-/// Why a checkpoint proves nothing.
+/// Why a checkpoint is not valid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CheckpointError {
     /// The text is not the JSON of a checkpoint.
@@ -78,7 +78,7 @@ impl Checkpoint {
         Ok(checkpoint)
     }
 
-    /// Reads a checkpoint and checks its signature with the key in it. The caller must check whose key that is.
+    /// Reads a checkpoint and verifies its signature with the embedded key. The caller must check whose key that is.
     ///
     /// # Errors
     /// [`CheckpointError`].
@@ -94,7 +94,7 @@ impl Checkpoint {
         Ok(checkpoint)
     }
 
-    /// The signed bytes: a line that names their purpose, then ledger, number, hash and time, one line each.
+    /// The signed bytes: a line that states their purpose, then ledger, number, hash and time, one line each.
     pub fn message(&self) -> Vec<u8> {
         let Self { ledger, seq, hash, time, key: _, signature: _ } = self;
         format!("addon-signer ledger head v1\n{ledger}\n{seq}\n{hash}\n{time}\n").into_bytes()

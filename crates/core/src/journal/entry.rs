@@ -96,7 +96,7 @@ pub enum EntryError {
     #[error("it is not an entry: {0}")]
     Unreadable(String),
     /// The text has the content of an entry, but another form.
-    #[error("it is not in the one form that an entry has")]
+    #[error("it is not in the canonical form of an entry")]
     NotCanonical,
 }
 

@@ -54,7 +54,7 @@ pub struct Intent {
     pub signer_name: SignerName,
     /// `spec.username`.
     pub requester: String,
-    /// For whom the gRPC proxy asked, if it did.
+    /// On whose behalf the gRPC proxy asked, if it did.
     pub csr_user: Option<String>,
     /// The holder of the certificate; `None` for the gateway's own.
     pub identity: Option<PeerIdentity>,
@@ -79,7 +79,7 @@ pub struct Intent {
 pub enum Intended {
     /// The intent is durable: the certificate may be signed.
     Recorded,
-    /// Nothing was recorded, because the ledger already has something for the request.
+    /// Nothing was recorded, because the ledger already has a row for the request.
     Existing(Existing),
 }
 
@@ -143,7 +143,7 @@ pub enum Record {
         /// DER.
         certificate: Vec<u8>,
     },
-    /// An intent was given up: nobody gets its certificate.
+    /// An intent was abandoned: nobody gets its certificate.
     Abandoned {
         /// The UID of the CSR.
         uid: RequestUid,
@@ -254,7 +254,7 @@ impl Record {
             Self::Standing { cluster, addon, change } => {
                 Some(("standing", format!("{cluster}/{addon}"), change.name().to_owned()))
             }
-            // A topic of its own, because an addon can be suspended and have revoked certificates at the same time.
+            // A separate topic, because an addon can be suspended and have revoked certificates at the same time.
             Self::Revocation { cluster, addon, after, .. } => {
                 Some(("revocation", format!("{cluster}/{addon}"), text(*after)))
             }

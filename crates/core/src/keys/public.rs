@@ -7,7 +7,7 @@ use der::{Decode, Encode};
 
 use crate::encoding::asn1;
 
-/// A kind of key.
+/// A kind of public key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum KeyKind {
     /// NIST P-256.
@@ -72,7 +72,7 @@ impl FromStr for KeyKind {
     }
 }
 
-/// Why a public key is never certified, whatever the configuration says.
+/// Why a public key is never certified, regardless of the configuration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PublicKeyError {
     /// The key does not have the form of its algorithm.
@@ -92,7 +92,7 @@ pub enum PublicKeyError {
     /// An exponent other than 65537 (CA/Browser Forum BR 6.1.6; Boulder's `goodkey` requires the same).
     #[error("the RSA key's public exponent is not 65537")]
     RsaExponent,
-    /// The modulus is divisible by a small prime, because its generator is broken.
+    /// The modulus is divisible by a small prime, because its generator was broken.
     #[error("the RSA key's modulus is divisible by {0}")]
     RsaSmallFactor(u32),
     /// The key has the structure of keys from Infineon's faulty library.

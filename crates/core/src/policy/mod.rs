@@ -1,8 +1,8 @@
 //! Decides whether a certificate is issued: a pure function for each kind of certificate, a [`Refusal`] for each rule.
 //!
 //! Names are compared as parsed parts with `==`; there are no prefix tests. Only this module makes an [`Approved`]
-//! (invariant I1). It has all that a certificate takes from a request: the key and the validated subject, nothing else
-//! (invariant I3).
+//! (invariant I1). It holds everything that a certificate takes from a request: the key and the validated subject,
+//! nothing else (invariant I3).
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -46,7 +46,7 @@ pub struct SignerRules {
     pub organizational_units: BTreeSet<String>,
     /// `spec.certificate.keys`.
     pub keys: BTreeSet<KeyKind>,
-    /// `spec.certificate.duration`: the lifetime of a certificate whose request asks for none.
+    /// `spec.certificate.duration`: the lifetime of a certificate whose request does not ask for one.
     pub duration: Duration,
     /// `spec.certificate.maxDuration`: a longer requested lifetime is cut to it, as Kubernetes' own signers do.
     pub max_duration: Duration,
@@ -76,7 +76,7 @@ pub struct Submission {
     pub groups: Vec<String>,
     /// The annotation `open-cluster-management.io/csr-user`.
     pub csr_user: Option<String>,
-    /// Whether nobody has been able to change that annotation since the request was made, as the hub knows.
+    /// Whether the hub knows that nobody could have changed that annotation since the request was made.
     pub is_guarded: bool,
     /// The label `open-cluster-management.io/cluster-name`: a hint that anybody can set.
     pub cluster_label: Option<String>,
@@ -166,9 +166,9 @@ pub struct Claim {
     identity: PeerIdentity,
     dns_names: Vec<String>,
     request: CertificateRequest,
-    /// Whether the addon's own hub identity asks.
+    /// Whether the addon's own hub identity made the request.
     by_addon: bool,
-    /// The result of the rules that come after those of the registry.
+    /// The result of the rules that follow those of the registry.
     lifetime: Result<Duration, Refusal>,
 }
 
@@ -268,7 +268,7 @@ fn approve(
 }
 
 /// Rule 2: the subject follows the convention, for the requester's cluster and one of the signer's addons, which is the
-/// requester's if an addon asks.
+/// requester's own if an addon asks.
 fn subject_identity(rules: &SignerRules, requester: &Requester, subject: &Subject) -> Result<PeerIdentity, Refusal> {
     let [common_name] = subject.common_names.as_slice() else {
         return Err(Refusal::CommonNames(subject.common_names.len()));

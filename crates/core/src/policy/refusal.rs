@@ -9,38 +9,37 @@ use crate::registry::NotRegistered;
 
 use super::RequesterKind;
 
-/// A broken rule, with the facts that break it. The text is a lower-case sentence without a period.
+/// A broken rule, with the facts that broke it. The text is a lower-case sentence without a period.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// Rule 1: the requester is neither a cluster's registration agent nor an addon's own hub identity.
     #[error("the requester {0:?} is neither a cluster's registration agent nor an addon's own hub identity")]
     Requester(String),
     /// Rule 1: the requester is of a kind that the configuration does not allow.
-    #[error("the requester is {}, and identity.requesters allows no such requester", kind(*.0))]
+    #[error("the requester is {}, which identity.requesters does not allow", kind(*.0))]
     RequesterKind(RequesterKind),
     /// Rule 1: the requester is an account of OCM's token driver, whose name does not prove an addon.
-    #[error("the requester {0:?} is a service account, as OCM's token driver makes them; use the csr driver")]
+    #[error("the requester {0:?} is a service account, like those of OCM's token driver; use the csr driver")]
     RequesterToken(String),
-    /// Rule 1: another cluster can have the hub identity of this cluster's addon, because OCM approves it by the
-    /// beginning of the requester's name (addon-framework v1.3.0 `pkg/utils/csr_helpers.go`, `DefaultCSRApprover`).
+    /// Rule 1: another cluster can have the hub identity of this cluster's addon, because OCM approves it by the prefix
+    /// of the requester's name (addon-framework v1.3.0 `pkg/utils/csr_helpers.go`, `DefaultCSRApprover`).
     #[error(
-        "OCM gives the hub identity of an addon on {cluster} to clusters whose names begin so too, such as {other}; \
-         let the cluster's registration agent ask"
+        "OCM also gives the hub identity of an addon on {cluster} to clusters whose names begin with {cluster}, such \
+         as {other}; let the cluster's registration agent make the request"
     )]
     RequesterOfSeveral {
         /// The cluster of the requester.
         cluster: ClusterName,
-        /// What begins with its name.
+        /// A cluster whose name begins with its name.
         other: String,
     },
     /// Rule 1: the requester is not in the group of its cluster or addon.
     #[error("the requester is not in the group {0:?}")]
     RequesterGroup(String),
-    /// Rule 1: the gRPC proxy did not name the user that it asks for.
+    /// Rule 1: the gRPC proxy did not name the user on whose behalf it asks.
     #[error("the gRPC proxy's request has no annotation open-cluster-management.io/csr-user")]
     ProxiedUserMissing,
-    /// Rule 1: the gRPC proxy's request is older than what the hub knows of the policy that keeps its annotation as it
-    /// was made.
+    /// Rule 1: the gRPC proxy's request predates what the hub knows about the policy that protects its annotation.
     #[error(
         "the request may have been made before the ValidatingAdmissionPolicy addon-signer-grpc-account was in force, \
          so anyone may have changed its annotation open-cluster-management.io/csr-user; make a new request"
@@ -50,13 +49,13 @@ pub enum Refusal {
     #[error("the requester {0:?} is not the gateway's account")]
     NotTheGateway(String),
     /// Rule 2: the subject does not have exactly one common name.
-    #[error("the subject has {0} common names; it must have one")]
+    #[error("the subject has {0} common names; it must have exactly one")]
     CommonNames(usize),
     /// Rule 2: the common name does not follow the convention.
     #[error("the subject's common name is refused: {0}")]
     CommonName(#[source] IdentityError),
     /// Rule 2: the subject names another cluster than the requester's.
-    #[error("the subject names the cluster {subject}, the requester belongs to {requester}")]
+    #[error("the subject names the cluster {subject}, but the requester belongs to {requester}")]
     AnotherCluster {
         /// The cluster in the common name.
         subject: ClusterName,
@@ -64,7 +63,7 @@ pub enum Refusal {
         requester: ClusterName,
     },
     /// Rule 2: the subject names another addon than the one that asks.
-    #[error("the subject names the addon {subject}, the requester is the addon {requester}")]
+    #[error("the subject names the addon {subject}, but the requester is the addon {requester}")]
     AnotherAddOn {
         /// The addon in the common name.
         subject: AddOnName,
@@ -105,7 +104,7 @@ pub enum Refusal {
     #[error("the request asks for the key usage {0:?}; only digital signature and key encipherment are allowed")]
     KeyUsage(&'static str),
     /// Rule 3: an extended key usage inside the request.
-    #[error("the request asks for the extended key usage {0}, which is not this signer's purpose")]
+    #[error("the request asks for the extended key usage {0}, which does not match this signer's purpose")]
     ExtendedKeyUsage(String),
     /// Rule 3: an unknown extension.
     #[error("the request asks for the extension {0}; only names, usages and CA:FALSE are understood")]
@@ -132,7 +131,7 @@ pub enum Refusal {
     #[error("spec.usages must include {0:?}")]
     UsageMissing(&'static str),
     /// Rule 6: the requested lifetime is too short.
-    #[error("expirationSeconds is {0}; the least is 600")]
+    #[error("expirationSeconds is {0}; the minimum is 600")]
     ExpirationTooShort(i32),
 }
 
@@ -210,7 +209,7 @@ impl Refusal {
         }
     }
 
-    /// Whether the answer stays the same if the hub waits.
+    /// Whether the answer would stay the same if the hub waited.
     pub fn is_final(&self) -> bool {
         !matches!(self, Self::Registration(cause) if cause.is_unknown())
     }

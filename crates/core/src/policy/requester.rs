@@ -7,15 +7,15 @@ use crate::identity::{AddOnKey, AddOnName, AgentName, ClusterName, addon_group, 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RequesterKind {
     /// A cluster's registration agent: `system:open-cluster-management:<cluster>:<agent-id>` (OCM
-    /// `pkg/registration/hub/user/identity.go`). It asks for every addon of its cluster.
+    /// `pkg/registration/hub/user/identity.go`). It may ask for every addon of its cluster.
     Cluster,
     /// An addon's own hub identity, which OCM's registration agent keeps where the addon has a registration of the type
     /// `KubeClient`: `system:open-cluster-management:cluster:<cluster>:addon:<addon>:agent:<agent>` (OCM
-    /// `pkg/registration/register/csr/csr.go`). It asks for this addon on this cluster only.
+    /// `pkg/registration/register/csr/csr.go`). It may ask for this addon on this cluster only.
     AddOn,
 }
 
-/// A requester whose cluster, and whose addon if it is one's, are proven.
+/// A requester whose cluster is proven, and whose addon too if it is an addon's identity.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Requester {
     pub(super) cluster: ClusterName,
@@ -51,7 +51,7 @@ impl Requester {
     }
 }
 
-/// Rule 1: the requester is exactly of one of the allowed kinds, and in its group. The gRPC proxy does not tell the
+/// Rule 1: the requester is exactly of one of the allowed kinds, and in its group. The gRPC proxy does not pass on the
 /// groups of its user.
 pub(super) fn authenticate(rules: &SignerRules, submission: &Submission) -> Result<Requester, Refusal> {
     let proxied = rules.grpc_proxy.as_ref().is_some_and(|account| *account == submission.username);
@@ -72,7 +72,7 @@ pub(super) fn authenticate(rules: &SignerRules, submission: &Submission) -> Resu
     if !rules.requesters.contains(&requester.kind()) {
         return Err(Refusal::RequesterKind(requester.kind()));
     }
-    // The names of all addons' hub identities begin so, and OCM would take them for agents of such a cluster.
+    // The names of all addons' hub identities begin this way, and OCM would mistake them for agents of such a cluster.
     if requester.addon.is_some() && "cluster".starts_with(requester.cluster.as_str()) {
         return Err(Refusal::RequesterOfSeveral { cluster: requester.cluster, other: "cluster".to_owned() });
     }
@@ -80,8 +80,8 @@ pub(super) fn authenticate(rules: &SignerRules, submission: &Submission) -> Resu
     if proxied || submission.groups.contains(&group) { Ok(requester) } else { Err(Refusal::RequesterGroup(group)) }
 }
 
-/// Who must wait when a requester asks for too much: its cluster, or the account itself if it is no cluster's. No part
-/// of the name is the requester's choice. `grpc_proxy` is that of [`SignerRules`].
+/// Who must wait when a requester asks for too much: its cluster, or the account itself if it belongs to no cluster.
+/// The requester chooses no part of the name. `grpc_proxy` is that of [`SignerRules`].
 #[must_use]
 pub fn tenant(username: &str, csr_user: Option<&str>, grpc_proxy: Option<&str>) -> String {
     let proxied = csr_user.filter(|_| grpc_proxy == Some(username));
@@ -89,7 +89,7 @@ pub fn tenant(username: &str, csr_user: Option<&str>, grpc_proxy: Option<&str>) 
     Requester::of(user).map_or_else(|| format!("account {user}"), |requester| tenant_of_cluster(&requester.cluster))
 }
 
-/// The [`tenant`] of a cluster's requesters. No account of another kind has this name, whatever its own is.
+/// The [`tenant`] of a cluster's requesters. No account of another kind can have this name.
 #[must_use]
 pub fn tenant_of_cluster(cluster: &ClusterName) -> String {
     format!("cluster {cluster}")

@@ -280,6 +280,6 @@ fn requests_that_cannot_be_read_are_refused() {
     assert_eq!(refused.reason(), "RequestNotOnePEMBlock");
     let refused = refusal(|_, submission, _| submission.request = [OCM_REQUEST, OCM_REQUEST].concat());
     assert_eq!(refused.reason(), "RequestNotOnePEMBlock");
-    assert!(refused.sentence().starts_with("The request must be exactly one PEM block"));
+    assert!(refused.sentence().starts_with("The request must be exactly one CERTIFICATE REQUEST PEM block"));
     assert!(refused.sentence().ends_with('.'));
 }

@@ -1,6 +1,6 @@
 //! The registry: which addons of which clusters are registered on the hub. Policy and gateway ask it.
 //!
-//! Watches of ManagedCluster and ManagedClusterAddOn fill it. It has nothing that an agent can write, such as
+//! Watches of ManagedCluster and ManagedClusterAddOn fill it. It holds nothing that an agent can write, such as
 //! `status.registrations`. An addon whose object cannot be read has no standing (invariant I8).
 
 use std::collections::HashMap;
@@ -13,7 +13,7 @@ mod standing;
 
 pub use standing::{Change, Revocation, Standing, StandingChange};
 
-/// What the hub knows of a ManagedCluster.
+/// What the hub knows about a ManagedCluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClusterFacts {
     /// `spec.hubAcceptsClient`.
@@ -22,7 +22,7 @@ pub struct ClusterFacts {
     pub deleting: bool,
 }
 
-/// What the hub knows of a ManagedClusterAddOn.
+/// What the hub knows about a ManagedClusterAddOn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AddOnFacts {
     /// It is installed.
@@ -48,7 +48,7 @@ pub struct AddOn {
 }
 
 impl From<AddOnFacts> for AddOn {
-    /// An addon that was there from the beginning of time.
+    /// An addon that has existed since the beginning of time.
     fn from(facts: AddOnFacts) -> Self {
         Self { facts, created: Timestamp::from_unix(0), revocation: None }
     }
@@ -57,7 +57,7 @@ impl From<AddOnFacts> for AddOn {
 /// Why an addon of a cluster has no standing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NotRegistered {
-    /// The first list of clusters or addons is not complete. This is not a refusal; ask again later.
+    /// The first list of clusters or addons is not complete yet. This is not a refusal; ask again later.
     #[error("the hub has not read its clusters and addons yet")]
     NotReady,
     /// The API server was silent for longer than the hub may rely on what it knows. This is not a refusal; ask again
@@ -114,7 +114,7 @@ impl NotRegistered {
 pub struct Registry {
     clusters_ready: bool,
     addons_ready: bool,
-    /// Whether nobody may rely on it.
+    /// Whether it must not be relied on.
     outdated: bool,
     clusters: HashMap<ClusterName, ClusterFacts>,
     addons: HashMap<ClusterName, HashMap<AddOnName, AddOn>>,
@@ -125,7 +125,7 @@ struct Found {
     standing: Result<(), NotRegistered>,
     /// When the object was made, if it is there.
     created: Option<Timestamp>,
-    /// `None` if the object is not there or cannot be read. Then the revocation is unknown, but it was not taken back.
+    /// `None` if the object is not there or cannot be read. Then the revocation is unknown, but it was not withdrawn.
     revocation: Option<Option<Revocation>>,
 }
 
@@ -239,7 +239,7 @@ impl Registry {
         self.addons.get(cluster)?.get(addon)
     }
 
-    /// Says whether what the registry has is too old to rely on. No standing changes by that.
+    /// Sets whether the registry's content is too old to rely on. This changes no standing.
     pub fn set_outdated(&mut self, outdated: bool) {
         self.outdated = outdated;
     }
@@ -257,7 +257,7 @@ impl Registry {
         if self.outdated { Err(NotRegistered::Outdated) } else { self.listed(cluster, addon) }
     }
 
-    /// Whether `addon` on `cluster` has standing by what was read last, however old that is.
+    /// Whether `addon` on `cluster` has standing according to the last read, however old that is.
     ///
     /// # Errors
     /// As [`Self::check`], without [`NotRegistered::Outdated`].
@@ -282,14 +282,14 @@ impl Registry {
     }
 
     /// The earliest beginning of a certificate of `addon` on `cluster`: those that begin earlier are revoked, or were
-    /// made for an earlier ManagedClusterAddOn of that name. So whoever has that object deleted and made anew without
-    /// the revocation needs a new certificate.
+    /// made for an earlier ManagedClusterAddOn of that name. So anyone who gets that object deleted and recreated
+    /// without the revocation needs a new certificate.
     pub fn valid_from(&self, cluster: &ClusterName, addon: &AddOnName) -> Option<Timestamp> {
         let found = self.addon(cluster, addon)?;
         Some(found.revocation.as_ref().map_or(found.created, |revocation| revocation.before.max(found.created)))
     }
 
-    /// When the ManagedClusterAddOn was made.
+    /// When the ManagedClusterAddOn was created.
     pub fn created(&self, cluster: &ClusterName, addon: &AddOnName) -> Option<Timestamp> {
         self.addon(cluster, addon).map(|addon| addon.created)
     }
@@ -317,7 +317,7 @@ impl Registry {
 impl Found {
     fn changes_since(&self, before: &Self) -> [Option<Change>; 2] {
         let was = before.revocation.as_ref().and_then(Option::as_ref);
-        // Nothing is good again if the object was made after what was revoked.
+        // Nothing becomes valid again if the object was created after the revoked certificates.
         let is_kept = was.is_some_and(|was| self.created >= Some(was.before));
         let moved = self.revocation.as_ref().and_then(|now| Change::moved(was, now.as_ref()));
         let moved = moved.filter(|change| !is_kept || matches!(change, Change::Revoked(_)));

@@ -8,10 +8,10 @@ use crate::timestamp::Timestamp;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Revocation {
     /// Certificates that begin before this time are revoked, and the hub makes no such certificate. `notBefore`
-    /// decides, so nobody has to know when a certificate was signed. Leaves are backdated, so the time revokes rather
-    /// too many than too few.
+    /// decides, so nobody has to know when a certificate was signed. Leaves are backdated, so the time errs on the side
+    /// of revoking too many.
     pub before: Timestamp,
-    /// Who asked for it, as the annotation says; empty if it does not say. It is not proven.
+    /// Who asked for it, according to the annotation; empty if it does not say. It is not proven.
     pub by: String,
 }
 
@@ -20,11 +20,11 @@ pub struct Revocation {
 pub enum Standing {
     /// It gained standing: it was installed, or its cluster was accepted.
     Registered,
-    /// It is not suspended any more.
+    /// It is no longer suspended.
     Resumed,
     /// It was suspended.
     Suspended,
-    /// It lost its standing: it was removed, or its cluster was removed or is not accepted any more.
+    /// It lost its standing: it was removed, or its cluster was removed or is no longer accepted.
     Detached,
 }
 
@@ -39,8 +39,8 @@ impl Standing {
         }
     }
 
-    /// The change between two results of [`Registry::check`](super::Registry::check). An addon without standing before
-    /// and after has not changed, even if the reasons differ.
+    /// The change between two results of [`Registry::check`](super::Registry::check). An addon without standing both
+    /// before and after has not changed, even if the reasons differ.
     pub fn between(before: Result<(), NotRegistered>, after: Result<(), NotRegistered>) -> Option<Self> {
         match (before, after) {
             (Err(NotRegistered::AddOnSuspended), Ok(())) => Some(Self::Resumed),
@@ -52,7 +52,7 @@ impl Standing {
     }
 }
 
-/// What has changed for an addon on a cluster.
+/// What changed for an addon on a cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
     /// Its standing.

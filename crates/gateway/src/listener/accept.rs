@@ -1,6 +1,6 @@
-//! The accept loop. Strangers and clients have places of their own: a connection waits in one of many places until its
-//! client has sent the beginning of TLS, takes one of the few places for handshakes until the client has shown a
-//! certificate, and a place for a session afterwards.
+//! The accept loop. Strangers and clients have separate places: a connection waits in one of many places until its
+//! client has sent the beginning of TLS, takes one of the few places for handshakes until the client has presented a
+//! certificate, and a session's place afterwards.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -23,33 +23,33 @@ use super::no_handshake::NoHandshake;
 use addon_signer_core::gateway::handshakes::{Handshakes, Place, Source};
 use addon_signer_core::identity::ClusterName;
 
-/// Pause after a failed accept, for instance when file descriptors have run out. To retry at once would only spin.
+/// Pause after a failed accept, for instance when file descriptors have run out. Retrying at once would only spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// How often the log says that connections cannot be accepted.
 const ACCEPT_WARNING: Duration = Duration::from_secs(60);
 
-/// How many connections may wait for their clients' first words, for each place of a handshake. They cost a socket
-/// and 2 KiB in it.
+/// How many connections may wait for their clients' first bytes, for each handshake place. They cost a socket and 2 KiB
+/// in it.
 pub const WAITING: usize = 8;
 
-/// How many places of handshakes there are for each place of a connection that only gets its refusal, which lasts for
-/// 0.6 s at most.
+/// How many handshake places there are for each place of a connection that only gets its refusal, which lasts for 0.6 s
+/// at most.
 const REFUSALS: usize = 8;
 
-/// How long a handshake has its place for certain. An honest one needs a few round trips.
+/// How long a handshake is guaranteed its place. An honest one needs a few round trips.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How long a refusal has its place for certain. A client that asks at once has its answer by then.
+/// How long a refusal is guaranteed its place. A client that asks at once has its answer by then.
 const REFUSAL: Duration = Duration::from_millis(50);
 
-/// When a peer that has said nothing is first asked whether it is still there, and how often after that.
+/// When a silent peer is first asked whether it is still there, and how often after that.
 const PROBE_AFTER: Duration = Duration::from_secs(15);
 const PROBE_EVERY: Duration = Duration::from_secs(5);
-/// How many of these questions go unanswered before the connection ends; on Linux [`VANISHED`] decides.
+/// How many of these probes go unanswered before the connection ends; on Linux [`VANISHED`] decides.
 const PROBES: u32 = 4;
-/// How long a peer may acknowledge nothing. Longer than the patience with a client that takes no data, which also ends
-/// connections, and says why.
+/// How long a peer may acknowledge nothing. Longer than the patience with a client that reads no data, which also ends
+/// connections, and reports why.
 #[cfg(target_os = "linux")]
 const VANISHED: Duration = Duration::from_secs(35);
 
@@ -59,10 +59,10 @@ pub const DRAIN_MARGIN: Duration = Duration::from_secs(FIRST.as_secs() + 1);
 /// How many connections wait to be accepted.
 const BACKLOG: u32 = 1024;
 
-/// Listens like `TcpListener::bind`, with fixed socket buffers of this size for each connection.
+/// Like `TcpListener::bind`, with fixed socket buffers of this size for each connection.
 ///
 /// # Errors
-/// An address in use, or not of this machine.
+/// An address in use, or one that this machine does not have.
 pub fn bind(address: SocketAddr, socket_buffer: u32) -> std::io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     socket.set_reuseaddr(true)?;
@@ -112,9 +112,9 @@ pub struct Entered {
     pub place: SessionPlace,
 }
 
-/// The place of a session. One whose client is refused changes it at once for one of the few places of connections that
-/// only get their refusal, which newer ones may take. So refused clients hold nobody's place, and hide no refusal of
-/// others: they share those places by cluster, or by address while the cluster is not known.
+/// The place of a session. A connection whose client is refused trades it at once for one of the few places of
+/// connections that only get their refusal, which newer ones may take. So refused clients hold nobody's place, and do
+/// not suppress refusals of others: they share those places by cluster, or by address while the cluster is not known.
 pub struct SessionPlace {
     session: Option<OwnedSemaphorePermit>,
     refusal: Option<HandshakePlace>,
@@ -123,15 +123,15 @@ pub struct SessionPlace {
 }
 
 impl SessionPlace {
-    /// Changes it for a place that another connection may take. `cluster` is that of the client's certificate, if it
-    /// is valid.
+    /// Trades it for a place that another connection may take. `cluster` is that of the client's certificate, if it is
+    /// valid.
     pub fn only_to_refuse(&mut self, cluster: Option<ClusterName>) {
         let source = cluster.map_or_else(|| self.remote.ip().into(), Source::Cluster);
         self.refusal = self.pools.begin(&self.pools.refusals, source);
         self.session = None;
     }
 
-    /// Waits until another connection has taken the place, which nobody does with that of a session.
+    /// Waits until another connection has taken the place, which never happens to a session's place.
     pub async fn taken(&self) {
         match (&self.session, &self.refusal) {
             (_, Some(refusal)) => refusal.displaced.cancelled().await,
@@ -157,7 +157,7 @@ pub async fn accept<D: Door>(listener: TcpListener, places: Places, door: Arc<D>
                 Err(error) => {
                     if warned.is_none_or(|at| at.elapsed() >= ACCEPT_WARNING) {
                         warned = Some(Instant::now());
-                        let more = "more failures of this minute are not logged";
+                        let more = "further failures within this minute are not logged";
                         tracing::warn!(%error, more, "Connections cannot be accepted");
                     }
                     tokio::select! { () = stop.cancelled() => break, () = tokio::time::sleep(ACCEPT_PAUSE) => {} }
@@ -175,11 +175,12 @@ pub async fn accept<D: Door>(listener: TcpListener, places: Places, door: Arc<D>
         }
     };
     if timeout(places.drain, drained).await.is_err() {
-        tracing::warn!("Some connections did not end within the drain and were cut");
+        tracing::warn!("Some connections did not end during the drain and were cut");
     }
 }
 
-/// Accepts those that wait to be accepted, which would be reset, and listens no more. tokio may not know of them yet.
+/// Accepts those waiting to be accepted, which would otherwise be reset, and stops listening. tokio may not know of
+/// them yet.
 fn accept_waiting(listener: TcpListener, mut receive: impl FnMut(TcpStream, SocketAddr)) -> std::io::Result<()> {
     let listener = listener.into_std()?;
     for _ in 0..BACKLOG {
@@ -235,7 +236,7 @@ impl Pools {
         }
     }
 
-    /// Begins a connection, if there is a place for it.
+    /// Starts a connection, if there is a place for it.
     fn receive<D: Door>(
         &self,
         tcp: TcpStream,
@@ -254,7 +255,7 @@ impl Pools {
         }
     }
 
-    /// Takes a place, maybe that of another connection, if there is one.
+    /// Takes a place, possibly that of another connection, if there is one.
     fn begin(&self, pool: &Pool, source: Source) -> Option<HandshakePlace> {
         let displaced = CancellationToken::new();
         let (place, other) = lock(pool).begin(source, self.since.elapsed(), displaced.clone())?;
@@ -322,7 +323,7 @@ impl Entering {
     }
 }
 
-/// A client that was accepted before `stop` may still come in with its first request.
+/// A client that was accepted before `stop` may still send its first request.
 async fn after_the_first(stop: &CancellationToken) {
     stop.cancelled().await;
     tokio::time::sleep(FIRST).await;
@@ -341,8 +342,8 @@ async fn shake_hands(
     }
 }
 
-/// Lets no data wait for more, and ends the connection soon after its peer has vanished: a host that lost its power or
-/// its network sends no FIN, and HTTP/1.1 has no pings.
+/// Sends data without waiting for more, and ends the connection soon after its peer has vanished: a host that lost its
+/// power or its network sends no FIN, and HTTP/1.1 has no pings.
 fn prepare(tcp: &TcpStream) -> std::io::Result<()> {
     tcp.set_nodelay(true)?;
     sockopt::set_tcp_keepidle(tcp, PROBE_AFTER)?;

@@ -1,4 +1,4 @@
-//! Waits for a client's first words. Before these, a connection costs a socket and nothing of TLS, so many may wait.
+//! Waits for a client's first bytes. Before these, a connection costs a socket and no TLS state, so many may wait.
 
 use std::io::ErrorKind;
 
@@ -10,8 +10,7 @@ use tokio::net::TcpStream;
 const HEADER: usize = 5;
 /// The content type of a handshake's record.
 const HANDSHAKE: u8 = 22;
-/// So many bytes are a beginning, whatever the record says about its length. A client's first message with all that is
-/// usual has some 1,800.
+/// This many bytes are a beginning, whatever length the record claims. A typical client's first message has some 1,800.
 const ENOUGH: usize = 2048;
 
 /// Waits until the first record is there, and leaves it in the socket.
@@ -22,7 +21,7 @@ pub(super) async fn arrives(tcp: &TcpStream) -> std::io::Result<()> {
     loop {
         let ready = tcp.ready(Interest::READABLE).await?;
         match tcp.try_io(Interest::READABLE, || look(tcp)) {
-            // A socket whose client has ended its side stays readable: to wait for more would be a loop without pause.
+            // A socket whose client has ended its side stays readable: waiting for more would be a busy loop.
             Err(error) if error.kind() == ErrorKind::WouldBlock && ready.is_read_closed() => {
                 return Err(ErrorKind::UnexpectedEof.into());
             }
@@ -43,7 +42,7 @@ fn look(tcp: &TcpStream) -> std::io::Result<()> {
     }
 }
 
-/// Whether these bytes have the first record, or can have none.
+/// Whether these bytes contain the first record, or can never contain one.
 fn is_there(first: &[u8]) -> bool {
     match first {
         [HANDSHAKE, _, _, high, low, ..] => {
@@ -51,7 +50,7 @@ fn is_there(first: &[u8]) -> bool {
             first.len() >= (HEADER + length).min(ENOUGH)
         }
         [HANDSHAKE, ..] => false,
-        _ => true, // TLS says what it is
+        _ => true, // TLS reports what it is
     }
 }
 

@@ -54,7 +54,7 @@ pub fn server_config(
     Ok(config)
 }
 
-/// Gives rustls the time of our clock.
+/// Gives rustls the time from our clock.
 #[derive(Debug)]
 struct ClockTime(Clock);
 

@@ -9,10 +9,10 @@ use rustls::{CertificateError, Error};
 #[derive(Debug, thiserror::Error)]
 pub enum NoHandshake {
     /// All slots for sessions are taken.
-    #[error("there are {0} sessions already")]
+    #[error("there are already {0} sessions")]
     OverCapacity(usize),
     /// A handshake that came later took the slot.
-    #[error("other connections have the places; there are {0} for handshakes")]
+    #[error("other connections have all the places; there are {0} for handshakes")]
     Displaced(usize),
     /// The listener has no certificate or no trust bundle yet.
     #[error("no configuration is in effect")]

@@ -18,9 +18,9 @@ const GRACE: Duration = Duration::from_secs(1);
 /// How long a connection may take.
 const LONGEST: Duration = Duration::from_secs(10);
 /// How many connections there are at most. A new one displaces the oldest, so that a client that keeps its connections
-/// open shuts no probe out.
+/// open cannot lock out probes.
 const PLACES: usize = 64;
-/// Pause after a failed accept. To retry at once would only spin.
+/// Pause after a failed accept. Retrying at once would only spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves until `stop` is cancelled.
@@ -38,7 +38,7 @@ pub async fn serve_plain(listener: TcpListener, router: Router, stop: Cancellati
                 let tcp = match accepted {
                     Ok((tcp, _)) => tcp,
                     Err(error) => {
-                        // The gateway's listener warns of what all listeners lack.
+                        // The gateway's listener warns about what all listeners lack.
                         tracing::debug!(%error, "A connection for probes and metrics cannot be accepted");
                         tokio::time::sleep(ACCEPT_PAUSE).await;
                         continue;

@@ -1,8 +1,8 @@
 //! The gateway's own serving certificate. The gateway makes a key and a CertificateSigningRequest for
 //! `addon-signer.io/gateway-serving`, and the serving CA signs it. So the gateway never handles a CA key.
 //!
-//! The gateway keeps its pair until a new one is complete: the certificate is there, it has the new key and all names
-//! of the gateway, and the anchors that agents have accept it.
+//! The gateway keeps its pair until a new one is complete: the certificate exists, it has the new key and all names of
+//! the gateway, and it verifies against the anchors that agents have.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -46,7 +46,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// How often the time of day is checked. Certificates expire by the time of day, not by how long this process has run.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// The names by which agents call the gateway; at least one.
+/// The names that agents use to call the gateway; at least one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ServingNames {
     /// DNS names.
@@ -65,7 +65,7 @@ pub enum ServingError {
     #[error(transparent)]
     Request(#[from] BuildError),
     /// The API server did not create the request.
-    #[error("the request could not be created at the API server: {0}")]
+    #[error("the API server did not create the request: {0}")]
     Api(#[from] kube::Error),
     /// `Denied` or `Failed`, with the condition's reason and message.
     #[error("the request {name} was refused: {reason}: {message}")]
@@ -87,7 +87,7 @@ pub enum ServingError {
     #[error("the certificate of the request {0} cannot be read")]
     Unreadable(String),
     /// The certificate has another key.
-    #[error("the certificate of the request {0} does not have the key of the request")]
+    #[error("the certificate of the request {0} does not have the request's key")]
     AnotherKey(String),
     /// One of the names is missing.
     #[error("the certificate lacks the name {0}")]
@@ -95,8 +95,8 @@ pub enum ServingError {
     /// The serving anchors do not accept the certificate.
     #[error("agents would not accept the certificate: {0}")]
     NotAccepted(#[from] BundleError),
-    /// There are no anchors any more.
-    #[error("there is no serving CA any more")]
+    /// There are no longer any anchors.
+    #[error("there is no longer a serving CA")]
     NoAnchors,
     /// rustls does not accept the key.
     #[error("rustls does not accept the key: {0}")]
@@ -121,7 +121,7 @@ struct ServingCertificate {
     terms: ServingTerms,
 }
 
-/// By whom a certificate was signed, and when it is used.
+/// Who signed a certificate, and when it is used.
 #[derive(Debug, PartialEq, Eq)]
 struct ServingTerms {
     issuer: AuthorityId,
@@ -131,9 +131,9 @@ struct ServingTerms {
 
 /// Keeps a serving certificate in `out` until `stop` is cancelled, or until the sender of `trust` is gone.
 ///
-/// The certificate is renewed at 2/3 of its life, and at once when another authority of the serving line has become
-/// active, or when the clock was set back to a time before the certificate. A failure is logged with its reason, and
-/// tried again after a pause that doubles up to a minute.
+/// The certificate is renewed at 2/3 of its life, and immediately when another authority of the serving line has become
+/// active, or when the clock was set back to before the certificate. A failure is logged with its reason, and tried
+/// again after a pause that doubles up to a minute.
 pub async fn keep_serving_certificate(
     client: Client,
     names: ServingNames,
@@ -156,7 +156,7 @@ pub async fn keep_serving_certificate(
                     let ServingTerms { issuer, renew_at, .. } = &new.terms;
                     tracing::info!(%issuer, %renew_at, "Got a new serving certificate");
                     out.send_replace(Some(Arc::clone(&new.pair)));
-                    // If the hub signed by an authority that is not active, the pause stays long: no tight loop.
+                    // If the hub signed with an authority that is not active, the pause stays long: no tight loop.
                     if trust.borrow().serving_active.as_ref() == Some(issuer) {
                         pause = FIRST_PAUSE;
                     }
@@ -181,7 +181,7 @@ async fn until_due(
     pulse: &Pulse,
 ) -> bool {
     loop {
-        pulse.beat(); // a request and the pause after it take less than the time after which a task hangs
+        pulse.beat(); // a request and the pause after it take less time than a task may go without a sign of life
         let active = trust.borrow_and_update().serving_active.clone();
         let due = match (held, active) {
             (_, None) => false,
@@ -239,7 +239,7 @@ async fn create(requests: &Api<CertificateSigningRequest>, request: Vec<u8>) -> 
     Ok(created.metadata.name.unwrap_or_default())
 }
 
-/// Waits for the certificate, in PEM. While the API server is away, the watch is retried with a growing pause.
+/// Waits for the certificate, in PEM. While the API server is unavailable, the watch is retried with a growing pause.
 async fn wait(requests: &Api<CertificateSigningRequest>, name: &str) -> Result<Vec<u8>, ServingError> {
     let mut seen = pin!(watch_object(requests.clone(), name).default_backoff());
     loop {
@@ -251,7 +251,7 @@ async fn wait(requests: &Api<CertificateSigningRequest>, name: &str) -> Result<V
             }
             Ok(Some(None)) => return Err(ServingError::Deleted(name.to_owned())),
             Ok(None) => return Err(ServingError::Unanswered(name.to_owned())),
-            Err(error) => tracing::warn!(%error, request = name, "Could not watch a request; the gateway retries"),
+            Err(error) => tracing::warn!(%error, request = name, "Could not watch a request; retrying"),
         }
     }
 }

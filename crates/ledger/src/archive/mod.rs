@@ -2,7 +2,7 @@
 //!
 //! The file is complete, on disk and read back before the first row is deleted. Rows are deleted in steps. Each step is
 //! one transaction that leaves the ledger whole: no certificate keeps only a part of its rows, and the row of the
-//! published checkpoint always stays, with all after it. So whoever has the checkpoint finds its row, and the chain
+//! published checkpoint always stays, with all after it. So anyone with the checkpoint finds its row, and the chain
 //! continues from the last one. After a crash the same command continues where it stopped.
 
 mod plan;
@@ -30,9 +30,9 @@ const ROWS: u64 = 1000;
 pub struct Archive {
     /// The ledger.
     pub location: Location,
-    /// The published checkpoint, whose row and all after it stay.
+    /// The published checkpoint; its row and all later rows stay.
     pub checkpoint: Checkpoint,
-    /// Only what was written and has expired before this time.
+    /// Only what was written and expired before this time.
     pub before: Timestamp,
     /// The file, which is created and never overwritten.
     pub to: PathBuf,
@@ -45,7 +45,7 @@ pub struct Archive {
 pub struct Archived {
     /// The first row in the file, and the last; `None` when there was nothing to move, and no file was made.
     pub rows: Option<(u64, u64)>,
-    /// Whether the file was complete already, and only the rest of its rows had to be deleted.
+    /// Whether the file was already complete, and only the rest of its rows had to be deleted.
     pub resumed: bool,
     /// Why the rows after it stay.
     pub stays: String,
@@ -54,11 +54,11 @@ pub struct Archived {
 /// Why nothing, or not everything, was moved.
 #[derive(Debug, thiserror::Error)]
 pub enum ArchiveError {
-    /// With a time in the future, certificates that are valid now could go.
-    #[error("{0} is in the future; name a time in the past")]
+    /// With a time in the future, certificates that are still valid could be archived.
+    #[error("{0} is in the future; give a time in the past")]
     Future(Timestamp),
     /// The file is a finished archive that the ledger knows.
-    #[error("{} is a complete archive of the rows {first} to {last}; name another file for later rows", file.display())]
+    #[error("{} is a complete archive of the rows {first} to {last}; use another file for later rows", file.display())]
     Done {
         /// The file.
         file: PathBuf,
@@ -68,16 +68,16 @@ pub enum ArchiveError {
         last: u64,
     },
     /// The file is not an archive of the next rows.
-    #[error("{} exists, and is no archive of the next rows of this ledger ({cause}); name another \
+    #[error("{} exists, and is not an archive of the next rows of this ledger ({cause}); use another \
              file", file.display())]
     Other {
         /// The file.
         file: PathBuf,
-        /// What is in it instead.
+        /// What it contains instead.
         cause: String,
     },
-    /// The file is not complete, and no row depends on it.
-    #[error("{} was not finished: {cause}. Nothing of it was taken out of the ledger: delete it, or name another \
+    /// The file is incomplete, and no row depends on it.
+    #[error("{} was not finished: {cause}. None of its rows were removed from the ledger: delete it, or use another \
              file", file.display())]
     Unfinished {
         /// The file.
@@ -85,43 +85,43 @@ pub enum ArchiveError {
         /// What is wrong with it.
         cause: FileError,
     },
-    /// The file is damaged, and some rows are only in it.
+    /// The file is damaged, and some rows are nowhere else.
     #[error("{} is damaged: {cause}. Rows up to {through} are nowhere else: restore it from a backup", file.display())]
     Damaged {
         /// The file.
         file: PathBuf,
         /// What is wrong with it.
         cause: FileError,
-        /// The last row that is not in the ledger any more.
+        /// The last row that is no longer in the ledger.
         through: u64,
     },
     /// The file cannot be written.
-    #[error("{} cannot be written: {cause}; nothing was taken out of the ledger", file.display())]
+    #[error("{} cannot be written: {cause}; nothing was removed from the ledger", file.display())]
     File {
         /// The file.
         file: PathBuf,
-        /// What the system says.
+        /// The system's error.
         cause: String,
     },
-    /// What was written is not what is read.
-    #[error("{} is not what was written to it: {cause}; nothing was taken out of the ledger", file.display())]
+    /// The file does not read back as it was written.
+    #[error("{} does not read back as it was written: {cause}; nothing was removed from the ledger", file.display())]
     ReadBack {
         /// The file.
         file: PathBuf,
         /// What is wrong with it.
         cause: FileError,
     },
-    /// The ledger is not good.
-    #[error("the ledger is not good, and nothing was taken out of it: {0}")]
+    /// The ledger does not verify.
+    #[error("the ledger does not verify, and nothing was removed from it: {0}")]
     Fault(#[from] Fault),
     /// The ledger is not the one that the checkpoint vouches for.
     #[error(
-        "the ledger contradicts the checkpoint, and nothing was taken out of it: {0}; see what `certs verify --head` \
+        "the ledger contradicts the checkpoint, and nothing was removed from it: {0}; see what `certs verify --head` \
          says"
     )]
     Contradiction(String),
     /// Another process archived rows meanwhile.
-    #[error("another process archived rows meanwhile; nothing was lost, look at both files")]
+    #[error("another process archived rows meanwhile; nothing was lost, check both files")]
     Overtaken,
     /// The ledger cannot be used.
     #[error(transparent)]
@@ -131,10 +131,10 @@ pub enum ArchiveError {
     Store(#[from] sqlx::Error),
 }
 
-/// Moves rows; `progress` gets the number of rows that are done, and of all.
+/// Moves rows; `progress` gets the number of rows done, and the total.
 ///
 /// # Errors
-/// [`ArchiveError`], which says where the rows are.
+/// [`ArchiveError`], which says where the rows are now.
 pub async fn archive(archive: Archive, progress: impl Fn(u64, u64)) -> Result<Archived, ArchiveError> {
     if archive.before > archive.now {
         return Err(ArchiveError::Future(archive.before));
@@ -224,7 +224,7 @@ impl Archive {
         if chain.tip() == written { Ok(()) } else { Err(failed(FileError::Cut(chain.tip().seq))) }
     }
 
-    /// Takes the rows of the file out of the ledger.
+    /// Removes the rows of the file from the ledger.
     async fn delete(
         &self,
         connection: &mut Connection,
@@ -264,7 +264,7 @@ impl Archive {
         Ok(())
     }
 
-    /// Handles a file that exists: if it is complete, the rest of its rows is deleted; otherwise the error says what it
+    /// Handles an existing file: if it is complete, the rest of its rows are deleted; otherwise the error says what it
     /// is.
     async fn resume(
         &self,
@@ -285,7 +285,7 @@ impl Archive {
         let same = rows.first().is_some_and(|row| row.bytes(0) == chain.tip().hash.as_bytes());
         let plan = plan::plan(connection, through, end, None).await?;
         if !same || end >= self.checkpoint.seq || plan.steps.last() != Some(&end) {
-            let cause = format!("row {end} of the ledger is another one, or cannot be archived yet");
+            let cause = format!("row {end} of the ledger is different, or cannot be archived yet");
             return Err(ArchiveError::Other { file, cause });
         }
         self.delete(connection, through, &plan.steps, &progress).await?;

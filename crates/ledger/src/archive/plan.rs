@@ -1,4 +1,4 @@
-//! Which entries can be archived: the longest run from the first one on whose certificates have all expired. The run is
+//! Which entries can be archived: the longest run from the first entry whose certificates have all expired. The run is
 //! cut into steps, each of which leaves a ledger that can be checked.
 
 use crate::connection::{Cells, Connection};
@@ -6,12 +6,12 @@ use addon_signer_core::journal::entry::Entry;
 use addon_signer_core::journal::state::CertificateState;
 use addon_signer_core::timestamp::Timestamp;
 
-/// Approximate number of rows in one transaction. The hub waits for that transaction.
+/// Approximate number of rows in one transaction, for which the hub waits.
 const STEP: u64 = 5000;
 /// Rows of the index that are read together.
 const ROWS: u64 = 5000;
 
-/// Which rows can go, and why the rows after them stay.
+/// Which rows can be archived, and why the rows after them stay.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Plan {
     /// The last row of each step.
@@ -58,7 +58,7 @@ pub(super) async fn plan(
     Ok(cuts.plan(stays))
 }
 
-/// Why a certificate stays, if it does.
+/// Why a certificate stays, if it must.
 fn keeps(row: &Cells, before: Option<Timestamp>) -> Option<String> {
     let seq = row.count(0);
     let not_after = Timestamp::from_unix(row.int(2).unwrap_or(i64::MAX));

@@ -1,5 +1,5 @@
-//! Compares the index of certificates with the entries: each row must say what its entries say, and no row may be
-//! without an entry.
+//! Compares the index of certificates with the entries: each row must match its entries, and no row may be without an
+//! entry.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -43,11 +43,11 @@ impl NamedEntry {
 
     fn contradicted(&self, by: u64) -> Fault {
         let Self { seq, serial, kind, .. } = self;
-        fault(*seq, format!("the certificate {serial} is {kind} by entry {by}, which does not say so"))
+        fault(*seq, format!("the certificate {serial} is {kind} according to entry {by}, which does not record that"))
     }
 }
 
-/// The rows of the index that were read so far, and their claims about later entries.
+/// The index rows read so far, and their claims about later entries.
 pub(super) struct Index {
     rows: VecDeque<Cells>,
     /// Claims by the number of the entry that they name. Most of these entries come soon.
@@ -69,10 +69,10 @@ impl Index {
     }
 
     /// Compares the next entry of the chain with the index. Returns `false` if the entry signs or ends a certificate
-    /// and no row says so.
+    /// and no row records that.
     ///
     /// # Errors
-    /// The first row that says something else.
+    /// The first row that contradicts its entries.
     pub(super) fn follow(&mut self, entry: &Entry) -> Result<bool, Fault> {
         let row = self.rows.pop_front_if(|row| row.count(0) <= entry.seq);
         if let Some(row) = row.as_ref().filter(|row| row.count(0) < entry.seq || entry.kind != "intent") {
@@ -132,7 +132,7 @@ fn compare(intent: &Entry, row: &Cells) -> Result<CertificateState, String> {
         }
     }
     let state = row.str(11);
-    let contradiction = || format!("its state is {state:?}, which does not go with the entries that it names");
+    let contradiction = || format!("its state is {state:?}, which does not match the entries that it names");
     let known: CertificateState = state.parse().map_err(|()| contradiction())?;
     let is_unfinished = row.int(16).is_some();
     if known.is_final() == is_unfinished {
@@ -151,7 +151,7 @@ fn compare(intent: &Entry, row: &Cells) -> Result<CertificateState, String> {
     if agrees { Ok(known) } else { Err(contradiction()) }
 }
 
-/// Says what is wrong with an entry that signs or ends a certificate while no row says so.
+/// Explains what is wrong with an entry that signs or ends a certificate although no row records that.
 pub(super) async fn unclaimed(connection: &mut Connection, entry: &Entry) -> Result<Fault, VerifyError> {
     let sql = "SELECT state, signed_seq, ended_seq FROM certificates WHERE serial = $1";
     let serial = entry.detail("serial");
@@ -162,7 +162,7 @@ pub(super) async fn unclaimed(connection: &mut Connection, entry: &Entry) -> Res
     let state = row.str(0);
     let kind = &entry.kind;
     let at = if kind == "signed" { row.count(1) } else { row.count(2) };
-    Ok(fault(entry.seq, format!("the certificate {serial} is {state} by entry {at}, and here it is {kind}")))
+    Ok(fault(entry.seq, format!("the certificate {serial} is {state} according to entry {at}, but {kind} here")))
 }
 
 /// Checks that each unfinished row has its certificate.

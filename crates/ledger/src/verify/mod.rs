@@ -1,4 +1,4 @@
-//! Checks a whole ledger without any hub: the chain, the published checkpoint, the archives, and the index of
+//! Checks a whole ledger without a hub: the chain, the published checkpoint, the archives, and the index of
 //! certificates.
 //!
 //! One transaction sees the ledger at one moment, while its hub may continue to write. Entries and rows of the index
@@ -41,7 +41,7 @@ pub struct VerifyProgress {
 /// The result of a check that found no fault.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VerifyReport {
-    /// The id of the ledger; empty if nothing was written to it yet.
+    /// The id of the ledger; empty if nothing has been written to it yet.
     pub ledger: String,
     /// The first row that was checked, in a file or in the ledger.
     pub first: u64,
@@ -64,7 +64,7 @@ pub struct CheckpointReport {
     pub key_is_recorded: bool,
 }
 
-/// Why a ledger is not good, or could not be checked.
+/// Why a ledger does not verify, or could not be checked.
 #[derive(Debug, thiserror::Error)]
 pub enum VerifyError {
     /// A row of the ledger is wrong.
@@ -96,7 +96,7 @@ pub enum VerifyError {
 #[derive(Debug, Default)]
 struct RecordedKeys {
     ledger: Option<String>,
-    /// Keys that sign checkpoints, each with the entry from which on it does.
+    /// Keys that sign checkpoints, each with the entry from which it applies.
     keys: Vec<(u64, String)>,
 }
 
@@ -117,7 +117,7 @@ impl RecordedKeys {
 pub async fn verify(check: Check, progress: impl Fn(VerifyProgress)) -> Result<VerifyReport, VerifyError> {
     let location = check.location.clone();
     let checked = run(check, progress).await;
-    // The ledger is known here, so its name is added to an error of the store.
+    // The ledger is known here, so its name is added to the store's error.
     checked.map_err(|error| match error {
         VerifyError::Store(error) => classify(&location, &error).into(),
         other => other,
@@ -162,8 +162,8 @@ struct Walk {
 }
 
 impl Walk {
-    /// Goes through all pages. Returns the first entry that signs or ends a certificate while no row of the index says
-    /// so, if there is one.
+    /// Goes through all pages. Returns the first entry, if any, that signs or ends a certificate although no index row
+    /// records that.
     async fn follow(&mut self, pages: &mut Pages, progress: impl Fn(u64)) -> Result<Option<Entry>, Fault> {
         while let Some(page) = pages.next().await {
             if let Some(entry) = self.follow_page(page)? {
@@ -227,7 +227,7 @@ fn judge_checkpoint(
 ) -> Result<CheckpointReport, VerifyError> {
     let nothing = |why: String| Err(VerifyError::Checkpoint(why));
     if checkpoint.ledger != ledger {
-        return nothing(format!("it is of the ledger {}, and this is {ledger}", checkpoint.ledger));
+        return nothing(format!("it belongs to the ledger {}, and this is {ledger}", checkpoint.ledger));
     }
     let key = &checkpoint.key;
     match notes.keys.iter().rev().find(|(seq, _)| *seq <= checkpoint.seq) {

@@ -55,7 +55,7 @@ impl Snapshot {
         self.archives.last().map_or(0, |archive| archive.0)
     }
 
-    /// Checks what the ledger says about its archives against the entry that it begins with.
+    /// Checks the ledger's claims about its archives against the entry that it begins with.
     pub(super) fn check_archives(&self) -> Result<(), Fault> {
         match self.archives.iter().find(|(_, hash)| hash.is_none()) {
             Some((through, _)) => Err(Problem::NoHash.at(*through)),
@@ -121,7 +121,7 @@ async fn read(
     let mut first = from;
     let mut index_after = i64::MIN;
     loop {
-        // Reads by ranges, not by a number of rows, so that no row is left out, however often a number occurs.
+        // Reads by ranges, not by row counts, so that no row is left out, however often a number occurs.
         let end = first + ENTRIES - 1;
         let is_last = end >= last;
         let sql = "SELECT seq, entry, hash FROM entries WHERE seq BETWEEN $1 AND $2 ORDER BY seq".to_owned();

@@ -1,4 +1,4 @@
-//! Folds SQLite's journal into the file in a task beside the writer, not in a commit. In a large ledger that writes
+//! Folds SQLite's journal into the file in a task beside the writer, not in a commit. In a large ledger, folding writes
 //! pages all over the file and waits until they are on disk, and requests would have to wait too.
 
 use tokio_util::task::AbortOnDropHandle;
@@ -13,7 +13,7 @@ const ENTRIES: u64 = 10_000;
 /// Passes of one folding. Each pass folds what commits added during the one before, which is less each time.
 const PASSES: u32 = 3;
 
-/// After which entry the journal was folded last, and the task that folds it now.
+/// The entry after which the journal was last folded, and the task that is folding it now.
 pub(super) struct Folding {
     location: Location,
     since: u64,
@@ -27,7 +27,7 @@ impl Folding {
     }
 
     /// Starts a folding when one is due, and folds the rest on the writer's connection. SQLite reuses the journal from
-    /// its beginning only when all of it is folded; otherwise the journal grows for ever.
+    /// its beginning only when all of it has been folded; otherwise the journal grows forever.
     pub(super) async fn after_commit(&mut self, tip: u64, connection: &mut Connection) {
         if matches!(self.location, Location::Postgres(_)) {
             return;
@@ -47,13 +47,13 @@ impl Folding {
         let Some(task) = self.task.take() else { return };
         match task.await {
             Ok(folded) => self.report(folded),
-            Err(error) => warn!(%error, "The task that folds the journal into the file failed; it will be tried again"),
+            Err(error) => warn!(%error, "The task that folds the journal into the file failed; retrying later"),
         }
     }
 
     fn report(&self, folded: Result<(), LedgerError>) {
         if let Err(error) = folded {
-            warn!(%error, "Could not fold the journal into the file; nothing is lost, and it will be tried again");
+            warn!(%error, "Could not fold the journal into the file; nothing is lost, retrying later");
         }
     }
 }

@@ -32,7 +32,7 @@ const BATCH: usize = 256;
 const QUEUE: usize = 1024;
 /// How long a store may take for a transaction.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How soon a store that failed is opened again.
+/// How soon a failed store is reopened.
 const RETRY: Duration = Duration::from_secs(1);
 /// How long a note that nobody waits for is held back, so that it can share a transaction.
 const NOTES: Duration = Duration::from_millis(500);
@@ -60,9 +60,9 @@ pub struct LedgerWriter {
     jobs: mpsc::Receiver<Job>,
     health: watch::Sender<Health>,
     store: Option<OpenLedger>,
-    /// Kept as long as the writer lives, even while the store does not answer.
+    /// Held for as long as the writer lives, even while the store does not answer.
     lock: Option<FileLock>,
-    /// The ledger that this process has written, to compare a store that comes back with it.
+    /// The ledger that this process has written, to compare with a store that comes back.
     written: Option<DurableTip>,
     retry_at: Instant,
 }
@@ -102,7 +102,7 @@ impl LedgerWriter {
     /// Writes as the leader of `epoch` until every handle is gone. A ledger with a later epoch refuses the writer.
     ///
     /// # Errors
-    /// An error that does not pass by itself: a file of another program, a later schema, damage, a later epoch.
+    /// An error that does not resolve by itself: another program's file, a later schema, damage, a later epoch.
     pub async fn run(mut self, epoch: u64) -> Result<(), LedgerError> {
         self.epoch = epoch;
         let mut waiting: Vec<Job> = Vec::new();
@@ -168,7 +168,7 @@ impl LedgerWriter {
         }
     }
 
-    /// A file that this process has written is there again when its disk is.
+    /// A file that this process has written comes back with its disk.
     fn may_pass(&self, error: &LedgerError) -> bool {
         error.is_passing() || self.written.is_some() && matches!(error, LedgerError::File { .. })
     }
@@ -179,7 +179,7 @@ impl LedgerWriter {
         let down = Health::Down(error);
         self.health.send_if_modified(|health| {
             let news = *health != down;
-            // Warns once: a store that is away fails for one reason after another, and `/readyz` shows the present one.
+            // Warns once: an unavailable store fails for one reason after another, and `/readyz` shows the current one.
             match (&*health, &down) {
                 (Health::Starting | Health::Up { .. }, Health::Down(error)) => {
                     warn!(%error, "The ledger cannot be written to; nothing is signed until it can");
@@ -283,8 +283,8 @@ impl LedgerWriter {
         }
     }
 
-    /// Finds out whether a transaction was committed, when the answer to COMMIT was lost: tries to open the ledger
-    /// again until that succeeds.
+    /// Determines whether a transaction was committed, when the answer to COMMIT was lost: tries to reopen the ledger
+    /// until that succeeds.
     async fn was_committed(&mut self, before: Tip, would_be: Tip, cause: LedgerError) -> Result<bool, LedgerError> {
         self.fail(cause);
         while self.store.is_none() {
@@ -296,7 +296,7 @@ impl LedgerWriter {
             before = before.seq,
             would_be = would_be.seq,
             found = found.seq,
-            "Found out whether the transaction was committed"
+            "Determined whether the transaction was committed"
         );
         // The same leader adds no entry when it opens the ledger again, so the tip must be one of these two.
         match found {
@@ -328,16 +328,16 @@ impl LedgerWriter {
 }
 
 impl DurableTip {
-    /// Checks that a store that was away came back with all that it had confirmed: it may be a copy that was behind, as
-    /// after a failover, or a new file on another disk. This process knows more than such a ledger, so it must not
-    /// continue it. A new start compares everything.
+    /// Checks that a store that was unavailable came back with everything that it had confirmed: it may be a copy that
+    /// was behind, as after a failover, or a new file on another disk. This process knows more than such a ledger, so
+    /// it must not continue it. A restart compares everything.
     async fn is_kept(&self, connection: &mut Connection, found: Tip) -> Result<(), BatchError> {
         let is_behind = found.seq < self.tip.seq || found.seq == self.tip.seq && found.hash != self.tip.hash;
         if !is_behind && read_id(connection).await? == self.ledger {
             return Ok(());
         }
         Err(BatchError::Inconsistent(format!(
-            "it came back as another one or without its last rows: this process wrote row {}, and now it has {}",
+            "it came back as a different ledger or without its last rows: this process wrote row {}, and now it has {}",
             self.tip.seq, found.seq
         )))
     }

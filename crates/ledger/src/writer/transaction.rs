@@ -16,7 +16,7 @@ pub(super) enum Commit {
     Durable(Tip, Vec<LedgerOutcome>),
     /// Nothing was written.
     Failed(BatchError),
-    /// COMMIT was sent and not answered: it may have happened.
+    /// COMMIT was sent but not answered: it may have taken effect.
     Unknown {
         would_be: Tip,
         outcomes: Vec<LedgerOutcome>,
@@ -62,7 +62,7 @@ pub(super) async fn read_tip(connection: &mut Connection) -> Result<Tip, BatchEr
     }
 }
 
-/// The ledger's id, from the table of latest values, which keeps it when the first entry is archived.
+/// The ledger's id, from the table of latest values, which keeps it even when the first entry is archived.
 pub(super) async fn read_id(connection: &mut Connection) -> Result<String, BatchError> {
     let sql = "SELECT value FROM latest WHERE topic = 'ledger' AND name = ''";
     let rows = connection.rows(sql.to_owned(), Vec::new()).await?;

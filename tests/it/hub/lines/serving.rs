@@ -69,7 +69,7 @@ async fn serving_authority_waits_for_last_certificate_without_it() {
     assert!(end >= not_after(&leaf));
     wait_until(PATIENCE, "the report", async || {
         let waiting = report(&line).await["rotation"]["waitingFor"].as_str()?.to_owned();
-        let end = format!("the last certificate given out without the new anchor to expire at {end}, because");
+        let end = format!("the last certificate issued without the new anchor to expire at {end}, because");
         waiting.starts_with(&end).then_some(())
     })
     .await;

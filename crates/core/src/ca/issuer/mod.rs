@@ -18,13 +18,13 @@ use crate::keys::private::{KeyError, PrivateKey};
 use crate::policy::{Approved, MIN_LIFETIME, Profile};
 use crate::timestamp::Timestamp;
 
-/// Why a certificate was not made, or must not reach anybody.
+/// Why a certificate was not issued, or must not reach anybody.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IssueError {
     /// The key does not belong to the CA certificate.
     #[error("the private key is not the key of the CA certificate {0:?}")]
     WrongKey(String),
-    /// The CA is not valid yet, or expires within the shortest lifetime of a leaf (invariant I4).
+    /// The CA is not yet valid, or expires within the shortest lifetime of a leaf (invariant I4).
     #[error("the CA {id} is valid from {not_before} to {not_after}, which leaves no time for a new certificate")]
     OutsideValidity {
         /// The id of the CA.
@@ -40,14 +40,14 @@ pub enum IssueError {
     /// The signature could not be made.
     #[error(transparent)]
     Key(#[from] KeyError),
-    /// The signed certificate is not the intended one, because of a defect or a broken key.
+    /// The signed certificate is not the intended one, because of a bug or a broken key.
     #[error("the signed certificate differs from what was intended in its {0}")]
     NotAsIntended(&'static str),
     /// The published trust bundle does not verify the certificate.
     #[error("the signed certificate is not accepted by the published bundle: {0}")]
     NotAccepted(#[from] BundleError),
-    /// The event does not belong to the last effect ([`crate::issuing`]): a defect.
-    #[error("a defect: the event does not belong to the last effect of the issuance")]
+    /// The event does not belong to the last effect ([`crate::issuing`]): a bug.
+    #[error("bug: the event does not belong to the last effect of the issuance")]
     OutOfOrder,
 }
 
@@ -124,7 +124,7 @@ impl Prepared {
     }
 }
 
-/// A certificate that is what was intended and that the published trust bundle accepts.
+/// A certificate that matches its intent and that the published trust bundle accepts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Issued {
     /// The certificate.
@@ -286,7 +286,7 @@ fn compare(der: &[u8], intent: &Prepared, issuer: &Authority) -> Result<(), Issu
     }
 }
 
-/// What a certificate for this profile is verified for.
+/// The purpose for which a certificate with this profile is verified.
 pub(crate) fn purpose(approved: &Approved) -> Purpose {
     match approved.profile() {
         Profile::Client { .. } => Purpose::Client,

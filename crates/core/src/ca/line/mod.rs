@@ -19,7 +19,7 @@ pub use recorded::{Older, RecordedAuthority};
 pub use waits::{Stragglers, WaitsFor};
 
 /// The most authorities that a line has at a time, so that its state does not grow with each rotation. A further
-/// rotation waits until the oldest authority is dropped, but not longer than until the [`LAST_CALL`].
+/// rotation waits until the oldest authority is dropped, but no longer than the [`LAST_CALL`].
 pub const MAX_AUTHORITIES: usize = 4;
 
 /// The end of an authority's leaves is reserved further ahead than a leaf needs, by the leaf's life divided by this
@@ -76,13 +76,12 @@ pub struct Member {
     pub state: State,
     /// When it entered this state. For a Next of the gateway's line: when its anchor had been published.
     pub since: Timestamp,
-    /// All leaves of it that anybody has expire at this time or earlier. It is raised and persisted before a leaf is
-    /// signed.
+    /// All of its issued leaves expire at this time or earlier. It is raised and persisted before a leaf is signed.
     pub leaves_expire: Option<Timestamp>,
-    /// For a Next of the gateway's line: after this time, everybody who got a trust bundle without it has got a newer
+    /// For a Next of the gateway's line: by this time, everybody who got a trust bundle without it has received a newer
     /// one. It signs earlier on evidence.
     pub activate_after: Option<Timestamp>,
-    /// Whether it became Active without evidence that everybody trusts it, because the one before it was ending.
+    /// Whether it became Active without evidence that everybody trusts it, because its predecessor was about to expire.
     pub forced: bool,
 }
 
@@ -96,7 +95,7 @@ impl Member {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LineError {
     /// More than one Active, or more than one Next.
-    #[error("the line has {0} authorities in the state {1}; it may have one")]
+    #[error("the line has {0} authorities in the state {1}; only one is allowed")]
     TooMany(usize, State),
     /// Old or Next authorities without an Active one.
     #[error("the line has no Active authority")]
@@ -106,7 +105,7 @@ pub enum LineError {
     Duplicate(AuthorityId),
 }
 
-/// All authorities of one line, and the last request for a rotation that was begun.
+/// All authorities of one line, and the last request for a rotation that was started.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Line {
     members: Vec<Member>,
@@ -122,7 +121,7 @@ pub struct Evidence<'e> {
     pub requested: Option<&'e str>,
     /// How long before it expires an authority is replaced.
     pub renew_before: Duration,
-    /// Whether everybody who must trust the Next anchor does. The error says what the rotation waits for.
+    /// Whether everybody who must trust the Next anchor does. The error says what the rotation is waiting for.
     pub next_is_trusted: Result<(), WaitsFor>,
 }
 
@@ -135,13 +134,14 @@ pub enum Step {
     Prepare,
     /// Make Next Active, and Active Old.
     Activate,
-    /// The same without evidence that everybody trusts Next, because Active is ending: what the rotation waited for.
+    /// The same without evidence that everybody trusts Next, because Active is about to expire: what the rotation was
+    /// waiting for.
     Force(WaitsFor),
     /// Drop anchor and key of the Old authority with this id.
     Finish(AuthorityId),
     /// Do nothing.
     Rest,
-    /// Do nothing yet: a rotation waits for this.
+    /// Do nothing yet: a rotation is waiting for this.
     Wait(WaitsFor),
 }
 
@@ -174,7 +174,7 @@ impl Line {
         &self.members
     }
 
-    /// The last request for a rotation that was begun.
+    /// The last request for a rotation that was started.
     pub fn handled_request(&self) -> Option<&str> {
         self.handled_request.as_deref()
     }
@@ -252,7 +252,7 @@ impl Line {
     }
 
     /// The line whose Next does not sign before `at` without evidence, because its anchor has been published at `now`.
-    /// A time that is already set stays.
+    /// A time that is already set is kept.
     #[must_use]
     pub fn hold_next_until(mut self, at: Timestamp, now: Timestamp) -> Self {
         if let Some(next) = self.members.iter_mut().find(|member| member.state == State::Next)
@@ -292,7 +292,7 @@ impl Line {
         line
     }
 
-    /// The Active authority, if it was activated without evidence, and not everybody is known to trust it by now.
+    /// The Active authority, if it was activated without evidence and is not yet known to be trusted by everybody.
     pub fn forced(&self, now: Timestamp) -> Option<&Member> {
         let is_open = |active: &&Member| active.forced && active.activate_after.is_none_or(|at| at >= now);
         self.active().filter(is_open)
@@ -319,7 +319,7 @@ impl Line {
     }
 }
 
-/// Whether the authority is Old and nobody needs it any more: all its leaves have expired, or it has expired itself.
+/// Whether the authority is Old and no longer needed: all its leaves have expired, or it has expired itself.
 fn is_spent(member: &Member, now: Timestamp) -> bool {
     let leaves_gone = member.leaves_expire.is_none_or(|end| end < now);
     member.state == State::Old && (leaves_gone || member.authority.not_after() < now)

@@ -1,4 +1,4 @@
-//! Compares a line with what the ledger knows of it. The line is older if its Secret was restored from a backup.
+//! Compares a line with what the ledger knows about it. The line is older if its Secret was restored from a backup.
 
 use std::collections::BTreeMap;
 
@@ -6,29 +6,29 @@ use super::{Line, State};
 use crate::ca::authority::AuthorityId;
 use crate::timestamp::Timestamp;
 
-/// What the ledger knows of one authority of a line.
+/// What the ledger knows about one authority of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecordedAuthority {
     /// Its state; `None` after it was removed.
     pub state: Option<State>,
-    /// When the last of its certificates expires that have not expired.
+    /// When the last of its unexpired certificates expires.
     pub leaves_expire: Option<Timestamp>,
 }
 
-/// What the ledger knows of a line, and the line does not.
+/// What the ledger knows about a line that the line itself does not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Older {
-    /// The line with what can be made good: it keeps each anchor until the last certificate has expired.
+    /// The line with everything that can be restored: it keeps each anchor until the last certificate has expired.
     pub line: Line,
     /// Authorities of the line that have gone further, or have signed for longer.
     pub behind: Vec<AuthorityId>,
-    /// Authorities that the line lacks. Nobody has their keys, and their certificates are not accepted.
+    /// Authorities missing from the line. Nobody has their keys, and their certificates are not accepted.
     pub missing: Vec<AuthorityId>,
 }
 
 impl Line {
-    /// What of the line is older than what the ledger knows. `None` if nothing is. A line may be ahead of the ledger:
-    /// its steps are persisted before they are recorded.
+    /// Where the line is older than what the ledger knows. `None` if nowhere. A line may be ahead of the ledger: its
+    /// steps are persisted before they are recorded.
     #[must_use]
     pub fn older_than(&self, recorded: &BTreeMap<AuthorityId, RecordedAuthority>) -> Option<Older> {
         let mut line = self.clone();

@@ -1,4 +1,4 @@
-//! What the next step of a line waits for: facts for a program, and one sentence for people.
+//! What the next step of a line is waiting for: facts for a program, and one sentence for people.
 
 use std::fmt;
 
@@ -8,10 +8,10 @@ use crate::identity::AddOnKey;
 use crate::list::few_of;
 use crate::timestamp::Timestamp;
 
-/// How many stragglers are known by name: a status must not grow with the fleet.
+/// How many stragglers are named: a status must not grow with the fleet.
 const STRAGGLERS: usize = 10;
 
-/// Addons on clusters that a step waits for: how many there are, and the first few by name.
+/// Addons on clusters that a step is waiting for: how many there are, and the first few by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Stragglers {
     count: usize,
@@ -48,28 +48,28 @@ impl fmt::Display for Stragglers {
     }
 }
 
-/// What the next step of a line waits for. The text has no verb: "waits for" precedes it.
+/// What the next step of a line is waiting for. The text has no verb: "waits for" precedes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WaitsFor {
-    /// The gateway does not have the Next of a client line in effect.
+    /// The Next of a client line is not yet in effect at the gateway.
     Gateway,
-    /// Not all AddOnSigners were read, so the last certificate is not known.
+    /// Not all AddOnSigners have been read, so the last certificate is not known.
     AddOnSigners,
-    /// The authorities of this AddOnSigner were not read.
+    /// The authorities of this AddOnSigner have not been read.
     Authorities(String),
-    /// Nobody knows the certificates of this AddOnSigner.
+    /// The certificates of this AddOnSigner are not known.
     UnservedSigner(String),
-    /// Nobody knows the addons of AddOnSigners that are not served.
+    /// The addons of AddOnSigners that are not served are not known.
     UncountedAddOns,
-    /// An addon has just lost its AddOnSigner, so nobody waits for it any more.
+    /// An addon has just lost its AddOnSigner, so nothing waits for it any more.
     UnnamedAddOn,
     /// The anchor of the gateway's Next is in no trust bundle yet.
     Publication,
-    /// The ManifestWorks were not read.
+    /// The ManifestWorks have not been read.
     ManifestWorks,
     /// The ManifestWorks have an older trust bundle.
     AnchorInManifestWorks,
-    /// The hub writes no ManifestWork, because its right is not narrowed by the policy.
+    /// The hub writes no ManifestWork, because no policy restricts its right to.
     Policy,
     /// Clusters have not applied the ManifestWork with the anchor.
     Clusters {
@@ -80,7 +80,7 @@ pub enum WaitsFor {
         /// Those that have not.
         stragglers: Stragglers,
     },
-    /// Clusters have applied the anchor so recently that pods and agents may not use it.
+    /// Clusters have applied the anchor so recently that pods and agents may not use it yet.
     Pods {
         /// How many addons on clusters have applied it.
         ready: usize,
@@ -91,12 +91,12 @@ pub enum WaitsFor {
     },
     /// No ManifestWork brings the anchor to some agents; each of their certificates brings it.
     LastCertificate {
-        /// When the last certificate expires that was given out without the anchor.
+        /// When the last certificate issued without the anchor expires.
         at: Timestamp,
         /// Who gets no ManifestWork; `None` if nobody gets one.
         without: Option<Stragglers>,
     },
-    /// Both of these.
+    /// Both of these conditions.
     Both(Box<(Self, Self)>),
     /// The Old authority's last certificate has not expired.
     OldCertificates {
@@ -107,12 +107,12 @@ pub enum WaitsFor {
     },
     /// The line has as many authorities as it may have.
     OldestAuthority,
-    /// The line was not compared with the ledger.
+    /// The line has not been compared with the ledger.
     Ledger,
-    /// The API server gave no time.
+    /// The API server did not report the time.
     ServerTime,
-    /// The hub's clock is ahead of the API server's by so many minutes. The time itself is left out: a condition has
-    /// this text, and must not change in each round.
+    /// The hub's clock is ahead of the API server's by this many minutes. The time itself is left out: this text is
+    /// part of a condition, which must not change every round.
     Clock {
         /// How many.
         minutes: u64,
@@ -120,7 +120,7 @@ pub enum WaitsFor {
 }
 
 impl WaitsFor {
-    /// How many addons on clusters are ready, and of how many, where that is what the step waits for.
+    /// How many addons on clusters are ready, and out of how many, if that is what the step is waiting for.
     pub fn progress(&self) -> Option<(usize, usize)> {
         match self {
             Self::Clusters { ready, total, .. } | Self::Pods { ready, total, .. } => Some((*ready, *total)),
@@ -129,7 +129,7 @@ impl WaitsFor {
         }
     }
 
-    /// The first few addons on clusters that it waits for.
+    /// The first few addons on clusters that it is waiting for.
     pub fn stragglers(&self) -> Vec<&AddOnKey> {
         match self {
             Self::Clusters { stragglers, .. }
@@ -158,7 +158,7 @@ impl fmt::Display for WaitsFor {
                 "AddOnSigners that are not served to be fixed or deleted, because their addons are not counted",
             ),
             Self::UnnamedAddOn => f.write_str(
-                "five minutes to pass since an addon was removed from every AddOnSigner, which may be a mistake",
+                "five minutes to pass since an addon was removed from every AddOnSigner, possibly by mistake",
             ),
             Self::Publication => f.write_str("the new anchor to be published"),
             Self::ManifestWorks => f.write_str("the ManifestWorks to be read"),
@@ -173,7 +173,7 @@ impl fmt::Display for WaitsFor {
             ),
             Self::Pods { stragglers, .. } => write!(f, "pods and agents to use the new anchor: {stragglers}"),
             Self::LastCertificate { at, without } => {
-                write!(f, "the last certificate given out without the new anchor to expire at {at}, because ")?;
+                write!(f, "the last certificate issued without the new anchor to expire at {at}, because ")?;
                 match without {
                     None => f.write_str("no ManifestWork brings it to agents"),
                     Some(who) => write!(f, "{} addons on clusters get no ManifestWork: {who}", who.count),
@@ -186,8 +186,8 @@ impl fmt::Display for WaitsFor {
             Self::OldestAuthority => {
                 write!(f, "the oldest authority to be dropped, because a line has at most {MAX_AUTHORITIES}")
             }
-            Self::Ledger => f.write_str("the ledger to say what it knows of this line"),
-            Self::ServerTime => f.write_str("the API server to say what time it is"),
+            Self::Ledger => f.write_str("the ledger to report what it knows about this line"),
+            Self::ServerTime => f.write_str("the API server to report the time"),
             Self::Clock { minutes } => {
                 write!(f, "the hub's clock to be set: it is {minutes} minutes ahead of the API server's")
             }

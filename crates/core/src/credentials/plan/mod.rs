@@ -20,7 +20,7 @@ use crate::keys::private::{KeyError, PrivateKey};
 use crate::timestamp::Timestamp;
 
 /// Renewal is due at a random point of the certificate's lifetime in this range, in ten-thousandths. So a fleet that
-/// enrolled in one minute spreads its renewals over a tenth of the lifetime.
+/// enrolled within one minute spreads its renewals over a tenth of the lifetime.
 const RENEW_AT: (u64, u64) = (6_000, 7_000);
 
 /// The identity that the certificate must have.
@@ -66,7 +66,7 @@ pub enum Unusable {
     #[error("{KEY} is not the key of {CERTIFICATE}")]
     KeyMismatch,
     /// The certificate has another identity.
-    #[error("the certificate is for {0:?} and not for the wanted user and groups")]
+    #[error("the certificate is for {0:?}, not for the expected user and groups")]
     OtherIdentity(String),
     /// A DNS name is missing from the certificate.
     #[error("the certificate lacks the DNS name {0:?}")]
@@ -80,7 +80,7 @@ pub enum Unusable {
     /// The certificate has expired.
     #[error("the certificate expired at {0}")]
     Expired(Timestamp),
-    /// The gateway calls the certificate revoked. The certificate itself does not show it.
+    /// The gateway reports the certificate as revoked. The certificate itself does not show it.
     #[error("the certificate is revoked")]
     Revoked,
     /// The anchors cannot be used.
@@ -140,7 +140,7 @@ pub fn plan(stored: Option<&Credentials>, wanted: &Wanted, now: Timestamp, rng: 
 /// Checks everything about credentials that can be checked without the gateway.
 ///
 /// # Errors
-/// The first [`Unusable`] that it finds.
+/// The first [`Unusable`] reason found.
 pub fn examine(
     credentials: &Credentials,
     wanted: &Wanted,

@@ -23,7 +23,7 @@ const AUTHENTICATED: &str = "system:authenticated";
 /// Why a certificate is not an identity.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotAnIdentity {
-    /// The bytes are not one certificate in DER, or a part of it cannot be read.
+    /// The bytes are not exactly one certificate in DER, or a part of it cannot be read.
     #[error("the certificate cannot be read")]
     Unreadable,
     /// It has expired.
@@ -35,7 +35,7 @@ pub enum NotAnIdentity {
     /// Its BasicConstraints make it a CA certificate.
     #[error("the certificate is a CA certificate")]
     Authority,
-    /// It lacks the extended key usage for TLS clients; a server's certificate for instance.
+    /// It lacks the extended key usage for TLS clients, such as a server's certificate.
     #[error("the certificate is not for TLS clients")]
     NotForClients,
     /// No signer's anchors verify it.
@@ -45,7 +45,7 @@ pub enum NotAnIdentity {
     #[error("the signers {0} and {1} share the CA that signed the certificate")]
     Ambiguous(String, String),
     /// Not exactly one common name.
-    #[error("the certificate has {0} common names; it must have one")]
+    #[error("the certificate has {0} common names; it must have exactly one")]
     CommonNames(usize),
     /// The common name does not follow the signer's convention.
     #[error("the common name is not an identity: {0}")]
@@ -82,7 +82,7 @@ impl NotAnIdentity {
     }
 }
 
-/// The holder of a client certificate, with the facts that the gateway tells the backends.
+/// The holder of a client certificate, with the facts that the gateway passes to the backends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peer {
     /// Cluster, addon and agent.
@@ -163,7 +163,7 @@ fn vouching_signer<'t>(
 ) -> Result<(&'t Arc<SignerTrust>, AuthorityId), NotAnIdentity> {
     let vouches = |signer: &'t Arc<SignerTrust>| {
         let authority = signer.client_anchors.verify(leaf, Purpose::Client, now);
-        // The errors are not needed, because all signers but one always refuse.
+        // The errors are not needed, because all signers except one always refuse.
         authority.ok().map(|authority| (signer, authority.id().clone()))
     };
     let mut vouching = trust.signers.iter().filter_map(vouches);
