@@ -67,7 +67,7 @@ async fn a_proxy_that_cannot_be_used_is_said_without_its_password() {
     let world = AgentWorld::start().await;
     for (proxy, sentence) in [
         ("https://user:secret@127.0.0.1:9", "the proxy that HTTPS_PROXY names cannot be used"),
-        ("http://user:secret@127.0.0.1:9", "the proxy 127.0.0.1:9 makes no connection"),
+        ("http://user:secret@127.0.0.1:9", "the proxy 127.0.0.1:9 did not connect"),
     ] {
         let said = enrol(&world, &[("HTTPS_PROXY", proxy)]).await;
         assert!(said.contains(sentence) && !said.contains("secret"), "{said}");

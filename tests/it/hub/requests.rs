@@ -67,7 +67,7 @@ async fn hostile_request_is_denied_with_reason_and_later_deleted() {
     let name = submit(&hub, "spoke12", &mk_csr("spoke1", "telemetry")).await;
     let (reason, message) = wait_csr(&admin, &name, "denied", |csr| condition(csr, "Denied")).await;
     assert_eq!(reason, "SubjectOfAnotherCluster");
-    assert_eq!(message, "The subject names the cluster spoke1, the requester belongs to spoke12.");
+    assert_eq!(message, "The subject names the cluster spoke1, but the requester belongs to spoke12.");
     let api: Api<CertificateSigningRequest> = Api::all(admin.clone());
     wait_until(Duration::from_secs(20), "the refused request to be deleted", async || {
         api.get_opt(&name).await.unwrap().is_none().then_some(())

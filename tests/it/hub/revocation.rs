@@ -374,7 +374,7 @@ async fn what_certs_revoke_cannot_do_is_one_clear_sentence() {
         let mallory = kubeconfig(&world.hub, home, "mallory", &[]);
         let forbidden = world.revoke(&mallory, &[]).await;
         assert_eq!(forbidden.code, 1);
-        let words = "the addon telemetry of spoke1 cannot be read; the ClusterRole addon-signer-revoker allows it";
+        let words = "the addon telemetry on spoke1 cannot be read; the ClusterRole addon-signer-revoker allows it";
         assert!(forbidden.stderr.contains(words) && forbidden.stderr.contains("forbidden"), "{}", forbidden.stderr);
     }
 }

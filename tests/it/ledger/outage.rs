@@ -167,7 +167,7 @@ async fn a_server_that_is_silent_after_the_login_is_not_waited_for() {
     let [ledger, hash, time, key, signature] = <[String; 5]>::default();
     let checkpoint = Checkpoint { ledger, seq: 1, hash, time, key, signature };
     assert_eq!(location.last_epoch().await, 1);
-    assert_eq!(location.contradicts(&checkpoint).await, Ok(Some("row 1 is another one".to_owned())));
+    assert_eq!(location.contradicts(&checkpoint).await, Ok(Some("row 1 is different".to_owned())));
     let mut connection = PgConnection::connect(&server.url("ledger")).await.unwrap();
     let mut held = connection.begin().await.unwrap();
     sqlx::query("LOCK TABLE fence, entries IN ACCESS EXCLUSIVE MODE").execute(&mut *held).await.unwrap();
