@@ -1,11 +1,11 @@
-//! Measures requests and connections per second through the gateway, and compares them with the upstream alone and with
+//! Measures requests and connections per second through the gateway, and compares them with the backend alone and with
 //! nginx (`ssl_verify_client on`), by one client in one run. docs/figures.md has the figures.
 //!
 //! ```console
 //! $ cargo bench --bench gateway -- --seconds 5
 //! ```
 //!
-//! Upstream, client and gateway each have a separate runtime in this process. nginx has as many workers as there are
+//! Backend, client and gateway each have a separate runtime in this process. nginx has as many workers as there are
 //! cores. All share the machine. They use TLS 1.3, P-256 certificates, no resumption, and keep-alive except in the case
 //! of connections per second.
 #![allow(
@@ -105,15 +105,15 @@ fn main() {
     let backend = Runtime::new().unwrap();
     let gateway = Runtime::new().unwrap();
     let client = Runtime::new().unwrap();
-    let upstream = backend.block_on(start_upstream());
-    let world = gateway.block_on(GatewayWorld::start(vec![route("", &format!("http://{upstream}"))]));
+    let backend = backend.block_on(start_backend());
+    let world = gateway.block_on(GatewayWorld::start(vec![route("", &format!("http://{backend}"))]));
     let tls = Some(Arc::new(world.client_config(Some(&world.agent()))));
     let mut targets = vec![
-        Target { name: "upstream alone", address: upstream, prefix: "", tls: None },
+        Target { name: "backend alone", address: backend, prefix: "", tls: None },
         Target { name: "gateway", address: world.address, prefix: "/addons/telemetry", tls: tls.clone() },
     ];
     let directory = tempfile::TempDir::new().unwrap();
-    let nginx = Nginx::start(directory.path(), &world, upstream);
+    let nginx = Nginx::start(directory.path(), &world, backend);
     match &nginx {
         Some(nginx) => {
             targets.push(Target { name: "nginx", address: nginx.address, prefix: "/addons/telemetry", tls });
@@ -124,7 +124,7 @@ fn main() {
 }
 
 async fn measure_all(targets: &[Target], length: Duration) {
-    println!("\n| case | through | per s | of the upstream alone | of nginx | p50, µs | p99, µs |");
+    println!("\n| case | through | per s | of the backend alone | of nginx | p50, µs | p99, µs |");
     println!("|---|---|---|---|---|---|---|");
     for case in cases() {
         let figures = measure(targets, &case, length).await;
@@ -133,7 +133,7 @@ async fn measure_all(targets: &[Target], length: Duration) {
                 let other = figures.iter().find(|(name, _)| *name == other);
                 other.map_or("-".to_owned(), |(_, other)| format!("{:.2}", figure.rate() / other.rate()))
             };
-            let alone = of("upstream alone");
+            let alone = of("backend alone");
             let nginx = of("nginx");
             let rate = figure.rate();
             let p50 = figure.percentile(50);
@@ -240,7 +240,7 @@ where
     sender
 }
 
-async fn start_upstream() -> SocketAddr {
+async fn start_backend() -> SocketAddr {
     let listener = TcpListener::bind(ANY).await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
@@ -269,14 +269,14 @@ async fn answer(request: Request<Incoming>, mib: Bytes) -> Result<Response<Full<
     Ok(Response::new(Full::new(body)))
 }
 
-/// nginx in the place of the gateway, with the same certificates and the same upstream.
+/// nginx in the place of the gateway, with the same certificates and the same backend.
 struct Nginx {
     address: SocketAddr,
     _process: Process,
 }
 
 impl Nginx {
-    fn start(directory: &Path, world: &GatewayWorld, upstream: SocketAddr) -> Option<Self> {
+    fn start(directory: &Path, world: &GatewayWorld, backend: SocketAddr) -> Option<Self> {
         Command::new("nginx").arg("-v").output().ok()?;
         let now = world.clock.now();
         let serving = world.serving_ca.server(&[], &[LOCALHOST], now);
@@ -284,7 +284,7 @@ impl Nginx {
         let client_ca = pem("CERTIFICATE", world.telemetry.authority().certificate());
         std::fs::write(directory.join("client-ca.crt"), client_ca).unwrap();
         let address = SocketAddr::new(LOCALHOST, free_port());
-        let configuration = nginx_configuration(address, upstream);
+        let configuration = nginx_configuration(address, backend);
         std::fs::write(directory.join("nginx.conf"), configuration).unwrap();
         let flags = ["-p", directory.to_str()?, "-e", "error.log", "-c", "nginx.conf"].map(str::to_owned);
         let program = ["/usr/sbin/nginx", "/usr/bin/nginx"].map(Path::new).into_iter().find(|path| path.exists())?;
@@ -307,15 +307,15 @@ fn pem(label: &str, der: &[u8]) -> String {
     format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", base64(der))
 }
 
-/// Like the gateway, nginx streams both ways, writes no access log, and tells the upstream the caller's identity.
-fn nginx_configuration(address: SocketAddr, upstream: SocketAddr) -> String {
+/// Like the gateway, nginx streams both ways, writes no access log, and tells the backend the caller's identity.
+fn nginx_configuration(address: SocketAddr, backend: SocketAddr) -> String {
     format!(
         "daemon off; worker_processes auto; pid nginx.pid;
 events {{ worker_connections 1024; }}
 http {{
   access_log off; client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path fastcgi;
   uwsgi_temp_path uwsgi; scgi_temp_path scgi; tcp_nodelay on; keepalive_requests 100000000;
-  upstream addon {{ server {upstream}; keepalive 128; keepalive_requests 100000000; }}
+  backend addon {{ server {backend}; keepalive 128; keepalive_requests 100000000; }}
   server {{
     listen {address} ssl; ssl_protocols TLSv1.3; ssl_certificate serving.crt; ssl_certificate_key serving.key;
     ssl_client_certificate client-ca.crt; ssl_verify_client on; ssl_session_cache off; ssl_session_tickets off;

@@ -97,7 +97,7 @@ pub fn mk_peer() -> Peer {
     let golden = Bundle::from_pem(GOLDEN_CA).expect("the golden CA");
     let routes = ["/api", "/api/v1", "/push"].map(|path| Route {
         path: path.to_owned(),
-        upstream: "http://backend".to_owned(),
+        backend: "http://backend".to_owned(),
         methods: BTreeSet::from(["GET".to_owned()]),
         max_body: 1,
         timeout: Duration::from_secs(1),

@@ -2,10 +2,10 @@
 //!
 //! A stand-in serves as the API server; everything else is what runs in production: hub, gateway, agents.
 
+mod backend;
 mod ledger;
 mod steps;
 mod traffic;
-mod upstream;
 
 use std::path::PathBuf;
 

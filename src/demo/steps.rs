@@ -20,9 +20,9 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::DemoArgs;
+use super::backend::Backend;
 use super::ledger;
 use super::traffic::{Traffic, TrafficCaller};
-use super::upstream::Upstream;
 use crate::output::{print, render, table};
 use crate::process::registry_age::AgeBounds;
 use crate::process::{HubOptions, HubProcess};
@@ -33,7 +33,7 @@ use addon_signer_api::ocm::{AddOnApi, managed_cluster_resource};
 use addon_signer_api::status::AuthorityState;
 use addon_signer_core::ca::authority::AuthorityId;
 use addon_signer_core::credentials::plan::Wanted;
-use addon_signer_core::csr::build::Wish;
+use addon_signer_core::csr::build::CsrParams;
 use addon_signer_core::identity::{AgentName, Convention, PeerIdentity};
 use addon_signer_core::keys::private::PrivateKey;
 use addon_signer_core::keys::public::KeyKind;
@@ -75,7 +75,7 @@ struct Stage {
     hub: StandIn,
     admin: Client,
     /// The backend, which answers until it is dropped.
-    _upstream: Upstream,
+    _backend: Backend,
     gateway: SocketAddr,
     callers: Vec<TrafficCaller>,
     ledger: Location,
@@ -112,12 +112,12 @@ pub(super) async fn run(args: &DemoArgs, directory: &Path) -> anyhow::Result<()>
 async fn set(directory: &Path, story: &mut Story) -> anyhow::Result<Stage> {
     let hub = StandIn::start(LOOPBACK).await?;
     let admin = client(hub.kubeconfig("admin", &["system:masters"])).await?;
-    let upstream = Upstream::start().await?;
+    let backend = Backend::start().await?;
     for cluster in CLUSTERS {
         accept(&admin, cluster).await?;
     }
     create_namespace(&admin, NAMESPACE).await?;
-    create_signer(&admin, upstream.address).await?;
+    create_signer(&admin, backend.address).await?;
     story.tell("stand-in", format!("serves the Kubernetes API on {}, {} clusters accepted", hub.url(), CLUSTERS.len()));
 
     let account = "system:serviceaccount:addon-signer:addon-signer";
@@ -146,7 +146,7 @@ async fn set(directory: &Path, story: &mut Story) -> anyhow::Result<Stage> {
     tasks.spawn(process.run(stop.clone()));
     let callers =
         CLUSTERS.map(|cluster| caller(cluster, directory, gateway)).into_iter().collect::<anyhow::Result<_>>()?;
-    Ok(Stage { hub, admin, _upstream: upstream, gateway, callers, ledger, tasks, stop })
+    Ok(Stage { hub, admin, _backend: backend, gateway, callers, ledger, tasks, stop })
 }
 
 fn identity(cluster: &str) -> anyhow::Result<PeerIdentity> {
@@ -242,7 +242,7 @@ async fn hostile(hub: &StandIn, admin: &Client) -> anyhow::Result<String> {
     let client = client(hub.kubeconfig("system:open-cluster-management:cluster2:demo", &[group])).await?;
     let rng = SystemRandom::new();
     let (key, _) = PrivateKey::generate(KeyKind::EcdsaP256, &rng)?;
-    let wish = Wish { common_name: Convention::default().user(&identity("cluster1")?), ..Wish::default() };
+    let wish = CsrParams { common_name: Convention::default().user(&identity("cluster1")?), ..CsrParams::default() };
     let request = CertificateSigningRequest {
         metadata: ObjectMeta { generate_name: Some("hostile-".to_owned()), ..ObjectMeta::default() },
         spec: CertificateSigningRequestSpec {
@@ -331,7 +331,7 @@ async fn create_namespace(admin: &Client, name: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn create_signer(admin: &Client, upstream: SocketAddr) -> anyhow::Result<()> {
+async fn create_signer(admin: &Client, backend: SocketAddr) -> anyhow::Result<()> {
     let object = json!({
         "apiVersion": "addon-signer.io/v1alpha1",
         "kind": "AddOnSigner",
@@ -339,7 +339,7 @@ async fn create_signer(admin: &Client, upstream: SocketAddr) -> anyhow::Result<(
         "spec": {
             "signerName": SIGNER,
             "addOns": [ADDON],
-            "gateway": { "routes": [{ "path": ROUTE, "upstream": format!("http://{upstream}") }] },
+            "gateway": { "routes": [{ "path": ROUTE, "upstream": format!("http://{backend}") }] },
         },
     });
     let signers: Api<AddOnSigner> = Api::all(admin.clone());

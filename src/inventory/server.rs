@@ -20,7 +20,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::tls::Configuration;
-use addon_signer_gateway::listener::{self, Door, Entered, FIRST, NoHandshake, Places};
+use addon_signer_gateway::listener::{self, ConnectionHandler, Entered, FIRST, NoHandshake, Slots};
 use addon_signer_telemetry::audit::Audit;
 
 /// Largest number of sessions at a time. Only API servers are clients, and each keeps a few connections.
@@ -42,13 +42,13 @@ pub(crate) const OPEN_FILES: u64 = (HANDSHAKES * (1 + listener::WAITING) + SESSI
 type Configured = watch::Receiver<Option<Arc<Configuration>>>;
 
 /// The connections of the front proxy, and those of strangers, which get no session.
-struct FrontDoor {
+struct InventoryHandler {
     router: Router,
     configured: Configured,
     audit: Audit,
 }
 
-impl FrontDoor {
+impl InventoryHandler {
     /// Checks whether a client with this chain would be let in now.
     fn check(&self, chain: &[CertificateDer<'_>]) -> Result<(), NoHandshake> {
         let configured = self.configured.borrow();
@@ -66,11 +66,11 @@ pub(super) async fn run(
     stop: CancellationToken,
 ) {
     let drain = FIRST + GRACE + listener::DRAIN_MARGIN;
-    let places = Places { handshakes: HANDSHAKES, handshake_timeout: HANDSHAKE, sessions: SESSIONS, drain };
-    listener::accept(listener, places, Arc::new(FrontDoor { router, configured, audit }), &stop).await;
+    let slots = Slots { handshakes: HANDSHAKES, handshake_timeout: HANDSHAKE, sessions: SESSIONS, drain };
+    listener::accept(listener, slots, Arc::new(InventoryHandler { router, configured, audit }), &stop).await;
 }
 
-impl Door for FrontDoor {
+impl ConnectionHandler for InventoryHandler {
     fn tls(&self) -> Option<Arc<ServerConfig>> {
         self.configured.borrow().as_ref().map(|configured| Arc::clone(&configured.tls))
     }
@@ -86,8 +86,8 @@ impl Door for FrontDoor {
 }
 
 /// Serves until the client leaves, the TLS configuration changes, [`LONGEST`] has passed, or `stop` is cancelled.
-async fn serve(entered: Entered, door: Arc<FrontDoor>, stop: CancellationToken) {
-    let Entered { tls, config, remote, place: _place } = entered;
+async fn serve(entered: Entered, door: Arc<InventoryHandler>, stop: CancellationToken) {
+    let Entered { tls, config, remote, slot: _slot } = entered;
     let chain = tls.get_ref().1.peer_certificates().unwrap_or_default().to_vec();
     let asked = CancellationToken::new();
     let first = asked.clone();

@@ -230,7 +230,7 @@ impl HubProcess {
             serving: serving.clone(),
             clock: self.clock.clone(),
             audit: ends.audit.clone(),
-            seen: ends.seen,
+            usage: ends.usage,
             stats: metrics.gateway,
             neighbours: ends.neighbours,
         };

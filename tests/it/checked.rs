@@ -49,7 +49,7 @@ async fn a_sound_installation_is_good_line_by_line() {
         "ok   API: the API server serves AddOnTemplate v1alpha1\n",
         "ok   ManifestWorks: it is not installed (deploy/manifest-works)\n",
         "ok   gRPC account: it is not installed (deploy/grpc-account)\n",
-        "?    AddOnSigner telemetry: the upstream 127.0.0.1 is an address, which is not checked; ",
+        "?    AddOnSigner telemetry: the backend 127.0.0.1 is an address, which is not checked; ",
         "ok   inventory: it is not installed (deploy/inventory)\n",
         &format!("ok   gateway {}: it presents a certificate for this name that agents accept\n", whole.gateway),
     ] {
@@ -78,8 +78,8 @@ async fn what_is_not_sound_is_said_with_what_to_do() {
     let home = tempfile::tempdir().unwrap();
     let table = check(&hub, home.path(), &[]).await.stdout;
     for line in [
-        "?    AddOnSigner telemetry: the upstream beside has no Service beside in the namespace addon-signer; ",
-        "?    AddOnSigner telemetry: the upstream receive.example.com is a name outside this cluster, ",
+        "?    AddOnSigner telemetry: the backend beside has no Service beside in the namespace addon-signer; ",
+        "?    AddOnSigner telemetry: the backend receive.example.com is a name outside this cluster, ",
     ] {
         assert!(table.contains(line), "{line}{table}");
     }
@@ -92,7 +92,7 @@ async fn what_is_not_sound_is_said_with_what_to_do() {
         "no hub is leading in the namespace addon-signer: check the hub's pods and their logs",
         "no hub has reported on it: is one running?",
         "no authority is signing: if a hub is running, its log says why",
-        "the upstream receive.observability.svc has no Service receive in the namespace observability; it may be a \
+        "the backend receive.observability.svc has no Service receive in the namespace observability; it may be a \
          name outside this cluster",
     ] {
         assert!(told.contains(&sentence), "{sentence}: {told:?}");
@@ -100,7 +100,7 @@ async fn what_is_not_sound_is_said_with_what_to_do() {
 }
 
 #[tokio::test]
-async fn unreachable_upstream_is_reported_with_remedy() {
+async fn unreachable_backend_is_reported_with_remedy() {
     let hub = TestHub::start().await;
     let admin = prepare(&hub, "127.0.0.1:9".parse().unwrap(), "24h").await;
     create_namespace(&admin, "observability").await;
@@ -117,12 +117,12 @@ async fn unreachable_upstream_is_reported_with_remedy() {
     let command = "`kubectl label namespace observability addon-signer.io/upstream=true`";
     let kept = check(&hub, home.path(), &[]).await;
     assert!(kept.stdout.contains(command), "{}", kept.stdout);
-    assert!(kept.stdout.contains("the upstream beside is in the hub's own namespace, "), "{}", kept.stdout);
+    assert!(kept.stdout.contains("the backend beside is in the hub's own namespace, "), "{}", kept.stdout);
     let namespaces: Api<Namespace> = Api::all(admin.clone());
     let label = Patch::Merge(json!({ "metadata": { "labels": { "addon-signer.io/upstream": "true" } } }));
     namespaces.patch("observability", &PatchParams::default(), &label).await.unwrap();
     let let_in = check(&hub, home.path(), &[]).await;
-    assert!(let_in.stdout.contains("the upstream receive.observability has a Service"), "{}", let_in.stdout);
+    assert!(let_in.stdout.contains("the backend receive.observability has a Service"), "{}", let_in.stdout);
 }
 
 #[tokio::test]

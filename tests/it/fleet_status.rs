@@ -11,7 +11,7 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 
 use crate::cli::{Output, run, write};
-use crate::gateway::upstream;
+use crate::gateway::backend;
 use crate::hub::distribution::say_applied;
 use crate::hub::submit;
 use crate::whole::ours::enrolled;
@@ -73,7 +73,7 @@ impl World {
 /// waits for the trust bundle.
 async fn mk_world() -> World {
     let hub = TestHub::start().await;
-    let admin = prepare(&hub, upstream::start().await, "24h").await;
+    let admin = prepare(&hub, backend::start().await, "24h").await;
     if hub.is_real() {
         apply(&admin, &manifests("manifest-works")).await;
     } else {

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use tokio::process::Command;
 
 use crate::fleet_status::{World, viewer};
-use crate::gateway::upstream;
+use crate::gateway::backend;
 use crate::hub::{mk_served, submit};
 use crate::whole::ours::enrolled;
 use crate::whole::{active, options, prepare};
@@ -30,7 +30,7 @@ use test_kit::{TestHub, accept_cluster, install_addon, wait_until};
 /// A hub without deploy/manifest-works, and an addon on the cluster `spoke1`.
 async fn mk_world(options: HubOptions) -> (World, Client) {
     let hub = TestHub::start().await;
-    let admin = prepare(&hub, upstream::start().await, "24h").await;
+    let admin = prepare(&hub, backend::start().await, "24h").await;
     accept_cluster(&admin, "spoke1").await;
     install_addon(&admin, "spoke1", "telemetry").await;
     (World::start(hub, options).await, admin)

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use addon_signer_core::bounded::Keep;
 use addon_signer_core::credentials::plan::Wanted;
-use addon_signer_core::csr::build::Wish;
+use addon_signer_core::csr::build::CsrParams;
 use addon_signer_core::identity::{AddOnKey, AddOnName, ClusterName, addon_group, cluster_group};
 use addon_signer_core::names::{ANNOTATION_TRUST_BUNDLE, LABEL_ADDON_NAME, LABEL_CLUSTER_NAME};
 
@@ -34,9 +34,9 @@ pub(crate) struct Order {
 }
 
 impl Order {
-    pub(crate) fn wish(&self) -> Wish {
+    pub(crate) fn wish(&self) -> CsrParams {
         let list = |set: &BTreeSet<String>| set.iter().cloned().collect();
-        Wish {
+        CsrParams {
             common_name: self.wanted.user.clone(),
             organizations: list(&self.wanted.groups),
             dns_names: list(&self.wanted.dns_names),

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use addon_signer_core::backoff::doubled;
+use addon_signer_core::doubling::doubled;
 use ring::rand::{SecureRandom, SystemRandom};
 
 /// Pauses that double from `first` to `cap`.

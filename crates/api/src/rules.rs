@@ -9,7 +9,7 @@ use crate::ocm::created_at;
 use crate::signer::{AddOnSigner, AddOnSignerSpec, Approval, Method, RegistrationMode, Route as RouteSpec, TrustMode};
 use crate::status::{AddOnSignerStatus, CONDITION_READY, DUPLICATE_SIGNER_NAME};
 use addon_signer_core::ca::line::RESERVE_AHEAD;
-use addon_signer_core::gateway::upstream;
+use addon_signer_core::gateway::backend;
 use addon_signer_core::identity::{Convention, IdentityError, SignerName};
 use addon_signer_core::keys::public::KeyKind;
 use addon_signer_core::ownership::Claimant;
@@ -114,14 +114,14 @@ impl SignerConfig {
         Ok(Self { generation: 0, rules, approves, registers, brings_trust, publishes_trust, authority, routes })
     }
 
-    /// Checks the upstreams whose host is an address. `allow_loopback` is the hub's own setting.
+    /// Checks the backends whose host is an address. `allow_loopback` is the hub's own setting.
     ///
     /// # Errors
-    /// [`InvalidField`] for the first upstream with an address that no backend may have.
-    pub fn check_upstreams(self, allow_loopback: bool) -> Result<Self, InvalidField> {
+    /// [`InvalidField`] for the first backend with an address that no backend may have.
+    pub fn check_backends(self, allow_loopback: bool) -> Result<Self, InvalidField> {
         for (index, route) in self.routes.iter().enumerate() {
-            let host = route.upstream.parse::<hyper::Uri>().ok().and_then(|uri| uri.host().map(str::to_owned));
-            upstream::check_host(&host.unwrap_or_default(), allow_loopback)
+            let host = route.backend.parse::<hyper::Uri>().ok().and_then(|uri| uri.host().map(str::to_owned));
+            backend::check_host(&host.unwrap_or_default(), allow_loopback)
                 .map_err(|refused| invalid("gateway.routes", &format!("upstream of route {index}: {refused}")))?;
         }
         Ok(self)
@@ -215,8 +215,8 @@ fn route(spec: &RouteSpec) -> Result<Route, InvalidField> {
         return Err(invalid(field, "methods must name at least one"));
     }
     let methods = spec.methods.iter().copied().map(Method::as_str).map(str::to_owned).collect();
-    let (path, upstream) = (spec.path.clone(), spec.upstream.clone());
-    Ok(Route { path, upstream, methods, max_body, timeout, delete_with_content: spec.delete_with_content })
+    let (path, backend) = (spec.path.clone(), spec.upstream.clone());
+    Ok(Route { path, backend, methods, max_body, timeout, delete_with_content: spec.delete_with_content })
 }
 
 /// Whether it is a name or an address in the schema's form.
@@ -306,14 +306,14 @@ mod tests {
     }
 
     #[test]
-    fn upstream_address_must_be_allowed_for_backends() {
-        let read = |upstream: &str, allow_loopback: bool| {
+    fn backend_address_must_be_allowed_for_backends() {
+        let read = |backend: &str, allow_loopback: bool| {
             let mut spec = mk_spec();
             let routes =
-                serde_json::json!([{"path": "/a", "upstream": "http://a"}, {"path": "/b", "upstream": upstream}]);
+                serde_json::json!([{"path": "/a", "upstream": "http://a"}, {"path": "/b", "upstream": backend}]);
             spec.gateway.routes = serde_json::from_value(routes).unwrap();
             let config = SignerConfig::read(&spec, None).unwrap();
-            config.check_upstreams(allow_loopback).map(|_| ()).map_err(|error| error.to_string())
+            config.check_backends(allow_loopback).map(|_| ()).map_err(|error| error.to_string())
         };
         let text = "spec.gateway.routes is refused: upstream of route 1: 127.0.0.1 is a loopback address, which no \
                     backend may have";
@@ -337,9 +337,9 @@ mod tests {
     }
 
     #[test]
-    fn an_upstream_is_a_host_and_a_port_that_exists() {
-        let refused = |upstream: &str| {
-            let route = serde_json::json!({"path": "/a", "upstream": upstream});
+    fn an_backend_is_a_host_and_a_port_that_exists() {
+        let refused = |backend: &str| {
+            let route = serde_json::json!({"path": "/a", "upstream": backend});
             super::route(&serde_json::from_value(route).unwrap()).is_err()
         };
         for good in ["http://a", "http://a:1/x", "http://[::1]:65535", "http://[::1]"] {

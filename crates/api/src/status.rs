@@ -32,7 +32,7 @@ pub const CONDITION_TRUST_DISTRIBUTED: &str = "TrustDistributed";
 pub const CONDITION_TRUST_PUBLISHED: &str = "TrustPublished";
 
 /// Whether a condition is true, its reason and its message.
-pub type Told = (bool, &'static str, String);
+pub type ConditionValue = (bool, &'static str, String);
 
 /// What the hub reports about a signer.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use crate::backoff::doubled;
+use crate::doubling::doubled;
 use crate::identity::AddOnKey;
 
 /// How often the hub restores the registrations before it leaves them to the other program.
@@ -26,7 +26,7 @@ const STANDS: Duration = Duration::from_secs(60);
 
 /// What the hub sees about an addon.
 #[derive(Debug, Clone, Copy)]
-pub struct Sight {
+pub struct Observation {
     /// Whether its registrations differ from what they should be.
     pub differs: bool,
     /// Whether its status says that the hub leaves them to another program.
@@ -77,7 +77,7 @@ pub struct Disputes {
 impl Disputes {
     /// Decides what to do about an addon now. The caller reports a step that it took, by [`Self::wrote`],
     /// [`Self::said`] or [`Self::took_back`]. A failed step is not reported and does not count.
-    pub fn judge(&mut self, key: &AddOnKey, sight: Sight, now: Duration) -> DisputeStep {
+    pub fn judge(&mut self, key: &AddOnKey, sight: Observation, now: Duration) -> DisputeStep {
         let Some(dispute) = self.of.get_mut(key) else { return self.begin(key, sight, now) };
         match &mut dispute.left {
             Some(left) if sight.differs && now >= left.due => DisputeStep::Write,
@@ -106,7 +106,7 @@ impl Disputes {
     }
 
     /// Decides about an addon about which nothing is known. After a restart the hub relies on the addon's status.
-    fn begin(&mut self, key: &AddOnKey, sight: Sight, now: Duration) -> DisputeStep {
+    fn begin(&mut self, key: &AddOnKey, sight: Observation, now: Duration) -> DisputeStep {
         if sight.says_left {
             let left = Left { tries: 0, due: now + LOOK_AGAIN, said: true };
             self.of.insert(key.clone(), Dispute { writes: 1, last: now, left: Some(left) });
@@ -170,10 +170,10 @@ impl Disputes {
 mod tests {
     use super::*;
 
-    const RIGHT: Sight = Sight { differs: false, says_left: false };
-    const WRONG: Sight = Sight { differs: true, says_left: false };
-    const LEFT: Sight = Sight { differs: true, says_left: true };
-    const STANDING: Sight = Sight { differs: false, says_left: true };
+    const RIGHT: Observation = Observation { differs: false, says_left: false };
+    const WRONG: Observation = Observation { differs: true, says_left: false };
+    const LEFT: Observation = Observation { differs: true, says_left: true };
+    const STANDING: Observation = Observation { differs: false, says_left: true };
 
     fn mk_key() -> AddOnKey {
         AddOnKey { cluster: "c1".parse().unwrap(), addon: "telemetry".parse().unwrap() }
@@ -184,7 +184,7 @@ mod tests {
     }
 
     /// Decides what to do, and reports that it was done; returns the step.
-    fn act(disputes: &mut Disputes, sight: Sight, now: Duration) -> DisputeStep {
+    fn act(disputes: &mut Disputes, sight: Observation, now: Duration) -> DisputeStep {
         let step = disputes.judge(&mk_key(), sight, now);
         match step {
             DisputeStep::Write => disputes.wrote(&mk_key(), now),

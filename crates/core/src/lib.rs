@@ -17,9 +17,9 @@
 //! | [`ownership`] | which AddOnSigner owns a signer name or an addon that several name |
 //! | [`rate`], [`throttle`] | how many certificates an identity gets; how many similar events are written |
 //! | [`queue`] | whose turn it is, so that no tenant starves another |
-//! | [`backoff`] | pauses after failures |
+//! | [`doubling`] | pauses after failures |
 //! | [`bounded`] | reads untrusted JSON in bounded memory |
-//! | [`sighting`] | when and from where each certificate was last used |
+//! | [`usage`] | when and from where each certificate was last used |
 //! | [`templates`] | which addons OCM's addon-manager registers |
 //! | [`query`] | questions about the ledger, from the command line and over HTTP |
 //! | [`lease`] | what to do about the Lease that decides which hub leads |
@@ -31,12 +31,12 @@
 //! | [`units`] | durations and sizes as people write them |
 #![cfg_attr(test, allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "tests make keys"))]
 
-pub mod backoff;
 pub mod bounded;
 pub mod ca;
 pub mod credentials;
 pub mod csr;
 pub mod disputes;
+pub mod doubling;
 pub mod encoding;
 pub mod gateway;
 pub mod identity;
@@ -52,9 +52,9 @@ pub mod query;
 pub mod queue;
 pub mod rate;
 pub mod registry;
-pub mod sighting;
 pub mod templates;
 pub mod throttle;
 pub mod timestamp;
 pub mod trust;
 pub mod units;
+pub mod usage;

@@ -11,14 +11,14 @@ use crate::ca::authority::AuthorityId;
 use crate::ca::bundle::Bundle;
 use crate::identity::{AddOnName, Convention, SignerName};
 
-/// One route of an addon: `/addons/<addon><path>…` goes to `<upstream><path>…`.
+/// One route of an addon: `/addons/<addon><path>…` goes to `<backend><path>…`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Route {
     /// The path prefix below `/addons/<addon>`, in whole segments. It starts with `/`.
     pub path: String,
     /// `http://host[:port][/path]`. Everything after `/addons/<addon>` is appended, including the route's own path,
     /// because the backend serves that path.
-    pub upstream: String,
+    pub backend: String,
     /// The allowed methods, in upper case.
     pub methods: BTreeSet<String>,
     /// The largest request body, in bytes.

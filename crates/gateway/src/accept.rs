@@ -10,23 +10,23 @@ use tokio_util::sync::CancellationToken;
 use super::Limits;
 use super::connection;
 use super::session::{GatewayShared, Session};
-use crate::listener::{self, Door, Entered, NoHandshake, Places};
+use crate::listener::{self, ConnectionHandler, Entered, NoHandshake, Slots};
 use addon_signer_telemetry::audit::Caller;
 
 /// Accepts until `stop` is cancelled, then waits for the connections, each of which ends within the drain timeout.
 pub(super) async fn run(listener: TcpListener, shared: Arc<GatewayShared>, stop: CancellationToken) {
     let Limits { max_connections, max_handshakes, handshake_timeout, drain_timeout, .. } = shared.limits;
     let drain = drain_timeout + listener::DRAIN_MARGIN;
-    let places = Places { handshakes: max_handshakes, handshake_timeout, sessions: max_connections, drain };
-    listener::accept(listener, places, shared, &stop).await;
+    let slots = Slots { handshakes: max_handshakes, handshake_timeout, sessions: max_connections, drain };
+    listener::accept(listener, slots, shared, &stop).await;
 }
 
-impl Door for GatewayShared {
+impl ConnectionHandler for GatewayShared {
     fn tls(&self) -> Option<Arc<ServerConfig>> {
         self.in_effect.borrow().as_ref().map(|in_effect| Arc::clone(&in_effect.tls))
     }
 
-    fn knocked(&self) {
+    fn on_accept(&self) {
         self.stats.connections.inc();
     }
 
@@ -45,11 +45,11 @@ impl Door for GatewayShared {
     }
 
     async fn serve(self: Arc<Self>, entered: Entered, stop: CancellationToken) {
-        let Entered { tls, remote, place, .. } = entered;
+        let Entered { tls, remote, slot, .. } = entered;
         match tls.get_ref().1.peer_certificates().and_then(<[_]>::first).cloned() {
             Some(leaf) => {
                 let session = Session::new(self, remote, leaf.into_owned());
-                connection::serve(tls, place, Arc::new(session), stop).await;
+                connection::serve(tls, slot, Arc::new(session), stop).await;
             }
             None => self.refused(remote, &NoHandshake::NoCertificate), // cannot happen: the verifier requires one
         }

@@ -12,7 +12,7 @@ use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
 use hyper_util::client::legacy::connect::CaptureConnection;
 use tokio::time::{Instant, Sleep};
 
-use super::stream::UpstreamConnection;
+use super::stream::BackendConnection;
 use addon_signer_core::gateway::pace::{MinRate, Tempo};
 
 /// The type of every response body.
@@ -37,9 +37,9 @@ pub(super) enum BodyError {
     Slow(u64),
     #[error("the client's body ended early: {0}")]
     Client(String),
-    #[error("the upstream's body ended early: {0}")]
-    Upstream(String),
-    #[error("the upstream sent nothing for {0:?}")]
+    #[error("the backend's body ended early: {0}")]
+    Backend(String),
+    #[error("the backend sent nothing for {0:?}")]
     Stalled(Duration),
 }
 
@@ -47,7 +47,7 @@ pub(super) enum BodyError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Turn {
     Client,
-    Upstream,
+    Backend,
 }
 
 #[derive(Debug)]
@@ -55,7 +55,7 @@ struct UploadState {
     turn: Turn,
     since: Instant,
     failure: Option<BodyError>,
-    /// Whether the upstream has taken everything.
+    /// Whether the backend has taken everything.
     is_over: bool,
 }
 
@@ -66,7 +66,7 @@ pub(super) struct UploadProgress(Mutex<UploadState>);
 impl UploadProgress {
     pub(super) fn new() -> Arc<Self> {
         let since = Instant::now();
-        Arc::new(Self(Mutex::new(UploadState { turn: Turn::Upstream, since, failure: None, is_over: false })))
+        Arc::new(Self(Mutex::new(UploadState { turn: Turn::Backend, since, failure: None, is_over: false })))
     }
 
     /// The party that must act next, and since when.
@@ -75,7 +75,7 @@ impl UploadProgress {
         (state.turn, state.since)
     }
 
-    /// Why the upload failed, unless the upstream caused the failure.
+    /// Why the upload failed, unless the backend caused the failure.
     pub(super) fn failure(&self) -> Option<BodyError> {
         lock(&self.0).failure.clone()
     }
@@ -95,8 +95,8 @@ impl UploadProgress {
     }
 }
 
-/// Ends an upload with its call: when this is dropped, the upstream's connection ends unless the upload is over.
-/// Otherwise an upstream that reads nothing could hold the call's places for as long as it likes, after its answer and
+/// Ends an upload with its call: when this is dropped, the backend's connection ends unless the upload is over.
+/// Otherwise an backend that reads nothing could hold the call's slots for as long as it likes, after its answer and
 /// after the client has gone. nginx and Envoy do the same.
 pub(super) struct EndsUpload {
     pub(super) progress: Arc<UploadProgress>,
@@ -108,12 +108,12 @@ impl Drop for EndsUpload {
         // The last piece waits for the lock before it is sent, so until then no other call gets its connection.
         let state = lock(&self.progress.0);
         if !state.is_over {
-            UpstreamConnection::end(&self.connection);
+            BackendConnection::end(&self.connection);
         }
     }
 }
 
-/// A request's body on its way to the upstream. Trailers are dropped, because they could carry fields that the gateway
+/// A request's body on its way to the backend. Trailers are dropped, because they could carry fields that the gateway
 /// removed from the headers.
 pub(super) struct Upload<B = Incoming> {
     inner: B,
@@ -129,7 +129,7 @@ pub(super) struct Upload<B = Incoming> {
 }
 
 /// Lives until the last piece of an upload is written: hyper drops a body once it has taken its last piece, and may
-/// hold what the upstream does not take. Without it, a call that still has a connection would seem to be over.
+/// hold what the backend does not take. Without it, a call that still has a connection would seem to be over.
 struct Sending {
     progress: Arc<UploadProgress>,
     /// A backend may also answer before it has read everything.
@@ -142,7 +142,7 @@ impl Drop for Sending {
     }
 }
 
-/// A piece of the upload that the upstream has not taken.
+/// A piece of the upload that the backend has not taken.
 struct Unsent {
     piece: Bytes,
     _sending: Arc<Sending>,
@@ -198,7 +198,7 @@ impl<B: Body<Data = Bytes, Error: Display> + Unpin> Body for Upload<B> {
                 return Poll::Ready(Some(Err(error)));
             }
         };
-        this.progress.set(Turn::Upstream);
+        this.progress.set(Turn::Backend);
         let Some(data) = data else { return Poll::Ready(None) };
         this.tempo.add(waited, data.len());
         this.passed = this.passed.saturating_add(u64::try_from(data.len()).unwrap_or(u64::MAX));
@@ -256,7 +256,7 @@ impl Pace {
         state.waiting = state.waiting.saturating_sub(1);
     }
 
-    /// How many pieces the client has to take. While there are none, the upstream must act.
+    /// How many pieces the client has to take. While there are none, the backend must act.
     pub(super) fn waiting(&self) -> usize {
         lock(&self.0).waiting
     }
@@ -279,13 +279,13 @@ mod tests {
 
     const RATE: MinRate = MinRate { bytes_per_second: 100, patience: Duration::from_secs(10) };
 
-    /// After how many pieces of 10 bytes a client is too slow that takes this long for each, while the upstream takes
+    /// After how many pieces of 10 bytes a client is too slow that takes this long for each, while the backend takes
     /// a minute.
     async fn too_slow_after(each: Duration) -> Option<u32> {
         let pace = Pace::new(RATE);
         for number in 0..200 {
             tokio::time::advance(Duration::from_secs(60)).await;
-            assert!(!pace.is_slow(), "the upstream is slow, not the client");
+            assert!(!pace.is_slow(), "the backend is slow, not the client");
             pace.given();
             tokio::time::advance(each).await;
             if pace.is_slow() {

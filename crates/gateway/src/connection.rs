@@ -22,7 +22,7 @@ use super::lingering::Lingering;
 use super::routes;
 use super::session::Session;
 use super::tls::H2;
-use crate::listener::{FIRST, SessionPlace};
+use crate::listener::{FIRST, SessionSlot};
 use addon_signer_core::gateway::access::NoStanding;
 use addon_signer_core::registry::NotRegistered;
 
@@ -43,7 +43,7 @@ const PING_INTERVAL: Duration = Duration::from_secs(30);
 /// Serves requests until the client leaves or is idle, the identity is refused, or `stop` is cancelled.
 pub(super) async fn serve(
     tls: TlsStream<TcpStream>,
-    mut place: SessionPlace,
+    mut slot: SessionSlot,
     session: Arc<Session>,
     stop: CancellationToken,
 ) {
@@ -52,7 +52,7 @@ pub(super) async fn serve(
     let first = match session.begin() {
         Ok(()) => SWEEP,
         Err(cause) => {
-            place.only_to_refuse(cause.peer().map(|peer| peer.identity.cluster.clone()));
+            slot.only_to_refuse(cause.peer().map(|peer| peer.identity.cluster.clone()));
             GRACE
         }
     };
@@ -89,7 +89,7 @@ pub(super) async fn serve(
                 return;
             }
             // A refusal that was answered has ended its connection.
-            () = place.taken() => {
+            () = slot.taken() => {
                 session.shared.stats.refusals_unanswered.inc();
                 return;
             }

@@ -1,4 +1,4 @@
-//! Connects to upstreams. A connection that has reached the hub itself or its namespace is closed before anything is
+//! Connects to backends. A connection that has reached the hub itself or its namespace is closed before anything is
 //! sent on it.
 
 use std::error::Error;
@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use tower::Service;
 
 use super::resolver::CheckedResolver;
-use super::stream::UpstreamStream;
+use super::stream::BackendStream;
 use addon_signer_core::gateway::neighbours::{self, Neighbours};
 
 /// Addresses that no machine has: one from a class that was never used, one from a documentation prefix.
@@ -35,7 +35,7 @@ impl CheckedConnector {
 }
 
 impl Service<Uri> for CheckedConnector {
-    type Response = UpstreamStream;
+    type Response = BackendStream;
     type Error = Box<dyn Error + Send + Sync>;
     type Future = BoxFuture<'static, Result<Self::Response, Self::Error>>;
 
@@ -50,7 +50,7 @@ impl Service<Uri> for CheckedConnector {
             if let Some(neighbours) = neighbours {
                 check(connection.inner(), &neighbours.borrow())?;
             }
-            Ok(UpstreamStream::new(connection))
+            Ok(BackendStream::new(connection))
         })
     }
 }

@@ -1,5 +1,5 @@
 //! Streams the body of a response to the client. Time is bounded, and the body is never held in memory as a whole. A
-//! call keeps its seat until the last piece of its answer has left for the client's socket: HTTP/2 takes pieces from
+//! call keeps its slot until the last piece of its answer has left for the client's socket: HTTP/2 takes pieces from
 //! the body even when the client has no room, and keeps them.
 
 use std::fmt::Display;
@@ -76,14 +76,14 @@ pub(super) struct Download<B, C> {
     inner: B,
     timeout: Duration,
     timer: Pin<Box<Sleep>>,
-    /// Whether the timer runs: the upstream must act.
+    /// Whether the timer runs: the backend must act.
     is_timed: bool,
     call: Arc<Answering<C>>,
     _upload: Option<EndsUpload>,
 }
 
 impl<B, C: Send + Sync + 'static> Download<B, C> {
-    /// `timeout` bounds the pauses of the upstream, `rate` those of the client. `call` lasts until the last piece is
+    /// `timeout` bounds the pauses of the backend, `rate` those of the client. `call` lasts until the last piece is
     /// sent.
     pub(super) fn new(inner: B, timeout: Duration, rate: MinRate, call: C) -> Self {
         let call = Arc::new(Answering { pace: Pace::new(rate), taken: AtomicWaker::new(), _call: call });
@@ -135,7 +135,7 @@ where
                 }
                 Poll::Ready(Some(Ok(frame.map_data(|data| this.hold(data)))))
             }
-            Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err(BodyError::Upstream(error.to_string())))),
+            Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err(BodyError::Backend(error.to_string())))),
             Poll::Ready(None) => Poll::Ready(None),
             Poll::Pending => {
                 // Until the client has taken everything, its own pace counts.
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_upstreams_time_begins_when_the_client_has_taken_all() {
+    async fn the_backends_time_begins_when_the_client_has_taken_all() {
         let one = stream::iter([Ok::<_, Infallible>(mk_piece())]).chain(stream::pending());
         let mut body = Download::new(StreamBody::new(one), TIMEOUT, RATE, ());
         let piece = next(&mut body).await.unwrap().unwrap();

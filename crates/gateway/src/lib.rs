@@ -4,7 +4,7 @@
 //! inputs: trust, serving ─► tls (whole ServerConfig) ─► accept ─► connection (sweep, limits) ─► routes ─► proxy
 //!                                                       │             │                                  │
 //!                                    handshake, cap, drain      session: authz::identify,           headers, path,
-//!                                                               registry, clock                     upstream
+//!                                                               registry, clock                     backend
 //! ```
 //!
 //! - Nothing is served without a client verifier and a non-empty bundle (invariant I11): while no configuration is in
@@ -28,12 +28,13 @@ use tokio_util::sync::CancellationToken;
 use addon_signer_core::gateway::neighbours::Neighbours;
 use addon_signer_core::gateway::pace::MinRate;
 use addon_signer_core::registry::SharedRegistry;
-use addon_signer_core::sighting::Seen;
 use addon_signer_core::trust::Trust;
+use addon_signer_core::usage::UsageTracker;
 use addon_signer_platform::clock::Clock;
 use addon_signer_telemetry::audit::Audit;
 
 mod accept;
+mod backend;
 mod body;
 mod broken;
 mod connection;
@@ -45,20 +46,19 @@ mod problem;
 mod proxy;
 mod resolver;
 mod routes;
-mod seats;
 pub mod serving;
 mod session;
+mod slots;
 mod stats;
 mod stream;
 mod tls;
-mod upstream;
 
-use upstream::UpstreamClient;
+use backend::BackendClient;
 
 pub use stats::GatewayStats;
 
 use broken::BrokenAnswers;
-use seats::SharedSeats;
+use slots::SharedSlots;
 
 /// Limits for clients. They bound how long a slow or silent client can occupy a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -101,14 +101,14 @@ pub struct Limits {
     /// The socket buffers of a client's connection, in each direction. Linux doubles it.
     pub client_socket: u32,
     /// The socket buffers of a connection to a backend, in each direction. Linux doubles it.
-    pub upstream_socket: u32,
-    /// Longest time to open a connection to an upstream.
+    pub backend_socket: u32,
+    /// Longest time to open a connection to an backend.
     pub connect_timeout: Duration,
 }
 
-/// How many addons of one cluster can use all of an addon's seats at the same time. The hub's administrators install
+/// How many addons of one cluster can use all of an addon's slots at the same time. The hub's administrators install
 /// many addons on a cluster, and an attacker who has taken over the cluster has all their certificates. Honest addons
-/// use a few seats each, and a cluster has at least [`DEFAULT_IDENTITY_CONNECTIONS`], so their number is not bounded by
+/// use a few slots each, and a cluster has at least [`DEFAULT_IDENTITY_CONNECTIONS`], so their number is not bounded by
 /// this.
 const ADDONS_AT_MOST: usize = 4;
 
@@ -147,14 +147,14 @@ impl Limits {
             connection_window: 256 * 1024,
             call_buffer: 32 * 1024,
             client_socket: 128 * 1024,
-            upstream_socket: 32 * 1024,
+            backend_socket: 32 * 1024,
             connect_timeout: Duration::from_secs(5),
         }
     }
 
     /// How many files the process needs open: one for each handshake and each refusal, one for each connection and two
-    /// for its calls to backends, since an addon has that many seats; and some for the ledger, the API server and
-    /// probes. An estimate: connections to backends are kept for a while, and few addons use all their seats.
+    /// for its calls to backends, since an addon has that many slots; and some for the ledger, the API server and
+    /// probes. An estimate: connections to backends are kept for a while, and few addons use all their slots.
     #[must_use]
     pub fn open_files(&self) -> u64 {
         let strangers = self.max_handshakes.saturating_mul(2 + listener::WAITING);
@@ -192,7 +192,7 @@ pub struct GatewayInputs {
     /// What no backend may be.
     pub neighbours: watch::Receiver<Neighbours>,
     /// Which certificates are in use. The gateway writes it; others drain it.
-    pub seen: Arc<Seen>,
+    pub usage: Arc<UsageTracker>,
     /// The metrics.
     pub stats: Arc<GatewayStats>,
 }
@@ -255,14 +255,14 @@ impl Gateway {
         let GatewayConfig { limits, allow_loopback, names, .. } = self.config;
         let (publish, in_effect) = watch::channel(None);
         let shared = Arc::new(session::GatewayShared {
-            upstreams: UpstreamClient::new(&limits, allow_loopback, inputs.neighbours),
+            backends: BackendClient::new(&limits, allow_loopback, inputs.neighbours),
             broken_answers: BrokenAnswers::new(inputs.clock.clone()),
             in_effect,
             registry: inputs.registry,
             clock: inputs.clock.clone(),
             audit: inputs.audit,
-            seen: inputs.seen,
-            seats: SharedSeats::new(&limits),
+            usage: inputs.usage,
+            slots: SharedSlots::new(&limits),
             limits,
             names,
             stats: Arc::clone(&inputs.stats),

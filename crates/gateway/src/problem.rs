@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::body::{OutBody, full};
 use addon_signer_core::gateway::access::{NoAccess, NoStanding};
 use addon_signer_core::gateway::path::PathError;
-use addon_signer_core::gateway::seats::NoSeat;
+use addon_signer_core::gateway::slots::NoSlot;
 use addon_signer_core::gateway::{PROBLEM_REVOKED, PROBLEM_TYPES};
 
 /// Why a request is refused. The text goes into the audit log.
@@ -20,7 +20,7 @@ pub(super) enum Refusal {
     #[error(transparent)]
     Path(#[from] PathError),
     #[error("{} already", calls(*.0))]
-    TooManyCalls(NoSeat),
+    TooManyCalls(NoSlot),
     #[error("there is nothing at that path")]
     NotFound,
     #[error(transparent)]
@@ -35,10 +35,10 @@ pub(super) enum Refusal {
     ClientTrickles(u64),
     #[error("the client's body ended early: {0}")]
     ClientBroke(String),
-    #[error("the upstream did not answer within {0:?}")]
-    UpstreamSlow(Duration),
-    #[error("the upstream failed: {0}")]
-    Upstream(String),
+    #[error("the backend did not answer within {0:?}")]
+    BackendSlow(Duration),
+    #[error("the backend failed: {0}")]
+    Backend(String),
     #[error("the serving CA does not exist yet")]
     NoBundle,
 }
@@ -53,17 +53,17 @@ struct Problem<'p> {
     detail: String,
 }
 
-fn calls(whose: NoSeat) -> String {
+fn calls(whose: NoSlot) -> String {
     match whose {
-        NoSeat::AddOn(max) => format!("the addon already has {max} calls on its connections from the cluster"),
-        NoSeat::Cluster(max) => format!("the addons of the cluster already have {max} calls"),
+        NoSlot::AddOn(max) => format!("the addon already has {max} calls on its connections from the cluster"),
+        NoSlot::Cluster(max) => format!("the addons of the cluster already have {max} calls"),
     }
 }
 
-fn may_have(whose: NoSeat) -> String {
+fn may_have(whose: NoSlot) -> String {
     match whose {
-        NoSeat::AddOn(max) => format!("from one cluster the addon may have {max}"),
-        NoSeat::Cluster(max) => format!("all addons of one cluster may have {max} together"),
+        NoSlot::AddOn(max) => format!("from one cluster the addon may have {max}"),
+        NoSlot::Cluster(max) => format!("all addons of one cluster may have {max} together"),
     }
 }
 
@@ -72,8 +72,8 @@ impl Refusal {
     pub(super) fn reason(&self) -> &'static str {
         match self {
             Self::NoStanding(cause) => cause.reason(),
-            Self::TooManyCalls(NoSeat::AddOn(_)) => "TooManyCalls",
-            Self::TooManyCalls(NoSeat::Cluster(_)) => "TooManyCallsOfCluster",
+            Self::TooManyCalls(NoSlot::AddOn(_)) => "TooManyCalls",
+            Self::TooManyCalls(NoSlot::Cluster(_)) => "TooManyCallsOfCluster",
             Self::Path(_) | Self::NoAccess(NoAccess::Path(_)) => "PathNotAllowed",
             Self::NotFound => "NotFound",
             Self::NoAccess(NoAccess::AnotherAddOn(_)) => "AnotherAddOn",
@@ -84,8 +84,8 @@ impl Refusal {
             Self::TooLarge(_) => "BodyTooLarge",
             Self::ClientSlow(_) | Self::ClientTrickles(_) => "ClientSlow",
             Self::ClientBroke(_) => "BodyBroken",
-            Self::UpstreamSlow(_) => "UpstreamSlow",
-            Self::Upstream(_) => "UpstreamFailed",
+            Self::BackendSlow(_) => "UpstreamSlow",
+            Self::Backend(_) => "UpstreamFailed",
             Self::NoBundle => "NoBundle",
         }
     }
@@ -134,8 +134,8 @@ impl Refusal {
                 (StatusCode::REQUEST_TIMEOUT, "client-slow", "The body did not arrive in time")
             }
             Self::ClientBroke(_) => (StatusCode::BAD_REQUEST, "body-broken", "The body ended early"),
-            Self::UpstreamSlow(_) => (StatusCode::GATEWAY_TIMEOUT, "upstream-slow", "The addon's backend is too slow"),
-            Self::Upstream(_) => (StatusCode::BAD_GATEWAY, "upstream", "The addon's backend failed"),
+            Self::BackendSlow(_) => (StatusCode::GATEWAY_TIMEOUT, "upstream-slow", "The addon's backend is too slow"),
+            Self::Backend(_) => (StatusCode::BAD_GATEWAY, "upstream", "The addon's backend failed"),
             Self::NoBundle => (StatusCode::SERVICE_UNAVAILABLE, "no-bundle", "There is no bundle yet"),
         }
     }
@@ -170,8 +170,8 @@ impl Refusal {
             Self::ClientSlow(timeout) => format!("nothing arrived for {timeout:?}"),
             Self::ClientTrickles(rate) => format!("send at least {rate} bytes a second"),
             Self::ClientBroke(_) => "the request was not complete".to_owned(),
-            Self::UpstreamSlow(timeout) => format!("the backend did not answer within {timeout:?}"),
-            Self::Upstream(_) => "the backend could not be reached or did not speak HTTP".to_owned(),
+            Self::BackendSlow(timeout) => format!("the backend did not answer within {timeout:?}"),
+            Self::Backend(_) => "the backend could not be reached or did not speak HTTP".to_owned(),
             Self::NoBundle => "ask again in a moment".to_owned(),
         }
     }

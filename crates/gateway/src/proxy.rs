@@ -1,4 +1,4 @@
-//! `/addons/<addon>/<route…>`: forwards an addon's requests to its upstream over HTTP/1.1, and streams both ways.
+//! `/addons/<addon>/<route…>`: forwards an addon's requests to its backend over HTTP/1.1, and streams both ways.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,10 +18,10 @@ use super::problem::Refusal;
 use super::session::{InFlight, Session};
 use addon_signer_core::gateway::access::{self, CallConnection};
 use addon_signer_core::gateway::authz::Peer;
+use addon_signer_core::gateway::backend::RefusedAddress;
 use addon_signer_core::gateway::headers;
 use addon_signer_core::gateway::pace::MinRate;
 use addon_signer_core::gateway::path::SafePath;
-use addon_signer_core::gateway::upstream::RefusedAddress;
 use addon_signer_core::trust::Route;
 
 /// A request below `/addons/` that is being forwarded.
@@ -47,42 +47,42 @@ impl Forward<'_> {
         }
         let timeout = route.timeout;
         let progress = UploadProgress::new();
-        let mut request = self.upstream_request(request, route, &rest, &progress)?;
+        let mut request = self.backend_request(request, route, &rest, &progress)?;
         if connection == CallConnection::Own {
             // A backend that ignores the content must not read it as a request (RFC 9112 section 9.6).
             request.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
         let captured = capture_connection(&mut request);
         // From here on, hyper notices that nobody waits for the answer, but closes the connection only after the
-        // upstream has taken what is left.
+        // backend has taken what is left.
         let ends = EndsUpload { progress: Arc::clone(&progress), connection: captured };
-        let refused = |address: RefusedAddress| Refusal::Upstream(address.to_string());
-        let response = self.session.shared.upstreams.request(request, connection).map_err(refused)?;
+        let refused = |address: RefusedAddress| Refusal::Backend(address.to_string());
+        let response = self.session.shared.backends.request(request, connection).map_err(refused)?;
         let sent = Instant::now();
         let response = response_in_time(response, &progress, timeout).await?;
         self.session.shared.stats.forwarded(self.in_flight.began.elapsed(), sent.elapsed());
         if response.status().is_informational() {
             // No one asked to switch protocols, and no other 1xx ends an exchange (RFC 9110 section 15.2).
-            return Err(Refusal::Upstream(format!("it unexpectedly answered {}", response.status())));
+            return Err(Refusal::Backend(format!("it unexpectedly answered {}", response.status())));
         }
         Ok(self.download(response, timeout, ends))
     }
 
-    fn upstream_request(
+    fn backend_request(
         &self,
         request: Request<Incoming>,
         route: &Route,
         rest: &str,
         progress: &Arc<UploadProgress>,
     ) -> Result<Request<Upload>, Refusal> {
-        let unusable = |error: &dyn std::fmt::Display| Refusal::Upstream(error.to_string());
+        let unusable = |error: &dyn std::fmt::Display| Refusal::Backend(error.to_string());
         let (mut parts, body) = request.into_parts();
         let host = match parts.uri.authority() {
             Some(authority) => HeaderValue::from_str(authority.as_str()).ok(), // HTTP/2 has :authority instead
             None => parts.headers.get(HOST).cloned(),
         };
         let host = host.filter(|host| headers::is_one_of(host, &self.session.shared.names));
-        parts.uri = upstream_uri(&route.upstream, rest, parts.uri.query()).map_err(|error| unusable(&error))?;
+        parts.uri = backend_uri(&route.backend, rest, parts.uri.query()).map_err(|error| unusable(&error))?;
         parts.version = Version::HTTP_11;
         parts.extensions.clear();
         headers::strip_request(&mut parts.headers);
@@ -114,9 +114,9 @@ impl Forward<'_> {
     }
 }
 
-/// Appends the path below the addon to the upstream's own path.
-fn upstream_uri(upstream: &str, rest: &str, query: Option<&str>) -> Result<Uri, hyper::http::Error> {
-    let base = upstream.parse::<Uri>()?.into_parts();
+/// Appends the path below the addon to the backend's own path.
+fn backend_uri(backend: &str, rest: &str, query: Option<&str>) -> Result<Uri, hyper::http::Error> {
+    let base = backend.parse::<Uri>()?.into_parts();
     let own = base.path_and_query.as_ref().map_or("", PathAndQuery::path);
     let mut path = own.trim_end_matches('/').to_owned() + rest;
     if path.is_empty() {
@@ -126,7 +126,7 @@ fn upstream_uri(upstream: &str, rest: &str, query: Option<&str>) -> Result<Uri, 
         path = path + "?" + query;
     }
     let mut parts = Parts::default();
-    // If one of these is missing, the upstream is not `http://host…`, and `from_parts` returns an error.
+    // If one of these is missing, the backend is not `http://host…`, and `from_parts` returns an error.
     parts.scheme = base.scheme;
     parts.authority = base.authority;
     parts.path_and_query = Some(path.parse()?);
@@ -134,7 +134,7 @@ fn upstream_uri(upstream: &str, rest: &str, query: Option<&str>) -> Result<Uri, 
 }
 
 /// Waits for the head of the response. The timeout restarts with each piece of the request that is sent, so that a long
-/// upload does not count as a slow upstream.
+/// upload does not count as a slow backend.
 async fn response_in_time(
     response: ResponseFuture,
     progress: &UploadProgress,
@@ -152,13 +152,13 @@ async fn response_in_time(
         if since + timeout <= Instant::now() {
             return Err(match turn {
                 Turn::Client => Refusal::ClientSlow(timeout),
-                Turn::Upstream => Refusal::UpstreamSlow(timeout),
+                Turn::Backend => Refusal::BackendSlow(timeout),
             });
         }
     }
 }
 
-/// Finds the cause of a failed exchange: an upload that fails makes the exchange with the upstream fail too.
+/// Finds the cause of a failed exchange: an upload that fails makes the exchange with the backend fail too.
 fn blame(error: &hyper_util::client::legacy::Error, progress: &UploadProgress) -> Refusal {
     match progress.failure() {
         Some(BodyError::TooLarge(max)) => Refusal::TooLarge(max),
@@ -166,7 +166,7 @@ fn blame(error: &hyper_util::client::legacy::Error, progress: &UploadProgress) -
         Some(error) => Refusal::ClientBroke(error.to_string()),
         None => {
             let causes = std::iter::successors(std::error::Error::source(error), |cause| cause.source());
-            Refusal::Upstream(causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}")))
+            Refusal::Backend(causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}")))
         }
     }
 }
@@ -176,8 +176,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_path_below_the_addon_is_appended_to_the_upstream() {
-        let uri = |upstream, rest, query| upstream_uri(upstream, rest, query).map(|uri| uri.to_string()).ok();
+    fn the_path_below_the_addon_is_appended_to_the_backend() {
+        let uri = |backend, rest, query| backend_uri(backend, rest, query).map(|uri| uri.to_string()).ok();
         assert_eq!(uri("http://h:1", "", None).as_deref(), Some("http://h:1/"));
         assert_eq!(uri("http://h:1/", "/x", Some("q=1")).as_deref(), Some("http://h:1/x?q=1"));
         assert_eq!(uri("http://h/base/", "/x%20y", None).as_deref(), Some("http://h/base/x%20y"));

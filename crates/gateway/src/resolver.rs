@@ -1,4 +1,4 @@
-//! Finds the addresses of upstreams.
+//! Finds the addresses of backends.
 
 use std::collections::HashMap;
 use std::io;
@@ -12,7 +12,7 @@ use hyper_util::client::legacy::connect::dns::{GaiResolver, Name};
 use tokio::sync::Semaphore;
 use tower::Service;
 
-use addon_signer_core::gateway::upstream;
+use addon_signer_core::gateway::backend;
 
 /// How many lookups of one name may be under way. Each takes one of tokio's 512 threads for blocking work, for as long
 /// as the system waits for silent nameservers; other names and files need some of them.
@@ -48,7 +48,7 @@ impl Service<Name> for CheckedResolver {
             let resolving = lookups.run(name.as_str().to_owned(), async move { resolver.call(name).await });
             let addresses: Vec<SocketAddr> = resolving.await??.collect();
             for address in &addresses {
-                upstream::check(address.ip(), allow_loopback)
+                backend::check(address.ip(), allow_loopback)
                     .map_err(|refused| io::Error::new(io::ErrorKind::PermissionDenied, refused))?;
             }
             Ok(addresses.into_iter())
@@ -61,16 +61,16 @@ impl Service<Name> for CheckedResolver {
 struct Lookups(Arc<Mutex<HashMap<String, Arc<Semaphore>>>>);
 
 impl Lookups {
-    /// Waits for a place among the lookups of this name, and then for the lookup. One that has begun keeps its place
+    /// Waits for a slot among the lookups of this name, and then for the lookup. One that has begun keeps its slot
     /// until it ends, even if nobody waits for it any more, because it keeps its thread.
     async fn run<T: Send + 'static>(
         &self,
         name: String,
         lookup: impl Future<Output = T> + Send + 'static,
     ) -> io::Result<T> {
-        let place = self.of(name).acquire_owned().await.map_err(io::Error::other)?;
+        let slot = self.of(name).acquire_owned().await.map_err(io::Error::other)?;
         let task = tokio::spawn(async move {
-            let _place = place;
+            let _slot = slot;
             lookup.await
         });
         task.await.map_err(io::Error::other)
@@ -78,7 +78,7 @@ impl Lookups {
 
     fn of(&self, name: String) -> Arc<Semaphore> {
         let mut names = self.0.lock().unwrap_or_else(PoisonError::into_inner); // no change of it panics
-        names.retain(|_, places| Arc::strong_count(places) > 1); // held only by the map: nobody looks it up
+        names.retain(|_, slots| Arc::strong_count(slots) > 1); // held only by the map: nobody looks it up
         Arc::clone(names.entry(name).or_insert_with(|| Arc::new(Semaphore::new(LOOKUPS))))
     }
 }

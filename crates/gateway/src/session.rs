@@ -8,18 +8,18 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::backend::BackendClient;
 use super::body::Pace;
 use super::broken::BrokenAnswers;
-use super::seats::{Seat, SharedSeats};
+use super::slots::{SharedSlots, Slot};
 use super::stats::GatewayStats;
 use super::tls::InEffect;
-use super::upstream::UpstreamClient;
 use super::{Clock, Limits, SharedRegistry};
 use addon_signer_core::gateway::access::{self, NoStanding};
 use addon_signer_core::gateway::authz::{self, Peer};
-use addon_signer_core::gateway::seats::NoSeat;
-use addon_signer_core::sighting::{Seen, Sighting, Visit};
+use addon_signer_core::gateway::slots::NoSlot;
 use addon_signer_core::trust::Trust;
+use addon_signer_core::usage::{LastUse, UsageTracker, Visit};
 use addon_signer_telemetry::audit::{Audit, Caller};
 
 /// How many more calls of a connection its client may cancel than it completes.
@@ -31,12 +31,12 @@ pub(super) struct GatewayShared {
     pub(super) registry: SharedRegistry,
     pub(super) clock: Clock,
     pub(super) audit: Audit,
-    pub(super) seen: Arc<Seen>,
-    pub(super) seats: SharedSeats,
+    pub(super) usage: Arc<UsageTracker>,
+    pub(super) slots: SharedSlots,
     pub(super) limits: Limits,
     pub(super) names: Vec<String>,
     pub(super) stats: Arc<GatewayStats>,
-    pub(super) upstreams: UpstreamClient,
+    pub(super) backends: BackendClient,
     pub(super) broken_answers: BrokenAnswers,
 }
 
@@ -46,11 +46,11 @@ struct KnownPeer {
     peer: Arc<Peer>,
 }
 
-/// The peer of a connection that was let in, the record that its certificate is in use, and its seat.
+/// The peer of a connection that was let in, the record that its certificate is in use, and its slot.
 struct Admitted {
     peer: Arc<Peer>,
     visit: Visit,
-    seat: Seat,
+    slot: Slot,
 }
 
 struct Activity {
@@ -73,7 +73,7 @@ pub(super) struct Session {
     known: Mutex<Option<KnownPeer>>,
     admitted: OnceLock<Admitted>,
     /// Why the connection was refused or must end, as in the audit log. It is final: a connection that was refused has
-    /// no session's place.
+    /// no session's slot.
     refused: OnceLock<NoStanding>,
     activity: Mutex<Activity>,
 }
@@ -141,12 +141,12 @@ impl Session {
         Ok(peer)
     }
 
-    /// Takes a seat once.
+    /// Takes a slot once.
     fn enter(&self, peer: &Arc<Peer>) -> Result<(), NoStanding> {
         if self.admitted.get().is_none() {
             let over = |whose| NoStanding::TooManyConnections { peer: Arc::clone(peer), whose };
-            let seat = self.shared.seats.connect(&peer.identity).map_err(over)?;
-            self.admitted.get_or_init(|| self.admit(peer, seat));
+            let slot = self.shared.slots.connect(&peer.identity).map_err(over)?;
+            self.admitted.get_or_init(|| self.admit(peer, slot));
         }
         Ok(())
     }
@@ -156,24 +156,24 @@ impl Session {
         self.admitted.get().is_some()
     }
 
-    fn admit(&self, peer: &Arc<Peer>, seat: Seat) -> Admitted {
+    fn admit(&self, peer: &Arc<Peer>, slot: Slot) -> Admitted {
         self.shared.audit.admitted(&self.caller(Some(peer)), &peer.identity);
-        let opening = Sighting {
+        let opening = LastUse {
             serial: peer.serial,
             issuer: peer.issuer.clone(),
             identity: peer.identity.clone(),
             at: self.shared.clock.now(),
             from: self.remote.ip(),
         };
-        Admitted { peer: Arc::clone(peer), visit: self.shared.seen.open(opening), seat }
+        Admitted { peer: Arc::clone(peer), visit: self.shared.usage.open(opening), slot }
     }
 
     fn tell(&self, cause: &NoStanding) {
         if let NoStanding::TooManyConnections { whose, .. } = cause {
             let stats = &self.shared.stats;
             let counter = match whose {
-                NoSeat::AddOn(_) => &stats.identity_over_capacity,
-                NoSeat::Cluster(_) => &stats.cluster_over_capacity,
+                NoSlot::AddOn(_) => &stats.identity_over_capacity,
+                NoSlot::Cluster(_) => &stats.cluster_over_capacity,
             };
             counter.inc();
         }
@@ -217,7 +217,7 @@ impl Session {
         let mut activity = lock(&self.activity);
         activity.in_flight += 1;
         self.asked.cancel();
-        InFlight { session: Arc::clone(self), began: Instant::now(), _seat: None }
+        InFlight { session: Arc::clone(self), began: Instant::now(), _slot: None }
     }
 
     /// Notes that a call has been answered.
@@ -257,13 +257,13 @@ impl Session {
 pub(super) struct InFlight {
     session: Arc<Session>,
     pub(super) began: Instant,
-    _seat: Option<Seat>,
+    _slot: Option<Slot>,
 }
 
 impl InFlight {
-    /// Takes a seat for the call. The session has let its peer in.
-    pub(super) fn take_seat(&mut self) -> Result<(), NoSeat> {
-        self._seat = self.session.admitted.get().map(|admitted| admitted.seat.call()).transpose()?;
+    /// Takes a slot for the call. The session has let its peer in.
+    pub(super) fn take_seat(&mut self) -> Result<(), NoSlot> {
+        self._slot = self.session.admitted.get().map(|admitted| admitted.slot.call()).transpose()?;
         Ok(())
     }
 }

@@ -1,5 +1,5 @@
-//! A connection to an upstream that can be ended while a call is under way. hyper's client cannot do that: before it
-//! closes a connection, it waits until the upstream has taken what was written.
+//! A connection to an backend that can be ended while a call is under way. hyper's client cannot do that: before it
+//! closes a connection, it waits until the backend has taken what was written.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 
 /// Handle that ends a call's connection.
 #[derive(Clone, Default)]
-pub(super) struct UpstreamConnection(Arc<Ending>);
+pub(super) struct BackendConnection(Arc<Ending>);
 
 #[derive(Default)]
 struct Ending {
@@ -25,7 +25,7 @@ struct Ending {
     task: AtomicWaker,
 }
 
-impl UpstreamConnection {
+impl BackendConnection {
     /// Ends the connection that a call got, whatever is in flight on it. Without one there is nothing to end.
     pub(super) fn end(captured: &CaptureConnection) {
         let mut found = Extensions::new();
@@ -45,19 +45,19 @@ impl UpstreamConnection {
     }
 }
 
-/// A connection to an upstream, which [`UpstreamConnection`] ends. It ends on the next write or flush: hyper's client
+/// A connection to an backend, which [`BackendConnection`] ends. It ends on the next write or flush: hyper's client
 /// does one of them whenever its task runs.
-pub(super) struct UpstreamStream {
+pub(super) struct BackendStream {
     inner: TokioIo<TcpStream>,
-    connection: UpstreamConnection,
+    connection: BackendConnection,
 }
 
-impl UpstreamStream {
+impl BackendStream {
     pub(super) fn new(inner: TokioIo<TcpStream>) -> Self {
-        Self { inner, connection: UpstreamConnection::default() }
+        Self { inner, connection: BackendConnection::default() }
     }
 
-    /// An error if the connection must end. What the upstream has not taken is dropped, and a reset signals it.
+    /// An error if the connection must end. What the backend has not taken is dropped, and a reset signals it.
     fn goes_on(&self, cx: &Context<'_>) -> io::Result<()> {
         if self.connection.goes_on(cx) {
             return Ok(());
@@ -67,19 +67,19 @@ impl UpstreamStream {
     }
 }
 
-impl Connection for UpstreamStream {
+impl Connection for BackendStream {
     fn connected(&self) -> Connected {
         self.inner.connected().extra(self.connection.clone())
     }
 }
 
-impl Read for UpstreamStream {
+impl Read for BackendStream {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.inner).poll_read(cx, buf)
     }
 }
 
-impl Write for UpstreamStream {
+impl Write for BackendStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         self.goes_on(cx)?;
         Pin::new(&mut self.inner).poll_write(cx, buf)

@@ -28,17 +28,17 @@ use addon_signer_core::lease::Loss;
 use addon_signer_core::policy::ServingRules;
 use addon_signer_core::rate::Rate;
 use addon_signer_core::registry::SharedRegistry;
-use addon_signer_core::sighting::Seen;
 use addon_signer_core::templates::Templates;
 use addon_signer_core::trust::Trust;
+use addon_signer_core::usage::UsageTracker;
 use addon_signer_ledger::{Ledger, LedgerError, LedgerWriter, Location, Reader, WriterOptions};
 use addon_signer_platform::clock::Clock;
 use addon_signer_telemetry::audit::Audit;
 use addon_signer_telemetry::pulse::Pulses;
-use authorities::objects;
+use authorities::versions;
 use distribution::cluster_bundle::{BundlePublisher, PublisherInputs};
 use distribution::known::Known;
-use distribution::plan::Distribution;
+use distribution::steps::Distribution;
 use distribution::{Distributor, DistributorInputs};
 use lease::Leading;
 use metrics::HubMetrics;
@@ -113,7 +113,7 @@ pub(crate) struct HubLinks {
     pub(crate) metrics: HubMetrics,
     pub(crate) audit: Audit,
     pub(crate) ledger: Ledger,
-    pub(crate) seen: Arc<Seen>,
+    pub(crate) usage: Arc<UsageTracker>,
     pub(crate) neighbours: watch::Sender<Neighbours>,
     pub(crate) pulses: Pulses,
     /// Whether OCM's gRPC server can be believed.
@@ -133,7 +133,7 @@ pub struct HubEnds {
     /// The ledger.
     pub ledger: Ledger,
     /// Where the gateway notes which certificates are in use.
-    pub seen: Arc<Seen>,
+    pub usage: Arc<UsageTracker>,
     /// What no backend may be; never listed if backends may have loopback addresses.
     pub neighbours: watch::Receiver<Neighbours>,
     /// Keeps [`Self::trust`] open when the hub fails. So the process ends with the hub's error, and not with the
@@ -187,12 +187,12 @@ impl Hub {
             applied,
             audit: audit.clone(),
             ledger: ledger.clone(),
-            seen: Arc::default(),
+            usage: Arc::default(),
             neighbours: known,
             _trust: trust.clone(),
         };
         let registry = ends.registry.clone();
-        let seen = Arc::clone(&ends.seen);
+        let usage = Arc::clone(&ends.usage);
         let applied = in_effect;
         let links = HubLinks {
             client,
@@ -204,7 +204,7 @@ impl Hub {
             metrics,
             audit,
             ledger,
-            seen,
+            usage,
             neighbours,
             pulses,
             guard: Guard::default(),
@@ -267,8 +267,8 @@ async fn run(
     let news = DispatcherLinks { standings, forbidden: refused, foreign: signed };
     let (dispatcher, signing) = Dispatcher::new(&links.client, links.clock.clone(), settings.grpc_proxy.clone(), news);
     tasks.spawn("requests", dispatcher.run(links.pulses.start("requests")));
-    let (known, objects) = objects::channel();
-    let watching = objects::keep(links.client.clone(), settings.namespace.clone(), known);
+    let (known, objects) = versions::channel();
+    let watching = versions::keep(links.client.clone(), settings.namespace.clone(), known);
     tasks.spawn("watch of the objects of authorities", watching.map(Ok));
     let registrations = reported;
     let ends =
@@ -370,7 +370,7 @@ fn record(tasks: &mut HubTasks, links: &HubLinks, namespace: &str, feeding: Feed
     let Feeding { writer, epoch, notes, signers } = feeding;
     let location = writer.location();
     tasks.spawn("writer of the ledger", async move { Ok(writer.run(epoch).await?) });
-    let HubLinks { client, clock, leading, ledger, registry, seen, metrics, .. } = links;
+    let HubLinks { client, clock, leading, ledger, registry, usage, metrics, .. } = links;
     tasks.spawn("changes for the ledger", after_the_writer(notes.keep(ledger.clone(), registry.clone())));
     let metrics = metrics.recording.clone();
     let unrenewed = recording::keep_unrenewed(
@@ -386,6 +386,6 @@ fn record(tasks: &mut HubTasks, links: &HubLinks, namespace: &str, feeding: Feed
     tasks.spawn("checkpoints", after_the_writer(checkpoints.keep()));
     let sweep = Sweep::new(client, clock.clone(), ledger.clone(), leading.clone());
     tasks.spawn("sweep", after_the_writer(sweep.keep()));
-    let seen = recording::keep_seen(ledger.clone(), seen.clone(), clock.clone());
-    tasks.spawn("uses of certificates", after_the_writer(seen));
+    let usage = recording::record_usage(ledger.clone(), usage.clone(), clock.clone());
+    tasks.spawn("uses of certificates", after_the_writer(usage));
 }

@@ -10,7 +10,7 @@ use kube::core::Status;
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
-use addon_signer_core::backoff::doubled;
+use addon_signer_core::doubling::doubled;
 use addon_signer_platform::errors::explain;
 
 /// How often the hub asks while the policy is in force, or not needed; a refusal makes it ask at once.
@@ -36,21 +36,21 @@ pub(super) enum Right {
     /// Nothing.
     Missing,
     /// Perhaps all that the policy forbids.
-    Unguarded(Doubt),
+    Unguarded(PolicyProblem),
     /// What the policy leaves.
     Guarded,
 }
 
 /// Why the hub does not rely on a policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Doubt {
+pub enum PolicyProblem {
     /// The API server takes what the policy forbids.
     Missing,
     /// The trial of what the policy forbids ended otherwise.
     Unknown(Arc<str>),
 }
 
-impl Doubt {
+impl PolicyProblem {
     /// The reason of a condition.
     pub(crate) fn reason(&self) -> &'static str {
         match self {
@@ -75,15 +75,15 @@ pub(super) trait PolicyTrial {
 /// What an answer to a trial says. An error says that it is none.
 pub(super) fn judge<A>(policy: &str, answer: Result<A, Error>) -> Result<Right, Error> {
     match answer {
-        Ok(_) => Ok(Right::Unguarded(Doubt::Missing)),
+        Ok(_) => Ok(Right::Unguarded(PolicyProblem::Missing)),
         Err(Error::Api(status)) if is_by(policy, &status) => Ok(Right::Guarded),
         // Admission comes before the storage, which has somebody's object of this name.
-        Err(Error::Api(status)) if status.is_already_exists() => Ok(Right::Unguarded(Doubt::Missing)),
+        Err(Error::Api(status)) if status.is_already_exists() => Ok(Right::Unguarded(PolicyProblem::Missing)),
         // Somebody changed the object on which it was tried.
         Err(Error::Api(status)) if !status.is_conflict() && is_lasting(&status) => {
             let mut said = status.message.clone();
             said.truncate(said.floor_char_boundary(SAID_MAX));
-            Ok(Right::Unguarded(Doubt::Unknown(said.into())))
+            Ok(Right::Unguarded(PolicyProblem::Unknown(said.into())))
         }
         Err(error) => Err(error),
     }
@@ -149,7 +149,7 @@ impl<T: PolicyTrial> Asking<T> {
     /// Takes the policy for missing, because the API server took what it forbids, and makes the hub ask again after a
     /// pause that doubles with each time in turn.
     pub(super) fn refute(&mut self) {
-        self.believe(Right::Unguarded(Doubt::Missing));
+        self.believe(Right::Unguarded(PolicyProblem::Missing));
         self.at = Instant::now() + doubled(SHORTEST, self.in_turn, ASK_AGAIN);
         self.in_turn = self.in_turn.saturating_add(1);
         self.refuted = Some(Instant::now());
@@ -162,7 +162,7 @@ impl<T: PolicyTrial> Asking<T> {
         self.at = self.asked + UNKNOWN;
         match self.trial.attempt().await {
             // An API server that starts, or whose own authentication fails, refuses for a moment.
-            Ok(Right::Unguarded(Doubt::Unknown(said))) if self.is_confirmed() => {
+            Ok(Right::Unguarded(PolicyProblem::Unknown(said))) if self.is_confirmed() => {
                 self.go_on_without(&said);
                 None
             }
@@ -213,7 +213,7 @@ impl<T: PolicyTrial> Asking<T> {
             Some(Right::Guarded) | None => {
                 let minutes = BELIEVED.as_secs() / 60;
                 let end = format!("no answer for {minutes} minutes; the last error: {error}");
-                self.believe(Right::Unguarded(Doubt::Unknown(end.into())));
+                self.believe(Right::Unguarded(PolicyProblem::Unknown(end.into())));
             }
             Some(Right::Missing) => (self.last, self.answered) = (None, Instant::now()),
             Some(Right::Unguarded(_)) => {}

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use addon_signer_core::backoff::doubled;
+use addon_signer_core::doubling::doubled;
 use kube::runtime::utils::Backoff;
 use tokio::time::Instant;
 

@@ -70,7 +70,7 @@ impl View {
             Form::Whole => object.clone(),
             Form::Partial => table::partial(object),
             Form::Table { .. } => {
-                let metadata = json!({ "resourceVersion": super::objects::text(object, "metadata.resourceVersion") });
+                let metadata = json!({ "resourceVersion": super::fields::text(object, "metadata.resourceVersion") });
                 self.table(std::slice::from_ref(object), metadata)
             }
         }
@@ -107,6 +107,6 @@ impl View {
 /// Removes the type, which the items of a list of built-in objects do not have.
 fn untyped(item: &mut Value) {
     for field in ["apiVersion", "kind"] {
-        super::objects::remove(item, field);
+        super::fields::remove(item, field);
     }
 }

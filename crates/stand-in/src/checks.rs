@@ -7,7 +7,7 @@ use serde_json::Value;
 use x509_parser::pem::Pem;
 
 use super::admission;
-use super::objects::{self, text};
+use super::fields::{self, text};
 use super::resources::Resource;
 use super::status::{ApiError, Cause};
 
@@ -29,7 +29,7 @@ pub(super) fn check_type(resource: &Resource, object: &mut Value) -> Result<(), 
                 "the {field} in the data ({found}) does not match the expected {field} ({wanted})"
             )));
         }
-        objects::set(object, field, wanted);
+        fields::set(object, field, wanted);
     }
     Ok(())
 }
@@ -74,7 +74,7 @@ pub(super) fn check_metadata(resource: &'static Resource, name: &str, object: &V
              regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')",
         ));
     }
-    let annotations = objects::get(object, "metadata.annotations").and_then(Value::as_object);
+    let annotations = fields::get(object, "metadata.annotations").and_then(Value::as_object);
     let size: usize =
         annotations.into_iter().flatten().map(|(key, value)| key.len() + value.as_str().map_or(0, str::len)).sum();
     if size > ANNOTATIONS_LIMIT {
@@ -107,7 +107,7 @@ fn lease_causes(object: &Value) -> impl Iterator<Item = Cause> {
         ("spec.leaseTransitions", 0, "must be greater than or equal to 0"),
     ];
     rules.into_iter().filter_map(|(field, least, words)| {
-        let number = objects::get(object, field)?.as_i64()?;
+        let number = fields::get(object, field)?.as_i64()?;
         (number < least).then(|| Cause::invalid(field, number, words))
     })
 }
@@ -115,7 +115,7 @@ fn lease_causes(object: &Value) -> impl Iterator<Item = Cause> {
 /// The number of bytes in `data`. Base64 in a Secret counts three bytes for four characters.
 fn data_size(object: &Value) -> usize {
     let base64 = text(object, "kind") == "Secret";
-    let data = objects::get(object, "data").and_then(Value::as_object);
+    let data = fields::get(object, "data").and_then(Value::as_object);
     data.into_iter()
         .flatten()
         .filter_map(|(_, value)| value.as_str())
@@ -125,7 +125,7 @@ fn data_size(object: &Value) -> usize {
 
 /// Removes empty fields of the metadata, as Kubernetes does when it writes an ObjectMeta.
 pub(super) fn tidy_metadata(object: &mut Value) {
-    let Some(metadata) = objects::get_mut(object, "metadata").and_then(Value::as_object_mut) else {
+    let Some(metadata) = fields::get_mut(object, "metadata").and_then(Value::as_object_mut) else {
         return; // never: every object has metadata by now
     };
     metadata.retain(|_, value| match value {

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::objects::{self, text};
+use super::fields::{self, text};
 use super::status::ApiError;
 use super::store::{Key, Object, Store};
 use super::write::{Stamp, Write, namespace_key};
@@ -48,7 +48,7 @@ fn check_preconditions(w: &Write<'_>, name: &str, options: &Value, old: &Value) 
 }
 
 fn delete_or_mark(store: &mut Store, stamp: &Stamp, key: &Key, old: &Object) -> Deleted {
-    if objects::list(old, "metadata.finalizers").is_empty() {
+    if fields::list(old, "metadata.finalizers").is_empty() {
         let last = remove(store, key);
         return Deleted::Gone(Value::clone(&last.unwrap_or_else(|| Object::clone(old))));
     }
@@ -58,13 +58,13 @@ fn delete_or_mark(store: &mut Store, stamp: &Stamp, key: &Key, old: &Object) -> 
 fn mark(store: &mut Store, stamp: &Stamp, key: &Key, old: &Object) -> Value {
     let mut marked = Value::clone(old);
     if text(&marked, "metadata.deletionTimestamp").is_empty() {
-        objects::set(&mut marked, "metadata.deletionTimestamp", stamp.now.clone());
-        objects::set(&mut marked, "metadata.deletionGracePeriodSeconds", 0);
-        if let Some(generation) = objects::get(&marked, "metadata.generation").and_then(Value::as_i64) {
-            objects::set(&mut marked, "metadata.generation", generation + 1);
+        fields::set(&mut marked, "metadata.deletionTimestamp", stamp.now.clone());
+        fields::set(&mut marked, "metadata.deletionGracePeriodSeconds", 0);
+        if let Some(generation) = fields::get(&marked, "metadata.generation").and_then(Value::as_i64) {
+            fields::set(&mut marked, "metadata.generation", generation + 1);
         }
         if key.plural == "namespaces" {
-            objects::set(&mut marked, "status.phase", "Terminating");
+            fields::set(&mut marked, "status.phase", "Terminating");
         }
         marked = Value::clone(&store.put(key.clone(), marked));
     }

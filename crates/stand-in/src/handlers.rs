@@ -20,7 +20,7 @@ use super::status::ApiError;
 use super::target::Target;
 use super::write::Write;
 use super::writes;
-use super::{checks, discovery, events, objects, watch};
+use super::{checks, discovery, events, fields, watch};
 
 /// `MaxRequestBodyBytes` of kube-apiserver.
 const BODY_LIMIT: usize = 3 * 1024 * 1024;
@@ -179,7 +179,7 @@ impl Call<'_> {
     }
 
     fn delete(&self, name: Option<&str>, options: &Value) -> Result<Response<Body>, ApiError> {
-        let dry_run = objects::texts(options, "dryRun").any(|value| value == "All");
+        let dry_run = fields::texts(options, "dryRun").any(|value| value == "All");
         let write = self.in_write(dry_run)?;
         let Some(name) = name else {
             return listing::delete_all(self.hub, &self.target, &self.query, &write, options);
@@ -190,7 +190,7 @@ impl Call<'_> {
             Deleted::Gone(object) => {
                 let resource = self.target.resource;
                 let details = json!({ "name": name, "group": resource.group, "kind": resource.plural,
-                    "uid": objects::text(&object, "metadata.uid") });
+                    "uid": fields::text(&object, "metadata.uid") });
                 let status = json!({ "kind": "Status", "apiVersion": "v1", "metadata": {},
                     "status": "Success", "details": details });
                 Ok(json_answer(200, &status))
@@ -201,19 +201,19 @@ impl Call<'_> {
 
 /// Answers a caller's question about its own identity or rights. There is no RBAC, so everything is allowed.
 fn review(resource: &Resource, user: &User, now: &str, mut body: Value) -> Value {
-    objects::set(&mut body, "apiVersion", resource.api_version());
-    objects::set(&mut body, "kind", resource.kind);
+    fields::set(&mut body, "apiVersion", resource.api_version());
+    fields::set(&mut body, "kind", resource.kind);
     let status = if resource.kind == "SelfSubjectReview" {
         let mut info = json!({ "username": user.name, "groups": user.groups });
         if !user.uid.is_empty() {
-            objects::set(&mut info, "uid", user.uid.clone());
+            fields::set(&mut info, "uid", user.uid.clone());
         }
-        objects::set(&mut body, "metadata.creationTimestamp", now);
+        fields::set(&mut body, "metadata.creationTimestamp", now);
         json!({ "userInfo": info })
     } else {
         json!({ "allowed": true, "reason": "the stand-in has no RBAC" })
     };
-    objects::set(&mut body, "status", status);
+    fields::set(&mut body, "status", status);
     body
 }
 

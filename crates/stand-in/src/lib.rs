@@ -39,9 +39,9 @@ mod checks;
 mod deletion;
 mod discovery;
 mod events;
+mod fields;
 mod handlers;
 mod listing;
-mod objects;
 mod patch;
 mod policy;
 mod query;
@@ -148,7 +148,7 @@ impl StandIn {
         let name = || "embedded".to_owned();
         let cluster = Cluster {
             server: Some(self.url()),
-            certificate_authority_data: Some(objects::base64(self.ca_pem.as_bytes())),
+            certificate_authority_data: Some(fields::base64(self.ca_pem.as_bytes())),
             ..Cluster::default()
         };
         let auth_info = AuthInfo { token: Some(self.hub.admit(User::new(user, groups)).into()), ..AuthInfo::default() };

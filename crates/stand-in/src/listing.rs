@@ -85,9 +85,9 @@ fn page(store: &Store, target: &Target, selector: &Selector, limit: usize, from:
     let mut metadata = json!({ "resourceVersion": revision.to_string() });
     if let (Some(key), true) = (last, remaining > 0) {
         let next = Page { revision, namespace: key.namespace.clone(), name: key.name.clone() };
-        super::objects::set(&mut metadata, "continue", next.token());
+        super::fields::set(&mut metadata, "continue", next.token());
         if selector.is_empty() {
-            super::objects::set(&mut metadata, "remainingItemCount", remaining);
+            super::fields::set(&mut metadata, "remainingItemCount", remaining);
         }
     }
     (items, metadata)

@@ -5,7 +5,7 @@
 
 use serde_json::Value;
 
-use super::objects::{self, text};
+use super::fields::{self, text};
 use super::resources::{BINDING_PLURAL, CSR_PLURAL};
 use super::status::ApiError;
 use super::store::{Key, Store};
@@ -36,7 +36,7 @@ pub(super) fn check(store: &Store, w: &Write<'_>, old: Option<&Value>, new: &Val
 fn works(w: &Write<'_>, object: &Value) -> Option<&'static str> {
     let account = w.user.name.strip_prefix("system:serviceaccount:").and_then(|account| account.split_once(':'));
     let is_by_the_hub = account.is_some_and(|(_, name)| name == HUB);
-    let labels = objects::get(object, "metadata.labels");
+    let labels = fields::get(object, "metadata.labels");
     let addon = labels.and_then(|labels| labels.get(LABEL)).and_then(Value::as_str).unwrap_or_default();
     let is_ours = !addon.is_empty() && text(object, "metadata.name") == format!("addon-signer-{addon}-trust");
     (is_by_the_hub && !is_ours).then_some(
@@ -47,7 +47,7 @@ fn works(w: &Write<'_>, object: &Value) -> Option<&'static str> {
 
 /// The account of OCM's gRPC server alone says for whom a new request is, and nobody changes that later.
 fn grpc(w: &Write<'_>, old: Option<&Value>, new: &Value) -> Option<&'static str> {
-    let user = |object: &Value| objects::get(object, "metadata.annotations")?.get(CSR_USER).cloned();
+    let user = |object: &Value| fields::get(object, "metadata.annotations")?.get(CSR_USER).cloned();
     let after = user(new);
     match old {
         None => (after.is_some() && w.user.name != GRPC_ACCOUNT).then_some(
@@ -63,5 +63,5 @@ fn grpc(w: &Write<'_>, old: Option<&Value>, new: &Value) -> Option<&'static str>
 
 fn is_in_force(store: &Store, policy: &str) -> bool {
     let key = Key { plural: BINDING_PLURAL, namespace: String::new(), name: policy.to_owned() };
-    store.get(&key).is_some_and(|binding| objects::texts(binding, "spec.validationActions").any(|it| it == "Deny"))
+    store.get(&key).is_some_and(|binding| fields::texts(binding, "spec.validationActions").any(|it| it == "Deny"))
 }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::objects;
+use super::fields;
 use super::resources::Resource;
 
 /// The selector cannot be read; the text says which part is wrong.
@@ -56,7 +56,7 @@ impl Selector {
 
     /// Whether it selects an object, in the form in which the object is shown.
     pub(super) fn matches(&self, object: &Value) -> bool {
-        let labels = objects::get(object, "metadata.labels");
+        let labels = fields::get(object, "metadata.labels");
         self.labels.iter().all(|rule| rule.matches(labels)) && self.fields.iter().all(|rule| rule.matches(object))
     }
 }
@@ -75,7 +75,7 @@ impl LabelRule {
 
 impl FieldRule {
     fn matches(&self, object: &Value) -> bool {
-        let found = match objects::get(object, &self.path) {
+        let found = match fields::get(object, &self.path) {
             Some(Value::String(text)) => *text == self.value,
             Some(Value::Null) | None => self.value.is_empty(),
             Some(Value::Bool(flag)) => self.value == if *flag { "true" } else { "false" },

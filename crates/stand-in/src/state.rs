@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::auth::User;
-use super::objects;
+use super::fields;
 use super::resources::{RESOURCES, Resource};
 use super::status::ApiError;
 use super::store::{Key, Store};
@@ -122,7 +122,7 @@ impl Hub {
             let place = usize::from(*byte) % SUFFIX_ALPHABET.len();
             SUFFIX_ALPHABET.get(place).map(|letter| char::from(*letter))
         });
-        Ok(Stamp { now: objects::timestamp(now()), uid: self.uid()?, suffix: letters.collect() })
+        Ok(Stamp { now: fields::timestamp(now()), uid: self.uid()?, suffix: letters.collect() })
     }
 
     /// A random UUID (RFC 9562, version 4).

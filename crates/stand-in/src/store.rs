@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::objects;
+use super::fields;
 
 /// How many changes are kept per resource. A watch that starts before the oldest gets 410 and lists again, as with
 /// etcd's compaction. It is large enough for a watch to follow thousands of CSRs without a gap.
@@ -89,7 +89,7 @@ impl Store {
     /// Stores an object with the next revision.
     pub(super) fn put(&mut self, key: Key, mut object: Value) -> Object {
         self.revision += 1;
-        objects::set(&mut object, "metadata.resourceVersion", self.revision.to_string());
+        fields::set(&mut object, "metadata.resourceVersion", self.revision.to_string());
         let object = Arc::new(object);
         let before = self.objects.insert(key.clone(), Arc::clone(&object));
         self.record(key, before, Arc::clone(&object), false);
@@ -101,7 +101,7 @@ impl Store {
         let before = self.objects.remove(key)?;
         self.revision += 1;
         let mut last = Value::clone(&before);
-        objects::set(&mut last, "metadata.resourceVersion", self.revision.to_string());
+        fields::set(&mut last, "metadata.resourceVersion", self.revision.to_string());
         let last = Arc::new(last);
         self.record(key.clone(), Some(before), Arc::clone(&last), true);
         Some(last)
@@ -154,9 +154,9 @@ mod tests {
         let mut store = Store::default();
         store.put(mk_key("a"), json!({}));
         let b = store.put(mk_key("b"), json!({}));
-        assert_eq!(objects::text(&b, "metadata.resourceVersion"), "2");
+        assert_eq!(fields::text(&b, "metadata.resourceVersion"), "2");
         let gone = store.remove(&mk_key("a")).unwrap();
-        assert_eq!(objects::text(&gone, "metadata.resourceVersion"), "3");
+        assert_eq!(fields::text(&gone, "metadata.resourceVersion"), "3");
         assert_eq!(store.revision(), 3);
     }
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::objects::{self, text};
+use super::fields::{self, text};
 use super::resources::{Cell, Resource};
 
 /// A `meta.k8s.io/v1` Table with one row per object.
@@ -51,9 +51,9 @@ fn row(resource: &Resource, object: &Value, whole: bool, now: i64) -> Value {
 
 fn cell(cell: Cell, object: &Value, now: i64) -> String {
     match cell {
-        Cell::Path(path) => scalar(objects::get(object, path)),
-        Cell::Count(path) => count(objects::get(object, path)).to_string(),
-        Cell::Condition(kind) => objects::condition(object, kind).map_or(String::new(), |c| text(c, "status").into()),
+        Cell::Path(path) => scalar(fields::get(object, path)),
+        Cell::Count(path) => count(fields::get(object, path)).to_string(),
+        Cell::Condition(kind) => fields::condition(object, kind).map_or(String::new(), |c| text(c, "status").into()),
         Cell::CsrState => csr_state(object),
         Cell::Since(path) => since(text(object, path), now),
         Cell::LastSeen => since(last_seen(object), now),
@@ -82,7 +82,7 @@ fn count(value: Option<&Value>) -> usize {
 
 /// `extractCSRStatus` of kube-apiserver's printers.
 fn csr_state(csr: &Value) -> String {
-    let has = |kind| objects::condition(csr, kind).is_some();
+    let has = |kind| fields::condition(csr, kind).is_some();
     let mut state = if has("Denied") {
         "Denied".to_owned()
     } else if has("Approved") {
@@ -109,7 +109,7 @@ fn last_seen(event: &Value) -> &str {
 }
 
 fn since(timestamp: &str, now: i64) -> String {
-    let Some(then) = objects::seconds(timestamp) else {
+    let Some(then) = fields::seconds(timestamp) else {
         return "<unknown>".to_owned();
     };
     match (now - then).max(0) {

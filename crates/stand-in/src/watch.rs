@@ -21,7 +21,7 @@ use super::state::Hub;
 use super::status::ApiError;
 use super::store::{Change, Store};
 use super::target::Target;
-use super::{events, objects};
+use super::{events, fields};
 
 /// How often an idle watch sends a bookmark. kube-apiserver sends one about every minute; this is shorter so that tests
 /// get bookmarks.
@@ -175,9 +175,9 @@ impl Filter {
         };
         if let (Some(before), false, false) = (before, is, change.deleted) {
             // Like the real server, this sends the last state that matched, with the revision of the change.
-            let revision = objects::text(&object, "metadata.resourceVersion").to_owned();
+            let revision = fields::text(&object, "metadata.resourceVersion").to_owned();
             object = before;
-            objects::set(&mut object, "metadata.resourceVersion", revision);
+            fields::set(&mut object, "metadata.resourceVersion", revision);
         }
         Some(line(kind, &self.view.one(&object)))
     }

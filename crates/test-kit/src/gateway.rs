@@ -9,8 +9,8 @@ use std::time::Duration;
 use addon_signer_core::gateway::neighbours::{Addresses, Neighbours};
 use addon_signer_core::identity::Convention;
 use addon_signer_core::registry::{AddOnFacts, ClusterFacts, SharedRegistry};
-use addon_signer_core::sighting::Seen;
 use addon_signer_core::trust::{Route, SignerTrust, Trust};
+use addon_signer_core::usage::UsageTracker;
 use addon_signer_gateway::{Gateway, GatewayConfig, GatewayError, GatewayInputs, GatewayStats, Limits};
 use addon_signer_platform::clock::Clock;
 use addon_signer_telemetry::audit::Audit;
@@ -54,7 +54,7 @@ pub struct GatewayWorld {
     pub applied: watch::Receiver<Arc<Trust>>,
     pub stats: Arc<GatewayStats>,
     pub audit: Audit,
-    pub seen: Arc<Seen>,
+    pub usage: Arc<UsageTracker>,
     /// At first nothing is beside it.
     pub neighbours: watch::Sender<Neighbours>,
     pub address: SocketAddr,
@@ -99,7 +99,7 @@ impl GatewayWorld {
         let registry = SharedRegistry::default();
         register(&registry);
         let audit = Audit::new(clock.clone());
-        let seen = Arc::<Seen>::default();
+        let usage = Arc::<UsageTracker>::default();
         let nothing = Some(Addresses::new());
         let (neighbours, beside) = watch::channel(Neighbours { pods: nothing.clone(), services: nothing });
         let stats = Arc::<GatewayStats>::default();
@@ -109,7 +109,7 @@ impl GatewayWorld {
             serving: serving_receiver,
             clock: clock.clone(),
             audit: audit.clone(),
-            seen: seen.clone(),
+            usage: usage.clone(),
             neighbours: beside,
             stats: Arc::clone(&stats),
         };
@@ -129,7 +129,7 @@ impl GatewayWorld {
             applied,
             stats,
             audit,
-            seen,
+            usage,
             neighbours,
             address,
             stop,
@@ -302,11 +302,11 @@ impl FullAnswer {
     }
 }
 
-pub fn route(path: &str, upstream: &str) -> Route {
+pub fn route(path: &str, backend: &str) -> Route {
     let methods: BTreeSet<String> = ["GET", "POST"].map(str::to_owned).into();
     Route {
         path: path.to_owned(),
-        upstream: upstream.to_owned(),
+        backend: backend.to_owned(),
         methods,
         max_body: 1024 * 1024,
         timeout: Duration::from_secs(10),

@@ -7,7 +7,7 @@ use addon_signer_core::ca::authority::Authority;
 use addon_signer_core::ca::bundle::Bundle;
 use addon_signer_core::ca::issuer::Issuer;
 use addon_signer_core::ca::serial::Serial;
-use addon_signer_core::csr::build::Wish;
+use addon_signer_core::csr::build::CsrParams;
 use addon_signer_core::identity::{Convention, PeerIdentity};
 use addon_signer_core::keys::private::PrivateKey;
 use addon_signer_core::keys::public::KeyKind;
@@ -61,10 +61,10 @@ impl Ca {
             addon: addon.parse().unwrap(),
             agent: agent.parse().unwrap(),
         };
-        let wish = Wish {
+        let wish = CsrParams {
             common_name: convention.user(&identity),
             organizations: convention.groups(&identity.cluster, &identity.addon),
-            ..Wish::default()
+            ..CsrParams::default()
         };
         let (key, request) = sign(&wish);
         self.issue(approve_client(&identity, request, life), key, now)
@@ -72,11 +72,11 @@ impl Ca {
 
     /// A server's certificate.
     pub fn server(&self, dns: &[&str], ips: &[IpAddr], now: Timestamp) -> Leaf {
-        let wish = Wish {
+        let wish = CsrParams {
             common_name: policy::GATEWAY_COMMON_NAME.to_owned(),
             dns_names: dns.iter().map(|name| (*name).to_owned()).collect(),
             ip_addresses: ips.to_vec(),
-            ..Wish::default()
+            ..CsrParams::default()
         };
         let (key, request) = sign(&wish);
         let approved = approve_server(&wish, request);
@@ -85,10 +85,10 @@ impl Ca {
 
     /// Signs the gateway's own request as the hub would.
     pub fn serve(&self, request: Vec<u8>, dns: &[&str], ips: &[IpAddr], now: Timestamp) -> String {
-        let wish = Wish {
+        let wish = CsrParams {
             dns_names: dns.iter().map(|name| (*name).to_owned()).collect(),
             ip_addresses: ips.to_vec(),
-            ..Wish::default()
+            ..CsrParams::default()
         };
         let rng = SystemRandom::new();
         let prepared = self.0.prepare(approve_server(&wish, request), Serial::new(now, &rng).unwrap(), now).unwrap();
@@ -103,7 +103,7 @@ impl Ca {
     }
 }
 
-fn sign(wish: &Wish) -> (PrivateKeyDer<'static>, Vec<u8>) {
+fn sign(wish: &CsrParams) -> (PrivateKeyDer<'static>, Vec<u8>) {
     let rng = SystemRandom::new();
     let (key, pkcs8) = PrivateKey::generate(KeyKind::EcdsaP256, &rng).unwrap();
     let request = wish.sign(&key, &rng).unwrap().into_bytes();
@@ -119,7 +119,7 @@ fn approve_client(identity: &PeerIdentity, request: Vec<u8>, life: Duration) -> 
     policy::evaluate(&rules, &submission, &mk_registry(cluster, [addon.clone()])).unwrap()
 }
 
-fn approve_server(wish: &Wish, request: Vec<u8>) -> Approved {
+fn approve_server(wish: &CsrParams, request: Vec<u8>) -> Approved {
     let rules = ServingRules {
         account: "gateway".to_owned(),
         dns_names: wish.dns_names.iter().cloned().collect(),

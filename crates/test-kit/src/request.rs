@@ -1,6 +1,6 @@
 //! Requests as OCM's agent makes them.
 
-use addon_signer_core::csr::build::Wish;
+use addon_signer_core::csr::build::CsrParams;
 use addon_signer_core::keys::private::PrivateKey;
 use addon_signer_core::keys::public::KeyKind;
 use k8s_openapi::ByteString;
@@ -11,7 +11,7 @@ use ring::rand::SystemRandom;
 /// A request as OCM's agent makes it; a test can change one part of it.
 pub fn mk_csr(cluster: &str, addon: &str) -> CertificateSigningRequest {
     let prefix = format!("system:open-cluster-management:cluster:{cluster}:addon:{addon}");
-    let wish = Wish {
+    let wish = CsrParams {
         common_name: format!("{prefix}:agent:{addon}"),
         organizations: vec![prefix.clone(), format!("system:open-cluster-management:addon:{addon}")],
         dns_names: vec![format!("{addon}.addon.open-cluster-management.io")],
@@ -20,7 +20,7 @@ pub fn mk_csr(cluster: &str, addon: &str) -> CertificateSigningRequest {
     mk_csr_of(cluster, addon, &wish)
 }
 
-pub fn mk_csr_of(cluster: &str, addon: &str, wish: &Wish) -> CertificateSigningRequest {
+pub fn mk_csr_of(cluster: &str, addon: &str, wish: &CsrParams) -> CertificateSigningRequest {
     let rng = SystemRandom::new();
     let (key, _) = PrivateKey::generate(KeyKind::EcdsaP256, &rng).unwrap();
     let label = |name: &str, value: &str| (format!("open-cluster-management.io/{name}"), value.to_owned());

@@ -3,11 +3,11 @@
 
 mod apis;
 mod authorities;
+mod backends;
 mod fleet;
 mod gateway;
-mod objects;
 mod policies;
-mod upstreams;
+mod reported;
 
 use anyhow::bail;
 use clap::Args;

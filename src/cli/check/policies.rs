@@ -14,7 +14,7 @@ use super::{Finding, Inspection, unknown};
 use crate::cli::status::pages::each;
 use addon_signer_api::GuardedSigner;
 use addon_signer_api::request::BoundedRequest;
-use addon_signer_hub::requests::plan::{self, PROXY_UNPROVEN};
+use addon_signer_hub::requests::action::{self, PROXY_UNPROVEN};
 
 /// A policy of deploy/. Its binding has the same name.
 pub(super) struct ShippedPolicy {
@@ -116,7 +116,7 @@ impl Inspection {
 
 /// Why the hub does not answer a request from OCM's gRPC server, if that is what it waits for.
 fn unproven(BoundedRequest { csr, .. }: BoundedRequest) -> Option<String> {
-    if plan::is_issued(&csr) || plan::is_refused(&csr) {
+    if action::is_issued(&csr) || action::is_refused(&csr) {
         return None;
     }
     let conditions = csr.status?.conditions?;

@@ -15,7 +15,7 @@ use addon_signer_api::request::BoundedRequest;
 use addon_signer_core::identity::AddOnKey;
 use addon_signer_core::names::{ANNOTATION_CSR_USER, LABEL_ADDON_NAME, LABEL_CLUSTER_NAME};
 use addon_signer_core::policy::{tenant, tenant_of_cluster};
-use addon_signer_hub::requests::plan::{self, WAITS};
+use addon_signer_hub::requests::action::{self, WAITS};
 
 /// The account of OCM's gRPC server, which makes requests for agents (ocm `pkg/server/services/csr/csr.go`). With
 /// another account, anybody could claim that it acts for a cluster.
@@ -91,7 +91,7 @@ fn request(csr: &CertificateSigningRequest, answerer: &Answerer) -> Option<Reque
         let message = refused.message.as_deref().unwrap_or_default();
         return Some(Request::Refused { name, why: format!("{reason}: {message}") });
     }
-    (!plan::is_issued(csr)).then(|| Request::Open { waits_for: waits_for(&name, conditions, answerer) })
+    (!action::is_issued(csr)).then(|| Request::Open { waits_for: waits_for(&name, conditions, answerer) })
 }
 
 /// What a request that is neither refused nor issued is waiting for.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use addon_signer_core::ca::bundle::Bundle;
 use addon_signer_core::ca::issuer::Issuer;
-use addon_signer_core::csr::build::Wish;
+use addon_signer_core::csr::build::CsrParams;
 use addon_signer_core::keys::private::PrivateKey;
 use addon_signer_core::keys::public::KeyKind;
 use addon_signer_core::policy::{self, ServingRules, Submission};
@@ -165,8 +165,11 @@ fn serving_pair(serving: &Issuer, clock: &Clock) -> (CertificateDer<'static>, Pr
     let rng = SystemRandom::new();
     let (key, pkcs8) = PrivateKey::generate(KeyKind::EcdsaP256, &rng).unwrap();
     let here = "127.0.0.1".parse().unwrap();
-    let wish =
-        Wish { common_name: policy::GATEWAY_COMMON_NAME.to_owned(), ip_addresses: vec![here], ..Wish::default() };
+    let wish = CsrParams {
+        common_name: policy::GATEWAY_COMMON_NAME.to_owned(),
+        ip_addresses: vec![here],
+        ..CsrParams::default()
+    };
     let rules = ServingRules {
         account: "gateway".to_owned(),
         dns_names: [].into(),

@@ -12,7 +12,7 @@ use serde_json::json;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
 
-use crate::gateway::upstream;
+use crate::gateway::backend;
 use crate::whole::client::ClientPair;
 use crate::whole::{Whole, prepare, rotate, serving_anchors};
 use test_kit::TestHub;
@@ -56,7 +56,7 @@ pub(super) async fn revoke(admin: &Client, before: Timestamp) {
 async fn ocms_own_agent_enrols_is_let_in_and_renews_across_a_rotation() {
     let hub = TestHub::start().await;
     let Some(real) = hub.real_or_skip() else { return };
-    let admin = prepare(&hub, upstream::start().await, "10m").await;
+    let admin = prepare(&hub, backend::start().await, "10m").await;
     // Hub and API server are 4.5 minutes late, so a certificate of 10 minutes is 4.5 minutes old when it is made.
     let clock = Clock::default();
     clock.set_back(Duration::from_secs(270));

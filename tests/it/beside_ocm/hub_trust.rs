@@ -12,7 +12,7 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::json;
 
-use crate::gateway::upstream;
+use crate::gateway::backend;
 use crate::hub::distribution::APPLIED_FOR;
 use crate::whole::{Whole, prepare, serving_anchors};
 use addon_signer_core::names::ANNOTATION_ROTATE;
@@ -47,7 +47,7 @@ async fn wait_told(admin: &Client, sentence: &str) -> Condition {
 async fn unready_or_absent_cluster_is_named_until_it_has_anchors() {
     let hub = TestHub::start().await;
     let Some(real) = hub.real_or_skip() else { return };
-    let admin = prepare(&hub, upstream::start().await, "24h").await;
+    let admin = prepare(&hub, backend::start().await, "24h").await;
     let signers: Api<AddOnSigner> = Api::all(admin.clone());
     let all = Patch::Merge(json!({ "spec": { "addOns": ["telemetry", "elsewhere", "hosted"] } }));
     signers.patch("telemetry", &PatchParams::default(), &all).await.unwrap();
@@ -103,7 +103,7 @@ async fn unready_or_absent_cluster_is_named_until_it_has_anchors() {
 async fn work_agent_brings_bundle_and_removes_it_with_the_addon() {
     let hub = TestHub::start().await;
     let Some(real) = hub.real_or_skip() else { return };
-    let admin = prepare(&hub, upstream::start().await, "24h").await;
+    let admin = prepare(&hub, backend::start().await, "24h").await;
     let signers: Api<AddOnSigner> = Api::all(admin.clone());
     let both = Patch::Merge(json!({ "spec": { "addOns": ["telemetry", LONGEST] } }));
     signers.patch("telemetry", &PatchParams::default(), &both).await.unwrap();

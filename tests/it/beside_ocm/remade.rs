@@ -10,7 +10,7 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 
 use super::agent::{SECRET, pair, revoke};
-use crate::gateway::upstream;
+use crate::gateway::backend;
 use crate::whole::{Whole, prepare, serving_anchors};
 use test_kit::deploy::apply;
 use test_kit::objects::{create_namespace, managed_cluster_addons, managed_clusters};
@@ -56,7 +56,7 @@ fn is_unreachable(cluster: &Value) -> bool {
 async fn silent_cluster_whose_addon_is_recreated_stays_revoked() {
     let hub = TestHub::start().await;
     let Some(real) = hub.real_or_skip() else { return };
-    let admin = prepare(&hub, upstream::start().await, "24h").await;
+    let admin = prepare(&hub, backend::start().await, "24h").await;
     crds::install_placements(&admin, &assets().unwrap()).await;
     let whole = Whole::start(&hub, Clock::default()).await;
     let mut programs = Vec::new();

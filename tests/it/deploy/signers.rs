@@ -71,7 +71,7 @@ fn the_hub_refuses_what_the_schema_refuses() {
     let read = |signer: &Value| -> Result<SignerConfig, String> {
         let spec: AddOnSignerSpec =
             serde_json::from_value(signer["spec"].clone()).map_err(|error| error.to_string())?;
-        let config = SignerConfig::read(&spec, None).and_then(|config| config.check_upstreams(false));
+        let config = SignerConfig::read(&spec, None).and_then(|config| config.check_backends(false));
         config.map_err(|error| error.to_string())
     };
     read(&mk_signer()).unwrap();

@@ -132,9 +132,9 @@ fn contents() -> [Content; 2] {
     [Full::from(STOLEN).boxed_unsync(), StreamBody::new(piece).boxed_unsync()]
 }
 
-fn deletes(upstream: SocketAddr, delete_with_content: bool) -> Route {
+fn deletes(backend: SocketAddr, delete_with_content: bool) -> Route {
     let methods = ["GET", "HEAD", "DELETE", "POST"].map(str::to_owned).into();
-    Route { methods, delete_with_content, ..route("/api", &format!("http://{upstream}")) }
+    Route { methods, delete_with_content, ..route("/api", &format!("http://{backend}")) }
 }
 
 /// Connection and request line of each head.
@@ -145,9 +145,9 @@ fn lines(heads: &mut UnboundedReceiver<(usize, String)>) -> Vec<(usize, String)>
 
 #[tokio::test]
 async fn content_where_http_gives_it_no_meaning_reaches_no_backend() {
-    let (upstream, mut heads) = start(After::More).await;
-    let with_content = Route { path: "/delete".to_owned(), ..deletes(upstream, true) };
-    let world = GatewayWorld::start(vec![deletes(upstream, false), with_content]).await;
+    let (backend, mut heads) = start(After::More).await;
+    let with_content = Route { path: "/delete".to_owned(), ..deletes(backend, true) };
+    let world = GatewayWorld::start(vec![deletes(backend, false), with_content]).await;
     for (client, (method, path)) in [
         (Method::GET, "/addons/telemetry/api"),
         (Method::HEAD, "/addons/telemetry/api"),
@@ -181,8 +181,8 @@ async fn content_where_http_gives_it_no_meaning_reaches_no_backend() {
 
 #[tokio::test]
 async fn a_length_of_zero_is_no_content() {
-    let (upstream, mut heads) = start(After::More).await;
-    let world = GatewayWorld::start(vec![deletes(upstream, false)]).await;
+    let (backend, mut heads) = start(After::More).await;
+    let world = GatewayWorld::start(vec![deletes(backend, false)]).await;
     for mut client in Client::both(&world).await {
         for method in [Method::GET, Method::DELETE] {
             let unknown = StreamBody::new(stream::empty()).boxed_unsync();
@@ -198,8 +198,8 @@ async fn a_length_of_zero_is_no_content() {
 #[tokio::test]
 async fn a_delete_with_content_has_a_connection_that_ends_with_it() {
     for after in [After::UntilClose, After::More] {
-        let (upstream, mut heads) = start(after).await;
-        let world = GatewayWorld::start(vec![deletes(upstream, true)]).await;
+        let (backend, mut heads) = start(after).await;
+        let world = GatewayWorld::start(vec![deletes(backend, true)]).await;
         for mut client in Client::both(&world).await {
             for content in contents() {
                 let others = |path| request(Method::GET, path, nothing());
@@ -228,8 +228,8 @@ async fn a_delete_with_content_has_a_connection_that_ends_with_it() {
 #[tokio::test]
 async fn connection_with_incomplete_upload_is_not_reused() {
     for protocol in 0..2 {
-        let (upstream, mut heads) = start(After::Nothing).await;
-        let world = GatewayWorld::start(vec![deletes(upstream, false)]).await;
+        let (backend, mut heads) = start(After::Nothing).await;
+        let world = GatewayWorld::start(vec![deletes(backend, false)]).await;
         let client = &mut Client::both(&world).await[protocol];
         let (content, rest) = futures::channel::mpsc::unbounded();
         content.unbounded_send(Ok(Frame::data(STOLEN.into()))).unwrap();

@@ -13,7 +13,7 @@ use hyper::StatusCode;
 use rustls::HandshakeKind;
 use tokio::time::timeout;
 
-use super::upstream;
+use super::backend;
 use test_kit::gateway::{Connection, FullAnswer, GatewayWorld, HOUR, LOCALHOST, SOON, collect, get, route, signer};
 use test_kit::issue::{Ca, Leaf};
 
@@ -68,8 +68,8 @@ async fn strangers_are_refused_in_the_handshake() {
 /// Invariant I14.
 #[tokio::test]
 async fn certificate_of_another_addons_ca_is_no_identity() {
-    let upstream = format!("http://{}", upstream::start().await);
-    let world = GatewayWorld::start(vec![route("/", &upstream)]).await;
+    let backend = format!("http://{}", backend::start().await);
+    let world = GatewayWorld::start(vec![route("/", &backend)]).await;
     let forged = world.search.client("c1", "telemetry", world.clock.now(), HOUR);
     let mut connection = world.connect(&forged).await;
     let answer = connection.get("/addons/telemetry/").await;
@@ -150,8 +150,8 @@ async fn sessions_end_with_their_certificate() {
 /// Invariant I15, with a response under way that would never end, over both versions of HTTP.
 #[tokio::test]
 async fn responses_end_within_two_seconds_of_losing_standing() {
-    let upstream = format!("http://{}", upstream::start().await);
-    let world = GatewayWorld::start(vec![route("/", &upstream)]).await;
+    let backend = format!("http://{}", backend::start().await);
+    let world = GatewayWorld::start(vec![route("/", &backend)]).await;
     let agent = world.agent();
     let mut connection = world.connect(&agent).await;
     let mut first = connection.send(get("/addons/telemetry/endless")).await.unwrap().into_body();

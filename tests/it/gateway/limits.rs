@@ -15,7 +15,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::upstream;
+use super::backend;
 use test_kit::gateway::{Connection, GatewayWorld, HOUR, SOON, get, mk_config, route};
 use test_kit::wait_until;
 
@@ -91,9 +91,9 @@ async fn a_peer_that_vanishes_is_noticed() {
 
 #[tokio::test]
 async fn clients_that_take_nothing_are_closed() {
-    let upstream = format!("http://{}", upstream::start().await);
+    let backend = format!("http://{}", backend::start().await);
     let limits = Limits { min_rate: MinRate { bytes_per_second: 256, patience: SHORT }, ..Limits::default() };
-    let world = GatewayWorld::start_with(vec![route("/", &upstream)], limits).await;
+    let world = GatewayWorld::start_with(vec![route("/", &backend)], limits).await;
     let mut connection = world.connect(&world.agent()).await;
     // The answer is never read: it fills the sockets' buffers and then waits.
     let unread = connection.send(get("/addons/telemetry/flood")).await.unwrap();
@@ -103,8 +103,8 @@ async fn clients_that_take_nothing_are_closed() {
 
 #[tokio::test]
 async fn clients_that_send_half_a_body_are_cut() {
-    let upstream = format!("http://{}", upstream::start().await);
-    let hasty = Route { timeout: SHORT, ..route("/", &upstream) };
+    let backend = format!("http://{}", backend::start().await);
+    let hasty = Route { timeout: SHORT, ..route("/", &backend) };
     let world = GatewayWorld::start(vec![hasty]).await;
     let mut tls = world.tls(world.client_config(Some(&world.agent()))).await.unwrap();
     tls.write_all(b"POST /addons/telemetry/upload HTTP/1.1\r\nhost: g\r\ncontent-length: 10\r\n\r\nhalf")
@@ -116,9 +116,9 @@ async fn clients_that_send_half_a_body_are_cut() {
 
 #[tokio::test]
 async fn clients_that_send_a_byte_now_and_then_are_cut() {
-    let upstream = format!("http://{}", upstream::start().await);
+    let backend = format!("http://{}", backend::start().await);
     let limits = Limits { min_rate: MinRate { bytes_per_second: 256, patience: SHORT }, ..Limits::default() };
-    let hasty = Route { timeout: SHORT, ..route("/", &upstream) };
+    let hasty = Route { timeout: SHORT, ..route("/", &backend) };
     let world = GatewayWorld::start_with(vec![hasty], limits).await;
     let tls = world.tls(world.client_config(Some(&world.agent()))).await.unwrap();
     let (mut read, mut write) = tokio::io::split(tls);
@@ -157,7 +157,7 @@ async fn connections_are_limited_per_addon_of_a_cluster() {
     let agent = world.agent();
     let another = world.search.client("c1", "search", world.clock.now(), HOUR);
     let mut one = world.connect(&agent).await;
-    // The requester chooses the agent's name, so another name gives no more seats.
+    // The requester chooses the agent's name, so another name gives no more slots.
     let mut two = world.connect(&world.telemetry.client_of("c1", "telemetry", "a2", world.clock.now(), HOUR)).await;
     for connection in [&mut one, &mut two] {
         assert_eq!(connection.get("/v1/whoami").await.status, StatusCode::OK);
@@ -175,15 +175,15 @@ async fn connections_are_limited_per_addon_of_a_cluster() {
     timeout(SOON, &mut silent.driver).await.unwrap().unwrap().ok();
     drop(two);
     let free = async || world.try_get(Some(&agent), "/v1/whoami").await.ok().filter(|status| status.is_success());
-    wait_until(SOON, "a seat to be free", free).await;
+    wait_until(SOON, "a slot to be free", free).await;
     assert_eq!(one.get("/v1/whoami").await.status, StatusCode::OK);
 }
 
 #[tokio::test]
 async fn calls_are_limited_per_addon_of_a_cluster() {
-    let upstream = format!("http://{}", upstream::start().await);
+    let backend = format!("http://{}", backend::start().await);
     let limits = Limits { max_identity_calls: 1, ..Limits::default() };
-    let world = GatewayWorld::start_with(vec![route("/", &upstream)], limits).await;
+    let world = GatewayWorld::start_with(vec![route("/", &backend)], limits).await;
     let agent = world.agent();
     let another = world.search.client("c1", "search", world.clock.now(), HOUR);
     let mut one = world.connect(&agent).await;
@@ -199,9 +199,9 @@ async fn calls_are_limited_per_addon_of_a_cluster() {
 
 #[tokio::test]
 async fn crowded_cluster_takes_no_seats_of_another() {
-    let upstream = format!("http://{}", upstream::start().await);
+    let backend = format!("http://{}", backend::start().await);
     let limits = Limits { max_cluster_connections: 3, max_cluster_calls: 1, ..Limits::default() };
-    let world = GatewayWorld::start_with(vec![route("/", &upstream)], limits).await;
+    let world = GatewayWorld::start_with(vec![route("/", &backend)], limits).await;
     world.registry.write(|registry| {
         registry.set_cluster("c2".parse().unwrap(), Some(ClusterFacts { accepted: true, deleting: false }));
         registry.set_addon("c2".parse().unwrap(), "telemetry".parse().unwrap(), Some(AddOnFacts::Installed));
@@ -226,13 +226,13 @@ async fn crowded_cluster_takes_no_seats_of_another() {
     assert_eq!(world.try_get(Some(&other), "/v1/whoami").await, Ok(StatusCode::OK));
     drop((endless, one));
     let free = async || world.try_get(Some(&search), "/v1/whoami").await.ok().filter(|status| status.is_success());
-    wait_until(SOON, "a seat of the cluster to be free", free).await;
+    wait_until(SOON, "a slot of the cluster to be free", free).await;
 }
 
 #[tokio::test]
 async fn a_client_that_gives_up_call_after_call_loses_its_connection() {
-    let upstream = format!("http://{}", upstream::start().await);
-    let world = GatewayWorld::start(vec![route("/", &upstream)]).await;
+    let backend = format!("http://{}", backend::start().await);
+    let world = GatewayWorld::start(vec![route("/", &backend)]).await;
     let mut h2 = world.connect_h2(&world.agent()).await;
     let request = |path: &str| Request::get(format!("https://gateway.example{path}")).body(Full::default()).unwrap();
     assert_eq!(h2.send_request(request("/v1/whoami")).await.unwrap().status(), StatusCode::OK);
@@ -264,9 +264,9 @@ async fn heads_that_are_too_large_are_refused() {
 
 #[tokio::test]
 async fn a_stop_lets_requests_finish_and_is_bounded() {
-    let upstream = format!("http://{}", upstream::start().await);
+    let backend = format!("http://{}", backend::start().await);
     let limits = Limits { drain_timeout: Duration::from_secs(1), ..Limits::default() };
-    let mut world = GatewayWorld::start_with(vec![route("/", &upstream)], limits).await;
+    let mut world = GatewayWorld::start_with(vec![route("/", &backend)], limits).await;
     let agent = world.agent();
     let mut short = world.connect(&agent).await;
     let mut endless = world.connect(&agent).await;
@@ -313,8 +313,8 @@ async fn a_gateway_whose_inputs_end_stops() {
 #[tokio::test]
 async fn an_answer_before_the_end_of_a_body_is_followed_by_no_reset() {
     const BODY: usize = 64 << 10;
-    let upstream = format!("http://{}", upstream::start().await);
-    let world = GatewayWorld::start(vec![route("/", &upstream)]).await;
+    let backend = format!("http://{}", backend::start().await);
+    let world = GatewayWorld::start(vec![route("/", &backend)]).await;
     for (path, length, status) in [("early", 1 << 20, "200"), ("early", 2 << 20, "413")] {
         let mut tls = world.tls(world.client_config(Some(&world.agent()))).await.unwrap();
         let head = format!("POST /addons/telemetry/{path} HTTP/1.1\r\nhost: g\r\ncontent-length: {length}\r\n\r\n");

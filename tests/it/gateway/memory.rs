@@ -80,7 +80,7 @@ async fn taken_of(uploads: u32) -> u64 {
 /// What a call holds on its way to a backend that does not read: in the gateway, in its socket, in the backend's.
 fn most_per_call(limits: &Limits) -> u64 {
     let gateway = limits.call_buffer as u64 + FRAME;
-    let sockets = 2 * u64::from(limits.upstream_socket) + 2 * u64::from(UNREAD) + SEGMENT;
+    let sockets = 2 * u64::from(limits.backend_socket) + 2 * u64::from(UNREAD) + SEGMENT;
     gateway + sockets + PIECE as u64 // the piece that the client has in its hand
 }
 
@@ -116,7 +116,7 @@ fn the_figures_in_the_document_are_those_of_the_limits() {
     let connections = limits.max_identity_connections as u64;
     let calls = limits.max_identity_calls as u64;
     let identity = connections * connection + calls * call;
-    let sockets = [limits.client_socket, limits.upstream_socket].map(|size| 4 * u64::from(size));
+    let sockets = [limits.client_socket, limits.backend_socket].map(|size| 4 * u64::from(size));
     let of_identity = connections * sockets[0] + calls * sockets[1];
     for figure in [
         format!("| {} KiB | {} KiB of bodies", kib(connection), kib(u64::from(limits.connection_window))),

@@ -1,8 +1,10 @@
-//! Tests of the gateway on loopback, with real TLS, real upstreams and certificates from our own CA.
+//! Tests of the gateway on loopback, with real TLS, real backends and certificates from our own CA.
 
 mod audits;
+pub(crate) mod backend;
 mod content;
 mod identity;
+mod last_uses;
 mod limits;
 mod memory;
 mod neighbours;
@@ -10,8 +12,6 @@ mod proxying;
 mod refused;
 mod revocation;
 mod serving;
-mod sightings;
 mod strangers;
 mod unread;
 mod uploads;
-pub(crate) mod upstream;

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use addon_signer_core::gateway::neighbours::{Addresses, Neighbours};
 
-use super::upstream;
+use super::backend;
 use test_kit::gateway::{GatewayWorld, SOON, route};
 use test_kit::needed::{Needed, skip};
 use test_kit::wait_until;
@@ -63,7 +63,7 @@ async fn status(world: &GatewayWorld, path: &str) -> (u16, bool) {
 }
 
 async fn inside() {
-    let own = upstream::start_at(SocketAddr::from(([0, 0, 0, 0], 0))).await.port();
+    let own = backend::start_at(SocketAddr::from(([0, 0, 0, 0], 0))).await.port();
     let routes = || {
         [
             ("/own", format!("198.51.100.1:{own}")),
@@ -73,7 +73,7 @@ async fn inside() {
             ("/service", "203.0.113.3:8080".to_owned()),
             ("/elsewhere", "203.0.113.4:8080".to_owned()),
         ]
-        .map(|(path, upstream)| route(path, &format!("http://{upstream}")))
+        .map(|(path, backend)| route(path, &format!("http://{backend}")))
         .into()
     };
     let (reached, refused, absent) = ((200, false), (502, true), (404, false));

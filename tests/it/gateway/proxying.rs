@@ -1,4 +1,4 @@
-//! What reaches an upstream, and what comes back.
+//! What reaches an backend, and what comes back.
 
 use std::time::{Duration, Instant};
 
@@ -8,11 +8,11 @@ use hyper::body::Bytes;
 use hyper::{Request, StatusCode};
 use tokio::net::TcpListener;
 
-use super::upstream;
+use super::backend;
 use test_kit::gateway::{ANY, FullAnswer, GatewayWorld, collect, get, route};
 
-async fn world_of(upstream: &str) -> GatewayWorld {
-    GatewayWorld::start(vec![route("/api", upstream)]).await
+async fn world_of(backend: &str) -> GatewayWorld {
+    GatewayWorld::start(vec![route("/api", backend)]).await
 }
 
 fn body_of(size: usize) -> Full<Bytes> {
@@ -20,9 +20,9 @@ fn body_of(size: usize) -> Full<Bytes> {
 }
 
 #[tokio::test]
-async fn an_upstream_is_told_who_asks_by_the_gateway_alone() {
-    let upstream = format!("http://{}/base", upstream::start().await);
-    let world = world_of(&upstream).await;
+async fn an_backend_is_told_who_asks_by_the_gateway_alone() {
+    let backend = format!("http://{}/base", backend::start().await);
+    let world = world_of(&backend).await;
     let agent = world.agent();
     let request = Request::post("/addons/telemetry/api/seen%20it?q=1")
         .header("host", "gateway.example")
@@ -50,13 +50,13 @@ async fn an_upstream_is_told_who_asks_by_the_gateway_alone() {
     let mut connection = world.connect(&agent).await;
     let answer = connection.send(request.body(body_of(3)).unwrap()).await.unwrap();
     let FullAnswer { status, headers, body: seen } = collect(answer).await;
-    assert_eq!((status, headers.get("x-upstream").is_some()), (StatusCode::OK, true));
-    assert!(headers.get("keep-alive").is_none(), "hop-by-hop headers of the upstream are its own");
+    assert_eq!((status, headers.get("x-backend").is_some()), (StatusCode::OK, true));
+    assert!(headers.get("keep-alive").is_none(), "hop-by-hop headers of the backend are its own");
     let mut lines: Vec<&str> = seen.lines().collect();
     assert_eq!(lines.remove(0), "POST /base/api/seen%20it?q=1");
     lines.sort_unstable();
     let certificate = test_kit::issue::base64(&agent.certificate);
-    let host = upstream.trim_start_matches("http://").trim_end_matches("/base");
+    let host = backend.trim_start_matches("http://").trim_end_matches("/base");
     let mut expected = vec![
         format!("client-cert: :{certificate}:"),
         "content-length: 3".to_owned(),
@@ -79,9 +79,9 @@ async fn an_upstream_is_told_who_asks_by_the_gateway_alone() {
 
 #[tokio::test]
 async fn requests_outside_the_routes_are_refused() {
-    let upstream = format!("http://{}", upstream::start().await);
-    let post_only = Route { methods: ["POST".to_owned()].into(), ..route("/api/write", &upstream) };
-    let world = GatewayWorld::start(vec![route("/api", &upstream), post_only]).await;
+    let backend = format!("http://{}", backend::start().await);
+    let post_only = Route { methods: ["POST".to_owned()].into(), ..route("/api/write", &backend) };
+    let world = GatewayWorld::start(vec![route("/api", &backend), post_only]).await;
     let mut connection = world.connect(&world.agent()).await;
     for (path, status, kind) in [
         ("/addons/search/api", 403, "another-addon"),
@@ -108,14 +108,14 @@ async fn requests_outside_the_routes_are_refused() {
 }
 
 #[tokio::test]
-async fn an_upstream_that_is_down_or_speaks_garbage_is_a_bad_gateway() {
+async fn an_backend_that_is_down_or_speaks_garbage_is_a_bad_gateway() {
     let closed = TcpListener::bind(ANY).await.unwrap();
     let down = closed.local_addr().unwrap();
     drop(closed);
-    let garbage = upstream::start_garbage("what do you want?\n\n").await;
-    let silent = upstream::start_garbage("").await;
-    let half = upstream::start_garbage("HTTP/1.1 200 OK\r\ncontent-le").await;
-    let switching = upstream::start_garbage("HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\n\r\n").await;
+    let garbage = backend::start_garbage("what do you want?\n\n").await;
+    let silent = backend::start_garbage("").await;
+    let half = backend::start_garbage("HTTP/1.1 200 OK\r\ncontent-le").await;
+    let switching = backend::start_garbage("HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\n\r\n").await;
     for address in [down, garbage, silent, half, switching] {
         let world = world_of(&format!("http://{address}")).await;
         let answer = world.connect(&world.agent()).await.get("/addons/telemetry/api").await;
@@ -128,8 +128,8 @@ async fn an_upstream_that_is_down_or_speaks_garbage_is_a_bad_gateway() {
 }
 
 #[tokio::test]
-async fn no_upstream_is_on_loopback_unless_it_is_allowed() {
-    let port = upstream::start().await.port();
+async fn no_backend_is_on_loopback_unless_it_is_allowed() {
+    let port = backend::start().await.port();
     for host in ["127.0.0.1", "localhost"] {
         let routes = || vec![route("/api", &format!("http://{host}:{port}"))];
         let allowed = GatewayWorld::start(routes()).await;
@@ -142,16 +142,16 @@ async fn no_upstream_is_on_loopback_unless_it_is_allowed() {
 }
 
 #[tokio::test]
-async fn an_upstream_that_is_slow_is_given_up() {
-    let upstream = format!("http://{}", upstream::start().await);
-    let hasty = Route { timeout: Duration::from_millis(300), ..route("/api", &upstream) };
+async fn an_backend_that_is_slow_is_given_up() {
+    let backend = format!("http://{}", backend::start().await);
+    let hasty = Route { timeout: Duration::from_millis(300), ..route("/api", &backend) };
     let world = GatewayWorld::start(vec![hasty]).await;
     let mut connection = world.connect(&world.agent()).await;
     let started = Instant::now();
     let answer = connection.get("/addons/telemetry/api/never").await;
     assert_eq!(answer.problem(), (504, "upstream-slow".to_owned()));
     assert!(started.elapsed() < Duration::from_secs(2));
-    // The upstream stops in the middle: the body breaks off instead of ending normally.
+    // The backend stops in the middle: the body breaks off instead of ending normally.
     let mut body = connection.send(get("/addons/telemetry/api/one-tick")).await.unwrap().into_body();
     assert!(body.frame().await.unwrap().is_ok());
     assert!(body.frame().await.unwrap().is_err());
@@ -159,8 +159,8 @@ async fn an_upstream_that_is_slow_is_given_up() {
 }
 
 #[tokio::test]
-async fn a_body_that_breaks_off_upstream_does_not_end_well() {
-    let short = upstream::start_garbage("HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nshort").await;
+async fn a_body_that_breaks_off_backend_does_not_end_well() {
+    let short = backend::start_garbage("HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nshort").await;
     let world = world_of(&format!("http://{short}")).await;
     let mut connection = world.connect(&world.agent()).await;
     let answer = connection.send(get("/addons/telemetry/api")).await.unwrap();
@@ -169,8 +169,8 @@ async fn a_body_that_breaks_off_upstream_does_not_end_well() {
 
 #[tokio::test]
 async fn events_arrive_unbuffered() {
-    let upstream = format!("http://{}", upstream::start().await);
-    let world = world_of(&upstream).await;
+    let backend = format!("http://{}", backend::start().await);
+    let world = world_of(&backend).await;
     let mut connection = world.connect(&world.agent()).await;
     let answer = connection.send(get("/addons/telemetry/api/ticks")).await.unwrap();
     assert_eq!(answer.headers()["content-type"], "text/event-stream");
@@ -189,8 +189,8 @@ async fn events_arrive_unbuffered() {
 
 #[tokio::test]
 async fn bodies_up_to_the_limit_pass_and_longer_ones_are_refused() {
-    let upstream = format!("http://{}", upstream::start().await);
-    let small = Route { max_body: 100_000, ..route("/api", &upstream) };
+    let backend = format!("http://{}", backend::start().await);
+    let small = Route { max_body: 100_000, ..route("/api", &backend) };
     let world = GatewayWorld::start(vec![small]).await;
     let agent = world.agent();
     let upload = |size| Request::post("/addons/telemetry/api/upload").body(body_of(size)).unwrap();
@@ -219,8 +219,8 @@ async fn bodies_up_to_the_limit_pass_and_longer_ones_are_refused() {
 
 #[tokio::test]
 async fn http_2_is_proxied_too() {
-    let upstream = format!("http://{}", upstream::start().await);
-    let world = world_of(&upstream).await;
+    let backend = format!("http://{}", backend::start().await);
+    let world = world_of(&backend).await;
     let mut h2 = world.connect_h2(&world.agent()).await;
     let request = Request::post("https://gateway.example/addons/telemetry/api/x").header("x-remote-user", "root");
     let FullAnswer { status, body: seen, .. } =

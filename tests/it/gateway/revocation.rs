@@ -8,7 +8,7 @@ use http_body_util::BodyExt;
 use hyper::StatusCode;
 use tokio::time::timeout;
 
-use super::upstream;
+use super::backend;
 use test_kit::gateway::{GatewayWorld, HOUR, get, route};
 use test_kit::log::capture_audit;
 
@@ -23,9 +23,9 @@ fn revoke(world: &GatewayWorld, before: Option<Timestamp>) {
 /// Invariant I15, on connections that are idle and on responses under way.
 #[tokio::test]
 async fn sessions_end_within_two_seconds_of_a_revocation() {
-    let upstream = format!("http://{}", upstream::start().await);
+    let backend = format!("http://{}", backend::start().await);
     let (log, _, _guard) = capture_audit();
-    let world = GatewayWorld::start(vec![route("/", &upstream)]).await;
+    let world = GatewayWorld::start(vec![route("/", &backend)]).await;
     let agent = world.agent();
     let mut idle = world.connect(&agent).await;
     assert_eq!(idle.get("/v1/whoami").await.status, StatusCode::OK);

@@ -1,4 +1,4 @@
-//! Answers that the client does not read: each keeps its call's seat, so that the memory of calls bounds them all.
+//! Answers that the client does not read: each keeps its call's slot, so that the memory of calls bounds them all.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::upstream;
+use super::backend;
 use test_kit::gateway::{Connection, GatewayWorld, SOON, route};
 use test_kit::wait_until;
 
@@ -72,15 +72,15 @@ async fn connect(world: &GatewayWorld) -> (http2::SendRequest<Full<Bytes>>, Arc<
 }
 
 async fn start(limits: Limits) -> GatewayWorld {
-    let upstream = format!("http://{}", upstream::start().await);
-    GatewayWorld::start_with(vec![route("/", &upstream)], limits).await
+    let backend = format!("http://{}", backend::start().await);
+    GatewayWorld::start_with(vec![route("/", &backend)], limits).await
 }
 
 fn request(path: &str) -> Request<Full<Bytes>> {
     Request::get(format!("https://gateway.example/addons/telemetry/{path}")).body(Full::default()).unwrap()
 }
 
-/// Whether a further call of the addon gets a seat.
+/// Whether a further call of the addon gets a slot.
 async fn has_seat(another: &mut Connection) -> bool {
     match another.get("/v1/whoami").await.status {
         StatusCode::OK => true,
@@ -101,7 +101,7 @@ async fn an_answer_keeps_its_seat_until_its_last_piece_is_sent() {
     assert!(unread.iter().all(|answer| answer.as_ref().unwrap().status() == StatusCode::OK));
     drop(unread);
     let free = async || has_seat(&mut another).await.then_some(());
-    wait_until(SOON, "the seats to be free", free).await;
+    wait_until(SOON, "the slots to be free", free).await;
 }
 
 #[tokio::test]
@@ -117,7 +117,7 @@ async fn a_head_keeps_its_seat_until_it_is_sent() {
         asked.push(tokio::spawn(h2.send_request(request("fields"))));
         (!has_seat(&mut another).await).then_some(())
     };
-    wait_until(SOON, "all seats to be taken", all_taken).await;
+    wait_until(SOON, "all slots to be taken", all_taken).await;
     tokio::time::sleep(QUIET).await;
     assert!(!has_seat(&mut another).await, "the gateway has the heads of {} calls in memory", asked.len());
 }

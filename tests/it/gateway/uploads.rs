@@ -1,4 +1,4 @@
-//! Uploads end with their answers and with their clients, whatever the upstream reads: each has the seat of its call.
+//! Uploads end with their answers and with their clients, whatever the backend reads: each has the slot of its call.
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -21,7 +21,7 @@ use tokio::runtime::Runtime;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-use super::upstream;
+use super::backend;
 use test_kit::gateway::{Connection, GatewayWorld, SOON, collect, route};
 use test_kit::wait_until;
 
@@ -34,11 +34,11 @@ type Piece = Result<Frame<Bytes>, Infallible>;
 
 /// A gateway whose addons have one call at a time.
 async fn start() -> GatewayWorld {
-    start_with(&upstream::start().await, Limits::default()).await
+    start_with(&backend::start().await, Limits::default()).await
 }
 
-async fn start_with(upstream: &SocketAddr, limits: Limits) -> GatewayWorld {
-    let route = Route { max_body: 64 << 20, ..route("/", &format!("http://{upstream}")) };
+async fn start_with(backend: &SocketAddr, limits: Limits) -> GatewayWorld {
+    let route = Route { max_body: 64 << 20, ..route("/", &format!("http://{backend}")) };
     GatewayWorld::start_with(vec![route], Limits { max_identity_calls: 1, ..limits }).await
 }
 
@@ -82,10 +82,10 @@ async fn an_upload_ends_with_its_answer_whatever_its_backend_reads() {
 #[tokio::test]
 async fn an_upload_ends_with_its_client() {
     let small = u32::try_from(SMALL).unwrap();
-    let limits = Limits { upstream_socket: small / 4, call_buffer: 4 * SMALL, ..Limits::default() };
+    let limits = Limits { backend_socket: small / 4, call_buffer: 4 * SMALL, ..Limits::default() };
     // A call waits for its backend when this is taken: more than the client may send ahead, and the sockets take.
     let pieces = usize::try_from(limits.stream_window).unwrap() / SMALL + 3;
-    let backend = upstream::start_small(small / 4).await;
+    let backend = backend::start_small(small / 4).await;
     for path in ["deaf", "never", "endless"] {
         let world = start_with(&backend, limits.clone()).await;
         let mut another = world.connect(&world.agent()).await;

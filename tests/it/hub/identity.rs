@@ -1,7 +1,7 @@
 //! What a change of `spec.identity` does to certificates that agents hold (decision 12).
 
 use addon_signer_api::AddOnSigner;
-use addon_signer_core::csr::build::Wish;
+use addon_signer_core::csr::build::CsrParams;
 use addon_signer_core::gateway::authz::{NotAnIdentity, Peer, identify};
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
@@ -44,7 +44,7 @@ async fn identity_change_applies_at_once_to_earlier_certificates() {
     change(&admin, &running, json!({ "user": "example.com/telemetry:{cluster}:{addon}:{agent}", "groups": null }))
         .await;
     assert!(matches!(who(&running, &before), Err(NotAnIdentity::CommonName(_))));
-    let wish = Wish {
+    let wish = CsrParams {
         common_name: "example.com/telemetry:spoke1:telemetry:telemetry".to_owned(),
         organizations: Vec::new(),
         dns_names: Vec::new(),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use addon_signer_api::AddOnSigner;
 use addon_signer_core::ca::bundle::{Bundle, Purpose};
-use addon_signer_core::csr::build::Wish;
+use addon_signer_core::csr::build::CsrParams;
 use addon_signer_core::rate::Rate;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestCondition};
@@ -246,7 +246,7 @@ async fn the_request_of_the_real_agent_is_signed_as_it_is() {
     csr.spec.request = ByteString(include_bytes!("../../../certs/requests/good/ocm-agent-v1.3.pem").to_vec());
     let name = submit(&hub, "spoke1", &csr).await;
     wait_csr(&admin, &name, "issued", certificate).await;
-    let wish = Wish { common_name: "admin".to_owned(), ..Wish::default() };
+    let wish = CsrParams { common_name: "admin".to_owned(), ..CsrParams::default() };
     let name = submit(&hub, "spoke1", &mk_csr_of("spoke1", "telemetry", &wish)).await;
     let (reason, _) = wait_csr(&admin, &name, "denied", |csr| condition(csr, "Denied")).await;
     assert_eq!(reason, "CommonNameNotConvention");

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use addon_signer_core::csr::build::Wish;
+use addon_signer_core::csr::build::CsrParams;
 use addon_signer_core::rate::Rate;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::Api;
@@ -20,7 +20,7 @@ async fn names_that_a_cluster_chooses_give_it_no_more_certificates() {
     let mut names = Vec::new();
     for n in 0..60 {
         let addon = "system:open-cluster-management:cluster:spoke1:addon:telemetry";
-        let wish = Wish {
+        let wish = CsrParams {
             common_name: format!("{addon}:agent:agent-{n}"),
             organizations: vec![addon.to_owned()],
             dns_names: vec![],

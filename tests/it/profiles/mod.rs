@@ -12,7 +12,7 @@ use addon_signer_core::ca::authority::Authority;
 use addon_signer_core::ca::bundle::{Bundle, Purpose};
 use addon_signer_core::ca::issuer::Issuer;
 use addon_signer_core::ca::serial::Serial;
-use addon_signer_core::csr::build::Wish;
+use addon_signer_core::csr::build::CsrParams;
 use addon_signer_core::identity::{Convention, PeerIdentity};
 use addon_signer_core::keys::private::PrivateKey;
 use addon_signer_core::policy::{Approved, GATEWAY_COMMON_NAME, Submission, evaluate, evaluate_serving};
@@ -67,7 +67,7 @@ fn approved_client(key: &PrivateKey) -> Approved {
         addon: "telemetry".parse().unwrap(),
         agent: "telemetry".parse().unwrap(),
     };
-    let wish = Wish {
+    let wish = CsrParams {
         common_name: convention.user(&identity),
         organizations: convention.groups(&identity.cluster, &identity.addon),
         dns_names: convention.dns_names(&identity.cluster, &identity.addon),
@@ -85,7 +85,7 @@ fn approved_client(key: &PrivateKey) -> Approved {
 
 fn approved_serving(key: &PrivateKey) -> Approved {
     let rules = Fixture::serving_rules();
-    let wish = Wish {
+    let wish = CsrParams {
         common_name: GATEWAY_COMMON_NAME.to_owned(),
         organizations: Vec::new(),
         dns_names: rules.dns_names.iter().cloned().collect(),

@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::{Whole, get, ours, prepare};
-use crate::gateway::upstream;
+use crate::gateway::backend;
 use crate::hub::{mk_csr, submit};
 use test_kit::hub::PATIENCE;
 use test_kit::log::{Log, capture_audit};
@@ -77,7 +77,7 @@ async fn wait_for(log: &Log, event: &str) {
 async fn live(log: &Log) {
     let hub = TestHub::start().await;
     let clock = Clock::default();
-    let admin = prepare(&hub, upstream::start().await, "24h").await;
+    let admin = prepare(&hub, backend::start().await, "24h").await;
     let whole = Whole::start(&hub, clock.clone()).await;
     let dir = tempfile::tempdir().unwrap();
     let pair = ours::enrolled(&hub, &admin, dir.path(), "spoke1", whole.gateway).await;

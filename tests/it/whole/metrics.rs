@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::ours::enrolled;
 use super::{Whole, get, prepare};
-use crate::gateway::upstream;
+use crate::gateway::backend;
 use crate::hub::submit;
 use crate::reference::{Names, quoted, table};
 use addon_signer_platform::clock::Clock;
@@ -39,7 +39,7 @@ fn labels(text: &str, metric: &str) -> Names {
 #[tokio::test]
 async fn every_printed_metric_is_in_the_document() {
     let hub = TestHub::start().await;
-    let admin = prepare(&hub, upstream::start().await, "24h").await;
+    let admin = prepare(&hub, backend::start().await, "24h").await;
     let whole = Whole::start(&hub, Clock::default()).await;
     let dir = tempfile::tempdir().unwrap();
     let pair = enrolled(&hub, &admin, dir.path(), "spoke1", whole.gateway).await;
@@ -68,7 +68,7 @@ async fn every_printed_metric_is_in_the_document() {
 #[tokio::test]
 async fn counters_of_a_served_signer_begin_at_zero() {
     let hub = TestHub::start().await;
-    prepare(&hub, upstream::start().await, "24h").await;
+    prepare(&hub, backend::start().await, "24h").await;
     let whole = Whole::start(&hub, Clock::default()).await;
     let zero = ["certificates_issued", "requests_rate_limited", "requests_held", "authorities_forced"]
         .map(|name| format!("addon_signer_{name}_total{{signer=\"telemetry\"}} 0\n"));

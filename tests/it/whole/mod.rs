@@ -95,8 +95,8 @@ impl Whole {
     }
 }
 
-/// Applies deploy/ and creates the signer `telemetry` with a route to `upstream`.
-pub(crate) async fn prepare(hub: &TestHub, upstream: SocketAddr, duration: &str) -> Client {
+/// Applies deploy/ and creates the signer `telemetry` with a route to `backend`.
+pub(crate) async fn prepare(hub: &TestHub, backend: SocketAddr, duration: &str) -> Client {
     deploy(hub).await;
     let admin = hub.admin().await;
     let spec: Value = json!({
@@ -104,7 +104,7 @@ pub(crate) async fn prepare(hub: &TestHub, upstream: SocketAddr, duration: &str)
         "addOns": ["telemetry"],
         "certificate": { "duration": duration, "maxDuration": "24h" },
         "gateway": {
-            "routes": [{ "path": "/api/v1/receive", "upstream": format!("http://{upstream}"), "methods": ["POST"] }],
+            "routes": [{ "path": "/api/v1/receive", "upstream": format!("http://{backend}"), "methods": ["POST"] }],
         },
     });
     create_signer(&admin, "telemetry", spec).await;

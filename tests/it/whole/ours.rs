@@ -26,7 +26,7 @@ use x509_parser::prelude::FromDer;
 
 use super::client::ClientPair;
 use super::{Whole, get, prepare, rotate};
-use crate::gateway::upstream;
+use crate::gateway::backend;
 use test_kit::accounts::AGENT_USER;
 use test_kit::deploy::apply;
 use test_kit::deploy::manifests;
@@ -94,8 +94,8 @@ pub(crate) async fn enrolled(
 #[tokio::test]
 async fn agent_enrols_calls_and_survives_rotation_until_detached() {
     let hub = TestHub::start().await;
-    let upstream = upstream::start().await;
-    let admin = prepare(&hub, upstream, "24h").await;
+    let backend = backend::start().await;
+    let admin = prepare(&hub, backend, "24h").await;
     let whole = Whole::start(&hub, Clock::default()).await;
     let dir = tempfile::tempdir().unwrap();
     let first = enrolled(&hub, &admin, dir.path(), "spoke1", whole.gateway).await;
@@ -153,7 +153,7 @@ async fn forwarding_to_hub_metrics_is_refused_there() {
 #[tokio::test]
 async fn an_agent_keeps_its_secret_with_the_rights_of_deploy_agent() {
     let hub = TestHub::start().await;
-    let admin = prepare(&hub, upstream::start().await, "24h").await;
+    let admin = prepare(&hub, backend::start().await, "24h").await;
     let whole = Whole::start(&hub, Clock::default()).await;
     accept_cluster(&admin, "spoke1").await;
     install_addon(&admin, "spoke1", "telemetry").await;
@@ -191,7 +191,7 @@ async fn an_agent_keeps_its_secret_with_the_rights_of_deploy_agent() {
 #[tokio::test]
 async fn agent_asks_with_addon_hub_identity_and_requester_rights() {
     let hub = TestHub::start().await;
-    let admin = prepare(&hub, upstream::start().await, "24h").await;
+    let admin = prepare(&hub, backend::start().await, "24h").await;
     if hub.is_real() {
         apply(&admin, &manifests("requester")).await;
     }
@@ -226,7 +226,7 @@ async fn agent_asks_with_addon_hub_identity_and_requester_rights() {
 #[tokio::test]
 async fn a_restart_of_the_hub_keeps_authorities_and_certificates() {
     let hub = TestHub::start().await;
-    let admin = prepare(&hub, upstream::start().await, "24h").await;
+    let admin = prepare(&hub, backend::start().await, "24h").await;
     let whole = Whole::start(&hub, Clock::default()).await;
     let dir = tempfile::tempdir().unwrap();
     let pair = enrolled(&hub, &admin, dir.path(), "spoke1", whole.gateway).await;

@@ -14,7 +14,7 @@ use kube::{Api, Client};
 use serde_json::json;
 
 use super::{Whole, prepare, serving_anchors};
-use crate::gateway::upstream;
+use crate::gateway::backend;
 use test_kit::built::agent_program;
 use test_kit::deploy::apply;
 use test_kit::deploy::manifests;
@@ -75,7 +75,7 @@ fn start_our_agent(whole: &Whole, kubeconfig: &Path, dir: &Path) -> Process {
 async fn agent_with_addon_identity_is_healthy_and_leaves_nothing() {
     let hub = TestHub::start().await;
     let Some(real) = hub.real_or_skip() else { return };
-    let admin = prepare(&hub, upstream::start().await, "24h").await;
+    let admin = prepare(&hub, backend::start().await, "24h").await;
     apply(&admin, &manifests("requester")).await;
     let signers: Api<AddOnSigner> = Api::all(admin.clone());
     let external =

@@ -13,7 +13,7 @@ use tokio_rustls::TlsConnector;
 
 use super::{Whole, ours, prepare};
 use crate::cli::run;
-use crate::gateway::upstream;
+use crate::gateway::backend;
 use crate::hub::revocation::revoker;
 use test_kit::hub::PATIENCE;
 use test_kit::objects::managed_cluster_addons;
@@ -25,7 +25,7 @@ const RECEIVE: &str = "/addons/telemetry/api/v1/receive";
 #[tokio::test]
 async fn revoked_agent_is_out_in_two_seconds_and_enrols_again() {
     let hub = TestHub::start().await;
-    let admin = prepare(&hub, upstream::start().await, "24h").await;
+    let admin = prepare(&hub, backend::start().await, "24h").await;
     let whole = Whole::start(&hub, Clock::default()).await;
     let dir = tempfile::tempdir().unwrap();
     let first = ours::enrolled(&hub, &admin, dir.path(), "spoke1", whole.gateway).await;

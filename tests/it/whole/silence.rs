@@ -15,7 +15,7 @@ use serde_json::json;
 use tokio::task::JoinHandle;
 
 use super::{Whole, get, options, ours, prepare};
-use crate::gateway::upstream;
+use crate::gateway::backend;
 use test_kit::accounts::{HUB_GROUPS, HUB_USER};
 use test_kit::hub::PATIENCE;
 use test_kit::objects::{managed_cluster_addons, managed_clusters};
@@ -50,7 +50,7 @@ fn keep_talking(admin: &Client) -> JoinHandle<()> {
 #[tokio::test]
 async fn gateway_without_news_says_so_and_refuses_all_if_told_to() {
     let hub = TestHub::start().await;
-    let admin = prepare(&hub, upstream::start().await, "24h").await;
+    let admin = prepare(&hub, backend::start().await, "24h").await;
     accept_cluster(&admin, "noisy").await;
     install_addon(&admin, "noisy", "telemetry").await;
     let talk = keep_talking(&admin);

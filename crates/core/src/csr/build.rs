@@ -33,7 +33,7 @@ impl From<der::Error> for BuildError {
 
 /// The content of a request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Wish {
+pub struct CsrParams {
     /// CN.
     pub common_name: String,
     /// O, each in a separate RDN.
@@ -44,7 +44,7 @@ pub struct Wish {
     pub ip_addresses: Vec<IpAddr>,
 }
 
-impl Wish {
+impl CsrParams {
     /// Signs the request with `key`, reads it back, and returns PEM.
     ///
     /// # Errors
@@ -108,7 +108,7 @@ mod tests {
     fn what_is_written_is_what_was_wished() {
         let rng = SystemRandom::new();
         let (key, _) = PrivateKey::generate(KeyKind::EcdsaP256, &rng).unwrap();
-        let wish = Wish {
+        let wish = CsrParams {
             common_name: "system:x:y".to_owned(),
             organizations: vec!["g1".to_owned(), "g2".to_owned()],
             dns_names: vec!["a.example".to_owned()],
@@ -120,7 +120,7 @@ mod tests {
         assert_eq!(request.extensions().dns_names, ["a.example"]);
         assert_eq!(request.extensions().ip_addresses, wish.ip_addresses);
         assert_eq!(request.public_key_der(), key.public_key_der());
-        let bare = Wish { common_name: "x".to_owned(), ..Wish::default() };
+        let bare = CsrParams { common_name: "x".to_owned(), ..CsrParams::default() };
         assert!(bare.sign(&key, &rng).is_ok());
     }
 }

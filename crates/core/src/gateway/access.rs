@@ -6,7 +6,7 @@ use http::Method;
 
 use super::authz::{NotAnIdentity, Peer};
 use super::path::{PathError, SafePath};
-use super::seats::NoSeat;
+use super::slots::NoSlot;
 use crate::identity::PeerIdentity;
 use crate::registry::{NotRegistered, Registry};
 use crate::timestamp::Timestamp;
@@ -55,7 +55,7 @@ pub enum NoStanding {
         /// The holder of the certificate.
         peer: Arc<Peer>,
         /// Whose limit is reached, and how many it allows.
-        whose: NoSeat,
+        whose: NoSlot,
     },
 }
 
@@ -75,8 +75,8 @@ impl NoStanding {
             Self::NotRegistered { cause, .. } => cause.reason(),
             Self::Revoked { .. } => "CertificateRevoked",
             Self::OlderThanAddOn { .. } => "CertificateOlderThanAddOn",
-            Self::TooManyConnections { whose: NoSeat::AddOn(_), .. } => "TooManyConnections",
-            Self::TooManyConnections { whose: NoSeat::Cluster(_), .. } => "TooManyConnectionsOfCluster",
+            Self::TooManyConnections { whose: NoSlot::AddOn(_), .. } => "TooManyConnections",
+            Self::TooManyConnections { whose: NoSlot::Cluster(_), .. } => "TooManyConnectionsOfCluster",
         }
     }
 
@@ -93,11 +93,11 @@ impl NoStanding {
     }
 }
 
-fn has_all(peer: &Peer, whose: NoSeat) -> String {
+fn has_all(peer: &Peer, whose: NoSlot) -> String {
     let PeerIdentity { cluster, addon, .. } = &peer.identity;
     match whose {
-        NoSeat::AddOn(max) => format!("{cluster}/{addon} already has {max} connections"),
-        NoSeat::Cluster(max) => format!("the addons of {cluster} already have {max} connections"),
+        NoSlot::AddOn(max) => format!("{cluster}/{addon} already has {max} connections"),
+        NoSlot::Cluster(max) => format!("the addons of {cluster} already have {max} connections"),
     }
 }
 

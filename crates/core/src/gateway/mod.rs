@@ -1,17 +1,17 @@
 //! The gateway's decisions: the identity of a certificate, the route of a path, the headers that cross. These functions
 //! read untrusted bytes, so `fuzz/` tests each of them.
 //!
-//! Also, how much one client may take away from the others: [`handshakes`], [`seats`] and [`pace`].
+//! Also, how much one client may take away from the others: [`handshakes`], [`slots`] and [`pace`].
 
 pub mod access;
 pub mod authz;
+pub mod backend;
 pub mod handshakes;
 pub mod headers;
 pub mod neighbours;
 pub mod pace;
 pub mod path;
-pub mod seats;
-pub mod upstream;
+pub mod slots;
 
 /// The beginning of the `type` of every problem of the gateway (RFC 9457); the name of the problem follows.
 pub const PROBLEM_TYPES: &str = "https://addon-signer.io/problems/";

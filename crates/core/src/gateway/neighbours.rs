@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use super::upstream::{RefusedAddress, inner};
+use super::backend::{RefusedAddress, inner};
 
 /// The addresses of objects of one kind, by their names.
 pub type Addresses = BTreeMap<String, Vec<IpAddr>>;

@@ -149,7 +149,7 @@ mod tests {
     fn mk_route(path: &str) -> Route {
         Route {
             path: path.to_owned(),
-            upstream: "http://u".to_owned(),
+            backend: "http://u".to_owned(),
             methods: ["GET".to_owned()].into(),
             max_body: 1,
             timeout: Duration::from_secs(1),

@@ -1,6 +1,6 @@
-//! The accept loop. Strangers and clients have separate places: a connection waits in one of many places until its
-//! client has sent the beginning of TLS, takes one of the few places for handshakes until the client has presented a
-//! certificate, and a session's place afterwards.
+//! The accept loop. Strangers and clients have separate slots: a connection waits in one of many slots until its
+//! client has sent the beginning of TLS, takes one of the few slots for handshakes until the client has presented a
+//! certificate, and a session's slot afterwards.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use super::FIRST;
 use super::hello;
 use super::no_handshake::NoHandshake;
-use addon_signer_core::gateway::handshakes::{Handshakes, Place, Source};
+use addon_signer_core::gateway::handshakes::{Handshakes, Slot, Source};
 use addon_signer_core::identity::ClusterName;
 
 /// Pause after a failed accept, for instance when file descriptors have run out. Retrying at once would only spin.
@@ -29,18 +29,18 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How often the log says that connections cannot be accepted.
 const ACCEPT_WARNING: Duration = Duration::from_secs(60);
 
-/// How many connections may wait for their clients' first bytes, for each handshake place. They cost a socket and 2 KiB
+/// How many connections may wait for their clients' first bytes, for each handshake slot. They cost a socket and 2 KiB
 /// in it.
 pub const WAITING: usize = 8;
 
-/// How many handshake places there are for each place of a connection that only gets its refusal, which lasts for 0.6 s
+/// How many handshake slots there are for each slot of a connection that only gets its refusal, which lasts for 0.6 s
 /// at most.
 const REFUSALS: usize = 8;
 
-/// How long a handshake is guaranteed its place. An honest one needs a few round trips.
+/// How long a handshake is guaranteed its slot. An honest one needs a few round trips.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How long a refusal is guaranteed its place. A client that asks at once has its answer by then.
+/// How long a refusal is guaranteed its slot. A client that asks at once has its answer by then.
 const REFUSAL: Duration = Duration::from_millis(50);
 
 /// When a silent peer is first asked whether it is still there, and how often after that.
@@ -74,7 +74,7 @@ pub fn bind(address: SocketAddr, socket_buffer: u32) -> std::io::Result<TcpListe
 
 /// How many connections a listener has, and for how long.
 #[derive(Debug, Clone, Copy)]
-pub struct Places {
+pub struct Slots {
     /// Largest number of handshakes at a time.
     pub handshakes: usize,
     /// Longest time of a handshake.
@@ -86,17 +86,17 @@ pub struct Places {
 }
 
 /// What a TLS listener does with its clients.
-pub trait Door: Send + Sync + 'static {
+pub trait ConnectionHandler: Send + Sync + 'static {
     /// The TLS configuration in effect. While there is none, nobody gets a handshake.
     fn tls(&self) -> Option<Arc<ServerConfig>>;
 
     /// Notes that somebody connected.
-    fn knocked(&self) {}
+    fn on_accept(&self) {}
 
     /// Notes that a connection gets no session.
     fn refused(&self, remote: SocketAddr, cause: &NoHandshake);
 
-    /// Serves a session until it ends; after `stop` for no longer than [`Places::drain`].
+    /// Serves a session until it ends; after `stop` for no longer than [`Slots::drain`].
     fn serve(self: Arc<Self>, entered: Entered, stop: CancellationToken) -> impl Future<Output = ()> + Send;
 }
 
@@ -109,21 +109,21 @@ pub struct Entered {
     /// The configuration that the handshake was made with.
     pub config: Arc<ServerConfig>,
     /// Its slot among the sessions.
-    pub place: SessionPlace,
+    pub slot: SessionSlot,
 }
 
-/// The place of a session. A connection whose client is refused trades it at once for one of the few places of
-/// connections that only get their refusal, which newer ones may take. So refused clients hold nobody's place, and do
-/// not suppress refusals of others: they share those places by cluster, or by address while the cluster is not known.
-pub struct SessionPlace {
+/// The slot of a session. A connection whose client is refused trades it at once for one of the few slots of
+/// connections that only get their refusal, which newer ones may take. So refused clients hold nobody's slot, and do
+/// not suppress refusals of others: they share those slots by cluster, or by address while the cluster is not known.
+pub struct SessionSlot {
     session: Option<OwnedSemaphorePermit>,
-    refusal: Option<HandshakePlace>,
+    refusal: Option<HandshakeSlot>,
     pools: Pools,
     remote: SocketAddr,
 }
 
-impl SessionPlace {
-    /// Trades it for a place that another connection may take. `cluster` is that of the client's certificate, if it is
+impl SessionSlot {
+    /// Trades it for a slot that another connection may take. `cluster` is that of the client's certificate, if it is
     /// valid.
     pub fn only_to_refuse(&mut self, cluster: Option<ClusterName>) {
         let source = cluster.map_or_else(|| self.remote.ip().into(), Source::Cluster);
@@ -131,7 +131,7 @@ impl SessionPlace {
         self.session = None;
     }
 
-    /// Waits until another connection has taken the place, which never happens to a session's place.
+    /// Waits until another connection has taken the slot, which never happens to a session's slot.
     pub async fn taken(&self) {
         match (&self.session, &self.refusal) {
             (_, Some(refusal)) => refusal.displaced.cancelled().await,
@@ -142,8 +142,8 @@ impl SessionPlace {
 }
 
 /// Accepts until `stop` is cancelled, then waits for the sessions.
-pub async fn accept<D: Door>(listener: TcpListener, places: Places, door: Arc<D>, stop: &CancellationToken) {
-    let pools = Pools::new(places);
+pub async fn accept<D: ConnectionHandler>(listener: TcpListener, slots: Slots, door: Arc<D>, stop: &CancellationToken) {
+    let pools = Pools::new(slots);
     let mut connections = JoinSet::new();
     let mut warned: Option<Instant> = None;
     loop {
@@ -174,7 +174,7 @@ pub async fn accept<D: Door>(listener: TcpListener, places: Places, door: Arc<D>
             report(ended);
         }
     };
-    if timeout(places.drain, drained).await.is_err() {
+    if timeout(slots.drain, drained).await.is_err() {
         tracing::warn!("Some connections did not end during the drain and were cut");
     }
 }
@@ -210,10 +210,10 @@ fn report(ended: Result<(), JoinError>) {
 
 type Pool = Arc<Mutex<Handshakes<CancellationToken>>>;
 
-/// The places of one listener.
+/// The slots of one listener.
 #[derive(Clone)]
 struct Pools {
-    places: Places,
+    slots: Slots,
     since: Instant,
     waiting: Pool,
     handshakes: Pool,
@@ -222,22 +222,22 @@ struct Pools {
 }
 
 impl Pools {
-    fn new(places: Places) -> Self {
-        let waiting = Handshakes::new(places.handshakes.saturating_mul(WAITING), Duration::ZERO);
-        let handshakes = Handshakes::new(places.handshakes, PATIENCE);
-        let refusals = Handshakes::new(places.handshakes.div_ceil(REFUSALS), REFUSAL);
+    fn new(slots: Slots) -> Self {
+        let waiting = Handshakes::new(slots.handshakes.saturating_mul(WAITING), Duration::ZERO);
+        let handshakes = Handshakes::new(slots.handshakes, PATIENCE);
+        let refusals = Handshakes::new(slots.handshakes.div_ceil(REFUSALS), REFUSAL);
         Self {
-            places,
+            slots,
             since: Instant::now(),
             waiting: Arc::new(Mutex::new(waiting)),
             handshakes: Arc::new(Mutex::new(handshakes)),
-            sessions: Arc::new(Semaphore::new(places.sessions)),
+            sessions: Arc::new(Semaphore::new(slots.sessions)),
             refusals: Arc::new(Mutex::new(refusals)),
         }
     }
 
-    /// Starts a connection, if there is a place for it.
-    fn receive<D: Door>(
+    /// Starts a connection, if there is a slot for it.
+    fn receive<D: ConnectionHandler>(
         &self,
         tcp: TcpStream,
         remote: SocketAddr,
@@ -245,7 +245,7 @@ impl Pools {
         stop: &CancellationToken,
         connections: &mut JoinSet<()>,
     ) {
-        door.knocked();
+        door.on_accept();
         match self.begin(&self.waiting, remote.ip().into()) {
             Some(waiting) => {
                 let entering = Entering { waiting, pools: self.clone(), remote };
@@ -255,51 +255,51 @@ impl Pools {
         }
     }
 
-    /// Takes a place, possibly that of another connection, if there is one.
-    fn begin(&self, pool: &Pool, source: Source) -> Option<HandshakePlace> {
+    /// Takes a slot, possibly that of another connection, if there is one.
+    fn begin(&self, pool: &Pool, source: Source) -> Option<HandshakeSlot> {
         let displaced = CancellationToken::new();
-        let (place, other) = lock(pool).begin(source, self.since.elapsed(), displaced.clone())?;
+        let (slot, other) = lock(pool).begin(source, self.since.elapsed(), displaced.clone())?;
         if let Some(other) = other {
             other.cancel();
         }
-        Some(HandshakePlace { pool: Arc::clone(pool), place, displaced })
+        Some(HandshakeSlot { pool: Arc::clone(pool), slot, displaced })
     }
 
-    fn session(self, remote: SocketAddr) -> Result<SessionPlace, NoHandshake> {
+    fn session(self, remote: SocketAddr) -> Result<SessionSlot, NoHandshake> {
         let session = Arc::clone(&self.sessions).try_acquire_owned();
-        let session = session.map_err(|_| NoHandshake::OverCapacity(self.places.sessions))?;
-        Ok(SessionPlace { session: Some(session), refusal: None, pools: self, remote })
+        let session = session.map_err(|_| NoHandshake::OverCapacity(self.slots.sessions))?;
+        Ok(SessionSlot { session: Some(session), refusal: None, pools: self, remote })
     }
 
     fn no_place(&self) -> NoHandshake {
-        NoHandshake::Displaced(self.places.handshakes)
+        NoHandshake::Displaced(self.slots.handshakes)
     }
 }
 
-/// A place that another connection may take. Gives it back when it is dropped.
-struct HandshakePlace {
+/// A slot that another connection may take. Gives it back when it is dropped.
+struct HandshakeSlot {
     pool: Pool,
-    place: Place,
+    slot: Slot,
     displaced: CancellationToken,
 }
 
-impl Drop for HandshakePlace {
+impl Drop for HandshakeSlot {
     fn drop(&mut self) {
-        lock(&self.pool).end(&self.place);
+        lock(&self.pool).end(&self.slot);
     }
 }
 
 /// A connection without a session.
 struct Entering {
-    waiting: HandshakePlace,
+    waiting: HandshakeSlot,
     pools: Pools,
     remote: SocketAddr,
 }
 
 impl Entering {
-    async fn run<D: Door>(self, tcp: TcpStream, door: Arc<D>, stop: CancellationToken) {
+    async fn run<D: ConnectionHandler>(self, tcp: TcpStream, door: Arc<D>, stop: CancellationToken) {
         let Self { waiting, pools, remote } = self;
-        let longest = pools.places.handshake_timeout;
+        let longest = pools.slots.handshake_timeout;
         let entering = async {
             tokio::select! {
                 () = waiting.displaced.cancelled() => return Err(pools.no_place()),
@@ -316,7 +316,7 @@ impl Entering {
             () = after_the_first(&stop) => return,
             done = timeout(longest, entering) => done.unwrap_or(Err(NoHandshake::Slow(longest))),
         };
-        match done.and_then(|(tls, config)| Ok(Entered { tls, remote, config, place: pools.session(remote)? })) {
+        match done.and_then(|(tls, config)| Ok(Entered { tls, remote, config, slot: pools.session(remote)? })) {
             Ok(entered) => door.serve(entered, stop).await,
             Err(cause) => door.refused(remote, &cause),
         }

@@ -19,7 +19,7 @@ mod hello;
 mod no_handshake;
 mod plain;
 
-pub use accept::{DRAIN_MARGIN, Door, Entered, Places, SessionPlace, WAITING, accept, bind};
+pub use accept::{ConnectionHandler, DRAIN_MARGIN, Entered, SessionSlot, Slots, WAITING, accept, bind};
 pub use no_handshake::NoHandshake;
 pub use plain::serve_plain;
 

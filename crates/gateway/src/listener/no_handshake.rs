@@ -12,7 +12,7 @@ pub enum NoHandshake {
     #[error("there are already {0} sessions")]
     OverCapacity(usize),
     /// A handshake that came later took the slot.
-    #[error("other connections have all the places; there are {0} for handshakes")]
+    #[error("other connections have all the slots; there are {0} for handshakes")]
     Displaced(usize),
     /// The listener has no certificate or no trust bundle yet.
     #[error("no configuration is in effect")]

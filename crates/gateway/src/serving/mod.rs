@@ -28,7 +28,7 @@ use x509_parser::prelude::FromDer;
 
 use addon_signer_core::ca::authority::AuthorityId;
 use addon_signer_core::ca::bundle::{BundleError, Purpose};
-use addon_signer_core::csr::build::{BuildError, Wish};
+use addon_signer_core::csr::build::{BuildError, CsrParams};
 use addon_signer_core::identity::GATEWAY_SERVING_SIGNER;
 use addon_signer_core::keys::private::{KeyError, PrivateKey};
 use addon_signer_core::keys::public::KeyKind;
@@ -208,7 +208,7 @@ async fn obtain(
 ) -> Result<ServingCertificate, ServingError> {
     let rng = SystemRandom::new();
     let (key, pkcs8) = PrivateKey::generate(KeyKind::EcdsaP256, &rng)?;
-    let wish = Wish {
+    let wish = CsrParams {
         common_name: GATEWAY_COMMON_NAME.to_owned(),
         organizations: Vec::new(),
         dns_names: names.dns.iter().cloned().collect(),

@@ -32,7 +32,7 @@ fn mk_trust(issuer: &Issuer) -> Trust {
 
 fn mk_leaf(issuer: &Issuer, key: &PrivateKey, names: &ServingNames) -> CertificateDer<'static> {
     let rng = SystemRandom::new();
-    let wish = Wish {
+    let wish = CsrParams {
         common_name: GATEWAY_COMMON_NAME.to_owned(),
         organizations: Vec::new(),
         dns_names: names.dns.iter().cloned().collect(),

@@ -1,20 +1,20 @@
 //! Lines of authorities: what is stored, the step that the evidence allows, and the state of all lines together.
 //!
-//! `keeper` takes the steps of one line, `gate` has the evidence for the next step, `date` compares the clock with the
-//! API server's, `objects` watches which versions the API server has, `store` reads and writes the Secret (`stored`)
-//! and the ConfigMap, `state` has what is known of a line, `board` computes what the gateway is to trust, and `report`
-//! makes what people see.
+//! `reconciler` takes the steps of one line, `activation` has the evidence for the next step, `clock_check` compares
+//! the clock with the API server's, `versions` watches which versions of the objects the API server has, `store` reads
+//! and writes the Secret (`stored`) and the ConfigMap, `state` has what is known of a line, `trust_publisher` computes
+//! what the gateway is to trust, and `report` makes what people see.
 
-pub mod board;
+pub mod activation;
 pub(crate) mod clock_check;
-pub mod gate;
-pub mod keeper;
 pub(crate) mod metrics;
-pub mod objects;
+pub mod reconciler;
 pub mod report;
 pub mod state;
 pub mod store;
 pub mod stored;
+pub mod trust_publisher;
+pub mod versions;
 pub mod waiver;
 
 use std::time::Duration;

@@ -8,7 +8,7 @@ use serde_json::Value;
 use tokio::time::timeout;
 
 use super::known::Known;
-use super::plan::Step;
+use super::steps::Step;
 use crate::lease::{Leads, NotWritten};
 use crate::registrations::discovery::says_absent;
 use crate::registrations::version::AddOnVersion;

@@ -22,8 +22,8 @@ mod calls;
 pub(crate) mod cluster_bundle;
 pub(crate) mod known;
 pub(crate) mod metrics;
-pub mod plan;
 mod right;
+pub mod steps;
 
 use crate::lease::Leading;
 use crate::registrations::version::AddOnVersion;
@@ -32,7 +32,7 @@ use crate::registrations::work::PAGE;
 use crate::trial::{ASK_AGAIN, Asking, Right};
 use addon_signer_api::manifest_work::{self, digest_of};
 use addon_signer_api::ocm::OcmObject;
-use addon_signer_core::backoff::doubled;
+use addon_signer_core::doubling::doubled;
 use addon_signer_core::identity::{AddOnKey, AddOnName};
 use addon_signer_core::names::LABEL_HUB_TRUST;
 use addon_signer_core::registry::SharedRegistry;
@@ -43,8 +43,8 @@ use addon_signer_platform::clock::Clock;
 use addon_signer_telemetry::pulse::Pulse;
 use calls::{NotTaken, Works};
 use known::Known;
-use plan::{Distribution, Reached, Step, TrustReport};
 use right::WorksTrial;
+use steps::{Distribution, Reached, Step, TrustReport};
 
 /// The pause between two writes: 10,500 ManifestWorks take some five minutes.
 const PACE: Duration = Duration::from_millis(25);
@@ -220,10 +220,10 @@ impl Distributor {
                 is_unknown.set(is_unknown.get() || standing.is_err_and(|cause| cause.is_unknown()));
                 standing.is_ok()
             };
-            self.inputs.known.with(|known| plan::plan(known, &signers, &anchors, is_live, failed))
+            self.inputs.known.with(|known| steps::plan(known, &signers, &anchors, is_live, failed))
         });
         // Whose standing is unknown must be waited for all the same, so nothing is reported.
-        let Some(plan::Planned { mut steps, report, others, named }) = plan.filter(|_| !is_unknown.get()) else {
+        let Some(steps::Planned { mut steps, report, others, named }) = plan.filter(|_| !is_unknown.get()) else {
             return Vec::new();
         };
         self.hold_deletions(&mut steps);

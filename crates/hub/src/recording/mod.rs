@@ -7,5 +7,5 @@ pub(crate) mod metrics;
 mod notes;
 mod unrenewed;
 
-pub(super) use notes::{Notes, answered, keep_seen};
+pub(super) use notes::{Notes, answered, record_usage};
 pub(super) use unrenewed::keep_unrenewed;

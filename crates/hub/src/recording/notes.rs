@@ -13,8 +13,8 @@ use addon_signer_api::{AddOnSigner, AddOnSignerSpec};
 use addon_signer_core::identity::{AddOnName, ClusterName};
 use addon_signer_core::journal::record::Record;
 use addon_signer_core::registry::{Change, Registry, Revocation, SharedRegistry, Standing, StandingChange};
-use addon_signer_core::sighting::Seen;
 use addon_signer_core::timestamp::Timestamp;
+use addon_signer_core::usage::UsageTracker;
 use addon_signer_ledger::{CertificateUse as Use, Ledger, LedgerError};
 use addon_signer_platform::clock::Clock;
 
@@ -226,10 +226,10 @@ fn pair(name: &str) -> Option<(ClusterName, AddOnName)> {
 }
 
 /// Records which certificates are in use. A hub that is killed loses the uses of the last minute.
-pub(crate) async fn keep_seen(ledger: Ledger, seen: Arc<Seen>, clock: Clock) {
+pub(crate) async fn record_usage(ledger: Ledger, usage: Arc<UsageTracker>, clock: Clock) {
     loop {
         tokio::time::sleep(USES).await;
-        let uses = seen.drain(clock.now()).into_iter();
+        let uses = usage.drain(clock.now()).into_iter();
         let uses = uses.map(|seen| Use { serial: seen.serial, at: seen.at, from: seen.from.to_string() });
         ledger.seen(uses.collect()).await;
     }

@@ -9,7 +9,7 @@ use kube::runtime::events::{Event, EventType, Recorder};
 use kube::{Api, Client, Resource, ResourceExt};
 
 use crate::lease::{Leads, NotWritten};
-use crate::requests::plan::{WAITS, csr_user};
+use crate::requests::action::{WAITS, csr_user};
 use addon_signer_api::request::BoundedRequest;
 use addon_signer_core::ca::issuer::Issued;
 use addon_signer_core::names::{ANNOTATION_CSR_USER, ANNOTATION_TRUST_BUNDLE};

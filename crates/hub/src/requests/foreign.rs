@@ -8,8 +8,8 @@ use kube::ResourceExt;
 use tokio::sync::watch;
 
 use crate::authorities::state::LineState;
-use crate::requests::plan;
-use addon_signer_api::status::Told;
+use crate::requests::action;
+use addon_signer_api::status::ConditionValue;
 use addon_signer_core::ca::origin::Origin;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_platform::clock::Clock;
@@ -33,7 +33,7 @@ pub(crate) struct ForeignCertificates {
 impl ForeignCertificates {
     /// The condition `ForeignCertificates` of the AddOnSigner; `None` if there are none.
     #[must_use]
-    pub(crate) fn condition(&self) -> Option<Told> {
+    pub(crate) fn condition(&self) -> Option<ConditionValue> {
         let Self { count, examples } = self;
         let sentence = format!(
             "{count} requests of this signer have certificates that none of its authorities signed: {}. The gateway \
@@ -90,7 +90,7 @@ impl Origins {
     pub(super) fn note(&mut self, csr: &CertificateSigningRequest, line: Option<&LineState>) {
         let (name, signer_name) = (csr.name_any(), &csr.spec.signer_name);
         // Kubernetes' own signers are never ours, and they have most of the requests.
-        if signer_name.starts_with("kubernetes.io/") || !plan::is_sane_name(&name) {
+        if signer_name.starts_with("kubernetes.io/") || !action::is_sane_name(&name) {
             return;
         }
         let was_known = self.remove(csr);

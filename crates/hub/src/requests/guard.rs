@@ -15,8 +15,8 @@ use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
 use crate::authorities::clock_check;
-use crate::trial::{self, Asking, Doubt, PolicyTrial, Right};
-use addon_signer_core::csr::build::{BuildError, Wish};
+use crate::trial::{self, Asking, PolicyProblem, PolicyTrial, Right};
+use addon_signer_core::csr::build::{BuildError, CsrParams};
 use addon_signer_core::identity::GATEWAY_SERVING_SIGNER;
 use addon_signer_core::keys::private::PrivateKey;
 use addon_signer_core::keys::public::KeyKind;
@@ -42,7 +42,7 @@ pub enum Guarded {
     #[default]
     Starting,
     /// It may not be in force.
-    Not(Doubt),
+    Not(PolicyProblem),
     /// It is in force: requests that were made since this time, by the API server's clock, are as they were made.
     Since(Timestamp),
 }
@@ -70,7 +70,7 @@ impl Guard {
 
     /// The API server took a change that the policy forbids.
     pub(super) fn refute(&self) {
-        self.set(Guarded::Not(Doubt::Missing));
+        self.set(Guarded::Not(PolicyProblem::Missing));
         self.0.refuted.notify_one();
     }
 
@@ -123,16 +123,16 @@ impl Guard {
 
 /// Why the hub answers no request of OCM's gRPC server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Unproven<'d>(pub(super) &'d Doubt);
+pub(super) struct Unproven<'d>(pub(super) &'d PolicyProblem);
 
 impl fmt::Display for Unproven<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            Doubt::Missing => f.write_str(
+            PolicyProblem::Missing => f.write_str(
                 "the ValidatingAdmissionPolicy addon-signer-grpc-account is not in force, so anyone could change \
                  whom the request is for. Apply deploy/grpc-account again; its binding must deny",
             ),
-            Doubt::Unknown(said) => write!(
+            PolicyProblem::Unknown(said) => write!(
                 f,
                 "the hub cannot see whether the ValidatingAdmissionPolicy addon-signer-grpc-account is in force. Its \
                  trial, a dry run of a change that this policy must refuse, ended with: {said}. First check that \
@@ -173,7 +173,7 @@ impl PolicyTrial for RequestTrial {
 fn probe() -> Result<CertificateSigningRequest, BuildError> {
     let rng = SystemRandom::new();
     let (key, _) = PrivateKey::generate(KeyKind::EcdsaP256, &rng)?;
-    let request = Wish { common_name: NOBODY.to_owned(), ..Wish::default() }.sign(&key, &rng)?;
+    let request = CsrParams { common_name: NOBODY.to_owned(), ..CsrParams::default() }.sign(&key, &rng)?;
     let metadata = ObjectMeta {
         name: Some(NOBODY.to_owned()),
         annotations: Some([(ANNOTATION_CSR_USER.to_owned(), NOBODY.to_owned())].into()),
@@ -253,16 +253,16 @@ mod tests {
         let (guard, server, task) = mk_guard(None);
         assert_eq!(guard.known(), Guarded::Starting);
         pass(SOON).await;
-        assert_eq!(guard.known(), Guarded::Not(Doubt::Missing));
+        assert_eq!(guard.known(), Guarded::Not(PolicyProblem::Missing));
         server.lock().unwrap().0 = Some("admission webhook \"owners\" denied the request: no owner");
         pass(ASK_AGAIN).await;
-        assert!(matches!(guard.known(), Guarded::Not(Doubt::Unknown(said)) if said.contains("no owner")));
+        assert!(matches!(guard.known(), Guarded::Not(PolicyProblem::Unknown(said)) if said.contains("no owner")));
         server.lock().unwrap().0 = Some(BY_THE_POLICY);
         pass(ASK_AGAIN).await;
         assert_eq!(guard.known(), since());
         server.lock().unwrap().0 = None;
         pass(RIGHT_AGE).await;
-        assert_eq!(guard.known(), Guarded::Not(Doubt::Missing));
+        assert_eq!(guard.known(), Guarded::Not(PolicyProblem::Missing));
         task.abort();
     }
 
@@ -274,13 +274,13 @@ mod tests {
         for _ in 0..20 {
             assert_eq!(guard.known(), since());
             guard.refute();
-            assert_eq!(guard.known(), Guarded::Not(Doubt::Missing));
+            assert_eq!(guard.known(), Guarded::Not(PolicyProblem::Missing));
             changes.wait_for(|known| matches!(known, Guarded::Since(_))).await.unwrap();
         }
         let asked = server.lock().unwrap().1;
         guard.refute();
         pass(ASK_AGAIN / 2).await;
-        assert_eq!((guard.known(), server.lock().unwrap().1), (Guarded::Not(Doubt::Missing), asked));
+        assert_eq!((guard.known(), server.lock().unwrap().1), (Guarded::Not(PolicyProblem::Missing), asked));
         task.abort();
     }
 }

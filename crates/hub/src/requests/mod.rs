@@ -7,15 +7,15 @@
 //! another program signed, `guard` knows whether OCM's gRPC server can be believed, `failures` logs why work on a
 //! request failed.
 
+pub mod action;
 pub mod answers;
 pub(super) mod dispatcher;
 mod failures;
 pub(super) mod foreign;
 pub mod guard;
-mod known;
 pub(crate) mod metrics;
-pub mod plan;
 mod rereads;
+mod room;
 pub mod signer;
 pub(super) mod sweep;
 pub mod unconfirmed;

@@ -6,7 +6,7 @@ use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::{Api, Client, ResourceExt};
 use tokio::sync::Semaphore;
 
-use crate::requests::plan;
+use crate::requests::action;
 use addon_signer_api::request::BoundedRequest;
 
 /// How many requests are read again at once, of all clusters: each may need 27 MB while it is read.
@@ -39,7 +39,7 @@ impl Rereads {
         }
         // Nobody closes it, so a place becomes free.
         let _place = self.places.acquire().await.ok();
-        let found = self.api.get_opt(name).await?.map(plan::trimmed);
+        let found = self.api.get_opt(name).await?.map(action::trimmed);
         Ok(found.filter(|csr| csr.name_any() == name && csr.spec.signer_name == signer_name).map(Arc::new))
     }
 }

@@ -12,7 +12,7 @@ use tokio::time::sleep;
 use tracing::{debug, error, info, warn};
 
 use crate::lease::{Leading, Leads};
-use crate::requests::plan::{has_condition, is_issued};
+use crate::requests::action::{has_condition, is_issued};
 use addon_signer_api::request::BoundedRequest;
 use addon_signer_core::ca::issuer::digest_of;
 use addon_signer_core::ca::serial::Serial;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 
-use crate::requests::plan::uid;
+use crate::requests::action::uid;
 use addon_signer_core::ca::issuer::Issued;
 use addon_signer_core::journal::uid::RequestUid;
 use addon_signer_core::timestamp::Timestamp;

@@ -10,7 +10,7 @@ use kube::ResourceExt;
 use tracing::{error, warn};
 
 use crate::recording::answered;
-use crate::requests::plan;
+use crate::requests::action;
 use crate::requests::signer::Signer;
 use addon_signer_core::journal::uid::RequestUid;
 use addon_signer_core::timestamp::Timestamp;
@@ -50,7 +50,7 @@ impl IssuedBefore {
         }
         self.count += 1;
         if self.count <= MOST {
-            let request = IssuedRequest { name: csr.name_any(), id: (plan::requested(csr), plan::uid(csr)) };
+            let request = IssuedRequest { name: csr.name_any(), id: (action::requested(csr), action::uid(csr)) };
             self.of.entry(csr.spec.signer_name.clone()).or_default().push(request);
         } else if self.count == MOST + 1 {
             warn!(compared = MOST, "There are more requests with certificates than the hub compares with the ledger");

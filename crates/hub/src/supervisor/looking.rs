@@ -7,7 +7,7 @@ use kube::ResourceExt;
 use tracing::info;
 
 use super::Supervisor;
-use crate::authorities::keeper::LinePlan;
+use crate::authorities::reconciler::LinePlan;
 use crate::supervisor::status;
 use addon_signer_api::AddOnSigner;
 use addon_signer_api::rules::{SignerConfig, claimant};
@@ -42,7 +42,7 @@ impl Supervisor {
         let unserved = self.unknown_certificates();
         let is_new = unserved != self.unserved;
         if is_new {
-            self.board.set_unserved(unserved.clone());
+            self.trust_publisher.set_unserved(unserved.clone());
             self.unserved = unserved;
         }
         is_new
@@ -107,7 +107,7 @@ impl Supervisor {
         });
         let is_new = served.config.send_if_modified(|known| std::mem::replace(known, Arc::clone(&config)) != config);
         if is_new {
-            self.board.set_signer(name, config, served.line.subscribe());
+            self.trust_publisher.set_signer(name, config, served.line.subscribe());
             self.asking.add(name); // the right that it needs may be another one
         }
         is_new
@@ -139,8 +139,8 @@ impl Supervisor {
         self.links.metrics.stop(name);
         let config = served.config.borrow().clone();
         self.signing.stop(&config.rules.signer_name, name);
-        self.board.remove_signer(name);
-        self.unserved.insert(name.to_owned()); // as the board has it now; `find_unserved` looks
+        self.trust_publisher.remove_signer(name);
+        self.unserved.insert(name.to_owned()); // as the trust_publisher has it now; `find_unserved` looks
         self.stopped.insert(name.to_owned(), config);
         true
     }
@@ -156,7 +156,7 @@ impl Supervisor {
             return Err(("InvalidName", sentence));
         }
         let mut config = SignerConfig::read(&object.spec, self.settings.grpc_proxy.as_deref())
-            .and_then(|config| config.check_upstreams(self.settings.allow_loopback_upstreams))
+            .and_then(|config| config.check_backends(self.settings.allow_loopback_upstreams))
             .map_err(|error| ("InvalidSpec", format!("{error}.")))?;
         let others = self.ownership.not_of(&name);
         config.rules.addons.retain(|addon: &AddOnName| !others.contains_key(addon.as_str()));

@@ -15,9 +15,9 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 mod calls;
+mod events;
 mod gone;
 mod looking;
-mod objects;
 mod paced;
 mod pending;
 pub mod permission;
@@ -29,12 +29,12 @@ pub mod status;
 mod task;
 
 use super::{HubError, HubLinks, HubSettings};
-use crate::authorities::board::Board;
-use crate::authorities::keeper::LinePlan;
-use crate::authorities::objects::WatchedObjects;
+use crate::authorities::reconciler::LinePlan;
 use crate::authorities::state::LineState;
 use crate::authorities::store::AuthorityStore;
-use crate::distribution::plan::Distribution;
+use crate::authorities::trust_publisher::TrustPublisher;
+use crate::authorities::versions::WatchedObjects;
+use crate::distribution::steps::Distribution;
 use crate::recording::Notes;
 use crate::registrations::report::RegistrationReport;
 use crate::registrations::version::AddOnVersion;
@@ -72,7 +72,7 @@ struct Served {
     line: watch::Sender<LineState>,
     plan: watch::Sender<LinePlan>,
     config: watch::Sender<Arc<SignerConfig>>,
-    reserve: mpsc::Sender<crate::authorities::keeper::Reserve>,
+    reserve: mpsc::Sender<crate::authorities::reconciler::Reserve>,
     /// Whether the hub's account may sign for it, by the API server's last answer, and there is a place for its line.
     permission: Validity,
     /// When the API server was last asked.
@@ -97,7 +97,7 @@ pub(super) struct Supervisor {
     settings: HubSettings,
     shared: SignerShared,
     store: AuthorityStore,
-    board: Board,
+    trust_publisher: TrustPublisher,
     api: Api<GuardedSigner>,
     serving: watch::Sender<LineState>,
     objects: BTreeMap<String, AddOnSigner>,
@@ -116,7 +116,7 @@ pub(super) struct Supervisor {
     stopped: BTreeMap<String, Arc<SignerConfig>>,
     /// The objects that are not served, each with the reason.
     refused: BTreeMap<String, (&'static str, String)>,
-    /// Those of which nobody knows the certificates, as the board was told.
+    /// Those of which nobody knows the certificates, as the trust_publisher was told.
     unserved: BTreeSet<String>,
     /// Those that have a line of authorities, or may make one.
     lines: BTreeSet<String>,
@@ -193,7 +193,7 @@ impl Supervisor {
         Self {
             shared,
             store: AuthorityStore::new(&client, &settings.namespace),
-            board: Board::new(links.trust.clone()),
+            trust_publisher: TrustPublisher::new(links.trust.clone()),
             api: Api::all(client),
             serving: watch::channel(LineState::Starting).0,
             objects: BTreeMap::new(),

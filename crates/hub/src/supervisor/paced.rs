@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::distribution::plan::Reached;
-use addon_signer_api::status::Told;
-use addon_signer_core::backoff::doubled;
+use crate::distribution::steps::Reached;
+use addon_signer_api::status::ConditionValue;
+use addon_signer_core::doubling::doubled;
 
 /// The pauses between two changes double between these. After the longest without a change the next is the shortest
 /// again.
@@ -16,7 +16,7 @@ const LONGEST: Duration = Duration::from_secs(600);
 
 /// What was said of one AddOnSigner.
 pub(super) struct Paced {
-    told: Told,
+    told: ConditionValue,
     /// The digest of the trust bundle that this was about.
     bundle: String,
     /// The most addons that had it.
@@ -48,7 +48,7 @@ impl Paced {
         Self { told, again: now + doubled(SHORTEST, times, LONGEST), times: times.saturating_add(1), ..before }
     }
 
-    pub(super) fn told(&self) -> Told {
+    pub(super) fn told(&self) -> ConditionValue {
         self.told.clone()
     }
 }

@@ -7,7 +7,7 @@ use super::paced::Paced;
 use super::pending::{CallEnd, WrittenStatus};
 use super::{Supervisor, status};
 use crate::authorities::state::LineState;
-use crate::distribution::plan::{Distribution, Reached};
+use crate::distribution::steps::{Distribution, Reached};
 use crate::supervisor::registered::REGISTERING;
 use crate::supervisor::status::{Report, Reports};
 use addon_signer_api::status::{CONDITION_ADDONS_CONFLICTED, CONDITION_FOREIGN, CONDITION_READY, CONDITION_REGISTERED};
@@ -116,13 +116,13 @@ impl Supervisor {
                 let reached = Reached::sum(config.rules.addons.iter().filter_map(|addon| report.get(addon)));
                 self.links.metrics.distribution.missing(name, Some(reached.total - reached.present()));
                 if let Some(unguarded) = unguarded {
-                    return Report::Told(unguarded.condition());
+                    return Report::ConditionValue(unguarded.condition());
                 }
                 let bundle = trust.serving_anchors.as_ref().map(|bundle| bundle.digest()).unwrap_or_default();
                 let paced = Paced::say(before, reached, bundle);
                 let told = paced.told();
                 self.paced.insert(name.to_owned(), paced);
-                Report::Told(told)
+                Report::ConditionValue(told)
             }
             (None, _) | (_, Distribution::Off) => {
                 self.links.metrics.distribution.missing(name, None);

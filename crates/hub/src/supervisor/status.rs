@@ -15,8 +15,8 @@ use crate::authorities::state::{LineState, ReadyLine};
 use crate::lease::{Leads, NotWritten};
 use addon_signer_api::status::{
     AddOnSignerStatus, CONDITION_ADDONS_CONFLICTED, CONDITION_AUTHORITY_HEALTHY, CONDITION_FOREIGN, CONDITION_READY,
-    CONDITION_REGISTERED, CONDITION_ROTATING, CONDITION_TRUST_DISTRIBUTED, CONDITION_TRUST_PUBLISHED,
-    DUPLICATE_SIGNER_NAME, Told,
+    CONDITION_REGISTERED, CONDITION_ROTATING, CONDITION_TRUST_DISTRIBUTED, CONDITION_TRUST_PUBLISHED, ConditionValue,
+    DUPLICATE_SIGNER_NAME,
 };
 use addon_signer_api::{AddOnSigner, AddOnSignerSpec, GuardedSigner};
 use addon_signer_core::timestamp::Timestamp;
@@ -44,12 +44,12 @@ pub enum Report {
     /// Nothing is known yet: the condition stays as it is.
     AsBefore,
     /// The condition is this one.
-    Told(Told),
+    ConditionValue(ConditionValue),
 }
 
-impl From<Option<Told>> for Report {
-    fn from(told: Option<Told>) -> Self {
-        told.map_or(Self::Nothing, Self::Told)
+impl From<Option<ConditionValue>> for Report {
+    fn from(told: Option<ConditionValue>) -> Self {
+        told.map_or(Self::Nothing, Self::ConditionValue)
     }
 }
 
@@ -111,7 +111,7 @@ pub fn wanted(
     let generation = signer.metadata.generation;
     let mut conditions = Vec::new();
     let known = [
-        (CONDITION_READY, Report::Told(ready)),
+        (CONDITION_READY, Report::ConditionValue(ready)),
         (CONDITION_AUTHORITY_HEALTHY, healthy.into()),
         (CONDITION_ADDONS_CONFLICTED, reports.conflicted),
         (CONDITION_ROTATING, rotating.into()),
@@ -122,7 +122,7 @@ pub fn wanted(
     ];
     for (kind, report) in known {
         match report {
-            Report::Told((holds, reason, message)) => {
+            Report::ConditionValue((holds, reason, message)) => {
                 conditions.push(condition(&before.conditions, kind, holds, reason, message, generation, now));
             }
             Report::AsBefore => conditions.extend(before.conditions.iter().find(|known| known.type_ == kind).cloned()),

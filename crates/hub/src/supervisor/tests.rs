@@ -66,7 +66,7 @@ fn mk_supervisor(pulses: &Pulses) -> (Supervisor, lease::Announcer, HubEnds) {
         signing,
         forbidden,
         foreign,
-        objects: crate::authorities::objects::channel().1,
+        objects: crate::authorities::versions::channel().1,
         notes: Notes::default(),
     };
     (Supervisor::new(links, settings, AddOnApi::V1Beta1.into(), links_of_supervisor), announcer, ends)
@@ -124,7 +124,7 @@ async fn only_complete_list_counts_and_absent_signers_lose_claims() {
 #[tokio::test]
 async fn unserved_signer_is_awaited_until_last_certificate_expires() {
     let (mut supervisor, _announcer, _ends) = mk_supervisor(&Pulses::default());
-    supervisor.board.set_listed();
+    supervisor.trust_publisher.set_listed();
     let mut other = mk_object("b");
     let ends = supervisor.links.clock.now().plus(Duration::from_secs(600)).to_string();
     let authority =
@@ -135,14 +135,14 @@ async fn unserved_signer_is_awaited_until_last_certificate_expires() {
     supervisor.objects.insert("b".to_owned(), other);
     supervisor.settle(["b".to_owned()]);
     let awaited = WaitsFor::UnservedSigner("b".to_owned());
-    assert_eq!(supervisor.board.last_leaf().unwrap_err(), awaited);
+    assert_eq!(supervisor.trust_publisher.last_leaf().unwrap_err(), awaited);
     supervisor.links.clock.advance(Duration::from_secs(601));
     assert!(supervisor.find_unserved() && !supervisor.find_unserved());
     let awaited = WaitsFor::Authorities("a".to_owned());
-    assert_eq!(supervisor.board.last_leaf().unwrap_err(), awaited, "that one is served");
+    assert_eq!(supervisor.trust_publisher.last_leaf().unwrap_err(), awaited, "that one is served");
     supervisor.stop("a");
     let awaited = WaitsFor::UnservedSigner("a".to_owned());
-    assert_eq!(supervisor.board.last_leaf().unwrap_err(), awaited, "until the supervisor has looked at all");
+    assert_eq!(supervisor.trust_publisher.last_leaf().unwrap_err(), awaited, "until the supervisor has looked at all");
 }
 
 #[tokio::test]

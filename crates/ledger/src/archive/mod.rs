@@ -5,7 +5,7 @@
 //! published checkpoint always stays, with all after it. So anyone with the checkpoint finds its row, and the chain
 //! continues from the last one. After a crash the same command continues where it stopped.
 
-mod plan;
+mod cut;
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufWriter, Write};
@@ -159,7 +159,7 @@ impl Archive {
         if self.to.exists() {
             return self.resume(connection, &floor, progress).await;
         }
-        let plan = plan::plan(connection, through, self.checkpoint.seq.saturating_sub(1), Some(self.before)).await?;
+        let plan = cut::plan(connection, through, self.checkpoint.seq.saturating_sub(1), Some(self.before)).await?;
         let Some(end) = plan.steps.last().copied() else {
             return Ok(Archived { rows: None, resumed: false, stays: plan.stays });
         };
@@ -283,7 +283,7 @@ impl Archive {
         let sql = "SELECT hash FROM entries WHERE seq = $1".to_owned();
         let rows = connection.rows(sql, vec![end.into()]).await?;
         let same = rows.first().is_some_and(|row| row.bytes(0) == chain.tip().hash.as_bytes());
-        let plan = plan::plan(connection, through, end, None).await?;
+        let plan = cut::plan(connection, through, end, None).await?;
         if !same || end >= self.checkpoint.seq || plan.steps.last() != Some(&end) {
             let cause = format!("row {end} of the ledger is different, or cannot be archived yet");
             return Err(ArchiveError::Other { file, cause });

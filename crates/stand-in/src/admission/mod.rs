@@ -12,7 +12,7 @@ use x509_parser::pem::Pem;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::auth::User;
-use super::objects::{self, keep, list, text, texts};
+use super::fields::{self, keep, list, text, texts};
 use super::status::Cause;
 
 /// `MinimumExpirationSeconds` of the API's documentation: ten minutes.
@@ -53,14 +53,14 @@ const USAGES: [&str; 23] = [
 /// Sets the fields of a new CSR that only the server may set: the requester, and an empty status.
 pub(super) fn prepare_create(csr: &mut Value, user: &User) {
     for field in ["username", "uid", "groups", "extra"] {
-        objects::remove(csr, &format!("spec.{field}"));
+        fields::remove(csr, &format!("spec.{field}"));
     }
-    objects::set(csr, "spec.username", user.name.clone());
+    fields::set(csr, "spec.username", user.name.clone());
     if !user.uid.is_empty() {
-        objects::set(csr, "spec.uid", user.uid.clone());
+        fields::set(csr, "spec.uid", user.uid.clone());
     }
-    objects::set(csr, "spec.groups", json!(user.groups));
-    objects::set(csr, "status", json!({}));
+    fields::set(csr, "spec.groups", json!(user.groups));
+    fields::set(csr, "status", json!({}));
 }
 
 /// Restores the fields that a write to this subresource may not change, and sets the times of the conditions.
@@ -91,7 +91,7 @@ pub(super) fn validate_create(csr: &Value) -> Vec<Cause> {
     if let Some(problem) = signer_name_problem(text(csr, "spec.signerName")) {
         causes.push(problem);
     }
-    let seconds = objects::get(csr, "spec.expirationSeconds").and_then(Value::as_i64);
+    let seconds = fields::get(csr, "spec.expirationSeconds").and_then(Value::as_i64);
     if let Some(seconds) = seconds.filter(|seconds| *seconds < MINIMUM_EXPIRATION_SECONDS) {
         causes.push(Cause::invalid(
             "spec.expirationSeconds",
@@ -200,7 +200,7 @@ fn small_rsa_holds(request: &X509CertificationRequest<'_>) -> bool {
 }
 
 fn first_block(csr: &Value) -> Option<Pem> {
-    let pem = objects::bytes(csr, "spec.request")?;
+    let pem = fields::bytes(csr, "spec.request")?;
     Pem::iter_from_buffer(&pem).next().and_then(Result::ok)
 }
 
@@ -210,10 +210,10 @@ fn keep_verdicts(new: &mut Value, old: &Value) {
         if of_type(new, verdict).len() != of_type(old, verdict).len() {
             continue; // `validate_update` refuses it
         }
-        let Some(before) = objects::condition(old, verdict) else {
+        let Some(before) = fields::condition(old, verdict) else {
             continue;
         };
-        let Some(Value::Array(conditions)) = objects::get_mut(new, "status.conditions") else {
+        let Some(Value::Array(conditions)) = fields::get_mut(new, "status.conditions") else {
             continue;
         };
         for condition in conditions.iter_mut().filter(|c| text(c, "type") == verdict) {
@@ -224,21 +224,21 @@ fn keep_verdicts(new: &mut Value, old: &Value) {
 
 /// Sets `lastUpdateTime` and `lastTransitionTime` of conditions where the writer left them out.
 fn date_conditions(new: &mut Value, old: &Value, now: &str) {
-    let Some(Value::Array(conditions)) = objects::get_mut(new, "status.conditions") else {
+    let Some(Value::Array(conditions)) = fields::get_mut(new, "status.conditions") else {
         return;
     };
     for condition in conditions {
         if text(condition, "lastUpdateTime").is_empty() {
-            objects::set(condition, "lastUpdateTime", now);
+            fields::set(condition, "lastUpdateTime", now);
         }
         if text(condition, "lastTransitionTime").is_empty() {
-            let since = objects::condition(old, text(condition, "type"))
+            let since = fields::condition(old, text(condition, "type"))
                 .filter(|before| text(before, "status") == text(condition, "status"))
                 .map(|before| text(before, "lastTransitionTime"))
                 .filter(|since| !since.is_empty())
                 .unwrap_or(now)
                 .to_owned();
-            objects::set(condition, "lastTransitionTime", since);
+            fields::set(condition, "lastTransitionTime", since);
         }
     }
 }
@@ -309,7 +309,7 @@ fn certificate_problem(encoded: &str, csr: &Value) -> Option<String> {
     if encoded.is_empty() {
         return None;
     }
-    let pem = objects::bytes(csr, "status.certificate").unwrap_or_default();
+    let pem = fields::bytes(csr, "status.certificate").unwrap_or_default();
     let blocks: Vec<Pem> = Pem::iter_from_buffer(&pem).map_while(Result::ok).collect();
     if blocks.is_empty() {
         return Some("must contain at least one CERTIFICATE PEM block".into());

@@ -13,7 +13,7 @@ fn mk_request() -> Vec<u8> {
 
 fn mk_csr(request: &[u8]) -> Value {
     json!({ "spec": {
-        "request": objects::base64(request), "signerName": "example.com/telemetry",
+        "request": fields::base64(request), "signerName": "example.com/telemetry",
         "usages": ["digital signature", "client auth"],
     } })
 }
@@ -21,7 +21,7 @@ fn mk_csr(request: &[u8]) -> Value {
 /// The fields that are refused if `path` of a good CSR is `value`.
 fn refused(path: &str, value: impl Into<Value>) -> Vec<String> {
     let mut csr = mk_csr(&mk_request());
-    objects::set(&mut csr, path, value);
+    fields::set(&mut csr, path, value);
     let causes = validate_create(&csr);
     causes.into_iter().map(|cause| cause.field).collect()
 }
@@ -32,7 +32,7 @@ fn approved() -> Value {
 
 fn with_status(status: Value) -> Value {
     let mut csr = mk_csr(b"");
-    objects::set(&mut csr, "status", status);
+    fields::set(&mut csr, "status", status);
     csr
 }
 
@@ -53,7 +53,7 @@ fn request_must_be_a_pem_block_of_der_with_valid_signature() {
     let good = mk_request();
     let der = Pem::iter_from_buffer(&good).next().unwrap().unwrap().contents;
     let pem = |label: &str, der: &[u8]| {
-        let body = objects::base64(der);
+        let body = fields::base64(der);
         format!("-----BEGIN {label}-----\n{body}\n-----END {label}-----\n").into_bytes()
     };
     let mut forged = der.clone();
@@ -108,10 +108,10 @@ fn less_than_ten_minutes_is_refused() {
 #[test]
 fn the_requester_comes_from_the_caller_alone() {
     let mut csr = mk_csr(b"");
-    objects::set(&mut csr, "spec.username", "root");
-    objects::set(&mut csr, "spec.groups", json!(["system:masters"]));
-    objects::set(&mut csr, "spec.extra", json!({ "a": ["b"] }));
-    objects::set(&mut csr, "status.conditions", json!([approved()]));
+    fields::set(&mut csr, "spec.username", "root");
+    fields::set(&mut csr, "spec.groups", json!(["system:masters"]));
+    fields::set(&mut csr, "spec.extra", json!({ "a": ["b"] }));
+    fields::set(&mut csr, "status.conditions", json!([approved()]));
     prepare_create(&mut csr, &User::new("bob", &["g"]));
     assert_eq!(csr["spec"]["username"], "bob");
     assert_eq!(csr["spec"]["groups"], json!(["g", "system:authenticated"]));
@@ -125,9 +125,9 @@ fn approval_dates_conditions_but_leaves_spec_and_certificate() {
     let mut new = with_status(json!({
         "certificate": "bmV3", "conditions": [{ "type": "Approved", "status": "True" }],
     }));
-    objects::set(&mut new, "spec.signerName", "example.com/other");
+    fields::set(&mut new, "spec.signerName", "example.com/other");
     let mut new_with_old_certificate = old.clone();
-    objects::set(&mut new_with_old_certificate, "status.conditions", json!([approved()]));
+    fields::set(&mut new_with_old_certificate, "status.conditions", json!([approved()]));
     let (problems, stored) = write(&old, &new, "approval");
     assert_eq!(stored, new_with_old_certificate);
     // The only problem is that the old certificate of this test is not PEM.
@@ -167,7 +167,7 @@ fn a_certificate_is_set_once_and_holds_certificates_only() {
     let key = rcgen::KeyPair::generate().unwrap();
     let params = rcgen::CertificateParams::new(vec!["a.example".to_owned()]).unwrap();
     let pem = params.self_signed(&key).unwrap().pem();
-    let issued = |pem: &str| with_status(json!({ "certificate": objects::base64(pem.as_bytes()) }));
+    let issued = |pem: &str| with_status(json!({ "certificate": fields::base64(pem.as_bytes()) }));
     let plain = with_status(json!({}));
     assert!(write(&plain, &issued(&pem), "status").0.is_empty());
     for bad in ["junk".to_owned(), format!("{pem}{}", key.serialize_pem())] {
@@ -184,7 +184,7 @@ fn a_certificate_is_set_once_and_holds_certificates_only() {
 fn the_main_resource_keeps_spec_and_status() {
     let old = with_status(json!({ "conditions": [approved()] }));
     let mut new = with_status(json!({}));
-    objects::set(&mut new, "spec.signerName", "example.com/other");
+    fields::set(&mut new, "spec.signerName", "example.com/other");
     assert!(prepare_update(&mut new, &old, None, NOW).is_empty());
     assert_eq!(new, old);
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::admission;
 use super::checks::{check_fields, check_metadata, check_type, tidy_metadata};
 use super::deletion;
-use super::objects::{self, keep, text};
+use super::fields::{self, keep, text};
 use super::policy;
 use super::resources::Resource;
 use super::status::{ApiError, Cause};
@@ -43,7 +43,7 @@ fn fill_identity(w: &Write<'_>, object: &mut Value) -> Result<(), ApiError> {
             return ApiError::unless_valid(w.resource, "", vec![cause]);
         }
         let name = format!("{prefix}{}", w.stamp.suffix);
-        objects::set(object, "metadata.name", name);
+        fields::set(object, "metadata.name", name);
     }
     fill_namespace(w, object)
 }
@@ -56,7 +56,7 @@ fn fill_namespace(w: &Write<'_>, object: &mut Value) -> Result<(), ApiError> {
         ));
     }
     if w.resource.namespaced {
-        objects::set(object, "metadata.namespace", w.namespace);
+        fields::set(object, "metadata.namespace", w.namespace);
     }
     Ok(())
 }
@@ -82,18 +82,18 @@ fn check_namespace(store: &Store, w: &Write<'_>, name: &str) -> Result<(), ApiEr
 
 fn fill_metadata(w: &Write<'_>, object: &mut Value) {
     for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "managedFields", "resourceVersion"] {
-        objects::remove(object, &format!("metadata.{field}"));
+        fields::remove(object, &format!("metadata.{field}"));
     }
-    objects::set(object, "metadata.uid", w.stamp.uid.clone());
-    objects::set(object, "metadata.creationTimestamp", w.stamp.now.clone());
+    fields::set(object, "metadata.uid", w.stamp.uid.clone());
+    fields::set(object, "metadata.creationTimestamp", w.stamp.now.clone());
     if w.resource.custom {
-        objects::set(object, "metadata.generation", 1);
+        fields::set(object, "metadata.generation", 1);
     }
 }
 
 fn fill_kind(w: &Write<'_>, object: &mut Value) -> Result<(), ApiError> {
     if w.resource.has_status() {
-        objects::remove(object, "status");
+        fields::remove(object, "status");
     }
     match w.resource.plural {
         super::resources::CSR_PLURAL => {
@@ -108,15 +108,15 @@ fn fill_kind(w: &Write<'_>, object: &mut Value) -> Result<(), ApiError> {
             }
         }
         "namespaces" => {
-            objects::set(object, "spec.finalizers", json!(["kubernetes"]));
-            objects::set(object, "status", json!({ "phase": "Active" }));
+            fields::set(object, "spec.finalizers", json!(["kubernetes"]));
+            fields::set(object, "status", json!({ "phase": "Active" }));
             let name = text(object, "metadata.name").to_owned();
             let label = "kubernetes.io/metadata.name";
             if let Some(labels) = labels_mut(object) {
                 labels.insert(label.to_owned(), name.into());
             }
         }
-        "pods" => objects::set(object, "status", json!({ "phase": "Pending" })),
+        "pods" => fields::set(object, "status", json!({ "phase": "Pending" })),
         "secrets" => fill_secret(object),
         _ => {}
     }
@@ -124,29 +124,29 @@ fn fill_kind(w: &Write<'_>, object: &mut Value) -> Result<(), ApiError> {
 }
 
 fn labels_mut(object: &mut Value) -> Option<&mut serde_json::Map<String, Value>> {
-    if objects::get(object, "metadata.labels").is_none_or(|labels| !labels.is_object()) {
-        objects::set(object, "metadata.labels", json!({}));
+    if fields::get(object, "metadata.labels").is_none_or(|labels| !labels.is_object()) {
+        fields::set(object, "metadata.labels", json!({}));
     }
-    objects::get_mut(object, "metadata.labels")?.as_object_mut()
+    fields::get_mut(object, "metadata.labels")?.as_object_mut()
 }
 
 /// Moves `stringData` into `data`. A Secret without a type becomes `Opaque`.
 fn fill_secret(object: &mut Value) {
     if text(object, "type").is_empty() {
-        objects::set(object, "type", "Opaque");
+        fields::set(object, "type", "Opaque");
     }
-    let Some(Value::Object(strings)) = objects::remove(object, "stringData") else {
+    let Some(Value::Object(strings)) = fields::remove(object, "stringData") else {
         return;
     };
-    if objects::get(object, "data").is_none_or(|data| !data.is_object()) {
-        objects::set(object, "data", json!({}));
+    if fields::get(object, "data").is_none_or(|data| !data.is_object()) {
+        fields::set(object, "data", json!({}));
     }
-    let Some(data) = objects::get_mut(object, "data").and_then(Value::as_object_mut) else {
+    let Some(data) = fields::get_mut(object, "data").and_then(Value::as_object_mut) else {
         return; // never: it is an object now
     };
     for (key, value) in strings {
         let text = value.as_str().unwrap_or("");
-        data.insert(key, objects::base64(text.as_bytes()).into());
+        data.insert(key, fields::base64(text.as_bytes()).into());
     }
 }
 
@@ -260,7 +260,7 @@ fn prepare_update(w: &Write<'_>, name: &str, new: &mut Value, old: &Value) -> Re
     ] {
         keep(new, old, &format!("metadata.{field}"));
     }
-    objects::remove(new, "metadata.managedFields");
+    fields::remove(new, "metadata.managedFields");
     if w.resource.is_csr() {
         let causes = admission::prepare_update(new, old, w.subresource, &w.stamp.now);
         return ApiError::unless_valid(w.resource, name, causes);
@@ -298,19 +298,19 @@ fn update_secret(w: &Write<'_>, name: &str, new: &mut Value, old: &Value) -> Res
 fn count_generation(resource: &Resource, new: &mut Value, old: &Value) {
     let content = |object: &Value| {
         let mut object = object.clone();
-        objects::remove(&mut object, "metadata");
-        objects::remove(&mut object, "status");
+        fields::remove(&mut object, "metadata");
+        fields::remove(&mut object, "status");
         object
     };
     if resource.custom && content(new) != content(old) {
-        let generation = objects::get(old, "metadata.generation").and_then(Value::as_i64);
-        objects::set(new, "metadata.generation", generation.unwrap_or(0) + 1);
+        let generation = fields::get(old, "metadata.generation").and_then(Value::as_i64);
+        fields::set(new, "metadata.generation", generation.unwrap_or(0) + 1);
     }
 }
 
 fn is_finished(object: &Value) -> bool {
     !text(object, "metadata.deletionTimestamp").is_empty()
-        && objects::list(object, "metadata.finalizers").is_empty()
+        && fields::list(object, "metadata.finalizers").is_empty()
         && text(object, "status.phase") != "Terminating"
 }
 

@@ -1,7 +1,7 @@
 //! With the policy, an agent behind OCM's gRPC server gets its certificate, and everybody sees who asked for whom.
 
 use addon_signer::process::HubOptions;
-use addon_signer_core::csr::build::Wish;
+use addon_signer_core::csr::build::CsrParams;
 use addon_signer_core::encoding::pem;
 use addon_signer_core::keys::private::PrivateKey;
 use addon_signer_core::keys::public::KeyKind;
@@ -38,7 +38,7 @@ async fn agent_behind_grpc_server_gets_only_its_own_identity() {
     let rng = SystemRandom::new();
     let (key, pkcs8) = PrivateKey::generate(KeyKind::EcdsaP256, &rng).unwrap();
     let common_name = "system:open-cluster-management:cluster:spoke1:addon:telemetry:agent:telemetry".to_owned();
-    let request = Wish { common_name, ..Wish::default() }.sign(&key, &rng).unwrap();
+    let request = CsrParams { common_name, ..CsrParams::default() }.sign(&key, &rng).unwrap();
     let mut csr = mk_proxied("spoke1", &user("spoke1"));
     csr.spec.request = ByteString(request.into_bytes());
     let name = ask(&proxy, &csr).await;

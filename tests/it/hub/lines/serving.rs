@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use addon_signer_core::csr::build::Wish;
+use addon_signer_core::csr::build::CsrParams;
 use addon_signer_core::timestamp::Timestamp;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
@@ -28,10 +28,10 @@ pub(super) fn not_after(leaf: &CertificateDer<'_>) -> Timestamp {
 
 /// Asks for the gateway's own certificate; returns the name of the request.
 pub(super) async fn gateway_request(hub: &TestHub) -> String {
-    let wish = Wish {
+    let wish = CsrParams {
         common_name: "addon-signer-gateway".to_owned(),
         dns_names: vec!["gateway.example".to_owned()],
-        ..Wish::default()
+        ..CsrParams::default()
     };
     let mut csr = mk_csr_of("spoke1", "telemetry", &wish);
     csr.metadata.labels = None;

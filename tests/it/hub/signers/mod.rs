@@ -72,7 +72,7 @@ async fn stays_unanswered(admin: &Client, name: &str) {
 
 /// Specs that the schema accepts, so that only the hub can refuse them; the stand-in has no schema.
 fn bad_specs(real: bool) -> Vec<(&'static str, Value, Value)> {
-    let route = |upstream: &str| json!({"routes": [{"path": "/a", "upstream": upstream}]});
+    let route = |backend: &str| json!({"routes": [{"path": "/a", "upstream": backend}]});
     let user = "system:open-cluster-management:cluster:{cluster}:addon:{addon}:agent:{agent}";
     let routes =
         |bad| ("spec.gateway.routes", json!({"gateway": route(bad)}), json!({"gateway": route("http://a:9999")}));

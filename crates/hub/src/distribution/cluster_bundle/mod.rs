@@ -1,7 +1,8 @@
 //! Publishes the gateway's anchors to the pods of the hub cluster, such as agents in OCM's hosted mode: by one
 //! ClusterTrustBundle, if the API server has them and the hub the right (`deploy/cluster-trust-bundle`).
 //!
-//! No rotation waits for it, and its failures stop nothing else: it only reads what the line's keeper has published.
+//! No rotation waits for it, and its failures stop nothing else: it only reads what the line's reconciler has
+//! published.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -42,7 +43,7 @@ pub(crate) struct BundlePublisher {
     client: Client,
     leading: Leading,
     inputs: PublisherInputs,
-    wish: Wish,
+    wish: Desired,
     /// The anchors of the last write, or none for a deletion.
     tried: Option<String>,
     /// When the same may be written again, and the pauses until then: somebody may undo it again and again.
@@ -57,14 +58,14 @@ pub(crate) struct BundlePublisher {
 
 /// Who wants the ClusterTrustBundle.
 #[derive(Default)]
-struct Wish {
+struct Desired {
     /// The AddOnSigners that wanted it last.
     by: BTreeSet<String>,
     /// Since when none does.
     unwanted: Option<Instant>,
 }
 
-impl Wish {
+impl Desired {
     /// Whether it is to be there; `None` if it stays as it is. It goes at once if those that wanted it say so, and late
     /// if they are gone: an AddOnSigner that is deleted and made again must not take the anchors away.
     fn is_granted(&mut self, signers: &Signers, now: Instant) -> Option<bool> {
@@ -90,7 +91,7 @@ impl BundlePublisher {
             client: client.clone(),
             leading,
             inputs,
-            wish: Wish::default(),
+            wish: Desired::default(),
             tried: None,
             again: Instant::now(),
             pauses: Pauses::new(SHORTEST, LONGEST),
@@ -205,7 +206,7 @@ impl BundlePublisher {
                 let error = explain(&error);
                 self.is_failing = true;
                 let sentence = format!("The ClusterTrustBundle {TRUST_BUNDLE} cannot be written: {error}.");
-                self.inputs.report.send_replace(Report::Told((false, "NotPublished", sentence)));
+                self.inputs.report.send_replace(Report::ConditionValue((false, "NotPublished", sentence)));
                 return Err(error);
             }
         }
@@ -225,7 +226,7 @@ impl BundlePublisher {
              at most {} minutes.",
             LONGEST.as_secs() / 60
         );
-        self.inputs.report.send_replace(Report::Told((false, "NotPublished", sentence)));
+        self.inputs.report.send_replace(Report::ConditionValue((false, "NotPublished", sentence)));
     }
 }
 

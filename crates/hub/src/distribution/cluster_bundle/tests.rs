@@ -75,7 +75,7 @@ impl Publishing {
     /// Whether the report says that it is published.
     fn said(&self) -> Option<bool> {
         match &*self.report.borrow() {
-            Report::Told((holds, ..)) => Some(*holds),
+            Report::ConditionValue((holds, ..)) => Some(*holds),
             Report::Nothing | Report::AsBefore => None,
         }
     }
@@ -129,7 +129,7 @@ async fn persistent_undoing_is_reported_steadily_and_one_edit_is_not() {
         }
     }
     assert_eq!(said, [(0, Some(true)), (16, Some(false))], "the write of second 15 began a pause of 16 seconds");
-    let Report::Told((_, reason, sentence)) = running.report.borrow().clone() else { panic!() };
+    let Report::ConditionValue((_, reason, sentence)) = running.report.borrow().clone() else { panic!() };
     assert_eq!(reason, "NotPublished");
     assert!(sentence.starts_with(&format!("Somebody keeps changing the ClusterTrustBundle {TRUST_BUNDLE}, ")));
     tokio::time::advance(LONGEST).await;
@@ -145,14 +145,14 @@ async fn failed_write_is_reported_and_delayed_unlike_a_conflict() {
     let mut running = mk_publishing(StatusCode::UNPROCESSABLE_ENTITY);
     let error = running.is_written_over(None).await.unwrap_err();
     let sentence = format!("The ClusterTrustBundle {TRUST_BUNDLE} cannot be written: {error}.");
-    assert_eq!(*running.report.borrow(), Report::Told((false, "NotPublished", sentence)));
+    assert_eq!(*running.report.borrow(), Report::ConditionValue((false, "NotPublished", sentence)));
     assert_eq!(running.is_written_over(None).await, Ok(false));
     tokio::time::advance(SHORTEST).await;
     running.is_written_over(None).await.unwrap_err();
     for _ in 0..40 {
         tokio::time::advance(Duration::from_secs(1)).await;
         let _ = running.is_written_over(None).await; // it waits, or fails again
-        let Report::Told((false, _, sentence)) = running.report.borrow().clone() else { panic!() };
+        let Report::ConditionValue((false, _, sentence)) = running.report.borrow().clone() else { panic!() };
         assert!(sentence.contains("cannot be written"), "nobody has changed it: {sentence}");
     }
     let mut running = mk_publishing(StatusCode::CONFLICT);
@@ -169,7 +169,7 @@ async fn without_the_lead_nothing_is_written() {
 
 #[test]
 fn bundle_goes_at_once_when_declined_and_late_if_signer_is_gone() {
-    let mut wish = Wish::default();
+    let mut wish = Desired::default();
     let now = Instant::now();
     let mut at = |second: u64, signers: &Signers| wish.is_granted(signers, now + Duration::from_secs(second));
     let nobody = mk_signers(&[("b", "Never")]);

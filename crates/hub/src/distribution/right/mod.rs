@@ -8,10 +8,10 @@ use kube::{Api, Client, Error};
 use serde_json::{Value, json};
 use tracing::{info, warn};
 
-use super::plan::Unguarded;
+use super::steps::Unguarded;
 use crate::registrations::discovery::served_version;
 use crate::supervisor::permission;
-use crate::trial::{self, Asking, Doubt, PolicyTrial, Right};
+use crate::trial::{self, Asking, PolicyProblem, PolicyTrial, Right};
 use addon_signer_api::manifest_work::{MANIFEST_WORKS, WORK_GROUP, WORK_VERSION, resource};
 use addon_signer_api::status::CONDITION_TRUST_DISTRIBUTED;
 use addon_signer_api::{AddOnSigner, Lenient};
@@ -68,7 +68,7 @@ pub(super) fn unguarded(asking: &Asking<WorksTrial>) -> Option<Unguarded> {
     match &asking.last {
         Some(Right::Guarded) => None,
         Some(Right::Unguarded(doubt)) => Some(Unguarded(doubt.clone())),
-        Some(Right::Missing) | None => Some(Unguarded(Doubt::Missing)),
+        Some(Right::Missing) | None => Some(Unguarded(PolicyProblem::Missing)),
     }
 }
 

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use tracing::Dispatch;
 use tracing::level_filters::LevelFilter;
 
-use super::super::plan::Distribution;
+use super::super::steps::Distribution;
 use super::super::tests::{key, mk_distributor_of};
 use super::super::{DOUBT, Distributor};
 use super::*;
@@ -190,7 +190,7 @@ impl Running {
 const SOON: Duration = Duration::from_secs(5);
 
 fn unknown(end: &str) -> Right {
-    Right::Unguarded(Doubt::Unknown(end.into()))
+    Right::Unguarded(PolicyProblem::Unknown(end.into()))
 }
 
 #[tokio::test]
@@ -201,8 +201,8 @@ async fn only_the_policys_own_refusal_says_that_the_right_is_narrowed() {
     };
     assert_eq!(asked(false, BY_THE_POLICY).await, Some(Right::Missing));
     assert_eq!(asked(true, BY_THE_POLICY).await, Some(Right::Guarded));
-    assert_eq!(asked(true, Trial::Taken).await, Some(Right::Unguarded(Doubt::Missing)));
-    assert_eq!(asked(true, IS_THERE).await, Some(Right::Unguarded(Doubt::Missing)));
+    assert_eq!(asked(true, Trial::Taken).await, Some(Right::Unguarded(PolicyProblem::Missing)));
+    assert_eq!(asked(true, IS_THERE).await, Some(Right::Unguarded(PolicyProblem::Missing)));
     let renamed = [
         "ValidatingAdmissionPolicy 'prod-addon-signer-manifest-works' with binding 'prod-b' denied request: no",
         "ValidatingAdmissionPolicy 'addon-signer-manifest-works-2' with binding 'b-2' denied request: no",

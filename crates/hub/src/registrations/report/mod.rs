@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use addon_signer_api::registrations::REASON_TAKEN_AWAY;
 use addon_signer_api::rules::SignerConfig;
-use addon_signer_api::status::Told;
+use addon_signer_api::status::ConditionValue;
 use addon_signer_core::identity::{AddOnKey, AddOnName};
 use addon_signer_core::list::few;
 use addon_signer_core::templates::Templates;
@@ -35,7 +35,7 @@ impl RegistrationReport {
     /// The condition `Registered` of an AddOnSigner; `None` if nothing is known yet, or if the hub neither writes the
     /// registrations of its addons nor finds templates for them.
     #[must_use]
-    pub fn condition(&self, config: &SignerConfig) -> Option<Told> {
+    pub fn condition(&self, config: &SignerConfig) -> Option<ConditionValue> {
         let templated = match &self.templates {
             Templates::Read(templated) => templated,
             Templates::Starting => return None,

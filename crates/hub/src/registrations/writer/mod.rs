@@ -23,8 +23,8 @@ use crate::lease::{Leading, Leads};
 use addon_signer_api::addon_template::template_of_addon;
 use addon_signer_api::ocm::{self, AddOnApi, OcmObject};
 use addon_signer_api::registrations::{is_left, say_left};
-use addon_signer_core::backoff::doubled;
-use addon_signer_core::disputes::{DisputeStep, Disputes, Sight};
+use addon_signer_core::disputes::{DisputeStep, Disputes, Observation};
+use addon_signer_core::doubling::doubled;
 use addon_signer_core::identity::AddOnKey;
 use addon_signer_core::templates::{TemplatedAddOns, Templates};
 use addon_signer_platform::clock::Clock;
@@ -286,7 +286,7 @@ impl RegistrationWriter {
         let now = self.clock.now();
         let wanted = wanted_status(object, api, signers, templated, now);
         let status = object.data.get("status").unwrap_or(&Value::Null);
-        let sight = Sight { differs: wanted.is_some(), says_left: is_left(status) };
+        let sight = Observation { differs: wanted.is_some(), says_left: is_left(status) };
         let step = self.disputes.judge(key, sight, self.now());
         let (patch, status) = match (step, wanted) {
             (DisputeStep::Write, Some(wanted)) => (Patch::Registrations, wanted),

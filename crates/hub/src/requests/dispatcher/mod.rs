@@ -25,16 +25,16 @@ pub(crate) use orders::Signing;
 
 use crate::HubError;
 use crate::authorities::state::LineState;
+use crate::requests::action;
 use crate::requests::failures::Failures;
 use crate::requests::foreign::{ForeignReport, Origins};
-use crate::requests::known::{KnownRequest, KnownRequests};
-use crate::requests::plan;
 use crate::requests::rereads::Rereads;
+use crate::requests::room::{KnownRequest, KnownRequests};
 use crate::requests::signer::{Changes, Outcome, Signer};
 use crate::requests::unrecorded::{IssuedBefore, compare};
 use crate::standings::{ChangedStandings, Standings};
 use addon_signer_api::request::BoundedRequest;
-use addon_signer_core::backoff::doubled;
+use addon_signer_core::doubling::doubled;
 use addon_signer_core::policy::tenant_of_cluster;
 use addon_signer_core::queue::FairQueue;
 use addon_signer_platform::backoff::WatchBackoff;
@@ -156,7 +156,7 @@ impl Dispatcher {
                     Some(Err(error)) => warn!(%error, "The watch of requests failed; the hub retries"),
                     None => return Err(HubError::TaskEnded("requests".to_owned())),
                 },
-                Some(order) = self.orders.recv() => self.obey(order),
+                Some(order) = self.orders.recv() => self.handle_order(order),
                 Some(ended) = self.work.join_next() => {
                     let (name, outcome) = ended?;
                     self.ended(&name, outcome);
@@ -188,7 +188,7 @@ impl Dispatcher {
                 self.issued_before.begin();
             }
             Event::InitApply(request) => {
-                if plan::is_issued(&request.csr) {
+                if action::is_issued(&request.csr) {
                     self.issued_before.note(&request.csr);
                 }
                 self.seen(request);
@@ -213,7 +213,7 @@ impl Dispatcher {
 
     fn seen(&mut self, request: BoundedRequest) {
         let csr = &request.csr;
-        if plan::is_issued(csr) {
+        if action::is_issued(csr) {
             self.origins.note(csr, self.line_of(csr).as_ref());
             return self.settled(csr);
         }
@@ -222,14 +222,14 @@ impl Dispatcher {
             return;
         }
         let name = csr.name_any();
-        if !plan::is_sane_name(&name) {
+        if !action::is_sane_name(&name) {
             return debug!(size = name.len(), "A request whose name is no DNS subdomain is left alone");
         }
-        let tenant = plan::tenant_of(csr, self.grpc_proxy.as_deref());
-        let csr = plan::trimmed(request);
+        let tenant = action::tenant_of(csr, self.grpc_proxy.as_deref());
+        let csr = action::trimmed(request);
         let served = self.served.get(&csr.spec.signer_name);
         let is_served = served.is_some();
-        if let Some(served) = served.filter(|_| plan::is_refused(&csr)) {
+        if let Some(served) = served.filter(|_| action::is_refused(&csr)) {
             served.signer.forget(&csr);
         }
         if self.known.put(&name, &tenant, csr) && is_served {
@@ -245,7 +245,7 @@ impl Dispatcher {
         self.known.remove(&csr.name_any());
     }
 
-    fn obey(&mut self, order: Order) {
+    fn handle_order(&mut self, order: Order) {
         match order {
             Order::Serve(signer_name, signer) => {
                 let changes = signer.changes();

@@ -11,7 +11,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::*;
 use crate::authorities::state::LineState;
 use crate::lease;
-use crate::requests::signer::{ClusterLimits, Kind, SignerShared};
+use crate::requests::signer::{ClusterLimits, SignerKind, SignerShared};
 use crate::requests::unconfirmed::Unconfirmed;
 use addon_signer_api::ocm::AddOnApi;
 use addon_signer_core::policy::ServingRules;
@@ -73,7 +73,7 @@ fn mk_signer(client: &Client) -> Signer {
     };
     let line = watch::channel(LineState::Starting).1;
     let (reserve, _) = mpsc::channel(1);
-    let kind = Kind::Serving(serving);
+    let kind = SignerKind::Serving(serving);
     Signer { kind, shared, line: line.clone(), reserve, serving: line, unconfirmed: Unconfirmed::default() }
 }
 
@@ -93,7 +93,7 @@ fn mk_dispatcher(client: &Client) -> (Dispatcher, Signing, Standings) {
         csr.metadata.name = Some(name.to_owned());
         csr.spec.signer_name = SIGNER.to_owned();
         csr.spec.username = Some(format!("system:open-cluster-management:{}:agent", &name[..6]));
-        dispatcher.known.put(name, &plan::tenant_of(&csr, None), csr);
+        dispatcher.known.put(name, &action::tenant_of(&csr, None), csr);
         let request = dispatcher.known.get_mut(name).unwrap();
         request.waits = true;
         request.object = None; // so that each look asks the API server

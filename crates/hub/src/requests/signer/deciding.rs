@@ -4,10 +4,10 @@ use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use super::{Kind, Signer, SignerError, SignerShared};
+use super::{Signer, SignerError, SignerKind, SignerShared};
 use crate::registrations::registry;
+use crate::requests::action::{self, Action, Mode};
 use crate::requests::guard::Guarded;
-use crate::requests::plan::{self, Action, Mode};
 use addon_signer_api::rules::SignerConfig;
 use addon_signer_core::policy::{self, Approved, Claim};
 
@@ -15,8 +15,8 @@ impl Signer {
     /// The configuration at this moment; `None` for the gateway's own signer, whose rules do not change.
     pub(super) fn config(&self) -> Option<Arc<SignerConfig>> {
         match &self.kind {
-            Kind::Client { config, .. } => Some(config.borrow().clone()),
-            Kind::Serving(_) => None,
+            SignerKind::Client { config, .. } => Some(config.borrow().clone()),
+            SignerKind::Serving(_) => None,
         }
     }
 
@@ -28,28 +28,28 @@ impl Signer {
         mode: Mode,
         config: Option<&SignerConfig>,
     ) -> Result<Action, SignerError> {
-        let mut submission = plan::submission(csr);
+        let mut submission = action::submission(csr);
         let config = match (&self.kind, config) {
-            (Kind::Serving(rules), _) => {
-                return Ok(plan::answer(csr, mode, policy::evaluate_serving(rules, &submission)));
+            (SignerKind::Serving(rules), _) => {
+                return Ok(action::answer(csr, mode, policy::evaluate_serving(rules, &submission)));
             }
-            (Kind::Client { .. }, None) => return Ok(Action::Wait),
-            (Kind::Client { .. }, Some(config)) => config,
+            (SignerKind::Client { .. }, None) => return Ok(Action::Wait),
+            (SignerKind::Client { .. }, Some(config)) => config,
         };
         if self.is_proxied(csr) {
             match self.shared.guard.known() {
                 Guarded::Starting => return Ok(Action::Wait),
-                Guarded::Not(doubt) => return Ok(Action::Doubt(doubt)),
+                Guarded::Not(doubt) => return Ok(Action::PolicyProblem(doubt)),
                 Guarded::Since(_) => submission.is_guarded = self.is_believed(csr),
             }
         }
         let claim = match Claim::read(&config.rules, &submission) {
             Ok(claim) => claim,
-            Err(refusal) => return Ok(plan::answer(csr, mode, Err(refusal))),
+            Err(refusal) => return Ok(action::answer(csr, mode, Err(refusal))),
         };
         match self.shared.registry.read(|registry| claim.decide(registry)) {
             Err(refusal) if refusal.is_final() => {}
-            verdict => return Ok(plan::answer(csr, mode, verdict)),
+            verdict => return Ok(action::answer(csr, mode, verdict)),
         }
         if let Err(pause) = self.has_answers(csr) {
             return Ok(Action::Limited(pause));
@@ -60,13 +60,13 @@ impl Signer {
         Ok(match claim.decide(&fresh) {
             // The gateway relies on the watch, which is late: it would refuse the certificate now.
             Ok(_) => Action::Wait,
-            refused => plan::answer(csr, mode, refused),
+            refused => action::answer(csr, mode, refused),
         })
     }
 
     /// Whether the requester's cluster may have one more answer; if not, how long it must wait. Nothing is counted.
     pub(super) fn has_answers(&self, csr: &CertificateSigningRequest) -> Result<(), Duration> {
-        let tenant = plan::tenant_of(csr, self.shared.grpc_proxy.as_deref());
+        let tenant = action::tenant_of(csr, self.shared.grpc_proxy.as_deref());
         let now = self.shared.clock.now();
         self.shared.limits.answers.lock().unwrap_or_else(PoisonError::into_inner).wait(&tenant, now)
     }

@@ -5,7 +5,7 @@ use kube::ResourceExt;
 use tracing::{debug, error, warn};
 
 use super::{LedRequest, Outcome, Signer, SignerError};
-use crate::requests::plan::{self, RECORD_UNUSABLE};
+use crate::requests::action::{self, RECORD_UNUSABLE};
 use addon_signer_core::ca::issuer::RecordFault;
 
 /// A row of the ledger that cannot be used for its request.
@@ -28,7 +28,7 @@ impl Signer {
     /// Says on the request, once, that its row cannot be used, and lets it wait.
     pub(super) async fn hold(&self, request: LedRequest<'_>, unusable: &Unusable) -> Result<Outcome, SignerError> {
         let LedRequest { leads, csr, .. } = request;
-        if plan::has_condition(csr, RECORD_UNUSABLE) {
+        if action::has_condition(csr, RECORD_UNUSABLE) {
             debug!(csr = csr.name_any(), "A request still cannot be worked on");
         } else if self.may_answer(request).is_ok() {
             error!(csr = csr.name_any(), error = %unusable, "A request cannot be worked on");

@@ -7,11 +7,11 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::held::Unusable;
-use super::{Kind, LedRequest, Outcome, Signer, SignerError};
-use crate::authorities::keeper::Reserve;
+use super::{LedRequest, Outcome, Signer, SignerError, SignerKind};
+use crate::authorities::reconciler::Reserve;
 use crate::authorities::state::ReadyLine;
+use crate::requests::action;
 use crate::requests::answers::RefusalKind;
-use crate::requests::plan;
 use addon_signer_core::ca::bundle::Bundle;
 use addon_signer_core::ca::issuer::{IssueError, Issued};
 use addon_signer_core::ca::serial::Serial;
@@ -42,7 +42,7 @@ impl Signer {
         let ApprovedRequest { request: led, approved, approve } = request;
         let LedRequest { csr, now, .. } = *led;
         // The sweep works on this request now; the signer looks again after that.
-        let Some(_claim) = self.shared.ledger.claim(plan::uid(csr)) else {
+        let Some(_claim) = self.shared.ledger.claim(action::uid(csr)) else {
             return Ok(Outcome::Wait);
         };
         if let Some(until) = approved.waits_until(now) {
@@ -159,11 +159,11 @@ impl Signer {
         let published = match &self.kind {
             // What the gateway has in effect, not what the hub sent: its anchor is trusted before a key signs
             // (invariant I5).
-            Kind::Client { name, .. } => {
+            SignerKind::Client { name, .. } => {
                 let applied = self.shared.applied.borrow().clone();
                 applied.signers.iter().find(|signer| signer.name == *name)?.client_anchors.clone()
             }
-            Kind::Serving(_) => ready.bundle.clone(),
+            SignerKind::Serving(_) => ready.bundle.clone(),
         };
         let trusted = published.authorities().contains(ready.stored.issuer.authority());
         trusted.then_some(SigningLine { ready, published })
@@ -173,8 +173,8 @@ impl Signer {
         let LedRequest { csr, config, .. } = request;
         let signer_name = config.map_or_else(SignerName::gateway_serving, |config| config.rules.signer_name.clone());
         RequestFacts {
-            uid: plan::uid(csr),
-            requested: plan::requested(csr),
+            uid: action::uid(csr),
+            requested: action::requested(csr),
             name: csr.name_any(),
             requester: csr.spec.username.clone().unwrap_or_default(),
             csr_user: self.requester(csr).csr_user.map(str::to_owned),

@@ -21,14 +21,14 @@ mod proxied;
 pub use held::Unusable;
 use issuing::ApprovedRequest;
 
-use crate::authorities::keeper::Reserve;
+use crate::authorities::reconciler::Reserve;
 use crate::authorities::state::LineState;
 use crate::lease::{Leading, Leads, NotLeading, NotWritten};
 use crate::metrics::HubMetrics;
 use crate::registrations::version::AddOnVersion;
+use crate::requests::action::{self, Action, Mode, RATE_LIMITED, REVOKED};
 use crate::requests::answers::{Answers, RefusalKind};
 use crate::requests::guard::{Guard, Guarded};
-use crate::requests::plan::{self, Action, Mode, RATE_LIMITED, REVOKED};
 use crate::requests::unconfirmed::{Unconfirmed, WATCH_BEHIND};
 use addon_signer_api::rules::SignerConfig;
 use addon_signer_core::ca::issuer::IssueError;
@@ -53,7 +53,7 @@ const ANSWERS: u32 = 5;
 const ANSWERS_INTERVAL: Duration = Duration::from_secs(10);
 
 /// What a signer signs.
-pub enum Kind {
+pub enum SignerKind {
     /// Agents' certificates, for an AddOnSigner.
     Client {
         /// Its name.
@@ -128,12 +128,12 @@ struct LedRequest<'r> {
 /// A signer that runs.
 pub struct Signer {
     /// What it signs.
-    pub kind: Kind,
+    pub kind: SignerKind,
     /// What all signers share.
     pub shared: SignerShared,
     /// The line that signs.
     pub line: watch::Receiver<LineState>,
-    /// Sends reservations to the keeper of the line.
+    /// Sends reservations to the reconciler of the line.
     pub reserve: mpsc::Sender<Reserve>,
     /// The gateway's serving line, whose anchors are published with each certificate.
     pub serving: watch::Receiver<LineState>,
@@ -237,14 +237,14 @@ impl Signer {
     /// [`SignerError`]; nothing is half done that the next look does not continue.
     pub async fn work(&self, csr: &CertificateSigningRequest) -> Result<Outcome, SignerError> {
         let now = self.shared.clock.now();
-        if !plan::is_issued(csr) && self.unconfirmed.was_published(csr, now) {
+        if !action::is_issued(csr) && self.unconfirmed.was_published(csr, now) {
             // The watch shows an object that is older than the hub's own write. A write on it would be a conflict.
             return Ok(Outcome::Later(WATCH_BEHIND));
         }
         let config = self.config();
         let approves = config.as_ref().is_none_or(|config| config.approves);
         let mode = Mode { approves, retention: self.shared.retention };
-        let action = match plan::settled(csr, mode, now) {
+        let action = match action::settled(csr, mode, now) {
             Some(action) => action,
             None => self.decide(csr, mode, config.as_deref()).await?,
         };
@@ -268,7 +268,7 @@ impl Signer {
             Action::Deny(refusal) => self.refuse(request, RefusalKind::Denied, &refusal).await,
             Action::Fail(refusal) => self.refuse(request, RefusalKind::Failed, &refusal).await,
             Action::Issue { approved, approve } => self.issue(&ApprovedRequest { request, approved, approve }).await,
-            Action::Doubt(doubt) => self.say_unproven(request, &doubt).await.map(|()| Outcome::Wait),
+            Action::PolicyProblem(doubt) => self.say_unproven(request, &doubt).await.map(|()| Outcome::Wait),
             Action::Rest | Action::AwaitApproval | Action::Wait | Action::Limited(_) => Ok(Outcome::AwaitChange),
         };
         match done {
@@ -280,8 +280,8 @@ impl Signer {
     /// What the requests of this signer may wait for.
     pub fn changes(&self) -> Changes {
         let config = match &self.kind {
-            Kind::Client { config, .. } => Some(config.clone()),
-            Kind::Serving(_) => None,
+            SignerKind::Client { config, .. } => Some(config.clone()),
+            SignerKind::Serving(_) => None,
         };
         Changes {
             config,
@@ -300,7 +300,7 @@ impl Signer {
 
     async fn say_limited(&self, request: LedRequest<'_>, pause: Duration) -> Result<Outcome, SignerError> {
         let csr = request.csr;
-        if !plan::has_condition(csr, RATE_LIMITED) && self.may_answer(request).is_ok() {
+        if !action::has_condition(csr, RATE_LIMITED) && self.may_answer(request).is_ok() {
             let sentence =
                 "This addon or its cluster had too many certificates; the request waits and is signed later.";
             let answers = self.answers(request.leads);
@@ -314,7 +314,7 @@ impl Signer {
     /// waits for ever on a denied request. The signer looks again now and then, because people may set the time back.
     async fn say_revoked(&self, request: LedRequest<'_>, until: Timestamp) -> Result<Outcome, SignerError> {
         let csr = request.csr;
-        if !plan::has_condition(csr, REVOKED) && self.may_answer(request).is_ok() {
+        if !action::has_condition(csr, REVOKED) && self.may_answer(request).is_ok() {
             let sentence = format!(
                 "The request waits until the hub's clock reaches {until}: no certificate of this addon on this cluster \
                  may begin earlier, because earlier ones are revoked or the addon was created then."
@@ -357,7 +357,7 @@ impl Signer {
     /// # Errors
     /// How long the cluster must wait for its next one.
     fn may_answer(&self, request: LedRequest<'_>) -> Result<(), Duration> {
-        let tenant = plan::tenant_of(request.csr, self.shared.grpc_proxy.as_deref());
+        let tenant = action::tenant_of(request.csr, self.shared.grpc_proxy.as_deref());
         self.shared.limits.answers.lock().unwrap_or_else(PoisonError::into_inner).take(&tenant, request.now)
     }
 
@@ -369,7 +369,7 @@ impl Signer {
     ) -> Result<(), SignerError> {
         let written = write.await;
         if written.is_err() {
-            let tenant = plan::tenant_of(request.csr, self.shared.grpc_proxy.as_deref());
+            let tenant = action::tenant_of(request.csr, self.shared.grpc_proxy.as_deref());
             self.shared.limits.answers.lock().unwrap_or_else(PoisonError::into_inner).give_back(&tenant);
         }
         Ok(written?)
@@ -392,8 +392,8 @@ impl Signer {
     /// The name of the AddOnSigner; the gateway's own signer has a name too.
     pub fn name(&self) -> String {
         match &self.kind {
-            Kind::Client { name, .. } => name.clone(),
-            Kind::Serving(_) => GATEWAY_SIGNER.to_owned(),
+            SignerKind::Client { name, .. } => name.clone(),
+            SignerKind::Serving(_) => GATEWAY_SIGNER.to_owned(),
         }
     }
 }

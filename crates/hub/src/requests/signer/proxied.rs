@@ -5,29 +5,29 @@ use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::ResourceExt;
 use tracing::warn;
 
-use super::{Kind, LedRequest, Outcome, Signer, SignerError};
+use super::{LedRequest, Outcome, Signer, SignerError, SignerKind};
+use crate::requests::action::{self, PROXY_UNPROVEN};
 use crate::requests::guard::{Guarded, POLICY, Unproven};
-use crate::requests::plan::{self, PROXY_UNPROVEN};
-use crate::trial::{self, Doubt, Right};
+use crate::trial::{self, PolicyProblem, Right};
 use addon_signer_telemetry::audit::Asker;
 
 impl Signer {
     /// Whether OCM's gRPC server made the request for somebody else. The gateway's own signer takes none of its.
     pub(super) fn is_proxied(&self, csr: &CertificateSigningRequest) -> bool {
         let proxy = self.shared.grpc_proxy.as_deref();
-        matches!(self.kind, Kind::Client { .. }) && proxy.is_some() && proxy == csr.spec.username.as_deref()
+        matches!(self.kind, SignerKind::Client { .. }) && proxy.is_some() && proxy == csr.spec.username.as_deref()
     }
 
     /// Who made the request, and for whom.
     pub(super) fn requester<'c>(&self, csr: &'c CertificateSigningRequest) -> Asker<'c> {
-        let csr_user = plan::csr_user(csr).filter(|_| self.is_proxied(csr));
+        let csr_user = action::csr_user(csr).filter(|_| self.is_proxied(csr));
         Asker { user: csr.spec.username.as_deref().unwrap_or_default(), csr_user }
     }
 
     /// Whether nobody else has said for whom the request is: it was made by its requester for itself, or while the
     /// policy was in force.
     pub(super) fn is_believed(&self, csr: &CertificateSigningRequest) -> bool {
-        let made = plan::requested(csr);
+        let made = action::requested(csr);
         !self.is_proxied(csr) || matches!(self.shared.guard.known(), Guarded::Since(since) if since <= made)
     }
 
@@ -42,11 +42,11 @@ impl Signer {
             let tried = self.answers(leads).try_for_another(csr, subresource).await;
             if let Right::Unguarded(doubt) = trial::judge(POLICY, tried)? {
                 let outcome = match doubt {
-                    Doubt::Missing => {
+                    PolicyProblem::Missing => {
                         self.shared.guard.refute();
                         Outcome::Wait
                     }
-                    Doubt::Unknown(_) => Outcome::Held,
+                    PolicyProblem::Unknown(_) => Outcome::Held,
                 };
                 self.say_unproven(request, &doubt).await?;
                 return Ok(Some(outcome));
@@ -56,9 +56,9 @@ impl Signer {
     }
 
     /// Says on the request, once, why it waits.
-    pub(super) async fn say_unproven(&self, request: LedRequest<'_>, doubt: &Doubt) -> Result<(), SignerError> {
+    pub(super) async fn say_unproven(&self, request: LedRequest<'_>, doubt: &PolicyProblem) -> Result<(), SignerError> {
         let LedRequest { leads, csr, .. } = request;
-        if !plan::has_condition(csr, PROXY_UNPROVEN) && self.may_answer(request).is_ok() {
+        if !action::has_condition(csr, PROXY_UNPROVEN) && self.may_answer(request).is_ok() {
             let why = Unproven(doubt);
             warn!(csr = csr.name_any(), error = %why, "A request of OCM's gRPC server waits");
             let sentence = format!("The hub does not answer this request of OCM's gRPC server, because {why}.");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use addon_signer_core::csr::build::Wish;
+use addon_signer_core::csr::build::CsrParams;
 use addon_signer_platform::clock::Clock;
 use futures::{StreamExt, stream};
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
@@ -198,7 +198,7 @@ impl Flood {
 /// A request of the hostile cluster under another agent name.
 fn named(n: usize) -> CertificateSigningRequest {
     let addon = "system:open-cluster-management:cluster:hostile:addon:telemetry";
-    let wish = Wish {
+    let wish = CsrParams {
         common_name: format!("{addon}:agent:agent-{n}"),
         organizations: vec![addon.to_owned()],
         dns_names: vec![],

@@ -7,7 +7,7 @@ use std::process::{Child, Command};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use addon_signer_core::csr::build::Wish;
+use addon_signer_core::csr::build::CsrParams;
 use addon_signer_core::keys::private::PrivateKey;
 use addon_signer_core::keys::public::KeyKind;
 use axum::Router;
@@ -71,14 +71,14 @@ pub(crate) async fn run() {
 
 /// A hub with one addon whose gateway has one route, and the gateway's address.
 pub(crate) async fn start_gateway(world: &World, flags: &[String]) -> (Process, SocketAddr) {
-    let backend = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let upstream = backend.local_addr().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let backend = listener.local_addr().unwrap();
     let router = Router::new().route("/receive", post(|| async { "ok" }));
-    tokio::spawn(async move { axum::serve(backend, router).await });
+    tokio::spawn(async move { axum::serve(listener, router).await });
     let spec = json!({
         "signerName": "example.com/telemetry", "addOns": ["telemetry"],
         "gateway": {
-            "routes": [{ "path": "/receive", "upstream": format!("http://{upstream}"), "methods": ["POST"] }],
+            "routes": [{ "path": "/receive", "upstream": format!("http://{backend}"), "methods": ["POST"] }],
         },
     });
     create_signer(&world.admin, "telemetry", spec).await;
@@ -136,7 +136,7 @@ pub(crate) async fn enrol(world: &World, cluster: &str, dir: &Path) -> TlsConnec
     let rng = SystemRandom::new();
     let (key, pkcs8) = PrivateKey::generate(KeyKind::EcdsaP256, &rng).unwrap();
     let addon = format!("system:open-cluster-management:cluster:{cluster}:addon:telemetry");
-    let wish = Wish {
+    let wish = CsrParams {
         common_name: format!("{addon}:agent:telemetry"),
         organizations: vec![addon],
         dns_names: vec![],

@@ -9,9 +9,9 @@ use super::{Finding, Inspection, Verdict, unknown};
 use addon_signer_api::AddOnSigner;
 
 /// The label of namespaces that the NetworkPolicy of deploy/ lets the gateway reach.
-const UPSTREAM_LABEL: &str = "addon-signer.io/upstream";
+const BACKEND_LABEL: &str = "addon-signer.io/upstream";
 
-/// What the host of an upstream names.
+/// What the host of an backend names.
 #[derive(Debug, PartialEq, Eq)]
 enum Host<'h> {
     /// A Service of the hub's cluster, as a pod of the hub would resolve the name.
@@ -39,9 +39,9 @@ impl<'h> Host<'h> {
 
 impl Inspection {
     /// What the routes of an AddOnSigner name.
-    pub(super) async fn upstreams(&self, about: &str, signer: &AddOnSigner) -> Vec<Finding> {
+    pub(super) async fn backends(&self, about: &str, signer: &AddOnSigner) -> Vec<Finding> {
         let routes = signer.spec.gateway.routes.iter();
-        let mut hosts: Vec<String> = routes.filter_map(|route| upstream_host(&route.upstream)).collect();
+        let mut hosts: Vec<String> = routes.filter_map(|route| backend_host(&route.upstream)).collect();
         hosts.sort_unstable();
         hosts.dedup();
         let mut found = Vec::new();
@@ -61,7 +61,7 @@ impl Inspection {
         match services.get_opt(service).await {
             Ok(Some(_)) if namespace == self.namespace => {
                 let sentence = format!(
-                    "the upstream {host} is in the hub's own namespace, to which the gateway connects only with \
+                    "the backend {host} is in the hub's own namespace, to which the gateway connects only with \
                      --allow-loopback-upstreams; move the backend to another namespace"
                 );
                 Finding::new(Verdict::Unknown, about, sentence)
@@ -69,12 +69,12 @@ impl Inspection {
             Ok(Some(_)) => self.reachable(about, host, namespace).await,
             Ok(None) => {
                 let sentence = format!(
-                    "the upstream {host} has no Service {service} in the namespace {namespace}; it may be a name \
+                    "the backend {host} has no Service {service} in the namespace {namespace}; it may be a name \
                      outside this cluster"
                 );
                 Finding::new(if host.contains(".svc") { Verdict::Bad } else { Verdict::Unknown }, about, sentence)
             }
-            Err(error) => unknown(format!("{about}, upstream {host}"), &error),
+            Err(error) => unknown(format!("{about}, backend {host}"), &error),
         }
     }
 
@@ -82,18 +82,18 @@ impl Inspection {
     async fn reachable(&self, about: &str, host: &str, namespace: &str) -> Finding {
         let namespaces: Api<Namespace> = Api::all(self.client.clone());
         match namespaces.get_metadata(namespace).await {
-            Ok(found) if found.labels().get(UPSTREAM_LABEL).is_some_and(|value| value == "true") => {
-                Finding::good(about, format!("the upstream {host} has a Service"))
+            Ok(found) if found.labels().get(BACKEND_LABEL).is_some_and(|value| value == "true") => {
+                Finding::good(about, format!("the backend {host} has a Service"))
             }
             Ok(_) => Finding::new(
                 Verdict::Unknown,
                 about,
                 format!(
-                    "the NetworkPolicy of deploy/ blocks the gateway from the upstream {host}, except on ports 443 and \
-                     6443, until you `kubectl label namespace {namespace} {UPSTREAM_LABEL}=true`"
+                    "the NetworkPolicy of deploy/ blocks the gateway from the backend {host}, except on ports 443 and \
+                     6443, until you `kubectl label namespace {namespace} {BACKEND_LABEL}=true`"
                 ),
             ),
-            Err(error) => unknown(format!("{about}, upstream {host}"), &error),
+            Err(error) => unknown(format!("{about}, backend {host}"), &error),
         }
     }
 }
@@ -101,14 +101,14 @@ impl Inspection {
 /// What cannot be checked from here.
 fn unseen(about: &str, host: &str, what: &str) -> Finding {
     let sentence = format!(
-        "the upstream {host} is {what}, which is not checked; the NetworkPolicy of deploy/ lets the gateway connect \
-         only to ports 443 and 6443, and to pods in namespaces labelled {UPSTREAM_LABEL}=true"
+        "the backend {host} is {what}, which is not checked; the NetworkPolicy of deploy/ lets the gateway connect \
+         only to ports 443 and 6443, and to pods in namespaces labelled {BACKEND_LABEL}=true"
     );
     Finding::new(Verdict::Unknown, about, sentence)
 }
 
-fn upstream_host(upstream: &str) -> Option<String> {
-    upstream.parse::<hyper::Uri>().ok()?.host().map(str::to_owned)
+fn backend_host(backend: &str) -> Option<String> {
+    backend.parse::<hyper::Uri>().ok()?.host().map(str::to_owned)
 }
 
 #[cfg(test)]
@@ -124,8 +124,8 @@ mod tests {
         assert_eq!(Host::read("receive", "hub"), Host::Service { name: "receive", namespace: "hub" });
         assert_eq!(Host::read("receive.example.com", "hub"), Host::Outside);
         for address in ["10.0.0.1", "[fd00::1]"] {
-            let upstream = format!("http://{address}:80/a");
-            assert_eq!(Host::read(&upstream_host(&upstream).unwrap(), "hub"), Host::Address, "{address}");
+            let backend = format!("http://{address}:80/a");
+            assert_eq!(Host::read(&backend_host(&backend).unwrap(), "hub"), Host::Address, "{address}");
         }
     }
 }

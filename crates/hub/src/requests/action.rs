@@ -6,7 +6,7 @@ use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateS
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::ResourceExt;
 
-use crate::trial::Doubt;
+use crate::trial::PolicyProblem;
 use addon_signer_api::request::BoundedRequest;
 use addon_signer_core::csr::MAX_PEM_BYTES;
 use addon_signer_core::journal::uid::RequestUid;
@@ -52,7 +52,7 @@ pub enum Action {
     /// The hub does not know enough yet to decide.
     Wait,
     /// Perhaps anybody can change for whom OCM's gRPC server made it, so the hub does not answer it.
-    Doubt(Doubt),
+    PolicyProblem(PolicyProblem),
     /// The requester's cluster has had so many answers that the hub does not even ask whether this one is due.
     Limited(Duration),
     /// Sign it, after approving it if that is the hub's task.

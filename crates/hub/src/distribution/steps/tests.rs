@@ -223,7 +223,7 @@ fn anchor_counts_as_brought_only_when_every_addon_has_it() {
             let others = BTreeSet::new();
             Distribution::Reached { trust, report, is_whole, has_shrunk: false, unguarded, fresh, others }
         };
-    let missing = || Some(Unguarded(Doubt::Missing));
+    let missing = || Some(Unguarded(PolicyProblem::Missing));
     let c1 = || Stragglers::of([key("c1")].iter());
     for (distribution, waits_for) in [
         (Distribution::Off, None),

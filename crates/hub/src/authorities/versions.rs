@@ -1,7 +1,7 @@
 //! Which versions of its objects each line has on the API server, from one watch of metadata per kind.
 //!
-//! One watch serves all lines, because an API server allows few streams per connection. It holds no key: a keeper reads
-//! its Secret itself, and only after a change.
+//! One watch serves all lines, because an API server allows few streams per connection. It holds no key: a reconciler
+//! reads its Secret itself, and only after a change.
 
 use std::collections::BTreeMap;
 
@@ -36,8 +36,8 @@ pub(super) struct ObjectVersion {
 pub(super) struct LineObjects {
     pub(super) secret: Option<ObjectVersion>,
     pub(super) config_map: Option<ObjectVersion>,
-    /// How many objects of the namespace were deleted so far. One that was made and deleted again while its keeper was
-    /// busy would look unchanged without it.
+    /// How many objects of the namespace were deleted so far. One that was made and deleted again while its reconciler
+    /// was busy would look unchanged without it.
     deleted: u64,
 }
 

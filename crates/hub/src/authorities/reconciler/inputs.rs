@@ -1,14 +1,14 @@
-//! What a keeper is made of.
+//! What a reconciler is made of.
 
 use tokio::sync::{mpsc, watch};
 
-use super::{Keeper, LinePlan, Reserve, pauses};
-use crate::authorities::board::Board;
-use crate::authorities::gate::Gate;
+use super::{LinePlan, LineReconciler, Reserve, pauses};
+use crate::authorities::activation::ActivationCheck;
 use crate::authorities::metrics::EndsOfLine;
-use crate::authorities::objects::WatchedObjects;
 use crate::authorities::state::LineState;
 use crate::authorities::store::{AuthorityStore, LineNames};
+use crate::authorities::trust_publisher::TrustPublisher;
+use crate::authorities::versions::WatchedObjects;
 use crate::lease::Leading;
 use crate::metrics::HubMetrics;
 use crate::recording::chronicle::LineRecord;
@@ -17,8 +17,8 @@ use addon_signer_platform::clock::Clock;
 use addon_signer_telemetry::audit::Audit;
 use addon_signer_telemetry::pulse::Pulse;
 
-/// What all keepers share.
-pub struct KeeperLinks {
+/// What all reconcilers share.
+pub struct ReconcilerLinks {
     /// Reads and writes Secrets and ConfigMaps.
     pub store: AuthorityStore,
     /// The time.
@@ -28,7 +28,7 @@ pub struct KeeperLinks {
     /// Whether this hub may write.
     pub leading: Leading,
     /// Publishes what the gateway is to trust after every change of a line.
-    pub board: Board,
+    pub trust_publisher: TrustPublisher,
     /// Counts authorities that were activated without evidence.
     pub metrics: HubMetrics,
     /// What the API server has of the objects of lines.
@@ -38,26 +38,26 @@ pub struct KeeperLinks {
 }
 
 /// What a line has of its own.
-pub struct KeeperLine {
+pub struct ReconcilerLine {
     /// The names of its objects.
     pub names: LineNames,
     /// How it should be.
     pub plan: watch::Receiver<LinePlan>,
     /// When a Next may sign.
-    pub gate: Gate,
+    pub activation: ActivationCheck,
     /// Gets its state.
     pub state: watch::Sender<LineState>,
     /// Reservations of its signer.
     pub reservations: mpsc::Receiver<Reserve>,
-    /// The signs of life of its keeper.
+    /// The signs of life of its reconciler.
     pub pulse: Pulse,
 }
 
-impl Keeper {
-    /// A keeper that has not read its line yet.
-    pub fn new(links: KeeperLinks, line: KeeperLine) -> Self {
-        let KeeperLinks { store, clock, audit, leading, board, metrics, objects, ledger } = links;
-        let KeeperLine { names, plan, gate, state, reservations, pulse } = line;
+impl LineReconciler {
+    /// A reconciler that has not read its line yet.
+    pub fn new(links: ReconcilerLinks, line: ReconcilerLine) -> Self {
+        let ReconcilerLinks { store, clock, audit, leading, trust_publisher, metrics, objects, ledger } = links;
+        let ReconcilerLine { names, plan, activation, state, reservations, pulse } = line;
         Self {
             ends: EndsOfLine::new(metrics.authorities.clone(), names.metrics_label()),
             record: LineRecord::new(ledger, names.line()),
@@ -66,16 +66,16 @@ impl Keeper {
             clock,
             audit,
             plan,
-            gate,
+            activation,
             leading,
             state,
-            board,
+            trust_publisher,
             metrics,
             objects,
             reservations,
             pulse,
             published: None,
-            undone: Default::default(),
+            reverts: Default::default(),
             reported: None,
             distributed: false,
             compared: false,

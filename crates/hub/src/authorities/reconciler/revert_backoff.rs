@@ -6,7 +6,7 @@ use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use super::ROUND;
-use addon_signer_core::backoff::doubled;
+use addon_signer_core::doubling::doubled;
 
 /// The pause after the second time in turn; the pauses double up to [`ROUND`].
 const SHORTEST: Duration = Duration::from_secs(1);
@@ -14,20 +14,20 @@ const SHORTEST: Duration = Duration::from_secs(1);
 /// Until when the hub does not look at changes of a line's objects, because somebody undoes what it writes: both would
 /// write without end. A look by time comes all the same.
 #[derive(Debug)]
-pub(crate) struct Undone {
+pub(crate) struct RevertBackoff {
     times: u32,
     last: Instant,
     until: Instant,
 }
 
-impl Default for Undone {
+impl Default for RevertBackoff {
     fn default() -> Self {
         let now = Instant::now();
         Self { times: 0, last: now, until: now }
     }
 }
 
-impl Undone {
+impl RevertBackoff {
     /// The hub has written the same again.
     pub(super) fn note(&mut self, config_map: &str) {
         let now = Instant::now();
@@ -54,7 +54,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn answers_to_repeated_undoing_slow_down_until_calm_returns() {
-        let mut undone = Undone::default();
+        let mut undone = RevertBackoff::default();
         let mut again = async || {
             undone.note("anchors");
             let pause = undone.until().saturating_duration_since(Instant::now());

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ring::rand::SystemRandom;
 use tracing::{debug, error};
 
-use super::{Keeper, KeeperError, LinePlan, waiver};
+use super::{LinePlan, LineReconciler, ReconcileError, waiver};
 use crate::authorities::report;
 use crate::authorities::state::{LineState, ReadyLine};
 use crate::authorities::store::LineKind;
@@ -19,8 +19,8 @@ use addon_signer_core::timestamp::Timestamp;
 /// How long a line waits until the ledger has recorded what has had its effect already.
 pub(super) const CATCH_UP: Duration = Duration::from_millis(500);
 
-impl Keeper {
-    pub(super) async fn begin(&mut self, plan: &LinePlan, now: Timestamp) -> Result<StoredLine, KeeperError> {
+impl LineReconciler {
+    pub(super) async fn begin(&mut self, plan: &LinePlan, now: Timestamp) -> Result<StoredLine, ReconcileError> {
         let (authority, pkcs8) = self.make(plan, now)?;
         let id = authority.id().clone();
         let line = Line::default().begin(authority, now);
@@ -31,7 +31,11 @@ impl Keeper {
         Ok(stored)
     }
 
-    fn make(&self, plan: &LinePlan, now: Timestamp) -> Result<(Authority, zeroize::Zeroizing<Vec<u8>>), KeeperError> {
+    fn make(
+        &self,
+        plan: &LinePlan,
+        now: Timestamp,
+    ) -> Result<(Authority, zeroize::Zeroizing<Vec<u8>>), ReconcileError> {
         let rng = SystemRandom::new();
         let (key, pkcs8) = PrivateKey::generate(plan.authority.key, &rng)?;
         let authority = Authority::self_signed(&self.names.authority, &key, now, plan.authority.duration, &rng)?;
@@ -46,7 +50,7 @@ impl Keeper {
         plan: &LinePlan,
         requested: Option<&str>,
         now: Timestamp,
-    ) -> Result<StoredLine, KeeperError> {
+    ) -> Result<StoredLine, ReconcileError> {
         let line = stored.line.clone();
         let (line, new_key) = match &step {
             Step::Prepare => {
@@ -89,7 +93,7 @@ impl Keeper {
 
     /// Records and publishes the line, hands it to the signers, and sets the time that a Next on the serving line waits
     /// for.
-    pub(super) async fn settle(&mut self, stored: StoredLine, step: Step) -> Result<(), KeeperError> {
+    pub(super) async fn settle(&mut self, stored: StoredLine, step: Step) -> Result<(), ReconcileError> {
         let bundle = stored.line.bundle()?;
         let waiting = match step {
             Step::Wait(waiting) => Some(waiting),
@@ -102,7 +106,7 @@ impl Keeper {
         let was_published = self.published.is_some();
         let (version, was_changed) = self.store.publish(&leads, &self.names, &bundle, report.clone()).await?;
         if was_changed && was_published && is_same {
-            self.undone.note(&self.names.config_map);
+            self.reverts.note(&self.names.config_map);
         }
         self.published = version;
         self.reported = report;
@@ -121,7 +125,7 @@ impl Keeper {
 
     /// Records a step of this process before it has an effect. A step that an earlier process has persisted has had its
     /// effect already, so recording it must not make the gateway wait.
-    async fn record_steps(&mut self, line: &Line) -> Result<(), KeeperError> {
+    async fn record_steps(&mut self, line: &Line) -> Result<(), ReconcileError> {
         if self.record.is_known(line) {
             self.unrecorded = None;
             return Ok(());
@@ -154,7 +158,7 @@ impl Keeper {
 
     /// Sets when a Next on the serving line may sign. From now on every new certificate comes with the new anchor, so
     /// the end of the last certificate without it is known.
-    async fn hold_next(&mut self) -> Result<(), KeeperError> {
+    async fn hold_next(&mut self) -> Result<(), ReconcileError> {
         if self.names.kind == LineKind::Client {
             return Ok(());
         }
@@ -164,7 +168,7 @@ impl Keeper {
             return Ok(());
         }
         // Not known yet: the next round asks again.
-        let Ok(last) = self.board.last_leaf() else { return Ok(()) };
+        let Ok(last) = self.trust_publisher.last_leaf() else { return Ok(()) };
         let now = self.clock.now();
         let line = ready.line().clone().hold_next_until(last.unwrap_or(now), now);
         let leads = self.leading.leads()?;

@@ -1,4 +1,4 @@
-//! Tests how often a keeper asks an API server that fails, on a clock that the test moves.
+//! Tests how often a reconciler asks an API server that fails, on a clock that the test moves.
 
 use std::convert::Infallible;
 use std::sync::Mutex;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::*;
-use crate::authorities::objects;
+use crate::authorities::versions;
 use crate::lease;
 use addon_signer_core::keys::public::KeyKind;
 use addon_signer_ledger::{LedgerWriter, WriterOptions};
@@ -63,8 +63,8 @@ fn mk_plan() -> LinePlan {
     LinePlan { authority, requested: None, remembered: false, has_place: true }
 }
 
-/// A keeper that has just made its line, and what must live as long. Its ledger never answers.
-async fn mk_keeper(client: Client, line_plan: LinePlan) -> (Keeper, impl Sized) {
+/// A reconciler that has just made its line, and what must live as long. Its ledger never answers.
+async fn mk_reconciler(client: Client, line_plan: LinePlan) -> (LineReconciler, impl Sized) {
     let clock = Clock::default();
     let (announcer, leading) = lease::channel();
     announcer.lead(1, Instant::now() + DAY);
@@ -72,39 +72,39 @@ async fn mk_keeper(client: Client, line_plan: LinePlan) -> (Keeper, impl Sized) 
     let replica = "hub-a".to_owned();
     let (writer, ledger) =
         LedgerWriter::new(WriterOptions { location, replica, clock: clock.clone(), metrics: Default::default() });
-    let (versions, objects) = objects::channel();
+    let (versions, objects) = versions::channel();
     let (planned, plan) = watch::channel(line_plan);
     let (effects, applied) = watch::channel(Arc::default());
     let (reserve, reservations) = mpsc::channel(1);
-    let links = KeeperLinks {
+    let links = ReconcilerLinks {
         store: AuthorityStore::new(&client, "addon-signer"),
         clock: clock.clone(),
         audit: Audit::new(clock.clone()),
         leading,
-        board: Board::new(watch::Sender::new(Arc::default())),
+        trust_publisher: TrustPublisher::new(watch::Sender::new(Arc::default())),
         metrics: HubMetrics::default(),
         objects,
         ledger,
     };
-    let line = KeeperLine {
+    let line = ReconcilerLine {
         names: LineNames::client("telemetry", "example.com/telemetry"),
         plan,
-        gate: Gate::of_gateway("telemetry", applied),
+        activation: ActivationCheck::of_gateway("telemetry", applied),
         state: watch::Sender::new(LineState::Starting),
         reservations,
         pulse: Pulses::default().start("authorities"),
     };
-    let mut keeper = Keeper::new(links, line);
-    keeper.begin(&mk_plan(), clock.now()).await.unwrap();
-    (keeper, (announcer, writer, versions, planned, effects, reserve))
+    let mut reconciler = LineReconciler::new(links, line);
+    reconciler.begin(&mk_plan(), clock.now()).await.unwrap();
+    (reconciler, (announcer, writer, versions, planned, effects, reserve))
 }
 
 /// Keeps a line that exists, of which the ledger says nothing; returns the seconds between two of its questions.
 async fn pauses_of(count: usize, good: u32) -> Vec<u64> {
     let (client, mut moments) = mk_client(good);
-    let (mut keeper, _links) = mk_keeper(client, mk_plan()).await;
-    keeper.unrecorded = None; // as if an earlier process had made it
-    let running = tokio::spawn(keeper.run());
+    let (mut reconciler, _links) = mk_reconciler(client, mk_plan()).await;
+    reconciler.unrecorded = None; // as if an earlier process had made it
+    let running = tokio::spawn(reconciler.run());
     let mut asked = Vec::new();
     while asked.len() <= count {
         asked.push(moments.recv().await.unwrap());
@@ -117,17 +117,17 @@ async fn pauses_of(count: usize, good: u32) -> Vec<u64> {
 async fn failing_api_server_is_asked_less_often_until_it_succeeds() {
     const NEVER: u32 = 0;
     assert_eq!(pauses_of(6, NEVER).await, [2, 4, 8, 15, 15, 15]);
-    // After the sixth question, which is answered, the keeper waits for the ledger for a second, and then as long as
-    // for a ledger that has not compared the line.
+    // After the sixth question, which is answered, the reconciler waits for the ledger for a second, and then as long
+    // as for a ledger that has not compared the line.
     assert_eq!(pauses_of(8, 6).await, [2, 4, 8, 15, 15, 3, 2, 4]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn new_line_has_no_effect_before_it_is_recorded() {
     let (client, _moments) = mk_client(ALWAYS);
-    let (keeper, _links) = mk_keeper(client, mk_plan()).await;
-    let mut state = keeper.state.subscribe();
-    let running = tokio::spawn(keeper.run());
+    let (reconciler, _links) = mk_reconciler(client, mk_plan()).await;
+    let mut state = reconciler.state.subscribe();
+    let running = tokio::spawn(reconciler.run());
     assert!(tokio::time::timeout(10 * ROUND, state.wait_for(|state| state.ready().is_some())).await.is_err());
     running.abort();
 }
@@ -136,10 +136,10 @@ async fn new_line_has_no_effect_before_it_is_recorded() {
 async fn a_line_takes_no_step_before_it_is_compared_with_the_ledger() {
     let (client, _moments) = mk_client(ALWAYS);
     let plan = LinePlan { requested: Some("r1".to_owned()), ..mk_plan() };
-    let (mut keeper, _links) = mk_keeper(client, plan).await;
-    keeper.unrecorded = None; // as if an earlier process had made it
-    let mut state = keeper.state.subscribe();
-    let running = tokio::spawn(keeper.run());
+    let (mut reconciler, _links) = mk_reconciler(client, plan).await;
+    reconciler.unrecorded = None; // as if an earlier process had made it
+    let mut state = reconciler.state.subscribe();
+    let running = tokio::spawn(reconciler.run());
     let ready = state.wait_for(|state| state.ready().is_some()).await.unwrap().ready().cloned().unwrap();
     assert_eq!(ready.line().members().len(), 1, "a Next was made");
     assert_eq!(ready.waiting, Some(WaitsFor::Ledger));

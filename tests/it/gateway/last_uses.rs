@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use addon_signer_core::sighting::Sighting;
+use addon_signer_core::usage::LastUse;
 use hyper::StatusCode;
 
-use super::upstream;
+use super::backend;
 use test_kit::gateway::{GatewayWorld, HOUR, LOCALHOST, collect, get, route};
 use test_kit::issue::Leaf;
 
@@ -13,8 +13,8 @@ const MINUTE: Duration = Duration::from_secs(60);
 
 /// Checks that exactly one certificate was seen, from loopback and used just now.
 fn expect_one(world: &GatewayWorld, agent: &Leaf) {
-    let drained = world.seen.drain(world.clock.now());
-    let [Sighting { serial, issuer, identity, at, from }] = drained.as_slice() else { panic!("{drained:?}") };
+    let drained = world.usage.drain(world.clock.now());
+    let [LastUse { serial, issuer, identity, at, from }] = drained.as_slice() else { panic!("{drained:?}") };
     assert_eq!((serial, issuer), (&agent.serial, world.telemetry.authority().id()));
     assert_eq!((identity.to_string().as_str(), *from), ("c1/telemetry/telemetry", LOCALHOST));
     assert!(at.until(world.clock.now()) <= Duration::from_secs(5), "{at}");
@@ -31,17 +31,17 @@ async fn a_certificate_in_use_is_seen_once_a_minute() {
     let second = world.try_get(Some(&agent), "/v1/whoami").await;
     let mut h2 = world.connect_h2(&agent).await;
     assert_eq!(second, Ok(StatusCode::OK));
-    assert_eq!(world.seen.drain(world.clock.now()), [], "within the minute");
+    assert_eq!(world.usage.drain(world.clock.now()), [], "within the minute");
     world.clock.advance(MINUTE);
     let request = hyper::Request::get("https://g/v1/whoami").body(Default::default()).unwrap();
     assert_eq!(collect(h2.send_request(request).await.unwrap()).await.status, StatusCode::OK);
     expect_one(&world, &agent);
     world.clock.advance(MINUTE);
-    assert_eq!(world.seen.drain(world.clock.now()), [], "not used since");
+    assert_eq!(world.usage.drain(world.clock.now()), [], "not used since");
 }
 
 #[tokio::test]
-async fn ten_thousand_requests_are_one_sighting() {
+async fn ten_thousand_requests_are_one_use() {
     let world = GatewayWorld::start(Vec::new()).await;
     let agent = world.agent();
     let mut connection = world.connect(&agent).await;
@@ -54,8 +54,8 @@ async fn ten_thousand_requests_are_one_sighting() {
 
 #[tokio::test]
 async fn a_long_answer_is_a_use_for_as_long_as_it_takes() {
-    let upstream = format!("http://{}", upstream::start().await);
-    let world = GatewayWorld::start(vec![route("/", &upstream)]).await;
+    let backend = format!("http://{}", backend::start().await);
+    let world = GatewayWorld::start(vec![route("/", &backend)]).await;
     let agent = world.agent();
     let mut connection = world.connect(&agent).await;
     let _endless = connection.send(get("/addons/telemetry/endless")).await.unwrap();
@@ -73,5 +73,5 @@ async fn only_those_who_are_let_in_are_seen() {
     for leaf in [&forged, &nowhere] {
         assert_eq!(world.try_get(Some(leaf), "/v1/whoami").await, Ok(StatusCode::FORBIDDEN));
     }
-    assert_eq!(world.seen.drain(world.clock.now()), []);
+    assert_eq!(world.usage.drain(world.clock.now()), []);
 }

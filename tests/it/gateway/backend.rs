@@ -135,7 +135,7 @@ fn fields() -> Answer {
 
 fn text(text: String) -> Answer {
     let mut answer = Response::new(Full::new(text.into()).boxed_unsync());
-    answer.headers_mut().insert("x-upstream", "yes".parse().unwrap());
+    answer.headers_mut().insert("x-backend", "yes".parse().unwrap());
     answer.headers_mut().insert("keep-alive", "timeout=5".parse().unwrap());
     answer
 }

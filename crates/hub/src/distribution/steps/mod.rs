@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use super::known::KnownObjects;
 use crate::registrations::wanted::Signers;
-use crate::trial::Doubt;
+use crate::trial::PolicyProblem;
 use addon_signer_api::manifest_work::{AnchorsDigest, Content, Place, Placement, Work};
-use addon_signer_api::status::Told;
+use addon_signer_api::status::ConditionValue;
 use addon_signer_core::ca::authority::Authority;
 use addon_signer_core::ca::line::{Stragglers, WaitsFor};
 use addon_signer_core::identity::{AddOnKey, AddOnName};
@@ -73,16 +73,16 @@ pub enum Distribution {
 
 /// Why the hub does not use its right: nobody knows that the policy narrows it to the hub's own ManifestWorks.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unguarded(pub Doubt);
+pub struct Unguarded(pub PolicyProblem);
 
 impl fmt::Display for Unguarded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Doubt::Missing => f.write_str(
+            PolicyProblem::Missing => f.write_str(
                 "it may write any: the ValidatingAdmissionPolicy addon-signer-manifest-works is not in force. Apply \
                  deploy/manifest-works again; its binding must deny",
             ),
-            Doubt::Unknown(said) => write!(
+            PolicyProblem::Unknown(said) => write!(
                 f,
                 "it cannot see whether the ValidatingAdmissionPolicy addon-signer-manifest-works is in force. Its \
                  trial, a dry run of a ManifestWork addon-signer-probe that this policy must refuse, ended so: {said}. \
@@ -95,7 +95,7 @@ impl fmt::Display for Unguarded {
 
 impl Unguarded {
     /// The condition `TrustDistributed` while it is so.
-    pub(crate) fn condition(&self) -> Told {
+    pub(crate) fn condition(&self) -> ConditionValue {
         (false, self.0.reason(), format!("The hub makes and changes no ManifestWork, because {self}."))
     }
 }
@@ -298,7 +298,7 @@ impl Reached {
 
     /// The condition `TrustDistributed` of an AddOnSigner with these addons.
     #[must_use]
-    pub fn condition(self) -> Told {
+    pub fn condition(self) -> ConditionValue {
         let present = self.present();
         let Self { total, placeless, missing, error, .. } = self;
         if present == total {

@@ -1,4 +1,4 @@
-//! The HTTP clients for all upstreams.
+//! The HTTP clients for all backends.
 
 use std::time::Duration;
 
@@ -13,28 +13,28 @@ use super::body::Upload;
 use super::connector::CheckedConnector;
 use super::resolver::CheckedResolver;
 use addon_signer_core::gateway::access::CallConnection;
+use addon_signer_core::gateway::backend::{self, RefusedAddress};
 use addon_signer_core::gateway::neighbours::Neighbours;
-use addon_signer_core::gateway::upstream::{self, RefusedAddress};
 
 const POOL_IDLE: Duration = Duration::from_secs(30);
 const POOL_PER_HOST: usize = 128;
 
-/// Upstream connections, pooled by host. None connects to an address that no backend may have.
-pub(super) struct UpstreamClient {
+/// Backend connections, pooled by host. None connects to an address that no backend may have.
+pub(super) struct BackendClient {
     pooled: Client<CheckedConnector, Upload>,
     /// For calls that use their own connection: it has no pool.
     single: Client<CheckedConnector, Upload>,
     allow_loopback: bool,
 }
 
-impl UpstreamClient {
+impl BackendClient {
     /// `allow_loopback` allows loopback addresses, and any others that belong to the hub or its namespace.
     pub(super) fn new(limits: &Limits, allow_loopback: bool, neighbours: watch::Receiver<Neighbours>) -> Self {
         let resolver = CheckedResolver::new(allow_loopback);
         let mut connector = HttpConnector::new_with_resolver(resolver);
         connector.set_nodelay(true);
         connector.set_connect_timeout(Some(limits.connect_timeout));
-        let buffer = usize::try_from(limits.upstream_socket).ok(); // always fits; `None` would be the system's own size
+        let buffer = usize::try_from(limits.backend_socket).ok(); // always fits; `None` would be the system's own size
         connector.set_send_buffer_size(buffer);
         connector.set_recv_buffer_size(buffer);
         let connector = CheckedConnector::new(connector, (!allow_loopback).then_some(neighbours));
@@ -56,7 +56,7 @@ impl UpstreamClient {
         request: Request<Upload>,
         connection: CallConnection,
     ) -> Result<ResponseFuture, RefusedAddress> {
-        upstream::check_host(request.uri().host().unwrap_or_default(), self.allow_loopback)?;
+        backend::check_host(request.uri().host().unwrap_or_default(), self.allow_loopback)?;
         Ok(match connection {
             CallConnection::Shared => self.pooled.request(request),
             CallConnection::Own => self.single.request(request),

@@ -12,7 +12,7 @@ use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use tokio::time::Instant;
 use tracing::warn;
 
-use crate::requests::plan;
+use crate::requests::action;
 use crate::requests::signer::Outcome;
 
 /// Bytes of requests that are kept of one tenant. OCM's agent makes at most ten requests per addon, of some 2 KiB each.
@@ -84,7 +84,7 @@ impl KnownRequests {
             }
             return false;
         }
-        let size = plan::size(&csr);
+        let size = action::size(&csr);
         let fits = of_tenant.bytes + size <= ROOM_OF_TENANT && self.used_in_all + size <= ROOM;
         let size = if fits { size } else { 0 };
         of_tenant.requests += 1;

@@ -7,7 +7,7 @@ use tokio::time::timeout;
 use tracing::{debug, error};
 
 use super::steps::CATCH_UP;
-use super::{Keeper, KeeperError};
+use super::{LineReconciler, ReconcileError};
 use crate::authorities::stored::StoredLine;
 use crate::recording::metrics::Difference;
 use addon_signer_core::ca::authority::AuthorityId;
@@ -17,11 +17,11 @@ use addon_signer_core::timestamp::Timestamp;
 /// How long a ledger that is up may take: two transactions, each with as much time as the writer gives it.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-impl Keeper {
+impl LineReconciler {
     /// Compares once, says what differs, and makes good what can be: an anchor stays until the last certificate that
     /// the ledger knows has expired. While the ledger does not answer, the line signs, but takes no step. A ledger that
     /// is far away has time for its answer.
-    pub(super) async fn compare(&mut self, stored: StoredLine, now: Timestamp) -> Result<StoredLine, KeeperError> {
+    pub(super) async fn compare(&mut self, stored: StoredLine, now: Timestamp) -> Result<StoredLine, ReconcileError> {
         if self.compared {
             return Ok(stored);
         }
@@ -47,7 +47,7 @@ impl Keeper {
         Ok(stored)
     }
 
-    async fn make_good(&self, stored: StoredLine, older: &Older) -> Result<StoredLine, KeeperError> {
+    async fn make_good(&self, stored: StoredLine, older: &Older) -> Result<StoredLine, ReconcileError> {
         let ids = |ids: &[AuthorityId]| ids.iter().map(AuthorityId::as_str).collect::<Vec<_>>().join(" ");
         error!(
             secret = self.names.secret,

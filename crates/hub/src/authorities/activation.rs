@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use crate::authorities::board::Board;
 use crate::authorities::clock_check::CLOCKS_DIFFER;
+use crate::authorities::trust_publisher::TrustPublisher;
 use crate::authorities::waiver::Waiver;
-use crate::distribution::plan::Distribution;
+use crate::distribution::steps::Distribution;
 use addon_signer_api::rules::AuthorityPlan;
 use addon_signer_core::ca::line::{Line, Member, WaitsFor};
 use addon_signer_core::identity::AddOnKey;
@@ -17,7 +17,7 @@ use addon_signer_core::timestamp::Timestamp;
 use addon_signer_core::trust::{SignerTrust, Trust};
 
 /// Who must trust a Next authority before it signs.
-pub enum Gate {
+pub enum ActivationCheck {
     /// Client line: the gateway has put a configuration with the anchor into effect.
     Client {
         /// The name of the AddOnSigner.
@@ -32,7 +32,7 @@ pub enum Gate {
     /// certificate has expired that was published with an older trust bundle.
     Serving {
         /// When certificates end.
-        board: Board,
+        trust_publisher: TrustPublisher,
         /// How far the ManifestWorks are.
         distributed: watch::Receiver<Distribution>,
         /// When addons were made.
@@ -40,8 +40,8 @@ pub enum Gate {
     },
 }
 
-impl Gate {
-    /// The gate of a client line.
+impl ActivationCheck {
+    /// The activation of a client line.
     pub(crate) fn of_gateway(signer: &str, applied: watch::Receiver<Arc<Trust>>) -> Self {
         Self::Client { signer: signer.to_owned(), applied, seen: None }
     }
@@ -50,7 +50,7 @@ impl Gate {
     pub(super) fn plan(&self, plan: AuthorityPlan) -> AuthorityPlan {
         match self {
             Self::Client { .. } => plan,
-            Self::Serving { board, .. } => plan.for_holders(board.longest_life()),
+            Self::Serving { trust_publisher, .. } => plan.for_holders(trust_publisher.longest_life()),
         }
     }
 
@@ -65,9 +65,9 @@ impl Gate {
                     .is_some_and(|known| known.client_anchors.authorities().contains(&next.authority));
                 if trusted { Ok(()) } else { Err(WaitsFor::Gateway) }
             }
-            Self::Serving { board, distributed, registry } => {
+            Self::Serving { trust_publisher, distributed, registry } => {
                 let Some(at) = next.activate_after else {
-                    return Err(board.last_leaf().err().unwrap_or(WaitsFor::Publication));
+                    return Err(trust_publisher.last_leaf().err().unwrap_or(WaitsFor::Publication));
                 };
                 let without = Waiver::of(waiver, &next.authority);
                 let distribution = distributed.borrow().clone();
@@ -100,7 +100,7 @@ impl Gate {
                 }
                 false
             }
-            // The keeper looks at least every quarter of a minute, which is soon enough here.
+            // The reconciler looks at least every quarter of a minute, which is soon enough here.
             Self::Serving { .. } => pending().await,
         }
     }
@@ -121,7 +121,7 @@ mod tests {
     use ring::rand::SystemRandom;
 
     use super::*;
-    use crate::distribution::plan::TrustReport;
+    use crate::distribution::steps::TrustReport;
     use addon_signer_core::ca::authority::Authority;
     use addon_signer_core::ca::bundle::Bundle;
     use addon_signer_core::ca::line::Stragglers;
@@ -137,11 +137,12 @@ mod tests {
         AddOnKey { cluster: cluster.parse().unwrap(), addon: "telemetry".parse().unwrap() }
     }
 
-    /// A Next whose anchor has been published, and what a gate knows of these addons, each made so many seconds later.
+    /// A Next whose anchor has been published, and what a activation knows of these addons, each made so many seconds
+    /// later.
     struct World {
         line: Line,
         distributed: watch::Sender<Distribution>,
-        gate: Gate,
+        activation: ActivationCheck,
     }
 
     fn mk_world(addons: &[(&str, i64)]) -> World {
@@ -163,8 +164,12 @@ mod tests {
         };
         registry.write(|registry| registry.put_addons(addons.iter().map(of).collect()));
         let (distributed, receiver) = watch::channel(Distribution::Off);
-        let board = Board::new(watch::channel(Arc::default()).0);
-        World { line, distributed, gate: Gate::Serving { board, distributed: receiver, registry } }
+        let trust_publisher = TrustPublisher::new(watch::channel(Arc::default()).0);
+        World {
+            line,
+            distributed,
+            activation: ActivationCheck::Serving { trust_publisher, distributed: receiver, registry },
+        }
     }
 
     impl World {
@@ -187,7 +192,7 @@ mod tests {
         fn ask(&self, without: &str, now: Timestamp) -> Result<(), WaitsFor> {
             let without = without.split_whitespace().map(|name| name.parse().unwrap()).collect();
             let text = Waiver::text(self.line.next().unwrap().authority.id().as_str(), &without, now, "ann");
-            self.gate.opens(&self.line, Waiver::read(&text).as_ref(), now)
+            self.activation.opens(&self.line, Waiver::read(&text).as_ref(), now)
         }
     }
 

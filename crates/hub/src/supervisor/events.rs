@@ -42,7 +42,7 @@ impl Supervisor {
                 self.notes.listed(all.iter().cloned().collect());
                 self.settle(all.into_iter().chain(before.into_keys()).chain(gone.into_iter().map(|(name, _)| name)));
                 self.tell_signers(); // that there are none, too
-                self.board.set_listed();
+                self.trust_publisher.set_listed();
             }
             Event::Apply(object) => {
                 let name = object.name_any();

@@ -9,12 +9,12 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 /// A backend on loopback, until dropped.
-pub(super) struct Upstream {
+pub(super) struct Backend {
     pub(super) address: SocketAddr,
     task: JoinHandle<std::io::Result<()>>,
 }
 
-impl Upstream {
+impl Backend {
     pub(super) async fn start() -> anyhow::Result<Self> {
         let listener = TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
@@ -24,7 +24,7 @@ impl Upstream {
     }
 }
 
-impl Drop for Upstream {
+impl Drop for Backend {
     fn drop(&mut self) {
         self.task.abort();
     }

@@ -1,11 +1,11 @@
-//! Records in memory when and from which address each certificate was last used, and hands these sightings over in
+//! Records in memory when and from which address each certificate was last used, and hands these last uses over in
 //! batches.
 //!
 //! A connection opens a [`Visit`] once. Each request then costs one store to an atomic of that connection. A crash
-//! loses only the uses of the last minute. The memory is bounded: a slot per live connection; a [`Sighting`] per
+//! loses only the uses of the last minute. The memory is bounded: a slot per live connection; a [`LastUse`] per
 //! certificate whose connections have ended and that was not drained yet; and for a minute the name of each drained
-//! certificate. There are at most [`LEFT_MAX`] such sightings. They still record later uses, but a further certificate
-//! is not recorded, and [`Seen::missed`] counts it.
+//! certificate. There are at most [`LEFT_MAX`] such last uses. They still record later uses, but a further certificate
+//! is not recorded, and [`UsageTracker::missed`] counts it.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -21,14 +21,14 @@ use crate::timestamp::Timestamp;
 
 /// The most certificates without a connection that are kept until they are drained; they need about 20 MB.
 pub const LEFT_MAX: usize = 65_536;
-/// The shortest time between two drained sightings of a certificate. It limits what the ledger writes.
+/// The shortest time between two drained last uses of a certificate. It limits what the ledger writes.
 const PAUSE: Duration = Duration::from_secs(60);
 /// The value of a slot that has not been used since it was drained.
 const UNUSED: i64 = i64::MIN;
 
 /// When and from where a certificate was last used.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Sighting {
+pub struct LastUse {
     /// The serial number.
     pub serial: Serial,
     /// The id of the authority that signed it.
@@ -48,15 +48,15 @@ struct CertificateName {
     serial: Serial,
 }
 
-impl Sighting {
+impl LastUse {
     fn name(&self) -> CertificateName {
         CertificateName { issuer: self.issuer.clone(), serial: self.serial }
     }
 }
 
-/// The certificates in use. The gateway opens visits, and another task drains the sightings.
+/// The certificates in use. The gateway opens visits, and another task drains the last uses.
 #[derive(Debug, Default)]
-pub struct Seen {
+pub struct UsageTracker {
     book: Mutex<Book>,
     missed: AtomicU64,
 }
@@ -65,7 +65,7 @@ pub struct Seen {
 struct Book {
     opened: u64,
     live: HashMap<u64, Arc<Slot>>,
-    left: HashMap<CertificateName, Sighting>,
+    left: HashMap<CertificateName, LastUse>,
     /// When each certificate was drained, kept for [`PAUSE`].
     drained: HashMap<CertificateName, Timestamp>,
 }
@@ -73,21 +73,21 @@ struct Book {
 /// The state of one connection. Its address does not change, so a use writes only the time.
 #[derive(Debug)]
 struct Slot {
-    opening: Sighting,
+    opening: LastUse,
     used: AtomicI64,
 }
 
 impl Slot {
     /// Takes the last use out of the slot. `None` if there has been none since the last call.
-    fn take(&self) -> Option<Sighting> {
+    fn take(&self) -> Option<LastUse> {
         let used = self.used.swap(UNUSED, Ordering::Relaxed);
-        (used != UNUSED).then(|| Sighting { at: Timestamp::from_unix(used), ..self.opening.clone() })
+        (used != UNUSED).then(|| LastUse { at: Timestamp::from_unix(used), ..self.opening.clone() })
     }
 }
 
-impl Seen {
+impl UsageTracker {
     /// Begins a connection with this certificate, which counts as a use. It takes a lock, once per connection.
-    pub fn open(self: &Arc<Self>, opening: Sighting) -> Visit {
+    pub fn open(self: &Arc<Self>, opening: LastUse) -> Visit {
         let used = AtomicI64::new(opening.at.unix());
         let slot = Arc::new(Slot { opening, used });
         let mut book = self.lock();
@@ -95,25 +95,25 @@ impl Seen {
         let id = book.opened;
         book.live.insert(id, Arc::clone(&slot));
         drop(book);
-        Visit { seen: Arc::clone(self), id, slot }
+        Visit { usage: Arc::clone(self), id, slot }
     }
 
     /// The certificates that were used since they were last drained, in no order. Each is returned at most once in
     /// 60 s; until then it is kept for a later call. Call this more often than once in 60 s, because times are whole
     /// seconds.
-    pub fn drain(&self, now: Timestamp) -> Vec<Sighting> {
+    pub fn drain(&self, now: Timestamp) -> Vec<LastUse> {
         let mut book = self.lock();
         let Book { live, left, drained, .. } = &mut *book;
         // `at <= now` is for a clock that was set back: it must not hold a certificate back.
         drained.retain(|_, at| *at <= now && at.until(now) < PAUSE);
-        let mut latest: HashMap<CertificateName, Sighting> = HashMap::new();
+        let mut latest: HashMap<CertificateName, LastUse> = HashMap::new();
         let gone: Vec<CertificateName> = left.keys().filter(|name| !drained.contains_key(*name)).cloned().collect();
         latest.extend(gone.into_iter().filter_map(|name| left.remove_entry(&name)));
         for slot in live.values() {
             if !drained.contains_key(&slot.opening.name())
-                && let Some(sighting) = slot.take()
+                && let Some(last_use) = slot.take()
             {
-                keep_later(latest.entry(sighting.name()), sighting);
+                keep_later(latest.entry(last_use.name()), last_use);
             }
         }
         drained.extend(latest.keys().map(|name| (name.clone(), now)));
@@ -128,13 +128,13 @@ impl Seen {
     fn leave(&self, id: u64) {
         let mut book = self.lock();
         // Under the lock, because otherwise a drain could miss a use that is in neither map at that moment.
-        let Some(sighting) = book.live.remove(&id).and_then(|slot| slot.take()) else { return };
+        let Some(last_use) = book.live.remove(&id).and_then(|slot| slot.take()) else { return };
         let full = book.left.len() >= LEFT_MAX;
-        match book.left.entry(sighting.name()) {
+        match book.left.entry(last_use.name()) {
             Entry::Vacant(_) if full => {
                 self.missed.fetch_add(1, Ordering::Relaxed);
             }
-            entry => keep_later(entry, sighting),
+            entry => keep_later(entry, last_use),
         }
     }
 
@@ -145,21 +145,21 @@ impl Seen {
 }
 
 /// Keeps the later use.
-fn keep_later(entry: Entry<'_, CertificateName, Sighting>, sighting: Sighting) {
+fn keep_later(entry: Entry<'_, CertificateName, LastUse>, last_use: LastUse) {
     match entry {
         Entry::Occupied(mut known) => {
-            if known.get().at <= sighting.at {
-                known.insert(sighting);
+            if known.get().at <= last_use.at {
+                known.insert(last_use);
             }
         }
-        Entry::Vacant(place) => drop(place.insert(sighting)),
+        Entry::Vacant(place) => drop(place.insert(last_use)),
     }
 }
 
 /// A connection's use of its certificate. Dropping it ends the use.
 #[derive(Debug)]
 pub struct Visit {
-    seen: Arc<Seen>,
+    usage: Arc<UsageTracker>,
     id: u64,
     slot: Arc<Slot>,
 }
@@ -173,7 +173,7 @@ impl Visit {
 
 impl Drop for Visit {
     fn drop(&mut self) {
-        self.seen.leave(self.id);
+        self.usage.leave(self.id);
     }
 }
 
@@ -188,10 +188,10 @@ mod tests {
         START.plus(Duration::from_secs(seconds))
     }
 
-    fn sighting(serial: u32, from: u8, at: Timestamp) -> Sighting {
+    fn last_use(serial: u32, from: u8, at: Timestamp) -> LastUse {
         let addon = "telemetry".parse().unwrap();
         let identity = PeerIdentity { cluster: "c1".parse().unwrap(), agent: AgentName::of_addon(&addon), addon };
-        Sighting {
+        LastUse {
             serial: Serial::from_hex(&format!("{serial:040x}")).unwrap(),
             issuer: "4b0ce8b606615584".into(),
             identity,
@@ -201,58 +201,58 @@ mod tests {
     }
 
     #[test]
-    fn ten_thousand_uses_are_one_sighting_per_minute() {
-        let seen = Arc::new(Seen::default());
-        let visit = seen.open(sighting(1, 1, START));
+    fn ten_thousand_uses_are_recorded_once_a_minute() {
+        let usage = Arc::new(UsageTracker::default());
+        let visit = usage.open(last_use(1, 1, START));
         for _ in 0..10_000 {
             visit.touch(after(5));
         }
-        assert_eq!(seen.drain(after(10)), [sighting(1, 1, after(5))]);
+        assert_eq!(usage.drain(after(10)), [last_use(1, 1, after(5))]);
         visit.touch(after(20));
-        assert_eq!(seen.drain(after(69)), [], "within the minute");
-        assert_eq!(seen.drain(after(70)), [sighting(1, 1, after(20))], "and it was not lost");
-        assert_eq!(seen.drain(after(700)), [], "what was not used is not seen");
+        assert_eq!(usage.drain(after(69)), [], "within the minute");
+        assert_eq!(usage.drain(after(70)), [last_use(1, 1, after(20))], "and it was not lost");
+        assert_eq!(usage.drain(after(700)), [], "what was not used is not seen");
     }
 
     #[test]
     fn last_use_counts_across_open_and_closed_connections() {
-        let seen = Arc::new(Seen::default());
-        let first = seen.open(sighting(1, 1, START));
-        let second = seen.open(sighting(1, 2, after(1)));
-        let other = seen.open(sighting(2, 3, after(2)));
+        let usage = Arc::new(UsageTracker::default());
+        let first = usage.open(last_use(1, 1, START));
+        let second = usage.open(last_use(1, 2, after(1)));
+        let other = usage.open(last_use(2, 3, after(2)));
         first.touch(after(9));
         drop((first, other));
         second.touch(after(8));
-        let mut drained = seen.drain(after(10));
-        drained.sort_by_key(|sighting| sighting.serial.to_string());
-        assert_eq!(drained, [sighting(1, 1, after(9)), sighting(2, 3, after(2))]);
+        let mut drained = usage.drain(after(10));
+        drained.sort_by_key(|last_use| last_use.serial.to_string());
+        assert_eq!(drained, [last_use(1, 1, after(9)), last_use(2, 3, after(2))]);
         drop(second);
-        let book = seen.lock();
+        let book = usage.lock();
         assert!(book.live.is_empty() && book.left.is_empty(), "{book:?}");
     }
 
     #[test]
     fn a_clock_that_is_set_back_silences_nobody() {
-        let seen = Arc::new(Seen::default());
-        let visit = seen.open(sighting(1, 1, after(3600)));
-        assert_eq!(seen.drain(after(3600)).len(), 1);
+        let usage = Arc::new(UsageTracker::default());
+        let visit = usage.open(last_use(1, 1, after(3600)));
+        assert_eq!(usage.drain(after(3600)).len(), 1);
         visit.touch(after(1));
-        assert_eq!(seen.drain(after(2)), [sighting(1, 1, after(1))]);
+        assert_eq!(usage.drain(after(2)), [last_use(1, 1, after(1))]);
     }
 
     #[test]
     fn what_nobody_drains_is_bounded_and_the_known_stay_known() {
-        let seen = Arc::new(Seen::default());
+        let usage = Arc::new(UsageTracker::default());
         let max = u32::try_from(LEFT_MAX).unwrap();
         for serial in 0..max + 10 {
-            drop(seen.open(sighting(serial, 1, START)));
+            drop(usage.open(last_use(serial, 1, START)));
         }
-        drop(seen.open(sighting(7, 2, after(5))));
-        assert_eq!(seen.missed(), 10);
-        let drained = seen.drain(after(6));
+        drop(usage.open(last_use(7, 2, after(5))));
+        assert_eq!(usage.missed(), 10);
+        let drained = usage.drain(after(6));
         assert_eq!(drained.len(), LEFT_MAX);
-        assert!(drained.contains(&sighting(7, 2, after(5))));
-        assert_eq!(seen.drain(after(66)), []);
-        assert!(seen.lock().drained.is_empty(), "names are kept for a minute");
+        assert!(drained.contains(&last_use(7, 2, after(5))));
+        assert_eq!(usage.drain(after(66)), []);
+        assert!(usage.lock().drained.is_empty(), "names are kept for a minute");
     }
 }

@@ -12,9 +12,9 @@ use addon_signer_core::ca::line::{Member, WaitsFor};
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_core::trust::{SignerTrust, Trust};
 
-/// The state that the supervisor and all keepers share.
+/// The state that the supervisor and all reconcilers share.
 #[derive(Debug, Clone)]
-pub struct Board {
+pub struct TrustPublisher {
     entries: Arc<Mutex<Entries>>,
     trust: watch::Sender<Arc<Trust>>,
 }
@@ -24,20 +24,20 @@ struct Entries {
     listed: bool,
     /// AddOnSigners that are there and not served, and of which nobody knows the certificates.
     unserved: BTreeSet<String>,
-    signers: BTreeMap<String, BoardEntry>,
+    signers: BTreeMap<String, PublishedSigner>,
     serving: Option<watch::Receiver<LineState>>,
 }
 
 /// One signer.
 #[derive(Debug)]
-struct BoardEntry {
+struct PublishedSigner {
     config: Arc<SignerConfig>,
     line: watch::Receiver<LineState>,
     /// What follows from both; `None` while the line was not read.
     trust: Option<Arc<SignerTrust>>,
 }
 
-impl BoardEntry {
+impl PublishedSigner {
     fn new(name: &str, config: Arc<SignerConfig>, line: watch::Receiver<LineState>) -> Self {
         let mut entry = Self { config, line, trust: None };
         entry.look(name);
@@ -59,8 +59,8 @@ impl BoardEntry {
     }
 }
 
-impl Board {
-    /// An empty board that publishes to `trust`.
+impl TrustPublisher {
+    /// An empty trust_publisher that publishes to `trust`.
     pub fn new(trust: watch::Sender<Arc<Trust>>) -> Self {
         let entries = Entries { listed: false, unserved: BTreeSet::new(), signers: BTreeMap::new(), serving: None };
         Self { entries: Arc::new(Mutex::new(entries)), trust }
@@ -68,7 +68,7 @@ impl Board {
 
     /// Adds or changes a signer.
     pub fn set_signer(&self, name: &str, config: Arc<SignerConfig>, line: watch::Receiver<LineState>) {
-        let entry = BoardEntry::new(name, config, line);
+        let entry = PublishedSigner::new(name, config, line);
         self.change(|entries| entries.signers.insert(name.to_owned(), entry));
     }
 
@@ -86,7 +86,7 @@ impl Board {
         self.change(|entries| entries.serving.replace(line));
     }
 
-    /// Notes that the board has all signers that there are.
+    /// Notes that the trust_publisher has all signers that there are.
     pub fn set_listed(&self) {
         self.change(|entries| entries.listed = true);
     }
@@ -125,7 +125,7 @@ impl Board {
             return Err(WaitsFor::UnservedSigner(name.clone()));
         }
         let mut members = Vec::new();
-        for (name, BoardEntry { line, .. }) in &entries.signers {
+        for (name, PublishedSigner { line, .. }) in &entries.signers {
             let line = line.borrow();
             if matches!(*line, LineState::Absent) {
                 continue;

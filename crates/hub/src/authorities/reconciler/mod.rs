@@ -10,16 +10,16 @@ use tracing::{debug, error, info, warn};
 
 mod backup;
 mod inputs;
+mod revert_backoff;
 mod steps;
-mod undone;
 
-use crate::authorities::board::Board;
-use crate::authorities::gate::Gate;
+use crate::authorities::activation::ActivationCheck;
 use crate::authorities::metrics::EndsOfLine;
-use crate::authorities::objects::{LineObjects, ObjectVersion, WatchedObjects};
 use crate::authorities::report;
 use crate::authorities::state::{LineState, ReadyLine};
 use crate::authorities::store::{AuthorityStore, LineKind, LineNames, StoreError};
+use crate::authorities::trust_publisher::TrustPublisher;
+use crate::authorities::versions::{LineObjects, ObjectVersion, WatchedObjects};
 use crate::authorities::waiver::Waiver;
 use crate::lease::{Leading, NotLeading, NotWritten};
 use crate::metrics::HubMetrics;
@@ -35,10 +35,10 @@ use addon_signer_platform::clock::Clock;
 use addon_signer_telemetry::audit::Audit;
 use addon_signer_telemetry::pulse::Pulse;
 
-pub use inputs::{KeeperLine, KeeperLinks};
-pub(crate) use undone::Undone;
+pub use inputs::{ReconcilerLine, ReconcilerLinks};
+pub(crate) use revert_backoff::RevertBackoff;
 
-/// How often the keeper looks at a line when nothing happens, because a step can become due by time alone.
+/// How often the reconciler looks at a line when nothing happens, because a step can become due by time alone.
 const ROUND: Duration = Duration::from_secs(15);
 /// How soon a round that failed is tried again. While rounds fail, the pause grows up to [`ROUND`].
 const RETRY: Duration = Duration::from_secs(2);
@@ -50,7 +50,7 @@ const SOON: Duration = Duration::from_millis(500);
 pub struct LinePlan {
     /// How authorities are made.
     pub authority: AuthorityPlan,
-    /// The rotation that the AddOnSigner asks for. If there is none, the keeper reads the annotation of the line's
+    /// The rotation that the AddOnSigner asks for. If there is none, the reconciler reads the annotation of the line's
     /// ConfigMap.
     pub requested: Option<String>,
     /// Whether something other than the ConfigMap names authorities whose certificates may not have expired yet.
@@ -60,7 +60,7 @@ pub struct LinePlan {
     pub has_place: bool,
 }
 
-/// Asks the keeper to persist that leaves of `authority` may be valid until `until`.
+/// Asks the reconciler to persist that leaves of `authority` may be valid until `until`.
 #[derive(Debug)]
 pub struct Reserve {
     /// The id of the authority that will sign.
@@ -73,7 +73,7 @@ pub struct Reserve {
 
 /// Why a round failed.
 #[derive(Debug, thiserror::Error)]
-pub enum KeeperError {
+pub enum ReconcileError {
     /// Another hub may lead.
     #[error(transparent)]
     NotLeading(#[from] NotLeading),
@@ -101,16 +101,16 @@ pub enum KeeperError {
 }
 
 /// Keeps one line.
-pub struct Keeper {
+pub struct LineReconciler {
     names: LineNames,
     store: AuthorityStore,
     clock: Clock,
     audit: Audit,
     plan: watch::Receiver<LinePlan>,
-    gate: Gate,
+    activation: ActivationCheck,
     leading: Leading,
     state: watch::Sender<LineState>,
-    board: Board,
+    trust_publisher: TrustPublisher,
     metrics: HubMetrics,
     ends: EndsOfLine,
     objects: WatchedObjects,
@@ -119,7 +119,7 @@ pub struct Keeper {
     /// The `resourceVersion` of the ConfigMap with its anchors, as this process has read or written it last.
     published: Option<String>,
     /// If somebody changes that ConfigMap back again and again, the hub answers with growing pauses.
-    undone: Undone,
+    reverts: RevertBackoff,
     /// The report that this ConfigMap has; `None` for a client line, which reports in its AddOnSigner.
     reported: Option<String>,
     /// Whether the ledger has the anchors that this ConfigMap has.
@@ -138,24 +138,24 @@ fn waiver(seen: Option<&LineObjects>) -> Option<Waiver> {
     Waiver::read(seen?.config_map.as_ref()?.advance.as_deref()?)
 }
 
-/// The pauses of a new keeper.
+/// The pauses of a new reconciler.
 fn pauses() -> Pauses {
     Pauses::new(RETRY, ROUND)
 }
 
-impl Keeper {
+impl LineReconciler {
     /// Keeps the line until the signers that use it are gone.
     pub async fn run(mut self) {
         loop {
             self.pulse.beat(); // at least once per round
             let seen = self.objects.of(&self.names);
             let pause = if self.is_settled(seen.as_ref()) { ROUND } else { self.round(seen.as_ref()).await };
-            let quiet = self.undone.until();
+            let quiet = self.reverts.until();
             tokio::select! {
                 () = sleep(pause) => {}
                 () = async { sleep_until(quiet).await; self.objects.changed(&self.names, seen.as_ref()).await } => {}
                 changed = self.plan.changed() => if changed.is_err() { return },
-                changed = self.gate.changed() => if !changed { return },
+                changed = self.activation.changed() => if !changed { return },
                 reserve = self.reservations.recv() => match reserve {
                     Some(reserve) => self.reserve(reserve).await,
                     None => return,
@@ -204,7 +204,7 @@ impl Keeper {
     /// How the line should be at this moment.
     fn present_plan(&mut self) -> LinePlan {
         let mut plan = self.plan.borrow_and_update().clone();
-        plan.authority = self.gate.plan(plan.authority);
+        plan.authority = self.activation.plan(plan.authority);
         plan
     }
 
@@ -217,7 +217,7 @@ impl Keeper {
         now: Timestamp,
     ) -> Evidence<'e> {
         let renew_before = plan.authority.renew_before;
-        let next_is_trusted = self.gate.opens(line, waiver, now);
+        let next_is_trusted = self.activation.opens(line, waiver, now);
         Evidence { now, requested, renew_before, next_is_trusted }
     }
 
@@ -228,17 +228,17 @@ impl Keeper {
                 self.pauses = pauses();
                 if self.compared { ROUND } else { RETRY }
             }
-            Err(KeeperError::NotLeading(_) | KeeperError::Store(StoreError::NotLeading(_))) => SOON,
-            Err(KeeperError::Store(StoreError::Conflict(object))) => {
+            Err(ReconcileError::NotLeading(_) | ReconcileError::Store(StoreError::NotLeading(_))) => SOON,
+            Err(ReconcileError::Store(StoreError::Conflict(object))) => {
                 info!(object, "Somebody else changed the authorities; the hub reads them again");
                 Duration::from_millis(100)
             }
-            Err(KeeperError::Ledger(error)) => {
+            Err(ReconcileError::Ledger(error)) => {
                 // The ledger's writer has logged the error.
                 debug!(%error, secret = self.names.secret, "A step of the authorities waits for the ledger");
                 self.pauses.after_failure()
             }
-            Err(KeeperError::Store(StoreError::Api(error))) => {
+            Err(ReconcileError::Store(StoreError::Api(error))) => {
                 warn!(%error, secret = self.names.secret, "Could not read or write the authorities; the hub retries");
                 // Keep the line that was read: while the API server does not answer, nobody else can change it.
                 if self.state.borrow().last().is_none() {
@@ -249,11 +249,11 @@ impl Keeper {
             }
             Err(error) => {
                 let reason = match error {
-                    KeeperError::Store(StoreError::Missing(_)) => "AuthorityMissing",
-                    KeeperError::Store(StoreError::Unreadable { .. } | StoreError::OfAnother { .. }) => {
+                    ReconcileError::Store(StoreError::Missing(_)) => "AuthorityMissing",
+                    ReconcileError::Store(StoreError::Unreadable { .. } | StoreError::OfAnother { .. }) => {
                         "AuthorityUnreadable"
                     }
-                    KeeperError::Clock(_) => "ClockAhead",
+                    ReconcileError::Clock(_) => "ClockAhead",
                     _ => "AuthorityFailed",
                 };
                 error!(%error, secret = self.names.secret, "The authorities cannot sign");
@@ -279,7 +279,7 @@ impl Keeper {
         }
     }
 
-    async fn advance(&mut self, seen: Option<&LineObjects>) -> Result<(), KeeperError> {
+    async fn advance(&mut self, seen: Option<&LineObjects>) -> Result<(), ReconcileError> {
         let plan = self.present_plan();
         if !plan.has_place {
             return Ok(());
@@ -289,7 +289,7 @@ impl Keeper {
         let stored = match self.store.load(&self.names, remembered, now).await? {
             Some(stored) => stored,
             None => match self.store.clock_problem(now).await? {
-                Some(problem) => return Err(KeeperError::Clock(problem)),
+                Some(problem) => return Err(ReconcileError::Clock(problem)),
                 None => self.begin(&plan, now).await?,
             },
         };
@@ -336,7 +336,7 @@ impl Keeper {
         let _ = reserve.done.send(persisted);
     }
 
-    async fn persist_reservation(&mut self, reserve: &Reserve) -> Result<bool, KeeperError> {
+    async fn persist_reservation(&mut self, reserve: &Reserve) -> Result<bool, ReconcileError> {
         let ready = self.state.borrow().ready().cloned();
         let Some(ready) = ready else { return Ok(false) };
         if ready.line().active().is_none_or(|active| *active.authority.id() != reserve.authority) {
@@ -348,7 +348,7 @@ impl Keeper {
         let now = self.clock.now();
         let further = reserve.until.plus(now.until(reserve.until) / RESERVE_AHEAD);
         // A Next of the gateway's line waits for this time, so it is not set later than a certificate may end.
-        let end = self.board.last_end().map_or(further, |last| further.min(last)).max(reserve.until);
+        let end = self.trust_publisher.last_end().map_or(further, |last| further.min(last)).max(reserve.until);
         let Some(line) = ready.line().reserve(end) else { return Ok(true) };
         let leads = self.leading.leads()?;
         let stored = self.store.replace(&leads, &self.names, &ready.stored, &line, None).await?;
@@ -364,7 +364,7 @@ impl Keeper {
             self.ends.show(ready.line());
         }
         self.state.send_replace(state);
-        self.board.publish(self.names.line());
+        self.trust_publisher.publish(self.names.line());
     }
 }
 

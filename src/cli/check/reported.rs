@@ -61,7 +61,7 @@ impl Inspection {
         }]
     }
 
-    /// Every AddOnSigner: its conditions, its authorities, its upstreams.
+    /// Every AddOnSigner: its conditions, its authorities, its backends.
     pub(super) async fn signers(&self) -> Vec<Finding> {
         let signers: Api<GuardedSigner> = Api::all(self.client.clone());
         let signers = match signers.list(&ListParams::default()).await {
@@ -102,7 +102,7 @@ impl Inspection {
                 renew_before: plan.unwrap_or(2 * LAST_CALL),
             };
             found.extend(line.findings(&about, self.now));
-            found.extend(self.upstreams(&about, &signer).await);
+            found.extend(self.backends(&about, &signer).await);
         }
         found
     }

@@ -1,0 +1,157 @@
+//! How many connections and calls each addon on each cluster has at the gateway, and each cluster.
+
+use std::collections::BTreeMap;
+
+use crate::identity::{AddOnName, ClusterName};
+
+/// What is counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Use {
+    /// A connection.
+    Connection,
+    /// A call that is being answered.
+    Call,
+}
+
+/// How many connections and calls.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SlotCount {
+    /// Connections.
+    pub connections: usize,
+    /// Calls.
+    pub calls: usize,
+}
+
+impl SlotCount {
+    fn of(&mut self, kind: Use) -> &mut usize {
+        match kind {
+            Use::Connection => &mut self.connections,
+            Use::Call => &mut self.calls,
+        }
+    }
+}
+
+/// Who already has all its slots, and how many these are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NoSlot {
+    /// The addon on the cluster.
+    AddOn(usize),
+    /// All addons of the cluster together.
+    Cluster(usize),
+}
+
+/// An addon on a cluster, or all addons of the cluster.
+type Holder = (ClusterName, Option<AddOnName>);
+
+/// The slots that are taken. A holder of none costs no memory.
+#[derive(Debug)]
+pub struct Slots {
+    of_addon: SlotCount,
+    of_cluster: SlotCount,
+    taken: BTreeMap<Holder, SlotCount>,
+}
+
+impl Slots {
+    /// Nothing is taken; each addon on each cluster and each cluster may take this many.
+    #[must_use]
+    pub fn new(of_addon: SlotCount, of_cluster: SlotCount) -> Self {
+        Self { of_addon, of_cluster, taken: BTreeMap::new() }
+    }
+
+    /// Takes a slot.
+    ///
+    /// # Errors
+    /// The holder that has no slot left.
+    pub fn take(&mut self, cluster: &ClusterName, addon: &AddOnName, kind: Use) -> Result<(), NoSlot> {
+        let [one, all] = holders(cluster, addon);
+        let number = |mut count: SlotCount| *count.of(kind);
+        let is_full = |holder, max| number(self.taken.get(holder).copied().unwrap_or_default()) >= max;
+        let (of_addon, of_cluster) = (number(self.of_addon), number(self.of_cluster));
+        if is_full(&one, of_addon) {
+            return Err(NoSlot::AddOn(of_addon));
+        }
+        if is_full(&all, of_cluster) {
+            return Err(NoSlot::Cluster(of_cluster));
+        }
+        for holder in [one, all] {
+            *self.taken.entry(holder).or_default().of(kind) += 1;
+        }
+        Ok(())
+    }
+
+    /// Gives a slot back.
+    pub fn give_back(&mut self, cluster: &ClusterName, addon: &AddOnName, kind: Use) {
+        for holder in holders(cluster, addon) {
+            if let Some(taken) = self.taken.get_mut(&holder) {
+                let number = taken.of(kind);
+                *number = number.saturating_sub(1);
+                if *taken == SlotCount::default() {
+                    self.taken.remove(&holder);
+                }
+            }
+        }
+    }
+}
+
+fn holders(cluster: &ClusterName, addon: &AddOnName) -> [Holder; 2] {
+    [(cluster.clone(), Some(addon.clone())), (cluster.clone(), None)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mk_slots(of_addon: (usize, usize), of_cluster: (usize, usize)) -> Slots {
+        let count = |(connections, calls)| SlotCount { connections, calls };
+        Slots::new(count(of_addon), count(of_cluster))
+    }
+
+    /// Takes a slot for an addon and cluster, such as `a@c1`.
+    fn take(slots: &mut Slots, who: &str, kind: Use) -> Result<(), NoSlot> {
+        let (addon, cluster) = who.split_once('@').unwrap();
+        slots.take(&cluster.parse().unwrap(), &addon.parse().unwrap(), kind)
+    }
+
+    fn give_back(slots: &mut Slots, who: &str, kind: Use) {
+        let (addon, cluster) = who.split_once('@').unwrap();
+        slots.give_back(&cluster.parse().unwrap(), &addon.parse().unwrap(), kind);
+    }
+
+    #[test]
+    fn each_addon_of_a_cluster_has_its_own_seats() {
+        let mut slots = mk_slots((2, 1), (8, 8));
+        let mut connect = |who| take(&mut slots, who, Use::Connection);
+        assert_eq!([(); 3].map(|()| connect("a@c1")), [Ok(()), Ok(()), Err(NoSlot::AddOn(2))]);
+        assert_eq!([connect("b@c1"), connect("a@c2")], [Ok(()); 2], "the slots of others are free");
+        assert_eq!([(); 2].map(|()| take(&mut slots, "a@c1", Use::Call)), [Ok(()), Err(NoSlot::AddOn(1))]);
+        give_back(&mut slots, "a@c1", Use::Connection);
+        let mut connect = |who| take(&mut slots, who, Use::Connection);
+        assert_eq!([(); 2].map(|()| connect("a@c1")), [Ok(()), Err(NoSlot::AddOn(2))]);
+    }
+
+    #[test]
+    fn the_addons_of_a_cluster_share_its_seats() {
+        let mut slots = mk_slots((2, 2), (3, 2));
+        let mut connect = |who| take(&mut slots, who, Use::Connection);
+        let all = ["a@c1", "a@c1", "b@c1", "b@c1", "c@c1"].map(&mut connect);
+        assert_eq!(all, [Ok(()), Ok(()), Ok(()), Err(NoSlot::Cluster(3)), Err(NoSlot::Cluster(3))]);
+        assert_eq!(connect("a@c2"), Ok(()), "another cluster has its own");
+        let calls = ["a@c1", "b@c1", "c@c1"].map(|who| take(&mut slots, who, Use::Call));
+        assert_eq!(calls, [Ok(()), Ok(()), Err(NoSlot::Cluster(2))]);
+        give_back(&mut slots, "a@c1", Use::Connection);
+        let mut connect = |who| take(&mut slots, who, Use::Connection);
+        assert_eq!(["c@c1", "b@c1"].map(&mut connect), [Ok(()), Err(NoSlot::Cluster(3))]);
+    }
+
+    #[test]
+    fn whoever_has_no_seats_costs_nothing() {
+        let mut slots = mk_slots((1, 1), (1, 1));
+        assert_eq!(take(&mut slots, "a@c1", Use::Connection), Ok(()));
+        assert_eq!(take(&mut slots, "a@c1", Use::Call), Ok(()));
+        give_back(&mut slots, "a@c1", Use::Connection);
+        assert_eq!(slots.taken.len(), 2, "a call is under way");
+        give_back(&mut slots, "a@c1", Use::Call);
+        assert!(slots.taken.is_empty());
+        assert_eq!(take(&mut mk_slots((0, 0), (1, 1)), "a@c1", Use::Connection), Err(NoSlot::AddOn(0)));
+    }
+}

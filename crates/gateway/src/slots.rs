@@ -1,0 +1,57 @@
+//! The connections and calls of each addon on each cluster, and of each cluster, as guards that give their slot back.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::Limits;
+use addon_signer_core::gateway::slots::{NoSlot, SlotCount, Slots, Use};
+use addon_signer_core::identity::{AddOnName, ClusterName, PeerIdentity};
+
+/// Whose slots are counted. The name of the agent is not part of it, because the requester chooses that.
+type SlotHolder = (ClusterName, AddOnName);
+
+/// Everyone's slots.
+#[derive(Clone)]
+pub(super) struct SharedSlots(Arc<Mutex<Slots>>);
+
+impl SharedSlots {
+    pub(super) fn new(limits: &Limits) -> Self {
+        let of_addon = SlotCount { connections: limits.max_identity_connections, calls: limits.max_identity_calls };
+        let of_cluster = SlotCount { connections: limits.max_cluster_connections, calls: limits.max_cluster_calls };
+        Self(Arc::new(Mutex::new(Slots::new(of_addon, of_cluster))))
+    }
+
+    /// Takes a slot for a connection.
+    pub(super) fn connect(&self, identity: &PeerIdentity) -> Result<Slot, NoSlot> {
+        self.take(&Arc::new((identity.cluster.clone(), identity.addon.clone())), Use::Connection)
+    }
+
+    fn take(&self, holder: &Arc<SlotHolder>, kind: Use) -> Result<Slot, NoSlot> {
+        lock(&self.0).take(&holder.0, &holder.1, kind)?;
+        Ok(Slot { all: self.clone(), holder: Arc::clone(holder), kind })
+    }
+}
+
+/// One slot, which dropping gives back.
+pub(super) struct Slot {
+    all: SharedSlots,
+    holder: Arc<SlotHolder>,
+    kind: Use,
+}
+
+impl Slot {
+    /// Takes a slot for a call of the same holder.
+    pub(super) fn call(&self) -> Result<Self, NoSlot> {
+        self.all.take(&self.holder, Use::Call)
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        lock(&self.all.0).give_back(&self.holder.0, &self.holder.1, self.kind);
+    }
+}
+
+/// Ignores poisoning: the methods of the slots do not panic.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
