@@ -86,8 +86,8 @@ pub fn mk_rules() -> SignerRules {
 /// What the hub knows: the addon is installed on every cluster that the corpus names.
 pub fn mk_registry() -> Registry {
     let mut registry = Registry::default();
-    registry.replace_clusters(HashMap::new());
-    registry.replace_addons(HashMap::new());
+    registry.complete_clusters(|_| false);
+    registry.complete_addons(|_| false);
     // All clusters of the corpus are accepted, so only the subject prevents a certificate for another cluster.
     for cluster in ["spoke1", "spoke2", "spoke", "spoke12"] {
         let accepted = ClusterFacts { accepted: true, deleting: false };

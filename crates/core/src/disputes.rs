@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use crate::doubling::doubled;
 use crate::identity::AddOnKey;
+use crate::revert_backoff::{RevertBackoff, Terms};
 
 /// How often the hub restores the registrations before it leaves them to the other program.
 const PUT_BACKS: u32 = 3;
-/// The shortest time between two writes of one addon, whatever the reason. It doubles with each further write.
-const PAUSE: Duration = Duration::from_secs(6);
-/// If the hub has not written to an addon for this long, the next write counts as the first.
-const CALM: Duration = Duration::from_secs(600);
+/// The pauses between two writes of one addon, whatever the reason.
+const REVERTS: Terms =
+    Terms { shortest: Duration::from_secs(6), longest: Duration::from_secs(600), calm: Duration::from_secs(600) };
 /// How long the hub waits before it retries registrations that it left alone. The pause doubles with each try.
 const LOOK_AGAIN: Duration = Duration::from_secs(600);
 /// The longest such pause. It is long because OCM's agent makes and deletes a Secret at each try.
@@ -50,10 +50,8 @@ pub enum DisputeStep {
 
 #[derive(Debug)]
 struct Dispute {
-    /// How many consecutive writes there were, each less than [`CALM`] after the previous one.
-    writes: u32,
-    /// The time of the last write. After a restart: when the hub first saw an addon that it had left.
-    last: Duration,
+    /// The writes. After a restart the first is when the hub first saw an addon that it had left.
+    reverts: RevertBackoff<Duration>,
     /// `Some` if the hub leaves the registrations to another program.
     left: Option<Left>,
 }
@@ -77,49 +75,52 @@ pub struct Disputes {
 impl Disputes {
     /// Decides what to do about an addon now. The caller reports a step that it took, by [`Self::wrote`],
     /// [`Self::said`] or [`Self::took_back`]. A failed step is not reported and does not count.
-    pub fn judge(&mut self, key: &AddOnKey, sight: Observation, now: Duration) -> DisputeStep {
-        let Some(dispute) = self.of.get_mut(key) else { return self.begin(key, sight, now) };
+    pub fn judge(&mut self, key: &AddOnKey, seen: Observation, now: Duration) -> DisputeStep {
+        let Some(dispute) = self.of.get_mut(key) else { return self.begin(key, seen, now) };
+        let stands = dispute.reverts.last().unwrap_or_default() + STANDS;
         match &mut dispute.left {
-            Some(left) if sight.differs && now >= left.due => DisputeStep::Write,
-            Some(left) if sight.differs => {
-                left.said |= sight.says_left;
+            Some(left) if seen.differs && now >= left.due => DisputeStep::Write,
+            Some(left) if seen.differs => {
+                left.said |= seen.says_left;
                 if left.said { DisputeStep::Wait(left.due) } else { DisputeStep::SayLeft }
             }
-            Some(_) if now < dispute.last + STANDS => DisputeStep::Wait(dispute.last + STANDS),
+            Some(_) if now < stands => DisputeStep::Wait(stands),
             Some(_) => {
-                if sight.says_left {
+                if seen.says_left {
                     return DisputeStep::TakeBack;
                 }
                 self.of.remove(key);
                 DisputeStep::Rest
             }
-            None if !sight.differs => DisputeStep::Rest,
-            None if dispute.writes > PUT_BACKS && now < dispute.last + CALM => {
+            None if !seen.differs => DisputeStep::Rest,
+            None if dispute.reverts.writes() > PUT_BACKS && !dispute.reverts.is_calm(now) => {
                 dispute.left = Some(Left { tries: 0, due: now + LOOK_AGAIN, said: false });
                 DisputeStep::SayLeft
             }
-            None => {
-                let due = dispute.last + doubled(PAUSE, dispute.writes.saturating_sub(1), CALM);
-                if now < due { DisputeStep::Wait(due) } else { DisputeStep::Write }
-            }
+            None => match dispute.reverts.due() {
+                Some(due) if now < due => DisputeStep::Wait(due),
+                _ => DisputeStep::Write,
+            },
         }
     }
 
     /// Decides about an addon about which nothing is known. After a restart the hub relies on the addon's status.
-    fn begin(&mut self, key: &AddOnKey, sight: Observation, now: Duration) -> DisputeStep {
-        if sight.says_left {
+    fn begin(&mut self, key: &AddOnKey, seen: Observation, now: Duration) -> DisputeStep {
+        if seen.says_left {
             let left = Left { tries: 0, due: now + LOOK_AGAIN, said: true };
-            self.of.insert(key.clone(), Dispute { writes: 1, last: now, left: Some(left) });
-            return DisputeStep::Wait(now + if sight.differs { LOOK_AGAIN } else { STANDS });
+            let mut reverts = RevertBackoff::new(REVERTS);
+            reverts.wrote(now);
+            self.of.insert(key.clone(), Dispute { reverts, left: Some(left) });
+            return DisputeStep::Wait(now + if seen.differs { LOOK_AGAIN } else { STANDS });
         }
-        if sight.differs { DisputeStep::Write } else { DisputeStep::Rest }
+        if seen.differs { DisputeStep::Write } else { DisputeStep::Rest }
     }
 
     /// Notes that the addon's registrations were written.
     pub fn wrote(&mut self, key: &AddOnKey, now: Duration) {
-        let dispute = self.of.entry(key.clone()).or_insert(Dispute { writes: 0, last: now, left: None });
-        dispute.writes = if now < dispute.last + CALM { dispute.writes.saturating_add(1) } else { 1 };
-        dispute.last = now;
+        let new = || Dispute { reverts: RevertBackoff::new(REVERTS), left: None };
+        let dispute = self.of.entry(key.clone()).or_insert_with(new);
+        dispute.reverts.wrote(now);
         if let Some(left) = &mut dispute.left {
             left.tries = left.tries.saturating_add(1);
             left.due = now + doubled(LOOK_AGAIN, left.tries, LONGEST);
@@ -143,8 +144,10 @@ impl Disputes {
     pub fn people_changed_something(&mut self) {
         for dispute in self.of.values_mut() {
             match &mut dispute.left {
-                Some(left) => (left.tries, left.due) = (0, dispute.last + STANDS),
-                None => dispute.writes = 1,
+                Some(left) => {
+                    (left.tries, left.due) = (0, dispute.reverts.last().unwrap_or_default() + STANDS);
+                }
+                None => dispute.reverts.restart(),
             }
         }
     }
@@ -157,7 +160,7 @@ impl Disputes {
     /// Forgets addons that are not `there`, and addons that the hub neither leaves alone nor has written to within ten
     /// minutes.
     pub fn tidy(&mut self, now: Duration, there: impl Fn(&AddOnKey) -> bool) {
-        self.of.retain(|key, dispute| there(key) && (dispute.left.is_some() || now < dispute.last + CALM));
+        self.of.retain(|key, dispute| there(key) && (dispute.left.is_some() || !dispute.reverts.is_calm(now)));
     }
 
     /// The addons whose registrations the hub leaves to another program.
@@ -184,8 +187,8 @@ mod tests {
     }
 
     /// Decides what to do, and reports that it was done; returns the step.
-    fn act(disputes: &mut Disputes, sight: Observation, now: Duration) -> DisputeStep {
-        let step = disputes.judge(&mk_key(), sight, now);
+    fn act(disputes: &mut Disputes, seen: Observation, now: Duration) -> DisputeStep {
+        let step = disputes.judge(&mk_key(), seen, now);
         match step {
             DisputeStep::Write => disputes.wrote(&mk_key(), now),
             DisputeStep::SayLeft => disputes.said(&mk_key()),

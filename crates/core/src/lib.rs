@@ -18,6 +18,7 @@
 //! | [`rate`], [`throttle`] | how many certificates an identity gets; how many similar events are written |
 //! | [`queue`] | whose turn it is, so that no tenant starves another |
 //! | [`doubling`] | pauses after failures |
+//! | [`revert_backoff`] | pauses before writing again what somebody keeps changing back |
 //! | [`bounded`] | reads untrusted JSON in bounded memory |
 //! | [`usage`] | when and from where each certificate was last used |
 //! | [`templates`] | which addons OCM's addon-manager registers |
@@ -52,6 +53,7 @@ pub mod query;
 pub mod queue;
 pub mod rate;
 pub mod registry;
+pub mod revert_backoff;
 pub mod templates;
 pub mod throttle;
 pub mod timestamp;

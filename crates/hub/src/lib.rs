@@ -9,6 +9,7 @@ pub mod metrics;
 mod neighbours;
 pub mod recording;
 pub mod registrations;
+mod relist;
 pub mod requests;
 mod standings;
 pub mod supervisor;

@@ -15,6 +15,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tracing::warn;
 
+use crate::relist::Watched;
 use addon_signer_api::Lenient;
 use addon_signer_core::gateway::neighbours::{Addresses, Neighbours};
 use addon_signer_platform::backoff::WatchBackoff;
@@ -66,12 +67,12 @@ struct Ip {
 pub(super) async fn keep(client: Client, namespace: String, known: watch::Sender<Neighbours>) {
     let mut pods = objects::<Pod, PodObject>(&client, &namespace);
     let mut services = objects::<Service, ServiceObject>(&client, &namespace);
-    let (mut listed_pods, mut listed_services) = (Addresses::new(), Addresses::new());
+    let (mut known_pods, mut known_services) = (Watched::default(), Watched::default());
     loop {
         let more = tokio::select! {
-            event = pods.next() => follow(event, of_pod, &mut listed_pods, &known, |known| &mut known.pods),
+            event = pods.next() => follow(event, of_pod, &mut known_pods, &known, |known| &mut known.pods),
             event = services.next() => {
-                follow(event, of_service, &mut listed_services, &known, |known| &mut known.services)
+                follow(event, of_service, &mut known_services, &known, |known| &mut known.services)
             }
         };
         if !more {
@@ -94,7 +95,7 @@ where
 fn follow<O: ResourceExt>(
     event: Option<watcher::Result<Event<O>>>,
     addresses: impl Fn(&O) -> Vec<IpAddr>,
-    listed: &mut Addresses,
+    watched: &mut Watched<Vec<IpAddr>>,
     known: &watch::Sender<Neighbours>,
     kind: impl Fn(&mut Neighbours) -> &mut Option<Addresses>,
 ) -> bool {
@@ -103,19 +104,10 @@ fn follow<O: ResourceExt>(
         Some(Err(error)) => {
             warn!(%error, "The watch of the pods and Services in the hub's namespace failed; the hub retries");
         }
-        Some(Ok(Event::Init)) => listed.clear(),
-        Some(Ok(Event::InitApply(object))) => {
-            listed.insert(object.name_any(), addresses(&object));
+        Some(Ok(event)) => {
+            watched.observe(event, addresses);
+            known.send_modify(|known| *kind(known) = watched.all().cloned());
         }
-        Some(Ok(Event::InitDone)) => {
-            known.send_modify(|known| *kind(known) = Some(std::mem::take(listed)));
-        }
-        Some(Ok(Event::Apply(object))) => known.send_modify(|known| {
-            kind(known).get_or_insert_default().insert(object.name_any(), addresses(&object));
-        }),
-        Some(Ok(Event::Delete(object))) => known.send_modify(|known| {
-            kind(known).get_or_insert_default().remove(&object.name_any());
-        }),
     }
     true
 }
@@ -186,8 +178,8 @@ mod tests {
     #[test]
     fn kind_is_known_once_listed_and_follows_every_event() {
         let known = watch::Sender::new(Neighbours::default());
-        let mut listed = Addresses::new();
-        let mut bring = |event| assert!(follow(Some(Ok(event)), of_pod, &mut listed, &known, |known| &mut known.pods));
+        let mut pods = Watched::default();
+        let mut bring = |event| assert!(follow(Some(Ok(event)), of_pod, &mut pods, &known, |known| &mut known.pods));
         let hub = |phase| Addresses::from([("hub".to_owned(), of_pod(&mk_pod(phase)))]);
         bring(Event::Init);
         bring(Event::InitApply(mk_pod("Running")));

@@ -1,6 +1,6 @@
 //! A running gateway, and clients of it.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -327,9 +327,12 @@ pub fn signer(name: &str, ca: &Ca, routes: Vec<Route>) -> Arc<SignerTrust> {
 
 fn register(registry: &SharedRegistry) {
     let accepted = ClusterFacts { accepted: true, deleting: false };
-    let addons = ["telemetry", "search"].map(|addon| (addon.parse().unwrap(), AddOnFacts::Installed));
     registry.write(|registry| {
-        registry.replace_clusters(HashMap::from([("c1".parse().unwrap(), accepted)]));
-        registry.replace_addons(HashMap::from([("c1".parse().unwrap(), HashMap::from(addons))]));
+        registry.set_cluster("c1".parse().unwrap(), Some(accepted));
+        for addon in ["telemetry", "search"] {
+            registry.set_addon("c1".parse().unwrap(), addon.parse().unwrap(), Some(AddOnFacts::Installed));
+        }
+        registry.complete_clusters(|_| true);
+        registry.complete_addons(|_| true);
     });
 }

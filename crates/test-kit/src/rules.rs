@@ -1,7 +1,6 @@
 //! The inputs of policy: a signer's rules, the registry, and what the API server says about a request. Benchmarks use
 //! this file too, so that they measure what is tested.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use addon_signer_core::identity::{AddOnName, ClusterName, Convention};
@@ -28,9 +27,12 @@ pub fn mk_rules<const N: usize>(signer_name: &str, addons: [AddOnName; N]) -> Si
 pub fn mk_registry<const N: usize>(cluster: &ClusterName, addons: [AddOnName; N]) -> Registry {
     let mut registry = Registry::default();
     let accepted = ClusterFacts { accepted: true, deleting: false };
-    registry.replace_clusters(HashMap::from([(cluster.clone(), accepted)]));
-    let installed = HashMap::from(addons.map(|addon| (addon, AddOnFacts::Installed)));
-    registry.replace_addons(HashMap::from([(cluster.clone(), installed)]));
+    registry.set_cluster(cluster.clone(), Some(accepted));
+    for addon in addons {
+        registry.set_addon(cluster.clone(), addon, Some(AddOnFacts::Installed));
+    }
+    registry.complete_clusters(|_| true);
+    registry.complete_addons(|_| true);
     registry
 }
 

@@ -1,6 +1,6 @@
 //! The fixtures by which cases are evaluated: the rules of two signers, and what the hub knows of cluster and addon.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use addon_signer_core::keys::public::KeyKind;
@@ -83,8 +83,8 @@ impl Fixture {
         if self == Self::NotReady {
             return registry;
         }
-        registry.replace_clusters(HashMap::new());
-        registry.replace_addons(HashMap::new());
+        registry.complete_clusters(|_| false);
+        registry.complete_addons(|_| false);
         let cluster = match self {
             Self::ClusterUnknown => None,
             Self::ClusterNotAccepted => Some(ClusterFacts { accepted: false, deleting: false }),

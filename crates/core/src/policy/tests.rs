@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::registry::{AddOnFacts, ClusterFacts, NotRegistered};
-use std::collections::HashMap;
 
 const OCM_REQUEST: &[u8] = include_bytes!("../../../../certs/requests/good/ocm-agent-v1.3.pem");
 
@@ -36,8 +35,8 @@ fn mk_submission() -> Submission {
 
 fn mk_registry() -> Registry {
     let mut registry = Registry::default();
-    registry.replace_clusters(HashMap::new());
-    registry.replace_addons(HashMap::new());
+    registry.complete_clusters(|_| false);
+    registry.complete_addons(|_| false);
     registry.set_cluster("spoke1".parse().unwrap(), Some(ClusterFacts { accepted: true, deleting: false }));
     registry.set_addon("spoke1".parse().unwrap(), "telemetry".parse().unwrap(), Some(AddOnFacts::Installed));
     registry

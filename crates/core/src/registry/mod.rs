@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use crate::identity::{AddOnName, ClusterName};
+use crate::identity::{AddOnKey, AddOnName, ClusterName};
 use crate::timestamp::Timestamp;
 
 mod standing;
@@ -159,29 +159,25 @@ impl Registry {
         self.clusters.keys().find(|other| *other != cluster && other.as_str().starts_with(cluster.as_str()))
     }
 
-    /// Replaces all clusters by a complete list. Returns the changes of standing; the first complete lists cause none.
-    pub fn replace_clusters(&mut self, clusters: HashMap<ClusterName, ClusterFacts>) -> Vec<StandingChange> {
+    /// Notes that all clusters were listed, and forgets those that the list did not show. Returns the changes of
+    /// standing; the first complete lists cause none.
+    pub fn complete_clusters(&mut self, is_shown: impl Fn(&ClusterName) -> bool) -> Vec<StandingChange> {
         self.compare(None, |registry| {
-            registry.clusters = clusters;
+            registry.clusters.retain(|cluster, _| is_shown(cluster));
             registry.clusters_ready = true;
         })
     }
 
-    /// Replaces all addons by a complete list. Returns the changes of standing; the first complete lists cause none.
-    pub fn put_addons(&mut self, addons: HashMap<ClusterName, HashMap<AddOnName, AddOn>>) -> Vec<StandingChange> {
+    /// Notes that all addons were listed, and forgets those that the list did not show. Returns the changes of
+    /// standing; the first complete lists cause none.
+    pub fn complete_addons(&mut self, is_shown: impl Fn(&AddOnKey) -> bool) -> Vec<StandingChange> {
         self.compare(None, |registry| {
-            registry.addons = addons;
+            registry.addons.retain(|cluster, addons| {
+                addons.retain(|addon, _| is_shown(&AddOnKey { cluster: cluster.clone(), addon: addon.clone() }));
+                !addons.is_empty()
+            });
             registry.addons_ready = true;
         })
-    }
-
-    /// Does the same as [`Self::put_addons`], for addons without revocations.
-    pub fn replace_addons(
-        &mut self,
-        addons: HashMap<ClusterName, HashMap<AddOnName, AddOnFacts>>,
-    ) -> Vec<StandingChange> {
-        let with = |(addon, facts)| (addon, AddOn::from(facts));
-        self.put_addons(addons.into_iter().map(|(of, all)| (of, all.into_iter().map(with).collect())).collect())
     }
 
     fn insert(&mut self, cluster: ClusterName, addon: AddOnName, found: Option<AddOn>) {

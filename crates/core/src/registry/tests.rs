@@ -2,8 +2,8 @@ use super::*;
 
 fn registry(cluster: Option<ClusterFacts>, addon: Option<AddOnFacts>) -> Registry {
     let mut registry = Registry::default();
-    registry.replace_clusters(HashMap::new());
-    registry.replace_addons(HashMap::new());
+    registry.complete_clusters(|_| false);
+    registry.complete_addons(|_| false);
     registry.set_cluster("c1".parse().unwrap(), cluster);
     registry.set_addon("c1".parse().unwrap(), "a1".parse().unwrap(), addon);
     registry
@@ -40,7 +40,7 @@ fn only_an_installed_addon_of_an_accepted_cluster_has_standing() {
 #[test]
 fn nothing_has_standing_before_both_lists_are_complete() {
     let mut registry = Registry::default();
-    registry.replace_clusters(HashMap::new());
+    registry.complete_clusters(|_| false);
     assert_eq!(check(&registry), Err(NotRegistered::NotReady));
 }
 
@@ -77,19 +77,21 @@ fn changes_of_standing_are_told_one_by_one() {
     let lost = change(Standing::Detached, Some(NotRegistered::ClusterUnknown));
     assert_eq!(registry.set_cluster("c1".parse().unwrap(), None), lost);
     registry.set_cluster("c1".parse().unwrap(), ACCEPTED);
-    assert_eq!(registry.replace_clusters(HashMap::new()), lost, "also when a watch begins anew");
+    assert_eq!(registry.complete_clusters(|_| false), lost, "also when a watch begins anew");
     registry.set_cluster("c1".parse().unwrap(), ACCEPTED);
     let lost = change(Standing::Detached, Some(NotRegistered::AddOnUnknown));
-    assert_eq!(registry.replace_addons(HashMap::new()), lost);
+    assert_eq!(registry.complete_addons(|_| false), lost);
 }
 
 #[test]
 fn the_first_complete_lists_change_nobodys_standing() {
     let mut registry = Registry::default();
-    let installed = HashMap::from([("a1".parse().unwrap(), AddOnFacts::Installed)]);
-    let accepted = ClusterFacts { accepted: true, deleting: false };
-    assert_eq!(registry.replace_addons(HashMap::from([("c1".parse().unwrap(), installed)])), vec![]);
-    assert_eq!(registry.replace_clusters(HashMap::from([("c1".parse().unwrap(), accepted)])), vec![]);
+    let (cluster, addon) = ("c1".parse().unwrap(), "a1".parse().unwrap());
+    assert_eq!(registry.set_addon(cluster, addon, Some(AddOnFacts::Installed)), vec![]);
+    assert_eq!(registry.complete_addons(|_| true), vec![]);
+    assert_eq!(registry.set_cluster("c1".parse().unwrap(), ACCEPTED), vec![]);
+    assert_eq!(check(&registry), Err(NotRegistered::NotReady), "the list of clusters may go on");
+    assert_eq!(registry.complete_clusters(|_| true), vec![]);
     assert_eq!(check(&registry), Ok(()));
 }
 
@@ -136,8 +138,7 @@ fn a_revocation_is_found_where_the_object_can_be_read() {
     registry.set_addon("c1".parse().unwrap(), "a1".parse().unwrap(), Some(AddOnFacts::Installed));
     assert_eq!(registry.revocation(&cluster, &addon), Some(None));
     let found = revoked(AddOnFacts::Installed, 100, "ann");
-    let all = HashMap::from([(cluster.clone(), HashMap::from([(addon.clone(), found.clone().unwrap())]))]);
-    assert_eq!(registry.put_addons(all).len(), 1, "also when a watch begins anew");
+    assert_eq!(registry.put_addon(cluster.clone(), addon.clone(), found.clone()).len(), 1);
     assert_eq!(registry.revoked_before(&cluster, &addon), Some(Timestamp::from_unix(100)));
     assert_eq!(check(&registry), Ok(()), "it may have new certificates");
     let revocations: Vec<_> = registry.revocations().collect();

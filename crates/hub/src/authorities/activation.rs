@@ -115,7 +115,7 @@ fn is_new(registry: &Registry, next: &Member, key: &AddOnKey) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::{BTreeSet, HashMap};
+    use std::collections::BTreeSet;
     use std::time::Duration;
 
     use ring::rand::SystemRandom;
@@ -125,7 +125,6 @@ mod tests {
     use addon_signer_core::ca::authority::Authority;
     use addon_signer_core::ca::bundle::Bundle;
     use addon_signer_core::ca::line::Stragglers;
-    use addon_signer_core::identity::ClusterName;
     use addon_signer_core::keys::private::PrivateKey;
     use addon_signer_core::keys::public::KeyKind;
     use addon_signer_core::registry::{AddOn, AddOnFacts};
@@ -158,11 +157,10 @@ mod tests {
             created: Timestamp::from_unix(PUBLISHED.unix() + seconds),
             ..AddOnFacts::Installed.into()
         };
-        let of = |(cluster, seconds): &(&str, i64)| {
-            let addons = HashMap::from([("telemetry".parse().unwrap(), made(*seconds))]);
-            (cluster.parse::<ClusterName>().unwrap(), addons)
-        };
-        registry.write(|registry| registry.put_addons(addons.iter().map(of).collect()));
+        for (cluster, seconds) in addons {
+            let (cluster, addon) = (cluster.parse().unwrap(), "telemetry".parse().unwrap());
+            registry.write(|registry| registry.put_addon(cluster, addon, Some(made(*seconds))));
+        }
         let (distributed, receiver) = watch::channel(Distribution::Off);
         let trust_publisher = TrustPublisher::new(watch::channel(Arc::default()).0);
         World {

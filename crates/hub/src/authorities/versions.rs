@@ -3,8 +3,6 @@
 //! One watch serves all lines, because an API server allows few streams per connection. It holds no key: a reconciler
 //! reads its Secret itself, and only after a change.
 
-use std::collections::BTreeMap;
-
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -16,6 +14,7 @@ use tokio::sync::watch;
 use tracing::warn;
 
 use crate::authorities::store::LineNames;
+use crate::relist::Watched;
 use addon_signer_api::Lenient;
 use addon_signer_core::names::{ANNOTATION_ADVANCE, ANNOTATION_ROTATE};
 use addon_signer_platform::backoff::WatchBackoff;
@@ -41,13 +40,11 @@ pub(super) struct LineObjects {
     deleted: u64,
 }
 
-type Versions = BTreeMap<String, ObjectVersion>;
-
 /// All objects of both kinds; `None` before the first list is complete.
 #[derive(Debug, Default)]
 pub(crate) struct ObjectVersions {
-    secrets: Option<Versions>,
-    config_maps: Option<Versions>,
+    secrets: Watched<ObjectVersion>,
+    config_maps: Watched<ObjectVersion>,
     deleted: u64,
 }
 
@@ -65,8 +62,7 @@ impl WatchedObjects {
     /// The objects of a line; `None` before both kinds were listed.
     pub(super) fn of(&self, names: &LineNames) -> Option<LineObjects> {
         let known = self.0.borrow();
-        let secrets = known.secrets.as_ref()?;
-        let config_maps = known.config_maps.as_ref()?;
+        let (secrets, config_maps) = (known.secrets.all()?, known.config_maps.all()?);
         Some(LineObjects {
             secret: secrets.get(&names.secret).cloned(),
             config_map: config_maps.get(&names.config_map).cloned(),
@@ -88,12 +84,10 @@ impl WatchedObjects {
 pub(crate) async fn keep(client: Client, namespace: String, known: watch::Sender<ObjectVersions>) {
     let mut secrets = metadata::<Secret>(&client, &namespace);
     let mut config_maps = metadata::<ConfigMap>(&client, &namespace);
-    let mut listed_secrets = Versions::new();
-    let mut listed_maps = Versions::new();
     loop {
         let more = tokio::select! {
-            event = secrets.next() => follow(event, &mut listed_secrets, &known, |known| &mut known.secrets),
-            event = config_maps.next() => follow(event, &mut listed_maps, &known, |known| &mut known.config_maps),
+            event = secrets.next() => follow(event, &known, |known| &mut known.secrets),
+            event = config_maps.next() => follow(event, &known, |known| &mut known.config_maps),
         };
         if !more {
             return;
@@ -115,37 +109,17 @@ fn metadata<K: Resource<DynamicType = ()>>(
 /// Brings one event into the versions of one kind; returns `false` if the watch has ended.
 fn follow(
     event: Option<watcher::Result<Event<Meta>>>,
-    listed: &mut Versions,
     known: &watch::Sender<ObjectVersions>,
-    kind: impl Fn(&mut ObjectVersions) -> &mut Option<Versions>,
+    kind: impl Fn(&mut ObjectVersions) -> &mut Watched<ObjectVersion>,
 ) -> bool {
     match event {
         None => return false,
         Some(Err(error)) => {
             warn!(%error, "The watch of the objects that hold authorities failed; the hub retries");
         }
-        Some(Ok(Event::Init)) => listed.clear(),
-        Some(Ok(Event::InitApply(object))) => {
-            listed.insert(object.name_any(), version(&object));
-        }
-        Some(Ok(Event::InitDone)) => {
-            let listed = std::mem::take(listed);
-            known.send_modify(|known| {
-                // A deletion since the last list was perhaps missed.
-                known.deleted += 1;
-                *kind(known) = Some(listed);
-            });
-        }
-        Some(Ok(Event::Apply(object))) => known.send_modify(|known| {
-            if let Some(versions) = kind(known) {
-                versions.insert(object.name_any(), version(&object));
-            }
-        }),
-        Some(Ok(Event::Delete(object))) => known.send_modify(|known| {
-            if let Some(versions) = kind(known) {
-                versions.remove(&object.name_any());
-            }
-            known.deleted += 1;
+        Some(Ok(event)) => known.send_modify(|known| {
+            let has_deleted = kind(known).observe(event, version);
+            known.deleted += u64::from(has_deleted);
         }),
     }
     true
@@ -167,7 +141,7 @@ mod tests {
     use super::*;
 
     fn bring(known: &watch::Sender<ObjectVersions>, event: Event<Meta>) {
-        assert!(follow(Some(Ok(event)), &mut Versions::new(), known, |known| &mut known.config_maps));
+        assert!(follow(Some(Ok(event)), known, |known| &mut known.config_maps));
     }
 
     #[test]
@@ -179,7 +153,7 @@ mod tests {
             types: None,
             _phantom: std::marker::PhantomData,
         });
-        known.send_modify(|known| known.secrets = Some(Versions::new()));
+        known.send_modify(|known| known.secrets = Watched::nothing());
         bring(&known, Event::InitDone);
         let before = objects.of(&names);
         bring(&known, Event::InitDone);

@@ -51,11 +51,6 @@ impl Known {
         }
     }
 
-    /// A list of all addons begins.
-    pub(crate) fn begin_addons(&self) {
-        self.with(|known| known.addons.begin());
-    }
-
     /// An addon exists.
     pub(crate) fn put_addon(&self, addon: &DynamicObject) {
         if let Some(key) = ocm::addon_key(addon) {
@@ -68,13 +63,9 @@ impl Known {
         self.change(|known| known.addons.remove(key));
     }
 
-    /// The list of all addons is complete.
-    pub(crate) fn complete_addons(&self) {
-        self.change(|known| known.addons.complete());
-    }
-
-    pub(super) fn begin_works(&self) {
-        self.with(|known| known.works.begin());
+    /// A list of all addons is complete.
+    pub(crate) fn complete_addons(&self, is_shown: impl Fn(&AddOnKey) -> bool) {
+        self.change(|known| known.addons.complete(is_shown));
     }
 
     pub(super) fn put_work(&self, object: &DynamicObject) {
@@ -96,7 +87,7 @@ impl Known {
             self.change(|known| {
                 let is_as_before = known.works.get(&key).map(|work| &*work.version) == before;
                 let has_gone = before.is_none() && known.making.take() != Some(key.clone());
-                is_as_before && !has_gone && known.works.put_unlisted(key, work)
+                is_as_before && !has_gone && known.works.put(key, work)
             });
         }
     }
@@ -118,10 +109,11 @@ impl Known {
         }
     }
 
-    pub(super) fn complete_works(&self) {
+    /// A list of all works is complete.
+    pub(super) fn complete_works(&self, is_shown: impl Fn(&AddOnKey) -> bool) {
         self.change(|known| {
             known.making = None;
-            known.works.complete()
+            known.works.complete(is_shown)
         });
     }
 
@@ -131,39 +123,23 @@ impl Known {
     }
 }
 
-/// Objects of one kind, as lists and events show them.
+/// Objects of one kind.
 pub(super) struct Listed<T> {
-    /// Each with the last list that may have shown it.
-    known: HashMap<AddOnKey, (u64, T)>,
-    list: u64,
+    known: HashMap<AddOnKey, T>,
     is_complete: bool,
 }
 
 impl<T> Default for Listed<T> {
     fn default() -> Self {
-        Self { known: HashMap::new(), list: 0, is_complete: false }
+        Self { known: HashMap::new(), is_complete: false }
     }
 }
 
 impl<T: PartialEq> Listed<T> {
-    fn begin(&mut self) {
-        self.list += 1;
-    }
-
     /// Returns whether that is news.
     fn put(&mut self, key: AddOnKey, object: T) -> bool {
-        self.put_of(self.list, key, object)
-    }
-
-    /// Puts what an answer shows: a list that is under way may be newer, and must show it too.
-    fn put_unlisted(&mut self, key: AddOnKey, object: T) -> bool {
-        let list = self.known.get(&key).map_or(0, |(list, _)| *list);
-        self.put_of(list, key, object)
-    }
-
-    fn put_of(&mut self, list: u64, key: AddOnKey, object: T) -> bool {
         let differs = self.get(&key) != Some(&object);
-        self.known.insert(key, (list, object));
+        self.known.insert(key, object);
         differs
     }
 
@@ -171,10 +147,10 @@ impl<T: PartialEq> Listed<T> {
         self.known.remove(key).is_some()
     }
 
-    /// Forgets what the list did not show.
-    fn complete(&mut self) -> bool {
-        let (list, before) = (self.list, self.known.len());
-        self.known.retain(|_, (seen, _)| *seen == list);
+    /// Forgets what a complete list did not show.
+    fn complete(&mut self, is_shown: impl Fn(&AddOnKey) -> bool) -> bool {
+        let before = self.known.len();
+        self.known.retain(|key, _| is_shown(key));
         !std::mem::replace(&mut self.is_complete, true) || before != self.known.len()
     }
 
@@ -183,11 +159,11 @@ impl<T: PartialEq> Listed<T> {
     }
 
     pub(super) fn get(&self, key: &AddOnKey) -> Option<&T> {
-        self.known.get(key).map(|(_, object)| object)
+        self.known.get(key)
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (&AddOnKey, &T)> {
-        self.known.iter().map(|(key, (_, object))| (key, object))
+        self.known.iter()
     }
 }
 
@@ -204,20 +180,22 @@ mod tests {
     #[test]
     fn list_drops_what_it_lacks_and_keeps_what_came_meanwhile() {
         let mut listed = Listed::default();
-        listed.begin();
-        assert!(listed.put(key("c1"), 1) && listed.put(key("c2"), 1) && !listed.is_complete());
-        assert!(listed.complete() && listed.is_complete());
+        assert!(listed.put(key("c1"), 1));
+        assert!(listed.put(key("c2"), 1));
+        assert!(!listed.is_complete());
+        assert!(listed.complete(|_| true), "it is complete now");
+        assert!(listed.is_complete());
         assert!(!listed.put(key("c1"), 1), "it is as it was");
-        listed.begin();
-        assert!(listed.put(key("c3"), 1) && listed.put(key("c1"), 2));
+        assert!(listed.put(key("c3"), 1));
+        assert!(listed.put(key("c1"), 2));
         assert_eq!(listed.get(&key("c2")), Some(&1), "the list is not complete");
-        assert!(listed.complete());
+        assert!(listed.complete(|shown| *shown != key("c2")));
         let mut rest: Vec<_> = listed.iter().map(|(key, object)| (key.cluster.as_str(), *object)).collect();
         rest.sort_unstable();
         assert_eq!(rest, [("c1", 2), ("c3", 1)]);
-        listed.begin();
-        assert!(listed.remove(&key("c3")) && !listed.remove(&key("c3")) && !listed.put(key("c1"), 2));
-        assert!(!listed.complete(), "nothing is missing");
+        assert!(listed.remove(&key("c3")));
+        assert!(!listed.remove(&key("c3")));
+        assert!(!listed.complete(|_| true), "nothing is missing");
     }
 
     fn mk_work() -> DynamicObject {
@@ -232,8 +210,7 @@ mod tests {
         another.metadata.namespace = Some("c2".to_owned());
         let knows_it_after = |meanwhile: &dyn Fn(&Known), after: &dyn Fn(&Known)| {
             let known = Known::default();
-            known.begin_works();
-            known.complete_works();
+            known.complete_works(|_| false);
             known.make_work(&key("c1"));
             meanwhile(&known);
             known.put_answer(None, &mk_work());
@@ -248,12 +225,9 @@ mod tests {
             known.remove_work(&mk_work());
         };
         assert!(!knows_it_after(&came_and_went, &nothing));
-        let list = |known: &Known| {
-            known.begin_works();
-            known.complete_works();
-        };
+        let list = |known: &Known| known.complete_works(|_| false);
         assert!(!knows_it_after(&list, &nothing), "the list does not show it");
-        assert!(!knows_it_after(&Known::begin_works, &Known::complete_works), "the same while it goes on");
+        assert!(!knows_it_after(&nothing, &list), "the same while it goes on");
     }
 
     #[test]

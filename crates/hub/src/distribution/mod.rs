@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use kube::Client;
-use kube::runtime::watcher::{self, Event};
+use kube::runtime::watcher;
 use kube::runtime::{WatchStreamExt, watcher as watch_objects};
 use tokio::sync::watch;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep, sleep_until};
@@ -29,13 +29,14 @@ use crate::lease::Leading;
 use crate::registrations::version::AddOnVersion;
 use crate::registrations::wanted::Signers;
 use crate::registrations::work::PAGE;
+use crate::relist::{News, Relist};
 use crate::trial::{ASK_AGAIN, Asking, Right};
 use addon_signer_api::manifest_work::{self, digest_of};
 use addon_signer_api::ocm::OcmObject;
-use addon_signer_core::doubling::doubled;
 use addon_signer_core::identity::{AddOnKey, AddOnName};
 use addon_signer_core::names::LABEL_HUB_TRUST;
 use addon_signer_core::registry::SharedRegistry;
+use addon_signer_core::revert_backoff::{RevertBackoff, Terms};
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_core::trust::Trust;
 use addon_signer_platform::backoff::WatchBackoff;
@@ -60,10 +61,11 @@ const WARNING: Duration = Duration::from_secs(60);
 /// not know every CRD and role at once, and a rotation would no longer wait for the clusters. And how long no
 /// AddOnSigner must want a ManifestWork before it goes.
 const DOUBT: Duration = Duration::from_secs(300);
-/// The pauses between two writes of one ManifestWork double between these, whether they fail or somebody undoes them: a
-/// cluster's agent may edit its own. After the longest without a write the next pause is the shortest again.
+/// The pauses between two writes of one object, whether they fail or somebody undoes them: a cluster's agent may edit
+/// its own ManifestWork.
 const SHORTEST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(600);
+const REVERTS: Terms = Terms { shortest: SHORTEST, longest: LONGEST, calm: Duration::from_secs(1200) };
 
 /// How long after a cluster has applied the bundle its pods and agents use it. A kubelet shows pods a changed ConfigMap
 /// within 3 minutes: it looks every 60 to 90 s, and may read it from a cache that is 60 s old. Our agents ask the
@@ -84,9 +86,7 @@ pub(super) struct DistributorInputs {
 
 /// The last writes of one ManifestWork.
 struct Tried {
-    times: u32,
-    /// When the next one may be.
-    again: Instant,
+    reverts: RevertBackoff<Instant>,
     /// Why the last one failed.
     error: Option<String>,
     /// Whether it found something there.
@@ -229,7 +229,7 @@ impl Distributor {
         self.hold_deletions(&mut steps);
         let now = Instant::now();
         let wanted: HashSet<&AddOnKey> = steps.iter().map(|(key, _)| key).collect();
-        self.tried.retain(|key, tried| wanted.contains(key) || now < tried.again + LONGEST);
+        self.tried.retain(|key, tried| wanted.contains(key) || !tried.reverts.is_calm(now));
         if steps.is_empty() && self.written > 0 {
             info!(written = self.written, "Every ManifestWork has the present trust bundle");
             self.written = 0;
@@ -240,7 +240,8 @@ impl Distributor {
         let (is_whole, has_shrunk) = (signers.is_whole, self.has_shrunk(named));
         self.report(Distribution::Reached { trust, report, is_whole, has_shrunk, unguarded, fresh, others });
         steps.retain(|(_, step)| is_guarded || matches!(step, Step::Delete { .. }));
-        let due = |key: &AddOnKey| self.tried.get(key).map(|tried| tried.again).filter(|again| *again > now);
+        let due =
+            |key: &AddOnKey| self.tried.get(key).and_then(|tried| tried.reverts.due()).filter(|again| *again > now);
         self.next = steps.iter().filter_map(|(key, _)| due(key)).min();
         steps.retain(|(key, _)| due(key).is_none());
         steps
@@ -335,11 +336,12 @@ impl Distributor {
     }
 
     fn note(&mut self, key: AddOnKey, failure: Option<NotTaken>) {
-        let times = self.tried.get(&key).map_or(0, |tried| tried.times);
-        let again = Instant::now() + doubled(SHORTEST, times, LONGEST);
+        let before = self.tried.remove(&key).map(|tried| tried.reverts);
+        let mut reverts = before.unwrap_or_else(|| RevertBackoff::new(REVERTS));
+        reverts.wrote(Instant::now());
         let was_there = failure.as_ref().is_some_and(|failure| failure.is_there);
         let error = failure.and_then(|failure| failure.error);
-        self.tried.insert(key, Tried { times: times.saturating_add(1), again, error, was_there });
+        self.tried.insert(key, Tried { reverts, error, was_there });
     }
 
     fn warn(&mut self, key: &AddOnKey, failure: &NotTaken) {
@@ -375,12 +377,13 @@ async fn watch_works(client: Client, known: Known) {
     let api = kube::Api::<OcmObject>::all_with(client, &manifest_work::resource());
     let config = watcher::Config::default().labels(LABEL_HUB_TRUST).page_size(PAGE);
     let mut events = watch_objects(api, config).backoff(WatchBackoff::default()).boxed();
+    let mut relist = Relist::default();
     while let Some(event) = events.next().await {
-        match event {
-            Ok(Event::Init) => known.begin_works(),
-            Ok(Event::InitApply(found) | Event::Apply(found)) => known.put_work(&found.object),
-            Ok(Event::InitDone) => known.complete_works(),
-            Ok(Event::Delete(found)) => known.remove_work(&found.object),
+        match event.map(|event| relist.news(event, |found| manifest_work::key_of(&found.object))) {
+            Ok(None) => {}
+            Ok(Some(News::There(found))) => known.put_work(&found.object),
+            Ok(Some(News::Gone(found))) => known.remove_work(&found.object),
+            Ok(Some(News::Listed(shown))) => known.complete_works(|key| shown.contains(key)),
             Err(error) => warn!(%error, "The watch of ManifestWorks failed; the hub retries"),
         }
     }

@@ -14,7 +14,7 @@ use addon_signer_api::ocm::AddOnApi;
 use addon_signer_api::rules::SignerConfig;
 use addon_signer_core::ca::bundle::Bundle;
 use addon_signer_core::ca::line::{Stragglers, WaitsFor};
-use addon_signer_core::registry::{AddOn, AddOnFacts, ClusterFacts};
+use addon_signer_core::registry::{AddOnFacts, ClusterFacts};
 use addon_signer_telemetry::pulse::Pulses;
 
 const ANCHORS: &str = include_str!("../../../../certs/profiles/serving-ca.pem");
@@ -33,9 +33,12 @@ fn live(clusters: usize) -> SharedRegistry {
     let registry = SharedRegistry::default();
     let accepted = ClusterFacts { accepted: true, deleting: false };
     registry.write(|registry| {
-        registry.replace_clusters((0..clusters).map(|number| (key(number).cluster, accepted)).collect());
-        let addon = || HashMap::from([(key(0).addon, AddOn::from(AddOnFacts::Installed))]);
-        registry.put_addons((0..clusters).map(|number| (key(number).cluster, addon())).collect())
+        for AddOnKey { cluster, addon } in (0..clusters).map(key) {
+            registry.set_cluster(cluster.clone(), Some(accepted));
+            registry.set_addon(cluster, addon, Some(AddOnFacts::Installed));
+        }
+        registry.complete_clusters(|_| true);
+        registry.complete_addons(|_| true);
     });
     registry
 }
@@ -90,10 +93,9 @@ pub(super) fn mk_distributor_of(
     let bundle = Bundle::from_pem(ANCHORS.as_bytes()).unwrap();
     let trust = Trust { serving_anchors: Some(bundle), ..Trust::default() };
     let known = Known::default();
-    known.begin_addons();
     (0..clusters).for_each(|number| put_addon(&known, number));
-    known.complete_addons();
-    known.complete_works();
+    known.complete_addons(|_| true);
+    known.complete_works(|_| true);
     let (report, reported) = watch::channel(Distribution::default());
     let inputs = DistributorInputs {
         clock: Clock::default(),

@@ -246,8 +246,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashMap;
-
     use super::*;
     use addon_signer_core::registry::{AddOnFacts, ClusterFacts};
     use addon_signer_ledger::{LedgerWriter, WriterOptions};
@@ -280,10 +278,10 @@ mod tests {
         assert!(tokio::time::timeout(RETRY, notes.find_missed(&ledger, &registry)).await.is_err());
         assert_eq!(missed(), []);
         registry.write(|registry| {
-            let here = HashMap::from([("here".parse().unwrap(), AddOnFacts::Installed)]);
-            registry
-                .replace_clusters(HashMap::from([(cluster.clone(), ClusterFacts { accepted: true, deleting: false })]));
-            registry.replace_addons(HashMap::from([(cluster.clone(), here)]));
+            registry.set_cluster(cluster.clone(), Some(ClusterFacts { accepted: true, deleting: false }));
+            registry.set_addon(cluster.clone(), "here".parse().unwrap(), Some(AddOnFacts::Installed));
+            registry.complete_clusters(|_| true);
+            registry.complete_addons(|_| true);
             registry.set_outdated(true);
         });
         notes.find_missed(&ledger, &registry).await.unwrap();

@@ -3,7 +3,6 @@
 //!
 //! The watch of addons also feeds the writer of `status.registrations`: see [`crate::registrations`].
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use futures::StreamExt;
@@ -21,6 +20,7 @@ use crate::recording::Notes;
 use crate::registrations::discovery::{readable_version, says_absent};
 use crate::registrations::version::{AddOnVersion, is_refusal};
 use crate::registrations::work::{PAGE, SeenAddOn};
+use crate::relist::{News, Relist};
 use crate::standings::Standings;
 use addon_signer_api::manager::annotator;
 use addon_signer_api::ocm::{self, ADDON_GROUP, AddOnApi, OcmObject};
@@ -48,12 +48,6 @@ pub(crate) struct Recorded {
 }
 
 impl Recorded {
-    /// Whether a list shows what is newer than what the registry has. The list may go on for a minute, and whoever was
-    /// suspended while the watch was broken must not stay in for so long.
-    fn is_relisted(&self) -> bool {
-        self.registry.read(Registry::is_ready)
-    }
-
     fn write(&self, change: impl FnOnce(&mut Registry) -> Vec<StandingChange>) {
         self.write_by("", change);
     }
@@ -128,26 +122,25 @@ pub fn addons_api(client: &Client, api: AddOnApi) -> Api<OcmObject> {
 pub(crate) async fn watch_clusters(client: Client, registry: Recorded) -> Result<(), RegistryError> {
     let mut events =
         watch_objects(clusters_api(&client), watcher::Config::default()).backoff(WatchBackoff::default()).boxed();
-    let mut listed = HashMap::new();
+    let mut relist = Relist::default();
     while let Some(event) = events.next().await {
-        match event {
-            Ok(Event::Init) => listed = HashMap::new(),
-            Ok(Event::InitApply(found)) => {
-                if registry.is_relisted() {
-                    record_cluster(&registry, &found.object);
+        match event.map(|event| relist.news(event, |found| found.name_any().parse::<ClusterName>().ok())) {
+            Ok(None) => {}
+            // What a list shows counts before the list is complete, which may take a minute: whoever was suspended
+            // while the watch was broken must not stay in for so long.
+            Ok(Some(News::There(found))) => {
+                if let Some((name, facts)) = cluster_entry(&found.object) {
+                    registry.write(|registry| registry.set_cluster(name, Some(facts)));
                 }
-                listed.extend(cluster_entry(&found.object));
             }
-            Ok(Event::InitDone) => {
-                let clusters = std::mem::take(&mut listed);
-                info!(clusters = clusters.len(), "The hub has read the managed clusters");
-                registry.write(|registry| registry.replace_clusters(clusters));
-            }
-            Ok(Event::Apply(found)) => record_cluster(&registry, &found.object),
-            Ok(Event::Delete(found)) => {
+            Ok(Some(News::Gone(found))) => {
                 if let Some((name, _)) = cluster_entry(&found.object) {
                     registry.write(|registry| registry.set_cluster(name, None));
                 }
+            }
+            Ok(Some(News::Listed(shown))) => {
+                info!(clusters = shown.len(), "The hub has read the managed clusters");
+                registry.write(|registry| registry.complete_clusters(|cluster| shown.contains(cluster)));
             }
             Err(error) => warn!(%error, "The watch of managed clusters failed; the hub retries"),
         }
@@ -168,40 +161,25 @@ pub(crate) async fn watch_addons(
     all_again: Arc<Notify>,
 ) -> Result<(), RegistryError> {
     let mut events = addon_events(&client, &version);
-    let mut listed: HashMap<ClusterName, HashMap<AddOnName, AddOn>> = HashMap::new();
+    let mut relist = Relist::default();
     while let Some(event) = events.next().await {
-        let news = match event {
-            Ok(Event::Init) => {
-                listed = HashMap::new();
-                registry.known.begin_addons();
-                continue;
-            }
-            Ok(Event::InitApply(object)) => {
-                if registry.is_relisted() {
-                    record_addon(&registry, &object.object);
-                }
-                registry.known.put_addon(&object.object);
-                if let Some((cluster, addon, found)) = addon_entry(&object.object) {
-                    listed.entry(cluster).or_default().insert(addon, found);
-                }
-                SeenAddOn::There(Box::new(object))
-            }
-            Ok(Event::InitDone) => {
-                let addons = std::mem::take(&mut listed);
-                info!(clusters = addons.len(), "The hub has read the addons of the managed clusters");
-                registry.write(|registry| registry.put_addons(addons));
-                registry.known.complete_addons();
+        let news = match event.map(|event| relist.news(event, |found| ocm::addon_key(&found.object))) {
+            Ok(None) => continue,
+            Ok(Some(News::Listed(shown))) => {
+                info!(addons = shown.len(), "The hub has read the addons of the managed clusters");
+                registry.write(|registry| registry.complete_addons(|key| shown.contains(key)));
+                registry.known.complete_addons(|key| shown.contains(key));
                 // The writer must learn of addons that were deleted while the watch was broken: the list does not show
                 // them.
                 all_again.notify_one();
                 continue;
             }
-            Ok(Event::Apply(object)) => {
+            Ok(Some(News::There(object))) => {
                 record_addon(&registry, &object.object);
                 registry.known.put_addon(&object.object);
                 SeenAddOn::There(Box::new(object))
             }
-            Ok(Event::Delete(object)) => {
+            Ok(Some(News::Gone(object))) => {
                 let Some(key) = ocm::addon_key(&object.object) else { continue };
                 registry.known.remove_addon(&key);
                 let AddOnKey { cluster, addon } = key.clone();
@@ -253,10 +231,10 @@ pub async fn look_up(
     let (found_cluster, found_addon) =
         tokio::try_join!(find(&clusters, cluster.as_str()), find(&namespaced, addon.as_str()))?;
     let mut registry = Registry::default();
-    let facts = |found: &OcmObject| (cluster.clone(), cluster_facts(&found.object));
-    registry.replace_clusters(found_cluster.iter().map(facts).collect());
-    let addons = found_addon.iter().map(|found| (addon.clone(), read_addon(&found.object))).collect();
-    registry.put_addons(HashMap::from([(cluster.clone(), addons)]));
+    registry.set_cluster(cluster.clone(), found_cluster.map(|found| cluster_facts(&found.object)));
+    registry.put_addon(cluster.clone(), addon.clone(), found_addon.map(|found| read_addon(&found.object)));
+    registry.complete_clusters(|_| true);
+    registry.complete_addons(|_| true);
     Ok(registry)
 }
 
@@ -268,14 +246,9 @@ async fn find(api: &Api<OcmObject>, name: &str) -> Result<Option<OcmObject>, kub
     }
 }
 
-fn record_cluster(registry: &Recorded, object: &DynamicObject) {
-    if let Some((name, facts)) = cluster_entry(object) {
-        registry.write(|registry| registry.set_cluster(name, Some(facts)));
-    }
-}
-
 fn record_addon(registry: &Recorded, object: &DynamicObject) {
-    if let Some((cluster, addon, found)) = addon_entry(object) {
+    if let Some(AddOnKey { cluster, addon }) = ocm::addon_key(object) {
+        let found = read_addon(object);
         registry.write_by(annotator(&object.metadata, ANNOTATION_SUSPENDED), |registry| {
             registry.put_addon(cluster, addon, Some(found))
         });
@@ -289,11 +262,6 @@ fn cluster_entry(object: &DynamicObject) -> Option<(ClusterName, ClusterFacts)> 
 
 fn cluster_facts(object: &DynamicObject) -> ClusterFacts {
     ClusterFacts { accepted: ocm::hub_accepts_client(object), deleting: ocm::is_being_deleted(object) }
-}
-
-fn addon_entry(object: &DynamicObject) -> Option<(ClusterName, AddOnName, AddOn)> {
-    let AddOnKey { cluster, addon } = ocm::addon_key(object)?;
-    Some((cluster, addon, read_addon(object)))
 }
 
 fn read_addon(object: &DynamicObject) -> AddOn {
@@ -367,7 +335,8 @@ mod tests {
         };
         let (cluster, addon): (ClusterName, AddOnName) = ("spoke1".parse().unwrap(), "telemetry".parse().unwrap());
         let accepted = ClusterFacts { accepted: true, deleting: false };
-        recorded.write(|registry| registry.replace_clusters(HashMap::from([(cluster.clone(), accepted)])));
+        recorded.write(|registry| registry.set_cluster(cluster.clone(), Some(accepted)));
+        recorded.write(|registry| registry.complete_clusters(|_| true));
         let (seen, _waiting) = mpsc::channel(8);
         let client = Client::new(service, "default");
         let watching = watch_addons(client, AddOnApi::V1Beta1.into(), recorded, seen, Arc::default());

@@ -7,16 +7,17 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use futures::stream::{BoxStream, pending};
+use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
-use kube::{Client, ResourceExt};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 use tracing::{debug, info, warn};
 
 use crate::registrations::discovery::{readable_version, resource};
 use crate::registrations::version::is_refusal;
+use crate::relist::Watched;
 use addon_signer_api::Lenient;
 use addon_signer_api::addon_template::{
     ADDON_TEMPLATES, MANAGEMENT_ADDONS, TEMPLATE_VERSIONS as VERSIONS, facts_of_template, templates_of_management_addon,
@@ -92,43 +93,23 @@ fn objects(client: &Client, resource: &ApiResource) -> Objects {
     watcher(api, watcher::Config::default()).backoff(WatchBackoff::default()).boxed()
 }
 
-/// What one watch has shown: facts by name, and the facts of a list that is not complete yet.
-struct Shown<T> {
-    complete: Option<BTreeMap<String, T>>,
-    listed: BTreeMap<String, T>,
-}
-
-impl<T> Shown<T> {
-    fn observe(&mut self, event: Event<Lenient<DynamicObject>>, read: impl Fn(&DynamicObject) -> T) {
-        match event {
-            Event::Init => self.listed = BTreeMap::new(),
-            Event::InitApply(object) => {
-                self.listed.insert(object.name_any(), read(&object.object));
-            }
-            Event::InitDone => self.complete = Some(std::mem::take(&mut self.listed)),
-            Event::Apply(object) => {
-                self.complete.get_or_insert_default().insert(object.name_any(), read(&object.object));
-            }
-            Event::Delete(object) => {
-                self.complete.get_or_insert_default().remove(&object.name_any());
-            }
-        }
-    }
-}
-
 /// Follows both watches until the API server refuses one of them: it may serve or read another version only.
 async fn follow(mut addons: Objects, mut templates: Objects, has_templates: bool, known: &watch::Sender<Templates>) {
-    let mut of_addons = Shown { complete: None, listed: BTreeMap::new() };
-    let mut of_templates = Shown { complete: (!has_templates).then(BTreeMap::new), listed: BTreeMap::new() };
+    let mut of_addons = Watched::default();
+    let mut of_templates = if has_templates { Watched::default() } else { Watched::nothing() };
     loop {
         let seen = tokio::select! {
-            Some(event) = addons.next() => event.map(|event| of_addons.observe(event, templates_of_management_addon)),
-            Some(event) = templates.next() => event.map(|event| of_templates.observe(event, facts_of_template)),
+            Some(event) = addons.next() => {
+                event.map(|event| of_addons.observe(event, |found| templates_of_management_addon(&found.object)))
+            }
+            Some(event) = templates.next() => {
+                event.map(|event| of_templates.observe(event, |found| facts_of_template(&found.object)))
+            }
             else => return,
         };
-        match (seen, &of_addons.complete, &of_templates.complete) {
-            (Ok(()), Some(addons), Some(templates)) => publish(addons, templates, known),
-            (Ok(()), ..) => {}
+        match (seen, of_addons.all(), of_templates.all()) {
+            (Ok(_), Some(addons), Some(templates)) => publish(addons, templates, known),
+            (Ok(_), ..) => {}
             (Err(error), ..) => {
                 debug!(%error, "The watch of ClusterManagementAddOns or AddOnTemplates failed; the hub retries");
                 unread(known, &error.to_string());

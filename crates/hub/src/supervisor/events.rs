@@ -1,6 +1,6 @@
 //! Handles the events of the watch of AddOnSigners.
 
-use std::collections::BTreeMap;
+use std::collections::HashSet;
 
 use kube::ResourceExt;
 use kube::runtime::watcher::Event;
@@ -9,6 +9,7 @@ use tracing::warn;
 use super::Supervisor;
 use super::pending::CallEnd;
 use crate::lease::NotWritten;
+use crate::relist::News;
 use crate::supervisor::status;
 use addon_signer_api::{AddOnSigner, GuardedSigner};
 use addon_signer_platform::errors::explain;
@@ -18,56 +19,52 @@ struct Undecodable;
 
 impl Supervisor {
     /// Handles one event, then starts and stops tasks to match.
-    pub(super) fn observe(&mut self, event: Event<GuardedSigner>, listed: &mut Option<BTreeMap<String, AddOnSigner>>) {
-        match event {
-            Event::Init => {
-                // Do nothing while a list is incomplete: the hub would act as if there were no AddOnSigners.
-                *listed = Some(BTreeMap::new());
-                self.listed_undecodable.clear();
-            }
-            Event::InitApply(object) => {
+    pub(super) fn observe(&mut self, event: Event<GuardedSigner>) {
+        // While a list is incomplete nothing is started or stopped: what it has not shown yet may have a better claim.
+        match self.relist.news(event, |object| Some(object.name_any())) {
+            None => {}
+            Some(News::There(object)) => {
                 let name = object.name_any();
-                // What was undecodable stays so until the list is complete, because `objects` has it only then.
-                match self.decoded(object) {
-                    Ok(object) => listed.get_or_insert_default().extend(object.map(|object| (name, object))),
-                    Err(Undecodable) => drop(self.listed_undecodable.insert(name)),
+                self.put(&name, object);
+                if !self.relist.is_listing() {
+                    self.settle([name]);
                 }
             }
-            Event::InitDone => {
-                let before = std::mem::replace(&mut self.objects, listed.take().unwrap_or_default());
-                let still = std::mem::take(&mut self.listed_undecodable);
-                let gone: Vec<_> = self.undecodable.extract_if(.., |name, _| !still.contains(name)).collect();
-                self.objects.values().for_each(|object| self.notes.configured(object));
-                let all: Vec<_> = self.objects.keys().chain(self.undecodable.keys()).cloned().collect();
-                self.notes.listed(all.iter().cloned().collect());
-                self.settle(all.into_iter().chain(before.into_keys()).chain(gone.into_iter().map(|(name, _)| name)));
-                self.tell_signers(); // that there are none, too
-                self.trust_publisher.set_listed();
-            }
-            Event::Apply(object) => {
-                let name = object.name_any();
-                let before = self.objects.remove(&name);
-                let decoded = self.decoded(object);
-                if decoded.is_ok() {
-                    self.undecodable.remove(&name);
-                }
-                if let Ok(Some(object)) = decoded {
-                    self.notes.configured(&object);
-                    if before.is_some_and(|before| before.metadata.generation != object.metadata.generation) {
-                        self.writing.add_first(&name);
-                    }
-                    self.objects.insert(name.clone(), object);
-                }
-                self.settle([name]);
-            }
-            Event::Delete(object) => {
+            Some(News::Gone(object)) => {
                 let name = object.name_any();
                 self.objects.remove(&name);
                 self.undecodable.remove(&name);
                 self.notes.deleted(&name);
                 self.settle([name]);
             }
+            Some(News::Listed(shown)) => self.complete(shown),
         }
+    }
+
+    fn put(&mut self, name: &str, object: GuardedSigner) {
+        let before = self.objects.remove(name);
+        let decoded = self.decoded(object);
+        if decoded.is_ok() {
+            self.undecodable.remove(name);
+        }
+        if let Ok(Some(object)) = decoded {
+            self.notes.configured(&object);
+            if before.is_some_and(|before| before.metadata.generation != object.metadata.generation) {
+                self.writing.add_first(name);
+            }
+            self.objects.insert(name.to_owned(), object);
+        }
+    }
+
+    /// A list is complete: it has shown these objects, some of which are being deleted.
+    fn complete(&mut self, shown: HashSet<String>) {
+        let known: Vec<String> = self.objects.keys().chain(self.undecodable.keys()).cloned().collect();
+        self.objects.retain(|name, _| shown.contains(name));
+        self.undecodable.retain(|name, _| shown.contains(name));
+        self.notes.listed(self.objects.keys().chain(self.undecodable.keys()).cloned().collect());
+        self.settle(shown.into_iter().chain(known));
+        self.tell_signers(); // that there are none, too
+        self.trust_publisher.set_listed();
     }
 
     /// The object, unless it is being deleted.

@@ -39,6 +39,7 @@ use crate::recording::Notes;
 use crate::registrations::report::RegistrationReport;
 use crate::registrations::version::AddOnVersion;
 use crate::registrations::wanted::Signers;
+use crate::relist::Relist;
 use crate::requests::dispatcher::Signing;
 use crate::requests::foreign::ForeignReport;
 use crate::requests::signer::{ClusterLimits, SignerShared};
@@ -105,8 +106,7 @@ pub(super) struct Supervisor {
     ownership: Ownership,
     /// Objects that could not be decoded, each with its error.
     undecodable: BTreeMap<String, String>,
-    /// The names of those that the list under way has shown so far.
-    listed_undecodable: BTreeSet<String>,
+    relist: Relist<String>,
     /// The names in `undecodable` whose status does not have the error yet.
     unsaid: BTreeSet<String>,
     /// `metadata.uid` of each object that was looked at last.
@@ -199,7 +199,7 @@ impl Supervisor {
             objects: BTreeMap::new(),
             ownership: Ownership::default(),
             undecodable: BTreeMap::new(),
-            listed_undecodable: BTreeSet::new(),
+            relist: Relist::default(),
             unsaid: BTreeSet::new(),
             looked_at: BTreeMap::new(),
             served: BTreeMap::new(),
@@ -234,7 +234,6 @@ impl Supervisor {
     pub(super) async fn run(mut self) -> Result<(), HubError> {
         self.start_serving();
         let mut events = watcher(self.api.clone(), watcher::Config::default()).backoff(WatchBackoff::default()).boxed();
-        let mut listed = None;
         let mut serving = self.serving.subscribe();
         let mut leading = self.links.leading.clone();
         let mut registrations = self.registrations.clone();
@@ -246,7 +245,7 @@ impl Supervisor {
             self.begin_calls();
             tokio::select! {
                 event = events.next() => match event {
-                    Some(Ok(event)) => self.observe(event, &mut listed),
+                    Some(Ok(event)) => self.observe(event),
                     Some(Err(error)) => warn!(%error, "The watch of AddOnSigners failed; the hub retries"),
                     None => return Err(HubError::TaskEnded("AddOnSigners".to_owned())),
                 },
@@ -254,7 +253,8 @@ impl Supervisor {
                 Some(name) = self.changed.1.recv() => self.writing.add(&name),
                 _ = rounds.tick() => {
                     self.ask_about(Served::is_unsure);
-                    if self.find_unserved() {
+                    // While a list is incomplete, what is known of AddOnSigners does not fit together.
+                    if !self.relist.is_listing() && self.find_unserved() {
                         self.tell_signers();
                     }
                     self.report_all(); // writes each status that could not be written before

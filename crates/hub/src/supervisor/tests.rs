@@ -104,17 +104,16 @@ async fn recorded_signer_is_gone_only_if_no_object_may_be_it() {
 #[tokio::test]
 async fn only_complete_list_counts_and_absent_signers_lose_claims() {
     let (mut supervisor, _announcer, _ends) = mk_supervisor(&Pulses::default());
-    let mut listed = None;
     let good = |name: &str| GuardedSigner::from(DeserializeGuard(Ok(mk_object(name))));
     let bad: GuardedSigner = serde_json::from_value(json!({ "metadata": { "name": "a" }, "spec": 1 })).unwrap();
-    let mut see = |supervisor: &mut Supervisor, events: Vec<Event<GuardedSigner>>| {
-        events.into_iter().for_each(|event| supervisor.observe(event, &mut listed));
+    let see = |supervisor: &mut Supervisor, events: Vec<Event<GuardedSigner>>| {
+        events.into_iter().for_each(|event| supervisor.observe(event));
         (supervisor.undecodable.contains_key("a"), supervisor.ownership.not_of("b").len())
     };
     see(&mut supervisor, vec![Event::Init, Event::InitApply(good("a")), Event::InitDone]);
     assert_eq!(see(&mut supervisor, vec![Event::Apply(bad.clone()), Event::Apply(good("b"))]), (true, 1));
     let mended = vec![Event::Init, Event::InitApply(good("a")), Event::InitApply(good("b"))];
-    assert_eq!(see(&mut supervisor, mended), (true, 1), "`objects` does not have it yet");
+    assert_eq!(see(&mut supervisor, mended), (false, 1), "the list is not complete");
     assert_eq!(see(&mut supervisor, vec![Event::InitDone]), (false, 1));
     assert_eq!(see(&mut supervisor, vec![Event::Apply(bad)]), (true, 1));
     let without = vec![Event::Init, Event::InitApply(good("b")), Event::InitDone];
@@ -198,9 +197,8 @@ async fn unserved_signer_is_deleted_only_once_its_object_goes() {
     let good = guarded(&mk_object("a"));
     let bad = serde_json::from_value(json!({ "metadata": { "name": "a" }, "spec": 1 })).unwrap();
     for unserved in [guarded(&refused), bad] {
-        let mut listed = None;
         let mut see = |events: Vec<Event<GuardedSigner>>| {
-            events.into_iter().for_each(|event| supervisor.observe(event, &mut listed));
+            events.into_iter().for_each(|event| supervisor.observe(event));
             let signers = supervisor.signers.borrow().clone().unwrap();
             (signers.served.len(), signers.deleted.len())
         };

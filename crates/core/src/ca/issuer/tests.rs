@@ -1,4 +1,3 @@
-use std::collections::HashMap;
 use std::time::Duration;
 
 use ring::rand::SystemRandom;
@@ -28,11 +27,9 @@ pub(crate) fn mk_approved_after(revoked_before: Option<Timestamp>) -> Approved {
         ..Submission::default()
     };
     let mut registry = Registry::default();
-    registry.replace_clusters(HashMap::from([(
-        "spoke1".parse().unwrap(),
-        ClusterFacts { accepted: true, deleting: false },
-    )]));
-    registry.replace_addons(HashMap::new());
+    registry.set_cluster("spoke1".parse().unwrap(), Some(ClusterFacts { accepted: true, deleting: false }));
+    registry.complete_clusters(|_| true);
+    registry.complete_addons(|_| false);
     let revocation = revoked_before.map(|before| Box::new(Revocation { before, by: String::new() }));
     let installed = AddOn { revocation, ..AddOnFacts::Installed.into() };
     registry.put_addon("spoke1".parse().unwrap(), "telemetry".parse().unwrap(), Some(installed));

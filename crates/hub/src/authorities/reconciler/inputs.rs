@@ -2,7 +2,7 @@
 
 use tokio::sync::{mpsc, watch};
 
-use super::{LinePlan, LineReconciler, Reserve, pauses};
+use super::{LinePlan, LineReconciler, REVERTS, Reserve, pauses};
 use crate::authorities::activation::ActivationCheck;
 use crate::authorities::metrics::EndsOfLine;
 use crate::authorities::state::LineState;
@@ -12,6 +12,7 @@ use crate::authorities::versions::WatchedObjects;
 use crate::lease::Leading;
 use crate::metrics::HubMetrics;
 use crate::recording::chronicle::LineRecord;
+use addon_signer_core::revert_backoff::RevertBackoff;
 use addon_signer_ledger::Ledger;
 use addon_signer_platform::clock::Clock;
 use addon_signer_telemetry::audit::Audit;
@@ -75,7 +76,7 @@ impl LineReconciler {
             reservations,
             pulse,
             published: None,
-            reverts: Default::default(),
+            reverts: RevertBackoff::new(REVERTS),
             reported: None,
             distributed: false,
             compared: false,

@@ -5,12 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::{sleep, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{debug, error, info, warn};
 
 mod backup;
 mod inputs;
-mod revert_backoff;
 mod steps;
 
 use crate::authorities::activation::ActivationCheck;
@@ -28,6 +27,7 @@ use addon_signer_api::rules::AuthorityPlan;
 use addon_signer_core::ca::authority::{AuthorityError, AuthorityId};
 use addon_signer_core::ca::line::{Evidence, Line, RESERVE_AHEAD, Step, WaitsFor};
 use addon_signer_core::keys::private::KeyError;
+use addon_signer_core::revert_backoff::{RevertBackoff, Terms};
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_ledger::LedgerError;
 use addon_signer_platform::backoff::Pauses;
@@ -36,10 +36,12 @@ use addon_signer_telemetry::audit::Audit;
 use addon_signer_telemetry::pulse::Pulse;
 
 pub use inputs::{ReconcilerLine, ReconcilerLinks};
-pub(crate) use revert_backoff::RevertBackoff;
 
 /// How often the reconciler looks at a line when nothing happens, because a step can become due by time alone.
 const ROUND: Duration = Duration::from_secs(15);
+/// How long the reconciler does not look at changes after it has put back a line's anchors.
+const REVERTS: Terms =
+    Terms { shortest: Duration::from_secs(1), longest: ROUND, calm: Duration::from_secs(2 * ROUND.as_secs()) };
 /// How soon a round that failed is tried again. While rounds fail, the pause grows up to [`ROUND`].
 const RETRY: Duration = Duration::from_secs(2);
 /// How soon a hub that does not lead for certain looks again.
@@ -119,7 +121,7 @@ pub struct LineReconciler {
     /// The `resourceVersion` of the ConfigMap with its anchors, as this process has read or written it last.
     published: Option<String>,
     /// If somebody changes that ConfigMap back again and again, the hub answers with growing pauses.
-    reverts: RevertBackoff,
+    reverts: RevertBackoff<Instant>,
     /// The report that this ConfigMap has; `None` for a client line, which reports in its AddOnSigner.
     reported: Option<String>,
     /// Whether the ledger has the anchors that this ConfigMap has.
@@ -150,7 +152,7 @@ impl LineReconciler {
             self.pulse.beat(); // at least once per round
             let seen = self.objects.of(&self.names);
             let pause = if self.is_settled(seen.as_ref()) { ROUND } else { self.round(seen.as_ref()).await };
-            let quiet = self.reverts.until();
+            let quiet = self.reverts.due().unwrap_or_else(Instant::now);
             tokio::select! {
                 () = sleep(pause) => {}
                 () = async { sleep_until(quiet).await; self.objects.changed(&self.names, seen.as_ref()).await } => {}

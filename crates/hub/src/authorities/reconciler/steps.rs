@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ring::rand::SystemRandom;
-use tracing::{debug, error};
+use tokio::time::Instant;
+use tracing::{debug, error, warn};
 
-use super::{LinePlan, LineReconciler, ReconcileError, waiver};
+use super::{LinePlan, LineReconciler, REVERTS, ReconcileError, waiver};
 use crate::authorities::report;
 use crate::authorities::state::{LineState, ReadyLine};
 use crate::authorities::store::LineKind;
@@ -106,13 +107,23 @@ impl LineReconciler {
         let was_published = self.published.is_some();
         let (version, was_changed) = self.store.publish(&leads, &self.names, &bundle, report.clone()).await?;
         if was_changed && was_published && is_same {
-            self.reverts.note(&self.names.config_map);
+            self.note_revert();
         }
         self.published = version;
         self.reported = report;
         self.record_anchors(&stored.line).await;
         self.set(LineState::Ready(Arc::new(ReadyLine { stored, bundle, waiting })));
         self.hold_next().await
+    }
+
+    /// The hub has put back the anchors. For a while it does not look at changes; a look by time comes all the same.
+    fn note_revert(&mut self) {
+        let config_map = &self.names.config_map;
+        if self.reverts.wrote(Instant::now()) == REVERTS.longest {
+            warn!(config_map, "Somebody keeps changing the anchors; metadata.managedFields of the ConfigMap says who");
+        } else {
+            debug!(config_map, "Somebody changed the anchors; the hub has put them back");
+        }
     }
 
     /// What the report of the gateway's line says at this moment; `None` for a client line.

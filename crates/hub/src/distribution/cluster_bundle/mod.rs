@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
-use super::{ASK_AGAIN, DOUBT, LONGEST, PAUSE, ROUND, SHORTEST, changed, rest};
+use super::{ASK_AGAIN, DOUBT, LONGEST, PAUSE, REVERTS, ROUND, SHORTEST, changed, rest};
 use crate::lease::{Leading, Leads, NotWritten};
 use crate::registrations::discovery::served_version;
 use crate::registrations::wanted::Signers;
@@ -26,6 +26,7 @@ use addon_signer_api::cluster_trust_bundle::{
 };
 use addon_signer_api::registrations::FIELD_MANAGER;
 use addon_signer_core::identity::GATEWAY_SERVING_SIGNER;
+use addon_signer_core::revert_backoff::RevertBackoff;
 use addon_signer_core::trust::Trust;
 use addon_signer_platform::backoff::Pauses;
 use addon_signer_platform::errors::explain;
@@ -46,9 +47,7 @@ pub(crate) struct BundlePublisher {
     wish: Desired,
     /// The anchors of the last write, or none for a deletion.
     tried: Option<String>,
-    /// When the same may be written again, and the pauses until then: somebody may undo it again and again.
-    again: Instant,
-    pauses: Pauses,
+    reverts: RevertBackoff<Instant>,
     /// Whether the last write failed, which is reported then.
     is_failing: bool,
     /// Until when it must be as the hub wrote it before that is reported again, once somebody has undone it for long.
@@ -93,8 +92,7 @@ impl BundlePublisher {
             inputs,
             wish: Desired::default(),
             tried: None,
-            again: Instant::now(),
-            pauses: Pauses::new(SHORTEST, LONGEST),
+            reverts: RevertBackoff::new(REVERTS),
             is_failing: false,
             disputed: None,
             pulse,
@@ -185,14 +183,14 @@ impl BundlePublisher {
             return Ok(now + ROUND);
         }
         if self.tried != wanted {
-            self.pauses = Pauses::new(SHORTEST, LONGEST);
-        } else if now < self.again {
-            self.say_disputed(is_wanted, now);
-            return Ok(self.again);
+            self.reverts = RevertBackoff::new(REVERTS);
+        } else if let Some(due) = self.reverts.due().filter(|due| now < *due) {
+            self.say_disputed(is_wanted, now, due);
+            return Ok(due);
         }
         let Ok(leads) = self.leading.leads() else { return Ok(now + PAUSE) };
         self.tried.clone_from(&wanted);
-        self.again = now + self.pauses.after_failure();
+        self.reverts.wrote(now);
         self.is_failing = false;
         // Whoever undoes it may do so within a moment, and the condition must not change each time.
         self.disputed = self.disputed.map(|_| now + ROUND);
@@ -214,8 +212,8 @@ impl BundlePublisher {
     }
 
     /// Says that somebody else's content stays for a while, if the pause is so long that this is no single edit.
-    fn say_disputed(&mut self, is_wanted: bool, now: Instant) {
-        let is_long = self.again.duration_since(now) >= ROUND;
+    fn say_disputed(&mut self, is_wanted: bool, now: Instant, due: Instant) {
+        let is_long = due.duration_since(now) >= ROUND;
         if !is_wanted || self.is_failing || (!is_long && self.disputed.is_none()) {
             return;
         }

@@ -35,7 +35,6 @@ fn mk_signers(modes: &[&str]) -> Signers {
 /// What was listed: an addon on each of these clusters, each with its UID.
 fn listed(addons: &[(&str, &str, Value)], works: &[Value]) -> Known {
     let known = Known::default();
-    known.begin_addons();
     for (cluster, uid, more) in addons {
         let annotations = &more["metadata"]["annotations"];
         let addon = json!({
@@ -48,12 +47,11 @@ fn listed(addons: &[(&str, &str, Value)], works: &[Value]) -> Known {
         });
         known.put_addon(&serde_json::from_value(addon).unwrap());
     }
-    known.complete_addons();
-    known.begin_works();
+    known.complete_addons(|_| true);
     for work in works {
         known.put_work(&serde_json::from_value(work.clone()).unwrap());
     }
-    known.complete_works();
+    known.complete_works(|_| true);
     known
 }
 
@@ -79,9 +77,9 @@ fn nothing_is_done_before_both_kinds_were_listed() {
     let anchors = digest_of("PEM");
     let is_ready = || known.with(|known| plan(known, &mk_signers(&["Auto"]), &anchors, |_| true, |_| None)).is_some();
     assert!(!is_ready());
-    known.complete_works();
+    known.complete_works(|_| true);
     assert!(!is_ready());
-    known.complete_addons();
+    known.complete_addons(|_| true);
     assert!(is_ready());
 }
 

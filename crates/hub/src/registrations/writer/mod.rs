@@ -286,8 +286,8 @@ impl RegistrationWriter {
         let now = self.clock.now();
         let wanted = wanted_status(object, api, signers, templated, now);
         let status = object.data.get("status").unwrap_or(&Value::Null);
-        let sight = Observation { differs: wanted.is_some(), says_left: is_left(status) };
-        let step = self.disputes.judge(key, sight, self.now());
+        let seen = Observation { differs: wanted.is_some(), says_left: is_left(status) };
+        let step = self.disputes.judge(key, seen, self.now());
         let (patch, status) = match (step, wanted) {
             (DisputeStep::Write, Some(wanted)) => (Patch::Registrations, wanted),
             (DisputeStep::SayLeft, _) => (Patch::SayLeft, say_left(status, true, &now.to_string())),

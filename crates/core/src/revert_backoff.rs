@@ -1,0 +1,114 @@
+//! How long the hub waits before it writes again what somebody keeps changing back.
+//!
+//! A GitOps tool, another controller or a cluster's own agent may undo each write at once, and both would write without
+//! end.
+
+use std::ops::Add;
+use std::time::Duration;
+
+use crate::doubling::doubled;
+
+/// The last writes of one object. `T` is the time of the caller's clock.
+#[derive(Debug, Clone)]
+pub struct RevertBackoff<T> {
+    terms: Terms,
+    writes: u32,
+    last: Option<T>,
+}
+
+/// The pauses after a write. They double from the shortest to the longest.
+#[derive(Debug, Clone, Copy)]
+pub struct Terms {
+    /// The pause after the first write.
+    pub shortest: Duration,
+    /// The longest pause.
+    pub longest: Duration,
+    /// After so long without a write, the next one counts as the first.
+    pub calm: Duration,
+}
+
+impl<T: Copy + Ord + Add<Duration, Output = T>> RevertBackoff<T> {
+    /// Nothing was written yet.
+    pub const fn new(terms: Terms) -> Self {
+        Self { terms, writes: 0, last: None }
+    }
+
+    /// Notes a write, or one that failed. Returns the pause after it.
+    pub fn wrote(&mut self, now: T) -> Duration {
+        self.writes = if self.is_calm(now) { 1 } else { self.writes.saturating_add(1) };
+        self.last = Some(now);
+        self.pause()
+    }
+
+    /// When the next write may be; `None` if at once.
+    pub fn due(&self) -> Option<T> {
+        self.last.map(|last| last + self.pause())
+    }
+
+    /// Whether a write now counts as the first.
+    pub fn is_calm(&self, now: T) -> bool {
+        self.last.is_none_or(|last| now >= last + self.terms.calm)
+    }
+
+    /// How many writes there were, each soon after the one before.
+    pub fn writes(&self) -> u32 {
+        self.writes
+    }
+
+    /// The time of the last write.
+    pub fn last(&self) -> Option<T> {
+        self.last
+    }
+
+    /// The last write counts as the first: the ones before had another cause.
+    pub fn restart(&mut self) {
+        self.writes = self.writes.min(1);
+    }
+
+    fn pause(&self) -> Duration {
+        doubled(self.terms.shortest, self.writes.saturating_sub(1), self.terms.longest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    const TERMS: Terms =
+        Terms { shortest: Duration::from_secs(1), longest: Duration::from_secs(15), calm: Duration::from_secs(30) };
+
+    #[test]
+    fn answers_to_repeated_undoing_slow_down_until_calm_returns() {
+        let mut reverts = RevertBackoff::new(TERMS);
+        assert_eq!(reverts.due(), None);
+        assert!(reverts.is_calm(at(0)));
+        let mut now = at(0);
+        let mut pauses = Vec::new();
+        for _ in 0..7 {
+            pauses.push(reverts.wrote(now).as_secs());
+            now = reverts.due().unwrap();
+        }
+        assert_eq!(pauses, [1, 2, 4, 8, 15, 15, 15]);
+        assert_eq!(reverts.writes(), 7);
+        let last = reverts.last().unwrap();
+        assert!(!reverts.is_calm(last + at(29)));
+        assert!(reverts.is_calm(last + at(30)));
+        assert_eq!(reverts.wrote(last + at(30)), at(1));
+    }
+
+    #[test]
+    fn after_a_restart_the_last_write_counts_as_the_first() {
+        let mut reverts = RevertBackoff::new(TERMS);
+        reverts.restart();
+        assert_eq!((reverts.writes(), reverts.due()), (0, None));
+        for second in 0..3 {
+            reverts.wrote(at(second));
+        }
+        reverts.restart();
+        assert_eq!((reverts.writes(), reverts.due()), (1, Some(at(3))));
+    }
+}
