@@ -1,6 +1,6 @@
 //! What the targets share: a hub with a signer, and the checks of each request that policy approves.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use addon_signer_core::csr::CertificateRequest;

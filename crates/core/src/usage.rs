@@ -10,9 +10,11 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use crate::ca::authority::AuthorityId;
 use crate::ca::serial::Serial;
@@ -90,7 +92,7 @@ impl UsageTracker {
     pub fn open(self: &Arc<Self>, opening: LastUse) -> Visit {
         let used = AtomicI64::new(opening.at.unix());
         let slot = Arc::new(Slot { opening, used });
-        let mut book = self.lock();
+        let mut book = self.book.lock();
         book.opened += 1;
         let id = book.opened;
         book.live.insert(id, Arc::clone(&slot));
@@ -102,7 +104,7 @@ impl UsageTracker {
     /// 60 s; until then it is kept for a later call. Call this more often than once in 60 s, because times are whole
     /// seconds.
     pub fn drain(&self, now: Timestamp) -> Vec<LastUse> {
-        let mut book = self.lock();
+        let mut book = self.book.lock();
         let Book { live, left, drained, .. } = &mut *book;
         // `at <= now` is for a clock that was set back: it must not hold a certificate back.
         drained.retain(|_, at| *at <= now && at.until(now) < PAUSE);
@@ -126,7 +128,7 @@ impl UsageTracker {
     }
 
     fn leave(&self, id: u64) {
-        let mut book = self.lock();
+        let mut book = self.book.lock();
         // Under the lock, because otherwise a drain could miss a use that is in neither map at that moment.
         let Some(last_use) = book.live.remove(&id).and_then(|slot| slot.take()) else { return };
         let full = book.left.len() >= LEFT_MAX;
@@ -136,11 +138,6 @@ impl UsageTracker {
             }
             entry => keep_later(entry, last_use),
         }
-    }
-
-    /// A panic elsewhere leaves the values consistent, because each change is one operation on one of them.
-    fn lock(&self) -> MutexGuard<'_, Book> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -227,7 +224,7 @@ mod tests {
         drained.sort_by_key(|last_use| last_use.serial.to_string());
         assert_eq!(drained, [last_use(1, 1, after(9)), last_use(2, 3, after(2))]);
         drop(second);
-        let book = usage.lock();
+        let book = usage.book.lock();
         assert!(book.live.is_empty() && book.left.is_empty(), "{book:?}");
     }
 
@@ -253,6 +250,6 @@ mod tests {
         assert_eq!(drained.len(), LEFT_MAX);
         assert!(drained.contains(&last_use(7, 2, after(5))));
         assert_eq!(usage.drain(after(66)), []);
-        assert!(usage.lock().drained.is_empty(), "names are kept for a minute");
+        assert!(usage.book.lock().drained.is_empty(), "names are kept for a minute");
     }
 }

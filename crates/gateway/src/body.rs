@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
 use hyper_util::client::legacy::connect::CaptureConnection;
+use parking_lot::Mutex;
 use tokio::time::{Instant, Sleep};
 
 use super::stream::BackendConnection;
@@ -71,26 +72,26 @@ impl UploadProgress {
 
     /// The party that must act next, and since when.
     pub(super) fn turn(&self) -> (Turn, Instant) {
-        let state = lock(&self.0);
+        let state = self.0.lock();
         (state.turn, state.since)
     }
 
     /// Why the upload failed, unless the backend caused the failure.
     pub(super) fn failure(&self) -> Option<BodyError> {
-        lock(&self.0).failure.clone()
+        self.0.lock().failure.clone()
     }
 
     /// Sets the party that must act next. The clock restarts when the party changes, which happens with each piece;
     /// setting the same party again changes nothing.
     fn set(&self, turn: Turn) {
-        let mut state = lock(&self.0);
+        let mut state = self.0.lock();
         if state.turn != turn {
             (state.turn, state.since) = (turn, Instant::now());
         }
     }
 
     fn fail(&self, failure: BodyError) -> BodyError {
-        lock(&self.0).failure = Some(failure.clone());
+        self.0.lock().failure = Some(failure.clone());
         failure
     }
 }
@@ -106,7 +107,7 @@ pub(super) struct EndsUpload {
 impl Drop for EndsUpload {
     fn drop(&mut self) {
         // The last piece waits for the lock before it is sent, so until then no other call gets its connection.
-        let state = lock(&self.progress.0);
+        let state = self.progress.0.lock();
         if !state.is_over {
             BackendConnection::end(&self.connection);
         }
@@ -138,7 +139,7 @@ struct Sending {
 
 impl Drop for Sending {
     fn drop(&mut self) {
-        lock(&self.progress.0).is_over = true;
+        self.progress.0.lock().is_over = true;
     }
 }
 
@@ -240,7 +241,7 @@ impl Pace {
 
     /// Notes that a piece is on its way to the client.
     pub(super) fn given(&self) {
-        let mut state = lock(&self.0);
+        let mut state = self.0.lock();
         if state.waiting == 0 {
             state.since = Instant::now();
         }
@@ -249,7 +250,7 @@ impl Pace {
 
     /// Notes that a piece has left for the client's socket.
     pub(super) fn taken(&self, bytes: usize) {
-        let mut state = lock(&self.0);
+        let mut state = self.0.lock();
         let waited = state.since.elapsed();
         state.tempo.add(waited, bytes);
         state.since = Instant::now();
@@ -258,19 +259,14 @@ impl Pace {
 
     /// How many pieces the client has to take. While there are none, the backend must act.
     pub(super) fn waiting(&self) -> usize {
-        lock(&self.0).waiting
+        self.0.lock().waiting
     }
 
     /// Whether the client takes too slowly.
     pub(super) fn is_slow(&self) -> bool {
-        let state = lock(&self.0);
+        let state = self.0.lock();
         state.waiting > 0 && state.tempo.left(state.since.elapsed()).is_zero()
     }
-}
-
-/// Ignores poisoning: no change of these values panics.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -312,9 +308,9 @@ mod tests {
         let piece = upload.frame().await.unwrap().unwrap().into_data().unwrap();
         assert!(upload.frame().await.is_none());
         drop(upload);
-        assert!(!lock(&progress.0).is_over && Arc::strong_count(&call) == 2, "hyper may still hold a piece");
+        assert!(!progress.0.lock().is_over && Arc::strong_count(&call) == 2, "hyper may still hold a piece");
         drop(piece);
-        assert!(lock(&progress.0).is_over && Arc::strong_count(&call) == 1);
+        assert!(progress.0.lock().is_over && Arc::strong_count(&call) == 1);
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,8 +1,9 @@
 //! Logs which backend responses were cut short. A backend and its agent can break as many as they like.
 
 use std::convert::Infallible;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use super::body::BodyError;
 use addon_signer_core::gateway::authz::Peer;
@@ -27,7 +28,7 @@ impl BrokenAnswers {
     pub(super) fn say(&self, peer: &Peer, error: &BodyError) {
         let PeerIdentity { cluster, addon, agent } = &peer.identity;
         let now = self.clock.now();
-        let taken = self.lock().take(&format!("{cluster}/{addon}"), now);
+        let taken = self.throttle.lock().take(&format!("{cluster}/{addon}"), now);
         taken.before.iter().for_each(more);
         if taken.write {
             tracing::warn!(
@@ -42,13 +43,8 @@ impl BrokenAnswers {
         loop {
             tokio::time::sleep(LOGGED.window).await;
             let now = self.clock.now();
-            self.lock().ended(now).iter().for_each(more);
+            self.throttle.lock().ended(now).iter().for_each(more);
         }
-    }
-
-    /// Ignores poisoning: the methods of the throttle do not panic.
-    fn lock(&self) -> MutexGuard<'_, Throttle<String>> {
-        self.throttle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -74,7 +70,7 @@ mod tests {
         let clock = Clock::default();
         let broken = BrokenAnswers::new(clock.clone());
         for _ in 0..LOGGED.first + 3 {
-            broken.lock().take(&"spoke1/telemetry".to_owned(), clock.now());
+            broken.throttle.lock().take(&"spoke1/telemetry".to_owned(), clock.now());
         }
         let said = || std::fs::read_to_string(file.path()).unwrap();
         assert!(tokio::time::timeout(LOGGED.window * 2, broken.keep()).await.is_err(), "it runs forever");

@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::vec;
 
 use futures::future::BoxFuture;
 use hyper_util::client::legacy::connect::dns::{GaiResolver, Name};
+use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tower::Service;
 
@@ -77,7 +78,7 @@ impl Lookups {
     }
 
     fn of(&self, name: String) -> Arc<Semaphore> {
-        let mut names = self.0.lock().unwrap_or_else(PoisonError::into_inner); // no change of it panics
+        let mut names = self.0.lock(); // no change of it panics
         names.retain(|_, slots| Arc::strong_count(slots) > 1); // held only by the map: nobody looks it up
         Arc::clone(names.entry(name).or_insert_with(|| Arc::new(Semaphore::new(LOOKUPS))))
     }
@@ -121,6 +122,6 @@ mod tests {
         assert!(seen.try_recv().is_err(), "no ninth lookup began");
         assert!(!one_more.is_finished());
         lookups.of("a-third.example".to_owned());
-        assert!(!lookups.0.lock().unwrap().contains_key("other.example"), "names that nobody looks up are forgotten");
+        assert!(!lookups.0.lock().contains_key("other.example"), "names that nobody looks up are forgotten");
     }
 }

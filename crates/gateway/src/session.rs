@@ -1,8 +1,9 @@
 //! Sessions: who the peer of a connection is under the trust in effect, and whether it still has standing.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
+use parking_lot::Mutex;
 use rustls_pki_types::CertificateDer;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -128,7 +129,7 @@ impl Session {
     fn identify(&self) -> Result<Arc<Peer>, NoStanding> {
         let in_effect = self.shared.in_effect.borrow().clone().ok_or(NoStanding::NothingInEffect)?;
         let now = self.shared.clock.now();
-        let mut known = lock(&self.known);
+        let mut known = self.known.lock();
         if let Some(KnownPeer { trust, peer }) = known.as_ref()
             && Arc::ptr_eq(trust, &in_effect.trust)
             && now <= peer.not_after
@@ -207,14 +208,14 @@ impl Session {
 
     /// Notes that the certificate is in use while a request is in flight.
     pub(super) fn still_used(&self) {
-        if lock(&self.activity).in_flight > 0 {
+        if self.activity.lock().in_flight > 0 {
             self.used();
         }
     }
 
     /// Begins a request, which ends when the guard is dropped.
     pub(super) fn begin_request(self: &Arc<Self>) -> InFlight {
-        let mut activity = lock(&self.activity);
+        let mut activity = self.activity.lock();
         activity.in_flight += 1;
         self.asked.cancel();
         InFlight { session: Arc::clone(self), began: Instant::now(), _slot: None }
@@ -222,14 +223,14 @@ impl Session {
 
     /// Notes that a call has been answered.
     pub(super) fn answered(&self) {
-        lock(&self.activity).answered += 1;
+        self.activity.lock().answered += 1;
     }
 
     /// Notes that the client cancelled a call before there was an answer. The connection ends if that happens far more
     /// often than answers do: a client that resets streams at once causes more work than it does itself
     /// (CVE-2023-44487).
     pub(super) fn abandoned(&self) {
-        let mut activity = lock(&self.activity);
+        let mut activity = self.activity.lock();
         activity.abandoned += 1;
         if activity.abandoned > activity.answered + ABANDONED {
             self.close.cancel();
@@ -238,7 +239,7 @@ impl Session {
 
     /// Watches how the client reads a response.
     pub(super) fn watch_response(&self, pace: &Arc<Pace>) {
-        let mut activity = lock(&self.activity);
+        let mut activity = self.activity.lock();
         activity.responses.retain(|response| response.strong_count() > 0);
         activity.responses.push(Arc::downgrade(pace));
     }
@@ -246,7 +247,7 @@ impl Session {
     /// Whether the client has been silent for longer than it may, or reads a response too slowly.
     pub(super) fn is_idle(&self) -> bool {
         let limits = &self.shared.limits;
-        let activity = lock(&self.activity);
+        let activity = self.activity.lock();
         let allowed = if self.asked.is_cancelled() { limits.idle_timeout } else { limits.header_timeout };
         let silent = activity.in_flight == 0 && activity.since.elapsed() >= allowed;
         silent || activity.responses.iter().filter_map(Weak::upgrade).any(|response| response.is_slow())
@@ -270,13 +271,8 @@ impl InFlight {
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        let mut activity = lock(&self.session.activity);
+        let mut activity = self.session.activity.lock();
         activity.in_flight -= 1;
         activity.since = Instant::now();
     }
-}
-
-/// Ignores poisoning: a panic elsewhere does not leave these values half changed.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,6 +1,8 @@
 //! The connections and calls of each addon on each cluster, and of each cluster, as guards that give their slot back.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use super::Limits;
 use addon_signer_core::gateway::slots::{NoSlot, SlotCount, Slots, Use};
@@ -26,7 +28,7 @@ impl SharedSlots {
     }
 
     fn take(&self, holder: &Arc<SlotHolder>, kind: Use) -> Result<Slot, NoSlot> {
-        lock(&self.0).take(&holder.0, &holder.1, kind)?;
+        self.0.lock().take(&holder.0, &holder.1, kind)?;
         Ok(Slot { all: self.clone(), holder: Arc::clone(holder), kind })
     }
 }
@@ -47,11 +49,6 @@ impl Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        lock(&self.all.0).give_back(&self.holder.0, &self.holder.1, self.kind);
+        self.all.0.lock().give_back(&self.holder.0, &self.holder.1, self.kind);
     }
-}
-
-/// Ignores poisoning: the methods of the slots do not panic.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::mem::replace;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use addon_signer_core::identity::ClusterName;
@@ -55,7 +56,6 @@ impl Standings {
     }
 
     fn locked<T>(&self, use_it: impl FnOnce(&mut ChangedStandings) -> T) -> T {
-        // Every change is one operation, so that a panic elsewhere leaves it whole.
-        use_it(&mut self.0.0.lock().unwrap_or_else(PoisonError::into_inner))
+        use_it(&mut self.0.0.lock())
     }
 }

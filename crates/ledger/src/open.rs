@@ -1,7 +1,9 @@
 //! Open rows: certificates that were decided on but not signed, or signed but not known to be published.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use super::command::{BatchError, LedgerCommand, OpenRow, OpenState};
 use super::connection::{Cells, Connection};
@@ -108,13 +110,13 @@ pub struct RequestLock {
 impl RequestLocks {
     /// `None` while another task holds the request.
     pub(crate) fn take(&self, uid: RequestUid) -> Option<RequestLock> {
-        let taken = self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(uid.clone());
+        let taken = self.0.lock().insert(uid.clone());
         taken.then(|| RequestLock { claims: self.clone(), uid })
     }
 }
 
 impl Drop for RequestLock {
     fn drop(&mut self) {
-        self.claims.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.uid);
+        self.claims.0.lock().remove(&self.uid);
     }
 }

@@ -1,10 +1,11 @@
 //! Reads the ledger on connections of its own, so that no reader waits for the writer.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use data_encoding::BASE64;
+use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
@@ -177,7 +178,7 @@ impl Reader {
     /// server's process.
     async fn rows(&self, sql: String, values: Vec<Value>) -> Result<Vec<Cells>, LedgerError> {
         let _permit = self.0.permits.acquire().await.map_err(|_| LedgerError::Stopped)?;
-        let idle = self.idle().pop(); // in a statement of its own, so that the guard is dropped at once
+        let idle = self.0.idle.lock().pop(); // in a statement of its own, so that the guard is dropped at once
         if let Some(connection) = idle
             && let Ok(rows) = self.ask(connection, sql.clone(), values.clone()).await
         {
@@ -201,11 +202,7 @@ impl Reader {
     }
 
     fn put_back(&self, connection: Connection) {
-        self.idle().push(connection);
-    }
-
-    fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Connection>> {
-        self.0.idle.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.idle.lock().push(connection);
     }
 }
 

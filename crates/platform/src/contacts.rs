@@ -4,7 +4,7 @@
 //! (kube-apiserver, `defaultBookmarkFrequency`), and ends a watch after the time that its reader asked for.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -15,6 +15,7 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::{Body as HttpBody, Bytes};
 use kube::client::Body;
+use parking_lot::Mutex;
 use tokio::time::sleep_until;
 use tower::{BoxError, Service};
 
@@ -38,7 +39,7 @@ impl Contacts {
     /// How long ago the API server was last heard from on the watches of these resources: the longest of these times.
     /// `None` if one of them was never requested.
     pub fn age(&self, resources: &[&str]) -> Option<Duration> {
-        let known = self.lock();
+        let known = self.0.lock();
         let heard = resources.iter().map(|resource| Some(known.get(*resource)?.heard.elapsed()));
         heard.collect::<Option<Vec<_>>>()?.into_iter().max()
     }
@@ -46,7 +47,7 @@ impl Contacts {
     /// The resources whose watch neither delivered anything nor was requested within `bound`: its reader hangs. While
     /// the API server is silent, readers keep asking. A resource that was never watched is not idle.
     pub fn idle<'r>(&self, resources: &[&'r str], bound: Duration) -> Vec<&'r str> {
-        let known = self.lock();
+        let known = self.0.lock();
         let is_idle = |resource: &str| known.get(resource).is_some_and(|contact| contact.active.elapsed() > bound);
         resources.iter().copied().filter(|resource| is_idle(resource)).collect()
     }
@@ -54,7 +55,7 @@ impl Contacts {
     /// Notes a call; returns when the watches of its resource last delivered something.
     fn asked(&self, resource: &str, is_watch: bool) -> Instant {
         let now = Instant::now();
-        let mut known = self.lock();
+        let mut known = self.0.lock();
         match known.get_mut(resource) {
             Some(contact) => {
                 contact.active = now;
@@ -67,13 +68,9 @@ impl Contacts {
     }
 
     fn heard_at(&self, resource: &str, heard: Instant) {
-        if let Some(contact) = self.lock().get_mut(resource) {
+        if let Some(contact) = self.0.lock().get_mut(resource) {
             *contact = Contact { heard, active: Instant::now() };
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Contact>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -208,7 +205,7 @@ mod tests {
         let contacts = Contacts::default();
         let mut watch = ask(&contacts, "/apis/g/v1/things?watch=true", ["{", "}", "\n{"].into_iter()).await;
         let long_ago = Instant::now().checked_sub(2 * BOUND).unwrap();
-        *contacts.lock().get_mut("things").unwrap() = Contact { heard: long_ago, active: long_ago };
+        *contacts.0.lock().get_mut("things").unwrap() = Contact { heard: long_ago, active: long_ago };
         for is_event in [false, false, true] {
             watch.frame().await.unwrap().unwrap();
             assert_eq!(contacts.age(&["things"]).unwrap() < BOUND, is_event);
@@ -255,7 +252,7 @@ mod tests {
         contacts.asked("lists", false);
         contacts.asked("watches", true);
         let long_ago = Instant::now().checked_sub(2 * BOUND).unwrap();
-        let age = |contacts: &Contacts| contacts.lock().values_mut().for_each(|contact| contact.active = long_ago);
+        let age = |contacts: &Contacts| contacts.0.lock().values_mut().for_each(|contact| contact.active = long_ago);
         age(&contacts);
         assert_eq!(contacts.idle(&["lists", "watches", "others"], BOUND), ["watches"]);
         contacts.asked("watches", false);

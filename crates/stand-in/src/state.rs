@@ -1,8 +1,8 @@
 //! What all connections share: the objects, the known callers, and the signal that wakes the watches.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 
+use parking_lot::{Mutex, RwLock};
 use ring::hmac;
 use ring::rand::{SecureRandom, SystemRandom};
 use serde_json::json;
@@ -78,12 +78,12 @@ impl Hub {
 
     /// Calls `look` with the objects.
     pub(super) fn read<R>(&self, look: impl FnOnce(&Store) -> R) -> R {
-        look(&self.lock())
+        look(&self.store.lock())
     }
 
     /// Changes the objects in one step, and wakes the watches.
     pub(super) fn write<R>(&self, change: impl FnOnce(&mut Store) -> R) -> R {
-        let mut store = self.lock();
+        let mut store = self.store.lock();
         let result = change(&mut store);
         let revision = store.revision();
         drop(store);
@@ -102,13 +102,13 @@ impl Hub {
 
     /// The caller of a request with these headers.
     pub(super) fn caller(&self, headers: &hyper::HeaderMap) -> Result<User, ApiError> {
-        let tokens = self.tokens.read().unwrap_or_else(PoisonError::into_inner);
+        let tokens = self.tokens.read();
         super::auth::caller(headers, &tokens)
     }
 
     /// Makes a bearer token for a user. Nobody can guess it, and each call returns another one.
     pub(super) fn admit(&self, user: User) -> String {
-        let mut tokens = self.tokens.write().unwrap_or_else(PoisonError::into_inner);
+        let mut tokens = self.tokens.write();
         let tag = hmac::sign(&self.token_key, &tokens.len().to_be_bytes());
         let token: String = tag.as_ref().iter().map(|b| format!("{b:02x}")).collect();
         tokens.insert(token.clone(), user);
@@ -139,11 +139,6 @@ impl Hub {
         let mut bytes = [0_u8; N];
         self.random.fill(&mut bytes).map_err(|_| ApiError::Internal(NO_RANDOM.into()))?;
         Ok(bytes)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Store> {
-        // A panic while the lock is held is a bug of the stand-in. The objects are consistent between writes.
-        self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,9 +1,10 @@
 //! Signs of life of the tasks of this process. A task that hangs cannot report it; it just stops giving signs of life.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// A task without a sign of life for this long is hanging. It is long, because a task may make many calls to an API
@@ -23,7 +24,7 @@ struct Heard {
 impl Pulses {
     /// The pulse of a task, which takes it along. A task that has ended is not missed: its starter observes its end.
     pub fn start(&self, task: impl Into<String>) -> Pulse {
-        let mut tasks = self.lock();
+        let mut tasks = self.0.lock();
         let number = tasks.last_key_value().map_or(0, |(number, _)| number + 1);
         tasks.insert(number, Heard { task: task.into(), at: Instant::now() });
         Pulse { pulses: self.clone(), number }
@@ -31,12 +32,8 @@ impl Pulses {
 
     /// The tasks that have given no sign of life for longer than `bound`.
     pub fn silent(&self, bound: Duration) -> Vec<String> {
-        let tasks = self.lock();
+        let tasks = self.0.lock();
         tasks.values().filter(|heard| heard.at.elapsed() > bound).map(|heard| heard.task.clone()).collect()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Heard>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -50,7 +47,7 @@ pub struct Pulse {
 impl Pulse {
     /// Gives a sign of life.
     pub fn beat(&self) {
-        if let Some(heard) = self.pulses.lock().get_mut(&self.number) {
+        if let Some(heard) = self.pulses.0.lock().get_mut(&self.number) {
             heard.at = Instant::now();
         }
     }
@@ -58,7 +55,7 @@ impl Pulse {
 
 impl Drop for Pulse {
     fn drop(&mut self) {
-        self.pulses.lock().remove(&self.number);
+        self.pulses.0.lock().remove(&self.number);
     }
 }
 

@@ -2,9 +2,10 @@
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
@@ -166,7 +167,7 @@ impl Wire {
                     committing.store(true, Ordering::Release);
                 } else {
                     if moment == Moment::Parted {
-                        self.parted.lock().unwrap_or_else(PoisonError::into_inner).push(server);
+                        self.parted.lock().push(server);
                     }
                     self.mode.send_replace(Mode::Closed);
                     return Ok(());

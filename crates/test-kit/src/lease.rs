@@ -2,8 +2,9 @@
 //! expired: so the next hub of the test finds the Lease free.
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use addon_signer_core::lease::LEASE_NAME;
 use addon_signer_hub::lease::{Announcer, Holder, Leading, LeaseSettings, channel, identity};
@@ -60,7 +61,7 @@ impl Drop for Holding {
     fn drop(&mut self) {
         if let Some(task) = &self.task {
             task.abort();
-            KILLED.lock().unwrap_or_else(PoisonError::into_inner).insert(self.identity.clone());
+            KILLED.lock().insert(self.identity.clone());
         }
     }
 }
@@ -84,7 +85,7 @@ pub async fn change(leases: &Api<Lease>, change: impl Fn(&mut LeaseSpec)) -> Opt
 /// Frees the Lease if a killed hub holds it, as its expiry would do.
 async fn bury(leases: &Api<Lease>) {
     change(leases, |spec| {
-        let killed = KILLED.lock().unwrap_or_else(PoisonError::into_inner);
+        let killed = KILLED.lock();
         if spec.holder_identity.as_ref().is_some_and(|holder| killed.contains(holder)) {
             spec.holder_identity = Some(String::new());
         }

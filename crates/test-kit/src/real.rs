@@ -3,12 +3,12 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use std::{env, fs};
 
 use kube::Client;
 use kube::config::Kubeconfig;
+use parking_lot::Mutex;
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -159,21 +159,21 @@ impl RealHub {
 
     /// Kills the API server: connections break, new ones are refused, and etcd keeps the state.
     pub fn stop_api_server(&self) {
-        *lock(&self.api_server) = None;
+        *self.api_server.lock() = None;
     }
 
     /// The process id of the API server.
     pub fn api_server_id(&self) -> u32 {
-        lock(&self.api_server).as_ref().unwrap().id()
+        self.api_server.lock().as_ref().unwrap().id()
     }
 
     /// Starts the API server again on the same port and waits until it is ready.
     pub async fn start_api_server(&self) {
         let server = Process::start(&self.binary("kube-apiserver"), &self.api_server_flags(), self.dir.path());
-        *lock(&self.api_server) = Some(server);
+        *self.api_server.lock() = Some(server);
         let admin = client(self.kubeconfig("admin", &["system:masters"])).await;
         wait_until(READY, "the API server to be ready", async || {
-            if let Some(server) = lock(&self.api_server).as_mut() {
+            if let Some(server) = self.api_server.lock().as_mut() {
                 server.assert_running();
             }
             is_ready(&admin).await.then_some(())
@@ -184,7 +184,7 @@ impl RealHub {
     /// Starts kube-controller-manager, once: it signs the agents' hub credentials, publishes the root CA, collects
     /// garbage and empties namespaces.
     pub fn start_controller_manager(&self) {
-        let mut running = lock(&self.controller_manager);
+        let mut running = self.controller_manager.lock();
         if running.is_some() {
             return;
         }
@@ -283,9 +283,4 @@ fn write_credentials(dir: &Path, ca: &TestCa, front_proxy: &TestCa) {
 async fn is_ready(admin: &Client) -> bool {
     let request = hyper::Request::get("/readyz").body(Vec::new()).unwrap();
     admin.request_text(request).await.is_ok()
-}
-
-/// Locks also after a panic: a test that panicked must not prevent the others from dropping their processes.
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -4,7 +4,9 @@
 //! `status.registrations`. An addon whose object cannot be read has no standing (invariant I8).
 
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
+
+use parking_lot::RwLock;
 
 use crate::identity::{AddOnKey, AddOnName, ClusterName};
 use crate::timestamp::Timestamp;
@@ -329,12 +331,12 @@ impl SharedRegistry {
     /// Calls `look` under a lock, so `look` must be short.
     pub fn read<T>(&self, look: impl FnOnce(&Registry) -> T) -> T {
         // A panic elsewhere cannot leave these maps half-written, because every change is one map operation.
-        look(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+        look(&self.0.read())
     }
 
     /// Changes the registry.
     pub fn write<T>(&self, change: impl FnOnce(&mut Registry) -> T) -> T {
-        change(&mut self.0.write().unwrap_or_else(PoisonError::into_inner))
+        change(&mut self.0.write())
     }
 }
 

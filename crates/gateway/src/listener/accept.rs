@@ -4,9 +4,10 @@
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rustix::net::sockopt;
 use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -258,7 +259,7 @@ impl Pools {
     /// Takes a slot, possibly that of another connection, if there is one.
     fn begin(&self, pool: &Pool, source: Source) -> Option<HandshakeSlot> {
         let displaced = CancellationToken::new();
-        let (slot, other) = lock(pool).begin(source, self.since.elapsed(), displaced.clone())?;
+        let (slot, other) = pool.lock().begin(source, self.since.elapsed(), displaced.clone())?;
         if let Some(other) = other {
             other.cancel();
         }
@@ -285,7 +286,7 @@ struct HandshakeSlot {
 
 impl Drop for HandshakeSlot {
     fn drop(&mut self) {
-        lock(&self.pool).end(&self.slot);
+        self.pool.lock().end(&self.slot);
     }
 }
 
@@ -354,11 +355,6 @@ fn prepare(tcp: &TcpStream) -> std::io::Result<()> {
     #[cfg(target_os = "linux")]
     sockopt::set_tcp_user_timeout(tcp, u32::try_from(VANISHED.as_millis()).unwrap_or(u32::MAX))?;
     Ok(())
-}
-
-/// Ignores poisoning: the pool's methods do not panic.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

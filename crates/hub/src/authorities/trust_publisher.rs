@@ -1,9 +1,10 @@
 //! The state of all lines and signers together, from which the hub computes what the gateway trusts.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::authorities::state::LineState;
@@ -98,13 +99,13 @@ impl TrustPublisher {
 
     /// The longest life that any signer may give a certificate.
     pub fn longest_life(&self) -> Duration {
-        let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let entries = self.entries.lock();
         entries.signers.values().map(|entry| entry.config.rules.max_duration).max().unwrap_or_default()
     }
 
     /// The latest end of a certificate that is issued now.
     pub fn last_end(&self) -> Option<Timestamp> {
-        let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let entries = self.entries.lock();
         entries.serving.as_ref().and_then(|line| line.borrow().last()?.bundle.last_end())
     }
 
@@ -117,7 +118,7 @@ impl TrustPublisher {
     }
 
     fn client_members(&self) -> Result<Vec<Member>, WaitsFor> {
-        let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let entries = self.entries.lock();
         if !entries.listed {
             return Err(WaitsFor::AddOnSigners);
         }
@@ -146,7 +147,7 @@ impl TrustPublisher {
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut Entries) -> T) {
-        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut entries = self.entries.lock();
         change(&mut entries);
         let trust = Arc::new(entries.trust());
         // Inside the lock, so that an older view never replaces a newer one.

@@ -1,9 +1,10 @@
 //! What the watches have shown of addons and of the ManifestWorks that bring them the trust bundle.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use kube::api::DynamicObject;
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use addon_signer_api::manifest_work::{Placement, Work, key_of};
@@ -32,8 +33,7 @@ pub(super) struct KnownObjects {
 impl Known {
     /// Reads or changes the objects. Whoever changes them says whether that is news.
     pub(super) fn with<T>(&self, look: impl FnOnce(&mut KnownObjects) -> T) -> T {
-        // Poisoning is ignored: a panic elsewhere does not leave an object half changed.
-        look(&mut self.0.objects.lock().unwrap_or_else(PoisonError::into_inner))
+        look(&mut self.0.objects.lock())
     }
 
     pub(super) fn tell(&self) {

@@ -2,9 +2,10 @@
 //! the ledger cannot be written to, the last state of each is kept.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tracing::debug;
 
@@ -47,7 +48,7 @@ impl Notes {
     /// Notes a change, and who made it if that is known. Records without a topic are dropped.
     fn note(&self, record: Record, actor: &str) {
         if let Some((topic, name, _)) = record.topic() {
-            lock(&self.0.waiting).insert((topic, name), (record, actor.to_owned()));
+            self.0.waiting.lock().insert((topic, name), (record, actor.to_owned()));
             self.0.more.notify_one();
         }
     }
@@ -59,7 +60,7 @@ impl Notes {
         let Change::Standing(change) = *change else {
             return self.note_revocation(cluster, addon, change.revocation());
         };
-        if lock(&self.0.addons).contains(addon) {
+        if self.0.addons.lock().contains(addon) {
             let actor = if matches!(change, Standing::Suspended | Standing::Resumed) { annotator } else { "" };
             self.note(Record::Standing { cluster: cluster.clone(), addon: addon.clone(), change }, actor);
         }
@@ -99,7 +100,7 @@ impl Notes {
 
     /// Notes all AddOnSigners that there are. If the ledger knows others, they were deleted while no hub watched.
     pub(crate) fn listed(&self, signers: BTreeSet<String>) {
-        lock(&self.0.signers).replace(signers);
+        self.0.signers.lock().replace(signers);
         self.0.more.notify_one();
     }
 
@@ -110,7 +111,7 @@ impl Notes {
 
     /// Sets the addons whose standing is recorded from now on.
     pub(crate) fn serve(&self, addons: BTreeSet<AddOnName>) {
-        *lock(&self.0.addons) = addons;
+        *self.0.addons.lock() = addons;
     }
 
     /// Records what is noted until the ledger's writer ends.
@@ -119,16 +120,16 @@ impl Notes {
             return; // the ledger's writer has ended
         }
         loop {
-            let listed = lock(&self.0.signers).take();
+            let listed = self.0.signers.lock().take();
             if let Some(signers) = listed
                 && let Err(error) = self.find_deleted(&ledger, &signers).await
             {
                 debug!(%error, "Could not record which AddOnSigners were deleted; the hub retries");
-                lock(&self.0.signers).get_or_insert(signers);
+                self.0.signers.lock().get_or_insert(signers);
                 tokio::time::sleep(RETRY).await;
                 continue;
             }
-            let next = lock(&self.0.waiting).pop_first();
+            let next = self.0.waiting.lock().pop_first();
             let Some((key, (record, actor))) = next else {
                 self.0.more.notified().await;
                 continue;
@@ -143,7 +144,7 @@ impl Notes {
                 Err(LedgerError::Stopped) => return,
                 Err(error) => {
                     debug!(%error, "Could not record a change; the hub retries");
-                    lock(&self.0.waiting).entry(key).or_insert((record, actor));
+                    self.0.waiting.lock().entry(key).or_insert((record, actor));
                     tokio::time::sleep(RETRY).await;
                 }
             }
@@ -239,11 +240,6 @@ fn gone(signer: &str) -> Record {
     Record::Signer { signer: signer.to_owned(), generation: 0, before: String::new(), after: String::new() }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Every change is one operation, so that a panic elsewhere leaves it whole.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -273,7 +269,7 @@ mod tests {
             ledger.change(mk_standing(addon, change), "").await.unwrap();
         }
         let (notes, registry) = (Notes::default(), SharedRegistry::default());
-        let missed = || lock(&notes.0.waiting).values().map(|(record, _)| record.clone()).collect::<Vec<_>>();
+        let missed = || notes.0.waiting.lock().values().map(|(record, _)| record.clone()).collect::<Vec<_>>();
         // Nothing happens before the registry is complete.
         assert!(tokio::time::timeout(RETRY, notes.find_missed(&ledger, &registry)).await.is_err());
         assert_eq!(missed(), []);

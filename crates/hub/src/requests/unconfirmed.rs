@@ -3,10 +3,10 @@
 //! So a request never gets a second certificate because the answer to the first write was lost or the watch is late.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::requests::action::uid;
 use addon_signer_core::ca::issuer::Issued;
@@ -33,7 +33,7 @@ pub struct Unconfirmed(Mutex<HashMap<RequestUid, UnconfirmedCertificate>>);
 impl Unconfirmed {
     fn known(&self) -> MutexGuard<'_, HashMap<RequestUid, UnconfirmedCertificate>> {
         // Every change is one operation on the map, so that a panic elsewhere leaves it whole.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// The certificate that was signed for this request before.

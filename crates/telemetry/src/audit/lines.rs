@@ -2,8 +2,8 @@
 
 use std::fmt::{self, Debug, Write as _};
 use std::io::{self, Write};
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
 use tracing::{Event, Subscriber};
@@ -42,8 +42,7 @@ impl<S: Subscriber> Layer<S> for Lines {
         let mut object = Object(String::from("{"));
         event.record(&mut object);
         object.0.push_str("}\n");
-        // Ignores poisoning: a panic elsewhere leaves at worst a torn line, and the next line begins after it.
-        self.sink.lock().unwrap_or_else(PoisonError::into_inner).write_line(&object.0);
+        self.sink.lock().write_line(&object.0);
     }
 }
 

@@ -6,9 +6,10 @@
 
 use std::fmt::Display;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
@@ -262,18 +263,18 @@ impl Audit {
 
     /// Writes the sums of the windows that have ended.
     pub fn write_due(&self) {
-        let due = self.throttle().ended(self.0.clock.now());
+        let due = self.0.throttle.lock().ended(self.0.clock.now());
         due.iter().for_each(|sum| self.suppressed(sum));
     }
 
     /// Writes all sums at the end of the process, so that no count is lost.
     pub fn write_all(&self) {
-        let all = self.throttle().all();
+        let all = self.0.throttle.lock().all();
         all.iter().for_each(|sum| self.suppressed(sum));
     }
 
     fn admit(&self, cause: Cause) -> bool {
-        let Taken { write, before } = self.throttle().take(&cause, self.0.clock.now());
+        let Taken { write, before } = self.0.throttle.lock().take(&cause, self.0.clock.now());
         before.iter().for_each(|sum| self.suppressed(sum));
         write
     }
@@ -291,11 +292,6 @@ impl Audit {
 
     fn now(&self) -> String {
         self.0.clock.now().to_string()
-    }
-
-    /// Ignores poisoning: lines are written outside of the lock, so a panic there leaves the counts whole.
-    fn throttle(&self) -> MutexGuard<'_, Throttle<Cause>> {
-        self.0.throttle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

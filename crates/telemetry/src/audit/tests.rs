@@ -18,7 +18,7 @@ impl Disk {
     }
 
     fn text(&self) -> String {
-        String::from_utf8(self.0.lock().unwrap().0.clone()).unwrap()
+        String::from_utf8(self.0.lock().0.clone()).unwrap()
     }
 
     fn lines(&self) -> Vec<Value> {
@@ -26,13 +26,13 @@ impl Disk {
     }
 
     fn grow(&self, size: usize) {
-        self.0.lock().unwrap().1 = size;
+        self.0.lock().1 = size;
     }
 }
 
 impl io::Write for Disk {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let (written, size) = &mut *self.0.lock().unwrap();
+        let (written, size) = &mut *self.0.lock();
         let fits = bytes.len().min(*size - written.len());
         if fits == 0 {
             return Err(io::ErrorKind::StorageFull.into());

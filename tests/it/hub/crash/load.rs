@@ -1,7 +1,7 @@
 //! A load of requests from several clusters, some always in flight, that also watches the result of each request.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{StreamExt, TryStreamExt, stream};
@@ -9,6 +9,7 @@ use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::api::{ListParams, PostParams};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, ResourceExt};
+use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
@@ -65,10 +66,6 @@ impl Memory {
     }
 }
 
-fn lock(memory: &Mutex<Memory>) -> MutexGuard<'_, Memory> {
-    memory.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Load {
     pub(super) async fn start(world: &CrashWorld, clusters: &[&str]) -> Self {
         let seen = Arc::<Mutex<Memory>>::default();
@@ -79,7 +76,7 @@ impl Load {
         watching.spawn(async move {
             let changes = watcher(requests, watcher::Config::default()).default_backoff().applied_objects();
             let noted = changes.try_for_each(async |csr| {
-                lock(&memory).note(&csr);
+                memory.lock().note(&csr);
                 Ok(())
             });
             panic!("the watch of the requests ended: {:?}", noted.await);
@@ -96,7 +93,7 @@ impl Load {
 
     /// The number of certificates so far.
     pub(super) fn issued(&self) -> usize {
-        lock(&self.seen).issued
+        self.seen.lock().issued
     }
 
     /// Panics if the load has ended by itself.
@@ -110,8 +107,8 @@ impl Load {
     pub(super) async fn settle(&mut self) {
         self.assert_running();
         self.driving.shutdown().await;
-        let issued = async || (lock(&self.seen).waiting() == 0).then_some(());
-        let explain = || lock(&self.seen).tell_waiting();
+        let issued = async || (self.seen.lock().waiting() == 0).then_some(());
+        let explain = || self.seen.lock().tell_waiting();
         wait_or_explain(2 * PATIENCE, "every request to have its certificate", issued, explain).await;
     }
 
@@ -119,7 +116,7 @@ impl Load {
     pub(super) async fn finish(mut self, world: &CrashWorld) -> Seen {
         let there = world.requests().list(&ListParams::default()).await.unwrap();
         self.watching.shutdown().await;
-        let mut memory = lock(&self.seen);
+        let mut memory = self.seen.lock();
         there.items.iter().for_each(|csr| memory.note(csr));
         std::mem::take(&mut memory.certificates)
     }
@@ -143,7 +140,7 @@ impl Load {
     pub(super) async fn prune(&self, world: &CrashWorld, rows: &[CertificateRow]) {
         let done: HashSet<_> = rows.iter().filter(|row| row.state == "published").map(|row| &row.uid).collect();
         let names: Vec<_> = {
-            let mut memory = lock(&self.seen);
+            let mut memory = self.seen.lock();
             let uids: Vec<_> = memory.names.keys().filter(|uid| done.contains(uid)).cloned().collect();
             uids.iter().filter_map(|uid| memory.names.remove(uid)).collect()
         };
@@ -164,14 +161,14 @@ impl Load {
 async fn drive(agents: &[(String, Api<CertificateSigningRequest>)], memory: &Mutex<Memory>) {
     let mut turn = agents.iter().cycle();
     loop {
-        let missing = IN_FLIGHT.saturating_sub(lock(memory).waiting());
+        let missing = IN_FLIGHT.saturating_sub(memory.lock().waiting());
         let mut created = Vec::new();
         for (cluster, api) in turn.by_ref().take(missing) {
             created.push(create(cluster, api));
         }
         let mut created = stream::iter(created).buffer_unordered(AT_ONCE);
         while let Some(csr) = created.next().await {
-            csr.iter().for_each(|csr| lock(memory).note(csr)); // the watch shows it as well, later
+            csr.iter().for_each(|csr| memory.lock().note(csr)); // the watch shows it as well, later
         }
         sleep(Duration::from_millis(10)).await;
     }
