@@ -295,6 +295,7 @@ impl Agent {
             return Err(error.into());
         }
         let Usable { not_after, renew_at, .. } = usable;
+        self.end.set(Some(not_after));
         info!(id = %self.identity, %not_after, %renew_at, "Stored a new certificate");
         Ok(Outcome::Enrolled { renew_at })
     }

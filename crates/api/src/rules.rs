@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn an_backend_is_a_host_and_a_port_that_exists() {
+    fn a_backend_is_a_host_and_a_port_that_exists() {
         let refused = |backend: &str| {
             let route = serde_json::json!({"path": "/a", "upstream": backend});
             super::route(&serde_json::from_value(route).unwrap()).is_err()

@@ -59,8 +59,9 @@ impl Forward<'_> {
         let refused = |address: RefusedAddress| Refusal::Backend(address.to_string());
         let response = self.session.shared.backends.request(request, connection).map_err(refused)?;
         let sent = Instant::now();
-        let response = response_in_time(response, &progress, timeout).await?;
+        let response = response_in_time(response, &progress, timeout).await;
         self.session.shared.stats.forwarded(self.in_flight.began.elapsed(), sent.elapsed());
+        let response = response?;
         if response.status().is_informational() {
             // No one asked to switch protocols, and no other 1xx ends an exchange (RFC 9110 section 15.2).
             return Err(Refusal::Backend(format!("it unexpectedly answered {}", response.status())));

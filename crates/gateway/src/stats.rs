@@ -86,12 +86,25 @@ impl GatewayStats {
                 "gateway_certificate_end_timestamp_seconds",
                 "When the gateway's certificate expires, in Unix time; 0 while it has none",
             ),
-            own_time: add_seconds(registry, "gateway_own", "Time until a response began, without the backend's"),
-            backend_time: add_seconds(registry, "gateway_backend", "Time of backends until their responses began"),
+            own_time: add_seconds(
+                registry,
+                "gateway_own",
+                "Time until a response began, without the backend's",
+                1e-4,
+                16,
+            ),
+            backend_time: add_seconds(
+                registry,
+                "gateway_backend",
+                "Time of backends until their responses began",
+                1e-3,
+                20,
+            ),
         }
     }
 
-    /// Notes how long a forwarded call took until its response began, and how much of that was the backend's time.
+    /// Notes how long a forwarded call took until its response began or failed, and how much of that was the backend's
+    /// time.
     pub(super) fn forwarded(&self, whole: Duration, backend: Duration) {
         self.backend_time.observe(backend.as_secs_f64());
         self.own_time.observe(whole.saturating_sub(backend).as_secs_f64());

@@ -32,7 +32,13 @@ impl LedgerMetrics {
             up: add(registry, "ledger_up", "1 while decisions can be recorded; 0 while nothing is signed"),
             entries: add(registry, "ledger_entries", "Number of the ledger's last entry"),
             available: add(registry, "ledger_available_bytes", "Bytes left on the disk of a ledger in SQLite"),
-            commit: add_seconds(registry, "ledger_commit", "Time until a transaction of the ledger was durable"),
+            commit: add_seconds(
+                registry,
+                "ledger_commit",
+                "Time until a transaction of the ledger was durable",
+                5e-4,
+                16,
+            ),
         }
     }
 

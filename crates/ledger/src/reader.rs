@@ -93,17 +93,18 @@ impl Reader {
         Ok(None)
     }
 
-    /// The signer and the addon of each certificate that expires within a day, has less than a quarter of its life
-    /// left, and has no successor. Agents renew when a third or more is left.
+    /// The signer and the addon of each certificate that expires within a day, has less than a sixth of its life left,
+    /// and is its addon's newest on that cluster. Our agents renew when a third of it is left, OCM's when a fifth to a
+    /// quarter is left (client-go, `certificate_manager.go`).
     ///
     /// # Errors
     /// [`LedgerError`].
     pub async fn unrenewed(&self, now: Timestamp) -> Result<Vec<(String, AddOnKey)>, LedgerError> {
         let sql = "SELECT c.signer, c.cluster, c.addon FROM certificates c \
                    WHERE c.not_after >= $1 AND c.not_after <= $2 AND c.state IN ('signed', 'published') \
-                   AND (c.not_after - $1) * 4 < c.not_after - c.not_before \
+                   AND (c.not_after - $1) * 6 < c.not_after - c.not_before \
                    AND NOT EXISTS (SELECT 1 FROM certificates n WHERE n.cluster = c.cluster AND n.addon = c.addon \
-                   AND n.agent = c.agent AND n.seq > c.seq AND n.state IN ('signed', 'published'))";
+                   AND n.seq > c.seq AND n.state IN ('signed', 'published'))";
         let rows = self.rows(sql.to_owned(), vec![now.unix().into(), now.plus(DAY).unix().into()]).await?;
         // The gateway's own certificates have no cluster.
         let of = |row: &Cells| {

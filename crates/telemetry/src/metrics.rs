@@ -1,5 +1,5 @@
 //! What all metrics share. Each part of the process registers its own metrics when it is made, so that counters are
-//! there from the start. Names begin with `addon_signer_`; labels are bounded by the number of signers and of reasons.
+//! there from the start. Names begin with `addon_signer_`; labels are bounded by the number of reasons, and of the signers that this process has served.
 
 use std::sync::Arc;
 
@@ -56,9 +56,10 @@ pub fn add<M: Metric + Default + Clone>(registry: &mut Registry, name: &str, hel
     metric
 }
 
-/// Registers a histogram of durations in seconds, from 100 µs to 105 s; its name gets the suffix `_seconds`.
-pub fn add_seconds(registry: &mut Registry, name: &str, help: &str) -> Histogram {
-    let histogram = Histogram::new(exponential_buckets(0.0001, 4.0, 11));
+/// Registers a histogram of durations in seconds, whose name gets the suffix `_seconds`. The bounds of its buckets
+/// double from `first`.
+pub fn add_seconds(registry: &mut Registry, name: &str, help: &str, first: f64, buckets: u16) -> Histogram {
+    let histogram = Histogram::new(exponential_buckets(first, 2.0, buckets));
     registry.register_with_unit(name, help, Unit::Seconds, histogram.clone());
     histogram
 }

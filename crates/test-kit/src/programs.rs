@@ -1,10 +1,11 @@
 //! Unmodified programs that run beside our hub on a real one: OCM's hub controllers, and an addon's own controller that
 //! uses addon-framework.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{Mutex, MutexGuard};
 
 use super::pki::PemPair;
@@ -40,9 +41,22 @@ pub async fn start_controller(hub: &RealHub, name: &str) -> Process {
 
 /// The webhook that converts between the versions of the addon API. Dropping it kills it.
 pub struct AddOnWebhook {
-    _process: Process,
+    process: Process,
     pub url: String,
+    port: u16,
     _port: MutexGuard<'static, ()>,
+}
+
+impl AddOnWebhook {
+    /// Kills the webhook. While the socket lives, its port refuses connections: another test's server must not get the
+    /// port and let the API server wait.
+    pub fn kill(self) -> TcpSocket {
+        drop(self.process);
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_reuseaddr(true).unwrap();
+        socket.bind(SocketAddr::from(([127, 0, 0, 1], self.port))).unwrap();
+        socket
+    }
 }
 
 /// Starts that webhook. It also takes the port 8000 of all addresses, which its program does not let one choose, so
@@ -63,9 +77,9 @@ pub async fn start_addon_webhook(hub: &RealHub) -> AddOnWebhook {
         format!("--port={port}"),
         format!("--certdir={}", dir.display()),
     ];
-    let _process = Process::start(&hub.binary("addon-webhook"), &flags, &dir);
+    let process = Process::start(&hub.binary("addon-webhook"), &flags, &dir);
     wait_until(STARTED, "the webhook to listen", async || TcpStream::connect(("127.0.0.1", port)).await.ok()).await;
-    AddOnWebhook { _process, url: format!("https://127.0.0.1:{port}/convert"), _port }
+    AddOnWebhook { process, url: format!("https://127.0.0.1:{port}/convert"), port, _port }
 }
 
 /// What an addon's own controller names in `status.registrations`.

@@ -263,7 +263,7 @@ async fn an_upgrade_of_ocms_api_under_a_running_hub_disturbs_nobody() {
     assert_eq!(before, with_both, "the same Secrets, untouched");
     assert_at_rest(&admin, &with_both).await;
 
-    drop(webhook);
+    let _refusing = webhook.kill();
     running.stop().await;
     let _running = RunningHub::start(&hub).await;
     enrol(&hub, &admin, "spoke3", "v1alpha1").await;

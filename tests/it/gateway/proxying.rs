@@ -20,7 +20,7 @@ fn body_of(size: usize) -> Full<Bytes> {
 }
 
 #[tokio::test]
-async fn an_backend_is_told_who_asks_by_the_gateway_alone() {
+async fn a_backend_is_told_who_asks_by_the_gateway_alone() {
     let backend = format!("http://{}/base", backend::start().await);
     let world = world_of(&backend).await;
     let agent = world.agent();
@@ -108,7 +108,7 @@ async fn requests_outside_the_routes_are_refused() {
 }
 
 #[tokio::test]
-async fn an_backend_that_is_down_or_speaks_garbage_is_a_bad_gateway() {
+async fn a_backend_that_is_down_or_speaks_garbage_is_a_bad_gateway() {
     let closed = TcpListener::bind(ANY).await.unwrap();
     let down = closed.local_addr().unwrap();
     drop(closed);
@@ -142,7 +142,7 @@ async fn no_backend_is_on_loopback_unless_it_is_allowed() {
 }
 
 #[tokio::test]
-async fn an_backend_that_is_slow_is_given_up() {
+async fn a_backend_that_is_slow_is_given_up() {
     let backend = format!("http://{}", backend::start().await);
     let hasty = Route { timeout: Duration::from_millis(300), ..route("/api", &backend) };
     let world = GatewayWorld::start(vec![hasty]).await;

@@ -157,7 +157,7 @@ fn an_image_has_no_stand_in_and_no_agent() {
 
 /// The agent shares only the core and the platform with the hub's program.
 #[test]
-fn the_agent_has_no_database_no_server_and_no_signer() {
+fn the_agent_has_no_database_and_no_signer() {
     let crates = crates_of("addon-signer-agent", &[]);
     has_none_of(
         "the agent",

@@ -89,8 +89,8 @@ struct AgentArgs {
     #[arg(long, env = "ADDON_SIGNER_EXPIRATION_SECONDS", value_name = "SECONDS",
           value_parser = clap::value_parser!(i32).range(600..))]
     expiration_seconds: Option<i32>,
-    /// Serve /metrics at this address over plain HTTP [default: not at all].
-    #[arg(long, env = "ADDON_SIGNER_METRICS_LISTEN", value_name = "ADDRESS", conflicts_with = "once")]
+    /// Serve /metrics at this address over plain HTTP; with --once it does not [default: not at all].
+    #[arg(long, env = "ADDON_SIGNER_METRICS_LISTEN", value_name = "ADDRESS")]
     metrics_listen: Option<SocketAddr>,
     /// Log as lines of text or of JSON; RUST_LOG sets what is logged (default: info).
     #[arg(long, env = "ADDON_SIGNER_LOG_FORMAT", value_enum, default_value_t = LogFormat::Text)]

@@ -84,15 +84,22 @@ fn claims(name: &HeaderName) -> bool {
 /// # Errors
 /// A header cannot have the name. That does not happen, because conventions are printable ASCII.
 pub fn set_identity(headers: &mut HeaderMap, peer: &Peer) -> Result<(), InvalidHeaderValue> {
-    headers.insert("x-remote-user", HeaderValue::from_str(&peer.user)?);
+    set(headers, "x-remote-user", &peer.user)?;
     for group in &peer.groups {
-        headers.append("x-remote-group", HeaderValue::from_str(group)?);
+        set(headers, "x-remote-group", group)?;
     }
-    headers.insert("client-cert", HeaderValue::from_str(&peer.client_cert)?);
-    headers.insert("x-addon-signer-cluster", HeaderValue::from_str(peer.identity.cluster.as_str())?);
-    headers.insert("x-addon-signer-addon", HeaderValue::from_str(peer.identity.addon.as_str())?);
-    headers.insert("x-addon-signer-agent", HeaderValue::from_str(peer.identity.agent.as_str())?);
-    headers.insert("x-addon-signer-signer", HeaderValue::from_str(&peer.signer.name)?);
+    set(headers, "client-cert", &peer.client_cert)?;
+    set(headers, "x-addon-signer-cluster", peer.identity.cluster.as_str())?;
+    set(headers, "x-addon-signer-addon", peer.identity.addon.as_str())?;
+    set(headers, "x-addon-signer-agent", peer.identity.agent.as_str())?;
+    set(headers, "x-addon-signer-signer", &peer.signer.name)
+}
+
+/// Adds a header that only the gateway may set: [`strip_request`] must remove it from a client's request.
+fn set(headers: &mut HeaderMap, name: &'static str, value: &str) -> Result<(), InvalidHeaderValue> {
+    let name = HeaderName::from_static(name);
+    debug_assert!(claims(&name), "a client could set {name}");
+    headers.append(name, HeaderValue::from_str(value)?);
     Ok(())
 }
 
@@ -105,8 +112,8 @@ pub fn set_forwarded(
     client: IpAddr,
     host: Option<HeaderValue>,
 ) -> Result<(), InvalidHeaderValue> {
-    headers.insert("x-forwarded-for", HeaderValue::from_str(&client.to_string())?);
-    headers.insert("x-forwarded-proto", HeaderValue::from_static("https"));
+    set(headers, "x-forwarded-for", &client.to_string())?;
+    set(headers, "x-forwarded-proto", "https")?;
     if let Some(host) = host {
         headers.insert("x-forwarded-host", host);
     }

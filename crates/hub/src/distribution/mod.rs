@@ -1,7 +1,7 @@
 //! Brings the gateway's anchors to the managed clusters: one ManifestWork for each addon on each cluster, if the hub
 //! has the right to write them (`deploy/manifest-works`).
 //!
-//! [`plan`] compares what the watches have shown with what should be. What it finds is written at a bounded rate, and
+//! [`steps`] compares what the watches have shown with what should be. What it finds is written at a bounded rate, and
 //! after each second's writes it looks again, so that a new addon does not wait until thousands have a new bundle.
 
 use crate::distribution::metrics::DistributionMetrics;

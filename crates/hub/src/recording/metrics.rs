@@ -55,7 +55,7 @@ impl RecordingMetrics {
         let unrenewed = add(
             registry,
             "certificates_unrenewed",
-            "Certificates that expire within a day, have less than a quarter of their life left and no successor",
+            "Certificates that expire within a day, have less than a sixth of their life left and no successor",
         );
         Self { differs, unrenewed }
     }

@@ -10,7 +10,7 @@ use tracing::debug;
 use super::metrics::RecordingMetrics;
 use crate::registrations::wanted::Signers;
 use addon_signer_core::identity::AddOnKey;
-use addon_signer_core::registry::SharedRegistry;
+use addon_signer_core::registry::{Registry, SharedRegistry};
 use addon_signer_ledger::Reader;
 use addon_signer_platform::clock::Clock;
 
@@ -31,15 +31,10 @@ pub(crate) async fn keep_unrenewed(
         match ledger.unrenewed(clock.now()).await {
             Ok(found) => {
                 let served = signers.borrow_and_update().clone().unwrap_or_default();
-                let mut counts: BTreeMap<&str, usize> = served.served.keys().map(|name| (name.as_str(), 0)).collect();
-                for (signer, AddOnKey { cluster, addon }) in &found {
-                    if let Some(count) = counts.get_mut(signer.as_str())
-                        && registry.read(|known| known.check(cluster, addon).is_ok())
-                    {
-                        *count += 1;
-                    }
+                let names = served.served.keys().map(String::as_str);
+                if let Some(counts) = registry.read(|registry| count(&found, names, registry)) {
+                    metrics.unrenewed(counts.into_iter());
                 }
-                metrics.unrenewed(counts.into_iter());
             }
             // The ledger's writer logs that it does not answer.
             Err(error) => debug!(%error, "Could not count the certificates that were not renewed"),
@@ -47,5 +42,47 @@ pub(crate) async fn keep_unrenewed(
         // Signers that are served or stopped meanwhile get their number soon; many changes in a row cost one question.
         sleep(SETTLE).await;
         _ = timeout(ROUND, signers.changed()).await;
+    }
+}
+
+/// How many of these certificates each signer has, without those of addons that have no standing. `None` while nobody
+/// knows who has standing; a registry that is only outdated still says who had it last.
+fn count<'s>(
+    found: &[(String, AddOnKey)],
+    signers: impl Iterator<Item = &'s str>,
+    registry: &Registry,
+) -> Option<BTreeMap<&'s str, usize>> {
+    let mut counts: BTreeMap<&str, usize> = signers.map(|name| (name, 0)).collect();
+    for (signer, AddOnKey { cluster, addon }) in found {
+        if let Some(count) = counts.get_mut(signer.as_str())
+            && registry.listed(cluster, addon).is_ok()
+        {
+            *count += 1;
+        }
+    }
+    registry.is_ready().then_some(counts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use addon_signer_core::registry::{AddOnFacts, ClusterFacts};
+
+    #[test]
+    fn certificates_of_addons_with_standing_are_counted_by_signer() {
+        let key = |addon: &str| AddOnKey { cluster: "c1".parse().unwrap(), addon: addon.parse().unwrap() };
+        let found = [("a", "one"), ("a", "two"), ("a", "gone"), ("deleted", "one")];
+        let found = found.map(|(signer, addon)| (signer.to_owned(), key(addon)));
+        let mut registry = Registry::default();
+        registry.set_cluster(key("one").cluster, Some(ClusterFacts { accepted: true, deleting: false }));
+        registry.set_addon(key("one").cluster, key("one").addon, Some(AddOnFacts::Installed));
+        registry.set_addon(key("two").cluster, key("two").addon, Some(AddOnFacts::Installed));
+        let counted = |registry: &Registry| count(&found, ["a", "b"].into_iter(), registry);
+        registry.complete_clusters(|_| true);
+        assert_eq!(counted(&registry), None, "nobody knows who has standing");
+        registry.complete_addons(|_| true);
+        assert_eq!(counted(&registry), Some(BTreeMap::from([("a", 2), ("b", 0)])));
+        registry.set_outdated(true);
+        assert_eq!(counted(&registry), Some(BTreeMap::from([("a", 2), ("b", 0)])), "as far as anybody knows");
     }
 }

@@ -85,7 +85,10 @@ async fn served(client: &Client) -> Result<[Option<ApiResource>; 2], kube::Error
         let version = readable_version(client, (ADDON_GROUP, kind, plural), &VERSIONS).await?;
         Ok::<_, kube::Error>(version.map(|version| resource(ADDON_GROUP, version, kind, plural)))
     };
-    Ok([find("ClusterManagementAddOn", MANAGEMENT_ADDONS).await?, find("AddOnTemplate", ADDON_TEMPLATES).await?])
+    // At the same time, because the API server waits half a minute for a webhook that does not answer.
+    let (addons, templates) =
+        tokio::try_join!(find("ClusterManagementAddOn", MANAGEMENT_ADDONS), find("AddOnTemplate", ADDON_TEMPLATES))?;
+    Ok([addons, templates])
 }
 
 fn objects(client: &Client, resource: &ApiResource) -> Objects {

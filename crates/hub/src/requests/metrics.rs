@@ -53,6 +53,8 @@ impl RequestMetrics {
                 registry,
                 "request",
                 "Time from when the hub first saw a request until its certificate was published",
+                0.01,
+                20, // an approval by people may take hours
             ),
         }
     }

@@ -211,6 +211,15 @@ async fn unserved_signer_is_deleted_only_once_its_object_goes() {
 }
 
 #[tokio::test]
+async fn the_name_of_the_gateways_own_signer_is_refused() {
+    let (mut supervisor, _announcer, _ends) = mk_supervisor(&Pulses::default());
+    supervisor.objects = BTreeMap::from([("gateway-serving".to_owned(), mk_object("gateway-serving"))]);
+    supervisor.settle(["gateway-serving".to_owned()]);
+    assert!(supervisor.served.is_empty());
+    assert_eq!(supervisor.refused["gateway-serving"].0, "InvalidName");
+}
+
+#[tokio::test]
 async fn an_edit_is_a_reason_to_ask_about_the_right_again() {
     let (mut supervisor, _announcer, _ends) = mk_supervisor(&Pulses::default());
     supervisor.objects = BTreeMap::from([("a".to_owned(), mk_object("a"))]);
