@@ -97,7 +97,7 @@ impl UploadProgress {
 }
 
 /// Ends an upload with its call: when this is dropped, the backend's connection ends unless the upload is over.
-/// Otherwise an backend that reads nothing could hold the call's slots for as long as it likes, after its answer and
+/// Otherwise a backend that reads nothing could hold the call's slots for as long as it likes, after its answer and
 /// after the client has gone. nginx and Envoy do the same.
 pub(super) struct EndsUpload {
     pub(super) progress: Arc<UploadProgress>,

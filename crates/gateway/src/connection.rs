@@ -40,14 +40,14 @@ const RESET_BROKEN: usize = 1024;
 /// How often HTTP/2 pings check whether the peer is still there (RFC 9113 section 6.7).
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Serves requests until the client leaves or is idle, the identity is refused, or `stop` is cancelled.
+/// Serves calls until the client leaves or is idle, the identity is refused, or `stop` is cancelled.
 pub(super) async fn serve(
     tls: TlsStream<TcpStream>,
     mut slot: SessionSlot,
     session: Arc<Session>,
     stop: CancellationToken,
 ) {
-    // Checks the peer now and logs the verdict. A refusal is sent as the answer to the first request. A client that
+    // Checks the peer now and logs the verdict. A refusal is sent as the answer to the first call. A client that
     // sends none soon loses its slot, which is not a session slot.
     let first = match session.begin() {
         Ok(()) => SWEEP,
@@ -99,7 +99,7 @@ pub(super) async fn serve(
     }
 }
 
-/// Waits for `stop`, and then for the first request of a new connection; HTTP/2 itself tells the client what to send
+/// Waits for `stop`, and then for the first call of a new connection; HTTP/2 itself tells the client what to send
 /// again. Returns when the connection must have ended.
 async fn stopping(session: &Session, is_h2: bool, stop: &CancellationToken) -> Instant {
     stop.cancelled().await;
@@ -147,7 +147,7 @@ fn verdict(session: &Session) -> SessionVerdict {
 fn http_builder(tasks: ConnectionTasks, is_h2: bool, limits: &Limits) -> Builder<ConnectionTasks> {
     let mut builder = Builder::new(tasks);
     let max_header = usize::try_from(limits.max_header_bytes).unwrap_or(usize::MAX);
-    // hyper's header timeout also runs between two requests, and drops the connection without a graceful shutdown. It
+    // hyper's header timeout also runs between two calls, and drops the connection without a graceful shutdown. It
     // is long enough that the sweep acts first: the sweep shuts idle connections down gracefully, and has a shorter
     // limit for the first head.
     builder

@@ -102,7 +102,7 @@ pub struct Limits {
     pub client_socket: u32,
     /// The socket buffers of a connection to a backend, in each direction. Linux doubles it.
     pub backend_socket: u32,
-    /// Longest time to open a connection to an backend.
+    /// Longest time to open a connection to a backend.
     pub connect_timeout: Duration,
 }
 

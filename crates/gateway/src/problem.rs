@@ -1,4 +1,4 @@
-//! Refusals of requests. The client gets a short problem (RFC 9457); the audit log gets the cause.
+//! Refusals of calls. The client gets a short problem (RFC 9457); the audit log gets the cause.
 
 use std::time::Duration;
 
@@ -7,12 +7,13 @@ use hyper::{Response, StatusCode};
 use serde::Serialize;
 
 use super::body::{OutBody, full};
+use super::routes::PATHS;
 use addon_signer_core::gateway::access::{NoAccess, NoStanding};
 use addon_signer_core::gateway::path::PathError;
 use addon_signer_core::gateway::slots::NoSlot;
 use addon_signer_core::gateway::{PROBLEM_REVOKED, PROBLEM_TYPES};
 
-/// Why a request is refused. The text goes into the audit log.
+/// Why a call is refused. The text goes into the audit log.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Refusal {
     #[error(transparent)]
@@ -156,7 +157,7 @@ impl Refusal {
             Self::TooManyCalls(whose) => format!("{}; wait until one has ended", may_have(*whose)),
             Self::NoStanding(_) => "enrol again for a certificate that the hub accepts".to_owned(),
             Self::Path(error) | Self::NoAccess(NoAccess::Path(error)) => error.to_string(),
-            Self::NotFound => "the gateway has only /v1/whoami, /v1/bundle and /addons/<addon>/".to_owned(),
+            Self::NotFound => format!("the gateway has only {PATHS}"),
             Self::NoAccess(NoAccess::AnotherAddOn(_)) => {
                 "use /addons/<addon>/ with the addon of the certificate".to_owned()
             }

@@ -1,4 +1,4 @@
-//! Answers the requests on a session, or refuses them.
+//! Answers the calls on a session, or refuses them: the gateway's own paths, and those that are forwarded.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,9 +20,9 @@ use addon_signer_core::gateway::path::SafePath;
 /// A client that cancels a call sooner than this did not wait for its answer.
 const BARELY_WAITED: Duration = Duration::from_secs(1);
 
-/// Answers one request. The peer is checked first, again for every request.
+/// Answers one call. The peer is checked first, again for every call.
 pub(super) async fn answer(session: Arc<Session>, request: Request<Incoming>) -> Response<OutBody> {
-    let mut in_flight = session.begin_request();
+    let mut in_flight = session.begin_call();
     let waiting = Unanswered { session: Some(&session), since: Instant::now() };
     session.shared.stats.requests.inc();
     let asked = Asked { version: request.version(), method: request.method().clone(), uri: request.uri().clone() };
@@ -31,7 +31,7 @@ pub(super) async fn answer(session: Arc<Session>, request: Request<Incoming>) ->
     let answered = match checked {
         Ok(peer) => {
             session.used();
-            match in_flight.take_seat() {
+            match in_flight.take_slot() {
                 Ok(()) => dispatch(&session, peer, request, in_flight).await,
                 Err(whose) => Err(Refusal::TooManyCalls(whose)),
             }
@@ -65,12 +65,15 @@ impl Drop for Unanswered<'_> {
     }
 }
 
-/// The parts of a request needed to refuse it.
+/// The parts of a call needed to refuse it.
 struct Asked {
     version: Version,
     method: Method,
     uri: Uri,
 }
+
+/// The paths that [`dispatch`] knows, for whoever calls another. docs/reference.md lists them too.
+pub(super) const PATHS: &str = "/v1/whoami, /v1/bundle and /addons/<addon>/";
 
 async fn dispatch(
     session: &Session,

@@ -68,7 +68,7 @@ pub(super) struct Session {
     pub(super) remote: SocketAddr,
     /// Cancelled when the connection must end after its present answer.
     pub(super) close: CancellationToken,
-    /// Cancelled by the first request.
+    /// Cancelled by the first call.
     pub(super) asked: CancellationToken,
     leaf: CertificateDer<'static>,
     known: Mutex<Option<KnownPeer>>,
@@ -91,7 +91,7 @@ impl Session {
         Self { shared, remote, close, asked, leaf, known, admitted, refused, activity }
     }
 
-    /// Checks the peer when the connection begins. `check` logs the verdict, and every request gets the same one.
+    /// Checks the peer when the connection begins. `check` logs the verdict, and every call gets the same one.
     ///
     /// # Errors
     /// The connection is refused.
@@ -206,15 +206,15 @@ impl Session {
         }
     }
 
-    /// Notes that the certificate is in use while a request is in flight.
+    /// Notes that the certificate is in use while a call is in flight.
     pub(super) fn still_used(&self) {
         if self.activity.lock().in_flight > 0 {
             self.used();
         }
     }
 
-    /// Begins a request, which ends when the guard is dropped.
-    pub(super) fn begin_request(self: &Arc<Self>) -> InFlight {
+    /// Begins a call, which ends when the guard is dropped.
+    pub(super) fn begin_call(self: &Arc<Self>) -> InFlight {
         let mut activity = self.activity.lock();
         activity.in_flight += 1;
         self.asked.cancel();
@@ -254,7 +254,7 @@ impl Session {
     }
 }
 
-/// A request that is being answered.
+/// A call that is being answered.
 pub(super) struct InFlight {
     session: Arc<Session>,
     pub(super) began: Instant,
@@ -263,7 +263,7 @@ pub(super) struct InFlight {
 
 impl InFlight {
     /// Takes a slot for the call. The session has let its peer in.
-    pub(super) fn take_seat(&mut self) -> Result<(), NoSlot> {
+    pub(super) fn take_slot(&mut self) -> Result<(), NoSlot> {
         self._slot = self.session.admitted.get().map(|admitted| admitted.slot.call()).transpose()?;
         Ok(())
     }

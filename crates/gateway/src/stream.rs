@@ -1,4 +1,4 @@
-//! A connection to an backend that can be ended while a call is under way. hyper's client cannot do that: before it
+//! A connection to a backend that can be ended while a call is under way. hyper's client cannot do that: before it
 //! closes a connection, it waits until the backend has taken what was written.
 
 use std::io::{self, IoSlice};
@@ -45,7 +45,7 @@ impl BackendConnection {
     }
 }
 
-/// A connection to an backend, which [`BackendConnection`] ends. It ends on the next write or flush: hyper's client
+/// A connection to a backend, which [`BackendConnection`] ends. It ends on the next write or flush: hyper's client
 /// does one of them whenever its task runs.
 pub(super) struct BackendStream {
     inner: TokioIo<TcpStream>,

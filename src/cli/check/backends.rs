@@ -11,7 +11,7 @@ use addon_signer_api::AddOnSigner;
 /// The label of namespaces that the NetworkPolicy of deploy/ lets the gateway reach.
 const BACKEND_LABEL: &str = "addon-signer.io/upstream";
 
-/// What the host of an backend names.
+/// What the host of a backend names.
 #[derive(Debug, PartialEq, Eq)]
 enum Host<'h> {
     /// A Service of the hub's cluster, as a pod of the hub would resolve the name.

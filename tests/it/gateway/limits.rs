@@ -198,7 +198,7 @@ async fn calls_are_limited_per_addon_of_a_cluster() {
 }
 
 #[tokio::test]
-async fn crowded_cluster_takes_no_seats_of_another() {
+async fn crowded_cluster_takes_no_slots_of_another() {
     let backend = format!("http://{}", backend::start().await);
     let limits = Limits { max_cluster_connections: 3, max_cluster_calls: 1, ..Limits::default() };
     let world = GatewayWorld::start_with(vec![route("/", &backend)], limits).await;

@@ -1,4 +1,4 @@
-//! What reaches an backend, and what comes back.
+//! What reaches a backend, and what comes back.
 
 use std::time::{Duration, Instant};
 

@@ -81,7 +81,7 @@ fn request(path: &str) -> Request<Full<Bytes>> {
 }
 
 /// Whether a further call of the addon gets a slot.
-async fn has_seat(another: &mut Connection) -> bool {
+async fn has_slot(another: &mut Connection) -> bool {
     match another.get("/v1/whoami").await.status {
         StatusCode::OK => true,
         StatusCode::TOO_MANY_REQUESTS => false,
@@ -91,21 +91,21 @@ async fn has_seat(another: &mut Connection) -> bool {
 
 /// One answer says its length, the other one does not.
 #[tokio::test]
-async fn an_answer_keeps_its_seat_until_its_last_piece_is_sent() {
+async fn an_answer_keeps_its_slot_until_its_last_piece_is_sent() {
     let world = start(Limits { max_identity_calls: 2, ..Limits::default() }).await;
     let mut another = world.connect(&world.agent()).await;
     let (mut h2, _) = connect(&world).await;
     let unread = join_all(["piece", "tick"].map(|path| h2.send_request(request(path)))).await;
     tokio::time::sleep(QUIET).await;
-    assert!(!has_seat(&mut another).await, "the gateway has both answers in memory");
+    assert!(!has_slot(&mut another).await, "the gateway has both answers in memory");
     assert!(unread.iter().all(|answer| answer.as_ref().unwrap().status() == StatusCode::OK));
     drop(unread);
-    let free = async || has_seat(&mut another).await.then_some(());
+    let free = async || has_slot(&mut another).await.then_some(());
     wait_until(SOON, "the slots to be free", free).await;
 }
 
 #[tokio::test]
-async fn a_head_keeps_its_seat_until_it_is_sent() {
+async fn a_head_keeps_its_slot_until_it_is_sent() {
     let world = start(Limits { max_identity_calls: 4, client_socket: SMALL, ..Limits::default() }).await;
     let mut another = world.connect(&world.agent()).await;
     let (mut h2, is_deaf) = connect(&world).await;
@@ -115,11 +115,11 @@ async fn a_head_keeps_its_seat_until_it_is_sent() {
     // The first heads fill the sockets.
     let all_taken = async || {
         asked.push(tokio::spawn(h2.send_request(request("fields"))));
-        (!has_seat(&mut another).await).then_some(())
+        (!has_slot(&mut another).await).then_some(())
     };
     wait_until(SOON, "all slots to be taken", all_taken).await;
     tokio::time::sleep(QUIET).await;
-    assert!(!has_seat(&mut another).await, "the gateway has the heads of {} calls in memory", asked.len());
+    assert!(!has_slot(&mut another).await, "the gateway has the heads of {} calls in memory", asked.len());
 }
 
 #[tokio::test]

@@ -57,7 +57,7 @@ fn piece(length: usize) -> Piece {
     Ok(Frame::data(vec![b'x'; length].into()))
 }
 
-async fn seat_comes_back(another: &mut Connection, path: &str) {
+async fn slot_comes_back(another: &mut Connection, path: &str) {
     let free = async || (another.get("/v1/whoami").await.status == StatusCode::OK).then_some(());
     wait_until(SOON, &format!("the call of {path} to have ended"), free).await;
 }
@@ -72,7 +72,7 @@ async fn an_upload_ends_with_its_answer_whatever_its_backend_reads() {
         uploading.unbounded_send(piece(length)).unwrap();
         let answer = collect(h2.send_request(request).await.unwrap()).await;
         assert_eq!(answer.status, StatusCode::OK, "{path} {length}");
-        seat_comes_back(&mut another, path).await;
+        slot_comes_back(&mut another, path).await;
     }
     assert!(!h2.is_closed(), "other calls of the connection go on");
 }
@@ -102,7 +102,7 @@ async fn an_upload_ends_with_its_client() {
         timeout(SOON, filled).await.unwrap();
         assert!(!calling.is_finished());
         client.shutdown_background();
-        seat_comes_back(&mut another, path).await;
+        slot_comes_back(&mut another, path).await;
     }
 }
 
@@ -136,5 +136,5 @@ async fn an_upload_and_its_answer_go_on_side_by_side() {
     drop(uploading);
     let rest = answer.collect().await.unwrap().to_bytes();
     assert_eq!(rest.len(), 4);
-    seat_comes_back(&mut world.connect(&world.agent()).await, "echo").await;
+    slot_comes_back(&mut world.connect(&world.agent()).await, "echo").await;
 }

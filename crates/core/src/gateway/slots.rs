@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn each_addon_of_a_cluster_has_its_own_seats() {
+    fn each_addon_of_a_cluster_has_its_own_slots() {
         let mut slots = mk_slots((2, 1), (8, 8));
         let mut connect = |who| take(&mut slots, who, Use::Connection);
         assert_eq!([(); 3].map(|()| connect("a@c1")), [Ok(()), Ok(()), Err(NoSlot::AddOn(2))]);
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn the_addons_of_a_cluster_share_its_seats() {
+    fn the_addons_of_a_cluster_share_its_slots() {
         let mut slots = mk_slots((2, 2), (3, 2));
         let mut connect = |who| take(&mut slots, who, Use::Connection);
         let all = ["a@c1", "a@c1", "b@c1", "b@c1", "c@c1"].map(&mut connect);
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_no_seats_costs_nothing() {
+    fn whoever_has_no_slots_costs_nothing() {
         let mut slots = mk_slots((1, 1), (1, 1));
         assert_eq!(take(&mut slots, "a@c1", Use::Connection), Ok(()));
         assert_eq!(take(&mut slots, "a@c1", Use::Call), Ok(()));
