@@ -14,7 +14,7 @@ pub mod requests;
 mod standings;
 pub mod supervisor;
 mod tasks;
-pub mod trial;
+mod trial;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -17,7 +17,7 @@ use addon_signer_core::timestamp::Timestamp;
 use addon_signer_core::trust::{SignerTrust, Trust};
 
 /// Who must trust a Next authority before it signs.
-pub enum ActivationCheck {
+pub(crate) enum ActivationCheck {
     /// Client line: the gateway has put a configuration with the anchor into effect.
     Client {
         /// The name of the AddOnSigner.

@@ -5,16 +5,16 @@
 //! and writes the Secret (`stored`) and the ConfigMap, `state` has what is known of a line, `trust_publisher` computes
 //! what the gateway is to trust, and `report` makes what people see.
 
-pub mod activation;
+pub(crate) mod activation;
 pub(crate) mod clock_check;
 pub(crate) mod metrics;
-pub mod reconciler;
+pub(crate) mod reconciler;
 pub mod report;
-pub mod state;
+pub(crate) mod state;
 pub mod store;
-pub mod stored;
-pub mod trust_publisher;
-pub mod versions;
+pub(crate) mod stored;
+pub(crate) mod trust_publisher;
+pub(crate) mod versions;
 pub mod waiver;
 
 use std::time::Duration;

@@ -15,7 +15,7 @@ use addon_signer_core::trust::{SignerTrust, Trust};
 
 /// The state that the supervisor and all reconcilers share.
 #[derive(Debug, Clone)]
-pub struct TrustPublisher {
+pub(crate) struct TrustPublisher {
     entries: Arc<Mutex<Entries>>,
     trust: watch::Sender<Arc<Trust>>,
 }
@@ -62,20 +62,20 @@ impl PublishedSigner {
 
 impl TrustPublisher {
     /// An empty trust_publisher that publishes to `trust`.
-    pub fn new(trust: watch::Sender<Arc<Trust>>) -> Self {
+    pub(crate) fn new(trust: watch::Sender<Arc<Trust>>) -> Self {
         let entries = Entries { listed: false, unserved: BTreeSet::new(), signers: BTreeMap::new(), serving: None };
         Self { entries: Arc::new(Mutex::new(entries)), trust }
     }
 
     /// Adds or changes a signer.
-    pub fn set_signer(&self, name: &str, config: Arc<SignerConfig>, line: watch::Receiver<LineState>) {
+    pub(crate) fn set_signer(&self, name: &str, config: Arc<SignerConfig>, line: watch::Receiver<LineState>) {
         let entry = PublishedSigner::new(name, config, line);
         self.change(|entries| entries.signers.insert(name.to_owned(), entry));
     }
 
     /// Removes a signer: the gateway no longer accepts its certificates. Until [`Self::set_unserved`] says more, nobody
     /// knows the certificates that it has given out.
-    pub fn remove_signer(&self, name: &str) {
+    pub(crate) fn remove_signer(&self, name: &str) {
         self.change(|entries| {
             entries.signers.remove(name);
             entries.unserved.insert(name.to_owned())
@@ -83,28 +83,28 @@ impl TrustPublisher {
     }
 
     /// Sets the gateway's serving line.
-    pub fn set_serving(&self, line: watch::Receiver<LineState>) {
+    pub(crate) fn set_serving(&self, line: watch::Receiver<LineState>) {
         self.change(|entries| entries.serving.replace(line));
     }
 
     /// Notes that the trust_publisher has all signers that there are.
-    pub fn set_listed(&self) {
+    pub(crate) fn set_listed(&self) {
         self.change(|entries| entries.listed = true);
     }
 
     /// Notes the AddOnSigners that are there and not served, and of which nobody knows the certificates.
-    pub fn set_unserved(&self, names: BTreeSet<String>) {
+    pub(crate) fn set_unserved(&self, names: BTreeSet<String>) {
         self.change(|entries| entries.unserved = names);
     }
 
     /// The longest life that any signer may give a certificate.
-    pub fn longest_life(&self) -> Duration {
+    pub(crate) fn longest_life(&self) -> Duration {
         let entries = self.entries.lock();
         entries.signers.values().map(|entry| entry.config.rules.max_duration).max().unwrap_or_default()
     }
 
     /// The latest end of a certificate that is issued now.
-    pub fn last_end(&self) -> Option<Timestamp> {
+    pub(crate) fn last_end(&self) -> Option<Timestamp> {
         let entries = self.entries.lock();
         entries.serving.as_ref().and_then(|line| line.borrow().last()?.bundle.last_end())
     }
@@ -113,7 +113,7 @@ impl TrustPublisher {
     ///
     /// # Errors
     /// What the hub still has to read: before all lines were read, it cannot know the last certificate.
-    pub fn last_leaf(&self) -> Result<Option<Timestamp>, WaitsFor> {
+    pub(crate) fn last_leaf(&self) -> Result<Option<Timestamp>, WaitsFor> {
         Ok(self.client_members()?.iter().filter_map(|member| member.leaves_expire).max())
     }
 
@@ -138,7 +138,7 @@ impl TrustPublisher {
     }
 
     /// Publishes what the gateway is to trust after a change of this line, if it differs from what was published.
-    pub fn publish(&self, line: &str) {
+    pub(crate) fn publish(&self, line: &str) {
         self.change(|entries| {
             if let Some(entry) = entries.signers.get_mut(line) {
                 entry.look(line);

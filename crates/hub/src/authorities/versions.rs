@@ -50,7 +50,7 @@ pub(crate) struct ObjectVersions {
 
 /// Reads what the watches have shown.
 #[derive(Debug, Clone)]
-pub struct WatchedObjects(watch::Receiver<ObjectVersions>);
+pub(crate) struct WatchedObjects(watch::Receiver<ObjectVersions>);
 
 /// Makes the reader, and what [`keep`] writes to.
 pub(crate) fn channel() -> (watch::Sender<ObjectVersions>, WatchedObjects) {

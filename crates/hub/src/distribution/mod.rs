@@ -23,7 +23,7 @@ pub(crate) mod cluster_bundle;
 pub(crate) mod known;
 pub(crate) mod metrics;
 mod right;
-pub mod steps;
+pub(crate) mod steps;
 
 use crate::lease::Leading;
 use crate::registrations::version::AddOnVersion;

@@ -16,7 +16,7 @@ use addon_signer_core::names::{ANNOTATION_CSR_USER, ANNOTATION_TRUST_BUNDLE};
 
 /// How a request is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RefusalKind {
+pub(crate) enum RefusalKind {
     /// Nobody had approved it.
     Denied,
     /// Somebody else had approved it, and Kubernetes does not let anybody take an approval back.
@@ -24,14 +24,14 @@ pub enum RefusalKind {
 }
 
 /// Writes answers with the hub's account, while this hub leads.
-pub struct Answers<'l> {
+pub(crate) struct Answers<'l> {
     api: Api<BoundedRequest>,
     leads: &'l Leads,
 }
 
 impl<'l> Answers<'l> {
     /// Makes the writer of answers for all requests: they are cluster-scoped.
-    pub fn new(client: Client, leads: &'l Leads) -> Self {
+    pub(crate) fn new(client: Client, leads: &'l Leads) -> Self {
         Self { api: Api::all(client), leads }
     }
 
@@ -39,7 +39,7 @@ impl<'l> Answers<'l> {
     ///
     /// # Errors
     /// A conflict if the object has changed since the decision.
-    pub async fn approve(
+    pub(crate) async fn approve(
         &self,
         csr: &CertificateSigningRequest,
         signer: &str,
@@ -53,7 +53,7 @@ impl<'l> Answers<'l> {
     ///
     /// # Errors
     /// A conflict if the object has changed since the decision.
-    pub async fn refuse(
+    pub(crate) async fn refuse(
         &self,
         csr: &CertificateSigningRequest,
         verdict: RefusalKind,
@@ -73,7 +73,7 @@ impl<'l> Answers<'l> {
     ///
     /// # Errors
     /// A conflict if the object has changed since the decision.
-    pub async fn add_condition(
+    pub(crate) async fn add_condition(
         &self,
         csr: &CertificateSigningRequest,
         kind: &str,
@@ -87,7 +87,7 @@ impl<'l> Answers<'l> {
     ///
     /// # Errors
     /// A conflict if the object has changed since the decision.
-    pub async fn publish(
+    pub(crate) async fn publish(
         &self,
         csr: &CertificateSigningRequest,
         issued: &Issued,
@@ -109,7 +109,7 @@ impl<'l> Answers<'l> {
     ///
     /// # Errors
     /// The error of the API server, also if the object has changed; the watch then shows it again.
-    pub async fn delete(&self, csr: &CertificateSigningRequest) -> Result<bool, NotWritten> {
+    pub(crate) async fn delete(&self, csr: &CertificateSigningRequest) -> Result<bool, NotWritten> {
         let preconditions =
             Preconditions { uid: csr.metadata.uid.clone(), resource_version: csr.metadata.resource_version.clone() };
         let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
@@ -130,7 +130,11 @@ impl<'l> Answers<'l> {
     ///
     /// # Errors
     /// The error of the API server, which the policy of deploy/grpc-account must cause.
-    pub async fn try_for_another(&self, csr: &CertificateSigningRequest, subresource: &str) -> Result<(), kube::Error> {
+    pub(crate) async fn try_for_another(
+        &self,
+        csr: &CertificateSigningRequest,
+        subresource: &str,
+    ) -> Result<(), kube::Error> {
         // Whatever it is, this is another one: who is behind the gRPC server may choose the name.
         let another = format!("not {}", csr_user(csr).unwrap_or_default());
         let mut changed = csr.clone();
@@ -143,7 +147,7 @@ impl<'l> Answers<'l> {
     ///
     /// # Errors
     /// The error of the API server.
-    pub async fn event(
+    pub(crate) async fn event(
         &self,
         csr: &CertificateSigningRequest,
         recorder: &Recorder,

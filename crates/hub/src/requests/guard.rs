@@ -37,7 +37,7 @@ const NOBODY: &str = "addon-signer-probe";
 
 /// What the hub knows of the policy.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum Guarded {
+pub(crate) enum Guarded {
     /// Nothing yet.
     #[default]
     Starting,
@@ -49,7 +49,7 @@ pub enum Guarded {
 
 /// What the hub knows of the policy, for all signers. Clones share it.
 #[derive(Debug, Clone, Default)]
-pub struct Guard(Arc<GuardState>);
+pub(crate) struct Guard(Arc<GuardState>);
 
 #[derive(Debug, Default)]
 struct GuardState {
@@ -59,12 +59,12 @@ struct GuardState {
 
 impl Guard {
     /// What is known now.
-    pub fn known(&self) -> Guarded {
+    pub(crate) fn known(&self) -> Guarded {
         self.0.known.borrow().clone()
     }
 
     /// Shows when that changes.
-    pub fn watch(&self) -> watch::Receiver<Guarded> {
+    pub(crate) fn watch(&self) -> watch::Receiver<Guarded> {
         self.0.known.subscribe()
     }
 

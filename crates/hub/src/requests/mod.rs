@@ -8,15 +8,15 @@
 //! request failed.
 
 pub mod action;
-pub mod answers;
+pub(crate) mod answers;
 pub(super) mod dispatcher;
 mod failures;
 pub(super) mod foreign;
-pub mod guard;
+pub(crate) mod guard;
 pub(crate) mod metrics;
 mod rereads;
 mod room;
-pub mod signer;
+pub(crate) mod signer;
 pub(super) mod sweep;
-pub mod unconfirmed;
+pub(crate) mod unconfirmed;
 mod unrecorded;

@@ -28,7 +28,7 @@ struct UnconfirmedCertificate {
 
 /// The unconfirmed certificates, by the UID of the request.
 #[derive(Debug, Default)]
-pub struct Unconfirmed(Mutex<HashMap<RequestUid, UnconfirmedCertificate>>);
+pub(crate) struct Unconfirmed(Mutex<HashMap<RequestUid, UnconfirmedCertificate>>);
 
 impl Unconfirmed {
     fn known(&self) -> MutexGuard<'_, HashMap<RequestUid, UnconfirmedCertificate>> {

@@ -20,7 +20,7 @@ mod gone;
 mod looking;
 mod paced;
 mod pending;
-pub mod permission;
+pub(crate) mod permission;
 mod registered;
 mod reporting;
 mod rights;

@@ -12,7 +12,7 @@ use addon_signer_core::identity::SignerName;
 ///
 /// # Errors
 /// The error of the API server; the answer is then unknown.
-pub async fn check(client: &Client, signer_name: &SignerName, approves: bool) -> Result<Validity, kube::Error> {
+pub(crate) async fn check(client: &Client, signer_name: &SignerName, approves: bool) -> Result<Validity, kube::Error> {
     let may = async |verb, name: &str| may(client, "certificates.k8s.io", "signers", Some(name), &[verb]).await;
     let verbs = if approves { &["sign", "approve"][..] } else { &["sign"] };
     let name = signer_name.as_str();
@@ -34,7 +34,7 @@ pub async fn check(client: &Client, signer_name: &SignerName, approves: bool) ->
 ///
 /// # Errors
 /// The error of the API server; the answer is then unknown.
-pub async fn may(
+pub(crate) async fn may(
     client: &Client,
     group: &str,
     resource: &str,

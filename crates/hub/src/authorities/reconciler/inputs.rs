@@ -19,7 +19,7 @@ use addon_signer_telemetry::audit::Audit;
 use addon_signer_telemetry::pulse::Pulse;
 
 /// What all reconcilers share.
-pub struct ReconcilerLinks {
+pub(crate) struct ReconcilerLinks {
     /// Reads and writes Secrets and ConfigMaps.
     pub store: AuthorityStore,
     /// The time.
@@ -39,7 +39,7 @@ pub struct ReconcilerLinks {
 }
 
 /// What a line has of its own.
-pub struct ReconcilerLine {
+pub(crate) struct ReconcilerLine {
     /// The names of its objects.
     pub names: LineNames,
     /// How it should be.
@@ -56,7 +56,7 @@ pub struct ReconcilerLine {
 
 impl LineReconciler {
     /// A reconciler that has not read its line yet.
-    pub fn new(links: ReconcilerLinks, line: ReconcilerLine) -> Self {
+    pub(crate) fn new(links: ReconcilerLinks, line: ReconcilerLine) -> Self {
         let ReconcilerLinks { store, clock, audit, leading, trust_publisher, metrics, objects, ledger } = links;
         let ReconcilerLine { names, plan, activation, state, reservations, pulse } = line;
         Self {

@@ -35,7 +35,7 @@ use addon_signer_platform::clock::Clock;
 use addon_signer_telemetry::audit::Audit;
 use addon_signer_telemetry::pulse::Pulse;
 
-pub use inputs::{ReconcilerLine, ReconcilerLinks};
+pub(crate) use inputs::{ReconcilerLine, ReconcilerLinks};
 
 /// How often the reconciler looks at a line when nothing happens, because a step can become due by time alone.
 const ROUND: Duration = Duration::from_secs(15);
@@ -49,7 +49,7 @@ const SOON: Duration = Duration::from_millis(500);
 
 /// How a line should be.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LinePlan {
+pub(crate) struct LinePlan {
     /// How authorities are made.
     pub authority: AuthorityPlan,
     /// The rotation that the AddOnSigner asks for. If there is none, the reconciler reads the annotation of the line's
@@ -64,7 +64,7 @@ pub struct LinePlan {
 
 /// Asks the reconciler to persist that leaves of `authority` may be valid until `until`.
 #[derive(Debug)]
-pub struct Reserve {
+pub(crate) struct Reserve {
     /// The id of the authority that will sign.
     pub authority: AuthorityId,
     /// The last second of the leaf.
@@ -75,7 +75,7 @@ pub struct Reserve {
 
 /// Why a round failed.
 #[derive(Debug, thiserror::Error)]
-pub enum ReconcileError {
+pub(crate) enum ReconcileError {
     /// Another hub may lead.
     #[error(transparent)]
     NotLeading(#[from] NotLeading),
@@ -103,7 +103,7 @@ pub enum ReconcileError {
 }
 
 /// Keeps one line.
-pub struct LineReconciler {
+pub(crate) struct LineReconciler {
     names: LineNames,
     store: AuthorityStore,
     clock: Clock,
@@ -147,7 +147,7 @@ fn pauses() -> Pauses {
 
 impl LineReconciler {
     /// Keeps the line until the signers that use it are gone.
-    pub async fn run(mut self) {
+    pub(crate) async fn run(mut self) {
         loop {
             self.pulse.beat(); // at least once per round
             let seen = self.objects.of(&self.names);

@@ -27,11 +27,11 @@ pub(super) enum Step {
 }
 
 /// How far the trust bundle has reached, by addon.
-pub type TrustReport = BTreeMap<AddOnName, Reached>;
+pub(crate) type TrustReport = BTreeMap<AddOnName, Reached>;
 
 /// The clusters of an addon.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Reached {
+pub(crate) struct Reached {
     /// How many there are.
     pub total: usize,
     /// Those that have applied the present bundle.
@@ -46,7 +46,7 @@ pub struct Reached {
 
 /// What is known of the distribution.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub enum Distribution {
+pub(crate) enum Distribution {
     /// Nothing yet.
     #[default]
     Starting,
@@ -73,7 +73,7 @@ pub enum Distribution {
 
 /// Why the hub does not use its right: nobody knows that the policy narrows it to the hub's own ManifestWorks.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unguarded(pub PolicyProblem);
+pub(crate) struct Unguarded(pub PolicyProblem);
 
 impl fmt::Display for Unguarded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -106,7 +106,11 @@ impl Distribution {
     ///
     /// # Errors
     /// What there is to wait for.
-    pub fn has_brought(&self, anchor: &Authority, is_awaited: impl Fn(&AddOnKey) -> bool) -> Result<(), WaitsFor> {
+    pub(crate) fn has_brought(
+        &self,
+        anchor: &Authority,
+        is_awaited: impl Fn(&AddOnKey) -> bool,
+    ) -> Result<(), WaitsFor> {
         let (trust, report, fresh, unguarded) = match self {
             Self::Off => return Ok(()),
             Self::Starting => return Err(WaitsFor::ManifestWorks),
@@ -129,7 +133,7 @@ impl Distribution {
     }
 
     /// Which awaited addons get no ManifestWork: `None` if each gets one, `Some(None)` if none does.
-    pub fn others(&self, is_awaited: impl Fn(&AddOnKey) -> bool) -> Option<Option<Stragglers>> {
+    pub(crate) fn others(&self, is_awaited: impl Fn(&AddOnKey) -> bool) -> Option<Option<Stragglers>> {
         match self {
             Self::Starting => None, // nothing is known, and `has_brought` waits for that
             Self::Off => Some(None),
@@ -273,7 +277,7 @@ impl Reached {
 
     /// How many have applied the present bundle.
     #[must_use]
-    pub fn present(&self) -> usize {
+    pub(crate) fn present(&self) -> usize {
         self.applied.len()
     }
 
@@ -284,7 +288,7 @@ impl Reached {
 
     /// What was reached for all these addons.
     #[must_use]
-    pub fn sum<'r>(all: impl Iterator<Item = &'r Self>) -> Self {
+    pub(crate) fn sum<'r>(all: impl Iterator<Item = &'r Self>) -> Self {
         let mut sum = Self::default();
         for reached in all {
             sum.total += reached.total;
@@ -298,7 +302,7 @@ impl Reached {
 
     /// The condition `TrustDistributed` of an AddOnSigner with these addons.
     #[must_use]
-    pub fn condition(self) -> ConditionValue {
+    pub(crate) fn condition(self) -> ConditionValue {
         let present = self.present();
         let Self { total, placeless, missing, error, .. } = self;
         if present == total {

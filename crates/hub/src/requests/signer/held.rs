@@ -15,7 +15,7 @@ use addon_signer_core::ca::issuer::RecordFault;
      from another hub's backup; check it by `addon-signer certs verify`, put the right ledger back, or delete the \
      request, whose agent then makes a new one"
 )]
-pub struct Unusable {
+pub(crate) struct Unusable {
     /// The number of the row.
     pub row: u64,
     /// The name of the request.

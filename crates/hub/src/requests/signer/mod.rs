@@ -18,7 +18,6 @@ mod held;
 mod issuing;
 mod proxied;
 
-pub use held::Unusable;
 use issuing::ApprovedRequest;
 
 use crate::authorities::reconciler::Reserve;
@@ -53,7 +52,7 @@ const ANSWERS: u32 = 5;
 const ANSWERS_INTERVAL: Duration = Duration::from_secs(10);
 
 /// What a signer signs.
-pub enum SignerKind {
+pub(crate) enum SignerKind {
     /// Agents' certificates, for an AddOnSigner.
     Client {
         /// Its name.
@@ -67,7 +66,7 @@ pub enum SignerKind {
 
 /// What all signers share.
 #[derive(Clone)]
-pub struct SignerShared {
+pub(crate) struct SignerShared {
     /// The client with the hub's account.
     pub client: Client,
     /// The clock.
@@ -99,7 +98,7 @@ pub struct SignerShared {
 }
 
 /// ClusterLimits of what one cluster can make the hub do. They are the same buckets for all signers.
-pub struct ClusterLimits {
+pub(crate) struct ClusterLimits {
     /// Certificates.
     pub certificates: Mutex<RateLimiter>,
     /// Refusals and other conditions, which cost a write, an event and a line in the logs each.
@@ -109,7 +108,7 @@ pub struct ClusterLimits {
 impl ClusterLimits {
     /// ClusterLimits with full buckets.
     #[must_use]
-    pub fn new(rate: Rate) -> Self {
+    pub(crate) fn new(rate: Rate) -> Self {
         let answers = Rate { burst: rate.burst.saturating_mul(ANSWERS), interval: ANSWERS_INTERVAL };
         Self { certificates: Mutex::new(RateLimiter::new(rate)), answers: Mutex::new(Buckets::new(answers)) }
     }
@@ -126,7 +125,7 @@ struct LedRequest<'r> {
 }
 
 /// A signer that runs.
-pub struct Signer {
+pub(crate) struct Signer {
     /// What it signs.
     pub kind: SignerKind,
     /// What all signers share.
@@ -143,7 +142,7 @@ pub struct Signer {
 
 /// Why an action failed; the signer tries it again.
 #[derive(Debug, thiserror::Error)]
-pub enum SignerError {
+pub(crate) enum SignerError {
     /// The API server refused the request or did not answer.
     #[error("the API server refused the request or did not answer: {}", addon_signer_platform::errors::explain(.0))]
     Api(#[from] kube::Error),
@@ -164,7 +163,7 @@ pub enum SignerError {
 impl SignerError {
     /// Whether the API server says that the hub lacks a right.
     #[must_use]
-    pub fn is_forbidden(&self) -> bool {
+    pub(crate) fn is_forbidden(&self) -> bool {
         matches!(self, Self::Api(kube::Error::Api(status)) if status.code == 403)
     }
 }
@@ -180,7 +179,7 @@ impl From<NotWritten> for SignerError {
 
 /// What the hub does next about a request.
 #[derive(Debug)]
-pub enum Outcome {
+pub(crate) enum Outcome {
     /// Nothing until the request changes.
     Done,
     /// Nothing: the hub has just published its certificate.
@@ -201,7 +200,7 @@ pub enum Outcome {
 }
 
 /// Waits for changes of what the requests of a signer may wait for.
-pub struct Changes {
+pub(crate) struct Changes {
     config: Option<watch::Receiver<Arc<SignerConfig>>>,
     line: watch::Receiver<LineState>,
     serving: watch::Receiver<LineState>,
@@ -212,7 +211,7 @@ pub struct Changes {
 
 impl Changes {
     /// Waits for the next change. It waits for ever when whoever would change something has ended.
-    pub async fn next(&mut self) {
+    pub(crate) async fn next(&mut self) {
         let config = async {
             match &mut self.config {
                 Some(config) => config.changed().await,
@@ -235,7 +234,7 @@ impl Signer {
     ///
     /// # Errors
     /// [`SignerError`]; nothing is half done that the next look does not continue.
-    pub async fn work(&self, csr: &CertificateSigningRequest) -> Result<Outcome, SignerError> {
+    pub(crate) async fn work(&self, csr: &CertificateSigningRequest) -> Result<Outcome, SignerError> {
         let now = self.shared.clock.now();
         if !action::is_issued(csr) && self.unconfirmed.was_published(csr, now) {
             // The watch shows an object that is older than the hub's own write. A write on it would be a conflict.
@@ -278,7 +277,7 @@ impl Signer {
     }
 
     /// What the requests of this signer may wait for.
-    pub fn changes(&self) -> Changes {
+    pub(crate) fn changes(&self) -> Changes {
         let config = match &self.kind {
             SignerKind::Client { config, .. } => Some(config.clone()),
             SignerKind::Serving(_) => None,
@@ -294,7 +293,7 @@ impl Signer {
     }
 
     /// Forgets what was remembered of a request that is settled or gone.
-    pub fn forget(&self, csr: &CertificateSigningRequest) {
+    pub(crate) fn forget(&self, csr: &CertificateSigningRequest) {
         self.unconfirmed.forget(csr);
     }
 
@@ -390,7 +389,7 @@ impl Signer {
     }
 
     /// The name of the AddOnSigner; the gateway's own signer has a name too.
-    pub fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         match &self.kind {
             SignerKind::Client { name, .. } => name.clone(),
             SignerKind::Serving(_) => GATEWAY_SIGNER.to_owned(),
