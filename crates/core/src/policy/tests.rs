@@ -77,7 +77,6 @@ fn a_requester_that_is_not_a_cluster_is_refused() {
     }
 }
 
-/// Invariant I14 begins here: an addon asks for itself only, on its own cluster.
 /// OCM approves the hub identity of an addon by the beginning of the requester's name.
 #[test]
 fn an_addon_of_a_cluster_whose_name_begins_anothers_may_not_ask() {
