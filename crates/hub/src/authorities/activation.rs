@@ -41,7 +41,7 @@ pub(crate) enum ActivationCheck {
 }
 
 impl ActivationCheck {
-    /// The activation of a client line.
+    /// The check of a client line.
     pub(crate) fn of_gateway(signer: &str, applied: watch::Receiver<Arc<Trust>>) -> Self {
         Self::Client { signer: signer.to_owned(), applied, seen: None }
     }
@@ -136,7 +136,7 @@ mod tests {
         AddOnKey { cluster: cluster.parse().unwrap(), addon: "telemetry".parse().unwrap() }
     }
 
-    /// A Next whose anchor has been published, and what a activation knows of these addons, each made so many seconds
+    /// A Next whose anchor has been published, and what the check knows of these addons, each made so many seconds
     /// later.
     struct World {
         line: Line,

@@ -61,7 +61,7 @@ impl PublishedSigner {
 }
 
 impl TrustPublisher {
-    /// An empty trust_publisher that publishes to `trust`.
+    /// An empty one that publishes to `trust`.
     pub(crate) fn new(trust: watch::Sender<Arc<Trust>>) -> Self {
         let entries = Entries { listed: false, unserved: BTreeSet::new(), signers: BTreeMap::new(), serving: None };
         Self { entries: Arc::new(Mutex::new(entries)), trust }
@@ -87,7 +87,7 @@ impl TrustPublisher {
         self.change(|entries| entries.serving.replace(line));
     }
 
-    /// Notes that the trust_publisher has all signers that there are.
+    /// Notes that it has all signers that there are.
     pub(crate) fn set_listed(&self) {
         self.change(|entries| entries.listed = true);
     }

@@ -141,7 +141,7 @@ impl Supervisor {
         let config = served.config.borrow().clone();
         self.signing.stop(&config.rules.signer_name, name);
         self.trust_publisher.remove_signer(name);
-        self.unserved.insert(name.to_owned()); // as the trust_publisher has it now; `find_unserved` looks
+        self.unserved.insert(name.to_owned()); // as the trust publisher has it now; `find_unserved` looks
         self.stopped.insert(name.to_owned(), config);
         true
     }

@@ -116,7 +116,7 @@ pub(super) struct Supervisor {
     stopped: BTreeMap<String, Arc<SignerConfig>>,
     /// The objects that are not served, each with the reason.
     refused: BTreeMap<String, (&'static str, String)>,
-    /// Those of which nobody knows the certificates, as the trust_publisher was told.
+    /// Those of which nobody knows the certificates, as the trust publisher knows.
     unserved: BTreeSet<String>,
     /// Those that have a line of authorities, or may make one.
     lines: BTreeSet<String>,
