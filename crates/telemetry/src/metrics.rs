@@ -1,5 +1,6 @@
 //! What all metrics share. Each part of the process registers its own metrics when it is made, so that counters are
-//! there from the start. Names begin with `addon_signer_`; labels are bounded by the number of reasons, and of the signers that this process has served.
+//! there from the start. Names begin with `addon_signer_`; labels are bounded by the number of reasons, and of the
+//! signers that this process has served.
 
 use std::sync::Arc;
 

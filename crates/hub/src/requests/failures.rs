@@ -3,10 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tracing::{debug, error, info};
+use tracing::{debug, info};
 
 use crate::requests::signer::SignerError;
-use addon_signer_core::ca::issuer::IssueError;
 use addon_signer_core::throttle::{Quota, Throttle};
 use addon_signer_platform::clock::Clock;
 
@@ -34,7 +33,6 @@ impl Failures {
         match error {
             // The ledger's writer has logged the error, once for all requests that wait.
             SignerError::Ledger(_) => debug!(csr = name, %error, "A request waits for the ledger"),
-            SignerError::Issue(IssueError::OutOfOrder) => error!(csr = name, %error, "Could not issue"),
             _ if taken.write => info!(csr = name, %error, "Could not work on a request; the hub retries"),
             _ => {}
         }

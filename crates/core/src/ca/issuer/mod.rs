@@ -46,9 +46,6 @@ pub enum IssueError {
     /// The published trust bundle does not verify the certificate.
     #[error("the signed certificate is not accepted by the published bundle: {0}")]
     NotAccepted(#[from] BundleError),
-    /// The event does not belong to the last effect ([`crate::issuing`]): a bug.
-    #[error("bug: the event does not belong to the last effect of the issuance")]
-    OutOfOrder,
 }
 
 /// Why a record of the ledger does not belong to its request. The text completes the sentence "the record holds …".

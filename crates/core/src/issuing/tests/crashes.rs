@@ -1,14 +1,13 @@
 //! Two hubs that are killed one after the other, each between any two effects, leave one certificate.
 
+use super::steps::STEPS;
 use super::*;
 
 /// Kills a first hub after each number of effects, and for each of these a second hub after each number of effects.
 /// Then hubs work to the end, and `check` gets the result.
 fn killed_twice(first: &Hub, second: &Hub, check: impl Fn(&World, End)) {
-    let effects = first.work(&mut World::default(), usize::MAX).1;
-    assert_eq!(effects, 7, "reserve, count, intent, sign, certificate, approve, publish");
-    for lives in 0..effects {
-        for lives_after in 0..=effects {
+    for lives in 0..STEPS.len() {
+        for lives_after in 0..=STEPS.len() {
             let mut world = World::default();
             assert_eq!(first.work(&mut world, lives).0, None);
             second.work(&mut world, lives_after);
@@ -83,12 +82,17 @@ fn nothing_revoked_between_effects_is_signed_or_published() {
         let mut world = World::default();
         let hub = Hub { revoked: Some((effects, NOW)), ..Hub::new() };
         let end = hub.work(&mut world, usize::MAX).0;
-        // The certificate is counted as published with its approval: nothing is checked between the two writes.
         let signed = effects > 3;
         assert_eq!(end, Some(if signed { End::Refused } else { End::Later }), "after {effects} effects");
         assert_eq!((world.signatures.len(), world.refused), (usize::from(signed), signed));
         assert_eq!(world.published, None);
     }
+    // Revoked during the approval: the next attempt refuses the request.
+    let mut world = World::default();
+    let hub = Hub { revoked: Some((6, NOW)), ..Hub::new() };
+    assert_eq!(hub.work(&mut world, usize::MAX), (Some(End::Later), STEPS[..6].to_vec()));
+    assert_eq!(world.finish(&Hub { revoked: Some((0, NOW)), ..hub }), End::Refused);
+    assert_eq!(world.published, None);
 }
 
 #[test]

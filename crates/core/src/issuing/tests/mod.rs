@@ -3,7 +3,9 @@
 mod crashes;
 mod steps;
 
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 
 use ring::rand::SystemRandom;
 
@@ -21,8 +23,12 @@ struct World {
     approved: bool,
     refused: bool,
     published: Option<Issued>,
+    /// The anchors that were published with the certificate.
+    trust_bundle: Option<String>,
     /// Every certificate that a key has signed for the request.
     signatures: Vec<Issued>,
+    /// What the ledger has instead of the intent, if somebody has altered it.
+    altered: Option<Existing>,
 }
 
 /// A hub that starts: its authority and what it knows.
@@ -30,19 +36,40 @@ struct World {
 struct Hub {
     issuer: Arc<Issuer>,
     published: Bundle,
+    /// The trust bundle of the gateway's line.
+    serving: Option<Bundle>,
     approved: Approved,
+    approves: bool,
     now: Timestamp,
+    /// The certificate that it has signed for the request before.
+    earlier: Option<Issued>,
     /// After so many effects everything that begins before this time is revoked.
     revoked: Option<(usize, Timestamp)>,
     /// After so many effects the addon has no standing.
     detached: Option<usize>,
+    /// After so many effects the line reserves nothing.
+    unreserved: Option<usize>,
+    /// How long the identity must wait.
+    limited: Option<Duration>,
 }
 
 impl Hub {
     fn new() -> Self {
         let issuer = Arc::new(mk_issuer(KeyKind::EcdsaP256, YEAR));
         let published = bundle(&issuer);
-        Self { issuer, published, approved: mk_approved(), now: NOW, revoked: None, detached: None }
+        Self {
+            issuer,
+            serving: Some(published.clone()),
+            published,
+            approved: mk_approved(),
+            approves: true,
+            now: NOW,
+            earlier: None,
+            revoked: None,
+            detached: None,
+            unreserved: None,
+            limited: None,
+        }
     }
 
     fn signing(&self) -> Signing<'_> {
@@ -50,102 +77,156 @@ impl Hub {
         Signing { issuer: &self.issuer, published: &self.published, serial, now: self.now }
     }
 
-    fn issuance(&self) -> Issuance<'_> {
-        Issuance::new(facts(), self.approved.clone(), true, self.signing())
-    }
-
-    fn around(&self, taken: usize) -> Surroundings<'_> {
-        let revoked = self.revoked.filter(|(from, _)| *from <= taken);
-        Surroundings {
-            is_allowed: self.detached.is_none_or(|from| taken < from),
-            valid_from: revoked.map(|(_, before)| before),
-            trust_bundle: Some(&self.published),
+    fn request(&self) -> Request {
+        Request {
+            uid: "uid-1".into(),
+            requested: NOW,
+            name: "csr-1".to_owned(),
+            requester: "system:open-cluster-management:spoke1:a1".to_owned(),
+            csr_user: None,
+            csr: "the request".to_owned(),
+            signer: "telemetry".to_owned(),
+            generation: 7,
+            signer_name: "example.com/telemetry".parse().unwrap(),
+            approved: self.approved.clone(),
+            approves: self.approves,
         }
     }
 
-    /// Works on the request until the issuance ends, or until the hub is killed after `lives` effects. Returns how the
-    /// issuance ended (`None` if the hub was killed) and the number of effects.
-    fn work(&self, world: &mut World, lives: usize) -> (Option<End>, usize) {
-        let mut issuance = self.issuance();
-        let mut event = Event::Started(None);
-        for taken in 0.. {
-            event = match issuance.next(event, self.around(taken)).unwrap() {
-                Effect::End(end) => return (Some(end), taken),
-                _ if taken == lives => break,
-                effect => world.take(effect, self.signing()),
-            };
-        }
-        (None, lives)
+    /// Works on the request until the attempt ends, or until the hub is killed after `lives` effects. Returns how the
+    /// attempt ended (`None` if the hub was killed) and its effects.
+    fn work(&self, world: &mut World, lives: usize) -> (Option<End>, Vec<&'static str>) {
+        let mut process = Process { hub: self, world, lives, taken: Vec::new() };
+        let request = self.request();
+        let end = finished(issue(&mut process, &request, self.signing(), self.earlier.clone()));
+        (end.ok(), process.taken)
     }
 }
 
-fn facts() -> RequestFacts {
-    RequestFacts {
-        uid: "uid-1".into(),
-        requested: NOW,
-        name: "csr-1".to_owned(),
-        requester: "system:open-cluster-management:spoke1:a1".to_owned(),
-        csr_user: None,
-        csr: "the request".to_owned(),
-        signer: "telemetry".to_owned(),
-        generation: 7,
-        signer_name: "example.com/telemetry".parse().unwrap(),
+/// The result of a future that waits for nothing.
+fn finished<T>(future: impl Future<Output = T>) -> T {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(result) => result,
+        Poll::Pending => panic!("no effect of a test waits"),
+    }
+}
+
+/// A hub that runs.
+struct Process<'w> {
+    hub: &'w Hub,
+    world: &'w mut World,
+    /// The number of effects after which it is killed.
+    lives: usize,
+    /// The effects that it has performed.
+    taken: Vec<&'static str>,
+}
+
+#[derive(Debug)]
+struct Killed;
+
+impl From<IssueError> for Killed {
+    fn from(error: IssueError) -> Self {
+        panic!("{error}")
+    }
+}
+
+impl Process<'_> {
+    fn take(&mut self, effect: &'static str) -> Result<(), Killed> {
+        if self.taken.len() == self.lives {
+            return Err(Killed);
+        }
+        self.taken.push(effect);
+        Ok(())
+    }
+}
+
+/// Performs each effect, and checks that it is allowed.
+impl Effects for Process<'_> {
+    type Error = Killed;
+
+    fn surroundings(&self) -> Surroundings {
+        let Hub { revoked, detached, serving, .. } = self.hub;
+        let taken = self.taken.len();
+        Surroundings {
+            is_allowed: detached.is_none_or(|from| taken < from),
+            valid_from: revoked.filter(|(from, _)| *from <= taken).map(|(_, before)| before),
+            trust_bundle: serving.clone(),
+        }
+    }
+
+    async fn reserve(&mut self, until: Timestamp) -> Result<bool, Killed> {
+        self.take("reserve")?;
+        let reserves = self.hub.unreserved.is_none_or(|from| self.taken.len() <= from);
+        if reserves {
+            self.world.reserved = Some(until);
+        }
+        Ok(reserves)
+    }
+
+    async fn count(&mut self) -> Result<Result<(), Duration>, Killed> {
+        self.take("count")?;
+        Ok(self.hub.limited.map_or(Ok(()), Err))
+    }
+
+    async fn record_intent(&mut self, intent: Intent) -> Result<Intended, Killed> {
+        self.take("record intent")?;
+        assert_eq!(Some(intent.not_after), self.world.reserved, "reserved before it is decided");
+        Ok(self.world.intend(intent))
+    }
+
+    async fn sign(&mut self, prepared: Prepared) -> Result<Issued, Killed> {
+        self.take("sign")?;
+        let intent = self.world.intent.as_ref().expect("an intent is durable before the key is used");
+        assert_eq!((&intent.tbs, intent.serial), (&prepared.digest(), prepared.serial()));
+        assert_eq!(Some(prepared.not_after()), self.world.reserved, "the anchor stays while the certificate lives");
+        let Hub { issuer, published, now, .. } = self.hub;
+        let issued = issuer.sign(prepared, published, *now, &SystemRandom::new())?;
+        self.world.signatures.push(issued.clone());
+        Ok(issued)
+    }
+
+    async fn record_certificate(&mut self, issued: &Issued, record: Record) -> Result<(), Killed> {
+        self.take("record certificate")?;
+        let Record::Signed { uid, serial, certificate } = record else { panic!("{record:?} holds no certificate") };
+        let intent = self.world.intent.as_ref().unwrap();
+        assert_eq!((&intent.uid, intent.serial), (&uid, serial));
+        assert_eq!(certificate, issued.certificate.to_vec());
+        assert!(self.world.signed.replace(certificate).is_none(), "a second certificate");
+        Ok(())
+    }
+
+    async fn approve(&mut self, issued: &Issued) -> Result<(), Killed> {
+        self.take("approve")?;
+        assert_eq!(self.world.signed, Some(issued.certificate.to_vec()), "durable before the approval");
+        self.world.approved = true;
+        Ok(())
+    }
+
+    async fn publish(&mut self, issued: &Issued, trust_bundle: &str) -> Result<(), Killed> {
+        self.take("publish")?;
+        assert_eq!(self.world.signed, Some(issued.certificate.to_vec()), "what is recorded is published");
+        assert!(self.world.approved == self.hub.approves && !self.world.refused);
+        assert_eq!(Some(trust_bundle), self.hub.serving.as_ref().map(Bundle::pem).as_deref());
+        self.world.published = Some(issued.clone());
+        self.world.trust_bundle = Some(trust_bundle.to_owned());
+        Ok(())
+    }
+
+    async fn refuse(&mut self, _: &Issued) -> Result<(), Killed> {
+        self.take("refuse")?;
+        assert!(self.world.published.is_none());
+        self.world.refused = true;
+        Ok(())
+    }
+
+    async fn close(&mut self, record: Record) -> Result<(), Killed> {
+        self.take("close")?;
+        self.world.close(record);
+        Ok(())
     }
 }
 
 impl World {
-    /// Performs an effect, and checks that it is allowed.
-    fn take(&mut self, effect: Effect, signing: Signing<'_>) -> Event {
-        match effect {
-            Effect::Reserve(until) => {
-                self.reserved = Some(until);
-                Event::Reserved(true)
-            }
-            Effect::Count => Event::Counted(Ok(())),
-            Effect::RecordIntent(intent) => {
-                assert_eq!(Some(intent.not_after), self.reserved, "reserved before it is decided");
-                Event::Intended(self.intend(*intent))
-            }
-            Effect::Sign(prepared) => {
-                let intent = self.intent.as_ref().expect("an intent is durable before the key is used");
-                assert_eq!((&intent.tbs, intent.serial), (&prepared.digest(), prepared.serial()));
-                assert_eq!(Some(prepared.not_after()), self.reserved, "the anchor stays while the certificate lives");
-                let rng = SystemRandom::new();
-                let issued = signing.issuer.sign(*prepared, signing.published, signing.now, &rng).unwrap();
-                self.signatures.push(issued.clone());
-                Event::Signed(issued)
-            }
-            Effect::RecordCertificate(issued, Record::Signed { uid, serial, certificate }) => {
-                let intent = self.intent.as_ref().unwrap();
-                assert_eq!((&intent.uid, intent.serial), (&uid, serial));
-                assert_eq!(certificate, issued.certificate.to_vec());
-                assert!(self.signed.replace(certificate).is_none(), "a second certificate");
-                Event::CertificateRecorded(issued)
-            }
-            Effect::Approve(publication) => {
-                assert_eq!(self.signed, Some(publication.issued.certificate.to_vec()), "durable before the approval");
-                self.approved = true;
-                Event::Approved(publication)
-            }
-            Effect::Publish(publication) => {
-                assert_eq!(self.signed, Some(publication.issued.certificate.to_vec()), "what is recorded is published");
-                assert!(self.approved && !self.refused && publication.trust_bundle == signing.published.pem());
-                self.published = Some(publication.issued.clone());
-                Event::Published(publication)
-            }
-            Effect::Refuse(_) => {
-                assert!(self.published.is_none());
-                self.refused = true;
-                Event::Done
-            }
-            Effect::Close(record) => {
-                self.close(record);
-                Event::Done
-            }
-            Effect::RecordCertificate(..) | Effect::End(_) => unreachable!("nobody performs this"),
-        }
-    }
-
     fn close(&mut self, record: Record) {
         match &record {
             Record::Abandoned { uid, serial, .. } => {
@@ -165,6 +246,9 @@ impl World {
 
     /// Does the same as `Ledger::intend`.
     fn intend(&mut self, intent: Intent) -> Intended {
+        if let Some(altered) = self.altered.clone() {
+            return Intended::Existing(altered);
+        }
         let Some(Intent { issuer, serial, prepared, tbs, .. }) = self.intent.clone() else {
             self.intent = Some(intent);
             return Intended::Recorded;

@@ -1,7 +1,7 @@
 //! Asks policy about a request, and right before a certificate is signed or written whether its answer still holds.
 
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Signer, SignerError, SignerKind, SignerShared};
@@ -68,7 +68,7 @@ impl Signer {
     pub(super) fn has_answers(&self, csr: &CertificateSigningRequest) -> Result<(), Duration> {
         let tenant = action::tenant_of(csr, self.shared.grpc_proxy.as_deref());
         let now = self.shared.clock.now();
-        self.shared.limits.answers.lock().unwrap_or_else(PoisonError::into_inner).wait(&tenant, now)
+        self.shared.limits.answers.lock().wait(&tenant, now)
     }
 
     /// Whether policy would still approve: the addon has standing, and the rules are those of the decision.

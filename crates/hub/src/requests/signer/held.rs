@@ -1,12 +1,15 @@
 //! Requests whose row of the ledger cannot be used, because the ledger was altered or belongs to another hub. The hub
 //! signs nothing for them, because it does not know which certificate they got.
 
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::ResourceExt;
 use tracing::{debug, error, warn};
 
-use super::{LedRequest, Outcome, Signer, SignerError};
+use super::{Outcome, Signer, SignerError};
+use crate::lease::Leads;
 use crate::requests::action::{self, RECORD_UNUSABLE};
 use addon_signer_core::ca::issuer::RecordFault;
+use addon_signer_core::timestamp::Timestamp;
 
 /// A row of the ledger that cannot be used for its request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -26,11 +29,16 @@ pub(crate) struct Unusable {
 
 impl Signer {
     /// Says on the request, once, that its row cannot be used, and lets it wait.
-    pub(super) async fn hold(&self, request: LedRequest<'_>, unusable: &Unusable) -> Result<Outcome, SignerError> {
-        let LedRequest { leads, csr, .. } = request;
+    pub(super) async fn hold(
+        &self,
+        leads: &Leads,
+        csr: &CertificateSigningRequest,
+        now: Timestamp,
+        unusable: &Unusable,
+    ) -> Result<Outcome, SignerError> {
         if action::has_condition(csr, RECORD_UNUSABLE) {
             debug!(csr = csr.name_any(), "A request still cannot be worked on");
-        } else if self.may_answer(request).is_ok() {
+        } else if self.may_answer(csr, now).is_ok() {
             error!(csr = csr.name_any(), error = %unusable, "A request cannot be worked on");
             let answers = self.answers(leads);
             let reason = "LedgerRowUnusable";

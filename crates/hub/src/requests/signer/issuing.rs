@@ -1,35 +1,35 @@
-//! Performs the effects that [`Issuance`] names, for one approved request.
+//! Issues the certificate of one approved request: performs the steps of [`issuing::issue`].
 
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::ResourceExt;
 use ring::rand::SystemRandom;
-use std::sync::{Arc, PoisonError};
-use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::held::Unusable;
-use super::{LedRequest, Outcome, Signer, SignerError, SignerKind};
+use super::{Outcome, Signer, SignerError, SignerKind, SignerShared};
 use crate::authorities::reconciler::Reserve;
 use crate::authorities::state::ReadyLine;
-use crate::requests::action;
-use crate::requests::answers::RefusalKind;
+use crate::lease::Leads;
+use crate::requests::action::{self, RATE_LIMITED, REVOKED};
+use crate::requests::answers::{Answers, RefusalKind};
+use addon_signer_api::rules::SignerConfig;
 use addon_signer_core::ca::bundle::Bundle;
-use addon_signer_core::ca::issuer::{IssueError, Issued};
+use addon_signer_core::ca::issuer::{Issued, Prepared};
 use addon_signer_core::ca::serial::Serial;
 use addon_signer_core::csr::normalised;
 use addon_signer_core::identity::SignerName;
-use addon_signer_core::issuing::{Effect, End, Event, Issuance, RequestFacts, Signing, Surroundings};
-use addon_signer_core::journal::record::{Intended, Intent};
+use addon_signer_core::issuing::{self, Effects, End, Request, Signing, Surroundings};
+use addon_signer_core::journal::record::{Intended, Intent, Record};
 use addon_signer_core::policy::Approved;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_telemetry::audit::Grant;
 
-/// An approved request on which the signer works.
-pub(super) struct ApprovedRequest<'r> {
-    pub(super) request: LedRequest<'r>,
-    pub(super) approved: Approved,
-    /// Whether the hub must approve the request; if not, it is approved already.
-    pub(super) approve: bool,
-}
+/// How soon a request is looked at again whose certificates are revoked until a time that has not come.
+const REVOKED_PAUSE: RangeInclusive<Duration> = Duration::from_millis(500)..=Duration::from_secs(5);
 
 /// The line that signs, and the trust bundle that is in effect where its certificates are used.
 struct SigningLine {
@@ -37,119 +37,73 @@ struct SigningLine {
     published: Bundle,
 }
 
+/// One attempt to issue a certificate. Writes on the request check that this hub leads; the ledger refuses those of an
+/// earlier leader.
+struct Attempt<'a> {
+    signer: &'a Signer,
+    leads: &'a Leads,
+    answers: Answers<'a>,
+    csr: &'a CertificateSigningRequest,
+    /// The object after its approval, on which the certificate is written.
+    approved_csr: Option<CertificateSigningRequest>,
+    /// The configuration that policy has decided by; `None` for the gateway's own signer.
+    config: Option<&'a SignerConfig>,
+    request: &'a Request,
+    ready: &'a ReadyLine,
+    signing: Signing<'a>,
+}
+
 impl Signer {
-    pub(super) async fn issue(&self, request: &ApprovedRequest<'_>) -> Result<Outcome, SignerError> {
-        let ApprovedRequest { request: led, approved, approve } = request;
-        let LedRequest { csr, now, .. } = *led;
+    pub(super) async fn issue(
+        &self,
+        leads: &Leads,
+        csr: &CertificateSigningRequest,
+        now: Timestamp,
+        config: Option<&SignerConfig>,
+        approved: Approved,
+        approves: bool,
+    ) -> Result<Outcome, SignerError> {
         // The sweep works on this request now; the signer looks again after that.
         let Some(_claim) = self.shared.ledger.claim(action::uid(csr)) else {
             return Ok(Outcome::Wait);
         };
         if let Some(until) = approved.waits_until(now) {
-            return self.say_revoked(*led, until).await;
+            return self.say_revoked(leads, csr, now, until).await;
         }
-        let Some(line) = self.signing_line() else { return Ok(Outcome::Wait) };
-        if let Some(outcome) = self.unproven(*led).await? {
+        let Some(SigningLine { ready, published }) = self.signing_line() else { return Ok(Outcome::Wait) };
+        if let Some(outcome) = self.unproven(leads, csr, now).await? {
             return Ok(outcome);
         }
-        let signing = Signing {
-            issuer: &line.ready.stored.issuer,
-            published: &line.published,
-            serial: Serial::new(now, &SystemRandom::new())?,
-            now,
+        let serial = Serial::new(now, &SystemRandom::new())?;
+        let signing = Signing { issuer: &ready.stored.issuer, published: &published, serial, now };
+        let request = self.request(csr, config, approved, approves);
+        let mut attempt = Attempt {
+            signer: self,
+            leads,
+            answers: self.answers(leads),
+            csr,
+            approved_csr: None,
+            config,
+            request: &request,
+            ready: &ready,
+            signing,
         };
-        let issuance = Issuance::new(self.facts(led), approved.clone(), *approve, signing);
-        match self.perform(issuance, signing, &line.ready, request).await? {
+        match issuing::issue(&mut attempt, &request, signing, self.unconfirmed.recall(csr)).await? {
             End::Published(issued) => {
                 let published = self.shared.clock.now();
                 self.unconfirmed.mark_published(csr, published);
                 self.shared.ledger.published(issued.serial, published).await;
-                self.report(request, &issued);
+                attempt.report(&issued);
                 Ok(Outcome::Published)
             }
             End::Refused => Ok(Outcome::Later(self.shared.retention)),
             End::Later => Ok(Outcome::Wait),
-            End::Limited(pause) => self.say_limited(*led, pause).await,
+            End::Limited(pause) => attempt.say_limited(pause).await,
             End::Unusable { row, fault } => {
                 let unusable = Unusable { row, csr: csr.name_any(), fault };
-                self.hold(*led, &unusable).await
+                self.hold(leads, csr, now, &unusable).await
             }
         }
-    }
-
-    /// Performs effect after effect until the issuance ends. Writes on the request check that this hub leads; the
-    /// ledger refuses those of an earlier leader.
-    async fn perform(
-        &self,
-        mut issuance: Issuance<'_>,
-        signing: Signing<'_>,
-        ready: &ReadyLine,
-        request: &ApprovedRequest<'_>,
-    ) -> Result<End, SignerError> {
-        let LedRequest { leads, csr, .. } = request.request;
-        let answers = self.answers(leads);
-        let mut approved_csr = None;
-        let mut event = Event::Started(self.unconfirmed.recall(csr));
-        loop {
-            event = match self.advance(&mut issuance, event, request)? {
-                Effect::Reserve(until) => Event::Reserved(self.reserved(ready, until).await),
-                Effect::Count => {
-                    leads.still()?;
-                    Event::Counted(self.take_token(request))
-                }
-                Effect::RecordIntent(intent) => Event::Intended(self.intend(*intent, &request.approved).await?),
-                Effect::Sign(prepared) => {
-                    leads.still()?;
-                    let rng = SystemRandom::new();
-                    Event::Signed(signing.issuer.sign(*prepared, signing.published, signing.now, &rng)?)
-                }
-                Effect::RecordCertificate(issued, record) => {
-                    self.shared.ledger.append(record, "").await?;
-                    self.unconfirmed.remember(csr, &issued, signing.now);
-                    Event::CertificateRecorded(issued)
-                }
-                Effect::Approve(publication) => {
-                    self.unconfirmed.remember(csr, &publication.issued, signing.now);
-                    approved_csr = Some(answers.approve(csr, &self.name()).await?);
-                    Event::Approved(publication)
-                }
-                Effect::Publish(publication) => {
-                    self.unconfirmed.remember(csr, &publication.issued, signing.now);
-                    let csr = approved_csr.as_ref().unwrap_or(csr);
-                    answers.publish(csr, &publication.issued, &publication.trust_bundle).await?;
-                    Event::Published(publication)
-                }
-                Effect::Refuse(issued) => {
-                    self.unconfirmed.remember(csr, &issued, signing.now);
-                    self.refuse_outdated(request).await?;
-                    Event::Done
-                }
-                Effect::Close(record) => {
-                    self.shared.ledger.append(record, "").await?;
-                    Event::Done
-                }
-                Effect::End(end) => return Ok(end),
-            };
-        }
-    }
-
-    /// The next effect, by what the hub knows at this moment.
-    fn advance(
-        &self,
-        issuance: &mut Issuance<'_>,
-        event: Event,
-        request: &ApprovedRequest<'_>,
-    ) -> Result<Effect, IssueError> {
-        let approved = &request.approved;
-        let led = request.request;
-        let is_allowed = self.still_allows(approved, led.config) && self.is_believed(led.csr);
-        let valid_from = approved.identity().and_then(|identity| {
-            self.shared.registry.read(|registry| registry.valid_from(&identity.cluster, &identity.addon))
-        });
-        // The anchors stay valid when the line can no longer sign.
-        let serving = self.serving.borrow().last().cloned();
-        let trust_bundle = serving.as_ref().map(|ready| &ready.bundle);
-        issuance.next(event, Surroundings { is_allowed, valid_from, trust_bundle })
     }
 
     /// Everything that signing needs, or `None` while any of it is not there yet.
@@ -169,10 +123,15 @@ impl Signer {
         trusted.then_some(SigningLine { ready, published })
     }
 
-    fn facts(&self, request: &LedRequest<'_>) -> RequestFacts {
-        let LedRequest { csr, config, .. } = request;
+    fn request(
+        &self,
+        csr: &CertificateSigningRequest,
+        config: Option<&SignerConfig>,
+        approved: Approved,
+        approves: bool,
+    ) -> Request {
         let signer_name = config.map_or_else(SignerName::gateway_serving, |config| config.rules.signer_name.clone());
-        RequestFacts {
+        Request {
             uid: action::uid(csr),
             requested: action::requested(csr),
             name: csr.name_any(),
@@ -182,61 +141,140 @@ impl Signer {
             signer: self.name(),
             generation: config.map_or(0, |config| config.generation),
             signer_name,
+            approved,
+            approves,
         }
     }
 
-    /// Records the intent. If the ledger does not record a new one, the identity gets its token back.
-    async fn intend(&self, intent: Intent, approved: &Approved) -> Result<Intended, SignerError> {
-        let intended = self.shared.ledger.intend(intent).await;
-        if intended != Ok(Intended::Recorded)
-            && let Some(identity) = approved.identity()
-        {
-            self.shared.limits.certificates.lock().unwrap_or_else(PoisonError::into_inner).give_back(identity);
+    /// Lets a request wait. It is not denied: a wrong clock may have set the time ahead by seconds, and OCM's agent
+    /// waits for ever on a denied request. The signer looks again now and then, because people may set the time back.
+    async fn say_revoked(
+        &self,
+        leads: &Leads,
+        csr: &CertificateSigningRequest,
+        now: Timestamp,
+        until: Timestamp,
+    ) -> Result<Outcome, SignerError> {
+        if !action::has_condition(csr, REVOKED) && self.may_answer(csr, now).is_ok() {
+            let sentence = format!(
+                "The request waits until the hub's clock reaches {until}: no certificate of this addon on this cluster \
+                 may begin earlier, because earlier ones are revoked or the addon was created then."
+            );
+            self.answers(leads).add_condition(csr, REVOKED, "RevokedUntilLater", &sentence).await?;
         }
-        Ok(intended?)
+        let rest = self.shared.clock.now().until(until);
+        Ok(Outcome::Later(rest.clamp(*REVOKED_PAUSE.start(), *REVOKED_PAUSE.end())))
+    }
+}
+
+impl Attempt<'_> {
+    fn remember(&self, issued: &Issued) {
+        self.signer.unconfirmed.remember(self.csr, issued, self.signing.now);
     }
 
-    fn take_token(&self, request: &ApprovedRequest<'_>) -> Result<(), Duration> {
-        let Some(identity) = request.approved.identity() else { return Ok(()) };
-        self.shared
-            .limits
-            .certificates
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take(identity, request.request.now)
-    }
-
-    async fn reserved(&self, ready: &ReadyLine, until: Timestamp) -> bool {
-        if ready.line().reserve(until).is_none() {
-            return true;
-        }
-        let Some(active) = ready.line().active() else { return false };
-        let (done, persisted) = oneshot::channel();
-        let reserve = Reserve { authority: active.authority.id().clone(), until, done };
-        self.reserve.send(reserve).await.is_ok() && persisted.await.unwrap_or(false)
-    }
-
-    async fn refuse_outdated(&self, request: &ApprovedRequest<'_>) -> Result<(), SignerError> {
-        let sentence = "The certificate that was signed for this request was expired, revoked or untrusted before the \
-                        hub could publish it. Make a new request.";
-        let verdict = if request.approve { RefusalKind::Denied } else { RefusalKind::Failed };
-        Ok(self
-            .answers(request.request.leads)
-            .refuse(request.request.csr, verdict, "CertificateOutdated", sentence)
-            .await?)
-    }
-
-    fn report(&self, request: &ApprovedRequest<'_>, issued: &Issued) {
-        let csr = request.request.csr;
-        self.shared.audit.granted(&Grant {
-            signer: &self.name(),
+    fn report(&self, issued: &Issued) {
+        let Self { signer, csr, request, .. } = self;
+        signer.shared.audit.granted(&Grant {
+            signer: &signer.name(),
             csr: &csr.name_any(),
-            requester: self.requester(csr),
+            requester: signer.requester(csr),
             identity: request.approved.identity(),
             issuer: issued.issuer.as_str(),
             serial: issued.serial,
             not_after: issued.not_after,
         });
-        self.shared.metrics.requests.issued(&self.name());
+        signer.shared.metrics.requests.issued(&signer.name());
+    }
+
+    async fn say_limited(&self, pause: Duration) -> Result<Outcome, SignerError> {
+        let Self { signer, csr, answers, .. } = self;
+        if !action::has_condition(csr, RATE_LIMITED) && signer.may_answer(csr, self.signing.now).is_ok() {
+            let sentence =
+                "This addon or its cluster had too many certificates; the request waits and is signed later.";
+            signer.counted(csr, answers.add_condition(csr, RATE_LIMITED, "TooManyRequests", sentence)).await?;
+            signer.shared.metrics.requests.rate_limited(&signer.name());
+        }
+        Ok(Outcome::Limited(pause))
+    }
+}
+
+impl Effects for Attempt<'_> {
+    type Error = SignerError;
+
+    fn surroundings(&self) -> Surroundings {
+        let Self { signer, csr, config, request: Request { approved, .. }, .. } = self;
+        let is_allowed = signer.still_allows(approved, *config) && signer.is_believed(csr);
+        let valid_from = approved.identity().and_then(|identity| {
+            signer.shared.registry.read(|registry| registry.valid_from(&identity.cluster, &identity.addon))
+        });
+        // The anchors stay valid when the line can no longer sign.
+        let trust_bundle = signer.serving.borrow().last().map(|ready| ready.bundle.clone());
+        Surroundings { is_allowed, valid_from, trust_bundle }
+    }
+
+    async fn reserve(&mut self, until: Timestamp) -> Result<bool, SignerError> {
+        let line = self.ready.line();
+        if line.reserve(until).is_none() {
+            return Ok(true);
+        }
+        let Some(active) = line.active() else { return Ok(false) };
+        let (done, persisted) = oneshot::channel();
+        let reserve = Reserve { authority: active.authority.id().clone(), until, done };
+        Ok(self.signer.reserve.send(reserve).await.is_ok() && persisted.await.unwrap_or(false))
+    }
+
+    async fn count(&mut self) -> Result<Result<(), Duration>, SignerError> {
+        self.leads.still()?;
+        let Some(identity) = self.request.approved.identity() else { return Ok(Ok(())) };
+        let mut certificates = self.signer.shared.limits.certificates.lock();
+        Ok(certificates.take(identity, self.signing.now))
+    }
+
+    /// Records the intent. If the ledger does not record a new one, the identity gets its token back.
+    async fn record_intent(&mut self, intent: Intent) -> Result<Intended, SignerError> {
+        let SignerShared { ledger, limits, .. } = &self.signer.shared;
+        let intended = ledger.intend(intent).await;
+        if intended != Ok(Intended::Recorded)
+            && let Some(identity) = self.request.approved.identity()
+        {
+            limits.certificates.lock().give_back(identity);
+        }
+        Ok(intended?)
+    }
+
+    async fn sign(&mut self, prepared: Prepared) -> Result<Issued, SignerError> {
+        self.leads.still()?;
+        let Signing { issuer, published, now, .. } = self.signing;
+        Ok(issuer.sign(prepared, published, now, &SystemRandom::new())?)
+    }
+
+    async fn record_certificate(&mut self, issued: &Issued, record: Record) -> Result<(), SignerError> {
+        self.signer.shared.ledger.append(record, "").await?;
+        self.remember(issued);
+        Ok(())
+    }
+
+    async fn approve(&mut self, issued: &Issued) -> Result<(), SignerError> {
+        self.remember(issued);
+        self.approved_csr = Some(self.answers.approve(self.csr, &self.signer.name()).await?);
+        Ok(())
+    }
+
+    async fn publish(&mut self, issued: &Issued, trust_bundle: &str) -> Result<(), SignerError> {
+        self.remember(issued);
+        let csr = self.approved_csr.as_ref().unwrap_or(self.csr);
+        Ok(self.answers.publish(csr, issued, trust_bundle).await?)
+    }
+
+    async fn refuse(&mut self, issued: &Issued) -> Result<(), SignerError> {
+        self.remember(issued);
+        let sentence = "The certificate that was signed for this request was expired, revoked or untrusted before the \
+                        hub could publish it. Make a new request.";
+        let verdict = if self.request.approves { RefusalKind::Denied } else { RefusalKind::Failed };
+        Ok(self.answers.refuse(self.csr, verdict, "CertificateOutdated", sentence).await?)
+    }
+
+    async fn close(&mut self, record: Record) -> Result<(), SignerError> {
+        Ok(self.signer.shared.ledger.append(record, "").await?)
     }
 }

@@ -1,15 +1,15 @@
-//! Serves one signer name: performs for each of its requests the action that [`super::plan`] names.
+//! Serves one signer name: performs for each of its requests the action that [`super::action`] names.
 //!
 //! A good request costs two writes: the approval and the certificate. Every write carries the `resourceVersion` of the
 //! object that the decision was about. After a conflict the signer decides again on the fresh object.
 
-use std::ops::RangeInclusive;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::runtime::events::Recorder;
 use kube::{Client, ResourceExt};
+use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 use tracing::{info, warn};
 
@@ -18,14 +18,12 @@ mod held;
 mod issuing;
 mod proxied;
 
-use issuing::ApprovedRequest;
-
 use crate::authorities::reconciler::Reserve;
 use crate::authorities::state::LineState;
 use crate::lease::{Leading, Leads, NotLeading, NotWritten};
 use crate::metrics::HubMetrics;
 use crate::registrations::version::AddOnVersion;
-use crate::requests::action::{self, Action, Mode, RATE_LIMITED, REVOKED};
+use crate::requests::action::{self, Action, Mode};
 use crate::requests::answers::{Answers, RefusalKind};
 use crate::requests::guard::{Guard, Guarded};
 use crate::requests::unconfirmed::{Unconfirmed, WATCH_BEHIND};
@@ -41,9 +39,6 @@ use addon_signer_ledger::{Ledger, LedgerError};
 use addon_signer_platform::clock::Clock;
 use addon_signer_telemetry::audit::Audit;
 use addon_signer_telemetry::metrics::GATEWAY_SIGNER;
-
-/// How soon a request is looked at again whose certificates are revoked until a time that has not come.
-const REVOKED_PAUSE: RangeInclusive<Duration> = Duration::from_millis(500)..=Duration::from_secs(5);
 
 /// How many refusals and conditions one cluster gets at once, for each certificate that one of its addons may get at
 /// once: OCM's agent makes at most ten requests per addon.
@@ -97,7 +92,7 @@ pub(crate) struct SignerShared {
     pub limits: Arc<ClusterLimits>,
 }
 
-/// ClusterLimits of what one cluster can make the hub do. They are the same buckets for all signers.
+/// Limits of what one cluster can make the hub do. They are the same buckets for all signers.
 pub(crate) struct ClusterLimits {
     /// Certificates.
     pub certificates: Mutex<RateLimiter>,
@@ -106,22 +101,12 @@ pub(crate) struct ClusterLimits {
 }
 
 impl ClusterLimits {
-    /// ClusterLimits with full buckets.
+    /// Limits with full buckets.
     #[must_use]
     pub(crate) fn new(rate: Rate) -> Self {
         let answers = Rate { burst: rate.burst.saturating_mul(ANSWERS), interval: ANSWERS_INTERVAL };
         Self { certificates: Mutex::new(RateLimiter::new(rate)), answers: Mutex::new(Buckets::new(answers)) }
     }
-}
-
-/// A request on which the signer works while this hub leads.
-#[derive(Clone, Copy)]
-struct LedRequest<'r> {
-    leads: &'r Leads,
-    csr: &'r CertificateSigningRequest,
-    /// The configuration that policy has decided by; `None` for the gateway's own signer.
-    config: Option<&'r SignerConfig>,
-    now: Timestamp,
 }
 
 /// A signer that runs.
@@ -253,21 +238,28 @@ impl Signer {
             Action::Limited(pause) => Ok(Outcome::Limited(pause)),
             Action::Wait => Ok(Outcome::Wait),
             action => match self.shared.leading.leads() {
-                Ok(leads) => self.act(LedRequest { leads: &leads, csr, config: config.as_deref(), now }, action).await,
+                Ok(leads) => self.act(&leads, csr, now, config.as_deref(), action).await,
                 Err(NotLeading) => Ok(Outcome::Wait),
             },
         }
     }
 
     /// Performs an action that only the leader may perform.
-    async fn act(&self, request: LedRequest<'_>, action: Action) -> Result<Outcome, SignerError> {
+    async fn act(
+        &self,
+        leads: &Leads,
+        csr: &CertificateSigningRequest,
+        now: Timestamp,
+        config: Option<&SignerConfig>,
+        action: Action,
+    ) -> Result<Outcome, SignerError> {
         let done = match action {
-            Action::DeleteAfter(Duration::ZERO) => self.delete(request).await,
+            Action::DeleteAfter(Duration::ZERO) => self.delete(leads, csr).await,
             Action::DeleteAfter(pause) => Ok(Outcome::Later(pause)),
-            Action::Deny(refusal) => self.refuse(request, RefusalKind::Denied, &refusal).await,
-            Action::Fail(refusal) => self.refuse(request, RefusalKind::Failed, &refusal).await,
-            Action::Issue { approved, approve } => self.issue(&ApprovedRequest { request, approved, approve }).await,
-            Action::PolicyProblem(doubt) => self.say_unproven(request, &doubt).await.map(|()| Outcome::Wait),
+            Action::Deny(refusal) => self.refuse(leads, csr, now, RefusalKind::Denied, &refusal).await,
+            Action::Fail(refusal) => self.refuse(leads, csr, now, RefusalKind::Failed, &refusal).await,
+            Action::Issue { approved, approve } => self.issue(leads, csr, now, config, approved, approve).await,
+            Action::PolicyProblem(doubt) => self.say_unproven(leads, csr, now, &doubt).await.map(|()| Outcome::Wait),
             Action::Rest | Action::AwaitApproval | Action::Wait | Action::Limited(_) => Ok(Outcome::AwaitChange),
         };
         match done {
@@ -297,51 +289,25 @@ impl Signer {
         self.unconfirmed.forget(csr);
     }
 
-    async fn say_limited(&self, request: LedRequest<'_>, pause: Duration) -> Result<Outcome, SignerError> {
-        let csr = request.csr;
-        if !action::has_condition(csr, RATE_LIMITED) && self.may_answer(request).is_ok() {
-            let sentence =
-                "This addon or its cluster had too many certificates; the request waits and is signed later.";
-            let answers = self.answers(request.leads);
-            self.counted(request, answers.add_condition(csr, RATE_LIMITED, "TooManyRequests", sentence)).await?;
-            self.shared.metrics.requests.rate_limited(&self.name());
-        }
-        Ok(Outcome::Limited(pause))
-    }
-
-    /// Lets a request wait. It is not denied: a wrong clock may have set the time ahead by seconds, and OCM's agent
-    /// waits for ever on a denied request. The signer looks again now and then, because people may set the time back.
-    async fn say_revoked(&self, request: LedRequest<'_>, until: Timestamp) -> Result<Outcome, SignerError> {
-        let csr = request.csr;
-        if !action::has_condition(csr, REVOKED) && self.may_answer(request).is_ok() {
-            let sentence = format!(
-                "The request waits until the hub's clock reaches {until}: no certificate of this addon on this cluster \
-                 may begin earlier, because earlier ones are revoked or the addon was created then."
-            );
-            self.answers(request.leads).add_condition(csr, REVOKED, "RevokedUntilLater", &sentence).await?;
-        }
-        let rest = self.shared.clock.now().until(until);
-        Ok(Outcome::Later(rest.clamp(*REVOKED_PAUSE.start(), *REVOKED_PAUSE.end())))
-    }
-
     async fn refuse(
         &self,
-        request: LedRequest<'_>,
+        leads: &Leads,
+        csr: &CertificateSigningRequest,
+        now: Timestamp,
         verdict: RefusalKind,
         refusal: &Refusal,
     ) -> Result<Outcome, SignerError> {
-        if let Err(pause) = self.has_answers(request.csr) {
+        if let Err(pause) = self.has_answers(csr) {
             return Ok(Outcome::Limited(pause));
         }
-        if let Some(outcome) = self.unproven(request).await? {
+        if let Some(outcome) = self.unproven(leads, csr, now).await? {
             return Ok(outcome);
         }
-        if let Err(pause) = self.may_answer(request) {
+        if let Err(pause) = self.may_answer(csr, now) {
             return Ok(Outcome::Limited(pause));
         }
-        let LedRequest { leads, csr, .. } = request;
         let answers = self.answers(leads);
-        self.counted(request, answers.refuse(csr, verdict, refusal.reason(), &refusal.sentence())).await?;
+        self.counted(csr, answers.refuse(csr, verdict, refusal.reason(), &refusal.sentence())).await?;
         self.shared.audit.refused(&self.name(), &csr.name_any(), self.requester(csr), refusal);
         self.shared.metrics.requests.refused(&self.name(), refusal.reason());
         if let Err(error) = answers.event(csr, &self.shared.recorder, refusal.reason(), &refusal.sentence()).await {
@@ -355,31 +321,31 @@ impl Signer {
     ///
     /// # Errors
     /// How long the cluster must wait for its next one.
-    fn may_answer(&self, request: LedRequest<'_>) -> Result<(), Duration> {
-        let tenant = action::tenant_of(request.csr, self.shared.grpc_proxy.as_deref());
-        self.shared.limits.answers.lock().unwrap_or_else(PoisonError::into_inner).take(&tenant, request.now)
+    fn may_answer(&self, csr: &CertificateSigningRequest, now: Timestamp) -> Result<(), Duration> {
+        let tenant = action::tenant_of(csr, self.shared.grpc_proxy.as_deref());
+        self.shared.limits.answers.lock().take(&tenant, now)
     }
 
     /// Writes an answer that was counted, and gives it back if it was not written.
     async fn counted(
         &self,
-        request: LedRequest<'_>,
+        csr: &CertificateSigningRequest,
         write: impl Future<Output = Result<(), NotWritten>>,
     ) -> Result<(), SignerError> {
         let written = write.await;
         if written.is_err() {
-            let tenant = action::tenant_of(request.csr, self.shared.grpc_proxy.as_deref());
-            self.shared.limits.answers.lock().unwrap_or_else(PoisonError::into_inner).give_back(&tenant);
+            let tenant = action::tenant_of(csr, self.shared.grpc_proxy.as_deref());
+            self.shared.limits.answers.lock().give_back(&tenant);
         }
         Ok(written?)
     }
 
-    async fn delete(&self, request: LedRequest<'_>) -> Result<Outcome, SignerError> {
-        let csr = request.csr.name_any();
-        if self.answers(request.leads).delete(request.csr).await? {
-            info!(csr, "The hub deleted a refused request after the retention");
+    async fn delete(&self, leads: &Leads, csr: &CertificateSigningRequest) -> Result<Outcome, SignerError> {
+        let name = csr.name_any();
+        if self.answers(leads).delete(csr).await? {
+            info!(csr = name, "The hub deleted a refused request after the retention");
         } else {
-            info!(csr, "A refused request is deleted when somebody removes its finalizers");
+            info!(csr = name, "A refused request is deleted when somebody removes its finalizers");
         }
         Ok(Outcome::Done)
     }

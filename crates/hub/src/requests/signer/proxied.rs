@@ -5,10 +5,12 @@ use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::ResourceExt;
 use tracing::warn;
 
-use super::{LedRequest, Outcome, Signer, SignerError, SignerKind};
+use super::{Outcome, Signer, SignerError, SignerKind};
+use crate::lease::Leads;
 use crate::requests::action::{self, PROXY_UNPROVEN};
 use crate::requests::guard::{Guarded, POLICY, Unproven};
 use crate::trial::{self, PolicyProblem, Right};
+use addon_signer_core::timestamp::Timestamp;
 use addon_signer_telemetry::audit::Asker;
 
 impl Signer {
@@ -33,8 +35,12 @@ impl Signer {
 
     /// Tries to change for whom the request is, in dry runs: by its status, and by its approval. If the policy does not
     /// refuse both, the request waits, and the answer is how.
-    pub(super) async fn unproven(&self, request: LedRequest<'_>) -> Result<Option<Outcome>, SignerError> {
-        let LedRequest { leads, csr, .. } = request;
+    pub(super) async fn unproven(
+        &self,
+        leads: &Leads,
+        csr: &CertificateSigningRequest,
+        now: Timestamp,
+    ) -> Result<Option<Outcome>, SignerError> {
         if !self.is_proxied(csr) {
             return Ok(None);
         }
@@ -48,7 +54,7 @@ impl Signer {
                     }
                     PolicyProblem::Unknown(_) => Outcome::Held,
                 };
-                self.say_unproven(request, &doubt).await?;
+                self.say_unproven(leads, csr, now, &doubt).await?;
                 return Ok(Some(outcome));
             }
         }
@@ -56,14 +62,19 @@ impl Signer {
     }
 
     /// Says on the request, once, why it waits.
-    pub(super) async fn say_unproven(&self, request: LedRequest<'_>, doubt: &PolicyProblem) -> Result<(), SignerError> {
-        let LedRequest { leads, csr, .. } = request;
-        if !action::has_condition(csr, PROXY_UNPROVEN) && self.may_answer(request).is_ok() {
+    pub(super) async fn say_unproven(
+        &self,
+        leads: &Leads,
+        csr: &CertificateSigningRequest,
+        now: Timestamp,
+        doubt: &PolicyProblem,
+    ) -> Result<(), SignerError> {
+        if !action::has_condition(csr, PROXY_UNPROVEN) && self.may_answer(csr, now).is_ok() {
             let why = Unproven(doubt);
             warn!(csr = csr.name_any(), error = %why, "A request of OCM's gRPC server waits");
             let sentence = format!("The hub does not answer this request of OCM's gRPC server, because {why}.");
             let answers = self.answers(leads);
-            self.counted(request, answers.add_condition(csr, PROXY_UNPROVEN, doubt.reason(), &sentence)).await?;
+            self.counted(csr, answers.add_condition(csr, PROXY_UNPROVEN, doubt.reason(), &sentence)).await?;
         }
         Ok(())
     }
