@@ -169,7 +169,8 @@ async fn the_worst_come_first_with_what_they_wait_for() {
     assert!(past.stderr.ends_with("The last page is --page 3.\n"), "{}", past.stderr);
     let check = world.check().await;
     let line = "BAD  addons on clusters: 2 of 4 have no valid certificate or had their last request refused: ";
-    assert!(check.code == 1 && check.stdout.contains(line), "{}", check.stdout);
+    assert!(check.code == 1, "{}", check.stdout);
+    assert!(check.stdout.contains(line), "{}", check.stdout);
     let one = world.rows(&["--cluster", "spoke2", "--addon", "telemetry"]).await;
     assert_eq!(one.iter().map(state).collect::<Vec<_>>(), ["spoke2 NoCertificate"]);
     world.whole.stop().await.unwrap();

@@ -76,7 +76,8 @@ async fn certificates_of_an_authority_that_was_given_up_do_not_count() {
     );
     let check = world.check().await;
     let line = "BAD  addons on clusters: 1 of 1 have no valid certificate";
-    assert!(check.code == 1 && check.stdout.contains(line), "{}", check.stdout);
+    assert!(check.code == 1, "{}", check.stdout);
+    assert!(check.stdout.contains(line), "{}", check.stdout);
 
     issue(&world, &admin, 3_600).await;
     let row = world.until("spoke1", "the new certificate", is("NeverSeen")).await;

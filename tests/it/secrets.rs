@@ -131,7 +131,8 @@ impl SecretRun {
         let what = format!("{:?} with {:?}", self.arguments, self.variables);
         assert!(PARTS.iter().all(|part| !said.contains(part)), "{what} prints a password: {said}");
         assert_eq!(output.status.success(), succeeds, "{what}: {said}");
-        assert!(!said.is_empty() && output.status.code().is_some(), "{what}");
+        assert!(!said.is_empty(), "{what}");
+        assert!(output.status.code().is_some(), "{what}");
     }
 }
 

@@ -72,7 +72,8 @@ async fn objects_are_created_listed_patched_and_deleted() {
     let hub = mk_hub().await;
     let api: Api<ConfigMap> = Api::namespaced(mk_admin(&hub).await, "default");
     let created = api.create(&PostParams::default(), &mk_config_map("a")).await.unwrap();
-    assert!(created.uid().is_some() && created.resource_version().is_some());
+    assert!(created.uid().is_some());
+    assert!(created.resource_version().is_some());
     let again = api.create(&PostParams::default(), &mk_config_map("a")).await;
     assert_eq!(code(again), 409);
 

@@ -68,7 +68,8 @@ async fn people_look_at_requests_and_clusters() {
     csr.metadata.name = Some("one".to_owned());
     requests.create(&PostParams::default(), &csr).await.unwrap();
     let table = kubectl.run("get csr").await;
-    assert!(table.contains("example.com/telemetry") && table.contains("Pending"), "{table}");
+    assert!(table.contains("example.com/telemetry"), "{table}");
+    assert!(table.contains("Pending"), "{table}");
     let described = kubectl.run("describe csr one").await;
     assert!(described.contains("Requesting User:    admin"), "{described}");
     accept_cluster(&admin, "cluster1").await;

@@ -266,13 +266,15 @@ mod tests {
             object.status = serde_json::from_value(status).unwrap();
             claimant(&object).had_signer_name
         };
-        assert!(had("LedgerAway") && !had("DuplicateSignerName"));
+        assert!(had("LedgerAway"));
+        assert!(!had("DuplicateSignerName"));
     }
 
     #[test]
     fn defaults_are_readable() {
         let config = SignerConfig::read(&mk_spec(), None).unwrap();
-        assert!(config.approves && config.registers);
+        assert!(config.approves);
+        assert!(config.registers);
         assert_eq!(config.rules.keys.len(), 6);
         assert_eq!(config.rules.duration, Duration::from_secs(86_400));
         assert_eq!(config.authority.key, KeyKind::EcdsaP256);
@@ -330,7 +332,8 @@ mod tests {
             let route = serde_json::json!({"path": path, "upstream": "http://a"});
             super::route(&serde_json::from_value(route).unwrap()).is_err()
         };
-        assert!(!refused("/") && !refused("/api/v1"));
+        assert!(!refused("/"));
+        assert!(!refused("/api/v1"));
         for bad in ["", "api", "/a/../b", "/a//b", "/api;v=1"] {
             assert!(refused(bad), "{bad}");
         }

@@ -197,7 +197,8 @@ mod tests {
         };
         let ownership = listed(&[("evil", twin(1, false)), ("served", twin(1, true))]);
         assert_eq!(ownership.has_signer_name_of("evil"), Some("served"));
-        assert!(ownership.owns("served", "a") && ownership.has_signer_name_of("served").is_none());
+        assert!(ownership.owns("served", "a"));
+        assert!(ownership.has_signer_name_of("served").is_none());
     }
 
     #[test]
@@ -216,7 +217,8 @@ mod tests {
         assert_eq!(put(&mut ownership, "old", None), set(&["young"]));
         assert!(ownership.owns("young", "a"));
         assert_eq!(put(&mut ownership, "young", None), set(&[]));
-        assert!(ownership.named.len() == 2 && ownership.claimants.len() == 1, "{ownership:?}");
+        assert!(ownership.named.len() == 2, "{ownership:?}");
+        assert!(ownership.claimants.len() == 1, "{ownership:?}");
     }
 
     #[test]
@@ -228,7 +230,8 @@ mod tests {
         put(&mut ownership, "last", Some(mk_claimant(3, &["a"])));
         assert_eq!((ownership.not_of("owner"), ownership.not_of("next")), (BTreeMap::new(), BTreeMap::new()));
         assert_eq!(ownership.not_of("last"), BTreeMap::from([("a", "owner")]));
-        assert!(ownership.owns("owner", "a") && !ownership.owns("next", "a"), "although it is older");
+        assert!(ownership.owns("owner", "a"), "although it is older");
+        assert!(!ownership.owns("next", "a"), "although it is older");
         let all = set(&["last", "next", "owner"]);
         assert_eq!(put(&mut ownership, "owner", Some(Claimant { successor: None, ..owner })), all);
         assert_eq!(ownership.not_of("next"), BTreeMap::from([("a", "owner")]));
@@ -245,7 +248,8 @@ mod tests {
         put(&mut ownership, "waits", Some(mk_claimant(1, &["a", "b"])));
         put(&mut ownership, "next", Some(mk_claimant(4, &["a", "b"])));
         put(&mut ownership, "owner", Some(Claimant { addons: set(&["b"]), ..owner }));
-        assert!(ownership.owns("next", "a") && ownership.owns("owner", "b"));
+        assert!(ownership.owns("next", "a"));
+        assert!(ownership.owns("owner", "b"));
         put(&mut ownership, "owner", None);
         assert!(ownership.owns("next", "b"));
     }

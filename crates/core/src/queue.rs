@@ -212,7 +212,8 @@ mod tests {
         queue.done("a", Some(100));
         assert_eq!(drain(&mut queue, 0), ["a"], "at once, whatever the work said");
         queue.done("a", None);
-        assert!(queue.is_empty() && queue.lanes.is_empty());
+        assert!(queue.is_empty());
+        assert!(queue.lanes.is_empty());
     }
 
     #[test]

@@ -225,7 +225,8 @@ mod tests {
         assert_eq!(drained, [last_use(1, 1, after(9)), last_use(2, 3, after(2))]);
         drop(second);
         let book = usage.book.lock();
-        assert!(book.live.is_empty() && book.left.is_empty(), "{book:?}");
+        assert!(book.live.is_empty(), "{book:?}");
+        assert!(book.left.is_empty(), "{book:?}");
     }
 
     #[test]

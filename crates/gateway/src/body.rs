@@ -308,9 +308,11 @@ mod tests {
         let piece = upload.frame().await.unwrap().unwrap().into_data().unwrap();
         assert!(upload.frame().await.is_none());
         drop(upload);
-        assert!(!progress.0.lock().is_over && Arc::strong_count(&call) == 2, "hyper may still hold a piece");
+        assert!(!progress.0.lock().is_over, "hyper may still hold a piece");
+        assert!(Arc::strong_count(&call) == 2, "hyper may still hold a piece");
         drop(piece);
-        assert!(progress.0.lock().is_over && Arc::strong_count(&call) == 1);
+        assert!(progress.0.lock().is_over);
+        assert!(Arc::strong_count(&call) == 1);
     }
 
     #[tokio::test(start_paused = true)]
@@ -321,9 +323,11 @@ mod tests {
             pace.given();
             tokio::time::advance(Duration::from_secs(1)).await;
         }
-        assert!(pace.is_slow() && pace.waiting() == 10);
+        assert!(pace.is_slow());
+        assert!(pace.waiting() == 10);
         pace.taken(1000);
-        assert!(!pace.is_slow() && pace.waiting() == 9);
+        assert!(!pace.is_slow());
+        assert!(pace.waiting() == 9);
         tokio::time::advance(RATE.patience).await;
         assert!(pace.is_slow());
     }

@@ -292,7 +292,8 @@ mod tests {
         assert_eq!(sql, "(seq + 0) < $1 AND agent = $2 ORDER BY (seq + 0) DESC LIMIT 100");
         let valid = Filter { state: Some(StateFilter::Valid), ..Filter::default() };
         let (sql, _) = select(valid, after, Way::Valid);
-        assert!(sql.starts_with("(seq + 0) < $1") && sql.contains("AND not_after >= $3 ORDER BY (seq + 0)"), "{sql}");
+        assert!(sql.starts_with("(seq + 0) < $1"), "{sql}");
+        assert!(sql.contains("AND not_after >= $3 ORDER BY (seq + 0)"), "{sql}");
     }
 
     #[test]
@@ -308,8 +309,10 @@ mod tests {
         };
         let query = query(filter.clone());
         let (counts, values) = Search { query: &query, now: NOW }.counts().unwrap();
-        assert!(!counts.contains("OR 1") && values.len() == 5, "{counts}");
+        assert!(!counts.contains("OR 1"), "{counts}");
+        assert!(values.len() == 5, "{counts}");
         let (sql, values) = select(filter, None, Way::Order);
-        assert!(!sql.contains("OR 1") && values.len() == 5, "{sql}");
+        assert!(!sql.contains("OR 1"), "{sql}");
+        assert!(values.len() == 5, "{sql}");
     }
 }

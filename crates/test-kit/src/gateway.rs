@@ -296,7 +296,8 @@ impl FullAnswer {
         assert_eq!(self.headers["content-type"], "application/problem+json", "{self:?}");
         let problem: serde_json::Value = serde_json::from_str(&self.body).unwrap();
         assert_eq!(problem["status"], self.status.as_u16());
-        assert!(!problem["title"].as_str().unwrap().is_empty() && !problem["detail"].as_str().unwrap().is_empty());
+        assert!(!problem["title"].as_str().unwrap().is_empty());
+        assert!(!problem["detail"].as_str().unwrap().is_empty());
         let kind = problem["type"].as_str().unwrap().strip_prefix("https://addon-signer.io/problems/").unwrap();
         (self.status.as_u16(), kind.to_owned())
     }

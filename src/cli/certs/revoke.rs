@@ -203,7 +203,8 @@ mod tests {
         assert_eq!(moment(None, NOW).unwrap(), NOW.plus(Duration::from_secs(1)));
         assert_eq!(moment(Some(NOW.minus(Duration::from_secs(60))), NOW).unwrap(), NOW.minus(Duration::from_secs(60)));
         let future = moment(Some(NOW.plus(Duration::from_secs(2))), NOW).unwrap_err().to_string();
-        assert!(future.contains("is in the future") && future.contains("suspend"), "{future}");
+        assert!(future.contains("is in the future"), "{future}");
+        assert!(future.contains("suspend"), "{future}");
     }
 
     #[test]

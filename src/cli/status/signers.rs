@@ -161,7 +161,9 @@ mod tests {
         let new = mk_signer("new", &json!({ "signerName": "a.b/e" }), &Value::Null);
         let both = of(&[one, two]);
         let knows = |all: &FleetSigners, id: &str| all.of_addon[&addon].has_authority(id);
-        assert!(knows(&both, "a1") && knows(&both, "a2") && !knows(&both, "a0"));
+        assert!(knows(&both, "a1"));
+        assert!(knows(&both, "a2"));
+        assert!(!knows(&both, "a0"));
         let one = mk_signer("one", &json!({ "successor": "new" }), &mk_status("a1", ""));
         assert!(knows(&of(&[one, new]), "a0"));
     }

@@ -68,7 +68,8 @@ async fn unready_or_absent_cluster_is_named_until_it_has_anchors() {
         addons.create(&PostParams::default(), &serde_json::from_value(addon).unwrap()).await.unwrap();
     }
     let said = wait_told(&admin, "1 of 3 addons on clusters have the present bundle. Not yet: spoke1/elsewhere,").await;
-    assert!(said.reason == "Distributing" && said.message.contains("1 get none, because"), "{said:?}");
+    assert!(said.reason == "Distributing", "{said:?}");
+    assert!(said.message.contains("1 get none, because"), "{said:?}");
     let namespaces: Api<Namespace> = Api::all(admin.clone());
     assert!(namespaces.get_opt("not-there").await.unwrap().is_none(), "nobody makes it");
     create_namespace(&admin, "not-there").await;

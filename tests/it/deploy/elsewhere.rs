@@ -183,6 +183,7 @@ fn grpc_account_flag_and_policy_come_together_and_agree() {
 fn no_argument_names_the_namespace() {
     for deployment in of_kind(&manifests("."), "Deployment") {
         let text = deployment.to_string();
-        assert!(!text.contains(".addon-signer.") && !text.contains("=addon-signer\""), "{text}");
+        assert!(!text.contains(".addon-signer."), "{text}");
+        assert!(!text.contains("=addon-signer\""), "{text}");
     }
 }

@@ -221,7 +221,9 @@ async fn a_delete_with_content_has_a_connection_that_ends_with_it() {
         assert_eq!(own.len(), 4);
         own.dedup();
         let shared = seen.iter().filter(|(_, line)| !of_deletes(line)).all(|(number, _)| *number == 0);
-        assert!(own.len() == 4 && !own.contains(&0) && shared, "{seen:?}");
+        assert!(own.len() == 4, "{seen:?}");
+        assert!(!own.contains(&0), "{seen:?}");
+        assert!(shared, "{seen:?}");
     }
 }
 

@@ -226,12 +226,16 @@ async fn http_2_is_proxied_too() {
     let FullAnswer { status, body: seen, .. } =
         collect(h2.send_request(request.body(body_of(3)).unwrap()).await.unwrap()).await;
     assert_eq!(status, StatusCode::OK);
-    assert!(seen.starts_with("POST /api/x\n") && seen.contains("\nx-forwarded-host: gateway.example\n"), "{seen}");
-    assert!(seen.contains(":agent:telemetry\n") && !seen.contains("root"), "{seen}");
+    assert!(seen.starts_with("POST /api/x\n"), "{seen}");
+    assert!(seen.contains("\nx-forwarded-host: gateway.example\n"), "{seen}");
+    assert!(seen.contains(":agent:telemetry\n"), "{seen}");
+    assert!(!seen.contains("root"), "{seen}");
     // A backend would make links of the host.
     let request = Request::post("https://evil.example/addons/telemetry/api/x").body(body_of(3)).unwrap();
     let FullAnswer { status, body: seen, .. } = collect(h2.send_request(request).await.unwrap()).await;
-    assert!(status == StatusCode::OK && !seen.contains("evil") && !seen.contains("x-forwarded-host"), "{seen}");
+    assert!(status == StatusCode::OK, "{seen}");
+    assert!(!seen.contains("evil"), "{seen}");
+    assert!(!seen.contains("x-forwarded-host"), "{seen}");
 }
 
 #[tokio::test]

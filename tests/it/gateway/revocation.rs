@@ -42,7 +42,8 @@ async fn sessions_end_within_two_seconds_of_a_revocation() {
         (&mut idle.driver).await.unwrap().ok();
         while body.frame().await.unwrap().is_ok() {}
     });
-    assert!(ended.await.is_ok() && started.elapsed() < Duration::from_secs(2), "after {:?}", started.elapsed());
+    assert!(ended.await.is_ok(), "after {:?}", started.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(2), "after {:?}", started.elapsed());
     assert_eq!(other.get("/v1/whoami").await.status, StatusCode::OK, "another addon of that cluster stays");
     let told = log.json().into_iter().filter(|line| line["event"] == "ended-connection");
     let causes: Vec<_> = told.map(|line| line["cause"].as_str().unwrap().to_owned()).collect();

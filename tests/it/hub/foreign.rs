@@ -56,7 +56,8 @@ async fn foreign_certificates_are_reported_until_requests_are_gone() {
     let name = submit_foreign(&hub, &admin).await;
     let said = wait_until(PATIENCE, "the condition", async || foreign(&admin).await).await;
     let example = format!("{name} (issuer \"CN=addon-manager's CA ");
-    assert!(said.status == "True" && said.message.contains(&example), "{said:?}");
+    assert!(said.status == "True", "{said:?}");
+    assert!(said.message.contains(&example), "{said:?}");
     assert!(said.message.starts_with("1 requests of this signer"), "{said:?}");
     wait_metric(&running, 1).await;
     running.stop().await;

@@ -88,7 +88,8 @@ async fn request_whose_row_holds_wrong_certificate_waits_and_says_why() {
             let row = 2 * n + 2;
             let expected = format!("Row {row} of the ledger, which is about the request request-{n}, holds {fault}: ");
             let sentence = said(&admin, &format!("request-{n}")).await;
-            assert!(sentence.starts_with(&expected) && sentence.contains("certs verify"), "{sentence}");
+            assert!(sentence.starts_with(&expected), "{sentence}");
+            assert!(sentence.contains("certs verify"), "{sentence}");
         }
         tokio::time::sleep(MOMENT * 3).await;
         let text = log.text();
@@ -106,7 +107,8 @@ async fn request_whose_row_holds_wrong_certificate_waits_and_says_why() {
         let api: Api<CertificateSigningRequest> = Api::all(admin.clone());
         for n in 1..=3 {
             let csr = api.get(&format!("request-{n}")).await.unwrap();
-            assert!(certificate(&csr).is_none() && condition(&csr, "Approved").is_none(), "{csr:?}");
+            assert!(certificate(&csr).is_none(), "{csr:?}");
+            assert!(condition(&csr, "Approved").is_none(), "{csr:?}");
         }
 
         // Other requests are signed, and the advice of the sentence helps.

@@ -82,7 +82,8 @@ async fn outage_is_two_lines(mut store: Store) {
     drop(down.expect("the ledger is away").unwrap());
     tokio::time::sleep(AWAY).await;
     let (reason, message) = wait_ready(&admin, "telemetry", "False").await;
-    assert!(reason == "LedgerAway" && message.starts_with("Nothing is signed"), "{reason}: {message}");
+    assert!(reason == "LedgerAway", "{reason}: {message}");
+    assert!(message.starts_with("Nothing is signed"), "{reason}: {message}");
     store.bring_back().await;
     for name in names {
         wait_csr(&admin, &name, "issued", certificate).await;
@@ -93,7 +94,8 @@ async fn outage_is_two_lines(mut store: Store) {
     let lines: Vec<_> = text[before..].lines().collect();
     let expected = ["The ledger cannot be written to", "Opened the ledger"];
     let as_expected = lines.iter().zip(expected).all(|(line, words)| line.contains(words));
-    assert!(lines.len() == expected.len() && as_expected, "{} lines:\n{}", lines.len(), lines.join("\n"));
+    assert!(lines.len() == expected.len(), "{} lines:\n{}", lines.len(), lines.join("\n"));
+    assert!(as_expected, "{} lines:\n{}", lines.len(), lines.join("\n"));
 }
 
 #[tokio::test]

@@ -139,10 +139,12 @@ async fn every_step_of_a_line_is_in_the_chain_with_who_asked() {
     assert_eq!(asked, "ann");
     let (activated, _, active) = of_line("activated").unwrap();
     assert_eq!(active, second);
-    assert!(prepared < activated && activated < retired.seq + 2, "{entries:?}");
+    assert!(prepared < activated, "{entries:?}");
+    assert!(activated < retired.seq + 2, "{entries:?}");
     let both =
         entries.iter().find(|entry| entry.kind == "anchors" && entry.detail("authorities").contains(' ')).unwrap();
-    assert!(prepared < both.seq && both.seq < activated, "the anchor is given out before it is used");
+    assert!(prepared < both.seq, "the anchor is given out before it is used");
+    assert!(both.seq < activated, "the anchor is given out before it is used");
     let clock = &recorded.running.as_ref().unwrap().clock;
     clock.advance(Duration::from_secs(28 * 3_600));
     recorded.patch_signer(json!({ "metadata": { "annotations": { "wake": "up" } } })).await;
@@ -176,7 +178,8 @@ async fn configurations_and_standings_are_in_the_chain() {
     recorded.wait("signer", &[("signer", "telemetry"), ("after", "")]).await;
     let leaders = recorded.entries().await.into_iter().filter(|entry| entry.kind == "leader");
     let epochs: Vec<_> = leaders.map(|entry| entry.epoch).collect();
-    assert!(epochs.len() == 2 && epochs[0] < epochs[1], "{epochs:?}");
+    assert!(epochs.len() == 2, "{epochs:?}");
+    assert!(epochs[0] < epochs[1], "{epochs:?}");
 }
 
 #[tokio::test]

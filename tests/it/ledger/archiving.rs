@@ -148,13 +148,15 @@ async fn across(store: &TestStore, location: &Location) {
 
     assert_eq!(check(location, &[&second]).await.unwrap().unchecked, over);
     let error = check(location, &[&first]).await.unwrap_err().to_string();
-    assert!(error.starts_with(&format!("row {}: ", over + 1)) && error.contains("later archive"), "{error}");
+    assert!(error.starts_with(&format!("row {}: ", over + 1)), "{error}");
+    assert!(error.contains("later archive"), "{error}");
     let error = check(location, &[&second, &first]).await.unwrap_err().to_string();
     assert!(error.contains("1.jsonl"), "{error}");
     let altered = fs::read_to_string(&first).unwrap().replacen("cluster1", "cluster2", 1);
     fs::write(&first, altered).unwrap();
     let error = check(location, &[&first, &second]).await.unwrap_err().to_string();
-    assert!(error.contains("1.jsonl: row ") && error.contains("it was altered"), "{error}");
+    assert!(error.contains("1.jsonl: row "), "{error}");
+    assert!(error.contains("it was altered"), "{error}");
 }
 
 #[tokio::test]
@@ -174,7 +176,8 @@ async fn the_row_of_the_published_checkpoint_stays_with_all_after_it() {
 
         let other = Checkpoint { hash: "0".repeat(64), ..whole.checkpoint.clone() };
         let error = archive(Archive { checkpoint: other, ..whole.clone() }, |_, _| ()).await.unwrap_err();
-        assert!(matches!(error, ArchiveError::Contradiction(_)) && !file.exists(), "{error}");
+        assert!(matches!(error, ArchiveError::Contradiction(_)), "{error}");
+        assert!(!file.exists(), "{error}");
 
         let moved = archive(whole.clone(), |_, _| ()).await.unwrap();
         assert_eq!(moved.rows, Some((1, seq - 1)));
@@ -259,7 +262,8 @@ async fn crash_leaves_all_in_place_or_same_command_finishes_it() {
     for length in [0, 20, whole.len() / 2] {
         fs::write(&file, &whole[..length]).unwrap();
         let error = move_out(&location, &file).await.unwrap_err().to_string();
-        assert!(error.contains("was not finished") && error.contains("delete it"), "{error}");
+        assert!(error.contains("was not finished"), "{error}");
+        assert!(error.contains("delete it"), "{error}");
         assert_eq!(fs::metadata(&file).unwrap().len(), length as u64);
     }
     check(&location, &[]).await.unwrap();

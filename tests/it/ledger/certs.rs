@@ -71,7 +71,8 @@ async fn lists(store: &TestStore) {
     assert_eq!(lines.len(), 3, "{}", table.stdout);
     assert!(lines[0].starts_with("SERIAL                                    STATE"), "{}", table.stdout);
     let newest = "0000000000000000000000000000000000000078  published  a-cluste…its-own";
-    assert!(lines[1].starts_with(newest) && lines[1].contains("telemetry/other"), "{}", table.stdout);
+    assert!(lines[1].starts_with(newest), "{}", table.stdout);
+    assert!(lines[1].contains("telemetry/other"), "{}", table.stdout);
     assert!(lines[1].contains("2026-11-18T22:13:20Z"), "{}", table.stdout);
     assert!(lines.iter().all(|line| line.chars().count() <= 132), "{}", table.stdout);
     assert!(table.stderr.contains("--all"), "{}", table.stderr);

@@ -195,7 +195,8 @@ async fn clock_that_jumps_back_an_hour_stops_nothing() {
         running.issue(2).await;
         let after = running.up().await;
         assert_eq!(after.seq, before.seq + 2);
-        assert!(after.time >= before.time && after.time.until(before.time).is_zero());
+        assert!(after.time >= before.time);
+        assert!(after.time.until(before.time).is_zero());
         running.stop().await;
         let next = RunningWriter::start_as(&store.url(), "hub-1", 2);
         next.issue(3).await;

@@ -166,7 +166,8 @@ async fn show(location: &Location) {
         (CertificateState::Signed, &intent.serial.to_string())
     );
     assert_eq!((&found.requester, &found.csr, &found.tbs), (&intent.requester, &intent.csr, &intent.tbs));
-    assert!(found.csr_user.is_some() && found.csr_user == intent.csr_user);
+    assert!(found.csr_user.is_some());
+    assert!(found.csr_user == intent.csr_user);
     assert_eq!((found.generation.as_str(), found.decided.epoch, found.decided.replica.as_str()), ("1", 3, "hub-a"));
     assert_eq!(found.signed.as_ref().map(|written| written.seq), Some(found.decided.seq + 1));
     assert!(found.pem.is_some_and(|pem| pem.starts_with("-----BEGIN CERTIFICATE-----\nAAAAAAAAAKs=\n")));

@@ -144,7 +144,8 @@ async fn altered_rows(store: &TestStore, location: &Location) {
     ] {
         run(store, change).await;
         let (found, problem) = fault(location).await;
-        assert!(found == row && problem.contains(what), "{change}: {found}: {problem}");
+        assert!(found == row, "{change}: {found}: {problem}");
+        assert!(problem.contains(what), "{change}: {found}: {problem}");
         run(store, undo).await;
         check(location, None).await.unwrap();
     }
@@ -160,7 +161,8 @@ async fn an_entry_far_behind_the_others_is_found() {
         let last = rows::number(store, "(SELECT MAX(seq) FROM entries)").await;
         run(store, &format!("UPDATE entries SET seq = 4611686018427387904 WHERE seq = {last}")).await;
         let (row, problem) = fault(&location).await;
-        assert!(row == last && problem.contains("it is missing"), "{row}: {problem}");
+        assert!(row == last, "{row}: {problem}");
+        assert!(problem.contains("it is missing"), "{row}: {problem}");
     })
     .await;
 }
@@ -186,7 +188,8 @@ async fn two_entries_in_one_row_are_found() {
         );
         run(store, &merged).await;
         let (row, problem) = fault(&location).await;
-        assert!(row == 1100 && problem.contains("does not have the hash"), "{row}: {problem}");
+        assert!(row == 1100, "{row}: {problem}");
+        assert!(problem.contains("does not have the hash"), "{row}: {problem}");
     })
     .await;
 }
@@ -296,7 +299,8 @@ async fn altered_index(store: &TestStore, location: &Location) {
         run(store, change).await;
         let (found, problem) = fault(location).await;
         let expected = rows::number(store, row).await;
-        assert!(found == expected && problem.contains(what), "{change}: {found}, not {expected}: {problem}");
+        assert!(found == expected, "{change}: {found}, not {expected}: {problem}");
+        assert!(problem.contains(what), "{change}: {found}, not {expected}: {problem}");
         run(store, &undo).await;
     }
     check(location, None).await.unwrap();

@@ -72,7 +72,8 @@ fn the_table_makes_requests_that_get_their_verdict() {
 #[test]
 fn comments_are_one_line_and_names_are_file_names() {
     for case in corpus() {
-        assert!(!case.comment.is_empty() && !case.comment.contains(['\n', '|']), "{}", case.name);
+        assert!(!case.comment.is_empty(), "{}", case.name);
+        assert!(!case.comment.contains(['\n', '|']), "{}", case.name);
         let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c);
         assert!(case.name.chars().all(plain), "{}", case.name);
     }

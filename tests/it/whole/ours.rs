@@ -117,7 +117,8 @@ async fn agent_enrols_calls_and_survives_rotation_until_detached() {
     assert_eq!(second.call(whole.gateway, Method::POST, RECEIVE).await.unwrap().0, 200);
     assert_eq!(first.call(whole.gateway, Method::POST, RECEIVE).await.unwrap().0, 200, "the old one still counts");
     let (sent, failed) = traffic.stop().await;
-    assert!(sent > 0 && failed == 0, "{failed} of {sent} failed during the rotation");
+    assert!(sent > 0, "{failed} of {sent} failed during the rotation");
+    assert!(failed == 0, "{failed} of {sent} failed during the rotation");
 
     managed_cluster_addons(&admin, "spoke1").await.delete("telemetry", &Default::default()).await.unwrap();
     let detached = Instant::now();
@@ -210,7 +211,8 @@ async fn agent_asks_with_addon_hub_identity_and_requester_rights() {
     tokio::spawn(agent_with(&kubeconfig, dir.path(), "spoke1", whole.gateway, store).run());
     let pair = wait_until(PATIENCE, "the agent's certificate", async || pair(dir.path(), "spoke1")).await;
     let (status, body) = pair.call(whole.gateway, Method::GET, "/v1/whoami").await.unwrap();
-    assert!(status == 200 && body.contains("\"agent\":\"telemetry\""), "{body}");
+    assert!(status == 200, "{body}");
+    assert!(body.contains("\"agent\":\"telemetry\""), "{body}");
 
     // With the same identity an addon reads the trust bundle, if nothing brings it.
     if hub.is_real() {

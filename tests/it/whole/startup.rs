@@ -109,7 +109,8 @@ async fn an_api_server_that_refuses_the_hub_ends_it() {
         let (client, _fault, asked) = mk_refused(&hub, path, Some((403, "you may not"))).await;
         let error = refused(client, HubOptions { allow_loopback_upstreams: false, ..options() }).await;
         let sentence = format!("{HUB_USER} cannot list {what}; give it the rights of deploy/rbac.yaml: ");
-        assert!(error.starts_with(&sentence) && error.contains("you may not"), "{error}");
+        assert!(error.starts_with(&sentence), "{error}");
+        assert!(error.contains("you may not"), "{error}");
         assert!(asked.load(Ordering::Relaxed) > 1, "one refusal may be that of an API server that starts");
     }
 }

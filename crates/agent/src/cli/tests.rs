@@ -44,7 +44,8 @@ fn bad_values_are_explained() {
 fn a_bad_gateway_is_explained_and_is_wrong_usage() {
     let line = format!("{GOOD} --output-dir d").replace("--gateway ", "--gateway http://");
     let error = AgentArgs::try_parse_from(line.split_whitespace()).unwrap().settings().unwrap_err();
-    assert!(error.is::<GatewayUrlError>() && error.to_string().contains("https://HOST[:PORT]"), "{error}");
+    assert!(error.is::<GatewayUrlError>(), "{error}");
+    assert!(error.to_string().contains("https://HOST[:PORT]"), "{error}");
 }
 
 #[test]

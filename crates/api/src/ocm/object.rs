@@ -205,13 +205,16 @@ mod tests {
             "spec": { "configs": [4], "installNamespace": "ns" },
             "status": { "registrations": [1], "conditions": [2], "relatedObjects": [3] },
         }));
-        assert!(!addon.is_cut && is_suspended(&addon.object) && is_being_deleted(&addon.object));
+        assert!(!addon.is_cut);
+        assert!(is_suspended(&addon.object));
+        assert!(is_being_deleted(&addon.object));
         assert_eq!(AddOnApi::of(&addon.object), Some(AddOnApi::V1Beta1));
         assert!(is_anothers(&addon.object));
         assert_eq!(annotator(&addon.object.metadata, ANNOTATION_SUSPENDED), "kubectl");
         assert_eq!(addon.object.metadata.annotations.as_ref().unwrap().len(), 1);
         let ObjectMeta { labels, finalizers, .. } = &addon.object.metadata;
-        assert!(labels.as_ref().unwrap().is_empty() && finalizers.is_none());
+        assert!(labels.as_ref().unwrap().is_empty());
+        assert!(finalizers.is_none());
         let spec = json!({ "configs": [4], "installNamespace": "ns" });
         let expected = json!({ "spec": spec, "status": { "registrations": [1], "conditions": [2] } });
         assert_eq!(addon.object.data, expected);
@@ -229,7 +232,8 @@ mod tests {
         for time in ["9999-12-31T23:59:59Z", "10000-01-01T00:00:00Z", "soon"] {
             cluster["metadata"]["managedFields"] = json!([{ "manager": "agent", "operation": "Update", "time": time }]);
             let found = read(&cluster).object;
-            assert!(hub_accepts_client(&found) && !is_being_deleted(&found), "{time}");
+            assert!(hub_accepts_client(&found), "{time}");
+            assert!(!is_being_deleted(&found), "{time}");
             assert_eq!(found.metadata.generation, Some(2));
         }
         cluster["metadata"]["deletionTimestamp"] = "9999-12-31T23:59:59Z".into();
@@ -247,7 +251,8 @@ mod tests {
             "status": { "registrations": [{ "signerName": "x", "subject": { "groups": groups } }] },
         });
         let read_back = read(&addon);
-        assert!(read_back.is_cut && is_suspended(&read_back.object));
+        assert!(read_back.is_cut);
+        assert!(is_suspended(&read_back.object));
         assert!(read_back.object.data.to_string().len() < REGISTRATIONS);
         addon["status"] = json!({ "conditions": vec![json!({ "type": "a" }); 50_000] });
         assert!(read(&addon).is_cut);
@@ -256,13 +261,15 @@ mod tests {
         addon["metadata"]["managedFields"] = json!(vec![manager.clone(); MANAGERS]);
         assert!(!read(&addon).is_cut);
         addon["metadata"]["managedFields"] = json!(vec![manager; 10_000]);
-        assert!(read(&addon).is_cut && is_suspended(&read(&addon).object));
+        assert!(read(&addon).is_cut);
+        assert!(is_suspended(&read(&addon).object));
     }
 
     #[test]
     fn annotations_that_are_too_long_give_nobody_standing() {
         let mut addon = json!({ "metadata": { "annotations": { ANNOTATION_SUSPENDED: "x".repeat(500_000) } } });
-        assert!(read(&addon).is_cut && is_suspended(&read(&addon).object));
+        assert!(read(&addon).is_cut);
+        assert!(is_suspended(&read(&addon).object));
         let time = format!("2026-01-01T00:00:00.{}Z", "0".repeat(2_000));
         addon["metadata"]["annotations"] = json!({ ANNOTATION_REVOKE_BEFORE: time });
         assert!(revocation(&read(&addon).object).is_err());

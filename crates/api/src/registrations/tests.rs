@@ -245,7 +245,8 @@ fn entries_of_several_signers_come_and_go_in_one_patch() {
 #[test]
 fn that_registrations_are_left_is_said_once_and_taken_back() {
     let status = json!({"conditions": [mk_condition("True", "SetPermissionApplied")]});
-    assert!(!is_left(&Value::Null) && !is_left(&status));
+    assert!(!is_left(&Value::Null));
+    assert!(!is_left(&status));
     let left = merged(&status, &say_left(&status, true, NOW));
     assert!(is_left(&left));
     let again = merged(&left, &say_left(&left, true, NOW));

@@ -367,7 +367,8 @@ mod tests {
         let _client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (tcp, _) = listener.accept().await.unwrap();
         prepare(&tcp).unwrap();
-        assert!(tcp.nodelay().unwrap() && sockopt::socket_keepalive(&tcp).unwrap());
+        assert!(tcp.nodelay().unwrap());
+        assert!(sockopt::socket_keepalive(&tcp).unwrap());
         let of_probes = [sockopt::tcp_keepidle(&tcp).unwrap(), sockopt::tcp_keepintvl(&tcp).unwrap()];
         assert_eq!(of_probes, [PROBE_AFTER, PROBE_EVERY]);
         assert_eq!(sockopt::tcp_keepcnt(&tcp).unwrap(), PROBES);

@@ -41,7 +41,8 @@ pub(super) async fn wait_policy(admin: &Client) {
 
 fn refused<A>(answer: kube::Result<A>, said: &str) {
     let Err(kube::Error::Api(status)) = answer else { panic!("it was not refused") };
-    assert!(status.code == 422 && status.message.contains(said), "{}", status.message);
+    assert!(status.code == 422, "{}", status.message);
+    assert!(status.message.contains(said), "{}", status.message);
 }
 
 #[tokio::test]

@@ -106,7 +106,8 @@ async fn with_external_approval_trial_needs_the_approve_right() {
     let name = ask(&proxy, &mk_proxied("spoke1", &user("spoke1"))).await;
     approve(&admin, &name).await;
     let (reason, sentence) = wait_unproven(&admin, &name).await;
-    assert!(reason == "PolicyUnknown" && sentence.contains("lacks the right `approve` for this signer"), "{sentence}");
+    assert!(reason == "PolicyUnknown", "{sentence}");
+    assert!(sentence.contains("lacks the right `approve` for this signer"), "{sentence}");
     assert!(sentence.contains("user not permitted to approve requests with signerName"), "{sentence}");
     assert_eq!(certificate(&requests(&admin).get(&name).await.unwrap()), None);
     verbs(&admin, json!(["approve", "sign"])).await;

@@ -67,7 +67,8 @@ async fn stays_unanswered(admin: &Client, name: &str) {
     tokio::time::sleep(MOMENT).await;
     let api: Api<CertificateSigningRequest> = Api::all(admin.clone());
     let status = api.get(name).await.unwrap().status.unwrap_or_default();
-    assert!(status.certificate.is_none() && status.conditions.is_none(), "{status:?}");
+    assert!(status.certificate.is_none(), "{status:?}");
+    assert!(status.conditions.is_none(), "{status:?}");
 }
 
 /// Specs that the schema accepts, so that only the hub can refuse them; the stand-in has no schema.
@@ -98,7 +99,8 @@ async fn a_bad_object_signs_nothing_names_the_field_and_can_be_mended() {
         change(&admin, "telemetry", bad).await;
         let (reason, message) = wait_ready(&admin, "telemetry", "False").await;
         assert_eq!(reason, "InvalidSpec");
-        assert!(message.contains(field) && message.ends_with('.'), "{message}");
+        assert!(message.contains(field), "{message}");
+        assert!(message.ends_with('.'), "{message}");
         let name = submit(&hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
         stays_unanswered(&admin, &name).await;
         wait_trust(&running, &[]).await;

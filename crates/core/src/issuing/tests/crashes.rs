@@ -26,7 +26,8 @@ fn kill_between_effects_leaves_only_the_recorded_certificate() {
     killed_twice(&hub, &hub, |world, end| {
         assert_eq!(world.published.clone().map(End::Published), Some(end));
         assert_eq!(world.published.as_ref().map(|issued| issued.certificate.to_vec()), world.signed);
-        assert!(!world.refused && world.closed.is_empty());
+        assert!(!world.refused);
+        assert!(world.closed.is_empty());
         let first = &world.signatures[0];
         assert!(world.signatures.iter().all(|issued| issued.serial == first.serial), "one serial number");
     });
@@ -44,7 +45,8 @@ fn certificate_of_vanished_authority_is_never_published() {
         end => {
             assert_eq!(end, End::Refused);
             assert_eq!(&world.signatures[0].issuer, first.issuer.authority().id());
-            assert!(world.refused && matches!(world.closed.last(), Some(Record::Unpublished { .. })));
+            assert!(world.refused);
+            assert!(matches!(world.closed.last(), Some(Record::Unpublished { .. })));
         }
     });
 }
@@ -73,7 +75,8 @@ fn an_intent_is_abandoned_when_half_of_its_life_has_passed() {
     assert_eq!(world.intent.as_ref().map(|intent| intent.serial), Some(intent.serial), "half a life is left");
     let too_late = Hub { now: late.now.plus(Duration::from_secs(1)), ..hub };
     assert_eq!(too_late.work(&mut world, usize::MAX).0, Some(End::Later));
-    assert!(matches!(world.closed.as_slice(), [Record::Abandoned { .. }]) && world.intent.is_none());
+    assert!(matches!(world.closed.as_slice(), [Record::Abandoned { .. }]));
+    assert!(world.intent.is_none());
 }
 
 #[test]

@@ -205,7 +205,8 @@ impl Effects for Process<'_> {
     async fn publish(&mut self, issued: &Issued, trust_bundle: &str) -> Result<(), Killed> {
         self.take("publish")?;
         assert_eq!(self.world.signed, Some(issued.certificate.to_vec()), "what is recorded is published");
-        assert!(self.world.approved == self.hub.approves && !self.world.refused);
+        assert!(self.world.approved == self.hub.approves);
+        assert!(!self.world.refused);
         assert_eq!(Some(trust_bundle), self.hub.serving.as_ref().map(Bundle::pem).as_deref());
         self.world.published = Some(issued.clone());
         self.world.trust_bundle = Some(trust_bundle.to_owned());

@@ -26,7 +26,8 @@ fn recorded(hub: &Hub) -> (World, Issued) {
     let mut world = World::default();
     hub.work(&mut world, 5);
     let issued = world.signatures[0].clone();
-    assert!(world.signed.is_some() && !world.approved);
+    assert!(world.signed.is_some());
+    assert!(!world.approved);
     (world, issued)
 }
 
@@ -161,7 +162,8 @@ fn an_addon_that_is_detached_meanwhile_gets_nothing() {
         let mut world = World::default();
         let hub = Hub { detached: Some(from), ..Hub::new() };
         let (end, taken) = work(&hub, &mut world);
-        assert!(end == End::Later && taken.len() <= effects.len(), "detached after {from} effects: {end:?}");
+        assert!(end == End::Later, "detached after {from} effects: {end:?}");
+        assert!(taken.len() <= effects.len(), "detached after {from} effects: {end:?}");
         assert_eq!(world.published, None);
         assert!(world.signatures.is_empty() || from > 3, "signed although detached after {from} effects");
         assert!(!world.approved || from > 5, "approved although detached after {from} effects");

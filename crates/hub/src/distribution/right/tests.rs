@@ -319,7 +319,8 @@ async fn refused_writes_recheck_right_at_most_every_15_seconds() {
     let (hub, server) = mk_running_with(server, 400);
     hub.pass(4 * UNKNOWN).await;
     let TrialServer { trials, written, .. } = *server.lock().unwrap();
-    assert!((2..=5).contains(&trials) && written > 400, "{trials} questions, {written} refused writes");
+    assert!((2..=5).contains(&trials), "{trials} questions, {written} refused writes");
+    assert!(written > 400, "{trials} questions, {written} refused writes");
     server.lock().unwrap().trial = BY_A_WEBHOOK;
     hub.pass(4 * UNKNOWN).await;
     let more = server.lock().unwrap().trials - trials;
@@ -354,7 +355,8 @@ async fn hub_unsure_whether_policy_is_in_force_writes_nothing() {
     assert_eq!((hub.is_guarded(), server.lock().unwrap().written), (None, 0));
     hub.pass(BELIEVED + ASK_AGAIN).await;
     let (reason, sentence) = hub.told();
-    assert!(reason == "PolicyUnknown" && sentence.contains("the last error: no room."), "{sentence}");
+    assert!(reason == "PolicyUnknown", "{sentence}");
+    assert!(sentence.contains("the last error: no room."), "{sentence}");
     assert_eq!(server.lock().unwrap().written, 0);
     server.lock().unwrap().trial = BY_THE_POLICY;
     hub.pass(2 * UNKNOWN).await;

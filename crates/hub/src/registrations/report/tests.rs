@@ -128,7 +128,8 @@ fn what_is_taken_away_is_counted_with_examples() {
     let both = RegistrationReport { left: Arc::clone(&left), ..mk_report(&["without"]) };
     let (_, reason, sentences) = both.condition(&mk_config("Managed", &["telemetry"])).unwrap();
     assert_eq!(reason, "TemplateLacksSigner");
-    assert!(sentences.contains("does not name this signer") && sentences.contains("Another program"), "{sentences}");
+    assert!(sentences.contains("does not name this signer"), "{sentences}");
+    assert!(sentences.contains("Another program"), "{sentences}");
     let report =
         RegistrationReport { templates: Templates::Read(Arc::default()), left, ..RegistrationReport::default() };
     let (holds, reason, sentence) = report.condition(&mk_config("Managed", &["telemetry"])).unwrap();
@@ -151,7 +152,8 @@ fn sentences_stay_short_however_much_there_is_to_say() {
     let report =
         RegistrationReport { templates: Templates::Read(Arc::new(templated)), ..RegistrationReport::default() };
     let (_, _, sentences) = report.condition(&mk_config("Managed", &names)).unwrap();
-    assert!(sentences.ends_with("The same is true of 61 more addons.") && sentences.len() < 2_000, "{sentences}");
+    assert!(sentences.ends_with("The same is true of 61 more addons."), "{sentences}");
+    assert!(sentences.len() < 2_000, "{sentences}");
 }
 
 #[test]

@@ -309,7 +309,8 @@ async fn restarted_hub_reports_nothing_before_seeing_all_addons() {
     // The hub writes the entry, the entry stays, and the hub takes the condition away.
     assert_eq!((world.server.writes_of("c1").len(), world.left()), (2, 0));
     let status = world.server.addons.lock().unwrap()["c1"].clone();
-    assert!(!is_left(&status) && status["registrations"][0]["signerName"] == "example.com/telemetry", "{status}");
+    assert!(!is_left(&status), "{status}");
+    assert!(status["registrations"][0]["signerName"] == "example.com/telemetry", "{status}");
 }
 
 #[tokio::test(start_paused = true)]
