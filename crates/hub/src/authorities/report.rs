@@ -68,8 +68,8 @@ pub fn rotation(line: &Line, waiting: Option<&WaitsFor>) -> Option<RotationStatu
 pub fn forced(line: &Line, now: Timestamp) -> Option<String> {
     let active = line.forced(now)?;
     Some(format!(
-        "The authority {} signs since {} without evidence that it is trusted wherever it must be, because the one \
-         before it was about to end.",
+        "The authority {} has been signing since {} without evidence that it is trusted everywhere, because the one \
+         before it was about to expire.",
         active.authority.id(),
         active.since
     ))

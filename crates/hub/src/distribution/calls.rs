@@ -116,8 +116,8 @@ fn failure(name: &str, error: NotWritten) -> Result<(), NotTaken> {
     Err(match &error {
         Error::Api(status) if status.is_already_exists() => {
             let sentence = format!(
-                "a ManifestWork {name} is there that the hub does not see as its own; if this lasts, somebody else has \
-                 made it: delete it"
+                "the hub does not recognise the existing ManifestWork {name} as its own; if this persists, somebody else \
+                 created it: delete it"
             );
             NotTaken { is_there: true, ..NotTaken::new(Some(sentence)) }
         }

@@ -20,7 +20,7 @@ impl DistributionMetrics {
             works_written: add(
                 registry,
                 "trust_works_written",
-                "ManifestWorks with the trust bundle that the hub made, changed or deleted",
+                "ManifestWorks with the trust bundle that the hub created, changed or deleted",
             ),
             missing: add(
                 registry,

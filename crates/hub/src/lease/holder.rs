@@ -200,7 +200,7 @@ impl Holder {
         if before.is_none() {
             info!(epoch, identity = self.settings.identity, "This hub holds the Lease");
         } else if !matches!(self.announcer.leadership(), Leadership::Leader { .. }) {
-            info!(epoch, "This hub holds the Lease for certain again");
+            info!(epoch, "This hub is certain again that it holds the Lease");
         }
         self.announcer.lead(epoch, self.until);
     }
@@ -214,7 +214,7 @@ impl Holder {
                     warn!(
                         error,
                         epoch,
-                        "Cannot renew the Lease: the hub signs and writes nothing until it can; the gateway goes on"
+                        "Cannot renew the Lease: the hub signs and writes nothing until it can; the gateway continues"
                     );
                 }
                 self.announcer.step_back(Leadership::Unsure { epoch });
@@ -273,11 +273,11 @@ impl Holder {
     async fn release(&self) {
         self.announcer.step_back(Leadership::Released);
         match timeout(FAREWELL, self.give_back()).await {
-            Ok(Ok(())) => info!("This hub gave the Lease back"),
+            Ok(Ok(())) => info!("This hub released the Lease"),
             Ok(Err(error)) => {
-                warn!(error = explain(&error), "Could not give the Lease back; the next hub waits until it has expired")
+                warn!(error = explain(&error), "Could not release the Lease; the next hub waits until it has expired")
             }
-            Err(_) => warn!("Could not give the Lease back in time; the next hub waits until it has expired"),
+            Err(_) => warn!("Could not release the Lease in time; the next hub waits until it has expired"),
         }
     }
 

@@ -37,7 +37,7 @@ pub enum Leadership {
     },
     /// This hub has lost the Lease and will never lead again.
     Lost(Loss),
-    /// This hub gave the Lease back, because it ends.
+    /// This hub released the Lease, because it ends.
     Released,
 }
 

@@ -191,7 +191,7 @@ impl Checkpoints {
             ..Secret::default()
         };
         leads.write(self.secrets.create(&PostParams::default(), &secret)).await?;
-        info!(secret = LEDGER_OBJECT, "The hub made the key that signs checkpoints of the ledger");
+        info!(secret = LEDGER_OBJECT, "The hub created the key that signs checkpoints of the ledger");
         Ok(())
     }
 }

@@ -48,7 +48,7 @@ pub(crate) struct RecordingMetrics {
 impl RecordingMetrics {
     pub(crate) fn register(registry: &mut Registry) -> Self {
         let differs: Family<DifferenceLabel, Counter> =
-            add(registry, "ledger_differs", "What did not fit the ledger at a hub's start");
+            add(registry, "ledger_differs", "Differences from the ledger found when a hub begins to lead");
         for difference in Difference::ALL {
             drop(differs.get_or_create(&difference.label()));
         }

@@ -31,8 +31,8 @@ impl Oversized {
         if taken.write {
             warn!(
                 %cluster, %addon,
-                "The addon has more in its status or metadata than the hub reads, so the hub writes no registration \
-                 into it; who is registered does not depend on that"
+                "The status or metadata of the addon is larger than the hub reads, so the hub writes no registration \
+                 into it; its standing does not depend on that"
             );
         }
     }

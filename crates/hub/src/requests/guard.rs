@@ -134,7 +134,7 @@ impl fmt::Display for Unproven<'_> {
             ),
             PolicyProblem::Unknown(said) => write!(
                 f,
-                "the hub cannot see whether the ValidatingAdmissionPolicy addon-signer-grpc-account is in force. Its \
+                "the hub cannot tell whether the ValidatingAdmissionPolicy addon-signer-grpc-account is in force. Its \
                  trial, a dry run of a change that this policy must refuse, ended with: {said}. First check that \
                  deploy/grpc-account is applied. If it is and the hub lacks the right `approve` for this signer, \
                  grant it: the trial of /approval needs it even with `approval: External`. If something else refuses \

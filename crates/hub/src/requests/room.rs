@@ -79,7 +79,7 @@ impl KnownRequests {
                 warn!(
                     requester = &*tenant,
                     known = MOST_OF_TENANT,
-                    "A requester has more requests than the hub looks at"
+                    "A requester has more requests than the hub keeps track of"
                 );
             }
             return false;

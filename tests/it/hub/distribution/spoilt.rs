@@ -26,7 +26,7 @@ pub(super) fn mk_good() -> Value {
 pub(super) type Spoilt = (&'static str, fn(&mut Value), &'static str);
 
 const NAMES: &str = "may only write ManifestWorks addon-signer-ADDON-trust with the label";
-const ONE: &str = "must have one manifest and nothing besides";
+const ONE: &str = "must have one manifest and nothing else";
 const CONFIG_MAP: &str = "must be the ConfigMap ADDON-hub-trust with the one entry ca.crt";
 const OWNER: &str = "the only owner of the ManifestWork must be the ManagedClusterAddOn ADDON";
 

@@ -64,7 +64,7 @@ async fn client_successor_untrusted_by_gateway_is_forced_in_time() {
         (rotating.reason == "Forced").then_some(rotating.message)
     })
     .await;
-    assert!(message.contains(&format!("The authority {} signs since", ids[0])), "{message}");
+    assert!(message.contains(&format!("The authority {} has been signing since", ids[0])), "{message}");
     wait_event(&admin, "Forced").await;
     assert!(forced(&running, "telemetry"));
     let steps = decisions.json().into_iter().filter(|line| line["step"] == "forced" && line["authority"] == ids[0]);

@@ -35,7 +35,7 @@ impl LineReconciler {
         } else {
             debug!(
                 secret = self.names.secret,
-                "The ledger does not answer; the authorities are compared with it later"
+                "The ledger does not answer; the hub compares the authorities with it later"
             );
             return Ok(stored);
         };

@@ -154,7 +154,7 @@ impl LineReconciler {
             recording.await?;
             self.unrecorded = None;
         } else if !matches!(tokio::time::timeout(CATCH_UP, recording).await, Ok(Ok(()))) {
-            debug!(secret = self.names.secret, "The ledger does not answer; the authorities are recorded later");
+            debug!(secret = self.names.secret, "The ledger does not answer; the hub records the authorities later");
         }
         Ok(())
     }
@@ -163,7 +163,7 @@ impl LineReconciler {
         let recording = self.record.distributed(line, &self.names.config_map);
         self.distributed = matches!(tokio::time::timeout(CATCH_UP, recording).await, Ok(Ok(())));
         if !self.distributed {
-            debug!(secret = self.names.secret, "The ledger does not answer; the anchors are recorded later");
+            debug!(secret = self.names.secret, "The ledger does not answer; the hub records the anchors later");
         }
     }
 

@@ -108,13 +108,13 @@ impl BundlePublisher {
                 Ok(Some(version)) => {
                     is_said = false;
                     let error = self.keep(version).await;
-                    warn!(error, "Could not keep the ClusterTrustBundle; the hub retries");
+                    warn!(error, "Could not update the ClusterTrustBundle; the hub retries");
                     pauses.after_failure()
                 }
                 Ok(None) => {
                     if !is_said {
                         info!(
-                            "The hub keeps no ClusterTrustBundle: the API server has none, or the hub lacks the right \
+                            "The hub publishes no ClusterTrustBundle: the API server has none, or the hub lacks the right \
                              of deploy/cluster-trust-bundle"
                         );
                     }
@@ -124,7 +124,7 @@ impl BundlePublisher {
                 }
                 Err(error) => {
                     let error = explain(&error);
-                    warn!(error, "Cannot ask whether the hub may write its ClusterTrustBundle; it asks again");
+                    warn!(error, "Cannot ask whether the hub may write its ClusterTrustBundle; it will ask again");
                     pauses.after_failure()
                 }
             };
@@ -220,8 +220,8 @@ impl BundlePublisher {
         self.disputed = Some(now + ROUND);
         let sentence = format!(
             "Somebody keeps changing the ClusterTrustBundle {TRUST_BUNDLE}, so pods may have other anchors than the \
-             gateway's present ones: metadata.managedFields says who. The hub puts it back after ever longer pauses, \
-             at most {} minutes.",
+             gateway's present ones: metadata.managedFields says who. The hub puts it back after growing pauses of at \
+             most {} minutes.",
             LONGEST.as_secs() / 60
         );
         self.inputs.report.send_replace(Report::ConditionValue((false, "NotPublished", sentence)));

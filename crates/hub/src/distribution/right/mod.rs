@@ -56,7 +56,7 @@ impl PolicyTrial for WorksTrial {
         match right {
             Right::Guarded => info!("The hub brings the trust bundle to the clusters by ManifestWorks"),
             Right::Unguarded(doubt) => {
-                warn!(error = %Unguarded(doubt.clone()), "The hub makes and changes no ManifestWork");
+                warn!(error = %Unguarded(doubt.clone()), "The hub creates and changes no ManifestWork");
             }
             Right::Missing => {}
         }

@@ -270,11 +270,10 @@ async fn foreign_refusal_of_trial_is_logged_once_and_stops_writes() {
     let _capturing = capture(&file);
     let (hub, server) = mk_running(TrialServer { is_served: true, trial: BY_A_WEBHOOK, ..TrialServer::default() });
     hub.pass(RIGHT_AGE).await;
-    let expected = "The hub makes and changes no ManifestWork, because it cannot see whether the \
+    let expected = "The hub creates and changes no ManifestWork, because it cannot tell whether the \
                     ValidatingAdmissionPolicy addon-signer-manifest-works is in force. Its trial, a dry run of a \
-                    ManifestWork addon-signer-probe that this policy must refuse, ended so: admission webhook \
-                    \"owners.example.com\" denied the request: no owner. First see that \
-                    deploy/manifest-works is applied. If it is, and another ValidatingAdmissionPolicy or something \
+                    ManifestWork addon-signer-probe that this policy must refuse, ended with: admission webhook \
+                    \"owners.example.com\" denied the request: no owner. First check that deploy/manifest-works is applied. If it is, and another ValidatingAdmissionPolicy or something \
                     that changes new objects refuses the trial, exempt the hub's account, or that name, from it.";
     assert_eq!((hub.told(), server.lock().unwrap().written), (("PolicyUnknown", expected.to_owned()), 0));
     let said = std::fs::read_to_string(file.path()).unwrap();
@@ -304,7 +303,7 @@ async fn a_right_that_nobody_confirms_is_believed_for_twenty_minutes() {
     assert!((8..=11).contains(&unanswered(&said)), "each minute of the last ten: {said}");
     hub.pass(2 * UNKNOWN).await;
     let (reason, sentence) = hub.told();
-    assert!(sentence.contains("ended so: no answer for 20 minutes; the last error: no room. First"), "{sentence}");
+    assert!(sentence.contains("ended with: no answer for 20 minutes; the last error: no room. First"), "{sentence}");
     let before = server.lock().unwrap().written;
     hub.pass(RIGHT_AGE).await;
     assert_eq!((reason, server.lock().unwrap().written), ("PolicyUnknown", before), "nothing is written");

@@ -84,9 +84,9 @@ impl fmt::Display for Unguarded {
             ),
             PolicyProblem::Unknown(said) => write!(
                 f,
-                "it cannot see whether the ValidatingAdmissionPolicy addon-signer-manifest-works is in force. Its \
-                 trial, a dry run of a ManifestWork addon-signer-probe that this policy must refuse, ended so: {said}. \
-                 First see that deploy/manifest-works is applied. If it is, and another ValidatingAdmissionPolicy or \
+                "it cannot tell whether the ValidatingAdmissionPolicy addon-signer-manifest-works is in force. Its \
+                 trial, a dry run of a ManifestWork addon-signer-probe that this policy must refuse, ended with: {said}. \
+                 First check that deploy/manifest-works is applied. If it is, and another ValidatingAdmissionPolicy or \
                  something that changes new objects refuses the trial, exempt the hub's account, or that name, from it"
             ),
         }
@@ -96,7 +96,7 @@ impl fmt::Display for Unguarded {
 impl Unguarded {
     /// The condition `TrustDistributed` while it is so.
     pub(crate) fn condition(&self) -> ConditionValue {
-        (false, self.0.reason(), format!("The hub makes and changes no ManifestWork, because {self}."))
+        (false, self.0.reason(), format!("The hub creates and changes no ManifestWork, because {self}."))
     }
 }
 

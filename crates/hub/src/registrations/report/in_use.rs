@@ -47,13 +47,11 @@ pub(super) fn in_use(config: &SignerConfig, templated: &TemplatedAddOns, overrid
                 named.push(format!("{manager} and names this signer (AddOnTemplate {}).", few(&names)));
             }
             Naming::Asking(names) => asking.push(format!(
-                "AddOnTemplate {} does not name this signer, so the agents of the addon {addon} must ask with its own \
-                 hub identity.",
+                "AddOnTemplate {} does not name this signer, so the agents of the addon {addon} must make their requests with the addon's own hub identity.",
                 few(&names)
             )),
             Naming::Missing(names) if may_ask => lacking.push(format!(
-                "{manager}, and AddOnTemplate {} neither names this signer nor gives the addon a hub identity to ask \
-                 with: add {custom} to its spec.registration, or {{type: KubeClient}} if the agents ask themselves.",
+                "{manager}, and AddOnTemplate {} neither names this signer nor gives the addon a hub identity to make requests with: add {custom} to its spec.registration, or {{type: KubeClient}} if the agents make their own requests.",
                 few(&names)
             )),
             Naming::Missing(names) => lacking.push(format!(
@@ -62,7 +60,7 @@ pub(super) fn in_use(config: &SignerConfig, templated: &TemplatedAddOns, overrid
             )),
             Naming::OwnUser(names) => lacking.push(format!(
                 "{manager}, and AddOnTemplate {} names this signer with a subject.user, which is the same on every \
-                 cluster, so that requests are refused: take `subject` out of its customSigner.",
+                 cluster, so that requests are refused: remove `subject` from its customSigner.",
                 few(&names)
             )),
             Naming::NotThere(names) => {
@@ -87,7 +85,7 @@ pub(super) fn not_served(config: &SignerConfig, templated: &TemplatedAddOns, ove
         (!naming.is_empty()).then(|| {
             format!(
                 "AddOnTemplate {} names this signer for the addon {addon}, which is not one of its addOns, so every \
-                 request is denied: add {addon} to spec.addOns, or take the signer out of the template.",
+                 request is denied: add {addon} to spec.addOns, or remove the signer from the template.",
                 few(naming.keys())
             )
         })
@@ -116,13 +114,12 @@ pub(super) fn too_long(
         if is_kept && secret > SECRET_MAX {
             Some(format!(
                 "OCM's agents cannot keep the certificates of the addon {addon}: the name of the Secret would have \
-                 {secret} characters, and may have {SECRET_MAX}. Make an AddOnSigner with a shorter signerName."
+                 {secret} characters, and may have {SECRET_MAX}. Create an AddOnSigner with a shorter signerName."
             ))
         } else if !mounting.is_empty() && length > MOUNTED_MAX {
             Some(format!(
                 "The pods of AddOnTemplate {} are refused on every cluster: the addon-manager gives them a volume \
-                 cert-<signerName>, and this signerName has {length} characters instead of at most {MOUNTED_MAX}. Make \
-                 an AddOnSigner with a shorter signerName.",
+                 cert-<signerName>, and this signerName has {length} characters instead of at most {MOUNTED_MAX}. Create an AddOnSigner with a shorter signerName.",
                 few(mounting)
             ))
         } else {

@@ -163,7 +163,7 @@ fn addon_not_served_by_signer_is_named_with_remedy() {
     assert_eq!(
         sentence,
         "AddOnTemplate with names this signer for the addon telemetry, which is not one of its addOns, so every \
-         request is denied: add telemetry to spec.addOns, or take the signer out of the template."
+         request is denied: add telemetry to spec.addOns, or remove the signer from the template."
     );
     let overrides = BTreeMap::from([("telemetry".parse().unwrap(), names(&["own-user"]))]);
     let of_one_cluster = RegistrationReport { overrides, ..mk_report(&["without"]) };
@@ -180,9 +180,8 @@ fn agents_without_any_way_to_ask_are_told_both_ways() {
     assert_eq!(
         sentence,
         "OCM's addon-manager registers the addon telemetry, and AddOnTemplate without neither names this signer nor \
-         gives the addon a hub identity to ask with: add {type: CustomSigner, customSigner: {signerName: \
-         example.com/a, signingCA: {name: not-used}}} to its spec.registration, or {type: KubeClient} if the agents \
-         ask themselves."
+         gives the addon a hub identity to make requests with: add {type: CustomSigner, customSigner: {signerName: \
+         example.com/a, signingCA: {name: not-used}}} to its spec.registration, or {type: KubeClient} if the agents make their own requests."
     );
 }
 

@@ -223,7 +223,7 @@ impl Dispatcher {
         }
         let name = csr.name_any();
         if !action::is_sane_name(&name) {
-            return debug!(size = name.len(), "A request whose name is no DNS subdomain is left alone");
+            return debug!(size = name.len(), "The hub ignores a request whose name is not a DNS subdomain");
         }
         let tenant = action::tenant_of(csr, self.grpc_proxy.as_deref());
         let csr = action::trimmed(request);

@@ -15,7 +15,7 @@ use addon_signer_core::timestamp::Timestamp;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "row {row} of the ledger, which is about the request {csr}, holds {fault}: the ledger was altered, or restored \
-     from another hub's backup; check it by `addon-signer certs verify`, put the right ledger back, or delete the \
+     from another hub's backup; check it with `addon-signer certs verify`, restore the right ledger, or delete the \
      request, whose agent then makes a new one"
 )]
 pub(crate) struct Unusable {
@@ -71,8 +71,7 @@ mod tests {
         assert_eq!(
             sentence(&unusable),
             "Row 12 of the ledger, which is about the request addon-1, holds a certificate whose public key is not the \
-             request's: the ledger was altered, or restored from another hub's backup; check it by `addon-signer certs \
-             verify`, put the right ledger back, or delete the request, whose agent then makes a new one."
+             request's: the ledger was altered, or restored from another hub's backup; check it with `addon-signer certs verify`, restore the right ledger, or delete the request, whose agent then makes a new one."
         );
     }
 }
