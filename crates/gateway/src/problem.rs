@@ -7,11 +7,13 @@ use hyper::{Response, StatusCode};
 use serde::Serialize;
 
 use super::body::{OutBody, full};
-use super::routes::PATHS;
 use addon_signer_core::gateway::access::{NoAccess, NoStanding};
 use addon_signer_core::gateway::path::PathError;
 use addon_signer_core::gateway::slots::NoSlot;
 use addon_signer_core::gateway::{PROBLEM_REVOKED, PROBLEM_TYPES};
+
+/// The paths of the gateway, for whoever calls another.
+pub(super) const PATHS: &str = "/v1/whoami, /v1/bundle and /addons/<addon>/";
 
 /// Why a call is refused. The text goes into the audit log.
 #[derive(Debug, thiserror::Error)]

@@ -72,9 +72,7 @@ struct Asked {
     uri: Uri,
 }
 
-/// The paths that [`dispatch`] knows, for whoever calls another. docs/reference.md lists them too.
-pub(super) const PATHS: &str = "/v1/whoami, /v1/bundle and /addons/<addon>/";
-
+/// Answers the paths that are in [`PATHS`](super::problem::PATHS) and in docs/reference.md.
 async fn dispatch(
     session: &Session,
     peer: Arc<Peer>,

@@ -112,7 +112,7 @@ async fn somebody_who_keeps_changing_the_anchors_of_pods_is_said() {
 async fn allow(hub: &TestHub, admin: &Client) {
     let (log, capturing) = capture("addon_signer=info");
     let running = RunningHub::start(hub).await;
-    let said = || log.text().matches("The hub keeps no ClusterTrustBundle").count();
+    let said = || log.text().matches("The hub publishes no ClusterTrustBundle").count();
     wait_until(PATIENCE, "the hub to say what it lacks", async || (said() > 0).then_some(())).await;
     wait_ready(admin, "telemetry", "True").await;
     running.stop().await;

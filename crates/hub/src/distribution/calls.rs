@@ -35,7 +35,7 @@ pub(super) struct NotTaken {
     pub(super) error: Option<String>,
     /// Whether the API server refuses it to this account.
     pub(super) is_refused: bool,
-    /// Whether something of the name is there already.
+    /// Whether something with this name already exists.
     pub(super) is_there: bool,
 }
 
@@ -46,7 +46,7 @@ impl NotTaken {
 }
 
 impl Works {
-    /// Takes one step, and shows `known` what came of it, if the watch has not.
+    /// Takes one step, and notes its outcome in `known`, unless the watch has done so.
     pub(super) async fn take(
         &self,
         leads: &Leads,
@@ -116,8 +116,8 @@ fn failure(name: &str, error: NotWritten) -> Result<(), NotTaken> {
     Err(match &error {
         Error::Api(status) if status.is_already_exists() => {
             let sentence = format!(
-                "the hub does not recognise the existing ManifestWork {name} as its own; if this persists, somebody else \
-                 created it: delete it"
+                "the hub does not recognise the existing ManifestWork {name} as its own; if this persists, somebody \
+                 else created it: delete it"
             );
             NotTaken { is_there: true, ..NotTaken::new(Some(sentence)) }
         }

@@ -26,12 +26,12 @@ struct Shared {
 pub(super) struct KnownObjects {
     pub(super) addons: Listed<Placement>,
     pub(super) works: Listed<Work>,
-    /// The work that is being made, until a watch or a list may have shown that it has gone again.
+    /// The work that is being created, until a watch or a list may have shown that it is gone again.
     making: Option<AddOnKey>,
 }
 
 impl Known {
-    /// Reads or changes the objects. Whoever changes them says whether that is news.
+    /// Reads or changes the objects. Whoever changes them reports whether that is news.
     pub(super) fn with<T>(&self, look: impl FnOnce(&mut KnownObjects) -> T) -> T {
         look(&mut self.0.objects.lock())
     }
@@ -75,12 +75,12 @@ impl Known {
         }
     }
 
-    /// The hub makes a work. [`Known::put_answer`] follows.
+    /// The hub creates a work. [`Known::put_answer`] follows.
     pub(super) fn make_work(&self, key: &AddOnKey) {
         self.with(|known| known.making = Some(key.clone()));
     }
 
-    /// What a write has made of the work that was known in this version, or not at all. If the watch has shown
+    /// The outcome of a write to the work that was known in this version, or not at all. If the watch has shown
     /// something since, that stays: an answer that comes late is older, and no event would correct it.
     pub(super) fn put_answer(&self, before: Option<&str>, object: &DynamicObject) {
         if let Some((key, work)) = Work::read(object) {
@@ -92,7 +92,7 @@ impl Known {
         }
     }
 
-    /// The API server says that the work is not there that was known in this version.
+    /// The API server says that the work that was known in this version does not exist.
     pub(super) fn put_absence(&self, key: &AddOnKey, before: &str) {
         self.change(|known| {
             let is_as_before = known.works.get(key).is_some_and(|work| &*work.version == before);

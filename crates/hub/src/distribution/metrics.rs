@@ -1,4 +1,4 @@
-//! Metrics of the trust bundle's way to clusters.
+//! Metrics of the trust bundle's delivery to clusters.
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -34,7 +34,7 @@ impl DistributionMetrics {
         self.works_written.inc();
     }
 
-    /// Sets how many addons on clusters lack the present trust bundle; `None` if the hub brings it to none of them.
+    /// Sets how many addons on clusters lack the present trust bundle; `None` if the hub delivers it to none of them.
     pub(crate) fn missing(&self, signer: &str, addons: Option<usize>) {
         let label = SignerLabel::of(signer);
         match addons {

@@ -2,7 +2,7 @@
 //! has the right to write them (`deploy/manifest-works`).
 //!
 //! [`steps`] compares what the watches have shown with what should be. What it finds is written at a bounded rate, and
-//! after each second's writes it looks again, so that a new addon does not wait until thousands have a new bundle.
+//! after each second's writes it checks again, so that a new addon does not wait until thousands have a new bundle.
 
 use crate::distribution::metrics::DistributionMetrics;
 use std::cell::Cell;
@@ -49,17 +49,17 @@ use steps::{Distribution, Reached, Step, TrustReport};
 
 /// The pause between two writes: 10,500 ManifestWorks take some five minutes.
 const PACE: Duration = Duration::from_millis(25);
-/// How many writes follow one look.
+/// How many writes follow one check.
 const CHUNK: usize = 40;
-/// The pause between two looks while there is nothing to write, so that a flood of events costs little.
+/// The pause between two checks while there is nothing to write, so that a flood of events costs little.
 const PAUSE: Duration = Duration::from_secs(1);
-/// How often the hub looks without news.
+/// How often the hub checks without news.
 const ROUND: Duration = Duration::from_secs(15);
 /// How often the log has a failure.
 const WARNING: Duration = Duration::from_secs(60);
-/// How long the answer must be that it has none before a hub that had it believes that: an API server that starts does
-/// not know every CRD and role at once, and a rotation would no longer wait for the clusters. And how long no
-/// AddOnSigner must want a ManifestWork before it goes.
+/// How long a hub that had the right must be told that it has none before it believes that: an API server that starts
+/// does not know every CRD and role at once, and a rotation would no longer wait for the clusters. And how long no
+/// AddOnSigner must want a ManifestWork before it is deleted.
 const DOUBT: Duration = Duration::from_secs(300);
 /// The pauses between two writes of one object, whether they fail or somebody undoes them: a cluster's agent may edit
 /// its own ManifestWork.
@@ -89,7 +89,7 @@ struct Tried {
     reverts: RevertBackoff<Instant>,
     /// Why the last one failed.
     error: Option<String>,
-    /// Whether it found something there.
+    /// Whether it found an existing one.
     was_there: bool,
 }
 
@@ -102,13 +102,13 @@ pub(super) struct Distributor {
     tried: HashMap<AddOnKey, Tried>,
     /// Since when each addon has the present trust bundle, as far as this process knows.
     applied: HashMap<AddOnKey, Timestamp>,
-    /// Since when no AddOnSigner has wanted what is still there.
+    /// Since when no AddOnSigner has wanted what still exists.
     unwanted: HashMap<AddOnKey, Instant>,
-    /// The addons that AddOnSigners name, and when last one of them was named no more.
+    /// The addons that AddOnSigners name, and when one of them was last dropped.
     named: BTreeSet<AddOnName>,
     shrunk: Option<Instant>,
     right: Asking<WorksTrial>,
-    /// When the first step is due of those that must wait.
+    /// When the first of the steps that must wait is due.
     next: Option<Instant>,
     pace: Interval,
     /// How many writes there were since everything was up to date.
@@ -206,7 +206,7 @@ impl Distributor {
         }
     }
 
-    /// Reports how far the distribution is; returns what can be written now.
+    /// Reports how far the distribution has come; returns what can be written now.
     fn look(&mut self) -> Vec<(AddOnKey, Step)> {
         let signers = self.inputs.signers.borrow_and_update().clone();
         let trust = Arc::clone(&self.inputs.trust.borrow_and_update());
@@ -269,8 +269,8 @@ impl Distributor {
         self.applied.iter().filter_map(is_fresh).collect()
     }
 
-    /// Whether an addon is named no more since less than [`DOUBT`]. Nobody would wait for it, and if its AddOnSigner is
-    /// made again, its agents' certificates are good again.
+    /// Whether an addon was dropped less than [`DOUBT`] ago. Nobody would wait for it, and if its AddOnSigner is
+    /// recreated, its agents' certificates are valid again.
     fn has_shrunk(&mut self, named: BTreeSet<AddOnName>) -> bool {
         if !self.named.is_subset(&named) {
             self.shrunk = Some(Instant::now());
@@ -280,7 +280,7 @@ impl Distributor {
     }
 
     /// Leaves what no AddOnSigner wants any more where it is for a while: a misspelt name, or an AddOnSigner that is
-    /// deleted and made again, must not take the trust bundle from a fleet.
+    /// deleted and recreated, must not take the trust bundle from a fleet.
     fn hold_deletions(&mut self, steps: &mut Vec<(AddOnKey, Step)>) {
         let now = Instant::now();
         let is_unwanted = |step: &Step| matches!(step, Step::Delete { at_once: false, .. });
@@ -293,7 +293,7 @@ impl Distributor {
         steps.retain(|(key, _)| self.unwanted.get(key).is_none_or(|since| now.duration_since(*since) >= DOUBT));
     }
 
-    /// Waits for news, for the next try of what failed, or for the next question.
+    /// Waits for news, for the next retry, or for the next question.
     async fn wait(&mut self) {
         let round = self.right.due().min(Instant::now() + ROUND);
         let next = self.next.map_or(round, |next| next.min(round));

@@ -219,7 +219,7 @@ async fn others_are_blamed_only_if_existing_work_stays_unknown() {
         distributor.look();
         let Distribution::Reached { report, .. } = reported.borrow().clone() else { panic!() };
         let (_, _, sentence) = report[&key(0).addon].clone().condition();
-        failures.push(sentence.contains("somebody else has made it"));
+        failures.push(sentence.contains("somebody else created it"));
         tokio::time::advance(SHORTEST).await;
     }
     assert_eq!(failures, [false, true]);

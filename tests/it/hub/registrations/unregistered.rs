@@ -41,7 +41,7 @@ async fn agents_are_said_to_ask_only_where_ocm_gives_them_an_identity() {
     let _running = RunningHub::start(&hub).await;
     let (status, message) = wait_registered(&admin, "TemplateLacksSigner").await;
     assert_eq!(status, "False");
-    assert!(message.contains("or {type: KubeClient} if the agents ask themselves"), "{message}");
+    assert!(message.contains("or {type: KubeClient} if the agents make their own requests"), "{message}");
     let asking = json!([{ "type": "KubeClient", "kubeClient": {} }]);
     patch(&admin, "AddOnTemplate", "one", json!({ "registration": asking })).await;
     assert_eq!(wait_registered(&admin, "AskedByAddOn").await.0, "True");
@@ -69,7 +69,7 @@ async fn in_the_example_one_addon_asks_itself_and_ocm_for_the_other() {
     let _running = RunningHub::start(&hub).await;
     let (status, message) = wait_registered(&admin, "NamedByTemplate").await;
     assert_eq!(status, "True");
-    for sentence in ["the addon telemetry-plain and names this signer", "the agents of the addon telemetry must ask"] {
+    for sentence in ["the addon telemetry-plain and names this signer", "the agents of the addon telemetry must make"] {
         assert!(message.contains(sentence), "{message}");
     }
     patch(&admin, "AddOnTemplate", "telemetry-plain", json!({ "registration": [] })).await;

@@ -50,7 +50,8 @@ pub(crate) struct BundlePublisher {
     reverts: RevertBackoff<Instant>,
     /// Whether the last write failed, which is reported then.
     is_failing: bool,
-    /// Until when it must be as the hub wrote it before that is reported again, once somebody has undone it for long.
+    /// Once somebody has been undoing it for long: until when it must stay as the hub wrote it before that is reported
+    /// again.
     disputed: Option<Instant>,
     pulse: Pulse,
 }
@@ -65,8 +66,8 @@ struct Desired {
 }
 
 impl Desired {
-    /// Whether it is to be there; `None` if it stays as it is. It goes at once if those that wanted it say so, and late
-    /// if they are gone: an AddOnSigner that is deleted and made again must not take the anchors away.
+    /// Whether it should exist; `None` if it stays as it is. It is deleted at once if those that wanted it say so, and
+    /// later if they are gone: an AddOnSigner that is deleted and recreated must not remove the anchors.
     fn is_granted(&mut self, signers: &Signers, now: Instant) -> Option<bool> {
         let wanting = signers.served.iter().filter(|(_, config)| config.publishes_trust);
         let by: BTreeSet<String> = wanting.map(|(name, _)| name.clone()).collect();
@@ -114,8 +115,8 @@ impl BundlePublisher {
                 Ok(None) => {
                     if !is_said {
                         info!(
-                            "The hub publishes no ClusterTrustBundle: the API server has none, or the hub lacks the right \
-                             of deploy/cluster-trust-bundle"
+                            "The hub publishes no ClusterTrustBundle: the API server has none, or the hub lacks the \
+                             right of deploy/cluster-trust-bundle"
                         );
                     }
                     is_said = true;
@@ -159,7 +160,7 @@ impl BundlePublisher {
         }
     }
 
-    /// Compares what is there with what should be, and writes it if it differs; returns when to look again.
+    /// Compares what exists with what should exist, and writes it if it differs; returns when to check again.
     async fn settle(
         &mut self,
         api: &Api<ClusterTrustBundle>,
@@ -197,7 +198,7 @@ impl BundlePublisher {
         match write(api, &leads, found.clone(), wanted.map(|anchors| body(version, &anchors))).await {
             Ok(written) => *found = written,
             Err(NotWritten::NotLeading(_)) => {}
-            // Somebody else was faster: the watch shows what is there now.
+            // Somebody else was faster: the watch shows what exists now.
             Err(NotWritten::Api(Error::Api(status)))
                 if status.is_conflict() || status.is_not_found() || status.is_already_exists() => {}
             Err(NotWritten::Api(error)) => {
@@ -211,7 +212,7 @@ impl BundlePublisher {
         Ok(now)
     }
 
-    /// Says that somebody else's content stays for a while, if the pause is so long that this is no single edit.
+    /// Reports that somebody else's content stays for a while, if the pause is so long that this is not a single edit.
     fn say_disputed(&mut self, is_wanted: bool, now: Instant, due: Instant) {
         let is_long = due.duration_since(now) >= ROUND;
         if !is_wanted || self.is_failing || (!is_long && self.disputed.is_none()) {
@@ -228,7 +229,7 @@ impl BundlePublisher {
     }
 }
 
-/// Makes of what is there what should be there; returns what is there then.
+/// Changes what exists into what should exist; returns what exists then.
 async fn write(
     api: &Api<ClusterTrustBundle>,
     leads: &Leads,

@@ -246,6 +246,6 @@ async fn hub_without_the_right_says_so_once_and_asks_every_minute() {
     assert!(tokio::time::timeout(ASK_AGAIN * 10, publisher.run()).await.is_err(), "it goes on for ever");
     assert_eq!((*asked.lock().unwrap(), report.borrow().clone()), (10 * 3, Report::Nothing));
     let said = std::fs::read_to_string(file.path()).unwrap();
-    assert!(said.contains("The hub keeps no ClusterTrustBundle"), "{said}");
+    assert!(said.contains("The hub publishes no ClusterTrustBundle"), "{said}");
     assert!(said.lines().count() == 1, "{said}");
 }

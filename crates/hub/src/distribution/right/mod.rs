@@ -20,22 +20,22 @@ use addon_signer_platform::errors::explain;
 /// What the hub does with ManifestWorks.
 const VERBS: [&str; 5] = ["create", "list", "watch", "patch", "delete"];
 
-/// A ManifestWork of this name is none of the hub's, so the policy refuses it.
+/// A ManifestWork with this name is not one of the hub's, so the policy refuses it.
 const PROBE: &str = "addon-signer-probe";
 
-/// Tries to make a ManifestWork that is none of the hub's.
+/// Tries to create a ManifestWork that is not one of the hub's.
 pub(super) struct WorksTrial {
     client: Client,
     namespace: String,
 }
 
 impl WorksTrial {
-    /// `namespace` is one in which the hub's account may try to make a ManifestWork.
+    /// `namespace` is one in which the hub's account may try to create a ManifestWork.
     pub(super) fn new(client: &Client, namespace: &str) -> Self {
         Self { client: client.clone(), namespace: namespace.to_owned() }
     }
 
-    /// Whether no hub has had the right, as far as anybody remembers; `false` while that is unknown.
+    /// Whether no hub has had the right, as far as can be known; `false` while that is unknown.
     pub(super) async fn was_never_there(&self) -> bool {
         let was_there = was_there(&self.client).await;
         if let Err(error) = &was_there {
@@ -54,7 +54,7 @@ impl PolicyTrial for WorksTrial {
 
     fn log(&self, right: &Right) {
         match right {
-            Right::Guarded => info!("The hub brings the trust bundle to the clusters by ManifestWorks"),
+            Right::Guarded => info!("The hub delivers the trust bundle to the clusters by ManifestWorks"),
             Right::Unguarded(doubt) => {
                 warn!(error = %Unguarded(doubt.clone()), "The hub creates and changes no ManifestWork");
             }
@@ -63,7 +63,7 @@ impl PolicyTrial for WorksTrial {
     }
 }
 
-/// Why the hub may not make or change ManifestWorks, if it has the right: it only deletes them then.
+/// Why the hub may not create or change ManifestWorks, if it has the right: it only deletes them then.
 pub(super) fn unguarded(asking: &Asking<WorksTrial>) -> Option<Unguarded> {
     match &asking.last {
         Some(Right::Guarded) => None,
@@ -83,8 +83,8 @@ async fn ask(client: &Client, namespace: &str) -> Result<Right, Error> {
     trial::judge(WorksTrial::POLICY, works.create(&dry_run, &probe).await)
 }
 
-/// What the policy forbids, and nothing besides, so that nobody else refuses it: it has neither the name nor the label
-/// of the hub's ManifestWorks.
+/// What the policy forbids, and nothing else, so that nobody else refuses it: it has neither the name nor the label of
+/// the hub's ManifestWorks.
 fn probe() -> Value {
     json!({
         "apiVersion": format!("{WORK_GROUP}/{WORK_VERSION}"),
@@ -96,7 +96,7 @@ fn probe() -> Value {
     })
 }
 
-/// Whether a hub has had the right: some AddOnSigner still says how far the trust bundle is.
+/// Whether a hub has had the right: some AddOnSigner still reports how far the trust bundle has reached.
 async fn was_there(client: &Client) -> Result<bool, Error> {
     // Untyped, because one that cannot be decoded must not hide the others.
     let kind = ApiResource::erase::<AddOnSigner>(&());

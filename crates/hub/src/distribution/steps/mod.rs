@@ -18,7 +18,7 @@ use addon_signer_core::trust::Trust;
 /// What the hub does about one ManifestWork.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Makes it.
+    /// Creates it.
     Create { owner: Box<str>, namespace: Box<str> },
     /// Brings it up to date, if it still has this `resourceVersion`.
     Change { version: Box<str>, owner: Box<str>, namespace: Box<str> },
@@ -52,17 +52,17 @@ pub(crate) enum Distribution {
     Starting,
     /// The hub may not write ManifestWorks, or there are none.
     Off,
-    /// How far it is.
+    /// What was delivered so far.
     Reached {
-        /// What is brought.
+        /// The trust that is delivered.
         trust: Arc<Trust>,
-        /// How far.
+        /// How far it has reached.
         report: TrustReport,
         /// Whether all AddOnSigners are valid, so that nobody is missing in the report.
         is_whole: bool,
-        /// Whether an addon is named by no AddOnSigner any more since a short time, perhaps by mistake.
+        /// Whether an addon was recently dropped by the last AddOnSigner that named it, perhaps by mistake.
         has_shrunk: bool,
-        /// Why the hub makes and changes no ManifestWork, so that nobody else is reached; `None` if it does.
+        /// Why the hub creates and changes no ManifestWork, so that nobody else is reached; `None` if it does.
         unguarded: Option<Unguarded>,
         /// Who has applied the present bundle so recently that pods and agents may not use it yet.
         fresh: BTreeSet<AddOnKey>,
@@ -85,9 +85,10 @@ impl fmt::Display for Unguarded {
             PolicyProblem::Unknown(said) => write!(
                 f,
                 "it cannot tell whether the ValidatingAdmissionPolicy addon-signer-manifest-works is in force. Its \
-                 trial, a dry run of a ManifestWork addon-signer-probe that this policy must refuse, ended with: {said}. \
-                 First check that deploy/manifest-works is applied. If it is, and another ValidatingAdmissionPolicy or \
-                 something that changes new objects refuses the trial, exempt the hub's account, or that name, from it"
+                 trial, a dry run of a ManifestWork addon-signer-probe that this policy must refuse, ended with: \
+                 {said}. First check that deploy/manifest-works is applied. If it is, and another \
+                 ValidatingAdmissionPolicy or something that changes new objects refuses the trial, exempt the hub's \
+                 account, or that name, from it"
             ),
         }
     }
@@ -105,7 +106,7 @@ impl Distribution {
     /// I5).
     ///
     /// # Errors
-    /// What there is to wait for.
+    /// What it waits for.
     pub(crate) fn has_brought(
         &self,
         anchor: &Authority,

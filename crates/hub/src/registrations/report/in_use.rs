@@ -1,4 +1,4 @@
-//! What there is to say about the AddOnTemplates in use.
+//! Reports about the AddOnTemplates in use.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,7 +24,7 @@ pub(super) type Overrides = BTreeMap<AddOnName, BTreeSet<String>>;
 pub(super) struct InUse {
     /// Their templates name the signer.
     pub(super) named: Vec<String>,
-    /// Their templates do not, and they may ask themselves.
+    /// Their templates do not, and they may make their own requests.
     pub(super) asking: Vec<String>,
     /// Somebody must change a template.
     pub(super) lacking: Vec<String>,
@@ -47,11 +47,14 @@ pub(super) fn in_use(config: &SignerConfig, templated: &TemplatedAddOns, overrid
                 named.push(format!("{manager} and names this signer (AddOnTemplate {}).", few(&names)));
             }
             Naming::Asking(names) => asking.push(format!(
-                "AddOnTemplate {} does not name this signer, so the agents of the addon {addon} must make their requests with the addon's own hub identity.",
+                "AddOnTemplate {} does not name this signer, so the agents of the addon {addon} must make their \
+                 requests with the addon's own hub identity.",
                 few(&names)
             )),
             Naming::Missing(names) if may_ask => lacking.push(format!(
-                "{manager}, and AddOnTemplate {} neither names this signer nor gives the addon a hub identity to make requests with: add {custom} to its spec.registration, or {{type: KubeClient}} if the agents make their own requests.",
+                "{manager}, and AddOnTemplate {} neither names this signer nor gives the addon a hub identity to make \
+                 requests with: add {custom} to its spec.registration, or {{type: KubeClient}} if the agents make \
+                 their own requests.",
                 few(&names)
             )),
             Naming::Missing(names) => lacking.push(format!(
@@ -93,8 +96,8 @@ pub(super) fn not_served(config: &SignerConfig, templated: &TemplatedAddOns, ove
     at_most(sentences.collect())
 }
 
-/// A sentence for each addon for which OCM makes names of the signer's name that Kubernetes refuses. `ours` are those
-/// whose registrations the hub writes.
+/// A sentence for each addon for which OCM derives names from the signer's name that Kubernetes refuses. `ours` are
+/// those whose registrations the hub writes.
 pub(super) fn too_long(
     config: &SignerConfig,
     templated: &TemplatedAddOns,
@@ -119,7 +122,8 @@ pub(super) fn too_long(
         } else if !mounting.is_empty() && length > MOUNTED_MAX {
             Some(format!(
                 "The pods of AddOnTemplate {} are refused on every cluster: the addon-manager gives them a volume \
-                 cert-<signerName>, and this signerName has {length} characters instead of at most {MOUNTED_MAX}. Create an AddOnSigner with a shorter signerName.",
+                 cert-<signerName>, and this signerName has {length} characters instead of at most {MOUNTED_MAX}. \
+                 Create an AddOnSigner with a shorter signerName.",
                 few(mounting)
             ))
         } else {

@@ -181,7 +181,8 @@ fn agents_without_any_way_to_ask_are_told_both_ways() {
         sentence,
         "OCM's addon-manager registers the addon telemetry, and AddOnTemplate without neither names this signer nor \
          gives the addon a hub identity to make requests with: add {type: CustomSigner, customSigner: {signerName: \
-         example.com/a, signingCA: {name: not-used}}} to its spec.registration, or {type: KubeClient} if the agents make their own requests."
+         example.com/a, signingCA: {name: not-used}}} to its spec.registration, or {type: KubeClient} if the agents \
+         make their own requests."
     );
 }
 

@@ -71,7 +71,8 @@ mod tests {
         assert_eq!(
             sentence(&unusable),
             "Row 12 of the ledger, which is about the request addon-1, holds a certificate whose public key is not the \
-             request's: the ledger was altered, or restored from another hub's backup; check it with `addon-signer certs verify`, restore the right ledger, or delete the request, whose agent then makes a new one."
+             request's: the ledger was altered, or restored from another hub's backup; check it with `addon-signer \
+             certs verify`, restore the right ledger, or delete the request, whose agent then makes a new one."
         );
     }
 }
