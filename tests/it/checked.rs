@@ -198,7 +198,7 @@ async fn report(admin: &Client, line: &Value) {
 }
 
 #[tokio::test]
-async fn waiting_rotation_is_told_and_fails_a_month_before_cutoff() {
+async fn waiting_rotation_is_shown_and_fails_a_month_before_cutoff() {
     let hub = TestHub::start().await;
     let admin = prepare(&hub, "127.0.0.1:9".parse().unwrap(), "24h").await;
     let home = tempfile::tempdir().unwrap();

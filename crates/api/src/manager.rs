@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_set_the_annotation_is_told_from_who_wrote_last() {
+    fn who_set_the_annotation_may_not_be_who_wrote_last() {
         let entry = |manager: &str, second: u8, fields: serde_json::Value| {
             let time = format!("2026-11-21T00:00:0{second}Z");
             json!({

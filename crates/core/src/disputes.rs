@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn an_addon_is_told_once_whoever_takes_that_away() {
+    fn an_addon_is_reported_once_whoever_takes_that_away() {
         let mut disputes = Disputes::default();
         let (_, left) = mk_left(&mut disputes);
         assert_eq!(act(&mut disputes, WRONG, left + at(1)), DisputeStep::Wait(left + LOOK_AGAIN));

@@ -277,7 +277,9 @@ mod tests {
                 }
             }
             prop_assert!(handed_out >= waiting, "{handed_out} of {waiting}");
-            prop_assert!(queue.is_empty() && queue.lanes.is_empty() && queue.turns.is_empty());
+            prop_assert!(queue.is_empty());
+            prop_assert!(queue.lanes.is_empty());
+            prop_assert!(queue.turns.is_empty());
         }
     }
 }

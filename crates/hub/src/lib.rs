@@ -58,12 +58,12 @@ use supervisor::status::Report;
 use supervisor::{Supervisor, SupervisorLinks};
 use tasks::{HubTasks, after_the_writer};
 
-/// How many addons may wait for the writer of registrations. The number is small because a cluster decides how large
-/// its addons are: up to 350 KiB of each are kept, 22 MiB in all. If more would wait, the writer lists all addons
+/// The most addons that may wait for the writer of registrations. The number is small because a cluster decides how
+/// large its addons are: up to 350 KiB of each are kept, 22 MiB in all. If more would wait, the writer lists all addons
 /// later.
 const REGISTRATIONS_WAITING: usize = 64;
 
-/// How many refusals of the API server may wait for the supervisor; it asks about each signer's rights once.
+/// The most refusals of the API server that may wait for the supervisor; it asks about each signer's rights once.
 const REFUSED_WAITING: usize = 64;
 
 /// The hub's settings from the command line.
@@ -79,7 +79,7 @@ pub struct HubSettings {
     pub retention: Duration,
     /// How many certificates one addon of a cluster may get.
     pub rate: Rate,
-    /// What the gateway's serving certificate must be.
+    /// The requirements for the gateway's serving certificate.
     pub serving: ServingRules,
 }
 
@@ -117,7 +117,7 @@ pub(crate) struct HubLinks {
     pub(crate) usage: Arc<UsageTracker>,
     pub(crate) neighbours: watch::Sender<Neighbours>,
     pub(crate) pulses: Pulses,
-    /// Whether OCM's gRPC server can be believed.
+    /// Whether OCM's gRPC server can be trusted.
     pub(crate) guard: Guard,
 }
 
@@ -135,14 +135,14 @@ pub struct HubEnds {
     pub ledger: Ledger,
     /// Where the gateway notes which certificates are in use.
     pub usage: Arc<UsageTracker>,
-    /// What no backend may be; never listed if backends may have loopback addresses.
+    /// The addresses that no backend may have; never listed if backends may have loopback addresses.
     pub neighbours: watch::Receiver<Neighbours>,
     /// Keeps [`Self::trust`] open when the hub fails. So the process ends with the hub's error, and not with the
     /// gateway's error about a closed input.
     _trust: watch::Sender<Arc<Trust>>,
 }
 
-/// A hub that is wired and does not run yet.
+/// A hub that is wired but does not run yet.
 pub struct Hub {
     links: HubLinks,
     writer: LedgerWriter,
@@ -155,13 +155,13 @@ pub enum HubError {
     #[error(transparent)]
     Registry(#[from] RegistryError),
     /// Another hub may lead now.
-    #[error("{0}; this hub ends, so that two never act at once, and waits for its turn when it is started again")]
+    #[error("{0}; this hub exits so that two never act at once, and waits for its turn after a restart")]
     LeaseLost(#[from] Loss),
     /// The ledger's writer ended. The hub does nothing that it cannot record.
     #[error("the hub cannot record what it does: {0}")]
     Ledger(#[from] LedgerError),
     /// A task ended that runs as long as the hub.
-    #[error("the hub's task {0:?} ended, although it must run as long as the hub")]
+    #[error("the hub's task {0:?} ended, although it must run as long as the hub does")]
     TaskEnded(String),
     /// A task panicked.
     #[error("a task of the hub failed: {0}")]
@@ -169,7 +169,7 @@ pub enum HubError {
 }
 
 impl Hub {
-    /// Makes a hub, and its links to the rest of the process. [`Self::run`] opens the ledger when the hub leads.
+    /// Creates a hub and its links to the rest of the process. [`Self::run`] opens the ledger when the hub leads.
     pub fn wire(parts: HubParts) -> (Self, HubEnds) {
         let HubParts { client, clock, leading, metrics, ledger: location, replica, pulses } = parts;
         let (writer, ledger) = LedgerWriter::new(WriterOptions {
@@ -214,7 +214,7 @@ impl Hub {
     }
 
     /// Runs the hub until one of its tasks fails or until the hub has lost the Lease. Before it leads, it only reads
-    /// which clusters and addons are registered, so that it can start at once when it leads, and tries in dry runs
+    /// which clusters and addons are registered, so that it can start at once when it leads, and checks by dry runs
     /// whether the policy of the gRPC account is in force.
     ///
     /// # Errors
@@ -282,11 +282,11 @@ async fn run(
     }
 }
 
-/// What the tasks tell that read clusters, addons and templates.
+/// What the tasks that read clusters, addons and templates report.
 struct Reading {
-    /// Addons that were seen, and where others are put for another look.
+    /// Addons that were seen, and the sender for those that are to be checked again.
     seen: (mpsc::Sender<SeenAddOn>, mpsc::Receiver<SeenAddOn>),
-    /// Told when more addons were seen than may wait.
+    /// Notified when more addons were seen than may wait.
     all_again: Arc<Notify>,
     /// Whose standing has changed.
     standings: Standings,

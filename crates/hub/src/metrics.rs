@@ -30,7 +30,7 @@ impl Default for HubMetrics {
 }
 
 impl HubMetrics {
-    /// Registers the metrics. The counters of the gateway's own signer are there at zero.
+    /// Registers the metrics. The counters of the gateway's own signer start at zero.
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self {
             requests: RequestMetrics::register(registry),
@@ -44,7 +44,7 @@ impl HubMetrics {
         metrics
     }
 
-    /// Puts the counters of a signer at zero, unless they are there.
+    /// Starts the counters of a signer at zero, unless they exist.
     pub(crate) fn serve(&self, signer: &str) {
         self.requests.serve(signer);
         self.authorities.serve(signer);

@@ -23,9 +23,9 @@ use addon_signer_platform::backoff::WatchBackoff;
 /// How many objects a page of a list has: while one is read, some 20 KB of text each.
 const PAGE: u32 = 50;
 
-/// A pod, as far as its addresses need it.
+/// The parts of a pod that determine its addresses.
 type PodObject = Lenient<Object<NotUsed, PodState>>;
-/// A Service, as far as its addresses need it.
+/// The parts of a Service that determine its addresses.
 type ServiceObject = Lenient<Object<ServicePlan, ServiceState>>;
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -91,7 +91,7 @@ where
     watch_objects(api, watcher::Config::default().page_size(PAGE)).backoff(WatchBackoff::default()).boxed()
 }
 
-/// Brings one event into what is known of one kind; returns `false` if the watch has ended.
+/// Applies one event to what is known of one kind; returns `false` if the watch has ended.
 fn follow<O: ResourceExt>(
     event: Option<watcher::Result<Event<O>>>,
     addresses: impl Fn(&O) -> Vec<IpAddr>,

@@ -11,7 +11,7 @@ use kube::runtime::watcher::Event;
 /// News of a watch.
 #[derive(Debug)]
 pub(crate) enum News<O, K> {
-    /// An object is there: a list shows it, or it was created or changed.
+    /// An object exists: a list shows it, or it was created or changed.
     There(O),
     /// An object was deleted.
     Gone(O),
@@ -19,7 +19,7 @@ pub(crate) enum News<O, K> {
     Listed(HashSet<K>),
 }
 
-/// What the list has shown that is under way, if one is.
+/// What the list under way has shown so far, if there is one.
 #[derive(Debug)]
 pub(crate) struct Relist<K>(Option<HashSet<K>>);
 
@@ -68,8 +68,8 @@ impl<V> Default for Watched<V> {
 }
 
 impl<V> Watched<V> {
-    /// Brings in an event; `read` makes what is kept of an object. Returns whether an object was deleted, or was
-    /// perhaps, before a list.
+    /// Applies an event; `read` extracts what is kept of an object. Returns whether an object was deleted, or may have
+    /// been before a list.
     pub(crate) fn observe<O: ResourceExt>(&mut self, event: Event<O>, read: impl FnOnce(&O) -> V) -> bool {
         match self.relist.news(event, |object| Some(object.name_any())) {
             None => return false,

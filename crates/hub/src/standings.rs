@@ -1,4 +1,4 @@
-//! Whose standing has changed: the watches of clusters and addons tell it the dispatcher of requests.
+//! Whose standing has changed: the watches of clusters and addons report it to the dispatcher of requests.
 
 use std::collections::BTreeSet;
 use std::mem::replace;
@@ -30,12 +30,12 @@ impl Default for Standings {
 }
 
 impl Standings {
-    /// Tells that all may have changed: the registry has become complete.
+    /// Reports that all may have changed: the registry has become complete.
     pub(crate) fn all_changed(&self) {
         self.change(|changed| *changed = ChangedStandings::All);
     }
 
-    /// Tells that addons of these clusters have changed.
+    /// Reports that addons of these clusters have changed.
     pub(crate) fn changed(&self, clusters: impl Iterator<Item = ClusterName>) {
         self.change(|changed| {
             if let ChangedStandings::Of(known) = changed {

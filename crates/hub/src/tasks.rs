@@ -6,7 +6,7 @@ use tokio::task::JoinSet;
 
 use super::HubError;
 
-/// How long a task that feeds the ledger's writer lets the writer say first why it ended.
+/// How long a task that feeds the ledger's writer waits for the writer to report first why it ended.
 const WRITER_FIRST: Duration = Duration::from_secs(5);
 
 /// The tasks that run as long as the hub.

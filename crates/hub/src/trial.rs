@@ -1,6 +1,6 @@
-//! Whether a ValidatingAdmissionPolicy of deploy/ is in force. A policy that was deleted, not applied or set to `Audit`
-//! is noticed by nobody, so the hub tries in a dry run what the policy forbids, and relies on the policy only while the
-//! API server refuses that by the policy's name.
+//! Whether a ValidatingAdmissionPolicy of deploy/ is in force. Nobody notices a policy that was deleted, not applied or
+//! set to `Audit`, so the hub tries in a dry run what the policy forbids, and relies on the policy only while the API
+//! server refuses that and names the policy.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use addon_signer_platform::errors::explain;
 
 /// How often the hub asks while the policy is in force, or not needed; a refusal makes it ask at once.
 pub(super) const RIGHT_AGE: Duration = Duration::from_secs(600);
-/// How long an answer is believed while nobody confirms it.
+/// How long an answer counts without being confirmed.
 pub(super) const BELIEVED: Duration = Duration::from_secs(2 * RIGHT_AGE.as_secs());
 /// How often it asks while that is not so.
 pub(super) const ASK_AGAIN: Duration = Duration::from_secs(60);
@@ -27,7 +27,7 @@ pub(super) const UNKNOWN: Duration = Duration::from_secs(15);
 /// How often the log has a question without an answer.
 const WARNING: Duration = Duration::from_secs(60);
 
-/// The most bytes that are kept of what a refuser says.
+/// The most bytes that are kept of a refusal's message.
 const SAID_MAX: usize = 512;
 
 /// What the hub may do that a policy must narrow.
@@ -35,16 +35,16 @@ const SAID_MAX: usize = 512;
 pub(super) enum Right {
     /// Nothing.
     Missing,
-    /// Perhaps all that the policy forbids.
+    /// Possibly everything that the policy forbids.
     Unguarded(PolicyProblem),
-    /// What the policy leaves.
+    /// What the policy allows.
     Guarded,
 }
 
 /// Why the hub does not rely on a policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PolicyProblem {
-    /// The API server takes what the policy forbids.
+    /// The API server accepts what the policy forbids.
     Missing,
     /// The trial of what the policy forbids ended otherwise.
     Unknown(Arc<str>),
@@ -68,11 +68,11 @@ pub(super) trait PolicyTrial {
     /// Tries what the policy forbids. An error is no answer.
     async fn attempt(&self) -> Result<Right, Error>;
 
-    /// Logs an answer that is news.
+    /// Logs a new answer.
     fn log(&self, right: &Right);
 }
 
-/// What an answer to a trial says. An error says that it is none.
+/// What an answer to a trial says. An error means that it is not an answer.
 pub(super) fn judge<A>(policy: &str, answer: Result<A, Error>) -> Result<Right, Error> {
     match answer {
         Ok(_) => Ok(Right::Unguarded(PolicyProblem::Missing)),
@@ -89,15 +89,15 @@ pub(super) fn judge<A>(policy: &str, answer: Result<A, Error>) -> Result<Right, 
     }
 }
 
-/// Whether it is the policy's refusal. Of several policies that refuse, the API server names one by chance; if that is
-/// another one, nobody knows whether ours is in force. Source: k8s.io/apiserver
+/// Whether it is the policy's refusal. Of several policies that refuse, the API server names any one of them; if that
+/// is another one, nobody knows whether ours is in force. Source: k8s.io/apiserver
 /// `pkg/admission/plugin/policy/validating/dispatcher.go`, and `policySource` for the order.
 fn is_by(policy: &str, status: &Status) -> bool {
     let named = status.message.split_once("ValidatingAdmissionPolicy '").and_then(|(_, said)| said.split_once('\''));
     named.is_some_and(|(name, said)| name.contains(policy) && said.starts_with(" with binding '"))
 }
 
-/// Whether it is an answer to the trial. The API server says 429 and 5xx when it, or a webhook, cannot answer now.
+/// Whether it is an answer to the trial. The API server returns 429 or 5xx when it, or a webhook, cannot answer now.
 fn is_lasting(status: &Status) -> bool {
     status.code < 500 && status.code != 429
 }
@@ -105,7 +105,7 @@ fn is_lasting(status: &Status) -> bool {
 /// What is known of a policy, and when the hub asks again.
 pub(super) struct Asking<T> {
     pub(super) trial: T,
-    /// The last answer, while it is believed.
+    /// The last answer, while it counts.
     pub(super) last: Option<Right>,
     /// When the hub last asked.
     asked: Instant,
@@ -113,7 +113,7 @@ pub(super) struct Asking<T> {
     answered: Instant,
     /// When the hub asks again.
     pub(super) at: Instant,
-    /// How often in turn the policy was not in force.
+    /// How many times in a row the policy was not in force.
     in_turn: u32,
     /// When it was last found not to hold, although the trial had shown it in force.
     refuted: Option<Instant>,
@@ -127,7 +127,7 @@ impl<T: PolicyTrial> Asking<T> {
         Self { trial, last: None, asked: now, answered: now, at: now, in_turn: 0, refuted: None, warned: None }
     }
 
-    /// What is known after too long a time without an answer: perhaps it has the right, and nobody can see the policy.
+    /// What is known after too long without an answer: the hub may have the right, and nobody can check the policy.
     pub(super) fn too_late(&self) -> Option<Right> {
         self.last.clone().filter(|last| matches!(last, Right::Unguarded(_)))
     }
@@ -146,8 +146,8 @@ impl<T: PolicyTrial> Asking<T> {
         self.at = self.at.min(self.asked + UNKNOWN);
     }
 
-    /// Takes the policy for missing, because the API server took what it forbids, and makes the hub ask again after a
-    /// pause that doubles with each time in turn.
+    /// Treats the policy as missing, because the API server accepted what it forbids, and makes the hub ask again after
+    /// a pause that doubles each time in a row.
     pub(super) fn refute(&mut self) {
         self.believe(Right::Unguarded(PolicyProblem::Missing));
         self.at = Instant::now() + doubled(SHORTEST, self.in_turn, ASK_AGAIN);
@@ -155,8 +155,8 @@ impl<T: PolicyTrial> Asking<T> {
         self.refuted = Some(Instant::now());
     }
 
-    /// Asks the API server, and says what is new. `None` if it does not answer: the last answer is then believed for a
-    /// while.
+    /// Asks the API server, and logs what is new. `None` if it does not answer: the last answer then counts for a while
+    /// longer.
     pub(super) async fn ask(&mut self) -> Option<Right> {
         self.asked = Instant::now();
         self.at = self.asked + UNKNOWN;
@@ -202,9 +202,9 @@ impl<T: PolicyTrial> Asking<T> {
         let policy = T::POLICY;
         if self.warned.is_none_or(|at| at.elapsed() >= WARNING) {
             self.warned = Some(Instant::now());
-            warn!(policy, error, "Cannot ask whether a policy is in force; the hub asks again");
+            warn!(policy, error, "Could not check whether a policy is in force; the hub retries");
         } else {
-            debug!(policy, error, "Cannot ask whether a policy is in force; the hub asks again");
+            debug!(policy, error, "Could not check whether a policy is in force; the hub retries");
         }
         if self.answered.elapsed() < BELIEVED {
             return;

@@ -240,7 +240,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn uids_are_told_from_names() {
+    fn uids_are_distinguished_from_names() {
         assert!(is_uid("f0359cf8-5ecf-4970-93e4-555ba029a8fa"));
         for name in [
             "addon-cluster2-telemetry-mr72t",

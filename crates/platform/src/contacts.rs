@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_watch_that_cannot_continue_has_told_nothing_new() {
+    async fn a_watch_that_cannot_continue_has_shown_nothing_new() {
         const EXPIRED: &str = "{\"type\":\"ERROR\",\"object\":{\"code\":410}}\n";
         let contacts = Contacts::default();
         contacts.asked("things", true);

@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_an_http_proxy_can_be_used_and_its_password_is_not_told() {
+    fn only_an_http_proxy_can_be_used_and_its_password_is_hidden() {
         for good in ["", "http://proxy:3128", "http://user:secret@proxy:3128/", "proxy:3128"] {
             assert!(Dialer::new(good, "", "HTTPS_PROXY").is_ok(), "{good}");
         }

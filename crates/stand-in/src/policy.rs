@@ -45,18 +45,18 @@ fn works(w: &Write<'_>, object: &Value) -> Option<&'static str> {
     )
 }
 
-/// The account of OCM's gRPC server alone says for whom a new request is, and nobody changes that later.
+/// Only the account of OCM's gRPC server says for whom a new request is, and nobody changes that later.
 fn grpc(w: &Write<'_>, old: Option<&Value>, new: &Value) -> Option<&'static str> {
     let user = |object: &Value| fields::get(object, "metadata.annotations")?.get(CSR_USER).cloned();
     let after = user(new);
     match old {
         None => (after.is_some() && w.user.name != GRPC_ACCOUNT).then_some(
-            "only system:serviceaccount:open-cluster-management-hub:grpc-server-sa may make a request with the \
+            "only system:serviceaccount:open-cluster-management-hub:grpc-server-sa may create a request with the \
              annotation open-cluster-management.io/csr-user",
         ),
         Some(old) => (user(old) != after).then_some(
-            "the annotation open-cluster-management.io/csr-user is set when the request is made, and nobody may add, \
-             change or remove it later",
+            "the annotation open-cluster-management.io/csr-user is set when the request is created, and nobody may \
+             add, change or remove it later",
         ),
     }
 }

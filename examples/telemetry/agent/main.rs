@@ -39,7 +39,7 @@ async fn main() -> Result<(), Failure> {
 }
 
 async fn push(url: &str, certificates: &Path) -> Result<(), Failure> {
-    // The files may be replaced between two reads; then key and certificate do not match, and a second look finds both.
+    // The files may be replaced between two reads; then key and certificate do not match, and a second read gets both.
     let config = config(certificates).or_else(|_| config(certificates))?;
     let connector = HttpsConnectorBuilder::new().with_tls_config(config).https_only().enable_http1().build();
     let request = Request::post(url).body(Full::new(Bytes::from("temperature 21.5\n")))?;

@@ -1,7 +1,7 @@
-//! A backend behind addon-signer's gateway. It takes what agents push, and says who pushed how much.
+//! A backend behind addon-signer's gateway. It accepts what agents push, and reports who pushed how much.
 //!
-//! It needs no TLS and checks no certificate: the gateway does that, and says in headers who calls. So nobody but the
-//! gateway may reach it, which the NetworkPolicy in `hub/backend.yaml` sees to.
+//! It needs no TLS and checks no certificate: the gateway does that, and states in headers who calls. So nobody but the
+//! gateway may reach it, which the NetworkPolicy in `hub/backend.yaml` ensures.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};

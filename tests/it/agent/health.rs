@@ -26,7 +26,7 @@ async fn renewed(world: &AgentWorld) -> Option<i64> {
 }
 
 #[tokio::test]
-async fn health_lease_is_renewed_only_while_certificate_is_good() {
+async fn health_lease_is_renewed_only_while_certificate_is_valid() {
     let world = AgentWorld::start().await;
     let store = world.secret_store();
     let agent = world.agent(store).with_health(Some(health(&world, None)));

@@ -18,7 +18,7 @@ use test_kit::wait_until;
 const NOWHERE: &str = "https://127.0.0.1:1";
 
 #[tokio::test]
-async fn denial_is_told_and_tried_again() {
+async fn denial_is_reported_and_retried() {
     let world = AgentWorld::start().await;
     world.mood(Mood::Deny);
     let mut agent = world.agent(world.secret_store());

@@ -64,7 +64,7 @@ async fn a_connection_that_may_not_be_or_may_no_longer_be_is_one_line() {
 }
 
 #[tokio::test]
-async fn handshakes_that_fail_are_told_by_cause() {
+async fn handshakes_that_fail_are_reported_by_cause() {
     let (log, _, _guard) = log::capture_audit();
     let limits = Limits {
         max_connections: 1,

@@ -154,8 +154,8 @@ async fn a_hub_whose_lease_was_taken_ends_with_a_sentence() {
     assert!(matches!(&ended, HubError::LeaseLost(Loss::Taken(thief)) if thief == "thief"), "{ended:?}");
     assert_eq!(
         ended.to_string(),
-        "thief holds the Lease addon-signer now; this hub ends, so that two never act at once, and waits for its turn \
-         when it is started again"
+        "thief holds the Lease addon-signer now; this hub exits so that two never act at once, and waits for its turn \
+         after a restart"
     );
     assert_eq!(spec(&admin).await.holder_identity.as_deref(), Some("thief"), "it is not taken back");
 }
@@ -309,7 +309,7 @@ async fn a_process_that_was_frozen_ends_when_another_has_taken_over() {
     let output = timeout(PATIENCE, child.wait_with_output()).await.unwrap().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("holds the Lease addon-signer now; this hub ends"), "{said}");
+    assert!(said.contains("holds the Lease addon-signer now; this hub exits"), "{said}");
     issue(&hub, &admin).await;
     assert_eq!(second.leading.epoch(), Some(epoch));
 }

@@ -42,7 +42,7 @@ async fn an_accepted_clusters_addon_gets_its_certificate() {
 }
 
 #[tokio::test]
-async fn a_good_request_costs_two_writes() {
+async fn a_valid_request_costs_two_writes() {
     let (hub, admin, _running) = mk_ready().await;
     let api: Api<CertificateSigningRequest> = Api::all(admin.clone());
     let created = submit(&hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;

@@ -58,7 +58,7 @@ async fn prepare(location: &Location) -> Checkpoint {
 }
 
 #[tokio::test]
-async fn an_untouched_ledger_is_good() {
+async fn an_untouched_ledger_is_valid() {
     on_every_store(async |store| untouched(&store.url().parse().unwrap()).await).await;
 }
 

@@ -245,7 +245,7 @@ async fn process_awaiting_lease_says_so_and_ends_when_it_is_stolen() {
 
     change(&leases, |spec| spec.holder_identity = Some("pod-2".to_owned())).await;
     let error = whole.ended().await.unwrap_err();
-    assert!(format!("{error:#}").contains("pod-2 holds the Lease addon-signer now; this hub ends"), "{error:#}");
+    assert!(format!("{error:#}").contains("pod-2 holds the Lease addon-signer now; this hub exits"), "{error:#}");
 }
 
 fn held_by(holder: &str) -> Lease {

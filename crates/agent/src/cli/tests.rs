@@ -12,7 +12,7 @@ fn parse(flags: &str) -> Result<AgentArgs, clap::Error> {
 }
 
 #[test]
-fn exactly_one_place_is_needed() {
+fn exactly_one_output_is_needed() {
     assert!(parse("--output-dir d").is_ok());
     assert!(parse("--secret-namespace ns --kubeconfig f").is_ok());
     for bad in ["", "--output-dir d --secret-namespace ns"] {

@@ -88,7 +88,7 @@ fn whatever_fills_a_megabyte_little_of_it_is_kept() {
 }
 
 #[test]
-fn named_fields_are_kept_however_much_there_is_besides() {
+fn named_fields_are_kept_however_much_else_there_is() {
     static WANTED: Keep = Keep::FieldsAnd(&[("wanted", Keep::Scalar(9))], 10_000);
     let few = json!({ "a": "x", "b": { "c": 1 }, "wanted": "yes" });
     assert_eq!(kept(&few.to_string(), &WANTED), (few, false));

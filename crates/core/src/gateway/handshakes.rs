@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handshake_that_ended_has_no_place() {
+    fn a_handshake_that_ended_has_no_slot() {
         let mut handshakes = Handshakes::new(2, PATIENCE);
         let begin = |handshakes: &mut Handshakes<char>, name, seconds| {
             handshakes.begin(ip("10.0.0.1"), PATIENCE * seconds, name).unwrap()
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn without_patience_the_newest_always_has_a_place() {
+    fn without_patience_the_newest_always_has_a_slot() {
         let mut handshakes = Handshakes::new(2, Duration::ZERO);
         let displaced: Vec<_> =
             (0..4).map(|n| handshakes.begin(ip("10.0.0.1"), Duration::ZERO, n).unwrap().1).collect();

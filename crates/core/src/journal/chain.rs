@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn an_untouched_chain_is_good() {
+    fn an_untouched_chain_is_valid() {
         let rows = mk_rows(9);
         assert_eq!(check(&rows, Some(mk_checkpoint(&rows, 7))).unwrap().seq, 9);
         assert_eq!(check(&[], None), Ok(Tip::EMPTY));

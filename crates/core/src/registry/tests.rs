@@ -57,7 +57,7 @@ fn outdated_registry_vouches_for_nobody_but_keeps_standings() {
 }
 
 #[test]
-fn changes_of_standing_are_told_one_by_one() {
+fn changes_of_standing_are_reported_one_by_one() {
     use AddOnFacts::{Deleting, Installed, Suspended};
     let mut registry = registry(ACCEPTED, None);
     let change = |change, cause| {
@@ -101,7 +101,7 @@ fn revoked(facts: AddOnFacts, before: i64, by: &str) -> Option<AddOn> {
 }
 
 #[test]
-fn every_move_of_a_revocation_is_told_with_its_time() {
+fn every_move_of_a_revocation_is_reported_with_its_time() {
     use AddOnFacts::{Installed, Suspended, Unreadable};
     let mut registry = registry(ACCEPTED, Some(Installed));
     let mut put = |found: Option<AddOn>| -> Vec<(Change, Option<NotRegistered>)> {

@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn clients_that_keep_all_places_shut_no_probe_out() {
+    async fn clients_that_hold_all_slots_shut_no_probe_out() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let router = Router::new().route("/healthz", get(|| async { "ok\n" }));

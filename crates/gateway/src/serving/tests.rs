@@ -56,7 +56,7 @@ fn mk_leaf(issuer: &Issuer, key: &PrivateKey, names: &ServingNames) -> Certifica
 }
 
 #[test]
-fn a_good_certificate_is_renewed_at_two_thirds() {
+fn a_valid_certificate_is_renewed_at_two_thirds() {
     let issuer = mk_issuer();
     let key = mk_key();
     let names = mk_names("gateway.example");

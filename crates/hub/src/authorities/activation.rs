@@ -24,18 +24,18 @@ pub(crate) enum ActivationCheck {
         signer: String,
         /// What the gateway has in effect.
         applied: watch::Receiver<Arc<Trust>>,
-        /// What was seen of that for this signer when it was waited for.
+        /// This signer's part of that when the check last waited.
         seen: Option<Arc<SignerTrust>>,
     },
     /// Serving line: every addon with standing that is older than the publication of the anchor has it. One that gets a
     /// ManifestWork has applied it for so long that its pods and its agents use it; of one that gets none, every
     /// certificate has expired that was published with an older trust bundle.
     Serving {
-        /// When certificates end.
+        /// When certificates expire.
         trust_publisher: TrustPublisher,
-        /// How far the ManifestWorks are.
+        /// How far the ManifestWorks have come.
         distributed: watch::Receiver<Distribution>,
-        /// When addons were made.
+        /// When addons were created.
         registry: SharedRegistry,
     },
 }
@@ -46,7 +46,7 @@ impl ActivationCheck {
         Self::Client { signer: signer.to_owned(), applied, seen: None }
     }
 
-    /// How authorities of the line are made now: those of the serving line follow the lives of agents' certificates.
+    /// How authorities of the line are created now: those of the serving line follow the lives of agents' certificates.
     pub(super) fn plan(&self, plan: AuthorityPlan) -> AuthorityPlan {
         match self {
             Self::Client { .. } => plan,
@@ -89,7 +89,7 @@ impl ActivationCheck {
     /// Waits until the answer of [`Self::opens`] may have changed; returns `false` if it never will again.
     pub(super) async fn changed(&mut self) -> bool {
         match self {
-            // What others are trusted for is no news here.
+            // Changes in the trust of other signers do not matter here.
             Self::Client { signer, applied, seen } => {
                 while applied.changed().await.is_ok() {
                     let now = applied.borrow_and_update().signer(signer).cloned();
@@ -100,7 +100,7 @@ impl ActivationCheck {
                 }
                 false
             }
-            // The reconciler looks at least every quarter of a minute, which is soon enough here.
+            // The reconciler checks at least every quarter of a minute, which is soon enough here.
             Self::Serving { .. } => pending().await,
         }
     }

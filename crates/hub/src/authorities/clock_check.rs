@@ -16,7 +16,7 @@ use addon_signer_core::timestamp::Timestamp;
 /// by less than a second, and the answer's `Date` by another one.
 pub(super) const CLOCKS_DIFFER: Duration = Duration::from_secs(60);
 
-/// What a step that was decided on at `now` waits for, if the API server's clock does not bear `now` out.
+/// What a step that was decided on at `now` waits for, if the API server's clock does not confirm `now`.
 ///
 /// The API server is asked after the decision, so a slow answer does not make the clock look as if it were ahead.
 pub(super) async fn clock_problem(client: &Client, now: Timestamp) -> Result<Option<WaitsFor>, kube::Error> {
@@ -27,10 +27,10 @@ pub(super) async fn clock_problem(client: &Client, now: Timestamp) -> Result<Opt
     })
 }
 
-/// The API server's time, if it says so.
+/// The API server's time, if the answer has it.
 pub(crate) async fn now(client: &Client) -> Result<Option<Timestamp>, kube::Error> {
     let request = Request::get("/version").body(Body::empty()).map_err(kube::Error::HttpError)?;
-    // Every answer has the time, also one that refuses.
+    // Every answer has the time, even a refusal.
     let answer = client.send(request).await?;
     Ok(answer.headers().get(DATE).and_then(|date| date.to_str().ok()).and_then(read))
 }

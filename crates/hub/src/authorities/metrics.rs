@@ -30,7 +30,7 @@ impl AuthorityMetrics {
             forced: add(
                 registry,
                 "authorities_forced",
-                "Authorities activated without evidence that they are trusted, because the one before was ending",
+                "Authorities activated without evidence of trust, because the previous one was about to expire",
             ),
             ends: add(registry, "authority_end_timestamp_seconds", "When each authority expires, in Unix time"),
         }

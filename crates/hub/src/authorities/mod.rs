@@ -3,7 +3,7 @@
 //! `reconciler` takes the steps of one line, `activation` has the evidence for the next step, `clock_check` compares
 //! the clock with the API server's, `versions` watches which versions of the objects the API server has, `store` reads
 //! and writes the Secret (`stored`) and the ConfigMap, `state` has what is known of a line, `trust_publisher` computes
-//! what the gateway is to trust, and `report` makes what people see.
+//! what the gateway is to trust, and `report` writes what people read.
 
 pub(crate) mod activation;
 pub(crate) mod clock_check;
@@ -22,9 +22,9 @@ use std::time::Duration;
 use addon_signer_api::rules::AuthorityPlan;
 use addon_signer_core::keys::public::KeyKind;
 
-/// How authorities of the gateway's serving line are made, how long they are valid, and how long before their end they
-/// are replaced, if agents had certificates without any life. [`AuthorityPlan::for_holders`] adds the time that a new
-/// authority waits.
+/// How authorities of the gateway's serving line are created, how long they are valid, and how long before they expire
+/// they are replaced, if agents' certificates had no lifetime at all. [`AuthorityPlan::for_holders`] adds the time that
+/// a new authority waits.
 pub const SERVING_PLAN: AuthorityPlan = AuthorityPlan {
     key: KeyKind::EcdsaP256,
     duration: Duration::from_secs(365 * 86_400),

@@ -29,7 +29,8 @@ impl ReadyLine {
 pub enum LineState {
     /// Nothing was read yet.
     Starting,
-    /// There is none, and the hub has no place for it: it may not sign. So there are no certificates.
+    /// There is none, and the hub may not create one: it may not sign, or has no free slot. So there are no
+    /// certificates.
     Absent,
     /// The line can sign.
     Ready(Arc<ReadyLine>),

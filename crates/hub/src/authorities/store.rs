@@ -37,7 +37,7 @@ pub enum LineKind {
     Serving,
 }
 
-/// The names of the objects that have one line.
+/// The names of the objects that hold one line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LineNames {
     /// Which line it is.
@@ -86,8 +86,8 @@ impl LineNames {
         }
     }
 
-    /// Refuses a Secret that an AddOnSigner with this name and another signer name has left. Its certificates must be
-    /// nobody's identity here.
+    /// Refuses a Secret that an AddOnSigner with this name and another signer name has left behind. Its certificates
+    /// must not identify anybody here.
     fn check_owner(&self, secret: &Secret) -> Result<(), StoreError> {
         let theirs = secret.metadata.annotations.as_ref().and_then(|all| all.get(ANNOTATION_SIGNER_NAME));
         match theirs.filter(|theirs| self.signer_name.as_ref() != Some(theirs)) {
@@ -125,7 +125,7 @@ pub enum StoreError {
          restore it from a backup, or see docs/runbooks/lost-ca.md"
     )]
     Missing(String),
-    /// The Secret exists and has no line that can be read.
+    /// The Secret exists but holds no readable line.
     #[error("the Secret {secret} cannot be used: {cause}; restore it from a backup, or see docs/runbooks/lost-ca.md")]
     Unreadable {
         /// Its name.
@@ -144,7 +144,7 @@ pub enum StoreError {
         /// Whose authorities it has.
         signer_name: String,
     },
-    /// This hub does not lead for certain, so nothing was written.
+    /// This hub is not certain that it leads, so nothing was written.
     #[error(transparent)]
     NotLeading(#[from] NotLeading),
     /// Somebody else wrote the object in between: read it again.
@@ -275,8 +275,8 @@ impl AuthorityStore {
         read(WipedSecret(written)).map_err(|cause| unreadable(names, cause))
     }
 
-    /// Writes the anchors, and for the serving line its report, into the ConfigMap, if they differ; what else is there
-    /// stays. Returns the `resourceVersion` of the ConfigMap that has them, and whether others stood in their place.
+    /// Writes the anchors, and for the serving line its report, into the ConfigMap, if they differ; everything else
+    /// stays. Returns the `resourceVersion` of the ConfigMap that has them, and whether it had others before.
     ///
     /// # Errors
     /// [`StoreError::Conflict`] if somebody else wrote it in between, or [`StoreError::Api`]; the next round tries

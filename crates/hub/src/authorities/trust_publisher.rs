@@ -23,7 +23,7 @@ pub(crate) struct TrustPublisher {
 #[derive(Debug)]
 struct Entries {
     listed: bool,
-    /// AddOnSigners that are there and not served, and of which nobody knows the certificates.
+    /// AddOnSigners that exist but are not served, and whose certificates are unknown.
     unserved: BTreeSet<String>,
     signers: BTreeMap<String, PublishedSigner>,
     serving: Option<watch::Receiver<LineState>>,
@@ -73,8 +73,8 @@ impl TrustPublisher {
         self.change(|entries| entries.signers.insert(name.to_owned(), entry));
     }
 
-    /// Removes a signer: the gateway no longer accepts its certificates. Until [`Self::set_unserved`] says more, nobody
-    /// knows the certificates that it has given out.
+    /// Removes a signer: the gateway no longer accepts its certificates. Until [`Self::set_unserved`] says more, the
+    /// certificates that it has issued are unknown.
     pub(crate) fn remove_signer(&self, name: &str) {
         self.change(|entries| {
             entries.signers.remove(name);
@@ -87,12 +87,12 @@ impl TrustPublisher {
         self.change(|entries| entries.serving.replace(line));
     }
 
-    /// Notes that it has all signers that there are.
+    /// Notes that it has all existing signers.
     pub(crate) fn set_listed(&self) {
         self.change(|entries| entries.listed = true);
     }
 
-    /// Notes the AddOnSigners that are there and not served, and of which nobody knows the certificates.
+    /// Notes the AddOnSigners that exist but are not served, and whose certificates are unknown.
     pub(crate) fn set_unserved(&self, names: BTreeSet<String>) {
         self.change(|entries| entries.unserved = names);
     }
@@ -103,7 +103,7 @@ impl TrustPublisher {
         entries.signers.values().map(|entry| entry.config.rules.max_duration).max().unwrap_or_default()
     }
 
-    /// The latest end of a certificate that is issued now.
+    /// The latest expiry of a certificate that is issued now.
     pub(crate) fn last_end(&self) -> Option<Timestamp> {
         let entries = self.entries.lock();
         entries.serving.as_ref().and_then(|line| line.borrow().last()?.bundle.last_end())

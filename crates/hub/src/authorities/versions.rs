@@ -35,8 +35,8 @@ pub(super) struct ObjectVersion {
 pub(super) struct LineObjects {
     pub(super) secret: Option<ObjectVersion>,
     pub(super) config_map: Option<ObjectVersion>,
-    /// How many objects of the namespace were deleted so far. One that was made and deleted again while its reconciler
-    /// was busy would look unchanged without it.
+    /// How many objects of the namespace were deleted so far. Without it one that was created and deleted again while
+    /// its reconciler was busy would look unchanged.
     deleted: u64,
 }
 
@@ -52,7 +52,7 @@ pub(crate) struct ObjectVersions {
 #[derive(Debug, Clone)]
 pub(crate) struct WatchedObjects(watch::Receiver<ObjectVersions>);
 
-/// Makes the reader, and what [`keep`] writes to.
+/// Creates the reader, and what [`keep`] writes to.
 pub(crate) fn channel() -> (watch::Sender<ObjectVersions>, WatchedObjects) {
     let (known, objects) = watch::channel(ObjectVersions::default());
     (known, WatchedObjects(objects))
@@ -70,7 +70,7 @@ impl WatchedObjects {
         })
     }
 
-    /// Waits until the objects of a line are others than `before`.
+    /// Waits until the objects of a line differ from `before`.
     pub(super) async fn changed(&mut self, names: &LineNames, before: Option<&LineObjects>) {
         while self.of(names).as_ref() == before {
             if self.0.changed().await.is_err() {
@@ -106,7 +106,7 @@ fn metadata<K: Resource<DynamicType = ()>>(
     watch_objects(api, watcher::Config::default()).backoff(WatchBackoff::default()).boxed()
 }
 
-/// Brings one event into the versions of one kind; returns `false` if the watch has ended.
+/// Applies one event to the versions of one kind; returns `false` if the watch has ended.
 fn follow(
     event: Option<watcher::Result<Event<Meta>>>,
     known: &watch::Sender<ObjectVersions>,

@@ -1,5 +1,5 @@
-//! An administrator's word that a new authority of the gateway need not wait for some clusters: a text in an annotation
-//! of the ConfigMap `addon-signer-trust`, written by `ca advance`.
+//! An administrator's statement that a new authority of the gateway need not wait for some clusters: a text in an
+//! annotation of the ConfigMap `addon-signer-trust`, written by `ca advance`.
 
 use std::collections::BTreeSet;
 use std::fmt;

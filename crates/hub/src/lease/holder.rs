@@ -1,4 +1,4 @@
-//! Takes the Lease, renews it, gives it back: the thin shell around [`step`].
+//! Takes the Lease, renews it, releases it: the thin shell around [`step`].
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use addon_signer_platform::errors::explain;
 
 /// How soon the hub reads the Lease again after somebody else has changed it.
 const AGAIN: Duration = Duration::from_millis(50);
-/// How long a hub that ends tries to give the Lease back. If that fails, the next hub waits for the whole duration.
+/// How long a hub that ends tries to release the Lease. If that fails, the next hub waits for the whole duration.
 const FAREWELL: Duration = Duration::from_secs(2);
 
 /// How the Lease is held.
@@ -37,7 +37,7 @@ pub struct LeaseSettings {
     pub ledger: Location,
 }
 
-/// Makes a name for this start of the process: a restarted process is another holder and has another epoch.
+/// Creates a name for this start of the process: a restarted process is another holder and has another epoch.
 ///
 /// # Errors
 /// [`KeyError::Random`] when the system has no random numbers.
@@ -88,7 +88,7 @@ impl Holder {
     }
 
     /// Takes the Lease when that is possible and keeps it until it is lost, or until `stop` is cancelled; then the hub
-    /// gives it back.
+    /// releases it.
     pub async fn run(mut self, stop: CancellationToken) {
         let until_lost = async {
             // This waits for a slow ledger; `raise_floor` later asks only for a limited time.
@@ -107,8 +107,7 @@ impl Holder {
         self.settings.duration / 3
     }
 
-    /// How often the other hubs look at the Lease, and how soon a failed request is tried again: once a second by
-    /// default.
+    /// How often the other hubs check the Lease, and how soon a failed request is retried: once a second by default.
     fn look(&self) -> Duration {
         self.settings.duration / 15
     }
@@ -171,7 +170,7 @@ impl Holder {
         Ok(Some(self.renewal()))
     }
 
-    /// Announces that this hub leads no more and ends.
+    /// Announces that this hub no longer leads and ends.
     fn stop(&self, loss: Loss) -> Option<Duration> {
         self.announcer.step_back(Leadership::Lost(loss));
         None
@@ -182,8 +181,8 @@ impl Holder {
     }
 
     /// Asks the ledger for its last epoch before each attempt to take the Lease, because other hubs may have led while
-    /// this one waited. A ledger that does not answer must prevent nobody from leading; if it has a larger epoch, it
-    /// refuses this hub when it is back.
+    /// this one waited. A ledger that does not answer must not prevent anybody from leading; if it has a larger epoch,
+    /// it refuses this hub when it is back.
     async fn raise_floor(&mut self) {
         match timeout(self.renewal() / 2, self.settings.ledger.last_epoch()).await {
             Ok(last) => self.floor = self.floor.max(u32::try_from(last).unwrap_or(u32::MAX)),

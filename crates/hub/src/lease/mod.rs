@@ -82,7 +82,7 @@ pub enum NotWritten {
 }
 
 impl Leads {
-    /// Checks that this hub leads for certain at this moment, in the epoch of this evidence.
+    /// Checks that this hub certainly leads at this moment, in the epoch of this evidence.
     ///
     /// # Errors
     /// [`NotLeading`], also in a hub that was frozen and has not noticed yet.
@@ -134,7 +134,7 @@ impl Announcer {
 }
 
 impl Leading {
-    /// The evidence that this hub leads, if it leads for certain at this moment.
+    /// The evidence that this hub leads, if it certainly leads at this moment.
     ///
     /// # Errors
     /// [`NotLeading`].
@@ -143,7 +143,7 @@ impl Leading {
         Ok(Leads { leading: self.clone(), epoch })
     }
 
-    /// The epoch, if this hub leads for certain at this moment.
+    /// The epoch, if this hub certainly leads at this moment.
     ///
     /// A hub that was frozen gets `None` even before it has noticed that.
     pub fn epoch(&self) -> Option<u32> {
@@ -179,7 +179,7 @@ impl Leading {
         }
     }
 
-    /// Waits until this hub has lost the Lease. It waits for ever after the hub has given the Lease back.
+    /// Waits until this hub has lost the Lease. It waits forever after the hub has released the Lease.
     pub async fn lost(&mut self) -> Loss {
         let lost = |held: &LeaseState| matches!(held.leadership, Leadership::Lost(_));
         match self.0.wait_for(lost).await.map(|held| held.leadership.clone()) {
@@ -188,7 +188,7 @@ impl Leading {
         }
     }
 
-    /// The announcer is gone: that is normal after the Lease was given back, and a fault otherwise.
+    /// The announcer is gone: that is normal after the Lease was released, and a fault otherwise.
     async fn abandoned(&self) -> Loss {
         if self.leadership() == Leadership::Released {
             std::future::pending().await

@@ -41,7 +41,7 @@ const KEY: &str = "ed25519.key";
 const ENTRIES: u64 = 1000;
 /// A checkpoint is due this long after an entry that no checkpoint covers.
 const AGE: Duration = Duration::from_secs(60);
-/// How soon the hub tries again to publish a checkpoint.
+/// How soon the hub retries publishing a checkpoint.
 const RETRY: Duration = Duration::from_secs(5);
 
 /// Why no checkpoint was published; the hub tries again.
@@ -170,7 +170,7 @@ impl Checkpoints {
         Ok(())
     }
 
-    /// Reads the ledger's key, or makes it if there is none. A key that cannot be read is never replaced.
+    /// Reads the ledger's key, or creates it if there is none. A key that cannot be read is never replaced.
     async fn key(&self) -> Result<PrivateKey, CheckpointsError> {
         let rng = SystemRandom::new();
         if let Some(mut secret) = self.secrets.get_opt(LEDGER_OBJECT).await? {
@@ -200,7 +200,7 @@ impl Checkpoints {
 /// moment.
 async fn next(health: &mut watch::Receiver<Health>, published: u64) -> Option<Option<(String, Tip)>> {
     health.wait_for(|health| of(health, published + 1).is_some()).await.ok()?;
-    // The first checkpoint of a process is due soon: people who look can then see that it works.
+    // The first checkpoint of a process is due soon: people can then check that it works.
     let deadline = Instant::now() + if published == 0 { Duration::from_secs(1) } else { AGE };
     let many = async { health.wait_for(|health| of(health, published + ENTRIES).is_some()).await.is_ok() };
     // Either there are many entries, or the time has come.

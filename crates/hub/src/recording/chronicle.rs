@@ -89,7 +89,7 @@ impl LineRecord {
         self.ledger.change(Record::Anchors { line: self.line.clone(), authorities, config_map }, "").await
     }
 
-    /// What of the line is older than what the ledger knows of it; `again` if this process has signed by it already.
+    /// What of the line is older than what the ledger knows of it; `again` if this process has already signed with it.
     ///
     /// # Errors
     /// [`LedgerError`].

@@ -1,5 +1,5 @@
-//! Records in the ledger what the hub does and sees: steps of authorities, configurations, standings, revocations and
-//! uses. Publishes signed checkpoints of the ledger.
+//! Records in the ledger what the hub does and observes: steps of authorities, configurations, standings, revocations
+//! and uses. Publishes signed checkpoints of the ledger.
 
 pub mod checkpoints;
 pub(super) mod chronicle;

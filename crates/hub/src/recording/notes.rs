@@ -19,7 +19,7 @@ use addon_signer_core::usage::UsageTracker;
 use addon_signer_ledger::{CertificateUse as Use, Ledger, LedgerError};
 use addon_signer_platform::clock::Clock;
 
-/// How soon the hub tries again what could not be recorded.
+/// How soon the hub retries what could not be recorded.
 const RETRY: Duration = Duration::from_secs(2);
 /// How often the hub asks the registry whether it is complete, before it looks for changes that it missed.
 const LOOK: Duration = Duration::from_secs(1);
@@ -39,7 +39,7 @@ struct NotesState {
     addons: Mutex<BTreeSet<AddOnName>>,
     /// The AddOnSigners of the last complete list, until they are compared with the ledger.
     signers: Mutex<Option<BTreeSet<String>>>,
-    /// The specifications that the ledger has of AddOnSigners that were there when a hub looked last.
+    /// The specifications that the ledger has of AddOnSigners that existed when a hub last watched.
     specs: watch::Sender<Vec<AddOnSignerSpec>>,
     more: Notify,
 }
@@ -98,7 +98,7 @@ impl Notes {
         self.note(gone(signer), "");
     }
 
-    /// Notes all AddOnSigners that there are. If the ledger knows others, they were deleted while no hub watched.
+    /// Notes all existing AddOnSigners. If the ledger knows others, they were deleted while no hub watched.
     pub(crate) fn listed(&self, signers: BTreeSet<String>) {
         self.0.signers.lock().replace(signers);
         self.0.more.notify_one();
@@ -192,8 +192,8 @@ impl Notes {
     }
 }
 
-/// Whether a revocation went with its object and has its effect all the same, because the object was made anew after
-/// it: nothing is good again, so there is nothing to record.
+/// Whether a revocation was deleted with its object but stays in effect, because the object was recreated after it: no
+/// certificate is accepted again, so there is nothing to record.
 async fn is_kept(record: &Record, ledger: &Ledger, registry: &SharedRegistry) -> Result<bool, LedgerError> {
     let Record::Revocation { cluster, addon, after, .. } = record else { return Ok(false) };
     let created = registry.read(|registry| registry.created(cluster, addon));

@@ -1,4 +1,4 @@
-//! Addons that wait to be looked at again: each once, at the earliest time that was asked for.
+//! Addons that wait to be checked again: each once, at the earliest time that was asked for.
 
 use std::collections::HashMap;
 use std::time::Duration;

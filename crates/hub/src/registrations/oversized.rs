@@ -1,4 +1,4 @@
-//! Says which addons have more in their status than the hub reads, some of each cluster's.
+//! Logs which addons have more in their status than the hub reads, a few for each cluster.
 
 use std::time::Duration;
 
@@ -8,10 +8,11 @@ use addon_signer_core::identity::{AddOnKey, ClusterName};
 use addon_signer_core::throttle::{Quota, Throttle};
 use addon_signer_core::timestamp::Timestamp;
 
-/// How many lines one cluster's addons cost; the others are counted. Its agent may change a status without end.
+/// How many log lines one cluster's addons may cause; the others are counted. Its agent may change a status without
+/// end.
 const LOGGED: Quota = Quota { first: 2, window: Duration::from_secs(3_600) };
 
-/// What was said lately.
+/// What was logged recently.
 pub(super) struct Oversized(Throttle<ClusterName>);
 
 impl Default for Oversized {
@@ -21,7 +22,7 @@ impl Default for Oversized {
 }
 
 impl Oversized {
-    /// Says that the hub leaves an addon's registrations alone.
+    /// Logs that the hub leaves an addon's registrations alone.
     pub(super) fn note(&mut self, key: &AddOnKey, now: Timestamp) {
         let AddOnKey { cluster, addon } = key;
         let taken = self.0.take(cluster, now);

@@ -41,7 +41,7 @@ pub(crate) struct Recorded {
     pub audit: Audit,
     /// What waits for the ledger.
     pub notes: Notes,
-    /// Told whose standing has changed, and when the registry is complete.
+    /// Notified of changed standings, and when the registry is complete.
     pub standings: Standings,
     /// Where agents run, for the distribution of trust.
     pub known: Known,

@@ -31,7 +31,7 @@ impl AddOnVersion {
     }
 }
 
-/// What an API server answers that has too much to do, whatever the version is.
+/// What an overloaded API server answers, whatever the version is.
 const TOO_MANY_REQUESTS: u16 = 429;
 
 /// Whether the API server has refused a watch or its list, perhaps because it cannot read this version.

@@ -25,13 +25,13 @@ pub struct Signers {
     /// request their certificates. An AddOnSigner that is only invalid is not here: its agents keep their certificates,
     /// because OCM's agent deletes the Secret together with the registration.
     pub deleted: Arc<BTreeMap<SignerName, Arc<SignerConfig>>>,
-    /// Whether these are all that there are: none is invalid or cannot be read, so what no signer wants is not wanted.
+    /// Whether these are all signers: none is invalid or unreadable, so what no signer here wants is not wanted at all.
     pub is_whole: bool,
 }
 
 impl Signers {
     /// Whether these signers want the same registrations as the others. Most changes of an AddOnSigner concern
-    /// something else, and then nobody has to look at all addons again.
+    /// something else, and then the addons need not all be checked again.
     pub(super) fn register_like(&self, others: &Self) -> bool {
         let wants = |config: &SignerConfig| {
             let rules = &config.rules;

@@ -145,7 +145,7 @@ fn publish(
     }
 }
 
-/// Says once why nothing is known: if both watches fail, the first cause is enough. Facts that are known already stay,
+/// Logs once why nothing is known: if both watches fail, the first cause is enough. Facts that are known already stay,
 /// although they may be out of date.
 fn unread(known: &watch::Sender<Templates>, cause: &str) {
     if *known.borrow() == Templates::Starting {

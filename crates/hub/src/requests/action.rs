@@ -14,17 +14,16 @@ use addon_signer_core::names::{ANNOTATION_CSR_USER, LABEL_ADDON_NAME, LABEL_CLUS
 use addon_signer_core::policy::{self, Approved, Refusal, Submission};
 use addon_signer_core::timestamp::Timestamp;
 
-/// The condition that says that a request waits because its identity had too many certificates.
+/// The condition of a request that waits because its identity had too many certificates.
 pub const RATE_LIMITED: &str = "RateLimited";
-/// The condition that says that a request waits because its identity's certificates are revoked until a time that has
-/// not come.
+/// The condition of a request that waits because its identity's certificates are revoked until a time that has not
+/// come.
 pub const REVOKED: &str = "Revoked";
-/// The condition that says that a request waits because the ledger's row of it cannot be used.
+/// The condition of a request that waits because its row of the ledger cannot be used.
 pub const RECORD_UNUSABLE: &str = "RecordUnusable";
-/// The condition that says that a request waits because perhaps anybody can change for whom OCM's gRPC server made
-/// it.
+/// The condition of a request that waits because perhaps anybody can change for whom OCM's gRPC server made it.
 pub const PROXY_UNPROVEN: &str = "ProxyUnproven";
-/// The conditions that say that a request waits; they are removed when it gets its certificate.
+/// The conditions of requests that wait; they are removed when the request gets its certificate.
 pub const WAITS: [&str; 4] = [RATE_LIMITED, REVOKED, RECORD_UNUSABLE, PROXY_UNPROVEN];
 
 /// The longest user name that the hub keeps of a request that is too large: the policy of deploy/grpc-account allows
@@ -53,7 +52,7 @@ pub enum Action {
     Wait,
     /// Perhaps anybody can change for whom OCM's gRPC server made it, so the hub does not answer it.
     PolicyProblem(PolicyProblem),
-    /// The requester's cluster has had so many answers that the hub does not even ask whether this one is due.
+    /// The requester's cluster has had so many answers that the hub does not even check whether this one is due.
     Limited(Duration),
     /// Sign it, after approving it if that is the hub's task.
     Issue {
@@ -127,8 +126,8 @@ fn refused_since(csr: &CertificateSigningRequest) -> Option<Timestamp> {
 }
 
 /// The request without what is never read again: of a settled request everything except how it was settled, and most of
-/// a request that is too large, which policy refuses. No write loses anything by this that anybody needs: the hub does
-/// not write a request with a certificate, and all that it writes on the others is why it refuses them.
+/// a request that is too large, which policy refuses. So no write loses anything that is needed: the hub does not write
+/// a request with a certificate, and all that it writes on the others is why it refuses them.
 pub fn trimmed(request: BoundedRequest) -> CertificateSigningRequest {
     let BoundedRequest { mut csr, is_cut } = request;
     let is_settled = is_issued(&csr) || is_refused(&csr);
@@ -155,7 +154,7 @@ pub fn trimmed(request: BoundedRequest) -> CertificateSigningRequest {
     csr
 }
 
-/// Whether the hub looks at requests of this name: it is a DNS subdomain. Others fit into no path, and Kubernetes does
+/// Whether the hub handles requests of this name: it is a DNS subdomain. Others fit into no path, and Kubernetes does
 /// not even bound their length.
 pub fn is_sane_name(name: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.');
@@ -182,7 +181,7 @@ fn metadata_size(metadata: &ObjectMeta) -> usize {
         + metadata.generate_name.as_ref().map_or(0, String::len)
 }
 
-/// Who must wait if it asks for too much. `grpc_proxy` is the account of OCM's gRPC server.
+/// The tenant that must wait if it asks for too much. `grpc_proxy` is the account of OCM's gRPC server.
 pub fn tenant_of(csr: &CertificateSigningRequest, grpc_proxy: Option<&str>) -> String {
     policy::tenant(csr.spec.username.as_deref().unwrap_or_default(), csr_user(csr), grpc_proxy)
 }
@@ -197,12 +196,12 @@ pub fn uid(csr: &CertificateSigningRequest) -> RequestUid {
     csr.metadata.uid.as_deref().unwrap_or_default().into()
 }
 
-/// When the request was made: `metadata.creationTimestamp`, or 0.
+/// When the request was created: `metadata.creationTimestamp`, or 0.
 pub fn requested(csr: &CertificateSigningRequest) -> Timestamp {
     Timestamp::from_unix(csr.metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second()))
 }
 
-/// The part of a request that policy looks at.
+/// The part of a request that policy checks.
 pub fn submission(csr: &CertificateSigningRequest) -> Submission {
     Submission {
         username: csr.spec.username.clone().unwrap_or_default(),

@@ -19,7 +19,7 @@ use addon_signer_core::names::{ANNOTATION_CSR_USER, ANNOTATION_TRUST_BUNDLE};
 pub(crate) enum RefusalKind {
     /// Nobody had approved it.
     Denied,
-    /// Somebody else had approved it, and Kubernetes does not let anybody take an approval back.
+    /// Somebody else had approved it, and Kubernetes does not let anybody withdraw an approval.
     Failed,
 }
 
@@ -30,7 +30,7 @@ pub(crate) struct Answers<'l> {
 }
 
 impl<'l> Answers<'l> {
-    /// Makes the writer of answers for all requests: they are cluster-scoped.
+    /// Creates the writer of answers for all requests: they are cluster-scoped.
     pub(crate) fn new(client: Client, leads: &'l Leads) -> Self {
         Self { api: Api::all(client), leads }
     }
@@ -49,7 +49,7 @@ impl<'l> Answers<'l> {
     }
 
     /// Denies or fails the request, with a reason. Its finalizers go: no agent sets any, and they would keep the
-    /// request for ever when the hub deletes it.
+    /// request forever when the hub deletes it.
     ///
     /// # Errors
     /// A conflict if the object has changed since the decision.
@@ -69,7 +69,7 @@ impl<'l> Answers<'l> {
         self.write(refused, subresource).await.map(|_| ())
     }
 
-    /// Adds a condition of our own.
+    /// Adds one of our own conditions.
     ///
     /// # Errors
     /// A conflict if the object has changed since the decision.
@@ -104,7 +104,7 @@ impl<'l> Answers<'l> {
         self.write(csr, "status").await.map(|_| ())
     }
 
-    /// Deletes exactly this object. It is no error if the object is already gone. Returns whether it is gone now;
+    /// Deletes exactly this object. It is not an error if the object is already gone. Returns whether it is gone now;
     /// otherwise finalizers keep it.
     ///
     /// # Errors

@@ -23,7 +23,7 @@ impl Failures {
         Self { throttle: Throttle::new(LOGGED), clock }
     }
 
-    /// Says that the work on a request of this tenant failed.
+    /// Logs that the work on a request of this tenant failed.
     pub(super) fn report(&mut self, name: &str, tenant: &Arc<str>, error: &SignerError) {
         let now = self.clock.now();
         let taken = self.throttle.take(tenant, now);

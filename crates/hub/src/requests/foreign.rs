@@ -21,7 +21,7 @@ const MOST_OF_OTHERS: usize = MOST / 2;
 /// How many of them a report names.
 const NAMED: usize = 3;
 
-/// Requests of one signer that have a certificate of none of its authorities.
+/// Requests of one signer with a certificate that none of its authorities signed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct ForeignCertificates {
     /// How many there are.
@@ -63,7 +63,7 @@ pub(super) struct Origins {
     list: u64,
     /// Whether a list was complete.
     is_complete: bool,
-    /// Whether a request had no place.
+    /// Whether a request had no slot.
     has_more: bool,
     clock: Clock,
     report: watch::Sender<ForeignReport>,
@@ -119,7 +119,7 @@ impl Origins {
         was_known
     }
 
-    /// Whether a new list would show requests that had no place and have one now. Says so once.
+    /// Whether a new list would show requests that had no slot and have one now. Returns `true` once.
     pub(super) fn wants_list(&mut self) -> bool {
         self.count <= MOST_OF_OTHERS / 2 && std::mem::take(&mut self.has_more)
     }
@@ -137,7 +137,7 @@ impl Origins {
         }
     }
 
-    /// Looks again at the requests of a signer, whose line may have become known.
+    /// Checks again the requests of a signer, whose line may have become known.
     pub(super) fn compare(&mut self, signer_name: &str, line: &LineState) {
         let now = self.clock.now();
         self.retain(Some(signer_name), |request| may_be_foreign(request, line, now));
@@ -153,7 +153,7 @@ impl Origins {
         self.count = self.of.values().map(BTreeMap::len).sum();
     }
 
-    /// Tells of a signer's requests, once all requests and the signer's authorities are known.
+    /// Reports a signer's requests, once all requests and the signer's authorities are known.
     fn tell(&self, signer_name: &str, line: &LineState) {
         if !self.is_complete || line.last().is_none() {
             return;
@@ -191,14 +191,14 @@ mod tests {
     }
 
     #[test]
-    fn unserved_signers_leave_places_and_the_rest_is_relisted() {
+    fn unserved_signers_leave_slots_and_the_rest_is_relisted() {
         let mut origins = Origins::new(Clock::default(), watch::channel(ForeignReport::new()).0);
         origins.begin_list();
         for name in 0..MOST {
             origins.note(&mk_csr(name), None);
         }
         assert_eq!(origins.count, MOST_OF_OTHERS);
-        assert!(!origins.wants_list(), "they would have no place again");
+        assert!(!origins.wants_list(), "they would have no slot again");
         origins.complete_list();
         for name in 0..MOST_OF_OTHERS / 2 {
             origins.gone(&mk_csr(name), None);

@@ -1,5 +1,5 @@
-//! Whether the API server keeps the annotation by which OCM's gRPC server says for whom it asks: without the policy of
-//! deploy/grpc-account anybody who may update the status of requests could rewrite it.
+//! Whether the API server keeps the annotation in which OCM's gRPC server states for whom it makes a request: without
+//! the policy of deploy/grpc-account anybody who may update the status of requests could rewrite it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -27,12 +27,12 @@ use addon_signer_telemetry::pulse::Pulse;
 
 /// How often the task gives a sign of life.
 const ROUND: Duration = Duration::from_secs(15);
-/// How much later than the policy was seen in force a request must be made. Both times have whole seconds, and of
+/// How much later than the policy was seen in force a request must be created. Both times have whole seconds, and of
 /// several API servers some may know the policy later, or have a clock that differs a little.
 const LATER: Duration = Duration::from_secs(5);
 /// The policy of deploy/grpc-account.
 pub(super) const POLICY: &str = "addon-signer-grpc-account";
-/// The name of the request that the hub tries to make, and for whom it would be.
+/// The name of the request that the hub tries to create, and for whom it would be.
 const NOBODY: &str = "addon-signer-probe";
 
 /// What the hub knows of the policy.
@@ -43,7 +43,7 @@ pub(crate) enum Guarded {
     Starting,
     /// It may not be in force.
     Not(PolicyProblem),
-    /// It is in force: requests that were made since this time, by the API server's clock, are as they were made.
+    /// It is in force: requests created since this time, by the API server's clock, are as they were created.
     Since(Timestamp),
 }
 
@@ -68,7 +68,7 @@ impl Guard {
         self.0.known.subscribe()
     }
 
-    /// The API server took a change that the policy forbids.
+    /// The API server accepted a change that the policy forbids.
     pub(super) fn refute(&self) {
         self.set(Guarded::Not(PolicyProblem::Missing));
         self.0.refuted.notify_one();
@@ -103,7 +103,7 @@ impl Guard {
                 Ok(Some(now)) => Guarded::Since(now.plus(LATER)),
                 unknown => {
                     let error = unknown.err().map(|error| explain(&error));
-                    warn!(error, "The API server does not say what time it is; the hub asks again");
+                    warn!(error, "The API server does not report its time; the hub retries");
                     asking.doubt();
                     return;
                 }
@@ -144,7 +144,7 @@ impl fmt::Display for Unproven<'_> {
     }
 }
 
-/// Tries to make a request in the name of somebody else.
+/// Tries to create a request in the name of somebody else.
 struct RequestTrial {
     client: Client,
 }
@@ -169,7 +169,7 @@ impl PolicyTrial for RequestTrial {
     }
 }
 
-/// What the policy forbids, and nothing besides: the hub's account may make requests for this signer name.
+/// What the policy forbids, and nothing else: the hub's account may make requests for this signer name.
 fn probe() -> Result<CertificateSigningRequest, BuildError> {
     let rng = SystemRandom::new();
     let (key, _) = PrivateKey::generate(KeyKind::EcdsaP256, &rng)?;

@@ -4,7 +4,7 @@
 //! others when it is their turn, `signer` works on the requests of one signer name, `action` names the one action for a
 //! request, `answers` writes it, `unconfirmed` keeps certificates that the watch has not shown yet, `sweep` ends what
 //! was left open in the ledger, `unrecorded` finds certificates that the ledger does not have, `foreign` those that
-//! another program signed, `guard` knows whether OCM's gRPC server can be believed, `failures` logs why work on a
+//! another program signed, `guard` knows whether OCM's gRPC server can be trusted, `failures` logs why work on a
 //! request failed.
 
 pub mod action;

@@ -12,7 +12,7 @@ use addon_signer_api::request::BoundedRequest;
 /// How many requests are read again at once, of all clusters: each may need 27 MB while it is read.
 const AT_ONCE: usize = 2;
 
-/// Who reads.
+/// Reads requests again.
 #[derive(Clone)]
 pub(super) struct Rereads {
     api: Api<BoundedRequest>,
@@ -24,7 +24,7 @@ impl Rereads {
         Self { api: Api::all(client.clone()), places: Arc::new(Semaphore::new(AT_ONCE)) }
     }
 
-    /// The object of a request: `kept`, or else what the API server has; `None` if that is no such request any more.
+    /// The object of a request: `kept`, or else what the API server has; `None` if it is no longer such a request.
     ///
     /// # Errors
     /// The error of the API server.
@@ -37,7 +37,7 @@ impl Rereads {
         if kept.is_some() {
             return Ok(kept);
         }
-        // Nobody closes it, so a place becomes free.
+        // Nobody closes it, so a slot becomes free.
         let _place = self.places.acquire().await.ok();
         let found = self.api.get_opt(name).await?.map(action::trimmed);
         Ok(found.filter(|csr| csr.name_any() == name && csr.spec.signer_name == signer_name).map(Arc::new))

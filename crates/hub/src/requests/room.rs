@@ -17,7 +17,8 @@ use crate::requests::signer::Outcome;
 
 /// Bytes of requests that are kept of one tenant. OCM's agent makes at most ten requests per addon, of some 2 KiB each.
 const ROOM_OF_TENANT: usize = 512 << 10;
-/// How many requests of one tenant are known, each with up to a kilobyte for its names, besides what is kept of it.
+/// How many requests of one tenant are known, each with up to a kilobyte for its names in addition to what is kept of
+/// it.
 const MOST_OF_TENANT: usize = 2_000;
 /// Bytes of requests that are kept in all.
 const ROOM: usize = 24 << 20;
@@ -27,11 +28,11 @@ const ROOM: usize = 24 << 20;
 pub(super) struct KnownRequest {
     /// Its `spec.signerName`.
     pub(super) signer_name: Arc<str>,
-    /// Who must wait if it asks for too much.
+    /// The tenant that must wait if it asks for too much.
     pub(super) tenant: Arc<str>,
     /// The object as the watch showed it; `None` if there was no room for it.
     pub(super) object: Option<Arc<CertificateSigningRequest>>,
-    /// How often in a row the hub has looked at this version of the request with the same outcome.
+    /// How often in a row the hub has handled this version of the request with the same outcome.
     pub(super) attempts: u32,
     pub(super) last: Option<Discriminant<Outcome>>,
     pub(super) in_work: bool,
@@ -135,7 +136,7 @@ impl KnownRequests {
         }
     }
 
-    /// Whether a new list would show requests that are not known and for which there is room now. Says so once.
+    /// Whether a new list would show requests that are not known and for which there is room now. Returns `true` once.
     pub(super) fn wants_list(&mut self) -> bool {
         take(&mut self.wants_list)
     }

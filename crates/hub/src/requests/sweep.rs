@@ -22,9 +22,9 @@ use addon_signer_ledger::{Health, Ledger, LedgerError, OpenRow, OpenState};
 use addon_signer_platform::clock::Clock;
 use addon_signer_platform::errors::explain;
 
-/// How often the open rows are looked at.
+/// How often the open rows are checked.
 const PERIOD: Duration = Duration::from_secs(60);
-/// How old a row is at least before it is looked at: younger ones are being worked on.
+/// The minimum age of a row before it is checked: younger ones are being worked on.
 const AGE: Duration = Duration::from_secs(60);
 
 /// Why a sweep stopped early; the next one starts from the beginning.
@@ -67,7 +67,7 @@ impl Sweep {
         Self { requests: Api::all(client.clone()), clock, ledger, leading, unreadable: BTreeSet::new() }
     }
 
-    /// Looks at the open rows again and again until the ledger's writer ends.
+    /// Checks the open rows repeatedly until the ledger's writer ends.
     pub(crate) async fn keep(mut self) {
         let mut health = self.ledger.health();
         while health.wait_for(|health| matches!(health, Health::Up { .. })).await.is_ok() {
@@ -81,7 +81,7 @@ impl Sweep {
         }
     }
 
-    /// Looks once at all open rows, while this hub leads.
+    /// Checks all open rows once, while this hub leads.
     async fn look(&mut self) -> Result<(), SweepError> {
         let mut after = 0;
         let before = self.clock.now().minus(AGE);

@@ -15,7 +15,7 @@ use addon_signer_core::timestamp::Timestamp;
 
 /// A certificate whose publication nobody confirmed is forgotten after this time.
 const REMEMBER: Duration = Duration::from_secs(3_600);
-/// How far the watch may be behind our own write before the request is looked at as the watch shows it.
+/// How far the watch may be behind our own write before the request is handled as the watch shows it.
 pub(super) const WATCH_BEHIND: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Clone)]

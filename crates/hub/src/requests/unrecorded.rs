@@ -69,7 +69,7 @@ impl IssuedBefore {
     }
 }
 
-/// Compares the requests of a signer with the ledger, and says which certificates it does not have.
+/// Compares the requests of a signer with the ledger, and logs which certificates it does not have.
 pub(super) async fn compare(signer: Arc<Signer>, issued: Vec<IssuedRequest>) {
     let ids: Vec<_> = issued.iter().map(|request| request.id.clone()).collect();
     let Ok(recorded) = answered(|| signer.shared.ledger.recorded(&ids)).await else { return }; // the hub ends

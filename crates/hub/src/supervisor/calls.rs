@@ -1,4 +1,5 @@
-//! The calls of the supervisor, some at a time beside its loop, so that no AddOnSigner waits for the calls of others.
+//! The calls of the supervisor, a few at a time alongside its loop, so that no AddOnSigner waits for the calls of
+//! others.
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::events::Event;
@@ -9,13 +10,13 @@ use super::pending::CallEnd;
 use addon_signer_platform::errors::explain;
 
 impl Supervisor {
-    /// Begins the calls for which there is room.
+    /// Starts the calls for which there is a free slot.
     pub(super) fn begin_calls(&mut self) {
         self.begin_reviews();
         self.begin_writes();
     }
 
-    /// Takes in what became of a call.
+    /// Handles the outcome of a call.
     pub(super) fn take(&mut self, end: CallEnd) {
         match end {
             CallEnd::Asked(name, signer_name, answer) => self.take_answer(&name, &signer_name, answer),
@@ -30,7 +31,7 @@ impl Supervisor {
         let (recorder, signer) = (self.shared.recorder.clone(), name.to_owned());
         self.calls.push(Box::pin(async move {
             if let Err(error) = recorder.publish(&event, &about).await {
-                // The event is not written again: a condition says the same.
+                // The event is not retried: a condition reports the same.
                 warn!(signer, error = explain(&error), "Could not write an event about an AddOnSigner");
             }
             CallEnd::Said

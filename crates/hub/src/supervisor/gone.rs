@@ -1,4 +1,4 @@
-//! Tells the writer of registrations which signers there are, and which were deleted: also while no hub looked.
+//! Tells the writer of registrations which signers there are, and which were deleted, even while no hub was watching.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ impl Supervisor {
         let mut deleted = self.deleted.clone();
         // The signer name of an object that cannot be decoded is unknown, so any of them may be its.
         if self.undecodable.is_empty() {
-            // What this hub has seen itself is newer than what the ledger said at the start.
+            // What this hub has seen itself is newer than what the ledger reported at the start.
             for (name, config) in self.recorded().filter(|(name, _)| is_gone(name)) {
                 deleted.entry(name).or_insert(config);
             }

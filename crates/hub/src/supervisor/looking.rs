@@ -19,11 +19,11 @@ use addon_signer_telemetry::metrics::GATEWAY_SIGNER;
 const NAME_MAX: usize = 63;
 
 impl Supervisor {
-    /// Looks at these AddOnSigners, and at those that name the same signer names and addons. An event costs nothing for
-    /// all others.
+    /// Checks these AddOnSigners, and those that name the same signer names and addons. An event costs nothing for all
+    /// others.
     pub(super) fn settle(&mut self, names: impl IntoIterator<Item = String>) {
         let mut concerned: BTreeSet<_> = names.into_iter().collect();
-        // One that cannot be decoded keeps what it named before: nobody else gets it by that.
+        // One that cannot be decoded keeps what it named before, so nobody else can take that over.
         let known = concerned.iter().filter(|name| !self.undecodable.contains_key(*name));
         let claims: Vec<_> = known.map(|name| (name.clone(), self.objects.get(name).map(claimant))).collect();
         concerned.extend(self.ownership.update(claims));
@@ -38,7 +38,8 @@ impl Supervisor {
         }
     }
 
-    /// Finds those whose certificates nobody knows; an expiry changes it without an event. Returns whether that is new.
+    /// Finds those whose certificates are unknown; an expiry can change this without an event. Returns whether it has
+    /// changed.
     pub(super) fn find_unserved(&mut self) -> bool {
         let unserved = self.unknown_certificates();
         let is_new = unserved != self.unserved;
@@ -49,7 +50,7 @@ impl Supervisor {
         is_new
     }
 
-    /// Those of which nobody knows which certificates they have given out, or to whom: they cannot be read, or are not
+    /// Those of which it is unknown which certificates they have issued, or to whom: they cannot be read, or are not
     /// served while certificates of theirs may be in use.
     fn unknown_certificates(&self) -> BTreeSet<String> {
         let now = self.links.clock.now();
@@ -61,7 +62,7 @@ impl Supervisor {
         refused.chain(self.undecodable.keys()).cloned().collect()
     }
 
-    /// Looks at one AddOnSigner. Returns whether what is served has changed.
+    /// Checks one AddOnSigner. Returns whether what is served has changed.
     fn look(&mut self, name: &str) -> bool {
         // One that was deleted and created again with its name is another signer, perhaps with another signer name.
         let uid = self.objects.get(name).map(|object| object.metadata.uid.clone().unwrap_or_default());
@@ -77,7 +78,7 @@ impl Supervisor {
             authority: config.authority,
             requested: object.annotations().get(ANNOTATION_ROTATE).cloned(),
             remembered: status::remembers(object, self.links.clock.now()),
-            has_place: self.lines.contains(name),
+            has_slot: self.lines.contains(name),
         };
         match self.read(object).map(|config| (plan(&config), Arc::new(config))) {
             Ok((plan, config)) => {
@@ -103,7 +104,7 @@ impl Supervisor {
             return true;
         };
         served.plan.send_if_modified(|known| {
-            let plan = LinePlan { has_place: known.has_place || plan.has_place, ..plan };
+            let plan = LinePlan { has_slot: known.has_slot || plan.has_slot, ..plan };
             std::mem::replace(known, plan.clone()) != plan
         });
         let is_new = served.config.send_if_modified(|known| std::mem::replace(known, Arc::clone(&config)) != config);
@@ -141,7 +142,7 @@ impl Supervisor {
         let config = served.config.borrow().clone();
         self.signing.stop(&config.rules.signer_name, name);
         self.trust_publisher.remove_signer(name);
-        self.unserved.insert(name.to_owned()); // as the trust publisher has it now; `find_unserved` looks
+        self.unserved.insert(name.to_owned()); // as the trust publisher has it now; `find_unserved` checks
         self.stopped.insert(name.to_owned(), config);
         true
     }
@@ -157,7 +158,7 @@ impl Supervisor {
             return Err(("InvalidName", sentence));
         }
         if name == GATEWAY_SIGNER {
-            let sentence = format!("metadata.name is {GATEWAY_SIGNER}, which the gateway's own signer has.");
+            let sentence = format!("metadata.name is {GATEWAY_SIGNER}, which is the name of the gateway's own signer.");
             return Err(("InvalidName", sentence));
         }
         let mut config = SignerConfig::read(&object.spec, self.settings.grpc_proxy.as_deref())

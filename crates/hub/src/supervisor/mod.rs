@@ -54,11 +54,11 @@ use status::{Report, Validity};
 
 /// The condition reason of a signer for which the hub does not know yet whether it may sign.
 const NOT_ASKED: &str = "Starting";
-/// How often the supervisor writes statuses that could not be written, asks again about rights that are missing, and
-/// looks for what has expired.
+/// How often the supervisor writes statuses that could not be written, checks missing rights again, and checks what has
+/// expired.
 const ROUND: Duration = Duration::from_secs(15);
-/// After this time the hub asks again whether it may sign: an administrator can take the right away at any time. The
-/// API server's refusal of an answer makes it ask earlier.
+/// After this time the hub checks again whether it may sign: an administrator can take the right away at any time. The
+/// API server's refusal of an answer makes it check earlier.
 const PERMISSION_AGE: Duration = Duration::from_secs(600);
 /// How many reviews of rights, and how many writes of statuses, run side by side.
 const REVIEWS: usize = 8;
@@ -74,7 +74,7 @@ struct Served {
     plan: watch::Sender<LinePlan>,
     config: watch::Sender<Arc<SignerConfig>>,
     reserve: mpsc::Sender<crate::authorities::reconciler::Reserve>,
-    /// Whether the hub's account may sign for it, by the API server's last answer, and there is a place for its line.
+    /// Whether the hub's account may sign for it, by the API server's last answer, and there is a slot for its line.
     permission: Validity,
     /// When the API server was last asked.
     asked: Option<Instant>,
@@ -109,16 +109,16 @@ pub(super) struct Supervisor {
     relist: Relist<String>,
     /// The names in `undecodable` whose status does not have the error yet.
     unsaid: BTreeSet<String>,
-    /// `metadata.uid` of each object that was looked at last.
+    /// `metadata.uid` of each object as it was last checked.
     looked_at: BTreeMap<String, String>,
     served: BTreeMap<String, Served>,
     /// The last configuration of those that were served and are not, until they are served again or deleted.
     stopped: BTreeMap<String, Arc<SignerConfig>>,
     /// The objects that are not served, each with the reason.
     refused: BTreeMap<String, (&'static str, String)>,
-    /// Those of which nobody knows the certificates, as the trust publisher knows.
+    /// Those whose certificates are unknown, as the trust publisher has them.
     unserved: BTreeSet<String>,
-    /// Those that have a line of authorities, or may make one.
+    /// Those that have a line of authorities, or may create one.
     lines: BTreeSet<String>,
     calls: Calls,
     /// AddOnSigners about whose rights the API server is to be asked.
@@ -130,15 +130,15 @@ pub(super) struct Supervisor {
     registrations: watch::Receiver<Option<RegistrationReport>>,
     /// How far the trust bundle has reached.
     distributed: watch::Receiver<Distribution>,
-    /// What was said of that, by AddOnSigner.
+    /// What was reported of that, by AddOnSigner.
     paced: BTreeMap<String, paced::Paced>,
-    /// What there is to say about the ClusterTrustBundle.
+    /// What to report about the ClusterTrustBundle.
     published: watch::Receiver<Report>,
     /// Addons that the hub left to another program in the last report that events were written for.
     left: Arc<BTreeSet<AddOnKey>>,
     /// The last configuration of AddOnSigners that were deleted while this hub ran, by their signer names.
     deleted: BTreeMap<SignerName, Arc<SignerConfig>>,
-    /// The specifications of AddOnSigners that the ledger knows; some may have been deleted while no hub looked.
+    /// The specifications of AddOnSigners that the ledger knows; some may have been deleted while no hub was watching.
     recorded: watch::Receiver<Vec<AddOnSignerSpec>>,
     signing: Signing,
     /// AddOnSigners for which the API server has refused an answer.
@@ -161,7 +161,7 @@ pub(super) struct SupervisorLinks {
     pub(super) registrations: watch::Receiver<Option<RegistrationReport>>,
     /// How far the trust bundle has reached.
     pub(super) distributed: watch::Receiver<Distribution>,
-    /// What there is to say about the ClusterTrustBundle.
+    /// What to report about the ClusterTrustBundle.
     pub(super) published: watch::Receiver<Report>,
     /// Tells the dispatcher of requests which signers there are.
     pub(super) signing: Signing,
@@ -169,7 +169,7 @@ pub(super) struct SupervisorLinks {
     pub(super) forbidden: mpsc::Receiver<String>,
     /// Certificates that another program signed.
     pub(super) foreign: watch::Receiver<ForeignReport>,
-    /// What the API server has of the objects of lines.
+    /// The versions of the lines' objects on the API server.
     pub(super) objects: WatchedObjects,
     /// What waits for the ledger.
     pub(super) notes: Notes,

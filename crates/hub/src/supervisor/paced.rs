@@ -1,5 +1,5 @@
-//! Slows down the condition `TrustDistributed`. Each cluster can change its message as often as it likes, by saying now
-//! that it has applied its ManifestWork and now that it has not.
+//! Slows down the condition `TrustDistributed`. Each cluster can change its message as often as it likes, by reporting
+//! in turn that it has applied its ManifestWork and that it has not.
 
 use std::time::Duration;
 
@@ -14,22 +14,22 @@ use addon_signer_core::doubling::doubled;
 const SHORTEST: Duration = Duration::from_secs(15);
 const LONGEST: Duration = Duration::from_secs(600);
 
-/// What was said of one AddOnSigner.
+/// What was reported for one AddOnSigner.
 pub(super) struct Paced {
     told: ConditionValue,
     /// The digest of the trust bundle that this was about.
     bundle: String,
     /// The most addons that had it.
     most: usize,
-    /// How many changes there were that were no progress.
+    /// How many changes were not progress.
     times: u32,
-    /// When the next of these may be.
+    /// When the next such change may be reported.
     again: Instant,
 }
 
 impl Paced {
-    /// What to say now, after `before`. More addons than ever with a bundle are said at once, so a rotation is seen as
-    /// it goes; so is the first change after a quiet time.
+    /// What to report now, after `before`. More addons with a bundle than ever before are reported at once, so that
+    /// people can follow a rotation; so is the first change after a quiet time.
     pub(super) fn say(before: Option<Self>, reached: Reached, bundle: String) -> Self {
         let (now, most) = (Instant::now(), reached.present());
         let told = reached.condition();

@@ -14,7 +14,7 @@ use addon_signer_core::identity::SignerName;
 /// A call that is under way.
 pub(super) type Calls = FuturesUnordered<BoxFuture<'static, CallEnd>>;
 
-/// What became of a call.
+/// The outcome of a call.
 pub(super) enum CallEnd {
     /// The API server was asked whether the hub may sign for an AddOnSigner with this signer name.
     Asked(String, SignerName, Result<Validity, kube::Error>),
@@ -29,10 +29,10 @@ pub(super) enum CallEnd {
 /// A status that was written, or not.
 pub(super) struct WrittenStatus {
     pub(super) name: String,
-    /// `metadata.resourceVersion` of the object that it was made for.
+    /// `metadata.resourceVersion` of the object that it was written for.
     pub(super) version: Option<String>,
     pub(super) status: AddOnSignerStatus,
-    /// The conditions in it that are worth an event.
+    /// The conditions in it that deserve an event.
     pub(super) alarms: Vec<Condition>,
     pub(super) outcome: Result<(), NotWritten>,
 }
@@ -45,19 +45,19 @@ pub(super) struct Pending {
 }
 
 impl Pending {
-    /// At most so many calls are under way.
+    /// The most calls that may be under way.
     pub(super) fn new(most: usize) -> Self {
         Self { most, waiting: VecDeque::new(), under_way: BTreeSet::new() }
     }
 
-    /// Adds one behind all that wait.
+    /// Adds one at the end of the queue.
     pub(super) fn add(&mut self, name: &str) {
         if !self.waiting.iter().any(|waiting| waiting == name) {
             self.waiting.push_back(name.to_owned());
         }
     }
 
-    /// Adds one before all that wait: somebody has edited it and looks at it.
+    /// Adds one at the front of the queue: somebody has edited it and is watching it.
     pub(super) fn add_first(&mut self, name: &str) {
         self.waiting.retain(|waiting| waiting != name);
         self.waiting.push_front(name.to_owned());

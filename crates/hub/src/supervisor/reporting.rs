@@ -23,7 +23,7 @@ impl Supervisor {
         }
     }
 
-    /// Begins the writes for which there is room.
+    /// Starts the writes for which there is a free slot.
     pub(super) fn begin_writes(&mut self) {
         // Otherwise statuses are written when this hub leads again.
         let Ok(leads) = self.links.leading.leads() else { return };

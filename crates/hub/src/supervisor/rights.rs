@@ -1,4 +1,4 @@
-//! Whether the hub may sign for an AddOnSigner, and make an authority for it.
+//! Whether the hub may sign for an AddOnSigner, and create an authority for it.
 
 use tokio::time::Instant;
 use tracing::warn;
@@ -18,7 +18,7 @@ impl Supervisor {
         }
     }
 
-    /// Begins the questions for which there is room.
+    /// Starts the reviews for which there is a free slot.
     pub(super) fn begin_reviews(&mut self) {
         while let Some(name) = self.asking.begin() {
             let Some(served) = self.served.get_mut(&name) else {
@@ -37,17 +37,17 @@ impl Supervisor {
 
     pub(super) fn take_answer(&mut self, name: &str, of: &SignerName, answer: Result<Validity, kube::Error>) {
         self.asking.end(name);
-        // Another object of this name may be there by now; it is asked about by itself.
+        // Another object of this name may exist by now; its rights are reviewed separately.
         if self.served.get(name).is_none_or(|served| served.config.borrow().rules.signer_name != *of) {
             return;
         }
-        let answer = answer.map(|permission| permission.and_then(|()| self.take_place(name)));
+        let answer = answer.map(|permission| permission.and_then(|()| self.take_slot(name)));
         let Some(served) = self.served.get_mut(name) else { return };
         match answer {
             Ok(permission) => {
-                // A line that is there stays trusted when the right is taken away.
+                // An existing line stays trusted when the right is taken away.
                 if permission.is_ok() {
-                    served.plan.send_if_modified(|plan| !std::mem::replace(&mut plan.has_place, true));
+                    served.plan.send_if_modified(|plan| !std::mem::replace(&mut plan.has_slot, true));
                 }
                 if served.permission != permission {
                     served.permission = permission;
@@ -62,8 +62,8 @@ impl Supervisor {
         }
     }
 
-    /// Takes a place for the signer's line among those that the gateway trusts.
-    fn take_place(&mut self, name: &str) -> Validity {
+    /// Takes a slot for the signer's line among those that the gateway trusts.
+    fn take_slot(&mut self, name: &str) -> Validity {
         if self.lines.contains(name) || self.lines.len() < MAX_LINES {
             self.lines.insert(name.to_owned());
             return Ok(());

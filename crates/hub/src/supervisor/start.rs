@@ -22,7 +22,7 @@ use addon_signer_core::identity::SignerName;
 impl Supervisor {
     /// Starts the reconciler and the signer of the gateway's serving line, which every hub has.
     pub(super) fn start_serving(&mut self) {
-        let plan = LinePlan { authority: SERVING_PLAN, requested: None, remembered: false, has_place: true };
+        let plan = LinePlan { authority: SERVING_PLAN, requested: None, remembered: false, has_slot: true };
         let (reserve, reservations) = mpsc::channel(64);
         let (plan_sender, plan) = watch::channel(plan);
         self.trust_publisher.set_serving(self.serving.subscribe());
@@ -78,7 +78,7 @@ impl Supervisor {
             plan: watch::channel(plan).0,
             config: watch::channel(config.clone()).0,
             reserve,
-            permission: Err((NOT_ASKED, "The hub has not asked yet whether it may sign.".to_owned())),
+            permission: Err((NOT_ASKED, "The hub has not checked yet whether it may sign.".to_owned())),
             asked: None,
             keeping: CancellationToken::new(),
         };

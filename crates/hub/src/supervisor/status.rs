@@ -36,7 +36,7 @@ const REFUSED: [&str; 5] = ["InvalidSpec", "InvalidName", DUPLICATE_SIGNER_NAME,
 /// Whether the hub can serve the object; if not, the reason and the message of the condition.
 pub type Validity = Result<(), (&'static str, String)>;
 
-/// What there is to say by a condition.
+/// What to report in a condition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Report {
     /// Nothing, so there is no such condition.
@@ -55,9 +55,9 @@ impl From<Option<ConditionValue>> for Report {
 
 /// What other parts of the hub report about a signer.
 pub struct Reports {
-    /// The addons that are its.
+    /// The addons that belong to it.
     pub add_ons: BTreeSet<String>,
-    /// Addons that it names and that are another's.
+    /// Addons that it names but that belong to another.
     pub conflicted: Report,
     /// The registrations of its addons.
     pub registered: Report,
@@ -186,8 +186,8 @@ fn condition(
     }
 }
 
-/// The conditions that are worth an event, because they are new: the object is not served, or not for all of its
-/// addons, so that the gateway lets their agents in no longer; `Registered` is false, so that agents of an addon get no
+/// The conditions that deserve an event, because they are new: the object is not served, or not for all of its addons,
+/// so that the gateway no longer lets their agents in; `Registered` is false, so that agents of an addon get no
 /// certificate; another program signs certificates; or an authority was activated without evidence, so that some may
 /// not trust it.
 pub fn alarms(before: Option<&AddOnSignerStatus>, after: &AddOnSignerStatus) -> Vec<Condition> {
@@ -204,7 +204,7 @@ pub fn alarms(before: Option<&AddOnSignerStatus>, after: &AddOnSignerStatus) -> 
     after.conditions.iter().filter(alarming).filter(is_new).cloned().collect()
 }
 
-/// Writes the status of the object with this name and `metadata.uid`; one that was made anew with the name is another.
+/// Writes the status of the object with this name and `metadata.uid`; one that was recreated under the name is another.
 ///
 /// # Errors
 /// [`NotWritten`]; the next change or the next round tries again.

@@ -146,7 +146,7 @@ async fn unserved_signer_is_awaited_until_last_certificate_expires() {
 }
 
 #[tokio::test]
-async fn places_for_authorities_are_limited_and_freed_ones_reused() {
+async fn slots_for_authorities_are_limited_and_freed_ones_reused() {
     let (mut supervisor, _announcer, _ends) = mk_supervisor(&Pulses::default());
     let names: Vec<_> = (0..=MAX_LINES).map(|n| format!("a{n}")).collect();
     for name in &names {
@@ -156,7 +156,7 @@ async fn places_for_authorities_are_limited_and_freed_ones_reused() {
     }
     supervisor.settle(names.clone());
     let places = |supervisor: &Supervisor| {
-        let of = |served: &Served| served.plan.borrow().has_place;
+        let of = |served: &Served| served.plan.borrow().has_slot;
         supervisor.served.values().filter(|served| of(served)).count()
     };
     assert_eq!(places(&supervisor), 0, "nobody has asked");

@@ -44,7 +44,7 @@ fn write(old: &Value, new: &Value, subresource: &str) -> (Vec<String>, Value) {
 }
 
 #[test]
-fn a_good_request_is_accepted() {
+fn a_valid_request_is_accepted() {
     assert_eq!(validate_create(&mk_csr(&mk_request())), []);
 }
 

@@ -45,7 +45,7 @@ async fn frozen_leader_writes_nothing_after_another_takes_over() {
     drop(frozen);
     let status = wait_until(PATIENCE, "the first hub to end", async || first.process.exited()).await;
     assert_eq!(status.code(), Some(1));
-    let sentences = ["holds the Lease addon-signer now; this hub ends", "the ledger belongs to"];
+    let sentences = ["holds the Lease addon-signer now; this hub exits", "the ledger belongs to"];
     assert!(sentences.iter().any(|sentence| first.said(sentence)), "{}", first.process.tail());
     issues(&load, 5).await;
 

@@ -12,10 +12,10 @@ use test_kit::hub::PATIENCE;
 use test_kit::{TestHub, wait_until};
 
 const ONLY: &str = "ValidatingAdmissionPolicy 'addon-signer-grpc-account' with binding 'addon-signer-grpc-account' \
-                    denied request: only system:serviceaccount:open-cluster-management-hub:grpc-server-sa may make a \
+                    denied request: only system:serviceaccount:open-cluster-management-hub:grpc-server-sa may create a \
                     request with the annotation open-cluster-management.io/csr-user";
 const LATER: &str = "denied request: the annotation open-cluster-management.io/csr-user is set when the request is \
-                     made, and nobody may add, change or remove it later";
+                     created, and nobody may add, change or remove it later";
 
 /// Whoever approves for the signer of the tests.
 async fn approver(hub: &TestHub) -> Client {

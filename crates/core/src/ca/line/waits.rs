@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn combined_wait_tells_both_reasons_and_known_progress() {
+    fn combined_wait_reports_both_reasons_and_known_progress() {
         let without = Some(Stragglers::of(keys(1).iter()));
         let last = WaitsFor::LastCertificate { at: Timestamp::from_unix(0), without };
         let pods = WaitsFor::Pods { ready: 2, total: 2, stragglers: Stragglers::of(keys(2).iter()) };

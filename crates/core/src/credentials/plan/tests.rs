@@ -63,7 +63,7 @@ fn unusable(credentials: &Credentials, at: i64) -> Unusable {
 }
 
 #[test]
-fn good_credentials_are_kept_until_two_thirds_and_then_renewed() {
+fn valid_credentials_are_kept_until_two_thirds_and_then_renewed() {
     let good = credentials(&GOOD);
     let rng = SystemRandom::new();
     let at = |seconds| plan(Some(&good), &wanted(), Timestamp::from_unix(NOW + seconds), &rng);

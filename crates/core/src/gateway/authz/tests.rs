@@ -75,7 +75,7 @@ fn refusal(params: &CertificateParams) -> NotAnIdentity {
 }
 
 #[test]
-fn a_good_certificate_is_one_identity() {
+fn a_valid_certificate_is_one_identity() {
     let ca = mk_ca("ca");
     let other = mk_ca("other");
     let signer = mk_signer("s1", &["a1"], &ca);

@@ -18,9 +18,9 @@ use addon_signer_core::timestamp::Timestamp;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 impl LineReconciler {
-    /// Compares once, says what differs, and makes good what can be: an anchor stays until the last certificate that
-    /// the ledger knows has expired. While the ledger does not answer, the line signs, but takes no step. A ledger that
-    /// is far away has time for its answer.
+    /// Compares once, logs what differs, and repairs what can be repaired: an anchor stays until the last certificate
+    /// that the ledger knows has expired. While the ledger does not answer, the line signs, but takes no step. A ledger
+    /// that is far away has time for its answer.
     pub(super) async fn compare(&mut self, stored: StoredLine, now: Timestamp) -> Result<StoredLine, ReconcileError> {
         if self.compared {
             return Ok(stored);
@@ -29,7 +29,7 @@ impl LineReconciler {
         let bound = if self.record.is_up() { PATIENCE } else { CATCH_UP };
         let comparing = self.record.compare(&stored.line, again, now);
         let older = if self.unrecorded.is_some() {
-            comparing.await? // a line that was just made has no effect before it is recorded
+            comparing.await? // a line that was just created has no effect before it is recorded
         } else if let Ok(Ok(older)) = timeout(bound, comparing).await {
             older
         } else {

@@ -1,4 +1,4 @@
-//! What a reconciler is made of.
+//! The inputs of a reconciler.
 
 use tokio::sync::{mpsc, watch};
 
@@ -32,21 +32,21 @@ pub(crate) struct ReconcilerLinks {
     pub trust_publisher: TrustPublisher,
     /// Counts authorities that were activated without evidence.
     pub metrics: HubMetrics,
-    /// What the API server has of the objects of lines.
+    /// The versions of the lines' objects on the API server.
     pub objects: WatchedObjects,
-    /// Has the steps of all lines.
+    /// Records the steps of all lines.
     pub ledger: Ledger,
 }
 
-/// What a line has of its own.
+/// What belongs to one line.
 pub(crate) struct ReconcilerLine {
     /// The names of its objects.
     pub names: LineNames,
-    /// How it should be.
+    /// Its desired state.
     pub plan: watch::Receiver<LinePlan>,
     /// When a Next may sign.
     pub activation: ActivationCheck,
-    /// Gets its state.
+    /// Receives its state.
     pub state: watch::Sender<LineState>,
     /// Reservations of its signer.
     pub reservations: mpsc::Receiver<Reserve>,

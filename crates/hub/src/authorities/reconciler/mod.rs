@@ -37,20 +37,20 @@ use addon_signer_telemetry::pulse::Pulse;
 
 pub(crate) use inputs::{ReconcilerLine, ReconcilerLinks};
 
-/// How often the reconciler looks at a line when nothing happens, because a step can become due by time alone.
+/// How often the reconciler checks a line when nothing happens, because a step can become due by time alone.
 const ROUND: Duration = Duration::from_secs(15);
-/// How long the reconciler does not look at changes after it has put back a line's anchors.
+/// How long the reconciler ignores changes after it has put back a line's anchors.
 const REVERTS: Terms =
     Terms { shortest: Duration::from_secs(1), longest: ROUND, calm: Duration::from_secs(2 * ROUND.as_secs()) };
-/// How soon a round that failed is tried again. While rounds fail, the pause grows up to [`ROUND`].
+/// How soon a failed round is retried. While rounds fail, the pause grows up to [`ROUND`].
 const RETRY: Duration = Duration::from_secs(2);
-/// How soon a hub that does not lead for certain looks again.
+/// How soon a hub that is not certain that it leads checks again.
 const SOON: Duration = Duration::from_millis(500);
 
-/// How a line should be.
+/// The desired state of a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LinePlan {
-    /// How authorities are made.
+    /// How authorities are created.
     pub authority: AuthorityPlan,
     /// The rotation that the AddOnSigner asks for. If there is none, the reconciler reads the annotation of the line's
     /// ConfigMap.
@@ -58,8 +58,8 @@ pub(crate) struct LinePlan {
     /// Whether something other than the ConfigMap names authorities whose certificates may not have expired yet.
     pub remembered: bool,
     /// Whether the hub may have the line at all: it may sign, or had the line before. Until then nothing is read or
-    /// made.
-    pub has_place: bool,
+    /// created.
+    pub has_slot: bool,
 }
 
 /// Asks the reconciler to persist that leaves of `authority` may be valid until `until`.
@@ -69,7 +69,7 @@ pub(crate) struct Reserve {
     pub authority: AuthorityId,
     /// The last second of the leaf.
     pub until: Timestamp,
-    /// Gets whether the reservation is persisted.
+    /// Receives whether the reservation is persisted.
     pub done: oneshot::Sender<bool>,
 }
 
@@ -85,13 +85,13 @@ pub(crate) enum ReconcileError {
     /// The Secret could not be read or written.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// A new authority could not be made.
-    #[error("a new authority could not be made: {0}")]
+    /// A new authority could not be created.
+    #[error("a new authority could not be created: {0}")]
     Authority(#[from] AuthorityError),
-    /// A new key could not be made.
-    #[error("a new key could not be made: {0}")]
+    /// A new key could not be generated.
+    #[error("a new key could not be generated: {0}")]
     Key(#[from] KeyError),
-    /// The line's first authority is not made by a clock that is wrong.
+    /// The line's first authority is not created while the clock is wrong.
     #[error("the first authority waits for {0}")]
     Clock(WaitsFor),
     /// The line has no anchor.
@@ -167,16 +167,16 @@ impl LineReconciler {
     }
 
     /// Whether there is nothing to do: the line that this process has read or written last is what the API server has,
-    /// it is recorded and published, its report is true, and no step is due. Then a look at it costs no call.
+    /// it is recorded and published, its report is true, and no step is due. A check then costs no call.
     fn is_settled(&mut self, seen: Option<&LineObjects>) -> bool {
         let state = self.state.borrow().ready().cloned();
-        if !self.plan.borrow().has_place {
-            // Whatever is there may have given out certificates.
+        if !self.plan.borrow().has_slot {
+            // Whatever exists may have issued certificates.
             let is_absent = seen.is_some_and(|seen| seen.secret.is_none() && seen.config_map.is_none());
             if is_absent && matches!(*self.state.borrow(), LineState::Starting) {
                 self.set(LineState::Absent);
             }
-            return true; // a place wakes this task
+            return true; // a slot wakes this task
         }
         let (Some(ready), Some(seen)) = (state, seen) else { return false };
         let has = |object: &Option<ObjectVersion>, version: Option<&str>| {
@@ -187,7 +187,7 @@ impl LineReconciler {
         let is_held =
             self.names.kind == LineKind::Client || line.next().is_none_or(|next| next.activate_after.is_some());
         let is_recorded = self.unrecorded.is_none() && self.distributed && self.record.is_known(line);
-        // What the report says may end by time alone, such as that not everybody is known to trust the authority.
+        // What the report states may end by time alone, such as that not everybody is known to trust the authority.
         let is_true = self.report(line, ready.waiting.as_ref()).is_ok_and(|report| report == self.reported);
         if !is_current || !is_held || !is_recorded || !is_true {
             return false;
@@ -203,7 +203,7 @@ impl LineReconciler {
         }
     }
 
-    /// How the line should be at this moment.
+    /// The desired state of the line at this moment.
     fn present_plan(&mut self) -> LinePlan {
         let mut plan = self.plan.borrow_and_update().clone();
         plan.authority = self.activation.plan(plan.authority);
@@ -223,7 +223,7 @@ impl LineReconciler {
         Evidence { now, requested, renew_before, next_is_trusted }
     }
 
-    /// Looks at the line once; returns the pause before the next look.
+    /// Checks the line once; returns the pause before the next check.
     async fn round(&mut self, seen: Option<&LineObjects>) -> Duration {
         match self.advance(seen).await {
             Ok(()) => {
@@ -283,7 +283,7 @@ impl LineReconciler {
 
     async fn advance(&mut self, seen: Option<&LineObjects>) -> Result<(), ReconcileError> {
         let plan = self.present_plan();
-        if !plan.has_place {
+        if !plan.has_slot {
             return Ok(());
         }
         let now = self.clock.now();

@@ -17,7 +17,7 @@ use addon_signer_core::ca::line::{Line, Step, WaitsFor};
 use addon_signer_core::keys::private::PrivateKey;
 use addon_signer_core::timestamp::Timestamp;
 
-/// How long a line waits until the ledger has recorded what has had its effect already.
+/// How long a line waits until the ledger has recorded what has already taken effect.
 pub(super) const CATCH_UP: Duration = Duration::from_millis(500);
 
 impl LineReconciler {
@@ -85,7 +85,7 @@ impl LineReconciler {
         self.audit.authority(self.names.line(), id, verb);
         if let Step::Force(waiting) = &step {
             let line = self.names.line();
-            let text = "Activated an authority that some may not trust: the one before it ends";
+            let text = "Activated an authority that some may not trust: the previous one is about to expire";
             error!(line, authority = id, %waiting, "{text}");
             self.metrics.authorities.forced(self.names.metrics_label());
         }
@@ -116,11 +116,11 @@ impl LineReconciler {
         self.hold_next().await
     }
 
-    /// The hub has put back the anchors. For a while it does not look at changes; a look by time comes all the same.
+    /// The hub has put back the anchors. For a while it ignores changes; the regular checks continue.
     fn note_revert(&mut self) {
         let config_map = &self.names.config_map;
         if self.reverts.wrote(Instant::now()) == REVERTS.longest {
-            warn!(config_map, "Somebody keeps changing the anchors; metadata.managedFields of the ConfigMap says who");
+            warn!(config_map, "Somebody keeps changing the anchors; metadata.managedFields of the ConfigMap shows who");
         } else {
             debug!(config_map, "Somebody changed the anchors; the hub has put them back");
         }
@@ -134,8 +134,8 @@ impl LineReconciler {
         }
     }
 
-    /// Records a step of this process before it has an effect. A step that an earlier process has persisted has had its
-    /// effect already, so recording it must not make the gateway wait.
+    /// Records a step of this process before it has an effect. A step that an earlier process has persisted has already
+    /// taken effect, so recording it must not make the gateway wait.
     async fn record_steps(&mut self, line: &Line) -> Result<(), ReconcileError> {
         if self.record.is_known(line) {
             self.unrecorded = None;

@@ -60,7 +60,7 @@ fn mk_client(good: u32) -> (Client, mpsc::UnboundedReceiver<Instant>) {
 
 fn mk_plan() -> LinePlan {
     let authority = AuthorityPlan { key: KeyKind::EcdsaP256, duration: 365 * DAY, renew_before: 30 * DAY };
-    LinePlan { authority, requested: None, remembered: false, has_place: true }
+    LinePlan { authority, requested: None, remembered: false, has_slot: true }
 }
 
 /// A reconciler that has just made its line, and what must live as long. Its ledger never answers.

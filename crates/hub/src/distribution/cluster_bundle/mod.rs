@@ -125,7 +125,7 @@ impl BundlePublisher {
                 }
                 Err(error) => {
                     let error = explain(&error);
-                    warn!(error, "Cannot ask whether the hub may write its ClusterTrustBundle; it will ask again");
+                    warn!(error, "Could not check whether the hub may write its ClusterTrustBundle; the hub retries");
                     pauses.after_failure()
                 }
             };
@@ -221,7 +221,7 @@ impl BundlePublisher {
         self.disputed = Some(now + ROUND);
         let sentence = format!(
             "Somebody keeps changing the ClusterTrustBundle {TRUST_BUNDLE}, so pods may have other anchors than the \
-             gateway's present ones: metadata.managedFields says who. The hub puts it back after growing pauses of at \
+             gateway's present ones: metadata.managedFields shows who. The hub puts it back after growing pauses of at \
              most {} minutes.",
             LONGEST.as_secs() / 60
         );

@@ -243,7 +243,7 @@ async fn hub_without_the_right_says_so_once_and_asks_every_minute() {
     let Publishing { mut publisher, report, .. } = mk_publishing(StatusCode::OK);
     let (client, asked) = mk_api_server(&["v1"], "create");
     publisher.client = client;
-    assert!(tokio::time::timeout(ASK_AGAIN * 10, publisher.run()).await.is_err(), "it goes on for ever");
+    assert!(tokio::time::timeout(ASK_AGAIN * 10, publisher.run()).await.is_err(), "it goes on forever");
     assert_eq!((*asked.lock().unwrap(), report.borrow().clone()), (10 * 3, Report::Nothing));
     let said = std::fs::read_to_string(file.path()).unwrap();
     assert!(said.contains("The hub publishes no ClusterTrustBundle"), "{said}");

@@ -39,7 +39,7 @@ impl WorksTrial {
     pub(super) async fn was_never_there(&self) -> bool {
         let was_there = was_there(&self.client).await;
         if let Err(error) = &was_there {
-            warn!(error = explain(error), "Cannot ask whether a hub has written ManifestWorks; the hub asks again");
+            warn!(error = explain(error), "Could not check whether a hub has written ManifestWorks; the hub retries");
         }
         matches!(was_there, Ok(false))
     }

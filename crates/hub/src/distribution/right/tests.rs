@@ -299,7 +299,7 @@ async fn a_right_that_nobody_confirms_is_believed_for_twenty_minutes() {
     server.lock().unwrap().trial = LATER;
     hub.pass(BELIEVED - 2 * SOON).await;
     assert_eq!(hub.is_guarded(), Some(true));
-    let unanswered = |said: &str| said.matches("Cannot ask whether").count();
+    let unanswered = |said: &str| said.matches("Could not check whether").count();
     let said = std::fs::read_to_string(file.path()).unwrap();
     assert!((8..=11).contains(&unanswered(&said)), "each minute of the last ten: {said}");
     hub.pass(2 * UNKNOWN).await;

@@ -156,7 +156,7 @@ impl Reached {
     }
 }
 
-/// What there is to do and to say.
+/// What to do and what to report.
 pub(super) struct Planned {
     /// What is missing first, then what is out of date, then what must go.
     pub(super) steps: Vec<(AddOnKey, Step)>,
@@ -188,8 +188,8 @@ impl<'s> Wanted<'s> {
     }
 }
 
-/// Compares what is with what should be. `None` until both kinds of objects were listed. `is_live` says whether an
-/// addon has standing: the others get the bundle too, and nobody waits for them. `failed` says why the last write
+/// Compares what is with what should be. `None` until both kinds of objects were listed. `is_live` tells whether an
+/// addon has standing: the others get the bundle too, and nobody waits for them. `failed` tells why the last write
 /// failed.
 pub(super) fn plan(
     known: &KnownObjects,

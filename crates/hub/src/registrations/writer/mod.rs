@@ -34,9 +34,9 @@ mod telling;
 
 /// How many addons are in work at once.
 const SIDE_BY_SIDE: usize = 16;
-/// The pause before a call that failed is tried again; it doubles each time.
+/// The pause before a failed call is retried; it doubles each time.
 const RETRY: Duration = Duration::from_millis(250);
-/// The longest pause before a call that failed is tried again.
+/// The longest pause before a failed call is retried.
 const LONGEST_RETRY: Duration = Duration::from_secs(60);
 /// How soon an addon that has changed while it was in work is read again.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -75,7 +75,7 @@ pub struct RegistrationWriter {
     templates: Templates,
     disputes: Disputes,
     began: Instant,
-    /// Addons that wait to be looked at again.
+    /// Addons that wait to be checked again.
     later: Later,
     /// Addons in work, and whether each has changed since the work began.
     at_work: HashMap<AddOnKey, bool>,
@@ -155,7 +155,8 @@ impl RegistrationWriter {
                     let now = self.inputs.signers.borrow_and_update().clone();
                     let before = std::mem::replace(&mut self.signers, now);
                     let both = before.as_ref().zip(self.signers.as_ref());
-                    // Which signers were deleted while no hub looked is learned later, and nobody did it now.
+                    // Which signers were deleted while no hub was watching is learned later, and nobody deleted them
+                    // just now.
                     let people_did_it = both.is_some_and(|(before, now)| before.served != now.served);
                     if both.is_some_and(|(before, now)| before.register_like(now)) {
                         self.try_again_what_is_left();

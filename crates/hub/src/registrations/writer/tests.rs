@@ -226,7 +226,7 @@ async fn after_four_writes_rival_prevails_and_retries_grow_rarer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_refused_backs_off_and_is_told_and_holds_up_nobody() {
+async fn what_is_refused_backs_off_is_reported_and_holds_up_nobody() {
     let manners = [("c1", Manner::Refuses), ("c2", Manner::Good), ("c3", Manner::Conflicts)];
     let world = World::start(&manners, &json!({}));
     world.know();

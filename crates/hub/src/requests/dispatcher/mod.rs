@@ -72,9 +72,9 @@ const ROUND: Duration = Duration::from_secs(10);
 pub(crate) struct DispatcherLinks {
     /// Whose standing has changed.
     pub(crate) standings: Standings,
-    /// Is told for which AddOnSigner the API server has refused an answer.
+    /// Receives the AddOnSigners for which the API server has refused an answer.
     pub(crate) forbidden: mpsc::Sender<String>,
-    /// Is told which certificates another program signed.
+    /// Receives the certificates that another program signed.
     pub(crate) foreign: watch::Sender<ForeignReport>,
 }
 
@@ -136,7 +136,7 @@ impl Dispatcher {
         (dispatcher, signing)
     }
 
-    /// Dispatches for ever.
+    /// Dispatches forever.
     ///
     /// # Errors
     /// The watch ended, or the work on a request panicked.
@@ -293,14 +293,14 @@ impl Dispatcher {
         }
     }
 
-    /// Looks at what waits of the clusters whose standing has changed.
+    /// Checks the waiting requests of the clusters whose standing has changed.
     fn look_after(&mut self, changed: ChangedStandings) {
         let ChangedStandings::Of(clusters) = changed else { return self.look(|_| true) };
         let tenants: HashSet<String> = clusters.iter().map(tenant_of_cluster).collect();
         self.look(|request| tenants.contains(&*request.tenant));
     }
 
-    /// Looks at those of these requests that wait for something in the hub, which has changed.
+    /// Checks those of these requests that wait for something in the hub, which has changed.
     fn look(&mut self, concerns: impl Fn(&KnownRequest) -> bool) {
         for (name, request) in self.known.iter_mut().filter(|(_, request)| concerns(request)) {
             if request.in_work {
@@ -352,7 +352,7 @@ impl Dispatcher {
         let attempts = if std::mem::replace(&mut request.last, kind) == kind { request.attempts } else { 0 };
         request.attempts = attempts.saturating_add(1);
         let pause = match outcome {
-            // The signer was stopped: a new one looks at all its requests.
+            // The signer was stopped: a new one checks all its requests.
             None | Some(Outcome::Done | Outcome::Published) => None,
             Some(Outcome::AwaitChange | Outcome::Wait) if request.missed => Some(Duration::ZERO),
             Some(Outcome::AwaitChange) => {

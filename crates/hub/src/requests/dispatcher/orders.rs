@@ -8,7 +8,7 @@ use tracing::debug;
 use crate::requests::signer::Signer;
 use addon_signer_core::identity::SignerName;
 
-/// What the dispatcher is told.
+/// An order to the dispatcher.
 pub(super) enum Order {
     Serve(String, Arc<Signer>),
     Stop {
