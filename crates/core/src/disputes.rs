@@ -10,13 +10,12 @@ use std::time::Duration;
 
 use crate::doubling::doubled;
 use crate::identity::AddOnKey;
-use crate::revert_backoff::{RevertBackoff, Terms};
+use crate::revert_backoff::RevertBackoff;
 
 /// How often the hub restores the registrations before it leaves them to the other program.
 const PUT_BACKS: u32 = 3;
-/// The pauses between two writes of one addon, whatever the reason.
-const REVERTS: Terms =
-    Terms { shortest: Duration::from_secs(6), longest: Duration::from_secs(600), calm: Duration::from_secs(600) };
+/// The shortest and the longest pause between two writes of one addon, whatever the reason.
+const PAUSES: (Duration, Duration) = (Duration::from_secs(6), Duration::from_secs(600));
 /// How long the hub waits before it retries registrations that it left alone. The pause doubles with each try.
 const LOOK_AGAIN: Duration = Duration::from_secs(600);
 /// The longest such pause. It is long because OCM's agent makes and deletes a Secret at each try.
@@ -108,7 +107,7 @@ impl Disputes {
     fn begin(&mut self, key: &AddOnKey, seen: Observation, now: Duration) -> DisputeStep {
         if seen.says_left {
             let left = Left { tries: 0, due: now + LOOK_AGAIN, said: true };
-            let mut reverts = RevertBackoff::new(REVERTS);
+            let mut reverts = RevertBackoff::new(PAUSES.0, PAUSES.1);
             reverts.wrote(now);
             self.of.insert(key.clone(), Dispute { reverts, left: Some(left) });
             return DisputeStep::Wait(now + if seen.differs { LOOK_AGAIN } else { STANDS });
@@ -118,7 +117,7 @@ impl Disputes {
 
     /// Notes that the addon's registrations were written.
     pub fn wrote(&mut self, key: &AddOnKey, now: Duration) {
-        let new = || Dispute { reverts: RevertBackoff::new(REVERTS), left: None };
+        let new = || Dispute { reverts: RevertBackoff::new(PAUSES.0, PAUSES.1), left: None };
         let dispute = self.of.entry(key.clone()).or_insert_with(new);
         dispute.reverts.wrote(now);
         if let Some(left) = &mut dispute.left {
@@ -157,7 +156,7 @@ impl Disputes {
         self.of.remove(key);
     }
 
-    /// Forgets addons that are not `there`, and addons that the hub neither leaves alone nor has written to within ten
+    /// Forgets addons that are not `there`, and addons that the hub neither leaves alone nor has written to within some ten
     /// minutes.
     pub fn tidy(&mut self, now: Duration, there: impl Fn(&AddOnKey) -> bool) {
         self.of.retain(|key, dispute| there(key) && (dispute.left.is_some() || !dispute.reverts.is_calm(now)));
@@ -273,17 +272,18 @@ mod tests {
         for second in [0, 6, 18, 42] {
             assert_eq!(act(&mut disputes, WRONG, at(second)), DisputeStep::Write);
         }
-        assert_eq!(act(&mut disputes, WRONG, at(642)), DisputeStep::Write);
-        assert_eq!(act(&mut disputes, WRONG, at(642)), DisputeStep::Wait(at(648)), "and counts as the first");
+        let calm = 42 + 48 + 600;
+        assert_eq!(act(&mut disputes, WRONG, at(calm)), DisputeStep::Write);
+        assert_eq!(act(&mut disputes, WRONG, at(calm)), DisputeStep::Wait(at(calm + 6)), "and counts as the first");
     }
 
     #[test]
     fn what_is_calm_or_not_there_is_forgotten() {
         let mut disputes = Disputes::default();
         assert_eq!(act(&mut disputes, WRONG, at(0)), DisputeStep::Write);
-        disputes.tidy(at(599), |_| true);
+        disputes.tidy(at(605), |_| true);
         assert_eq!(disputes.of.len(), 1);
-        disputes.tidy(at(600), |_| true);
+        disputes.tidy(at(606), |_| true);
         assert_eq!(disputes.of.len(), 0);
         let (_, left) = mk_left(&mut disputes);
         disputes.tidy(left + LONGEST, |_| true);

@@ -11,26 +11,17 @@ use crate::doubling::doubled;
 /// The last writes of one object. `T` is the time of the caller's clock.
 #[derive(Debug, Clone)]
 pub struct RevertBackoff<T> {
-    terms: Terms,
+    shortest: Duration,
+    longest: Duration,
     writes: u32,
     last: Option<T>,
 }
 
-/// The pauses after a write. They double from the shortest to the longest.
-#[derive(Debug, Clone, Copy)]
-pub struct Terms {
-    /// The pause after the first write.
-    pub shortest: Duration,
-    /// The longest pause.
-    pub longest: Duration,
-    /// After so long without a write, the next one counts as the first.
-    pub calm: Duration,
-}
-
 impl<T: Copy + Ord + Add<Duration, Output = T>> RevertBackoff<T> {
-    /// Nothing was written yet.
-    pub const fn new(terms: Terms) -> Self {
-        Self { terms, writes: 0, last: None }
+    /// Nothing was written yet. The pauses double from the shortest to the longest; if nothing was written for the
+    /// longest after a pause, the next write counts as the first.
+    pub const fn new(shortest: Duration, longest: Duration) -> Self {
+        Self { shortest, longest, writes: 0, last: None }
     }
 
     /// Notes a write, or one that failed. Returns the pause after it.
@@ -47,7 +38,7 @@ impl<T: Copy + Ord + Add<Duration, Output = T>> RevertBackoff<T> {
 
     /// Whether a write now counts as the first.
     pub fn is_calm(&self, now: T) -> bool {
-        self.last.is_none_or(|last| now >= last + self.terms.calm)
+        self.due().is_none_or(|due| now >= due + self.longest)
     }
 
     /// How many writes there were, each soon after the one before.
@@ -66,7 +57,7 @@ impl<T: Copy + Ord + Add<Duration, Output = T>> RevertBackoff<T> {
     }
 
     fn pause(&self) -> Duration {
-        doubled(self.terms.shortest, self.writes.saturating_sub(1), self.terms.longest)
+        doubled(self.shortest, self.writes.saturating_sub(1), self.longest)
     }
 }
 
@@ -78,12 +69,13 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
-    const TERMS: Terms =
-        Terms { shortest: Duration::from_secs(1), longest: Duration::from_secs(15), calm: Duration::from_secs(30) };
+    fn mk_reverts() -> RevertBackoff<Duration> {
+        RevertBackoff::new(at(1), at(15))
+    }
 
     #[test]
     fn answers_to_repeated_undoing_slow_down_until_calm_returns() {
-        let mut reverts = RevertBackoff::new(TERMS);
+        let mut reverts = mk_reverts();
         assert_eq!(reverts.due(), None);
         assert!(reverts.is_calm(at(0)));
         let mut now = at(0);
@@ -102,7 +94,7 @@ mod tests {
 
     #[test]
     fn after_a_restart_the_last_write_counts_as_the_first() {
-        let mut reverts = RevertBackoff::new(TERMS);
+        let mut reverts = mk_reverts();
         reverts.restart();
         assert_eq!((reverts.writes(), reverts.due()), (0, None));
         for second in 0..3 {

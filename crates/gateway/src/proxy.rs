@@ -60,7 +60,9 @@ impl Forward<'_> {
         let response = self.session.shared.backends.request(request, connection).map_err(refused)?;
         let sent = Instant::now();
         let response = response_in_time(response, &progress, timeout).await;
-        self.session.shared.stats.forwarded(self.in_flight.began.elapsed(), sent.elapsed());
+        if matches!(response, Ok(_) | Err(Refusal::Backend(_) | Refusal::BackendSlow(_))) {
+            self.session.shared.stats.forwarded(self.in_flight.began.elapsed(), sent.elapsed());
+        }
         let response = response?;
         if response.status().is_informational() {
             // No one asked to switch protocols, and no other 1xx ends an exchange (RFC 9110 section 15.2).

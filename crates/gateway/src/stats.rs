@@ -42,9 +42,9 @@ pub struct GatewayStats {
     pub idle_ended: Counter,
     /// When the gateway's certificate expires, in Unix time; 0 while it has none.
     pub certificate_end: Gauge,
-    /// For each forwarded call: the time until the response began, without the backend's share.
+    /// For each forwarded call: the time until the response began or the backend failed, without the backend's share.
     own_time: Histogram,
-    /// For each forwarded call: the time from the request to the backend until its response began.
+    /// For each forwarded call: the time from the request to the backend until its response began or it failed.
     backend_time: Histogram,
 }
 

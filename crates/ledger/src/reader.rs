@@ -95,7 +95,7 @@ impl Reader {
 
     /// The signer and the addon of each certificate that expires within a day, has less than a sixth of its life left,
     /// and is its addon's newest on that cluster. Our agents renew when a third of it is left, OCM's when a fifth to a
-    /// quarter is left (client-go, `certificate_manager.go`).
+    /// quarter is left (`jitter(0.2, 0.25)` in its registration).
     ///
     /// # Errors
     /// [`LedgerError`].

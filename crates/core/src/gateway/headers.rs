@@ -86,7 +86,7 @@ fn claims(name: &HeaderName) -> bool {
 pub fn set_identity(headers: &mut HeaderMap, peer: &Peer) -> Result<(), InvalidHeaderValue> {
     set(headers, "x-remote-user", &peer.user)?;
     for group in &peer.groups {
-        set(headers, "x-remote-group", group)?;
+        headers.append("x-remote-group", HeaderValue::from_str(group)?);
     }
     set(headers, "client-cert", &peer.client_cert)?;
     set(headers, "x-addon-signer-cluster", peer.identity.cluster.as_str())?;
@@ -95,11 +95,11 @@ pub fn set_identity(headers: &mut HeaderMap, peer: &Peer) -> Result<(), InvalidH
     set(headers, "x-addon-signer-signer", &peer.signer.name)
 }
 
-/// Adds a header that only the gateway may set: [`strip_request`] must remove it from a client's request.
+/// Sets a header that only the gateway may set: [`strip_request`] must remove it from a client's request.
 fn set(headers: &mut HeaderMap, name: &'static str, value: &str) -> Result<(), InvalidHeaderValue> {
     let name = HeaderName::from_static(name);
     debug_assert!(claims(&name), "a client could set {name}");
-    headers.append(name, HeaderValue::from_str(value)?);
+    headers.insert(name, HeaderValue::from_str(value)?);
     Ok(())
 }
 

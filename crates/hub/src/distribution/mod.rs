@@ -1,7 +1,7 @@
 //! Brings the gateway's anchors to the managed clusters: one ManifestWork for each addon on each cluster, if the hub
 //! has the right to write them (`deploy/manifest-works`).
 //!
-//! [`steps`] compares what the watches have shown with what should be. What it finds is written at a bounded rate, and
+//! `steps` compares what the watches have shown with what should be. What it finds is written at a bounded rate, and
 //! after each second's writes it checks again, so that a new addon does not wait until thousands have a new bundle.
 
 use crate::distribution::metrics::DistributionMetrics;
@@ -36,7 +36,7 @@ use addon_signer_api::ocm::OcmObject;
 use addon_signer_core::identity::{AddOnKey, AddOnName};
 use addon_signer_core::names::LABEL_HUB_TRUST;
 use addon_signer_core::registry::SharedRegistry;
-use addon_signer_core::revert_backoff::{RevertBackoff, Terms};
+use addon_signer_core::revert_backoff::RevertBackoff;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_core::trust::Trust;
 use addon_signer_platform::backoff::WatchBackoff;
@@ -65,7 +65,6 @@ const DOUBT: Duration = Duration::from_secs(300);
 /// its own ManifestWork.
 const SHORTEST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(600);
-const REVERTS: Terms = Terms { shortest: SHORTEST, longest: LONGEST, calm: Duration::from_secs(1200) };
 
 /// How long after a cluster has applied the bundle its pods and agents use it. A kubelet shows pods a changed ConfigMap
 /// within 3 minutes: it checks every 60 to 90 s, and may read it from a cache that is 60 s old. Our agents ask the
@@ -337,7 +336,7 @@ impl Distributor {
 
     fn note(&mut self, key: AddOnKey, failure: Option<NotTaken>) {
         let before = self.tried.remove(&key).map(|tried| tried.reverts);
-        let mut reverts = before.unwrap_or_else(|| RevertBackoff::new(REVERTS));
+        let mut reverts = before.unwrap_or_else(|| RevertBackoff::new(SHORTEST, LONGEST));
         reverts.wrote(Instant::now());
         let was_there = failure.as_ref().is_some_and(|failure| failure.is_there);
         let error = failure.and_then(|failure| failure.error);

@@ -20,15 +20,14 @@ struct Undecodable;
 impl Supervisor {
     /// Handles one event, then starts and stops tasks to match.
     pub(super) fn observe(&mut self, event: Event<GuardedSigner>) {
-        // While a list is incomplete nothing is started or stopped: what it has not shown yet may have a better claim.
         match self.relist.news(event, |object| Some(object.name_any())) {
-            None => {}
+            None => self.listed.clear(),
+            // What a list shows has no effect before it is complete: what is missing may have a better claim.
+            Some(News::There(object)) if self.relist.is_listing() => self.listed.push(object),
             Some(News::There(object)) => {
                 let name = object.name_any();
-                self.put(&name, object);
-                if !self.relist.is_listing() {
-                    self.settle([name]);
-                }
+                self.put(object);
+                self.settle([name]);
             }
             Some(News::Gone(object)) => {
                 let name = object.name_any();
@@ -41,24 +40,28 @@ impl Supervisor {
         }
     }
 
-    fn put(&mut self, name: &str, object: GuardedSigner) {
-        let before = self.objects.remove(name);
+    fn put(&mut self, object: GuardedSigner) {
+        let name = object.name_any();
+        let before = self.objects.remove(&name);
         let decoded = self.decoded(object);
         if decoded.is_ok() {
-            self.undecodable.remove(name);
+            self.undecodable.remove(&name);
         }
         if let Ok(Some(object)) = decoded {
             self.notes.configured(&object);
             if before.is_some_and(|before| before.metadata.generation != object.metadata.generation) {
-                self.writing.add_first(name);
+                self.writing.add_first(&name);
             }
-            self.objects.insert(name.to_owned(), object);
+            self.objects.insert(name, object);
         }
     }
 
     /// A list is complete: it has shown these objects, some of which are being deleted.
     fn complete(&mut self, shown: HashSet<String>) {
         let known: Vec<String> = self.objects.keys().chain(self.undecodable.keys()).cloned().collect();
+        for object in std::mem::take(&mut self.listed) {
+            self.put(object);
+        }
         self.objects.retain(|name, _| shown.contains(name));
         self.undecodable.retain(|name, _| shown.contains(name));
         self.notes.listed(self.objects.keys().chain(self.undecodable.keys()).cloned().collect());

@@ -107,6 +107,8 @@ pub(super) struct Supervisor {
     /// Objects that could not be decoded, each with its error.
     undecodable: BTreeMap<String, String>,
     relist: Relist<String>,
+    /// What the list has shown that is under way.
+    listed: Vec<GuardedSigner>,
     /// The names in `undecodable` whose status does not have the error yet.
     unsaid: BTreeSet<String>,
     /// `metadata.uid` of each object as it was last checked.
@@ -200,6 +202,7 @@ impl Supervisor {
             ownership: Ownership::default(),
             undecodable: BTreeMap::new(),
             relist: Relist::default(),
+            listed: Vec::new(),
             unsaid: BTreeSet::new(),
             looked_at: BTreeMap::new(),
             served: BTreeMap::new(),
@@ -253,8 +256,7 @@ impl Supervisor {
                 Some(name) = self.changed.1.recv() => self.writing.add(&name),
                 _ = rounds.tick() => {
                     self.ask_about(Served::is_unsure);
-                    // While a list is incomplete, what is known of AddOnSigners does not fit together.
-                    if !self.relist.is_listing() && self.find_unserved() {
+                    if self.find_unserved() {
                         self.tell_signers();
                     }
                     self.report_all(); // writes each status that could not be written before

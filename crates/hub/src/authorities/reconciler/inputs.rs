@@ -2,7 +2,7 @@
 
 use tokio::sync::{mpsc, watch};
 
-use super::{LinePlan, LineReconciler, REVERTS, Reserve, pauses};
+use super::{LinePlan, LineReconciler, REVERT, ROUND, Reserve, pauses};
 use crate::authorities::activation::ActivationCheck;
 use crate::authorities::metrics::EndsOfLine;
 use crate::authorities::state::LineState;
@@ -76,7 +76,7 @@ impl LineReconciler {
             reservations,
             pulse,
             published: None,
-            reverts: RevertBackoff::new(REVERTS),
+            reverts: RevertBackoff::new(REVERT, ROUND),
             reported: None,
             distributed: false,
             compared: false,

@@ -27,7 +27,7 @@ use addon_signer_api::rules::AuthorityPlan;
 use addon_signer_core::ca::authority::{AuthorityError, AuthorityId};
 use addon_signer_core::ca::line::{Evidence, Line, RESERVE_AHEAD, Step, WaitsFor};
 use addon_signer_core::keys::private::KeyError;
-use addon_signer_core::revert_backoff::{RevertBackoff, Terms};
+use addon_signer_core::revert_backoff::RevertBackoff;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_ledger::LedgerError;
 use addon_signer_platform::backoff::Pauses;
@@ -39,9 +39,9 @@ pub(crate) use inputs::{ReconcilerLine, ReconcilerLinks};
 
 /// How often the reconciler checks a line when nothing happens, because a step can become due by time alone.
 const ROUND: Duration = Duration::from_secs(15);
-/// How long the reconciler ignores changes after it has put back a line's anchors.
-const REVERTS: Terms =
-    Terms { shortest: Duration::from_secs(1), longest: ROUND, calm: Duration::from_secs(2 * ROUND.as_secs()) };
+/// How long the reconciler ignores changes after it has put back a line's anchors once; the pauses grow up to
+/// [`ROUND`].
+const REVERT: Duration = Duration::from_secs(1);
 /// How soon a failed round is retried. While rounds fail, the pause grows up to [`ROUND`].
 const RETRY: Duration = Duration::from_secs(2);
 /// How soon a hub that is not certain that it leads checks again.

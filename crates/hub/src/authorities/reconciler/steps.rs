@@ -7,7 +7,7 @@ use ring::rand::SystemRandom;
 use tokio::time::Instant;
 use tracing::{debug, error, warn};
 
-use super::{LinePlan, LineReconciler, REVERTS, ReconcileError, waiver};
+use super::{LinePlan, LineReconciler, ROUND, ReconcileError, waiver};
 use crate::authorities::report;
 use crate::authorities::state::{LineState, ReadyLine};
 use crate::authorities::store::LineKind;
@@ -119,7 +119,7 @@ impl LineReconciler {
     /// The hub has put back the anchors. For a while it ignores changes; the regular checks continue.
     fn note_revert(&mut self) {
         let config_map = &self.names.config_map;
-        if self.reverts.wrote(Instant::now()) == REVERTS.longest {
+        if self.reverts.wrote(Instant::now()) == ROUND {
             warn!(config_map, "Somebody keeps changing the anchors; metadata.managedFields of the ConfigMap shows who");
         } else {
             debug!(config_map, "Somebody changed the anchors; the hub has put them back");

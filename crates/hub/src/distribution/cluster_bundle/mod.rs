@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
-use super::{ASK_AGAIN, DOUBT, LONGEST, PAUSE, REVERTS, ROUND, SHORTEST, changed, rest};
+use super::{ASK_AGAIN, DOUBT, LONGEST, PAUSE, ROUND, SHORTEST, changed, rest};
 use crate::lease::{Leading, Leads, NotWritten};
 use crate::registrations::discovery::served_version;
 use crate::registrations::wanted::Signers;
@@ -93,7 +93,7 @@ impl BundlePublisher {
             inputs,
             wish: Desired::default(),
             tried: None,
-            reverts: RevertBackoff::new(REVERTS),
+            reverts: RevertBackoff::new(SHORTEST, LONGEST),
             is_failing: false,
             disputed: None,
             pulse,
@@ -184,7 +184,7 @@ impl BundlePublisher {
             return Ok(now + ROUND);
         }
         if self.tried != wanted {
-            self.reverts = RevertBackoff::new(REVERTS);
+            self.reverts = RevertBackoff::new(SHORTEST, LONGEST);
         } else if let Some(due) = self.reverts.due().filter(|due| now < *due) {
             self.say_disputed(is_wanted, now, due);
             return Ok(due);

@@ -39,11 +39,11 @@ impl Signer {
         if action::has_condition(csr, RECORD_UNUSABLE) {
             debug!(csr = csr.name_any(), "A request still cannot be worked on");
         } else if self.may_answer(csr, now).is_ok() {
-            error!(csr = csr.name_any(), error = %unusable, "A request cannot be worked on");
             let answers = self.answers(leads);
             let reason = "LedgerRowUnusable";
             let sentence = sentence(unusable);
-            answers.add_condition(csr, RECORD_UNUSABLE, reason, &sentence).await?;
+            self.counted(csr, answers.add_condition(csr, RECORD_UNUSABLE, reason, &sentence)).await?;
+            error!(csr = csr.name_any(), error = %unusable, "A request cannot be worked on");
             self.shared.metrics.requests.held(&self.name());
             if let Err(error) = answers.event(csr, &self.shared.recorder, reason, &sentence).await {
                 // The condition on the request says the same; an event is a convenience.

@@ -92,8 +92,8 @@ impl Signer {
             End::Published(issued) => {
                 let published = self.shared.clock.now();
                 self.unconfirmed.mark_published(csr, published);
-                self.shared.ledger.published(issued.serial, published).await;
                 attempt.report(&issued);
+                self.shared.ledger.published(issued.serial, published).await;
                 Ok(Outcome::Published)
             }
             End::Refused => Ok(Outcome::Later(self.shared.retention)),
@@ -160,7 +160,8 @@ impl Signer {
                 "The request waits until the hub's clock reaches {until}: no certificate of this addon on this cluster \
                  may begin earlier, because earlier ones are revoked or the addon was created then."
             );
-            self.answers(leads).add_condition(csr, REVOKED, "RevokedUntilLater", &sentence).await?;
+            let answers = self.answers(leads);
+            self.counted(csr, answers.add_condition(csr, REVOKED, "RevokedUntilLater", &sentence)).await?;
         }
         let rest = self.shared.clock.now().until(until);
         Ok(Outcome::Later(rest.clamp(*REVOKED_PAUSE.start(), *REVOKED_PAUSE.end())))
