@@ -156,8 +156,8 @@ impl Disputes {
         self.of.remove(key);
     }
 
-    /// Forgets addons that are not `there`, and addons that the hub neither leaves alone nor has written to within some ten
-    /// minutes.
+    /// Forgets addons that are not `there`, and addons that the hub neither leaves alone nor has written to within some
+    /// ten minutes.
     pub fn tidy(&mut self, now: Duration, there: impl Fn(&AddOnKey) -> bool) {
         self.of.retain(|key, dispute| there(key) && (dispute.left.is_some() || !dispute.reverts.is_calm(now)));
     }
