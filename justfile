@@ -40,6 +40,11 @@ real-parts:
 test-real:
     .ci/run real
 
+# The long forms of tests/it/peers/soak.rs, optimised: a quarter of an hour; not a step of .ci/run.
+soak:
+    KUBEBUILDER_ASSETS=$(tests/real/build.sh) ADDON_SIGNER_TESTS_NEED=peers ADDON_SIGNER_SOAK=1 \
+        cargo test --locked --release --test it -- --test-threads 1 --nocapture peers::soak
+
 # Integration tests on the oldest and the newest Kubernetes; not a step of .ci/run.
 versions *minors:
     tests/real/versions.sh {{minors}}

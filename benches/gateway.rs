@@ -106,7 +106,7 @@ fn main() {
     let gateway = Runtime::new().unwrap();
     let client = Runtime::new().unwrap();
     let backend = backend.block_on(start_backend());
-    let world = gateway.block_on(GatewayWorld::start(vec![route("", &format!("http://{backend}"))]));
+    let world = gateway.block_on(GatewayWorld::start(vec![route("/", &format!("http://{backend}"))]));
     let tls = Some(Arc::new(world.client_config(Some(&world.agent()))));
     let mut targets = vec![
         Target { name: "backend alone", address: backend, prefix: "", tls: None },
@@ -205,7 +205,7 @@ async fn ask(target: Target, case: Case, mut sender: SendRequest<Full<Bytes>>, u
         let request = Request::builder()
             .method(case.method.clone())
             .uri(format!("{}{}", target.prefix, case.path))
-            .header("host", "localhost")
+            .header("host", "gateway.example")
             .body(Full::new(case.body.clone()))
             .unwrap();
         sender.ready().await.unwrap();

@@ -14,6 +14,7 @@ use addon_signer_core::ca::bundle::Bundle;
 use addon_signer_core::ca::issuer::{Issued, Issuer};
 use addon_signer_core::ca::serial::Serial;
 use addon_signer_core::csr::CertificateRequest;
+use addon_signer_core::gateway::attachment::Attachment;
 use addon_signer_core::gateway::authz::identify;
 use addon_signer_core::identity::{AddOnName, Convention};
 use addon_signer_core::keys::private::PrivateKey;
@@ -174,7 +175,7 @@ fn identifying(criterion: &mut Criterion) {
                 addons: hub.rules.addons.clone(),
                 convention: Convention::default(),
                 client_anchors: Bundle::new(anchors).unwrap(),
-                routes: Vec::new(),
+                attachment: Attachment::default(),
             })
         };
         let others = (1..signers).map(|n| format!("a{n}")).map(|name| {

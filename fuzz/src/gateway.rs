@@ -7,10 +7,13 @@ use std::time::Duration;
 use addon_signer_core::ca::authority::Authority;
 use addon_signer_core::ca::bundle::Bundle;
 use addon_signer_core::ca::serial::Serial;
+use addon_signer_core::gateway::attachment::Attachment;
 use addon_signer_core::gateway::authz::{Peer, identify};
+use addon_signer_core::gateway::headers::IdentityHeaders;
+use addon_signer_core::gateway::route::{Clusters, Route, RouteLimits, RouteName, RouteTable};
 use addon_signer_core::identity::{Convention, PeerIdentity};
 use addon_signer_core::timestamp::Timestamp;
-use addon_signer_core::trust::{Route, SignerTrust, Trust};
+use addon_signer_core::trust::{SignerTrust, Trust};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, KeyPair, KeyUsagePurpose, PKCS_ED25519};
 use ring::signature::Ed25519KeyPair;
 use rustls_pki_types::CertificateDer;
@@ -88,23 +91,15 @@ fn signer(name: &str, client_anchors: Bundle) -> Arc<SignerTrust> {
         addons: BTreeSet::from(["telemetry".parse().expect("a name")]),
         convention: Convention::default(),
         client_anchors,
-        routes: Vec::new(),
+        attachment: Attachment::default(),
     })
 }
 
-/// A caller of the signer with the golden CA. Its signer has three routes, and one is a prefix of another.
+/// A caller of the signer with the golden CA.
 pub fn mk_peer() -> Peer {
     let golden = Bundle::from_pem(GOLDEN_CA).expect("the golden CA");
-    let routes = ["/api", "/api/v1", "/push"].map(|path| Route {
-        path: path.to_owned(),
-        backend: "http://backend".to_owned(),
-        methods: BTreeSet::from(["GET".to_owned()]),
-        max_body: 1,
-        timeout: Duration::from_secs(1),
-        delete_with_content: false,
-    });
     let name = "spoke1";
-    let signer = SignerTrust { routes: routes.to_vec(), ..Arc::unwrap_or_clone(signer("golden", golden)) };
+    let signer = signer("golden", golden);
     let identity = PeerIdentity {
         cluster: name.parse().expect("a name"),
         addon: "telemetry".parse().expect("a name"),
@@ -114,11 +109,39 @@ pub fn mk_peer() -> Peer {
         user: signer.convention.user(&identity),
         groups: signer.convention.groups(&identity.cluster, &identity.addon),
         identity,
-        signer: Arc::new(signer),
+        signer,
         issuer: "golden".into(),
         serial: Serial::from_hex(&format!("{:040x}", 1)).expect("forty digits"),
         not_before: NOW,
         not_after: NOW,
-        client_cert: ":AA==:".to_owned(),
+        headers: IdentityHeaders::default(),
     }
+}
+
+/// The routes of that caller: each is another AddOnRoute, and one is a prefix of another.
+pub fn mk_table() -> RouteTable {
+    let mut table = RouteTable::complete();
+    let second = Duration::from_secs(1);
+    for path in ["/api", "/api/v1", "/push", "/t/{cluster}"] {
+        let route = Route {
+            name: RouteName { namespace: "ns".to_owned(), name: path.to_owned() },
+            created: NOW,
+            addons: BTreeSet::from(["telemetry".parse().expect("a name")]),
+            clusters: Clusters::All,
+            hostnames: BTreeSet::new(),
+            path: path.parse().expect("a pattern"),
+            methods: BTreeSet::from(["GET".to_owned()]),
+            delete_with_content: false,
+            backend: Err("nowhere".to_owned()),
+            limits: RouteLimits {
+                max_body: 1,
+                connect: second,
+                first_byte: second,
+                idle: second,
+                calls_per_identity: None,
+            },
+        };
+        table.add("golden", &Arc::new(route));
+    }
+    table
 }

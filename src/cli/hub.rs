@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
+use ipnet::IpNet;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
@@ -62,9 +63,10 @@ pub struct HubArgs {
     /// of deploy/grpc-account is in force.
     #[arg(long, env = "ADDON_SIGNER_GRPC_PROXY_ACCOUNT", value_name = "USERNAME")]
     grpc_proxy_account: Option<String>,
-    /// Allow backends on loopback addresses, such as a container in the hub's own pod, and in the hub's namespace.
-    #[arg(long, env = "ADDON_SIGNER_ALLOW_LOOPBACK_UPSTREAMS")]
-    allow_loopback_upstreams: bool,
+    /// A network in which AddOnRoutes may name a backend by its address, such as 192.0.2.0/24; may be repeated. Whoever
+    /// may write AddOnRoutes reaches everything in it, loopback addresses included if it has them.
+    #[arg(long, env = "ADDON_SIGNER_BACKEND_ADDRESSES", value_name = "CIDR", value_delimiter = ',')]
+    backend_addresses: Vec<IpNet>,
     /// How long denied and failed requests are kept before they are deleted.
     #[arg(long, env = "ADDON_SIGNER_REFUSED_RETENTION", value_name = "DURATION",
           default_value = "10m", value_parser = duration)]
@@ -144,7 +146,7 @@ pub async fn run(args: HubArgs) -> anyhow::Result<()> {
         gateway_names: args.gateway_name,
         metrics_listen: args.metrics_listen,
         grpc_proxy: args.grpc_proxy_account,
-        allow_loopback_upstreams: args.allow_loopback_upstreams,
+        backend_addresses: args.backend_addresses,
         retention: args.refused_retention,
         rate: Rate { burst: args.rate_burst, interval: args.rate_interval },
         inventory,

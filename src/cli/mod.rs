@@ -6,6 +6,7 @@ pub mod ca;
 mod caller;
 pub mod certs;
 pub mod check;
+mod gateway;
 pub mod hub;
 pub mod inventory;
 pub mod status;
@@ -98,10 +99,13 @@ enum Command {
     Status(status::FleetArgs),
     /// Check the installation and explain how to fix problems.
     Check(check::CheckArgs),
+    /// Explain what the gateway does with a call.
+    #[command(subcommand)]
+    Gateway(gateway::GatewayCommand),
     /// Run everything in this process, on loopback, without Kubernetes: enrol, call, refuse, rotate.
     #[cfg(feature = "demo")]
     Demo(demo::DemoArgs),
-    /// Print the CustomResourceDefinition of AddOnSigner.
+    /// Print the CustomResourceDefinitions of AddOnSigner and AddOnRoute.
     Crd,
     /// Print a completion script for a shell.
     Completions {
@@ -154,6 +158,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Ca(command) => runtime()?.block_on(ca::run(command)),
         Command::Certs(command) => runtime()?.block_on(certs::run(command)),
         Command::Status(args) => runtime()?.block_on(status::run(args)),
+        Command::Gateway(command) => runtime()?.block_on(gateway::run(command)),
         Command::Check(args) => runtime()?.block_on(check::run(args)),
         #[cfg(feature = "demo")]
         Command::Demo(args) => runtime()?.block_on(demo::run(args)),

@@ -4,9 +4,13 @@ use std::net::SocketAddr;
 
 use axum::Router;
 use axum::http::HeaderMap;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
 use axum::routing::any;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
+
+use super::grpc;
 
 /// A backend on loopback, until dropped.
 pub(super) struct Backend {
@@ -30,7 +34,10 @@ impl Drop for Backend {
     }
 }
 
-async fn echo(headers: HeaderMap) -> String {
+async fn echo(headers: HeaderMap) -> Response {
     let user = headers.get("x-remote-user").and_then(|value| value.to_str().ok()).unwrap_or("nobody");
-    format!("{user}\n")
+    if headers.get(CONTENT_TYPE).is_some_and(|kind| kind == "application/grpc") {
+        return grpc::answer(user);
+    }
+    format!("{user}\n").into_response()
 }

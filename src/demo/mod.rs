@@ -3,7 +3,9 @@
 //! A stand-in serves as the API server; everything else is what runs in production: hub, gateway, agents.
 
 mod backend;
+mod grpc;
 mod ledger;
+mod objects;
 mod steps;
 mod traffic;
 
@@ -11,6 +13,11 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::Args;
+
+const ADDON: &str = "telemetry";
+const SIGNER: &str = "example.com/telemetry";
+/// The namespace of the backend.
+const BACKENDS: &str = "observability";
 
 /// Run everything in this process, on loopback, without Kubernetes: enrol, call, refuse, rotate.
 #[derive(Debug, Clone, Args)]

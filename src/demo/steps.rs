@@ -7,9 +7,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
+use ipnet::IpNet;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestSpec};
-use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{DynamicObject, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
@@ -19,17 +19,17 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::DemoArgs;
 use super::backend::Backend;
-use super::ledger;
+use super::objects::{accept, create_namespace, create_route, create_signer};
 use super::traffic::{Traffic, TrafficCaller};
+use super::{ADDON, BACKENDS, DemoArgs, SIGNER, grpc, ledger};
 use crate::output::{print, render, table};
 use crate::process::registry_age::AgeBounds;
 use crate::process::{HubOptions, HubProcess};
 use addon_signer_agent::store::Store;
 use addon_signer_agent::{Agent, Settings, Timing};
 use addon_signer_api::AddOnSigner;
-use addon_signer_api::ocm::{AddOnApi, managed_cluster_resource};
+use addon_signer_api::ocm::AddOnApi;
 use addon_signer_api::status::AuthorityState;
 use addon_signer_core::ca::authority::AuthorityId;
 use addon_signer_core::credentials::plan::Wanted;
@@ -47,8 +47,6 @@ use addon_signer_platform::connection::connect;
 use stand_in::StandIn;
 
 const CLUSTERS: [&str; 3] = ["cluster1", "cluster2", "cluster3"];
-const ADDON: &str = "telemetry";
-const SIGNER: &str = "example.com/telemetry";
 const NAMESPACE: &str = "addon-signer";
 const ROUTE: &str = "/api/v1/receive";
 /// Longest time of a step. On a healthy machine, every step is shorter.
@@ -116,8 +114,14 @@ async fn set(directory: &Path, story: &mut Story) -> anyhow::Result<Stage> {
     for cluster in CLUSTERS {
         accept(&admin, cluster).await?;
     }
-    create_namespace(&admin, NAMESPACE).await?;
-    create_signer(&admin, backend.address).await?;
+    for namespace in [NAMESPACE, BACKENDS] {
+        create_namespace(&admin, namespace).await?;
+    }
+    create_signer(&admin).await?;
+    let http = json!({ "http": [{ "path": ROUTE, "methods": ["POST"] }] });
+    create_route(&admin, "receive", http, backend.address).await?;
+    let calls = json!({ "grpc": [{ "service": grpc::SERVICE, "methods": [grpc::METHOD] }] });
+    create_route(&admin, "push", calls, backend.address).await?;
     story.tell("stand-in", format!("serves the Kubernetes API on {}, {} clusters accepted", hub.url(), CLUSTERS.len()));
 
     let account = "system:serviceaccount:addon-signer:addon-signer";
@@ -130,7 +134,7 @@ async fn set(directory: &Path, story: &mut Story) -> anyhow::Result<Stage> {
         gateway_names: vec!["127.0.0.1".to_owned(), "localhost".to_owned()],
         metrics_listen: LOOPBACK,
         grpc_proxy: None,
-        allow_loopback_upstreams: true,
+        backend_addresses: vec![IpNet::from(LOOPBACK.ip())],
         retention: Duration::from_secs(600),
         rate: Rate { burst: 10, interval: Duration::from_secs(600) },
         inventory: None,
@@ -188,6 +192,14 @@ async fn play(stage: &mut Stage, story: &mut Story) -> anyhow::Result<()> {
     let flowing = traffic.count.sent.load(Ordering::Relaxed);
     ensure!(flowing > 0, "no request went through the gateway");
     story.tell("gateway", format!("{flowing} requests passed with the identity that the CA vouches for"));
+
+    let caller = stage.callers.first().context("there are no agents")?;
+    let seen = grpc::call(caller).await.context("the gRPC call failed")?;
+    ensure!(seen == caller.wanted.user, "the backend saw another identity: {seen}");
+    story.tell(
+        "gRPC",
+        format!("{}/{} passed over HTTP/2, with trailers and the same identity", grpc::SERVICE, grpc::METHOD),
+    );
 
     story.tell("hostile request", hostile(&stage.hub, &stage.admin).await?);
 
@@ -310,43 +322,6 @@ async fn detach(stage: &Stage) -> anyhow::Result<f32> {
     Ok(begun.elapsed().as_secs_f32())
 }
 
-async fn accept(admin: &Client, cluster: &str) -> anyhow::Result<()> {
-    let clusters = Api::<DynamicObject>::all_with(admin.clone(), &managed_cluster_resource());
-    let mut object = DynamicObject::new(cluster, &managed_cluster_resource());
-    object.data = json!({ "spec": { "hubAcceptsClient": true } });
-    clusters.create(&PostParams::default(), &object).await?;
-    create_namespace(admin, cluster).await?;
-    let resource = AddOnApi::V1Alpha1.resource();
-    let addons = Api::<DynamicObject>::namespaced_with(admin.clone(), cluster, &resource);
-    let mut addon = DynamicObject::new(ADDON, &resource).within(cluster);
-    addon.data = json!({ "spec": {} });
-    addons.create(&PostParams::default(), &addon).await?;
-    Ok(())
-}
-
-async fn create_namespace(admin: &Client, name: &str) -> anyhow::Result<()> {
-    let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
-    let namespaces: Api<Namespace> = Api::all(admin.clone());
-    namespaces.create(&PostParams::default(), &Namespace { metadata, ..Namespace::default() }).await?;
-    Ok(())
-}
-
-async fn create_signer(admin: &Client, backend: SocketAddr) -> anyhow::Result<()> {
-    let object = json!({
-        "apiVersion": "addon-signer.io/v1alpha1",
-        "kind": "AddOnSigner",
-        "metadata": { "name": ADDON },
-        "spec": {
-            "signerName": SIGNER,
-            "addOns": [ADDON],
-            "gateway": { "routes": [{ "path": ROUTE, "upstream": format!("http://{backend}") }] },
-        },
-    });
-    let signers: Api<AddOnSigner> = Api::all(admin.clone());
-    signers.create(&PostParams::default(), &serde_json::from_value(object)?).await?;
-    Ok(())
-}
-
 async fn client(kubeconfig: Kubeconfig) -> anyhow::Result<Client> {
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
     Ok(connect(config)?)
@@ -380,7 +355,7 @@ async fn keep(stage: &Stage, directory: &Path) -> anyhow::Result<()> {
 Everything keeps running until Ctrl-C. In another terminal:
 
   export KUBECONFIG={config}
-  kubectl get addonsigners,csr
+  kubectl get addonsigners,addonroutes,csr -A
   kubectl describe addonsigner {ADDON}
   {program} ca status
   {program} ca rotate {ADDON} --watch

@@ -19,6 +19,7 @@ use tokio::net::TcpStream;
 use tokio::sync::Mutex;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 use tokio_util::sync::CancellationToken;
 
 use addon_signer_agent::gateway::client_config;
@@ -104,12 +105,19 @@ impl TrafficCaller {
         }
     }
 
-    async fn connect(&self) -> anyhow::Result<(SendRequest<Full<Bytes>>, JoinHandle<hyper::Result<()>>)> {
+    /// Connects with the present certificate, offering these protocols.
+    pub(super) async fn tls(&self, alpn: &[&[u8]]) -> anyhow::Result<TlsStream<TcpStream>> {
         let usable = self.current().await?;
         let tcp = TcpStream::connect(self.gateway).await?;
         tcp.set_nodelay(true)?;
+        let mut config = client_config(&usable)?;
+        config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
         let name = ServerName::from(self.gateway.ip());
-        let stream = TlsConnector::from(Arc::new(client_config(&usable)?)).connect(name, tcp).await?;
+        Ok(TlsConnector::from(Arc::new(config)).connect(name, tcp).await?)
+    }
+
+    async fn connect(&self) -> anyhow::Result<(SendRequest<Full<Bytes>>, JoinHandle<hyper::Result<()>>)> {
+        let stream = self.tls(&[]).await?;
         let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
         Ok((sender, tokio::spawn(connection)))
     }

@@ -13,6 +13,7 @@ use std::time::Duration;
 use anyhow::Context;
 use futures::future::OptionFuture;
 use futures::{FutureExt, TryFutureExt};
+use ipnet::IpNet;
 use kube::Client;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -22,7 +23,7 @@ use tracing::info;
 
 use crate::inventory::{self, Inventory};
 use crate::process::metrics::ProcessMetrics;
-use crate::process::preflight::{HubPlace, Preflight, preflight};
+use crate::process::preflight::{Preflight, preflight};
 use crate::process::probe::Probe;
 use crate::process::registry_age::{AgeBounds, RegistryAge};
 use crate::process::tasks::{Tasks, first_end, until_stopped};
@@ -31,6 +32,7 @@ use addon_signer_core::rate::Rate;
 use addon_signer_gateway::serving::{ServingNames, keep_serving_certificate};
 use addon_signer_gateway::{Gateway, GatewayConfig, GatewayInputs, Limits};
 use addon_signer_hub::lease::{self, Holder, Leading, LeaseSettings};
+use addon_signer_hub::routes::RouteSettings;
 use addon_signer_hub::{Hub, HubParts, HubSettings};
 use addon_signer_ledger::{Location, Reader};
 use addon_signer_platform::clock::Clock;
@@ -61,8 +63,8 @@ pub struct HubOptions {
     pub metrics_listen: SocketAddr,
     /// The account of OCM's gRPC server, which makes requests for agents.
     pub grpc_proxy: Option<String>,
-    /// Whether backends may have loopback addresses, and be the hub itself or its neighbours.
-    pub allow_loopback_upstreams: bool,
+    /// The networks in which a backend may be an address.
+    pub backend_addresses: Vec<IpNet>,
     /// How long refused requests are kept.
     pub retention: Duration,
     /// How many certificates one addon of a cluster may get.
@@ -125,10 +127,9 @@ impl HubProcess {
         clock: Clock,
     ) -> anyhow::Result<Self> {
         let connection = connection.into();
-        let allow_loopback = options.allow_loopback_upstreams;
         let limits = options.gateway_limits.clone();
         let names = options.gateway_names.clone();
-        let config = GatewayConfig { listen: options.gateway_listen, limits, allow_loopback, names };
+        let config = GatewayConfig { listen: options.gateway_listen, limits, names };
         let gateway = Gateway::bind(config).await?;
         let inventory = options.inventory.as_ref().map(|inventory| Inventory::bind(inventory.listen));
         let inventory = OptionFuture::from(inventory).await.transpose()?;
@@ -189,24 +190,25 @@ impl HubProcess {
         result
     }
 
-    async fn run_tasks(self, leading: Leading, start: Start, stop: CancellationToken) -> anyhow::Result<()> {
-        let HubConnection { client, contacts } = self.connection;
-        let metrics = ProcessMetrics::register();
-        let (renewed, serving) = watch::channel(None);
-        let (names, pulses) = (serving_names(&self.options), Pulses::default());
-        let pulse = pulses.start(RENEWAL);
-        let parts = HubParts {
-            client: client.clone(),
+    fn hub_parts(&self, leading: &Leading, metrics: &ProcessMetrics, start: &Start, pulses: &Pulses) -> HubParts {
+        HubParts {
+            client: self.connection.client.clone(),
             clock: self.clock.clone(),
             leading: leading.clone(),
             metrics: metrics.hub.clone(),
             ledger: self.options.ledger.clone(),
             replica: start.replica.clone(),
             pulses: pulses.clone(),
-        };
-        let (hub, ends) = Hub::wire(parts);
-        let (mut hub_task, mut tasks) = (Tasks::new(), Tasks::new());
+        }
+    }
 
+    async fn run_tasks(self, leading: Leading, start: Start, stop: CancellationToken) -> anyhow::Result<()> {
+        let metrics = ProcessMetrics::register();
+        let (renewed, serving) = watch::channel(None);
+        let (names, pulses) = (serving_names(&self.options), Pulses::default());
+        let (hub, ends) = Hub::wire(self.hub_parts(&leading, &metrics, &start, &pulses));
+        let HubConnection { client, contacts } = self.connection;
+        let (mut hub_task, mut tasks) = (Tasks::new(), Tasks::new());
         let age = RegistryAge { contacts, registry: ends.registry.clone(), bounds: self.options.registry_age };
         tasks.spawn(until_stopped("age of the registry", age.clone().keep(stop.clone()).map(Ok), stop.clone()));
         let probe = Probe {
@@ -233,6 +235,7 @@ impl HubProcess {
             usage: ends.usage,
             stats: metrics.gateway,
             neighbours: ends.neighbours,
+            routes: ends.routes,
         };
         let gateway = self.gateway.run(inputs, ends.applied, stop.clone()).err_into();
         tasks.spawn(until_stopped("gateway", gateway, stop.clone()));
@@ -249,9 +252,9 @@ impl HubProcess {
             tasks.spawn(until_stopped("inventory", inventory.run(inputs, stop.clone()).err_into(), stop.clone()));
         }
 
+        let pulse = pulses.start(RENEWAL);
         let keeper = keep_serving_certificate(client, names, self.clock, ends.trust, renewed, stop.clone(), pulse);
         tasks.spawn(until_stopped(RENEWAL, keeper.map(Ok), stop.clone()));
-
         first_end(hub_task, tasks, stop).inspect(|_| ends.audit.write_all()).await
     }
 }
@@ -280,8 +283,7 @@ struct Start {
 impl Start {
     async fn run(self, hub: Hub, pulse: Pulse, stop: CancellationToken) -> anyhow::Result<()> {
         let Self { client, options, gateway, metrics, waits, begun, .. } = self;
-        let place = HubPlace { namespace: &options.namespace, has_neighbours: !options.allow_loopback_upstreams };
-        let Preflight { account, addon_api } = preflight(&client, place, &waits, pulse).await?;
+        let Preflight { account, addon_api } = preflight(&client, &options.namespace, &waits, pulse).await?;
         info!(account, %gateway, %metrics, "Starting the hub");
         begun.cancel();
         let settings = settings(&options, account, &serving_names(&options));
@@ -293,7 +295,10 @@ fn settings(options: &HubOptions, account: String, names: &ServingNames) -> HubS
     HubSettings {
         namespace: options.namespace.clone(),
         grpc_proxy: options.grpc_proxy.clone(),
-        allow_loopback_upstreams: options.allow_loopback_upstreams,
+        routes: RouteSettings {
+            names: options.gateway_names.clone(),
+            backend_addresses: options.backend_addresses.clone(),
+        },
         retention: options.retention,
         rate: options.rate,
         serving: ServingRules {

@@ -1,22 +1,25 @@
 //! What is asked before the hub runs: its account, its rights, and what the API server serves.
 
 use std::error::Error;
+use std::fmt::Debug;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Pod, Service};
+use k8s_openapi::api::core::v1::{Namespace, Pod, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{ListParams, PostParams};
 use kube::client::AuthError;
-use kube::{Api, Client};
+use kube::{Api, Client, Resource};
+use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::warn;
 
 use addon_signer_api::ocm::AddOnApi;
 use addon_signer_api::request::BoundedRequest;
-use addon_signer_api::{GuardedSigner, Lenient};
+use addon_signer_api::{AddOnRoute, AddOnSigner, Guarded, Lenient};
 use addon_signer_core::lease::LEASE_NAME;
 use addon_signer_hub::registrations::registry::{RegistryError, discover};
 use addon_signer_platform::backoff::Pauses;
@@ -72,22 +75,13 @@ impl Obstacle {
     }
 }
 
-/// Where the hub needs rights.
-#[derive(Clone, Copy)]
-pub(crate) struct HubPlace<'p> {
-    /// Its namespace.
-    pub(crate) namespace: &'p str,
-    /// Whether it must know what else is in it.
-    pub(crate) has_neighbours: bool,
-}
-
 /// Asks until the hub may run. `waits` says what keeps it from running; each change of that is logged.
 ///
 /// # Errors
 /// What does not pass by itself: the first missing right or CRD, or an account that the API server refuses.
 pub(crate) async fn preflight(
     client: &Client,
-    place: HubPlace<'_>,
+    namespace: &str,
     waits: &watch::Sender<Option<String>>,
     pulse: Pulse,
 ) -> anyhow::Result<Preflight> {
@@ -95,7 +89,7 @@ pub(crate) async fn preflight(
     let mut believed_from = Instant::now() + DOUBT;
     loop {
         pulse.beat();
-        let reason = match ask(client, place).await {
+        let reason = match ask(client, namespace).await {
             Ok(found) => {
                 waits.send_replace(None);
                 return Ok(found);
@@ -118,12 +112,11 @@ pub(crate) async fn preflight(
     }
 }
 
-async fn ask(client: &Client, place: HubPlace<'_>) -> Result<Preflight, Obstacle> {
+async fn ask(client: &Client, namespace: &str) -> Result<Preflight, Obstacle> {
     let account = account(client).await?;
-    check_rights(client, &account, place.namespace).await?;
-    if place.has_neighbours {
-        check_neighbours(client, &account, place.namespace).await?;
-    }
+    check_rights(client, &account, namespace).await?;
+    check_route_rights(client, &account).await?;
+    check_neighbours(client, &account, namespace).await?;
     let addon_api = discover(client).await.map_err(|error| match error {
         RegistryError::Discovery(error) => {
             Obstacle::new(error, || format!("{account} cannot discover the resources of the API server"))
@@ -158,17 +151,36 @@ async fn check_rights(client: &Client, account: &str, namespace: &str) -> Result
             )
         })
     })?;
+    check_ours::<AddOnSigner>(client, account).await
+}
+
+/// Checks that objects of a kind of our own can be read.
+async fn check_ours<K>(client: &Client, account: &str) -> Result<(), Obstacle>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
+{
     // One that cannot be decoded is reported later, on that object.
-    let signers: Api<GuardedSigner> = Api::all(client.clone());
-    match signers.list(&one).await {
+    let objects: Api<Guarded<K>> = Api::all(client.clone());
+    match objects.list(&ListParams::default().limit(1)).await {
         Ok(_) => Ok(()),
         // Without the CRD the answer is plain text, whose reason kube cannot read.
         Err(kube::Error::Api(status)) if status.code == 404 => Err(Obstacle::Lasting(anyhow!(
-            "the API server does not know AddOnSigner: apply deploy/ first, with your own kustomization over it \
-             (docs/install.md)"
+            "the API server does not know {}: apply deploy/ first, with your own kustomization over it \
+             (docs/install.md)",
+            K::kind(&())
         ))),
-        Err(error) => Err(Obstacle::new(error, lacks("addonsigners"))),
+        Err(error) => Err(Obstacle::new(error, || {
+            format!("{account} cannot list {}; give it the rights of deploy/rbac.yaml", K::plural(&()))
+        })),
     }
+}
+
+/// Without these rights the gateway would have no routes.
+async fn check_route_rights(client: &Client, account: &str) -> Result<(), Obstacle> {
+    check_ours::<AddOnRoute>(client, account).await?;
+    check_ours::<Service>(client, account).await?;
+    check_ours::<EndpointSlice>(client, account).await?;
+    check_ours::<Namespace>(client, account).await
 }
 
 /// Without this right the gateway would refuse all backends, because each may be the hub itself.
@@ -202,7 +214,7 @@ mod tests {
     use super::*;
     use addon_signer_telemetry::pulse::{HANGS_AFTER, Pulses};
 
-    const PLACE: HubPlace<'_> = HubPlace { namespace: "addon-signer", has_neighbours: true };
+    const PLACE: &str = "addon-signer";
 
     /// How long the hub asks a server that first answers with `first` and then refuses, and the reason it ends for.
     async fn refused_after(first: u16) -> (Duration, String) {

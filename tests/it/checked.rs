@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use addon_signer_api::AddOnSigner;
+use addon_signer_api::route::CONDITION_PROGRAMMED;
+use addon_signer_api::{AddOnRoute, AddOnSigner};
 use addon_signer_platform::clock::Clock;
 use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
@@ -20,10 +21,12 @@ use crate::hub::registrations::wait_registered;
 use crate::whole::{Whole, prepare, serving_anchors};
 use test_kit::deploy::apply;
 use test_kit::deploy::manifests;
-use test_kit::hub::{RunningHub, RunningHubOptions, condition, create_signer, wait_csr, wait_ready};
+use test_kit::hub::{
+    PATIENCE, RunningHub, RunningHubOptions, apply_route, condition, create_signer, wait_csr, wait_ready,
+};
 use test_kit::objects::{create_namespace, create_service};
 use test_kit::request::mk_csr;
-use test_kit::{TestHub, accept_cluster, install_addon};
+use test_kit::{TestHub, accept_cluster, install_addon, wait_until};
 
 async fn check(hub: &TestHub, home: &Path, flags: &[&str]) -> Output {
     let kubeconfig = write(home, &hub.kubeconfig("admin", &["system:masters"])).display().to_string();
@@ -37,6 +40,12 @@ async fn a_sound_installation_is_good_line_by_line() {
     let whole = Whole::start(&hub, Clock::default()).await;
     wait_ready(&admin, "telemetry", "True").await;
     serving_anchors(&admin).await;
+    let routes: Api<AddOnRoute> = Api::namespaced(admin.clone(), "default");
+    wait_until(PATIENCE, "the route to be in effect", async || {
+        let conditions = routes.get("receive").await.unwrap().status?.conditions;
+        conditions.iter().any(|it| it.type_ == CONDITION_PROGRAMMED && it.status == "True").then_some(())
+    })
+    .await;
     let home = tempfile::tempdir().unwrap();
     let gateway = format!("https://{}", whole.gateway);
     let good = check(&hub, home.path(), &["--gateway", &gateway]).await;
@@ -49,7 +58,7 @@ async fn a_sound_installation_is_good_line_by_line() {
         "ok   API: the API server serves AddOnTemplate v1alpha1\n",
         "ok   ManifestWorks: it is not installed (deploy/manifest-works)\n",
         "ok   gRPC account: it is not installed (deploy/grpc-account)\n",
-        "?    AddOnSigner telemetry: the backend 127.0.0.1 is an address, which is not checked; ",
+        "ok   AddOnRoute default/receive: the gateway passes its calls to 127.0.0.1:9\n",
         "ok   inventory: it is not installed (deploy/inventory)\n",
         &format!("ok   gateway {}: it presents a certificate for this name that agents accept\n", whole.gateway),
     ] {
@@ -67,23 +76,8 @@ async fn a_sound_installation_is_good_line_by_line() {
 #[tokio::test]
 async fn what_is_not_sound_is_said_with_what_to_do() {
     let hub = TestHub::start().await;
-    let admin = prepare(&hub, "127.0.0.1:9".parse().unwrap(), "24h").await;
-    let signers: Api<AddOnSigner> = Api::all(admin.clone());
-    let routes = json!([
-        { "path": "/", "upstream": "http://receive.observability.svc:19291" },
-        { "path": "/beside", "upstream": "http://beside" },
-        { "path": "/outside", "upstream": "http://receive.example.com" },
-    ]);
-    let patch = Patch::Merge(json!({ "spec": { "gateway": { "routes": routes } } }));
-    signers.patch("telemetry", &PatchParams::default(), &patch).await.unwrap();
+    prepare(&hub, "127.0.0.1:9".parse().unwrap(), "24h").await;
     let home = tempfile::tempdir().unwrap();
-    let table = check(&hub, home.path(), &[]).await.stdout;
-    for line in [
-        "?    AddOnSigner telemetry: the backend beside has no Service beside in the namespace addon-signer; ",
-        "?    AddOnSigner telemetry: the backend receive.example.com is a name outside this cluster, ",
-    ] {
-        assert!(table.contains(line), "{line}{table}");
-    }
     let json = check(&hub, home.path(), &["--output", "json"]).await;
     assert_eq!(json.code, 1, "{}", json.stderr);
     let findings: Vec<Value> = serde_json::from_str(&json.stdout).unwrap();
@@ -93,8 +87,6 @@ async fn what_is_not_sound_is_said_with_what_to_do() {
         "no hub is leading in the namespace addon-signer: check the hub's pods and their logs",
         "no hub has reported on it: is one running?",
         "no authority is signing: if a hub is running, its log says why",
-        "the backend receive.observability.svc has no Service receive in the namespace observability; it may be a \
-         name outside this cluster",
     ] {
         assert!(told.contains(&sentence), "{sentence}: {told:?}");
     }
@@ -106,24 +98,32 @@ async fn unreachable_backend_is_reported_with_remedy() {
     let admin = prepare(&hub, "127.0.0.1:9".parse().unwrap(), "24h").await;
     create_namespace(&admin, "observability").await;
     create_service(&admin, "observability", "receive").await;
-    create_service(&admin, "addon-signer", "beside").await;
+    let spec = json!({
+        "signer": "telemetry", "match": { "http": [{ "path": "/x" }] },
+        "backend": { "service": { "name": "receive", "port": 80 } },
+    });
+    apply_route(&admin, "observability", "receive", spec).await;
+    let from = Patch::Merge(json!({ "spec": { "gateway": { "routesFrom": { "namespaces": ["default"] } } } }));
     let signers: Api<AddOnSigner> = Api::all(admin.clone());
-    let routes = json!([
-        { "path": "/", "upstream": "http://receive.observability:19291" },
-        { "path": "/beside", "upstream": "http://beside" },
-    ]);
-    let patch = Patch::Merge(json!({ "spec": { "gateway": { "routes": routes } } }));
-    signers.patch("telemetry", &PatchParams::default(), &patch).await.unwrap();
+    signers.patch("telemetry", &PatchParams::default(), &from).await.unwrap();
     let home = tempfile::tempdir().unwrap();
-    let command = "`kubectl label namespace observability addon-signer.io/upstream=true`";
-    let kept = check(&hub, home.path(), &[]).await;
-    assert!(kept.stdout.contains(command), "{}", kept.stdout);
-    assert!(kept.stdout.contains("the backend beside is in the hub's own namespace, "), "{}", kept.stdout);
+    let has = async |line: &str| {
+        wait_until(PATIENCE, line, async || check(&hub, home.path(), &[]).await.stdout.contains(line).then_some(()))
+            .await;
+    };
+    has("BAD  AddOnRoute observability/receive: no hub has reported on it: is one running?\n").await;
+    let whole = Whole::start(&hub, Clock::default()).await;
+    has("BAD  AddOnRoute observability/receive: NotAllowedByListeners The AddOnSigner telemetry does not let").await;
+    has("`kubectl label namespace observability addon-signer.io/upstream=true`").await;
+    let from = json!({ "spec": { "gateway": { "routesFrom": { "namespaces": ["default", "observability"] } } } });
+    signers.patch("telemetry", &PatchParams::default(), &Patch::Merge(from)).await.unwrap();
+    has("ok   AddOnRoute observability/receive: the gateway passes its calls to receive:80\n").await;
     let namespaces: Api<Namespace> = Api::all(admin.clone());
     let label = Patch::Merge(json!({ "metadata": { "labels": { "addon-signer.io/upstream": "true" } } }));
     namespaces.patch("observability", &PatchParams::default(), &label).await.unwrap();
-    let let_in = check(&hub, home.path(), &[]).await;
-    assert!(let_in.stdout.contains("the backend receive.observability has a Service"), "{}", let_in.stdout);
+    let let_in = check(&hub, home.path(), &[]).await.stdout;
+    assert!(!let_in.contains("kubectl label namespace"), "{let_in}");
+    whole.stop().await.unwrap();
 }
 
 #[tokio::test]
@@ -262,11 +262,7 @@ async fn the_right_to_write_manifest_works_is_bad_without_the_policy() {
 async fn unproven_grpc_account_is_bad_and_reported_with_remedy() {
     let hub = TestHub::start().await;
     let admin = prepare(&hub, "127.0.0.1:9".parse().unwrap(), "24h").await;
-    let options = RunningHubOptions {
-        grpc_proxy: Some("admin".to_owned()),
-        allow_loopback_upstreams: true,
-        ..RunningHubOptions::default()
-    };
+    let options = RunningHubOptions { grpc_proxy: Some("admin".to_owned()), ..RunningHubOptions::default() };
     let _running = RunningHub::start_with(&hub, options).await;
     wait_ready(&admin, "telemetry", "True").await;
     let requests: Api<CertificateSigningRequest> = Api::all(admin.clone());

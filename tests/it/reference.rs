@@ -5,8 +5,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use addon_signer::inventory::BASE;
-use addon_signer_api::AddOnSigner;
 use addon_signer_api::cluster_trust_bundle::TRUST_BUNDLE;
+use addon_signer_api::route::{CONDITION_ACCEPTED, CONDITION_PROGRAMMED, CONDITION_RESOLVED_REFS};
+use addon_signer_api::{AddOnRoute, AddOnSigner};
+use addon_signer_core::gateway::headers::rules::REQUEST_HEADERS;
 use addon_signer_core::lease::LEASE_NAME;
 use addon_signer_core::names::CONDITION_ADDON_REGISTERED;
 use addon_signer_hub::authorities::store::LineNames;
@@ -18,7 +20,8 @@ const DOCUMENT: &str = "docs/reference.md";
 const WITH_VARIABLE: [&str; 5] = ["--log-format", "--audit-log", "--kubeconfig", "--namespace", "--ledger"];
 /// Words in the hub's code that look like a condition or a reason, but are statuses, kinds, or names of tasks.
 const NO_REASONS: &str = "True False Registering AddOnSigners ManagedClusters ManagedClusterAddOn ManagedClusterAddOns \
-                          ClusterManagementAddOn AddOnTemplate AddOnTemplates ManifestWork ConfigMap Succeeded";
+                          ClusterManagementAddOn AddOnTemplate AddOnTemplates ManifestWork ConfigMap Succeeded \
+                          AddOnRoutes Services EndpointSlices";
 
 pub(crate) type Names = BTreeSet<String>;
 
@@ -81,10 +84,15 @@ fn fields(schema: &Value, path: &str) -> BTreeMap<String, (Value, bool)> {
 
 #[test]
 fn document_has_every_field_with_default_and_values() {
-    let crd = serde_json::to_value(AddOnSigner::crd()).unwrap();
-    let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"];
     let texts = |value: &Value| quoted(&value.to_string(), '"');
-    for (part, heading) in [("spec", "### Spec"), ("status", "### Status")] {
+    for (crd, part, heading) in [
+        (AddOnSigner::crd(), "spec", "### Spec"),
+        (AddOnSigner::crd(), "status", "### Status"),
+        (AddOnRoute::crd(), "spec", "### AddOnRoute spec"),
+        (AddOnRoute::crd(), "status", "### AddOnRoute status"),
+    ] {
+        let crd = serde_json::to_value(crd).unwrap();
+        let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"];
         let fields = fields(&schema[part], "");
         for (name, row) in table(heading, fields.keys().cloned()) {
             let (field, required) = &fields[&name];
@@ -93,6 +101,16 @@ fn document_has_every_field_with_default_and_values() {
             let default = (row[1] == "required", quoted(&row[1], '`'));
             assert!(part == "status" || default == (*required, texts(&field["default"])), "the default of {name}");
         }
+    }
+}
+
+#[test]
+fn document_has_every_header_and_what_happens_to_it() {
+    let rules = REQUEST_HEADERS.iter();
+    for (name, row) in table("## Headers", rules.clone().map(|rule| rule.name.to_owned())) {
+        let rule = rules.clone().find(|rule| rule.name == name).unwrap();
+        let treatment = format!("{:?}", rule.treatment).to_lowercase();
+        assert_eq!((row[1].as_str(), row[2].as_str()), (treatment.as_str(), rule.why), "{name}");
     }
 }
 
@@ -194,9 +212,11 @@ fn sources(dir: &Path) -> Vec<PathBuf> {
 fn every_condition_and_reason_is_in_the_document() {
     let mut files = sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/hub/src"));
     files.extend(["crates/api/src/status.rs", "crates/api/src/registrations/mod.rs"].map(PathBuf::from));
+    files.extend(["mod.rs", "refs.rs"].map(|file| format!("crates/core/src/gateway/routing/{file}").into()));
     let is_reason = |w: &&str| w.len() > 3 && w.starts_with(char::is_uppercase) && w.chars().all(char::is_alphabetic);
     let pick = |text: &str, quote: char| text.split(quote).filter(is_reason).map(str::to_owned).collect::<Names>();
-    let code: Names = files.iter().flat_map(|file| pick(&text(file), '"')).collect();
+    let mut code: Names = files.iter().flat_map(|file| pick(&text(file), '"')).collect();
+    code.extend([CONDITION_ACCEPTED, CONDITION_PROGRAMMED, CONDITION_RESOLVED_REFS].map(str::to_owned));
     let others: Names = NO_REASONS.split(' ').map(str::to_owned).collect();
     assert!(others.is_subset(&code), "NO_REASONS has a word that is gone");
     let document = pick(&section("## Conditions"), '`');
@@ -232,8 +252,10 @@ fn every_name_that_others_rely_on_is_in_the_document() {
     table("## Objects", objects);
     let mut paths = find("src/process/probe.rs", ".route(\"");
     paths.extend(find("src/inventory/resources.rs", ".route(\"").iter().map(|path| format!("{BASE}{path}")));
-    let routes = text("crates/gateway/src/routes.rs").replace("_, ..]", "\"<addon>\", \"...\"]");
-    paths.extend(between(&routes, "  [\"", "\"] =>").iter().map(|arm| format!("/{}", arm.replace("\", \"", "/"))));
+    let access = text("crates/core/src/gateway/access/mod.rs");
+    let own = access.lines().filter_map(|line| line.trim().strip_prefix("[\"")?.split_once("\"] => Ok("));
+    paths.extend(own.map(|(segments, _)| format!("/{}", segments.replace("\", \"", "/"))));
+    paths.extend(["/addons/<addon>/...", "/..."].map(str::to_owned));
     table("## Paths", paths);
     let problems = text("crates/gateway/src/problem.rs").replace("REVOKED, \"", "\"revoked\", \"");
     let kinds = between(&problems, "(StatusCode::", "\", ");

@@ -18,9 +18,10 @@ fail() { say "$*"; exit 1; }
 (($# == 0)) || fail "unknown argument $1; there are none"
 command -v go >/dev/null || fail "go is missing: install Go 1.26 or newer (https://go.dev/dl)"
 
-# digest MODULE: sha256 over the module's files and this script's own rules.
+# digest MODULE: sha256 over the module's files and the rules by which it is built; other modules' rules do not count.
 digest() {
-    (cd "$here" && sha256sum build.sh "$1"/* | sha256sum | cut -d' ' -f1)
+    (cd "$here" && { sha256sum "$1"/*; declare -f compile "build_$1"; declare -p kubernetes_version; } |
+        sha256sum | cut -d' ' -f1)
 }
 
 # heartbeat PID WHAT: a line every 30 seconds while a silent build runs.
@@ -58,6 +59,8 @@ build_peer() {
     compile peer "$1/peer-signer" ""
     ln "$1/peer-signer" "$1/framework-addon-v1beta1"
 }
+
+build_peers() { compile peers "$1/peers" ""; }
 
 build_kubernetes() {
     local v=k8s.io/component-base/version
@@ -114,7 +117,7 @@ flock --nonblock 9 || { say "another build is running, waiting for it"; flock 9;
 rm -rf "$cache"/new.*
 
 parts=()
-for module in crds etcd kubernetes ocm peer; do
+for module in crds etcd kubernetes ocm peer peers; do
     part=$(ensure "$module")
     parts+=("$part")
 done

@@ -11,8 +11,10 @@ use serde_json::{Map, Value};
 
 use super::AddOnSigner;
 
+/// One of our objects, whatever its content.
+pub type Guarded<K> = Lenient<DeserializeGuard<K>>;
 /// An AddOnSigner, whatever its metadata contains.
-pub type GuardedSigner = Lenient<DeserializeGuard<AddOnSigner>>;
+pub type GuardedSigner = Guarded<AddOnSigner>;
 
 /// An object without the metadata that cannot be read. The API server accepts times in `managedFields` that are later
 /// than any that this program can read. One object with such a time must hide neither itself nor the others in its list
@@ -25,12 +27,12 @@ pub struct Lenient<K> {
     pub doubt: Option<String>,
 }
 
-impl GuardedSigner {
-    /// The AddOnSigner, or why it cannot be read.
+impl<K> Guarded<K> {
+    /// The object, or why it cannot be read.
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn read(self) -> Result<AddOnSigner, String> {
+    pub fn read(self) -> Result<K, String> {
         let read = self.object.0.map_err(|invalid| invalid.error)?;
         self.doubt.map_or(Ok(read), Err)
     }

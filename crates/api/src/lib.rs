@@ -1,5 +1,5 @@
-//! The AddOnSigner resource and the parts of OCM's types that we use. Types and pure functions only: nothing here talks
-//! to an API server.
+//! AddOnSigner and AddOnRoute, and the parts of OCM's types that we use. Types and pure functions only: nothing here
+//! talks to an API server.
 
 pub mod addon_template;
 pub mod authority;
@@ -11,11 +11,15 @@ pub mod manifest_work;
 pub mod ocm;
 pub mod registrations;
 pub mod request;
+pub mod route;
+pub mod route_refs;
+pub mod route_rules;
 pub mod rules;
 pub mod signer;
 pub mod status;
 
-pub use lenient::{GuardedSigner, Lenient};
+pub use lenient::{Guarded, GuardedSigner, Lenient};
+pub use route::{AddOnRoute, AddOnRouteSpec, AddOnRouteStatus};
 pub use signer::{AddOnSigner, AddOnSignerSpec};
 pub use status::AddOnSignerStatus;
 
@@ -24,13 +28,14 @@ use kube::CustomResourceExt;
 /// First lines of the generated manifest.
 const CRD_HEADER: &str = "# Generated from crates/api by `addon-signer crd`; a test compares them.\n";
 
-/// The CustomResourceDefinition of [`AddOnSigner`] as YAML: schema, defaults, CEL rules and printer columns, the same
-/// bytes on every call. `deploy/crd.yaml` is this text.
+/// The CustomResourceDefinitions of [`AddOnSigner`] and [`AddOnRoute`] as YAML: schema, defaults, CEL rules and printer
+/// columns, the same bytes on every call. `deploy/crd.yaml` is this text.
 ///
 /// # Errors
-/// When the definition cannot be written as YAML.
+/// When a definition cannot be written as YAML.
 pub fn crd_yaml() -> Result<String, serde_saphyr::SerializeError> {
-    Ok(format!("{CRD_HEADER}{}", serde_saphyr::to_string(&AddOnSigner::crd())?))
+    let [signers, routes] = [AddOnSigner::crd(), AddOnRoute::crd()].map(|crd| serde_saphyr::to_string(&crd));
+    Ok(format!("{CRD_HEADER}{}---\n{}", signers?, routes?))
 }
 
 #[cfg(test)]

@@ -1,28 +1,24 @@
 //! Converts an AddOnSigner to the core's types. What the schema could not check is checked here, and an error names the
 //! field. A signer whose AddOnSigner is invalid signs nothing.
 
-use std::collections::BTreeSet;
-use std::net::Ipv6Addr;
 use std::time::Duration;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
+
 use crate::ocm::created_at;
-use crate::signer::{AddOnSigner, AddOnSignerSpec, Approval, Method, RegistrationMode, Route as RouteSpec, TrustMode};
+use crate::signer::{AddOnSigner, AddOnSignerSpec, Approval, GatewaySpec, RegistrationMode, RoutesFrom, TrustMode};
 use crate::status::{AddOnSignerStatus, CONDITION_READY, DUPLICATE_SIGNER_NAME};
 use addon_signer_core::ca::line::RESERVE_AHEAD;
-use addon_signer_core::gateway::backend;
+use addon_signer_core::gateway::attachment::{Attachment, Requirement};
 use addon_signer_core::identity::{Convention, IdentityError, SignerName};
 use addon_signer_core::keys::public::KeyKind;
 use addon_signer_core::ownership::Claimant;
 use addon_signer_core::policy::{MIN_LIFETIME, SignerRules};
 use addon_signer_core::timestamp::Timestamp;
-use addon_signer_core::trust::Route;
-use addon_signer_core::units::{parse_duration, parse_quantity};
+use addon_signer_core::units::parse_duration;
 
 /// The longest lifetime of an agent's certificate, whatever the configuration says: a year, as in the schema.
 const MAX_LIFETIME: Duration = Duration::from_secs(8760 * 3600);
-
-/// The longest wait for a backend, as in the schema.
-const MAX_TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// The minimum of `authority.renewBefore`: an authority signs nothing in its last minutes, and its successor needs
 /// time.
@@ -76,8 +72,8 @@ pub struct SignerConfig {
     pub publishes_trust: bool,
     /// How the signer's authorities are created.
     pub authority: AuthorityPlan,
-    /// The routes to the addon's backends.
-    pub routes: Vec<Route>,
+    /// Which AddOnRoutes may attach.
+    pub attachment: Attachment,
 }
 
 impl SignerConfig {
@@ -103,28 +99,12 @@ impl SignerConfig {
         if authority.renew_before >= authority.duration {
             return Err(invalid("authority.renewBefore", "it must be shorter than authority.duration"));
         }
-        let routes = spec.gateway.routes.iter().map(route).collect::<Result<Vec<_>, _>>()?;
-        if routes.iter().map(|route| &route.path).collect::<BTreeSet<_>>().len() < routes.len() {
-            return Err(invalid("gateway.routes", "no two routes may have the same path"));
-        }
+        let attachment = attachment(&spec.gateway)?;
         let approves = spec.approval == Approval::Automatic;
         let registers = spec.registration == RegistrationMode::Managed;
         let brings_trust = spec.trust.manifest_work == TrustMode::Auto;
         let publishes_trust = spec.trust.cluster_trust_bundle == TrustMode::Auto;
-        Ok(Self { generation: 0, rules, approves, registers, brings_trust, publishes_trust, authority, routes })
-    }
-
-    /// Checks the backends whose host is an address. `allow_loopback` is the hub's own setting.
-    ///
-    /// # Errors
-    /// [`InvalidField`] for the first backend with an address that no backend may have.
-    pub fn check_backends(self, allow_loopback: bool) -> Result<Self, InvalidField> {
-        for (index, route) in self.routes.iter().enumerate() {
-            let host = route.backend.parse::<hyper::Uri>().ok().and_then(|uri| uri.host().map(str::to_owned));
-            backend::check_host(&host.unwrap_or_default(), allow_loopback)
-                .map_err(|refused| invalid("gateway.routes", &format!("upstream of route {index}: {refused}")))?;
-        }
-        Ok(self)
+        Ok(Self { generation: 0, rules, approves, registers, brings_trust, publishes_trust, authority, attachment })
     }
 }
 
@@ -185,50 +165,35 @@ fn rules(
     })
 }
 
-fn route(spec: &RouteSpec) -> Result<Route, InvalidField> {
-    let field = "gateway.routes";
-    let uri: hyper::Uri = spec.upstream.parse().map_err(|_| invalid(field, "upstream is not a URL"))?;
-    let authority = uri.authority().map_or("", |authority| authority.as_str());
-    let port = uri.host().and_then(|host| authority.strip_prefix(host));
-    let port_is_good = port.is_some_and(str::is_empty) || uri.port_u16().is_some_and(|port| port > 0);
-    let host_is_good = uri.host().is_some_and(is_host);
-    let path_is_good = uri.query().is_none() && !spec.upstream.contains("..");
-    if uri.scheme_str() != Some("http") || !host_is_good || !port_is_good || !path_is_good {
-        return Err(invalid(field, "upstream must be http://host[:port][/path]"));
-    }
-    // The gateway refuses a path that belongs to another route once its ;parameters are dropped, so a `;` here matches
-    // nothing.
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._~!$&'()*+,=:@/-".contains(&byte);
-    let has_form = spec.path.starts_with('/') && spec.path.bytes().all(is_plain);
-    if !has_form || spec.path.contains("..") || spec.path.contains("//") {
-        return Err(invalid(
-            field,
-            "path must start with / and contain no `..`, `//`, escapes, query or characters not allowed in paths",
-        ));
-    }
-    let max_body = parse_quantity(&spec.max_body).map_err(|error| invalid(field, &error.to_string()))?;
-    let timeout = duration(field, &spec.timeout)?;
-    if timeout.is_zero() || timeout > MAX_TIMEOUT {
-        return Err(invalid(field, "timeout must be from 1s to 1h"));
-    }
-    if spec.methods.is_empty() {
-        return Err(invalid(field, "methods must name at least one"));
-    }
-    let methods = spec.methods.iter().copied().map(Method::as_str).map(str::to_owned).collect();
-    let (path, backend) = (spec.path.clone(), spec.upstream.clone());
-    Ok(Route { path, backend, methods, max_body, timeout, delete_with_content: spec.delete_with_content })
+fn attachment(spec: &GatewaySpec) -> Result<Attachment, InvalidField> {
+    let GatewaySpec { routes_from: RoutesFrom { namespaces, selector }, hostnames } = spec;
+    Ok(Attachment {
+        namespaces: namespaces.iter().cloned().collect(),
+        selector: selector.as_ref().map(requirements).transpose()?,
+        hostnames: hostnames.iter().map(|name| name.to_ascii_lowercase()).collect(),
+    })
 }
 
-/// Whether it is a name or an address in the schema's form.
-fn is_host(host: &str) -> bool {
-    if let Some(address) = host.strip_prefix('[') {
-        return address.trim_end_matches(']').parse::<Ipv6Addr>().is_ok();
+fn requirements(selector: &LabelSelector) -> Result<Vec<Requirement>, InvalidField> {
+    let labels = selector.match_labels.iter().flatten();
+    let labels = labels.map(|(key, value)| Ok(Requirement::In(key.clone(), [value.clone()].into())));
+    labels.chain(selector.match_expressions.iter().flatten().map(requirement)).collect()
+}
+
+fn requirement(expression: &LabelSelectorRequirement) -> Result<Requirement, InvalidField> {
+    let LabelSelectorRequirement { key, operator, values } = expression;
+    let key = key.clone();
+    let values = || values.iter().flatten().cloned().collect();
+    match operator.as_str() {
+        "In" => Ok(Requirement::In(key, values())),
+        "NotIn" => Ok(Requirement::NotIn(key, values())),
+        "Exists" => Ok(Requirement::Exists(key)),
+        "DoesNotExist" => Ok(Requirement::DoesNotExist(key)),
+        other => {
+            let cause = format!("the operator {other:?} is none of In, NotIn, Exists, DoesNotExist");
+            Err(invalid("gateway.routesFrom.selector", &cause))
+        }
     }
-    let edge = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
-    let bytes = host.as_bytes();
-    edge(bytes.first())
-        && edge(bytes.last())
-        && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-.".contains(byte))
 }
 
 fn duration(field: &'static str, text: &str) -> Result<Duration, InvalidField> {
@@ -308,58 +273,25 @@ mod tests {
     }
 
     #[test]
-    fn backend_address_must_be_allowed_for_backends() {
-        let read = |backend: &str, allow_loopback: bool| {
+    fn a_selector_of_namespaces_is_read() {
+        let read = |selector: serde_json::Value| {
             let mut spec = mk_spec();
-            let routes =
-                serde_json::json!([{"path": "/a", "upstream": "http://a"}, {"path": "/b", "upstream": backend}]);
-            spec.gateway.routes = serde_json::from_value(routes).unwrap();
-            let config = SignerConfig::read(&spec, None).unwrap();
-            config.check_backends(allow_loopback).map(|_| ()).map_err(|error| error.to_string())
+            let gateway = serde_json::json!({"routesFrom": {"namespaces": ["a"], "selector": selector}});
+            spec.gateway = serde_json::from_value(gateway).unwrap();
+            SignerConfig::read(&spec, None).map(|config| config.attachment).map_err(|error| error.field)
         };
-        let text = "spec.gateway.routes is refused: upstream of route 1: 127.0.0.1 is a loopback address, which no \
-                    backend may have";
-        assert_eq!(read("http://127.0.0.1:8080/x", false), Err(text.to_owned()));
-        assert_eq!(read("http://127.0.0.1:8080/x", true), Ok(()));
-        assert!(read("http://169.254.169.254", true).is_err());
-        assert_eq!(read("http://10.0.0.1", false), Ok(()));
-        assert_eq!(read("http://localhost", false), Ok(())); // the gateway checks what a name resolves to
-    }
-
-    #[test]
-    fn a_route_is_a_path_that_calls_can_have() {
-        let refused = |path: &str| {
-            let route = serde_json::json!({"path": path, "upstream": "http://a"});
-            super::route(&serde_json::from_value(route).unwrap()).is_err()
-        };
-        assert!(!refused("/"));
-        assert!(!refused("/api/v1"));
-        for bad in ["", "api", "/a/../b", "/a//b", "/api;v=1"] {
-            assert!(refused(bad), "{bad}");
-        }
-    }
-
-    #[test]
-    fn a_backend_is_a_host_and_a_port_that_exists() {
-        let refused = |backend: &str| {
-            let route = serde_json::json!({"path": "/a", "upstream": backend});
-            super::route(&serde_json::from_value(route).unwrap()).is_err()
-        };
-        for good in ["http://a", "http://a:1/x", "http://[::1]:65535", "http://[::1]"] {
-            assert!(!refused(good), "{good}");
-        }
-        for bad in [
-            "http://[1:2]",
-            "http://a:99999",
-            "http://a:0",
-            "http://a:",
-            "http://u@a",
-            "http://a?b",
-            "https://a",
-            "a",
-            "http://",
-        ] {
-            assert!(refused(bad), "{bad}");
-        }
+        let labels: addon_signer_core::gateway::attachment::Labels = [("team".to_owned(), "x".to_owned())].into();
+        let found = read(serde_json::json!({
+            "matchLabels": {"team": "x"}, "matchExpressions": [{"key": "closed", "operator": "DoesNotExist"}]
+        }));
+        let found = found.unwrap();
+        assert!(found.allows("a", None) && found.allows("b", Some(&labels)));
+        assert!(!found.allows("b", Some(&Default::default())));
+        assert!(
+            !SignerConfig::read(&mk_spec(), None).unwrap().attachment.allows("a", Some(&labels)),
+            "none by default"
+        );
+        let odd = serde_json::json!({"matchExpressions": [{"key": "a", "operator": "Like"}]});
+        assert_eq!(read(odd), Err("gateway.routesFrom.selector"));
     }
 }

@@ -1,11 +1,12 @@
-//! AddOnSigner: what an addon author and an administrator configure. One object describes one signer, its authority
-//! and its routes at the gateway.
+//! AddOnSigner: what an addon author and an administrator configure. One object describes one signer, its authority,
+//! and who may attach routes to it.
 //!
 //! The schema and its CEL rules check what the API server can check. Durations and quantities are text here;
 //! [`addon_signer_core::units`] reads them. Every list and string is bounded, which also keeps the CEL rules inside
 //! the API server's cost budget.
 #![expect(unreachable_pub, reason = "KubeSchema copies each struct into a function body")]
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -197,71 +198,43 @@ pub enum KeyKind {
     Rsa4096,
 }
 
-/// What the agents of a signer reach through the gateway.
-#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// What agents of the signer reach through the gateway: AddOnRoutes say it, and this says which of them count.
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GatewaySpec {
-    /// Backends, told apart by the path below /addons/ADDON. No two have the same path.
+    /// The namespaces that may attach AddOnRoutes. None by default.
     #[serde(default)]
-    #[schemars(length(max = 32))]
-    #[x_kube(merge_strategy = ListMerge::Map(vec!["path".to_owned()]))]
-    pub routes: Vec<Route>,
-}
-
-/// One backend behind the gateway.
-#[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Route {
-    /// Path below /addons/ADDON, such as /api/v1/receive: absolute, without `..`, empty segments, escapes or a query.
-    #[schemars(length(min = 1, max = 256), regex(pattern = r"^/[A-Za-z0-9._~!$&'()*+,=:@/-]*$"))]
-    #[x_kube(
-        validation = Rule::new("!self.contains('..') && !self.contains('//')")
-            .message("path must contain neither `..` nor `//`")
-    )]
-    pub path: String,
-    /// Backend as an http URL with an optional port and path, such as `http://receive.observability:19291`.
+    pub routes_from: RoutesFrom,
+    /// Host names that these AddOnRoutes may claim, in lower case, such as telemetry.gateway.example.com. The hub must
+    /// have each as --gateway-name. Only agents of AddOnSigners that list a name may use it; the gateway's first name
+    /// stays everybody's.
+    #[serde(default)]
     #[schemars(
-        length(min = 8, max = 512),
-        regex(pattern = "^http://([A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|\\[[0-9A-Fa-f:.]+\\])\
-                       (:([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]))?\
-                       (/[A-Za-z0-9._~!$&'()*+,;=:@/-]*)?$")
+        length(max = 32),
+        inner(
+            length(min = 1, max = 253),
+            regex(pattern = r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$")
+        )
     )]
-    #[x_kube(validation = Rule::new("!self.contains('..')").message("upstream must not contain `..`"))]
-    pub upstream: String,
-    /// Methods that pass.
-    #[serde(default = "default_methods")]
-    #[schemars(length(min = 1, max = 6))]
     #[x_kube(merge_strategy = ListMerge::Set)]
-    pub methods: Vec<Method>,
-    /// Largest request body, such as 64Mi.
-    #[serde(default = "default_max_body")]
-    #[schemars(length(min = 1, max = 12), regex(pattern = r"^[1-9][0-9]{0,8}(k|M|G|Ki|Mi|Gi)?$"))]
-    pub max_body: String,
-    /// Longest wait until the backend's response begins, and between two pieces of a body, such as 30s. From 1s to 1h.
-    #[serde(default = "default_timeout")]
-    #[schemars(length(min = 2, max = 20), regex(pattern = r"^([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?$"))]
-    #[x_kube(
-        validation = Rule::new("duration(self) >= duration('1s') && duration(self) <= duration('1h')")
-            .message("timeout must be from 1s to 1h")
-    )]
-    pub timeout: String,
-    /// Whether a DELETE may have a body. Each such call gets its own connection to the backend. A GET or HEAD never
-    /// may.
-    #[serde(default)]
-    pub delete_with_content: bool,
+    pub hostnames: Vec<String>,
 }
 
-/// HTTP methods that a route can name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "UPPERCASE")]
-#[expect(missing_docs, reason = "the names of HTTP say it")]
-pub enum Method {
-    Get,
-    Head,
-    Post,
-    Put,
-    Patch,
-    Delete,
+/// Namespaces by their names, and by their labels.
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RoutesFrom {
+    /// Names of namespaces.
+    #[serde(default)]
+    #[schemars(
+        length(max = 64),
+        inner(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))
+    )]
+    #[x_kube(merge_strategy = ListMerge::Set)]
+    pub namespaces: Vec<String>,
+    /// Labels of namespaces. An empty selector selects all; whoever labels namespaces decides.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub selector: Option<LabelSelector>,
 }
 
 impl Default for CertificateSpec {
@@ -283,19 +256,6 @@ fn default_keys() -> Vec<KeyKind> {
     vec![EcdsaP256, EcdsaP384, Ed25519, Rsa2048, Rsa3072, Rsa4096]
 }
 
-fn default_methods() -> Vec<Method> {
-    use Method::{Delete, Get, Head, Patch, Post, Put};
-    vec![Get, Head, Post, Put, Patch, Delete]
-}
-
-fn default_max_body() -> String {
-    "64Mi".to_owned()
-}
-
-fn default_timeout() -> String {
-    "30s".to_owned()
-}
-
 impl KeyKind {
     /// The core's kind.
     pub fn kind(self) -> addon_signer_core::keys::public::KeyKind {
@@ -307,20 +267,6 @@ impl KeyKind {
             Self::Rsa2048 => Core::Rsa2048,
             Self::Rsa3072 => Core::Rsa3072,
             Self::Rsa4096 => Core::Rsa4096,
-        }
-    }
-}
-
-impl Method {
-    /// The method as HTTP writes it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Get => "GET",
-            Self::Head => "HEAD",
-            Self::Post => "POST",
-            Self::Put => "PUT",
-            Self::Patch => "PATCH",
-            Self::Delete => "DELETE",
         }
     }
 }

@@ -1,33 +1,16 @@
-//! What the hub passes to the gateway: whom to trust for what, and where requests go.
+//! What the hub passes to the gateway: whom to trust for what. Where calls go is in another snapshot,
+//! [`RouteTable`](crate::gateway::route::RouteTable).
 //!
 //! The hub sends complete snapshots, and each one replaces the one before. The gateway reports back the snapshot that
 //! is in effect. Only then may a new authority sign (invariant I5).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::ca::authority::AuthorityId;
 use crate::ca::bundle::Bundle;
+use crate::gateway::attachment::Attachment;
 use crate::identity::{AddOnName, Convention, SignerName};
-
-/// One route of an addon: `/addons/<addon><path>…` goes to `<backend><path>…`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Route {
-    /// The path prefix below `/addons/<addon>`, in whole segments. It starts with `/`.
-    pub path: String,
-    /// `http://host[:port][/path]`. Everything after `/addons/<addon>` is appended, including the route's own path,
-    /// because the backend serves that path.
-    pub backend: String,
-    /// The allowed methods, in upper case.
-    pub methods: BTreeSet<String>,
-    /// The largest request body, in bytes.
-    pub max_body: u64,
-    /// The longest time until the backend's response begins, and between two pieces of a body.
-    pub timeout: Duration,
-    /// Whether a DELETE may have content.
-    pub delete_with_content: bool,
-}
 
 /// What the gateway knows about one AddOnSigner.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,8 +25,8 @@ pub struct SignerTrust {
     pub convention: Convention,
     /// The anchors of its line: Next, Active and Old.
     pub client_anchors: Bundle,
-    /// The routes of its addons.
-    pub routes: Vec<Route>,
+    /// Which AddOnRoutes may attach to it.
+    pub attachment: Attachment,
 }
 
 /// Everything the gateway trusts.

@@ -1,6 +1,6 @@
 //! Streams the bodies of requests and responses. Size and time are bounded, and no body is held in memory as a whole.
 
-use std::fmt::Display;
+use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -9,11 +9,10 @@ use std::time::Duration;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
-use hyper_util::client::legacy::connect::CaptureConnection;
 use parking_lot::Mutex;
 use tokio::time::{Instant, Sleep};
 
-use super::stream::BackendConnection;
+use addon_signer_core::gateway::headers;
 use addon_signer_core::gateway::pace::{MinRate, Tempo};
 
 /// The type of every response body.
@@ -29,19 +28,39 @@ pub(super) fn has_content(body: &impl Body) -> bool {
     !body.is_end_stream() && body.size_hint().exact() != Some(0)
 }
 
-/// Why a body ended early.
-#[derive(Debug, Clone, thiserror::Error)]
-pub(super) enum BodyError {
+/// Why a request's body ended early.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(super) enum UploadError {
     #[error("the request's body is larger than {0} bytes")]
     TooLarge(u64),
     #[error("the client sent its body more slowly than {0} bytes a second")]
     Slow(u64),
-    #[error("the client's body ended early: {0}")]
-    Client(String),
+    #[error("the client sent nothing of its body for {0:?}")]
+    Silent(Duration),
+    #[error("the client's body ended early")]
+    Client,
+}
+
+/// Why a body ended early.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum BodyError {
+    #[error(transparent)]
+    Upload(#[from] UploadError),
     #[error("the backend's body ended early: {0}")]
     Backend(String),
+    /// Its code is passed on to a client of HTTP/2.
+    #[error("the backend's stream ended early: {0}")]
+    Reset(#[source] h2::Error),
     #[error("the backend sent nothing for {0:?}")]
     Stalled(Duration),
+    #[error("the call may not go on: {0}")]
+    Ended(&'static str),
+}
+
+impl From<Infallible> for BodyError {
+    fn from(never: Infallible) -> Self {
+        match never {}
+    }
 }
 
 /// The party that must act next.
@@ -55,19 +74,21 @@ pub(super) enum Turn {
 struct UploadState {
     turn: Turn,
     since: Instant,
-    failure: Option<BodyError>,
-    /// Whether the backend has taken everything.
-    is_over: bool,
+    failure: Option<UploadError>,
 }
 
-/// Progress of an upload. The body reports it; the task that waits for the response reads it.
+/// Progress of an upload. The body reports it; whoever waits for the response reads it.
 #[derive(Debug)]
 pub(super) struct UploadProgress(Mutex<UploadState>);
 
 impl UploadProgress {
     pub(super) fn new() -> Arc<Self> {
-        let since = Instant::now();
-        Arc::new(Self(Mutex::new(UploadState { turn: Turn::Backend, since, failure: None, is_over: false })))
+        Arc::new(Self(Mutex::new(UploadState { turn: Turn::Backend, since: Instant::now(), failure: None })))
+    }
+
+    /// The backend has been waited for since now.
+    pub(super) fn begin(&self) {
+        self.0.lock().since = Instant::now();
     }
 
     /// The party that must act next, and since when.
@@ -77,8 +98,8 @@ impl UploadProgress {
     }
 
     /// Why the upload failed, unless the backend caused the failure.
-    pub(super) fn failure(&self) -> Option<BodyError> {
-        self.0.lock().failure.clone()
+    pub(super) fn failure(&self) -> Option<UploadError> {
+        self.0.lock().failure
     }
 
     /// Sets the party that must act next. The clock restarts when the party changes, which happens with each piece;
@@ -90,82 +111,63 @@ impl UploadProgress {
         }
     }
 
-    fn fail(&self, failure: BodyError) -> BodyError {
-        self.0.lock().failure = Some(failure.clone());
-        failure
+    fn fail(&self, failure: UploadError) -> BodyError {
+        self.0.lock().failure = Some(failure);
+        failure.into()
     }
 }
 
-/// Ends an upload with its call: when this is dropped, the backend's connection ends unless the upload is over.
-/// Otherwise a backend that reads nothing could hold the call's slots for as long as it likes, after its answer and
-/// after the client has gone. nginx and Envoy do the same.
-pub(super) struct EndsUpload {
-    pub(super) progress: Arc<UploadProgress>,
-    pub(super) connection: CaptureConnection,
+/// How slowly a client may send a body.
+#[derive(Debug)]
+pub(super) enum Patience {
+    /// At a minimal rate.
+    Rate(MinRate, Tempo),
+    /// As slowly as it likes, while it is never silent for longer than this: a stream of gRPC may have nothing to say.
+    Idle(Duration),
 }
 
-impl Drop for EndsUpload {
-    fn drop(&mut self) {
-        // The last piece waits for the lock before it is sent, so until then no other call gets its connection.
-        let state = self.progress.0.lock();
-        if !state.is_over {
-            BackendConnection::end(&self.connection);
+impl Patience {
+    pub(super) fn rate(rate: MinRate) -> Self {
+        Self::Rate(rate, Tempo::new(rate))
+    }
+
+    fn left(&self) -> Duration {
+        match self {
+            Self::Rate(_, tempo) => tempo.left(Duration::ZERO),
+            Self::Idle(idle) => *idle,
+        }
+    }
+
+    fn error(&self) -> UploadError {
+        match self {
+            Self::Rate(rate, _) => UploadError::Slow(rate.bytes_per_second),
+            Self::Idle(idle) => UploadError::Silent(*idle),
         }
     }
 }
 
-/// A request's body on its way to the backend. Trailers are dropped, because they could carry fields that the gateway
-/// removed from the headers.
+/// A request's body on its way to the backend. Trailers may carry no field that is removed from headers.
 pub(super) struct Upload<B = Incoming> {
     inner: B,
     max: u64,
     passed: u64,
     progress: Arc<UploadProgress>,
-    rate: MinRate,
-    tempo: Tempo,
-    /// When the wait for the client's next piece began, and when the client will have been too slow.
+    patience: Patience,
+    /// When the wait for the client's next piece began.
     waiting: Option<Instant>,
-    timer: Pin<Box<Sleep>>,
-    sending: Arc<Sending>,
-}
-
-/// Lives until the last piece of an upload is written: hyper drops a body once it has taken its last piece, and may
-/// hold what the backend does not take. Without it, a call that still has a connection would seem to be over.
-struct Sending {
-    progress: Arc<UploadProgress>,
-    /// A backend may also answer before it has read everything.
-    _call: Arc<dyn Send + Sync>,
-}
-
-impl Drop for Sending {
-    fn drop(&mut self) {
-        self.progress.0.lock().is_over = true;
-    }
-}
-
-/// A piece of the upload that the backend has not taken.
-struct Unsent {
-    piece: Bytes,
-    _sending: Arc<Sending>,
-}
-
-impl AsRef<[u8]> for Unsent {
-    fn as_ref(&self) -> &[u8] {
-        &self.piece
-    }
+    /// When the client will have been too slow. A body that never waits for it needs none.
+    timer: Option<Pin<Box<Sleep>>>,
+    is_untouched: bool,
 }
 
 impl<B> Upload<B> {
-    pub(super) fn new(
-        inner: B,
-        max: u64,
-        rate: MinRate,
-        progress: Arc<UploadProgress>,
-        call: Arc<dyn Send + Sync>,
-    ) -> Self {
-        let timer = Box::pin(tokio::time::sleep(rate.patience));
-        let sending = Arc::new(Sending { progress: Arc::clone(&progress), _call: call });
-        Self { inner, max, passed: 0, progress, rate, tempo: Tempo::new(rate), waiting: None, timer, sending }
+    pub(super) fn new(inner: B, max: u64, patience: Patience, progress: Arc<UploadProgress>) -> Self {
+        Self { inner, max, passed: 0, progress, patience, waiting: None, timer: None, is_untouched: true }
+    }
+
+    /// Whether nobody has read from it.
+    pub(super) fn is_untouched(&self) -> bool {
+        self.is_untouched
     }
 
     /// Completes when the client is too slow.
@@ -173,42 +175,52 @@ impl<B> Upload<B> {
         if self.waiting.is_none() {
             let now = Instant::now();
             self.waiting = Some(now);
-            self.timer.as_mut().reset(now + self.tempo.left(Duration::ZERO));
+            let end = now + self.patience.left();
+            match &mut self.timer {
+                Some(timer) => timer.as_mut().reset(end),
+                None => self.timer = Some(Box::pin(tokio::time::sleep_until(end))),
+            }
         }
-        ready!(self.timer.as_mut().poll(cx));
-        Poll::Ready(self.progress.fail(BodyError::Slow(self.rate.bytes_per_second)))
+        if let Some(timer) = &mut self.timer {
+            ready!(timer.as_mut().poll(cx));
+        }
+        Poll::Ready(self.progress.fail(self.patience.error()))
+    }
+
+    /// Counts a piece.
+    fn passed(&mut self, bytes: usize) -> Result<(), BodyError> {
+        let waited = self.waiting.take().map_or(Duration::ZERO, |since| since.elapsed());
+        if let Patience::Rate(_, tempo) = &mut self.patience {
+            tempo.add(waited, bytes);
+        }
+        self.passed = self.passed.saturating_add(u64::try_from(bytes).unwrap_or(u64::MAX));
+        if self.passed > self.max { Err(self.progress.fail(UploadError::TooLarge(self.max))) } else { Ok(()) }
     }
 }
 
-impl<B: Body<Data = Bytes, Error: Display> + Unpin> Body for Upload<B> {
+impl<B: Body<Data = Bytes> + Unpin> Body for Upload<B> {
     type Data = Bytes;
     type Error = BodyError;
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = self.get_mut();
+        this.is_untouched = false;
         this.progress.set(Turn::Client);
         let Poll::Ready(frame) = Pin::new(&mut this.inner).poll_frame(cx) else {
             return this.poll_slow(cx).map(|error| Some(Err(error)));
         };
-        let waited = this.waiting.take().map_or(Duration::ZERO, |since| since.elapsed());
-        let data = match frame {
-            None => None,
-            Some(Ok(frame)) => frame.into_data().ok(), // a frame without data carries trailers, which come last
-            Some(Err(error)) => {
-                let error = this.progress.fail(BodyError::Client(error.to_string()));
-                return Poll::Ready(Some(Err(error)));
-            }
+        let Some(frame) = frame.transpose().map_err(|_| this.progress.fail(UploadError::Client))? else {
+            this.progress.set(Turn::Backend);
+            return Poll::Ready(None);
         };
         this.progress.set(Turn::Backend);
-        let Some(data) = data else { return Poll::Ready(None) };
-        this.tempo.add(waited, data.len());
-        this.passed = this.passed.saturating_add(u64::try_from(data.len()).unwrap_or(u64::MAX));
-        if this.passed > this.max {
-            let error = this.progress.fail(BodyError::TooLarge(this.max));
-            return Poll::Ready(Some(Err(error)));
+        let bytes = frame.data_ref().map_or(0, Bytes::len);
+        this.passed(bytes)?;
+        let mut frame = frame;
+        if let Some(trailers) = frame.trailers_mut() {
+            headers::strip_request(trailers);
         }
-        let piece = Unsent { piece: data, _sending: Arc::clone(&this.sending) };
-        Poll::Ready(Some(Ok(Frame::data(Bytes::from_owner(piece)))))
+        Poll::Ready(Some(Ok(frame)))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -271,6 +283,11 @@ impl Pace {
 
 #[cfg(test)]
 mod tests {
+    use futures::stream;
+    use http_body_util::StreamBody;
+    use hyper::HeaderMap;
+    use hyper::header::{HeaderName, HeaderValue};
+
     use super::*;
 
     const RATE: MinRate = MinRate { bytes_per_second: 100, patience: Duration::from_secs(10) };
@@ -299,20 +316,33 @@ mod tests {
         assert_eq!(too_slow_after(Duration::from_millis(100)).await, None);
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_stream_may_last_and_a_slow_body_may_not() {
+        let idle = Duration::from_secs(3600);
+        for (patience, lasts, expected) in [
+            (Patience::rate(RATE), RATE.patience, UploadError::Slow(100)),
+            (Patience::Idle(idle), idle, UploadError::Silent(idle)),
+        ] {
+            let progress = UploadProgress::new();
+            let silent = StreamBody::new(stream::pending::<Result<Frame<Bytes>, Infallible>>());
+            let began = Instant::now();
+            let ended = Upload::new(silent, 100, patience, Arc::clone(&progress)).frame().await;
+            assert!(matches!(ended, Some(Err(BodyError::Upload(error))) if error == expected));
+            assert_eq!(progress.failure(), Some(expected));
+            assert!(began.elapsed() >= lasts);
+        }
+    }
+
     #[tokio::test]
-    async fn an_upload_is_over_when_its_last_piece_is_written() {
-        let progress = UploadProgress::new();
-        let call = Arc::new(());
-        let body = Full::new(Bytes::from_static(b"all of it"));
-        let mut upload = Upload::new(body, 100, RATE, Arc::clone(&progress), Arc::<()>::clone(&call));
-        let piece = upload.frame().await.unwrap().unwrap().into_data().unwrap();
-        assert!(upload.frame().await.is_none());
-        drop(upload);
-        assert!(!progress.0.lock().is_over, "hyper may still hold a piece");
-        assert!(Arc::strong_count(&call) == 2, "hyper may still hold a piece");
-        drop(piece);
-        assert!(progress.0.lock().is_over);
-        assert!(Arc::strong_count(&call) == 1);
+    async fn trailers_of_a_request_carry_no_identity() {
+        let fields = ["x-remote-user", "x_addon_signer_cluster", "connection", "host", "x-checksum"];
+        let trailers = fields.map(|name| (name.parse().unwrap(), HeaderValue::from_static("x")));
+        let last = stream::iter([Ok::<_, Infallible>(Frame::trailers(HeaderMap::from_iter(trailers)))]);
+        let mut upload = Upload::new(StreamBody::new(last), 0, Patience::rate(RATE), UploadProgress::new());
+        assert!(upload.is_untouched());
+        let passed = upload.frame().await.unwrap().unwrap().into_trailers().unwrap();
+        assert_eq!(passed.keys().map(HeaderName::as_str).collect::<Vec<_>>(), ["x-checksum"]);
+        assert!(!upload.is_untouched());
     }
 
     #[tokio::test(start_paused = true)]

@@ -5,9 +5,11 @@
 //! has expired, so expiry needs no timer of its own.
 
 use std::convert::Infallible;
+use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use hyper::rt::Executor;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -18,6 +20,7 @@ use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 
 use super::Limits;
+use super::ending::EndCause;
 use super::lingering::Lingering;
 use super::routes;
 use super::session::Session;
@@ -65,13 +68,14 @@ pub(super) async fn serve(
         let session = Arc::clone(&answering);
         async move { Ok::<_, Infallible>(routes::answer(session, request).await) }
     });
-    let connection = builder.serve_connection(TokioIo::new(Lingering::new(tls)), service);
+    let connection = builder.serve_connection_with_upgrades(TokioIo::new(Lingering::new(tls)), service);
     tokio::pin!(connection);
     let mut sweep = interval_at(Instant::now() + first, SWEEP);
     sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let stopping = stopping(&session, is_h2, &stop);
     tokio::pin!(stopping);
     let mut end: Option<Instant> = None;
+    let mut tunnel = None;
     loop {
         let latest = tokio::select! {
             biased;
@@ -80,13 +84,18 @@ pub(super) async fn serve(
                 SessionVerdict::Goes => continue,
                 SessionVerdict::Ends => Instant::now() + GRACE,
             },
+            () = carried(&mut tunnel), if tunnel.is_some() => return,
             () = session.close.cancelled(), if end.is_none() => Instant::now() + GRACE,
             latest = stopping.as_mut(), if end.is_none() => latest,
-            done = connection.as_mut() => {
+            done = connection.as_mut(), if tunnel.is_none() => {
                 if let Err(error) = done {
                     tracing::debug!(remote = %session.remote, %error, "A connection ended early");
                 }
-                return;
+                match session.tunnel.lock().take() {
+                    Some(agreed) => tunnel = Some(agreed),
+                    None => return,
+                }
+                continue;
             }
             // A refusal that was answered has ended its connection.
             () = slot.taken() => {
@@ -95,7 +104,17 @@ pub(super) async fn serve(
             }
         };
         end = Some(end.map_or(latest, |end| end.min(latest)));
-        connection.as_mut().graceful_shutdown();
+        if tunnel.is_none() {
+            connection.as_mut().graceful_shutdown();
+        }
+    }
+}
+
+/// Waits for the end of what the connection carries after HTTP.
+async fn carried(tunnel: &mut Option<BoxFuture<'static, ()>>) {
+    match tunnel {
+        Some(tunnel) => tunnel.await,
+        None => pending().await,
     }
 }
 
@@ -115,7 +134,7 @@ async fn stopping(session: &Session, is_h2: bool, stop: &CancellationToken) -> I
 async fn at(end: Option<Instant>) {
     match end {
         Some(end) => tokio::time::sleep_until(end).await,
-        None => std::future::pending().await,
+        None => pending().await,
     }
 }
 
@@ -129,13 +148,17 @@ fn verdict(session: &Session) -> SessionVerdict {
         Err(NoStanding::TooManyConnections { .. }) => return SessionVerdict::Ends, // counted when it was refused
         // The first lists are incomplete: nothing speaks against the session yet.
         Err(NoStanding::NotRegistered { cause: NotRegistered::NotReady, .. }) => {}
-        Err(_) => {
+        Err(cause) => {
             if session.was_admitted() {
                 session.shared.stats.sessions_ended.inc(); // the others lost nothing
             }
+            session.end_calls(&EndCause::Standing(cause), None);
             return SessionVerdict::Ends;
         }
-        Ok(_) => session.still_used(),
+        Ok(peer) => {
+            session.still_used();
+            session.end_calls(&EndCause::Route, Some(&peer));
+        }
     }
     if session.is_idle() {
         session.shared.stats.idle_ended.inc();
@@ -165,6 +188,7 @@ fn http_builder(tasks: ConnectionTasks, is_h2: bool, limits: &Limits) -> Builder
         .max_send_buf_size(limits.call_buffer)
         .max_pending_accept_reset_streams(RESET_UNSEEN)
         .max_local_error_reset_streams(RESET_BROKEN)
+        .enable_connect_protocol() // WebSockets (RFC 8441)
         .keep_alive_interval(PING_INTERVAL);
     if is_h2 { builder.http2_only() } else { builder.http1_only() }
 }

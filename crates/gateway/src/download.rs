@@ -2,7 +2,6 @@
 //! call keeps its slot until the last piece of its answer has left for the client's socket: HTTP/2 takes pieces from
 //! the body even when the client has no room, and keeps them.
 
-use std::fmt::Display;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -14,7 +13,7 @@ use hyper::body::{Body, Bytes, Frame, SizeHint};
 use hyper::header::HeaderValue;
 use tokio::time::{Instant, Sleep};
 
-use super::body::{BodyError, EndsUpload, Pace};
+use super::body::{BodyError, Pace};
 use addon_signer_core::gateway::pace::MinRate;
 
 /// How many pieces of an answer may wait for the client. h2 bounds their bytes, but needs another 370 bytes or so for
@@ -75,11 +74,11 @@ impl<T: AsRef<[u8]>, C> Drop for Untaken<T, C> {
 pub(super) struct Download<B, C> {
     inner: B,
     timeout: Duration,
-    timer: Pin<Box<Sleep>>,
+    /// When the backend will have been silent for too long. A body that never waits for it needs none.
+    timer: Option<Pin<Box<Sleep>>>,
     /// Whether the timer runs: the backend must act.
     is_timed: bool,
     call: Arc<Answering<C>>,
-    _upload: Option<EndsUpload>,
 }
 
 impl<B, C: Send + Sync + 'static> Download<B, C> {
@@ -87,12 +86,7 @@ impl<B, C: Send + Sync + 'static> Download<B, C> {
     /// sent.
     pub(super) fn new(inner: B, timeout: Duration, rate: MinRate, call: C) -> Self {
         let call = Arc::new(Answering { pace: Pace::new(rate), taken: AtomicWaker::new(), _call: call });
-        Self { inner, timeout, timer: Box::pin(tokio::time::sleep(timeout)), is_timed: false, call, _upload: None }
-    }
-
-    /// Ends the upload when this answer has ended.
-    pub(super) fn ends(&mut self, upload: EndsUpload) {
-        self._upload = Some(upload);
+        Self { inner, timeout, timer: None, is_timed: false, call }
     }
 
     pub(super) fn pace(&self) -> &Arc<Pace> {
@@ -118,7 +112,7 @@ impl<B, C: Send + Sync + 'static> Download<B, C> {
 
 impl<B, C> Body for Download<B, C>
 where
-    B: Body<Data = Bytes, Error: Display> + Unpin,
+    B: Body<Data = Bytes, Error: Into<BodyError>> + Unpin,
     C: Send + Sync + 'static,
 {
     type Data = Bytes;
@@ -135,16 +129,17 @@ where
                 }
                 Poll::Ready(Some(Ok(frame.map_data(|data| this.hold(data)))))
             }
-            Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err(BodyError::Backend(error.to_string())))),
+            Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err(error.into()))),
             Poll::Ready(None) => Poll::Ready(None),
             Poll::Pending => {
                 // Until the client has taken everything, its own pace counts.
                 ready!(this.call.poll_waiting(0, cx));
+                let timer = this.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(this.timeout)));
                 if !this.is_timed {
-                    this.timer.as_mut().reset(Instant::now() + this.timeout);
+                    timer.as_mut().reset(Instant::now() + this.timeout);
                     this.is_timed = true;
                 }
-                ready!(this.timer.as_mut().poll(cx));
+                ready!(timer.as_mut().poll(cx));
                 Poll::Ready(Some(Err(BodyError::Stalled(this.timeout))))
             }
         }
@@ -209,7 +204,7 @@ mod tests {
     /// Polls once, like a server that wants the next piece.
     async fn next<B, C>(body: &mut Download<B, C>) -> Option<Result<Frame<Bytes>, BodyError>>
     where
-        B: Body<Data = Bytes, Error: Display> + Unpin,
+        B: Body<Data = Bytes, Error: Into<BodyError>> + Unpin,
         C: Send + Sync + 'static,
     {
         poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)).await

@@ -3,8 +3,8 @@
 //! ```text
 //! inputs: trust, serving ─► tls (whole ServerConfig) ─► accept ─► connection (sweep, limits) ─► routes ─► proxy
 //!                                                       │             │                                  │
-//!                                    handshake, cap, drain      session: authz::identify,           headers, path,
-//!                                                               registry, clock                     backend
+//!                                    handshake, cap, drain      session: authz::identify,    table, headers,
+//!                                                               registry, clock              backend, upgrade
 //! ```
 //!
 //! - Nothing is served without a client verifier and a non-empty bundle (invariant I11): while no configuration is in
@@ -27,6 +27,7 @@ use tokio_util::sync::CancellationToken;
 
 use addon_signer_core::gateway::neighbours::Neighbours;
 use addon_signer_core::gateway::pace::MinRate;
+use addon_signer_core::gateway::route::RouteTable;
 use addon_signer_core::registry::SharedRegistry;
 use addon_signer_core::trust::Trust;
 use addon_signer_core::usage::UsageTracker;
@@ -38,27 +39,29 @@ mod backend;
 mod body;
 mod broken;
 mod connection;
-mod connector;
 mod download;
+mod ending;
+mod grpc;
 mod lingering;
 pub mod listener;
 mod problem;
 mod proxy;
-mod resolver;
 mod routes;
 pub mod serving;
 mod session;
 mod slots;
 mod stats;
-mod stream;
 mod tls;
+mod upgrade;
+mod websocket;
 
-use backend::BackendClient;
+use backend::Backends;
 
+pub use problem::problem_of;
 pub use stats::GatewayStats;
 
 use broken::BrokenAnswers;
-use slots::SharedSlots;
+use slots::{RouteSlots, SharedSlots};
 
 /// Limits for clients. They bound how long a slow or silent client can occupy a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,8 +85,8 @@ pub struct Limits {
     pub header_timeout: Duration,
     /// Longest time without a request in flight; the wait for the head of a later request is a part of it.
     pub idle_timeout: Duration,
-    /// How slowly a client may send or take a body. For a request its route's `timeout` applies if that is longer than
-    /// the patience.
+    /// How slowly a client may send or take a body. For a request its route's `first_byte` applies if that is longer
+    /// than the patience; for one of gRPC, only its `idle`.
     pub min_rate: MinRate,
     /// How long requests in flight may continue after `stop`.
     pub drain_timeout: Duration,
@@ -102,8 +105,6 @@ pub struct Limits {
     pub client_socket: u32,
     /// The socket buffers of a connection to a backend, in each direction. Linux doubles it.
     pub backend_socket: u32,
-    /// Longest time to open a connection to a backend.
-    pub connect_timeout: Duration,
 }
 
 /// How many addons of one cluster can use all of an addon's slots at the same time. The hub's administrators install
@@ -148,7 +149,6 @@ impl Limits {
             call_buffer: 32 * 1024,
             client_socket: 128 * 1024,
             backend_socket: 32 * 1024,
-            connect_timeout: Duration::from_secs(5),
         }
     }
 
@@ -170,9 +170,7 @@ pub struct GatewayConfig {
     pub listen: SocketAddr,
     /// The limits.
     pub limits: Limits,
-    /// Whether backends may have loopback addresses, and be the hub itself or its neighbours.
-    pub allow_loopback: bool,
-    /// The names and addresses at which agents reach it; no other is passed on to a backend.
+    /// The names and addresses at which agents reach it. It answers calls for no other.
     pub names: Vec<String>,
 }
 
@@ -181,6 +179,8 @@ pub struct GatewayConfig {
 pub struct GatewayInputs {
     /// Whom to trust for what.
     pub trust: watch::Receiver<Arc<Trust>>,
+    /// Which calls go where.
+    pub routes: watch::Receiver<Arc<RouteTable>>,
     /// Who has standing.
     pub registry: SharedRegistry,
     /// The gateway's own certificate; `None` until there is one.
@@ -252,10 +252,11 @@ impl Gateway {
         applied: watch::Sender<Arc<Trust>>,
         stop: CancellationToken,
     ) -> Result<(), GatewayError> {
-        let GatewayConfig { limits, allow_loopback, names, .. } = self.config;
+        let GatewayConfig { limits, names, .. } = self.config;
         let (publish, in_effect) = watch::channel(None);
         let shared = Arc::new(session::GatewayShared {
-            backends: BackendClient::new(&limits, allow_loopback, inputs.neighbours),
+            backends: Backends::new(&limits, inputs.neighbours, inputs.clock.clone()),
+            routes: inputs.routes.clone(),
             broken_answers: BrokenAnswers::new(inputs.clock.clone()),
             in_effect,
             registry: inputs.registry,
@@ -263,6 +264,7 @@ impl Gateway {
             audit: inputs.audit,
             usage: inputs.usage,
             slots: SharedSlots::new(&limits),
+            route_slots: RouteSlots::default(),
             limits,
             names,
             stats: Arc::clone(&inputs.stats),
@@ -275,6 +277,7 @@ impl Gateway {
             biased;
             () = &mut accept => Ok(()),
             never = shared.broken_answers.keep() => match never {},
+            never = shared.backends.keep(inputs.routes) => match never {},
             ended = configure => {
                 if stop.is_cancelled() {
                     accept.await; // the inputs stop together with the gateway; requests in flight still drain

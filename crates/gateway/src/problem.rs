@@ -7,13 +7,11 @@ use hyper::{Response, StatusCode};
 use serde::Serialize;
 
 use super::body::{OutBody, full};
+use super::grpc;
 use addon_signer_core::gateway::access::{NoAccess, NoStanding};
 use addon_signer_core::gateway::path::PathError;
 use addon_signer_core::gateway::slots::NoSlot;
 use addon_signer_core::gateway::{PROBLEM_REVOKED, PROBLEM_TYPES};
-
-/// The paths of the gateway, for whoever calls another.
-pub(super) const PATHS: &str = "/v1/whoami, /v1/bundle and /addons/<addon>/";
 
 /// Why a call is refused. The text goes into the audit log.
 #[derive(Debug, thiserror::Error)]
@@ -24,11 +22,11 @@ pub(super) enum Refusal {
     Path(#[from] PathError),
     #[error("{} already", calls(*.0))]
     TooManyCalls(NoSlot),
-    #[error("there is nothing at that path")]
-    NotFound,
+    #[error("the caller already has {0} calls on the route")]
+    TooManyCallsOfRoute(usize),
     #[error(transparent)]
     NoAccess(#[from] NoAccess),
-    #[error("upgrades are not supported")]
+    #[error("the upgrade is not supported")]
     Upgrade,
     #[error("the request's body is larger than {0} bytes")]
     TooLarge(u64),
@@ -36,8 +34,8 @@ pub(super) enum Refusal {
     ClientSlow(Duration),
     #[error("the client sent its body more slowly than {0} bytes a second")]
     ClientTrickles(u64),
-    #[error("the client's body ended early: {0}")]
-    ClientBroke(String),
+    #[error("the client's body ended early")]
+    ClientBroke,
     #[error("the backend did not answer within {0:?}")]
     BackendSlow(Duration),
     #[error("the backend failed: {0}")]
@@ -70,6 +68,73 @@ fn may_have(whose: NoSlot) -> String {
     }
 }
 
+/// Status, last part of the type, title.
+type Kind = (StatusCode, &'static str, &'static str);
+
+const BAD_PATH: Kind = (StatusCode::BAD_REQUEST, "bad-path", "The path is not allowed");
+
+fn no_access(cause: &NoAccess) -> &'static str {
+    match cause {
+        NoAccess::NotReady => "NotReady",
+        NoAccess::Host(_) => "Misdirected",
+        NoAccess::NotFound => "NotFound",
+        NoAccess::AnotherAddOn(_) => "AnotherAddOn",
+        NoAccess::NoRoute => "NoRoute",
+        NoAccess::Path(_) => "PathNotAllowed",
+        NoAccess::AnotherCluster(_) => "AnotherCluster",
+        NoAccess::ClusterNotAdmitted(_) => "ClusterNotAdmitted",
+        NoAccess::Method(_) => "MethodNotAllowed",
+        NoAccess::Content(_) => "ContentNotAllowed",
+        NoAccess::NoBackend { .. } => "NoBackend",
+    }
+}
+
+/// The status with which a call is refused, and the name of the problem.
+#[must_use]
+pub fn problem_of(cause: &NoAccess) -> (u16, &'static str) {
+    let (status, name, _) = kind_of(cause);
+    (status.as_u16(), name)
+}
+
+fn kind_of(cause: &NoAccess) -> Kind {
+    match cause {
+        NoAccess::NotReady => NOT_READY,
+        NoAccess::Host(_) => (StatusCode::MISDIRECTED_REQUEST, "misdirected", "The host is not one of the gateway's"),
+        NoAccess::NotFound => (StatusCode::NOT_FOUND, "not-found", "There is nothing here"),
+        NoAccess::AnotherAddOn(_) => (StatusCode::FORBIDDEN, "another-addon", "The path belongs to another addon"),
+        NoAccess::NoRoute => (StatusCode::NOT_FOUND, "no-route", "The addon has no such route"),
+        NoAccess::Path(_) => BAD_PATH,
+        NoAccess::AnotherCluster(_) => {
+            (StatusCode::FORBIDDEN, "another-cluster", "The path belongs to another cluster")
+        }
+        NoAccess::ClusterNotAdmitted(_) => {
+            (StatusCode::FORBIDDEN, "cluster-not-admitted", "The route is not for this cluster")
+        }
+        NoAccess::Method(_) => (StatusCode::METHOD_NOT_ALLOWED, "method", "The method is not allowed here"),
+        NoAccess::Content(_) => (StatusCode::BAD_REQUEST, "content", "This method may not have a body here"),
+        NoAccess::NoBackend { .. } => (StatusCode::SERVICE_UNAVAILABLE, "no-backend", "The route has no backend now"),
+    }
+}
+
+fn detail_of(cause: &NoAccess) -> String {
+    match cause {
+        NoAccess::NotReady => ASK_AGAIN.to_owned(),
+        NoAccess::Host(_) => "use a name of the gateway that the addon may use".to_owned(),
+        NoAccess::NotFound => "this path is kept for the gateway, which has /v1/whoami and /v1/bundle".to_owned(),
+        NoAccess::AnotherAddOn(_) => "use /addons/<addon>/ with the addon of the certificate".to_owned(),
+        NoAccess::NoRoute => "the AddOnRoutes of the addon list the paths that exist".to_owned(),
+        NoAccess::Path(error) => error.to_string(),
+        NoAccess::AnotherCluster(_) => "use the name of the cluster in the certificate".to_owned(),
+        NoAccess::ClusterNotAdmitted(_) => "spec.clusters of the AddOnRoute does not have it".to_owned(),
+        NoAccess::Method(allowed) => format!("allowed here: {allowed}"),
+        NoAccess::Content(method) => format!("send the {method} without a body"),
+        NoAccess::NoBackend { .. } => "its owner can see why in the AddOnRoute".to_owned(),
+    }
+}
+
+const NOT_READY: Kind = (StatusCode::SERVICE_UNAVAILABLE, "not-ready", "The gateway is not ready");
+const ASK_AGAIN: &str = "ask again in a moment";
+
 impl Refusal {
     /// CamelCase name for the audit log.
     pub(super) fn reason(&self) -> &'static str {
@@ -77,20 +142,23 @@ impl Refusal {
             Self::NoStanding(cause) => cause.reason(),
             Self::TooManyCalls(NoSlot::AddOn(_)) => "TooManyCalls",
             Self::TooManyCalls(NoSlot::Cluster(_)) => "TooManyCallsOfCluster",
-            Self::Path(_) | Self::NoAccess(NoAccess::Path(_)) => "PathNotAllowed",
-            Self::NotFound => "NotFound",
-            Self::NoAccess(NoAccess::AnotherAddOn(_)) => "AnotherAddOn",
-            Self::NoAccess(NoAccess::NoRoute) => "NoRoute",
-            Self::NoAccess(NoAccess::Method(_)) => "MethodNotAllowed",
-            Self::NoAccess(NoAccess::Content(_)) => "ContentNotAllowed",
+            Self::TooManyCallsOfRoute(_) => "TooManyCallsOfRoute",
+            Self::Path(_) => "PathNotAllowed",
+            Self::NoAccess(cause) => no_access(cause),
             Self::Upgrade => "UpgradeNotSupported",
             Self::TooLarge(_) => "BodyTooLarge",
             Self::ClientSlow(_) | Self::ClientTrickles(_) => "ClientSlow",
-            Self::ClientBroke(_) => "BodyBroken",
-            Self::BackendSlow(_) => "UpstreamSlow",
-            Self::Backend(_) => "UpstreamFailed",
+            Self::ClientBroke => "BodyBroken",
+            Self::BackendSlow(_) => "BackendSlow",
+            Self::Backend(_) => "BackendFailed",
             Self::NoBundle => "NoBundle",
         }
+    }
+
+    /// Whether the caller needs another certificate.
+    fn is_credential(&self) -> bool {
+        matches!(self, Self::NoStanding(cause)
+            if !cause.is_not_ready() && !matches!(cause, NoStanding::TooManyConnections { .. }))
     }
 
     /// Whether the caller's connection ends with this answer.
@@ -99,11 +167,9 @@ impl Refusal {
     }
 
     /// Status, last part of the type, title.
-    fn kind(&self) -> (StatusCode, &'static str, &'static str) {
+    fn kind(&self) -> Kind {
         match self {
-            Self::NoStanding(cause) if cause.is_not_ready() => {
-                (StatusCode::SERVICE_UNAVAILABLE, "not-ready", "The gateway is not ready")
-            }
+            Self::NoStanding(cause) if cause.is_not_ready() => NOT_READY,
             Self::NoStanding(NoStanding::NotRegistered { .. }) => {
                 (StatusCode::FORBIDDEN, "not-registered", "The addon is not registered on this cluster")
             }
@@ -113,32 +179,20 @@ impl Refusal {
             Self::NoStanding(NoStanding::TooManyConnections { .. }) => {
                 (StatusCode::TOO_MANY_REQUESTS, "too-many-connections", "There are too many connections")
             }
-            Self::TooManyCalls(_) => {
+            Self::TooManyCalls(_) | Self::TooManyCallsOfRoute(_) => {
                 (StatusCode::TOO_MANY_REQUESTS, "too-many-calls", "There are too many calls at once")
             }
             Self::NoStanding(_) => (StatusCode::FORBIDDEN, "not-an-identity", "The certificate is not an identity"),
-            Self::Path(_) | Self::NoAccess(NoAccess::Path(_)) => {
-                (StatusCode::BAD_REQUEST, "bad-path", "The path is not allowed")
-            }
-            Self::NotFound => (StatusCode::NOT_FOUND, "not-found", "There is nothing here"),
-            Self::NoAccess(NoAccess::AnotherAddOn(_)) => {
-                (StatusCode::FORBIDDEN, "another-addon", "The path belongs to another addon")
-            }
-            Self::NoAccess(NoAccess::NoRoute) => (StatusCode::NOT_FOUND, "no-route", "The addon has no such route"),
-            Self::NoAccess(NoAccess::Method(_)) => {
-                (StatusCode::METHOD_NOT_ALLOWED, "method", "The method is not allowed here")
-            }
-            Self::NoAccess(NoAccess::Content(_)) => {
-                (StatusCode::BAD_REQUEST, "content", "This method may not have a body here")
-            }
-            Self::Upgrade => (StatusCode::NOT_IMPLEMENTED, "upgrade", "Upgrades are not supported"),
+            Self::Path(_) => BAD_PATH,
+            Self::NoAccess(cause) => kind_of(cause),
+            Self::Upgrade => (StatusCode::NOT_IMPLEMENTED, "upgrade", "The upgrade is not supported"),
             Self::TooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, "too-large", "The body is too large"),
             Self::ClientSlow(_) | Self::ClientTrickles(_) => {
                 (StatusCode::REQUEST_TIMEOUT, "client-slow", "The body did not arrive in time")
             }
-            Self::ClientBroke(_) => (StatusCode::BAD_REQUEST, "body-broken", "The body ended early"),
-            Self::BackendSlow(_) => (StatusCode::GATEWAY_TIMEOUT, "upstream-slow", "The addon's backend is too slow"),
-            Self::Backend(_) => (StatusCode::BAD_GATEWAY, "upstream", "The addon's backend failed"),
+            Self::ClientBroke => (StatusCode::BAD_REQUEST, "body-broken", "The body ended early"),
+            Self::BackendSlow(_) => (StatusCode::GATEWAY_TIMEOUT, "backend-slow", "The addon's backend is too slow"),
+            Self::Backend(_) => (StatusCode::BAD_GATEWAY, "backend", "The addon's backend failed"),
             Self::NoBundle => (StatusCode::SERVICE_UNAVAILABLE, "no-bundle", "There is no bundle yet"),
         }
     }
@@ -146,7 +200,7 @@ impl Refusal {
     /// What the caller may know beyond the title: what to do, and nothing about the gateway's internals.
     fn detail(&self) -> String {
         match self {
-            Self::NoStanding(cause) if cause.is_not_ready() => "ask again in a moment".to_owned(),
+            Self::NoStanding(cause) if cause.is_not_ready() => ASK_AGAIN.to_owned(),
             Self::NoStanding(NoStanding::NotRegistered { .. }) => {
                 "the hub does not let this addon on this cluster in, or no longer does".to_owned()
             }
@@ -157,31 +211,31 @@ impl Refusal {
                 format!("{}; use the ones that are open", may_have(*whose))
             }
             Self::TooManyCalls(whose) => format!("{}; wait until one has ended", may_have(*whose)),
+            Self::TooManyCallsOfRoute(max) => {
+                format!("from one cluster the addon may have {max} on this route; wait until one has ended")
+            }
             Self::NoStanding(_) => "enrol again for a certificate that the hub accepts".to_owned(),
-            Self::Path(error) | Self::NoAccess(NoAccess::Path(error)) => error.to_string(),
-            Self::NotFound => format!("the gateway has only {PATHS}"),
-            Self::NoAccess(NoAccess::AnotherAddOn(_)) => {
-                "use /addons/<addon>/ with the addon of the certificate".to_owned()
+            Self::Path(error) => error.to_string(),
+            Self::NoAccess(cause) => detail_of(cause),
+            Self::Upgrade => {
+                "send the request without an Upgrade header, or with one protocol that the backend speaks".to_owned()
             }
-            Self::NoAccess(NoAccess::NoRoute) => {
-                "the gateway.routes of the AddOnSigner list the paths that exist".to_owned()
-            }
-            Self::NoAccess(NoAccess::Method(allowed)) => format!("allowed here: {allowed}"),
-            Self::NoAccess(NoAccess::Content(method)) => format!("send the {method} without a body"),
-            Self::Upgrade => "send the request without an Upgrade header".to_owned(),
             Self::TooLarge(max) => format!("at most {max} bytes are allowed here"),
             Self::ClientSlow(timeout) => format!("nothing arrived for {timeout:?}"),
             Self::ClientTrickles(rate) => format!("send at least {rate} bytes a second"),
-            Self::ClientBroke(_) => "the request was not complete".to_owned(),
+            Self::ClientBroke => "the request was not complete".to_owned(),
             Self::BackendSlow(timeout) => format!("the backend did not answer within {timeout:?}"),
             Self::Backend(_) => "the backend could not be reached or did not speak HTTP".to_owned(),
-            Self::NoBundle => "ask again in a moment".to_owned(),
+            Self::NoBundle => ASK_AGAIN.to_owned(),
         }
     }
 
     /// The response to the client.
-    pub(super) fn response(&self) -> Response<OutBody> {
+    pub(super) fn response(&self, is_grpc: bool) -> Response<OutBody> {
         let (status, name, title) = self.kind();
+        if is_grpc {
+            return grpc::refusal(status, self.is_credential(), &format!("{title}: {}", self.detail()));
+        }
         let problem =
             Problem { kind: format!("{PROBLEM_TYPES}{name}"), title, status: status.as_u16(), detail: self.detail() };
         // All members are texts or numbers, so serialising does not fail.

@@ -4,16 +4,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::body::Incoming;
-use hyper::header::{CACHE_CONTROL, CONNECTION, CONTENT_TYPE, ETAG, HeaderValue, IF_NONE_MATCH};
+use hyper::header::{CACHE_CONTROL, CONNECTION, CONTENT_TYPE, ETAG, HOST, HeaderValue, IF_NONE_MATCH};
 use hyper::{HeaderMap, Method, Request, Response, StatusCode, Uri, Version};
 use serde::Serialize;
 use tokio::time::Instant;
 
 use super::body::{OutBody, full, has_content};
+use super::grpc;
 use super::problem::Refusal;
-use super::proxy::Forward;
+use super::proxy::{Forward, Host};
 use super::session::{InFlight, Session};
-use addon_signer_core::gateway::access::{self, NoAccess};
+use addon_signer_core::gateway::access::{self, NoAccess, Target};
 use addon_signer_core::gateway::authz::Peer;
 use addon_signer_core::gateway::path::SafePath;
 
@@ -25,7 +26,12 @@ pub(super) async fn answer(session: Arc<Session>, request: Request<Incoming>) ->
     let mut in_flight = session.begin_call();
     let waiting = Unanswered { session: Some(&session), since: Instant::now() };
     session.shared.stats.requests.inc();
-    let asked = Asked { version: request.version(), method: request.method().clone(), uri: request.uri().clone() };
+    let asked = Asked {
+        version: request.version(),
+        method: request.method().clone(),
+        uri: request.uri().clone(),
+        is_grpc: grpc::is_grpc(request.headers()),
+    };
     let checked = session.check();
     let peer = checked.as_ref().ok().cloned();
     let answered = match checked {
@@ -70,22 +76,40 @@ struct Asked {
     version: Version,
     method: Method,
     uri: Uri,
+    is_grpc: bool,
 }
 
-/// Answers the paths that are in [`PATHS`](super::problem::PATHS) and in docs/reference.md.
+/// Reads `:authority`, or `Host` where the URI has no authority (RFC 9112 section 3.2.2). If there are several, they
+/// must be the same: the backend sees only one of them.
+fn host(session: &Session, peer: &Peer, request: &Request<Incoming>) -> Result<Host, NoAccess> {
+    let fields = || request.headers().get_all(HOST).iter().map(HeaderValue::as_bytes);
+    let authority = request.uri().authority().map(|authority| authority.as_str().as_bytes());
+    let as_sent = authority.or_else(|| fields().next()).unwrap_or_default();
+    let text = String::from_utf8_lossy(as_sent);
+    let is_clear = fields().count() <= 1 && fields().all(|field| field.eq_ignore_ascii_case(as_sent));
+    let refused = || NoAccess::Host(text.clone().into_owned());
+    if !is_clear {
+        return Err(refused());
+    }
+    let table = session.shared.routes.borrow();
+    let name = access::host(&text, &session.shared.names, &table, &peer.signer.name)?;
+    Ok(Host { name, as_sent: HeaderValue::from_bytes(as_sent).map_err(|_| refused())? })
+}
+
+/// Answers the gateway's own paths, which are in docs/reference.md, and forwards the others.
 async fn dispatch(
     session: &Session,
     peer: Arc<Peer>,
     request: Request<Incoming>,
     in_flight: InFlight,
 ) -> Result<Response<OutBody>, Refusal> {
-    let asked = request.uri().path().to_owned();
-    let path = SafePath::parse(&asked)?;
-    match path.segments().as_slice() {
-        ["v1", "whoami"] => read_only(&request).map(|()| who_am_i(&peer)),
-        ["v1", "bundle"] => read_only(&request).and_then(|()| bundle(session, request.headers())),
-        ["addons", _, ..] => Forward { session, peer, path: &path, in_flight: Arc::new(in_flight) }.send(request).await,
-        _ => Err(Refusal::NotFound),
+    let host = host(session, &peer, &request)?;
+    let uri = request.uri().clone();
+    let path = SafePath::parse(uri.path())?;
+    match access::target(&peer.identity.addon, &path)? {
+        Target::WhoAmI => read_only(&request).map(|()| who_am_i(&peer)),
+        Target::Bundle => read_only(&request).and_then(|()| bundle(session, request.headers())),
+        Target::Backend(skip) => Forward { session, peer, host, path: path.below(skip), in_flight }.send(request).await,
     }
 }
 
@@ -166,7 +190,7 @@ fn refuse(session: &Session, peer: Option<&Peer>, asked: &Asked, refusal: &Refus
         let path = asked.uri.path();
         session.shared.audit.refused_request(&session.caller(peer), method, path, refusal.reason(), refusal);
     }
-    let mut response = refusal.response();
+    let mut response = refusal.response(asked.is_grpc);
     if refusal.ends_connection() {
         session.close.cancel();
         if asked.version < Version::HTTP_2 {

@@ -3,21 +3,24 @@
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock, Weak};
 
+use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use rustls_pki_types::CertificateDer;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::backend::BackendClient;
+use super::backend::{Backends, is_same};
 use super::body::Pace;
 use super::broken::BrokenAnswers;
-use super::slots::{SharedSlots, Slot};
+use super::ending::{EndCause, Ending};
+use super::slots::{RouteSlot, RouteSlots, SharedSlots, Slot};
 use super::stats::GatewayStats;
 use super::tls::InEffect;
 use super::{Clock, Limits, SharedRegistry};
 use addon_signer_core::gateway::access::{self, NoStanding};
 use addon_signer_core::gateway::authz::{self, Peer};
+use addon_signer_core::gateway::route::{Route, RouteTable};
 use addon_signer_core::gateway::slots::NoSlot;
 use addon_signer_core::trust::Trust;
 use addon_signer_core::usage::{LastUse, UsageTracker, Visit};
@@ -29,15 +32,17 @@ const ABANDONED: u64 = 100;
 /// What all connections share.
 pub(super) struct GatewayShared {
     pub(super) in_effect: watch::Receiver<Option<Arc<InEffect>>>,
+    pub(super) routes: watch::Receiver<Arc<RouteTable>>,
     pub(super) registry: SharedRegistry,
     pub(super) clock: Clock,
     pub(super) audit: Audit,
     pub(super) usage: Arc<UsageTracker>,
     pub(super) slots: SharedSlots,
+    pub(super) route_slots: RouteSlots,
     pub(super) limits: Limits,
     pub(super) names: Vec<String>,
     pub(super) stats: Arc<GatewayStats>,
-    pub(super) backends: BackendClient,
+    pub(super) backends: Backends,
     pub(super) broken_answers: BrokenAnswers,
 }
 
@@ -60,6 +65,7 @@ struct Activity {
     abandoned: u64,
     since: Instant,
     responses: Vec<Weak<Pace>>,
+    forwarded: Vec<Weak<InFlight>>,
 }
 
 /// A connection whose handshake is done.
@@ -77,18 +83,27 @@ pub(super) struct Session {
     /// no session's slot.
     refused: OnceLock<NoStanding>,
     activity: Mutex<Activity>,
+    /// What the connection carries after HTTP has ended.
+    pub(super) tunnel: Mutex<Option<BoxFuture<'static, ()>>>,
 }
 
 impl Session {
     pub(super) fn new(shared: Arc<GatewayShared>, remote: SocketAddr, leaf: CertificateDer<'static>) -> Self {
-        let activity =
-            Activity { in_flight: 0, answered: 0, abandoned: 0, since: Instant::now(), responses: Vec::new() };
+        let activity = Activity {
+            in_flight: 0,
+            answered: 0,
+            abandoned: 0,
+            since: Instant::now(),
+            responses: Vec::new(),
+            forwarded: Vec::new(),
+        };
         let known = Mutex::new(None);
         let activity = Mutex::new(activity);
         let [close, asked] = [(); 2].map(|()| CancellationToken::new());
         let admitted = OnceLock::new();
         let refused = OnceLock::new();
-        Self { shared, remote, close, asked, leaf, known, admitted, refused, activity }
+        let tunnel = Mutex::new(None);
+        Self { shared, remote, close, asked, leaf, known, admitted, refused, activity, tunnel }
     }
 
     /// Checks the peer when the connection begins. `check` logs the verdict, and every call gets the same one.
@@ -218,7 +233,14 @@ impl Session {
         let mut activity = self.activity.lock();
         activity.in_flight += 1;
         self.asked.cancel();
-        InFlight { session: Arc::clone(self), began: Instant::now(), _slot: None }
+        InFlight {
+            session: Arc::clone(self),
+            began: Instant::now(),
+            ending: Ending::default(),
+            route: None,
+            _slot: None,
+            _route_slot: None,
+        }
     }
 
     /// Notes that a call has been answered.
@@ -244,6 +266,42 @@ impl Session {
         activity.responses.push(Arc::downgrade(pace));
     }
 
+    /// Watches a call that is forwarded, so that it can be ended.
+    pub(super) fn watch_call(&self, call: &Arc<InFlight>) {
+        let mut activity = self.activity.lock();
+        activity.forwarded.retain(|call| call.strong_count() > 0);
+        activity.forwarded.push(Arc::downgrade(call));
+    }
+
+    /// Ends calls that are being forwarded: all of them, or those that no route lets in any more.
+    pub(super) fn end_calls(&self, cause: &EndCause, peer: Option<&Peer>) {
+        // Whoever drops a call locks its session.
+        let calls: Vec<_> = self.activity.lock().forwarded.iter().filter_map(Weak::upgrade).collect();
+        if calls.is_empty() {
+            return;
+        }
+        let table = Arc::clone(&self.shared.routes.borrow());
+        for call in calls {
+            if peer.is_none_or(|peer| !self.lets_in(&table, peer, &call)) {
+                call.ending.end(cause.clone());
+            }
+        }
+    }
+
+    /// Whether the route of a call still lets its caller in.
+    fn lets_in(&self, table: &RouteTable, peer: &Peer, call: &InFlight) -> bool {
+        let Some(route) = &call.route else { return true };
+        let cluster = &peer.identity.cluster;
+        let known = table.of(&peer.signer.name, &peer.identity.addon);
+        // A route whose backend is not found now may still have connections to it.
+        let is_same = |known: &&Arc<Route>| match (&known.backend, &route.backend) {
+            (Ok(one), Ok(other)) => known.name == route.name && known.path == route.path && is_same(one, other),
+            _ => known.name == route.name && known.path == route.path,
+        };
+        let Some(known) = known.iter().find(is_same) else { return false };
+        self.shared.registry.read(|registry| known.clusters.admit(cluster, registry.cluster_set(cluster)))
+    }
+
     /// Whether the client has been silent for longer than it may, or reads a response too slowly.
     pub(super) fn is_idle(&self) -> bool {
         let limits = &self.shared.limits;
@@ -258,13 +316,26 @@ impl Session {
 pub(super) struct InFlight {
     session: Arc<Session>,
     pub(super) began: Instant,
+    pub(super) ending: Ending,
+    route: Option<Arc<Route>>,
     _slot: Option<Slot>,
+    _route_slot: Option<RouteSlot>,
 }
 
 impl InFlight {
     /// Takes a slot for the call. The session has let its peer in.
     pub(super) fn take_slot(&mut self) -> Result<(), NoSlot> {
         self._slot = self.session.admitted.get().map(|admitted| admitted.slot.call()).transpose()?;
+        Ok(())
+    }
+
+    /// Takes a slot of the route.
+    ///
+    /// # Errors
+    /// How many calls the caller may have on it, and has.
+    pub(super) fn enter(&mut self, route: &Arc<Route>, peer: &Peer) -> Result<(), usize> {
+        self._route_slot = self.session.shared.route_slots.take(route, &peer.identity)?;
+        self.route = Some(Arc::clone(route));
         Ok(())
     }
 }

@@ -1,10 +1,12 @@
 //! The connections and calls of each addon on each cluster, and of each cluster, as guards that give their slot back.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
 use super::Limits;
+use addon_signer_core::gateway::route::{Route, RouteName};
 use addon_signer_core::gateway::slots::{NoSlot, SlotCount, Slots, Use};
 use addon_signer_core::identity::{AddOnName, ClusterName, PeerIdentity};
 
@@ -50,5 +52,51 @@ impl Slot {
 impl Drop for Slot {
     fn drop(&mut self) {
         self.all.0.lock().give_back(&self.holder.0, &self.holder.1, self.kind);
+    }
+}
+
+/// Who calls which AddOnRoute.
+type RouteCaller = (RouteName, ClusterName, AddOnName);
+
+/// How many calls each addon on each cluster has on each AddOnRoute that bounds them.
+#[derive(Clone, Default)]
+pub(super) struct RouteSlots(Arc<Mutex<BTreeMap<RouteCaller, usize>>>);
+
+impl RouteSlots {
+    /// Takes a slot, if the route bounds its calls.
+    ///
+    /// # Errors
+    /// How many calls the caller may have, and has.
+    pub(super) fn take(&self, route: &Route, identity: &PeerIdentity) -> Result<Option<RouteSlot>, usize> {
+        let Some(max) = route.limits.calls_per_identity else { return Ok(None) };
+        let caller = (route.name.clone(), identity.cluster.clone(), identity.addon.clone());
+        let mut taken = self.0.lock();
+        let number = taken.entry(caller.clone()).or_default();
+        if *number >= max {
+            if *number == 0 {
+                taken.remove(&caller);
+            }
+            return Err(max);
+        }
+        *number += 1;
+        Ok(Some(RouteSlot { all: self.clone(), caller }))
+    }
+}
+
+/// One slot, which dropping gives back.
+pub(super) struct RouteSlot {
+    all: RouteSlots,
+    caller: RouteCaller,
+}
+
+impl Drop for RouteSlot {
+    fn drop(&mut self) {
+        let mut taken = self.all.0.lock();
+        if let Some(number) = taken.get_mut(&self.caller) {
+            *number -= 1;
+            if *number == 0 {
+                taken.remove(&self.caller); // who has no calls costs no memory
+            }
+        }
     }
 }

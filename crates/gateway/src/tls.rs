@@ -16,7 +16,7 @@ use addon_signer_platform::clock::Clock;
 
 /// ALPN names (RFC 7301), the preferred one first.
 pub(super) const H2: &[u8] = b"h2";
-const HTTP_1_1: &[u8] = b"http/1.1";
+pub(super) const HTTP_1_1: &[u8] = b"http/1.1";
 
 /// Why no TLS configuration can be built, in which case nothing is served.
 #[derive(Debug, thiserror::Error)]

@@ -11,6 +11,7 @@ pub mod recording;
 pub mod registrations;
 mod relist;
 pub mod requests;
+pub mod routes;
 mod standings;
 pub mod supervisor;
 mod tasks;
@@ -25,6 +26,7 @@ use tokio::sync::{Notify, mpsc, watch};
 
 use addon_signer_api::ocm::AddOnApi;
 use addon_signer_core::gateway::neighbours::Neighbours;
+use addon_signer_core::gateway::route::RouteTable;
 use addon_signer_core::lease::Loss;
 use addon_signer_core::policy::ServingRules;
 use addon_signer_core::rate::Rate;
@@ -53,6 +55,7 @@ use requests::dispatcher::{Dispatcher, DispatcherLinks};
 use requests::foreign::ForeignReport;
 use requests::guard::Guard;
 use requests::sweep::Sweep;
+use routes::RouteSettings;
 use standings::Standings;
 use supervisor::status::Report;
 use supervisor::{Supervisor, SupervisorLinks};
@@ -73,8 +76,8 @@ pub struct HubSettings {
     pub namespace: String,
     /// The account that may make requests for agents (OCM's gRPC server).
     pub grpc_proxy: Option<String>,
-    /// Whether backends may have loopback addresses, and be the hub itself or its neighbours.
-    pub allow_loopback_upstreams: bool,
+    /// What AddOnRoutes may name.
+    pub routes: RouteSettings,
     /// How long refused requests are kept.
     pub retention: Duration,
     /// How many certificates one addon of a cluster may get.
@@ -116,6 +119,7 @@ pub(crate) struct HubLinks {
     pub(crate) ledger: Ledger,
     pub(crate) usage: Arc<UsageTracker>,
     pub(crate) neighbours: watch::Sender<Neighbours>,
+    pub(crate) routes: watch::Sender<Arc<RouteTable>>,
     pub(crate) pulses: Pulses,
     /// Whether OCM's gRPC server can be trusted.
     pub(crate) guard: Guard,
@@ -135,8 +139,10 @@ pub struct HubEnds {
     pub ledger: Ledger,
     /// Where the gateway notes which certificates are in use.
     pub usage: Arc<UsageTracker>,
-    /// The addresses that no backend may have; never listed if backends may have loopback addresses.
+    /// The addresses that no backend may have.
     pub neighbours: watch::Receiver<Neighbours>,
+    /// The gateway's routes.
+    pub routes: watch::Receiver<Arc<RouteTable>>,
     /// Keeps [`Self::trust`] open when the hub fails. So the process ends with the hub's error, and not with the
     /// gateway's error about a closed input.
     _trust: watch::Sender<Arc<Trust>>,
@@ -180,6 +186,7 @@ impl Hub {
         });
         let (trust, trusted) = watch::channel(Arc::new(Trust::default()));
         let (neighbours, known) = watch::channel(Neighbours::default());
+        let (routes, routed) = watch::channel(Arc::default());
         let (applied, in_effect) = watch::channel(Arc::new(Trust::default()));
         let audit = Audit::new(clock.clone());
         let ends = HubEnds {
@@ -190,6 +197,7 @@ impl Hub {
             ledger: ledger.clone(),
             usage: Arc::default(),
             neighbours: known,
+            routes: routed,
             _trust: trust.clone(),
         };
         let registry = ends.registry.clone();
@@ -207,6 +215,7 @@ impl Hub {
             ledger,
             usage,
             neighbours,
+            routes,
             pulses,
             guard: Guard::default(),
         };
@@ -236,10 +245,9 @@ async fn run(
     let mut tasks = HubTasks::default();
     let notes = Notes::default();
     let Reading { seen, all_again, standings, templates, known } = read(&mut tasks, &links, addons.clone(), &notes);
-    if !settings.allow_loopback_upstreams {
-        let beside = neighbours::keep(links.client.clone(), settings.namespace.clone(), links.neighbours.clone());
-        tasks.spawn("pods and Services of the hub's namespace", beside.map(Ok));
-    }
+    let beside = neighbours::keep(links.client.clone(), settings.namespace.clone(), links.neighbours.clone());
+    tasks.spawn("pods and Services of the hub's namespace", beside.map(Ok));
+    routes::start(&mut tasks, &links, settings.routes.clone());
     // A hub that takes over has seen the policy in force before the requests that wait for it were made.
     if settings.grpc_proxy.is_some() {
         let pulse = links.pulses.start("policy of the gRPC account");

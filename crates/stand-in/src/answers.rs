@@ -10,7 +10,7 @@ use hyper::header::{CONTENT_TYPE, HeaderValue};
 use serde_json::{Value, json};
 
 use super::query::Query;
-use super::resources::Resource;
+use super::resource::Resource;
 use super::{state, table};
 
 /// The body of an answer: a complete document, or the stream of a watch.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
-use super::resources::Resource;
+use super::resource::Resource;
 
 /// The version whose rules the stand-in follows.
 const GIT_VERSION: &str = "v1.36.1+addon-signer-embedded";

@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 
-use super::resources::{EVENT_FIELDS, Resource};
+use super::resource::Resource;
+use super::resources::EVENT_FIELDS;
 
 /// The stored form of a body written to `resource`.
 pub(super) fn to_stored(resource: &Resource, mut object: Value) -> Value {

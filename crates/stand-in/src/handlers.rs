@@ -14,7 +14,7 @@ use super::deletion::{self, Deleted};
 use super::listing;
 use super::patch::{PatchError, PatchKind};
 use super::query::Query;
-use super::resources::Resource;
+use super::resource::Resource;
 use super::state::Hub;
 use super::status::ApiError;
 use super::target::Target;

@@ -45,6 +45,7 @@ mod listing;
 mod patch;
 mod policy;
 mod query;
+mod resource;
 mod resources;
 mod selectors;
 mod server;

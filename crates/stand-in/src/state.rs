@@ -11,7 +11,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::auth::User;
 use super::fields;
-use super::resources::{RESOURCES, Resource};
+use super::resource::Resource;
+use super::resources::RESOURCES;
 use super::status::ApiError;
 use super::store::{Key, Store};
 use super::write::{Stamp, Write};

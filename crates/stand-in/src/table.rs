@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::fields::{self, text};
-use super::resources::{Cell, Resource};
+use super::resource::{Cell, Resource};
 
 /// A `meta.k8s.io/v1` Table with one row per object.
 ///

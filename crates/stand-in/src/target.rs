@@ -1,6 +1,6 @@
 //! Finds resource, namespace, name and subresource of a URL path. Pure functions.
 
-use super::resources::Resource;
+use super::resource::Resource;
 use super::status::ApiError;
 use super::store::Key;
 

@@ -1,7 +1,7 @@
 //! One write: its caller, its target, and the time and random parts that it needs.
 
 use super::auth::User;
-use super::resources::Resource;
+use super::resource::Resource;
 use super::store::Key;
 
 /// The time and the random parts of a write.

@@ -15,7 +15,7 @@ use crate::wait_until;
 const ESTABLISHED: Duration = Duration::from_secs(30);
 
 /// The folders that an administrator applies with `kubectl apply -k`, in this order.
-pub const FOLDERS: [&str; 5] = [".", "agent", "example", "requester", "trust-reader"];
+pub const FOLDERS: [&str; 6] = [".", "agent", "example", "example-route", "requester", "trust-reader"];
 
 /// The root of the checkout.
 pub fn checkout() -> PathBuf {

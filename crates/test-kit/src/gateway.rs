@@ -6,10 +6,13 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use addon_signer_core::gateway::attachment::Attachment;
 use addon_signer_core::gateway::neighbours::{Addresses, Neighbours};
+use addon_signer_core::gateway::route::{Backend, Clusters, Protocol, Route, RouteLimits, RouteName, RouteTable};
 use addon_signer_core::identity::Convention;
 use addon_signer_core::registry::{AddOnFacts, ClusterFacts, SharedRegistry};
-use addon_signer_core::trust::{Route, SignerTrust, Trust};
+use addon_signer_core::timestamp::Timestamp;
+use addon_signer_core::trust::{SignerTrust, Trust};
 use addon_signer_core::usage::UsageTracker;
 use addon_signer_gateway::{Gateway, GatewayConfig, GatewayError, GatewayInputs, GatewayStats, Limits};
 use addon_signer_platform::clock::Clock;
@@ -17,6 +20,7 @@ use addon_signer_telemetry::audit::Audit;
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Body, Bytes, Incoming};
 use hyper::client::conn::{http1, http2};
+use hyper::header::HeaderValue;
 use hyper::{HeaderMap, Request, Response, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::ClientConfig;
@@ -37,9 +41,10 @@ pub const ANY: SocketAddr = SocketAddr::new(LOCALHOST, 0);
 pub const HOUR: Duration = Duration::from_secs(3600);
 pub const SOON: Duration = Duration::from_secs(5);
 
-/// A gateway that agents reach by the name `gateway.example`.
-pub fn mk_config(limits: Limits, allow_loopback: bool) -> GatewayConfig {
-    GatewayConfig { listen: ANY, limits, allow_loopback, names: vec!["gateway.example".to_owned()] }
+/// A gateway that agents reach by the name `gateway.example`, and on loopback.
+pub fn mk_config(limits: Limits) -> GatewayConfig {
+    let names = ["gateway.example", "127.0.0.1"].map(str::to_owned).into();
+    GatewayConfig { listen: ANY, limits, names }
 }
 
 /// A gateway with two addons, `telemetry` and `search`, each with a CA of its own, on the cluster `c1`.
@@ -50,6 +55,7 @@ pub struct GatewayWorld {
     pub clock: Clock,
     pub registry: SharedRegistry,
     pub trust: watch::Sender<Arc<Trust>>,
+    pub routes: watch::Sender<Arc<RouteTable>>,
     pub serving: watch::Sender<Option<Arc<CertifiedKey>>>,
     pub applied: watch::Receiver<Arc<Trust>>,
     pub stats: Arc<GatewayStats>,
@@ -73,26 +79,30 @@ impl GatewayWorld {
         Self::start_unconfigured(limits).await.serve(routes).await
     }
 
-    /// Starts a gateway that serves, and does not connect to loopback addresses.
-    pub async fn start_without_loopback(routes: Vec<Route>) -> Self {
-        Self::start_gateway(mk_config(Limits::default(), false)).await.serve(routes).await
-    }
-
     async fn serve(self, routes: Vec<Route>) -> Self {
+        self.set_routes(routes);
         self.serving.send_replace(Some(self.serving_pair()));
-        self.trust.send_replace(Arc::new(self.trust_with(routes)));
+        self.trust.send_replace(Arc::new(self.mk_trust()));
         self.wait_until_applied().await;
         self
     }
 
+    /// Puts exactly these routes of telemetry into effect.
+    pub fn set_routes(&self, routes: Vec<Route>) {
+        let mut table = RouteTable::complete();
+        routes.into_iter().for_each(|route| table.add("telemetry", &Arc::new(route)));
+        self.routes.send_replace(Arc::new(table));
+    }
+
     /// Starts a gateway without trust and without a serving certificate.
     pub async fn start_unconfigured(limits: Limits) -> Self {
-        Self::start_gateway(mk_config(limits, true)).await
+        Self::start_gateway(mk_config(limits)).await
     }
 
     async fn start_gateway(config: GatewayConfig) -> Self {
         let clock = Clock::default();
         let (trust, trust_receiver) = watch::channel(Arc::new(Trust::default()));
+        let (routes, routes_receiver) = watch::channel(Arc::new(RouteTable::complete()));
         let (serving, serving_receiver) = watch::channel(None);
         let (applied, applied_receiver) = watch::channel(Arc::new(Trust::default()));
         let gateway = Gateway::bind(config).await.unwrap();
@@ -105,6 +115,7 @@ impl GatewayWorld {
         let stats = Arc::<GatewayStats>::default();
         let inputs = GatewayInputs {
             trust: trust_receiver,
+            routes: routes_receiver,
             registry: registry.clone(),
             serving: serving_receiver,
             clock: clock.clone(),
@@ -125,6 +136,7 @@ impl GatewayWorld {
             clock,
             registry,
             trust,
+            routes,
             serving,
             applied,
             stats,
@@ -143,10 +155,10 @@ impl GatewayWorld {
         Arc::new(CertifiedKey::new(vec![leaf.certificate], key))
     }
 
-    /// The trust in both signers; the routes are those of telemetry.
-    pub fn trust_with(&self, routes: Vec<Route>) -> Trust {
+    /// The trust in both signers.
+    pub fn mk_trust(&self) -> Trust {
         Trust {
-            signers: vec![signer("telemetry", &self.telemetry, routes), signer("search", &self.search, Vec::new())],
+            signers: vec![signer("telemetry", &self.telemetry), signer("search", &self.search)],
             serving_anchors: Some(self.serving_ca.bundle()),
             serving_active: Some(self.serving_ca.authority().id().clone()),
         }
@@ -259,7 +271,9 @@ impl Connection {
         Self { sender, driver: tokio::spawn(async { connection.await.map_err(|error| error.to_string()) }) }
     }
 
-    pub async fn send(&mut self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, String> {
+    /// Sends a request, to the host `gateway.example` if it names none.
+    pub async fn send(&mut self, mut request: Request<Full<Bytes>>) -> Result<Response<Incoming>, String> {
+        request.headers_mut().entry("host").or_insert(HeaderValue::from_static("gateway.example"));
         let ready = self.sender.ready().await;
         ready.map_err(|error| format!("{error:?}"))?;
         self.sender.send_request(request).await.map_err(|error| format!("{error:?}"))
@@ -303,26 +317,44 @@ impl FullAnswer {
     }
 }
 
+/// A route of telemetry to an address on loopback, such as `http://127.0.0.1:8080`.
 pub fn route(path: &str, backend: &str) -> Route {
-    let methods: BTreeSet<String> = ["GET", "POST"].map(str::to_owned).into();
     Route {
-        path: path.to_owned(),
-        backend: backend.to_owned(),
-        methods,
-        max_body: 1024 * 1024,
-        timeout: Duration::from_secs(10),
+        name: RouteName { namespace: "observability".to_owned(), name: "receive".to_owned() },
+        created: Timestamp::from_unix(0),
+        addons: ["telemetry".parse().unwrap()].into(),
+        clusters: Clusters::All,
+        hostnames: BTreeSet::new(),
+        path: path.parse().unwrap(),
+        methods: ["GET", "POST"].map(str::to_owned).into(),
         delete_with_content: false,
+        backend: Ok(Arc::new(mk_backend(backend.strip_prefix("http://").unwrap().parse().unwrap(), Protocol::Http))),
+        limits: LIMITS,
     }
 }
 
-pub fn signer(name: &str, ca: &Ca, routes: Vec<Route>) -> Arc<SignerTrust> {
+/// What calls may take in tests.
+pub const LIMITS: RouteLimits = RouteLimits {
+    max_body: 1024 * 1024,
+    connect: SOON,
+    first_byte: Duration::from_secs(10),
+    idle: Duration::from_secs(10),
+    calls_per_identity: None,
+};
+
+/// A backend by its address.
+pub fn mk_backend(address: SocketAddr, protocol: Protocol) -> Backend {
+    Backend { authority: address.to_string(), addresses: vec![address], is_by_address: true, protocol, tls: None }
+}
+
+pub fn signer(name: &str, ca: &Ca) -> Arc<SignerTrust> {
     Arc::new(SignerTrust {
         name: name.to_owned(),
         signer_name: format!("example.com/{name}").parse().unwrap(),
         addons: [name.parse().unwrap()].into(),
         convention: Convention::default(),
         client_anchors: ca.bundle(),
-        routes,
+        attachment: Attachment::default(),
     })
 }
 

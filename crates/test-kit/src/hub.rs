@@ -1,11 +1,13 @@
 //! Our hub, which runs in the test's process against a test hub's API server, with exactly the rights of deploy/.
 
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use addon_signer_api::AddOnSigner;
+use addon_signer_api::{AddOnRoute, AddOnSigner};
 use addon_signer_core::gateway::neighbours::Neighbours;
+use addon_signer_core::gateway::route::RouteTable;
 use addon_signer_core::policy::ServingRules;
 use addon_signer_core::rate::Rate;
 use addon_signer_core::registry::SharedRegistry;
@@ -13,6 +15,7 @@ use addon_signer_core::trust::Trust;
 use addon_signer_hub::lease::{self, Leading};
 use addon_signer_hub::metrics::HubMetrics;
 use addon_signer_hub::registrations::registry::discover;
+use addon_signer_hub::routes::RouteSettings;
 use addon_signer_hub::{Hub, HubEnds, HubError, HubParts, HubSettings};
 use addon_signer_ledger::{Ledger, Location};
 use addon_signer_platform::clock::Clock;
@@ -47,6 +50,8 @@ pub struct RunningHub {
     pub ledger: Ledger,
     /// What its gateway would be told.
     pub neighbours: watch::Receiver<Neighbours>,
+    /// Its gateway's routes.
+    pub routes: watch::Receiver<Arc<RouteTable>>,
     pub pulses: Pulses,
     holding: Holding,
     task: JoinHandle<Result<(), HubError>>,
@@ -59,7 +64,8 @@ pub struct RunningHubOptions {
     pub retention: Duration,
     pub rate: Rate,
     pub grpc_proxy: Option<String>,
-    pub allow_loopback_upstreams: bool,
+    /// What AddOnRoutes may name.
+    pub routes: RouteSettings,
     /// Whether the trust takes effect at once; see [`RunningHub::follow_once`].
     pub follow: bool,
     /// What the gateway's certificate must be.
@@ -109,7 +115,10 @@ impl Default for RunningHubOptions {
             retention: Duration::from_secs(3_600),
             rate,
             grpc_proxy: None,
-            allow_loopback_upstreams: false,
+            routes: RouteSettings {
+                names: vec!["gateway.example".to_owned(), "telemetry.gateway.example".to_owned()],
+                backend_addresses: Vec::new(),
+            },
             follow: true,
             serving,
             user: HUB_USER,
@@ -163,13 +172,13 @@ impl RunningHub {
         let settings = HubSettings {
             namespace: "addon-signer".to_owned(),
             grpc_proxy: options.grpc_proxy,
-            allow_loopback_upstreams: options.allow_loopback_upstreams,
+            routes: options.routes,
             retention: options.retention,
             rate: options.rate,
             serving: options.serving,
         };
         let (wired, ends) = Hub::wire(parts);
-        let HubEnds { registry, trust, applied, ledger, neighbours, .. } = ends;
+        let HubEnds { registry, trust, applied, ledger, neighbours, routes, .. } = ends;
         let task = tokio::spawn(async move { wired.run(settings, discover(&client).await?).await });
         let clock = options.clock;
         let mut source = trust.clone();
@@ -189,6 +198,7 @@ impl RunningHub {
             leading,
             ledger,
             neighbours,
+            routes,
             pulses,
             holding,
             task,
@@ -242,6 +252,25 @@ pub async fn create_signer(admin: &Client, name: &str, spec: Value) -> AddOnSign
         "apiVersion": "addon-signer.io/v1alpha1", "kind": "AddOnSigner", "metadata": {"name": name}, "spec": spec,
     });
     api.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap()
+}
+
+/// Creates an AddOnRoute from its spec.
+pub async fn apply_route(admin: &Client, namespace: &str, name: &str, spec: Value) -> AddOnRoute {
+    let api: Api<AddOnRoute> = Api::namespaced(admin.clone(), namespace);
+    let object = json!({
+        "apiVersion": "addon-signer.io/v1alpha1", "kind": "AddOnRoute", "metadata": {"name": name}, "spec": spec,
+    });
+    api.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap()
+}
+
+/// Creates the AddOnRoute `receive` of the AddOnSigner `telemetry`, in the namespace `default`, with one path.
+pub async fn create_route(admin: &Client, backend: SocketAddr, path: &str, methods: &[&str]) -> AddOnRoute {
+    let spec = json!({
+        "signer": "telemetry",
+        "match": { "http": [{ "path": path, "methods": methods }] },
+        "backend": { "address": backend.to_string() },
+    });
+    apply_route(admin, "default", "receive", spec).await
 }
 
 /// The spec of the AddOnSigner of most tests.

@@ -12,10 +12,23 @@ pub enum Needed {
     Openssl,
     Mount,
     Network,
+    Peers,
+    Curl,
+    Prometheus,
 }
 
 impl Needed {
-    const ALL: [Self; 6] = [Self::ApiServer, Self::Postgres, Self::Kubectl, Self::Openssl, Self::Mount, Self::Network];
+    const ALL: [Self; 9] = [
+        Self::ApiServer,
+        Self::Postgres,
+        Self::Kubectl,
+        Self::Openssl,
+        Self::Mount,
+        Self::Network,
+        Self::Peers,
+        Self::Curl,
+        Self::Prometheus,
+    ];
 
     /// Its name in the variable.
     const fn name(self) -> &'static str {
@@ -26,6 +39,9 @@ impl Needed {
             Self::Openssl => "openssl",
             Self::Mount => "mount",
             Self::Network => "network",
+            Self::Peers => "peers",
+            Self::Curl => "curl",
+            Self::Prometheus => "prometheus",
         }
     }
 
@@ -37,6 +53,9 @@ impl Needed {
             Self::Openssl => "there is no openssl on the PATH",
             Self::Mount => "this process may not mount a file system",
             Self::Network => "this process may not make networks by unshare and ip",
+            Self::Peers => "KUBEBUILDER_ASSETS names no programs that talk to the gateway",
+            Self::Curl => "there is no curl on the PATH",
+            Self::Prometheus => "there is no prometheus on the PATH",
         }
     }
 }

@@ -3,11 +3,11 @@
 
 mod apis;
 mod authorities;
-mod backends;
 mod fleet;
 mod gateway;
 mod policies;
 mod reported;
+mod routes;
 
 use anyhow::bail;
 use clap::Args;
@@ -114,6 +114,7 @@ pub async fn run(args: CheckArgs) -> anyhow::Result<()> {
     say(inspection.apis().await?);
     say(inspection.lease().await);
     say(inspection.signers().await);
+    say(inspection.routes().await);
     say(inspection.serving().await);
     say(inspection.manifest_works().await);
     say(inspection.grpc_account().await);

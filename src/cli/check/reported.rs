@@ -61,7 +61,7 @@ impl Inspection {
         }]
     }
 
-    /// Every AddOnSigner: its conditions, its authorities, its backends.
+    /// Every AddOnSigner: its conditions and its authorities.
     pub(super) async fn signers(&self) -> Vec<Finding> {
         let signers: Api<GuardedSigner> = Api::all(self.client.clone());
         let signers = match signers.list(&ListParams::default()).await {
@@ -102,7 +102,6 @@ impl Inspection {
                 renew_before: plan.unwrap_or(2 * LAST_CALL),
             };
             found.extend(line.findings(&about, self.now));
-            found.extend(self.backends(&about, &signer).await);
         }
         found
     }
@@ -162,7 +161,7 @@ fn judged(about: &str, condition: &Condition, now: Timestamp) -> Option<Finding>
 }
 
 /// Whether the status is about an earlier spec. A hub processes an edit at once.
-fn outdated(about: &str, metadata: &ObjectMeta, observed: Option<i64>, now: Timestamp) -> Option<Finding> {
+pub(super) fn outdated(about: &str, metadata: &ObjectMeta, observed: Option<i64>, now: Timestamp) -> Option<Finding> {
     if observed? >= metadata.generation? {
         return None;
     }

@@ -110,7 +110,7 @@ impl Fleet {
     /// cluster reach the hub through this proxy.
     async fn install(&self, gateway: &str, proxy: &TunnelProxy) {
         let mut objects = manifests("../examples/telemetry/hub");
-        objects.retain(|object| object["kind"] != "AddOnSigner");
+        objects.retain(|object| object["kind"] != "AddOnSigner" && object["kind"] != "AddOnRoute");
         let settings = objects.iter().find(|object| object["kind"] == "AddOnDeploymentConfig").unwrap().clone();
         for object in &mut objects {
             if object["kind"] == "ClusterManagementAddOn" {
@@ -196,11 +196,13 @@ fn program(name: &str) -> PathBuf {
     agent_program().with_file_name(name)
 }
 
-/// The example's AddOnSigner with a backend on this machine.
+/// The example's AddOnSigner and AddOnRoute with a backend on this machine.
 async fn create_signer(admin: &Client, backend: u16) {
     let mut objects = manifests("../examples/telemetry/hub");
-    objects.retain(|object| object["kind"] == "AddOnSigner");
-    objects[0]["spec"]["gateway"]["routes"][0]["upstream"] = json!(format!("http://127.0.0.1:{backend}"));
+    objects.retain(|object| ["AddOnSigner", "AddOnRoute", "Namespace"].iter().any(|kind| object["kind"] == *kind));
+    for route in objects.iter_mut().filter(|object| object["kind"] == "AddOnRoute") {
+        route["spec"]["backend"] = json!({ "address": format!("127.0.0.1:{backend}") });
+    }
     apply(admin, &objects).await;
 }
 

@@ -1,8 +1,10 @@
 //! The manifests of deploy/: what they grant, how their pods run, and that an API server accepts them.
 
+mod bad_specs;
 mod elsewhere;
 mod on_api_server;
 mod rights;
+mod routes;
 mod signers;
 
 use serde_json::{Value, json};

@@ -28,9 +28,9 @@ pub(super) async fn start() -> Option<TestHub> {
 pub(super) async fn prepare(admin: &Client) {
     let mut first = manifests(".");
     first.retain(|object| object["kind"] == "Namespace" || object["kind"] == "CustomResourceDefinition");
-    first.push(json!({
-        "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "open-cluster-management-agent-addon" },
-    }));
+    for name in ["open-cluster-management-agent-addon", "observability"] {
+        first.push(json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } }));
+    }
     apply(admin, &first).await;
 }
 
@@ -122,6 +122,11 @@ hub   yes list        addon.open-cluster-management.io managedclusteraddons     
 hub   yes patch       addon.open-cluster-management.io managedclusteraddons/status in:cluster1
 hub   no  patch       addon.open-cluster-management.io managedclusteraddons        in:cluster1
 hub   yes watch       addon-signer.io addonsigners        everywhere
+hub   yes watch       addon-signer.io addonroutes         everywhere
+hub   yes patch       addon-signer.io addonroutes/status  in:observability
+hub   no  patch       addon-signer.io addonroutes         in:observability
+hub   yes watch       discovery.k8s.io endpointslices     everywhere
+hub   no  update      discovery.k8s.io endpointslices     in:observability
 hub   yes patch       addon-signer.io addonsigners/status x
 hub   no  patch       addon-signer.io addonsigners        x
 hub   no  get         addon-signer.io addonsigners        x

@@ -1,14 +1,14 @@
 //! What a real API server checks of AddOnSigners: CEL rules, defaults, status.
 
 use addon_signer_api::rules::SignerConfig;
-use addon_signer_api::signer::{GatewaySpec, Method, Route};
+use addon_signer_api::signer::{GatewaySpec, RoutesFrom};
 use addon_signer_api::status::{AuthorityState, AuthorityStatus, RotationPhase, RotationStatus};
 use addon_signer_api::{AddOnSigner, AddOnSignerSpec, AddOnSignerStatus};
-use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
-use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::bad_specs::{Samples, causes};
 use super::on_api_server::{prepare, start};
 use test_kit::deploy::{api, params, patch};
 
@@ -20,23 +20,14 @@ fn mk_signer() -> Value {
         "spec": {
             "signerName": "example.com/telemetry",
             "addOns": ["telemetry"],
-            "gateway": { "routes": [{ "path": "/a", "upstream": "http://a:1/x" }] },
+            "gateway": { "routesFrom": { "namespaces": ["a"] }, "hostnames": ["a.example"] },
         },
     })
 }
 
-/// [`mk_signer`] with one value of its spec replaced.
-fn mk_signer_with(pointer: &str, value: &Value) -> Value {
-    let mut signer = mk_signer();
-    let mut place = &mut signer["spec"];
-    for step in pointer.split('.') {
-        place = match step.parse::<usize>() {
-            Ok(index) => &mut place[index],
-            Err(_) => &mut place[step],
-        };
-    }
-    *place = value.clone();
-    signer
+fn mk_samples() -> Samples {
+    let bad = serde_saphyr::from_str(include_str!("bad_signers.yaml")).unwrap();
+    Samples { good: mk_signer(), bad, also_good: good_values() }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -44,96 +35,16 @@ async fn bad_signers_are_refused_by_the_field() {
     let Some(hub) = start().await else { return };
     let admin = hub.admin().await;
     prepare(&admin).await;
-    let signers = api(&admin, &mk_signer()).await.unwrap();
-    let mut surprises = Vec::new();
-    for bad in bad_signers() {
-        if bad.only == Some(Only::Constructor) {
-            try_create(&signers, &mk_signer_with(&bad.set, &bad.to)).await.unwrap_or_else(|e| panic!("{bad:?}: {e}"));
-            continue;
-        }
-        let answer = try_create(&signers, &mk_signer_with(&bad.set, &bad.to)).await;
-        let causes = causes(answer);
-        if !causes.iter().any(|(field, message)| bad.is_told(field, message)) {
-            surprises.push((bad, causes));
-        }
-    }
-    assert!(surprises.is_empty(), "{surprises:#?}");
-    for (field, value) in good_values() {
-        let signer = mk_signer_with(field, &value);
-        try_create(&signers, &signer).await.unwrap_or_else(|e| panic!("{field}: {value}: {e}"));
-    }
+    mk_samples().check_schema(&api(&admin, &mk_signer()).await.unwrap()).await;
 }
 
-/// What the schema lets through is out of effect, so the API server should refuse what the hub refuses; and a hub whose
-/// CRD is another version's must not take what the schema would have refused.
 #[test]
-fn the_hub_refuses_what_the_schema_refuses() {
-    let read = |signer: &Value| -> Result<SignerConfig, String> {
+fn the_hub_refuses_signers_that_the_schema_refuses() {
+    mk_samples().check_constructor(|signer| {
         let spec: AddOnSignerSpec =
             serde_json::from_value(signer["spec"].clone()).map_err(|error| error.to_string())?;
-        let config = SignerConfig::read(&spec, None).and_then(|config| config.check_backends(false));
-        config.map_err(|error| error.to_string())
-    };
-    read(&mk_signer()).unwrap();
-    let surprises: Vec<_> = bad_signers()
-        .into_iter()
-        .filter(|bad| read(&mk_signer_with(&bad.set, &bad.to)).is_ok() != (bad.only == Some(Only::Schema)))
-        .collect();
-    assert!(surprises.is_empty(), "{surprises:#?}");
-    for (field, value) in good_values() {
-        read(&mk_signer_with(field, &value)).unwrap_or_else(|e| panic!("{field}: {value}: {e}"));
-    }
-}
-
-/// Does the same as `kubectl create --dry-run=server`, because `apply` reports a duplicate without its field.
-async fn try_create(signers: &Api<DynamicObject>, signer: &Value) -> kube::Result<DynamicObject> {
-    let dry_run = PostParams { dry_run: true, field_manager: None };
-    signers.create(&dry_run, &serde_json::from_value(signer.clone()).unwrap()).await
-}
-
-/// The field and the message of every objection of the API server; empty if it accepts the object.
-fn causes(answer: kube::Result<DynamicObject>) -> Vec<(String, String)> {
-    match answer {
-        Ok(_) => Vec::new(),
-        Err(kube::Error::Api(status)) => {
-            let causes = status.details.map(|details| details.causes).unwrap_or_default();
-            causes.into_iter().map(|cause| (cause.field, cause.message)).collect()
-        }
-        Err(error) => panic!("{error}"),
-    }
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct BadSigner {
-    set: String,
-    to: Value,
-    field: String,
-    says: String,
-    #[serde(default)]
-    only: Option<Only>,
-}
-
-/// Who alone refuses a value.
-#[derive(Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Only {
-    /// The API server; the hub would do nothing wrong with it.
-    Schema,
-    /// The hub; the API server cannot check it.
-    Constructor,
-}
-
-impl BadSigner {
-    /// Whether a cause is about the field, or about an item of it, and gives the reason.
-    fn is_told(&self, field: &str, message: &str) -> bool {
-        let rest = field.strip_prefix("spec.").and_then(|path| path.strip_prefix(&self.field));
-        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('[')) && message.contains(&self.says)
-    }
-}
-
-fn bad_signers() -> Vec<BadSigner> {
-    serde_saphyr::from_str(include_str!("bad_signers.yaml")).unwrap()
+        SignerConfig::read(&spec, None).map(|_| ()).map_err(|error| error.to_string())
+    });
 }
 
 fn good_values() -> Vec<(&'static str, Value)> {
@@ -146,8 +57,9 @@ fn good_values() -> Vec<(&'static str, Value)> {
         ("authority", json!({"duration": "168h1s", "renewBefore": "1h", "key": "Ed25519"})),
         ("authority", json!({"keyStore": {"type": "Secret"}, "issuer": {"type": "SelfSigned"}})),
         ("authority", json!({"keyStore": {}, "issuer": {}})),
-        ("gateway.routes", json!([])),
-        ("gateway.routes.0.upstream", json!("http://[fd00::1]:80")),
+        ("gateway", json!({})),
+        ("gateway.routesFrom", json!({"selector": {"matchLabels": {"team": "x"}}})),
+        ("gateway.routesFrom", json!({"selector": {}})),
     ]
 }
 
@@ -160,7 +72,7 @@ async fn a_signer_keeps_its_name_its_defaults_and_its_status() {
     let signers: Api<AddOnSigner> = Api::all(admin.clone());
     assert_eq!(signers.get("telemetry").await.unwrap().spec, mk_spec_by_types());
 
-    let renamed = mk_signer_with("signerName", &json!("example.com/other"));
+    let renamed = mk_samples().with("signerName", &json!("example.com/other"));
     let causes = causes(patch(&admin, &renamed, &params()).await);
     let immutable = |(field, message): &(String, String)| field == "spec.signerName" && message.contains("immutable");
     assert!(causes.iter().any(immutable), "{causes:?}");
@@ -184,7 +96,6 @@ async fn printed_row(admin: &Client) -> Vec<Value> {
 
 /// [`mk_signer`] with the defaults that the types have.
 fn mk_spec_by_types() -> AddOnSignerSpec {
-    use Method::{Delete, Get, Head, Patch, Post, Put};
     AddOnSignerSpec {
         signer_name: "example.com/telemetry".to_owned(),
         add_ons: vec!["telemetry".to_owned()],
@@ -196,14 +107,8 @@ fn mk_spec_by_types() -> AddOnSignerSpec {
         authority: Default::default(),
         trust: Default::default(),
         gateway: GatewaySpec {
-            routes: vec![Route {
-                path: "/a".to_owned(),
-                upstream: "http://a:1/x".to_owned(),
-                methods: vec![Get, Head, Post, Put, Patch, Delete],
-                max_body: "64Mi".to_owned(),
-                timeout: "30s".to_owned(),
-                delete_with_content: false,
-            }],
+            routes_from: RoutesFrom { namespaces: vec!["a".to_owned()], selector: None },
+            hostnames: vec!["a.example".to_owned()],
         },
     }
 }

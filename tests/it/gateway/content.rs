@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use addon_signer_core::trust::Route;
+use addon_signer_core::gateway::route::Route;
 use futures::stream;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
@@ -146,7 +146,7 @@ fn lines(heads: &mut UnboundedReceiver<(usize, String)>) -> Vec<(usize, String)>
 #[tokio::test]
 async fn content_where_http_gives_it_no_meaning_reaches_no_backend() {
     let (backend, mut heads) = start(After::More).await;
-    let with_content = Route { path: "/delete".to_owned(), ..deletes(backend, true) };
+    let with_content = Route { path: "/delete".parse().unwrap(), ..deletes(backend, true) };
     let world = GatewayWorld::start(vec![deletes(backend, false), with_content]).await;
     for (client, (method, path)) in [
         (Method::GET, "/addons/telemetry/api"),

@@ -97,7 +97,7 @@ async fn nobody_is_served_without_bundle_and_serving_certificate() {
     settle().await;
     refused().await; // there is a serving certificate, and nobody to trust
     world.serving.send_replace(None);
-    world.trust.send_replace(Arc::new(world.trust_with(Vec::new())));
+    world.trust.send_replace(Arc::new(world.mk_trust()));
     settle().await;
     refused().await; // there is somebody to trust, and no serving certificate
     assert_eq!(*world.applied.borrow(), nothing, "what is not in effect is not reported");
@@ -157,7 +157,8 @@ async fn responses_end_within_two_seconds_of_losing_standing() {
     let mut connection = world.connect(&agent).await;
     let mut first = connection.send(get("/addons/telemetry/endless")).await.unwrap().into_body();
     let mut h2 = world.connect_h2(&agent).await;
-    let request = hyper::Request::get("https://g/addons/telemetry/endless").body(Default::default()).unwrap();
+    let request =
+        hyper::Request::get("https://gateway.example/addons/telemetry/endless").body(Default::default()).unwrap();
     let mut second = h2.send_request(request).await.unwrap().into_body();
     assert!(first.frame().await.unwrap().is_ok());
     assert!(second.frame().await.unwrap().is_ok());
@@ -216,9 +217,9 @@ async fn a_trust_swap_lets_the_new_ca_in_and_drops_the_old() {
     let next = Ca::new("telemetry", world.clock.now());
     let new_agent = next.client("c1", "telemetry", world.clock.now(), HOUR);
     let swap = async |anchors: Vec<&Ca>| {
-        let mut trust = world.trust_with(Vec::new());
+        let mut trust = world.mk_trust();
         let authorities = anchors.iter().map(|ca| ca.authority().clone()).collect();
-        let mut changed = (*signer("telemetry", &world.telemetry, Vec::new())).clone();
+        let mut changed = (*signer("telemetry", &world.telemetry)).clone();
         changed.client_anchors = Bundle::new(authorities).unwrap();
         trust.signers[0] = Arc::new(changed);
         world.trust.send_replace(Arc::new(trust));
@@ -244,8 +245,8 @@ async fn sessions_end_within_two_seconds_of_a_convention_change() {
     let world = GatewayWorld::start(Vec::new()).await;
     let mut connection = world.connect(&world.agent()).await;
     assert_eq!(connection.get("/v1/whoami").await.status, StatusCode::OK);
-    let mut trust = world.trust_with(Vec::new());
-    let mut changed = (*signer("telemetry", &world.telemetry, Vec::new())).clone();
+    let mut trust = world.mk_trust();
+    let mut changed = (*signer("telemetry", &world.telemetry)).clone();
     changed.convention = Convention::new("x:{cluster}:{addon}:{agent}", &[""; 0], &[""; 0]).unwrap();
     trust.signers[0] = Arc::new(changed);
     world.trust.send_replace(Arc::new(trust));

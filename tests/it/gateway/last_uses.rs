@@ -33,7 +33,7 @@ async fn a_certificate_in_use_is_seen_once_a_minute() {
     assert_eq!(second, Ok(StatusCode::OK));
     assert_eq!(world.usage.drain(world.clock.now()), [], "within the minute");
     world.clock.advance(MINUTE);
-    let request = hyper::Request::get("https://g/v1/whoami").body(Default::default()).unwrap();
+    let request = hyper::Request::get("https://gateway.example/v1/whoami").body(Default::default()).unwrap();
     assert_eq!(collect(h2.send_request(request).await.unwrap()).await.status, StatusCode::OK);
     expect_one(&world, &agent);
     world.clock.advance(MINUTE);

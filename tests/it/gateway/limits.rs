@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use addon_signer_core::gateway::pace::MinRate;
+use addon_signer_core::gateway::route::{Route, RouteLimits};
 use addon_signer_core::registry::{AddOnFacts, ClusterFacts};
-use addon_signer_core::trust::Route;
 use addon_signer_gateway::{Gateway, GatewayConfig, GatewayError, Limits};
 use futures::future::join_all;
 use http_body_util::{BodyExt, Full};
@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::backend;
-use test_kit::gateway::{Connection, GatewayWorld, HOUR, SOON, get, mk_config, route};
+use test_kit::gateway::{Connection, GatewayWorld, HOUR, LIMITS, SOON, get, mk_config, route};
 use test_kit::wait_until;
 
 const SHORT: Duration = Duration::from_millis(400);
@@ -32,7 +32,7 @@ async fn read_to_end(stream: &mut (impl AsyncReadExt + Unpin)) -> Vec<u8> {
 #[tokio::test]
 async fn a_listen_address_in_use_is_named() {
     let limits = Limits::default();
-    let config = mk_config(limits, false);
+    let config = mk_config(limits);
     let first = Gateway::bind(config.clone()).await.unwrap();
     let config = GatewayConfig { listen: first.local_addr(), ..config };
     let error = Gateway::bind(config).await.unwrap_err();
@@ -106,10 +106,10 @@ async fn clients_that_take_nothing_are_closed() {
 #[tokio::test]
 async fn clients_that_send_half_a_body_are_cut() {
     let backend = format!("http://{}", backend::start().await);
-    let hasty = Route { timeout: SHORT, ..route("/", &backend) };
+    let hasty = Route { limits: RouteLimits { first_byte: SHORT, ..LIMITS }, ..route("/", &backend) };
     let world = GatewayWorld::start(vec![hasty]).await;
     let mut tls = world.tls(world.client_config(Some(&world.agent()))).await.unwrap();
-    tls.write_all(b"POST /addons/telemetry/upload HTTP/1.1\r\nhost: g\r\ncontent-length: 10\r\n\r\nhalf")
+    tls.write_all(b"POST /addons/telemetry/upload HTTP/1.1\r\nhost: gateway.example\r\ncontent-length: 10\r\n\r\nhalf")
         .await
         .unwrap();
     let answer = String::from_utf8(read_to_end(&mut tls).await).unwrap();
@@ -121,12 +121,14 @@ async fn clients_that_send_half_a_body_are_cut() {
 async fn clients_that_send_a_byte_now_and_then_are_cut() {
     let backend = format!("http://{}", backend::start().await);
     let limits = Limits { min_rate: MinRate { bytes_per_second: 256, patience: SHORT }, ..Limits::default() };
-    let hasty = Route { timeout: SHORT, ..route("/", &backend) };
+    let hasty = Route { limits: RouteLimits { first_byte: SHORT, ..LIMITS }, ..route("/", &backend) };
     let world = GatewayWorld::start_with(vec![hasty], limits).await;
     let tls = world.tls(world.client_config(Some(&world.agent()))).await.unwrap();
     let (mut read, mut write) = tokio::io::split(tls);
     write
-        .write_all(b"POST /addons/telemetry/upload HTTP/1.1\r\nhost: g\r\ncontent-length: 1000000\r\n\r\n")
+        .write_all(
+            b"POST /addons/telemetry/upload HTTP/1.1\r\nhost: gateway.example\r\ncontent-length: 1000000\r\n\r\n",
+        )
         .await
         .unwrap();
     let trickling = tokio::spawn(async move {
@@ -321,7 +323,9 @@ async fn an_answer_before_the_end_of_a_body_is_followed_by_no_reset() {
     let world = GatewayWorld::start(vec![route("/", &backend)]).await;
     for (path, length, status) in [("early", 1 << 20, "200"), ("early", 2 << 20, "413")] {
         let mut tls = world.tls(world.client_config(Some(&world.agent()))).await.unwrap();
-        let head = format!("POST /addons/telemetry/{path} HTTP/1.1\r\nhost: g\r\ncontent-length: {length}\r\n\r\n");
+        let head = format!(
+            "POST /addons/telemetry/{path} HTTP/1.1\r\nhost: gateway.example\r\ncontent-length: {length}\r\n\r\n"
+        );
         tls.write_all(head.as_bytes()).await.unwrap();
         tls.write_all(&vec![b'x'; BODY]).await.unwrap();
         let mut answer = [0; 12];

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use addon_signer_core::trust::Route;
+use addon_signer_core::gateway::route::{Route, RouteLimits};
 use addon_signer_gateway::Limits;
 use futures::stream;
 use http_body_util::StreamBody;
@@ -14,7 +14,7 @@ use hyper::Request;
 use hyper::body::{Body, Bytes, Frame};
 use tokio::net::TcpSocket;
 
-use test_kit::gateway::{ANY, GatewayWorld, SOON, route};
+use test_kit::gateway::{ANY, GatewayWorld, LIMITS, SOON, route};
 use test_kit::wait_until;
 
 const PIECE: usize = 1024;
@@ -54,8 +54,9 @@ fn endless(taken: &Arc<AtomicU64>) -> impl Body<Data = Bytes, Error = Infallible
 
 /// How many bytes the gateway takes from so many uploads on one connection.
 async fn taken_of(uploads: u32) -> u64 {
-    let patient = Route { timeout: SOON * 12, ..route("/", &format!("http://{}", start_unreading())) };
-    let world = GatewayWorld::start(vec![Route { max_body: u64::MAX, ..patient }]).await;
+    let limits = RouteLimits { first_byte: SOON * 12, max_body: u64::MAX, ..LIMITS };
+    let patient = Route { limits, ..route("/", &format!("http://{}", start_unreading())) };
+    let world = GatewayWorld::start(vec![patient]).await;
     let taken = Arc::<AtomicU64>::default();
     let mut h2 = world.connect_h2_for(&world.agent()).await;
     let sending = (0..uploads).map(|_| {

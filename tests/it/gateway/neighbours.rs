@@ -3,11 +3,13 @@
 
 use std::net::SocketAddr;
 use std::process::Command;
+use std::sync::Arc;
 
 use addon_signer_core::gateway::neighbours::{Addresses, Neighbours};
+use addon_signer_core::gateway::route::{Backend, Protocol, Route};
 
 use super::backend;
-use test_kit::gateway::{GatewayWorld, SOON, route};
+use test_kit::gateway::{GatewayWorld, SOON, mk_backend, route};
 use test_kit::needed::{Needed, skip};
 use test_kit::wait_until;
 
@@ -65,34 +67,36 @@ async fn status(world: &GatewayWorld, path: &str) -> (u16, bool) {
 
 async fn inside() {
     let own = backend::start_at(SocketAddr::from(([0, 0, 0, 0], 0))).await.port();
-    let routes = || {
-        [
-            ("/own", format!("198.51.100.1:{own}")),
-            ("/own-second", format!("198.51.100.2:{own}")),
-            ("/pod", "203.0.113.2:8080".to_owned()),
-            ("/pod-as-v6", "[::ffff:203.0.113.2]:8080".to_owned()),
-            ("/service", "203.0.113.3:8080".to_owned()),
-            ("/elsewhere", "203.0.113.4:8080".to_owned()),
-        ]
-        .map(|(path, backend)| route(path, &format!("http://{backend}")))
-        .into()
+    let addresses = [
+        ("own", format!("198.51.100.1:{own}")),
+        ("own-second", format!("198.51.100.2:{own}")),
+        ("pod", "203.0.113.2:8080".to_owned()),
+        ("pod-as-v6", "[::ffff:203.0.113.2]:8080".to_owned()),
+        ("service", "203.0.113.3:8080".to_owned()),
+        ("elsewhere", "203.0.113.4:8080".to_owned()),
+        ("loopback", format!("127.0.0.1:{own}")),
+    ];
+    let routes = |is_by_address| {
+        let route = |(path, address): &(&str, String)| {
+            let backend = Backend { is_by_address, ..mk_backend(address.parse().unwrap(), Protocol::Http) };
+            Route { backend: Ok(Arc::new(backend)), ..route(&format!("/{path}"), "http://127.0.0.1:1") }
+        };
+        addresses.iter().map(route).collect::<Vec<_>>()
     };
     let (reached, refused, absent) = ((200, false), (502, true), (404, false));
-
-    let anything = GatewayWorld::start(routes()).await;
-    let serves = async || (status(&anything, "elsewhere").await == absent).then_some(());
-    wait_until(SOON, "the backend to serve", serves).await;
-    for (path, expected) in [("own", reached), ("own-second", reached), ("pod", absent), ("service", absent)] {
-        assert_eq!(status(&anything, path).await, expected, "{path}, with --allow-loopback-upstreams");
-    }
-
-    let world = GatewayWorld::start_without_loopback(routes()).await;
-    let known = |address: &str| Some(Addresses::from([("a".to_owned(), vec![address.parse().unwrap()])]));
-    world.neighbours.send_replace(Neighbours { pods: known("203.0.113.2"), services: None });
-    assert_eq!(status(&world, "elsewhere").await, refused, "Services are not listed yet");
-    world.neighbours.send_replace(Neighbours { pods: known("203.0.113.2"), services: known("203.0.113.3") });
-    assert_eq!(status(&world, "elsewhere").await, absent);
-    for path in ["own", "own-second", "pod", "pod-as-v6", "service"] {
-        assert_eq!(status(&world, path).await, refused, "{path}");
+    for is_by_address in [false, true] {
+        let world = GatewayWorld::start(routes(is_by_address)).await;
+        let serves = async || (status(&world, "elsewhere").await == absent).then_some(());
+        wait_until(SOON, "the backend to serve", serves).await;
+        let known = |address: &str| Some(Addresses::from([("a".to_owned(), vec![address.parse().unwrap()])]));
+        world.neighbours.send_replace(Neighbours { pods: known("203.0.113.2"), services: None });
+        assert_eq!(status(&world, "pod").await, refused, "Services are not listed yet");
+        world.neighbours.send_replace(Neighbours { pods: known("203.0.113.2"), services: known("203.0.113.3") });
+        assert_eq!(status(&world, "elsewhere").await, absent);
+        for path in ["own", "own-second", "pod", "pod-as-v6", "service"] {
+            assert_eq!(status(&world, path).await, refused, "{path}");
+        }
+        let of_loopback = if is_by_address { reached } else { refused };
+        assert_eq!(status(&world, "loopback").await, of_loopback);
     }
 }

@@ -73,7 +73,7 @@ async fn flood_from_one_source_spares_handshakes_of_others() {
     let config = Arc::new(world.client_config(Some(&world.agent())));
     let name = ServerName::IpAddress(world.address.ip().into());
     let mut tls = TlsConnector::from(config).connect(name, honest).await.unwrap();
-    tls.write_all(b"GET /v1/whoami HTTP/1.1\r\nhost: g\r\nconnection: close\r\n\r\n").await.unwrap();
+    tls.write_all(b"GET /v1/whoami HTTP/1.1\r\nhost: gateway.example\r\nconnection: close\r\n\r\n").await.unwrap();
     let mut answer = String::new();
     tls.read_to_string(&mut answer).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
@@ -98,9 +98,9 @@ impl ResolvesClientCert for Hints {
 #[tokio::test]
 async fn a_handshake_names_no_signer_however_many_there_are() {
     let world = GatewayWorld::start(Vec::new()).await;
-    let mut trust = world.trust_with(Vec::new());
+    let mut trust = world.mk_trust();
     let ca = Ca::new("another", world.clock.now());
-    trust.signers.extend((0..600).map(|number| signer(&format!("another{number}"), &ca, Vec::new())));
+    trust.signers.extend((0..600).map(|number| signer(&format!("another{number}"), &ca)));
     world.trust.send_replace(Arc::new(trust));
     world.wait_until_applied().await;
     assert_eq!(world.try_get(Some(&world.agent()), "/v1/whoami").await, Ok(StatusCode::OK));

@@ -5,7 +5,7 @@ use std::future::pending;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use addon_signer_core::trust::Route;
+use addon_signer_core::gateway::route::{Route, RouteLimits};
 use addon_signer_gateway::Limits;
 use futures::SinkExt;
 use futures::channel::mpsc::{self, UnboundedReceiver, UnboundedSender};
@@ -22,7 +22,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use super::backend;
-use test_kit::gateway::{Connection, GatewayWorld, SOON, collect, route};
+use test_kit::gateway::{Connection, GatewayWorld, LIMITS, SOON, collect, route};
 use test_kit::wait_until;
 
 /// More than the sockets and the gateway take.
@@ -38,7 +38,8 @@ async fn start() -> GatewayWorld {
 }
 
 async fn start_with(backend: &SocketAddr, limits: Limits) -> GatewayWorld {
-    let route = Route { max_body: 64 << 20, ..route("/", &format!("http://{backend}")) };
+    let route =
+        Route { limits: RouteLimits { max_body: 64 << 20, ..LIMITS }, ..route("/", &format!("http://{backend}")) };
     GatewayWorld::start_with(vec![route], Limits { max_identity_calls: 1, ..limits }).await
 }
 
@@ -78,7 +79,7 @@ async fn an_upload_ends_with_its_answer_whatever_its_backend_reads() {
 }
 
 /// In HTTP/2, where the gateway reads on. In HTTP/1.1 nobody sees a client's end behind bytes that nobody reads, so the
-/// route's timeout bounds that.
+/// route's limits bound that.
 #[tokio::test]
 async fn an_upload_ends_with_its_client() {
     let small = u32::try_from(SMALL).unwrap();

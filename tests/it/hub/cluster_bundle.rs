@@ -19,7 +19,7 @@ use test_kit::objects::serve;
 use test_kit::{TestHub, wait_until};
 
 /// Whether the API server has them in a version that the hub uses: not before Kubernetes 1.33.
-async fn are_served(hub: &TestHub, admin: &Client) -> bool {
+pub(super) async fn are_served(hub: &TestHub, admin: &Client) -> bool {
     let served = admin.list_api_group_resources("certificates.k8s.io/v1beta1").await;
     let served = served.is_ok_and(|list| list.resources.iter().any(|served| served.name == "clustertrustbundles"));
     if hub.is_real() && !served {
@@ -28,7 +28,7 @@ async fn are_served(hub: &TestHub, admin: &Client) -> bool {
     !hub.is_real() || served
 }
 
-fn bundles(hub: &TestHub, admin: &Client) -> Api<ClusterTrustBundle> {
+pub(super) fn bundles(hub: &TestHub, admin: &Client) -> Api<ClusterTrustBundle> {
     Api::all_with(admin.clone(), &resource(if hub.is_real() { "v1beta1" } else { "v1" }))
 }
 

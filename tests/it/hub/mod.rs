@@ -18,6 +18,7 @@ pub(crate) mod registrations;
 mod requests;
 mod restored;
 pub(crate) mod revocation;
+mod routes;
 mod signers;
 mod stage;
 mod sweep;

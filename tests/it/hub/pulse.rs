@@ -13,10 +13,12 @@ async fn tasks_of_a_hub_at_rest_give_signs_of_life() {
     let mut tasks = running.pulses.silent(Duration::ZERO);
     tasks.sort();
     let expected = [
+        "CAs of backends",
         "authorities of telemetry",
         "authorities of the gateway",
         "registrations",
         "requests",
+        "statuses of AddOnRoutes",
         "supervisor",
         "trust of the hub cluster",
         "trust on the clusters",

@@ -154,7 +154,7 @@ fn every_cause_is_in_the_document() {
     let sources = [
         "crates/gateway/src/listener/no_handshake.rs",
         "crates/gateway/src/problem.rs",
-        "crates/core/src/gateway/access.rs",
+        "crates/core/src/gateway/access/mod.rs",
         "crates/core/src/gateway/authz/mod.rs",
         "crates/core/src/policy/refusal.rs",
         "crates/core/src/registry/mod.rs",

@@ -33,7 +33,7 @@ use tokio_util::sync::CancellationToken;
 
 use addon_signer_core::names::ANNOTATION_ROTATE;
 use test_kit::accounts::{HUB_GROUPS, HUB_USER};
-use test_kit::hub::{PATIENCE, create_signer, deploy, fresh_ledger};
+use test_kit::hub::{PATIENCE, create_route, create_signer, deploy, fresh_ledger};
 use test_kit::{TestHub, wait_until};
 
 /// A hub and a gateway, as `addon-signer hub` runs them.
@@ -54,7 +54,7 @@ pub(crate) fn options() -> HubOptions {
         gateway_names: vec!["127.0.0.1".to_owned(), "gateway.example".to_owned()],
         metrics_listen: any,
         grpc_proxy: None,
-        allow_loopback_upstreams: true,
+        backend_addresses: vec!["127.0.0.0/8".parse().unwrap()],
         retention: Duration::from_secs(600),
         rate: Rate { burst: 100, interval: Duration::from_secs(1) },
         inventory: None,
@@ -103,11 +103,10 @@ pub(crate) async fn prepare(hub: &TestHub, backend: SocketAddr, duration: &str) 
         "signerName": "example.com/telemetry",
         "addOns": ["telemetry"],
         "certificate": { "duration": duration, "maxDuration": "24h" },
-        "gateway": {
-            "routes": [{ "path": "/api/v1/receive", "upstream": format!("http://{backend}"), "methods": ["POST"] }],
-        },
+        "gateway": { "routesFrom": { "namespaces": ["default"] } },
     });
     create_signer(&admin, "telemetry", spec).await;
+    create_route(&admin, backend, "/api/v1/receive", &["POST"]).await;
     admin
 }
 

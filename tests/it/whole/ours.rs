@@ -30,7 +30,7 @@ use crate::gateway::backend;
 use test_kit::accounts::AGENT_USER;
 use test_kit::deploy::apply;
 use test_kit::deploy::manifests;
-use test_kit::hub::{PATIENCE, create_signer, deploy};
+use test_kit::hub::{PATIENCE, create_route, create_signer, deploy};
 use test_kit::objects::managed_cluster_addons;
 use test_kit::{TestHub, accept_cluster, install_addon, wait_until};
 
@@ -131,18 +131,17 @@ async fn agent_enrols_calls_and_survives_rotation_until_detached() {
     whole.stop().await.unwrap();
 }
 
-/// A Service without a selector in another namespace may lead there, which its address does not show.
+/// An address that the administrator allows may lead there.
 #[tokio::test]
 async fn forwarding_to_hub_metrics_is_refused_there() {
     let hub = TestHub::start().await;
     deploy(&hub).await;
     let whole = Whole::start(&hub, Clock::default()).await;
     let admin = hub.admin().await;
-    let route = json!({ "path": "/metrics", "upstream": format!("http://{}", whole.metrics) });
-    let spec = json!({
-        "signerName": "example.com/telemetry", "addOns": ["telemetry"], "gateway": { "routes": [route] },
-    });
+    let from = json!({ "routesFrom": { "namespaces": ["default"] } });
+    let spec = json!({ "signerName": "example.com/telemetry", "addOns": ["telemetry"], "gateway": from });
     create_signer(&admin, "telemetry", spec).await;
+    create_route(&admin, whole.metrics, "/metrics", &["GET"]).await;
     let dir = tempfile::tempdir().unwrap();
     let pair = enrolled(&hub, &admin, dir.path(), "spoke1", whole.gateway).await;
     let answer = pair.call(whole.gateway, Method::GET, "/addons/telemetry/metrics").await.unwrap();

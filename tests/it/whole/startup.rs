@@ -104,10 +104,14 @@ async fn an_api_server_that_refuses_the_hub_ends_it() {
     for (path, what) in [
         (REQUESTS, "certificatesigningrequests"),
         ("/pods", "pods in the namespace addon-signer"),
-        ("/services", "services in the namespace addon-signer"),
+        ("/namespaces/addon-signer/services", "services in the namespace addon-signer"),
+        ("/api/v1/services", "services"),
+        ("/addonroutes", "addonroutes"),
+        ("/endpointslices", "endpointslices"),
+        ("/api/v1/namespaces", "namespaces"),
     ] {
         let (client, _fault, asked) = mk_refused(&hub, path, Some((403, "you may not"))).await;
-        let error = refused(client, HubOptions { allow_loopback_upstreams: false, ..options() }).await;
+        let error = refused(client, options()).await;
         let sentence = format!("{HUB_USER} cannot list {what}; give it the rights of deploy/rbac.yaml: ");
         assert!(error.starts_with(&sentence), "{error}");
         assert!(error.contains("you may not"), "{error}");

@@ -25,6 +25,9 @@ pub const ADDON_GROUP: &str = "addon.open-cluster-management.io";
 const ANNOTATION_INSTALL_NAMESPACE: &str = "addon.open-cluster-management.io/v1alpha1-install-namespace";
 /// On a ManagedClusterAddOn: the cluster on which its agent runs, if that is a different one.
 const ANNOTATION_HOSTING_CLUSTER: &str = "addon.open-cluster-management.io/hosting-cluster-name";
+/// On a ManagedCluster: the ManagedClusterSet that it is in. Only who may join clusters to the set may write it (OCM's
+/// webhook for ManagedClusters).
+const LABEL_CLUSTER_SET: &str = "cluster.open-cluster-management.io/clusterset";
 /// The namespace of agents for which none is specified.
 const DEFAULT_NAMESPACE: &str = "open-cluster-management-agent-addon";
 
@@ -76,6 +79,12 @@ pub fn managed_cluster_resource() -> ApiResource {
 #[must_use]
 pub fn hub_accepts_client(cluster: &DynamicObject) -> bool {
     cluster.data.pointer("/spec/hubAcceptsClient") == Some(&Value::Bool(true))
+}
+
+/// The ManagedClusterSet that a ManagedCluster is in.
+#[must_use]
+pub fn cluster_set(cluster: &DynamicObject) -> Option<String> {
+    cluster.metadata.labels.as_ref()?.get(LABEL_CLUSTER_SET).filter(|set| !set.is_empty()).cloned()
 }
 
 /// Whether the object is being deleted.

@@ -12,7 +12,7 @@ use kube::core::DynamicResourceScope;
 use serde::de::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
-use super::{ANNOTATION_HOSTING_CLUSTER, ANNOTATION_INSTALL_NAMESPACE};
+use super::{ANNOTATION_HOSTING_CLUSTER, ANNOTATION_INSTALL_NAMESPACE, LABEL_CLUSTER_SET};
 use addon_signer_core::bounded::{self, Keep};
 use addon_signer_core::names::{
     ANNOTATION_REVOKE_BEFORE, ANNOTATION_REVOKED_BY, ANNOTATION_SUSPENDED, LABEL_HUB_TRUST,
@@ -54,7 +54,10 @@ static WANTED: Keep = Keep::Fields(&[
                     (ANNOTATION_HOSTING_CLUSTER, Keep::Scalar(LONGEST)),
                 ]),
             ),
-            ("labels", Keep::Fields(&[(LABEL_HUB_TRUST, Keep::Scalar(LONGEST))])),
+            (
+                "labels",
+                Keep::Fields(&[(LABEL_HUB_TRUST, Keep::Scalar(LONGEST)), (LABEL_CLUSTER_SET, Keep::Scalar(LONGEST))]),
+            ),
             ("generation", Keep::Scalar(LONGEST)),
             ("ownerReferences", Keep::All(OWNERS)),
             ("managedFields", Keep::Each(MANAGERS, &MANAGER)),

@@ -1,7 +1,7 @@
 //! Decides which addresses a backend may have. Pure functions.
 //!
-//! Whoever may write an AddOnSigner chooses a backend, and whoever answers DNS chooses its address. The gateway must
-//! not give their agents access to what only the hub's own pod or node can reach.
+//! Whoever may write an AddOnRoute chooses a Service, and whoever may write EndpointSlices chooses its addresses. The
+//! gateway must not give agents access to what only the hub's own pod or node can reach.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -29,26 +29,13 @@ pub struct RefusedAddress {
     pub kind: &'static str,
 }
 
-/// Checks the address of a backend. `allow_loopback` allows loopback addresses and nothing else.
+/// Checks the address of a backend.
 ///
 /// # Errors
 /// The address is a loopback, link-local, metadata, multicast, broadcast or unspecified one, even if written as an IPv6
 /// address that embeds an IPv4 address; or one in the network for local NAT64.
-pub fn check(address: IpAddr, allow_loopback: bool) -> Result<(), RefusedAddress> {
-    match kind(address) {
-        None => Ok(()),
-        Some(LOOPBACK) if allow_loopback => Ok(()),
-        Some(kind) => Err(RefusedAddress { address, kind }),
-    }
-}
-
-/// Checks the host of a URL if it is an address. The address of a name is known only when somebody connects.
-///
-/// # Errors
-/// As for [`check`].
-pub fn check_host(host: &str, allow_loopback: bool) -> Result<(), RefusedAddress> {
-    let literal = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
-    literal.parse().map_or(Ok(()), |address| check(address, allow_loopback))
+pub fn check(address: IpAddr) -> Result<(), RefusedAddress> {
+    kind(address).map_or(Ok(()), |kind| Err(RefusedAddress { address, kind }))
 }
 
 const LOOPBACK: &str = "a loopback address";
@@ -165,21 +152,7 @@ mod tests {
             ("2001:db8::1", None),
         ] {
             let address: IpAddr = address.parse().unwrap();
-            assert_eq!(check(address, false).err().map(|refused| refused.kind), expected, "{address}");
-            let allowed = expected.filter(|kind| *kind != LOOPBACK);
-            assert_eq!(check(address, true).err().map(|refused| refused.kind), allowed, "{address}");
-        }
-    }
-
-    #[test]
-    fn only_literal_addresses_are_checked_before_connecting() {
-        for host in ["127.0.0.1", "::1", "[::1]", "[::ffff:127.0.0.1]"] {
-            assert!(check_host(host, false).is_err(), "{host}");
-            assert_eq!(check_host(host, true), Ok(()), "{host}");
-        }
-        assert!(check_host("169.254.169.254", true).is_err());
-        for host in ["localhost", "backend.addons.svc", "10.0.0.1", "[fd00::1]", "127.1"] {
-            assert_eq!(check_host(host, false), Ok(()), "{host}");
+            assert_eq!(check(address).err().map(|refused| refused.kind), expected, "{address}");
         }
     }
 }

@@ -4,6 +4,7 @@
 //! Also, how much one client may take away from the others: [`handshakes`], [`slots`] and [`pace`].
 
 pub mod access;
+pub mod attachment;
 pub mod authz;
 pub mod backend;
 pub mod handshakes;
@@ -11,6 +12,8 @@ pub mod headers;
 pub mod neighbours;
 pub mod pace;
 pub mod path;
+pub mod route;
+pub mod routing;
 pub mod slots;
 
 /// The beginning of the `type` of every problem of the gateway (RFC 9457); the name of the problem follows.

@@ -119,6 +119,8 @@ pub struct Registry {
     /// Whether it must not be relied on.
     outdated: bool,
     clusters: HashMap<ClusterName, ClusterFacts>,
+    /// The ManagedClusterSets of clusters that are in one.
+    sets: HashMap<ClusterName, String>,
     addons: HashMap<ClusterName, HashMap<AddOnName, AddOn>>,
 }
 
@@ -136,8 +138,25 @@ impl Registry {
     pub fn set_cluster(&mut self, cluster: ClusterName, facts: Option<ClusterFacts>) -> Vec<StandingChange> {
         self.compare(Some(&cluster.clone()), |registry| match facts {
             Some(facts) => drop(registry.clusters.insert(cluster, facts)),
-            None => drop(registry.clusters.remove(&cluster)),
+            None => {
+                registry.clusters.remove(&cluster);
+                registry.sets.remove(&cluster);
+            }
         })
+    }
+
+    /// Records the ManagedClusterSet of a cluster. It decides which routes admit the cluster, not its standing.
+    pub fn set_cluster_set(&mut self, cluster: &ClusterName, set: Option<String>) {
+        match set {
+            Some(set) => drop(self.sets.insert(cluster.clone(), set)),
+            None => drop(self.sets.remove(cluster)),
+        }
+    }
+
+    /// The ManagedClusterSet of a cluster.
+    #[must_use]
+    pub fn cluster_set(&self, cluster: &ClusterName) -> Option<&str> {
+        self.sets.get(cluster).map(String::as_str)
     }
 
     /// Records what is known of an addon on a cluster; `None` means that it was deleted. Returns the changes of
@@ -166,6 +185,7 @@ impl Registry {
     pub fn complete_clusters(&mut self, is_shown: impl Fn(&ClusterName) -> bool) -> Vec<StandingChange> {
         self.compare(None, |registry| {
             registry.clusters.retain(|cluster, _| is_shown(cluster));
+            registry.sets.retain(|cluster, _| is_shown(cluster));
             registry.clusters_ready = true;
         })
     }

@@ -345,7 +345,7 @@ async fn shake_hands(
 
 /// Sends data without waiting for more, and ends the connection soon after its peer has vanished: a host that lost its
 /// power or its network sends no FIN, and HTTP/1.1 has no pings.
-fn prepare(tcp: &TcpStream) -> std::io::Result<()> {
+pub(crate) fn prepare(tcp: &TcpStream) -> std::io::Result<()> {
     tcp.set_nodelay(true)?;
     sockopt::set_tcp_keepidle(tcp, PROBE_AFTER)?;
     sockopt::set_tcp_keepintvl(tcp, PROBE_EVERY)?;

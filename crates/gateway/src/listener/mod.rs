@@ -19,6 +19,7 @@ mod hello;
 mod no_handshake;
 mod plain;
 
+pub(crate) use accept::prepare;
 pub use accept::{ConnectionHandler, DRAIN_MARGIN, Entered, SessionSlot, Slots, WAITING, accept, bind};
 pub use no_handshake::NoHandshake;
 pub use plain::serve_plain;
@@ -56,7 +57,7 @@ pub fn server_config(
 
 /// Gives rustls the time from our clock.
 #[derive(Debug)]
-struct ClockTime(Clock);
+pub(crate) struct ClockTime(pub(crate) Clock);
 
 impl TimeProvider for ClockTime {
     fn current_time(&self) -> Option<UnixTime> {

@@ -54,7 +54,7 @@ impl PublishedSigner {
                 addons: rules.addons.clone(),
                 convention: rules.convention.clone(),
                 client_anchors: ready.bundle.clone(),
-                routes: self.config.routes.clone(),
+                attachment: self.config.attachment.clone(),
             })
         });
     }

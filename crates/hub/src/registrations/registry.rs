@@ -130,7 +130,11 @@ pub(crate) async fn watch_clusters(client: Client, registry: Recorded) -> Result
             // while the watch was broken must not stay in for so long.
             Ok(Some(News::There(found))) => {
                 if let Some((name, facts)) = cluster_entry(&found.object) {
-                    registry.write(|registry| registry.set_cluster(name, Some(facts)));
+                    let set = ocm::cluster_set(&found.object);
+                    registry.write(|registry| {
+                        registry.set_cluster_set(&name, set);
+                        registry.set_cluster(name, Some(facts))
+                    });
                 }
             }
             Ok(Some(News::Gone(found))) => {

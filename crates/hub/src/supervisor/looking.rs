@@ -162,7 +162,6 @@ impl Supervisor {
             return Err(("InvalidName", sentence));
         }
         let mut config = SignerConfig::read(&object.spec, self.settings.grpc_proxy.as_deref())
-            .and_then(|config| config.check_backends(self.settings.allow_loopback_upstreams))
             .map_err(|error| ("InvalidSpec", format!("{error}.")))?;
         let others = self.ownership.not_of(&name);
         config.rules.addons.retain(|addon: &AddOnName| !others.contains_key(addon.as_str()));

@@ -8,6 +8,7 @@ use json_patch::{AddOperation, PatchOperation, TestOperation};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
+use serde::Serialize;
 use serde_json::json;
 
 use crate::authorities::report::{authorities, forced, rotation, time};
@@ -165,7 +166,8 @@ fn healthy_sentence() -> (bool, &'static str, String) {
     (true, "Readable", "The Secret with the authorities is readable and its active key signs.".to_owned())
 }
 
-fn condition(
+/// A condition. It keeps the time of its last transition if it was the same before.
+pub(crate) fn condition(
     before: &[Condition],
     kind: &str,
     holds: bool,
@@ -214,11 +216,16 @@ pub async fn write(
     (name, uid): (&str, Option<String>),
     status: &AddOnSignerStatus,
 ) -> Result<(), NotWritten> {
-    // A merge patch could name the uid too, but the API server ignores it below `/status` of a custom resource.
+    let patch = patch_of_status(uid.as_ref(), status);
+    leads.write(api.patch_status(name, &PatchParams::default(), &patch)).await.map(drop)
+}
+
+/// Replaces the status of the object that has this uid, and fails for another one of that name. A merge patch could
+/// name the uid too, but the API server ignores it below `/status` of a custom resource.
+pub(crate) fn patch_of_status(uid: Option<&String>, status: &impl Serialize) -> Patch<()> {
     let is_it = TestOperation { path: PointerBuf::from_tokens(["metadata", "uid"]), value: json!(uid) };
     let whole = AddOperation { path: PointerBuf::from_tokens(["status"]), value: json!(status) };
-    let patch = json_patch::Patch(vec![PatchOperation::Test(is_it), PatchOperation::Add(whole)]);
-    leads.write(api.patch_status(name, &PatchParams::default(), &Patch::<()>::Json(patch))).await.map(drop)
+    Patch::Json(json_patch::Patch(vec![PatchOperation::Test(is_it), PatchOperation::Add(whole)]))
 }
 
 /// Whether the status of an object names an authority whose certificates may not have expired yet.

@@ -11,6 +11,7 @@ use serde_json::json;
 
 use super::*;
 use crate::requests::dispatcher::{Dispatcher, DispatcherLinks};
+use crate::routes::RouteSettings;
 use crate::standings::Standings;
 use crate::{Hub, HubEnds, HubParts, lease};
 use addon_signer_api::ocm::AddOnApi;
@@ -43,7 +44,7 @@ fn mk_supervisor(pulses: &Pulses) -> (Supervisor, lease::Announcer, HubEnds) {
     let settings = HubSettings {
         namespace: "addon-signer".to_owned(),
         grpc_proxy: None,
-        allow_loopback_upstreams: false,
+        routes: RouteSettings::default(),
         retention: Duration::from_secs(3600),
         rate: Rate { burst: 1, interval: Duration::from_secs(1) },
         serving: ServingRules {

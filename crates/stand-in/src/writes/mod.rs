@@ -8,7 +8,7 @@ use super::checks::{check_fields, check_metadata, check_type, tidy_metadata};
 use super::deletion;
 use super::fields::{self, keep, text};
 use super::policy;
-use super::resources::Resource;
+use super::resource::Resource;
 use super::status::{ApiError, Cause};
 use super::store::Store;
 use super::write::{Write, namespace_key};

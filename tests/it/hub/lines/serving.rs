@@ -14,6 +14,7 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
 
 use super::kit::{OnServer, issue};
+use crate::hub::signers::change;
 use crate::hub::{MOMENT, mk_csr_of, mk_ready, mk_ready_with, mk_served};
 use test_kit::accounts::{HUB_GROUPS, HUB_USER};
 use test_kit::hub::{
@@ -174,20 +175,16 @@ async fn a_restart_does_not_shorten_the_wait() {
 #[tokio::test]
 async fn agents_of_signer_invalid_at_start_are_waited_for() {
     let (_dir, ledger) = fresh_ledger();
-    let options = |allow_loopback_upstreams| RunningHubOptions {
-        ledger: Some(ledger.clone()),
-        allow_loopback_upstreams,
-        ..RunningHubOptions::default()
-    };
+    let options = || RunningHubOptions { ledger: Some(ledger.clone()), ..RunningHubOptions::default() };
     let hub = TestHub::start().await;
-    let mut spec = telemetry();
-    spec["gateway"] = json!({ "routes": [{ "path": "/a", "upstream": "http://127.0.0.1:9" }] });
-    let admin = mk_served(&hub, spec).await;
-    let running = RunningHub::start_with(&hub, options(true)).await;
+    let admin = mk_served(&hub, telemetry()).await;
+    let running = RunningHub::start_with(&hub, options()).await;
     let line = OnServer::serving(&admin);
     let leaf = issue(&hub, &admin).await;
     drop(running);
-    let running = RunningHub::start_with(&hub, options(false)).await;
+    let odd = json!({ "matchExpressions": [{ "key": "a", "operator": "Like" }] }); // the schema accepts it
+    change(&admin, "telemetry", json!({ "gateway": { "routesFrom": { "selector": odd } } })).await;
+    let running = RunningHub::start_with(&hub, options()).await;
     wait_ready(&admin, "telemetry", "False").await;
     line.rotate_by_map("r1").await;
     let awaited = "the AddOnSigner telemetry, which is not served, to be fixed or deleted";
@@ -197,6 +194,7 @@ async fn agents_of_signer_invalid_at_start_are_waited_for() {
     .await;
     line.wait(&["Next", "Active"]).await;
     drop(running);
-    let _running = RunningHub::start_with(&hub, options(true)).await;
+    change(&admin, "telemetry", json!({ "gateway": { "routesFrom": null } })).await;
+    let _running = RunningHub::start_with(&hub, options()).await;
     assert!(activate_after(&line).await >= not_after(&leaf));
 }

@@ -29,7 +29,7 @@ fn signers(admin: &Client) -> Api<AddOnSigner> {
     Api::all(admin.clone())
 }
 
-async fn change(admin: &Client, name: &str, spec: Value) {
+pub(super) async fn change(admin: &Client, name: &str, spec: Value) {
     let patch = Patch::Merge(json!({"spec": spec}));
     signers(admin).patch(name, &PatchParams::default(), &patch).await.unwrap();
 }
@@ -71,15 +71,17 @@ async fn stays_unanswered(admin: &Client, name: &str) {
     assert!(status.conditions.is_none(), "{status:?}");
 }
 
+/// A selector of namespaces with an operator that there is not, which the schema accepts.
+fn mk_odd_selector() -> Value {
+    json!({"routesFrom": {"selector": {"matchExpressions": [{"key": "a", "operator": "Like"}]}}})
+}
+
 /// Specs that the schema accepts, so that only the hub can refuse them; the stand-in has no schema.
 fn bad_specs(real: bool) -> Vec<(&'static str, Value, Value)> {
-    let route = |backend: &str| json!({"routes": [{"path": "/a", "upstream": backend}]});
     let user = "system:open-cluster-management:cluster:{cluster}:addon:{addon}:agent:{agent}";
-    let routes =
-        |bad| ("spec.gateway.routes", json!({"gateway": route(bad)}), json!({"gateway": route("http://a:9999")}));
-    let mut bad = vec![routes("http://127.0.0.1:9999"), routes("http://[1:2]")];
+    let good = json!({"gateway": {"routesFrom": null}});
+    let mut bad = vec![("spec.gateway.routesFrom.selector", json!({"gateway": mk_odd_selector()}), good)];
     if !real {
-        bad.push(routes("http://a:99999"));
         for wrong in ["{cluster}{addon}", "example.com/other:{cluster}:{addon}"] {
             bad.push(("spec.identity", json!({"identity": {"user": wrong}}), json!({"identity": {"user": user}})));
         }
@@ -123,21 +125,22 @@ async fn a_bad_object_signs_nothing_names_the_field_and_can_be_mended() {
 #[tokio::test]
 async fn addon_removed_by_invalid_edit_is_out_at_once() {
     let (hub, admin, running) = mk_ready().await;
-    let spec = json!({"addOns": ["search"], "gateway": {"routes": [{"path": "/a", "upstream": "http://127.0.0.1"}]}});
+    let spec = json!({"addOns": ["search"], "gateway": mk_odd_selector()});
     change(&admin, "telemetry", spec).await;
     wait_trust(&running, &[]).await;
     wait_ready(&admin, "telemetry", "False").await;
     let authorities = signers(&admin).get("telemetry").await.unwrap().status.unwrap().authorities;
     running.stop().await;
     let again = RunningHub::start(&hub).await;
-    change(&admin, "telemetry", json!({"gateway": {"routes": [{"path": "/a", "upstream": "http://[::1]"}]}})).await;
+    let still_odd = json!({"gateway": {"hostnames": ["a.example"]}});
+    change(&admin, "telemetry", still_odd).await;
     wait_until(PATIENCE, "the hub to have looked", async || {
         let object = signers(&admin).get("telemetry").await.unwrap();
         (object.status?.observed_generation == object.metadata.generation).then_some(())
     })
     .await;
     assert!(again.trust.borrow().signers.is_empty());
-    change(&admin, "telemetry", json!({"gateway": {"routes": []}})).await;
+    change(&admin, "telemetry", json!({"gateway": {"routesFrom": null}})).await;
     wait_ready(&admin, "telemetry", "True").await;
     wait_trust(&again, &["telemetry"]).await;
     assert_eq!(signers(&admin).get("telemetry").await.unwrap().status.unwrap().authorities, authorities);

@@ -99,7 +99,7 @@ impl World {
             gateway_names: vec!["127.0.0.1".to_owned()],
             metrics_listen: any,
             grpc_proxy: None,
-            allow_loopback_upstreams: true,
+            backend_addresses: Vec::new(),
             retention: Duration::from_secs(600),
             rate: Rate { burst: 100, interval: Duration::from_secs(1) },
             replica: "bench".to_owned(),

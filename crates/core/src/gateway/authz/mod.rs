@@ -13,6 +13,7 @@ use x509_parser::prelude::FromDer;
 use crate::ca::authority::AuthorityId;
 use crate::ca::bundle::Purpose;
 use crate::ca::serial::Serial;
+use crate::gateway::headers::{IdentityHeaders, Named};
 use crate::identity::{AddOnName, IdentityError, PeerIdentity};
 use crate::timestamp::Timestamp;
 use crate::trust::{SignerTrust, Trust};
@@ -101,8 +102,8 @@ pub struct Peer {
     pub not_before: Timestamp,
     /// The last second in which the certificate is valid.
     pub not_after: Timestamp,
-    /// The certificate as the value of the header `Client-Cert` (RFC 9440 section 2.1): base64 between colons.
-    pub client_cert: String,
+    /// The headers that say so to backends.
+    pub headers: IdentityHeaders,
 }
 
 /// Verifies `leaf` at `now` and reads its holder's identity.
@@ -121,8 +122,11 @@ pub fn identify(trust: &Trust, leaf: &CertificateDer<'_>, now: Timestamp) -> Res
     if !signer.addons.contains(&identity.addon) {
         return Err(NotAnIdentity::AddOnNotOfSigner { addon: identity.addon, signer: signer.name.clone() });
     }
+    let groups = groups(&parsed, signer, &identity)?;
+    let named = Named { identity: &identity, user, groups: &groups, signer: &signer.name };
     Ok(Peer {
-        groups: groups(&parsed, signer, &identity)?,
+        headers: IdentityHeaders::new(&named, leaf, &parsed).map_err(|_| NotAnIdentity::Unreadable)?,
+        groups,
         user: user.to_owned(),
         identity,
         signer: Arc::clone(signer),
@@ -130,7 +134,6 @@ pub fn identify(trust: &Trust, leaf: &CertificateDer<'_>, now: Timestamp) -> Res
         serial: Serial::of_leaf(&parsed).ok_or(NotAnIdentity::Unreadable)?,
         not_before,
         not_after,
-        client_cert: format!(":{}:", data_encoding::BASE64.encode(leaf)),
     })
 }
 

@@ -10,6 +10,7 @@ use rcgen::{
 use super::*;
 use crate::ca::authority::Authority;
 use crate::ca::bundle::Bundle;
+use crate::gateway::attachment::Attachment;
 use crate::identity::Convention;
 
 const NOW: Timestamp = Timestamp::from_unix(1_800_000_000);
@@ -61,7 +62,7 @@ fn mk_signer(name: &str, addons: &[&str], ca: &Ca) -> Arc<SignerTrust> {
         addons: addons.iter().map(|addon| addon.parse().unwrap()).collect(),
         convention: Convention::default(),
         client_anchors: Bundle::new(vec![ca.authority.clone()]).unwrap(),
-        routes: Vec::new(),
+        attachment: Attachment::default(),
     })
 }
 
@@ -95,9 +96,19 @@ fn a_valid_certificate_is_one_identity() {
         serial: Serial::from_hex("0000000000000000000000000000000000000abc").unwrap(),
         not_before: NOW.minus(Duration::from_secs(60)),
         not_after: NOW.plus(Duration::from_secs(60)),
-        client_cert: format!(":{}:", data_encoding::BASE64.encode(&leaf)),
+        headers: peer.headers.clone(),
     };
     assert_eq!(peer, expected);
+    let mut headers = http::HeaderMap::new();
+    peer.headers.set(&mut headers);
+    let value = |name: &str| headers[name].to_str().unwrap().to_owned();
+    assert_eq!(value("x-remote-user"), USER);
+    assert_eq!(value("x-remote-group"), GROUP);
+    assert_eq!(value("client-cert"), format!(":{}:", data_encoding::BASE64.encode(&leaf)));
+    let subject = format!(";Subject=\"O={GROUP},CN={USER}\"");
+    assert!(value("x-forwarded-client-cert").ends_with(&subject), "{}", value("x-forwarded-client-cert"));
+    let ours = ["cluster", "addon", "agent", "signer"].map(|name| value(&format!("x-addon-signer-{name}")));
+    assert_eq!(ours, ["c1", "a1", "x", "s1"]);
 }
 
 #[test]

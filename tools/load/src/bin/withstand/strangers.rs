@@ -34,7 +34,7 @@ use tokio_rustls::client::TlsStream;
 use crate::world::{World, submit};
 use addon_signer_load::measure::{cpu_ms, peak_mb, resident_mb};
 use addon_signer_load::quantiles::Quantiles;
-use test_kit::hub::{certificate, create_signer, wait_ready};
+use test_kit::hub::{certificate, create_route, create_signer, wait_ready};
 use test_kit::process::{Process, free_port};
 use test_kit::request::mk_csr_of;
 use test_kit::{accept_cluster, install_addon};
@@ -77,11 +77,10 @@ pub(crate) async fn start_gateway(world: &World, flags: &[String]) -> (Process, 
     tokio::spawn(async move { axum::serve(listener, router).await });
     let spec = json!({
         "signerName": "example.com/telemetry", "addOns": ["telemetry"],
-        "gateway": {
-            "routes": [{ "path": "/receive", "upstream": format!("http://{backend}"), "methods": ["POST"] }],
-        },
+        "gateway": { "routesFrom": { "namespaces": ["default"] } },
     });
     create_signer(&world.admin, "telemetry", spec).await;
+    create_route(&world.admin, backend, "/receive", &["POST"]).await;
     let gateway = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let hub = world.start_hub_at(gateway, flags);
     wait_ready(&world.admin, "telemetry", "True").await;

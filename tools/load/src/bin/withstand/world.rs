@@ -60,7 +60,7 @@ impl World {
             format!("--kubeconfig={}", kubeconfig.display()),
             "--gateway-name=127.0.0.1".to_owned(),
             format!("--gateway-listen={gateway}"),
-            "--allow-loopback-upstreams".to_owned(),
+            "--backend-addresses=127.0.0.0/8".to_owned(),
             format!("--ledger=sqlite://{}/bench.db", real.dir().display()),
             format!("--metrics-listen=127.0.0.1:{}", free_port()),
         ];

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use http::Method;
 
 use super::authz::{NotAnIdentity, Peer};
-use super::path::{PathError, SafePath};
+use super::path::{PathBelow, PathError, SafePath};
+use super::route::{Route, RouteName, RouteTable};
 use super::slots::NoSlot;
-use crate::identity::PeerIdentity;
+use crate::identity::{AddOnName, ClusterName, PeerIdentity};
 use crate::registry::{NotRegistered, Registry};
 use crate::timestamp::Timestamp;
-use crate::trust::Route;
 
 /// Why the holder of a client certificate may not send requests.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -122,24 +122,47 @@ pub fn standing(peer: &Arc<Peer>, registry: &Registry) -> Result<(), NoStanding>
     }
 }
 
-/// Why a request below `/addons/` reaches no backend.
+/// Why a call reaches no backend.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoAccess {
+    /// The call is for a host name that is none of the gateway's, or not one for this addon.
+    #[error("the host {0:?} is not a name of the gateway that the caller's addon may use")]
+    Host(String),
+    /// There is nothing at that path of the gateway's own.
+    #[error("there is nothing at that path")]
+    NotFound,
     /// The path names an addon that is not the caller's.
     #[error("the path belongs to the addon {0:?}, not to the caller's addon")]
     AnotherAddOn(String),
+    /// The routes are not known yet. This is not a refusal; ask again later.
+    #[error("the hub has not read its AddOnRoutes yet")]
+    NotReady,
     /// No route of the addon is a prefix of the path.
     #[error("no route of the addon matches the path")]
     NoRoute,
     /// The backend could see the path below another route.
     #[error(transparent)]
     Path(#[from] PathError),
+    /// The segment `{cluster}` of the route names another cluster.
+    #[error("the path belongs to another cluster (route {0})")]
+    AnotherCluster(RouteName),
+    /// The route is not for the caller's cluster.
+    #[error("the route {0} is not for the caller's cluster")]
+    ClusterNotAdmitted(RouteName),
     /// The route allows only these methods.
     #[error("the method is not one of {0}")]
     Method(String),
     /// The method has no use for content.
     #[error("a {0} with content is not passed on")]
     Content(Method),
+    /// The backend of the route cannot be reached now.
+    #[error("the route {route} has no backend: {cause}")]
+    NoBackend {
+        /// The route.
+        route: RouteName,
+        /// Why, in one sentence without a period.
+        cause: String,
+    },
 }
 
 /// The connection to the backend that a call gets.
@@ -166,40 +189,108 @@ pub fn content(method: &Method, has_content: bool, deletes_with_content: bool) -
     }
 }
 
-/// The caller's route for `/addons/<addon>/…`, and the path that goes to its backend.
+/// What a call asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target {
+    /// `/v1/whoami`.
+    WhoAmI,
+    /// `/v1/bundle`.
+    Bundle,
+    /// A backend: the path after this many segments.
+    Backend(usize),
+}
+
+/// What a path asks for. gRPC's clients cannot put anything before a path, so every path that is not the gateway's own
+/// belongs to the caller's own addon.
+///
+/// # Errors
+/// [`NoAccess::NotFound`] for paths that are kept for the gateway, [`NoAccess::AnotherAddOn`].
+pub fn target(own: &AddOnName, path: &SafePath<'_>) -> Result<Target, NoAccess> {
+    let segments: Vec<&str> = path.segments().take(3).collect();
+    match segments.as_slice() {
+        ["v1", "whoami"] => Ok(Target::WhoAmI),
+        ["v1", "bundle"] => Ok(Target::Bundle),
+        ["addons"] | ["crl", ..] | [".well-known", "est", ..] => Err(NoAccess::NotFound),
+        ["addons", addon, ..] if *addon == own.as_str() => Ok(Target::Backend(2)),
+        ["addons", addon, ..] => Err(NoAccess::AnotherAddOn((*addon).to_owned())),
+        _ => Ok(Target::Backend(0)),
+    }
+}
+
+/// The host name of a call without its port, in lower case. `authority` is that of HTTP/2 or the header `Host`; never
+/// the TLS server name, because a connection may be for several names.
+///
+/// # Errors
+/// [`NoAccess::Host`]: there is none, or it is not a name of the gateway that agents of the signer may use.
+pub fn host(authority: &str, names: &[String], table: &RouteTable, signer: &str) -> Result<String, NoAccess> {
+    let port = authority.rsplit_once(':').filter(|(_, port)| port.bytes().all(|byte| byte.is_ascii_digit()));
+    let name = port.map_or(authority, |(name, _)| name);
+    let name = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
+    let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
+    let is_ours = names.iter().any(|known| known.eq_ignore_ascii_case(&name));
+    if is_ours && table.may_use(&name, signer) { Ok(name) } else { Err(NoAccess::Host(authority.to_owned())) }
+}
+
+/// Who calls, as far as it decides the route.
+#[derive(Debug, Clone, Copy)]
+pub struct Caller<'c> {
+    /// The AddOnSigner whose CA signed the caller's certificate.
+    pub signer: &'c str,
+    /// The addon.
+    pub addon: &'c AddOnName,
+    /// The cluster.
+    pub cluster: &'c ClusterName,
+    /// The ManagedClusterSet of the cluster.
+    pub cluster_set: Option<&'c str>,
+}
+
+/// A call, as far as it decides the route.
+#[derive(Debug, Clone, Copy)]
+pub struct Call<'c> {
+    /// Who calls.
+    pub caller: Caller<'c>,
+    /// What [`host`] has returned.
+    pub host: &'c str,
+    /// The method.
+    pub method: &'c Method,
+    /// The path that the backend gets.
+    pub path: PathBelow<'c>,
+}
+
+/// The route of a call. Host and addon choose the routes, then the longest path decides, and only then whether the
+/// cluster and the method are allowed: a call that a route refuses never reaches the backend of a shorter path.
 ///
 /// # Errors
 /// The [`NoAccess`] of the first broken rule.
-pub fn route<'p>(peer: &'p Peer, method: &Method, path: &SafePath<'_>) -> Result<(&'p Route, String), NoAccess> {
-    let asked = path.segments().get(1).copied().unwrap_or_default().to_owned();
-    if asked != peer.identity.addon.as_str() {
-        return Err(NoAccess::AnotherAddOn(asked));
+pub fn route<'t>(table: &'t RouteTable, call: &Call<'_>) -> Result<&'t Arc<Route>, NoAccess> {
+    let Call { caller: Caller { signer, addon, cluster, cluster_set }, host, method, path } = *call;
+    if !table.is_complete() {
+        return Err(NoAccess::NotReady);
     }
-    let (route, rest) = path.route(2, &peer.signer.routes)?.ok_or(NoAccess::NoRoute)?;
+    let known = table.of(signer, addon);
+    let is_here = |route: &&Arc<Route>| route.hostnames.is_empty() || route.hostnames.contains(host);
+    let routes = || known.iter().filter(is_here);
+    let longest = routes().find(|route| route.path.matches(path)).map(|route| route.path.length());
+    let is_longest = |route: &&Arc<Route>| Some(route.path.length()) == longest && route.path.matches(path);
+    let admits = |route: &&Arc<Route>| route.clusters.admit(cluster, cluster_set) && route.path.is_for(cluster, path);
+    let chosen = routes().filter(is_longest).find(admits).or_else(|| routes().find(is_longest));
+    let as_long = |route: &&Arc<Route>| longest.is_none_or(|longest| route.path.length() >= longest);
+    let mut others = routes().filter(as_long).filter(|route| !is_longest(route) && route.path.may_match(path));
+    if others.any(|other| chosen.is_none_or(|chosen| !chosen.is_interchangeable_with(other))) {
+        return Err(PathError::Route.into());
+    }
+    let route = chosen.ok_or(NoAccess::NoRoute)?;
+    if !route.path.is_for(cluster, path) {
+        return Err(NoAccess::AnotherCluster(route.name.clone()));
+    }
+    if !route.clusters.admit(cluster, cluster_set) {
+        return Err(NoAccess::ClusterNotAdmitted(route.name.clone()));
+    }
     if !route.methods.contains(method.as_str()) {
         return Err(NoAccess::Method(route.methods.iter().cloned().collect::<Vec<_>>().join(", ")));
     }
-    Ok((route, rest))
+    Ok(route)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_methods_that_have_a_use_for_content_may_have_it() {
-        for method in ["POST", "PUT", "PATCH", "DELETE", "GET", "HEAD", "OPTIONS", "TRACE", "PROPFIND"] {
-            let method: Method = method.parse().unwrap();
-            let has_use = ["POST", "PUT", "PATCH"].contains(&method.as_str());
-            for deletes in [false, true] {
-                assert_eq!(content(&method, false, deletes), Ok(CallConnection::Shared), "{method}");
-                let expected = match method {
-                    _ if has_use => Ok(CallConnection::Shared),
-                    Method::DELETE if deletes => Ok(CallConnection::Own),
-                    _ => Err(NoAccess::Content(method.clone())),
-                };
-                assert_eq!(content(&method, true, deletes), expected, "{method}");
-            }
-        }
-    }
-}
+mod tests;

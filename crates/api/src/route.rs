@@ -1,0 +1,346 @@
+//! AddOnRoute: where calls of agents go. It is in the namespace of the backend, so that its owner makes it; the
+//! AddOnSigner that it names must let that namespace attach routes.
+//!
+//! The schema and its CEL rules check what the API server can check; [`crate::route_rules`] reads the rest.
+#![expect(unreachable_pub, reason = "KubeSchema copies each struct into a function body")]
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Condition type: the AddOnSigner lets this AddOnRoute attach (Gateway API, `RouteConditionAccepted`).
+pub const CONDITION_ACCEPTED: &str = "Accepted";
+/// Condition type: the backend and its CA were found (Gateway API, `RouteConditionResolvedRefs`).
+pub const CONDITION_RESOLVED_REFS: &str = "ResolvedRefs";
+/// Condition type: the gateway has all its paths in effect (Gateway API, `GatewayConditionProgrammed`).
+pub const CONDITION_PROGRAMMED: &str = "Programmed";
+
+/// A route of the gateway.
+#[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[kube(
+    group = "addon-signer.io",
+    version = "v1alpha1",
+    kind = "AddOnRoute",
+    plural = "addonroutes",
+    shortname = "adr",
+    category = "ocm",
+    namespaced,
+    doc = "AddOnRoute sends calls of the agents of an AddOnSigner from the gateway to a Service of its own namespace.",
+    status = "AddOnRouteStatus",
+    derive = "PartialEq",
+    printcolumn = r#"{"name": "Signer", "type": "string", "jsonPath": ".spec.signer"}"#,
+    printcolumn = r#"{"name": "Hosts", "type": "string", "jsonPath": ".status.hosts"}"#,
+    printcolumn = r#"{"name": "Backend", "type": "string", "jsonPath": ".status.backend"}"#,
+    printcolumn = r#"{"name": "Programmed", "type": "string",
+                       "jsonPath": ".status.conditions[?(@.type==\"Programmed\")].status"}"#,
+    printcolumn = r#"{"name": "Reason", "type": "string",
+                       "jsonPath": ".status.conditions[?(@.type==\"Programmed\")].reason"}"#,
+    printcolumn = r#"{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#
+)]
+#[serde(rename_all = "camelCase")]
+pub struct AddOnRouteSpec {
+    /// Name of the AddOnSigner whose agents may come. Its spec.gateway.routesFrom must have this namespace.
+    #[schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"))]
+    pub signer: String,
+    /// Of its addons these. All by default.
+    #[serde(default)]
+    #[schemars(
+        length(max = 64),
+        inner(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))
+    )]
+    #[x_kube(merge_strategy = ListMerge::Set)]
+    pub add_ons: Vec<String>,
+    /// The clusters whose agents may come. All by default.
+    #[serde(default)]
+    pub clusters: RouteClusters,
+    /// Host names at which the route is; the AddOnSigner's spec.gateway.hostnames must have them. By default, all names
+    /// of the gateway that the agents may use.
+    #[serde(default)]
+    #[schemars(
+        length(max = 16),
+        inner(
+            length(min = 1, max = 253),
+            regex(pattern = r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$")
+        )
+    )]
+    #[x_kube(merge_strategy = ListMerge::Set)]
+    pub hostnames: Vec<String>,
+    /// Which calls. Exactly one kind.
+    #[serde(rename = "match")]
+    pub matching: RouteMatch,
+    /// Where they go.
+    pub backend: BackendSpec,
+    /// What they may take.
+    #[serde(default)]
+    pub limits: LimitsSpec,
+}
+
+/// Clusters by their names or by their ManagedClusterSets. A cluster writes its own labels, so other labels decide
+/// nothing.
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[x_kube(
+    validation = Rule::new("!(size(self.names) > 0 && size(self.clusterSets) > 0)")
+        .message("clusters must have names or clusterSets, not both")
+)]
+#[serde(rename_all = "camelCase")]
+pub struct RouteClusters {
+    /// Names of ManagedClusters.
+    #[serde(default)]
+    #[schemars(
+        length(max = 1024),
+        inner(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))
+    )]
+    #[x_kube(merge_strategy = ListMerge::Set)]
+    pub names: Vec<String>,
+    /// Names of ManagedClusterSets; a cluster is in the one of its label cluster.open-cluster-management.io/clusterset.
+    #[serde(default)]
+    #[schemars(
+        length(max = 64),
+        inner(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))
+    )]
+    #[x_kube(merge_strategy = ListMerge::Set)]
+    pub cluster_sets: Vec<String>,
+}
+
+/// Which calls a route takes: one kind of match.
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[x_kube(
+    validation = Rule::new("(size(self.http) > 0) != (size(self.grpc) > 0)")
+        .message("match must have http or grpc, not both")
+)]
+#[serde(rename_all = "camelCase")]
+pub struct RouteMatch {
+    /// HTTP calls, by their paths.
+    #[serde(default)]
+    #[schemars(length(max = 32))]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["path".to_owned()]))]
+    pub http: Vec<HttpMatch>,
+    /// gRPC calls, by their service and methods.
+    #[serde(default)]
+    #[schemars(length(max = 32))]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["service".to_owned()]))]
+    pub grpc: Vec<GrpcMatch>,
+}
+
+/// HTTP calls whose path begins with these segments.
+#[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HttpMatch {
+    /// Path as the backend knows it, such as /api/v1/receive: a prefix in whole segments, without `..`, empty segments,
+    /// escapes or a query. A segment {cluster} must be the caller's own cluster.
+    #[schemars(length(min = 1, max = 256), regex(pattern = r"^/[A-Za-z0-9._~!$&'()*+,=:@{}/-]*$"))]
+    #[x_kube(
+        validation = Rule::new("!self.contains('..') && !self.contains('//')")
+            .message("path must contain neither `..` nor `//`")
+    )]
+    pub path: String,
+    /// Methods that pass.
+    #[serde(default = "default_methods")]
+    #[schemars(length(min = 1, max = 6))]
+    #[x_kube(merge_strategy = ListMerge::Set)]
+    pub methods: Vec<Method>,
+    /// Whether a DELETE may have a body. Each such call gets its own connection to the backend. A GET or HEAD never
+    /// may.
+    #[serde(default)]
+    pub delete_with_content: bool,
+}
+
+/// gRPC calls of a service.
+#[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct GrpcMatch {
+    /// Full name of the service, such as opentelemetry.proto.collector.metrics.v1.MetricsService.
+    #[schemars(length(min = 1, max = 255), regex(pattern = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$"))]
+    pub service: String,
+    /// Its methods, such as Export. All by default.
+    #[serde(default)]
+    #[schemars(length(max = 32), inner(length(min = 1, max = 255), regex(pattern = r"^[A-Za-z_][A-Za-z0-9_]*$")))]
+    #[x_kube(merge_strategy = ListMerge::Set)]
+    pub methods: Vec<String>,
+}
+
+/// HTTP methods that a route can name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "UPPERCASE")]
+#[expect(missing_docs, reason = "the names of HTTP say it")]
+pub enum Method {
+    Get,
+    Head,
+    Post,
+    Put,
+    Patch,
+    Delete,
+}
+
+/// Where calls go: a Service of the AddOnRoute's namespace, or an address.
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[x_kube(
+    validation = Rule::new("has(self.service) != has(self.address)")
+        .message("backend must have service or address, not both")
+)]
+#[serde(rename_all = "camelCase")]
+pub struct BackendSpec {
+    /// A Service of this namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service: Option<ServiceRef>,
+    /// An address and a port, such as 192.0.2.7:9000, inside one of the hub's --backend-addresses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 3, max = 64), regex(pattern = r"^([0-9.]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}$"))]
+    pub address: Option<String>,
+    /// The protocol. By default what the port's appProtocol says, else HTTP/1.1, and HTTP/2 for gRPC.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub protocol: Option<BackendProtocol>,
+    /// How the backend proves who it is, if it speaks TLS.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<BackendTlsSpec>,
+}
+
+/// A port of a Service.
+#[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ServiceRef {
+    /// Name of the Service. An ExternalName is refused.
+    #[schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"))]
+    pub name: String,
+    /// A TCP port of the Service.
+    #[x_kube(validation = Rule::new("self >= 1 && self <= 65535").message("port must be from 1 to 65535"))]
+    pub port: i32,
+}
+
+/// What a backend speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum BackendProtocol {
+    /// HTTP/1.1.
+    #[serde(rename = "HTTP")]
+    Http,
+    /// HTTP/1.1 or HTTP/2 over TLS, as the backend chooses.
+    #[serde(rename = "HTTPS")]
+    Https,
+    /// HTTP/2 without TLS.
+    #[serde(rename = "H2C")]
+    H2c,
+    /// HTTP/2 over TLS.
+    #[serde(rename = "H2")]
+    H2,
+}
+
+/// How a backend proves who it is.
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[x_kube(
+    validation = Rule::new("has(self.ca) != has(self.clusterTrustBundle)")
+        .message("tls must have ca or clusterTrustBundle, not both")
+)]
+#[serde(rename_all = "camelCase")]
+pub struct BackendTlsSpec {
+    /// CA certificates in PEM, of which one must have signed the backend's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 65536))]
+    pub ca: Option<String>,
+    /// Name of a ClusterTrustBundle with these certificates.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub cluster_trust_bundle: Option<String>,
+    /// Name in the backend's certificate. By default SERVICE.NAMESPACE.svc, or the address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253), regex(pattern = r"^[A-Za-z0-9:]([A-Za-z0-9.:-]*[A-Za-z0-9])?$"))]
+    pub server_name: Option<String>,
+}
+
+/// What calls of a route may take.
+#[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LimitsSpec {
+    /// Largest request body, such as 64Mi. By default 64Mi; for gRPC none, because a stream may last for days.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 12), regex(pattern = r"^[1-9][0-9]{0,8}(k|M|G|T|Ki|Mi|Gi|Ti)?$"))]
+    pub max_body: Option<String>,
+    /// Longest time to connect to the backend, TLS included. From 1s to 1m.
+    #[serde(default = "default_connect")]
+    #[schemars(length(min = 2, max = 20), regex(pattern = r"^([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?$"))]
+    #[x_kube(
+        validation = Rule::new("duration(self) >= duration('1s') && duration(self) <= duration('1m')")
+            .message("connect must be from 1s to 1m")
+    )]
+    pub connect: String,
+    /// Longest wait until the backend's response begins; it starts again with each piece of the request. From 1s to
+    /// 24h. By default 30s; for gRPC the value of idle, because the response of a stream may begin late.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 2, max = 20), regex(pattern = r"^([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?$"))]
+    #[x_kube(
+        validation = Rule::new("duration(self) >= duration('1s') && duration(self) <= duration('24h')")
+            .message("firstByte must be from 1s to 24h")
+    )]
+    pub first_byte: Option<String>,
+    /// Longest time between two pieces of a body, or of a WebSocket. From 1s to 24h. A stream ends with the caller's
+    /// credential in any case.
+    #[serde(default = "default_idle")]
+    #[schemars(length(min = 2, max = 20), regex(pattern = r"^([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?$"))]
+    #[x_kube(
+        validation = Rule::new("duration(self) >= duration('1s') && duration(self) <= duration('24h')")
+            .message("idle must be from 1s to 24h")
+    )]
+    pub idle: String,
+    /// Most calls of this route at a time for one addon on one cluster. By default only the gateway's limit applies.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = Rule::new("self >= 1").message("callsPerIdentity must be at least 1"))]
+    pub calls_per_identity: Option<i32>,
+}
+
+impl Default for LimitsSpec {
+    fn default() -> Self {
+        Self {
+            max_body: None,
+            connect: default_connect(),
+            first_byte: None,
+            idle: default_idle(),
+            calls_per_identity: None,
+        }
+    }
+}
+
+/// What the hub found out about an AddOnRoute.
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AddOnRouteStatus {
+    /// Generation of the spec that this status is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// The host names at which the route is, for people.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub hosts: String,
+    /// The backend, for people, such as receive:19291 (HTTP).
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub backend: String,
+    /// Accepted, ResolvedRefs and Programmed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["type".to_owned()]))]
+    pub conditions: Vec<Condition>,
+}
+
+fn default_methods() -> Vec<Method> {
+    use Method::{Delete, Get, Head, Patch, Post, Put};
+    vec![Get, Head, Post, Put, Patch, Delete]
+}
+
+fn default_connect() -> String {
+    "5s".to_owned()
+}
+
+fn default_idle() -> String {
+    "1h".to_owned()
+}
+
+impl Method {
+    /// The method as HTTP writes it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Get => "GET",
+            Self::Head => "HEAD",
+            Self::Post => "POST",
+            Self::Put => "PUT",
+            Self::Patch => "PATCH",
+            Self::Delete => "DELETE",
+        }
+    }
+}

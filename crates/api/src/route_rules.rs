@@ -1,0 +1,186 @@
+//! Converts an AddOnRoute to the core's types. What the schema could not check is checked here, and an error names the
+//! field.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use kube::ResourceExt;
+use rustls_pki_types::CertificateDer;
+
+use crate::ocm::created_at;
+use crate::route::{
+    AddOnRoute, AddOnRouteSpec, BackendProtocol, BackendSpec, BackendTlsSpec, GrpcMatch, HttpMatch, LimitsSpec, Method,
+    RouteClusters, RouteMatch,
+};
+use crate::rules::InvalidField;
+use addon_signer_core::encoding::pem;
+use addon_signer_core::gateway::path::{PathPattern, PatternError};
+use addon_signer_core::gateway::route::{Clusters, Protocol, RouteLimits, RouteName};
+use addon_signer_core::gateway::routing::{BackendRef, CaRef, PathPlan, RoutePlan, Target, TlsPlan};
+use addon_signer_core::identity::IdentityError;
+use addon_signer_core::timestamp::Timestamp;
+use addon_signer_core::units::{parse_duration, parse_quantity};
+
+/// The longest `connect`, as in the schema.
+const MAX_CONNECT: Duration = Duration::from_secs(60);
+/// The longest other times, as in the schema.
+const MAX_TIME: Duration = Duration::from_secs(86_400);
+/// `maxBody` of HTTP routes that do not say it: 64 MiB.
+const MAX_BODY: u64 = 64 << 20;
+/// `firstByte` of HTTP routes that do not say it.
+const FIRST_BYTE: Duration = Duration::from_secs(30);
+
+/// The name of an AddOnRoute.
+#[must_use]
+pub fn route_name(object: &AddOnRoute) -> RouteName {
+    RouteName { namespace: object.namespace().unwrap_or_default(), name: object.name_any() }
+}
+
+/// Reads an AddOnRoute.
+///
+/// # Errors
+/// The first [`InvalidField`].
+pub fn route_plan(object: &AddOnRoute) -> Result<RoutePlan, InvalidField> {
+    let AddOnRouteSpec { signer, add_ons, clusters, hostnames, matching, backend, limits } = &object.spec;
+    let is_grpc = !matching.grpc.is_empty();
+    Ok(RoutePlan {
+        name: route_name(object),
+        created: created_at(&object.metadata).unwrap_or(Timestamp::from_unix(i64::MAX)),
+        signer: signer.clone(),
+        addons: names("addOns", add_ons)?,
+        clusters: read_clusters(clusters)?,
+        hostnames: hostnames.iter().map(|name| name.to_ascii_lowercase()).collect(),
+        paths: paths(matching)?,
+        backend: backend_ref(backend, is_grpc)?,
+        limits: read_limits(limits, is_grpc)?,
+    })
+}
+
+fn names<T: std::str::FromStr<Err = IdentityError> + Ord>(
+    field: &'static str,
+    listed: &[String],
+) -> Result<BTreeSet<T>, InvalidField> {
+    listed.iter().map(|name| name.parse().map_err(|error| invalid(field, &error))).collect()
+}
+
+fn read_clusters(clusters: &RouteClusters) -> Result<Clusters, InvalidField> {
+    match (clusters.names.is_empty(), clusters.cluster_sets.is_empty()) {
+        (true, true) => Ok(Clusters::All),
+        (false, true) => Ok(Clusters::Names(names("clusters.names", &clusters.names)?)),
+        (true, false) => Ok(Clusters::Sets(clusters.cluster_sets.iter().cloned().collect())),
+        (false, false) => Err(invalid("clusters", &"it must have names or clusterSets, not both")),
+    }
+}
+
+fn paths(matching: &RouteMatch) -> Result<Vec<PathPlan>, InvalidField> {
+    let RouteMatch { http, grpc } = matching;
+    if http.is_empty() == grpc.is_empty() {
+        return Err(invalid("match", &"it must have http or grpc, not both"));
+    }
+    let http = http.iter().map(http_path).collect::<Result<Vec<_>, _>>()?;
+    let grpc = grpc.iter().map(grpc_paths).collect::<Result<Vec<_>, _>>()?;
+    let all: Vec<PathPlan> = http.into_iter().chain(grpc.into_iter().flatten()).collect();
+    let is_twice = |(at, plan): (usize, &PathPlan)| all.iter().take(at).any(|other| other.path.is_same_as(&plan.path));
+    if let Some((_, twice)) = all.iter().enumerate().find(|pair| is_twice(*pair)) {
+        return Err(invalid("match", &format!("no two entries may have the same path, such as {}", twice.path)));
+    }
+    Ok(all)
+}
+
+fn http_path(HttpMatch { path, methods, delete_with_content }: &HttpMatch) -> Result<PathPlan, InvalidField> {
+    if methods.is_empty() {
+        return Err(invalid("match.http", &"methods must name at least one"));
+    }
+    Ok(PathPlan {
+        path: path.parse().map_err(|error: PatternError| invalid("match.http", &error))?,
+        methods: methods.iter().copied().map(Method::as_str).map(str::to_owned).collect(),
+        delete_with_content: *delete_with_content,
+    })
+}
+
+/// gRPC calls are POSTs (gRPC over HTTP/2, "Requests").
+fn grpc_paths(GrpcMatch { service, methods }: &GrpcMatch) -> Result<Vec<PathPlan>, InvalidField> {
+    let patterns: Result<Vec<PathPattern>, PatternError> = if methods.is_empty() {
+        PathPattern::grpc(service, None).map(|pattern| vec![pattern])
+    } else {
+        methods.iter().map(|method| PathPattern::grpc(service, Some(method))).collect()
+    };
+    let patterns = patterns.map_err(|error| invalid("match.grpc", &error))?;
+    let plan = |path| PathPlan { path, methods: ["POST".to_owned()].into(), delete_with_content: false };
+    Ok(patterns.into_iter().map(plan).collect())
+}
+
+fn backend_ref(spec: &BackendSpec, is_grpc: bool) -> Result<BackendRef, InvalidField> {
+    let target = match (&spec.service, &spec.address) {
+        (Some(service), None) => {
+            let port = u16::try_from(service.port).ok().filter(|port| *port > 0);
+            let port = port.ok_or_else(|| invalid("backend.service.port", &"it must be from 1 to 65535"))?;
+            Target::Service { name: service.name.clone(), port }
+        }
+        (None, Some(address)) => {
+            let read = address.parse::<SocketAddr>().ok().filter(|address| address.port() > 0);
+            let sentence = "it must be an IP address and a port, such as 192.0.2.7:9000";
+            Target::Address(read.ok_or_else(|| invalid("backend.address", &sentence))?)
+        }
+        _ => return Err(invalid("backend", &"it must have service or address, not both")),
+    };
+    let protocol = spec.protocol.map(|protocol| match protocol {
+        BackendProtocol::Http => Protocol::Http,
+        BackendProtocol::Https => Protocol::Https,
+        BackendProtocol::H2c => Protocol::H2c,
+        BackendProtocol::H2 => Protocol::H2,
+    });
+    let default_protocol = if is_grpc { Protocol::H2c } else { Protocol::Http };
+    let tls = spec.tls.as_ref().map(tls_plan).transpose()?;
+    Ok(BackendRef { target, protocol, default_protocol, tls })
+}
+
+fn tls_plan(spec: &BackendTlsSpec) -> Result<TlsPlan, InvalidField> {
+    let ca = match (&spec.ca, &spec.cluster_trust_bundle) {
+        (Some(text), None) => CaRef::Inline(ca_certificates(text).map_err(|cause| invalid("backend.tls.ca", &cause))?),
+        (None, Some(name)) => CaRef::Bundle(name.clone()),
+        _ => return Err(invalid("backend.tls", &"it must have ca or clusterTrustBundle, not both")),
+    };
+    Ok(TlsPlan { ca, server_name: spec.server_name.clone(), client_certificate: false })
+}
+
+/// Reads CA certificates in PEM, for a backend.
+///
+/// # Errors
+/// One sentence without a period.
+pub fn ca_certificates(text: &str) -> Result<Vec<CertificateDer<'static>>, String> {
+    let found = pem::certificates(text.as_bytes()).filter(|found| !found.is_empty());
+    let found = found.ok_or("it must have CERTIFICATE PEM blocks and nothing else")?;
+    for certificate in &found {
+        webpki::anchor_from_trusted_cert(certificate)
+            .map_err(|error| format!("a certificate in it cannot be an anchor: {error}"))?;
+    }
+    Ok(found)
+}
+
+fn read_limits(spec: &LimitsSpec, is_grpc: bool) -> Result<RouteLimits, InvalidField> {
+    let time = |field: &'static str, text: &str, longest: Duration| {
+        let read = parse_duration(text).map_err(|error| invalid(field, &error))?;
+        let is_good = !read.is_zero() && read <= longest;
+        is_good.then_some(read).ok_or_else(|| invalid(field, &format!("it must be from 1s to {}s", longest.as_secs())))
+    };
+    let idle = time("limits.idle", &spec.idle, MAX_TIME)?;
+    let default_first = if is_grpc { idle } else { FIRST_BYTE };
+    let first_byte = spec.first_byte.as_ref().map(|text| time("limits.firstByte", text, MAX_TIME)).transpose()?;
+    let calls = spec.calls_per_identity.map(|most| usize::try_from(most).ok().filter(|most| *most > 0));
+    let calls = calls.map(|most| most.ok_or_else(|| invalid("limits.callsPerIdentity", &"it must be at least 1")));
+    let max_body = spec.max_body.as_ref().map(|text| parse_quantity(text)).transpose();
+    let default_body = if is_grpc { u64::MAX } else { MAX_BODY };
+    Ok(RouteLimits {
+        max_body: max_body.map_err(|error| invalid("limits.maxBody", &error))?.unwrap_or(default_body),
+        connect: time("limits.connect", &spec.connect, MAX_CONNECT)?,
+        first_byte: first_byte.unwrap_or(default_first),
+        idle,
+        calls_per_identity: calls.transpose()?,
+    })
+}
+
+fn invalid(field: &'static str, cause: &dyn std::fmt::Display) -> InvalidField {
+    InvalidField { field, cause: cause.to_string() }
+}

@@ -1,0 +1,122 @@
+//! The table of request headers: which of the client's the gateway removes, which it sets, and why.
+
+/// What the gateway does with a header of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Treatment {
+    /// The client's is removed.
+    Removed,
+    /// The client's is removed, and the gateway sets its own.
+    Set,
+    /// The client's is passed on.
+    Passed,
+}
+
+/// A row of the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HeaderRule {
+    /// In lower case; a `*` at the end stands for any end.
+    pub name: &'static str,
+    /// What happens.
+    pub treatment: Treatment,
+    /// Why.
+    pub why: &'static str,
+}
+
+const fn removed(name: &'static str, why: &'static str) -> HeaderRule {
+    HeaderRule { name, treatment: Treatment::Removed, why }
+}
+
+const fn set(name: &'static str, why: &'static str) -> HeaderRule {
+    HeaderRule { name, treatment: Treatment::Set, why }
+}
+
+const fn passed(name: &'static str, why: &'static str) -> HeaderRule {
+    HeaderRule { name, treatment: Treatment::Passed, why }
+}
+
+const IDENTITY: &str = "an identity, as Kubernetes' aggregation layer writes it";
+const CERTIFICATE: &str = "the client's certificate (RFC 9440)";
+const PROXY: &str = "an identity or an address by convention of proxies";
+const METHOD: &str = "some backends use it instead of the method, which the gateway has checked";
+const PATH: &str = "some backends use it instead of the path, which the gateway has checked";
+const HOST: &str = "some backends use it instead of the host, which the gateway has checked";
+const HOP: &str = "of one connection only (RFC 9110 section 7.6.1)";
+const TRACE: &str = "trace context (W3C, Zipkin), which claims nothing";
+
+/// Every header that the gateway does not simply pass on, and those of which one might think so. In the names of those
+/// that are removed or set everything except letters and digits counts as `-`: CGI and WSGI map `-` and `_` to the same
+/// variable, PHP also `.` and others.
+pub static REQUEST_HEADERS: &[HeaderRule] = &[
+    set("x-remote-user", IDENTITY),
+    set("x-remote-group", IDENTITY),
+    removed("x-remote-*", IDENTITY),
+    set("client-cert", CERTIFICATE),
+    removed("client-cert-chain", CERTIFICATE),
+    set("x-forwarded-client-cert", "the client's certificate, as Envoy writes it: Hash, Subject, DNS"),
+    set("x-addon-signer-cluster", "the cluster of the caller"),
+    set("x-addon-signer-addon", "the addon of the caller"),
+    set("x-addon-signer-agent", "the agent of the caller"),
+    set("x-addon-signer-signer", "the AddOnSigner whose CA signed the certificate"),
+    removed("x-addon-signer-*", "kept for more of them"),
+    set("x-forwarded-for", "the client's address"),
+    set("x-forwarded-proto", "https"),
+    set("x-forwarded-host", "the host name that the client called"),
+    removed("x-forwarded-*", PROXY),
+    removed("forwarded", PROXY),
+    removed("x-real-ip", PROXY),
+    removed("x-http-method-override", METHOD), // Rails, Symfony, Express' method-override, Google's APIs
+    removed("x-http-method", METHOD),          // Microsoft's OData
+    removed("x-method-override", METHOD),
+    removed("x-method", METHOD),
+    removed("x-original-method", METHOD), // nginx' auth_request, Traefik's and oauth2-proxy's convention
+    removed("x-original-url", PATH),      // IIS, Symfony, Zend
+    removed("x-original-uri", PATH),
+    removed("x-original-path", PATH),
+    removed("x-original-host", HOST),
+    removed("x-rewrite-url", PATH), // IIS
+    removed("x-rewrite-uri", PATH),
+    removed("x-rewrite-path", PATH),
+    removed("x-request-uri", PATH),
+    removed("x-envoy-original-path", PATH),
+    removed("x-envoy-original-method", METHOD),
+    removed("x-script-name", PATH), // the prefix of a WSGI application
+    removed("x-host", HOST),
+    set("host", "the backend's own name"),
+    set("content-length", "the length of what is passed on"),
+    removed("expect", "the gateway answers it"),
+    removed("connection", HOP),
+    removed("proxy-connection", HOP),
+    removed("keep-alive", HOP),
+    removed("proxy-authenticate", HOP),
+    removed("proxy-authorization", HOP),
+    removed("te", "of one connection only; `trailers` is set towards backends with HTTP/2"),
+    removed("trailer", HOP),
+    removed("transfer-encoding", HOP),
+    removed("upgrade", "of one connection only; set again for a protocol that is passed on, such as websocket"),
+    passed("authorization", "a credential of the addon's own, which the gateway does not look at"),
+    passed("cookie", "the same"),
+    passed("traceparent", TRACE),
+    passed("tracestate", TRACE),
+    passed("baggage", TRACE),
+    passed("b3", TRACE),
+    passed("grpc-timeout", "the deadline of a gRPC call"),
+    passed("impersonate-user", "a wish, which an aggregated API server grants only to whoever has the right"),
+];
+
+/// Whether the client's header of this name is removed.
+pub(super) fn is_removed(name: &str) -> bool {
+    // Names of headers have lower case already.
+    if name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') {
+        return is_listed(name);
+    }
+    is_listed(&name.replace(|byte: char| !byte.is_ascii_alphanumeric(), "-"))
+}
+
+fn is_listed(name: &str) -> bool {
+    let first = name.as_bytes().first();
+    REQUEST_HEADERS.iter().any(|rule| {
+        rule.name.as_bytes().first() == first
+            && rule.treatment != Treatment::Passed
+            && rule.name.strip_suffix('*').map_or(rule.name == name, |prefix| name.starts_with(prefix))
+    })
+}

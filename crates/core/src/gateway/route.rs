@@ -1,0 +1,232 @@
+//! A route that is in effect: which calls of which agents go to which backend, within which limits.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls_pki_types::CertificateDer;
+
+use super::path::PathPattern;
+use crate::identity::{AddOnName, ClusterName};
+use crate::timestamp::Timestamp;
+
+/// The name of an AddOnRoute.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RouteName {
+    /// `metadata.namespace`, which is also the backend's.
+    pub namespace: String,
+    /// `metadata.name`.
+    pub name: String,
+}
+
+impl fmt::Display for RouteName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// The protocol that a backend speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protocol {
+    /// HTTP/1.1.
+    Http,
+    /// HTTP/1.1 or HTTP/2 over TLS, whichever the backend chooses (ALPN, RFC 7301).
+    Https,
+    /// HTTP/2 without TLS (RFC 9113 section 3.3, "prior knowledge").
+    H2c,
+    /// HTTP/2 over TLS.
+    H2,
+    /// HTTP/1.1 over TLS: `kubernetes.io/wss` says that, because WebSockets begin with HTTP/1.1.
+    Wss,
+}
+
+impl Protocol {
+    /// Whether the connection is encrypted.
+    #[must_use]
+    pub fn is_tls(self) -> bool {
+        matches!(self, Self::Https | Self::H2 | Self::Wss)
+    }
+
+    /// Whether only HTTP/2 is spoken.
+    #[must_use]
+    pub fn is_h2(self) -> bool {
+        matches!(self, Self::H2c | Self::H2)
+    }
+}
+
+/// As AddOnRoutes write it.
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Http => "HTTP",
+            Self::Https | Self::Wss => "HTTPS",
+            Self::H2c => "H2C",
+            Self::H2 => "H2",
+        })
+    }
+}
+
+/// How a backend that speaks TLS proves who it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BackendTls {
+    /// The CA certificates of which one must have signed the backend's.
+    pub anchors: Vec<CertificateDer<'static>>,
+    /// The name that the backend's certificate must have.
+    pub server_name: String,
+    /// Whether the gateway shows its client certificate.
+    pub client_certificate: bool,
+}
+
+/// Where calls go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Backend {
+    /// The value of `Host` or `:authority`, such as `receive.observability.svc:19291`.
+    pub authority: String,
+    /// The addresses to connect to: one of them for each connection, in turn.
+    pub addresses: Vec<SocketAddr>,
+    /// Whether the administrator has named the address (`--backend-addresses`), so that it may be one that the
+    /// endpoints of a Service may not have.
+    pub is_by_address: bool,
+    /// The protocol.
+    pub protocol: Protocol,
+    /// Present exactly if the protocol is one over TLS.
+    pub tls: Option<BackendTls>,
+}
+
+/// What calls of a route may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RouteLimits {
+    /// The largest request body, in bytes.
+    pub max_body: u64,
+    /// The longest time to connect to the backend, TLS included.
+    pub connect: Duration,
+    /// The longest time until the backend's response begins. It starts again with each piece of the request.
+    pub first_byte: Duration,
+    /// The longest time between two pieces of a body or of an upgraded connection.
+    pub idle: Duration,
+    /// The most calls at a time of one addon on one cluster.
+    pub calls_per_identity: Option<usize>,
+}
+
+/// The clusters whose agents may come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Clusters {
+    /// All clusters.
+    All,
+    /// Those with these names.
+    Names(BTreeSet<ClusterName>),
+    /// Those in these ManagedClusterSets.
+    Sets(BTreeSet<String>),
+}
+
+impl Clusters {
+    /// Whether agents of the cluster may come. `set` is the ManagedClusterSet of the cluster.
+    #[must_use]
+    pub fn admit(&self, cluster: &ClusterName, set: Option<&str>) -> bool {
+        match self {
+            Self::All => true,
+            Self::Names(names) => names.contains(cluster),
+            Self::Sets(sets) => set.is_some_and(|set| sets.contains(set)),
+        }
+    }
+}
+
+/// One path of an AddOnRoute.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Route {
+    /// The AddOnRoute.
+    pub name: RouteName,
+    /// `metadata.creationTimestamp`.
+    pub created: Timestamp,
+    /// The addons whose agents may come.
+    pub addons: BTreeSet<AddOnName>,
+    /// The clusters whose agents may come.
+    pub clusters: Clusters,
+    /// The names at which the route is; empty for all names of the gateway that the signer's agents may use.
+    pub hostnames: BTreeSet<String>,
+    /// The paths.
+    pub path: PathPattern,
+    /// The allowed methods, in upper case.
+    pub methods: BTreeSet<String>,
+    /// Whether a DELETE may have content.
+    pub delete_with_content: bool,
+    /// Where calls go, or why they go nowhere: one sentence for the caller, without a period.
+    pub backend: Result<Arc<Backend>, String>,
+    /// What calls may take.
+    pub limits: RouteLimits,
+}
+
+impl Route {
+    /// Whether calls of either route may be taken for calls of the other: they go to the same backend, and may do the
+    /// same there.
+    pub(super) fn is_interchangeable_with(&self, other: &Self) -> bool {
+        self.name == other.name
+            && self.methods == other.methods
+            && self.delete_with_content == other.delete_with_content
+            && !self.path.names_cluster()
+            && !other.path.names_cluster()
+    }
+
+    /// What decides between routes for the same call: the longer path, then the older AddOnRoute, then its name.
+    pub(super) fn precedence(&self) -> impl Ord + use<'_> {
+        (std::cmp::Reverse(self.path.length()), self.created, &self.name)
+    }
+}
+
+/// All routes in effect, and who may use which name of the gateway.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RouteTable {
+    /// Whether it has all that exist.
+    is_complete: bool,
+    routes: BTreeMap<String, BTreeMap<AddOnName, Vec<Arc<Route>>>>,
+    /// The host names that are not everybody's, with the AddOnSigners whose agents may use them.
+    claimed: BTreeMap<String, BTreeSet<String>>,
+}
+
+impl RouteTable {
+    /// A complete table without routes. The default one is not complete yet.
+    #[must_use]
+    pub fn complete() -> Self {
+        Self { is_complete: true, ..Self::default() }
+    }
+
+    /// Whether it has all routes that exist.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.is_complete
+    }
+
+    /// Adds a route of an AddOnSigner, for each of its addons.
+    pub fn add(&mut self, signer: &str, route: &Arc<Route>) {
+        for addon in &route.addons {
+            let known = self.routes.entry(signer.to_owned()).or_default().entry(addon.clone()).or_default();
+            let at = known.partition_point(|other| other.precedence() <= route.precedence());
+            known.insert(at, Arc::clone(route));
+        }
+    }
+
+    /// Reserves a host name for the agents of an AddOnSigner. Several may share it.
+    pub fn claim(&mut self, hostname: &str, signer: &str) {
+        self.claimed.entry(hostname.to_owned()).or_default().insert(signer.to_owned());
+    }
+
+    /// Whether agents of the AddOnSigner may use a host name of the gateway.
+    #[must_use]
+    pub fn may_use(&self, hostname: &str, signer: &str) -> bool {
+        self.claimed.get(hostname).is_none_or(|signers| signers.contains(signer))
+    }
+
+    /// The routes of an addon of an AddOnSigner; of two for the same call, the first one decides.
+    #[must_use]
+    pub fn of(&self, signer: &str, addon: &AddOnName) -> &[Arc<Route>] {
+        self.routes.get(signer).and_then(|addons| addons.get(addon)).map_or(&[], Vec::as_slice)
+    }
+
+    /// All backends.
+    pub fn backends(&self) -> impl Iterator<Item = &Arc<Backend>> {
+        let routes = self.routes.values().flat_map(BTreeMap::values).flatten();
+        routes.filter_map(|route| route.backend.as_ref().ok())
+    }
+}

@@ -1,0 +1,228 @@
+//! Which AddOnRoutes are in effect: from what they say, and from the Services, namespaces and AddOnSigners that exist.
+//! One pure function makes the gateway's table and the conditions of each AddOnRoute.
+
+mod refs;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::attachment::{Attachment, Labels};
+use super::path::PathPattern;
+use super::route::{Clusters, Route, RouteLimits, RouteName, RouteTable};
+use crate::identity::AddOnName;
+use crate::timestamp::Timestamp;
+use crate::trust::SignerTrust;
+
+pub use refs::{BackendRef, CaRef, Endpoints, InNamespace, References, ServiceFacts, ServicePort, Target, TlsPlan};
+
+/// How many paths one addon may have: each call looks at all of them.
+pub const MOST_PATHS: usize = 256;
+
+/// What an AddOnRoute asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RoutePlan {
+    /// Which one.
+    pub name: RouteName,
+    /// `metadata.creationTimestamp`.
+    pub created: Timestamp,
+    /// The name of the AddOnSigner.
+    pub signer: String,
+    /// Of its addons these; all if empty.
+    pub addons: BTreeSet<AddOnName>,
+    /// The clusters whose agents may come.
+    pub clusters: Clusters,
+    /// At which names of the gateway; at all if empty.
+    pub hostnames: BTreeSet<String>,
+    /// The paths.
+    pub paths: Vec<PathPlan>,
+    /// Where calls go.
+    pub backend: BackendRef,
+    /// What calls may take.
+    pub limits: RouteLimits,
+}
+
+/// A path of an AddOnRoute.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PathPlan {
+    /// The paths.
+    pub path: PathPattern,
+    /// The allowed methods, in upper case.
+    pub methods: BTreeSet<String>,
+    /// Whether a DELETE may have content.
+    pub delete_with_content: bool,
+}
+
+/// Why a condition of an AddOnRoute is false.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// In CamelCase: the Gateway API's reason, where it has one.
+    pub reason: &'static str,
+    /// One sentence without a period.
+    pub cause: String,
+}
+
+impl Problem {
+    fn new(reason: &'static str, cause: impl Into<String>) -> Self {
+        Self { reason, cause: cause.into() }
+    }
+}
+
+/// The conditions of an AddOnRoute.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verdict {
+    /// Whether it may attach to its AddOnSigner.
+    pub accepted: Result<(), Problem>,
+    /// Whether its backend was found.
+    pub resolved: Result<(), Problem>,
+    /// Whether all its paths are in effect.
+    pub programmed: Result<(), Problem>,
+}
+
+/// An AddOnSigner, as far as routes attach to it.
+#[derive(Debug, Clone, Copy)]
+pub struct Parent<'w> {
+    /// Its name.
+    pub name: &'w str,
+    /// Its addons.
+    pub addons: &'w BTreeSet<AddOnName>,
+    /// Which routes may attach.
+    pub attachment: &'w Attachment,
+}
+
+impl<'w> From<&'w SignerTrust> for Parent<'w> {
+    fn from(signer: &'w SignerTrust) -> Self {
+        Self { name: &signer.name, addons: &signer.addons, attachment: &signer.attachment }
+    }
+}
+
+/// What exists.
+#[derive(Debug, Clone, Copy)]
+pub struct World<'w> {
+    /// The AddOnSigners that are served.
+    pub parents: &'w [Parent<'w>],
+    /// The names of the gateway.
+    pub names: &'w [String],
+    /// The labels of all namespaces.
+    pub namespaces: &'w BTreeMap<String, Labels>,
+    /// Services and CA certificates.
+    pub references: &'w References,
+}
+
+/// The routes in effect, and what to say about each AddOnRoute.
+#[must_use]
+pub fn resolve<'p>(
+    plans: impl IntoIterator<Item = &'p RoutePlan>,
+    world: &World<'_>,
+) -> (RouteTable, BTreeMap<RouteName, Verdict>) {
+    let mut plans: Vec<&RoutePlan> = plans.into_iter().collect();
+    plans.sort_by(|one, other| (one.created, &one.name).cmp(&(other.created, &other.name)));
+    let mut table = RouteTable::complete();
+    for signer in world.parents {
+        for hostname in world.names.iter().skip(1).filter(|name| signer.attachment.hostnames.contains(*name)) {
+            table.claim(hostname, signer.name);
+        }
+    }
+    let verdicts = plans.into_iter().map(|plan| (plan.name.clone(), attach(plan, world, &mut table))).collect();
+    (table, verdicts)
+}
+
+/// Adds what an AddOnRoute asks for to the table. Older ones are in it already.
+fn attach(plan: &RoutePlan, world: &World<'_>, table: &mut RouteTable) -> Verdict {
+    let backend = world.references.find(&plan.name.namespace, &plan.backend);
+    let resolved = backend.as_ref().map(|_| ()).map_err(Clone::clone);
+    let (signer, addons) = match accept(plan, world) {
+        Ok(accepted) => accepted,
+        Err(problem) => {
+            let programmed = Err(Problem::new("Invalid", "the AddOnRoute is not accepted"));
+            return Verdict { accepted: Err(problem), resolved, programmed };
+        }
+    };
+    let mut lost = None;
+    for PathPlan { path, methods, delete_with_content } in &plan.paths {
+        let route = Route {
+            name: plan.name.clone(),
+            created: plan.created,
+            addons: addons.clone(),
+            clusters: plan.clusters.clone(),
+            hostnames: plan.hostnames.clone(),
+            path: path.clone(),
+            methods: methods.clone(),
+            delete_with_content: *delete_with_content,
+            backend: backend.as_ref().map(Arc::clone).map_err(|problem| problem.cause.clone()),
+            limits: plan.limits,
+        };
+        let conflict = conflict(&route, signer.name, table);
+        if conflict.as_ref().is_none_or(|problem| problem.reason != "LimitExceeded") {
+            table.add(signer.name, &Arc::new(route));
+        }
+        lost = lost.or(conflict);
+    }
+    let unresolved = || Problem::new("Invalid", "the backend is not found: calls are answered with 503");
+    let programmed = lost.map_or_else(|| resolved.clone().map_err(|_| unresolved()), Err);
+    Verdict { accepted: Ok(()), resolved, programmed }
+}
+
+/// The AddOnSigner of an AddOnRoute, and the addons whose agents may come.
+fn accept<'w>(plan: &RoutePlan, world: &World<'w>) -> Result<(Parent<'w>, BTreeSet<AddOnName>), Problem> {
+    let RoutePlan { name: RouteName { namespace, .. }, signer: name, .. } = plan;
+    let signer = world.parents.iter().find(|parent| parent.name == name).copied().ok_or_else(|| {
+        Problem::new("NoMatchingParent", format!("there is no AddOnSigner {name} that the hub serves (spec.signer)"))
+    })?;
+    if !signer.attachment.allows(namespace, world.namespaces.get(namespace)) {
+        let cause = format!(
+            "the AddOnSigner {name} does not let the namespace {namespace} attach routes (its spec.gateway.routesFrom)"
+        );
+        return Err(Problem::new("NotAllowedByListeners", cause));
+    }
+    let is_named = |hostname: &str| world.names.iter().any(|known| known.eq_ignore_ascii_case(hostname));
+    for hostname in &plan.hostnames {
+        let cause = if !signer.attachment.hostnames.contains(hostname) {
+            format!("the AddOnSigner {name} does not have {hostname} in its spec.gateway.hostnames (spec.hostnames)")
+        } else if !is_named(hostname) {
+            format!("{hostname} is none of the hub's --gateway-name (spec.hostnames)")
+        } else {
+            continue;
+        };
+        return Err(Problem::new("NoMatchingListenerHostname", cause));
+    }
+    if let Some(addon) = plan.addons.difference(signer.addons).next() {
+        let cause = format!("the addon {addon} is not one of the AddOnSigner {name} (spec.addOns)");
+        return Err(Problem::new("UnsupportedValue", cause));
+    }
+    let addons = if plan.addons.is_empty() { signer.addons } else { &plan.addons };
+    Ok((signer, addons.clone()))
+}
+
+/// Whether an older AddOnRoute decides about calls of this one, or there are too many.
+fn conflict(route: &Route, signer: &str, table: &RouteTable) -> Option<Problem> {
+    let known = |addon| table.of(signer, addon);
+    if let Some(addon) = route.addons.iter().find(|addon| known(addon).len() >= MOST_PATHS) {
+        let cause = format!("the addon {addon} has {MOST_PATHS} paths of older AddOnRoutes, which is the most");
+        return Some(Problem::new("LimitExceeded", cause));
+    }
+    let mut older = route.addons.iter().flat_map(known).filter(|older| older.name != route.name);
+    let first = older.find(|older| {
+        older.path.is_same_as(&route.path)
+            && overlap(&older.hostnames, &route.hostnames)
+            && clusters_overlap(&older.clusters, &route.clusters)
+    })?;
+    let cause = format!("the path {} is that of the older AddOnRoute {}, which gets its calls", route.path, first.name);
+    Some(Problem::new("Conflicted", cause))
+}
+
+/// Whether two sets have a member in common. An empty one has all.
+fn overlap<T: Ord>(one: &BTreeSet<T>, other: &BTreeSet<T>) -> bool {
+    one.is_empty() || other.is_empty() || !one.is_disjoint(other)
+}
+
+/// Whether a cluster may be in both. Which clusters are in a set may change at any time.
+fn clusters_overlap(one: &Clusters, other: &Clusters) -> bool {
+    match (one, other) {
+        (Clusters::Names(one), Clusters::Names(other)) => !one.is_disjoint(other),
+        (Clusters::Sets(one), Clusters::Sets(other)) => !one.is_disjoint(other),
+        _ => true,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,235 @@
+//! What an AddOnRoute refers to: a Service or an address, and the CA of a backend that speaks TLS.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use ipnet::IpNet;
+use rustls_pki_types::CertificateDer;
+
+use super::Problem;
+use crate::gateway::backend;
+use crate::gateway::route::{Backend, BackendTls, Protocol};
+
+/// A name in a namespace.
+pub type InNamespace = (String, String);
+
+/// Where an AddOnRoute sends its calls.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BackendRef {
+    /// What it names.
+    pub target: Target,
+    /// The protocol that it says; otherwise the Service does.
+    pub protocol: Option<Protocol>,
+    /// The protocol if neither says one: HTTP/2 for gRPC, otherwise HTTP/1.1.
+    pub default_protocol: Protocol,
+    /// How the backend proves who it is.
+    pub tls: Option<TlsPlan>,
+}
+
+impl BackendRef {
+    /// The name of the ClusterTrustBundle that it needs.
+    #[must_use]
+    pub fn bundle(&self) -> Option<&str> {
+        match &self.tls.as_ref()?.ca {
+            CaRef::Bundle(name) => Some(name),
+            CaRef::Inline(_) => None,
+        }
+    }
+}
+
+/// What a backend is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// A Service of the AddOnRoute's namespace.
+    Service {
+        /// Its name.
+        name: String,
+        /// The port of the Service.
+        port: u16,
+    },
+    /// An address that the administrator allows.
+    Address(SocketAddr),
+}
+
+/// How a backend that speaks TLS proves who it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TlsPlan {
+    /// Who must have signed its certificate.
+    pub ca: CaRef,
+    /// The name in its certificate; by default that of the Service, `<name>.<namespace>.svc`.
+    pub server_name: Option<String>,
+    /// Whether the gateway shows its client certificate.
+    pub client_certificate: bool,
+}
+
+/// The CA of a backend.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CaRef {
+    /// These certificates.
+    Inline(Vec<CertificateDer<'static>>),
+    /// Those of the ClusterTrustBundle of that name.
+    Bundle(String),
+}
+
+/// A Service.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ServiceFacts {
+    /// Whether it is only a name of something elsewhere.
+    pub is_external_name: bool,
+    /// Its TCP ports.
+    pub ports: Vec<ServicePort>,
+}
+
+/// A port of a Service.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ServicePort {
+    /// Its name, which EndpointSlices use; empty if it is the only one.
+    pub name: String,
+    /// Its number.
+    pub port: u16,
+    /// `appProtocol`.
+    pub app_protocol: Option<String>,
+}
+
+/// An EndpointSlice: the ready addresses behind a Service.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Endpoints {
+    /// The addresses.
+    pub addresses: Vec<IpAddr>,
+    /// The ports at these addresses, by the names of the Service's ports.
+    pub ports: BTreeMap<String, u16>,
+}
+
+/// Everything that AddOnRoutes can refer to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct References {
+    /// All Services.
+    pub services: BTreeMap<InNamespace, ServiceFacts>,
+    /// Their EndpointSlices, by the names of these.
+    pub endpoints: BTreeMap<InNamespace, BTreeMap<String, Endpoints>>,
+    /// The certificates of ClusterTrustBundles, or why one cannot be used.
+    pub bundles: BTreeMap<String, Result<Vec<CertificateDer<'static>>, String>>,
+    /// The networks in which an AddOnRoute may name an address (`--backend-addresses`).
+    pub networks: Vec<IpNet>,
+}
+
+impl References {
+    /// The backend of an AddOnRoute in `namespace`. It may have no address now.
+    ///
+    /// # Errors
+    /// Why it cannot be used.
+    pub fn find(&self, namespace: &str, named: &BackendRef) -> Result<Arc<Backend>, Problem> {
+        match &named.target {
+            Target::Address(address) => self.address(*address, named),
+            Target::Service { name, port } => self.service((namespace, name), *port, named),
+        }
+        .map(Arc::new)
+    }
+
+    fn address(&self, address: SocketAddr, named: &BackendRef) -> Result<Backend, Problem> {
+        if !self.networks.iter().any(|network| network.contains(&address.ip())) {
+            let cause =
+                format!("{} is in no network of the hub's --backend-addresses (spec.backend.address)", address.ip());
+            return Err(Problem::new("RefNotPermitted", cause));
+        }
+        let protocol = protocol(named, None)?;
+        Ok(Backend {
+            authority: address.to_string(),
+            addresses: vec![address],
+            is_by_address: true,
+            protocol,
+            tls: self.tls(named, protocol, &address.ip().to_string())?,
+        })
+    }
+
+    fn service(&self, (namespace, name): (&str, &str), port: u16, named: &BackendRef) -> Result<Backend, Problem> {
+        let key = (namespace.to_owned(), name.to_owned());
+        let Some(service) = self.services.get(&key) else {
+            let cause = format!("there is no Service {name} in the namespace {namespace} (spec.backend.service)");
+            return Err(Problem::new("BackendNotFound", cause));
+        };
+        if service.is_external_name {
+            let cause =
+                format!("the Service {name} is an ExternalName, which could lead anywhere (spec.backend.service)");
+            return Err(Problem::new("RefNotPermitted", cause));
+        }
+        let Some(found) = service.ports.iter().find(|known| known.port == port) else {
+            let cause = format!("the Service {name} has no TCP port {port} (spec.backend.service.port)");
+            return Err(Problem::new("BackendNotFound", cause));
+        };
+        let protocol = protocol(named, found.app_protocol.as_deref())?;
+        Ok(Backend {
+            authority: format!("{name}.{namespace}.svc:{port}"),
+            addresses: self.addresses(&key, &found.name)?,
+            is_by_address: false,
+            protocol,
+            tls: self.tls(named, protocol, &format!("{name}.{namespace}.svc"))?,
+        })
+    }
+
+    /// The addresses behind a port of a Service. Whoever writes EndpointSlices may name any (CVE-2021-25740).
+    fn addresses(&self, service: &InNamespace, port: &str) -> Result<Vec<SocketAddr>, Problem> {
+        let slices = self.endpoints.get(service).into_iter().flat_map(BTreeMap::values);
+        let all = slices.flat_map(|slice| {
+            let port = slice.ports.get(port).copied();
+            slice.addresses.iter().filter_map(move |address| Some(SocketAddr::new(*address, port?)))
+        });
+        let mut addresses: Vec<SocketAddr> = all.collect();
+        for address in &addresses {
+            if let Err(refused) = backend::check(address.ip()) {
+                let cause = format!("an endpoint of the Service {}: {refused} (spec.backend.service)", service.1);
+                return Err(Problem::new("RefNotPermitted", cause));
+            }
+        }
+        addresses.sort_unstable();
+        addresses.dedup();
+        Ok(addresses)
+    }
+
+    fn tls(&self, named: &BackendRef, protocol: Protocol, own_name: &str) -> Result<Option<BackendTls>, Problem> {
+        let invalid = |cause: String| Problem::new("InvalidCACertificateRef", cause);
+        let plan = match &named.tls {
+            Some(plan) if protocol.is_tls() => plan,
+            None if !protocol.is_tls() => return Ok(None),
+            Some(_) => {
+                let cause = "spec.backend.tls is set, but the backend's protocol has no TLS";
+                return Err(Problem::new("UnsupportedProtocol", cause));
+            }
+            None => {
+                return Err(invalid("the backend speaks TLS, but spec.backend.tls does not say whom to trust".into()));
+            }
+        };
+        let anchors = match &plan.ca {
+            CaRef::Inline(anchors) => anchors.clone(),
+            CaRef::Bundle(name) => match self.bundles.get(name) {
+                Some(Ok(anchors)) => anchors.clone(),
+                Some(Err(cause)) => return Err(invalid(format!("ClusterTrustBundle {name}: {cause}"))),
+                None => return Err(invalid(format!("there is no ClusterTrustBundle {name} that the hub may read"))),
+            },
+        };
+        let server_name = plan.server_name.clone().unwrap_or_else(|| own_name.to_owned());
+        Ok(Some(BackendTls { anchors, server_name, client_certificate: plan.client_certificate }))
+    }
+}
+
+/// What the AddOnRoute says, else what the Service says, else the default.
+fn protocol(named: &BackendRef, app_protocol: Option<&str>) -> Result<Protocol, Problem> {
+    if let Some(protocol) = named.protocol {
+        return Ok(protocol);
+    }
+    // Kubernetes' own names (KEP-3726), IANA's, and that of several meshes.
+    match app_protocol {
+        None if named.tls.is_some() && named.default_protocol == Protocol::H2c => Ok(Protocol::H2),
+        None if named.tls.is_some() => Ok(Protocol::Https),
+        None => Ok(named.default_protocol),
+        Some("http" | "kubernetes.io/ws") => Ok(Protocol::Http),
+        Some("https") => Ok(Protocol::Https),
+        Some("kubernetes.io/h2c" | "grpc") => Ok(Protocol::H2c),
+        Some("kubernetes.io/wss") => Ok(Protocol::Wss),
+        Some(other) => {
+            let cause = format!("the Service's appProtocol {other:?} is not supported; set spec.backend.protocol");
+            Err(Problem::new("UnsupportedProtocol", cause))
+        }
+    }
+}

@@ -1,0 +1,320 @@
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::*;
+use crate::ca::bundle::Bundle;
+use crate::gateway::attachment::Attachment;
+use crate::gateway::route::Protocol;
+use crate::identity::Convention;
+
+const GOLDEN_CA: &[u8] = include_bytes!("../../../../../certs/profiles/client-ca.pem");
+const SECOND: Duration = Duration::from_secs(1);
+
+fn mk_signer(attachment: Attachment) -> SignerTrust {
+    SignerTrust {
+        name: "s".to_owned(),
+        signer_name: "example.com/s".parse().unwrap(),
+        addons: ["a", "b"].map(|addon| addon.parse().unwrap()).into(),
+        convention: Convention::default(),
+        client_anchors: Bundle::from_pem(GOLDEN_CA).unwrap(),
+        attachment,
+    }
+}
+
+/// What exists: the AddOnSigner `s` lets the namespace `ns` attach routes, and claim `h.example`. There is the Service
+/// `web` with the ports 80 and 443.
+struct Existing {
+    signers: Vec<SignerTrust>,
+    namespaces: BTreeMap<String, Labels>,
+    references: References,
+}
+
+impl Existing {
+    fn new() -> Self {
+        let attachment = Attachment {
+            namespaces: ["ns".to_owned()].into(),
+            hostnames: ["h.example", "unserved.example"].map(str::to_owned).into(),
+            selector: None,
+        };
+        let port = |name: &str, port, app_protocol: Option<&str>| ServicePort {
+            name: name.to_owned(),
+            port,
+            app_protocol: app_protocol.map(str::to_owned),
+        };
+        let ports = vec![port("plain", 80, None), port("tls", 443, Some("https")), port("odd", 1, Some("odd"))];
+        let key = || ("ns".to_owned(), "web".to_owned());
+        let slice = |address: &str| Endpoints {
+            addresses: vec![address.parse().unwrap()],
+            ports: [("plain".to_owned(), 8080), ("tls".to_owned(), 8443)].into(),
+        };
+        let slices = [("one".to_owned(), slice("10.0.0.1")), ("two".to_owned(), slice("10.0.0.2"))].into();
+        let external = ServiceFacts { is_external_name: true, ports: Vec::new() };
+        let references = References {
+            services: [
+                (key(), ServiceFacts { is_external_name: false, ports }),
+                (("ns".to_owned(), "elsewhere".to_owned()), external),
+            ]
+            .into(),
+            endpoints: [(key(), slices)].into(),
+            bundles: [("broken".to_owned(), Err("it has no certificate".to_owned()))].into(),
+            networks: vec!["127.0.0.0/8".parse().unwrap()],
+        };
+        Self { signers: vec![mk_signer(attachment)], namespaces: BTreeMap::new(), references }
+    }
+
+    fn resolve(&self, plans: &[RoutePlan]) -> (RouteTable, Vec<Verdict>) {
+        let names = ["gateway.example", "h.example"].map(str::to_owned);
+        let parents: Vec<Parent<'_>> = self.signers.iter().map(Parent::from).collect();
+        let world =
+            World { parents: &parents, names: &names, namespaces: &self.namespaces, references: &self.references };
+        let (table, verdicts) = resolve(plans, &world);
+        (table, plans.iter().map(|plan| verdicts[&plan.name].clone()).collect())
+    }
+
+    fn verdict(&self, plan: RoutePlan) -> Verdict {
+        self.resolve(&[plan]).1.remove(0)
+    }
+
+    /// The paths of an addon in their order.
+    fn paths(&self, plans: &[RoutePlan], addon: &str) -> Vec<String> {
+        let (table, _) = self.resolve(plans);
+        table
+            .of("s", &addon.parse().unwrap())
+            .iter()
+            .map(|route| format!("{} {}", route.name.name, route.path))
+            .collect()
+    }
+}
+
+fn mk_plan() -> RoutePlan {
+    mk_named("r", 1, "/x")
+}
+
+fn mk_named(name: &str, created: i64, path: &str) -> RoutePlan {
+    let paths = [path]
+        .map(|path| PathPlan {
+            path: path.parse().unwrap(),
+            methods: ["GET".to_owned()].into(),
+            delete_with_content: false,
+        })
+        .to_vec();
+    RoutePlan {
+        name: RouteName { namespace: "ns".to_owned(), name: name.to_owned() },
+        created: Timestamp::from_unix(created),
+        signer: "s".to_owned(),
+        addons: BTreeSet::new(),
+        clusters: Clusters::All,
+        hostnames: BTreeSet::new(),
+        paths,
+        backend: mk_backend(Target::Service { name: "web".to_owned(), port: 80 }),
+        limits: RouteLimits {
+            max_body: 1,
+            connect: SECOND,
+            first_byte: SECOND,
+            idle: SECOND,
+            calls_per_identity: None,
+        },
+    }
+}
+
+fn mk_backend(target: Target) -> BackendRef {
+    BackendRef { target, protocol: None, default_protocol: Protocol::Http, tls: None }
+}
+
+fn mk_tls(ca: CaRef) -> TlsPlan {
+    TlsPlan { ca, server_name: None, client_certificate: false }
+}
+
+fn reason(found: &Result<(), Problem>) -> &'static str {
+    found.as_ref().err().map_or("", |problem| problem.reason)
+}
+
+#[test]
+fn a_route_that_may_attach_is_for_all_addons_of_its_signer() {
+    let existing = Existing::new();
+    let all_is_well = Verdict { accepted: Ok(()), resolved: Ok(()), programmed: Ok(()) };
+    assert_eq!(existing.verdict(mk_plan()), all_is_well);
+    assert_eq!(existing.paths(&[mk_plan()], "a"), ["r /x"]);
+    assert_eq!(existing.paths(&[mk_plan()], "b"), ["r /x"]);
+    let only_b = RoutePlan { addons: ["b".parse().unwrap()].into(), ..mk_plan() };
+    assert_eq!(existing.paths(&[only_b], "a"), [""; 0]);
+}
+
+#[test]
+fn a_route_that_may_not_attach_has_no_effect_and_is_told_why() {
+    let existing = Existing::new();
+    let elsewhere = RouteName { namespace: "other".to_owned(), name: "r".to_owned() };
+    let hostnames = |name: &str| [name.to_owned()].into();
+    for (plan, expected) in [
+        (RoutePlan { signer: "gone".to_owned(), ..mk_plan() }, "NoMatchingParent"),
+        (RoutePlan { name: elsewhere, ..mk_plan() }, "NotAllowedByListeners"),
+        (RoutePlan { hostnames: hostnames("other.example"), ..mk_plan() }, "NoMatchingListenerHostname"),
+        (RoutePlan { hostnames: hostnames("unserved.example"), ..mk_plan() }, "NoMatchingListenerHostname"),
+        (RoutePlan { addons: ["c".parse().unwrap()].into(), ..mk_plan() }, "UnsupportedValue"),
+    ] {
+        let verdict = existing.verdict(plan.clone());
+        assert_eq!((reason(&verdict.accepted), reason(&verdict.programmed)), (expected, "Invalid"), "{verdict:?}");
+        assert_eq!(existing.paths(&[plan], "a"), [""; 0]);
+    }
+    let at_host = RoutePlan { hostnames: hostnames("h.example"), ..mk_plan() };
+    assert_eq!(existing.verdict(at_host).accepted, Ok(()));
+}
+
+#[test]
+fn labels_of_a_namespace_decide_only_where_they_are_known() {
+    let mut existing = Existing::new();
+    let selector = Some(Vec::new()); // met by every namespace
+    existing.signers = vec![mk_signer(Attachment { selector, ..Attachment::default() })];
+    assert_eq!(reason(&existing.verdict(mk_plan()).accepted), "NotAllowedByListeners");
+    existing.namespaces.insert("ns".to_owned(), Labels::new());
+    assert_eq!(existing.verdict(mk_plan()).accepted, Ok(()));
+}
+
+#[test]
+fn a_host_name_of_another_signer_may_not_be_used() {
+    let (table, _) = Existing::new().resolve(&[]);
+    assert!(table.may_use("h.example", "s"));
+    assert!(!table.may_use("h.example", "another"));
+    assert!(table.may_use("gateway.example", "another"), "nobody claims it");
+}
+
+#[test]
+fn the_first_name_of_the_gateway_stays_everybodys() {
+    let mut existing = Existing::new();
+    let hostnames = ["gateway.example".to_owned()].into();
+    existing.signers = vec![mk_signer(Attachment { hostnames, ..Attachment::default() })];
+    assert!(existing.resolve(&[]).0.may_use("gateway.example", "another"));
+}
+
+#[test]
+fn paths_without_a_usable_backend_stay_and_are_told_why() {
+    let existing = Existing::new();
+    let service = |name: &str, port| mk_backend(Target::Service { name: name.to_owned(), port });
+    let address = |text: &str| mk_backend(Target::Address(text.parse::<SocketAddr>().unwrap()));
+    let tls = |ca| Some(mk_tls(ca));
+    for (backend, expected) in [
+        (service("gone", 80), "BackendNotFound"),
+        (service("web", 81), "BackendNotFound"),
+        (service("elsewhere", 80), "RefNotPermitted"),
+        (service("web", 1), "UnsupportedProtocol"),
+        (service("web", 443), "InvalidCACertificateRef"),
+        (BackendRef { tls: tls(CaRef::Bundle("gone".into())), ..service("web", 443) }, "InvalidCACertificateRef"),
+        (BackendRef { tls: tls(CaRef::Bundle("broken".into())), ..service("web", 443) }, "InvalidCACertificateRef"),
+        (
+            BackendRef { protocol: Some(Protocol::Http), tls: tls(CaRef::Inline(Vec::new())), ..service("web", 80) },
+            "UnsupportedProtocol",
+        ),
+        (address("10.0.0.1:80"), "RefNotPermitted"),
+    ] {
+        let plan = RoutePlan { backend, ..mk_plan() };
+        let verdict = existing.verdict(plan.clone());
+        let reasons = [&verdict.accepted, &verdict.resolved, &verdict.programmed].map(reason);
+        assert_eq!(reasons, ["", expected, "Invalid"], "{verdict:?}");
+        let (table, _) = existing.resolve(&[plan]);
+        let routes = table.of("s", &"a".parse().unwrap());
+        assert!(routes[0].backend.is_err(), "no shorter route may get its calls");
+    }
+}
+
+#[test]
+fn a_service_leads_to_the_endpoints_of_its_port() {
+    let existing = Existing::new();
+    let find = |backend: &BackendRef| Arc::unwrap_or_clone(existing.references.find("ns", backend).unwrap());
+    let plain = find(&mk_backend(Target::Service { name: "web".to_owned(), port: 80 }));
+    assert_eq!(plain.addresses, ["10.0.0.1:8080", "10.0.0.2:8080"].map(|text| text.parse().unwrap()));
+    assert_eq!((plain.authority.as_str(), plain.protocol, plain.tls), ("web.ns.svc:80", Protocol::Http, None));
+    let by_address = find(&mk_backend(Target::Address("127.0.0.1:9".parse().unwrap())));
+    assert_eq!((by_address.authority.as_str(), by_address.is_by_address), ("127.0.0.1:9", true));
+    let named = mk_backend(Target::Service { name: "web".to_owned(), port: 443 });
+    let tls = find(&BackendRef { tls: Some(mk_tls(CaRef::Inline(Vec::new()))), ..named });
+    assert_eq!((tls.protocol, tls.tls.unwrap().server_name.as_str()), (Protocol::Https, "web.ns.svc"));
+}
+
+/// Whoever may write EndpointSlices may name any address: CVE-2021-25740.
+#[test]
+fn endpoints_that_no_backend_may_have_are_refused() {
+    for refused in ["127.0.0.1", "169.254.169.254", "::1", "fe80::1"] {
+        let mut existing = Existing::new();
+        let slices = existing.references.endpoints.values_mut().flat_map(BTreeMap::values_mut);
+        slices.for_each(|slice| slice.addresses.push(refused.parse().unwrap()));
+        let verdict = existing.verdict(mk_plan());
+        assert_eq!(reason(&verdict.resolved), "RefNotPermitted", "{refused}");
+    }
+}
+
+#[test]
+fn the_route_or_the_service_says_the_protocol() {
+    let find = |app_protocol: Option<&str>, named: BackendRef| {
+        let mut existing = Existing::new();
+        let service = existing.references.services.get_mut(&("ns".to_owned(), "web".to_owned())).unwrap();
+        service.ports[0].app_protocol = app_protocol.map(str::to_owned);
+        existing.references.find("ns", &named).map(|backend| backend.protocol)
+    };
+    let service = || mk_backend(Target::Service { name: "web".to_owned(), port: 80 });
+    let with_tls = || BackendRef { tls: Some(mk_tls(CaRef::Inline(Vec::new()))), ..service() };
+    let grpc = |named: BackendRef| BackendRef { default_protocol: Protocol::H2c, ..named };
+    for (app_protocol, named, expected) in [
+        (None, service(), Protocol::Http),
+        (None, with_tls(), Protocol::Https),
+        (None, grpc(service()), Protocol::H2c),
+        (None, grpc(with_tls()), Protocol::H2),
+        (Some("http"), grpc(service()), Protocol::Http),
+        (Some("kubernetes.io/ws"), service(), Protocol::Http),
+        (Some("kubernetes.io/h2c"), service(), Protocol::H2c),
+        (Some("grpc"), service(), Protocol::H2c),
+        (Some("https"), with_tls(), Protocol::Https),
+        (Some("kubernetes.io/wss"), with_tls(), Protocol::Wss),
+        (Some("http"), BackendRef { protocol: Some(Protocol::H2c), ..service() }, Protocol::H2c),
+    ] {
+        assert_eq!(find(app_protocol, named.clone()), Ok(expected), "{app_protocol:?} {named:?}");
+    }
+}
+
+#[test]
+fn the_older_of_two_routes_with_one_path_gets_its_calls() {
+    let existing = Existing::new();
+    let clusters = |names: &[&str]| Clusters::Names(names.iter().map(|name| name.parse().unwrap()).collect());
+    let sets = |name: &str| Clusters::Sets([name.to_owned()].into());
+    let older = mk_named("older", 1, "/x");
+    let conflicted = |younger: RoutePlan, older: RoutePlan| {
+        let (_, verdicts) = existing.resolve(&[younger, older]);
+        assert_eq!(verdicts[1].programmed, Ok(()));
+        reason(&verdicts[0].programmed)
+    };
+    let younger = |path: &str| mk_named("younger", 2, path);
+    for path in ["/x", "/X", "/x/"] {
+        assert_eq!(conflicted(younger(path), older.clone()), "Conflicted", "{path}");
+    }
+    for path in ["/x/y", "/", "/{cluster}", "/xx"] {
+        assert_eq!(conflicted(younger(path), older.clone()), "", "{path}");
+    }
+    let of = |clusters: Clusters| RoutePlan { clusters, ..younger("/x") };
+    let older_of = |clusters: Clusters| RoutePlan { clusters, ..older.clone() };
+    assert_eq!(conflicted(of(clusters(&["c1"])), older_of(clusters(&["c2"]))), "");
+    assert_eq!(conflicted(of(clusters(&["c1"])), older_of(clusters(&["c1", "c2"]))), "Conflicted");
+    assert_eq!(conflicted(of(clusters(&["c1"])), older_of(sets("prod"))), "Conflicted", "it may join the set");
+    assert_eq!(conflicted(of(sets("test")), older_of(sets("prod"))), "");
+    let addons = |addon: &str, plan| RoutePlan { addons: [addon.parse().unwrap()].into(), ..plan };
+    assert_eq!(conflicted(addons("a", younger("/x")), addons("b", older.clone())), "");
+    let at_host = RoutePlan { hostnames: ["h.example".to_owned()].into(), ..younger("/x") };
+    assert_eq!(conflicted(at_host, older.clone()), "Conflicted", "the older one is at all names");
+    assert_eq!(existing.paths(&[younger("/x"), older], "a"), ["older /x", "younger /x"]);
+}
+
+#[test]
+fn routes_are_compared_by_age_and_then_by_name() {
+    let existing = Existing::new();
+    let plans = [mk_named("c", 1, "/x"), mk_named("b", 2, "/x/y"), mk_named("a", 1, "/x"), mk_named("d", 0, "/z")];
+    assert_eq!(existing.paths(&plans, "a"), ["b /x/y", "d /z", "a /x", "c /x"]);
+}
+
+#[test]
+fn an_addon_has_a_bounded_number_of_paths() {
+    let existing = Existing::new();
+    let mut plans: Vec<_> = (0..=MOST_PATHS).map(|at| mk_named(&format!("r{at}"), 1, &format!("/{at}"))).collect();
+    plans.push(mk_named("younger", 2, "/younger"));
+    let (table, verdicts) = existing.resolve(&plans);
+    assert_eq!(table.of("s", &"a".parse().unwrap()).len(), MOST_PATHS);
+    assert_eq!(reason(&verdicts.last().unwrap().programmed), "LimitExceeded");
+    assert_eq!(verdicts.iter().filter(|verdict| verdict.programmed.is_ok()).count(), MOST_PATHS);
+}

@@ -1,0 +1,71 @@
+//! The body of a backend's response, whatever its protocol is.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use hyper::body::{Body, Bytes, Frame, SizeHint};
+
+use super::connect::Io;
+use super::http1::Http1Body;
+use super::http2::{Http2Body, StreamError};
+use crate::body::BodyError;
+use addon_signer_core::gateway::headers;
+
+/// The body of a response over HTTP/1.1 or HTTP/2.
+pub(crate) enum BackendBody {
+    One(Http1Body),
+    Two(Http2Body),
+}
+
+impl BackendBody {
+    /// The connection after an upgrade, and what was read of the new protocol.
+    pub(crate) fn into_io(self) -> Option<(Io, Bytes)> {
+        match self {
+            Self::One(body) => body.into_io(),
+            Self::Two(_) => None,
+        }
+    }
+}
+
+impl Body for BackendBody {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let frame = match self.get_mut() {
+            Self::One(body) => ready!(Pin::new(body).poll_frame(cx))
+                .map(|frame| frame.map_err(|error| BodyError::Backend(error.to_string()))),
+            Self::Two(body) => ready!(Pin::new(body).poll_frame(cx)).map(|frame| frame.map_err(of_stream)),
+        };
+        Poll::Ready(frame.map(|frame| {
+            frame.map(|mut frame| {
+                if let Some(trailers) = frame.trailers_mut() {
+                    headers::strip_hop_by_hop(trailers);
+                }
+                frame
+            })
+        }))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::One(body) => body.is_end_stream(),
+            Self::Two(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::One(body) => body.size_hint(),
+            Self::Two(_) => SizeHint::default(),
+        }
+    }
+}
+
+/// A client of HTTP/2 gets the code of the backend's reset.
+fn of_stream(error: StreamError) -> BodyError {
+    match error {
+        StreamError::Backend(error) => BodyError::Reset(error),
+        StreamError::Upload(error) => error,
+    }
+}

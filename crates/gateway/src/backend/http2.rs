@@ -1,0 +1,275 @@
+//! Calls over HTTP/2. They share a connection, which has a task; each call sends its own body, so that a call that is
+//! dropped resets its stream at once.
+
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker, ready};
+
+use h2::client::{Builder, ResponseFuture, SendRequest};
+use h2::{Reason, RecvStream, SendStream};
+use hyper::body::{Body, Bytes, Frame};
+use hyper::header::{CONTENT_LENGTH, HOST};
+use hyper::http::uri::Parts;
+use hyper::{HeaderMap, Request, Response, Uri, Version};
+use tokio::time::Instant;
+
+use super::connect::Io;
+use super::{Failure, Pool};
+use crate::Limits;
+use crate::body::{BodyError, Upload};
+
+/// How many calls share a connection. It has room for all of their answers, so that clients who do not read theirs hold
+/// up nobody else.
+const STREAMS: u32 = 128;
+
+/// A connection that several calls share.
+#[derive(Clone)]
+pub(crate) struct Http2 {
+    sender: SendRequest<Bytes>,
+    /// Each call has it.
+    calls: Arc<()>,
+    pub(super) address: SocketAddr,
+    /// When a call last took it.
+    pub(super) used: Instant,
+}
+
+impl Http2 {
+    pub(super) async fn new(io: Io, address: SocketAddr, limits: &Limits) -> Result<Self, h2::Error> {
+        // HTTP/1.1 has as much of an answer on its way: what is read, and a piece.
+        let window = u32::try_from(limits.call_buffer).unwrap_or(u32::MAX).saturating_mul(2);
+        let (sender, connection) = Builder::new()
+            .enable_push(false)
+            .initial_window_size(window)
+            .initial_connection_window_size(window.saturating_mul(STREAMS))
+            .max_send_buffer_size(limits.call_buffer)
+            .max_header_list_size(limits.max_header_bytes)
+            .handshake(io)
+            .await?;
+        // It ends when neither the pool nor a call has the sender. Its error is also the one of each stream.
+        tokio::spawn(connection);
+        Ok(Self { sender, calls: Arc::new(()), address, used: Instant::now() })
+    }
+
+    /// Whether the backend accepts further calls on it.
+    pub(super) fn is_open(&self) -> bool {
+        let mut unwoken = Context::from_waker(Waker::noop());
+        !matches!(self.sender.clone().poll_ready(&mut unwoken), Poll::Ready(Err(_)))
+    }
+
+    /// Whether one more stream may begin now.
+    pub(super) fn is_free(&self) -> bool {
+        self.calls() < self.sender.current_max_send_streams().min(STREAMS as usize)
+    }
+
+    pub(super) fn calls(&self) -> usize {
+        Arc::strong_count(&self.calls).saturating_sub(1)
+    }
+
+    /// Counts from now on as a call, until it is dropped.
+    pub(super) fn take(&mut self) -> Self {
+        self.used = Instant::now();
+        self.clone()
+    }
+
+    /// Sends a request whose URI has only a path.
+    pub(super) async fn send(self, request: Request<Upload>, pool: &Pool) -> Result<Response<Http2Body>, Failure> {
+        let Self { mut sender, calls, .. } = self;
+        let unsent = |error: h2::Error, request| Failure::new(&error, Some(Box::new(request)));
+        if let Err(error) = std::future::poll_fn(|cx| sender.poll_ready(cx)).await {
+            return Err(unsent(error, request));
+        }
+        let (head, is_end) = match head_of(&request, pool) {
+            Ok(head) => (head, request.body().is_end_stream()),
+            Err(error) => return Err(Failure::new(&error, None)),
+        };
+        let (response, stream) = match sender.send_request(head, is_end) {
+            Ok(sent) => sent,
+            Err(error) => return Err(unsent(error, request)),
+        };
+        let (parts, body) = request.into_parts();
+        let upload = Pump { body, stream, piece: Bytes::new(), is_over: is_end };
+        let exchange = Exchange { response, upload };
+        exchange.answer(calls).await.map_err(|(error, body)| {
+            // The backend has not looked at the request (RFC 9113 section 8.7).
+            let unsent = error.is_unprocessed().then(|| body.map(|body| Box::new(Request::from_parts(parts, body))));
+            Failure::new(&error, unsent.flatten())
+        })
+    }
+}
+
+/// The head as HTTP/2 has it: with a whole URI, and without `Host`.
+fn head_of(request: &Request<Upload>, pool: &Pool) -> Result<Request<()>, hyper::http::Error> {
+    let mut head = Request::new(());
+    *head.method_mut() = request.method().clone();
+    *head.version_mut() = Version::HTTP_2;
+    let mut uri = Parts::default();
+    uri.scheme = Some(pool.scheme.clone());
+    uri.authority = Some(pool.authority.clone());
+    uri.path_and_query = request.uri().path_and_query().cloned();
+    *head.uri_mut() = Uri::from_parts(uri)?;
+    let headers = head.headers_mut();
+    headers.clone_from(request.headers());
+    headers.remove(HOST);
+    if let Some(length) = request.body().size_hint().exact().filter(|length| *length > 0) {
+        headers.insert(CONTENT_LENGTH, length.into());
+    }
+    Ok(head)
+}
+
+/// Why a stream ended.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StreamError {
+    #[error(transparent)]
+    Backend(#[from] h2::Error),
+    #[error(transparent)]
+    Upload(BodyError),
+}
+
+impl StreamError {
+    fn is_unprocessed(&self) -> bool {
+        let Self::Backend(error) = self else { return false };
+        error.is_remote() && (error.reason() == Some(Reason::REFUSED_STREAM) || error.is_go_away())
+    }
+}
+
+/// A stream whose response has not begun.
+struct Exchange {
+    response: ResponseFuture,
+    upload: Pump,
+}
+
+impl Exchange {
+    /// Waits for the response, and sends the body meanwhile. Gives a body back that was not touched.
+    async fn answer(mut self, calls: Arc<()>) -> Result<Response<Http2Body>, (StreamError, Option<Upload>)> {
+        let answered = std::future::poll_fn(|cx| {
+            // The response tells more than an upload that the backend has ended.
+            if let Poll::Ready(Err(error @ StreamError::Upload(_))) = self.upload.poll(cx) {
+                return Poll::Ready(Err(error));
+            }
+            Pin::new(&mut self.response).poll(cx).map_err(StreamError::from)
+        });
+        match answered.await {
+            Ok(response) => Ok(response.map(|received| Http2Body { received, upload: self.upload, _calls: calls })),
+            Err(error) => {
+                let Pump { body, .. } = self.upload;
+                let is_whole = body.is_untouched();
+                Err((error, is_whole.then_some(body)))
+            }
+        }
+    }
+}
+
+/// Moves a request's body to the backend.
+struct Pump {
+    body: Upload,
+    stream: SendStream<Bytes>,
+    /// What waits for room.
+    piece: Bytes,
+    is_over: bool,
+}
+
+impl Pump {
+    /// Ready when there is nothing more to send.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), StreamError>> {
+        while !self.is_over {
+            if !self.piece.is_empty() {
+                ready!(self.poll_send(cx))?;
+                continue;
+            }
+            match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(piece) => self.piece = piece,
+                    Err(frame) => self.end(frame.into_trailers().ok())?,
+                },
+                None => self.end(None)?,
+                Some(Err(error)) => {
+                    self.is_over = true;
+                    self.stream.send_reset(Reason::CANCEL);
+                    return Poll::Ready(Err(StreamError::Upload(error)));
+                }
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Sends as much of the piece as there is room for. Without a limit h2 would keep all that it gets.
+    fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), h2::Error>> {
+        self.stream.reserve_capacity(self.piece.len());
+        while self.stream.capacity() == 0 {
+            match ready!(self.stream.poll_capacity(cx)) {
+                Some(Ok(_)) => {}
+                Some(Err(error)) => {
+                    self.is_over = true;
+                    return Poll::Ready(Err(error));
+                }
+                None => {
+                    self.is_over = true; // the backend reads no more
+                    return Poll::Ready(Ok(()));
+                }
+            }
+        }
+        let room = self.stream.capacity().min(self.piece.len());
+        let sent = self.stream.send_data(self.piece.split_to(room), false);
+        self.is_over = sent.is_err();
+        Poll::Ready(sent)
+    }
+
+    fn end(&mut self, trailers: Option<HeaderMap>) -> Result<(), h2::Error> {
+        self.is_over = true;
+        match trailers {
+            Some(trailers) => self.stream.send_trailers(trailers),
+            None => self.stream.send_data(Bytes::new(), true),
+        }
+    }
+}
+
+/// The body of a response. The upload goes on while it is read.
+pub(crate) struct Http2Body {
+    received: RecvStream,
+    upload: Pump,
+    _calls: Arc<()>,
+}
+
+impl Body for Http2Body {
+    type Data = Bytes;
+    type Error = StreamError;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, StreamError>>> {
+        let this = self.get_mut();
+        if let Poll::Ready(Err(error @ StreamError::Upload(_))) = this.upload.poll(cx) {
+            return Poll::Ready(Some(Err(error)));
+        }
+        let mut received = ready!(this.received.poll_data(cx));
+        while let Some(Ok(piece)) = &received
+            && piece.is_empty()
+        {
+            received = ready!(this.received.poll_data(cx)); // it carries the end at most
+        }
+        match received {
+            Some(Ok(piece)) => {
+                // It fails if the stream has ended, when nothing more comes anyway.
+                this.received.flow_control().release_capacity(piece.len()).ok();
+                Poll::Ready(Some(Ok(Frame::data(piece))))
+            }
+            Some(Err(error)) => end_or(error),
+            None => match ready!(this.received.poll_trailers(cx)) {
+                Ok(trailers) => Poll::Ready(trailers.map(|trailers| Ok(Frame::trailers(trailers)))),
+                Err(error) => end_or(error),
+            },
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.received.is_end_stream()
+    }
+}
+
+/// After a complete answer, a reset with NO_ERROR asks for the rest of the request to be left out (RFC 9113 section
+/// 8.1).
+fn end_or(error: h2::Error) -> Poll<Option<Result<Frame<Bytes>, StreamError>>> {
+    if error.reason() == Some(Reason::NO_ERROR) && error.is_reset() {
+        return Poll::Ready(None);
+    }
+    Poll::Ready(Some(Err(error.into())))
+}

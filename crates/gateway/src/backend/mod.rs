@@ -1,0 +1,115 @@
+//! Connections to backends. Each backend has a pool of its own, so that one that fails or is slow takes nothing from
+//! the others.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::Request;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use crate::Limits;
+use crate::body::Upload;
+use addon_signer_core::gateway::neighbours::Neighbours;
+use addon_signer_core::gateway::route::{Backend, RouteTable};
+use addon_signer_platform::clock::Clock;
+
+mod body;
+mod connect;
+mod http1;
+mod http2;
+mod pool;
+mod tls;
+
+pub(super) use body::BackendBody;
+pub(super) use connect::Io;
+pub(super) use pool::{Pool, Wanted};
+
+use connect::Connector;
+
+/// How often pools are looked through for what nobody needs any more.
+const SWEEP: Duration = Duration::from_secs(5);
+
+/// Whether two backends are the same one, perhaps at other addresses.
+pub(super) fn is_same(one: &Backend, other: &Backend) -> bool {
+    let Backend { authority, addresses: _, is_by_address, protocol, tls } = one;
+    *authority == other.authority
+        && *is_by_address == other.is_by_address
+        && *protocol == other.protocol
+        && *tls == other.tls
+}
+
+/// The pools, by authority.
+pub(super) struct Backends {
+    pools: Mutex<HashMap<String, Vec<Arc<Pool>>>>,
+    connector: Arc<Connector>,
+    limits: Limits,
+    clock: Clock,
+}
+
+impl Backends {
+    pub(super) fn new(limits: &Limits, neighbours: watch::Receiver<Neighbours>, clock: Clock) -> Self {
+        let connector = Arc::new(Connector { neighbours, socket_buffer: limits.backend_socket });
+        Self { pools: Mutex::default(), connector, limits: limits.clone(), clock }
+    }
+
+    /// The pool of a backend. Its addresses may change; what says who the backend is may not.
+    ///
+    /// # Errors
+    /// One sentence without a period: the backend cannot be used.
+    pub(super) fn pool(&self, backend: &Backend) -> Result<Arc<Pool>, String> {
+        let mut pools = self.pools.lock();
+        if let Some(known) =
+            pools.get(&backend.authority).and_then(|pools| pools.iter().find(|pool| pool.is_of(backend)))
+        {
+            return Ok(Arc::clone(known));
+        }
+        let pool = Arc::new(Pool::new(backend, Arc::clone(&self.connector), &self.limits, &self.clock)?);
+        pools.entry(backend.authority.clone()).or_default().push(Arc::clone(&pool));
+        Ok(pool)
+    }
+
+    /// Runs forever: drops the pools of backends that no route has any more, and idle connections.
+    pub(super) async fn keep(&self, mut routes: watch::Receiver<Arc<RouteTable>>) -> Infallible {
+        loop {
+            let table = Arc::clone(&routes.borrow_and_update());
+            self.sweep(&table);
+            tokio::select! {
+                Ok(()) = routes.changed() => {}
+                () = tokio::time::sleep(SWEEP) => {}
+            }
+        }
+    }
+
+    fn sweep(&self, table: &RouteTable) {
+        let mut unused = Vec::new(); // dropped without the lock
+        let mut pools = self.pools.lock();
+        for known in pools.values_mut() {
+            let is_unused = |pool: &mut Arc<Pool>| !table.backends().any(|backend| pool.is_of(backend));
+            unused.extend(known.extract_if(.., is_unused));
+        }
+        pools.retain(|_, known| !known.is_empty());
+        for backend in table.backends() {
+            let known = pools.get(&backend.authority).into_iter().flatten();
+            known.filter(|pool| pool.is_of(backend)).for_each(|pool| pool.sweep(&backend.addresses));
+        }
+    }
+}
+
+/// Why a backend did not answer.
+pub(super) struct Failure {
+    pub(super) cause: String,
+    /// The request, if the backend has seen nothing of it.
+    pub(super) unsent: Option<Box<Request<Upload>>>,
+}
+
+impl Failure {
+    fn new(error: &(dyn Error + 'static), unsent: Option<Box<Request<Upload>>>) -> Self {
+        let causes = std::iter::successors(error.source(), |cause| (**cause).source());
+        let cause = causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"));
+        Self { cause, unsent }
+    }
+}

@@ -1,0 +1,237 @@
+//! The connections to one backend.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use hyper::header::HeaderValue;
+use hyper::http::uri::{Authority, Scheme};
+use hyper::{Request, Response};
+use parking_lot::Mutex;
+use tokio::time::{Instant, timeout};
+
+use super::Failure;
+use super::body::BackendBody;
+use super::connect::{Connected, Connector};
+use super::http1::Http1;
+use super::http2::Http2;
+use super::tls::BackendTlsConfig;
+use crate::Limits;
+use crate::body::Upload;
+use addon_signer_core::gateway::route::{Backend, Protocol};
+use addon_signer_platform::clock::Clock;
+
+/// How long a connection without a call is kept: less than the 60 s after which most servers close it.
+const IDLE: Duration = Duration::from_secs(30);
+/// How many connections of HTTP/1.1 without a call are kept.
+const MOST_IDLE: usize = 128;
+
+/// How long calls share the connections that there are after a further address could not be reached.
+const PAUSE: Duration = Duration::from_secs(10);
+
+/// The connections to one backend, whatever its addresses are.
+pub(crate) struct Pool {
+    backend: Backend,
+    pub(super) host: HeaderValue,
+    pub(super) authority: Authority,
+    pub(super) scheme: Scheme,
+    tls: Option<BackendTlsConfig>,
+    connector: Arc<Connector>,
+    limits: Limits,
+    connections: Mutex<Connections>,
+    /// Held while a connection is opened that further calls may share.
+    opening: tokio::sync::Mutex<()>,
+    /// The address that is next.
+    turn: AtomicUsize,
+}
+
+#[derive(Default)]
+struct Connections {
+    /// Those without a call, with the time since when. The last one is taken first.
+    idle: Vec<(Http1, Instant)>,
+    shared: Vec<Http2>,
+    /// Whether the backend is known to choose HTTP/1.1.
+    is_http1: bool,
+    /// When calls may try again to share connections to further addresses.
+    spread_after: Option<Instant>,
+}
+
+/// What a call needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// Any connection; others may use it afterwards.
+    Shared,
+    /// With HTTP/1.1, a new connection that ends with the call. HTTP/2 keeps calls apart anyway.
+    Own,
+    /// A new connection of HTTP/1.1 that may change its protocol.
+    Upgrade,
+}
+
+/// A connection for one call.
+pub(crate) enum CallsConnection {
+    /// HTTP/1.1; others may use it afterwards if the flag is set.
+    One(Http1, bool),
+    /// HTTP/2.
+    Two(Http2),
+}
+
+impl Pool {
+    pub(super) fn new(
+        backend: &Backend,
+        connector: Arc<Connector>,
+        limits: &Limits,
+        clock: &Clock,
+    ) -> Result<Self, String> {
+        let unusable = |error: &dyn std::fmt::Display| format!("{:?} is no host: {error}", backend.authority);
+        let tls = backend.tls.as_ref().map(|tls| BackendTlsConfig::new(tls, backend.protocol, clock)).transpose()?;
+        Ok(Self {
+            host: HeaderValue::from_str(&backend.authority).map_err(|error| unusable(&error))?,
+            authority: backend.authority.parse().map_err(|error| unusable(&error))?,
+            scheme: if tls.is_some() { Scheme::HTTPS } else { Scheme::HTTP },
+            backend: Backend { addresses: Vec::new(), ..backend.clone() },
+            tls,
+            connector,
+            limits: limits.clone(),
+            connections: Mutex::new(Connections {
+                is_http1: matches!(backend.protocol, Protocol::Http | Protocol::Wss),
+                ..Connections::default()
+            }),
+            opening: tokio::sync::Mutex::new(()),
+            turn: AtomicUsize::new(0),
+        })
+    }
+
+    /// Whether it is the pool of this backend.
+    pub(super) fn is_of(&self, backend: &Backend) -> bool {
+        super::is_same(&self.backend, backend)
+    }
+
+    /// A connection for a call.
+    ///
+    /// # Errors
+    /// The cause: no address can be reached in time, or none is the backend's.
+    pub(crate) async fn connection(
+        &self,
+        addresses: &[SocketAddr],
+        wanted: Wanted,
+        within: Duration,
+    ) -> Result<CallsConnection, String> {
+        if let Some(known) = self.known(addresses, wanted, || self.opening.try_lock().is_ok()) {
+            return Ok(known);
+        }
+        match timeout(within, self.open(addresses, wanted, within)).await {
+            Ok(opened) => opened,
+            Err(_) => Err(format!("no connection within {within:?}")),
+        }
+    }
+
+    async fn open(
+        &self,
+        addresses: &[SocketAddr],
+        wanted: Wanted,
+        within: Duration,
+    ) -> Result<CallsConnection, String> {
+        // Calls that come together would each open a connection otherwise.
+        let is_shared = wanted != Wanted::Upgrade && !self.connections.lock().is_http1;
+        let _opening = if is_shared { Some(self.opening.lock().await) } else { None };
+        if is_shared && let Some(known) = self.known(addresses, wanted, || true) {
+            return Ok(known);
+        }
+        let tls = self.tls.as_ref().map(|tls| tls.connector(wanted == Wanted::Upgrade));
+        let connecting = self.connector.connect(&self.backend, tls, self.in_turn(addresses, is_shared), within);
+        let Connected { io, address, is_h2 } = match connecting.await {
+            Ok(connected) => connected,
+            Err(error) => {
+                self.connections.lock().spread_after = Some(Instant::now() + PAUSE);
+                return self.known(addresses, wanted, || true).ok_or_else(|| error.to_string());
+            }
+        };
+        if !is_h2 {
+            if wanted != Wanted::Upgrade {
+                self.connections.lock().is_http1 = true;
+            }
+            let http1 = Http1::new(io, address, self.limits.call_buffer).await.map_err(|error| error.to_string())?;
+            return Ok(CallsConnection::One(http1, wanted == Wanted::Shared));
+        }
+        let mut http2 = Http2::new(io, address, &self.limits).await.map_err(|error| error.to_string())?;
+        let taken = CallsConnection::Two(http2.take());
+        let mut connections = self.connections.lock();
+        connections.is_http1 = false;
+        connections.shared.push(http2);
+        Ok(taken)
+    }
+
+    /// The addresses to try. While calls can share a connection, only those that have none.
+    fn in_turn(&self, addresses: &[SocketAddr], is_shared: bool) -> impl ExactSizeIterator<Item = SocketAddr> + use<> {
+        let mut order = addresses.to_vec();
+        if !order.is_empty() {
+            let next = self.turn.fetch_add(1, Ordering::Relaxed) % order.len();
+            order.rotate_left(next);
+        }
+        let Connections { shared, .. } = &*self.connections.lock();
+        if is_shared && shared.iter().any(Http2::is_free) {
+            order.retain(|address| !shared.iter().any(|http2| http2.address == *address));
+        }
+        order.into_iter()
+    }
+
+    /// A connection that exists. There is none while a further address may get one and `may_open` says that this call
+    /// may open it.
+    fn known(&self, addresses: &[SocketAddr], wanted: Wanted, may_open: impl Fn() -> bool) -> Option<CallsConnection> {
+        if wanted == Wanted::Upgrade {
+            return None;
+        }
+        let mut ended = Vec::new(); // dropped without the lock
+        let mut connections = self.connections.lock();
+        while wanted == Wanted::Shared
+            && let Some((mut http1, _)) = connections.idle.pop()
+        {
+            if addresses.contains(&http1.address) && http1.is_usable() {
+                return Some(CallsConnection::One(http1, true));
+            }
+            ended.push(http1);
+        }
+        let Connections { shared, spread_after, .. } = &mut *connections;
+        shared.retain(|http2| addresses.contains(&http2.address) && http2.is_open());
+        let is_missing = |address: &SocketAddr| !shared.iter().any(|http2| http2.address == *address);
+        let may_spread = spread_after.is_none_or(|after| after <= Instant::now());
+        if may_spread && addresses.iter().any(is_missing) && may_open() {
+            return None;
+        }
+        let free = shared.iter_mut().filter(|http2| http2.is_free()).min_by_key(|http2| http2.calls());
+        free.map(|http2| CallsConnection::Two(http2.take()))
+    }
+
+    /// Takes a connection back.
+    pub(super) fn put(&self, http1: Http1) {
+        let mut connections = self.connections.lock();
+        if connections.idle.len() < MOST_IDLE {
+            connections.idle.push((http1, Instant::now()));
+        }
+    }
+
+    /// Drops connections that had no call for long, and those to addresses that the backend has no longer.
+    pub(super) fn sweep(&self, addresses: &[SocketAddr]) {
+        let mut connections = self.connections.lock();
+        connections.idle.retain(|(http1, since)| since.elapsed() < IDLE && addresses.contains(&http1.address));
+        connections.shared.retain(|http2| {
+            let is_used = http2.calls() > 0 || http2.used.elapsed() < IDLE;
+            is_used && http2.is_open() && addresses.contains(&http2.address)
+        });
+    }
+}
+
+impl CallsConnection {
+    /// Sends a request whose URI has only a path.
+    pub(crate) async fn send(
+        self,
+        request: Request<Upload>,
+        pool: &Arc<Pool>,
+    ) -> Result<Response<BackendBody>, Failure> {
+        match self {
+            Self::One(http1, is_kept) => Ok(http1.send(request, pool, is_kept).await?.map(BackendBody::One)),
+            Self::Two(http2) => Ok(http2.send(request, pool).await?.map(BackendBody::Two)),
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! How the gateway checks a backend's certificate.
+
+use std::io;
+use std::sync::Arc;
+
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, RootCertStore};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use crate::listener::{ClockTime, provider};
+use crate::tls::{H2, HTTP_1_1};
+use addon_signer_core::gateway::route::{BackendTls, Protocol};
+use addon_signer_platform::clock::Clock;
+
+/// The TLS configurations of one backend.
+pub(super) struct BackendTlsConfig {
+    usual: BackendConnector,
+    /// Without HTTP/2, which has no upgrades.
+    http1: BackendConnector,
+}
+
+/// Makes connections of TLS.
+pub(super) struct BackendConnector {
+    connector: TlsConnector,
+    name: ServerName<'static>,
+}
+
+impl BackendTlsConfig {
+    /// # Errors
+    /// One sentence, without a period.
+    pub(super) fn new(tls: &BackendTls, protocol: Protocol, clock: &Clock) -> Result<Self, String> {
+        let mut roots = RootCertStore::empty();
+        for anchor in &tls.anchors {
+            roots
+                .add(anchor.clone())
+                .map_err(|error| format!("a CA certificate of the backend is unusable: {error}"))?;
+        }
+        let name = ServerName::try_from(tls.server_name.clone())
+            .map_err(|error| format!("{:?} is no name for a certificate: {error}", tls.server_name))?;
+        let versions = [&rustls::version::TLS13, &rustls::version::TLS12];
+        let builder = ClientConfig::builder_with_details(provider(), Arc::new(ClockTime(clock.clone())))
+            .with_protocol_versions(&versions)
+            .map_err(|error| error.to_string())?
+            .with_root_certificates(roots);
+        if tls.client_certificate {
+            // Here goes a `watch::Receiver<Option<Arc<CertifiedKey>>>`, behind a `ResolvesClientCert`.
+            return Err("the gateway has no client certificate to show to the backend yet".to_owned());
+        }
+        let config = builder.with_no_client_auth();
+        let connector = |alpn: &[&[u8]]| {
+            let mut config = config.clone();
+            config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
+            BackendConnector { connector: TlsConnector::from(Arc::new(config)), name: name.clone() }
+        };
+        let usual = match protocol {
+            Protocol::H2 | Protocol::H2c => connector(&[H2]),
+            Protocol::Https => connector(&[H2, HTTP_1_1]),
+            Protocol::Http | Protocol::Wss => connector(&[HTTP_1_1]),
+        };
+        Ok(Self { usual, http1: connector(&[HTTP_1_1]) })
+    }
+
+    pub(super) fn connector(&self, is_http1: bool) -> &BackendConnector {
+        if is_http1 { &self.http1 } else { &self.usual }
+    }
+}
+
+impl BackendConnector {
+    pub(super) async fn connect(&self, tcp: TcpStream) -> io::Result<TlsStream<TcpStream>> {
+        self.connector.connect(self.name.clone(), tcp).await
+    }
+}

@@ -1,0 +1,60 @@
+//! Ends a call from outside of it: its session has lost its standing, or its route is gone.
+
+use std::sync::OnceLock;
+use std::task::{Context, Poll};
+
+use futures::task::AtomicWaker;
+
+use super::problem::Refusal;
+use addon_signer_core::gateway::access::{NoAccess, NoStanding};
+
+/// Why a call must end.
+#[derive(Debug, Clone)]
+pub(super) enum EndCause {
+    /// The caller has lost its standing (invariant I15).
+    Standing(NoStanding),
+    /// No route lets the caller in any more.
+    Route,
+}
+
+impl EndCause {
+    /// The answer of a call whose response has not begun.
+    pub(super) fn refusal(&self) -> Refusal {
+        match self {
+            Self::Standing(cause) => Refusal::NoStanding(cause.clone()),
+            Self::Route => NoAccess::NoRoute.into(),
+        }
+    }
+
+    pub(super) fn text(&self) -> &'static str {
+        match self {
+            Self::Standing(_) => "the caller has lost its standing",
+            Self::Route => "its route is gone, or is for other callers",
+        }
+    }
+}
+
+/// Whether a call must end, and the task that is told.
+#[derive(Debug, Default)]
+pub(super) struct Ending {
+    cause: OnceLock<EndCause>,
+    task: AtomicWaker,
+}
+
+impl Ending {
+    /// Ends the call. The first cause counts.
+    pub(super) fn end(&self, cause: EndCause) {
+        if self.cause.set(cause).is_ok() {
+            self.task.wake();
+        }
+    }
+
+    /// Ready once the call must end.
+    pub(super) fn poll(&self, cx: &Context<'_>) -> Poll<&EndCause> {
+        if self.cause.get().is_none() {
+            self.task.register(cx.waker());
+        }
+        // It may have been set meanwhile.
+        self.cause.get().map_or(Poll::Pending, Poll::Ready)
+    }
+}

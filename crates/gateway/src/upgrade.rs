@@ -1,0 +1,175 @@
+//! Upgrades of HTTP/1.1, such as WebSocket (RFC 6455): after the backend has agreed, bytes go both ways.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{CONNECTION, HeaderValue, UPGRADE};
+use hyper::http::response;
+use hyper::upgrade::OnUpgrade;
+use hyper::{Request, Response, Version};
+use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf, copy_bidirectional_with_sizes};
+use tokio::time::{Instant, sleep_until};
+
+use super::backend::{BackendBody, Io};
+use super::body::{OutBody, full, has_content};
+use super::problem::Refusal;
+use super::session::{InFlight, Session};
+use super::websocket::Key;
+use addon_signer_core::gateway::headers;
+use addon_signer_core::gateway::route::Backend;
+
+/// How much is read at a time, in each direction.
+const BUFFER: usize = 8 * 1024;
+
+/// An upgrade that a client asks for.
+pub(super) struct Upgrade {
+    pub(super) protocol: HeaderValue,
+    client: OnUpgrade,
+    /// Present if the client speaks HTTP/2.
+    key: Option<Key>,
+}
+
+impl Upgrade {
+    /// The upgrade that a request asks for, if it does.
+    ///
+    /// # Errors
+    /// The gateway or the backend cannot do that. h2c and TLS would hide further requests from the gateway.
+    pub(super) fn asked(
+        request: &mut Request<Incoming>,
+        key: Option<Key>,
+        backend: &Backend,
+    ) -> Result<Option<Self>, Refusal> {
+        let headers = request.headers();
+        let Some(protocol) = headers.get(UPGRADE).cloned() else { return Ok(None) };
+        let listed = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
+        let is_listed =
+            listed.flat_map(|value| value.split(',')).any(|name| name.trim().eq_ignore_ascii_case("upgrade"));
+        let is_one = headers.get_all(UPGRADE).iter().count() == 1 && is_other_protocol(&protocol);
+        let is_upgrade = key.is_some() || (request.version() == Version::HTTP_11 && is_listed);
+        if !is_one || !is_upgrade || backend.protocol.is_h2() || has_content(request.body()) {
+            return Err(Refusal::Upgrade);
+        }
+        Ok(Some(Self { protocol, client: hyper::upgrade::on(request), key }))
+    }
+
+    /// The answer to the client after the backend has agreed. What follows lasts as long as the call.
+    pub(super) fn agreed(
+        self,
+        session: &Session,
+        (mut parts, body): (response::Parts, BackendBody),
+        idle: Duration,
+        call: Arc<InFlight>,
+    ) -> Result<Response<OutBody>, Refusal> {
+        let protocol = parts.headers.get(UPGRADE).cloned();
+        let protocol = protocol.ok_or_else(|| Refusal::Backend("it switched to no protocol".to_owned()))?;
+        let switched = body.into_io();
+        let (backend, begun) = switched.ok_or_else(|| Refusal::Backend("its connection has ended".to_owned()))?;
+        headers::strip_hop_by_hop(&mut parts.headers);
+        parts.version = Version::default();
+        parts.extensions.clear();
+        let tunnel = Tunnel { client: self.client, backend, begun, idle, call };
+        if let Some(key) = self.key {
+            key.answer(&mut parts)?;
+            tokio::spawn(tunnel.run()); // it ends with its call or with its stream
+        } else {
+            parts.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+            parts.headers.insert(UPGRADE, protocol);
+            *session.tunnel.lock() = Some(Box::pin(tunnel.run()));
+        }
+        Ok(Response::from_parts(parts, full("")))
+    }
+}
+
+fn is_other_protocol(protocol: &HeaderValue) -> bool {
+    let Ok(listed) = protocol.to_str() else { return false };
+    listed.split(',').map(str::trim).all(|protocol| {
+        let name = protocol.split('/').next().unwrap_or_default();
+        !["", "h2c", "tls", "http"].iter().any(|kept| name.eq_ignore_ascii_case(kept))
+    })
+}
+
+/// A client and a backend that have agreed on another protocol.
+struct Tunnel {
+    client: OnUpgrade,
+    backend: Io,
+    /// What the backend has sent with its answer.
+    begun: Bytes,
+    idle: Duration,
+    call: Arc<InFlight>,
+}
+
+impl Tunnel {
+    /// Copies until both sides have ended, nothing comes for too long, or the call must end.
+    async fn run(self) {
+        let Self { client, mut backend, begun, idle, call } = self;
+        let Ok(client) = client.await else { return };
+        let last = Mutex::new(Instant::now());
+        let mut client = Noticed { inner: TokioIo::new(client), last: &last };
+        let copying = async {
+            client.write_all(&begun).await?;
+            copy_bidirectional_with_sizes(&mut client, &mut backend, BUFFER, BUFFER).await
+        };
+        let silent = async {
+            loop {
+                let end = *last.lock() + idle;
+                if end <= Instant::now() {
+                    break;
+                }
+                sleep_until(end).await;
+            }
+        };
+        tokio::select! {
+            _ = copying => {} // whichever side failed, the other one sees its connection end
+            () = silent => {}
+            _ = std::future::poll_fn(|cx| call.ending.poll(cx).map(drop)) => {}
+        }
+    }
+}
+
+/// Notices when something was read or written.
+struct Noticed<'n, S> {
+    inner: S,
+    last: &'n Mutex<Instant>,
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Noticed<'_, S> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        ready!(Pin::new(&mut self.inner).poll_read(cx, buf))?;
+        *self.last.lock() = Instant::now();
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Noticed<'_, S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let written = ready!(Pin::new(&mut self.inner).poll_write(cx, buf))?;
+        *self.last.lock() = Instant::now();
+        Poll::Ready(Ok(written))
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn upgrades_to_http_and_tls_are_refused() {
+        let is_other = |text| is_other_protocol(&HeaderValue::from_static(text));
+        assert!(["websocket", "spdy/3.1", "WebSocket , x/1"].into_iter().all(is_other));
+        assert!(!["h2c", "H2C", "TLS/1.2", "tls", "HTTP/2.0", "websocket, h2c", ""].into_iter().any(is_other));
+    }
+}

@@ -1,0 +1,63 @@
+//! The status that an AddOnRoute should have.
+
+use super::Judged;
+use crate::supervisor::status::condition;
+use addon_signer_api::route::{AddOnRouteStatus, CONDITION_ACCEPTED, CONDITION_PROGRAMMED, CONDITION_RESOLVED_REFS};
+use addon_signer_core::gateway::routing::{Problem, RoutePlan, Target};
+use addon_signer_core::timestamp::Timestamp;
+
+/// The status of one that was judged now.
+pub(super) fn wanted(judged: &Judged, now: Timestamp) -> AddOnRouteStatus {
+    let before = judged.route.status.as_ref().map_or(&[][..], |status| &status.conditions);
+    let generation = judged.route.generation;
+    let say = |kind: &str, holds: bool, reason: &str, message: String| {
+        condition(before, kind, holds, reason, message, generation, now)
+    };
+    let conditions = match (&judged.verdict, &judged.route.plan) {
+        (Some(verdict), _) => [
+            (CONDITION_ACCEPTED, &verdict.accepted, "The AddOnSigner lets it attach."),
+            (CONDITION_RESOLVED_REFS, &verdict.resolved, "The backend was found."),
+            (CONDITION_PROGRAMMED, &verdict.programmed, "The gateway has it in effect."),
+        ]
+        .map(|(kind, outcome, good)| match outcome {
+            Ok(()) => say(kind, true, kind, good.to_owned()),
+            Err(Problem { reason, cause }) => say(kind, false, reason, sentence(cause)),
+        })
+        .into(),
+        (None, Err(cause)) => vec![
+            say(CONDITION_ACCEPTED, false, "UnsupportedValue", sentence(cause)),
+            say(CONDITION_PROGRAMMED, false, "Invalid", "The AddOnRoute is not accepted.".to_owned()),
+        ],
+        (None, Ok(_)) => Vec::new(), // cannot happen: each one that is readable gets a verdict
+    };
+    let plan = judged.route.plan.as_ref().ok();
+    AddOnRouteStatus {
+        observed_generation: generation,
+        hosts: plan.map(hosts).unwrap_or_default(),
+        backend: plan.map(backend).unwrap_or_default(),
+        conditions,
+    }
+}
+
+/// The name of a field begins with no capital.
+fn sentence(cause: &str) -> String {
+    if cause.starts_with("spec.") {
+        return format!("{cause}.");
+    }
+    let mut chars = cause.chars();
+    chars.next().map(|first| format!("{}{}.", first.to_uppercase(), chars.as_str())).unwrap_or_default()
+}
+
+fn hosts(plan: &RoutePlan) -> String {
+    if plan.hostnames.is_empty() {
+        return "*".to_owned();
+    }
+    plan.hostnames.iter().cloned().collect::<Vec<_>>().join(",")
+}
+
+fn backend(plan: &RoutePlan) -> String {
+    match &plan.backend.target {
+        Target::Service { name, port } => format!("{name}:{port}"),
+        Target::Address(address) => address.to_string(),
+    }
+}

@@ -1,0 +1,78 @@
+//! Checks AddOnRoutes: what the hub reports about them, and whether the gateway may connect to their backends.
+
+use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::api::ListParams;
+use kube::{Api, ResourceExt};
+
+use super::reported::outdated;
+use super::{Finding, Inspection, Verdict, unknown};
+use addon_signer_api::route::{CONDITION_ACCEPTED, CONDITION_PROGRAMMED, CONDITION_RESOLVED_REFS};
+use addon_signer_api::{AddOnRoute, Guarded};
+
+/// The label of namespaces that the NetworkPolicy of deploy/ lets the gateway reach.
+const BACKEND_LABEL: &str = "addon-signer.io/upstream";
+
+impl Inspection {
+    /// Every AddOnRoute.
+    pub(super) async fn routes(&self) -> Vec<Finding> {
+        let routes: Api<Guarded<AddOnRoute>> = Api::all(self.client.clone());
+        let routes = match routes.list(&ListParams::default()).await {
+            Ok(routes) => routes.items,
+            Err(error) => return vec![unknown("AddOnRoutes".to_owned(), &error)],
+        };
+        if routes.is_empty() {
+            let sentence = "none exists, so the gateway passes no calls on: see deploy/example/route.yaml";
+            return vec![Finding::new(Verdict::Unknown, "AddOnRoutes", sentence)];
+        }
+        let mut found = Vec::new();
+        for route in routes {
+            let about = format!("AddOnRoute {}/{}", route.namespace().unwrap_or_default(), route.name_any());
+            match route.read() {
+                Ok(route) => found.extend(self.route(&about, &route).await),
+                Err(error) => {
+                    let sentence = format!("it cannot be read: {error}; docs/reference.md has its fields");
+                    found.push(Finding::bad(&about, sentence));
+                }
+            }
+        }
+        found
+    }
+
+    async fn route(&self, about: &str, route: &AddOnRoute) -> Vec<Finding> {
+        let status = route.status.clone().unwrap_or_default();
+        let condition = |kind: &str| status.conditions.iter().find(|condition| condition.type_ == kind);
+        let kinds = [CONDITION_ACCEPTED, CONDITION_RESOLVED_REFS, CONDITION_PROGRAMMED];
+        let holds = |condition: &&Condition| condition.status == "True";
+        // The later ones follow from the first one that is false.
+        let problem = kinds.iter().filter_map(|kind| condition(kind)).find(|condition| !holds(condition));
+        let mut found = vec![match (problem, condition(CONDITION_PROGRAMMED)) {
+            (Some(problem), _) => Finding::bad(about, format!("{} {}", problem.reason, problem.message)),
+            (None, Some(_)) => Finding::good(about, format!("the gateway passes its calls to {}", status.backend)),
+            (None, None) => Finding::bad(about, "no hub has reported on it: is one running?"),
+        }];
+        found.extend(outdated(about, &route.metadata, status.observed_generation, self.now));
+        let namespace = route.namespace().unwrap_or_default();
+        if route.spec.backend.service.is_some() {
+            found.extend(self.unreachable(about, &namespace).await);
+        }
+        found
+    }
+
+    /// Whether the NetworkPolicy of deploy/ keeps the gateway from connecting to the namespace.
+    async fn unreachable(&self, about: &str, namespace: &str) -> Option<Finding> {
+        let namespaces: Api<Namespace> = Api::all(self.client.clone());
+        match namespaces.get_metadata(namespace).await {
+            Ok(found) if found.labels().get(BACKEND_LABEL).is_some_and(|value| value == "true") => None,
+            Ok(_) => Some(Finding::new(
+                Verdict::Unknown,
+                about,
+                format!(
+                    "the NetworkPolicy of deploy/ blocks the gateway from its backend, except on ports 443 and 6443, \
+                     until you `kubectl label namespace {namespace} {BACKEND_LABEL}=true`"
+                ),
+            )),
+            Err(error) => Some(unknown(format!("{about}, its namespace"), &error)),
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! `addon-signer gateway explain` says what the gateway does.
+
+use std::net::SocketAddr;
+
+use addon_signer_platform::clock::Clock;
+use hyper::Method;
+use kube::Client;
+use serde_json::{Value, json};
+
+use crate::cli::{run, write};
+use crate::gateway::backend;
+use crate::whole::ours::enrolled;
+use crate::whole::{Whole, prepare};
+use test_kit::TestHub;
+use test_kit::hub::{apply_route, wait_ready};
+use test_kit::wait_until;
+
+async fn create_routes(admin: &Client, backend: SocketAddr) {
+    let address = json!({ "address": backend.to_string() });
+    let route = |matching: Value, backend: Value| {
+        let matching = json!({ "http": [matching] });
+        json!({ "signer": "telemetry", "match": matching, "backend": backend })
+    };
+    let to_service = json!({ "service": { "name": "gone", "port": 80 } });
+    let admin_path = json!({ "path": "/api/admin", "methods": ["GET"] });
+    for (name, spec) in [
+        ("rest", route(json!({ "path": "/" }), address.clone())),
+        ("admin", route(admin_path, address.clone())),
+        ("tenants", route(json!({ "path": "/tenants/{cluster}" }), address.clone())),
+        ("gone", route(json!({ "path": "/gone" }), to_service)),
+        ("too-late", route(json!({ "path": "/api/v1/receive" }), address.clone())),
+    ] {
+        apply_route(admin, "default", name, spec).await;
+    }
+    let mut others = route(json!({ "path": "/others" }), address);
+    others["clusters"] = json!({ "names": ["spoke2"] });
+    apply_route(admin, "default", "others", others).await;
+}
+
+#[tokio::test]
+async fn explain_says_of_each_call_what_the_gateway_does() {
+    let hub = TestHub::start().await;
+    let backend = backend::start().await;
+    let admin = prepare(&hub, backend, "24h").await;
+    let whole = Whole::start(&hub, Clock::default()).await;
+    create_routes(&admin, backend).await;
+    wait_ready(&admin, "telemetry", "True").await;
+    let dir = tempfile::tempdir().unwrap();
+    let pair = enrolled(&hub, &admin, dir.path(), "spoke1", whole.gateway).await;
+    // The routes are in effect when the last of them is.
+    wait_until(test_kit::hub::PATIENCE, "the routes", async || {
+        let answer = pair.call(whole.gateway, Method::GET, "/others").await.ok()?;
+        (answer.0 == 403).then_some(())
+    })
+    .await;
+    let kubeconfig = write(dir.path(), &hub.kubeconfig("admin", &["system:masters"])).display().to_string();
+    for (method, path, route) in [
+        (Method::POST, "/api/v1/receive", Some("default/receive")),
+        (Method::POST, "/addons/telemetry/api/v1/receive", Some("default/receive")),
+        (Method::GET, "/addons/telemetry/api/v1/receive", None),
+        (Method::GET, "/addons/search/x", None),
+        (Method::POST, "/api/v2", Some("default/rest")),
+        (Method::GET, "/api/admin/x", Some("default/admin")),
+        (Method::POST, "/api/admin", None),
+        (Method::POST, "/api/ADMIN", None),
+        (Method::GET, "/a/../b", None),
+        (Method::GET, "/tenants/spoke1/x", Some("default/tenants")),
+        (Method::GET, "/tenants/spoke2/x", Some("default/tenants")),
+        (Method::GET, "/others", Some("default/others")),
+        (Method::GET, "/gone", Some("default/gone")),
+        (Method::GET, "/v1/whoami", None),
+        (Method::GET, "/crl/x", None),
+    ] {
+        let (status, body) = pair.call(whole.gateway, method.clone(), path).await.unwrap();
+        let url = format!("https://{}{path}", whole.gateway);
+        let flags = ["--cluster=spoke1", "--addon=telemetry", "--output=json", "--kubeconfig", &kubeconfig];
+        let words = [&["gateway", "explain", method.as_str(), &url], &flags[..]].concat();
+        let told = run(dir.path(), &words).await;
+        assert_eq!(told.code, 0, "{}", told.stderr);
+        let told: Value = serde_json::from_str(&told.stdout).unwrap();
+        assert_eq!(told["passes"], status.is_success(), "{method} {path}: {status} {body} {told}");
+        assert_eq!(told["route"].as_str(), route, "{method} {path}: {told}");
+        if let Some(problem) = told["problem"].as_array() {
+            assert_eq!(problem[0], status.as_u16(), "{method} {path}: {told}");
+            let kind = format!("problems/{}\"", problem[1].as_str().unwrap());
+            assert!(body.contains(&kind), "{method} {path}: {body} {told}");
+        }
+    }
+    let flags = ["--cluster=spoke1", "--addon=search", "--kubeconfig", &kubeconfig];
+    let nobody = run(dir.path(), &[&["gateway", "explain", "GET", "https://a/"], &flags[..]].concat()).await;
+    assert_eq!(nobody.code, 1);
+    assert!(nobody.stderr.contains("no AddOnSigner that is Ready has the addon search"), "{}", nobody.stderr);
+    let flags = ["--cluster=spoke1", "--addon=telemetry", "--kubeconfig", &kubeconfig];
+    let table = run(dir.path(), &[&["gateway", "explain", "GET", "https://127.0.0.1/gone"], &flags[..]].concat()).await;
+    for line in ["call    refused with 503 (no-backend)\n", "route   default/gone\n", "no Service gone"] {
+        assert!(table.stdout.contains(line), "{line}{}", table.stdout);
+    }
+    whole.stop().await.unwrap();
+}

@@ -1,0 +1,90 @@
+//! What a client of gRPC is told.
+
+use std::time::Duration;
+
+use addon_signer_core::gateway::route::{Protocol, Route, RouteLimits};
+use http_body_util::BodyExt;
+use hyper::{Request, Response};
+use tokio::time::timeout;
+
+use super::http_backend::{Content, HttpBackend, echo, piece, pieces, text};
+use super::http2::{client, post};
+use test_kit::gateway::{GatewayWorld, HOUR, LIMITS, SOON};
+
+fn call(path: &str, body: Content) -> Request<Content> {
+    let mut request = post(path, body);
+    request.headers_mut().insert("content-type", "application/grpc+proto".parse().unwrap());
+    request
+}
+
+/// The status of gRPC. The answer must have only trailers.
+async fn status<B: hyper::body::Body>(answer: Response<B>) -> String {
+    assert_eq!(
+        (answer.status().as_u16(), &answer.headers()["content-type"]),
+        (200, &"application/grpc".parse().unwrap())
+    );
+    assert!(!answer.headers()["grpc-message"].is_empty());
+    assert!(answer.body().is_end_stream());
+    answer.headers()["grpc-status"].to_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn refusals_are_answers_of_grpc() {
+    let backend = HttpBackend::start(async |request| echo(request)).await;
+    let route = |path: &str, limits| Route { path: path.parse().unwrap(), limits, ..backend.route(Protocol::H2c) };
+    let missing = Route { backend: Err("there is none".to_owned()), ..route("/missing.S", LIMITS) };
+    let full = RouteLimits { calls_per_identity: Some(0), ..LIMITS };
+    let small = RouteLimits { max_body: 3, ..LIMITS };
+    let get_only = Route { methods: ["GET".to_owned()].into(), ..route("/get.S", LIMITS) };
+    let routes = vec![route("/full.S", full), route("/small.S", small), route("/a.S/M", LIMITS), missing, get_only];
+    let world = GatewayWorld::start(routes).await;
+    let mut h2 = client(&world).await;
+    for (path, expected) in [
+        ("/a.S/Other", "12"),
+        ("/a.S/../x", "3"),
+        ("/addons/search/a.S/M", "7"),
+        ("/get.S/M", "12"),
+        ("/small.S/M", "8"),
+        ("/full.S/M", "14"),
+        ("/missing.S/M", "14"),
+    ] {
+        let answer = h2.send_request(call(path, text("four").into_body())).await.unwrap();
+        assert_eq!(status(answer).await, expected, "{path}");
+    }
+    let misdirected = Request::post("https://other.example/a.S/M").header("content-type", "application/grpc");
+    let answer = h2.send_request(misdirected.body(text("").into_body()).unwrap()).await.unwrap();
+    assert_eq!(status(answer).await, "12");
+}
+
+#[tokio::test]
+async fn a_caller_without_standing_is_unauthenticated() {
+    let backend = HttpBackend::start(async |_| std::future::pending().await).await;
+    let world = GatewayWorld::start(vec![backend.route(Protocol::H2c)]).await;
+    let mut h2 = client(&world).await;
+    let (_open, body) = pieces();
+    let waiting = h2.send_request(call("/a.S/M", body.boxed_unsync()));
+    let ending = async {
+        let begun = async || (backend.connections() == 1).then_some(());
+        test_kit::wait_until(SOON, "the call to begin", begun).await;
+        world.detach();
+    };
+    let (answer, ()) = futures::join!(timeout(Duration::from_secs(2), waiting), ending);
+    assert_eq!(status(answer.unwrap().unwrap()).await, "16");
+}
+
+/// A stream may have nothing to say for longer than a body may pause.
+#[tokio::test]
+async fn silent_streams_of_grpc_last_as_long_as_their_route_says() {
+    let short = Duration::from_millis(200);
+    let backend =
+        HttpBackend::start(async |request| text(request.into_body().collect().await.unwrap().to_bytes())).await;
+    let patient = RouteLimits { first_byte: short, idle: HOUR, ..LIMITS };
+    let world = GatewayWorld::start(vec![Route { limits: patient, ..backend.route(Protocol::H2c) }]).await;
+    let mut h2 = client(&world).await;
+    let (sending, body) = pieces();
+    let mut waiting = std::pin::pin!(h2.send_request(call("/a.S/M", body.boxed_unsync())));
+    sending.unbounded_send(piece("a")).unwrap();
+    assert!(timeout(5 * short, waiting.as_mut()).await.is_err(), "it is the client's turn");
+    drop(sending);
+    assert_eq!(waiting.await.unwrap().into_body().collect().await.unwrap().to_bytes(), "a");
+}

@@ -1,0 +1,236 @@
+//! Backends that speak HTTP/2: streams both ways, trailers, cancellation.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use addon_signer_core::gateway::route::Protocol;
+use futures::channel::oneshot;
+use http_body_util::BodyExt;
+use hyper::body::{Bytes, Frame, Incoming};
+use hyper::client::conn::http2::{SendRequest, handshake};
+use hyper::header::{HeaderMap, HeaderValue};
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use parking_lot::Mutex;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::time::timeout;
+
+use super::http_backend::{Content, HttpBackend, echo, piece, pieces, route_to, text};
+use test_kit::gateway::{ANY, GatewayWorld, SOON, mk_backend};
+
+/// A client of HTTP/2 whose bodies may break off.
+pub(super) async fn client(world: &GatewayWorld) -> SendRequest<Content> {
+    let mut config = world.client_config(Some(&world.agent()));
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    let io = TokioIo::new(world.tls(config).await.unwrap());
+    let (sender, connection) = handshake(TokioExecutor::new(), io).await.unwrap();
+    tokio::spawn(connection);
+    sender
+}
+
+pub(super) fn post(path: &str, body: Content) -> Request<Content> {
+    let uri = format!("https://gateway.example{path}");
+    Request::post(uri).header("te", "trailers").header("trailer", "x-sum").body(body).unwrap()
+}
+
+fn trailers(fields: &[&'static str]) -> Frame<Bytes> {
+    let field = |name: &&'static str| (name.parse().unwrap(), HeaderValue::from_static("yes"));
+    Frame::trailers(HeaderMap::from_iter(fields.iter().map(field)))
+}
+
+async fn next(body: &mut Incoming) -> Bytes {
+    timeout(SOON, body.frame()).await.unwrap().unwrap().unwrap().into_data().unwrap()
+}
+
+#[tokio::test]
+async fn trailers_pass_both_ways() {
+    for protocol in [Protocol::Http, Protocol::H2c] {
+        let backend = HttpBackend::start(async |request| {
+            assert_eq!(request.headers()["te"], "trailers");
+            let mut answer = echo(request);
+            answer.headers_mut().insert("trailer", HeaderValue::from_static("x-sum"));
+            answer
+        });
+        let world = GatewayWorld::start(vec![backend.await.route(protocol)]).await;
+        let (pieces, body) = pieces();
+        pieces.unbounded_send(piece("all")).unwrap();
+        pieces.unbounded_send(Ok(trailers(&["x-sum", "x-remote-user"]))).unwrap();
+        let answer = client(&world).await.send_request(post("/x", body.boxed_unsync())).await.unwrap();
+        assert_eq!(answer.status(), StatusCode::OK);
+        let answer = answer.into_body().collect().await.unwrap();
+        let fields: Vec<_> = answer.trailers().unwrap().keys().map(|name| name.as_str().to_owned()).collect();
+        assert_eq!((fields, answer.to_bytes().as_ref()), (vec!["x-sum".to_owned()], b"all".as_ref()), "{protocol:?}");
+    }
+}
+
+#[tokio::test]
+async fn streams_go_both_ways_side_by_side() {
+    let backend = HttpBackend::start(async |request| echo(request)).await;
+    let world = GatewayWorld::start(vec![backend.route(Protocol::H2c)]).await;
+    let mut h2 = client(&world).await;
+    let (pieces, body) = pieces();
+    let mut answer = h2.send_request(post("/x", body.boxed_unsync())).await.unwrap().into_body(); // before any piece
+    for text in ["one", "two", "three"] {
+        pieces.unbounded_send(piece(text)).unwrap();
+        assert_eq!(next(&mut answer).await, text);
+    }
+    drop(pieces); // the client's half ends, then the backend's
+    assert!(timeout(SOON, answer.collect()).await.unwrap().unwrap().to_bytes().is_empty());
+    for _ in 0..10 {
+        let answer = h2.send_request(post("/x", text("y").into_body())).await.unwrap();
+        assert_eq!(answer.into_body().collect().await.unwrap().to_bytes(), "y");
+    }
+    assert_eq!(backend.connections(), 1, "calls share a connection");
+}
+
+/// Tells when the backend's side of a call has ended.
+struct Ended(Option<oneshot::Sender<()>>);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        self.0.take().unwrap().send(()).ok();
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_its_client_cancels_is_reset_at_the_backend() {
+    for protocol in [Protocol::Http, Protocol::H2c] {
+        for is_answered in [false, true] {
+            let (ended, end) = oneshot::channel();
+            let ended = Arc::new(Mutex::new(Some(Ended(Some(ended)))));
+            let backend = HttpBackend::start(move |request: Request<Incoming>| {
+                let ended = ended.lock().take();
+                async move {
+                    let (pieces, body) = pieces();
+                    pieces.unbounded_send(piece("begins")).unwrap();
+                    tokio::spawn(async move {
+                        let (_pieces, _ended) = (pieces, ended);
+                        assert!(request.into_body().collect().await.is_err());
+                    });
+                    if is_answered { Response::new(body.boxed_unsync()) } else { std::future::pending().await }
+                }
+            });
+            let world = GatewayWorld::start(vec![backend.await.route(protocol)]).await;
+            let mut h2 = client(&world).await;
+            let (pieces, body) = pieces();
+            pieces.unbounded_send(piece("x")).unwrap();
+            let calling = h2.send_request(post("/x", body.boxed_unsync()));
+            if is_answered {
+                let mut answer = calling.await.unwrap().into_body();
+                assert_eq!(next(&mut answer).await, "begins");
+                pieces.unbounded_send(Err(std::io::Error::other("cancelled"))).unwrap();
+            } else {
+                assert!(timeout(SOON / 50, calling).await.is_err());
+                pieces.unbounded_send(Err(std::io::Error::other("cancelled"))).unwrap();
+            }
+            timeout(SOON, end).await.unwrap().unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_the_backend_resets_is_reset_for_the_client() {
+    let (answering, mut answers) = tokio::sync::mpsc::unbounded_channel();
+    let backend = HttpBackend::start(move |_| {
+        let answering = answering.clone();
+        async move {
+            let (pieces, body) = pieces();
+            pieces.unbounded_send(piece("begins")).unwrap();
+            answering.send(pieces).unwrap();
+            Response::new(body.boxed_unsync())
+        }
+    });
+    let world = GatewayWorld::start(vec![backend.await.route(Protocol::H2c)]).await;
+    let mut h2 = client(&world).await;
+    for _ in 0..3 {
+        let mut answer = h2.send_request(post("/x", text("").into_body())).await.unwrap().into_body();
+        assert_eq!(next(&mut answer).await, "begins");
+        answers.recv().await.unwrap().unbounded_send(Err(std::io::Error::other("broken"))).unwrap();
+        let error = timeout(SOON, answer.frame()).await.unwrap().unwrap().unwrap_err();
+        assert!(format!("{error:?}").contains("INTERNAL_ERROR"), "the backend's code: {error:?}");
+    }
+}
+
+/// A backend that answers the first call of each connection, and says that it is the last one (GOAWAY).
+async fn start_leaving() -> SocketAddr {
+    let listener = TcpListener::bind(ANY).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        loop {
+            let (tcp, _) = listener.accept().await.unwrap();
+            tokio::spawn(async move {
+                let (asked, is_asked) = oneshot::channel();
+                let asked = Mutex::new(Some(asked));
+                let service = hyper::service::service_fn(move |_| {
+                    if let Some(asked) = asked.lock().take() {
+                        asked.send(()).unwrap();
+                    }
+                    let (pieces, body) = pieces();
+                    tokio::spawn(async move {
+                        tokio::time::sleep(SOON / 50).await; // the end of the answer comes after GOAWAY
+                        pieces.unbounded_send(piece("whole")).unwrap();
+                    });
+                    async { Ok::<_, std::convert::Infallible>(Response::new(body)) }
+                });
+                let builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+                let mut serving = std::pin::pin!(builder.serve_connection(TokioIo::new(tcp), service));
+                tokio::select! {
+                    _ = is_asked => {}
+                    _ = serving.as_mut() => return,
+                }
+                serving.as_mut().graceful_shutdown();
+                serving.await.ok();
+            });
+        }
+    });
+    address
+}
+
+#[tokio::test]
+async fn a_call_completes_on_a_connection_that_the_backend_ends() {
+    let world = GatewayWorld::start(vec![route_to(mk_backend(start_leaving().await, Protocol::H2c))]).await;
+    let mut h2 = client(&world).await;
+    for _ in 0..5 {
+        let answer = h2.send_request(post("/x", text("y").into_body())).await.unwrap();
+        assert_eq!(answer.status(), StatusCode::OK);
+        assert_eq!(answer.into_body().collect().await.unwrap().to_bytes(), "whole");
+    }
+}
+
+#[tokio::test]
+async fn a_backend_without_http2_is_a_bad_gateway() {
+    let listener = TcpListener::bind(ANY).await.unwrap();
+    let world = GatewayWorld::start(vec![route_to(mk_backend(listener.local_addr().unwrap(), Protocol::H2c))]).await;
+    tokio::spawn(async move {
+        loop {
+            let (mut tcp, _) = listener.accept().await.unwrap();
+            tcp.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await.unwrap();
+            assert!(tcp.read(&mut [0; 1024]).await.unwrap() > 0);
+        }
+    });
+    let answer = client(&world).await.send_request(post("/x", text("").into_body())).await.unwrap();
+    assert_eq!(answer.status(), StatusCode::BAD_GATEWAY);
+}
+
+/// They share a connection to the backend, and its window.
+#[tokio::test]
+async fn clients_that_do_not_read_hold_up_nobody_else() {
+    let backend = HttpBackend::start(async |request: Request<Incoming>| match request.uri().path() {
+        "/large" => text(vec![b'x'; 1 << 20]),
+        _ => text("fine"),
+    });
+    let backend = backend.await;
+    let world = GatewayWorld::start(vec![backend.route(Protocol::H2c)]).await;
+    let mut unread = Vec::new();
+    let mut h2 = client(&world).await;
+    for _ in 0..60 {
+        unread.push(h2.send_request(post("/large", text("").into_body())).await.unwrap());
+    }
+    let mut another = client(&world).await;
+    for _ in 0..5 {
+        let answer = timeout(SOON, another.send_request(post("/x", text("").into_body()))).await.unwrap().unwrap();
+        assert_eq!(timeout(SOON, answer.into_body().collect()).await.unwrap().unwrap().to_bytes(), "fine");
+    }
+    assert_eq!(backend.connections(), 1);
+}
