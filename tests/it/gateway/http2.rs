@@ -1,7 +1,6 @@
 //! Backends that speak HTTP/2: streams both ways, trailers, cancellation.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 
 use addon_signer_core::gateway::route::Protocol;
 use futures::channel::oneshot;
@@ -84,29 +83,21 @@ async fn streams_go_both_ways_side_by_side() {
     assert_eq!(backend.connections(), 1, "calls share a connection");
 }
 
-/// Tells when the backend's side of a call has ended.
-struct Ended(Option<oneshot::Sender<()>>);
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        self.0.take().unwrap().send(()).ok();
-    }
-}
-
 #[tokio::test]
 async fn a_call_that_its_client_cancels_is_reset_at_the_backend() {
     for protocol in [Protocol::Http, Protocol::H2c] {
         for is_answered in [false, true] {
-            let (ended, end) = oneshot::channel();
-            let ended = Arc::new(Mutex::new(Some(Ended(Some(ended)))));
+            let (telling, mut told) = tokio::sync::mpsc::unbounded_channel();
             let backend = HttpBackend::start(move |request: Request<Incoming>| {
-                let ended = ended.lock().take();
+                let telling = telling.clone();
                 async move {
                     let (pieces, body) = pieces();
                     pieces.unbounded_send(piece("begins")).unwrap();
+                    telling.send("call").unwrap();
                     tokio::spawn(async move {
-                        let (_pieces, _ended) = (pieces, ended);
-                        assert!(request.into_body().collect().await.is_err());
+                        let _pieces = pieces;
+                        let upload = request.into_body().collect().await;
+                        telling.send(if upload.is_err() { "reset" } else { "whole upload" }).unwrap();
                     });
                     if is_answered { Response::new(body.boxed_unsync()) } else { std::future::pending().await }
                 }
@@ -115,16 +106,21 @@ async fn a_call_that_its_client_cancels_is_reset_at_the_backend() {
             let mut h2 = client(&world).await;
             let (pieces, body) = pieces();
             pieces.unbounded_send(piece("x")).unwrap();
-            let calling = h2.send_request(post("/x", body.boxed_unsync()));
+            let mut calling = Box::pin(h2.send_request(post("/x", body.boxed_unsync())));
+            let mut answer = None;
             if is_answered {
-                let mut answer = calling.await.unwrap().into_body();
-                assert_eq!(next(&mut answer).await, "begins");
-                pieces.unbounded_send(Err(std::io::Error::other("cancelled"))).unwrap();
+                let body = answer.insert(calling.as_mut().await.unwrap().into_body());
+                assert_eq!(next(body).await, "begins");
+                assert_eq!(told.recv().await, Some("call"));
             } else {
-                assert!(timeout(SOON / 50, calling).await.is_err());
-                pieces.unbounded_send(Err(std::io::Error::other("cancelled"))).unwrap();
+                tokio::select! {
+                    answer = calling.as_mut() => panic!("answered: {answer:?}"),
+                    event = timeout(SOON, told.recv()) => assert_eq!(event.unwrap(), Some("call")),
+                }
             }
-            timeout(SOON, end).await.unwrap().unwrap();
+            pieces.unbounded_send(Err(std::io::Error::other("cancelled"))).unwrap();
+            drop((calling, answer));
+            assert_eq!(timeout(SOON, told.recv()).await.unwrap(), Some("reset"));
         }
     }
 }
@@ -163,23 +159,22 @@ async fn start_leaving() -> SocketAddr {
                 let (asked, is_asked) = oneshot::channel();
                 let asked = Mutex::new(Some(asked));
                 let service = hyper::service::service_fn(move |_| {
-                    if let Some(asked) = asked.lock().take() {
-                        asked.send(()).unwrap();
-                    }
                     let (pieces, body) = pieces();
-                    tokio::spawn(async move {
-                        tokio::time::sleep(SOON / 50).await; // the end of the answer comes after GOAWAY
-                        pieces.unbounded_send(piece("whole")).unwrap();
-                    });
+                    match asked.lock().take() {
+                        Some(asked) => asked.send(pieces).unwrap(),
+                        None => pieces.unbounded_send(piece("whole")).unwrap(),
+                    }
                     async { Ok::<_, std::convert::Infallible>(Response::new(body)) }
                 });
                 let builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
                 let mut serving = std::pin::pin!(builder.serve_connection(TokioIo::new(tcp), service));
-                tokio::select! {
-                    _ = is_asked => {}
+                let pieces = tokio::select! {
+                    pieces = is_asked => pieces.unwrap(),
                     _ = serving.as_mut() => return,
-                }
+                };
                 serving.as_mut().graceful_shutdown();
+                pieces.unbounded_send(piece("whole")).unwrap(); // so the answer ends after GOAWAY
+                drop(pieces);
                 serving.await.ok();
             });
         }

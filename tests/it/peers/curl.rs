@@ -14,7 +14,7 @@ use test_kit::wait::wait_or_explain;
 use super::{Files, Peers, Server, said};
 
 const VERSIONS: [&str; 2] = ["--http1.1", "--http2"];
-/// Longer than `--max-time`: curl sends no body until it is told to.
+/// curl waits for `100 Continue` for longer than its `--max-time`, so without one it never sends the body.
 const ONLY_WHEN_TOLD: [&str; 4] = ["--expect100-timeout", "60", "--header", "Expect: 100-continue"];
 
 /// curl as the agent, with a gateway and a backend.

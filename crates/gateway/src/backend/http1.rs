@@ -103,8 +103,7 @@ impl Drop for Http1 {
             && !self.is_over
             && !self.sender.is_ready()
         {
-            // An error means that there is no connection any more.
-            tcp(connection.into_parts().io.inner()).set_zero_linger().ok();
+            tcp(connection.into_parts().io.inner()).set_zero_linger().ok(); // it fails only if the connection is gone
         }
     }
 }

@@ -248,8 +248,7 @@ impl Body for Http2Body {
         }
         match received {
             Some(Ok(piece)) => {
-                // It fails if the stream has ended, when nothing more comes anyway.
-                this.received.flow_control().release_capacity(piece.len()).ok();
+                this.received.flow_control().release_capacity(piece.len()).ok(); // or the stream has ended
                 Poll::Ready(Some(Ok(Frame::data(piece))))
             }
             Some(Err(error)) => end_or(error),

@@ -30,7 +30,7 @@ pub(super) fn wanted(judged: &Judged, now: Timestamp) -> AddOnRouteStatus {
         ],
         (None, Ok(_)) => Vec::new(), // cannot happen: each one that is readable gets a verdict
     };
-    let plan = judged.route.plan.as_ref().ok();
+    let plan = judged.route.plan.as_ref().ok(); // the error is in the conditions
     AddOnRouteStatus {
         observed_generation: generation,
         hosts: plan.map(hosts).unwrap_or_default(),
