@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use addon_signer_core::gateway::route::{Backend, BackendTls, Protocol, Route};
+use futures::StreamExt;
 use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
@@ -126,6 +127,12 @@ pub(super) fn mk_tls(ca: &Ca, name: &str) -> BackendTls {
 
 pub(super) fn text(text: impl Into<Bytes>) -> Response<Content> {
     Response::new(Full::new(text.into()).map_err(|never| match never {}).boxed_unsync())
+}
+
+/// An answer that begins and does not end.
+pub(super) fn endless() -> Response<Content> {
+    let begins = futures::stream::iter([piece("begins")]);
+    Response::new(StreamBody::new(begins.chain(futures::stream::pending())).boxed_unsync())
 }
 
 /// A body whose pieces come from elsewhere.

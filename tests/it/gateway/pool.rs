@@ -7,13 +7,13 @@ use std::time::Duration;
 use addon_signer_core::gateway::route::{Backend, Clusters, Protocol, Route, RouteLimits};
 use futures::future::join_all;
 use http_body_util::{BodyExt, Full};
-use hyper::{Request, Response, StatusCode};
+use hyper::{Request, StatusCode};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::http_backend::{HttpBackend, echo, piece, pieces, route_to, text};
+use super::http_backend::{HttpBackend, echo, endless, route_to, text};
 use super::http2::{client, post};
 use test_kit::gateway::{ANY, Connection, FullAnswer, GatewayWorld, LIMITS, SOON, collect, get, mk_backend};
 use test_kit::wait_until;
@@ -158,13 +158,7 @@ async fn a_route_bounds_the_calls_of_each_caller() {
         if request.uri().path() == "/quick" {
             return text("fine");
         }
-        let (pieces, body) = pieces();
-        pieces.unbounded_send(piece("begins")).unwrap();
-        tokio::spawn(async move {
-            let _open = pieces;
-            std::future::pending::<()>().await;
-        });
-        Response::new(body.boxed_unsync())
+        endless()
     });
     let limits = RouteLimits { calls_per_identity: Some(1), ..LIMITS };
     let world = GatewayWorld::start(vec![Route { limits, ..backend.await.route(Protocol::Http) }]).await;
@@ -197,16 +191,7 @@ async fn a_429_of_the_backend_is_passed_on_as_it_is() {
 
 #[tokio::test]
 async fn calls_in_flight_end_with_their_route() {
-    let backend = HttpBackend::start(async |_| {
-        let (pieces, body) = pieces();
-        pieces.unbounded_send(piece("begins")).unwrap();
-        tokio::spawn(async move {
-            let _open = pieces;
-            std::future::pending::<()>().await;
-        });
-        Response::new(body.boxed_unsync())
-    })
-    .await;
+    let backend = HttpBackend::start(async |_| endless()).await;
     let nobody = Clusters::Names(["c9".parse().unwrap()].into());
     let route = || backend.route(Protocol::Http);
     for after in [Vec::new(), vec![Route { clusters: nobody, ..route() }]] {
