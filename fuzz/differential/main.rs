@@ -17,7 +17,7 @@ use addon_signer_core::ca::serial::Serial;
 use addon_signer_core::csr::CertificateRequest;
 use addon_signer_core::keys::private::PrivateKey;
 use addon_signer_core::keys::public::KeyKind;
-use addon_signer_core::policy::{Approved, ServingRules, SignerRules, Submission, evaluate, evaluate_serving};
+use addon_signer_core::policy::{Approved, GatewayRules, SignerRules, Submission, evaluate, evaluate_gateway, GatewayCertificate};
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_fuzz::mutants::tree::Piece;
 use addon_signer_fuzz::mutants::{Chance, NOTHING, change, change_pem};
@@ -165,7 +165,7 @@ fn mk_mutant(good: &[Good], signers: &[Signer], chance: &mut Chance) -> Mutant {
 /// A hub with one signer and the gateway's own.
 struct Hub {
     rules: SignerRules,
-    serving: ServingRules,
+    serving: GatewayRules,
     issuer: Issuer,
     bundle: Bundle,
     now: Timestamp,
@@ -179,7 +179,7 @@ impl Hub {
         let authority = Authority::self_signed("differential", &key, now.minus(day), day * 30, &rng).expect("a CA");
         let bundle = Bundle::new(vec![authority.clone()]).expect("a bundle");
         let rules = SignerRules { organizational_units: BTreeSet::from(["edge".to_owned()]), ..mk_rules() };
-        let serving = ServingRules {
+        let serving = GatewayRules {
             account: GATEWAY.to_owned(),
             dns_names: BTreeSet::from(["gateway.addon-signer.example.com".to_owned()]),
             ip_addresses: BTreeSet::from([[192, 0, 2, 10].into()]),
@@ -193,7 +193,7 @@ impl Hub {
         if mutant.serving {
             let usages = vec!["server auth".to_owned()];
             let submission = Submission { username: GATEWAY.to_owned(), usages, ..submission };
-            return evaluate_serving(&self.serving, &submission).ok();
+            return evaluate_gateway(&self.serving, GatewayCertificate::Serving, &submission).ok();
         }
         evaluate(&self.rules, &submission, &mk_registry()).ok()
     }

@@ -27,9 +27,9 @@ use crate::process::preflight::{Preflight, preflight};
 use crate::process::probe::Probe;
 use crate::process::registry_age::{AgeBounds, RegistryAge};
 use crate::process::tasks::{Tasks, first_end, until_stopped};
-use addon_signer_core::policy::ServingRules;
+use addon_signer_core::policy::{GatewayCertificate, GatewayRules};
 use addon_signer_core::rate::Rate;
-use addon_signer_gateway::serving::{ServingNames, keep_serving_certificate};
+use addon_signer_gateway::certificates::{ServingNames, Wanted, keep_certificate};
 use addon_signer_gateway::{Gateway, GatewayConfig, GatewayInputs, Limits};
 use addon_signer_hub::lease::{self, Holder, Leading, LeaseSettings};
 use addon_signer_hub::routes::RouteSettings;
@@ -39,11 +39,12 @@ use addon_signer_platform::clock::Clock;
 use addon_signer_platform::contacts::Contacts;
 use addon_signer_telemetry::pulse::{Pulse, Pulses};
 
-/// The life of the gateway's own certificate. It is short, because the gateway renews it itself.
-const SERVING_LIFETIME: Duration = Duration::from_secs(86_400);
+/// The life of the gateway's own certificates. It is short, because the gateway renews them itself.
+const CERTIFICATE_LIFETIME: Duration = Duration::from_secs(86_400);
 
-/// The task that renews the gateway's own certificate.
+/// The tasks that renew the gateway's own certificates, for agents and for backends.
 const RENEWAL: &str = "renewal of the gateway's certificate";
+const CLIENT_RENEWAL: &str = "renewal of the gateway's client certificate";
 
 /// What keeps the hub from starting before the API server has answered for the first time.
 const NOT_ASKED: &str = "the API server has not answered yet";
@@ -205,6 +206,7 @@ impl HubProcess {
     async fn run_tasks(self, leading: Leading, start: Start, stop: CancellationToken) -> anyhow::Result<()> {
         let metrics = ProcessMetrics::register();
         let (renewed, serving) = watch::channel(None);
+        let (client_renewed, client_certificate) = watch::channel(None);
         let (names, pulses) = (serving_names(&self.options), Pulses::default());
         let (hub, ends) = Hub::wire(self.hub_parts(&leading, &metrics, &start, &pulses));
         let HubConnection { client, contacts } = self.connection;
@@ -230,6 +232,7 @@ impl HubProcess {
             trust: ends.trust.clone(),
             registry: ends.registry,
             serving: serving.clone(),
+            client_certificate,
             clock: self.clock.clone(),
             audit: ends.audit.clone(),
             usage: ends.usage,
@@ -252,9 +255,14 @@ impl HubProcess {
             tasks.spawn(until_stopped("inventory", inventory.run(inputs, stop.clone()).err_into(), stop.clone()));
         }
 
-        let pulse = pulses.start(RENEWAL);
-        let keeper = keep_serving_certificate(client, names, self.clock, ends.trust, renewed, stop.clone(), pulse);
-        tasks.spawn(until_stopped(RENEWAL, keeper.map(Ok), stop.clone()));
+        for (task, wanted, renewed) in [
+            (RENEWAL, Wanted { certificate: GatewayCertificate::Serving, names }, renewed),
+            (CLIENT_RENEWAL, Wanted::for_backends(), client_renewed),
+        ] {
+            let (client, clock, trust) = (client.clone(), self.clock.clone(), ends.trust.clone());
+            let keeper = keep_certificate(client, wanted, clock, trust, renewed, stop.clone(), pulses.start(task));
+            tasks.spawn(until_stopped(task, keeper.map(Ok), stop.clone()));
+        }
         first_end(hub_task, tasks, stop).inspect(|_| ends.audit.write_all()).await
     }
 }
@@ -301,11 +309,11 @@ fn settings(options: &HubOptions, account: String, names: &ServingNames) -> HubS
         },
         retention: options.retention,
         rate: options.rate,
-        serving: ServingRules {
+        gateway: GatewayRules {
             account,
             dns_names: names.dns.clone(),
             ip_addresses: names.ips.clone(),
-            duration: SERVING_LIFETIME,
+            duration: CERTIFICATE_LIFETIME,
         },
     }
 }

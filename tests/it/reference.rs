@@ -11,6 +11,7 @@ use addon_signer_api::{AddOnRoute, AddOnSigner};
 use addon_signer_core::gateway::headers::rules::REQUEST_HEADERS;
 use addon_signer_core::lease::LEASE_NAME;
 use addon_signer_core::names::CONDITION_ADDON_REGISTERED;
+use addon_signer_core::policy::GatewayCertificate;
 use addon_signer_hub::authorities::store::LineNames;
 use kube::CustomResourceExt;
 use serde_json::Value;
@@ -239,12 +240,17 @@ fn every_name_that_others_rely_on_is_in_the_document() {
     table("## Labels and annotations", labels);
     assert!(section("### Of a ManagedClusterAddOn").contains(&format!("| `{CONDITION_ADDON_REGISTERED}` |")));
     let client = LineNames::client("<AddOnSigner>", "example.com/x");
-    let serving = LineNames::serving();
+    let serving = LineNames::gateway(GatewayCertificate::Serving);
     let ledger = &find("crates/hub/src/recording/checkpoints.rs", "LEDGER_OBJECT: &str = \"")[0];
     let agent = &find("crates/agent/src/store/secret.rs", "name: format!(\"")[0].replace('{', "<").replace('}', ">");
     let mut objects = vec![format!("lease/{LEASE_NAME}")];
-    objects.extend([&client.secret, &serving.secret, ledger, agent].map(|name| format!("secret/{name}")));
-    objects.extend([&client.config_map, &serving.config_map, ledger].map(|name| format!("configmap/{name}")));
+    let backends = LineNames::gateway(GatewayCertificate::Client);
+    objects.extend(
+        [&client.secret, &serving.secret, &backends.secret, ledger, agent].map(|name| format!("secret/{name}")),
+    );
+    objects.extend(
+        [&client.config_map, &serving.config_map, &backends.config_map, ledger].map(|name| format!("configmap/{name}")),
+    );
     let trust = find("crates/api/src/manifest_work.rs", "    format!(\"");
     let trust: Vec<_> = trust.iter().map(|name| name.replace('{', "<").replace('}', ">")).collect();
     objects.extend([format!("manifestwork/{}", trust[0]), format!("configmap/{}", trust[1])]);

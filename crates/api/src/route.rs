@@ -245,6 +245,10 @@ pub struct BackendTlsSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253), regex(pattern = r"^[A-Za-z0-9:]([A-Za-z0-9.:-]*[A-Za-z0-9])?$"))]
     pub server_name: Option<String>,
+    /// Whether the gateway shows its client certificate to the backend. Its CA is in status.gatewayClientCA: a backend
+    /// that accepts nobody else can believe the headers that say who calls.
+    #[serde(default)]
+    pub client_certificate: bool,
 }
 
 /// What calls of a route may take.
@@ -312,6 +316,10 @@ pub struct AddOnRouteStatus {
     /// The backend, for people, such as receive:19291 (HTTP).
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub backend: String,
+    /// CA certificates in PEM, of which one has signed the client certificate that the gateway shows to the backend.
+    /// Present with backend.tls.clientCertificate. The backend must accept all of them: a rotation needs two.
+    #[serde(default, rename = "gatewayClientCA", skip_serializing_if = "Option::is_none")]
+    pub gateway_client_ca: Option<String>,
     /// Accepted, ResolvedRefs and Programmed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".to_owned()]))]

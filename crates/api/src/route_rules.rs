@@ -142,7 +142,7 @@ fn tls_plan(spec: &BackendTlsSpec) -> Result<TlsPlan, InvalidField> {
         (None, Some(name)) => CaRef::Bundle(name.clone()),
         _ => return Err(invalid("backend.tls", &"it must have ca or clusterTrustBundle, not both")),
     };
-    Ok(TlsPlan { ca, server_name: spec.server_name.clone(), client_certificate: false })
+    Ok(TlsPlan { ca, server_name: spec.server_name.clone(), client_certificate: spec.client_certificate })
 }
 
 /// Reads CA certificates in PEM, for a backend.

@@ -11,6 +11,7 @@ use crate::ca::authority::AuthorityId;
 use crate::ca::bundle::Bundle;
 use crate::gateway::attachment::Attachment;
 use crate::identity::{AddOnName, Convention, SignerName};
+use crate::policy::GatewayCertificate;
 
 /// What the gateway knows about one AddOnSigner.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,9 +40,31 @@ pub struct Trust {
     /// The id of the Active authority of the gateway's line. A gateway whose certificate another authority signed
     /// requests a new one.
     pub serving_active: Option<AuthorityId>,
+    /// The anchors of the gateway's client certificate, for backends; `None` before that line exists.
+    pub client_anchors: Option<Bundle>,
+    /// The id of the Active authority of that line.
+    pub client_active: Option<AuthorityId>,
 }
 
 impl Trust {
+    /// The anchors of a certificate of the gateway.
+    #[must_use]
+    pub fn anchors(&self, of: GatewayCertificate) -> Option<&Bundle> {
+        match of {
+            GatewayCertificate::Serving => self.serving_anchors.as_ref(),
+            GatewayCertificate::Client => self.client_anchors.as_ref(),
+        }
+    }
+
+    /// The authority that signs a certificate of the gateway now.
+    #[must_use]
+    pub fn active(&self, of: GatewayCertificate) -> Option<&AuthorityId> {
+        match of {
+            GatewayCertificate::Serving => self.serving_active.as_ref(),
+            GatewayCertificate::Client => self.client_active.as_ref(),
+        }
+    }
+
     /// What the gateway knows about the AddOnSigner of that name.
     #[must_use]
     pub fn signer(&self, name: &str) -> Option<&Arc<SignerTrust>> {

@@ -38,6 +38,7 @@ mod accept;
 mod backend;
 mod body;
 mod broken;
+pub mod certificates;
 mod connection;
 mod download;
 mod ending;
@@ -47,7 +48,6 @@ pub mod listener;
 mod problem;
 mod proxy;
 mod routes;
-pub mod serving;
 mod session;
 mod slots;
 mod stats;
@@ -183,8 +183,10 @@ pub struct GatewayInputs {
     pub routes: watch::Receiver<Arc<RouteTable>>,
     /// Who has standing.
     pub registry: SharedRegistry,
-    /// The gateway's own certificate; `None` until there is one.
+    /// The certificate that it shows to agents; `None` until there is one.
     pub serving: watch::Receiver<Option<Arc<CertifiedKey>>>,
+    /// The certificate that it shows to backends; `None` until there is one.
+    pub client_certificate: watch::Receiver<Option<Arc<CertifiedKey>>>,
     /// The time of day.
     pub clock: Clock,
     /// Where decisions are logged.
@@ -255,7 +257,7 @@ impl Gateway {
         let GatewayConfig { limits, names, .. } = self.config;
         let (publish, in_effect) = watch::channel(None);
         let shared = Arc::new(session::GatewayShared {
-            backends: Backends::new(&limits, inputs.neighbours, inputs.clock.clone()),
+            backends: Backends::new(&limits, inputs.neighbours, inputs.client_certificate, inputs.clock.clone()),
             routes: inputs.routes.clone(),
             broken_answers: BrokenAnswers::new(inputs.clock.clone()),
             in_effect,

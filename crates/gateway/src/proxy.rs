@@ -117,7 +117,7 @@ impl Forward<'_> {
         parts.uri = backend_uri(self.path, parts.uri.query()).map_err(|error| unusable(&error))?;
         parts.version = Version::default();
         parts.extensions.clear();
-        self.replace_headers(&mut parts, upgrade).map_err(|error| unusable(&error))?;
+        self.replace_headers(&mut parts, route, upgrade).map_err(|error| unusable(&error))?;
         let upload = Upload::new(body, route.limits.max_body, patience, Arc::clone(progress));
         Ok(Request::from_parts(parts, upload))
     }
@@ -133,13 +133,14 @@ impl Forward<'_> {
     fn replace_headers(
         &self,
         parts: &mut request::Parts,
+        route: &Route,
         upgrade: Option<&Upgrade>,
     ) -> Result<(), hyper::header::InvalidHeaderValue> {
         let headers = &mut parts.headers;
         let takes_trailers = headers.get_all(TE).iter().any(|te| te.as_bytes().eq_ignore_ascii_case(b"trailers"));
         let trailers = headers.remove(TRAILER);
         headers::strip_request(headers);
-        self.peer.headers.set(headers);
+        self.peer.headers.set(&route.name, headers)?;
         headers::set_forwarded(headers, self.session.remote.ip(), Some(self.host.as_sent.clone()))?;
         if takes_trailers {
             headers.insert(TE, HeaderValue::from_static("trailers"));

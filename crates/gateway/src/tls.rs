@@ -8,7 +8,7 @@ use rustls::sign::CertifiedKey;
 use rustls::{RootCertStore, ServerConfig};
 use tokio::sync::watch;
 
-use super::serving::validity;
+use super::certificates::validity;
 use super::stats::GatewayStats;
 use crate::listener;
 use addon_signer_core::trust::Trust;

@@ -28,13 +28,13 @@ use addon_signer_api::ocm::AddOnApi;
 use addon_signer_core::gateway::neighbours::Neighbours;
 use addon_signer_core::gateway::route::RouteTable;
 use addon_signer_core::lease::Loss;
-use addon_signer_core::policy::ServingRules;
+use addon_signer_core::policy::GatewayRules;
 use addon_signer_core::rate::Rate;
 use addon_signer_core::registry::SharedRegistry;
 use addon_signer_core::templates::Templates;
 use addon_signer_core::trust::Trust;
 use addon_signer_core::usage::UsageTracker;
-use addon_signer_ledger::{Ledger, LedgerError, LedgerWriter, Location, Reader, WriterOptions};
+use addon_signer_ledger::{Ledger, LedgerError, LedgerWriter, Location, WriterOptions};
 use addon_signer_platform::clock::Clock;
 use addon_signer_telemetry::audit::Audit;
 use addon_signer_telemetry::pulse::Pulses;
@@ -46,7 +46,6 @@ use distribution::{Distributor, DistributorInputs};
 use lease::Leading;
 use metrics::HubMetrics;
 use recording::Notes;
-use recording::checkpoints::Checkpoints;
 use registrations::SeenAddOn;
 use registrations::registry::{self, Recorded, RegistryError};
 use registrations::version::AddOnVersion;
@@ -54,12 +53,11 @@ use registrations::wanted::Signers;
 use requests::dispatcher::{Dispatcher, DispatcherLinks};
 use requests::foreign::ForeignReport;
 use requests::guard::Guard;
-use requests::sweep::Sweep;
 use routes::RouteSettings;
 use standings::Standings;
 use supervisor::status::Report;
 use supervisor::{Supervisor, SupervisorLinks};
-use tasks::{HubTasks, after_the_writer};
+use tasks::HubTasks;
 
 /// The most addons that may wait for the writer of registrations. The number is small because a cluster decides how
 /// large its addons are: up to 350 KiB of each are kept, 22 MiB in all. If more would wait, the writer lists all addons
@@ -82,8 +80,8 @@ pub struct HubSettings {
     pub retention: Duration,
     /// How many certificates one addon of a cluster may get.
     pub rate: Rate,
-    /// The requirements for the gateway's serving certificate.
-    pub serving: ServingRules,
+    /// The requirements for the gateway's certificates.
+    pub gateway: GatewayRules,
 }
 
 /// What [`Hub::wire`] needs.
@@ -247,7 +245,7 @@ async fn run(
     let Reading { seen, all_again, standings, templates, known } = read(&mut tasks, &links, addons.clone(), &notes);
     let beside = neighbours::keep(links.client.clone(), settings.namespace.clone(), links.neighbours.clone());
     tasks.spawn("pods and Services of the hub's namespace", beside.map(Ok));
-    routes::start(&mut tasks, &links, settings.routes.clone());
+    let needs_certificate = routes::start(&mut tasks, &links, settings.routes.clone());
     // A hub that takes over has seen the policy in force before the requests that wait for it were made.
     if settings.grpc_proxy.is_some() {
         let pulse = links.pulses.start("policy of the gRPC account");
@@ -257,8 +255,8 @@ async fn run(
         error = tasks.ended() => return Err(error),
         leads = leading.acquired() => u64::from(leads?),
     };
-    let feeding = Feeding { writer, epoch, notes: notes.clone(), signers: served.clone() };
-    record(&mut tasks, &links, &settings.namespace, feeding);
+    let feeding = recording::Feeding { writer, epoch, notes: notes.clone(), signers: served.clone() };
+    recording::start(&mut tasks, &links, &settings.namespace, feeding);
     let published = publish(&mut tasks, &links, served.clone());
     let distributed = distribute(&mut tasks, &links, addons.clone(), (&settings.namespace, known), served.clone());
     let inputs = registrations::RegistrationInputs { seen, all_again, signers: served, templates, report };
@@ -280,8 +278,18 @@ async fn run(
     let watching = versions::keep(links.client.clone(), settings.namespace.clone(), known);
     tasks.spawn("watch of the objects of authorities", watching.map(Ok));
     let registrations = reported;
-    let ends =
-        SupervisorLinks { signers, registrations, distributed, published, signing, forbidden, foreign, objects, notes };
+    let ends = SupervisorLinks {
+        signers,
+        registrations,
+        distributed,
+        published,
+        needs_certificate,
+        signing,
+        forbidden,
+        foreign,
+        objects,
+        notes,
+    };
     let supervisor = Supervisor::new(links, settings, addons, ends);
     tasks.spawn("AddOnSigners", supervisor.run());
     tokio::select! {
@@ -365,36 +373,4 @@ fn publish(
     let publisher = BundlePublisher::new(&links.client, links.leading.clone(), inputs, pulse);
     tasks.spawn("trust of the hub cluster", publisher.run().map(Ok));
     reported
-}
-
-/// The ledger's writer, the epoch in which it writes, the notes that it records, and the signers that are served.
-struct Feeding {
-    writer: LedgerWriter,
-    epoch: u64,
-    notes: Notes,
-    signers: watch::Receiver<Option<Signers>>,
-}
-
-fn record(tasks: &mut HubTasks, links: &HubLinks, namespace: &str, feeding: Feeding) {
-    let Feeding { writer, epoch, notes, signers } = feeding;
-    let location = writer.location();
-    tasks.spawn("writer of the ledger", async move { Ok(writer.run(epoch).await?) });
-    let HubLinks { client, clock, leading, ledger, registry, usage, metrics, .. } = links;
-    tasks.spawn("changes for the ledger", after_the_writer(notes.keep(ledger.clone(), registry.clone())));
-    let metrics = metrics.recording.clone();
-    let unrenewed = recording::keep_unrenewed(
-        Reader::new(location.clone()),
-        registry.clone(),
-        clock.clone(),
-        signers,
-        metrics.clone(),
-    );
-    tasks.spawn("certificates that were not renewed", unrenewed.map(Ok));
-    let checkpoints =
-        Checkpoints::new(client, namespace, clock.clone(), ledger.clone(), location, leading.clone(), metrics);
-    tasks.spawn("checkpoints", after_the_writer(checkpoints.keep()));
-    let sweep = Sweep::new(client, clock.clone(), ledger.clone(), leading.clone());
-    tasks.spawn("sweep", after_the_writer(sweep.keep()));
-    let usage = recording::record_usage(ledger.clone(), usage.clone(), clock.clone());
-    tasks.spawn("uses of certificates", after_the_writer(usage));
 }

@@ -7,8 +7,8 @@ use crate::distribution::metrics::DistributionMetrics;
 use crate::recording::metrics::RecordingMetrics;
 use crate::registrations::metrics::RegistrationMetrics;
 use crate::requests::metrics::RequestMetrics;
+use addon_signer_core::policy::GatewayCertificate;
 use addon_signer_ledger::LedgerMetrics;
-use addon_signer_telemetry::metrics::GATEWAY_SIGNER;
 
 /// The metrics of all parts of the hub.
 #[derive(Debug, Clone)]
@@ -40,7 +40,7 @@ impl HubMetrics {
             recording: RecordingMetrics::register(registry),
             ledger: LedgerMetrics::register(registry),
         };
-        metrics.serve(GATEWAY_SIGNER);
+        GatewayCertificate::ALL.iter().for_each(|certificate| metrics.serve(certificate.name()));
         metrics
     }
 

@@ -11,9 +11,6 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Metric, Registry, Unit};
 
-/// The signer of the gateway's own certificates in labels.
-pub const GATEWAY_SIGNER: &str = "gateway-serving";
-
 /// Label: which signer, by the name of its AddOnSigner.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct SignerLabel {

@@ -57,6 +57,7 @@ pub struct GatewayWorld {
     pub trust: watch::Sender<Arc<Trust>>,
     pub routes: watch::Sender<Arc<RouteTable>>,
     pub serving: watch::Sender<Option<Arc<CertifiedKey>>>,
+    pub client_certificate: watch::Sender<Option<Arc<CertifiedKey>>>,
     pub applied: watch::Receiver<Arc<Trust>>,
     pub stats: Arc<GatewayStats>,
     pub audit: Audit,
@@ -104,6 +105,7 @@ impl GatewayWorld {
         let (trust, trust_receiver) = watch::channel(Arc::new(Trust::default()));
         let (routes, routes_receiver) = watch::channel(Arc::new(RouteTable::complete()));
         let (serving, serving_receiver) = watch::channel(None);
+        let (client_certificate, shown) = watch::channel(None);
         let (applied, applied_receiver) = watch::channel(Arc::new(Trust::default()));
         let gateway = Gateway::bind(config).await.unwrap();
         let registry = SharedRegistry::default();
@@ -118,6 +120,7 @@ impl GatewayWorld {
             routes: routes_receiver,
             registry: registry.clone(),
             serving: serving_receiver,
+            client_certificate: shown,
             clock: clock.clone(),
             audit: audit.clone(),
             usage: usage.clone(),
@@ -138,6 +141,7 @@ impl GatewayWorld {
             trust,
             routes,
             serving,
+            client_certificate,
             applied,
             stats,
             audit,
@@ -161,6 +165,7 @@ impl GatewayWorld {
             signers: vec![signer("telemetry", &self.telemetry), signer("search", &self.search)],
             serving_anchors: Some(self.serving_ca.bundle()),
             serving_active: Some(self.serving_ca.authority().id().clone()),
+            ..Trust::default()
         }
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use addon_signer_api::{AddOnRoute, AddOnSigner};
 use addon_signer_core::gateway::neighbours::Neighbours;
 use addon_signer_core::gateway::route::RouteTable;
-use addon_signer_core::policy::ServingRules;
+use addon_signer_core::policy::GatewayRules;
 use addon_signer_core::rate::Rate;
 use addon_signer_core::registry::SharedRegistry;
 use addon_signer_core::trust::Trust;
@@ -69,7 +69,7 @@ pub struct RunningHubOptions {
     /// Whether the trust takes effect at once; see [`RunningHub::follow_once`].
     pub follow: bool,
     /// What the gateway's certificate must be.
-    pub serving: ServingRules,
+    pub gateway: GatewayRules,
     /// The hub's account.
     pub user: &'static str,
     /// How long its Lease is valid; `None` for a hub that believes that it leads, whatever the Lease says.
@@ -104,7 +104,7 @@ fn this_or_fresh(ledger: Option<Location>) -> (Option<TempDir>, Location) {
 impl Default for RunningHubOptions {
     fn default() -> Self {
         let rate = Rate { burst: 1_000, interval: Duration::from_secs(1) };
-        let serving = ServingRules {
+        let gateway = GatewayRules {
             account: HUB_USER.to_owned(),
             dns_names: BTreeSet::from(["gateway.example".to_owned()]),
             ip_addresses: BTreeSet::new(),
@@ -120,7 +120,7 @@ impl Default for RunningHubOptions {
                 backend_addresses: Vec::new(),
             },
             follow: true,
-            serving,
+            gateway,
             user: HUB_USER,
             lease,
             ledger: None,
@@ -175,7 +175,7 @@ impl RunningHub {
             routes: options.routes,
             retention: options.retention,
             rate: options.rate,
-            serving: options.serving,
+            gateway: options.gateway,
         };
         let (wired, ends) = Hub::wire(parts);
         let HubEnds { registry, trust, applied, ledger, neighbours, routes, .. } = ends;

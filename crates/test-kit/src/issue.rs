@@ -11,7 +11,7 @@ use addon_signer_core::csr::build::CsrParams;
 use addon_signer_core::identity::{Convention, PeerIdentity};
 use addon_signer_core::keys::private::PrivateKey;
 use addon_signer_core::keys::public::KeyKind;
-use addon_signer_core::policy::{self, Approved, ServingRules, SignerRules, Submission};
+use addon_signer_core::policy::{self, Approved, GatewayCertificate, GatewayRules, SignerRules, Submission};
 use addon_signer_core::timestamp::Timestamp;
 use ring::rand::SystemRandom;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
@@ -95,6 +95,13 @@ impl Ca {
         self.0.sign(prepared, &self.bundle(), now, &rng).unwrap().pem()
     }
 
+    /// The certificate that the gateway shows to backends.
+    pub fn gateway_client(&self, now: Timestamp) -> Leaf {
+        let wish = CsrParams { common_name: policy::GATEWAY_COMMON_NAME.to_owned(), ..CsrParams::default() };
+        let (key, request) = sign(&wish);
+        self.issue(approve_gateway(GatewayCertificate::Client, &wish, request), key, now)
+    }
+
     fn issue(&self, approved: Approved, key: PrivateKeyDer<'static>, now: Timestamp) -> Leaf {
         let rng = SystemRandom::new();
         let prepared = self.0.prepare(approved, Serial::new(now, &rng).unwrap(), now).unwrap();
@@ -120,7 +127,11 @@ fn approve_client(identity: &PeerIdentity, request: Vec<u8>, life: Duration) -> 
 }
 
 fn approve_server(wish: &CsrParams, request: Vec<u8>) -> Approved {
-    let rules = ServingRules {
+    approve_gateway(GatewayCertificate::Serving, wish, request)
+}
+
+fn approve_gateway(certificate: GatewayCertificate, wish: &CsrParams, request: Vec<u8>) -> Approved {
+    let rules = GatewayRules {
         account: "gateway".to_owned(),
         dns_names: wish.dns_names.iter().cloned().collect(),
         ip_addresses: wish.ip_addresses.iter().copied().collect(),
@@ -128,11 +139,11 @@ fn approve_server(wish: &CsrParams, request: Vec<u8>) -> Approved {
     };
     let submission = Submission {
         username: "gateway".to_owned(),
-        usages: vec!["server auth".to_owned()],
+        usages: vec![certificate.usage().to_owned()],
         request,
         ..Submission::default()
     };
-    policy::evaluate_serving(&rules, &submission).unwrap()
+    policy::evaluate_gateway(&rules, certificate, &submission).unwrap()
 }
 
 /// Standard base64, as RFC 9440 demands.

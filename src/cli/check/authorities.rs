@@ -10,10 +10,11 @@ use addon_signer_api::Lenient;
 use addon_signer_api::status::{AuthorityState, AuthorityStatus, RotationPhase, RotationStatus};
 use addon_signer_core::ca::authority::LAST_CALL;
 use addon_signer_core::ca::line::MAX_AUTHORITIES;
+use addon_signer_core::policy::GatewayCertificate;
 use addon_signer_core::timestamp::Timestamp;
-use addon_signer_hub::authorities::SERVING_PLAN;
-use addon_signer_hub::authorities::report::ServingReport;
-use addon_signer_hub::authorities::store::{SERVING_CONFIG_MAP, STATUS_KEY};
+use addon_signer_hub::authorities::GATEWAY_PLAN;
+use addon_signer_hub::authorities::report::GatewayLineReport;
+use addon_signer_hub::authorities::store::{LineNames, STATUS_KEY};
 
 /// One line of authorities as it is reported.
 pub(super) struct ReportedLine<'r> {
@@ -61,22 +62,29 @@ impl ReportedLine<'_> {
 }
 
 impl Inspection {
-    /// The gateway's own authorities.
-    pub(super) async fn serving(&self) -> Vec<Finding> {
-        let about = "gateway's authority";
+    /// The gateway's own authorities. Those for backends exist once an AddOnRoute needs them.
+    pub(super) async fn gateway_lines(&self) -> Vec<Finding> {
+        let mut found = self.gateway_line(GatewayCertificate::Serving, "gateway's authority").await;
+        found.extend(self.gateway_line(GatewayCertificate::Client, "gateway's client authority").await);
+        found
+    }
+
+    async fn gateway_line(&self, certificate: GatewayCertificate, about: &str) -> Vec<Finding> {
         let maps: Api<Lenient<ConfigMap>> = Api::namespaced(self.client.clone(), &self.namespace);
-        let map = match maps.get_opt(SERVING_CONFIG_MAP).await {
+        let name = LineNames::gateway(certificate).config_map;
+        let map = match maps.get_opt(&name).await {
+            Ok(None) if certificate == GatewayCertificate::Client => return Vec::new(),
             Ok(map) => map,
             Err(error) => return vec![unknown(about.to_owned(), &error)],
         };
         let text = map.and_then(|map| map.object.data?.remove(STATUS_KEY)).unwrap_or_default();
-        let report: ServingReport = match serde_json::from_str(&text) {
+        let report: GatewayLineReport = match serde_json::from_str(&text) {
             Ok(report) => report,
-            Err(_) if text.is_empty() => ServingReport::default(),
+            Err(_) if text.is_empty() => GatewayLineReport::default(),
             Err(error) => {
                 let sentence = format!(
-                    "the report in {STATUS_KEY} of the ConfigMap {SERVING_CONFIG_MAP} cannot be read: {error}; the \
-                     leading hub will rewrite it"
+                    "the report in {STATUS_KEY} of the ConfigMap {name} cannot be read: {error}; the leading hub \
+                     will rewrite it"
                 );
                 return vec![Finding::bad(about, sentence)];
             }
@@ -85,7 +93,7 @@ impl Inspection {
         let line = ReportedLine {
             authorities: &report.authorities,
             rotation: report.rotation.as_ref(),
-            renew_before: SERVING_PLAN.renew_before,
+            renew_before: GATEWAY_PLAN.renew_before,
         };
         problem.into_iter().chain(line.findings(about, self.now)).collect()
     }

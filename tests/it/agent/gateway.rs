@@ -9,7 +9,7 @@ use addon_signer_core::ca::issuer::Issuer;
 use addon_signer_core::csr::build::CsrParams;
 use addon_signer_core::keys::private::PrivateKey;
 use addon_signer_core::keys::public::KeyKind;
-use addon_signer_core::policy::{self, ServingRules, Submission};
+use addon_signer_core::policy::{self, GatewayRules, Submission};
 use addon_signer_platform::clock::Clock;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
@@ -170,7 +170,7 @@ fn serving_pair(serving: &Issuer, clock: &Clock) -> (CertificateDer<'static>, Pr
         ip_addresses: vec![here],
         ..CsrParams::default()
     };
-    let rules = ServingRules {
+    let rules = GatewayRules {
         account: "gateway".to_owned(),
         dns_names: [].into(),
         ip_addresses: [here].into(),
@@ -182,6 +182,6 @@ fn serving_pair(serving: &Issuer, clock: &Clock) -> (CertificateDer<'static>, Pr
         request: wish.sign(&key, &rng).unwrap().into_bytes(),
         ..Submission::default()
     };
-    let approved = policy::evaluate_serving(&rules, &submission).unwrap();
+    let approved = policy::evaluate_gateway(&rules, policy::GatewayCertificate::Serving, &submission).unwrap();
     (issue(serving, approved, clock), PrivatePkcs8KeyDer::from(pkcs8.to_vec()))
 }

@@ -87,7 +87,7 @@ fn every_right_to_sign_names_one_signer() {
     assert_eq!(
         signers,
         [
-            ("addon-signer-hub", &json!(["addon-signer.io/gateway-serving"])),
+            ("addon-signer-hub", &json!(["addon-signer.io/gateway-serving", "addon-signer.io/gateway-client"])),
             ("addon-signer-telemetry", &json!(["example.com/telemetry"])),
             ("addon-signer-cluster-trust-bundle", &json!(["addon-signer.io/gateway-serving"])),
         ]

@@ -105,6 +105,7 @@ hub   yes update      certificates.k8s.io certificatesigningrequests/approval x
 hub   yes update      certificates.k8s.io certificatesigningrequests/status   x
 hub   no  update      certificates.k8s.io certificatesigningrequests          x
 hub   yes sign        certificates.k8s.io signers addon-signer.io/gateway-serving
+hub   yes sign        certificates.k8s.io signers addon-signer.io/gateway-client
 hub   yes approve     certificates.k8s.io signers example.com/telemetry
 hub   yes sign        certificates.k8s.io signers example.com/telemetry
 hub   no  sign        certificates.k8s.io signers example.com/other

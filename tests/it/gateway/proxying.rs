@@ -63,6 +63,7 @@ async fn a_backend_is_told_who_asks_by_the_gateway_alone() {
         "x-addon-signer-addon: telemetry".to_owned(),
         "x-addon-signer-agent: telemetry".to_owned(),
         "x-addon-signer-cluster: c1".to_owned(),
+        "x-addon-signer-route: observability/receive".to_owned(),
         "x-addon-signer-signer: telemetry".to_owned(),
         "x-forwarded-for: 127.0.0.1".to_owned(),
         "x-forwarded-host: gateway.example".to_owned(),

@@ -1,11 +1,16 @@
 //! Backends over TLS.
 
+use std::sync::Arc;
+
 use addon_signer_core::gateway::route::{Backend, BackendTls, Protocol};
 use hyper::{Request, StatusCode};
+use rustls::server::WebPkiClientVerifier;
+use rustls::sign::CertifiedKey;
+use rustls::{RootCertStore, ServerConfig};
 
 use super::http_backend::{HttpBackend, mk_server_tls, mk_tls, route_to, text};
 use test_kit::gateway::{GatewayWorld, collect, get, mk_backend};
-use test_kit::issue::Ca;
+use test_kit::issue::{Ca, Leaf};
 
 /// Answers with the version of HTTP.
 async fn start(ca: &Ca, world: &GatewayWorld, alpn: &[&str]) -> HttpBackend {
@@ -49,15 +54,50 @@ async fn a_backend_with_another_certificate_gets_no_request() {
     let world = GatewayWorld::start(Vec::new()).await;
     let [ca, other] = ["backends", "others"].map(|name| Ca::new(name, world.clock.now()));
     let address = start(&ca, &world, &[]).await;
-    let shows_certificate = BackendTls { client_certificate: true, ..mk_tls(&ca, "receive.svc") };
     for (tls, expected) in [
         (mk_tls(&ca, "other.svc"), (502, "backend".to_owned())),
         (mk_tls(&other, "receive.svc"), (502, "backend".to_owned())),
         (BackendTls { anchors: Vec::new(), ..mk_tls(&ca, "receive.svc") }, (502, "backend".to_owned())),
-        (shows_certificate, (503, "no-backend".to_owned())),
     ] {
         world.set_routes(vec![route_to(backend(&address, Protocol::Https, tls))]);
         let answer = world.connect(&world.agent()).await.send(get("/x")).await.unwrap();
         assert_eq!(collect(answer).await.problem(), expected);
     }
+}
+
+/// A backend that admits only clients with a certificate of `clients`, and answers with the name in it.
+async fn start_demanding(ca: &Ca, clients: &Ca, world: &GatewayWorld) -> HttpBackend {
+    let mut roots = RootCertStore::empty();
+    roots.add(clients.authority().certificate().clone()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone()).build().unwrap();
+    let Leaf { certificate, key, .. } = ca.server(&["receive.svc"], &[], world.clock.now());
+    let builder = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let config = builder.with_client_cert_verifier(verifier).with_single_cert(vec![certificate], key).unwrap();
+    HttpBackend::start_with(Some(config), async |_| text("admitted")).await
+}
+
+#[tokio::test]
+async fn the_gateway_shows_its_certificate_only_where_a_route_says_so() {
+    let world = GatewayWorld::start(Vec::new()).await;
+    let [ca, clients, others] = ["backends", "clients", "others"].map(|name| Ca::new(name, world.clock.now()));
+    let address = start_demanding(&ca, &clients, &world).await;
+    let ask = async |client_certificate| {
+        let tls = BackendTls { client_certificate, ..mk_tls(&ca, "receive.svc") };
+        world.set_routes(vec![route_to(backend(&address, Protocol::Https, tls))]);
+        let answer = collect(world.connect(&world.agent()).await.send(get("/x")).await.unwrap()).await;
+        answer.status
+    };
+    assert_eq!(ask(true).await, StatusCode::BAD_GATEWAY, "the gateway has none yet");
+    world.client_certificate.send_replace(Some(shown_by(&others, &world)));
+    assert_eq!(ask(true).await, StatusCode::BAD_GATEWAY, "the backend does not accept that one");
+    world.client_certificate.send_replace(Some(shown_by(&clients, &world)));
+    assert_eq!(ask(true).await, StatusCode::OK);
+    assert_eq!(ask(false).await, StatusCode::BAD_GATEWAY, "the connections of another route are not used");
+}
+
+fn shown_by(ca: &Ca, world: &GatewayWorld) -> Arc<CertifiedKey> {
+    let leaf = ca.gateway_client(world.clock.now());
+    let key = rustls::crypto::ring::sign::any_ecdsa_type(&leaf.key).unwrap();
+    Arc::new(CertifiedKey::new(vec![leaf.certificate], key))
 }

@@ -3,16 +3,17 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use addon_signer_api::ocm;
+use addon_signer_api::{AddOnSigner, ocm};
 use addon_signer_core::ca::bundle::{Bundle, Purpose};
 use addon_signer_core::csr::CertificateRequest;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestSpec};
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::{ListParams, ObjectMeta, PostParams};
+use kube::api::{ListParams, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
+use serde_json::json;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
 
@@ -20,7 +21,8 @@ use super::grpc_account::{self, guard_annotation, wait_believed};
 use super::stage::{stage, unstageable};
 use crate::requests::{Case, Fixture, Profile, Verdict, corpus};
 use test_kit::hub::{
-    RunningHub, RunningHubOptions, certificate, condition, create_signer, deploy, telemetry, wait_csr, wait_ready,
+    RunningHub, RunningHubOptions, apply_route, certificate, condition, create_signer, deploy, telemetry, wait_csr,
+    wait_ready,
 };
 use test_kit::objects::managed_cluster_addons;
 use test_kit::{TestHub, client, crds};
@@ -57,6 +59,7 @@ async fn every_corpus_request_gets_its_verdict_on_an_api_server() {
         crds::grant(&admin, "everybody-may-ask", "system:authenticated", rules).await;
     }
     create_signer(&admin, "telemetry", telemetry()).await;
+    need_client_certificate(&admin).await;
     let mut by_fixture: BTreeMap<String, (Fixture, Vec<Case>)> = BTreeMap::new();
     for case in corpus() {
         let entry = by_fixture.entry(format!("{:?}", case.fixture)).or_insert((case.fixture, Vec::new()));
@@ -66,7 +69,7 @@ async fn every_corpus_request_gets_its_verdict_on_an_api_server() {
     let mut skipped = Vec::new();
     let mut run = Run { hub: &hub, admin: admin.clone(), clients: HashMap::new() };
     let [late, proxied] = [Fixture::GrpcProxyLate, Fixture::GrpcProxy].map(|it| by_fixture.remove(&format!("{it:?}")));
-    let options = RunningHubOptions { serving: Fixture::serving_rules(), ..RunningHubOptions::default() };
+    let options = RunningHubOptions { gateway: Fixture::gateway_rules(), ..RunningHubOptions::default() };
     let running = RunningHub::start_with(&hub, options).await;
     wait_ready(&admin, "telemetry", "True").await;
     for (fixture, cases) in by_fixture.into_values() {
@@ -96,6 +99,18 @@ async fn every_corpus_request_gets_its_verdict_on_an_api_server() {
     assert!(outcome.at_creation.len() < 80, "most of the corpus reaches the hub");
     assert!(outcome.denied.len() > 180, "most of the corpus reaches the hub");
     assert_eq!(skipped.len(), 2, "{skipped:?}");
+}
+
+/// Makes an AddOnRoute that needs the gateway's client certificate, so that the hub has a CA for it.
+async fn need_client_certificate(admin: &Client) {
+    let signers: Api<AddOnSigner> = Api::all(admin.clone());
+    let patch = Patch::Merge(json!({ "spec": { "gateway": { "routesFrom": { "namespaces": ["default"] } } } }));
+    signers.patch("telemetry", &PatchParams::default(), &patch).await.unwrap();
+    let tls = json!({ "clusterTrustBundle": "backends", "clientCertificate": true });
+    let backend = json!({ "service": { "name": "receive", "port": 443 }, "protocol": "HTTPS", "tls": tls });
+    let matching = json!({ "http": [{ "path": "/" }] });
+    apply_route(admin, "default", "receive", json!({ "signer": "telemetry", "match": matching, "backend": backend }))
+        .await;
 }
 
 fn report(hub: &TestHub, outcome: &Outcome, skipped: &[String]) {
@@ -176,6 +191,7 @@ impl Run<'_> {
         let (map, purpose) = match case.profile {
             Profile::Client => ("telemetry-client-ca", Purpose::Client),
             Profile::Serving => ("addon-signer-trust", Purpose::Server),
+            Profile::GatewayClient => ("addon-signer-backend-trust", Purpose::Client),
         };
         let maps: Api<ConfigMap> = Api::namespaced(self.admin.clone(), "addon-signer");
         let bundle = Bundle::from_pem(maps.get(map).await.unwrap().data.unwrap()["ca.crt"].as_bytes()).unwrap();
@@ -210,6 +226,7 @@ fn object(case: &Case) -> CertificateSigningRequest {
     let signer_name = match case.profile {
         Profile::Client => "example.com/telemetry",
         Profile::Serving => "addon-signer.io/gateway-serving",
+        Profile::GatewayClient => "addon-signer.io/gateway-client",
     };
     CertificateSigningRequest {
         metadata: ObjectMeta {

@@ -32,7 +32,7 @@ async fn administrator_waives_absent_cluster_and_ledger_says_who() {
     };
     let early = ca(&["advance", "--except", "spoke2"]).await;
     assert_eq!(early.code, 1);
-    assert!(early.stderr.contains("no gateway authority is waiting to sign"), "{}", early.stderr);
+    assert!(early.stderr.contains("no authority of (serving) is waiting to sign"), "{}", early.stderr);
 
     assert_eq!(ca(&["rotate"]).await.code, 0);
     let maps: Api<ConfigMap> = Api::namespaced(admin.clone(), "addon-signer");

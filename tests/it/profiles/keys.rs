@@ -1,4 +1,4 @@
-//! Keys for examples only: RFCs print all four as test keys, so nobody can take them for secrets.
+//! Keys for examples only: RFCs print all of them as test keys, so nobody can take them for secrets.
 
 use addon_signer_core::keys::private::PrivateKey;
 use ring::rand::SystemRandom;
@@ -31,6 +31,18 @@ pub(crate) const SERVING: PublishedKey = PublishedKey([
     "c6ef9c5d78ae012a011164acb397ce2088685d8f06bf9be0b283ab46476bee53",
     "d12dfb5289c8d4f81208b70270398c342296970a0bccb74c736fc7554494bf63",
     "56fbf3ca366cc23e8157854c13c58d6aac23f046ada30f8353e74f33039872ab",
+]);
+/// The key of the example's CA for the gateway's client certificate: RFC 7515 section A.3.
+pub(crate) const GATEWAY_CLIENT_CA: PublishedKey = PublishedKey([
+    "8e9b109e719098bf980487df1f5d77e9cb29606ebed2263b5f57c213df84f4b2",
+    "7fcdce2770f6c45d4183cbee6fdb4b7b580733357be9ef13bacf6e3c7bd15445",
+    "c7f144cd1bbd9b7e872cdfedb9eeb9f4b3695d6ea90b24ad8a4623288588e5ad",
+]);
+/// The key of the gateway in that certificate: RFC 7517 section A.2.
+pub(crate) const GATEWAY_CLIENT: PublishedKey = PublishedKey([
+    "f3bd0c07a81fb932781ed52752f60cc89a6be5e51934fe01938ddb55d8f77801",
+    "30a0424cd21c2944838a2d75c92b37e76ea20d9f00893a3b4eee8a3c0aafec3e",
+    "e04b65e92456d9888b52b379bdfbd51ee869ef1f0fc65b6659695b6cce081723",
 ]);
 
 impl PublishedKey {

@@ -15,7 +15,9 @@ use addon_signer_core::ca::serial::Serial;
 use addon_signer_core::csr::build::CsrParams;
 use addon_signer_core::identity::{Convention, PeerIdentity};
 use addon_signer_core::keys::private::PrivateKey;
-use addon_signer_core::policy::{Approved, GATEWAY_COMMON_NAME, Submission, evaluate, evaluate_serving};
+use addon_signer_core::policy::{
+    Approved, GATEWAY_COMMON_NAME, GatewayCertificate, Submission, evaluate, evaluate_gateway,
+};
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_hub::authorities::store::LineNames;
 use ring::rand::SystemRandom;
@@ -35,15 +37,20 @@ mod keys;
 const NOW: Timestamp = Timestamp::from_unix(1_798_761_600);
 /// The default of `spec.authority.duration`, and how long the serving CA is valid.
 const CA_LIFE: Duration = Duration::from_secs(365 * 86_400);
-const NAMES: [&str; 4] = ["client-ca", "serving-ca", "client-leaf", "serving-leaf"];
+const NAMES: [&str; 6] =
+    ["client-ca", "serving-ca", "gateway-client-ca", "client-leaf", "serving-leaf", "gateway-client-leaf"];
 
 /// Issues one certificate of each kind, in the order of [`NAMES`].
-fn issue_all() -> [String; 4] {
+fn issue_all() -> [String; 6] {
     let client_ca = issuer(&LineNames::client("telemetry", "example.com/telemetry").authority, &keys::CLIENT_CA);
-    let serving_ca = issuer(&LineNames::serving().authority, &keys::SERVING_CA);
+    let serving_ca = issuer(&LineNames::gateway(GatewayCertificate::Serving).authority, &keys::SERVING_CA);
+    let gateway = LineNames::gateway(GatewayCertificate::Client);
+    let gateway_ca = issuer(&gateway.authority, &keys::GATEWAY_CLIENT_CA);
     let client = issue(&client_ca, approved_client(&keys::CLIENT.load()));
-    let serving = issue(&serving_ca, approved_serving(&keys::SERVING.load()));
-    [client_ca.authority().pem(), serving_ca.authority().pem(), client, serving]
+    let serving = issue(&serving_ca, approved_gateway(GatewayCertificate::Serving, &keys::SERVING.load()));
+    let gateway = issue(&gateway_ca, approved_gateway(GatewayCertificate::Client, &keys::GATEWAY_CLIENT.load()));
+    let [client_ca, serving_ca, gateway_ca] = [client_ca, serving_ca, gateway_ca].map(|ca| ca.authority().pem());
+    [client_ca, serving_ca, gateway_ca, client, serving, gateway]
 }
 
 fn issuer(name: &str, key: &PublishedKey) -> Issuer {
@@ -83,21 +90,22 @@ fn approved_client(key: &PrivateKey) -> Approved {
     evaluate(&Fixture::Installed.rules(), &submission, &Fixture::Installed.registry()).unwrap()
 }
 
-fn approved_serving(key: &PrivateKey) -> Approved {
-    let rules = Fixture::serving_rules();
+fn approved_gateway(certificate: GatewayCertificate, key: &PrivateKey) -> Approved {
+    let rules = Fixture::gateway_rules();
+    let has_names = certificate == GatewayCertificate::Serving;
     let wish = CsrParams {
         common_name: GATEWAY_COMMON_NAME.to_owned(),
         organizations: Vec::new(),
-        dns_names: rules.dns_names.iter().cloned().collect(),
-        ip_addresses: rules.ip_addresses.iter().copied().collect(),
+        dns_names: rules.dns_names.iter().filter(|_| has_names).cloned().collect(),
+        ip_addresses: rules.ip_addresses.iter().filter(|_| has_names).copied().collect(),
     };
     let submission = Submission {
         username: rules.account.clone(),
-        usages: vec!["server auth".to_owned()],
+        usages: vec![certificate.usage().to_owned()],
         request: wish.sign(key, &SystemRandom::new()).unwrap().into_bytes(),
         ..Submission::default()
     };
-    evaluate_serving(&rules, &submission).unwrap()
+    evaluate_gateway(&rules, certificate, &submission).unwrap()
 }
 
 fn directory() -> PathBuf {
@@ -105,7 +113,7 @@ fn directory() -> PathBuf {
 }
 
 /// The golden certificates as they are committed, in the order of [`NAMES`].
-pub(crate) fn golden() -> [CertificateDer<'static>; 4] {
+pub(crate) fn golden() -> [CertificateDer<'static>; 6] {
     NAMES.map(|name| CertificateDer::from_pem_file(directory().join(format!("{name}.pem"))).unwrap())
 }
 
@@ -162,17 +170,18 @@ fn serial_numbers_are_positive_random_and_of_at_most_20_bytes() {
 
 #[test]
 fn golden_leaves_are_accepted_only_by_own_ca_for_own_purpose() {
-    let [client_ca, serving_ca, client, serving] = golden();
+    let [client_ca, serving_ca, gateway_ca, client, serving, gateway] = golden();
     let bundle = |der: &[u8]| Bundle::new(vec![Authority::from_der(der).unwrap()]).unwrap();
-    let client_ca = bundle(&client_ca);
-    let serving_ca = bundle(&serving_ca);
-    let accepts = |bundle: &Bundle, leaf, purpose| bundle.verify(leaf, purpose, NOW).is_ok();
-    assert!(accepts(&client_ca, &client, Purpose::Client));
-    assert!(!accepts(&client_ca, &client, Purpose::Server));
-    assert!(accepts(&serving_ca, &serving, Purpose::Server));
-    assert!(!accepts(&serving_ca, &serving, Purpose::Client));
-    assert!(!accepts(&serving_ca, &client, Purpose::Client));
-    assert!(!accepts(&client_ca, &serving, Purpose::Server));
+    let cas = [client_ca, serving_ca, gateway_ca].map(|ca| bundle(&ca));
+    let leaves = [(&client, Purpose::Client), (&serving, Purpose::Server), (&gateway, Purpose::Client)];
+    for (at, ca) in cas.iter().enumerate() {
+        for (of, (leaf, own)) in leaves.iter().enumerate() {
+            for purpose in [Purpose::Client, Purpose::Server] {
+                let is_accepted = ca.verify(leaf, purpose, NOW).is_ok();
+                assert_eq!(is_accepted, at == of && purpose == *own, "{} by {}", NAMES[of + 3], NAMES[at]);
+            }
+        }
+    }
 }
 
 /// The tables name all extensions and no others. Each row of a table begins with the object identifier.
@@ -202,6 +211,7 @@ fn openssl_accepts_a_new_chain() {
     for (ca, leaf, purpose, wrong) in [
         ("client-ca", "client-leaf", "sslclient", "sslserver"),
         ("serving-ca", "serving-leaf", "sslserver", "sslclient"),
+        ("gateway-client-ca", "gateway-client-leaf", "sslclient", "sslserver"),
     ] {
         let verify = |purpose, ca| {
             let arguments = ["verify", "-x509_strict", "-check_ss_sig", "-attime", &at, "-purpose", purpose];

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use addon_signer_core::keys::public::KeyKind;
-use addon_signer_core::policy::{RequesterKind, ServingRules, SignerRules};
+use addon_signer_core::policy::{GatewayRules, RequesterKind, SignerRules};
 use addon_signer_core::registry::{AddOnFacts, ClusterFacts, Registry};
 use serde::{Deserialize, Serialize};
 
@@ -68,8 +68,8 @@ impl Fixture {
     }
 
     /// The rules of the signer addon-signer.io/gateway-serving.
-    pub(crate) fn serving_rules() -> ServingRules {
-        ServingRules {
+    pub(crate) fn gateway_rules() -> GatewayRules {
+        GatewayRules {
             account: GATEWAY.to_owned(),
             dns_names: BTreeSet::from([GATEWAY_DNS.to_owned()]),
             ip_addresses: BTreeSet::from([GATEWAY_IP.into()]),

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use addon_signer_core::policy::{Approved, Refusal, Submission, evaluate, evaluate_serving};
+use addon_signer_core::policy::{Approved, GatewayCertificate, Refusal, Submission, evaluate, evaluate_gateway};
 use serde::{Deserialize, Serialize};
 
 mod cases;
@@ -73,6 +73,8 @@ pub(crate) enum Profile {
     Client,
     /// addon-signer.io/gateway-serving.
     Serving,
+    /// addon-signer.io/gateway-client.
+    GatewayClient,
 }
 
 impl Case {
@@ -92,11 +94,16 @@ impl Case {
         }
     }
 
+    fn evaluate_gateway(&self, certificate: GatewayCertificate) -> Result<Approved, Refusal> {
+        evaluate_gateway(&Fixture::gateway_rules(), certificate, &self.submission())
+    }
+
     /// Policy's verdict.
     pub(crate) fn evaluate(&self) -> Result<Approved, Refusal> {
         match self.profile {
             Profile::Client => evaluate(&self.fixture.rules(), &self.submission(), &self.fixture.registry()),
-            Profile::Serving => evaluate_serving(&Fixture::serving_rules(), &self.submission()),
+            Profile::Serving => self.evaluate_gateway(GatewayCertificate::Serving),
+            Profile::GatewayClient => self.evaluate_gateway(GatewayCertificate::Client),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Tests of everything together: hub and gateway in one process, our own agents, calls, rotation, detachment, on both
 //! kinds of hubs. `beside_ocm` has OCM's unmodified agents.
 
+mod aggregated;
 mod audit;
 pub(crate) mod client;
 mod metrics;

@@ -61,7 +61,7 @@ type Value = (ObjectIdentifier, bool, Vec<u8>);
 
 fn extension_values(approved: &Approved, issuer: &Authority) -> Result<Vec<Value>, der::Error> {
     let purpose = match approved.profile() {
-        Profile::Client { .. } => asn1::CLIENT_AUTH,
+        Profile::Client { .. } | Profile::GatewayClient => asn1::CLIENT_AUTH,
         Profile::Serving { .. } => asn1::SERVER_AUTH,
     };
     let not_a_ca = asn1::BasicConstraints { ca: false, path_length: None };
@@ -100,5 +100,6 @@ fn alt_names(profile: &Profile) -> Result<Option<Vec<u8>>, der::Error> {
     match profile {
         Profile::Client { dns_names, .. } => general_names::encode(dns_names, &[]),
         Profile::Serving { dns_names, ip_addresses } => general_names::encode(dns_names, ip_addresses),
+        Profile::GatewayClient => Ok(None),
     }
 }

@@ -21,8 +21,10 @@ pub const DEFAULT_GROUPS: [&str; 2] =
 /// The DNS name that OCM's registration agent adds to every addon request.
 pub const DEFAULT_DNS_NAMES: [&str; 1] = ["{addon}.addon.open-cluster-management.io"];
 
-/// The signer name of the gateway's own serving certificate.
+/// The signer name of the gateway's serving certificate.
 pub const GATEWAY_SERVING_SIGNER: &str = "addon-signer.io/gateway-serving";
+/// The signer name of the gateway's client certificate, for backends.
+pub const GATEWAY_CLIENT_SIGNER: &str = "addon-signer.io/gateway-client";
 
 const SIGNER_MAX: usize = 571; // as in OCM: a domain of 253, a slash and a name
 const LABEL_MAX: usize = 63; // an RFC 1123 label, because a cluster's namespace has the same name
@@ -116,9 +118,14 @@ impl AgentName {
 }
 
 impl SignerName {
-    /// The signer name of the gateway's own certificate, which no AddOnSigner may have.
+    /// The signer name of the gateway's serving certificate, which no AddOnSigner may have.
     pub fn gateway_serving() -> Self {
         Self(GATEWAY_SERVING_SIGNER.into())
+    }
+
+    /// The signer name of the gateway's client certificate, which no AddOnSigner may have.
+    pub fn gateway_client() -> Self {
+        Self(GATEWAY_CLIENT_SIGNER.into())
     }
 }
 

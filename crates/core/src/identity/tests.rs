@@ -45,6 +45,7 @@ fn signer_names_of_kubernetes_and_of_the_gateway_are_refused() {
         "kubernetes.io/kubelet-serving",
         "a.kubernetes.io/b",
         GATEWAY_SERVING_SIGNER,
+        GATEWAY_CLIENT_SIGNER,
         "addon-signer.io/other",
         "example/x",
         "example.c0m/x",
@@ -59,6 +60,7 @@ fn signer_names_of_kubernetes_and_of_the_gateway_are_refused() {
         assert_eq!(good.parse::<SignerName>().unwrap().as_str(), good);
     }
     assert_eq!(SignerName::gateway_serving().as_str(), GATEWAY_SERVING_SIGNER);
+    assert_eq!(SignerName::gateway_client().as_str(), GATEWAY_CLIENT_SIGNER);
 }
 
 #[test]

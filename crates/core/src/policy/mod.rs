@@ -15,18 +15,22 @@ use crate::registry::Registry;
 use crate::timestamp::Timestamp;
 use requester::Requester;
 
+mod gateway;
 mod refusal;
 mod requester;
 #[cfg(test)]
 pub(crate) mod tests;
 
+pub use gateway::{GATEWAY_COMMON_NAME, GatewayCertificate, GatewayRules, evaluate_gateway};
 pub use refusal::Refusal;
 pub use requester::{RequesterKind, tenant, tenant_of_cluster};
 
 /// The shortest lifetime that a request may ask for: the API server's minimum for `expirationSeconds`.
 pub const MIN_LIFETIME: Duration = Duration::from_secs(600);
-/// The common name of the gateway's own serving certificate.
-pub const GATEWAY_COMMON_NAME: &str = "addon-signer-gateway";
+
+/// The extended key usages of TLS clients and servers (RFC 5280 section 4.2.1.12).
+const CLIENT_AUTH: &str = "1.3.6.1.5.5.7.3.2";
+const SERVER_AUTH: &str = "1.3.6.1.5.5.7.3.1";
 
 /// OCM up to v1.2 asks for this group too (addon-framework#359 removed it); it grants nothing at the gateway.
 pub const AUTHENTICATED: &str = "system:authenticated";
@@ -52,19 +56,6 @@ pub struct SignerRules {
     pub max_duration: Duration,
     /// The only account whose annotation `open-cluster-management.io/csr-user` replaces the username.
     pub grpc_proxy: Option<String>,
-}
-
-/// The rules of the gateway's own serving certificate.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ServingRules {
-    /// The gateway's account, the only allowed requester.
-    pub account: String,
-    /// The DNS names, exactly these.
-    pub dns_names: BTreeSet<String>,
-    /// The addresses, exactly these.
-    pub ip_addresses: BTreeSet<IpAddr>,
-    /// The lifetime of the certificate.
-    pub duration: Duration,
 }
 
 /// A CertificateSigningRequest as the API server has it.
@@ -107,6 +98,8 @@ pub enum Profile {
         /// Addresses.
         ip_addresses: Vec<IpAddr>,
     },
+    /// The gateway's client certificate, for backends.
+    GatewayClient,
 }
 
 /// Evidence that policy allows one certificate. Only this module makes one (invariant I1).
@@ -125,11 +118,11 @@ impl Approved {
     pub fn profile(&self) -> &Profile {
         &self.profile
     }
-    /// The holder of an agent's certificate; `None` for the gateway's own.
+    /// The holder of an agent's certificate; `None` for those of the gateway.
     pub fn identity(&self) -> Option<&PeerIdentity> {
         match &self.profile {
             Profile::Client { identity, .. } => Some(identity),
-            Profile::Serving { .. } => None,
+            Profile::Serving { .. } | Profile::GatewayClient => None,
         }
     }
     /// The validated subject, as the requester encoded it.
@@ -183,7 +176,7 @@ impl Claim {
         let identity = subject_identity(rules, &requester, request.subject())?;
         let dns_names = rules.convention.dns_names(&identity.cluster, &identity.addon);
         check_names(&request, &dns_names, &[])?;
-        check_request_usages(&request, "1.3.6.1.5.5.7.3.2")?;
+        check_request_usages(&request, CLIENT_AUTH)?;
         if !rules.keys.contains(&request.key_kind()) {
             return Err(Refusal::KeyNotAllowed(request.key_kind()));
         }
@@ -222,33 +215,6 @@ impl Claim {
 /// Those of [`Claim::read`] and [`Claim::decide`].
 pub fn evaluate(rules: &SignerRules, submission: &Submission, registry: &Registry) -> Result<Approved, Refusal> {
     Claim::read(rules, submission)?.decide(registry)
-}
-
-/// Decides on a request for the gateway's own serving certificate.
-///
-/// # Errors
-/// The first broken rule.
-pub fn evaluate_serving(rules: &ServingRules, submission: &Submission) -> Result<Approved, Refusal> {
-    if submission.username != rules.account {
-        return Err(Refusal::NotTheGateway(submission.username.clone()));
-    }
-    let request = CertificateRequest::from_pem(&submission.request)?;
-    let expected = Subject { common_names: vec![GATEWAY_COMMON_NAME.to_owned()], ..Subject::default() };
-    if *request.subject() != expected {
-        return Err(Refusal::GatewaySubject);
-    }
-    let dns_names: Vec<String> = rules.dns_names.iter().cloned().collect();
-    let ip_addresses: Vec<IpAddr> = rules.ip_addresses.iter().copied().collect();
-    check_names(&request, &dns_names, &ip_addresses)?;
-    let asked: BTreeSet<String> = request.extensions().dns_names.iter().cloned().collect();
-    let asked_ips: BTreeSet<IpAddr> = request.extensions().ip_addresses.iter().copied().collect();
-    if asked != rules.dns_names || asked_ips != rules.ip_addresses {
-        return Err(Refusal::GatewayNamesMissing);
-    }
-    check_request_usages(&request, "1.3.6.1.5.5.7.3.1")?;
-    check_usages(submission, "server auth")?;
-    let lifetime = lifetime(submission, rules.duration, rules.duration)?;
-    Ok(approve(Profile::Serving { dns_names, ip_addresses }, &request, lifetime, None))
 }
 
 fn approve(

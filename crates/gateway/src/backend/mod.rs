@@ -29,6 +29,7 @@ pub(super) use connect::Io;
 pub(super) use pool::{Pool, Wanted};
 
 use connect::Connector;
+use tls::{BackendTlsConfig, ShownCertificate};
 
 /// How often pools are looked through for what nobody needs any more.
 const SWEEP: Duration = Duration::from_secs(5);
@@ -47,13 +48,19 @@ pub(super) struct Backends {
     pools: Mutex<HashMap<String, Vec<Arc<Pool>>>>,
     connector: Arc<Connector>,
     limits: Limits,
+    shown: ShownCertificate,
     clock: Clock,
 }
 
 impl Backends {
-    pub(super) fn new(limits: &Limits, neighbours: watch::Receiver<Neighbours>, clock: Clock) -> Self {
+    pub(super) fn new(
+        limits: &Limits,
+        neighbours: watch::Receiver<Neighbours>,
+        shown: ShownCertificate,
+        clock: Clock,
+    ) -> Self {
         let connector = Arc::new(Connector { neighbours, socket_buffer: limits.backend_socket });
-        Self { pools: Mutex::default(), connector, limits: limits.clone(), clock }
+        Self { pools: Mutex::default(), connector, limits: limits.clone(), shown, clock }
     }
 
     /// The pool of a backend. Its addresses may change; what says who the backend is may not.
@@ -67,7 +74,9 @@ impl Backends {
         {
             return Ok(Arc::clone(known));
         }
-        let pool = Arc::new(Pool::new(backend, Arc::clone(&self.connector), &self.limits, &self.clock)?);
+        let tls = backend.tls.as_ref();
+        let tls = tls.map(|tls| BackendTlsConfig::new(tls, backend.protocol, &self.shown, &self.clock)).transpose()?;
+        let pool = Arc::new(Pool::new(backend, tls, Arc::clone(&self.connector), &self.limits)?);
         pools.entry(backend.authority.clone()).or_default().push(Arc::clone(&pool));
         Ok(pool)
     }

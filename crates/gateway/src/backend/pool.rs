@@ -20,7 +20,6 @@ use super::tls::BackendTlsConfig;
 use crate::Limits;
 use crate::body::Upload;
 use addon_signer_core::gateway::route::{Backend, Protocol};
-use addon_signer_platform::clock::Clock;
 
 /// How long a connection without a call is kept: less than the 60 s after which most servers close it.
 const IDLE: Duration = Duration::from_secs(30);
@@ -79,12 +78,11 @@ pub(crate) enum CallsConnection {
 impl Pool {
     pub(super) fn new(
         backend: &Backend,
+        tls: Option<BackendTlsConfig>,
         connector: Arc<Connector>,
         limits: &Limits,
-        clock: &Clock,
     ) -> Result<Self, String> {
         let unusable = |error: &dyn std::fmt::Display| format!("{:?} is no host: {error}", backend.authority);
-        let tls = backend.tls.as_ref().map(|tls| BackendTlsConfig::new(tls, backend.protocol, clock)).transpose()?;
         Ok(Self {
             host: HeaderValue::from_str(&backend.authority).map_err(|error| unusable(&error))?,
             authority: backend.authority.parse().map_err(|error| unusable(&error))?,

@@ -1,11 +1,14 @@
-//! How the gateway checks a backend's certificate.
+//! How the gateway checks a backend's certificate, and what it shows to the backend.
 
 use std::io;
 use std::sync::Arc;
 
+use rustls::client::ResolvesClientCert;
 use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, RootCertStore};
+use rustls::sign::CertifiedKey;
+use rustls::{ClientConfig, RootCertStore, SignatureScheme};
 use tokio::net::TcpStream;
+use tokio::sync::watch;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
@@ -25,12 +28,37 @@ pub(super) struct BackendTlsConfig {
 pub(super) struct BackendConnector {
     connector: TlsConnector,
     name: ServerName<'static>,
+    /// Present if the backend must see who the gateway is.
+    shown: Option<ShownCertificate>,
+}
+
+/// The gateway's client certificate; `None` until there is one.
+pub(super) type ShownCertificate = watch::Receiver<Option<Arc<CertifiedKey>>>;
+
+/// Shows the newest certificate in each handshake.
+#[derive(Debug)]
+struct ShowNewest(ShownCertificate);
+
+impl ResolvesClientCert for ShowNewest {
+    /// The certificate is shown to every backend that asks, whichever CAs it names.
+    fn resolve(&self, _issuers: &[&[u8]], _schemes: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        self.0.borrow().clone()
+    }
+
+    fn has_certs(&self) -> bool {
+        true
+    }
 }
 
 impl BackendTlsConfig {
     /// # Errors
     /// One sentence, without a period.
-    pub(super) fn new(tls: &BackendTls, protocol: Protocol, clock: &Clock) -> Result<Self, String> {
+    pub(super) fn new(
+        tls: &BackendTls,
+        protocol: Protocol,
+        shown: &ShownCertificate,
+        clock: &Clock,
+    ) -> Result<Self, String> {
         let mut roots = RootCertStore::empty();
         for anchor in &tls.anchors {
             roots
@@ -44,15 +72,19 @@ impl BackendTlsConfig {
             .with_protocol_versions(&versions)
             .map_err(|error| error.to_string())?
             .with_root_certificates(roots);
-        if tls.client_certificate {
-            // Here goes a `watch::Receiver<Option<Arc<CertifiedKey>>>`, behind a `ResolvesClientCert`.
-            return Err("the gateway has no client certificate to show to the backend yet".to_owned());
-        }
-        let config = builder.with_no_client_auth();
+        let shown = tls.client_certificate.then(|| shown.clone());
+        let config = match &shown {
+            Some(shown) => builder.with_client_cert_resolver(Arc::new(ShowNewest(shown.clone()))),
+            None => builder.with_no_client_auth(),
+        };
         let connector = |alpn: &[&[u8]]| {
             let mut config = config.clone();
             config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
-            BackendConnector { connector: TlsConnector::from(Arc::new(config)), name: name.clone() }
+            BackendConnector {
+                connector: TlsConnector::from(Arc::new(config)),
+                name: name.clone(),
+                shown: shown.clone(),
+            }
         };
         let usual = match protocol {
             Protocol::H2 | Protocol::H2c => connector(&[H2]),
@@ -69,6 +101,9 @@ impl BackendTlsConfig {
 
 impl BackendConnector {
     pub(super) async fn connect(&self, tcp: TcpStream) -> io::Result<TlsStream<TcpStream>> {
+        if self.shown.as_ref().is_some_and(|shown| shown.borrow().is_none()) {
+            return Err(io::Error::other("the gateway has no certificate yet to show to the backend"));
+        }
         self.connector.connect(self.name.clone(), tcp).await
     }
 }

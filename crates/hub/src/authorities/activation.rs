@@ -18,8 +18,8 @@ use addon_signer_core::trust::{SignerTrust, Trust};
 
 /// Who must trust a Next authority before it signs.
 pub(crate) enum ActivationCheck {
-    /// Client line: the gateway has put a configuration with the anchor into effect.
-    Client {
+    /// Line of an AddOnSigner: the gateway has put a configuration with the anchor into effect.
+    Agents {
         /// The name of the AddOnSigner.
         signer: String,
         /// What the gateway has in effect.
@@ -38,18 +38,20 @@ pub(crate) enum ActivationCheck {
         /// When addons were created.
         registry: SharedRegistry,
     },
+    /// Line of the gateway's client certificate: the owners of backends had time, or an administrator vouches for them.
+    Backends,
 }
 
 impl ActivationCheck {
-    /// The check of a client line.
+    /// The check of the line of an AddOnSigner.
     pub(crate) fn of_gateway(signer: &str, applied: watch::Receiver<Arc<Trust>>) -> Self {
-        Self::Client { signer: signer.to_owned(), applied, seen: None }
+        Self::Agents { signer: signer.to_owned(), applied, seen: None }
     }
 
     /// How authorities of the line are created now: those of the serving line follow the lives of agents' certificates.
     pub(super) fn plan(&self, plan: AuthorityPlan) -> AuthorityPlan {
         match self {
-            Self::Client { .. } => plan,
+            Self::Agents { .. } | Self::Backends => plan,
             Self::Serving { trust_publisher, .. } => plan.for_holders(trust_publisher.longest_life()),
         }
     }
@@ -58,13 +60,18 @@ impl ActivationCheck {
     pub(super) fn opens(&self, line: &Line, waiver: Option<&Waiver>, now: Timestamp) -> Result<(), WaitsFor> {
         let Some(next) = line.next() else { return Ok(()) };
         match self {
-            Self::Client { signer, applied, .. } => {
+            Self::Agents { signer, applied, .. } => {
                 let applied = applied.borrow();
                 let trusted = applied
                     .signer(signer)
                     .is_some_and(|known| known.client_anchors.authorities().contains(&next.authority));
                 if trusted { Ok(()) } else { Err(WaitsFor::Gateway) }
             }
+            Self::Backends => match next.activate_after {
+                None => Err(WaitsFor::Publication),
+                Some(at) if at < now || waiver.is_some_and(|waiver| waiver.is_for(&next.authority)) => Ok(()),
+                Some(at) => Err(WaitsFor::Backends { at }),
+            },
             Self::Serving { trust_publisher, distributed, registry } => {
                 let Some(at) = next.activate_after else {
                     return Err(trust_publisher.last_leaf().err().unwrap_or(WaitsFor::Publication));
@@ -90,7 +97,7 @@ impl ActivationCheck {
     pub(super) async fn changed(&mut self) -> bool {
         match self {
             // Changes in the trust of other signers do not matter here.
-            Self::Client { signer, applied, seen } => {
+            Self::Agents { signer, applied, seen } => {
                 while applied.changed().await.is_ok() {
                     let now = applied.borrow_and_update().signer(signer).cloned();
                     if now != *seen {
@@ -101,7 +108,7 @@ impl ActivationCheck {
                 false
             }
             // The reconciler checks at least every quarter of a minute, which is soon enough here.
-            Self::Serving { .. } => pending().await,
+            Self::Serving { .. } | Self::Backends => pending().await,
         }
     }
 }

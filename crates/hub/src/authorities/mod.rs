@@ -22,10 +22,14 @@ use std::time::Duration;
 use addon_signer_api::rules::AuthorityPlan;
 use addon_signer_core::keys::public::KeyKind;
 
-/// How authorities of the gateway's serving line are created, how long they are valid, and how long before they expire
-/// they are replaced, if agents' certificates had no lifetime at all. [`AuthorityPlan::for_holders`] adds the time that
-/// a new authority waits.
-pub const SERVING_PLAN: AuthorityPlan = AuthorityPlan {
+/// How long a new authority of the gateway's client certificate waits after its anchor stands in the statuses of
+/// AddOnRoutes: until then the owners of backends must trust it. They do not report it, so the hub cannot know.
+pub const BACKENDS_TRUST_AFTER: Duration = Duration::from_secs(30 * 86_400);
+
+/// How authorities of the gateway's lines are created, how long they are valid, and how long before they expire they
+/// are replaced. The serving line's follow the lives of agents' certificates too: [`AuthorityPlan::for_holders`] adds
+/// the time that a new authority waits.
+pub const GATEWAY_PLAN: AuthorityPlan = AuthorityPlan {
     key: KeyKind::EcdsaP256,
     duration: Duration::from_secs(365 * 86_400),
     renew_before: Duration::from_secs(90 * 86_400),

@@ -1,5 +1,5 @@
 //! The report of a line for people: its authorities and its rotation, in the status of an AddOnSigner. The gateway's
-//! serving line has no AddOnSigner: its report is in the ConfigMap of its anchors.
+//! lines have no AddOnSigner: the report of each is in the ConfigMap of its anchors.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -8,7 +8,7 @@ use kube::Api;
 use kube::api::PostParams;
 use serde::{Deserialize, Serialize};
 
-use crate::authorities::store::{SERVING_CONFIG_MAP, STATUS_KEY};
+use crate::authorities::store::STATUS_KEY;
 use crate::lease::{Leads, NotWritten};
 use addon_signer_api::Lenient;
 use addon_signer_api::status::{AuthorityState, AuthorityStatus, RotationPhase, RotationStatus};
@@ -75,10 +75,10 @@ pub fn forced(line: &Line, now: Timestamp) -> Option<String> {
     ))
 }
 
-/// The serving line's report, in its ConfigMap as `status.json`.
+/// The report of a line of the gateway, in its ConfigMap as `status.json`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ServingReport {
+pub struct GatewayLineReport {
     /// The authorities.
     pub authorities: Vec<AuthorityStatus>,
     /// The rotation under way.
@@ -92,14 +92,14 @@ pub struct ServingReport {
     pub handled_request: Option<String>,
 }
 
-/// The serving line's report as JSON.
+/// The report of a line of the gateway as JSON.
 ///
 /// # Errors
 /// The error of serde, which does not occur for these types.
 pub fn render(line: &Line, waiting: Option<&WaitsFor>, now: Timestamp) -> Result<String, serde_json::Error> {
     let rotation = rotation(line, waiting);
     let begins = waiting.filter(|_| rotation.is_none()).map(|what| format!("A rotation waits for: {what}."));
-    serde_json::to_string(&ServingReport {
+    serde_json::to_string(&GatewayLineReport {
         authorities: authorities(line),
         rotation,
         problem: forced(line, now).or(begins),
@@ -107,19 +107,24 @@ pub fn render(line: &Line, waiting: Option<&WaitsFor>, now: Timestamp) -> Result
     })
 }
 
-/// Adds to the report why the line does not sign. The rest of the report stays as it was last written.
+/// Adds to the report in this ConfigMap why the line does not sign. The rest of the report stays as it was written.
 ///
 /// # Errors
 /// [`NotWritten`].
-pub async fn write_problem(leads: &Leads, maps: &Api<Lenient<ConfigMap>>, problem: &str) -> Result<(), NotWritten> {
-    let Some(mut map) = maps.get_opt(SERVING_CONFIG_MAP).await? else { return Ok(()) };
+pub async fn write_problem(
+    leads: &Leads,
+    maps: &Api<Lenient<ConfigMap>>,
+    name: &str,
+    problem: &str,
+) -> Result<(), NotWritten> {
+    let Some(mut map) = maps.get_opt(name).await? else { return Ok(()) };
     let data = map.object.data.get_or_insert_default();
     let known = data.get(STATUS_KEY).and_then(|text| serde_json::from_str(text).ok());
-    let report = ServingReport { problem: Some(problem.to_owned()), ..known.unwrap_or_default() };
+    let report = GatewayLineReport { problem: Some(problem.to_owned()), ..known.unwrap_or_default() };
     let text = serde_json::to_string(&report).map_err(kube::Error::SerdeError)?;
     if data.get(STATUS_KEY) != Some(&text) {
         data.insert(STATUS_KEY.to_owned(), text);
-        leads.write(maps.replace(SERVING_CONFIG_MAP, &PostParams::default(), &map)).await?;
+        leads.write(maps.replace(name, &PostParams::default(), &map)).await?;
     }
     Ok(())
 }

@@ -16,25 +16,27 @@ use addon_signer_api::Lenient;
 use addon_signer_core::ca::bundle::Bundle;
 use addon_signer_core::ca::line::{Line, WaitsFor};
 use addon_signer_core::names::{ANNOTATION_ROTATE, ANNOTATION_SIGNER_NAME, LABEL_LINE, LABEL_SIGNER};
+use addon_signer_core::policy::GatewayCertificate;
 use addon_signer_core::timestamp::Timestamp;
-use addon_signer_telemetry::metrics::GATEWAY_SIGNER;
 
 /// The type of the Secrets that hold authorities.
 pub const SECRET_TYPE: &str = "addon-signer.io/authorities";
 /// The ConfigMap with the serving anchors.
 pub const SERVING_CONFIG_MAP: &str = "addon-signer-trust";
-/// Key of the anchors in both kinds of ConfigMaps.
+/// The ConfigMap with the anchors of the gateway's client certificate.
+pub const BACKEND_CONFIG_MAP: &str = "addon-signer-backend-trust";
+/// Key of the anchors in all these ConfigMaps.
 pub const BUNDLE_KEY: &str = "ca.crt";
-/// Key of the serving line's report in its ConfigMap.
+/// Key of the report of a line of the gateway in its ConfigMap.
 pub const STATUS_KEY: &str = "status.json";
 
 /// Whose certificates a line signs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LineKind {
     /// Those of the agents of one AddOnSigner. The gateway trusts it, and its AddOnSigner reports it.
-    Client,
-    /// The gateway's own. Agents trust it, and its ConfigMap reports it.
-    Serving,
+    Agents,
+    /// One of the gateway. Agents or backends trust it, and its ConfigMap reports it.
+    Gateway(GatewayCertificate),
 }
 
 /// The names of the objects that hold one line.
@@ -57,7 +59,7 @@ impl LineNames {
     /// The client line of an AddOnSigner with this name and this signer name.
     pub fn client(signer: &str, signer_name: &str) -> Self {
         Self {
-            kind: LineKind::Client,
+            kind: LineKind::Agents,
             signer_name: Some(signer_name.to_owned()),
             secret: format!("{signer}-client-authorities"),
             config_map: format!("{signer}-client-ca"),
@@ -66,14 +68,26 @@ impl LineNames {
         }
     }
 
-    /// The gateway's serving line.
-    pub fn serving() -> Self {
+    /// The line of a certificate of the gateway. No AddOnSigner's line has objects of these names: the names of those
+    /// end with `-client-authorities` and `-client-ca`.
+    pub fn gateway(certificate: GatewayCertificate) -> Self {
+        let (secret, config_map, authority, line) = match certificate {
+            GatewayCertificate::Serving => {
+                ("addon-signer-serving-authorities", SERVING_CONFIG_MAP, "addon-signer serving CA", "serving")
+            }
+            GatewayCertificate::Client => (
+                "addon-signer-backend-authorities",
+                BACKEND_CONFIG_MAP,
+                "addon-signer gateway client CA",
+                "gateway-client",
+            ),
+        };
         Self {
-            kind: LineKind::Serving,
-            secret: "addon-signer-serving-authorities".to_owned(),
-            config_map: SERVING_CONFIG_MAP.to_owned(),
-            authority: "addon-signer serving CA".to_owned(),
-            labels: labels("serving", None),
+            kind: LineKind::Gateway(certificate),
+            secret: secret.to_owned(),
+            config_map: config_map.to_owned(),
+            authority: authority.to_owned(),
+            labels: labels(line, None),
             signer_name: None,
         }
     }
@@ -81,8 +95,8 @@ impl LineNames {
     /// The label `signer` of the line's metrics.
     pub(crate) fn metrics_label(&self) -> &str {
         match self.kind {
-            LineKind::Client => self.line(),
-            LineKind::Serving => GATEWAY_SIGNER,
+            LineKind::Agents => self.line(),
+            LineKind::Gateway(certificate) => certificate.name(),
         }
     }
 
@@ -101,9 +115,13 @@ impl LineNames {
         (!there.is_empty()).then_some(there)
     }
 
-    /// The line as `ca status` names it: its AddOnSigner, or `(serving)`.
+    /// The line as `ca status` names it: its AddOnSigner, `(serving)` or `(gateway-client)`.
     pub fn line(&self) -> &str {
-        self.labels.get(LABEL_SIGNER).map_or("(serving)", String::as_str)
+        match self.kind {
+            LineKind::Agents => self.labels.get(LABEL_SIGNER).map_or("", String::as_str),
+            LineKind::Gateway(GatewayCertificate::Serving) => "(serving)",
+            LineKind::Gateway(GatewayCertificate::Client) => "(gateway-client)",
+        }
     }
 }
 
@@ -184,7 +202,7 @@ impl AuthorityStore {
         Ok(clock_problem(&self.client, now).await?)
     }
 
-    /// The ConfigMaps, for the report of the gateway's line.
+    /// The ConfigMaps, for the reports of the gateway's lines.
     pub fn config_maps(&self) -> Api<Lenient<ConfigMap>> {
         self.config_maps.clone()
     }
@@ -275,7 +293,7 @@ impl AuthorityStore {
         read(WipedSecret(written)).map_err(|cause| unreadable(names, cause))
     }
 
-    /// Writes the anchors, and for the serving line its report, into the ConfigMap, if they differ; everything else
+    /// Writes the anchors, and the report of a line of the gateway, into the ConfigMap, if they differ; everything else
     /// stays. Returns the `resourceVersion` of the ConfigMap that has them, and whether it had others before.
     ///
     /// # Errors

@@ -9,7 +9,10 @@ use tokio::sync::watch;
 
 use crate::authorities::state::LineState;
 use addon_signer_api::rules::SignerConfig;
+use addon_signer_core::ca::authority::AuthorityId;
+use addon_signer_core::ca::bundle::Bundle;
 use addon_signer_core::ca::line::{Member, WaitsFor};
+use addon_signer_core::policy::GatewayCertificate;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_core::trust::{SignerTrust, Trust};
 
@@ -27,6 +30,7 @@ struct Entries {
     unserved: BTreeSet<String>,
     signers: BTreeMap<String, PublishedSigner>,
     serving: Option<watch::Receiver<LineState>>,
+    gateway_client: Option<watch::Receiver<LineState>>,
 }
 
 /// One signer.
@@ -63,7 +67,13 @@ impl PublishedSigner {
 impl TrustPublisher {
     /// An empty one that publishes to `trust`.
     pub(crate) fn new(trust: watch::Sender<Arc<Trust>>) -> Self {
-        let entries = Entries { listed: false, unserved: BTreeSet::new(), signers: BTreeMap::new(), serving: None };
+        let entries = Entries {
+            listed: false,
+            unserved: BTreeSet::new(),
+            signers: BTreeMap::new(),
+            serving: None,
+            gateway_client: None,
+        };
         Self { entries: Arc::new(Mutex::new(entries)), trust }
     }
 
@@ -82,9 +92,12 @@ impl TrustPublisher {
         });
     }
 
-    /// Sets the gateway's serving line.
-    pub(crate) fn set_serving(&self, line: watch::Receiver<LineState>) {
-        self.change(|entries| entries.serving.replace(line));
+    /// Sets a line of the gateway.
+    pub(crate) fn set_gateway(&self, certificate: GatewayCertificate, line: watch::Receiver<LineState>) {
+        self.change(|entries| match certificate {
+            GatewayCertificate::Serving => entries.serving.replace(line),
+            GatewayCertificate::Client => entries.gateway_client.replace(line),
+        });
     }
 
     /// Notes that it has all existing signers.
@@ -163,13 +176,15 @@ impl TrustPublisher {
 
 impl Entries {
     fn trust(&self) -> Trust {
-        let serving = self.serving.as_ref().and_then(|line| line.borrow().last().cloned());
-        Trust {
-            signers: self.signers.values().filter_map(|entry| entry.trust.clone()).collect(),
-            serving_active: serving
-                .as_ref()
-                .and_then(|ready| ready.line().active().map(|active| active.authority.id().clone())),
-            serving_anchors: serving.map(|ready| ready.bundle.clone()),
-        }
+        let (serving_anchors, serving_active) = anchors_and_active(self.serving.as_ref());
+        let (client_anchors, client_active) = anchors_and_active(self.gateway_client.as_ref());
+        let signers = self.signers.values().filter_map(|entry| entry.trust.clone()).collect();
+        Trust { signers, serving_anchors, serving_active, client_anchors, client_active }
     }
+}
+
+fn anchors_and_active(line: Option<&watch::Receiver<LineState>>) -> (Option<Bundle>, Option<AuthorityId>) {
+    let ready = line.and_then(|line| line.borrow().last().cloned());
+    let active = ready.as_ref().and_then(|ready| ready.line().active().map(|active| active.authority.id().clone()));
+    (ready.map(|ready| ready.bundle.clone()), active)
 }

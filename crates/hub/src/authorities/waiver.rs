@@ -1,5 +1,5 @@
-//! An administrator's statement that a new authority of the gateway need not wait for some clusters: a text in an
-//! annotation of the ConfigMap `addon-signer-trust`, written by `ca advance`.
+//! An administrator's statement that a new authority of the gateway need not wait for some clusters, or for backends: a
+//! text in an annotation of the line's ConfigMap, written by `ca advance`.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -8,7 +8,7 @@ use addon_signer_core::ca::authority::Authority;
 use addon_signer_core::identity::ClusterName;
 use addon_signer_core::timestamp::Timestamp;
 
-/// For which authority, without which clusters, and who says so.
+/// For which authority, without which clusters (none on the line for backends), and who says so.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Waiver {
     authority: String,
@@ -28,15 +28,22 @@ impl Waiver {
     pub fn read(text: &str) -> Option<Self> {
         let mut parts = text.splitn(4, ' ');
         let (authority, clusters) = (parts.next()?.to_owned(), parts.next()?);
-        let clusters = clusters.split(',').map(str::parse).collect::<Result<_, _>>().ok()?;
+        let names = clusters.split(',').filter(|name| !name.is_empty());
+        let clusters = names.map(str::parse).collect::<Result<_, _>>().ok()?;
         Timestamp::from_rfc3339(parts.next()?)?;
         Some(Self { authority, clusters, by: parts.next().unwrap_or_default().to_owned() })
+    }
+
+    /// Whether it is about this authority.
+    #[must_use]
+    pub fn is_for(&self, authority: &Authority) -> bool {
+        self.authority == authority.id().as_str()
     }
 
     /// The clusters for which this authority does not wait.
     #[must_use]
     pub fn of(waiver: Option<&Self>, authority: &Authority) -> BTreeSet<ClusterName> {
-        let waiver = waiver.filter(|waiver| waiver.authority == authority.id().as_str());
+        let waiver = waiver.filter(|waiver| waiver.is_for(authority));
         waiver.map(|waiver| waiver.clusters.clone()).unwrap_or_default()
     }
 }
@@ -44,7 +51,10 @@ impl Waiver {
 /// As the ledger records it.
 impl fmt::Display for Waiver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} (without {})", self.by, joined(&self.clusters, ", "))
+        match self.clusters.is_empty() {
+            true => f.write_str(&self.by),
+            false => write!(f, "{} (without {})", self.by, joined(&self.clusters, ", ")),
+        }
     }
 }
 
@@ -65,9 +75,9 @@ mod tests {
         assert_eq!(read, Waiver { authority: "0a1b".to_owned(), clusters, by: "alice smith".to_owned() });
         assert_eq!(read.to_string(), "alice smith (without c1, c2)");
         assert!(Waiver::read("0a1b c1 1970-01-01T00:00:00Z").is_some_and(|read| read.by.is_empty()));
-        for text in
-            ["", "0a1b", "0a1b c1", "0a1b C1 1970-01-01T00:00:00Z a", "0a1b  1970-01-01T00:00:00Z a", "0a1b c1 now a"]
-        {
+        let text = Waiver::text("0a1b", &BTreeSet::new(), Timestamp::from_unix(0), "alice");
+        assert_eq!(Waiver::read(&text).unwrap().to_string(), "alice", "for backends");
+        for text in ["", "0a1b", "0a1b c1", "0a1b C1 1970-01-01T00:00:00Z a", "0a1b c1 now a"] {
             assert_eq!(Waiver::read(text), None, "{text}");
         }
     }

@@ -19,6 +19,7 @@ use tokio::sync::watch;
 
 use crate::HubLinks;
 use crate::tasks::HubTasks;
+use addon_signer_core::ca::bundle::Bundle;
 use addon_signer_core::gateway::route::{RouteName, RouteTable};
 use addon_signer_core::gateway::routing::{Parent, Verdict, World, resolve};
 use addon_signer_core::trust::Trust;
@@ -41,6 +42,16 @@ pub(crate) struct Judged {
     pub(crate) route: Arc<KnownRoute>,
     /// `None` if it cannot be read.
     pub(crate) verdict: Option<Verdict>,
+    /// The anchors of the client certificate that its backend is shown, in PEM.
+    pub(crate) client_anchors: Option<String>,
+}
+
+impl Judged {
+    /// Whether calls that may come need the gateway's client certificate.
+    fn needs_certificate(route: &KnownRoute, verdict: Option<&Verdict>) -> bool {
+        let is_shown = route.plan.as_ref().is_ok_and(|plan| plan.backend.is_shown_certificate());
+        is_shown && verdict.is_some_and(|verdict| verdict.accepted.is_ok())
+    }
 }
 
 /// What to say about all AddOnRoutes.
@@ -52,14 +63,18 @@ struct Outputs {
     wanted: watch::Sender<BTreeSet<String>>,
     table: watch::Sender<Arc<RouteTable>>,
     judged: watch::Sender<AllJudged>,
+    /// Whether any route needs the gateway's client certificate.
+    needs_certificate: watch::Sender<bool>,
 }
 
-/// Keeps the gateway's routes, and writes what there is to say about each.
-pub(crate) fn start(tasks: &mut HubTasks, links: &HubLinks, settings: RouteSettings) {
+/// Keeps the gateway's routes, and writes what there is to say about each. Returns whether any of them needs the
+/// gateway's client certificate.
+pub(crate) fn start(tasks: &mut HubTasks, links: &HubLinks, settings: RouteSettings) -> watch::Receiver<bool> {
     let (judged, to_write) = watch::channel(AllJudged::default());
     let (wanted, names) = watch::channel(BTreeSet::new());
     let (read, bundles) = watch::channel(Bundles::default());
-    let outputs = Outputs { wanted, table: links.routes.clone(), judged };
+    let (needs_certificate, is_needed) = watch::channel(false);
+    let outputs = Outputs { wanted, table: links.routes.clone(), judged, needs_certificate };
     let client = links.client.clone();
     let keeper = keep(client.clone(), settings, links.trust.subscribe(), bundles, outputs);
     tasks.spawn("routes of the gateway", keeper.map(Ok));
@@ -73,6 +88,7 @@ pub(crate) fn start(tasks: &mut HubTasks, links: &HubLinks, settings: RouteSetti
         pulse: links.pulses.start("statuses of AddOnRoutes"),
     };
     tasks.spawn("statuses of AddOnRoutes", writer.run().map(Ok));
+    is_needed
 }
 
 /// Keeps the table until a watch ends.
@@ -120,9 +136,15 @@ fn judge(reading: &Reading, names: &[String], trust: &Trust, outputs: &Outputs) 
         }
         differs
     });
+    let client_anchors = trust.client_anchors.as_ref().map(Bundle::pem);
+    let mut is_needed = false;
     let judged = reading.routes().map(|(name, route)| {
         let verdict = verdicts.remove(name);
-        (name.clone(), Judged { route: Arc::clone(route), verdict })
+        let needs = Judged::needs_certificate(route, verdict.as_ref());
+        is_needed |= needs;
+        let client_anchors = client_anchors.clone().filter(|_| needs);
+        (name.clone(), Judged { route: Arc::clone(route), verdict, client_anchors })
     });
     outputs.judged.send_replace(Arc::new(judged.collect()));
+    outputs.needs_certificate.send_if_modified(|known| std::mem::replace(known, is_needed) != is_needed);
 }

@@ -35,6 +35,7 @@ pub(super) fn wanted(judged: &Judged, now: Timestamp) -> AddOnRouteStatus {
         observed_generation: generation,
         hosts: plan.map(hosts).unwrap_or_default(),
         backend: plan.map(backend).unwrap_or_default(),
+        gateway_client_ca: judged.client_anchors.clone(),
         conditions,
     }
 }

@@ -13,7 +13,7 @@ use addon_signer_api::AddOnSigner;
 use addon_signer_api::rules::{SignerConfig, claimant};
 use addon_signer_core::identity::AddOnName;
 use addon_signer_core::names::ANNOTATION_ROTATE;
-use addon_signer_telemetry::metrics::GATEWAY_SIGNER;
+use addon_signer_core::policy::GatewayCertificate;
 
 /// The longest name of an AddOnSigner: it is the value of a label on its Secret (Kubernetes, `IsValidLabelValue`).
 const NAME_MAX: usize = 63;
@@ -157,8 +157,8 @@ impl Supervisor {
             let sentence = format!("metadata.name has more than {NAME_MAX} characters, which a label cannot hold.");
             return Err(("InvalidName", sentence));
         }
-        if name == GATEWAY_SIGNER {
-            let sentence = format!("metadata.name is {GATEWAY_SIGNER}, which is the name of the gateway's own signer.");
+        if GatewayCertificate::ALL.iter().any(|certificate| certificate.name() == name) {
+            let sentence = format!("metadata.name is {name}, which is the name of a signer of the gateway's own.");
             return Err(("InvalidName", sentence));
         }
         let mut config = SignerConfig::read(&object.spec, self.settings.grpc_proxy.as_deref())

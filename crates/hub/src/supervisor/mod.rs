@@ -136,6 +136,8 @@ pub(super) struct Supervisor {
     paced: BTreeMap<String, paced::Paced>,
     /// What to report about the ClusterTrustBundle.
     published: watch::Receiver<Report>,
+    /// Whether any AddOnRoute needs the gateway's client certificate.
+    needs_certificate: watch::Receiver<bool>,
     /// Addons that the hub left to another program in the last report that events were written for.
     left: Arc<BTreeSet<AddOnKey>>,
     /// The last configuration of AddOnSigners that were deleted while this hub ran, by their signer names.
@@ -165,6 +167,8 @@ pub(super) struct SupervisorLinks {
     pub(super) distributed: watch::Receiver<Distribution>,
     /// What to report about the ClusterTrustBundle.
     pub(super) published: watch::Receiver<Report>,
+    /// Whether any AddOnRoute needs the gateway's client certificate.
+    pub(super) needs_certificate: watch::Receiver<bool>,
     /// Tells the dispatcher of requests which signers there are.
     pub(super) signing: Signing,
     /// AddOnSigners for which the API server has refused an answer.
@@ -184,6 +188,7 @@ impl Supervisor {
             registrations,
             distributed,
             published,
+            needs_certificate,
             signing,
             forbidden,
             foreign,
@@ -218,6 +223,7 @@ impl Supervisor {
             distributed,
             paced: BTreeMap::new(),
             published,
+            needs_certificate,
             left: Arc::default(),
             deleted: BTreeMap::new(),
             recorded: notes.specs(),
@@ -235,7 +241,7 @@ impl Supervisor {
     }
 
     pub(super) async fn run(mut self) -> Result<(), HubError> {
-        self.start_serving();
+        self.start_gateway_lines();
         let mut events = watcher(self.api.clone(), watcher::Config::default()).backoff(WatchBackoff::default()).boxed();
         let mut serving = self.serving.subscribe();
         let mut leading = self.links.leading.clone();

@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use super::{NOT_ASKED, Served, Supervisor};
-use crate::authorities::SERVING_PLAN;
+use crate::authorities::GATEWAY_PLAN;
 use crate::authorities::activation::ActivationCheck;
 use crate::authorities::reconciler::{LinePlan, LineReconciler, ReconcilerLine, ReconcilerLinks, Reserve};
 use crate::authorities::state::LineState;
@@ -17,34 +17,54 @@ use crate::requests::signer::{Signer, SignerKind};
 use crate::requests::unconfirmed::Unconfirmed;
 use crate::supervisor::task::until_stopped;
 use addon_signer_api::rules::SignerConfig;
-use addon_signer_core::identity::SignerName;
+use addon_signer_core::policy::GatewayCertificate;
 
 impl Supervisor {
-    /// Starts the reconciler and the signer of the gateway's serving line, which every hub has.
-    pub(super) fn start_serving(&mut self) {
-        let plan = LinePlan { authority: SERVING_PLAN, requested: None, remembered: false, has_slot: true };
-        let (reserve, reservations) = mpsc::channel(64);
-        let (plan_sender, plan) = watch::channel(plan);
-        self.trust_publisher.set_serving(self.serving.subscribe());
+    /// Starts the gateway's lines: the serving line, which every hub has, and the line of the client certificate, which
+    /// begins when an AddOnRoute needs it.
+    pub(super) fn start_gateway_lines(&mut self) {
         let activation = ActivationCheck::Serving {
             trust_publisher: self.trust_publisher.clone(),
             distributed: self.distributed.clone(),
             registry: self.links.registry.clone(),
         };
-        let pulse = self.links.pulses.start("authorities of the gateway");
-        let (names, state) = (LineNames::serving(), self.serving.clone());
+        let always = watch::Sender::new(true).subscribe();
+        self.start_gateway_line(GatewayCertificate::Serving, self.serving.clone(), activation, always);
+        let (state, needed) = (watch::Sender::new(LineState::Starting), self.needs_certificate.clone());
+        self.start_gateway_line(GatewayCertificate::Client, state, ActivationCheck::Backends, needed);
+    }
+
+    fn start_gateway_line(
+        &mut self,
+        certificate: GatewayCertificate,
+        state: watch::Sender<LineState>,
+        activation: ActivationCheck,
+        mut needed: watch::Receiver<bool>,
+    ) {
+        let plan = |has_slot| LinePlan { authority: GATEWAY_PLAN, requested: None, remembered: false, has_slot };
+        let planned = watch::Sender::new(plan(*needed.borrow_and_update()));
+        let (reserve, reservations) = mpsc::channel(64);
+        let line = state.subscribe();
+        self.trust_publisher.set_gateway(certificate, line.clone());
+        let task = format!("authorities of {}", certificate.name());
+        let pulse = self.links.pulses.start(task.clone());
+        let (names, plans) = (LineNames::gateway(certificate), planned.subscribe());
         let reconciler = LineReconciler::new(
             self.reconciler_links(),
-            ReconcilerLine { names, plan, activation, state, reservations, pulse },
+            ReconcilerLine { names, plan: plans, activation, state, reservations, pulse },
         );
+        let planning = async move {
+            while needed.changed().await.is_ok() {
+                planned.send_replace(plan(*needed.borrow_and_update()));
+            }
+            std::future::pending::<()>().await; // a reconciler ends when its plan has no sender
+        };
         self.tasks.spawn(async move {
-            reconciler.run().await;
-            drop(plan_sender); // kept until now, because a reconciler ends when its plan has no sender
-            ("authorities of the gateway".to_owned(), false)
+            tokio::select! { () = reconciler.run() => {}, () = planning => {} }
+            (task, false)
         });
-        let kind = SignerKind::Serving(self.settings.serving.clone());
-        let signer = self.signer(kind, self.serving.subscribe(), reserve);
-        self.signing.serve(&SignerName::gateway_serving(), signer);
+        let signer = self.signer(SignerKind::Gateway(certificate, self.settings.gateway.clone()), line, reserve);
+        self.signing.serve(&certificate.signer_name(), signer);
     }
 
     fn reconciler_links(&self) -> ReconcilerLinks {

@@ -17,7 +17,7 @@ use crate::{Hub, HubEnds, HubParts, lease};
 use addon_signer_api::ocm::AddOnApi;
 use addon_signer_api::signer::{Approval, RegistrationMode};
 use addon_signer_core::ca::line::WaitsFor;
-use addon_signer_core::policy::ServingRules;
+use addon_signer_core::policy::GatewayRules;
 use addon_signer_core::rate::Rate;
 use addon_signer_platform::clock::Clock;
 use addon_signer_telemetry::pulse::Pulses;
@@ -47,7 +47,7 @@ fn mk_supervisor(pulses: &Pulses) -> (Supervisor, lease::Announcer, HubEnds) {
         routes: RouteSettings::default(),
         retention: Duration::from_secs(3600),
         rate: Rate { burst: 1, interval: Duration::from_secs(1) },
-        serving: ServingRules {
+        gateway: GatewayRules {
             account: "hub".to_owned(),
             dns_names: BTreeSet::new(),
             ip_addresses: BTreeSet::new(),
@@ -60,6 +60,7 @@ fn mk_supervisor(pulses: &Pulses) -> (Supervisor, lease::Announcer, HubEnds) {
     let news = DispatcherLinks { standings: Standings::default(), forbidden: refused, foreign: signed };
     let (_, signing) = Dispatcher::new(&links.client, links.clock.clone(), None, news);
     let links_of_supervisor = SupervisorLinks {
+        needs_certificate: watch::Sender::new(false).subscribe(),
         signers: watch::channel(None).0,
         registrations: watch::channel(None).1,
         distributed: watch::channel(Default::default()).1,

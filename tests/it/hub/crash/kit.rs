@@ -87,8 +87,8 @@ impl CrashWorld {
         clock.advance(Duration::from_secs(120));
         let mut options =
             RunningHubOptions { clock, ledger: Some(ledger.parse().unwrap()), ..RunningHubOptions::default() };
-        options.serving.dns_names.clear();
-        options.serving.ip_addresses = BTreeSet::from([IpAddr::V4(Ipv4Addr::LOCALHOST)]);
+        options.gateway.dns_names.clear();
+        options.gateway.ip_addresses = BTreeSet::from([IpAddr::V4(Ipv4Addr::LOCALHOST)]);
         RunningHub::start_with(&self.hub, options).await
     }
 

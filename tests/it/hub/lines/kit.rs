@@ -43,6 +43,11 @@ impl OnServer {
         Self::named(admin, "addon-signer-serving-authorities", "addon-signer-trust")
     }
 
+    /// The line of the certificate that the gateway shows to backends.
+    pub(in crate::hub) fn gateway_client(admin: &Client) -> Self {
+        Self::named(admin, "addon-signer-backend-authorities", "addon-signer-backend-trust")
+    }
+
     fn named(admin: &Client, secret: &'static str, map: &'static str) -> Self {
         let secrets = Api::namespaced(admin.clone(), "addon-signer");
         let maps = Api::namespaced(admin.clone(), "addon-signer");
@@ -111,7 +116,7 @@ impl OnServer {
 
     /// Waits until the hub has looked at the line with the time that its clock shows now. It publishes deleted anchors
     /// again; a round that had begun before may be the first to do so, but not the second.
-    pub(super) async fn look(&self) {
+    pub(in crate::hub) async fn look(&self) {
         for _ in 0..2 {
             let before = self.maps.get(self.map).await.unwrap().metadata.uid;
             self.maps.delete(self.map, &Default::default()).await.unwrap();

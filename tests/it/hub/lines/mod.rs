@@ -3,7 +3,7 @@
 mod crashes;
 mod damage;
 mod in_time;
-mod kit;
+pub(super) mod kit;
 mod rotation;
 mod secrecy;
 mod serving;

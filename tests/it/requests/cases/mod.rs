@@ -7,6 +7,7 @@ use super::{Case, Fixture, Profile, Verdict};
 
 mod encoding;
 mod extensions;
+mod gateway_client;
 mod good;
 mod keys;
 mod registry;
@@ -24,6 +25,7 @@ pub(crate) fn cases() -> Vec<Case> {
     all.extend(keys::cases());
     all.extend(registry::cases());
     all.extend(serving::cases());
+    all.extend(gateway_client::cases());
     all.sort_by(|a, b| a.name.cmp(&b.name));
     all
 }

@@ -7,7 +7,7 @@ use crate::requests::pkcs10::{
 };
 use crate::requests::tlv::{oid, sequence};
 
-const COMMON_NAME: &str = "addon-signer-gateway";
+pub(super) const COMMON_NAME: &str = "addon-signer-gateway";
 const USAGES: [&str; 3] = ["digital signature", "key encipherment", "server auth"];
 
 pub(super) fn cases() -> Vec<Case> {

@@ -286,7 +286,7 @@ fn compare(der: &[u8], intent: &Prepared, issuer: &Authority) -> Result<(), Issu
 /// The purpose for which a certificate with this profile is verified.
 pub(crate) fn purpose(approved: &Approved) -> Purpose {
     match approved.profile() {
-        Profile::Client { .. } => Purpose::Client,
+        Profile::Client { .. } | Profile::GatewayClient => Purpose::Client,
         Profile::Serving { .. } => Purpose::Server,
     }
 }
@@ -297,7 +297,7 @@ fn purposes_match(leaf: &X509Certificate<'_>, profile: &Profile) -> bool {
     let server = usage.value.server_auth;
     let others = usage.value.any || !usage.value.other.is_empty();
     match profile {
-        Profile::Client { .. } => client && !server && !others,
+        Profile::Client { .. } | Profile::GatewayClient => client && !server && !others,
         Profile::Serving { .. } => server && !client && !others,
     }
 }

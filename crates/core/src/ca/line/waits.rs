@@ -96,6 +96,11 @@ pub enum WaitsFor {
         /// Who gets no ManifestWork; `None` if nobody gets one.
         without: Option<Stragglers>,
     },
+    /// The owners of backends still have time to trust the new anchor.
+    Backends {
+        /// Until when.
+        at: Timestamp,
+    },
     /// Both of these conditions.
     Both(Box<(Self, Self)>),
     /// The Old authority's last certificate has not expired.
@@ -178,6 +183,12 @@ impl fmt::Display for WaitsFor {
                     None => f.write_str("no ManifestWork brings it to agents"),
                     Some(who) => write!(f, "{} addons on clusters get no ManifestWork: {who}", who.count),
                 }
+            }
+            Self::Backends { at } => {
+                write!(
+                    f,
+                    "the owners of backends, who have until {at} to trust the anchor in their AddOnRoutes' statuses"
+                )
             }
             Self::Both(both) => write!(f, "{}; {}", both.0, both.1),
             Self::OldCertificates { authority, at } => {

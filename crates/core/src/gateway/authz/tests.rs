@@ -11,6 +11,7 @@ use super::*;
 use crate::ca::authority::Authority;
 use crate::ca::bundle::Bundle;
 use crate::gateway::attachment::Attachment;
+use crate::gateway::route::RouteName;
 use crate::identity::Convention;
 
 const NOW: Timestamp = Timestamp::from_unix(1_800_000_000);
@@ -67,7 +68,7 @@ fn mk_signer(name: &str, addons: &[&str], ca: &Ca) -> Arc<SignerTrust> {
 }
 
 fn mk_trust(signers: Vec<Arc<SignerTrust>>) -> Trust {
-    Trust { signers, serving_anchors: None, serving_active: None }
+    Trust { signers, ..Trust::default() }
 }
 
 fn refusal(params: &CertificateParams) -> NotAnIdentity {
@@ -100,15 +101,16 @@ fn a_valid_certificate_is_one_identity() {
     };
     assert_eq!(peer, expected);
     let mut headers = http::HeaderMap::new();
-    peer.headers.set(&mut headers);
+    let route = RouteName { namespace: "n".to_owned(), name: "r".to_owned() };
+    peer.headers.set(&route, &mut headers).unwrap();
     let value = |name: &str| headers[name].to_str().unwrap().to_owned();
     assert_eq!(value("x-remote-user"), USER);
     assert_eq!(value("x-remote-group"), GROUP);
     assert_eq!(value("client-cert"), format!(":{}:", data_encoding::BASE64.encode(&leaf)));
     let subject = format!(";Subject=\"O={GROUP},CN={USER}\"");
     assert!(value("x-forwarded-client-cert").ends_with(&subject), "{}", value("x-forwarded-client-cert"));
-    let ours = ["cluster", "addon", "agent", "signer"].map(|name| value(&format!("x-addon-signer-{name}")));
-    assert_eq!(ours, ["c1", "a1", "x", "s1"]);
+    let ours = ["cluster", "addon", "agent", "signer", "route"].map(|name| value(&format!("x-addon-signer-{name}")));
+    assert_eq!(ours, ["c1", "a1", "x", "s1", "n/r"]);
 }
 
 #[test]

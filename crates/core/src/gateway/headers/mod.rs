@@ -12,6 +12,7 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
 use x509_parser::x509::{AttributeTypeAndValue, RelativeDistinguishedName, X509Name};
 
+use super::route::RouteName;
 use crate::identity::PeerIdentity;
 
 /// Headers that apply to one connection only (RFC 9110 section 7.6.1).
@@ -90,11 +91,16 @@ impl IdentityHeaders {
         Ok(())
     }
 
-    /// Adds them to a request from which [`strip_request`] has removed the client's.
-    pub fn set(&self, headers: &mut HeaderMap) {
+    /// Adds them, and the route, to a request from which [`strip_request`] has removed the client's.
+    ///
+    /// # Errors
+    /// A header cannot have the name of the route. Kubernetes has no such names.
+    pub fn set(&self, route: &RouteName, headers: &mut HeaderMap) -> Result<(), InvalidHeaderValue> {
         for (name, value) in &self.0 {
             headers.append(name.clone(), value.clone());
         }
+        headers.insert(own("x-addon-signer-route"), HeaderValue::try_from(route.to_string())?);
+        Ok(())
     }
 }
 

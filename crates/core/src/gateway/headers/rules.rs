@@ -57,6 +57,7 @@ pub static REQUEST_HEADERS: &[HeaderRule] = &[
     set("x-addon-signer-addon", "the addon of the caller"),
     set("x-addon-signer-agent", "the agent of the caller"),
     set("x-addon-signer-signer", "the AddOnSigner whose CA signed the certificate"),
+    set("x-addon-signer-route", "the AddOnRoute that brought the call, as namespace/name"),
     removed("x-addon-signer-*", "kept for more of them"),
     set("x-forwarded-for", "the client's address"),
     set("x-forwarded-proto", "https"),

@@ -28,6 +28,12 @@ pub struct BackendRef {
 }
 
 impl BackendRef {
+    /// Whether the gateway shows its client certificate to it.
+    #[must_use]
+    pub fn is_shown_certificate(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.client_certificate)
+    }
+
     /// The name of the ClusterTrustBundle that it needs.
     #[must_use]
     pub fn bundle(&self) -> Option<&str> {

@@ -57,8 +57,8 @@ pub(crate) struct LinePlan {
     pub requested: Option<String>,
     /// Whether something other than the ConfigMap names authorities whose certificates may not have expired yet.
     pub remembered: bool,
-    /// Whether the hub may have the line at all: it may sign, or had the line before. Until then nothing is read or
-    /// created.
+    /// Whether the hub may have the line at all: it may sign, or had the line before; somebody needs it, if it is one
+    /// of the gateway. Until then nothing is read or created.
     pub has_slot: bool,
 }
 
@@ -170,7 +170,7 @@ impl LineReconciler {
     /// it is recorded and published, its report is true, and no step is due. A check then costs no call.
     fn is_settled(&mut self, seen: Option<&LineObjects>) -> bool {
         let state = self.state.borrow().ready().cloned();
-        if !self.plan.borrow().has_slot {
+        if !self.has_slot(seen) {
             // Whatever exists may have issued certificates.
             let is_absent = seen.is_some_and(|seen| seen.secret.is_none() && seen.config_map.is_none());
             if is_absent && matches!(*self.state.borrow(), LineState::Starting) {
@@ -185,7 +185,7 @@ impl LineReconciler {
         let is_current = has(&seen.secret, ready.stored.version()) && has(&seen.config_map, self.published.as_deref());
         let line = ready.line();
         let is_held =
-            self.names.kind == LineKind::Client || line.next().is_none_or(|next| next.activate_after.is_some());
+            self.names.kind == LineKind::Agents || line.next().is_none_or(|next| next.activate_after.is_some());
         let is_recorded = self.unrecorded.is_none() && self.distributed && self.record.is_known(line);
         // What the report states may end by time alone, such as that not everybody is known to trust the authority.
         let is_true = self.report(line, ready.waiting.as_ref()).is_ok_and(|report| report == self.reported);
@@ -201,6 +201,13 @@ impl LineReconciler {
             Step::Wait(what) => ready.waiting.as_ref() == Some(&what),
             Step::Begin | Step::Prepare | Step::Activate | Step::Force(_) | Step::Finish(_) => false,
         }
+    }
+
+    /// Whether the hub may have the line at all. It keeps a line of the gateway that exists, even if nothing needs it
+    /// any more: backends may still trust its anchors.
+    fn has_slot(&self, seen: Option<&LineObjects>) -> bool {
+        let exists = || seen.is_some_and(|seen| seen.secret.is_some());
+        self.plan.borrow().has_slot || (self.names.kind != LineKind::Agents && exists())
     }
 
     /// The desired state of the line at this moment.
@@ -268,13 +275,13 @@ impl LineReconciler {
         }
     }
 
-    /// Reports a problem of the gateway's line in its ConfigMap, because it has no AddOnSigner with a status.
+    /// Reports a problem of a line of the gateway in its ConfigMap, because it has no AddOnSigner with a status.
     async fn report_problem(&self, problem: &str) {
-        if self.names.kind == LineKind::Client {
+        if self.names.kind == LineKind::Agents {
             return;
         }
         let Ok(leads) = self.leading.leads() else { return };
-        match report::write_problem(&leads, &self.store.config_maps(), problem).await {
+        match report::write_problem(&leads, &self.store.config_maps(), &self.names.config_map, problem).await {
             Ok(()) | Err(NotWritten::NotLeading(_)) => {}
             // The problem itself is logged already.
             Err(error) => warn!(%error, "Could not write the report of the gateway's authorities; the hub retries"),
@@ -283,7 +290,7 @@ impl LineReconciler {
 
     async fn advance(&mut self, seen: Option<&LineObjects>) -> Result<(), ReconcileError> {
         let plan = self.present_plan();
-        if !plan.has_slot {
+        if !self.has_slot(seen) {
             return Ok(());
         }
         let now = self.clock.now();

@@ -8,6 +8,7 @@ use tokio::time::Instant;
 use tracing::{debug, error, warn};
 
 use super::{LinePlan, LineReconciler, ROUND, ReconcileError, waiver};
+use crate::authorities::BACKENDS_TRUST_AFTER;
 use crate::authorities::report;
 use crate::authorities::state::{LineState, ReadyLine};
 use crate::authorities::store::LineKind;
@@ -15,6 +16,7 @@ use crate::authorities::stored::StoredLine;
 use addon_signer_core::ca::authority::Authority;
 use addon_signer_core::ca::line::{Line, Step, WaitsFor};
 use addon_signer_core::keys::private::PrivateKey;
+use addon_signer_core::policy::GatewayCertificate;
 use addon_signer_core::timestamp::Timestamp;
 
 /// How long a line waits until the ledger has recorded what has already taken effect.
@@ -92,8 +94,8 @@ impl LineReconciler {
         Ok(stored)
     }
 
-    /// Records and publishes the line, hands it to the signers, and sets the time that a Next on the serving line waits
-    /// for.
+    /// Records and publishes the line, hands it to the signers, and sets the time that a Next on a line of the gateway
+    /// waits for.
     pub(super) async fn settle(&mut self, stored: StoredLine, step: Step) -> Result<(), ReconcileError> {
         let bundle = stored.line.bundle()?;
         let waiting = match step {
@@ -126,11 +128,11 @@ impl LineReconciler {
         }
     }
 
-    /// What the report of the gateway's line says at this moment; `None` for a client line.
+    /// What the report of the gateway's line says at this moment; `None` for the line of an AddOnSigner.
     pub(super) fn report(&self, line: &Line, waiting: Option<&WaitsFor>) -> Result<Option<String>, serde_json::Error> {
         match self.names.kind {
-            LineKind::Serving => report::render(line, waiting, self.clock.now()).map(Some),
-            LineKind::Client => Ok(None),
+            LineKind::Gateway(_) => report::render(line, waiting, self.clock.now()).map(Some),
+            LineKind::Agents => Ok(None),
         }
     }
 
@@ -146,8 +148,8 @@ impl LineReconciler {
         }
         let actor = self.unrecorded.clone();
         let waiver = match self.names.kind {
-            LineKind::Serving => waiver(self.objects.of(&self.names).as_ref()),
-            LineKind::Client => None,
+            LineKind::Gateway(_) => waiver(self.objects.of(&self.names).as_ref()),
+            LineKind::Agents => None,
         };
         let recording = self.record.write(line, actor.as_deref().unwrap_or_default(), waiver.as_ref());
         if actor.is_some() {
@@ -167,21 +169,24 @@ impl LineReconciler {
         }
     }
 
-    /// Sets when a Next on the serving line may sign. From now on every new certificate comes with the new anchor, so
-    /// the end of the last certificate without it is known.
+    /// Sets when a Next on a line of the gateway may sign without further evidence. On the serving line, every new
+    /// certificate comes with the new anchor from now on, so the end of the last certificate without it is known.
     async fn hold_next(&mut self) -> Result<(), ReconcileError> {
-        if self.names.kind == LineKind::Client {
-            return Ok(());
-        }
+        let LineKind::Gateway(certificate) = self.names.kind else { return Ok(()) };
         let ready = self.state.borrow().ready().cloned();
         let Some(ready) = ready else { return Ok(()) };
         if ready.line().next().is_none_or(|next| next.activate_after.is_some()) {
             return Ok(());
         }
-        // Not known yet: the next round asks again.
-        let Ok(last) = self.trust_publisher.last_leaf() else { return Ok(()) };
         let now = self.clock.now();
-        let line = ready.line().clone().hold_next_until(last.unwrap_or(now), now);
+        let until = match certificate {
+            GatewayCertificate::Client => now.plus(BACKENDS_TRUST_AFTER),
+            GatewayCertificate::Serving => match self.trust_publisher.last_leaf() {
+                Ok(last) => last.unwrap_or(now),
+                Err(_) => return Ok(()), // not known yet: the next round asks again
+            },
+        };
+        let line = ready.line().clone().hold_next_until(until, now);
         let leads = self.leading.leads()?;
         self.store.replace(&leads, &self.names, &ready.stored, &line, None).await?;
         Ok(()) // the watch of the Secret brings the next round

@@ -14,7 +14,7 @@ use crate::lease;
 use crate::requests::signer::{ClusterLimits, SignerKind, SignerShared};
 use crate::requests::unconfirmed::Unconfirmed;
 use addon_signer_api::ocm::AddOnApi;
-use addon_signer_core::policy::ServingRules;
+use addon_signer_core::policy::{GatewayCertificate, GatewayRules};
 use addon_signer_core::rate::Rate;
 use addon_signer_ledger::{LedgerWriter, WriterOptions};
 use addon_signer_telemetry::audit::Audit;
@@ -42,7 +42,7 @@ fn mk_client() -> (Client, mpsc::UnboundedReceiver<String>) {
 
 fn mk_signer(client: &Client) -> Signer {
     let clock = Clock::default();
-    let serving = ServingRules {
+    let rules = GatewayRules {
         account: "hub".to_owned(),
         dns_names: Default::default(),
         ip_addresses: Default::default(),
@@ -73,7 +73,7 @@ fn mk_signer(client: &Client) -> Signer {
     };
     let line = watch::channel(LineState::Starting).1;
     let (reserve, _) = mpsc::channel(1);
-    let kind = SignerKind::Serving(serving);
+    let kind = SignerKind::Gateway(GatewayCertificate::Serving, rules);
     Signer { kind, shared, line: line.clone(), reserve, serving: line, unconfirmed: Unconfirmed::default() }
 }
 

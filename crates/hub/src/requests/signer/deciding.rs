@@ -12,11 +12,11 @@ use addon_signer_api::rules::SignerConfig;
 use addon_signer_core::policy::{self, Approved, Claim};
 
 impl Signer {
-    /// The configuration at this moment; `None` for the gateway's own signer, whose rules do not change.
+    /// The configuration at this moment; `None` for the gateway's own signers, whose rules do not change.
     pub(super) fn config(&self) -> Option<Arc<SignerConfig>> {
         match &self.kind {
             SignerKind::Client { config, .. } => Some(config.borrow().clone()),
-            SignerKind::Serving(_) => None,
+            SignerKind::Gateway(..) => None,
         }
     }
 
@@ -30,8 +30,8 @@ impl Signer {
     ) -> Result<Action, SignerError> {
         let mut submission = action::submission(csr);
         let config = match (&self.kind, config) {
-            (SignerKind::Serving(rules), _) => {
-                return Ok(action::answer(csr, mode, policy::evaluate_serving(rules, &submission)));
+            (SignerKind::Gateway(certificate, rules), _) => {
+                return Ok(action::answer(csr, mode, policy::evaluate_gateway(rules, *certificate, &submission)));
             }
             (SignerKind::Client { .. }, None) => return Ok(Action::Wait),
             (SignerKind::Client { .. }, Some(config)) => config,

@@ -21,7 +21,6 @@ use addon_signer_core::ca::bundle::Bundle;
 use addon_signer_core::ca::issuer::{Issued, Prepared};
 use addon_signer_core::ca::serial::Serial;
 use addon_signer_core::csr::normalised;
-use addon_signer_core::identity::SignerName;
 use addon_signer_core::issuing::{self, Effects, End, Request, Signing, Surroundings};
 use addon_signer_core::journal::record::{Intended, Intent, Record};
 use addon_signer_core::policy::Approved;
@@ -46,7 +45,7 @@ struct Attempt<'a> {
     csr: &'a CertificateSigningRequest,
     /// The object after its approval, on which the certificate is written.
     approved_csr: Option<CertificateSigningRequest>,
-    /// The configuration that policy has decided by; `None` for the gateway's own signer.
+    /// The configuration that policy has decided by; `None` for the gateway's own signers.
     config: Option<&'a SignerConfig>,
     request: &'a Request,
     ready: &'a ReadyLine,
@@ -117,7 +116,7 @@ impl Signer {
                 let applied = self.shared.applied.borrow().clone();
                 applied.signers.iter().find(|signer| signer.name == *name)?.client_anchors.clone()
             }
-            SignerKind::Serving(_) => ready.bundle.clone(),
+            SignerKind::Gateway(..) => ready.bundle.clone(),
         };
         let trusted = published.authorities().contains(ready.stored.issuer.authority());
         trusted.then_some(SigningLine { ready, published })
@@ -130,7 +129,10 @@ impl Signer {
         approved: Approved,
         approves: bool,
     ) -> Request {
-        let signer_name = config.map_or_else(SignerName::gateway_serving, |config| config.rules.signer_name.clone());
+        let signer_name = match &self.kind {
+            SignerKind::Client { config, .. } => config.borrow().rules.signer_name.clone(),
+            SignerKind::Gateway(certificate, _) => certificate.signer_name(),
+        };
         Request {
             uid: action::uid(csr),
             requested: action::requested(csr),

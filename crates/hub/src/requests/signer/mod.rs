@@ -30,7 +30,7 @@ use crate::requests::unconfirmed::{Unconfirmed, WATCH_BEHIND};
 use addon_signer_api::rules::SignerConfig;
 use addon_signer_core::ca::issuer::IssueError;
 use addon_signer_core::keys::private::KeyError;
-use addon_signer_core::policy::{Refusal, ServingRules};
+use addon_signer_core::policy::{GatewayCertificate, GatewayRules, Refusal};
 use addon_signer_core::rate::{Buckets, Rate, RateLimiter};
 use addon_signer_core::registry::SharedRegistry;
 use addon_signer_core::timestamp::Timestamp;
@@ -38,7 +38,6 @@ use addon_signer_core::trust::Trust;
 use addon_signer_ledger::{Ledger, LedgerError};
 use addon_signer_platform::clock::Clock;
 use addon_signer_telemetry::audit::Audit;
-use addon_signer_telemetry::metrics::GATEWAY_SIGNER;
 
 /// How many refusals and conditions one cluster gets at once, for each certificate that one of its addons may get at
 /// once: OCM's agent makes at most ten requests per addon.
@@ -55,8 +54,8 @@ pub(crate) enum SignerKind {
         /// Its configuration.
         config: watch::Receiver<Arc<SignerConfig>>,
     },
-    /// The gateway's serving certificate.
-    Serving(ServingRules),
+    /// A certificate of the gateway.
+    Gateway(GatewayCertificate, GatewayRules),
 }
 
 /// What all signers share.
@@ -272,7 +271,7 @@ impl Signer {
     pub(crate) fn changes(&self) -> Changes {
         let config = match &self.kind {
             SignerKind::Client { config, .. } => Some(config.clone()),
-            SignerKind::Serving(_) => None,
+            SignerKind::Gateway(..) => None,
         };
         Changes {
             config,
@@ -354,11 +353,11 @@ impl Signer {
         Answers::new(self.shared.client.clone(), leads)
     }
 
-    /// The name of the AddOnSigner; the gateway's own signer has a name too.
+    /// The name of the AddOnSigner; the gateway's own signers have names too.
     pub(crate) fn name(&self) -> String {
         match &self.kind {
             SignerKind::Client { name, .. } => name.clone(),
-            SignerKind::Serving(_) => GATEWAY_SIGNER.to_owned(),
+            SignerKind::Gateway(certificate, _) => certificate.name().to_owned(),
         }
     }
 }

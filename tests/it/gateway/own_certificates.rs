@@ -1,10 +1,11 @@
-//! The gateway's own serving certificate, which it gets by a CertificateSigningRequest on a hub.
+//! The gateway's own certificates, which it gets by CertificateSigningRequests on a hub.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use addon_signer_core::policy::GatewayCertificate;
 use addon_signer_core::trust::Trust;
-use addon_signer_gateway::serving::{ServingNames, is_current, keep_serving_certificate};
+use addon_signer_gateway::certificates::{ServingNames, Wanted, is_current, keep_certificate};
 use addon_signer_platform::clock::Clock;
 use addon_signer_telemetry::pulse::Pulses;
 use k8s_openapi::ByteString;
@@ -37,15 +38,16 @@ struct Kept {
 fn trust_in(anchors: &[&Ca], active: &Ca) -> Arc<Trust> {
     let authorities = anchors.iter().map(|ca| ca.authority().clone()).collect();
     Arc::new(Trust {
-        signers: Vec::new(),
         serving_anchors: Some(addon_signer_core::ca::bundle::Bundle::new(authorities).unwrap()),
         serving_active: Some(active.authority().id().clone()),
+        ..Trust::default()
     })
 }
 
 impl Kept {
     async fn start(hub: &TestHub) -> Self {
         let names = ServingNames { dns: [NAME.to_owned()].into(), ips: [LOCALHOST].into() };
+        let wanted = Wanted { certificate: GatewayCertificate::Serving, names };
         let clock = Clock::default();
         let stop = CancellationToken::new();
         let (trust, trust_receiver) = watch::channel(Arc::new(Trust::default()));
@@ -53,7 +55,7 @@ impl Kept {
         let client = hub.admin().await;
         let requests = Api::all(client.clone());
         let pulse = Pulses::default().start("renewal");
-        let keeping = keep_serving_certificate(client, names, clock.clone(), trust_receiver, out, stop.clone(), pulse);
+        let keeping = keep_certificate(client, wanted, clock.clone(), trust_receiver, out, stop.clone(), pulse);
         Self { requests, clock, trust, pair, stop, running: tokio::spawn(keeping) }
     }
 

@@ -1,8 +1,9 @@
-//! The gateway's own serving certificate. The gateway makes a key and a CertificateSigningRequest for
-//! `addon-signer.io/gateway-serving`, and the serving CA signs it. So the gateway never handles a CA key.
+//! The gateway's own certificates: the one for agents and the one for backends. The gateway makes a key and a
+//! CertificateSigningRequest for `addon-signer.io/gateway-serving` or `addon-signer.io/gateway-client`, and the CA of
+//! that line signs it. So the gateway never handles a CA key.
 //!
-//! The gateway keeps its pair until a new one is complete: the certificate exists, it has the new key and all names of
-//! the gateway, and it verifies against the anchors that agents have.
+//! The gateway keeps its pair until a new one is complete: the certificate exists, has the new key and all its names,
+//! and verifies against the anchors that the others have.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -29,10 +30,9 @@ use x509_parser::prelude::FromDer;
 use addon_signer_core::ca::authority::AuthorityId;
 use addon_signer_core::ca::bundle::{BundleError, Purpose};
 use addon_signer_core::csr::build::{BuildError, CsrParams};
-use addon_signer_core::identity::GATEWAY_SERVING_SIGNER;
 use addon_signer_core::keys::private::{KeyError, PrivateKey};
 use addon_signer_core::keys::public::KeyKind;
-use addon_signer_core::policy::GATEWAY_COMMON_NAME;
+use addon_signer_core::policy::{GATEWAY_COMMON_NAME, GatewayCertificate};
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_core::trust::Trust;
 use addon_signer_platform::clock::Clock;
@@ -46,7 +46,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// How often the time of day is checked. Certificates expire by the time of day, not by how long this process has run.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// The names that agents use to call the gateway; at least one.
+/// The names that agents use to call the gateway: at least one. The certificate for backends has none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ServingNames {
     /// DNS names.
@@ -55,9 +55,26 @@ pub struct ServingNames {
     pub ips: BTreeSet<IpAddr>,
 }
 
-/// Why there is no new serving certificate.
+/// Which certificate to keep.
+#[derive(Debug, Clone)]
+pub struct Wanted {
+    /// The kind.
+    pub certificate: GatewayCertificate,
+    /// The names in it.
+    pub names: ServingNames,
+}
+
+impl Wanted {
+    /// The client certificate, which has no names.
+    #[must_use]
+    pub fn for_backends() -> Self {
+        Self { certificate: GatewayCertificate::Client, names: ServingNames::default() }
+    }
+}
+
+/// Why there is no new certificate.
 #[derive(Debug, thiserror::Error)]
-pub enum ServingError {
+pub enum CertificateError {
     /// The key could not be made.
     #[error(transparent)]
     Key(#[from] KeyError),
@@ -92,11 +109,11 @@ pub enum ServingError {
     /// One of the names is missing.
     #[error("the certificate lacks the name {0}")]
     NameMissing(String),
-    /// The serving anchors do not accept the certificate.
-    #[error("agents would not accept the certificate: {0}")]
+    /// The anchors do not accept the certificate.
+    #[error("the others would not accept the certificate: {0}")]
     NotAccepted(#[from] BundleError),
     /// There are no longer any anchors.
-    #[error("there is no longer a serving CA")]
+    #[error("there is no longer a CA for it")]
     NoAnchors,
     /// rustls does not accept the key.
     #[error("rustls does not accept the key: {0}")]
@@ -116,27 +133,27 @@ pub(crate) fn validity(pair: Option<&CertifiedKey>) -> Option<RangeInclusive<Tim
 }
 
 /// A complete pair of certificate and key.
-struct ServingCertificate {
+struct OwnCertificate {
     pair: Arc<CertifiedKey>,
-    terms: ServingTerms,
+    terms: Terms,
 }
 
 /// Who signed a certificate, and when it is used.
 #[derive(Debug, PartialEq, Eq)]
-struct ServingTerms {
+struct Terms {
     issuer: AuthorityId,
     not_before: Timestamp,
     renew_at: Timestamp,
 }
 
-/// Keeps a serving certificate in `out` until `stop` is cancelled, or until the sender of `trust` is gone.
+/// Keeps a certificate in `out` until `stop` is cancelled, or until the sender of `trust` is gone.
 ///
-/// The certificate is renewed at 2/3 of its life, and immediately when another authority of the serving line has become
-/// active, or when the clock was set back to before the certificate. A failure is logged with its reason, and tried
-/// again after a pause that doubles up to a minute.
-pub async fn keep_serving_certificate(
+/// The certificate is renewed at 2/3 of its life, and immediately when another authority of its line has become active,
+/// or when the clock was set back to before the certificate. A failure is logged with its reason, and tried again after
+/// a pause that doubles up to a minute.
+pub async fn keep_certificate(
     client: Client,
-    names: ServingNames,
+    wanted: Wanted,
     clock: Clock,
     mut trust: watch::Receiver<Arc<Trust>>,
     out: watch::Sender<Option<Arc<CertifiedKey>>>,
@@ -144,26 +161,27 @@ pub async fn keep_serving_certificate(
     pulse: Pulse,
 ) {
     let requests = Api::all(client);
+    let signer = wanted.certificate.name();
     let keeping = async {
         let mut held = None;
         let mut pause = FIRST_PAUSE;
         loop {
-            if !until_due(held.as_ref(), &clock, &mut trust, &pulse).await {
+            if !until_due(wanted.certificate, held.as_ref(), &clock, &mut trust, &pulse).await {
                 return;
             }
-            match obtain(&requests, &names, &clock, &trust).await {
+            match obtain(&requests, &wanted, &clock, &trust).await {
                 Ok(new) => {
-                    let ServingTerms { issuer, renew_at, .. } = &new.terms;
-                    tracing::info!(%issuer, %renew_at, "Got a new serving certificate");
+                    let Terms { issuer, renew_at, .. } = &new.terms;
+                    tracing::info!(signer, %issuer, %renew_at, "Got a new certificate");
                     out.send_replace(Some(Arc::clone(&new.pair)));
                     // If the hub signed with an authority that is not active, the pause stays long: no tight loop.
-                    if trust.borrow().serving_active.as_ref() == Some(issuer) {
+                    if trust.borrow().active(wanted.certificate) == Some(issuer) {
                         pause = FIRST_PAUSE;
                     }
                     held = Some(new);
                 }
                 Err(error) => {
-                    tracing::warn!(%error, retry_in = ?pause, "Could not get a new serving certificate");
+                    tracing::warn!(signer, %error, retry_in = ?pause, "Could not get a new certificate");
                 }
             }
             tokio::time::sleep(pause).await;
@@ -173,20 +191,21 @@ pub async fn keep_serving_certificate(
     stop.run_until_cancelled(keeping).await;
 }
 
-/// Waits until a certificate is needed and there is a serving CA; `false` when the sender of `trust` is gone.
+/// Waits until a certificate is needed and there is a CA for it; `false` when the sender of `trust` is gone.
 async fn until_due(
-    held: Option<&ServingCertificate>,
+    certificate: GatewayCertificate,
+    held: Option<&OwnCertificate>,
     clock: &Clock,
     trust: &mut watch::Receiver<Arc<Trust>>,
     pulse: &Pulse,
 ) -> bool {
     loop {
         pulse.beat(); // a request and the pause after it take less time than a task may go without a sign of life
-        let active = trust.borrow_and_update().serving_active.clone();
+        let active = trust.borrow_and_update().active(certificate).cloned();
         let due = match (held, active) {
             (_, None) => false,
             (None, Some(_)) => true,
-            (Some(ServingCertificate { terms, .. }), Some(active)) => {
+            (Some(OwnCertificate { terms, .. }), Some(active)) => {
                 terms.issuer != active || !(terms.not_before..terms.renew_at).contains(&clock.now())
             }
         };
@@ -202,36 +221,40 @@ async fn until_due(
 
 async fn obtain(
     requests: &Api<CertificateSigningRequest>,
-    names: &ServingNames,
+    wanted: &Wanted,
     clock: &Clock,
     trust: &watch::Receiver<Arc<Trust>>,
-) -> Result<ServingCertificate, ServingError> {
+) -> Result<OwnCertificate, CertificateError> {
     let rng = SystemRandom::new();
     let (key, pkcs8) = PrivateKey::generate(KeyKind::EcdsaP256, &rng)?;
     let wish = CsrParams {
         common_name: GATEWAY_COMMON_NAME.to_owned(),
         organizations: Vec::new(),
-        dns_names: names.dns.iter().cloned().collect(),
-        ip_addresses: names.ips.iter().copied().collect(),
+        dns_names: wanted.names.dns.iter().cloned().collect(),
+        ip_addresses: wanted.names.ips.iter().copied().collect(),
     };
     let pem = wish.sign(&key, &rng)?;
-    let name = create(requests, pem.into_bytes()).await?;
+    let name = create(requests, wanted.certificate, pem.into_bytes()).await?;
     let answer = tokio::time::timeout(PATIENCE, wait(requests, &name)).await;
-    let pem = answer.map_err(|_| ServingError::Unanswered(name.clone()))??;
+    let pem = answer.map_err(|_| CertificateError::Unanswered(name.clone()))??;
     let read = addon_signer_core::encoding::pem::certificates(&pem).unwrap_or_default();
-    let [leaf] = read.as_slice() else { return Err(ServingError::Unreadable(name)) };
+    let [leaf] = read.as_slice() else { return Err(CertificateError::Unreadable(name)) };
     let snapshot = Arc::clone(&trust.borrow());
-    let terms = check(leaf, &name, &key, names, &snapshot, clock.now())?;
+    let terms = check(leaf, &name, &key, wanted, &snapshot, clock.now())?;
     let signing = rustls::crypto::ring::sign::any_ecdsa_type(&PrivatePkcs8KeyDer::from(pkcs8.as_slice()).into())?;
-    Ok(ServingCertificate { pair: Arc::new(CertifiedKey::new(vec![leaf.clone()], signing)), terms })
+    Ok(OwnCertificate { pair: Arc::new(CertifiedKey::new(vec![leaf.clone()], signing)), terms })
 }
 
-async fn create(requests: &Api<CertificateSigningRequest>, request: Vec<u8>) -> Result<String, ServingError> {
+async fn create(
+    requests: &Api<CertificateSigningRequest>,
+    certificate: GatewayCertificate,
+    request: Vec<u8>,
+) -> Result<String, CertificateError> {
     let metadata = ObjectMeta { generate_name: Some(format!("{GATEWAY_COMMON_NAME}-")), ..ObjectMeta::default() };
     let spec = CertificateSigningRequestSpec {
         request: ByteString(request),
-        signer_name: GATEWAY_SERVING_SIGNER.to_owned(),
-        usages: Some(vec!["digital signature".to_owned(), "server auth".to_owned()]),
+        signer_name: certificate.signer_name().to_string(),
+        usages: Some(vec!["digital signature".to_owned(), certificate.usage().to_owned()]),
         ..CertificateSigningRequestSpec::default()
     };
     let request = CertificateSigningRequest { metadata, spec, status: None };
@@ -240,7 +263,7 @@ async fn create(requests: &Api<CertificateSigningRequest>, request: Vec<u8>) -> 
 }
 
 /// Waits for the certificate, in PEM. While the API server is unavailable, the watch is retried with a growing pause.
-async fn wait(requests: &Api<CertificateSigningRequest>, name: &str) -> Result<Vec<u8>, ServingError> {
+async fn wait(requests: &Api<CertificateSigningRequest>, name: &str) -> Result<Vec<u8>, CertificateError> {
     let mut seen = pin!(watch_object(requests.clone(), name).default_backoff());
     loop {
         match seen.try_next().await {
@@ -249,20 +272,20 @@ async fn wait(requests: &Api<CertificateSigningRequest>, name: &str) -> Result<V
                     return answer;
                 }
             }
-            Ok(Some(None)) => return Err(ServingError::Deleted(name.to_owned())),
-            Ok(None) => return Err(ServingError::Unanswered(name.to_owned())),
+            Ok(Some(None)) => return Err(CertificateError::Deleted(name.to_owned())),
+            Ok(None) => return Err(CertificateError::Unanswered(name.to_owned())),
             Err(error) => tracing::warn!(%error, request = name, "Could not watch a request; retrying"),
         }
     }
 }
 
 /// The result of a request; `None` while it is open.
-fn answer(request: &CertificateSigningRequest, name: &str) -> Option<Result<Vec<u8>, ServingError>> {
+fn answer(request: &CertificateSigningRequest, name: &str) -> Option<Result<Vec<u8>, CertificateError>> {
     let status = request.status.as_ref()?;
     let conditions = status.conditions.as_deref().unwrap_or_default();
     let refused = conditions.iter().find(|one| ["Denied", "Failed"].contains(&one.type_.as_str()));
     if let Some(condition) = refused {
-        return Some(Err(ServingError::Refused {
+        return Some(Err(CertificateError::Refused {
             name: name.to_owned(),
             reason: condition.reason.clone().unwrap_or_default(),
             message: condition.message.clone().unwrap_or_default(),
@@ -271,33 +294,38 @@ fn answer(request: &CertificateSigningRequest, name: &str) -> Option<Result<Vec<
     status.certificate.as_ref().filter(|pem| !pem.0.is_empty()).map(|pem| Ok(pem.0.clone()))
 }
 
-/// Checks that agents will accept the certificate for all names.
+/// Checks that the others will accept the certificate for all names.
 fn check(
     leaf: &CertificateDer<'_>,
     name: &str,
     key: &PrivateKey,
-    names: &ServingNames,
+    wanted: &Wanted,
     trust: &Trust,
     now: Timestamp,
-) -> Result<ServingTerms, ServingError> {
-    let unreadable = || ServingError::Unreadable(name.to_owned());
+) -> Result<Terms, CertificateError> {
+    let unreadable = || CertificateError::Unreadable(name.to_owned());
     let (_, parsed) = X509Certificate::from_der(leaf).map_err(|_| unreadable())?;
     if parsed.public_key().raw != key.public_key_der() {
-        return Err(ServingError::AnotherKey(name.to_owned()));
+        return Err(CertificateError::AnotherKey(name.to_owned()));
     }
-    let anchors = trust.serving_anchors.as_ref().ok_or(ServingError::NoAnchors)?;
-    let issuer = anchors.verify(leaf, Purpose::Server, now)?.id().clone();
+    let Wanted { certificate: kind, names } = wanted;
+    let purpose = match kind {
+        GatewayCertificate::Serving => Purpose::Server,
+        GatewayCertificate::Client => Purpose::Client,
+    };
+    let anchors = trust.anchors(*kind).ok_or(CertificateError::NoAnchors)?;
+    let issuer = anchors.verify(leaf, purpose, now)?.id().clone();
     let certificate = webpki::EndEntityCert::try_from(leaf).map_err(|_| unreadable())?;
     for wanted in names.dns.iter().cloned().chain(names.ips.iter().map(ToString::to_string)) {
         let holds = ServerName::try_from(wanted.as_str())
             .is_ok_and(|wanted| certificate.verify_is_valid_for_subject_name(&wanted).is_ok());
         if !holds {
-            return Err(ServingError::NameMissing(wanted));
+            return Err(CertificateError::NameMissing(wanted));
         }
     }
     let not_before = Timestamp::from_unix(parsed.validity().not_before.timestamp());
     let life = now.until(Timestamp::from_unix(parsed.validity().not_after.timestamp()));
-    Ok(ServingTerms { issuer, not_before, renew_at: now.plus(life * 2 / 3) })
+    Ok(Terms { issuer, not_before, renew_at: now.plus(life * 2 / 3) })
 }
 
 #[cfg(test)]

@@ -5,14 +5,15 @@ use addon_signer_core::ca::authority::Authority;
 use addon_signer_core::ca::bundle::Bundle;
 use addon_signer_core::ca::issuer::Issuer;
 use addon_signer_core::ca::serial::Serial;
-use addon_signer_core::policy::{ServingRules, Submission, evaluate_serving};
+use addon_signer_core::policy::{GatewayCertificate, GatewayRules, Submission, evaluate_gateway};
 use addon_signer_telemetry::pulse::{HANGS_AFTER, Pulses};
 
 const NOW: Timestamp = Timestamp::from_unix(1_800_000_000);
 const HOUR: Duration = Duration::from_secs(3600);
 
-fn mk_names(dns: &str) -> ServingNames {
-    ServingNames { dns: [dns.to_owned()].into(), ips: ["127.0.0.1".parse().unwrap()].into() }
+fn mk_names(dns: &str) -> Wanted {
+    let names = ServingNames { dns: [dns.to_owned()].into(), ips: ["127.0.0.1".parse().unwrap()].into() };
+    Wanted { certificate: GatewayCertificate::Serving, names }
 }
 
 fn mk_key() -> PrivateKey {
@@ -30,7 +31,7 @@ fn mk_trust(issuer: &Issuer) -> Trust {
     Trust { serving_active: Some(issuer.authority().id().clone()), serving_anchors: Some(anchors), ..Trust::default() }
 }
 
-fn mk_leaf(issuer: &Issuer, key: &PrivateKey, names: &ServingNames) -> CertificateDer<'static> {
+fn mk_leaf(issuer: &Issuer, key: &PrivateKey, Wanted { names, .. }: &Wanted) -> CertificateDer<'static> {
     let rng = SystemRandom::new();
     let wish = CsrParams {
         common_name: GATEWAY_COMMON_NAME.to_owned(),
@@ -38,7 +39,7 @@ fn mk_leaf(issuer: &Issuer, key: &PrivateKey, names: &ServingNames) -> Certifica
         dns_names: names.dns.iter().cloned().collect(),
         ip_addresses: names.ips.iter().copied().collect(),
     };
-    let rules = ServingRules {
+    let rules = GatewayRules {
         account: "gateway".to_owned(),
         dns_names: names.dns.clone(),
         ip_addresses: names.ips.clone(),
@@ -50,7 +51,7 @@ fn mk_leaf(issuer: &Issuer, key: &PrivateKey, names: &ServingNames) -> Certifica
         request: wish.sign(key, &rng).unwrap().into_bytes(),
         ..Submission::default()
     };
-    let approved = evaluate_serving(&rules, &submission).unwrap();
+    let approved = evaluate_gateway(&rules, GatewayCertificate::Serving, &submission).unwrap();
     let prepared = issuer.prepare(approved, Serial::new(NOW, &rng).unwrap(), NOW).unwrap();
     issuer.sign(prepared, &mk_trust(issuer).serving_anchors.unwrap(), NOW, &rng).unwrap().certificate
 }
@@ -73,18 +74,19 @@ fn certificates_that_agents_would_not_accept_are_not_used() {
     let names = mk_names("gateway.example");
     let leaf = mk_leaf(&issuer, &key, &names);
     let trust = mk_trust(&issuer);
-    let verdict = |key: &PrivateKey, names: &ServingNames, trust: &Trust, now| {
-        check(&leaf, "r", key, names, trust, now).unwrap_err()
-    };
-    assert!(matches!(verdict(&mk_key(), &names, &trust, NOW), ServingError::AnotherKey(_)));
+    let verdict =
+        |key: &PrivateKey, names: &Wanted, trust: &Trust, now| check(&leaf, "r", key, names, trust, now).unwrap_err();
+    assert!(matches!(verdict(&mk_key(), &names, &trust, NOW), CertificateError::AnotherKey(_)));
     let other = mk_names("other.example");
-    assert!(matches!(verdict(&key, &other, &trust, NOW), ServingError::NameMissing(name) if name == "other.example"));
-    assert!(matches!(verdict(&key, &names, &mk_trust(&mk_issuer()), NOW), ServingError::NotAccepted(_)));
-    assert!(matches!(verdict(&key, &names, &trust, NOW.plus(4 * HOUR)), ServingError::NotAccepted(_)));
-    assert!(matches!(verdict(&key, &names, &Trust::default(), NOW), ServingError::NoAnchors));
+    assert!(
+        matches!(verdict(&key, &other, &trust, NOW), CertificateError::NameMissing(name) if name == "other.example")
+    );
+    assert!(matches!(verdict(&key, &names, &mk_trust(&mk_issuer()), NOW), CertificateError::NotAccepted(_)));
+    assert!(matches!(verdict(&key, &names, &trust, NOW.plus(4 * HOUR)), CertificateError::NotAccepted(_)));
+    assert!(matches!(verdict(&key, &names, &Trust::default(), NOW), CertificateError::NoAnchors));
     let garbage = CertificateDer::from(b"hello".to_vec());
     let unreadable = check(&garbage, "r", &key, &names, &trust, NOW);
-    assert!(matches!(unreadable, Err(ServingError::Unreadable(_))));
+    assert!(matches!(unreadable, Err(CertificateError::Unreadable(_))));
 }
 
 fn mk_request(condition: Option<&str>, certificate: Option<&[u8]>) -> CertificateSigningRequest {
@@ -120,7 +122,7 @@ async fn while_no_certificate_is_needed_there_are_signs_of_life() {
     let pulse = pulses.start("renewal");
     let (_sender, mut trust) = watch::channel(Arc::new(Trust::default()));
     let clock = Clock::default();
-    let waiting = until_due(None, &clock, &mut trust, &pulse);
+    let waiting = until_due(GatewayCertificate::Serving, None, &clock, &mut trust, &pulse);
     assert!(tokio::time::timeout(2 * HANGS_AFTER, waiting).await.is_err());
     assert!(pulses.silent(2 * LOOK).is_empty());
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use clap::{Args, Subcommand};
+use clap::{ArgGroup, Args, Subcommand};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
@@ -13,18 +13,21 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::caller::CommandUser;
-use super::signer_object;
 use crate::output::{self, Format, print, print_json, table};
 use addon_signer_api::status::{AuthorityState, AuthorityStatus, RotationStatus};
 use addon_signer_api::{GuardedSigner, Lenient};
 use addon_signer_core::identity::ClusterName;
 use addon_signer_core::names::{ANNOTATION_ADVANCE, ANNOTATION_ROTATE};
+use addon_signer_core::policy::GatewayCertificate;
 use addon_signer_core::timestamp::Timestamp;
-use addon_signer_hub::authorities::report::ServingReport;
-use addon_signer_hub::authorities::store::{SERVING_CONFIG_MAP, STATUS_KEY};
+use addon_signer_hub::authorities::report::GatewayLineReport;
+use addon_signer_hub::authorities::store::{LineNames, STATUS_KEY};
 use addon_signer_hub::authorities::waiver::Waiver;
 use addon_signer_platform::clock::Clock;
 use addon_signer_platform::kubernetes;
+use line::{LineArgs, LineName};
+
+mod line;
 
 /// How often `--watch` polls.
 const LOOK: Duration = Duration::from_secs(1);
@@ -38,7 +41,7 @@ pub enum CaCommand {
     Status(StatusArgs),
     /// Replace the signing authority with a new one, without interruption.
     Rotate(RotateArgs),
-    /// Let the gateway's next authority sign even though some clusters have not applied its anchor.
+    /// Let the gateway's next authority sign before everybody is known to trust it.
     Advance(AdvanceArgs),
 }
 
@@ -55,12 +58,9 @@ struct ConnectionArgs {
 /// Arguments of `ca status`.
 #[derive(Debug, Clone, Args)]
 pub struct StatusArgs {
-    /// The AddOnSigner's name [default: all of them, and the gateway's].
-    #[arg(value_parser = signer_object)]
-    signer: Option<String>,
-    /// The gateway's serving authorities.
-    #[arg(long, conflicts_with = "signer")]
-    serving: bool,
+    /// Which line [default: all].
+    #[command(flatten)]
+    line: LineArgs,
     /// The output format.
     #[arg(long, value_enum, default_value_t = Format::Table)]
     output: Format,
@@ -73,13 +73,10 @@ pub struct StatusArgs {
 
 /// Arguments of `ca rotate`.
 #[derive(Debug, Clone, Args)]
+#[command(group(ArgGroup::new("one").required(true).args(["signer", "serving", "gateway_client"])))]
 pub struct RotateArgs {
-    /// The AddOnSigner's name.
-    #[arg(required_unless_present = "serving", value_parser = signer_object)]
-    signer: Option<String>,
-    /// The gateway's serving authority.
-    #[arg(long, conflicts_with = "signer")]
-    serving: bool,
+    #[command(flatten)]
+    line: LineArgs,
     /// Show progress, and return once the new authority is signing.
     #[arg(long)]
     watch: bool,
@@ -90,11 +87,14 @@ pub struct RotateArgs {
 /// Arguments of `ca advance`.
 #[derive(Debug, Clone, Args)]
 pub struct AdvanceArgs {
-    /// The gateway's serving authority; a client authority never waits for clusters.
-    #[arg(long, required = true)]
+    /// The gateway's serving authority.
+    #[arg(long, required_unless_present = "gateway_client", requires = "except")]
     serving: bool,
+    /// The authority of the certificate that the gateway shows to backends: all of them trust the new one.
+    #[arg(long, conflicts_with_all = ["serving", "except"])]
+    gateway_client: bool,
     /// Proceed without this cluster; may be repeated. Its agents may not trust the gateway until they have the bundle.
-    #[arg(long, required = true, value_name = "CLUSTER", value_delimiter = ',')]
+    #[arg(long, value_name = "CLUSTER", value_delimiter = ',')]
     except: Vec<ClusterName>,
     /// Show progress, and return once the new authority is signing.
     #[arg(long)]
@@ -107,7 +107,7 @@ pub struct AdvanceArgs {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct LineReport {
-    /// The AddOnSigner, or `(serving)`.
+    /// The AddOnSigner, `(serving)` or `(gateway-client)`.
     line: String,
     authorities: Vec<AuthorityStatus>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -133,7 +133,7 @@ async fn status(args: StatusArgs) -> anyhow::Result<()> {
     let ca = Ca::connect(&args.connection).await?;
     let mut printed = None;
     loop {
-        let reports = ca.reports(args.signer.as_deref(), args.serving).await?;
+        let reports = ca.reports(args.line.name()).await?;
         let settled = reports.iter().all(|report| report.rotation.is_none());
         if printed.as_ref() != Some(&reports) {
             match args.output {
@@ -150,42 +150,44 @@ async fn status(args: StatusArgs) -> anyhow::Result<()> {
 }
 
 async fn rotate(args: RotateArgs) -> anyhow::Result<()> {
+    let Some(name) = args.line.name() else { bail!("name the AddOnSigner, or --serving or --gateway-client") };
     let ca = Ca::connect(&args.connection).await?;
-    let before = ca.line(args.signer.as_deref()).await?;
+    let before = ca.line(&name).await?;
     if before.authorities.iter().any(|authority| authority.state == AuthorityState::Next) {
         bail!("a rotation of {} is already under way: follow it with `addon-signer ca status --watch`", before.line);
     }
     let Some(active) = active(&before).cloned() else {
         bail!("{} has no authority yet: is the hub running? {}", before.line, before.problem.unwrap_or_default());
     };
-    ca.request(args.signer.as_deref()).await?;
+    ca.request(&name).await?;
     eprintln!("Requested a rotation of {}; {} is signing for now.", before.line, active.id);
     if !args.watch {
         return Ok(());
     }
     eprintln!("Ctrl-C stops watching; the rotation continues.");
-    ca.follow(args.signer.as_deref(), &active.id).await
+    ca.follow(&name, &active.id).await
 }
 
 async fn advance(args: AdvanceArgs) -> anyhow::Result<()> {
     let ca = Ca::connect(&args.connection).await?;
-    let before = ca.serving().await?;
+    let name = LineName::Gateway(match args.serving {
+        true => GatewayCertificate::Serving,
+        false => GatewayCertificate::Client,
+    });
+    let before = ca.line(&name).await?;
     let next = before.authorities.iter().find(|authority| authority.state == AuthorityState::Next);
     let (Some(next), Some(active)) = (next, active(&before)) else {
-        bail!("no gateway authority is waiting to sign: start a rotation with `addon-signer ca rotate --serving`");
+        bail!("no authority of {} is waiting to sign: `addon-signer ca rotate` starts a rotation", before.line);
     };
     let without: BTreeSet<ClusterName> = args.except.into_iter().collect();
     let CommandUser { user, .. } = CommandUser::ask(&ca.client).await;
     let text = Waiver::text(&next.id, &without, Clock::default().now(), &user);
-    ca.annotate(None, ANNOTATION_ADVANCE, &text).await?;
+    ca.annotate(&name, ANNOTATION_ADVANCE, &text).await?;
     let names: Vec<_> = without.iter().map(ClusterName::as_str).collect();
-    eprintln!(
-        "Asked {} not to wait for: {}. It still waits for everything else that `ca status` lists.",
-        next.id,
-        names.join(", ")
-    );
+    let whom = if names.is_empty() { "the owners of backends".to_owned() } else { names.join(", ") };
+    eprintln!("Asked {} not to wait for: {whom}. It still waits for everything else that `ca status` lists.", next.id);
     if args.watch {
-        ca.follow(None, &active.id).await?;
+        ca.follow(&name, &active.id).await?;
     }
     Ok(())
 }
@@ -212,76 +214,86 @@ impl Ca {
         })
     }
 
-    async fn reports(&self, signer: Option<&str>, serving: bool) -> anyhow::Result<Vec<LineReport>> {
-        if serving || signer.is_some() {
-            return Ok(vec![self.line(signer).await?]);
+    async fn reports(&self, name: Option<LineName>) -> anyhow::Result<Vec<LineReport>> {
+        if let Some(name) = name {
+            return Ok(vec![self.line(&name).await?]);
         }
         let listed = self.signers.list(&ListParams::default()).await.context("AddOnSigners cannot be listed")?;
         let mut reports: Vec<LineReport> = listed.items.into_iter().map(client_report).collect();
-        reports.push(self.serving().await?);
+        reports.push(self.gateway(GatewayCertificate::Serving).await?);
+        // A hub has this line once an AddOnRoute needs it.
+        let client = self.gateway(GatewayCertificate::Client).await?;
+        reports.extend(Some(client).filter(|report| !report.authorities.is_empty()));
         Ok(reports)
     }
 
-    async fn line(&self, signer: Option<&str>) -> anyhow::Result<LineReport> {
-        let Some(name) = signer else { return self.serving().await };
+    async fn line(&self, name: &LineName) -> anyhow::Result<LineReport> {
+        let name = match name {
+            LineName::Gateway(certificate) => return self.gateway(*certificate).await,
+            LineName::Signer(name) => name,
+        };
         match self.signers.get_opt(name).await.with_context(|| format!("the AddOnSigner {name} cannot be read"))? {
             Some(object) => Ok(client_report(object)),
             None => bail!("there is no AddOnSigner {name}; `kubectl get addonsigners` lists them"),
         }
     }
 
-    async fn serving(&self) -> anyhow::Result<LineReport> {
-        let place = || format!("the ConfigMap {SERVING_CONFIG_MAP} in the namespace {} cannot be read", self.namespace);
-        let map = self.config_maps.get_opt(SERVING_CONFIG_MAP).await.with_context(place)?;
+    async fn gateway(&self, certificate: GatewayCertificate) -> anyhow::Result<LineReport> {
+        let names = LineNames::gateway(certificate);
+        let map = &names.config_map;
+        let place = || format!("the ConfigMap {map} in the namespace {} cannot be read", self.namespace);
+        let map = self.config_maps.get_opt(map).await.with_context(place)?;
         let text = map.and_then(|map| map.object.data?.remove(STATUS_KEY));
-        let line = "(serving)".to_owned();
+        let line = names.line().to_owned();
         let Some(text) = text else {
+            let needed = match certificate {
+                GatewayCertificate::Serving => "",
+                GatewayCertificate::Client => "; it makes one when an AddOnRoute has backend.tls.clientCertificate",
+            };
             let problem =
-                Some(format!("no hub has published its serving authority in the namespace {}", self.namespace));
+                Some(format!("no hub has published this authority in the namespace {}{needed}", self.namespace));
             return Ok(LineReport { line, authorities: Vec::new(), rotation: None, problem });
         };
-        let report: ServingReport = serde_json::from_str(&text).with_context(place)?;
+        let report: GatewayLineReport = serde_json::from_str(&text).with_context(place)?;
         Ok(LineReport { line, authorities: report.authorities, rotation: report.rotation, problem: report.problem })
     }
 
     /// Requests a rotation by writing a new value into an annotation: the time and the user. The hub remembers the
     /// value of the last rotation that it began.
-    async fn request(&self, signer: Option<&str>) -> anyhow::Result<()> {
+    async fn request(&self, line: &LineName) -> anyhow::Result<()> {
         let now = Clock::default().now();
         let who = CommandUser::ask(&self.client).await.user;
-        self.annotate(signer, ANNOTATION_ROTATE, format!("{now} {who}").trim_end()).await
+        self.annotate(line, ANNOTATION_ROTATE, format!("{now} {who}").trim_end()).await
     }
 
-    /// Writes an annotation of the AddOnSigner, or of the ConfigMap of the gateway's line.
-    async fn annotate(&self, signer: Option<&str>, name: &str, text: &str) -> anyhow::Result<()> {
+    /// Writes an annotation of the AddOnSigner, or of the ConfigMap of a line of the gateway.
+    async fn annotate(&self, line: &LineName, name: &str, text: &str) -> anyhow::Result<()> {
         let body = json!({ "metadata": { "annotations": { name: text } } });
         let params = PatchParams::default();
         let patch = Patch::Merge(&body);
-        match signer {
-            Some(name) => {
+        match line {
+            LineName::Signer(name) => {
                 let refused = || {
                     format!("the AddOnSigner {name} cannot be changed; the ClusterRole addon-signer-admin allows it")
                 };
                 self.signers.patch(name, &params, &patch).await.with_context(refused)?;
             }
-            None => {
-                let refused = || {
-                    format!(
-                        "the ConfigMap {SERVING_CONFIG_MAP} cannot be changed; the Role addon-signer-admin allows it"
-                    )
-                };
-                self.config_maps.patch(SERVING_CONFIG_MAP, &params, &patch).await.with_context(refused)?;
+            LineName::Gateway(certificate) => {
+                let map = LineNames::gateway(*certificate).config_map;
+                let refused =
+                    || format!("the ConfigMap {map} cannot be changed; the Role addon-signer-admin allows it");
+                self.config_maps.patch(&map, &params, &patch).await.with_context(refused)?;
             }
         }
         Ok(())
     }
 
     /// Shows each change until an authority other than `before` is signing.
-    async fn follow(&self, signer: Option<&str>, before: &str) -> anyhow::Result<()> {
+    async fn follow(&self, line: &LineName, before: &str) -> anyhow::Result<()> {
         let started = tokio::time::Instant::now();
         let mut shown = String::new();
         loop {
-            let report = self.line(signer).await?;
+            let report = self.line(line).await?;
             let text = progress(&report);
             if text != shown {
                 eprintln!("{text}");

@@ -1,0 +1,113 @@
+//! The line of the certificate that the gateway shows to backends: it begins when an AddOnRoute needs it.
+
+use addon_signer_api::{AddOnRoute, AddOnSigner};
+use addon_signer_core::ca::bundle::Bundle;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client};
+use serde_json::json;
+
+use super::lines::kit::OnServer;
+use super::mk_ready;
+use crate::cli::{run, write};
+use test_kit::hub::{PATIENCE, apply_route};
+use test_kit::wait_until;
+
+/// How long the owners of backends have.
+const TIME: std::time::Duration = std::time::Duration::from_secs(30 * 86_400);
+
+async fn apply(admin: &Client, name: &str, client_certificate: bool) {
+    let tls = json!({ "clusterTrustBundle": "backends", "clientCertificate": client_certificate });
+    let backend = json!({ "service": { "name": name, "port": 443 }, "protocol": "HTTPS", "tls": tls });
+    let matching = json!({ "http": [{ "path": format!("/{name}") }] });
+    apply_route(admin, "default", name, json!({ "signer": "telemetry", "match": matching, "backend": backend })).await;
+}
+
+/// The ids of the anchors in the status of a route.
+async fn anchors(admin: &Client, name: &str) -> Vec<String> {
+    let routes: Api<AddOnRoute> = Api::namespaced(admin.clone(), "default");
+    let status = routes.get(name).await.unwrap().status.unwrap_or_default();
+    let bundle = status.gateway_client_ca.map(|pem| Bundle::from_pem(pem.as_bytes()).unwrap());
+    let ids = bundle.iter().flat_map(Bundle::authorities).map(|authority| authority.id().to_string());
+    let mut ids: Vec<String> = ids.collect();
+    ids.sort();
+    ids
+}
+
+async fn wait_anchors(admin: &Client, name: &str, mut expected: Vec<String>) {
+    expected.sort();
+    let what = format!("{name} to show {expected:?}");
+    wait_until(PATIENCE, &what, async || (anchors(admin, name).await == expected).then_some(())).await;
+}
+
+#[tokio::test]
+async fn the_line_for_backends_begins_when_a_route_needs_it() {
+    let (_hub, admin, running) = mk_ready().await;
+    let line = OnServer::gateway_client(&admin);
+    // Not accepted: its namespace may not attach routes.
+    apply(&admin, "needs", true).await;
+    let maps: Api<ConfigMap> = Api::namespaced(admin.clone(), "addon-signer");
+    let routes: Api<AddOnRoute> = Api::namespaced(admin.clone(), "default");
+    wait_until(PATIENCE, "the route to be judged", async || routes.get("needs").await.unwrap().status).await;
+    assert!(line.members().await.is_none());
+    assert!(maps.get_opt("addon-signer-backend-trust").await.unwrap().is_none());
+
+    let signers: Api<AddOnSigner> = Api::all(admin.clone());
+    let open = json!({ "spec": { "gateway": { "routesFrom": { "namespaces": ["default"] } } } });
+    signers.patch("telemetry", &PatchParams::default(), &Patch::Merge(&open)).await.unwrap();
+    let first = line.wait(&["Active"]).await;
+    wait_anchors(&admin, "needs", first.clone()).await;
+    apply(&admin, "plain", false).await;
+    apply(&admin, "needs-too", true).await;
+    wait_anchors(&admin, "needs-too", first.clone()).await;
+    assert!(anchors(&admin, "plain").await.is_empty(), "it does not need them");
+
+    // Nothing needs the line any more, but backends may trust it: it stays.
+    for name in ["needs", "needs-too"] {
+        routes.delete(name, &Default::default()).await.unwrap();
+    }
+    line.rotate_by_map("r1").await;
+    line.wait(&["Next", "Active"]).await;
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn owners_of_backends_have_a_month_unless_somebody_advances() {
+    let (hub, admin, running) = mk_ready().await;
+    let signers: Api<AddOnSigner> = Api::all(admin.clone());
+    let open = json!({ "spec": { "gateway": { "routesFrom": { "namespaces": ["default"] } } } });
+    signers.patch("telemetry", &PatchParams::default(), &Patch::Merge(&open)).await.unwrap();
+    apply(&admin, "needs", true).await;
+    let line = OnServer::gateway_client(&admin);
+    let first = line.wait(&["Active"]).await;
+    let home = tempfile::tempdir().unwrap();
+    let kubeconfig = write(home.path(), &hub.kubeconfig("ann", &["system:masters"])).display().to_string();
+    let ca = async |arguments: &[&str]| {
+        run(home.path(), &[&["ca"], arguments, &["--gateway-client", "--kubeconfig", &kubeconfig]].concat()).await
+    };
+    assert_eq!(ca(&["rotate"]).await.code, 0);
+    let both = line.wait(&["Next", "Active"]).await;
+    wait_anchors(&admin, "needs", both.clone()).await;
+    let waits = "(gateway-client) is waiting for: the owners of backends, who have until ";
+    wait_until(PATIENCE, "the report", async || ca(&["status"]).await.stdout.contains(waits).then_some(())).await;
+    line.look().await;
+    assert_eq!(line.wait(&["Next", "Active"]).await, both, "nobody has said that backends trust it");
+    let advanced = ca(&["advance", "--watch"]).await;
+    assert_eq!(advanced.code, 0, "{}", advanced.stderr);
+    assert!(advanced.stderr.contains("not to wait for: the owners of backends."), "{}", advanced.stderr);
+    // The first one has signed nothing, so it is gone at once.
+    let second = line.wait(&["Active"]).await;
+    assert_ne!(first, second);
+
+    assert_eq!(ca(&["rotate"]).await.code, 0);
+    line.wait(&["Next", "Active"]).await;
+    wait_until(PATIENCE, "the time to be set", async || {
+        let members = line.members().await?;
+        members[0]["activateAfter"].as_i64()
+    })
+    .await;
+    running.clock.advance(TIME + std::time::Duration::from_secs(1));
+    line.look().await;
+    assert_ne!(line.wait(&["Active"]).await, second, "the month is over");
+    running.stop().await;
+}
