@@ -1,13 +1,14 @@
-//! An agent that pushes a line every few seconds through addon-signer's gateway. It reads its certificate and the trust
-//! bundle again for each push, so it notices when they are renewed.
+//! An agent that pushes a line every few seconds through addon-signer's gateway. Before that, it asks the backend by gRPC
+//! whether it takes pushes. It reads its certificate and the trust bundle again each time, so it notices when they are
+//! renewed.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use http_body_util::Full;
-use hyper::Request;
 use hyper::body::Bytes;
+use hyper::{Request, Uri};
 use hyper_rustls::HttpsConnectorBuilder;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
@@ -15,6 +16,9 @@ use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::time::{sleep, timeout};
+use tonic_health::ServingStatus;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_client::HealthClient;
 
 type Failure = Box<dyn Error + Send + Sync>;
 
@@ -41,10 +45,25 @@ async fn main() -> Result<(), Failure> {
 async fn push(url: &str, certificates: &Path) -> Result<(), Failure> {
     // The files may be replaced between two reads; then key and certificate do not match, and a second read gets both.
     let config = config(certificates).or_else(|_| config(certificates))?;
+    takes_pushes(url.parse()?, config.clone()).await?;
     let connector = HttpsConnectorBuilder::new().with_tls_config(config).https_only().enable_http1().build();
     let request = Request::post(url).body(Full::new(Bytes::from("temperature 21.5\n")))?;
     let status = Client::builder(TokioExecutor::new()).build(connector).request(request).await?.status();
     if status.is_success() { Ok(()) } else { Err(format!("the gateway answered {status}").into()) }
+}
+
+/// Asks the backend by gRPC. The clients of gRPC cannot put anything before a path, so the URL is the gateway's alone.
+async fn takes_pushes(push_url: Uri, config: ClientConfig) -> Result<(), Failure> {
+    let gateway = push_url.authority().ok_or("PUSH_URL names no gateway")?;
+    let origin = Uri::builder().scheme("https").authority(gateway.clone()).path_and_query("/").build()?;
+    let connector = HttpsConnectorBuilder::new().with_tls_config(config).https_only().enable_http2().build();
+    let client = Client::builder(TokioExecutor::new()).http2_only(true).build(connector);
+    let answer = HealthClient::with_origin(client, origin).check(HealthCheckRequest::default()).await;
+    match answer.map(|answer| answer.into_inner().status) {
+        Ok(status) if status == ServingStatus::Serving as i32 => Ok(()),
+        Ok(_) => Err("the backend takes no pushes now".into()),
+        Err(status) => Err(format!("the gRPC call failed: {}", status.message()).into()),
+    }
 }
 
 fn config(certificates: &Path) -> Result<ClientConfig, Failure> {

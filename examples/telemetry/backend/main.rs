@@ -1,4 +1,5 @@
-//! A backend behind addon-signer's gateway. It accepts what agents push, and reports who pushed how much.
+//! A backend behind addon-signer's gateway. It accepts what agents push, by HTTP; says by gRPC whether it takes pushes;
+//! and reports who pushed how much. All on one port, HTTP/1.1 and HTTP/2.
 //!
 //! It needs no TLS and checks no certificate: the gateway does that, and states in headers who calls. So nobody but the
 //! gateway may reach it, which the NetworkPolicy in `hub/backend.yaml` ensures.
@@ -20,7 +21,10 @@ type Totals = Arc<Mutex<BTreeMap<String, (u64, usize)>>>;
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> std::io::Result<()> {
     let address = std::env::var("LISTEN").unwrap_or_else(|_| "0.0.0.0:19291".to_owned());
+    // gRPC's own service for health. A backend that is overloaded or being replaced would say NOT_SERVING.
+    let (_reporter, health) = tonic_health::server::health_reporter();
     let app = Router::new()
+        .route_service("/grpc.health.v1.Health/{method}", health)
         .route("/api/v1/receive", post(receive))
         .route("/totals", get(totals))
         .with_state(Totals::default());
