@@ -165,6 +165,10 @@ impl<B> Upload<B> {
         Self { inner, max, passed: 0, progress, patience, waiting: None, timer: None, is_untouched: true }
     }
 
+    pub(super) fn progress(&self) -> &Arc<UploadProgress> {
+        &self.progress
+    }
+
     /// Whether nobody has read from it.
     pub(super) fn is_untouched(&self) -> bool {
         self.is_untouched

@@ -4,6 +4,8 @@ use std::sync::OnceLock;
 use std::task::{Context, Poll};
 
 use futures::task::AtomicWaker;
+use parking_lot::Mutex;
+use tokio::task::AbortHandle;
 
 use super::problem::Refusal;
 use addon_signer_core::gateway::access::{NoAccess, NoStanding};
@@ -39,6 +41,8 @@ impl EndCause {
 pub(super) struct Ending {
     cause: OnceLock<EndCause>,
     task: AtomicWaker,
+    /// What goes on while nobody polls the call.
+    upload: Mutex<Option<AbortHandle>>,
 }
 
 impl Ending {
@@ -46,6 +50,16 @@ impl Ending {
     pub(super) fn end(&self, cause: EndCause) {
         if self.cause.set(cause).is_ok() {
             self.task.wake();
+            self.upload.lock().iter().for_each(AbortHandle::abort);
+        }
+    }
+
+    /// Aborts the upload with the call.
+    pub(super) fn aborts(&self, upload: AbortHandle) {
+        let upload = self.upload.lock().insert(upload).clone();
+        // It may have been set meanwhile.
+        if self.cause.get().is_some() {
+            upload.abort();
         }
     }
 

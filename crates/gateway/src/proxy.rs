@@ -259,6 +259,9 @@ fn answer(
     }
     parts.version = Version::default();
     parts.extensions.clear();
+    if let Some(upload) = body.upload() {
+        call.ending.aborts(upload);
+    }
     let rate = session.shared.limits.min_rate;
     let body = Download::new(body, route.limits.idle, rate, Arc::clone(&call));
     session.watch_response(body.pace());

@@ -1,29 +1,38 @@
 //! Backends that speak HTTP/2: streams both ways, trailers, cancellation.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
-use addon_signer_core::gateway::route::Protocol;
+use addon_signer_core::gateway::route::{Protocol, Route, RouteLimits};
 use futures::channel::oneshot;
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, Collected};
 use hyper::body::{Bytes, Frame, Incoming};
-use hyper::client::conn::http2::{SendRequest, handshake};
+use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper::header::{HeaderMap, HeaderValue};
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use super::http_backend::{Content, HttpBackend, echo, piece, pieces, route_to, text};
-use test_kit::gateway::{ANY, GatewayWorld, SOON, mk_backend};
+use super::http_backend::{Content, HttpBackend, echo, endless, piece, pieces, route_to, text};
+use test_kit::gateway::{ANY, GatewayWorld, LIMITS, SOON, mk_backend};
 
 /// A client of HTTP/2 whose bodies may break off.
 pub(super) async fn client(world: &GatewayWorld) -> SendRequest<Content> {
+    client_with(world, None).await
+}
+
+/// A client with so much room for each answer that it does not read.
+async fn client_with(world: &GatewayWorld, window: Option<u32>) -> SendRequest<Content> {
     let mut config = world.client_config(Some(&world.agent()));
     config.alpn_protocols = vec![b"h2".to_vec()];
     let io = TokioIo::new(world.tls(config).await.unwrap());
-    let (sender, connection) = handshake(TokioExecutor::new(), io).await.unwrap();
+    let mut builder = Builder::new(TokioExecutor::new());
+    let (sender, connection) = builder.initial_stream_window_size(window).handshake(io).await.unwrap();
     tokio::spawn(connection);
     sender
 }
@@ -87,7 +96,7 @@ async fn streams_go_both_ways_side_by_side() {
 async fn a_call_that_its_client_cancels_is_reset_at_the_backend() {
     for protocol in [Protocol::Http, Protocol::H2c] {
         for is_answered in [false, true] {
-            let (telling, mut told) = tokio::sync::mpsc::unbounded_channel();
+            let (telling, mut told) = unbounded_channel();
             let backend = HttpBackend::start(move |request: Request<Incoming>| {
                 let telling = telling.clone();
                 async move {
@@ -127,7 +136,7 @@ async fn a_call_that_its_client_cancels_is_reset_at_the_backend() {
 
 #[tokio::test]
 async fn a_stream_that_the_backend_resets_is_reset_for_the_client() {
-    let (answering, mut answers) = tokio::sync::mpsc::unbounded_channel();
+    let (answering, mut answers) = unbounded_channel();
     let backend = HttpBackend::start(move |_| {
         let answering = answering.clone();
         async move {
@@ -206,6 +215,60 @@ async fn a_backend_without_http2_is_a_bad_gateway() {
     });
     let answer = client(&world).await.send_request(post("/x", text("").into_body())).await.unwrap();
     assert_eq!(answer.status(), StatusCode::BAD_GATEWAY);
+}
+
+/// What a backend gets of a request's body.
+type Received = JoinHandle<hyper::Result<Collected<Bytes>>>;
+
+/// A backend that answers at once, with more than a small window takes.
+async fn start_talkative() -> (HttpBackend, UnboundedReceiver<Received>) {
+    let (receiving, received) = unbounded_channel();
+    let backend = HttpBackend::start(move |request: Request<Incoming>| {
+        receiving.send(tokio::spawn(request.into_body().collect())).unwrap();
+        async { text(vec![b'x'; 1 << 20]) }
+    });
+    (backend.await, received)
+}
+
+#[tokio::test]
+async fn an_upload_goes_on_while_its_client_reads_no_answer() {
+    let (backend, mut received) = start_talkative().await;
+    let world = GatewayWorld::start(vec![backend.route(Protocol::H2c)]).await;
+    let (pieces, body) = pieces();
+    let mut h2 = client_with(&world, Some(1)).await;
+    let _unread = h2.send_request(post("/x", body.boxed_unsync())).await.unwrap();
+    for _ in 0..64 {
+        pieces.unbounded_send(Ok(Frame::data(vec![b'x'; 16 << 10].into()))).unwrap();
+    }
+    drop(pieces);
+    let upload = timeout(SOON, received.recv().await.unwrap()).await.unwrap().unwrap();
+    assert_eq!(upload.unwrap().to_bytes().len(), 1 << 20);
+}
+
+#[tokio::test]
+async fn an_upload_ends_with_its_route_though_nothing_is_read() {
+    let (backend, mut received) = start_talkative().await;
+    let world = GatewayWorld::start(vec![backend.route(Protocol::H2c)]).await;
+    let (_pieces, body) = pieces();
+    let mut h2 = client_with(&world, Some(1)).await;
+    let _unread = h2.send_request(post("/x", body.boxed_unsync())).await.unwrap();
+    world.set_routes(Vec::new());
+    let upload = timeout(Duration::from_secs(2), received.recv().await.unwrap()).await.unwrap().unwrap();
+    assert!(upload.is_err());
+}
+
+#[tokio::test]
+async fn an_upload_that_fails_breaks_off_its_answer() {
+    let backend = HttpBackend::start(async |_| endless()).await;
+    let small = RouteLimits { max_body: 3, ..LIMITS };
+    for protocol in [Protocol::Http, Protocol::H2c] {
+        let world = GatewayWorld::start(vec![Route { limits: small, ..backend.route(protocol) }]).await;
+        let (pieces, body) = pieces();
+        let mut answer = client(&world).await.send_request(post("/x", body.boxed_unsync())).await.unwrap().into_body();
+        assert_eq!(next(&mut answer).await, "begins");
+        pieces.unbounded_send(piece("four")).unwrap();
+        assert!(timeout(SOON, answer.frame()).await.unwrap().unwrap().is_err(), "{protocol:?}");
+    }
 }
 
 /// They share a connection to the backend, and its window.

@@ -4,6 +4,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use hyper::body::{Body, Bytes, Frame, SizeHint};
+use tokio::task::AbortHandle;
 
 use super::connect::Io;
 use super::http1::Http1Body;
@@ -23,6 +24,14 @@ impl BackendBody {
         match self {
             Self::One(body) => body.into_io(),
             Self::Two(_) => None,
+        }
+    }
+
+    /// Aborts the rest of the upload, where that goes on by itself.
+    pub(crate) fn upload(&self) -> Option<AbortHandle> {
+        match self {
+            Self::One(_) => None,
+            Self::Two(body) => body.upload(),
         }
     }
 }

@@ -113,7 +113,9 @@ fn failure(mut error: TrySendError<Request<Upload>>) -> Failure {
     Failure::new(&error.into_error(), unsent)
 }
 
-/// The body of a response. The connection is run while it is read.
+/// The body of a response. The connection is run while it is read, so an upload that is not over pauses while its
+/// client has no room for more. With HTTP/1.1 few backends answer before they have read the request, and a task that
+/// goes on alone would have to own the connection.
 pub(crate) struct Http1Body {
     body: Incoming,
     /// `None` after the end.

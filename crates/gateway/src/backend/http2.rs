@@ -1,5 +1,5 @@
 //! Calls over HTTP/2. They share a connection, which has a task; each call sends its own body, so that a call that is
-//! dropped resets its stream at once.
+//! dropped resets its stream at once. What is left of the body when the answer begins has a task too.
 
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -12,12 +12,14 @@ use hyper::body::{Body, Bytes, Frame};
 use hyper::header::{CONTENT_LENGTH, HOST};
 use hyper::http::uri::Parts;
 use hyper::{HeaderMap, Request, Response, Uri, Version};
+use tokio::task::AbortHandle;
 use tokio::time::Instant;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::connect::Io;
 use super::{Failure, Pool};
 use crate::Limits;
-use crate::body::{BodyError, Upload};
+use crate::body::{BodyError, Upload, UploadProgress};
 
 /// How many calls share a connection. It has room for all of their answers, so that clients who do not read theirs hold
 /// up nobody else.
@@ -150,7 +152,10 @@ impl Exchange {
             Pin::new(&mut self.response).poll(cx).map_err(StreamError::from)
         });
         match answered.await {
-            Ok(response) => Ok(response.map(|received| Http2Body { received, upload: self.upload, _calls: calls })),
+            Ok(response) => Ok(response.map(|received| {
+                let upload = (!self.upload.is_over).then(|| Rest::spawn(self.upload));
+                Http2Body { received, upload, _calls: calls }
+            })),
             Err(error) => {
                 let Pump { body, .. } = self.upload;
                 let is_whole = body.is_untouched();
@@ -183,11 +188,7 @@ impl Pump {
                     Err(frame) => self.end(frame.into_trailers().ok())?,
                 },
                 None => self.end(None)?,
-                Some(Err(error)) => {
-                    self.is_over = true;
-                    self.stream.send_reset(Reason::CANCEL);
-                    return Poll::Ready(Err(StreamError::Upload(error)));
-                }
+                Some(Err(error)) => return Poll::Ready(Err(StreamError::Upload(error))),
             }
         }
         Poll::Ready(Ok(()))
@@ -224,11 +225,58 @@ impl Pump {
     }
 }
 
-/// The body of a response. The upload goes on while it is read.
+/// What is left of an upload when the answer begins. It goes on while nobody polls the answer, because its client has
+/// no room for more.
+struct Rest {
+    task: AbortOnDropHandle<()>,
+    progress: Arc<UploadProgress>,
+}
+
+impl Rest {
+    fn spawn(upload: Pump) -> Self {
+        let progress = Arc::clone(upload.body.progress());
+        let mut upload = ResetUnlessOver(upload);
+        let task = tokio::spawn(async move {
+            // Its error is also the one of the answer, or is noted in `progress`.
+            std::future::poll_fn(|cx| upload.0.poll(cx)).await.ok();
+        });
+        Self { task: AbortOnDropHandle::new(task), progress }
+    }
+}
+
+/// Resets its stream when it is dropped before its end, which ends the answer too.
+struct ResetUnlessOver(Pump);
+
+impl Drop for ResetUnlessOver {
+    fn drop(&mut self) {
+        if !self.0.is_over {
+            self.0.stream.send_reset(Reason::CANCEL);
+        }
+    }
+}
+
+/// The body of a response.
 pub(crate) struct Http2Body {
     received: RecvStream,
-    upload: Pump,
+    upload: Option<Rest>,
     _calls: Arc<()>,
+}
+
+impl Http2Body {
+    /// Aborts the upload if that is not over, and with it the answer.
+    pub(super) fn upload(&self) -> Option<AbortHandle> {
+        self.upload.as_ref().map(|rest| rest.task.abort_handle())
+    }
+
+    /// After a complete answer, a reset with NO_ERROR asks for the rest of the request to be left out (RFC 9113 section
+    /// 8.1).
+    fn end_or(&self, error: h2::Error) -> Poll<Option<Result<Frame<Bytes>, StreamError>>> {
+        if error.reason() == Some(Reason::NO_ERROR) && error.is_reset() {
+            return Poll::Ready(None);
+        }
+        let failure = self.upload.as_ref().and_then(|rest| rest.progress.failure());
+        Poll::Ready(Some(Err(failure.map_or(error.into(), |failure| StreamError::Upload(failure.into())))))
+    }
 }
 
 impl Body for Http2Body {
@@ -237,9 +285,6 @@ impl Body for Http2Body {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, StreamError>>> {
         let this = self.get_mut();
-        if let Poll::Ready(Err(error @ StreamError::Upload(_))) = this.upload.poll(cx) {
-            return Poll::Ready(Some(Err(error)));
-        }
         let mut received = ready!(this.received.poll_data(cx));
         while let Some(Ok(piece)) = &received
             && piece.is_empty()
@@ -251,10 +296,10 @@ impl Body for Http2Body {
                 this.received.flow_control().release_capacity(piece.len()).ok(); // or the stream has ended
                 Poll::Ready(Some(Ok(Frame::data(piece))))
             }
-            Some(Err(error)) => end_or(error),
+            Some(Err(error)) => this.end_or(error),
             None => match ready!(this.received.poll_trailers(cx)) {
                 Ok(trailers) => Poll::Ready(trailers.map(|trailers| Ok(Frame::trailers(trailers)))),
-                Err(error) => end_or(error),
+                Err(error) => this.end_or(error),
             },
         }
     }
@@ -262,13 +307,4 @@ impl Body for Http2Body {
     fn is_end_stream(&self) -> bool {
         self.received.is_end_stream()
     }
-}
-
-/// After a complete answer, a reset with NO_ERROR asks for the rest of the request to be left out (RFC 9113 section
-/// 8.1).
-fn end_or(error: h2::Error) -> Poll<Option<Result<Frame<Bytes>, StreamError>>> {
-    if error.reason() == Some(Reason::NO_ERROR) && error.is_reset() {
-        return Poll::Ready(None);
-    }
-    Poll::Ready(Some(Err(error.into())))
 }
