@@ -4,7 +4,6 @@
 //! kept consistent, and a check of the registry costs less than a microsecond. The same check sees that a certificate
 //! has expired, so expiry needs no timer of its own.
 
-use std::convert::Infallible;
 use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
@@ -64,10 +63,7 @@ pub(super) async fn serve(
     let is_h2 = tls.get_ref().1.alpn_protocol() == Some(H2);
     let builder = http_builder(tasks, is_h2, &session.shared.limits);
     let answering = Arc::clone(&session);
-    let service = service_fn(move |request| {
-        let session = Arc::clone(&answering);
-        async move { Ok::<_, Infallible>(routes::answer(session, request).await) }
-    });
+    let service = service_fn(move |request| routes::answer(Arc::clone(&answering), request));
     let connection = builder.serve_connection_with_upgrades(TokioIo::new(Lingering::new(tls)), service);
     tokio::pin!(connection);
     let mut sweep = interval_at(Instant::now() + first, SWEEP);

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use h2::Reason;
 use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use hyper::{Response, StatusCode};
 use serde::Serialize;
@@ -40,6 +41,8 @@ pub(super) enum Refusal {
     BackendSlow(Duration),
     #[error("the backend failed: {0}")]
     Backend(String),
+    #[error("the backend reset the stream: {0}")]
+    BackendReset(Reason),
     #[error("the serving CA does not exist yet")]
     NoBundle,
 }
@@ -150,7 +153,7 @@ impl Refusal {
             Self::ClientSlow(_) | Self::ClientTrickles(_) => "ClientSlow",
             Self::ClientBroke => "BodyBroken",
             Self::BackendSlow(_) => "BackendSlow",
-            Self::Backend(_) => "BackendFailed",
+            Self::Backend(_) | Self::BackendReset(_) => "BackendFailed",
             Self::NoBundle => "NoBundle",
         }
     }
@@ -192,7 +195,9 @@ impl Refusal {
             }
             Self::ClientBroke => (StatusCode::BAD_REQUEST, "body-broken", "The body ended early"),
             Self::BackendSlow(_) => (StatusCode::GATEWAY_TIMEOUT, "backend-slow", "The addon's backend is too slow"),
-            Self::Backend(_) => (StatusCode::BAD_GATEWAY, "backend", "The addon's backend failed"),
+            Self::Backend(_) | Self::BackendReset(_) => {
+                (StatusCode::BAD_GATEWAY, "backend", "The addon's backend failed")
+            }
             Self::NoBundle => (StatusCode::SERVICE_UNAVAILABLE, "no-bundle", "There is no bundle yet"),
         }
     }
@@ -225,7 +230,9 @@ impl Refusal {
             Self::ClientTrickles(rate) => format!("send at least {rate} bytes a second"),
             Self::ClientBroke => "the request was not complete".to_owned(),
             Self::BackendSlow(timeout) => format!("the backend did not answer within {timeout:?}"),
-            Self::Backend(_) => "the backend could not be reached or did not speak HTTP".to_owned(),
+            Self::Backend(_) | Self::BackendReset(_) => {
+                "the backend could not be reached or did not speak HTTP".to_owned()
+            }
             Self::NoBundle => ASK_AGAIN.to_owned(),
         }
     }

@@ -77,7 +77,7 @@ impl Forward<'_> {
             response = exchange.run(request) => response,
             refusal = std::future::poll_fn(|cx| call.ending.poll(cx).map(|cause| cause.refusal())) => Err(refusal),
         };
-        if matches!(response, Ok(_) | Err(Refusal::Backend(_) | Refusal::BackendSlow(_))) {
+        if matches!(response, Ok(_) | Err(Refusal::Backend(_) | Refusal::BackendReset(_) | Refusal::BackendSlow(_))) {
             self.session.shared.stats.forwarded(call.began.elapsed(), exchange.sent.elapsed());
         }
         let (parts, body) = response?.into_parts();
@@ -204,7 +204,7 @@ impl Exchange<'_> {
                     tries += 1;
                     request = *unsent;
                 }
-                Err(Failure { cause, .. }) => return Err(self.blame(cause)),
+                Err(failure) => return Err(self.blame(failure)),
             }
         }
     }
@@ -234,13 +234,13 @@ impl Exchange<'_> {
     }
 
     /// Finds the cause of a failed exchange: an upload that fails makes the exchange with the backend fail too.
-    fn blame(&self, cause: String) -> Refusal {
+    fn blame(&self, Failure { cause, reset, .. }: Failure) -> Refusal {
         match self.progress.failure() {
             Some(UploadError::TooLarge(max)) => Refusal::TooLarge(max),
             Some(UploadError::Slow(rate)) => Refusal::ClientTrickles(rate),
             Some(UploadError::Silent(idle)) => Refusal::ClientSlow(idle),
             Some(UploadError::Client) => Refusal::ClientBroke,
-            None => Refusal::Backend(cause),
+            None => reset.map_or(Refusal::Backend(cause), Refusal::BackendReset),
         }
     }
 }

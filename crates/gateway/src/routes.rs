@@ -22,7 +22,10 @@ use addon_signer_core::gateway::path::SafePath;
 const BARELY_WAITED: Duration = Duration::from_secs(1);
 
 /// Answers one call. The peer is checked first, again for every call.
-pub(super) async fn answer(session: Arc<Session>, request: Request<Incoming>) -> Response<OutBody> {
+///
+/// # Errors
+/// The stream must be reset, with this error's code.
+pub(super) async fn answer(session: Arc<Session>, request: Request<Incoming>) -> Result<Response<OutBody>, h2::Error> {
     let mut in_flight = session.begin_call();
     let waiting = Unanswered { session: Some(&session), since: Instant::now() };
     session.shared.stats.requests.inc();
@@ -45,7 +48,7 @@ pub(super) async fn answer(session: Arc<Session>, request: Request<Incoming>) ->
         Err(cause) => Err(cause.into()),
     };
     waiting.answered();
-    answered.unwrap_or_else(|refusal| refuse(&session, peer.as_deref(), &asked, &refusal))
+    answered.or_else(|refusal| refuse(&session, peer.as_deref(), &asked, &refusal))
 }
 
 /// A client that waits for the head of an answer. Dropping this without an answer means that the client gave up.
@@ -181,7 +184,12 @@ fn names_tag(value: &HeaderValue, tag: &str) -> bool {
     listed.split(',').map(str::trim).any(|one| one == "*" || one.strip_prefix("W/").unwrap_or(one) == tag)
 }
 
-fn refuse(session: &Session, peer: Option<&Peer>, asked: &Asked, refusal: &Refusal) -> Response<OutBody> {
+fn refuse(
+    session: &Session,
+    peer: Option<&Peer>,
+    asked: &Asked,
+    refusal: &Refusal,
+) -> Result<Response<OutBody>, h2::Error> {
     session.shared.stats.problems.inc();
     // The audit log has one line per decision: a refusal that ends the connection was logged when the connection was
     // refused or ended. The query is never logged.
@@ -190,6 +198,13 @@ fn refuse(session: &Session, peer: Option<&Peer>, asked: &Asked, refusal: &Refus
         let path = asked.uri.path();
         session.shared.audit.refused_request(&session.caller(peer), method, path, refusal.reason(), refusal);
     }
+    // gRPC has a status for each code. After CANCEL a client also looks whether its deadline has passed.
+    if let Refusal::BackendReset(reason) = refusal
+        && asked.is_grpc
+        && asked.version == Version::HTTP_2
+    {
+        return Err((*reason).into());
+    }
     let mut response = refusal.response(asked.is_grpc);
     if refusal.ends_connection() {
         session.close.cancel();
@@ -197,5 +212,5 @@ fn refuse(session: &Session, peer: Option<&Peer>, asked: &Asked, refusal: &Refus
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
     }
-    response
+    Ok(response)
 }

@@ -1,15 +1,18 @@
 //! What a client of gRPC is told.
 
+use std::error::Error;
 use std::time::Duration;
 
 use addon_signer_core::gateway::route::{Protocol, Route, RouteLimits};
+use h2::Reason;
 use http_body_util::BodyExt;
 use hyper::{Request, Response};
 use tokio::time::timeout;
 
-use super::http_backend::{Content, HttpBackend, echo, piece, pieces, text};
+use super::frames::{self, Frame};
+use super::http_backend::{Content, HttpBackend, echo, piece, pieces, route_to, text};
 use super::http2::{client, post};
-use test_kit::gateway::{GatewayWorld, HOUR, LIMITS, SOON};
+use test_kit::gateway::{GatewayWorld, HOUR, LIMITS, SOON, collect, mk_backend};
 
 fn call(path: &str, body: Content) -> Request<Content> {
     let mut request = post(path, body);
@@ -54,6 +57,29 @@ async fn refusals_are_answers_of_grpc() {
     let misdirected = Request::post("https://other.example/a.S/M").header("content-type", "application/grpc");
     let answer = h2.send_request(misdirected.body(text("").into_body()).unwrap()).await.unwrap();
     assert_eq!(status(answer).await, "12");
+}
+
+/// A client that gets CANCEL after its deadline says that the deadline has passed.
+#[tokio::test]
+async fn a_reset_before_an_answer_keeps_its_code_for_grpc() {
+    const CODES: [Reason; 4] =
+        [Reason::CANCEL, Reason::ENHANCE_YOUR_CALM, Reason::REFUSED_STREAM, Reason::INTERNAL_ERROR];
+    let act = |frame: &Frame, requests: usize| match frame.flags & frames::END_STREAM {
+        0 => Vec::new(),
+        _ => frames::reset(frame.stream, CODES[(requests - 1) % CODES.len()]),
+    };
+    let (address, _) = frames::start(act).await;
+    let world = GatewayWorld::start(vec![route_to(mk_backend(address, Protocol::H2c))]).await;
+    let mut h2 = client(&world).await;
+    for code in CODES {
+        let error = h2.send_request(call("/a.S/M", text("four").into_body())).await.unwrap_err();
+        let error = error.source().and_then(|source| source.downcast_ref::<h2::Error>()).unwrap();
+        assert_eq!(error.reason(), Some(code));
+    }
+    assert_eq!(h2.send_request(post("/x", text("four").into_body())).await.unwrap().status(), 502);
+    let mut http1 = world.connect(&world.agent()).await;
+    let post = Request::post("/x").body(http_body_util::Full::from("four")).unwrap();
+    assert_eq!(collect(http1.send(post).await.unwrap()).await.problem(), (502, "backend".to_owned()));
 }
 
 #[tokio::test]

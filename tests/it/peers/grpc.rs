@@ -16,6 +16,7 @@ ok ping_pong
 ok empty_stream
 ok cancel_after_begin
 ok cancel_after_first_response
+ok timeout_on_sleeping_server
 ok status_code_and_message
 ok special_status_message
 ok custom_metadata

@@ -61,6 +61,7 @@ func grpcCases(conn *grpc.ClientConn) []struct {
 		{"empty_stream", with(interop.DoEmptyStream)},
 		{"cancel_after_begin", with(interop.DoCancelAfterBegin)},
 		{"cancel_after_first_response", with(interop.DoCancelAfterFirstResponse)},
+		{"timeout_on_sleeping_server", with(interop.DoTimeoutOnSleepingServer)},
 		{"status_code_and_message", with(interop.DoStatusCodeAndMessage)},
 		{"special_status_message", with(interop.DoSpecialStatusMessage)},
 		{"custom_metadata", with(interop.DoCustomMetadata)},

@@ -95,7 +95,7 @@ impl Http2 {
         exchange.answer(calls).await.map_err(|(error, body)| {
             // The backend has not looked at the request (RFC 9113 section 8.7).
             let unsent = error.is_unprocessed().then(|| body.map(|body| Box::new(Request::from_parts(parts, body))));
-            Failure::new(&error, unsent.flatten())
+            Failure { reset: error.reset(), ..Failure::new(&error, unsent.flatten()) }
         })
     }
 }
@@ -132,6 +132,12 @@ impl StreamError {
     fn is_unprocessed(&self) -> bool {
         let Self::Backend(error) = self else { return false };
         error.is_remote() && (error.reason() == Some(Reason::REFUSED_STREAM) || error.is_go_away())
+    }
+
+    /// The code with which the backend reset the stream.
+    fn reset(&self) -> Option<Reason> {
+        let Self::Backend(error) = self else { return None };
+        error.reason().filter(|_| error.is_remote() && error.is_reset())
     }
 }
 

@@ -7,6 +7,7 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
+use h2::Reason;
 use hyper::Request;
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -111,6 +112,8 @@ impl Backends {
 /// Why a backend did not answer.
 pub(super) struct Failure {
     pub(super) cause: String,
+    /// With which code the backend reset the stream, if it did.
+    pub(super) reset: Option<Reason>,
     /// The request, if the backend has seen nothing of it.
     pub(super) unsent: Option<Box<Request<Upload>>>,
 }
@@ -119,6 +122,6 @@ impl Failure {
     fn new(error: &(dyn Error + 'static), unsent: Option<Box<Request<Upload>>>) -> Self {
         let causes = std::iter::successors(error.source(), |cause| (**cause).source());
         let cause = causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"));
-        Self { cause, unsent }
+        Self { cause, reset: None, unsent }
     }
 }

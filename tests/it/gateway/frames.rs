@@ -1,0 +1,80 @@
+//! HTTP/2 frame by frame, for what no library sends.
+
+use std::io::Result;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+use test_kit::gateway::ANY;
+
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const SETTINGS: u8 = 4;
+pub(super) const END_STREAM: u8 = 1;
+const ACK: u8 = 1;
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// A frame that was read.
+pub(super) struct Frame {
+    kind: u8,
+    pub(super) flags: u8,
+    pub(super) stream: u32,
+}
+
+pub(super) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+pub(super) fn reset(stream: u32, reason: h2::Reason) -> Vec<u8> {
+    frame(RST_STREAM, 0, stream, &u32::from(reason).to_be_bytes())
+}
+
+/// Starts a backend, which looks at each HEADERS and DATA, and at how many requests there were. Gives that number too.
+pub(super) async fn start(
+    act: impl Fn(&Frame, usize) -> Vec<u8> + Clone + Send + 'static,
+) -> (SocketAddr, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind(ANY).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let requests = Arc::<AtomicUsize>::default();
+    let count = Arc::clone(&requests);
+    tokio::spawn(async move {
+        loop {
+            let (tcp, _) = listener.accept().await.unwrap();
+            let serving = serve(tcp, Arc::clone(&count), act.clone());
+            // It fails if the gateway leaves, which is part of the tests.
+            tokio::spawn(async move { serving.await.ok() });
+        }
+    });
+    (address, requests)
+}
+
+async fn serve(mut tcp: TcpStream, count: Arc<AtomicUsize>, act: impl Fn(&Frame, usize) -> Vec<u8>) -> Result<()> {
+    tcp.set_nodelay(true)?;
+    tcp.read_exact(&mut [0; PREFACE.len()]).await?;
+    tcp.write_all(&frame(SETTINGS, 0, 0, &[])).await?;
+    loop {
+        let frame = read(&mut tcp).await?;
+        match frame.kind {
+            SETTINGS if frame.flags & ACK == 0 => tcp.write_all(&self::frame(SETTINGS, ACK, 0, &[])).await?,
+            HEADERS | DATA => {
+                let is_request = usize::from(frame.kind == HEADERS);
+                let requests = count.fetch_add(is_request, Ordering::Relaxed) + is_request;
+                tcp.write_all(&act(&frame, requests)).await?;
+            }
+            _ => {}
+        }
+    }
+}
+
+async fn read(tcp: &mut TcpStream) -> Result<Frame> {
+    let mut head = [0; 9];
+    tcp.read_exact(&mut head).await?;
+    let [high, middle, low, kind, flags, stream @ ..] = head;
+    tcp.read_exact(&mut vec![0; usize::from_be_bytes([0, 0, 0, 0, 0, high, middle, low])]).await?;
+    Ok(Frame { kind, flags, stream: u32::from_be_bytes(stream) })
+}
