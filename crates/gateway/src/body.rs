@@ -169,7 +169,7 @@ impl<B> Upload<B> {
         &self.progress
     }
 
-    /// Whether nobody has read from it.
+    /// Whether nothing of it has been taken.
     pub(super) fn is_untouched(&self) -> bool {
         self.is_untouched
     }
@@ -208,11 +208,11 @@ impl<B: Body<Data = Bytes> + Unpin> Body for Upload<B> {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = self.get_mut();
-        this.is_untouched = false;
         this.progress.set(Turn::Client);
         let Poll::Ready(frame) = Pin::new(&mut this.inner).poll_frame(cx) else {
             return this.poll_slow(cx).map(|error| Some(Err(error)));
         };
+        this.is_untouched = false;
         let Some(frame) = frame.transpose().map_err(|_| this.progress.fail(UploadError::Client))? else {
             this.progress.set(Turn::Backend);
             return Poll::Ready(None);

@@ -28,7 +28,7 @@ use addon_signer_core::gateway::path::PathBelow;
 use addon_signer_core::gateway::route::{Backend, Route};
 use addon_signer_core::identity::PeerIdentity;
 
-/// How often a request is sent again that its backend has not seen: each time a connection has just ended.
+/// How often a request is sent while its backend has not processed it: a connection has just ended, or it was refused.
 const TRIES: usize = 3;
 
 /// The host that a call is for.

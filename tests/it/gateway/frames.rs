@@ -10,19 +10,28 @@ use tokio::net::{TcpListener, TcpStream};
 
 use test_kit::gateway::ANY;
 
-const DATA: u8 = 0;
-const HEADERS: u8 = 1;
+pub(super) const DATA: u8 = 0;
+pub(super) const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
 const SETTINGS: u8 = 4;
+const GOAWAY: u8 = 7;
 pub(super) const END_STREAM: u8 = 1;
+pub(super) const END_HEADERS: u8 = 4;
 const ACK: u8 = 1;
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// A frame that was read.
 pub(super) struct Frame {
-    kind: u8,
+    pub(super) kind: u8,
     pub(super) flags: u8,
     pub(super) stream: u32,
+}
+
+/// What a backend does after a frame.
+pub(super) enum Act {
+    Send(Vec<u8>),
+    /// Sends, and closes the connection.
+    Close(Vec<u8>),
 }
 
 pub(super) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
@@ -30,13 +39,32 @@ pub(super) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8>
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
+/// A field that enters no table (RFC 7541 section 6.2.2), shorter than 127 bytes.
+pub(super) fn field(name: &str, value: &str) -> Vec<u8> {
+    let [name_length, value_length] = [name, value].map(|text| u8::try_from(text.len()).unwrap());
+    [&[0, name_length], name.as_bytes(), &[value_length], value.as_bytes()].concat()
+}
+
+pub(super) fn head(stream: u32, status: &str) -> Vec<u8> {
+    frame(HEADERS, END_HEADERS, stream, &field(":status", status))
+}
+
+pub(super) fn answer(stream: u32, text: &str) -> Vec<u8> {
+    [head(stream, "200"), frame(DATA, END_STREAM, stream, text.as_bytes())].concat()
+}
+
 pub(super) fn reset(stream: u32, reason: h2::Reason) -> Vec<u8> {
     frame(RST_STREAM, 0, stream, &u32::from(reason).to_be_bytes())
 }
 
+/// Says that later streams than this one are not processed.
+pub(super) fn go_away(last: u32) -> Vec<u8> {
+    frame(GOAWAY, 0, 0, &[last.to_be_bytes(), u32::from(h2::Reason::NO_ERROR).to_be_bytes()].concat())
+}
+
 /// Starts a backend, which looks at each HEADERS and DATA, and at how many requests there were. Gives that number too.
 pub(super) async fn start(
-    act: impl Fn(&Frame, usize) -> Vec<u8> + Clone + Send + 'static,
+    act: impl Fn(&Frame, usize) -> Act + Clone + Send + 'static,
 ) -> (SocketAddr, Arc<AtomicUsize>) {
     let listener = TcpListener::bind(ANY).await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -53,7 +81,7 @@ pub(super) async fn start(
     (address, requests)
 }
 
-async fn serve(mut tcp: TcpStream, count: Arc<AtomicUsize>, act: impl Fn(&Frame, usize) -> Vec<u8>) -> Result<()> {
+async fn serve(mut tcp: TcpStream, count: Arc<AtomicUsize>, act: impl Fn(&Frame, usize) -> Act) -> Result<()> {
     tcp.set_nodelay(true)?;
     tcp.read_exact(&mut [0; PREFACE.len()]).await?;
     tcp.write_all(&frame(SETTINGS, 0, 0, &[])).await?;
@@ -64,7 +92,13 @@ async fn serve(mut tcp: TcpStream, count: Arc<AtomicUsize>, act: impl Fn(&Frame,
             HEADERS | DATA => {
                 let is_request = usize::from(frame.kind == HEADERS);
                 let requests = count.fetch_add(is_request, Ordering::Relaxed) + is_request;
-                tcp.write_all(&act(&frame, requests)).await?;
+                match act(&frame, requests) {
+                    Act::Send(frames) => tcp.write_all(&frames).await?,
+                    Act::Close(frames) => {
+                        tcp.write_all(&frames).await?;
+                        return tcp.shutdown().await;
+                    }
+                }
             }
             _ => {}
         }

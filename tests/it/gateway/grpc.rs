@@ -9,7 +9,7 @@ use http_body_util::BodyExt;
 use hyper::{Request, Response};
 use tokio::time::timeout;
 
-use super::frames::{self, Frame};
+use super::frames::{self, Act, Frame};
 use super::http_backend::{Content, HttpBackend, echo, piece, pieces, route_to, text};
 use super::http2::{client, post};
 use test_kit::gateway::{GatewayWorld, HOUR, LIMITS, SOON, collect, mk_backend};
@@ -65,8 +65,8 @@ async fn a_reset_before_an_answer_keeps_its_code_for_grpc() {
     const CODES: [Reason; 4] =
         [Reason::CANCEL, Reason::ENHANCE_YOUR_CALM, Reason::REFUSED_STREAM, Reason::INTERNAL_ERROR];
     let act = |frame: &Frame, requests: usize| match frame.flags & frames::END_STREAM {
-        0 => Vec::new(),
-        _ => frames::reset(frame.stream, CODES[(requests - 1) % CODES.len()]),
+        0 => Act::Send(Vec::new()),
+        _ => Act::Send(frames::reset(frame.stream, CODES[(requests - 1) % CODES.len()])),
     };
     let (address, _) = frames::start(act).await;
     let world = GatewayWorld::start(vec![route_to(mk_backend(address, Protocol::H2c))]).await;

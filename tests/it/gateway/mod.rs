@@ -16,6 +16,7 @@ mod own_certificates;
 mod pool;
 mod proxying;
 mod refused;
+mod resent;
 mod revocation;
 mod strangers;
 mod tls_backend;
