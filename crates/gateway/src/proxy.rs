@@ -198,7 +198,12 @@ impl Exchange<'_> {
             let connecting = self.pool.connection(&self.backend.addresses, self.wanted, self.route.limits.connect);
             let connection = connecting.await.map_err(Refusal::Backend)?;
             self.progress.begin();
-            match self.in_time(connection.send(request, &self.pool)).await? {
+            let silence = connection.silence();
+            let sent = self.in_time(connection.send(request, &self.pool)).await;
+            if let Err(Refusal::BackendSlow(_)) = sent {
+                silence.note();
+            }
+            match sent? {
                 Ok(response) => return Ok(response),
                 Err(Failure { unsent: Some(unsent), .. }) if tries < TRIES => {
                     tries += 1;
@@ -262,12 +267,16 @@ fn answer(
     if let Some(upload) = body.upload() {
         call.ending.aborts(upload);
     }
+    let silence = body.silence();
     let rate = session.shared.limits.min_rate;
     let body = Download::new(body, route.limits.idle, rate, Arc::clone(&call));
     session.watch_response(body.pace());
     body.hold_fields(&mut parts.headers);
     let shared = Arc::clone(&session.shared);
     let body = Endable { body, call, failed: None }.map_err(move |error| {
+        if matches!(error, BodyError::Stalled(_)) {
+            silence.note();
+        }
         if !matches!(error, BodyError::Ended(_)) {
             shared.broken_answers.say(&peer, &error);
         }

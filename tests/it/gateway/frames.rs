@@ -13,12 +13,13 @@ use test_kit::gateway::ANY;
 pub(super) const DATA: u8 = 0;
 pub(super) const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
-const SETTINGS: u8 = 4;
+pub(super) const SETTINGS: u8 = 4;
 const GOAWAY: u8 = 7;
 pub(super) const END_STREAM: u8 = 1;
 pub(super) const END_HEADERS: u8 = 4;
+pub(super) const CONTINUATION: u8 = 9;
 const ACK: u8 = 1;
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// A frame that was read.
 pub(super) struct Frame {
@@ -33,6 +34,9 @@ pub(super) enum Act {
     /// Sends, and closes the connection.
     Close(Vec<u8>),
 }
+
+/// What a backend does with a stream.
+pub(super) type Treat = fn(u32) -> Act;
 
 pub(super) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).unwrap().to_be_bytes();

@@ -3,6 +3,7 @@
 mod audits;
 pub(crate) mod backend;
 mod content;
+mod faults;
 mod frames;
 mod grpc;
 mod http2;

@@ -7,14 +7,11 @@ use h2::Reason;
 use http_body_util::BodyExt;
 use tokio::time::timeout;
 
-use super::frames::{self, Act, Frame};
+use super::frames::{self, Act, Frame, Treat};
 use super::http_backend::{piece, pieces, route_to, text};
 use super::http2::{client, post};
 use test_kit::gateway::{GatewayWorld, SOON, mk_backend};
 use test_kit::wait_until;
-
-/// How a backend treats a stream.
-type Treat = fn(u32) -> Act;
 
 /// Refuses it unprocessed.
 const REFUSALS: [Treat; 2] = [

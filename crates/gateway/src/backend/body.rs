@@ -6,6 +6,7 @@ use std::task::{Context, Poll, ready};
 use hyper::body::{Body, Bytes, Frame, SizeHint};
 use tokio::task::AbortHandle;
 
+use super::Silence;
 use super::connect::Io;
 use super::http1::Http1Body;
 use super::http2::{Http2Body, StreamError};
@@ -24,6 +25,13 @@ impl BackendBody {
         match self {
             Self::One(body) => body.into_io(),
             Self::Two(_) => None,
+        }
+    }
+
+    pub(crate) fn silence(&self) -> Silence {
+        match self {
+            Self::One(_) => Silence::default(),
+            Self::Two(body) => body.silence(),
         }
     }
 

@@ -4,6 +4,7 @@
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker, ready};
 
 use h2::client::{Builder, ResponseFuture, SendRequest};
@@ -17,7 +18,7 @@ use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::connect::Io;
-use super::{Failure, Pool};
+use super::{Failure, Pool, Silence};
 use crate::Limits;
 use crate::body::{BodyError, Upload, UploadProgress};
 
@@ -29,8 +30,8 @@ const STREAMS: u32 = 128;
 #[derive(Clone)]
 pub(crate) struct Http2 {
     sender: SendRequest<Bytes>,
-    /// Each call has it.
-    calls: Arc<()>,
+    /// Each call has it. It says whether one of them has waited in vain.
+    calls: Arc<AtomicBool>,
     pub(super) address: SocketAddr,
     /// When a call last took it.
     pub(super) used: Instant,
@@ -50,11 +51,18 @@ impl Http2 {
             .await?;
         // It ends when neither the pool nor a call has the sender. Its error is also the one of each stream.
         tokio::spawn(connection);
-        Ok(Self { sender, calls: Arc::new(()), address, used: Instant::now() })
+        Ok(Self { sender, calls: Arc::default(), address, used: Instant::now() })
+    }
+
+    pub(super) fn silence(&self) -> Silence {
+        Silence(Arc::downgrade(&self.calls))
     }
 
     /// Whether the backend accepts further calls on it.
     pub(super) fn is_open(&self) -> bool {
+        if self.calls.load(Ordering::Relaxed) {
+            return false;
+        }
         let mut unwoken = Context::from_waker(Waker::noop());
         !matches!(self.sender.clone().poll_ready(&mut unwoken), Poll::Ready(Err(_)))
     }
@@ -149,7 +157,7 @@ struct Exchange {
 
 impl Exchange {
     /// Waits for the response, and sends the body meanwhile. Gives a body back that was not touched.
-    async fn answer(mut self, calls: Arc<()>) -> Result<Response<Http2Body>, (StreamError, Option<Upload>)> {
+    async fn answer(mut self, calls: Arc<AtomicBool>) -> Result<Response<Http2Body>, (StreamError, Option<Upload>)> {
         let answered = std::future::poll_fn(|cx| {
             // The response tells more than an upload that the backend has ended.
             if let Poll::Ready(Err(error @ StreamError::Upload(_))) = self.upload.poll(cx) {
@@ -160,7 +168,7 @@ impl Exchange {
         match answered.await {
             Ok(response) => Ok(response.map(|received| {
                 let upload = (!self.upload.is_over).then(|| Rest::spawn(self.upload));
-                Http2Body { received, upload, _calls: calls }
+                Http2Body { received, upload, calls }
             })),
             Err(error) => {
                 let Pump { body, .. } = self.upload;
@@ -265,13 +273,17 @@ impl Drop for ResetUnlessOver {
 pub(crate) struct Http2Body {
     received: RecvStream,
     upload: Option<Rest>,
-    _calls: Arc<()>,
+    calls: Arc<AtomicBool>,
 }
 
 impl Http2Body {
     /// Aborts the upload if that is not over, and with it the answer.
     pub(super) fn upload(&self) -> Option<AbortHandle> {
         self.upload.as_ref().map(|rest| rest.task.abort_handle())
+    }
+
+    pub(super) fn silence(&self) -> Silence {
+        Silence(Arc::downgrade(&self.calls))
     }
 
     /// After a complete answer, a reset with NO_ERROR asks for the rest of the request to be left out (RFC 9113 section

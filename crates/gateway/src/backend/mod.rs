@@ -4,7 +4,8 @@
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::error::Error;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use h2::Reason;
@@ -105,6 +106,19 @@ impl Backends {
         for backend in table.backends() {
             let known = pools.get(&backend.authority).into_iter().flatten();
             known.filter(|pool| pool.is_of(backend)).for_each(|pool| pool.sweep(&backend.addresses));
+        }
+    }
+}
+
+/// Whether a call has waited in vain for a connection that others share: all that comes on it may have stopped.
+#[derive(Default)]
+pub(super) struct Silence(Weak<AtomicBool>);
+
+impl Silence {
+    /// Keeps further calls away from the connection.
+    pub(super) fn note(&self) {
+        if let Some(is_silent) = self.0.upgrade() {
+            is_silent.store(true, Ordering::Relaxed);
         }
     }
 }

@@ -11,12 +11,12 @@ use hyper::{Request, Response};
 use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 
-use super::Failure;
 use super::body::BackendBody;
 use super::connect::{Connected, Connector};
 use super::http1::Http1;
 use super::http2::Http2;
 use super::tls::BackendTlsConfig;
+use super::{Failure, Silence};
 use crate::Limits;
 use crate::body::Upload;
 use addon_signer_core::gateway::route::{Backend, Protocol};
@@ -221,6 +221,13 @@ impl Pool {
 }
 
 impl CallsConnection {
+    pub(crate) fn silence(&self) -> Silence {
+        match self {
+            Self::One(..) => Silence::default(),
+            Self::Two(http2) => http2.silence(),
+        }
+    }
+
     /// Sends a request whose URI has only a path.
     pub(crate) async fn send(
         self,
