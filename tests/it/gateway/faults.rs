@@ -15,7 +15,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
 use super::frames::{self, Act, Frame, Treat, field, frame};
-use super::http_backend::{HttpBackend, route_to, text};
+use super::http_backend::{HttpBackend, pieces, route_to, text};
 use super::http2::{client, post};
 use test_kit::gateway::{ANY, GatewayWorld, HOUR, LIMITS, SOON, get, mk_backend};
 
@@ -58,8 +58,14 @@ fn http2_faults() -> Vec<(&'static str, Outcome, Treat)> {
         ("trailers without end", Broken, |stream| Act::Send(trailers(stream, 100, false))),
         // h2 leaves out those above it, and does not say so.
         ("trailers above the limit", Whole, |stream| Act::Send(trailers(stream, 3, true))),
+        ("GOAWAY for an answer that has begun", Broken, |stream| {
+            Act::Send([begun(stream), frames::go_away(stream - 1)].concat())
+        }),
         ("GOAWAY and a close in an answer", Broken, |stream| {
             Act::Close([begun(stream), frames::go_away(stream)].concat())
+        }),
+        ("a reset without an error in an answer", Broken, |stream| {
+            Act::Send([begun(stream), frames::reset(stream, Reason::NO_ERROR)].concat())
         }),
         ("half a head", Status(504), |stream| Act::Send(frame(frames::HEADERS, 0, stream, &field(":status", "200")))),
         ("half a head and a close", Status(502), |stream| {
@@ -163,6 +169,19 @@ async fn faults_of_an_http1_backend_reach_its_caller_alone() {
             check(fault, Protocol::Http, start_http1(act).await, is_h2, &expected).await;
         }
     }
+}
+
+/// RFC 9113 section 8.1.
+#[tokio::test]
+async fn a_whole_answer_may_ask_to_leave_out_the_request() {
+    let act = |frame: &Frame, _| {
+        Act::Send([frames::answer(frame.stream, "fine"), frames::reset(frame.stream, Reason::NO_ERROR)].concat())
+    };
+    let (address, _) = frames::start(act).await;
+    let world = GatewayWorld::start(vec![route_to(mk_backend(address, Protocol::H2c))]).await;
+    let (_open, body) = pieces();
+    let answer = client(&world).await.send_request(post("/x", body.boxed_unsync())).await.unwrap();
+    assert_eq!(answer.into_body().collect().await.unwrap().to_bytes(), "fine");
 }
 
 /// CVE-2023-44487. The client comes again when its connection has ended.

@@ -3,6 +3,7 @@
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
+use h2::Reason;
 use hyper::body::{Body, Bytes, Frame, SizeHint};
 use tokio::task::AbortHandle;
 
@@ -79,9 +80,13 @@ impl Body for BackendBody {
     }
 }
 
-/// A client of HTTP/2 gets the code of the backend's reset.
+/// A client of HTTP/2 gets the code of the backend's reset, unless it would say that the answer is complete (RFC 9113
+/// section 8.1).
 fn of_stream(error: StreamError) -> BodyError {
     match error {
+        StreamError::Backend(error) if error.reason() == Some(Reason::NO_ERROR) => {
+            BodyError::Backend(error.to_string())
+        }
         StreamError::Backend(error) => BodyError::Reset(error),
         StreamError::Upload(error) => error,
     }

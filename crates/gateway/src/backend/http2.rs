@@ -286,14 +286,10 @@ impl Http2Body {
         Silence(Arc::downgrade(&self.calls))
     }
 
-    /// After a complete answer, a reset with NO_ERROR asks for the rest of the request to be left out (RFC 9113 section
-    /// 8.1).
-    fn end_or(&self, error: h2::Error) -> Poll<Option<Result<Frame<Bytes>, StreamError>>> {
-        if error.reason() == Some(Reason::NO_ERROR) && error.is_reset() {
-            return Poll::Ready(None);
-        }
+    /// An upload that fails resets the stream, so it is the cause.
+    fn cause(&self, error: h2::Error) -> StreamError {
         let failure = self.upload.as_ref().and_then(|rest| rest.progress.failure());
-        Poll::Ready(Some(Err(failure.map_or(error.into(), |failure| StreamError::Upload(failure.into())))))
+        failure.map_or(error.into(), |failure| StreamError::Upload(failure.into()))
     }
 }
 
@@ -314,10 +310,10 @@ impl Body for Http2Body {
                 this.received.flow_control().release_capacity(piece.len()).ok(); // or the stream has ended
                 Poll::Ready(Some(Ok(Frame::data(piece))))
             }
-            Some(Err(error)) => this.end_or(error),
+            Some(Err(error)) => Poll::Ready(Some(Err(this.cause(error)))),
             None => match ready!(this.received.poll_trailers(cx)) {
                 Ok(trailers) => Poll::Ready(trailers.map(|trailers| Ok(Frame::trailers(trailers)))),
-                Err(error) => this.end_or(error),
+                Err(error) => Poll::Ready(Some(Err(this.cause(error)))),
             },
         }
     }
