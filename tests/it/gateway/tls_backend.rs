@@ -66,14 +66,15 @@ async fn a_backend_with_another_certificate_gets_no_request() {
 }
 
 /// A backend that admits only clients with a certificate of `clients`, and answers with the name in it.
-async fn start_demanding(ca: &Ca, clients: &Ca, world: &GatewayWorld) -> HttpBackend {
+async fn start_demanding(ca: &Ca, clients: &Ca, world: &GatewayWorld, alpn: &str) -> HttpBackend {
     let mut roots = RootCertStore::empty();
     roots.add(clients.authority().certificate().clone()).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone()).build().unwrap();
     let Leaf { certificate, key, .. } = ca.server(&["receive.svc"], &[], world.clock.now());
     let builder = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
-    let config = builder.with_client_cert_verifier(verifier).with_single_cert(vec![certificate], key).unwrap();
+    let mut config = builder.with_client_cert_verifier(verifier).with_single_cert(vec![certificate], key).unwrap();
+    config.alpn_protocols = vec![alpn.as_bytes().to_vec()];
     HttpBackend::start_with(Some(config), async |_| text("admitted")).await
 }
 
@@ -81,7 +82,7 @@ async fn start_demanding(ca: &Ca, clients: &Ca, world: &GatewayWorld) -> HttpBac
 async fn the_gateway_shows_its_certificate_only_where_a_route_says_so() {
     let world = GatewayWorld::start(Vec::new()).await;
     let [ca, clients, others] = ["backends", "clients", "others"].map(|name| Ca::new(name, world.clock.now()));
-    let address = start_demanding(&ca, &clients, &world).await;
+    let address = start_demanding(&ca, &clients, &world, "h2").await;
     let ask = async |client_certificate| {
         let tls = BackendTls { client_certificate, ..mk_tls(&ca, "receive.svc") };
         world.set_routes(vec![route_to(backend(&address, Protocol::Https, tls))]);
@@ -94,6 +95,27 @@ async fn the_gateway_shows_its_certificate_only_where_a_route_says_so() {
     world.client_certificate.send_replace(Some(shown_by(&clients, &world)));
     assert_eq!(ask(true).await, StatusCode::OK);
     assert_eq!(ask(false).await, StatusCode::BAD_GATEWAY, "the connections of another route are not used");
+}
+
+/// kube-apiserver looks at each call whether the certificate of its connection has expired.
+#[tokio::test]
+async fn a_renewed_certificate_is_shown_before_the_next_call() {
+    let world = GatewayWorld::start(Vec::new()).await;
+    let [ca, clients] = ["backends", "clients"].map(|name| Ca::new(name, world.clock.now()));
+    world.client_certificate.send_replace(Some(shown_by(&clients, &world)));
+    for alpn in ["h2", "http/1.1"] {
+        let address = start_demanding(&ca, &clients, &world, alpn).await;
+        let tls = BackendTls { client_certificate: true, ..mk_tls(&ca, "receive.svc") };
+        world.set_routes(vec![route_to(backend(&address, Protocol::Https, tls))]);
+        let ask = async || assert_eq!(world.connect(&world.agent()).await.get("/x").await.status, StatusCode::OK);
+        ask().await;
+        ask().await;
+        assert_eq!(address.connections(), 1, "{alpn}");
+        world.client_certificate.send_replace(Some(shown_by(&clients, &world)));
+        ask().await;
+        ask().await;
+        assert_eq!(address.connections(), 2, "{alpn}");
+    }
 }
 
 fn shown_by(ca: &Ca, world: &GatewayWorld) -> Arc<CertifiedKey> {

@@ -14,6 +14,7 @@ use hyper::{Request, Response, StatusCode, Version};
 use hyper_util::rt::TokioIo;
 
 use super::connect::{Io, tcp};
+use super::tls::Shown;
 use super::{Failure, Pool};
 use crate::body::Upload;
 
@@ -24,13 +25,14 @@ pub(crate) struct Http1 {
     connection: Option<Box<Connection<TokioIo<Io>, Upload>>>,
     is_over: bool,
     pub(super) address: SocketAddr,
+    pub(super) shown: Shown,
 }
 
 impl Http1 {
-    pub(super) async fn new(io: Io, address: SocketAddr, max_buffer: usize) -> hyper::Result<Self> {
+    pub(super) async fn new(io: Io, address: SocketAddr, shown: Shown, max_buffer: usize) -> hyper::Result<Self> {
         let builder: &mut Builder = &mut http1::Builder::new();
         let (sender, connection) = builder.max_buf_size(max_buffer).handshake(TokioIo::new(io)).await?;
-        Ok(Self { sender, connection: Some(Box::new(connection)), is_over: false, address })
+        Ok(Self { sender, connection: Some(Box::new(connection)), is_over: false, address, shown })
     }
 
     /// Whether a further call can use it. Notices if the backend has closed it or has sent something unexpected.

@@ -18,6 +18,7 @@ use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::connect::Io;
+use super::tls::Shown;
 use super::{Failure, Pool, Silence};
 use crate::Limits;
 use crate::body::{BodyError, Upload, UploadProgress};
@@ -33,12 +34,13 @@ pub(crate) struct Http2 {
     /// Each call has it. It says whether one of them has waited in vain.
     calls: Arc<AtomicBool>,
     pub(super) address: SocketAddr,
+    pub(super) shown: Shown,
     /// When a call last took it.
     pub(super) used: Instant,
 }
 
 impl Http2 {
-    pub(super) async fn new(io: Io, address: SocketAddr, limits: &Limits) -> Result<Self, h2::Error> {
+    pub(super) async fn new(io: Io, address: SocketAddr, shown: Shown, limits: &Limits) -> Result<Self, h2::Error> {
         // HTTP/1.1 has as much of an answer on its way: what is read, and a piece.
         let window = u32::try_from(limits.call_buffer).unwrap_or(u32::MAX).saturating_mul(2);
         let (sender, connection) = Builder::new()
@@ -51,7 +53,7 @@ impl Http2 {
             .await?;
         // It ends when neither the pool nor a call has the sender. Its error is also the one of each stream.
         tokio::spawn(connection);
-        Ok(Self { sender, calls: Arc::default(), address, used: Instant::now() })
+        Ok(Self { sender, calls: Arc::default(), address, shown, used: Instant::now() })
     }
 
     pub(super) fn silence(&self) -> Silence {

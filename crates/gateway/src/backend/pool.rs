@@ -15,7 +15,7 @@ use super::body::BackendBody;
 use super::connect::{Connected, Connector};
 use super::http1::Http1;
 use super::http2::Http2;
-use super::tls::BackendTlsConfig;
+use super::tls::{BackendTlsConfig, Shown};
 use super::{Failure, Silence};
 use crate::Limits;
 use crate::body::Upload;
@@ -136,6 +136,7 @@ impl Pool {
         if is_shared && let Some(known) = self.known(addresses, wanted, || true) {
             return Ok(known);
         }
+        let shown = self.shown(); // the handshake may show a newer one; then the connection is used for less long
         let tls = self.tls.as_ref().map(|tls| tls.connector(wanted == Wanted::Upgrade));
         let connecting = self.connector.connect(&self.backend, tls, self.in_turn(addresses, is_shared), within);
         let Connected { io, address, is_h2 } = match connecting.await {
@@ -149,15 +150,21 @@ impl Pool {
             if wanted != Wanted::Upgrade {
                 self.connections.lock().is_http1 = true;
             }
-            let http1 = Http1::new(io, address, self.limits.call_buffer).await.map_err(|error| error.to_string())?;
+            let http1 =
+                Http1::new(io, address, shown, self.limits.call_buffer).await.map_err(|error| error.to_string())?;
             return Ok(CallsConnection::One(http1, wanted == Wanted::Shared));
         }
-        let mut http2 = Http2::new(io, address, &self.limits).await.map_err(|error| error.to_string())?;
+        let mut http2 = Http2::new(io, address, shown, &self.limits).await.map_err(|error| error.to_string())?;
         let taken = CallsConnection::Two(http2.take());
         let mut connections = self.connections.lock();
         connections.is_http1 = false;
         connections.shared.push(http2);
         Ok(taken)
+    }
+
+    /// What a new connection shows to the backend.
+    fn shown(&self) -> Shown {
+        self.tls.as_ref().map(BackendTlsConfig::shown).unwrap_or_default()
     }
 
     /// The addresses to try. While calls can share a connection, only those that have none.
@@ -180,18 +187,19 @@ impl Pool {
         if wanted == Wanted::Upgrade {
             return None;
         }
+        let newest = self.shown();
         let mut ended = Vec::new(); // dropped without the lock
         let mut connections = self.connections.lock();
         while wanted == Wanted::Shared
             && let Some((mut http1, _)) = connections.idle.pop()
         {
-            if addresses.contains(&http1.address) && http1.is_usable() {
+            if addresses.contains(&http1.address) && http1.shown.is(&newest) && http1.is_usable() {
                 return Some(CallsConnection::One(http1, true));
             }
             ended.push(http1);
         }
         let Connections { shared, spread_after, .. } = &mut *connections;
-        shared.retain(|http2| addresses.contains(&http2.address) && http2.is_open());
+        shared.retain(|http2| addresses.contains(&http2.address) && http2.shown.is(&newest) && http2.is_open());
         let is_missing = |address: &SocketAddr| !shared.iter().any(|http2| http2.address == *address);
         let may_spread = spread_after.is_none_or(|after| after <= Instant::now());
         if may_spread && addresses.iter().any(is_missing) && may_open() {

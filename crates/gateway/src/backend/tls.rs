@@ -35,6 +35,20 @@ pub(super) struct BackendConnector {
 /// The gateway's client certificate; `None` until there is one.
 pub(super) type ShownCertificate = watch::Receiver<Option<Arc<CertifiedKey>>>;
 
+/// The certificate that a connection has shown, if it has shown one. A connection takes no further calls once there is
+/// a newer one: a backend may check at each call whether the certificate has expired, as kube-apiserver does.
+#[derive(Clone, Default)]
+pub(super) struct Shown(Option<Arc<CertifiedKey>>);
+
+impl Shown {
+    pub(super) fn is(&self, other: &Self) -> bool {
+        match (&self.0, &other.0) {
+            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+            (one, other) => one.is_none() && other.is_none(),
+        }
+    }
+}
+
 /// Shows the newest certificate in each handshake.
 #[derive(Debug)]
 struct ShowNewest(ShownCertificate);
@@ -92,6 +106,11 @@ impl BackendTlsConfig {
             Protocol::Http | Protocol::Wss => connector(&[HTTP_1_1]),
         };
         Ok(Self { usual, http1: connector(&[HTTP_1_1]) })
+    }
+
+    /// The certificate that a handshake would show now.
+    pub(super) fn shown(&self) -> Shown {
+        Shown(self.usual.shown.as_ref().and_then(|shown| shown.borrow().clone()))
     }
 
     pub(super) fn connector(&self, is_http1: bool) -> &BackendConnector {
