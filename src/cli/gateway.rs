@@ -17,6 +17,7 @@ use serde::de::DeserializeOwned;
 
 use crate::output::{Format, print, print_json, render, table};
 use addon_signer_api::ocm::{cluster_set, managed_cluster_resource};
+use addon_signer_api::route::CONDITION_RESOLVED_REFS;
 use addon_signer_api::route_refs::{endpoints, service_facts, service_of};
 use addon_signer_api::route_rules::route_plan;
 use addon_signer_api::rules::SignerConfig;
@@ -47,7 +48,7 @@ pub(super) struct ExplainArgs {
     /// The caller's addon.
     #[arg(long)]
     addon: AddOnName,
-    /// The method, such as POST; for a gRPC call POST.
+    /// The method; POST for a gRPC call.
     #[arg(value_name = "METHOD")]
     method: Method,
     /// The URL as the agent calls it, such as https://gateway.example:8443/addons/telemetry/api/v1/receive.
@@ -67,9 +68,9 @@ pub(super) struct ExplainArgs {
 struct Explanation {
     /// Whether the gateway passes the call on or answers it itself.
     passes: bool,
-    /// The status that the caller gets if it is refused, and the name of the problem.
+    /// What the caller gets if the call is refused.
     #[serde(skip_serializing_if = "Option::is_none")]
-    problem: Option<(u16, &'static str)>,
+    problem: Option<Problem>,
     /// The AddOnSigner whose certificate the caller has.
     signer: String,
     /// The AddOnRoute that decides.
@@ -83,6 +84,20 @@ struct Explanation {
     backend: Option<String>,
     /// Why, in sentences.
     why: Vec<String>,
+}
+
+/// A refusal: the status, and the name of the problem.
+#[derive(Debug, Serialize)]
+struct Problem {
+    status: u16,
+    name: &'static str,
+}
+
+impl From<&NoAccess> for Problem {
+    fn from(refusal: &NoAccess) -> Self {
+        let (status, name) = problem_of(refusal);
+        Self { status, name }
+    }
 }
 
 /// Runs the command.
@@ -103,8 +118,8 @@ pub(super) async fn run(GatewayCommand::Explain(args): GatewayCommand) -> anyhow
 impl Explanation {
     fn table(&self) -> String {
         let mut rows = table(&["WHAT", "ANSWER"]);
-        let outcome = match self.problem {
-            Some((status, name)) => format!("refused with {status} ({name})"),
+        let outcome = match &self.problem {
+            Some(Problem { status, name }) => format!("refused with {status} ({name})"),
             None => "passes".to_owned(),
         };
         rows.add_row(["call", &outcome]);
@@ -134,8 +149,10 @@ struct Served {
 struct Existing {
     signers: Vec<Served>,
     plans: Vec<RoutePlan>,
-    /// AddOnRoutes that cannot be read.
-    unreadable: Vec<(RouteName, String)>,
+    /// AddOnRoutes that cannot be read: their names, their AddOnSigners if those can be read, and why.
+    unreadable: Vec<(RouteName, Option<String>, String)>,
+    /// What the hub says about backends that it cannot use.
+    unresolved: BTreeMap<RouteName, String>,
     namespaces: BTreeMap<String, Labels>,
     references: References,
     cluster_set: Option<String>,
@@ -145,12 +162,20 @@ impl Existing {
     async fn read(client: &Client, cluster: &ClusterName) -> anyhow::Result<Self> {
         let signers = list::<Guarded<AddOnSigner>>(client).await?;
         let signers = signers.into_iter().filter_map(|signer| served(signer.read().ok()?)).collect();
-        let (mut plans, mut unreadable) = (Vec::new(), Vec::new());
+        let (mut plans, mut unreadable, mut unresolved) = (Vec::new(), Vec::new(), BTreeMap::new());
         for route in list::<Guarded<AddOnRoute>>(client).await? {
             let name = RouteName { namespace: route.namespace().unwrap_or_default(), name: route.name_any() };
-            match route.read().and_then(|route| route_plan(&route).map_err(|error| error.to_string())) {
+            let route = match route.read() {
+                Ok(route) => route,
+                Err(error) => {
+                    unreadable.push((name, None, error));
+                    continue;
+                }
+            };
+            unresolved.extend(unresolved_by_hub(&route).map(|cause| (name.clone(), cause)));
+            match route_plan(&route) {
                 Ok(plan) => plans.push(plan),
-                Err(error) => unreadable.push((name, error)),
+                Err(error) => unreadable.push((name, Some(route.spec.signer), error.to_string())),
             }
         }
         let namespaces = list::<PartialObjectMeta<Namespace>>(client).await?.into_iter();
@@ -165,11 +190,14 @@ impl Existing {
             let Some(service) = service_of(&slice) else { continue };
             references.endpoints.entry(service).or_default().insert(name, endpoints(slice));
         }
-        // The hub's --backend-addresses is not known here; its own verdict is in the condition ResolvedRefs.
+        // The hub's --backend-addresses and what ClusterTrustBundles hold are not known here; the hub's own verdict is
+        // in the condition ResolvedRefs.
+        let bundles = plans.iter().filter_map(|plan: &RoutePlan| plan.backend.bundle());
+        references.bundles = bundles.map(|name| (name.to_owned(), Ok(Vec::new()))).collect();
         references.networks = ["0.0.0.0/0", "::/0"].iter().filter_map(|network| network.parse().ok()).collect();
         let clusters = Api::<DynamicObject>::all_with(client.clone(), &managed_cluster_resource());
         let cluster_set = clusters.get_opt(cluster.as_str()).await?.and_then(|cluster| cluster_set(&cluster));
-        Ok(Self { signers, plans, unreadable, namespaces, references, cluster_set })
+        Ok(Self { signers, plans, unreadable, unresolved, namespaces, references, cluster_set })
     }
 
     fn explain(&self, args: &ExplainArgs) -> anyhow::Result<Explanation> {
@@ -180,28 +208,18 @@ impl Existing {
         let authority = args.url.authority().map_or("", |authority| authority.as_str());
         let (table, verdicts) = self.table(authority);
         let mut why = Vec::new();
-        let decided = decide(&table, signer, args, self.cluster_set.as_deref());
-        let (passes, problem, route) = match decided {
-            Ok(Decision::Own) => (true, None, None),
-            Ok(Decision::Route(route)) => match &route.backend {
-                Ok(_) => (true, None, Some(route)),
-                Err(cause) => {
-                    let refusal = NoAccess::NoBackend { route: route.name.clone(), cause: cause.clone() };
-                    (false, Some(problem_of(&refusal)), Some(route))
-                }
-            },
-            Err(refusal) => {
-                why.push(format!("{refusal}."));
-                (false, Some(problem_of(&refusal)), self.named(&refusal, &table, signer, &args.addon))
-            }
-        };
+        let Decided { route, outcome } = self.decide(&table, signer, args);
+        let problem = outcome.err().map(|refusal| {
+            why.push(format!("{refusal}."));
+            Problem::from(&refusal)
+        });
+        let passes = problem.is_none();
         if let Some(route) = &route {
             let number = table.of(&signer.name, &args.addon).len();
             let name = &route.name;
             why.push(format!(
                 "Of the addon's paths, that of the AddOnRoute {name} is the longest that matches; in all: {number}."
             ));
-            why.extend(route.backend.as_ref().err().map(|cause| format!("Its backend cannot be used: {cause}.")));
         } else if passes {
             why.push("The gateway answers this path itself.".to_owned());
         }
@@ -230,17 +248,36 @@ impl Existing {
             .map(|Served { name, addons, attachment }| Parent { name, addons, attachment })
             .collect();
         let claimed = self.signers.iter().flat_map(|signer| &signer.attachment.hostnames);
-        // The first name of a gateway is nobody's.
+        // The first name of a gateway is everybody's.
         let names: Vec<String> = [String::new(), authority.to_owned()].into_iter().chain(claimed.cloned()).collect();
         let world =
             World { parents: &parents, names: &names, namespaces: &self.namespaces, references: &self.references };
         resolve(&self.plans, &world)
     }
 
-    /// The route that a refusal is about.
-    fn named(&self, refusal: &NoAccess, table: &RouteTable, signer: &Served, addon: &AddOnName) -> Option<Arc<Route>> {
-        let (NoAccess::AnotherCluster(name) | NoAccess::ClusterNotAdmitted(name)) = refusal else { return None };
-        table.of(&signer.name, addon).iter().find(|route| route.name == *name).cloned()
+    fn decide(&self, table: &RouteTable, signer: &Served, args: &ExplainArgs) -> Decided {
+        let ExplainArgs { addon, cluster, method, .. } = args;
+        let authority = args.url.authority().map_or("", |authority| authority.as_str());
+        let asked = access::host(authority, &[host_name(authority)], table, &signer.name).and_then(|host| {
+            let path = SafePath::parse(args.url.path())?;
+            let target = access::target(addon, &path)?;
+            Ok((host, path, target))
+        });
+        let (host, path, skip) = match asked {
+            Ok((host, path, Target::Backend(skip))) => (host, path, skip),
+            Ok((_, _, Target::WhoAmI | Target::Bundle)) => return Decided { route: None, outcome: Ok(()) },
+            Err(refusal) => return Decided { route: None, outcome: Err(refusal) },
+        };
+        let caller = Caller { signer: &signer.name, addon, cluster, cluster_set: self.cluster_set.as_deref() };
+        let call = Call { caller, host: &host, method, path: path.below(skip) };
+        let outcome = access::route(table, &call).and_then(|route| {
+            access::backend(route)?;
+            let cause = self.unresolved.get(&route.name).cloned();
+            cause.map_or(Ok(()), |cause| Err(NoAccess::NoBackend { route: route.name.clone(), cause }))
+        });
+        // A path that several routes may mean is decided by none.
+        let route = call.decided_by(table).filter(|_| !matches!(outcome, Err(NoAccess::Path(_))));
+        Decided { route: route.cloned(), outcome }
     }
 
     /// Sentences about AddOnRoutes of this AddOnSigner that are not in effect.
@@ -248,44 +285,36 @@ impl Existing {
         let of_signer =
             |name: &RouteName| self.plans.iter().any(|plan| plan.name == *name && plan.signer == signer.name);
         let refused = verdicts.iter().filter(|(name, _)| of_signer(name)).filter_map(|(name, verdict)| {
-            let problem = verdict.accepted.as_ref().err().or(verdict.programmed.as_ref().err())?;
+            let Verdict { accepted, resolved, programmed, .. } = verdict;
+            let problem = accepted.as_ref().err().or(resolved.as_ref().err()).or(programmed.as_ref().err())?;
             Some(format!("The AddOnRoute {name} is not wholly in effect: {}.", problem.cause))
         });
-        let unreadable =
-            self.unreadable.iter().map(|(name, cause)| format!("The AddOnRoute {name} has no effect: {cause}."));
+        let may_be_of = |of: &Option<String>| of.as_ref().is_none_or(|of| *of == signer.name);
+        let unreadable = self.unreadable.iter().filter(|(_, of, _)| may_be_of(of));
+        let unreadable = unreadable.map(|(name, _, cause)| format!("The AddOnRoute {name} has no effect: {cause}."));
         refused.chain(unreadable).collect()
     }
 }
 
-enum Decision {
-    /// The gateway answers itself.
-    Own,
-    Route(Arc<Route>),
+/// The route that decides, and what becomes of the call.
+struct Decided {
+    route: Option<Arc<Route>>,
+    outcome: Result<(), NoAccess>,
 }
 
-fn decide(
-    table: &RouteTable,
-    signer: &Served,
-    args: &ExplainArgs,
-    cluster_set: Option<&str>,
-) -> Result<Decision, NoAccess> {
-    let authority = args.url.authority().map_or("", |authority| authority.as_str());
-    let host = access::host(authority, &[host_name(authority)], table, &signer.name)?;
-    let path = SafePath::parse(args.url.path())?;
-    match access::target(&args.addon, &path)? {
-        Target::WhoAmI | Target::Bundle => Ok(Decision::Own),
-        Target::Backend(skip) => {
-            let caller = Caller { signer: &signer.name, addon: &args.addon, cluster: &args.cluster, cluster_set };
-            let call = Call { caller, host: &host, method: &args.method, path: path.below(skip) };
-            access::route(table, &call).map(|route| Decision::Route(Arc::clone(route)))
-        }
-    }
+/// Why the hub cannot use the backend of a route.
+fn unresolved_by_hub(route: &AddOnRoute) -> Option<String> {
+    let conditions = &route.status.as_ref()?.conditions;
+    let refused = conditions.iter().find(|it| it.type_ == CONDITION_RESOLVED_REFS && it.status == "False")?;
+    let is_about_this = refused.observed_generation == route.metadata.generation;
+    is_about_this.then(|| refused.message.trim_end_matches('.').to_owned())
 }
 
 /// The host without its port and brackets.
 fn host_name(authority: &str) -> String {
     let name = authority.parse::<hyper::http::uri::Authority>().map(|it| it.host().to_owned()).unwrap_or_default();
-    name.trim_matches(['[', ']']).to_owned()
+    let name = name.trim_matches(['[', ']']);
+    name.strip_suffix('.').unwrap_or(name).to_owned()
 }
 
 /// An AddOnSigner that is Ready, with the addons that are its own.

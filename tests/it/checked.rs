@@ -113,11 +113,12 @@ async fn unreachable_backend_is_reported_with_remedy() {
     };
     has("BAD  AddOnRoute observability/receive: no hub has reported on it: is one running?\n").await;
     let whole = Whole::start(&hub, Clock::default()).await;
-    has("BAD  AddOnRoute observability/receive: NotAllowedByListeners The AddOnSigner telemetry does not let").await;
+    has("BAD  AddOnRoute observability/receive: Accepted is False, NotAllowedByListeners: The AddOnSigner").await;
     has("`kubectl label namespace observability addon-signer.io/upstream=true`").await;
     let from = json!({ "spec": { "gateway": { "routesFrom": { "namespaces": ["default", "observability"] } } } });
     signers.patch("telemetry", &PatchParams::default(), &Patch::Merge(from)).await.unwrap();
-    has("ok   AddOnRoute observability/receive: the gateway passes its calls to receive:80\n").await;
+    has("BAD  AddOnRoute observability/receive: receive:80 has no ready endpoint: its calls are answered with 503\n")
+        .await;
     let namespaces: Api<Namespace> = Api::all(admin.clone());
     let label = Patch::Merge(json!({ "metadata": { "labels": { "addon-signer.io/upstream": "true" } } }));
     namespaces.patch("observability", &PatchParams::default(), &label).await.unwrap();

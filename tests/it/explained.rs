@@ -2,9 +2,12 @@
 
 use std::net::SocketAddr;
 
+use addon_signer_api::AddOnRoute;
 use addon_signer_platform::clock::Clock;
 use hyper::Method;
-use kube::Client;
+use k8s_openapi::api::core::v1::Service;
+use kube::api::{ListParams, PostParams};
+use kube::{Api, Client};
 use serde_json::{Value, json};
 
 use crate::cli::{run, write};
@@ -23,11 +26,18 @@ async fn create_routes(admin: &Client, backend: SocketAddr) {
     };
     let to_service = json!({ "service": { "name": "gone", "port": 80 } });
     let admin_path = json!({ "path": "/api/admin", "methods": ["GET"] });
+    let tls = json!({ "clusterTrustBundle": "absent" });
+    let by_bundle = json!({ "address": address["address"], "protocol": "HTTPS", "tls": tls });
+    let services: Api<Service> = Api::namespaced(admin.clone(), "default");
+    let empty = json!({ "metadata": { "name": "empty" }, "spec": { "ports": [{ "port": 80 }] } });
+    services.create(&PostParams::default(), &serde_json::from_value(empty).unwrap()).await.unwrap();
     for (name, spec) in [
         ("rest", route(json!({ "path": "/" }), address.clone())),
         ("admin", route(admin_path, address.clone())),
         ("tenants", route(json!({ "path": "/tenants/{cluster}" }), address.clone())),
         ("gone", route(json!({ "path": "/gone" }), to_service)),
+        ("empty", route(json!({ "path": "/empty" }), json!({ "service": { "name": "empty", "port": 80 } }))),
+        ("bundle", route(json!({ "path": "/bundle" }), by_bundle)),
         ("too-late", route(json!({ "path": "/api/v1/receive" }), address.clone())),
     ] {
         apply_route(admin, "default", name, spec).await;
@@ -53,21 +63,29 @@ async fn explain_says_of_each_call_what_the_gateway_does() {
         (answer.0 == 403).then_some(())
     })
     .await;
+    let routes: Api<AddOnRoute> = Api::namespaced(admin.clone(), "default");
+    wait_until(test_kit::hub::PATIENCE, "the hub to say what it thinks of them", async || {
+        let all = routes.list(&ListParams::default()).await.unwrap().items;
+        all.iter().all(|route| route.status.is_some()).then_some(())
+    })
+    .await;
     let kubeconfig = write(dir.path(), &hub.kubeconfig("admin", &["system:masters"])).display().to_string();
     for (method, path, route) in [
         (Method::POST, "/api/v1/receive", Some("default/receive")),
         (Method::POST, "/addons/telemetry/api/v1/receive", Some("default/receive")),
-        (Method::GET, "/addons/telemetry/api/v1/receive", None),
+        (Method::GET, "/addons/telemetry/api/v1/receive", Some("default/receive")),
         (Method::GET, "/addons/search/x", None),
         (Method::POST, "/api/v2", Some("default/rest")),
         (Method::GET, "/api/admin/x", Some("default/admin")),
-        (Method::POST, "/api/admin", None),
+        (Method::POST, "/api/admin", Some("default/admin")),
         (Method::POST, "/api/ADMIN", None),
         (Method::GET, "/a/../b", None),
         (Method::GET, "/tenants/spoke1/x", Some("default/tenants")),
         (Method::GET, "/tenants/spoke2/x", Some("default/tenants")),
         (Method::GET, "/others", Some("default/others")),
         (Method::GET, "/gone", Some("default/gone")),
+        (Method::GET, "/empty", Some("default/empty")),
+        (Method::GET, "/bundle", Some("default/bundle")),
         (Method::GET, "/v1/whoami", None),
         (Method::GET, "/crl/x", None),
     ] {
@@ -80,9 +98,9 @@ async fn explain_says_of_each_call_what_the_gateway_does() {
         let told: Value = serde_json::from_str(&told.stdout).unwrap();
         assert_eq!(told["passes"], status.is_success(), "{method} {path}: {status} {body} {told}");
         assert_eq!(told["route"].as_str(), route, "{method} {path}: {told}");
-        if let Some(problem) = told["problem"].as_array() {
-            assert_eq!(problem[0], status.as_u16(), "{method} {path}: {told}");
-            let kind = format!("problems/{}\"", problem[1].as_str().unwrap());
+        if let Some(problem) = told["problem"].as_object() {
+            assert_eq!(problem["status"], status.as_u16(), "{method} {path}: {told}");
+            let kind = format!("problems/{}\"", problem["name"].as_str().unwrap());
             assert!(body.contains(&kind), "{method} {path}: {body} {told}");
         }
     }

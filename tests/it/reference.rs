@@ -6,7 +6,7 @@ use std::process::Command;
 
 use addon_signer::inventory::BASE;
 use addon_signer_api::cluster_trust_bundle::TRUST_BUNDLE;
-use addon_signer_api::route::{CONDITION_ACCEPTED, CONDITION_PROGRAMMED, CONDITION_RESOLVED_REFS};
+use addon_signer_api::route::{CONDITION_ACCEPTED, CONDITION_PROGRAMMED, CONDITION_RESOLVED_REFS, REASON_NO_ENDPOINT};
 use addon_signer_api::{AddOnRoute, AddOnSigner};
 use addon_signer_core::gateway::headers::rules::REQUEST_HEADERS;
 use addon_signer_core::lease::LEASE_NAME;
@@ -217,7 +217,8 @@ fn every_condition_and_reason_is_in_the_document() {
     let is_reason = |w: &&str| w.len() > 3 && w.starts_with(char::is_uppercase) && w.chars().all(char::is_alphabetic);
     let pick = |text: &str, quote: char| text.split(quote).filter(is_reason).map(str::to_owned).collect::<Names>();
     let mut code: Names = files.iter().flat_map(|file| pick(&text(file), '"')).collect();
-    code.extend([CONDITION_ACCEPTED, CONDITION_PROGRAMMED, CONDITION_RESOLVED_REFS].map(str::to_owned));
+    let of_routes = [CONDITION_ACCEPTED, CONDITION_PROGRAMMED, CONDITION_RESOLVED_REFS, REASON_NO_ENDPOINT];
+    code.extend(of_routes.map(str::to_owned));
     let others: Names = NO_REASONS.split(' ').map(str::to_owned).collect();
     assert!(others.is_subset(&code), "NO_REASONS has a word that is gone");
     let document = pick(&section("## Conditions"), '`');

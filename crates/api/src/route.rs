@@ -15,6 +15,8 @@ pub const CONDITION_ACCEPTED: &str = "Accepted";
 pub const CONDITION_RESOLVED_REFS: &str = "ResolvedRefs";
 /// Condition type: the gateway has all its paths in effect (Gateway API, `GatewayConditionProgrammed`).
 pub const CONDITION_PROGRAMMED: &str = "Programmed";
+/// Reason of [`CONDITION_RESOLVED_REFS`] when it is true: the backend has no address to connect to now.
+pub const REASON_NO_ENDPOINT: &str = "NoReadyEndpoint";
 
 /// A route of the gateway.
 #[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -40,10 +42,10 @@ pub const CONDITION_PROGRAMMED: &str = "Programmed";
 )]
 #[serde(rename_all = "camelCase")]
 pub struct AddOnRouteSpec {
-    /// Name of the AddOnSigner whose agents may come. Its spec.gateway.routesFrom must have this namespace.
+    /// Name of the AddOnSigner whose agents may call. Its spec.gateway.routesFrom must have this namespace.
     #[schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"))]
     pub signer: String,
-    /// Of its addons these. All by default.
+    /// Only these of its addons. All by default.
     #[serde(default)]
     #[schemars(
         length(max = 64),
@@ -51,10 +53,10 @@ pub struct AddOnRouteSpec {
     )]
     #[x_kube(merge_strategy = ListMerge::Set)]
     pub add_ons: Vec<String>,
-    /// The clusters whose agents may come. All by default.
+    /// The clusters whose agents may call. All by default.
     #[serde(default)]
     pub clusters: RouteClusters,
-    /// Host names at which the route is; the AddOnSigner's spec.gateway.hostnames must have them. By default, all names
+    /// Host names that the route serves; the AddOnSigner's spec.gateway.hostnames must have them. By default, all names
     /// of the gateway that the agents may use.
     #[serde(default)]
     #[schemars(
@@ -71,7 +73,7 @@ pub struct AddOnRouteSpec {
     pub matching: RouteMatch,
     /// Where they go.
     pub backend: BackendSpec,
-    /// What they may take.
+    /// Limits of these calls.
     #[serde(default)]
     pub limits: LimitsSpec,
 }
@@ -313,7 +315,7 @@ pub struct AddOnRouteStatus {
     /// The host names at which the route is, for people.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub hosts: String,
-    /// The backend, for people, such as receive:19291 (HTTP).
+    /// The backend, for people, such as receive:19291.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub backend: String,
     /// CA certificates in PEM, of which one has signed the client certificate that the gateway shows to the backend.

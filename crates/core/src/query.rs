@@ -52,7 +52,7 @@ impl FromStr for StateFilter {
 /// Which certificates to list; all given conditions must hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Filter {
-    /// Of this AddOnSigner, or `gateway-serving`.
+    /// Of this AddOnSigner, or `gateway-serving` or `gateway-client`.
     pub signer: Option<String>,
     /// Of this cluster.
     pub cluster: Option<String>,

@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 
 use super::body::BodyError;
 use addon_signer_core::gateway::authz::Peer;
+use addon_signer_core::gateway::route::RouteName;
 use addon_signer_core::identity::PeerIdentity;
 use addon_signer_core::throttle::{Quota, Suppressed, Throttle};
 use addon_signer_platform::clock::Clock;
@@ -25,14 +26,14 @@ impl BrokenAnswers {
         Self { clock, throttle: Mutex::new(Throttle::new(LOGGED)) }
     }
 
-    pub(super) fn say(&self, peer: &Peer, error: &BodyError) {
+    pub(super) fn say(&self, peer: &Peer, route: &RouteName, error: &BodyError) {
         let PeerIdentity { cluster, addon, agent } = &peer.identity;
         let now = self.clock.now();
         let taken = self.throttle.lock().take(&format!("{cluster}/{addon}"), now);
         taken.before.iter().for_each(more);
         if taken.write {
             tracing::warn!(
-                %cluster, %addon, %agent, %error,
+                %cluster, %addon, %agent, %route, %error,
                 "The gateway could not pass on the backend's response completely"
             );
         }

@@ -11,6 +11,7 @@ use super::body::{OutBody, full};
 use super::grpc;
 use addon_signer_core::gateway::access::{NoAccess, NoStanding};
 use addon_signer_core::gateway::path::PathError;
+use addon_signer_core::gateway::route::RouteName;
 use addon_signer_core::gateway::slots::NoSlot;
 use addon_signer_core::gateway::{PROBLEM_REVOKED, PROBLEM_TYPES};
 
@@ -128,10 +129,10 @@ fn detail_of(cause: &NoAccess) -> String {
         NoAccess::NoRoute => "the AddOnRoutes of the addon list the paths that exist".to_owned(),
         NoAccess::Path(error) => error.to_string(),
         NoAccess::AnotherCluster(_) => "use the name of the cluster in the certificate".to_owned(),
-        NoAccess::ClusterNotAdmitted(_) => "spec.clusters of the AddOnRoute does not have it".to_owned(),
+        NoAccess::ClusterNotAdmitted(_) => "spec.clusters of the AddOnRoute does not include the cluster".to_owned(),
         NoAccess::Method(allowed) => format!("allowed here: {allowed}"),
         NoAccess::Content(method) => format!("send the {method} without a body"),
-        NoAccess::NoBackend { .. } => "its owner can see why in the AddOnRoute".to_owned(),
+        NoAccess::NoBackend { .. } => "the condition ResolvedRefs of the AddOnRoute says why".to_owned(),
     }
 }
 
@@ -139,6 +140,14 @@ const NOT_READY: Kind = (StatusCode::SERVICE_UNAVAILABLE, "not-ready", "The gate
 const ASK_AGAIN: &str = "ask again in a moment";
 
 impl Refusal {
+    /// Says which route's backend failed.
+    pub(super) fn on(self, route: &RouteName) -> Self {
+        match self {
+            Self::Backend(cause) => Self::Backend(format!("{cause} (route {route})")),
+            other => other,
+        }
+    }
+
     /// CamelCase name for the audit log.
     pub(super) fn reason(&self) -> &'static str {
         match self {

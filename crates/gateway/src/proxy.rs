@@ -53,7 +53,7 @@ impl Forward<'_> {
     pub(super) async fn send(mut self, mut request: Request<Incoming>) -> Result<Response<OutBody>, Refusal> {
         let key = websocket::Key::translate(&mut request)?;
         let route = self.route(&request)?;
-        let backend = backend_of(&route)?;
+        let backend = access::backend(&route)?;
         let upgrade = Upgrade::asked(&mut request, key, backend)?;
         let has_content = has_content(request.body());
         let wanted = match access::content(request.method(), has_content, route.delete_with_content)? {
@@ -65,7 +65,8 @@ impl Forward<'_> {
             return Err(Refusal::TooLarge(route.limits.max_body));
         }
         self.in_flight.enter(&route, &self.peer).map_err(Refusal::TooManyCallsOfRoute)?;
-        let pool = self.session.shared.backends.pool(backend).map_err(|cause| no_backend(&route, cause))?;
+        let pool = self.session.shared.backends.pool(backend);
+        let pool = pool.map_err(|cause| NoAccess::NoBackend { route: route.name.clone(), cause })?;
         let is_grpc = grpc::is_grpc(request.headers());
         let progress = UploadProgress::new();
         let request = self.backend_request(request, &route, upgrade.as_ref(), &progress)?;
@@ -80,7 +81,7 @@ impl Forward<'_> {
         if matches!(response, Ok(_) | Err(Refusal::Backend(_) | Refusal::BackendReset(_) | Refusal::BackendSlow(_))) {
             self.session.shared.stats.forwarded(call.began.elapsed(), exchange.sent.elapsed());
         }
-        let (parts, body) = response?.into_parts();
+        let (parts, body) = response.map_err(|refusal| refusal.on(&route.name))?.into_parts();
         match upgrade {
             Some(upgrade) if parts.status == StatusCode::SWITCHING_PROTOCOLS => {
                 upgrade.agreed(self.session, (parts, body), route.limits.idle, call)
@@ -89,7 +90,7 @@ impl Forward<'_> {
             _ if parts.status.is_informational() => {
                 Err(Refusal::Backend(format!("it unexpectedly answered {}", parts.status)))
             }
-            _ => Ok(answer(self.session, self.peer, &route, (parts, body), call)),
+            _ => Ok(answer(self.session, self.peer, route, (parts, body), call)),
         }
     }
 
@@ -153,18 +154,6 @@ impl Forward<'_> {
         }
         Ok(())
     }
-}
-
-fn no_backend(route: &Route, cause: impl Into<String>) -> Refusal {
-    NoAccess::NoBackend { route: route.name.clone(), cause: cause.into() }.into()
-}
-
-fn backend_of(route: &Route) -> Result<&Arc<Backend>, Refusal> {
-    let backend = route.backend.as_ref().map_err(|cause| no_backend(route, cause))?;
-    if backend.addresses.is_empty() {
-        return Err(no_backend(route, "the Service has no ready endpoints"));
-    }
-    Ok(backend)
 }
 
 /// The path below the addon, as it came.
@@ -253,7 +242,7 @@ impl Exchange<'_> {
 fn answer(
     session: &Session,
     peer: Arc<Peer>,
-    route: &Route,
+    route: Arc<Route>,
     (mut parts, body): (response::Parts, BackendBody),
     call: Arc<InFlight>,
 ) -> Response<OutBody> {
@@ -278,7 +267,7 @@ fn answer(
             silence.note();
         }
         if !matches!(error, BodyError::Ended(_)) {
-            shared.broken_answers.say(&peer, &error);
+            shared.broken_answers.say(&peer, &route.name, &error);
         }
         error
     });

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::backend::{Backends, is_same};
+use super::backend::{Backends, continues};
 use super::body::Pace;
 use super::broken::BrokenAnswers;
 use super::ending::{EndCause, Ending};
@@ -294,11 +294,11 @@ impl Session {
         let cluster = &peer.identity.cluster;
         let known = table.of(&peer.signer.name, &peer.identity.addon);
         // A route whose backend is not found now may still have connections to it.
-        let is_same = |known: &&Arc<Route>| match (&known.backend, &route.backend) {
-            (Ok(one), Ok(other)) => known.name == route.name && known.path == route.path && is_same(one, other),
+        let goes_on = |known: &&Arc<Route>| match (&known.backend, &route.backend) {
+            (Ok(one), Ok(other)) => known.name == route.name && known.path == route.path && continues(one, other),
             _ => known.name == route.name && known.path == route.path,
         };
-        let Some(known) = known.iter().find(is_same) else { return false };
+        let Some(known) = known.iter().find(goes_on) else { return false };
         self.shared.registry.read(|registry| known.clusters.admit(cluster, registry.cluster_set(cluster)))
     }
 

@@ -17,7 +17,7 @@ pub struct Certificate {
     pub serial: String,
     /// Its state.
     pub state: CertificateState,
-    /// The AddOnSigner, or `gateway-serving`.
+    /// The AddOnSigner, or `gateway-serving` or `gateway-client`.
     pub signer: String,
     /// The cluster of its identity. Empty for the gateway's own certificate, like `addon` and `agent`.
     pub cluster: String,

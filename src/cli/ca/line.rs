@@ -1,5 +1,7 @@
 //! Which line a command is about.
 
+use std::fmt;
+
 use clap::Args;
 
 use crate::cli::signer_object;
@@ -12,10 +14,10 @@ pub(super) struct LineArgs {
     /// The AddOnSigner's name.
     #[arg(value_parser = signer_object)]
     signer: Option<String>,
-    /// The line of the gateway's serving certificate.
+    /// The authority of the gateway's certificate for agents.
     #[arg(long)]
     serving: bool,
-    /// The line of the certificate that the gateway shows to backends.
+    /// The authority of the certificate that the gateway shows to backends.
     #[arg(long)]
     gateway_client: bool,
 }
@@ -27,6 +29,17 @@ pub(super) enum LineName {
     Signer(String),
     /// One of the gateway.
     Gateway(GatewayCertificate),
+}
+
+/// As the commands take it.
+impl fmt::Display for LineName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Signer(name) => name,
+            Self::Gateway(GatewayCertificate::Serving) => "--serving",
+            Self::Gateway(GatewayCertificate::Client) => "--gateway-client",
+        })
+    }
 }
 
 impl LineArgs {

@@ -86,12 +86,13 @@ pub struct RotateArgs {
 
 /// Arguments of `ca advance`.
 #[derive(Debug, Clone, Args)]
+#[command(group(ArgGroup::new("one").required(true).args(["serving", "gateway_client"])))]
 pub struct AdvanceArgs {
     /// The gateway's serving authority.
-    #[arg(long, required_unless_present = "gateway_client", requires = "except")]
+    #[arg(long, requires = "except")]
     serving: bool,
-    /// The authority of the certificate that the gateway shows to backends: all of them trust the new one.
-    #[arg(long, conflicts_with_all = ["serving", "except"])]
+    /// The authority of the certificate that the gateway shows to backends. All of them must trust the new one.
+    #[arg(long, conflicts_with = "except")]
     gateway_client: bool,
     /// Proceed without this cluster; may be repeated. Its agents may not trust the gateway until they have the bundle.
     #[arg(long, value_name = "CLUSTER", value_delimiter = ',')]
@@ -154,7 +155,10 @@ async fn rotate(args: RotateArgs) -> anyhow::Result<()> {
     let ca = Ca::connect(&args.connection).await?;
     let before = ca.line(&name).await?;
     if before.authorities.iter().any(|authority| authority.state == AuthorityState::Next) {
-        bail!("a rotation of {} is already under way: follow it with `addon-signer ca status --watch`", before.line);
+        bail!(
+            "a rotation of {} is already under way: follow it with `addon-signer ca status {name} --watch`",
+            before.line
+        );
     }
     let Some(active) = active(&before).cloned() else {
         bail!("{} has no authority yet: is the hub running? {}", before.line, before.problem.unwrap_or_default());
@@ -177,7 +181,7 @@ async fn advance(args: AdvanceArgs) -> anyhow::Result<()> {
     let before = ca.line(&name).await?;
     let next = before.authorities.iter().find(|authority| authority.state == AuthorityState::Next);
     let (Some(next), Some(active)) = (next, active(&before)) else {
-        bail!("no authority of {} is waiting to sign: `addon-signer ca rotate` starts a rotation", before.line);
+        bail!("no authority of {} is waiting to sign: `addon-signer ca rotate {name}` starts a rotation", before.line);
     };
     let without: BTreeSet<ClusterName> = args.except.into_iter().collect();
     let CommandUser { user, .. } = CommandUser::ask(&ca.client).await;
@@ -185,7 +189,11 @@ async fn advance(args: AdvanceArgs) -> anyhow::Result<()> {
     ca.annotate(&name, ANNOTATION_ADVANCE, &text).await?;
     let names: Vec<_> = without.iter().map(ClusterName::as_str).collect();
     let whom = if names.is_empty() { "the owners of backends".to_owned() } else { names.join(", ") };
-    eprintln!("Asked {} not to wait for: {whom}. It still waits for everything else that `ca status` lists.", next.id);
+    eprintln!(
+        "Asked the hub to let {} sign without waiting for: {whom}. It still waits for everything else that `ca status` \
+         lists.",
+        next.id
+    );
     if args.watch {
         ca.follow(&name, &active.id).await?;
     }

@@ -22,7 +22,7 @@ const NAME_WIDTH: usize = 16;
 pub struct ListArgs {
     #[command(flatten)]
     source: SourceArgs,
-    /// Only of this AddOnSigner, or `gateway-serving`.
+    /// Only of this AddOnSigner, or `gateway-serving` or `gateway-client`.
     #[arg(long, value_name = "NAME", value_parser = signer_object)]
     signer: Option<String>,
     /// Only of this cluster.

@@ -7,7 +7,7 @@ use kube::{Api, ResourceExt};
 
 use super::reported::outdated;
 use super::{Finding, Inspection, Verdict, unknown};
-use addon_signer_api::route::{CONDITION_ACCEPTED, CONDITION_PROGRAMMED, CONDITION_RESOLVED_REFS};
+use addon_signer_api::route::{CONDITION_ACCEPTED, CONDITION_PROGRAMMED, CONDITION_RESOLVED_REFS, REASON_NO_ENDPOINT};
 use addon_signer_api::{AddOnRoute, Guarded};
 
 /// The label of namespaces that the NetworkPolicy of deploy/ lets the gateway reach.
@@ -22,7 +22,7 @@ impl Inspection {
             Err(error) => return vec![unknown("AddOnRoutes".to_owned(), &error)],
         };
         if routes.is_empty() {
-            let sentence = "none exists, so the gateway passes no calls on: see deploy/example/route.yaml";
+            let sentence = "none exists, so the gateway passes no calls on: see deploy/example-route/route.yaml";
             return vec![Finding::new(Verdict::Unknown, "AddOnRoutes", sentence)];
         }
         let mut found = Vec::new();
@@ -46,8 +46,16 @@ impl Inspection {
         let holds = |condition: &&Condition| condition.status == "True";
         // The later ones follow from the first one that is false.
         let problem = kinds.iter().filter_map(|kind| condition(kind)).find(|condition| !holds(condition));
+        let has_no_endpoint = condition(CONDITION_RESOLVED_REFS).is_some_and(|it| it.reason == REASON_NO_ENDPOINT);
         let mut found = vec![match (problem, condition(CONDITION_PROGRAMMED)) {
-            (Some(problem), _) => Finding::bad(about, format!("{} {}", problem.reason, problem.message)),
+            (Some(problem), _) => {
+                let Condition { type_, reason, message, .. } = problem;
+                Finding::bad(about, format!("{type_} is False, {reason}: {message}"))
+            }
+            (None, Some(_)) if has_no_endpoint => Finding::bad(
+                about,
+                format!("{} has no ready endpoint: its calls are answered with 503", status.backend),
+            ),
             (None, Some(_)) => Finding::good(about, format!("the gateway passes its calls to {}", status.backend)),
             (None, None) => Finding::bad(about, "no hub has reported on it: is one running?"),
         }];

@@ -1,10 +1,11 @@
 //! Backends over TLS.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use addon_signer_core::gateway::route::{Backend, BackendTls, Protocol};
 use hyper::{Request, StatusCode};
-use rustls::server::WebPkiClientVerifier;
+use rustls::server::{ServerSessionMemoryCache, StoresServerSessions, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
 use rustls::{RootCertStore, ServerConfig};
 
@@ -65,7 +66,7 @@ async fn a_backend_with_another_certificate_gets_no_request() {
     }
 }
 
-/// A backend that admits only clients with a certificate of `clients`, and answers with the name in it.
+/// A backend that admits only clients with a certificate of `clients`.
 async fn start_demanding(ca: &Ca, clients: &Ca, world: &GatewayWorld, alpn: &str) -> HttpBackend {
     let mut roots = RootCertStore::empty();
     roots.add(clients.authority().certificate().clone()).unwrap();
@@ -95,6 +96,49 @@ async fn the_gateway_shows_its_certificate_only_where_a_route_says_so() {
     world.client_certificate.send_replace(Some(shown_by(&clients, &world)));
     assert_eq!(ask(true).await, StatusCode::OK);
     assert_eq!(ask(false).await, StatusCode::BAD_GATEWAY, "the connections of another route are not used");
+}
+
+/// Counts the sessions that a client has resumed.
+#[derive(Debug)]
+struct CountResumed(Arc<ServerSessionMemoryCache>, Arc<AtomicUsize>);
+
+impl StoresServerSessions for CountResumed {
+    fn put(&self, key: Vec<u8>, value: Vec<u8>) -> bool {
+        self.0.put(key, value)
+    }
+    fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
+        self.0.get(key)
+    }
+    fn take(&self, key: &[u8]) -> Option<Vec<u8>> {
+        let session = self.0.take(key)?;
+        self.1.fetch_add(1, Ordering::Relaxed);
+        Some(session)
+    }
+    fn can_cache(&self) -> bool {
+        true
+    }
+}
+
+/// A resumed session shows the backend no certificate, and takes the backend's as checked before.
+#[tokio::test]
+async fn sessions_with_backends_are_never_resumed() {
+    let world = GatewayWorld::start(Vec::new()).await;
+    let ca = Ca::new("backends", world.clock.now());
+    let resumed = Arc::<AtomicUsize>::default();
+    let mut config = mk_server_tls(&ca, &world, &["http/1.1"]);
+    config.session_storage = Arc::new(CountResumed(ServerSessionMemoryCache::new(64), Arc::clone(&resumed)));
+    // It ends each connection with its answer, so that the next call needs another.
+    let closing = async |_| {
+        let mut answer = text("closing");
+        answer.headers_mut().insert("connection", "close".parse().unwrap());
+        answer
+    };
+    let address = HttpBackend::start_with(Some(config), closing).await;
+    world.set_routes(vec![route_to(backend(&address, Protocol::Https, mk_tls(&ca, "receive.svc")))]);
+    for _ in 0..3 {
+        assert_eq!(world.connect(&world.agent()).await.get("/x").await.status, StatusCode::OK);
+    }
+    assert_eq!((address.connections(), resumed.load(Ordering::Relaxed)), (3, 0));
 }
 
 /// kube-apiserver looks at each call whether the certificate of its connection has expired.

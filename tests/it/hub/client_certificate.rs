@@ -94,7 +94,7 @@ async fn owners_of_backends_have_a_month_unless_somebody_advances() {
     assert_eq!(line.wait(&["Next", "Active"]).await, both, "nobody has said that backends trust it");
     let advanced = ca(&["advance", "--watch"]).await;
     assert_eq!(advanced.code, 0, "{}", advanced.stderr);
-    assert!(advanced.stderr.contains("not to wait for: the owners of backends."), "{}", advanced.stderr);
+    assert!(advanced.stderr.contains("without waiting for: the owners of backends."), "{}", advanced.stderr);
     // The first one has signed nothing, so it is gone at once.
     let second = line.wait(&["Active"]).await;
     assert_ne!(first, second);

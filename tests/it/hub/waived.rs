@@ -61,7 +61,7 @@ async fn administrator_waives_absent_cluster_and_ledger_says_who() {
     running.clock.advance(APPLIED_FOR);
     let advanced = ca(&["advance", "--except", "spoke2", "--watch"]).await;
     assert_eq!(advanced.code, 0, "{}", advanced.stderr);
-    assert!(advanced.stderr.contains("not to wait for: spoke2."), "{}", advanced.stderr);
+    assert!(advanced.stderr.contains("without waiting for: spoke2."), "{}", advanced.stderr);
     assert!(!report().await.contains("\"Next\""));
     running.stop().await;
     assert_eq!(waived(&file).await, 1);

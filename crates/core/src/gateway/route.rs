@@ -110,7 +110,7 @@ pub struct RouteLimits {
     pub calls_per_identity: Option<usize>,
 }
 
-/// The clusters whose agents may come.
+/// The clusters whose agents may call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Clusters {
     /// All clusters.
@@ -140,9 +140,9 @@ pub struct Route {
     pub name: RouteName,
     /// `metadata.creationTimestamp`.
     pub created: Timestamp,
-    /// The addons whose agents may come.
+    /// The addons whose agents may call.
     pub addons: BTreeSet<AddOnName>,
-    /// The clusters whose agents may come.
+    /// The clusters whose agents may call.
     pub clusters: Clusters,
     /// The names at which the route is; empty for all names of the gateway that the signer's agents may use.
     pub hostnames: BTreeSet<String>,

@@ -32,7 +32,7 @@ pub struct Request {
     pub csr_user: Option<String>,
     /// `spec.request`.
     pub csr: String,
-    /// The AddOnSigner, or `gateway-serving`.
+    /// The AddOnSigner, or `gateway-serving` or `gateway-client`.
     pub signer: String,
     /// `metadata.generation` of the AddOnSigner.
     pub generation: i64,

@@ -46,7 +46,7 @@ pub struct Intent {
     pub requested: Timestamp,
     /// The name of the CSR.
     pub request: String,
-    /// The AddOnSigner, or `gateway-serving`.
+    /// The AddOnSigner, or `gateway-serving` or `gateway-client`.
     pub signer: String,
     /// The version of its specification that was applied (`metadata.generation`).
     pub generation: i64,
@@ -163,7 +163,7 @@ pub enum Record {
     },
     /// A step of a line of authorities.
     Authority {
-        /// The AddOnSigner, or `(serving)`.
+        /// The AddOnSigner, `(serving)` or `(gateway-client)`.
         line: String,
         /// The authority.
         id: AuthorityId,
@@ -174,7 +174,7 @@ pub enum Record {
     },
     /// The anchors of a line were published in a ConfigMap.
     Anchors {
-        /// The AddOnSigner, or `(serving)`.
+        /// The AddOnSigner, `(serving)` or `(gateway-client)`.
         line: String,
         /// The ids of the authorities.
         authorities: Vec<AuthorityId>,

@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use crate::Limits;
 use crate::body::Upload;
 use addon_signer_core::gateway::neighbours::Neighbours;
-use addon_signer_core::gateway::route::{Backend, RouteTable};
+use addon_signer_core::gateway::route::{Backend, BackendTls, RouteTable};
 use addon_signer_platform::clock::Clock;
 
 mod body;
@@ -43,6 +43,16 @@ pub(super) fn is_same(one: &Backend, other: &Backend) -> bool {
         && *is_by_address == other.is_by_address
         && *protocol == other.protocol
         && *tls == other.tls
+}
+
+/// Whether calls may go on after a backend has changed like this: it is the same one, if only by a name that its
+/// certificate must have. A CA that was added or removed counts for new connections.
+pub(super) fn continues(one: &Backend, other: &Backend) -> bool {
+    let without_anchors = |backend: &Backend| {
+        let tls = backend.tls.as_ref().map(|tls| BackendTls { anchors: Vec::new(), ..tls.clone() });
+        Backend { tls, ..backend.clone() }
+    };
+    is_same(one, other) || is_same(&without_anchors(one), &without_anchors(other))
 }
 
 /// The pools, by authority.
@@ -96,17 +106,24 @@ impl Backends {
     }
 
     fn sweep(&self, table: &RouteTable) {
+        // Many paths share a backend.
+        let backends: HashMap<*const Backend, &Backend> =
+            table.backends().map(|backend| (Arc::as_ptr(backend), &**backend)).collect();
+        let mut by_authority: HashMap<&str, Vec<&Backend>> = HashMap::new();
+        for backend in backends.into_values() {
+            by_authority.entry(&backend.authority).or_default().push(backend);
+        }
         let mut unused = Vec::new(); // dropped without the lock
         let mut pools = self.pools.lock();
-        for known in pools.values_mut() {
-            let is_unused = |pool: &mut Arc<Pool>| !table.backends().any(|backend| pool.is_of(backend));
+        for (authority, known) in &mut *pools {
+            let named = by_authority.get(authority.as_str()).map_or(&[][..], Vec::as_slice);
+            let is_unused = |pool: &mut Arc<Pool>| !named.iter().any(|backend| pool.is_of(backend));
             unused.extend(known.extract_if(.., is_unused));
+            for backend in named {
+                known.iter().filter(|pool| pool.is_of(backend)).for_each(|pool| pool.sweep(&backend.addresses));
+            }
         }
         pools.retain(|_, known| !known.is_empty());
-        for backend in table.backends() {
-            let known = pools.get(&backend.authority).into_iter().flatten();
-            known.filter(|pool| pool.is_of(backend)).for_each(|pool| pool.sweep(&backend.addresses));
-        }
     }
 }
 

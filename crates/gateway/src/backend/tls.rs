@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use rustls::client::ResolvesClientCert;
+use rustls::client::{ResolvesClientCert, Resumption};
 use rustls::pki_types::ServerName;
 use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, RootCertStore, SignatureScheme};
@@ -94,6 +94,8 @@ impl BackendTlsConfig {
         let connector = |alpn: &[&[u8]]| {
             let mut config = config.clone();
             config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
+            // A resumed session shows the backend no certificate, and takes the backend's as checked before.
+            config.resumption = Resumption::disabled();
             BackendConnector {
                 connector: TlsConnector::from(Arc::new(config)),
                 name: name.clone(),

@@ -31,7 +31,7 @@ fn mk_trust(issuer: &Issuer) -> Trust {
     Trust { serving_active: Some(issuer.authority().id().clone()), serving_anchors: Some(anchors), ..Trust::default() }
 }
 
-fn mk_leaf(issuer: &Issuer, key: &PrivateKey, Wanted { names, .. }: &Wanted) -> CertificateDer<'static> {
+fn mk_leaf(issuer: &Issuer, key: &PrivateKey, wanted @ Wanted { names, .. }: &Wanted) -> CertificateDer<'static> {
     let rng = SystemRandom::new();
     let wish = CsrParams {
         common_name: GATEWAY_COMMON_NAME.to_owned(),
@@ -47,11 +47,11 @@ fn mk_leaf(issuer: &Issuer, key: &PrivateKey, Wanted { names, .. }: &Wanted) -> 
     };
     let submission = Submission {
         username: "gateway".to_owned(),
-        usages: vec!["server auth".to_owned()],
+        usages: vec![wanted.certificate.usage().to_owned()],
         request: wish.sign(key, &rng).unwrap().into_bytes(),
         ..Submission::default()
     };
-    let approved = evaluate_gateway(&rules, GatewayCertificate::Serving, &submission).unwrap();
+    let approved = evaluate_gateway(&rules, wanted.certificate, &submission).unwrap();
     let prepared = issuer.prepare(approved, Serial::new(NOW, &rng).unwrap(), NOW).unwrap();
     issuer.sign(prepared, &mk_trust(issuer).serving_anchors.unwrap(), NOW, &rng).unwrap().certificate
 }
@@ -87,6 +87,22 @@ fn certificates_that_agents_would_not_accept_are_not_used() {
     let garbage = CertificateDer::from(b"hello".to_vec());
     let unreadable = check(&garbage, "r", &key, &names, &trust, NOW);
     assert!(matches!(unreadable, Err(CertificateError::Unreadable(_))));
+}
+
+#[test]
+fn the_certificate_for_backends_must_be_one_for_clients() {
+    let issuer = mk_issuer();
+    let key = mk_key();
+    let Trust { serving_active, serving_anchors, .. } = mk_trust(&issuer);
+    let trust = Trust { client_active: serving_active, client_anchors: serving_anchors, ..Trust::default() };
+    let nameless = Wanted::for_backends();
+    let own = mk_leaf(&issuer, &key, &nameless);
+    assert_eq!(check(&own, "r", &key, &nameless, &trust, NOW).unwrap().issuer, *issuer.authority().id());
+    let serving = mk_leaf(&issuer, &key, &mk_names("gateway.example"));
+    let refused = check(&serving, "r", &key, &nameless, &trust, NOW);
+    assert!(matches!(refused, Err(CertificateError::NotAccepted(_))), "{refused:?}");
+    let refused = check(&own, "r", &key, &nameless, &mk_trust(&issuer), NOW);
+    assert!(matches!(refused, Err(CertificateError::NoAnchors)), "{refused:?}");
 }
 
 fn mk_request(condition: Option<&str>, certificate: Option<&[u8]>) -> CertificateSigningRequest {

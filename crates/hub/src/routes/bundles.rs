@@ -8,6 +8,7 @@ use kube::api::Api;
 use kube::{Client, Error};
 use rustls_pki_types::CertificateDer;
 use tokio::sync::watch;
+use tracing::warn;
 
 use crate::registrations::discovery::served_version;
 use addon_signer_api::cluster_trust_bundle::{
@@ -21,15 +22,19 @@ use addon_signer_telemetry::pulse::Pulse;
 /// How soon a changed ClusterTrustBundle counts.
 const ROUND: Duration = Duration::from_secs(15);
 
-/// Their certificates by their names, or why one cannot be used.
-pub(crate) type Bundles = BTreeMap<String, Result<Vec<CertificateDer<'static>>, String>>;
+/// The certificates in a ClusterTrustBundle, or why it cannot be used.
+type Bundle = Result<Vec<CertificateDer<'static>>, String>;
+
+/// Those that were asked for, by their names.
+pub(crate) type Bundles = BTreeMap<String, Bundle>;
 
 /// The names that these AddOnRoutes have.
 pub(super) fn named<'p>(plans: impl Iterator<Item = &'p RoutePlan>) -> BTreeSet<String> {
     plans.filter_map(|plan| plan.backend.bundle()).map(str::to_owned).collect()
 }
 
-/// Reads those with the wanted names until nobody wants any more. One that cannot be read now stays as it was.
+/// Reads those with the wanted names until nobody wants any more. While the API server does not answer, one stays as it
+/// was.
 pub(crate) async fn keep(
     client: Client,
     mut wanted: watch::Receiver<BTreeSet<String>>,
@@ -40,15 +45,18 @@ pub(crate) async fn keep(
         pulse.beat();
         let names = wanted.borrow_and_update().clone();
         if !names.is_empty() {
-            let mut found = read_all(&client, &names).await;
+            let found = read_all(&client, &names).await;
             read.send_if_modified(|known| {
-                for (name, bundle) in &mut found {
-                    if let (Err(_), Some(Ok(before))) = (&*bundle, known.get(name)) {
-                        *bundle = Ok(before.clone());
-                    }
-                }
-                let differs = *known != found;
-                *known = found;
+                let now = |(name, found): (String, Result<Bundle, Unanswered>)| {
+                    let bundle = found.unwrap_or_else(|Unanswered(error)| {
+                        warn!(name, error, "Could not read a ClusterTrustBundle of a backend; the hub retries");
+                        known.get(&name).cloned().unwrap_or(Err(format!("it cannot be read: {error}")))
+                    });
+                    (name, bundle)
+                };
+                let now: Bundles = found.into_iter().map(now).collect();
+                let differs = *known != now;
+                *known = now;
                 differs
             });
         }
@@ -58,24 +66,27 @@ pub(crate) async fn keep(
     }
 }
 
-/// Those that exist, and those of which that is not known.
-async fn read_all(client: &Client, names: &BTreeSet<String>) -> Bundles {
-    let failed = |error: &Error| format!("it cannot be read: {}", explain(error));
+/// The API server did not say what a ClusterTrustBundle is.
+struct Unanswered(String);
+
+async fn read_all(client: &Client, names: &BTreeSet<String>) -> BTreeMap<String, Result<Bundle, Unanswered>> {
+    let unanswered = |error: &Error| Unanswered(explain(error));
     let api = match served_version(client, CERTIFICATES_GROUP, CLUSTER_TRUST_BUNDLES, &VERSIONS).await {
         Ok(Some(version)) => Api::<ClusterTrustBundle>::all_with(client.clone(), &resource(version)),
         Ok(None) => {
-            let none = |name: &String| (name.clone(), Err("the API server has no ClusterTrustBundles".to_owned()));
+            let none = |name: &String| (name.clone(), Ok(Err("the API server has no such objects".to_owned())));
             return names.iter().map(none).collect();
         }
-        Err(error) => return names.iter().map(|name| (name.clone(), Err(failed(&error)))).collect(),
+        Err(error) => return names.iter().map(|name| (name.clone(), Err(unanswered(&error)))).collect(),
     };
-    let mut found = Bundles::new();
+    let mut found = BTreeMap::new();
     for name in names {
-        match api.get_opt(name).await {
-            Ok(Some(bundle)) => drop(found.insert(name.clone(), ca_certificates(&bundle.spec.trust_bundle))),
-            Ok(None) => {}
-            Err(error) => drop(found.insert(name.clone(), Err(failed(&error)))),
-        }
+        let bundle = match api.get_opt(name).await {
+            Ok(Some(bundle)) => Ok(ca_certificates(&bundle.spec.trust_bundle)),
+            Ok(None) => Ok(Err("it does not exist".to_owned())),
+            Err(error) => Err(unanswered(&error)),
+        };
+        found.insert(name.clone(), bundle);
     }
     found
 }

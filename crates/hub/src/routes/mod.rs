@@ -126,6 +126,11 @@ fn judge(reading: &Reading, names: &[String], trust: &Trust, outputs: &Outputs) 
     let Some(namespaces) = reading.complete() else { return };
     let named = bundles::named(reading.plans());
     outputs.wanted.send_if_modified(|known| std::mem::replace(known, named.clone()) != named);
+    // A hub that starts must not refuse calls of routes whose CA it has not read yet.
+    let is_known = |name| reading.references.bundles.contains_key(name);
+    if !outputs.table.borrow().is_complete() && !named.iter().all(is_known) {
+        return;
+    }
     let parents: Vec<Parent<'_>> = trust.signers.iter().map(|signer| Parent::from(&**signer)).collect();
     let world = World { parents: &parents, names, namespaces, references: &reading.references };
     let (table, mut verdicts) = resolve(reading.plans(), &world);

@@ -2,7 +2,9 @@
 
 use super::Judged;
 use crate::supervisor::status::condition;
-use addon_signer_api::route::{AddOnRouteStatus, CONDITION_ACCEPTED, CONDITION_PROGRAMMED, CONDITION_RESOLVED_REFS};
+use addon_signer_api::route::{
+    AddOnRouteStatus, CONDITION_ACCEPTED, CONDITION_PROGRAMMED, CONDITION_RESOLVED_REFS, REASON_NO_ENDPOINT,
+};
 use addon_signer_core::gateway::routing::{Problem, RoutePlan, Target};
 use addon_signer_core::timestamp::Timestamp;
 
@@ -15,12 +17,12 @@ pub(super) fn wanted(judged: &Judged, now: Timestamp) -> AddOnRouteStatus {
     };
     let conditions = match (&judged.verdict, &judged.route.plan) {
         (Some(verdict), _) => [
-            (CONDITION_ACCEPTED, &verdict.accepted, "The AddOnSigner lets it attach."),
-            (CONDITION_RESOLVED_REFS, &verdict.resolved, "The backend was found."),
-            (CONDITION_PROGRAMMED, &verdict.programmed, "The gateway has it in effect."),
+            (CONDITION_ACCEPTED, &verdict.accepted, (CONDITION_ACCEPTED, "The AddOnSigner lets it attach.")),
+            (CONDITION_RESOLVED_REFS, &verdict.resolved, found(verdict.has_endpoint)),
+            (CONDITION_PROGRAMMED, &verdict.programmed, (CONDITION_PROGRAMMED, "All its paths are in effect.")),
         ]
-        .map(|(kind, outcome, good)| match outcome {
-            Ok(()) => say(kind, true, kind, good.to_owned()),
+        .map(|(kind, outcome, (reason, good))| match outcome {
+            Ok(()) => say(kind, true, reason, good.to_owned()),
             Err(Problem { reason, cause }) => say(kind, false, reason, sentence(cause)),
         })
         .into(),
@@ -38,6 +40,13 @@ pub(super) fn wanted(judged: &Judged, now: Timestamp) -> AddOnRouteStatus {
         gateway_client_ca: judged.client_anchors.clone(),
         conditions,
     }
+}
+
+fn found(has_endpoint: bool) -> (&'static str, &'static str) {
+    if has_endpoint {
+        return (CONDITION_RESOLVED_REFS, "The backend was found.");
+    }
+    (REASON_NO_ENDPOINT, "The backend was found, but it has no ready endpoint: calls are answered with 503.")
 }
 
 /// The name of a field begins with no capital.

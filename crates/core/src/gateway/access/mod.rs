@@ -6,7 +6,7 @@ use http::Method;
 
 use super::authz::{NotAnIdentity, Peer};
 use super::path::{PathBelow, PathError, SafePath};
-use super::route::{Route, RouteName, RouteTable};
+use super::route::{Backend, Route, RouteName, RouteTable};
 use super::slots::NoSlot;
 use crate::identity::{AddOnName, ClusterName, PeerIdentity};
 use crate::registry::{NotRegistered, Registry};
@@ -257,25 +257,42 @@ pub struct Call<'c> {
     pub path: PathBelow<'c>,
 }
 
+impl Call<'_> {
+    /// The routes of its host and addon, the longest path first.
+    fn routes<'t>(&self, table: &'t RouteTable) -> impl Iterator<Item = &'t Arc<Route>> + use<'t, '_> {
+        let known = table.of(self.caller.signer, self.caller.addon);
+        known.iter().filter(|route| route.hostnames.is_empty() || route.hostnames.contains(self.host))
+    }
+
+    /// The route that decides about the call, if any does: of those with the longest path that matches, the first that
+    /// admits the caller's cluster, else the first.
+    #[must_use]
+    pub fn decided_by<'t>(&self, table: &'t RouteTable) -> Option<&'t Arc<Route>> {
+        let Call { caller: Caller { cluster, cluster_set, .. }, path, .. } = *self;
+        let longest = self.routes(table).find(|route| route.path.matches(path))?.path.length();
+        let all = || self.routes(table).filter(|route| route.path.length() == longest && route.path.matches(path));
+        let admits =
+            |route: &&Arc<Route>| route.clusters.admit(cluster, cluster_set) && route.path.is_for(cluster, path);
+        all().find(admits).or_else(|| all().next())
+    }
+}
+
 /// The route of a call. Host and addon choose the routes, then the longest path decides, and only then whether the
 /// cluster and the method are allowed: a call that a route refuses never reaches the backend of a shorter path.
 ///
 /// # Errors
 /// The [`NoAccess`] of the first broken rule.
 pub fn route<'t>(table: &'t RouteTable, call: &Call<'_>) -> Result<&'t Arc<Route>, NoAccess> {
-    let Call { caller: Caller { signer, addon, cluster, cluster_set }, host, method, path } = *call;
+    let Call { caller: Caller { cluster, cluster_set, .. }, method, path, .. } = *call;
     if !table.is_complete() {
         return Err(NoAccess::NotReady);
     }
-    let known = table.of(signer, addon);
-    let is_here = |route: &&Arc<Route>| route.hostnames.is_empty() || route.hostnames.contains(host);
-    let routes = || known.iter().filter(is_here);
-    let longest = routes().find(|route| route.path.matches(path)).map(|route| route.path.length());
+    let chosen = call.decided_by(table);
+    let longest = chosen.map(|route| route.path.length());
     let is_longest = |route: &&Arc<Route>| Some(route.path.length()) == longest && route.path.matches(path);
-    let admits = |route: &&Arc<Route>| route.clusters.admit(cluster, cluster_set) && route.path.is_for(cluster, path);
-    let chosen = routes().filter(is_longest).find(admits).or_else(|| routes().find(is_longest));
     let as_long = |route: &&Arc<Route>| longest.is_none_or(|longest| route.path.length() >= longest);
-    let mut others = routes().filter(as_long).filter(|route| !is_longest(route) && route.path.may_match(path));
+    let mut others =
+        call.routes(table).filter(as_long).filter(|route| !is_longest(route) && route.path.may_match(path));
     if others.any(|other| chosen.is_none_or(|chosen| !chosen.is_interchangeable_with(other))) {
         return Err(PathError::Route.into());
     }
@@ -290,6 +307,19 @@ pub fn route<'t>(table: &'t RouteTable, call: &Call<'_>) -> Result<&'t Arc<Route
         return Err(NoAccess::Method(route.methods.iter().cloned().collect::<Vec<_>>().join(", ")));
     }
     Ok(route)
+}
+
+/// The backend of a route, which has an address.
+///
+/// # Errors
+/// [`NoAccess::NoBackend`].
+pub fn backend(route: &Route) -> Result<&Arc<Backend>, NoAccess> {
+    let no_backend = |cause: &str| NoAccess::NoBackend { route: route.name.clone(), cause: cause.to_owned() };
+    let backend = route.backend.as_ref().map_err(|cause| no_backend(cause))?;
+    if backend.addresses.is_empty() {
+        return Err(no_backend("the Service has no ready endpoints"));
+    }
+    Ok(backend)
 }
 
 #[cfg(test)]

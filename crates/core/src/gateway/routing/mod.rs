@@ -29,7 +29,7 @@ pub struct RoutePlan {
     pub signer: String,
     /// Of its addons these; all if empty.
     pub addons: BTreeSet<AddOnName>,
-    /// The clusters whose agents may come.
+    /// The clusters whose agents may call.
     pub clusters: Clusters,
     /// At which names of the gateway; at all if empty.
     pub hostnames: BTreeSet<String>,
@@ -74,6 +74,8 @@ pub struct Verdict {
     pub accepted: Result<(), Problem>,
     /// Whether its backend was found.
     pub resolved: Result<(), Problem>,
+    /// Whether the backend has an address to connect to.
+    pub has_endpoint: bool,
     /// Whether all its paths are in effect.
     pub programmed: Result<(), Problem>,
 }
@@ -130,11 +132,12 @@ pub fn resolve<'p>(
 fn attach(plan: &RoutePlan, world: &World<'_>, table: &mut RouteTable) -> Verdict {
     let backend = world.references.find(&plan.name.namespace, &plan.backend);
     let resolved = backend.as_ref().map(|_| ()).map_err(Clone::clone);
+    let has_endpoint = backend.as_ref().is_ok_and(|backend| !backend.addresses.is_empty());
     let (signer, addons) = match accept(plan, world) {
         Ok(accepted) => accepted,
         Err(problem) => {
             let programmed = Err(Problem::new("Invalid", "the AddOnRoute is not accepted"));
-            return Verdict { accepted: Err(problem), resolved, programmed };
+            return Verdict { accepted: Err(problem), resolved, has_endpoint, programmed };
         }
     };
     let mut lost = None;
@@ -157,12 +160,13 @@ fn attach(plan: &RoutePlan, world: &World<'_>, table: &mut RouteTable) -> Verdic
         }
         lost = lost.or(conflict);
     }
-    let unresolved = || Problem::new("Invalid", "the backend is not found: calls are answered with 503");
+    let cause = "its backend cannot be used, as ResolvedRefs says: calls are answered with 503";
+    let unresolved = || Problem::new("Invalid", cause);
     let programmed = lost.map_or_else(|| resolved.clone().map_err(|_| unresolved()), Err);
-    Verdict { accepted: Ok(()), resolved, programmed }
+    Verdict { accepted: Ok(()), resolved, has_endpoint, programmed }
 }
 
-/// The AddOnSigner of an AddOnRoute, and the addons whose agents may come.
+/// The AddOnSigner of an AddOnRoute, and the addons whose agents may call.
 fn accept<'w>(plan: &RoutePlan, world: &World<'w>) -> Result<(Parent<'w>, BTreeSet<AddOnName>), Problem> {
     let RoutePlan { name: RouteName { namespace, .. }, signer: name, .. } = plan;
     let signer = world.parents.iter().find(|parent| parent.name == name).copied().ok_or_else(|| {

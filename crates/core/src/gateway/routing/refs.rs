@@ -199,7 +199,8 @@ impl References {
             Some(plan) if protocol.is_tls() => plan,
             None if !protocol.is_tls() => return Ok(None),
             Some(_) => {
-                let cause = "spec.backend.tls is set, but the backend's protocol has no TLS";
+                let cause = "spec.backend.tls is set, but the backend's protocol has no TLS: set \
+                             spec.backend.protocol to HTTPS or H2";
                 return Err(Problem::new("UnsupportedProtocol", cause));
             }
             None => {
@@ -211,7 +212,7 @@ impl References {
             CaRef::Bundle(name) => match self.bundles.get(name) {
                 Some(Ok(anchors)) => anchors.clone(),
                 Some(Err(cause)) => return Err(invalid(format!("ClusterTrustBundle {name}: {cause}"))),
-                None => return Err(invalid(format!("there is no ClusterTrustBundle {name} that the hub may read"))),
+                None => return Err(invalid(format!("the ClusterTrustBundle {name} has not been read yet"))),
             },
         };
         let server_name = plan.server_name.clone().unwrap_or_else(|| own_name.to_owned());
@@ -219,8 +220,18 @@ impl References {
     }
 }
 
-/// What the AddOnRoute says, else what the Service says, else the default.
+/// The protocol, which is HTTP/2 for gRPC.
 fn protocol(named: &BackendRef, app_protocol: Option<&str>) -> Result<Protocol, Problem> {
+    let protocol = said_protocol(named, app_protocol)?;
+    if named.default_protocol == Protocol::H2c && matches!(protocol, Protocol::Http | Protocol::Wss) {
+        let cause = "gRPC needs HTTP/2, which the backend's protocol is not: set spec.backend.protocol to H2C or H2";
+        return Err(Problem::new("UnsupportedProtocol", cause));
+    }
+    Ok(protocol)
+}
+
+/// What the AddOnRoute says, else what the Service says, else the default.
+fn said_protocol(named: &BackendRef, app_protocol: Option<&str>) -> Result<Protocol, Problem> {
     if let Some(protocol) = named.protocol {
         return Ok(protocol);
     }
@@ -231,6 +242,7 @@ fn protocol(named: &BackendRef, app_protocol: Option<&str>) -> Result<Protocol, 
         None => Ok(named.default_protocol),
         Some("http" | "kubernetes.io/ws") => Ok(Protocol::Http),
         Some("https") => Ok(Protocol::Https),
+        Some("grpc") if named.tls.is_some() => Ok(Protocol::H2),
         Some("kubernetes.io/h2c" | "grpc") => Ok(Protocol::H2c),
         Some("kubernetes.io/wss") => Ok(Protocol::Wss),
         Some(other) => {

@@ -132,7 +132,7 @@ fn reason(found: &Result<(), Problem>) -> &'static str {
 #[test]
 fn a_route_that_may_attach_is_for_all_addons_of_its_signer() {
     let existing = Existing::new();
-    let all_is_well = Verdict { accepted: Ok(()), resolved: Ok(()), programmed: Ok(()) };
+    let all_is_well = Verdict { accepted: Ok(()), resolved: Ok(()), has_endpoint: true, programmed: Ok(()) };
     assert_eq!(existing.verdict(mk_plan()), all_is_well);
     assert_eq!(existing.paths(&[mk_plan()], "a"), ["r /x"]);
     assert_eq!(existing.paths(&[mk_plan()], "b"), ["r /x"]);
@@ -258,15 +258,25 @@ fn the_route_or_the_service_says_the_protocol() {
         (None, with_tls(), Protocol::Https),
         (None, grpc(service()), Protocol::H2c),
         (None, grpc(with_tls()), Protocol::H2),
-        (Some("http"), grpc(service()), Protocol::Http),
         (Some("kubernetes.io/ws"), service(), Protocol::Http),
         (Some("kubernetes.io/h2c"), service(), Protocol::H2c),
         (Some("grpc"), service(), Protocol::H2c),
+        (Some("grpc"), grpc(with_tls()), Protocol::H2),
         (Some("https"), with_tls(), Protocol::Https),
         (Some("kubernetes.io/wss"), with_tls(), Protocol::Wss),
         (Some("http"), BackendRef { protocol: Some(Protocol::H2c), ..service() }, Protocol::H2c),
     ] {
         assert_eq!(find(app_protocol, named.clone()), Ok(expected), "{app_protocol:?} {named:?}");
+    }
+    for (app_protocol, named) in [
+        (Some("http"), grpc(service())),
+        (Some("kubernetes.io/wss"), grpc(with_tls())),
+        (None, BackendRef { protocol: Some(Protocol::Http), ..grpc(service()) }),
+        (Some("http"), with_tls()),
+    ] {
+        let refused = find(app_protocol, named.clone()).unwrap_err();
+        assert_eq!(refused.reason, "UnsupportedProtocol", "{app_protocol:?} {named:?}");
+        assert!(refused.cause.contains("set spec.backend.protocol to H"), "{}", refused.cause);
     }
 }
 
