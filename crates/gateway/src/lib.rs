@@ -51,6 +51,7 @@ pub mod serving;
 mod session;
 mod slots;
 mod stats;
+mod streams;
 mod tls;
 mod upgrade;
 mod websocket;
