@@ -1,5 +1,7 @@
 //! What is measured.
 
+use std::fmt;
+
 pub(crate) const MIB: usize = 1024 * 1024;
 
 /// A call that is repeated.
@@ -16,6 +18,12 @@ impl Case {
     fn new(name: &str, [connections, calls]: [usize; 2], flags: &[&str]) -> Self {
         let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
         Self { name: name.to_owned(), connections, calls, flags }
+    }
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, {} x {}", self.name, self.connections, self.calls)
     }
 }
 

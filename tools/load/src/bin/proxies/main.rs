@@ -53,7 +53,7 @@ struct Arguments {
     /// those of the round with the median rate.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// Only cases whose names contain this.
+    /// Only cases whose first cell contains this, such as `gRPC, 16 x 1`.
     #[arg(long, default_value = "")]
     only: String,
     /// Be the backend, on this address.
@@ -74,7 +74,7 @@ fn main() {
     };
     let contest = Contest::start(&runtime, program);
     table::print_head();
-    for case in cases().iter().filter(|case| case.name.contains(&arguments.only)) {
+    for case in cases().iter().filter(|case| case.to_string().contains(&arguments.only)) {
         table::print_row(case, &contest.measure(case, &arguments));
     }
 }

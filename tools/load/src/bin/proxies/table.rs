@@ -26,7 +26,7 @@ pub(crate) fn print_row(case: &Case, figures: &[Figure]) {
         figures.iter().map(|figure| format!("{:>width$.0}", value(figure))).collect::<Vec<_>>().join(" / ")
     };
     print_cells(&[
-        format!("{}, {} x {}", case.name, case.connections, case.calls),
+        case.to_string(),
         each(6, |figure| figure.rate),
         of(&figures[2]),
         of(&figures[3]),
