@@ -21,6 +21,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use addon_signer_core::gateway::route::{Protocol, Route};
 use clap::Parser;
@@ -43,6 +44,8 @@ mod table;
 
 /// The paths of gRPC calls begin like that.
 const GRPC: &str = "/grpc.health.v1.Health/";
+/// How long a peer may take to end.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 #[derive(Parser)]
 struct Arguments {
@@ -84,7 +87,7 @@ struct Contest {
     targets: Vec<Target>,
     load: LoadProgram,
     _world: GatewayWorld,
-    _processes: Vec<Process>,
+    processes: Vec<Process>,
     _directory: TempDir,
 }
 
@@ -104,7 +107,7 @@ impl Contest {
         let mut targets = vec![Target { address: backend, tls: false, id: processes[0].id() }];
         targets.extend(proxies.map(|(address, id)| Target { address, tls: true, id }));
         let load = LoadProgram { program, directory: directory.path().to_owned() };
-        Self { targets, load, _world: world, _processes: processes, _directory: directory }
+        Self { targets, load, _world: world, processes, _directory: directory }
     }
 
     /// Returns the figures of the backend alone, the gateway, nginx and HAProxy.
@@ -116,6 +119,13 @@ impl Contest {
             }
         }
         rounds.into_iter().map(Figure::median).collect()
+    }
+}
+
+impl Drop for Contest {
+    /// nginx ends its workers only if it is asked to end.
+    fn drop(&mut self) {
+        self.processes.drain(..).for_each(|process| process.end_by("TERM", PATIENCE));
     }
 }
 
