@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use crate::cli::{run, write};
 use crate::gateway::backend;
+use crate::whole::client::ClientPair;
 use crate::whole::ours::enrolled;
 use crate::whole::{Whole, prepare};
 use test_kit::TestHub;
@@ -47,6 +48,22 @@ async fn create_routes(admin: &Client, backend: SocketAddr) {
     apply_route(admin, "default", "others", others).await;
 }
 
+/// Waits until the routes are in effect, and the hub has said what it thinks of each.
+async fn wait_settled(admin: &Client, pair: &ClientPair, gateway: SocketAddr) {
+    // They are in effect when the last of them is.
+    wait_until(test_kit::hub::PATIENCE, "the routes", async || {
+        let answer = pair.call(gateway, Method::GET, "/others").await.ok()?;
+        (answer.0 == 403).then_some(())
+    })
+    .await;
+    let routes: Api<AddOnRoute> = Api::namespaced(admin.clone(), "default");
+    wait_until(test_kit::hub::PATIENCE, "the hub to say what it thinks of them", async || {
+        let all = routes.list(&ListParams::default()).await.unwrap().items;
+        all.iter().all(|route| route.status.is_some()).then_some(())
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn explain_says_of_each_call_what_the_gateway_does() {
     let hub = TestHub::start().await;
@@ -57,18 +74,7 @@ async fn explain_says_of_each_call_what_the_gateway_does() {
     wait_ready(&admin, "telemetry", "True").await;
     let dir = tempfile::tempdir().unwrap();
     let pair = enrolled(&hub, &admin, dir.path(), "spoke1", whole.gateway).await;
-    // The routes are in effect when the last of them is.
-    wait_until(test_kit::hub::PATIENCE, "the routes", async || {
-        let answer = pair.call(whole.gateway, Method::GET, "/others").await.ok()?;
-        (answer.0 == 403).then_some(())
-    })
-    .await;
-    let routes: Api<AddOnRoute> = Api::namespaced(admin.clone(), "default");
-    wait_until(test_kit::hub::PATIENCE, "the hub to say what it thinks of them", async || {
-        let all = routes.list(&ListParams::default()).await.unwrap().items;
-        all.iter().all(|route| route.status.is_some()).then_some(())
-    })
-    .await;
+    wait_settled(&admin, &pair, whole.gateway).await;
     let kubeconfig = write(dir.path(), &hub.kubeconfig("admin", &["system:masters"])).display().to_string();
     for (method, path, route) in [
         (Method::POST, "/api/v1/receive", Some("default/receive")),

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use hyper::rt::Executor;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
@@ -23,6 +22,7 @@ use super::ending::EndCause;
 use super::lingering::Lingering;
 use super::routes;
 use super::session::Session;
+use super::streams::{NewStreams, Streams};
 use super::tls::H2;
 use crate::listener::{FIRST, SessionSlot};
 use addon_signer_core::gateway::access::NoStanding;
@@ -58,12 +58,13 @@ pub(super) async fn serve(
             GRACE
         }
     };
-    let tasks = ConnectionTasks(CancellationToken::new());
-    let _end_tasks = tasks.0.clone().drop_guard();
+    let new = NewStreams::default();
+    let mut streams = Streams::new(new.clone());
     let is_h2 = tls.get_ref().1.alpn_protocol() == Some(H2);
-    let builder = http_builder(tasks, is_h2, &session.shared.limits);
+    let builder = http_builder(new, is_h2, &session.shared.limits);
     let answering = Arc::clone(&session);
-    let service = service_fn(move |request| routes::answer(Arc::clone(&answering), request));
+    // hyper moves the future several times before it runs, and it has kilobytes.
+    let service = service_fn(move |request| Box::pin(routes::answer(Arc::clone(&answering), request)));
     let connection = builder.serve_connection_with_upgrades(TokioIo::new(Lingering::new(tls)), service);
     tokio::pin!(connection);
     let mut sweep = interval_at(Instant::now() + first, SWEEP);
@@ -83,7 +84,7 @@ pub(super) async fn serve(
             () = carried(&mut tunnel), if tunnel.is_some() => return,
             () = session.close.cancelled(), if end.is_none() => Instant::now() + GRACE,
             latest = stopping.as_mut(), if end.is_none() => latest,
-            done = connection.as_mut(), if tunnel.is_none() => {
+            done = streams.run(connection.as_mut()), if tunnel.is_none() => {
                 if let Err(error) = done {
                     tracing::debug!(remote = %session.remote, %error, "A connection ended early");
                 }
@@ -163,8 +164,8 @@ fn verdict(session: &Session) -> SessionVerdict {
     SessionVerdict::Goes
 }
 
-fn http_builder(tasks: ConnectionTasks, is_h2: bool, limits: &Limits) -> Builder<ConnectionTasks> {
-    let mut builder = Builder::new(tasks);
+fn http_builder(streams: NewStreams, is_h2: bool, limits: &Limits) -> Builder<NewStreams> {
+    let mut builder = Builder::new(streams);
     let max_header = usize::try_from(limits.max_header_bytes).unwrap_or(usize::MAX);
     // hyper's header timeout also runs between two calls, and drops the connection without a graceful shutdown. It
     // is long enough that the sweep acts first: the sweep shuts idle connections down gracefully, and has a shorter
@@ -187,20 +188,4 @@ fn http_builder(tasks: ConnectionTasks, is_h2: bool, limits: &Limits) -> Builder
         .enable_connect_protocol() // WebSockets (RFC 8441)
         .keep_alive_interval(PING_INTERVAL);
     if is_h2 { builder.http2_only() } else { builder.http1_only() }
-}
-
-/// Runs hyper's tasks for HTTP/2 streams, and ends them together with their connection.
-#[derive(Clone)]
-struct ConnectionTasks(CancellationToken);
-
-impl<F> Executor<F> for ConnectionTasks
-where
-    F: Future + Send + 'static,
-    F::Output: Send,
-{
-    fn execute(&self, task: F) {
-        let connection = self.0.clone();
-        // The handle is not needed, because hyper observes its streams through channels of its own.
-        tokio::spawn(async move { connection.run_until_cancelled_owned(task).await.map(drop) });
-    }
 }

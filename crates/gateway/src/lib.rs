@@ -51,6 +51,7 @@ mod routes;
 mod session;
 mod slots;
 mod stats;
+mod streams;
 mod tls;
 mod upgrade;
 mod websocket;

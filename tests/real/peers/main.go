@@ -25,7 +25,9 @@ type options struct {
 	listen, gateway, path string
 	cert, key, ca         string
 	over                  string
-	rounds                int
+	rounds, connections   int
+	body                  int
+	reconnect             bool
 	lasts                 time.Duration
 }
 
@@ -40,6 +42,8 @@ var subcommands = map[string]func(context.Context, options) error{
 	"ws-h2-client": wsH2Client,
 	"http-server":  httpServer,
 	"h2spec":       runH2spec,
+	"load-http":    loadHTTP,
+	"load-grpc":    loadGRPC,
 }
 
 func main() {
@@ -54,8 +58,11 @@ func main() {
 	flags.StringVar(&o.cert, "cert", "", "PEM file of the own certificate; a server without one has no TLS")
 	flags.StringVar(&o.key, "key", "", "PEM file of its key")
 	flags.StringVar(&o.ca, "ca", "", "PEM file of the CA of the other side")
-	flags.StringVar(&o.over, "over", "grpc", "grpc or http")
-	flags.IntVar(&o.rounds, "rounds", 1, "how often to run all cases, side by side")
+	flags.StringVar(&o.over, "over", "grpc", "grpc or http; http1 or http2 for load-http")
+	flags.IntVar(&o.rounds, "rounds", 1, "how often to run all cases, side by side; calls at a time on each connection")
+	flags.IntVar(&o.connections, "connections", 1, "connections of a load program")
+	flags.IntVar(&o.body, "body", 0, "bytes that load-http sends with each call")
+	flags.BoolVar(&o.reconnect, "reconnect", false, "whether each call of load-http has a new connection")
 	flags.DurationVar(&o.lasts, "lasts", time.Second, "how long to go on")
 	flags.Parse(os.Args[2:]) // it ends the program itself
 	ctx, cancel := context.WithTimeout(context.Background(), patience+o.lasts)

@@ -1,6 +1,8 @@
 //! How else a segment of a path could be read, by backends that fold its case, normalise it (NFKC), decode it twice,
 //! cut its parameters, its trailing dots and spaces, or its extension.
 
+use std::borrow::Cow;
+
 use unicode_normalization::UnicodeNormalization;
 
 use super::{PathError, decode_with};
@@ -27,10 +29,9 @@ impl Reading {
         }
         check(segment)?;
         // A second decoder may keep a percent sign without two digits.
-        let normal: String = segment.nfkc().collect();
-        let twice = decode_with(normal.as_bytes(), Some).unwrap_or_default();
+        let twice = decode_with(nfkc(segment).as_bytes(), Some).unwrap_or_default();
         let twice = String::from_utf8(twice).map_err(|_| PathError::NotUtf8)?;
-        let twice: String = twice.nfkc().collect();
+        let twice = nfkc(&twice);
         check(&twice)?;
         // Both directions, because some characters have a capital in ASCII and are not its small letter, such as ſ.
         let folded = without_parameters(&twice).to_uppercase().to_lowercase();
@@ -54,6 +55,11 @@ impl Reading {
     pub(super) fn is_empty(&self) -> bool {
         self.whole.is_empty()
     }
+}
+
+/// What is ASCII is normalised already, such as the service of a gRPC call.
+fn nfkc(text: &str) -> Cow<'_, str> {
+    if text.is_ascii() { text.into() } else { text.nfkc().collect() }
 }
 
 /// Windows' file names have no trailing dots and spaces.
