@@ -14,8 +14,9 @@ async fn tasks_of_a_hub_at_rest_give_signs_of_life() {
     tasks.sort();
     let expected = [
         "CAs of backends",
+        "authorities of gateway-client",
+        "authorities of gateway-serving",
         "authorities of telemetry",
-        "authorities of the gateway",
         "registrations",
         "requests",
         "statuses of AddOnRoutes",

@@ -274,7 +274,7 @@ impl Supervisor {
                 }
                 changed = serving.changed() => {
                     if changed.is_err() {
-                        return Err(HubError::TaskEnded("authorities of the gateway".to_owned()));
+                        return Err(HubError::TaskEnded("authorities of gateway-serving".to_owned()));
                     }
                     self.report_all();
                 }
