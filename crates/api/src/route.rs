@@ -241,7 +241,7 @@ pub struct BackendTlsSpec {
     pub ca: Option<String>,
     /// Name of a ClusterTrustBundle with these certificates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(length(min = 1, max = 253), regex(pattern = r"^[a-z0-9]([a-z0-9.:-]*[a-z0-9])?$"))]
     pub cluster_trust_bundle: Option<String>,
     /// Name in the backend's certificate. By default SERVICE.NAMESPACE.svc, or the address.
     #[serde(default, skip_serializing_if = "Option::is_none")]

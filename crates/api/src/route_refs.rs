@@ -38,7 +38,8 @@ pub fn endpoints(slice: EndpointSlice) -> Endpoints {
         |conditions: Option<EndpointConditions>| conditions.and_then(|conditions| conditions.ready) != Some(false);
     let ready =
         slice.endpoints.unwrap_or_default().into_iter().filter(|endpoint| is_ready(endpoint.conditions.clone()));
-    let addresses = ready.flat_map(|endpoint| endpoint.addresses).filter_map(|address| address.parse().ok());
+    // Only the first address of an endpoint means anything (Kubernetes, `Endpoint.addresses`).
+    let addresses = ready.filter_map(|endpoint| endpoint.addresses.first()?.parse().ok());
     let ports = slice.ports.unwrap_or_default().into_iter().filter(|port| is_tcp(port.protocol.as_deref()));
     let ports = ports.filter_map(|port| Some((port.name.unwrap_or_default(), u16::try_from(port.port?).ok()?)));
     Endpoints { addresses: addresses.collect(), ports: ports.collect() }

@@ -139,10 +139,22 @@ fn backend_ref(spec: &BackendSpec, is_grpc: bool) -> Result<BackendRef, InvalidF
 fn tls_plan(spec: &BackendTlsSpec) -> Result<TlsPlan, InvalidField> {
     let ca = match (&spec.ca, &spec.cluster_trust_bundle) {
         (Some(text), None) => CaRef::Inline(ca_certificates(text).map_err(|cause| invalid("backend.tls.ca", &cause))?),
-        (None, Some(name)) => CaRef::Bundle(name.clone()),
+        (None, Some(name)) if is_bundle_name(name) => CaRef::Bundle(name.clone()),
+        (None, Some(_)) => {
+            let sentence = "it must have lower case letters, digits, `-`, `.` and `:`, and begin and end with neither";
+            return Err(invalid("backend.tls.clusterTrustBundle", &sentence));
+        }
         _ => return Err(invalid("backend.tls", &"it must have ca or clusterTrustBundle, not both")),
     };
     Ok(TlsPlan { ca, server_name: spec.server_name.clone(), client_certificate: spec.client_certificate })
+}
+
+/// Whether a ClusterTrustBundle may have the name: DNS labels, those of a signer with colons. It becomes part of a URL.
+fn is_bundle_name(name: &str) -> bool {
+    let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let is_edge = |byte: Option<u8>| byte.is_some_and(is_inner);
+    let mut bytes = name.bytes();
+    is_edge(name.bytes().next()) && is_edge(name.bytes().last()) && bytes.all(|it| is_inner(it) || b"-.:".contains(&it))
 }
 
 /// Reads CA certificates in PEM, for a backend.

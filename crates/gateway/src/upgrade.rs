@@ -90,7 +90,9 @@ fn is_other_protocol(protocol: &HeaderValue) -> bool {
     let Ok(listed) = protocol.to_str() else { return false };
     listed.split(',').map(str::trim).all(|protocol| {
         let name = protocol.split('/').next().unwrap_or_default();
-        !["", "h2c", "tls", "http"].iter().any(|kept| name.eq_ignore_ascii_case(kept))
+        let name = name.to_ascii_lowercase();
+        // Drafts of HTTP/2 were called h2-14 and h2c-14.
+        !["", "tls", "http"].contains(&&*name) && !name.starts_with("h2")
     })
 }
 

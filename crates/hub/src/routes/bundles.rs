@@ -8,6 +8,7 @@ use kube::api::Api;
 use kube::{Client, Error};
 use rustls_pki_types::CertificateDer;
 use tokio::sync::watch;
+use tokio::time::timeout;
 use tracing::warn;
 
 use crate::registrations::discovery::served_version;
@@ -21,6 +22,8 @@ use addon_signer_telemetry::pulse::Pulse;
 
 /// How soon a changed ClusterTrustBundle counts.
 const ROUND: Duration = Duration::from_secs(15);
+/// How long the API server may take for one.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The certificates in a ClusterTrustBundle, or why it cannot be used.
 type Bundle = Result<Vec<CertificateDer<'static>>, String>;
@@ -45,7 +48,7 @@ pub(crate) async fn keep(
         pulse.beat();
         let names = wanted.borrow_and_update().clone();
         if !names.is_empty() {
-            let found = read_all(&client, &names).await;
+            let found = read_all(&client, &names, &pulse).await;
             read.send_if_modified(|known| {
                 let now = |(name, found): (String, Result<Bundle, Unanswered>)| {
                     let bundle = found.unwrap_or_else(|Unanswered(error)| {
@@ -60,7 +63,7 @@ pub(crate) async fn keep(
                 differs
             });
         }
-        if let Ok(Err(_)) = tokio::time::timeout(ROUND, wanted.changed()).await {
+        if let Ok(Err(_)) = timeout(ROUND, wanted.changed()).await {
             return;
         }
     }
@@ -69,7 +72,11 @@ pub(crate) async fn keep(
 /// The API server did not say what a ClusterTrustBundle is.
 struct Unanswered(String);
 
-async fn read_all(client: &Client, names: &BTreeSet<String>) -> BTreeMap<String, Result<Bundle, Unanswered>> {
+async fn read_all(
+    client: &Client,
+    names: &BTreeSet<String>,
+    pulse: &Pulse,
+) -> BTreeMap<String, Result<Bundle, Unanswered>> {
     let unanswered = |error: &Error| Unanswered(explain(error));
     let api = match served_version(client, CERTIFICATES_GROUP, CLUSTER_TRUST_BUNDLES, &VERSIONS).await {
         Ok(Some(version)) => Api::<ClusterTrustBundle>::all_with(client.clone(), &resource(version)),
@@ -81,10 +88,12 @@ async fn read_all(client: &Client, names: &BTreeSet<String>) -> BTreeMap<String,
     };
     let mut found = BTreeMap::new();
     for name in names {
-        let bundle = match api.get_opt(name).await {
-            Ok(Some(bundle)) => Ok(ca_certificates(&bundle.spec.trust_bundle)),
-            Ok(None) => Ok(Err("it does not exist".to_owned())),
-            Err(error) => Err(unanswered(&error)),
+        pulse.beat();
+        let bundle = match timeout(PATIENCE, api.get_opt(name)).await {
+            Ok(Ok(Some(bundle))) => Ok(ca_certificates(&bundle.spec.trust_bundle)),
+            Ok(Ok(None)) => Ok(Err("it does not exist".to_owned())),
+            Ok(Err(error)) => Err(unanswered(&error)),
+            Err(_) => Err(Unanswered(format!("no answer within {PATIENCE:?}"))),
         };
         found.insert(name.clone(), bundle);
     }

@@ -11,6 +11,7 @@ mod watches;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::{FutureExt, StreamExt};
 use ipnet::IpNet;
@@ -21,11 +22,14 @@ use crate::HubLinks;
 use crate::tasks::HubTasks;
 use addon_signer_core::ca::bundle::Bundle;
 use addon_signer_core::gateway::route::{RouteName, RouteTable};
-use addon_signer_core::gateway::routing::{Parent, Verdict, World, resolve};
+use addon_signer_core::gateway::routing::{Parent, RoutePlan, Verdict, World, resolve};
 use addon_signer_core::trust::Trust;
 use bundles::Bundles;
 use reading::{KnownRoute, Reading};
 use report::StatusWriter;
+
+/// The pause after the table was made, while further changes gather.
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// What the hub's settings say about routes.
 #[derive(Debug, Clone, Default)]
@@ -49,8 +53,11 @@ pub(crate) struct Judged {
 impl Judged {
     /// Whether calls that may come need the gateway's client certificate.
     fn needs_certificate(route: &KnownRoute, verdict: Option<&Verdict>) -> bool {
-        let is_shown = route.plan.as_ref().is_ok_and(|plan| plan.backend.is_shown_certificate());
-        is_shown && verdict.is_some_and(|verdict| verdict.accepted.is_ok())
+        Self::is_shown_certificate(route) && verdict.is_some_and(|verdict| verdict.accepted.is_ok())
+    }
+
+    fn is_shown_certificate(route: &KnownRoute) -> bool {
+        route.plan.as_ref().is_ok_and(|plan| plan.backend.is_shown_certificate())
     }
 }
 
@@ -119,21 +126,20 @@ async fn keep(
         }
         let trust = trust.borrow_and_update().clone();
         judge(&reading, &settings.names, &trust, &outputs);
+        // Whoever may change Services must not keep a processor busy.
+        tokio::time::sleep(PAUSE).await;
     }
 }
 
 fn judge(reading: &Reading, names: &[String], trust: &Trust, outputs: &Outputs) {
     let Some(namespaces) = reading.complete() else { return };
-    let named = bundles::named(reading.plans());
-    outputs.wanted.send_if_modified(|known| std::mem::replace(known, named.clone()) != named);
-    // A hub that starts must not refuse calls of routes whose CA it has not read yet.
-    let is_known = |name| reading.references.bundles.contains_key(name);
-    if !outputs.table.borrow().is_complete() && !named.iter().all(is_known) {
-        return;
-    }
     let parents: Vec<Parent<'_>> = trust.signers.iter().map(|signer| Parent::from(&**signer)).collect();
     let world = World { parents: &parents, names, namespaces, references: &reading.references };
     let (table, mut verdicts) = resolve(reading.plans(), &world);
+    // Nobody else may make the hub read anything.
+    let is_accepted = |plan: &&RoutePlan| verdicts.get(&plan.name).is_some_and(|verdict| verdict.accepted.is_ok());
+    let named = bundles::named(reading.plans().filter(is_accepted));
+    outputs.wanted.send_if_modified(|known| std::mem::replace(known, named.clone()) != named);
     outputs.table.send_if_modified(|known| {
         let differs = **known != table;
         if differs {
@@ -147,7 +153,10 @@ fn judge(reading: &Reading, names: &[String], trust: &Trust, outputs: &Outputs) 
         let verdict = verdicts.remove(name);
         let needs = Judged::needs_certificate(route, verdict.as_ref());
         is_needed |= needs;
-        let client_anchors = client_anchors.clone().filter(|_| needs);
+        // Owners copy it. One that is there stays while the line cannot be read, or the route is not accepted.
+        let before = route.status.as_ref().and_then(|status| status.gateway_client_ca.clone());
+        let is_shown = Judged::is_shown_certificate(route) && (needs || before.is_some());
+        let client_anchors = client_anchors.clone().or(before).filter(|_| is_shown);
         (name.clone(), Judged { route: Arc::clone(route), verdict, client_anchors })
     });
     outputs.judged.send_replace(Arc::new(judged.collect()));

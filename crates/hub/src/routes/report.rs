@@ -1,25 +1,61 @@
 //! Writes the conditions of AddOnRoutes.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use kube::Client;
 use kube::api::{Api, PatchParams};
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tracing::warn;
 
 use super::{AllJudged, Judged, status};
+use crate::authorities::report::time;
 use crate::lease::{Leading, NotWritten};
 use crate::supervisor::status::patch_of_status;
 use addon_signer_api::{AddOnRoute, AddOnRouteStatus, Guarded};
 use addon_signer_core::gateway::route::RouteName;
+use addon_signer_core::revert_backoff::RevertBackoff;
+use addon_signer_core::timestamp::Timestamp;
 use addon_signer_platform::clock::Clock;
 use addon_signer_platform::errors::explain;
 use addon_signer_telemetry::pulse::Pulse;
 
 /// The pause between two rounds: another program may undo what the hub writes.
 const PAUSE: Duration = Duration::from_secs(1);
+/// The longest pause before the hub writes again what another program keeps undoing.
+const LONGEST: Duration = Duration::from_secs(600);
 /// How often the hub looks, even if nothing changes: a write may have failed.
 const ROUND: Duration = Duration::from_secs(15);
+
+/// What was last written to an AddOnRoute. If another program keeps undoing it, the hub writes with growing pauses.
+struct Written {
+    status: AddOnRouteStatus,
+    reverts: RevertBackoff<Instant>,
+}
+
+impl Written {
+    fn nothing() -> Self {
+        Self { status: AddOnRouteStatus::default(), reverts: RevertBackoff::new(PAUSE, LONGEST) }
+    }
+
+    /// Whether a status may be written now, which then counts as written.
+    fn may_write(&mut self, status: &AddOnRouteStatus) -> bool {
+        let mut status = status.clone();
+        // When a condition changed depends on what the other program has written.
+        status
+            .conditions
+            .iter_mut()
+            .for_each(|condition| condition.last_transition_time = time(Timestamp::from_unix(0)));
+        if self.status != status {
+            *self = Self { status, ..Self::nothing() };
+        } else if self.reverts.due().is_some_and(|due| Instant::now() < due) {
+            return false;
+        }
+        self.reverts.wrote(Instant::now());
+        true
+    }
+}
 
 /// Writes conditions while the hub leads.
 pub(crate) struct StatusWriter {
@@ -33,12 +69,17 @@ pub(crate) struct StatusWriter {
 impl StatusWriter {
     /// Runs until nothing is judged any more.
     pub(crate) async fn run(mut self) {
+        let mut written = BTreeMap::<RouteName, Written>::new();
         loop {
             self.pulse.beat();
             let judged = self.judged.borrow_and_update().clone();
+            written.retain(|name, _| judged.contains_key(name));
             for (name, one) in judged.iter() {
                 let wanted = status::wanted(one, self.clock.now());
                 if one.route.status.as_ref() == Some(&wanted) {
+                    continue;
+                }
+                if !written.entry(name.clone()).or_insert_with(Written::nothing).may_write(&wanted) {
                     continue;
                 }
                 match self.write(name, one, &wanted).await {

@@ -14,8 +14,9 @@ use tracing::warn;
 use addon_signer_api::{AddOnRoute, Guarded};
 use addon_signer_platform::backoff::WatchBackoff;
 
-/// How many objects a page of a list has.
-const PAGE: u32 = 100;
+/// How many objects a page of a list has. Whoever may write in any namespace may make each as large as etcd allows, 1.5
+/// MiB, and decoding takes three times that.
+const PAGE: u32 = 10;
 
 /// An event of one of the watches.
 pub(super) enum WatchEvent {

@@ -11,6 +11,9 @@ use super::Problem;
 use crate::gateway::backend;
 use crate::gateway::route::{Backend, BackendTls, Protocol};
 
+/// How many addresses of a Service are used: each new connection looks at them.
+const MOST_ADDRESSES: usize = 1000;
+
 /// A name in a namespace.
 pub type InNamespace = (String, String);
 
@@ -190,6 +193,7 @@ impl References {
         }
         addresses.sort_unstable();
         addresses.dedup();
+        addresses.truncate(MOST_ADDRESSES);
         Ok(addresses)
     }
 
