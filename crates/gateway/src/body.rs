@@ -267,9 +267,10 @@ impl Pace {
     /// Notes that a piece has left for the client's socket.
     pub(super) fn taken(&self, bytes: usize) {
         let mut state = self.0.lock();
-        let waited = state.since.elapsed();
+        let now = Instant::now();
+        let waited = now - state.since;
         state.tempo.add(waited, bytes);
-        state.since = Instant::now();
+        state.since = now;
         state.waiting = state.waiting.saturating_sub(1);
     }
 

@@ -97,12 +97,14 @@ impl<B, C: Send + Sync + 'static> Download<B, C> {
         Bytes::from_owner(self.call.hold(piece))
     }
 
-    /// Keeps the call alive until these fields are sent. HTTP/2 also keeps fields in a table for later answers, unless
-    /// they are sensitive, and each would keep alive the whole buffer in which it came from the backend.
+    /// Keeps the call alive until these fields are sent, all as one piece. HTTP/2 also keeps fields in a table for
+    /// later answers, unless they are sensitive, and each would keep the call alive.
     pub(super) fn hold_fields(&self, fields: &mut HeaderMap) {
+        let values: Vec<&[u8]> = fields.values().map(HeaderValue::as_bytes).collect();
+        let mut values = self.hold(values.concat());
         for value in fields.values_mut() {
             // What was a valid value still is one.
-            if let Ok(held) = HeaderValue::from_maybe_shared(self.hold(value.clone())) {
+            if let Ok(held) = HeaderValue::from_maybe_shared(values.split_to(value.len())) {
                 *value = held;
                 value.set_sensitive(true);
             }

@@ -142,7 +142,7 @@ impl Forward<'_> {
         let trailers = headers.remove(TRAILER);
         headers::strip_request(headers);
         self.peer.headers.set(&route.name, headers)?;
-        headers::set_forwarded(headers, self.session.remote.ip(), Some(self.host.as_sent.clone()))?;
+        headers::set_forwarded(headers, self.session.forwarded_for.clone(), self.host.as_sent.clone());
         if takes_trailers {
             headers.insert(TE, HeaderValue::from_static("trailers"));
         }

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock, Weak};
 
 use futures::future::BoxFuture;
+use hyper::header::HeaderValue;
 use parking_lot::Mutex;
 use rustls_pki_types::CertificateDer;
 use tokio::sync::watch;
@@ -20,6 +21,7 @@ use super::tls::InEffect;
 use super::{Clock, Limits, SharedRegistry};
 use addon_signer_core::gateway::access::{self, NoStanding};
 use addon_signer_core::gateway::authz::{self, Peer};
+use addon_signer_core::gateway::headers;
 use addon_signer_core::gateway::route::{Route, RouteTable};
 use addon_signer_core::gateway::slots::NoSlot;
 use addon_signer_core::trust::Trust;
@@ -72,6 +74,7 @@ struct Activity {
 pub(super) struct Session {
     pub(super) shared: Arc<GatewayShared>,
     pub(super) remote: SocketAddr,
+    pub(super) forwarded_for: HeaderValue,
     /// Cancelled when the connection must end after its present answer.
     pub(super) close: CancellationToken,
     /// Cancelled by the first call.
@@ -97,13 +100,14 @@ impl Session {
             responses: Vec::new(),
             forwarded: Vec::new(),
         };
+        let forwarded_for = headers::forwarded_for(remote.ip());
         let known = Mutex::new(None);
         let activity = Mutex::new(activity);
         let [close, asked] = [(); 2].map(|()| CancellationToken::new());
         let admitted = OnceLock::new();
         let refused = OnceLock::new();
         let tunnel = Mutex::new(None);
-        Self { shared, remote, close, asked, leaf, known, admitted, refused, activity, tunnel }
+        Self { shared, remote, forwarded_for, close, asked, leaf, known, admitted, refused, activity, tunnel }
     }
 
     /// Checks the peer when the connection begins. `check` logs the verdict, and every call gets the same one.

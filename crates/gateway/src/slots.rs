@@ -7,11 +7,8 @@ use parking_lot::Mutex;
 
 use super::Limits;
 use addon_signer_core::gateway::route::{Route, RouteName};
-use addon_signer_core::gateway::slots::{NoSlot, SlotCount, Slots, Use};
+use addon_signer_core::gateway::slots::{Holders, NoSlot, SlotCount, Slots, Use};
 use addon_signer_core::identity::{AddOnName, ClusterName, PeerIdentity};
-
-/// Whose slots are counted. The name of the agent is not part of it, because the requester chooses that.
-type SlotHolder = (ClusterName, AddOnName);
 
 /// Everyone's slots.
 #[derive(Clone)]
@@ -24,34 +21,34 @@ impl SharedSlots {
         Self(Arc::new(Mutex::new(Slots::new(of_addon, of_cluster))))
     }
 
-    /// Takes a slot for a connection.
+    /// Takes a slot for a connection. The name of the agent does not count, because the requester chooses that.
     pub(super) fn connect(&self, identity: &PeerIdentity) -> Result<Slot, NoSlot> {
-        self.take(&Arc::new((identity.cluster.clone(), identity.addon.clone())), Use::Connection)
+        self.take(Holders::new(&identity.cluster, &identity.addon), Use::Connection)
     }
 
-    fn take(&self, holder: &Arc<SlotHolder>, kind: Use) -> Result<Slot, NoSlot> {
-        self.0.lock().take(&holder.0, &holder.1, kind)?;
-        Ok(Slot { all: self.clone(), holder: Arc::clone(holder), kind })
+    fn take(&self, holders: Holders, kind: Use) -> Result<Slot, NoSlot> {
+        self.0.lock().take(&holders, kind)?;
+        Ok(Slot { all: self.clone(), holders, kind })
     }
 }
 
 /// One slot, which dropping gives back.
 pub(super) struct Slot {
     all: SharedSlots,
-    holder: Arc<SlotHolder>,
+    holders: Holders,
     kind: Use,
 }
 
 impl Slot {
     /// Takes a slot for a call of the same holder.
     pub(super) fn call(&self) -> Result<Self, NoSlot> {
-        self.all.take(&self.holder, Use::Call)
+        self.all.take(self.holders.clone(), Use::Call)
     }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        self.all.0.lock().give_back(&self.holder.0, &self.holder.1, self.kind);
+        self.all.0.lock().give_back(&self.holders, self.kind);
     }
 }
 

@@ -1,6 +1,7 @@
 //! How many connections and calls each addon on each cluster has at the gateway, and each cluster.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::identity::{AddOnName, ClusterName};
 
@@ -41,7 +42,19 @@ pub enum NoSlot {
 }
 
 /// An addon on a cluster, or all addons of the cluster.
-type Holder = (ClusterName, Option<AddOnName>);
+type Holder = Arc<(ClusterName, Option<AddOnName>)>;
+
+/// The two whose slots an addon on a cluster takes: its own and the cluster's. Made once for each connection.
+#[derive(Debug, Clone)]
+pub struct Holders([Holder; 2]);
+
+impl Holders {
+    /// Of this addon on this cluster.
+    #[must_use]
+    pub fn new(cluster: &ClusterName, addon: &AddOnName) -> Self {
+        Self([Some(addon.clone()), None].map(|addon| Arc::new((cluster.clone(), addon))))
+    }
+}
 
 /// The slots that are taken. A holder of none costs no memory.
 #[derive(Debug)]
@@ -62,39 +75,35 @@ impl Slots {
     ///
     /// # Errors
     /// The holder that has no slot left.
-    pub fn take(&mut self, cluster: &ClusterName, addon: &AddOnName, kind: Use) -> Result<(), NoSlot> {
-        let [one, all] = holders(cluster, addon);
+    pub fn take(&mut self, holders: &Holders, kind: Use) -> Result<(), NoSlot> {
+        let Holders([one, all]) = holders;
         let number = |mut count: SlotCount| *count.of(kind);
         let is_full = |holder, max| number(self.taken.get(holder).copied().unwrap_or_default()) >= max;
         let (of_addon, of_cluster) = (number(self.of_addon), number(self.of_cluster));
-        if is_full(&one, of_addon) {
+        if is_full(one, of_addon) {
             return Err(NoSlot::AddOn(of_addon));
         }
-        if is_full(&all, of_cluster) {
+        if is_full(all, of_cluster) {
             return Err(NoSlot::Cluster(of_cluster));
         }
         for holder in [one, all] {
-            *self.taken.entry(holder).or_default().of(kind) += 1;
+            *self.taken.entry(Arc::clone(holder)).or_default().of(kind) += 1;
         }
         Ok(())
     }
 
     /// Gives a slot back.
-    pub fn give_back(&mut self, cluster: &ClusterName, addon: &AddOnName, kind: Use) {
-        for holder in holders(cluster, addon) {
-            if let Some(taken) = self.taken.get_mut(&holder) {
+    pub fn give_back(&mut self, holders: &Holders, kind: Use) {
+        for holder in &holders.0 {
+            if let Some(taken) = self.taken.get_mut(holder) {
                 let number = taken.of(kind);
                 *number = number.saturating_sub(1);
                 if *taken == SlotCount::default() {
-                    self.taken.remove(&holder);
+                    self.taken.remove(holder);
                 }
             }
         }
     }
-}
-
-fn holders(cluster: &ClusterName, addon: &AddOnName) -> [Holder; 2] {
-    [(cluster.clone(), Some(addon.clone())), (cluster.clone(), None)]
 }
 
 #[cfg(test)]
@@ -106,15 +115,18 @@ mod tests {
         Slots::new(count(of_addon), count(of_cluster))
     }
 
-    /// Takes a slot for an addon and cluster, such as `a@c1`.
-    fn take(slots: &mut Slots, who: &str, kind: Use) -> Result<(), NoSlot> {
+    /// An addon and cluster, such as `a@c1`.
+    fn mk_holders(who: &str) -> Holders {
         let (addon, cluster) = who.split_once('@').unwrap();
-        slots.take(&cluster.parse().unwrap(), &addon.parse().unwrap(), kind)
+        Holders::new(&cluster.parse().unwrap(), &addon.parse().unwrap())
+    }
+
+    fn take(slots: &mut Slots, who: &str, kind: Use) -> Result<(), NoSlot> {
+        slots.take(&mk_holders(who), kind)
     }
 
     fn give_back(slots: &mut Slots, who: &str, kind: Use) {
-        let (addon, cluster) = who.split_once('@').unwrap();
-        slots.give_back(&cluster.parse().unwrap(), &addon.parse().unwrap(), kind);
+        slots.give_back(&mk_holders(who), kind);
     }
 
     #[test]

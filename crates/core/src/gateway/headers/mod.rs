@@ -16,7 +16,7 @@ use super::route::RouteName;
 use crate::identity::PeerIdentity;
 
 /// Headers that apply to one connection only (RFC 9110 section 7.6.1).
-const HOP_BY_HOP: [HeaderName; 9] = [
+static HOP_BY_HOP: [HeaderName; 9] = [
     CONNECTION,
     HeaderName::from_static("proxy-connection"),
     HeaderName::from_static("keep-alive"),
@@ -30,20 +30,22 @@ const HOP_BY_HOP: [HeaderName; 9] = [
 
 /// Removes headers that apply to one connection only, including those that `Connection` lists.
 pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
-    let listed = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
-    let listed: Vec<HeaderName> =
-        listed.flat_map(|value| value.split(',')).filter_map(|name| name.trim().parse().ok()).collect();
-    for name in listed.iter().chain(&HOP_BY_HOP) {
-        headers.remove(name);
-    }
+    strip(headers, |name| HOP_BY_HOP.contains(name));
 }
 
 /// Removes the headers of a client's request that must not reach the backend, or of its trailers: those of the
 /// connection, and those that claim an identity or override the method or the path.
 pub fn strip_request(headers: &mut HeaderMap) {
-    strip_hop_by_hop(headers);
-    while let Some(claim) = headers.keys().find(|name| rules::is_removed(name.as_str())).cloned() {
-        headers.remove(claim);
+    strip(headers, |name| rules::is_removed(name.as_str())); // the rules have those of HOP_BY_HOP too
+}
+
+/// Removes the headers that `Connection` lists, and those that `is_removed` names.
+fn strip(headers: &mut HeaderMap, is_removed: impl Fn(&HeaderName) -> bool) {
+    let listed = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
+    let listed = listed.flat_map(|value| value.split(',')).filter_map(|name| name.trim().parse().ok());
+    let removed: Vec<HeaderName> = listed.chain(headers.keys().filter(|name| is_removed(name)).cloned()).collect();
+    for name in removed {
+        headers.remove(name);
     }
 }
 
@@ -99,7 +101,8 @@ impl IdentityHeaders {
         for (name, value) in &self.0 {
             headers.append(name.clone(), value.clone());
         }
-        headers.insert(own("x-addon-signer-route"), HeaderValue::try_from(route.to_string())?);
+        let route = [&route.namespace, "/", &route.name].concat(); // as it is displayed, but quicker
+        headers.insert(own("x-addon-signer-route"), HeaderValue::try_from(route)?);
         Ok(())
     }
 }
@@ -146,21 +149,18 @@ fn attribute(attribute: &AttributeTypeAndValue<'_>) -> String {
     format!("{kind}={}", escaped.collect::<String>())
 }
 
-/// Sets the headers that say where the request came from.
-///
-/// # Errors
-/// None in practice: an address is a header's value.
-pub fn set_forwarded(
-    headers: &mut HeaderMap,
-    client: IpAddr,
-    host: Option<HeaderValue>,
-) -> Result<(), InvalidHeaderValue> {
-    headers.insert(own("x-forwarded-for"), HeaderValue::from_str(&client.to_string())?);
+/// The value of the header that says where a connection's requests come from.
+#[must_use]
+pub fn forwarded_for(client: IpAddr) -> HeaderValue {
+    // An address is a header's value, so the alternative, which is RFC 7239's, does not happen.
+    HeaderValue::try_from(client.to_string()).unwrap_or_else(|_| HeaderValue::from_static("unknown"))
+}
+
+/// Sets the headers that say where the request came from: [`forwarded_for`], and the host that it is for.
+pub fn set_forwarded(headers: &mut HeaderMap, client: HeaderValue, host: HeaderValue) {
+    headers.insert(own("x-forwarded-for"), client);
     headers.insert(own("x-forwarded-proto"), HeaderValue::from_static("https"));
-    if let Some(host) = host {
-        headers.insert(own("x-forwarded-host"), host);
-    }
-    Ok(())
+    headers.insert(own("x-forwarded-host"), host);
 }
 
 #[cfg(test)]

@@ -1,5 +1,8 @@
 //! The table of request headers: which of the client's the gateway removes, which it sets, and why.
 
+use std::collections::BTreeSet;
+use std::sync::LazyLock;
+
 /// What the gateway does with a header of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Treatment {
@@ -114,10 +117,16 @@ pub(super) fn is_removed(name: &str) -> bool {
 }
 
 fn is_listed(name: &str) -> bool {
-    let first = name.as_bytes().first();
-    REQUEST_HEADERS.iter().any(|rule| {
-        rule.name.as_bytes().first() == first
-            && rule.treatment != Treatment::Passed
-            && rule.name.strip_suffix('*').map_or(rule.name == name, |prefix| name.starts_with(prefix))
-    })
+    REMOVED.names.contains(name) || REMOVED.prefixes.iter().any(|prefix| name.starts_with(prefix))
 }
+
+/// What the table removes, arranged for looking it up: that happens for each header of each request.
+struct Removed {
+    names: BTreeSet<&'static str>,
+    prefixes: Vec<&'static str>,
+}
+
+static REMOVED: LazyLock<Removed> = LazyLock::new(|| {
+    let names = REQUEST_HEADERS.iter().filter(|rule| rule.treatment != Treatment::Passed).map(|rule| rule.name);
+    Removed { prefixes: names.clone().filter_map(|name| name.strip_suffix('*')).collect(), names: names.collect() }
+});
