@@ -62,6 +62,16 @@ async fn the_line_for_backends_begins_when_a_route_needs_it() {
     wait_anchors(&admin, "needs-too", first.clone()).await;
     assert!(anchors(&admin, "plain").await.is_empty(), "it does not need them");
 
+    // Whoever has copied them finds them there, although the route may not attach any more.
+    let shut = json!({ "spec": { "gateway": { "routesFrom": null } } });
+    signers.patch("telemetry", &PatchParams::default(), &Patch::Merge(&shut)).await.unwrap();
+    wait_until(PATIENCE, "the route to be told", async || {
+        let conditions = routes.get("needs").await.unwrap().status?.conditions;
+        conditions.iter().any(|it| it.reason == "NotAllowedByListeners").then_some(())
+    })
+    .await;
+    assert_eq!(anchors(&admin, "needs").await, first);
+
     // Nothing needs the line any more, but backends may trust it: it stays.
     for name in ["needs", "needs-too"] {
         routes.delete(name, &Default::default()).await.unwrap();

@@ -106,3 +106,28 @@ impl StatusWriter {
         leads.write(api.patch_status(&name.name, &PatchParams::default(), &patch)).await.map(drop)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::supervisor::status::condition;
+
+    /// A status that says this, with a condition that changed at this time.
+    fn mk_status(backend: &str, changed: i64) -> AddOnRouteStatus {
+        let now = Timestamp::from_unix(changed);
+        let accepted = condition(&[], "Accepted", true, "Accepted", "Yes.".to_owned(), Some(1), now);
+        AddOnRouteStatus { backend: backend.to_owned(), conditions: vec![accepted], ..AddOnRouteStatus::default() }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_status_that_is_undone_is_written_with_growing_pauses() {
+        let mut written = Written::nothing();
+        let mut writes = 0;
+        for second in 0..3600 {
+            writes += u32::from(written.may_write(&mk_status("a:1", second)));
+            tokio::time::advance(Duration::from_secs(1)).await;
+        }
+        assert!((10..=16).contains(&writes), "{writes}");
+        assert!(written.may_write(&mk_status("b:1", 0)), "another status is written at once");
+    }
+}
