@@ -71,7 +71,7 @@ fn forgiving(segment: &str) -> String {
 }
 
 /// The route whose path a backend sees when it has read these segments. A segment with an extension is that of a route
-/// without one.
+/// without one. All routes are of one namespace; younger ones of another would not be heeded.
 fn backends_route(segments: &[String]) -> Option<&'static str> {
     let is = |segment: &String, of_route: &str| {
         segment == of_route || segment.rsplit_once('.').is_some_and(|(stem, _)| stem == of_route)

@@ -161,12 +161,27 @@ pub struct Route {
 impl Route {
     /// Whether calls of either route may be taken for calls of the other: they go to the same backend, and may do the
     /// same there.
-    pub(super) fn is_interchangeable_with(&self, other: &Self) -> bool {
+    fn is_interchangeable_with(&self, other: &Self) -> bool {
         self.name == other.name
             && self.methods == other.methods
             && self.delete_with_content == other.delete_with_content
             && !self.path.names_cluster()
             && !other.path.names_cluster()
+    }
+
+    /// Whether calls that match this route as written pass, although some backend could take them for calls of `other`.
+    /// A younger route of another namespace must not switch off calls of an older one. It needs no protection here
+    /// either: its backend gets only its own calls, because each namespace sends calls to its own Services. Where both
+    /// may lead to the same place (one namespace, or one `backend.address`), the stricter route is heeded at any age.
+    pub(super) fn need_not_heed(&self, other: &Self) -> bool {
+        let is_older = (self.created, &self.name) < (other.created, &other.name);
+        let is_of_others = self.name.namespace != other.name.namespace;
+        self.is_interchangeable_with(other) || (is_older && is_of_others && !self.shares_backend_with(other))
+    }
+
+    fn shares_backend_with(&self, other: &Self) -> bool {
+        let backends = self.backend.as_ref().ok().zip(other.backend.as_ref().ok());
+        backends.is_some_and(|(one, other)| one.authority == other.authority)
     }
 
     /// What decides between routes for the same call: the longer path, then the older AddOnRoute, then its name.

@@ -140,7 +140,7 @@ pub enum NoAccess {
     /// No route of the addon is a prefix of the path.
     #[error("no route of the addon matches the path")]
     NoRoute,
-    /// The backend could see the path below another route.
+    /// The backend could see the path below another route, which must be heeded.
     #[error(transparent)]
     Path(#[from] PathError),
     /// The segment `{cluster}` of the route names another cluster.
@@ -293,7 +293,7 @@ pub fn route<'t>(table: &'t RouteTable, call: &Call<'_>) -> Result<&'t Arc<Route
     let as_long = |route: &&Arc<Route>| longest.is_none_or(|longest| route.path.length() >= longest);
     let mut others =
         call.routes(table).filter(as_long).filter(|route| !is_longest(route) && route.path.may_match(path));
-    if others.any(|other| chosen.is_none_or(|chosen| !chosen.is_interchangeable_with(other))) {
+    if others.any(|other| chosen.is_none_or(|chosen| !chosen.need_not_heed(other))) {
         return Err(PathError::Route.into());
     }
     let route = chosen.ok_or(NoAccess::NoRoute)?;

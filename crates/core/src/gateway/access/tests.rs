@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::*;
+use crate::gateway::path::PathPattern;
 use crate::gateway::route::{Backend, Clusters, Protocol, RouteLimits};
 use proptest::prelude::*;
 
@@ -15,8 +16,8 @@ fn mk_identity() -> PeerIdentity {
     PeerIdentity { cluster: "c1".parse().unwrap(), addon: "a".parse().unwrap(), agent: "a".parse().unwrap() }
 }
 
-/// A route with all methods for everybody. Each has another AddOnRoute, with the name of its path, and is younger the
-/// longer its name.
+/// A route of one owner, with all methods for everybody. Each has another AddOnRoute, with the name of its path, and is
+/// younger the longer its name.
 fn mk_route(path: &str) -> Route {
     let backend = Backend {
         authority: "u".to_owned(),
@@ -174,6 +175,56 @@ fn paths_of_one_route_with_the_same_methods_need_no_such_care() {
     assert_eq!(called(&table, &Method::GET, "/API/c2"), Err(PathError::Route.into()));
 }
 
+/// A route of another namespace, which leads to a backend there.
+fn mk_owned(owner: &str, created: i64, path: PathPattern) -> Route {
+    let backend =
+        Backend { authority: format!("u.{owner}"), ..Backend::clone(mk_route("/").backend.as_ref().unwrap()) };
+    Route {
+        name: RouteName { namespace: owner.to_owned(), name: owner.to_owned() },
+        created: Timestamp::from_unix(created),
+        path,
+        backend: Ok(Arc::new(backend)),
+        ..mk_route("/")
+    }
+}
+
+/// Owners of routes must not be able to switch off each other's calls.
+#[test]
+fn a_younger_route_of_others_refuses_no_call_of_an_older_one() {
+    let http = |path: &str| path.parse::<PathPattern>().unwrap();
+    let grpc = |service: &str| PathPattern::grpc(service, Some("Push")).unwrap();
+    for (call, written, read) in [
+        ("/api/v1/receive", http("/api/v1/receive"), http("/API/v1/receive")),
+        ("/api/v1/receive", http("/api/v1/receive"), http("/{cluster}/{cluster}/Receive")),
+        ("/demo.v1.Metrics/Push", grpc("demo.v1.Metrics"), http("/demo.v1.metrics/push")),
+        ("/files/report.json", http("/files/report.json"), http("/files/report")),
+        ("/api/Admin", http("/"), http("/api/admin")),
+    ] {
+        let found = |written: &Route, read: Route| {
+            called(&mk_table([read, written.clone()]), &Method::POST, call).map_err(|error| error.to_string())
+        };
+        let refused = || Err(PathError::Route.to_string());
+        let older = mk_owned("a", 1, written.clone());
+        let younger = || mk_owned("b", 2, read.clone());
+        let for_others = Clusters::Names(["c2".parse().unwrap()].into());
+        let is_a = Ok("a".to_owned());
+        assert_eq!(found(&older, younger()), is_a, "{call}");
+        assert_eq!(found(&older, Route { clusters: for_others, ..younger() }), is_a, "{call}");
+        assert_eq!(found(&older, Route { backend: Err("gone".to_owned()), ..younger() }), is_a, "{call}");
+        assert_eq!(found(&older, Route { created: older.created, ..younger() }), is_a, "{call}: the name decides");
+        assert_eq!(found(&mk_owned("a", 3, written.clone()), younger()), refused(), "{call}");
+        // The same backend, or another port or Service of the same owner, which may lead to the same one.
+        for created in [1, 3] {
+            let own = mk_owned("a", created, written.clone());
+            assert_eq!(found(&own, Route { backend: own.backend.clone(), ..younger() }), refused(), "{call}");
+            let name = RouteName { name: "b".to_owned(), ..own.name.clone() };
+            assert_eq!(found(&own, Route { name, ..younger() }), refused(), "{call}");
+            let get = || ["GET".to_owned()].into();
+            assert_eq!(found(&own, Route { name: own.name.clone(), methods: get(), ..younger() }), refused(), "{call}");
+        }
+    }
+}
+
 #[test]
 fn the_cluster_in_a_path_is_the_callers_own() {
     let table = mk_table([mk_route("/"), mk_route("/t/{cluster}/x")]);
@@ -283,7 +334,18 @@ proptest! {
         }
     }
 
-    /// A backend that ignores case, parameters and trailing dots serves nobody a path of a route that refuses it.
+    /// With a younger route of others a call still gets an answer: from it, if its path is the longer one as written.
+    #[test]
+    fn a_younger_route_of_others_takes_calls_only_as_written(younger in "/[aAbB.]{0,2}b", path in "/[aAbB.;%20]{0,5}") {
+        let older = mk_owned("a", 1, "/".parse().unwrap());
+        if called(&mk_table([older.clone()]), &Method::GET, &path).is_ok() {
+            let found = called(&mk_table([older, mk_owned("b", 2, younger.parse().unwrap())]), &Method::GET, &path);
+            prop_assert_eq!(found, Ok(if path == younger { "b" } else { "a" }.to_owned()));
+        }
+    }
+
+    /// A backend that ignores case, parameters and trailing dots serves nobody a path of a route of the same owner that
+    /// refuses it.
     #[test]
     fn a_forgiving_backend_serves_no_path_another_route_refuses(path in "/[adminADMIN.;%20eE/]{1,16}") {
         let closed = Route { methods: ["GET".to_owned()].into(), ..mk_route("/admin") };

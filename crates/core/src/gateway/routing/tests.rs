@@ -63,7 +63,11 @@ impl Existing {
     }
 
     fn resolve(&self, plans: &[RoutePlan]) -> (RouteTable, Vec<Verdict>) {
-        let names = ["gateway.example", "h.example"].map(str::to_owned);
+        self.resolve_at(&["gateway.example", "h.example"], plans)
+    }
+
+    fn resolve_at(&self, names: &[&str], plans: &[RoutePlan]) -> (RouteTable, Vec<Verdict>) {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         let parents: Vec<Parent<'_>> = self.signers.iter().map(Parent::from).collect();
         let world =
             World { parents: &parents, names: &names, namespaces: &self.namespaces, references: &self.references };
@@ -176,6 +180,13 @@ fn a_host_name_of_another_signer_may_not_be_used() {
     assert!(table.may_use("h.example", "s"));
     assert!(!table.may_use("h.example", "another"));
     assert!(table.may_use("gateway.example", "another"), "nobody claims it");
+}
+
+#[test]
+fn a_name_of_the_gateway_may_be_written_with_capitals() {
+    let (table, _) = Existing::new().resolve_at(&["Gateway.Example", "H.Example"], &[]);
+    assert!(table.may_use("h.example", "s"));
+    assert!(!table.may_use("h.example", "another"));
 }
 
 #[test]
@@ -308,14 +319,41 @@ fn the_older_of_two_routes_with_one_path_gets_its_calls() {
     assert_eq!(conflicted(addons("a", younger("/x")), addons("b", older.clone())), "");
     let at_host = RoutePlan { hostnames: ["h.example".to_owned()].into(), ..younger("/x") };
     assert_eq!(conflicted(at_host, older.clone()), "Conflicted", "the older one is at all names");
-    assert_eq!(existing.paths(&[younger("/x"), older], "a"), ["older /x", "younger /x"]);
+}
+
+#[test]
+fn a_path_whose_calls_older_routes_get_is_not_added() {
+    let existing = Existing::new();
+    let named = |names: &[&str]| Clusters::Names(names.iter().map(|name| name.parse().unwrap()).collect());
+    let plan = |name: &str, path: &str| mk_named(name, if name == "older" { 1 } else { 2 }, path);
+    let of = |clusters: Clusters, plan| RoutePlan { clusters, ..plan };
+    let at_host = |plan| RoutePlan { hostnames: ["h.example".to_owned()].into(), ..plan };
+    let only_b = |plan| RoutePlan { addons: ["b".parse().unwrap()].into(), ..plan };
+    let (older, younger) = (|| plan("older", "/x"), || plan("younger", "/x"));
+    for (older, younger) in [
+        (older(), younger()),
+        (older(), of(named(&["c1"]), younger())),
+        (older(), only_b(at_host(younger()))),
+        (of(named(&["c1", "c2"]), older()), of(named(&["c1"]), younger())),
+    ] {
+        assert_eq!(existing.paths(&[younger, older], "b"), ["older /x"]);
+    }
+    for (older, younger) in [
+        (older(), plan("younger", "/X")),
+        (at_host(older()), younger()),
+        (only_b(older()), younger()),
+        (of(named(&["c1"]), older()), younger()),
+        (of(named(&["c1"]), older()), of(named(&["c1", "c2"]), younger())),
+    ] {
+        assert_eq!(existing.paths(&[younger, older], "b").len(), 2, "some calls are the younger one's");
+    }
 }
 
 #[test]
 fn routes_are_compared_by_age_and_then_by_name() {
     let existing = Existing::new();
-    let plans = [mk_named("c", 1, "/x"), mk_named("b", 2, "/x/y"), mk_named("a", 1, "/x"), mk_named("d", 0, "/z")];
-    assert_eq!(existing.paths(&plans, "a"), ["b /x/y", "d /z", "a /x", "c /x"]);
+    let plans = [mk_named("c", 1, "/y"), mk_named("b", 2, "/x/y"), mk_named("a", 1, "/x"), mk_named("d", 0, "/z")];
+    assert_eq!(existing.paths(&plans, "a"), ["b /x/y", "d /z", "a /x", "c /y"]);
 }
 
 #[test]
