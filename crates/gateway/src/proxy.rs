@@ -26,7 +26,7 @@ use addon_signer_core::gateway::headers;
 use addon_signer_core::gateway::pace::MinRate;
 use addon_signer_core::gateway::path::PathBelow;
 use addon_signer_core::gateway::route::{Backend, Route};
-use addon_signer_core::identity::PeerIdentity;
+use addon_signer_core::identity::{ClusterName, PeerIdentity};
 
 /// How often a request is sent while its backend has not processed it: a connection has just ended, or it was refused.
 const TRIES: usize = 3;
@@ -72,7 +72,9 @@ impl Forward<'_> {
         let request = self.backend_request(request, &route, upgrade.as_ref(), &progress)?;
         let call = Arc::new(self.in_flight);
         self.session.watch_call(&call);
-        let exchange = Exchange { backend, pool, route: &route, wanted, progress, is_grpc, sent: Instant::now() };
+        let cluster = &self.peer.identity.cluster;
+        let exchange =
+            Exchange { cluster, backend, pool, route: &route, wanted, progress, is_grpc, sent: Instant::now() };
         let response = tokio::select! {
             biased;
             response = exchange.run(request) => response,
@@ -170,6 +172,8 @@ fn backend_uri(path: PathBelow<'_>, query: Option<&str>) -> Result<Uri, hyper::h
 
 /// A request on its way to a backend, until the response begins.
 struct Exchange<'e> {
+    /// The caller's.
+    cluster: &'e ClusterName,
     backend: &'e Backend,
     pool: Arc<Pool>,
     route: &'e Route,
@@ -184,7 +188,8 @@ impl Exchange<'_> {
     async fn run(&self, mut request: Request<Upload>) -> Result<Response<BackendBody>, Refusal> {
         let mut tries = 1;
         loop {
-            let connecting = self.pool.connection(&self.backend.addresses, self.wanted, self.route.limits.connect);
+            let (addresses, within) = (&self.backend.addresses, self.route.limits.connect);
+            let connecting = self.pool.connection(self.cluster, addresses, self.wanted, within);
             let connection = connecting.await.map_err(Refusal::Backend)?;
             self.progress.begin();
             let silence = connection.silence();

@@ -6,18 +6,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use addon_signer_core::gateway::route::{Protocol, Route, RouteLimits};
-use addon_signer_core::registry::{AddOnFacts, ClusterFacts};
 use h2::Reason;
 use http_body_util::{BodyExt, Collected};
-use hyper::Request;
+use hyper::{Request, Response};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
 use super::frames::{self, Act, Frame, Treat, field, frame};
-use super::http_backend::{HttpBackend, pieces, route_to, text};
-use super::http2::{client, post};
-use test_kit::gateway::{ANY, GatewayWorld, HOUR, LIMITS, SOON, get, mk_backend};
+use super::http_backend::{HttpBackend, piece, pieces, route_to, text};
+use super::http2::{client, client_with, mk_other_cluster, post};
+use test_kit::gateway::{ANY, GatewayWorld, LIMITS, SOON, get, mk_backend};
 
 /// What a caller gets.
 #[derive(Debug, PartialEq, Eq)]
@@ -189,11 +188,7 @@ async fn a_whole_answer_may_ask_to_leave_out_the_request() {
 async fn streams_that_are_opened_and_reset_cost_others_nothing() {
     let backend = HttpBackend::start(async |_| text("fine")).await;
     let world = GatewayWorld::start(vec![backend.route(Protocol::H2c)]).await;
-    world.registry.write(|registry| {
-        registry.set_cluster("c2".parse().unwrap(), Some(ClusterFacts { accepted: true, deleting: false }));
-        registry.set_addon("c2".parse().unwrap(), "telemetry".parse().unwrap(), Some(AddOnFacts::Installed));
-    });
-    let mut another = world.connect_h2(&world.telemetry.client("c2", "telemetry", world.clock.now(), HOUR)).await;
+    let mut another = world.connect_h2(&mk_other_cluster(&world)).await;
     let mut config = world.client_config(Some(&world.agent()));
     config.alpn_protocols = vec![b"h2".to_vec()];
     let config = Arc::new(config);
@@ -229,4 +224,67 @@ fn call(stream: u32) -> Vec<u8> {
     ];
     let block: Vec<u8> = fields.into_iter().flat_map(|(name, value)| field(name, value)).collect();
     frame(frames::HEADERS, frames::END_HEADERS, stream, &block)
+}
+
+/// Allows no further streams once there is one.
+fn stingy(end: u8) -> impl Fn(&Frame, usize) -> Act + Clone {
+    move |seen, _| {
+        let none = frame(frames::SETTINGS, 0, 0, &[0, 3, 0, 0, 0, 0]);
+        let answer = [frames::head(seen.stream, "200"), frame(frames::DATA, end, seen.stream, b"fine")].concat();
+        Act::Send(if seen.kind == frames::HEADERS { [none, answer].concat() } else { Vec::new() })
+    }
+}
+
+#[tokio::test]
+async fn a_backend_that_allows_no_streams_gets_few_connections() {
+    for (end, passing, after) in [(frames::END_STREAM, 20, 200), (0, 8, 502)] {
+        let (address, _) = frames::start(stingy(end)).await;
+        let world = GatewayWorld::start(vec![route_to(mk_backend(address, Protocol::H2c))]).await;
+        let mut h2 = world.connect_h2(&world.agent()).await;
+        let mut answers = Vec::new(); // those without an end go on
+        for call in 0..=passing {
+            let request = Request::get("https://gateway.example/x").body(Default::default()).unwrap();
+            let answer = timeout(SOON, h2.send_request(request)).await.unwrap().unwrap();
+            assert_eq!(answer.status(), if call < passing { 200 } else { after }, "{end} {call}");
+            if end == frames::END_STREAM {
+                answer.into_body().collect().await.unwrap();
+            } else {
+                answers.push(answer);
+            }
+        }
+    }
+}
+
+/// h2 ends a connection on which too many small pieces wait.
+#[tokio::test]
+async fn answers_that_nobody_reads_end_no_call_of_another_cluster() {
+    let (hand_over, mut bodies) = tokio::sync::mpsc::unbounded_channel();
+    let backend = HttpBackend::start(move |_| {
+        let (pieces, body) = pieces();
+        hand_over.send(pieces).ok(); // or the test is over
+        async { Response::new(body.boxed_unsync()) }
+    })
+    .await;
+    let world = GatewayWorld::start(vec![backend.route(Protocol::H2c)]).await;
+    let get = || Request::get("https://gateway.example/x").body(Default::default()).unwrap();
+    let mut another = world.connect_h2(&mk_other_cluster(&world)).await;
+    let calm = another.send_request(get()).await.unwrap();
+    let calm_pieces = bodies.recv().await.unwrap();
+    let mut greedy = client_with(&world, Some(1)).await;
+    let mut unread = Vec::new();
+    for _ in 0..8 {
+        unread.push(greedy.send_request(post("/x", text("").into_body())).await.unwrap());
+    }
+    let mut floods = Vec::new();
+    for _ in 0..8 {
+        floods.push(bodies.recv().await.unwrap());
+    }
+    for _ in 0..40_000 {
+        floods.retain(|flood| flood.unbounded_send(piece("twenty bytes of text")).is_ok());
+        tokio::task::yield_now().await;
+    }
+    calm_pieces.unbounded_send(piece("fine")).unwrap();
+    drop(calm_pieces);
+    let whole = timeout(SOON, calm.into_body().collect()).await.unwrap().unwrap();
+    assert_eq!(whole.to_bytes(), "fine");
 }

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use addon_signer_core::gateway::route::{Protocol, Route, RouteLimits};
+use addon_signer_core::registry::{AddOnFacts, ClusterFacts};
 use futures::channel::oneshot;
 use http_body_util::{BodyExt, Collected};
 use hyper::body::{Bytes, Frame, Incoming};
@@ -19,15 +20,25 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::http_backend::{Content, HttpBackend, echo, endless, piece, pieces, route_to, text};
-use test_kit::gateway::{ANY, GatewayWorld, LIMITS, SOON, mk_backend};
+use test_kit::gateway::{ANY, GatewayWorld, HOUR, LIMITS, SOON, mk_backend};
+use test_kit::issue::Leaf;
 
 /// A client of HTTP/2 whose bodies may break off.
 pub(super) async fn client(world: &GatewayWorld) -> SendRequest<Content> {
     client_with(world, None).await
 }
 
+/// The certificate of an agent of c2, which may call too.
+pub(super) fn mk_other_cluster(world: &GatewayWorld) -> Leaf {
+    world.registry.write(|registry| {
+        registry.set_cluster("c2".parse().unwrap(), Some(ClusterFacts { accepted: true, deleting: false }));
+        registry.set_addon("c2".parse().unwrap(), "telemetry".parse().unwrap(), Some(AddOnFacts::Installed));
+    });
+    world.telemetry.client("c2", "telemetry", world.clock.now(), HOUR)
+}
+
 /// A client with so much room for each answer that it does not read.
-async fn client_with(world: &GatewayWorld, window: Option<u32>) -> SendRequest<Content> {
+pub(super) async fn client_with(world: &GatewayWorld, window: Option<u32>) -> SendRequest<Content> {
     let mut config = world.client_config(Some(&world.agent()));
     config.alpn_protocols = vec![b"h2".to_vec()];
     let io = TokioIo::new(world.tls(config).await.unwrap());

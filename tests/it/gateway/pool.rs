@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::http_backend::{HttpBackend, echo, endless, route_to, text};
-use super::http2::{client, post};
+use super::http2::{client, mk_other_cluster, post};
 use test_kit::gateway::{ANY, Connection, FullAnswer, GatewayWorld, LIMITS, SOON, collect, get, mk_backend};
 use test_kit::wait_until;
 
@@ -123,7 +123,7 @@ async fn connections_end_when_no_route_has_their_backend() {
 }
 
 #[tokio::test]
-async fn calls_that_come_together_share_one_connection_per_address() {
+async fn a_connection_has_the_calls_of_one_cluster() {
     let answer = async |_| text("fine");
     let (one, two) = (HttpBackend::start(answer).await, HttpBackend::start(answer).await);
     let addresses = vec![one.address, two.address];
@@ -134,7 +134,11 @@ async fn calls_that_come_together_share_one_connection_per_address() {
     for _ in 0..4 {
         h2.clone().send_request(post("/x", text("").into_body())).await.unwrap();
     }
-    assert_eq!((one.connections(), two.connections()), (1, 1));
+    assert_eq!(one.connections() + two.connections(), 1);
+    let mut another = world.connect_h2(&mk_other_cluster(&world)).await;
+    let request = Request::get("https://gateway.example/x").body(Full::default()).unwrap();
+    another.send_request(request).await.unwrap();
+    assert_eq!((one.connections(), two.connections()), (1, 1), "the addresses take turns");
 }
 
 #[tokio::test]

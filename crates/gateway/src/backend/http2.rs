@@ -23,8 +23,9 @@ use super::{Failure, Pool, Silence};
 use crate::Limits;
 use crate::body::{BodyError, Upload, UploadProgress};
 
-/// How many calls share a connection. It has room for all of their answers, so that clients who do not read theirs hold
-/// up nobody else.
+/// How many calls of a cluster share a connection. It has room for all of their answers, so that those that are not
+/// read seldom hold up the others. They still can: h2 ends a connection on which too many small pieces wait, and the
+/// backend's window for uploads is the connection's.
 const STREAMS: u32 = 128;
 
 /// A connection that several calls share.
@@ -61,12 +62,17 @@ impl Http2 {
     }
 
     /// Whether the backend accepts further calls on it.
-    pub(super) fn is_open(&self) -> bool {
+    fn is_open(&self) -> bool {
         if self.calls.load(Ordering::Relaxed) {
             return false;
         }
         let mut unwoken = Context::from_waker(Waker::noop());
         !matches!(self.sender.clone().poll_ready(&mut unwoken), Poll::Ready(Err(_)))
+    }
+
+    /// Whether calls are on it or may still come: a backend may stop to accept any without saying that it leaves.
+    pub(super) fn is_useful(&self) -> bool {
+        self.is_open() && (self.calls() > 0 || self.is_free())
     }
 
     /// Whether one more stream may begin now.

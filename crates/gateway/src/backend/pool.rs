@@ -1,5 +1,6 @@
 //! The connections to one backend.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,14 +21,15 @@ use super::{Failure, Silence};
 use crate::Limits;
 use crate::body::Upload;
 use addon_signer_core::gateway::route::{Backend, Protocol};
+use addon_signer_core::identity::ClusterName;
 
 /// How long a connection without a call is kept: less than the 60 s after which most servers close it.
 const IDLE: Duration = Duration::from_secs(30);
 /// How many connections of HTTP/1.1 without a call are kept.
 const MOST_IDLE: usize = 128;
 
-/// How long calls share the connections that there are after a further address could not be reached.
-const PAUSE: Duration = Duration::from_secs(10);
+/// How many connections of HTTP/2 one cluster has to one backend, which may accept few calls on each.
+const MOST_SHARED: usize = 8;
 
 /// The connections to one backend, whatever its addresses are.
 pub(crate) struct Pool {
@@ -39,8 +41,6 @@ pub(crate) struct Pool {
     connector: Arc<Connector>,
     limits: Limits,
     connections: Mutex<Connections>,
-    /// Held while a connection is opened that further calls may share.
-    opening: tokio::sync::Mutex<()>,
     /// The address that is next.
     turn: AtomicUsize,
 }
@@ -49,11 +49,17 @@ pub(crate) struct Pool {
 struct Connections {
     /// Those without a call, with the time since when. The last one is taken first.
     idle: Vec<(Http1, Instant)>,
-    shared: Vec<Http2>,
+    /// Calls on a connection of HTTP/2 can hold each other up or end it, so each has calls of one cluster only.
+    clusters: HashMap<ClusterName, OfCluster>,
     /// Whether the backend is known to choose HTTP/1.1.
     is_http1: bool,
-    /// When calls may try again to share connections to further addresses.
-    spread_after: Option<Instant>,
+}
+
+#[derive(Default)]
+struct OfCluster {
+    shared: Vec<Http2>,
+    /// Held while a connection is opened that further calls of the cluster may share.
+    opening: Arc<tokio::sync::Mutex<()>>,
 }
 
 /// What a call needs.
@@ -95,7 +101,6 @@ impl Pool {
                 is_http1: matches!(backend.protocol, Protocol::Http | Protocol::Wss),
                 ..Connections::default()
             }),
-            opening: tokio::sync::Mutex::new(()),
             turn: AtomicUsize::new(0),
         })
     }
@@ -105,20 +110,21 @@ impl Pool {
         super::is_same(&self.backend, backend)
     }
 
-    /// A connection for a call.
+    /// A connection for a call of this cluster.
     ///
     /// # Errors
     /// The cause: no address can be reached in time, or none is the backend's.
     pub(crate) async fn connection(
         &self,
+        cluster: &ClusterName,
         addresses: &[SocketAddr],
         wanted: Wanted,
         within: Duration,
     ) -> Result<CallsConnection, String> {
-        if let Some(known) = self.known(addresses, wanted, || self.opening.try_lock().is_ok()) {
+        if let Some(known) = self.known(cluster, addresses, wanted) {
             return Ok(known);
         }
-        match timeout(within, self.open(addresses, wanted, within)).await {
+        match timeout(within, self.open(cluster, addresses, wanted, within)).await {
             Ok(opened) => opened,
             Err(_) => Err(format!("no connection within {within:?}")),
         }
@@ -126,26 +132,26 @@ impl Pool {
 
     async fn open(
         &self,
+        cluster: &ClusterName,
         addresses: &[SocketAddr],
         wanted: Wanted,
         within: Duration,
     ) -> Result<CallsConnection, String> {
         // Calls that come together would each open a connection otherwise.
-        let is_shared = wanted != Wanted::Upgrade && !self.connections.lock().is_http1;
-        let _opening = if is_shared { Some(self.opening.lock().await) } else { None };
-        if is_shared && let Some(known) = self.known(addresses, wanted, || true) {
-            return Ok(known);
+        let opening = self.opening(cluster, wanted);
+        let _opening = if let Some(opening) = &opening { Some(opening.lock().await) } else { None };
+        if opening.is_some() {
+            if let Some(known) = self.known(cluster, addresses, wanted) {
+                return Ok(known);
+            }
+            if self.connections.lock().clusters.get(cluster).is_some_and(|of| of.shared.len() >= MOST_SHARED) {
+                return Err("the backend accepts too few calls at a time".to_owned());
+            }
         }
         let shown = self.shown(); // the handshake may show a newer one; then the connection is used for less long
         let tls = self.tls.as_ref().map(|tls| tls.connector(wanted == Wanted::Upgrade));
-        let connecting = self.connector.connect(&self.backend, tls, self.in_turn(addresses, is_shared), within);
-        let Connected { io, address, is_h2 } = match connecting.await {
-            Ok(connected) => connected,
-            Err(error) => {
-                self.connections.lock().spread_after = Some(Instant::now() + PAUSE);
-                return self.known(addresses, wanted, || true).ok_or_else(|| error.to_string());
-            }
-        };
+        let connecting = self.connector.connect(&self.backend, tls, self.in_turn(addresses), within);
+        let Connected { io, address, is_h2 } = connecting.await.map_err(|error| error.to_string())?;
         if !is_h2 {
             if wanted != Wanted::Upgrade {
                 self.connections.lock().is_http1 = true;
@@ -158,8 +164,18 @@ impl Pool {
         let taken = CallsConnection::Two(http2.take());
         let mut connections = self.connections.lock();
         connections.is_http1 = false;
-        connections.shared.push(http2);
+        let shared = &mut connections.clusters.entry(cluster.clone()).or_default().shared;
+        if shared.len() < MOST_SHARED {
+            shared.push(http2);
+        }
         Ok(taken)
+    }
+
+    /// What a call holds while it opens a connection that others may share.
+    fn opening(&self, cluster: &ClusterName, wanted: Wanted) -> Option<Arc<tokio::sync::Mutex<()>>> {
+        let mut connections = self.connections.lock();
+        let is_shared = wanted != Wanted::Upgrade && !connections.is_http1;
+        is_shared.then(|| Arc::clone(&connections.clusters.entry(cluster.clone()).or_default().opening))
     }
 
     /// What a new connection shows to the backend.
@@ -167,23 +183,18 @@ impl Pool {
         self.tls.as_ref().map(BackendTlsConfig::shown).unwrap_or_default()
     }
 
-    /// The addresses to try. While calls can share a connection, only those that have none.
-    fn in_turn(&self, addresses: &[SocketAddr], is_shared: bool) -> impl ExactSizeIterator<Item = SocketAddr> + use<> {
+    /// The addresses to try.
+    fn in_turn(&self, addresses: &[SocketAddr]) -> impl ExactSizeIterator<Item = SocketAddr> + use<> {
         let mut order = addresses.to_vec();
         if !order.is_empty() {
             let next = self.turn.fetch_add(1, Ordering::Relaxed) % order.len();
             order.rotate_left(next);
         }
-        let Connections { shared, .. } = &*self.connections.lock();
-        if is_shared && shared.iter().any(Http2::is_free) {
-            order.retain(|address| !shared.iter().any(|http2| http2.address == *address));
-        }
         order.into_iter()
     }
 
-    /// A connection that exists. There is none while a further address may get one and `may_open` says that this call
-    /// may open it.
-    fn known(&self, addresses: &[SocketAddr], wanted: Wanted, may_open: impl Fn() -> bool) -> Option<CallsConnection> {
+    /// A connection that exists.
+    fn known(&self, cluster: &ClusterName, addresses: &[SocketAddr], wanted: Wanted) -> Option<CallsConnection> {
         if wanted == Wanted::Upgrade {
             return None;
         }
@@ -198,13 +209,8 @@ impl Pool {
             }
             ended.push(http1);
         }
-        let Connections { shared, spread_after, .. } = &mut *connections;
-        shared.retain(|http2| addresses.contains(&http2.address) && http2.shown.is(&newest) && http2.is_open());
-        let is_missing = |address: &SocketAddr| !shared.iter().any(|http2| http2.address == *address);
-        let may_spread = spread_after.is_none_or(|after| after <= Instant::now());
-        if may_spread && addresses.iter().any(is_missing) && may_open() {
-            return None;
-        }
+        let shared = &mut connections.clusters.get_mut(cluster)?.shared;
+        shared.retain(|http2| addresses.contains(&http2.address) && http2.shown.is(&newest) && http2.is_useful());
         let free = shared.iter_mut().filter(|http2| http2.is_free()).min_by_key(|http2| http2.calls());
         free.map(|http2| CallsConnection::Two(http2.take()))
     }
@@ -221,9 +227,12 @@ impl Pool {
     pub(super) fn sweep(&self, addresses: &[SocketAddr]) {
         let mut connections = self.connections.lock();
         connections.idle.retain(|(http1, since)| since.elapsed() < IDLE && addresses.contains(&http1.address));
-        connections.shared.retain(|http2| {
-            let is_used = http2.calls() > 0 || http2.used.elapsed() < IDLE;
-            is_used && http2.is_open() && addresses.contains(&http2.address)
+        connections.clusters.retain(|_, OfCluster { shared, opening }| {
+            shared.retain(|http2| {
+                let is_used = http2.calls() > 0 || http2.used.elapsed() < IDLE;
+                is_used && http2.is_useful() && addresses.contains(&http2.address)
+            });
+            !shared.is_empty() || Arc::strong_count(opening) > 1
         });
     }
 }

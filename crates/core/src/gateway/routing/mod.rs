@@ -157,8 +157,7 @@ fn attach(plan: &RoutePlan, world: &World<'_>, table: &mut RouteTable) -> Verdic
             limits: plan.limits,
         };
         let conflict = conflict(&route, signer.name, table);
-        let is_one_too_many = conflict.as_ref().is_some_and(|problem| problem.reason == "LimitExceeded");
-        if !is_one_too_many && !is_covered(&route, signer.name, table) {
+        if conflict.as_ref().is_none_or(|problem| problem.reason != "LimitExceeded") {
             table.add(signer.name, &Arc::new(route));
         }
         lost = lost.or(conflict);
@@ -215,24 +214,6 @@ fn conflict(route: &Route, signer: &str, table: &RouteTable) -> Option<Problem> 
     })?;
     let cause = format!("the path {} is that of the older AddOnRoute {}, which gets its calls", route.path, first.name);
     Some(Problem::new("Conflicted", cause))
-}
-
-/// Whether older AddOnRoutes get all calls of this route, so that it would only use up its addons' paths. One that is
-/// merely read alike stays, and protects its backend.
-fn is_covered(route: &Route, signer: &str, table: &RouteTable) -> bool {
-    let gets_all = |older: &Arc<Route>| {
-        let Route { name, path, hostnames, clusters, .. } = older.as_ref();
-        *name != route.name
-            && *path == route.path
-            && (hostnames.is_empty() || (!route.hostnames.is_empty() && hostnames.is_superset(&route.hostnames)))
-            && match (clusters, &route.clusters) {
-                (Clusters::All, _) => true,
-                (Clusters::Names(all), Clusters::Names(some)) => all.is_superset(some),
-                (Clusters::Sets(all), Clusters::Sets(some)) => all.is_superset(some),
-                _ => false,
-            }
-    };
-    route.addons.iter().all(|addon| table.of(signer, addon).iter().any(gets_all))
 }
 
 /// Whether two sets have a member in common. An empty one has all.

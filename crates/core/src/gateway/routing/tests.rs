@@ -322,34 +322,6 @@ fn the_older_of_two_routes_with_one_path_gets_its_calls() {
 }
 
 #[test]
-fn a_path_whose_calls_older_routes_get_is_not_added() {
-    let existing = Existing::new();
-    let named = |names: &[&str]| Clusters::Names(names.iter().map(|name| name.parse().unwrap()).collect());
-    let plan = |name: &str, path: &str| mk_named(name, if name == "older" { 1 } else { 2 }, path);
-    let of = |clusters: Clusters, plan| RoutePlan { clusters, ..plan };
-    let at_host = |plan| RoutePlan { hostnames: ["h.example".to_owned()].into(), ..plan };
-    let only_b = |plan| RoutePlan { addons: ["b".parse().unwrap()].into(), ..plan };
-    let (older, younger) = (|| plan("older", "/x"), || plan("younger", "/x"));
-    for (older, younger) in [
-        (older(), younger()),
-        (older(), of(named(&["c1"]), younger())),
-        (older(), only_b(at_host(younger()))),
-        (of(named(&["c1", "c2"]), older()), of(named(&["c1"]), younger())),
-    ] {
-        assert_eq!(existing.paths(&[younger, older], "b"), ["older /x"]);
-    }
-    for (older, younger) in [
-        (older(), plan("younger", "/X")),
-        (at_host(older()), younger()),
-        (only_b(older()), younger()),
-        (of(named(&["c1"]), older()), younger()),
-        (of(named(&["c1"]), older()), of(named(&["c1", "c2"]), younger())),
-    ] {
-        assert_eq!(existing.paths(&[younger, older], "b").len(), 2, "some calls are the younger one's");
-    }
-}
-
-#[test]
 fn routes_are_compared_by_age_and_then_by_name() {
     let existing = Existing::new();
     let plans = [mk_named("c", 1, "/y"), mk_named("b", 2, "/x/y"), mk_named("a", 1, "/x"), mk_named("d", 0, "/z")];
