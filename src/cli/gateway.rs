@@ -161,7 +161,7 @@ struct Existing {
 impl Existing {
     async fn read(client: &Client, cluster: &ClusterName) -> anyhow::Result<Self> {
         let signers = list::<Guarded<AddOnSigner>>(client).await?;
-        let signers = signers.into_iter().filter_map(|signer| served(signer.read().ok()?)).collect();
+        let signers = signers.into_iter().filter_map(|it| served(it.read().ok()?)).collect(); // unreadable: not Ready
         let (mut plans, mut unreadable, mut unresolved) = (Vec::new(), Vec::new(), BTreeMap::new());
         for route in list::<Guarded<AddOnRoute>>(client).await? {
             let name = RouteName { namespace: route.namespace().unwrap_or_default(), name: route.name_any() };
@@ -183,7 +183,8 @@ impl Existing {
         let mut references = References::default();
         for service in list::<Guarded<Service>>(client).await? {
             let key = (service.namespace().unwrap_or_default(), service.name_any());
-            references.services.extend(service.read().ok().map(|service| (key, service_facts(service))));
+            let service = service.read().ok(); // one that the hub cannot read does not exist for it either
+            references.services.extend(service.map(|service| (key, service_facts(service))));
         }
         for slice in list::<Guarded<EndpointSlice>>(client).await? {
             let (name, Ok(slice)) = (slice.name_any(), slice.read()) else { continue };
@@ -194,7 +195,8 @@ impl Existing {
         // in the condition ResolvedRefs.
         let bundles = plans.iter().filter_map(|plan: &RoutePlan| plan.backend.bundle());
         references.bundles = bundles.map(|name| (name.to_owned(), Ok(Vec::new()))).collect();
-        references.networks = ["0.0.0.0/0", "::/0"].iter().filter_map(|network| network.parse().ok()).collect();
+        let all = ["0.0.0.0/0", "::/0"];
+        references.networks = all.iter().filter_map(|network| network.parse().ok()).collect(); // both are networks
         let clusters = Api::<DynamicObject>::all_with(client.clone(), &managed_cluster_resource());
         let cluster_set = clusters.get_opt(cluster.as_str()).await?.and_then(|cluster| cluster_set(&cluster));
         Ok(Self { signers, plans, unreadable, unresolved, namespaces, references, cluster_set })
@@ -321,7 +323,7 @@ fn host_name(authority: &str) -> String {
 fn served(signer: AddOnSigner) -> Option<Served> {
     let status = signer.status.as_ref()?;
     let is_ready = status.conditions.iter().any(|it| it.type_ == CONDITION_READY && it.status == "True");
-    let config = SignerConfig::read(&signer.spec, None).ok().filter(|_| is_ready)?;
+    let config = SignerConfig::read(&signer.spec, None).ok().filter(|_| is_ready)?; // a bad spec is not Ready
     let mut addons = config.rules.addons;
     addons.retain(|addon| status.add_ons.contains(addon.as_str()));
     Some(Served { name: signer.name_any(), addons, attachment: config.attachment })

@@ -101,8 +101,9 @@ where
         let answering = answer(request);
         async move { Ok::<_, Infallible>(answering.await) }
     });
-    // Serving fails if the gateway leaves early, which is part of the tests.
-    Builder::new(TokioExecutor::new()).serve_connection_with_upgrades(TokioIo::new(io), service).await.ok();
+    let builder = Builder::new(TokioExecutor::new());
+    let serving = builder.serve_connection_with_upgrades(TokioIo::new(io), service);
+    serving.await.ok(); // it fails if the gateway leaves early, which is part of the tests
 }
 
 /// A route to a backend, for all paths.

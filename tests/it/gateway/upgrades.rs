@@ -33,8 +33,8 @@ async fn agree(mut request: Request<Incoming>) -> hyper::Response<Content> {
         io.write_all(b"hello").await.unwrap();
         let (mut read, mut write) = tokio::io::split(io);
         // It fails if the gateway has left, which is part of the tests.
-        tokio::io::copy(&mut read, &mut write).await.ok();
-        write.shutdown().await.ok();
+        tokio::io::copy(&mut read, &mut write).await.ok(); // the other side may leave first
+        write.shutdown().await.ok(); // the other side may leave first
     });
     *answer.status_mut() = hyper::StatusCode::SWITCHING_PROTOCOLS;
     answer.headers_mut().insert("connection", "upgrade".parse().unwrap());
@@ -73,7 +73,7 @@ async fn says(tls: &mut TlsStream<TcpStream>, text: &[u8]) {
 
 /// Waits for the end; a reset is one too.
 async fn ends(mut tls: TlsStream<TcpStream>) {
-    timeout(SOON, tls.read_to_end(&mut Vec::new())).await.unwrap().ok();
+    timeout(SOON, tls.read_to_end(&mut Vec::new())).await.unwrap().ok(); // the other side may leave first
 }
 
 #[tokio::test]
@@ -170,7 +170,7 @@ async fn a_websocket_of_http2_is_an_upgrade_at_the_backend() {
         let upgrade = hyper::upgrade::on(&mut request);
         tokio::spawn(async move {
             let (mut read, mut write) = tokio::io::split(TokioIo::new(upgrade.await.unwrap()));
-            tokio::io::copy(&mut read, &mut write).await.ok();
+            tokio::io::copy(&mut read, &mut write).await.ok(); // the other side may leave first
         });
         *answer.status_mut() = hyper::StatusCode::SWITCHING_PROTOCOLS;
         answer.headers_mut().insert("connection", "upgrade".parse().unwrap());

@@ -259,8 +259,7 @@ impl Rest {
         let progress = Arc::clone(upload.body.progress());
         let mut upload = ResetUnlessOver(upload);
         let task = tokio::spawn(async move {
-            // Its error is also the one of the answer, or is noted in `progress`.
-            std::future::poll_fn(|cx| upload.0.poll(cx)).await.ok();
+            std::future::poll_fn(|cx| upload.0.poll(cx)).await.ok(); // its error is the answer's, or in `progress`
         });
         Self { task: AbortOnDropHandle::new(task), progress }
     }

@@ -10,7 +10,7 @@ pub(crate) struct Case {
     pub(crate) connections: usize,
     /// How many calls each connection carries at a time.
     pub(crate) calls: usize,
-    /// What the load program is told besides.
+    /// Further flags of the load program.
     pub(crate) flags: Vec<String>,
 }
 
