@@ -120,15 +120,15 @@ pub fn mk_peer() -> Peer {
 
 /// The routes of that caller: each is another AddOnRoute, and one is a prefix of another.
 pub fn mk_table() -> RouteTable {
-    let mut table = RouteTable::complete();
+    let mut table = RouteTable::of_signers(["golden"]);
     let second = Duration::from_secs(1);
     for path in ["/api", "/api/v1", "/push", "/t/{cluster}"] {
         let route = Route {
             name: RouteName { namespace: "ns".to_owned(), name: path.to_owned() },
             created: NOW,
-            addons: BTreeSet::from(["telemetry".parse().expect("a name")]),
-            clusters: Clusters::All,
-            hostnames: BTreeSet::new(),
+            addons: Arc::new(BTreeSet::from(["telemetry".parse().expect("a name")])),
+            clusters: Arc::new(Clusters::All),
+            hostnames: Arc::default(),
             path: path.parse().expect("a pattern"),
             methods: BTreeSet::from(["GET".to_owned()]),
             delete_with_content: false,

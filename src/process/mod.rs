@@ -220,6 +220,8 @@ impl HubProcess {
             age,
             pulses: pulses.clone(),
             serving: serving.clone(),
+            client_certificate: client_certificate.clone(),
+            routes: ends.routes.clone(),
             clock: self.clock.clone(),
             leading,
             waiting: start.waits.subscribe(),

@@ -15,7 +15,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::metrics::ProcessMetrics;
 use crate::process::registry_age::RegistryAge;
+use addon_signer_core::gateway::route::RouteTable;
 use addon_signer_core::lease::LEASE_NAME;
+use addon_signer_core::policy::GatewayCertificate;
 use addon_signer_core::registry::Registry;
 use addon_signer_gateway::certificates::is_current;
 use addon_signer_gateway::listener::serve_plain;
@@ -32,6 +34,8 @@ pub(crate) struct Probe {
     pub(crate) age: RegistryAge,
     pub(crate) pulses: Pulses,
     pub(crate) serving: watch::Receiver<Option<Arc<rustls::sign::CertifiedKey>>>,
+    pub(crate) client_certificate: watch::Receiver<Option<Arc<rustls::sign::CertifiedKey>>>,
+    pub(crate) routes: watch::Receiver<Arc<RouteTable>>,
     pub(crate) clock: Clock,
     pub(crate) leading: Leading,
     pub(crate) ledger: watch::Receiver<Health>,
@@ -41,7 +45,16 @@ pub(crate) struct Probe {
 }
 
 /// The watches that the hub must read for as long as it runs.
-const WATCHES: [&str; 4] = ["addonsigners", "certificatesigningrequests", "managedclusteraddons", "managedclusters"];
+const WATCHES: [&str; 8] = [
+    "addonroutes",
+    "addonsigners",
+    "certificatesigningrequests",
+    "endpointslices",
+    "managedclusteraddons",
+    "managedclusters",
+    "namespaces",
+    "services",
+];
 
 /// Fails if a task hangs, so that Kubernetes restarts the process. A silent API server makes nothing hang: calls time
 /// out, and watches are requested again.
@@ -100,6 +113,9 @@ impl Probe {
         if !self.age.registry.read(Registry::is_ready) {
             return (StatusCode::SERVICE_UNAVAILABLE, "clusters and addons have not been read yet\n".into());
         }
+        if !self.routes.borrow().is_complete() {
+            return (StatusCode::SERVICE_UNAVAILABLE, "AddOnRoutes and Services have not been read yet\n".into());
+        }
         let age = self.age.age();
         if self.age.bounds.outdated.is_some_and(|bound| age > bound) {
             let sentence = format!(
@@ -128,6 +144,8 @@ impl Probe {
 
     fn text(&self) -> impl IntoResponse + use<> {
         let content_type = [(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")];
+        self.metrics.gateway.holds(GatewayCertificate::Serving, self.serving.borrow().as_deref());
+        self.metrics.gateway.holds(GatewayCertificate::Client, self.client_certificate.borrow().as_deref());
         self.metrics.hub.ledger.look(&self.ledger.borrow(), &self.location);
         self.metrics.registry_age.set(i64::try_from(self.age.age().as_secs()).unwrap_or(i64::MAX));
         match self.metrics.all.render() {

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use kube::ResourceExt;
@@ -48,9 +49,9 @@ pub fn route_plan(object: &AddOnRoute) -> Result<RoutePlan, InvalidField> {
         name: route_name(object),
         created: created_at(&object.metadata).unwrap_or(Timestamp::from_unix(i64::MAX)),
         signer: signer.clone(),
-        addons: names("addOns", add_ons)?,
-        clusters: read_clusters(clusters)?,
-        hostnames: hostnames.iter().map(|name| name.to_ascii_lowercase()).collect(),
+        addons: Arc::new(names("addOns", add_ons)?),
+        clusters: Arc::new(read_clusters(clusters)?),
+        hostnames: Arc::new(hostnames.iter().map(|name| name.to_ascii_lowercase()).collect()),
         paths: paths(matching)?,
         backend: backend_ref(backend, is_grpc)?,
         limits: read_limits(limits, is_grpc)?,

@@ -270,9 +270,9 @@ impl Gateway {
             route_slots: RouteSlots::default(),
             limits,
             names,
-            stats: Arc::clone(&inputs.stats),
+            stats: inputs.stats,
         });
-        let outputs = tls::Outputs { publish, applied, stats: inputs.stats };
+        let outputs = tls::Outputs { publish, applied };
         let configure = tls::keep_in_effect(inputs.trust, inputs.serving, inputs.clock, outputs);
         let accept = accept::run(self.listener, Arc::clone(&shared), stop.clone());
         tokio::pin!(accept);

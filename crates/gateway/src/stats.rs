@@ -3,11 +3,15 @@
 use std::time::Duration;
 
 use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
+use rustls::sign::CertifiedKey;
 
-use addon_signer_telemetry::metrics::{add, add_seconds};
+use crate::certificates::validity;
+use addon_signer_core::policy::GatewayCertificate;
+use addon_signer_telemetry::metrics::{SignerLabel, add, add_seconds};
 
 /// What has happened since the gateway started.
 #[derive(Debug)]
@@ -40,8 +44,8 @@ pub struct GatewayStats {
     pub sessions_ended: Counter,
     /// Connections that were closed because the client was idle or took no data.
     pub idle_ended: Counter,
-    /// When the gateway's certificate expires, in Unix time; 0 while it has none.
-    pub certificate_end: Gauge,
+    /// When each certificate of the gateway expires.
+    certificate_ends: Family<SignerLabel, Gauge>,
     /// For each forwarded call: the time until the response began or the backend failed, without the backend's share.
     own_time: Histogram,
     /// For each forwarded call: the time from the request to the backend until its response began or it failed.
@@ -81,10 +85,10 @@ impl GatewayStats {
                 "Connections closed because trust or standing was lost, or the certificate expired or was revoked",
             ),
             idle_ended: counter("idle_ended", "Connections closed because the client was idle or took no data"),
-            certificate_end: add(
+            certificate_ends: add(
                 registry,
                 "gateway_certificate_end_timestamp_seconds",
-                "When the gateway's certificate expires, in Unix time; 0 while it has none",
+                "When each certificate of the gateway expires, in Unix time; 0 while it has none",
             ),
             own_time: add_seconds(
                 registry,
@@ -101,6 +105,12 @@ impl GatewayStats {
                 20,
             ),
         }
+    }
+
+    /// Notes the certificate that the gateway has now.
+    pub fn holds(&self, certificate: GatewayCertificate, pair: Option<&CertifiedKey>) {
+        let end = validity(pair).map_or(0, |validity| validity.end().unix());
+        self.certificate_ends.get_or_create(&SignerLabel::of(certificate.name())).set(end);
     }
 
     /// Notes how long a forwarded call took until its response began or failed, and how much of that was the backend's

@@ -8,8 +8,6 @@ use rustls::sign::CertifiedKey;
 use rustls::{RootCertStore, ServerConfig};
 use tokio::sync::watch;
 
-use super::certificates::validity;
-use super::stats::GatewayStats;
 use crate::listener;
 use addon_signer_core::trust::Trust;
 use addon_signer_platform::clock::Clock;
@@ -42,7 +40,6 @@ pub(super) struct InEffect {
 pub(super) struct Outputs {
     pub(super) publish: watch::Sender<Option<Arc<InEffect>>>,
     pub(super) applied: watch::Sender<Arc<Trust>>,
-    pub(super) stats: Arc<GatewayStats>,
 }
 
 /// Follows trust and serving certificate until one of their senders is gone, and returns what that one was sending.
@@ -57,7 +54,6 @@ pub(super) async fn keep_in_effect(
     loop {
         let snapshot = Arc::clone(&trust.borrow_and_update());
         let certificate = serving.borrow_and_update().clone();
-        outputs.stats.certificate_end.set(validity(certificate.as_deref()).map_or(0, |validity| validity.end().unix()));
         match build(&snapshot, certificate, &clock) {
             Ok(config) => {
                 let in_effect = InEffect { trust: Arc::clone(&snapshot), tls: Arc::new(config) };

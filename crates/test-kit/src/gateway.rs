@@ -1,6 +1,5 @@
 //! A running gateway, and clients of it.
 
-use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -90,7 +89,7 @@ impl GatewayWorld {
 
     /// Puts exactly these routes of telemetry into effect.
     pub fn set_routes(&self, routes: Vec<Route>) {
-        let mut table = RouteTable::complete();
+        let mut table = mk_table();
         routes.into_iter().for_each(|route| table.add("telemetry", &Arc::new(route)));
         self.routes.send_replace(Arc::new(table));
     }
@@ -103,7 +102,7 @@ impl GatewayWorld {
     async fn start_gateway(config: GatewayConfig) -> Self {
         let clock = Clock::default();
         let (trust, trust_receiver) = watch::channel(Arc::new(Trust::default()));
-        let (routes, routes_receiver) = watch::channel(Arc::new(RouteTable::complete()));
+        let (routes, routes_receiver) = watch::channel(Arc::new(mk_table()));
         let (serving, serving_receiver) = watch::channel(None);
         let (client_certificate, shown) = watch::channel(None);
         let (applied, applied_receiver) = watch::channel(Arc::new(Trust::default()));
@@ -327,9 +326,9 @@ pub fn route(path: &str, backend: &str) -> Route {
     Route {
         name: RouteName { namespace: "observability".to_owned(), name: "receive".to_owned() },
         created: Timestamp::from_unix(0),
-        addons: ["telemetry".parse().unwrap()].into(),
-        clusters: Clusters::All,
-        hostnames: BTreeSet::new(),
+        addons: Arc::new(["telemetry".parse().unwrap()].into()),
+        clusters: Arc::new(Clusters::All),
+        hostnames: Arc::default(),
         path: path.parse().unwrap(),
         methods: ["GET", "POST"].map(str::to_owned).into(),
         delete_with_content: false,
@@ -361,6 +360,10 @@ pub fn signer(name: &str, ca: &Ca) -> Arc<SignerTrust> {
         client_anchors: ca.bundle(),
         attachment: Attachment::default(),
     })
+}
+
+fn mk_table() -> RouteTable {
+    RouteTable::of_signers(["search", "telemetry"])
 }
 
 fn register(registry: &SharedRegistry) {

@@ -198,7 +198,7 @@ async fn calls_in_flight_end_with_their_route() {
     let backend = HttpBackend::start(async |_| endless()).await;
     let nobody = Clusters::Names(["c9".parse().unwrap()].into());
     let route = || backend.route(Protocol::Http);
-    for after in [Vec::new(), vec![Route { clusters: nobody, ..route() }]] {
+    for after in [Vec::new(), vec![Route { clusters: Arc::new(nobody), ..route() }]] {
         let world = GatewayWorld::start(vec![route()]).await;
         let mut connection = world.connect(&world.agent()).await;
         let mut body = connection.send(get("/x")).await.unwrap().into_body();

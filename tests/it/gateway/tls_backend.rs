@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use addon_signer_core::gateway::route::{Backend, BackendTls, Protocol};
+use addon_signer_core::timestamp::Timestamp;
 use hyper::{Request, StatusCode};
 use rustls::server::{ServerSessionMemoryCache, StoresServerSessions, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
@@ -91,11 +93,29 @@ async fn the_gateway_shows_its_certificate_only_where_a_route_says_so() {
         answer.status
     };
     assert_eq!(ask(true).await, StatusCode::BAD_GATEWAY, "the gateway has none yet");
-    world.client_certificate.send_replace(Some(shown_by(&others, &world)));
+    world.client_certificate.send_replace(Some(shown_by(&others, world.clock.now())));
     assert_eq!(ask(true).await, StatusCode::BAD_GATEWAY, "the backend does not accept that one");
-    world.client_certificate.send_replace(Some(shown_by(&clients, &world)));
+    world.client_certificate.send_replace(Some(shown_by(&clients, world.clock.now())));
     assert_eq!(ask(true).await, StatusCode::OK);
     assert_eq!(ask(false).await, StatusCode::BAD_GATEWAY, "the connections of another route are not used");
+}
+
+/// A backend may let in whoever shows no certificate, and take headers from anybody then.
+#[tokio::test]
+async fn without_a_valid_certificate_to_show_no_call_is_forwarded() {
+    let world = GatewayWorld::start(Vec::new()).await;
+    let (now, days_ago) = (world.clock.now(), world.clock.now().minus(Duration::from_secs(30 * 86_400)));
+    let (ca, clients) = (Ca::new("backends", now), Ca::new("clients", days_ago));
+    let config = mk_server_tls(&ca, &world, &["h2"]); // it asks for none
+    let address = HttpBackend::start_with(Some(config), async |_| text("admitted")).await;
+    let tls = BackendTls { client_certificate: true, ..mk_tls(&ca, "receive.svc") };
+    world.set_routes(vec![route_to(backend(&address, Protocol::Https, tls))]);
+    let ask = async || collect(world.connect(&world.agent()).await.send(get("/x")).await.unwrap()).await.status;
+    assert_eq!(ask().await, StatusCode::BAD_GATEWAY, "there is none yet");
+    world.client_certificate.send_replace(Some(shown_by(&clients, days_ago)));
+    assert_eq!(ask().await, StatusCode::BAD_GATEWAY, "it has expired");
+    world.client_certificate.send_replace(Some(shown_by(&clients, now)));
+    assert_eq!(ask().await, StatusCode::OK);
 }
 
 /// Counts the sessions that a client has resumed.
@@ -146,7 +166,7 @@ async fn sessions_with_backends_are_never_resumed() {
 async fn a_renewed_certificate_is_shown_before_the_next_call() {
     let world = GatewayWorld::start(Vec::new()).await;
     let [ca, clients] = ["backends", "clients"].map(|name| Ca::new(name, world.clock.now()));
-    world.client_certificate.send_replace(Some(shown_by(&clients, &world)));
+    world.client_certificate.send_replace(Some(shown_by(&clients, world.clock.now())));
     for alpn in ["h2", "http/1.1"] {
         let address = start_demanding(&ca, &clients, &world, alpn).await;
         let tls = BackendTls { client_certificate: true, ..mk_tls(&ca, "receive.svc") };
@@ -155,15 +175,15 @@ async fn a_renewed_certificate_is_shown_before_the_next_call() {
         ask().await;
         ask().await;
         assert_eq!(address.connections(), 1, "{alpn}");
-        world.client_certificate.send_replace(Some(shown_by(&clients, &world)));
+        world.client_certificate.send_replace(Some(shown_by(&clients, world.clock.now())));
         ask().await;
         ask().await;
         assert_eq!(address.connections(), 2, "{alpn}");
     }
 }
 
-fn shown_by(ca: &Ca, world: &GatewayWorld) -> Arc<CertifiedKey> {
-    let leaf = ca.gateway_client(world.clock.now());
+fn shown_by(ca: &Ca, from: Timestamp) -> Arc<CertifiedKey> {
+    let leaf = ca.gateway_client(from);
     let key = rustls::crypto::ring::sign::any_ecdsa_type(&leaf.key).unwrap();
     Arc::new(CertifiedKey::new(vec![leaf.certificate], key))
 }

@@ -88,7 +88,19 @@ pub(crate) async fn enrolled(
     install_addon(admin, cluster, "telemetry").await;
     let store = Store::directory(dir.join(cluster));
     tokio::spawn(agent(hub, dir, cluster, gateway, store).run());
-    wait_until(PATIENCE, "the agent's certificate", async || pair(dir, cluster)).await
+    let pair = wait_until(PATIENCE, "the agent's certificate", async || pair(dir, cluster)).await;
+    wait_routed(&pair, gateway).await;
+    pair
+}
+
+/// Waits until the gateway knows the routes of the pair's signer. An agent may have its certificate before that.
+async fn wait_routed(pair: &ClientPair, gateway: SocketAddr) {
+    wait_until(PATIENCE, "the gateway's routes", async || {
+        // While the gateway does not trust the certificate either, there is no answer.
+        let answer = pair.call(gateway, Method::GET, RECEIVE).await.ok()?;
+        (answer.0 != 503).then_some(())
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -173,6 +185,7 @@ async fn an_agent_keeps_its_secret_with_the_rights_of_deploy_agent() {
         Some(ClientPair { certificate: take("tls.crt")?, key: take("tls.key")?, anchors: take("ca.crt")? })
     };
     let first = wait_until(PATIENCE, "the Secret", read).await;
+    wait_routed(&first, whole.gateway).await;
     assert_eq!(first.call(whole.gateway, Method::POST, RECEIVE).await.unwrap().0, 200);
     secrets.delete("telemetry-client-cert", &Default::default()).await.unwrap();
     let second = wait_until(PATIENCE, "the Secret to come back", read).await;

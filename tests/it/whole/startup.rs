@@ -43,13 +43,23 @@ type Fault = Option<(u16, &'static str)>;
 
 /// A client of an API server that may refuse to list what is at this path, and how often it was asked for that.
 async fn mk_refused(hub: &TestHub, path: &'static str, fault: Fault) -> (Client, watch::Sender<Fault>, Arc<AtomicU32>) {
+    mk_refused_after(hub, path, 0, fault).await
+}
+
+/// The same, but it answers this many times before.
+async fn mk_refused_after(
+    hub: &TestHub,
+    path: &'static str,
+    answered: u32,
+    fault: Fault,
+) -> (Client, watch::Sender<Fault>, Arc<AtomicU32>) {
     let client = hub.client_as(HUB_USER, &HUB_GROUPS).await;
     let (asked, fault) = (Arc::new(AtomicU32::new(0)), watch::Sender::new(fault));
     let (count, now) = (Arc::clone(&asked), fault.subscribe());
     let service = tower::service_fn(move |request: Request<Body>| {
         let is_asked = request.uri().path().ends_with(path);
-        count.fetch_add(u32::from(is_asked), Ordering::Relaxed);
-        let (client, fault) = (client.clone(), now.borrow().filter(|_| is_asked));
+        let before = count.fetch_add(u32::from(is_asked), Ordering::Relaxed);
+        let (client, fault) = (client.clone(), now.borrow().filter(|_| is_asked && before >= answered));
         async move {
             let Some((code, message)) = fault else { return client.send(request).await };
             let status = json!({ "kind": "Status", "status": "Failure", "code": code, "message": message });
@@ -178,6 +188,19 @@ async fn an_expired_certificate_of_the_gateway_is_no_readiness() {
     wait_until(PATIENCE, "readiness", ready).await;
 }
 
+/// Agents would get 503 for each call, or 404 once only their AddOnSigner is known.
+#[tokio::test]
+async fn a_hub_that_has_not_read_the_routes_is_not_ready() {
+    let hub = TestHub::start().await;
+    prepare(&hub, "127.0.0.1:9".parse().unwrap(), "24h").await;
+    // The hub first asks whether it may.
+    let (client, fault, _) = mk_refused_after(&hub, "/endpointslices", 1, Some((500, "not now"))).await;
+    let whole = Whole::start_with(client, options(), Clock::default()).await;
+    not_ready(&whole, "AddOnRoutes and Services have not been read yet").await;
+    fault.send_replace(None);
+    wait_until(PATIENCE, "readiness", async || (get(whole.metrics, "/readyz").await.0 == 200).then_some(())).await;
+}
+
 #[tokio::test]
 async fn readiness_and_metrics_are_served() {
     let hub = TestHub::start().await;
@@ -192,6 +215,12 @@ async fn readiness_and_metrics_are_served() {
     let (_, text) = get(whole.metrics, "/metrics").await;
     assert!(text.contains("addon_signer_certificates_issued_total{signer=\"gateway-serving\"} 1"), "{text}");
     assert!(text.contains("addon_signer_gateway_requests_total 0"), "{text}");
+    let end = |signer: &str| {
+        let name = format!("addon_signer_gateway_certificate_end_timestamp_seconds{{signer=\"{signer}\"}} ");
+        text.lines().find_map(|line| line.strip_prefix(name.as_str())?.parse::<i64>().ok()).unwrap()
+    };
+    assert!(end("gateway-serving") > Clock::default().now().unix());
+    assert_eq!(end("gateway-client"), 0, "no route needs one");
     let left = text.lines().find_map(|line| line.strip_prefix("addon_signer_ledger_available_bytes ")).unwrap();
     assert!(left.parse::<u64>().unwrap() > 0, "{left}");
     tokio::time::timeout(Duration::from_secs(15), whole.stop()).await.unwrap().unwrap();

@@ -140,12 +140,13 @@ pub struct Route {
     pub name: RouteName,
     /// `metadata.creationTimestamp`.
     pub created: Timestamp,
-    /// The addons whose agents may call.
-    pub addons: BTreeSet<AddOnName>,
+    /// The addons whose agents may call. This and the next two are shared by all paths of the AddOnRoute: it may name a
+    /// thousand clusters.
+    pub addons: Arc<BTreeSet<AddOnName>>,
     /// The clusters whose agents may call.
-    pub clusters: Clusters,
+    pub clusters: Arc<Clusters>,
     /// The names at which the route is; empty for all names of the gateway that the signer's agents may use.
-    pub hostnames: BTreeSet<String>,
+    pub hostnames: Arc<BTreeSet<String>>,
     /// The paths.
     pub path: PathPattern,
     /// The allowed methods, in upper case.
@@ -201,10 +202,10 @@ pub struct RouteTable {
 }
 
 impl RouteTable {
-    /// A complete table without routes. The default one is not complete yet.
-    #[must_use]
-    pub fn complete() -> Self {
-        Self { is_complete: true, ..Self::default() }
+    /// A complete table without routes, for these AddOnSigners. The default one is not complete yet.
+    pub fn of_signers<'s>(signers: impl IntoIterator<Item = &'s str>) -> Self {
+        let routes = signers.into_iter().map(|signer| (signer.to_owned(), BTreeMap::new())).collect();
+        Self { is_complete: true, routes, ..Self::default() }
     }
 
     /// Whether it has all routes that exist.
@@ -213,9 +214,15 @@ impl RouteTable {
         self.is_complete
     }
 
+    /// Whether it has all routes of an AddOnSigner. It has none yet when only the CA of a new AddOnSigner is known.
+    #[must_use]
+    pub fn knows(&self, signer: &str) -> bool {
+        self.routes.contains_key(signer)
+    }
+
     /// Adds a route of an AddOnSigner, for each of its addons.
     pub fn add(&mut self, signer: &str, route: &Arc<Route>) {
-        for addon in &route.addons {
+        for addon in &*route.addons {
             let known = self.routes.entry(signer.to_owned()).or_default().entry(addon.clone()).or_default();
             let at = known.partition_point(|other| other.precedence() <= route.precedence());
             known.insert(at, Arc::clone(route));

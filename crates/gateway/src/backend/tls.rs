@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
+use crate::certificates::is_current;
 use crate::listener::{ClockTime, provider};
 use crate::tls::{H2, HTTP_1_1};
 use addon_signer_core::gateway::route::{BackendTls, Protocol};
@@ -30,6 +31,7 @@ pub(super) struct BackendConnector {
     name: ServerName<'static>,
     /// Present if the backend must see who the gateway is.
     shown: Option<ShownCertificate>,
+    clock: Clock,
 }
 
 /// The gateway's client certificate; `None` until there is one.
@@ -100,6 +102,7 @@ impl BackendTlsConfig {
                 connector: TlsConnector::from(Arc::new(config)),
                 name: name.clone(),
                 shown: shown.clone(),
+                clock: clock.clone(),
             }
         };
         let usual = match protocol {
@@ -122,8 +125,8 @@ impl BackendTlsConfig {
 
 impl BackendConnector {
     pub(super) async fn connect(&self, tcp: TcpStream) -> io::Result<TlsStream<TcpStream>> {
-        if self.shown.as_ref().is_some_and(|shown| shown.borrow().is_none()) {
-            return Err(io::Error::other("the gateway has no certificate yet to show to the backend"));
+        if self.shown.as_ref().is_some_and(|shown| !is_current(shown.borrow().as_deref(), self.clock.now())) {
+            return Err(io::Error::other("the gateway has no valid certificate to show to the backend"));
         }
         self.connector.connect(self.name.clone(), tcp).await
     }

@@ -24,12 +24,15 @@ use addon_signer_core::ca::bundle::Bundle;
 use addon_signer_core::gateway::route::{RouteName, RouteTable};
 use addon_signer_core::gateway::routing::{Parent, RoutePlan, Verdict, World, resolve};
 use addon_signer_core::trust::Trust;
+use addon_signer_telemetry::pulse::Pulse;
 use bundles::Bundles;
 use reading::{KnownRoute, Reading};
 use report::StatusWriter;
 
 /// The pause after the table was made, while further changes gather.
 const PAUSE: Duration = Duration::from_millis(50);
+/// How often there is a sign of life while nothing changes.
+const QUIET: Duration = Duration::from_secs(60);
 
 /// What the hub's settings say about routes.
 #[derive(Debug, Clone, Default)]
@@ -83,7 +86,8 @@ pub(crate) fn start(tasks: &mut HubTasks, links: &HubLinks, settings: RouteSetti
     let (needs_certificate, is_needed) = watch::channel(false);
     let outputs = Outputs { wanted, table: links.routes.clone(), judged, needs_certificate };
     let client = links.client.clone();
-    let keeper = keep(client.clone(), settings, links.trust.subscribe(), bundles, outputs);
+    let pulse = links.pulses.start("routes of the gateway");
+    let keeper = keep(client.clone(), settings, links.trust.subscribe(), bundles, outputs, pulse);
     tasks.spawn("routes of the gateway", keeper.map(Ok));
     let pulse = links.pulses.start("CAs of backends");
     tasks.spawn("CAs of backends", bundles::keep(client, names, read, pulse).map(Ok));
@@ -105,11 +109,14 @@ async fn keep(
     mut trust: watch::Receiver<Arc<Trust>>,
     mut bundles: watch::Receiver<Bundles>,
     outputs: Outputs,
+    pulse: Pulse,
 ) {
     let mut events = watches::all(&client);
     let mut reading = Reading::new(settings.backend_addresses);
     loop {
+        pulse.beat();
         tokio::select! {
+            () = tokio::time::sleep(QUIET) => continue,
             event = events.next() => match event {
                 Some(event) => reading.observe(event),
                 None => return,

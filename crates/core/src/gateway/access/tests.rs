@@ -1,6 +1,5 @@
 //! Tests of routes: which one a call gets, and which calls are refused because a backend may read their path otherwise.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::*;
@@ -31,9 +30,9 @@ fn mk_route(path: &str) -> Route {
     Route {
         name: RouteName { namespace: "ns".to_owned(), name: path.to_owned() },
         created: Timestamp::from_unix(i64::try_from(path.len()).unwrap()),
-        addons: ["a".parse().unwrap()].into(),
-        clusters: Clusters::All,
-        hostnames: BTreeSet::new(),
+        addons: Arc::new(["a".parse().unwrap()].into()),
+        clusters: Arc::new(Clusters::All),
+        hostnames: Arc::default(),
         path: path.parse().unwrap(),
         methods: ["GET", "POST"].map(str::to_owned).into(),
         delete_with_content: false,
@@ -43,7 +42,7 @@ fn mk_route(path: &str) -> Route {
 }
 
 fn mk_table(routes: impl IntoIterator<Item = Route>) -> RouteTable {
-    let mut table = RouteTable::complete();
+    let mut table = RouteTable::of_signers(["s"]);
     for route in routes {
         table.add("s", &Arc::new(route));
     }
@@ -84,7 +83,7 @@ fn other_paths_than_the_gateways_own_are_of_the_callers_addon() {
 #[test]
 fn nothing_is_refused_before_the_routes_are_known() {
     assert_eq!(called(&RouteTable::default(), &Method::GET, "/x"), Err(NoAccess::NotReady));
-    assert_eq!(called(&RouteTable::complete(), &Method::GET, "/x"), Err(NoAccess::NoRoute));
+    assert_eq!(called(&RouteTable::of_signers(["s"]), &Method::GET, "/x"), Err(NoAccess::NoRoute));
 }
 
 #[test]
@@ -209,7 +208,7 @@ fn a_younger_route_of_others_refuses_no_call_of_an_older_one() {
         let for_others = Clusters::Names(["c2".parse().unwrap()].into());
         let is_a = Ok("a".to_owned());
         assert_eq!(found(&older, younger()), is_a, "{call}");
-        assert_eq!(found(&older, Route { clusters: for_others, ..younger() }), is_a, "{call}");
+        assert_eq!(found(&older, Route { clusters: Arc::new(for_others), ..younger() }), is_a, "{call}");
         assert_eq!(found(&older, Route { backend: Err("gone".to_owned()), ..younger() }), is_a, "{call}");
         assert_eq!(found(&older, Route { created: older.created, ..younger() }), is_a, "{call}: the name decides");
         assert_eq!(found(&mk_owned("a", 3, written.clone()), younger()), refused(), "{call}");
@@ -240,7 +239,7 @@ fn the_cluster_in_a_path_is_the_callers_own() {
 
 #[test]
 fn a_call_that_the_longest_route_refuses_goes_nowhere() {
-    let clusters = |clusters: Clusters, path: &str| Route { clusters, ..mk_route(path) };
+    let clusters = |clusters: Clusters, path: &str| Route { clusters: Arc::new(clusters), ..mk_route(path) };
     let named = |name: &str| Clusters::Names([name.parse().unwrap()].into());
     let in_set = |name: &str| Clusters::Sets([name.to_owned()].into());
     for (closed, admits) in [
@@ -274,7 +273,8 @@ fn of_two_routes_with_the_same_path_the_older_one_gets_the_call() {
 
 #[test]
 fn a_route_with_host_names_is_only_there() {
-    let mut table = mk_table([mk_route("/"), Route { hostnames: ["a.example".to_owned()].into(), ..mk_route("/x") }]);
+    let mut table =
+        mk_table([mk_route("/"), Route { hostnames: Arc::new(["a.example".to_owned()].into()), ..mk_route("/x") }]);
     assert_eq!(called_at(&table, "a.example", &Method::GET, "/x"), Ok("/x".to_owned()));
     assert_eq!(called_at(&table, GATEWAY, &Method::GET, "/x"), Ok("/".to_owned()));
     let names = ["gateway.example", "a.example", "b.example", "192.0.2.7", "2001:db8::7"].map(str::to_owned);

@@ -28,11 +28,11 @@ pub struct RoutePlan {
     /// The name of the AddOnSigner.
     pub signer: String,
     /// Of its addons these; all if empty.
-    pub addons: BTreeSet<AddOnName>,
+    pub addons: Arc<BTreeSet<AddOnName>>,
     /// The clusters whose agents may call.
-    pub clusters: Clusters,
+    pub clusters: Arc<Clusters>,
     /// At which names of the gateway; at all if empty.
-    pub hostnames: BTreeSet<String>,
+    pub hostnames: Arc<BTreeSet<String>>,
     /// The paths.
     pub paths: Vec<PathPlan>,
     /// Where calls go.
@@ -118,7 +118,7 @@ pub fn resolve<'p>(
 ) -> (RouteTable, BTreeMap<RouteName, Verdict>) {
     let mut plans: Vec<&RoutePlan> = plans.into_iter().collect();
     plans.sort_by(|one, other| (one.created, &one.name).cmp(&(other.created, &other.name)));
-    let mut table = RouteTable::complete();
+    let mut table = RouteTable::of_signers(world.parents.iter().map(|signer| signer.name));
     // What AddOnSigners list is in lower case, as are the host names of calls.
     let names: Vec<String> = world.names.iter().skip(1).map(|name| name.to_ascii_lowercase()).collect();
     for signer in world.parents {
@@ -147,9 +147,9 @@ fn attach(plan: &RoutePlan, world: &World<'_>, table: &mut RouteTable) -> Verdic
         let route = Route {
             name: plan.name.clone(),
             created: plan.created,
-            addons: addons.clone(),
-            clusters: plan.clusters.clone(),
-            hostnames: plan.hostnames.clone(),
+            addons: Arc::clone(&addons),
+            clusters: Arc::clone(&plan.clusters),
+            hostnames: Arc::clone(&plan.hostnames),
             path: path.clone(),
             methods: methods.clone(),
             delete_with_content: *delete_with_content,
@@ -169,7 +169,7 @@ fn attach(plan: &RoutePlan, world: &World<'_>, table: &mut RouteTable) -> Verdic
 }
 
 /// The AddOnSigner of an AddOnRoute, and the addons whose agents may call.
-fn accept<'w>(plan: &RoutePlan, world: &World<'w>) -> Result<(Parent<'w>, BTreeSet<AddOnName>), Problem> {
+fn accept<'w>(plan: &RoutePlan, world: &World<'w>) -> Result<(Parent<'w>, Arc<BTreeSet<AddOnName>>), Problem> {
     let RoutePlan { name: RouteName { namespace, .. }, signer: name, .. } = plan;
     let signer = world.parents.iter().find(|parent| parent.name == name).copied().ok_or_else(|| {
         Problem::new("NoMatchingParent", format!("there is no AddOnSigner {name} that the hub serves (spec.signer)"))
@@ -181,7 +181,7 @@ fn accept<'w>(plan: &RoutePlan, world: &World<'w>) -> Result<(Parent<'w>, BTreeS
         return Err(Problem::new("NotAllowedByListeners", cause));
     }
     let is_named = |hostname: &str| world.names.iter().any(|known| known.eq_ignore_ascii_case(hostname));
-    for hostname in &plan.hostnames {
+    for hostname in &*plan.hostnames {
         let cause = if !signer.attachment.hostnames.contains(hostname) {
             format!("the AddOnSigner {name} does not have {hostname} in its spec.gateway.hostnames (spec.hostnames)")
         } else if !is_named(hostname) {
@@ -195,8 +195,8 @@ fn accept<'w>(plan: &RoutePlan, world: &World<'w>) -> Result<(Parent<'w>, BTreeS
         let cause = format!("the addon {addon} is not one of the AddOnSigner {name} (spec.addOns)");
         return Err(Problem::new("UnsupportedValue", cause));
     }
-    let addons = if plan.addons.is_empty() { signer.addons } else { &plan.addons };
-    Ok((signer, addons.clone()))
+    let addons = if plan.addons.is_empty() { Arc::new(signer.addons.clone()) } else { Arc::clone(&plan.addons) };
+    Ok((signer, addons))
 }
 
 /// Whether an older AddOnRoute decides about calls of this one, or there are too many.

@@ -106,9 +106,9 @@ fn mk_named(name: &str, created: i64, path: &str) -> RoutePlan {
         name: RouteName { namespace: "ns".to_owned(), name: name.to_owned() },
         created: Timestamp::from_unix(created),
         signer: "s".to_owned(),
-        addons: BTreeSet::new(),
-        clusters: Clusters::All,
-        hostnames: BTreeSet::new(),
+        addons: Arc::default(),
+        clusters: Arc::new(Clusters::All),
+        hostnames: Arc::default(),
         paths,
         backend: mk_backend(Target::Service { name: "web".to_owned(), port: 80 }),
         limits: RouteLimits {
@@ -133,6 +133,15 @@ fn reason(found: &Result<(), Problem>) -> &'static str {
     found.as_ref().err().map_or("", |problem| problem.reason)
 }
 
+/// An AddOnRoute may name a thousand clusters, and have dozens of paths.
+#[test]
+fn all_paths_of_a_route_share_its_clusters() {
+    let paths = ["/x", "/y"].map(|path| mk_named("r", 1, path).paths.remove(0)).to_vec();
+    let (table, _) = Existing::new().resolve(&[RoutePlan { paths, ..mk_plan() }]);
+    let routes = table.of("s", &"a".parse().unwrap());
+    assert!(Arc::ptr_eq(&routes[0].clusters, &routes[1].clusters));
+}
+
 #[test]
 fn a_route_that_may_attach_is_for_all_addons_of_its_signer() {
     let existing = Existing::new();
@@ -140,7 +149,9 @@ fn a_route_that_may_attach_is_for_all_addons_of_its_signer() {
     assert_eq!(existing.verdict(mk_plan()), all_is_well);
     assert_eq!(existing.paths(&[mk_plan()], "a"), ["r /x"]);
     assert_eq!(existing.paths(&[mk_plan()], "b"), ["r /x"]);
-    let only_b = RoutePlan { addons: ["b".parse().unwrap()].into(), ..mk_plan() };
+    let table = existing.resolve(&[mk_plan()]).0;
+    assert!(table.knows("s") && !table.knows("other"), "a call of an agent of another signer is not refused yet");
+    let only_b = RoutePlan { addons: Arc::new(["b".parse().unwrap()].into()), ..mk_plan() };
     assert_eq!(existing.paths(&[only_b], "a"), [""; 0]);
 }
 
@@ -148,13 +159,13 @@ fn a_route_that_may_attach_is_for_all_addons_of_its_signer() {
 fn a_route_that_may_not_attach_has_no_effect_and_is_told_why() {
     let existing = Existing::new();
     let elsewhere = RouteName { namespace: "other".to_owned(), name: "r".to_owned() };
-    let hostnames = |name: &str| [name.to_owned()].into();
+    let hostnames = |name: &str| Arc::new([name.to_owned()].into());
     for (plan, expected) in [
         (RoutePlan { signer: "gone".to_owned(), ..mk_plan() }, "NoMatchingParent"),
         (RoutePlan { name: elsewhere, ..mk_plan() }, "NotAllowedByListeners"),
         (RoutePlan { hostnames: hostnames("other.example"), ..mk_plan() }, "NoMatchingListenerHostname"),
         (RoutePlan { hostnames: hostnames("unserved.example"), ..mk_plan() }, "NoMatchingListenerHostname"),
-        (RoutePlan { addons: ["c".parse().unwrap()].into(), ..mk_plan() }, "UnsupportedValue"),
+        (RoutePlan { addons: Arc::new(["c".parse().unwrap()].into()), ..mk_plan() }, "UnsupportedValue"),
     ] {
         let verdict = existing.verdict(plan.clone());
         assert_eq!((reason(&verdict.accepted), reason(&verdict.programmed)), (expected, "Invalid"), "{verdict:?}");
@@ -309,15 +320,15 @@ fn the_older_of_two_routes_with_one_path_gets_its_calls() {
     for path in ["/x/y", "/", "/{cluster}", "/xx"] {
         assert_eq!(conflicted(younger(path), older.clone()), "", "{path}");
     }
-    let of = |clusters: Clusters| RoutePlan { clusters, ..younger("/x") };
-    let older_of = |clusters: Clusters| RoutePlan { clusters, ..older.clone() };
+    let of = |clusters: Clusters| RoutePlan { clusters: Arc::new(clusters), ..younger("/x") };
+    let older_of = |clusters: Clusters| RoutePlan { clusters: Arc::new(clusters), ..older.clone() };
     assert_eq!(conflicted(of(clusters(&["c1"])), older_of(clusters(&["c2"]))), "");
     assert_eq!(conflicted(of(clusters(&["c1"])), older_of(clusters(&["c1", "c2"]))), "Conflicted");
     assert_eq!(conflicted(of(clusters(&["c1"])), older_of(sets("prod"))), "Conflicted", "it may join the set");
     assert_eq!(conflicted(of(sets("test")), older_of(sets("prod"))), "");
-    let addons = |addon: &str, plan| RoutePlan { addons: [addon.parse().unwrap()].into(), ..plan };
+    let addons = |addon: &str, plan| RoutePlan { addons: Arc::new([addon.parse().unwrap()].into()), ..plan };
     assert_eq!(conflicted(addons("a", younger("/x")), addons("b", older.clone())), "");
-    let at_host = RoutePlan { hostnames: ["h.example".to_owned()].into(), ..younger("/x") };
+    let at_host = RoutePlan { hostnames: Arc::new(["h.example".to_owned()].into()), ..younger("/x") };
     assert_eq!(conflicted(at_host, older.clone()), "Conflicted", "the older one is at all names");
 }
 
