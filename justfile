@@ -45,9 +45,9 @@ soak:
     KUBEBUILDER_ASSETS=$(tests/real/build.sh) ADDON_SIGNER_TESTS_NEED=peers ADDON_SIGNER_SOAK=1 \
         cargo test --locked --release --test it -- --test-threads 1 --nocapture peers::soak
 
-# Compare the gateway with nginx and HAProxy, a quarter of an hour; not a step of .ci/run.
+# Compare the gateway, built as for the image, with nginx and HAProxy, half an hour; not a step of .ci/run.
 proxies *flags:
-    KUBEBUILDER_ASSETS=$(tests/real/build.sh) cargo run --locked --release -p addon-signer-load --bin proxies -- {{flags}}
+    KUBEBUILDER_ASSETS=$(tests/real/build.sh) cargo run --locked --profile image -p addon-signer-load --bin proxies -- {{flags}}
 
 # Integration tests on the oldest and the newest Kubernetes; not a step of .ci/run.
 versions *minors:

@@ -3,7 +3,7 @@
 //!
 //! ```console
 //! $ export KUBEBUILDER_ASSETS=$(tests/real/build.sh)
-//! $ cargo run --release -p addon-signer-load --bin proxies -- --seconds 5
+//! $ cargo run --profile image -p addon-signer-load --bin proxies
 //! ```
 //!
 //! This process is the gateway, and does nothing else while a load program runs; each of the others is a process of its
@@ -50,7 +50,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 #[derive(Parser)]
 struct Arguments {
     /// How long each case runs through each proxy in each round.
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value_t = 4)]
     seconds: u64,
     /// How often each case runs through each proxy, in turn, so that a busy machine slows all alike. The figures are
     /// those of the round with the median rate.
