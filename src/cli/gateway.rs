@@ -17,17 +17,18 @@ use serde::de::DeserializeOwned;
 
 use crate::output::{Format, print, print_json, render, table};
 use addon_signer_api::ocm::{cluster_set, managed_cluster_resource};
-use addon_signer_api::route::CONDITION_RESOLVED_REFS;
+use addon_signer_api::route::{CONDITION_ACCEPTED, CONDITION_RESOLVED_REFS};
 use addon_signer_api::route_refs::{endpoints, service_facts, service_of};
 use addon_signer_api::route_rules::route_plan;
 use addon_signer_api::rules::SignerConfig;
 use addon_signer_api::status::CONDITION_READY;
 use addon_signer_api::{AddOnRoute, AddOnSigner, Guarded};
 use addon_signer_core::gateway::access::{self, Call, Caller, NoAccess, Target};
+use addon_signer_core::gateway::anchors::BackendAnchors;
 use addon_signer_core::gateway::attachment::{Attachment, Labels};
 use addon_signer_core::gateway::path::SafePath;
 use addon_signer_core::gateway::route::{Route, RouteName, RouteTable};
-use addon_signer_core::gateway::routing::{Parent, References, RoutePlan, Verdict, World, resolve};
+use addon_signer_core::gateway::routing::{NO_HOSTNAME, Parent, References, RoutePlan, Verdict, World, resolve};
 use addon_signer_core::identity::{AddOnName, ClusterName};
 use addon_signer_gateway::problem_of;
 use addon_signer_platform::kubernetes;
@@ -149,7 +150,8 @@ struct Served {
 struct Existing {
     signers: Vec<Served>,
     plans: Vec<RoutePlan>,
-    /// AddOnRoutes that cannot be read: their names, their AddOnSigners if those can be read, and why.
+    /// AddOnRoutes without effect, such as those that cannot be read: their names, their AddOnSigners if those can be
+    /// read, and why.
     unreadable: Vec<(RouteName, Option<String>, String)>,
     /// What the hub says about backends that it cannot use.
     unresolved: BTreeMap<RouteName, String>,
@@ -163,7 +165,8 @@ impl Existing {
         let signers = list::<Guarded<AddOnSigner>>(client).await?;
         let signers = signers.into_iter().filter_map(|it| served(it.read().ok()?)).collect(); // unreadable: not Ready
         let (mut plans, mut unreadable, mut unresolved) = (Vec::new(), Vec::new(), BTreeMap::new());
-        for route in list::<Guarded<AddOnRoute>>(client).await? {
+        let is_deleted = |route: &Guarded<AddOnRoute>| route.meta().deletion_timestamp.is_some();
+        for route in list::<Guarded<AddOnRoute>>(client).await?.into_iter().filter(|route| !is_deleted(route)) {
             let name = RouteName { namespace: route.namespace().unwrap_or_default(), name: route.name_any() };
             let route = match route.read() {
                 Ok(route) => route,
@@ -172,9 +175,15 @@ impl Existing {
                     continue;
                 }
             };
-            unresolved.extend(unresolved_by_hub(&route).map(|cause| (name.clone(), cause)));
+            let unusable = said_by_hub(&route, CONDITION_RESOLVED_REFS).map(|(_, cause)| cause);
+            unresolved.extend(unusable.map(|cause| (name.clone(), cause)));
+            // Only the hub knows all names of its gateway.
+            let elsewhere = said_by_hub(&route, CONDITION_ACCEPTED).filter(|(reason, _)| *reason == NO_HOSTNAME);
             match route_plan(&route) {
-                Ok(plan) => plans.push(plan),
+                Ok(plan) => match elsewhere {
+                    Some((_, cause)) => unreadable.push((name, Some(plan.signer), cause)),
+                    None => plans.push(plan),
+                },
                 Err(error) => unreadable.push((name, Some(route.spec.signer), error.to_string())),
             }
         }
@@ -194,7 +203,7 @@ impl Existing {
         // The hub's --backend-addresses and what ClusterTrustBundles hold are not known here; the hub's own verdict is
         // in the condition ResolvedRefs.
         let bundles = plans.iter().filter_map(|plan: &RoutePlan| plan.backend.bundle());
-        references.bundles = bundles.map(|name| (name.to_owned(), Ok(Vec::new()))).collect();
+        references.bundles = bundles.map(|name| (name.to_owned(), Ok(BackendAnchors::default()))).collect();
         let all = ["0.0.0.0/0", "::/0"];
         references.networks = all.iter().filter_map(|network| network.parse().ok()).collect(); // both are networks
         let clusters = Api::<DynamicObject>::all_with(client.clone(), &managed_cluster_resource());
@@ -304,12 +313,12 @@ struct Decided {
     outcome: Result<(), NoAccess>,
 }
 
-/// Why the hub cannot use the backend of a route.
-fn unresolved_by_hub(route: &AddOnRoute) -> Option<String> {
+/// The reason of the condition and why it is false, if the hub says so of this AddOnRoute.
+fn said_by_hub<'r>(route: &'r AddOnRoute, condition: &str) -> Option<(&'r str, String)> {
     let conditions = &route.status.as_ref()?.conditions;
-    let refused = conditions.iter().find(|it| it.type_ == CONDITION_RESOLVED_REFS && it.status == "False")?;
+    let refused = conditions.iter().find(|it| it.type_ == condition && it.status == "False")?;
     let is_about_this = refused.observed_generation == route.metadata.generation;
-    is_about_this.then(|| refused.message.trim_end_matches('.').to_owned())
+    is_about_this.then(|| (refused.reason.as_str(), refused.message.trim_end_matches('.').to_owned()))
 }
 
 /// The host without its port and brackets.

@@ -205,8 +205,7 @@ impl HubProcess {
 
     async fn run_tasks(self, leading: Leading, start: Start, stop: CancellationToken) -> anyhow::Result<()> {
         let metrics = ProcessMetrics::register();
-        let (renewed, serving) = watch::channel(None);
-        let (client_renewed, client_certificate) = watch::channel(None);
+        let [(renewed, serving), (client_renewed, client_certificate)] = [(); 2].map(|()| watch::channel(None));
         let (names, pulses) = (serving_names(&self.options), Pulses::default());
         let (hub, ends) = Hub::wire(self.hub_parts(&leading, &metrics, &start, &pulses));
         let HubConnection { client, contacts } = self.connection;

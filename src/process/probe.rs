@@ -44,8 +44,8 @@ pub(crate) struct Probe {
     pub(crate) waiting: watch::Receiver<Option<String>>,
 }
 
-/// The watches that the hub must read for as long as it runs.
-const WATCHES: [&str; 8] = [
+/// The watches that the hub must read for as long as it runs. Not that of Services: there are two.
+const WATCHES: [&str; 7] = [
     "addonroutes",
     "addonsigners",
     "certificatesigningrequests",
@@ -53,7 +53,6 @@ const WATCHES: [&str; 8] = [
     "managedclusteraddons",
     "managedclusters",
     "namespaces",
-    "services",
 ];
 
 /// Fails if a task hangs, so that Kubernetes restarts the process. A silent API server makes nothing hang: calls time

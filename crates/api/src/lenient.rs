@@ -10,6 +10,7 @@ use serde::ser::{Serialize, Serializer};
 use serde_json::{Map, Value};
 
 use super::AddOnSigner;
+use addon_signer_core::bounded::{self, Keep};
 
 /// One of our objects, whatever its content.
 pub type Guarded<K> = Lenient<DeserializeGuard<K>>;
@@ -17,8 +18,8 @@ pub type Guarded<K> = Lenient<DeserializeGuard<K>>;
 pub type GuardedSigner = Guarded<AddOnSigner>;
 
 /// An object without the metadata that cannot be read. The API server accepts times in `managedFields` that are later
-/// than any that this program can read. One object with such a time must hide neither itself nor the others in its list
-/// or watch.
+/// than any that this program can read, and values in it that are nested more deeply. One object with those must hide
+/// neither itself nor the others in its list or watch.
 #[derive(Debug, Clone)]
 pub struct Lenient<K> {
     /// The object.
@@ -40,7 +41,8 @@ impl<K> Guarded<K> {
 
 impl<'de, K: DeserializeOwned> Deserialize<'de> for Lenient<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let mut value = Value::deserialize(deserializer)?;
+        // serde_json counts levels from the beginning of a list, and one object must not make it give up the others.
+        let mut value = bounded::read(deserializer, &Keep::All(usize::MAX))?.value;
         let doubt = value.get_mut("metadata").and_then(mend);
         let object = K::deserialize(value).map_err(D::Error::custom)?;
         Ok(Self { object, doubt })
@@ -132,6 +134,22 @@ mod tests {
             assert_eq!(read(&object).name_any(), "a");
             assert!(read(&object).read().is_err());
         }
+    }
+
+    /// serde_json gives up at 128 levels. etcd keeps far more, in `managedFields` for instance.
+    #[test]
+    fn a_list_is_read_although_an_object_in_it_is_nested_deeply() {
+        let deep = (0..500).fold(json!({}), |inner, _| json!({ "f:a": inner }));
+        let mk_object = |name: &str, fields: &Value| {
+            json!({
+                "metadata": { "name": name, "managedFields": [{ "manager": "m", "fieldsV1": fields }] },
+                "spec": { "signerName": "a.b/c", "addOns": ["t"] },
+            })
+        };
+        let list = json!([mk_object("a", &deep), mk_object("b", &json!({}))]).to_string();
+        let read: Vec<GuardedSigner> = serde_json::from_str(&list).unwrap();
+        let names: Vec<String> = read.into_iter().map(|signer| signer.read().unwrap().name_any()).collect();
+        assert_eq!(names, ["a", "b"]);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::ResourceExt;
-use rustls_pki_types::CertificateDer;
+use rustls_pki_types::ServerName;
 
 use crate::ocm::created_at;
 use crate::route::{
@@ -16,9 +16,10 @@ use crate::route::{
 };
 use crate::rules::InvalidField;
 use addon_signer_core::encoding::pem;
+use addon_signer_core::gateway::anchors::BackendAnchors;
 use addon_signer_core::gateway::path::{PathPattern, PatternError};
 use addon_signer_core::gateway::route::{Clusters, Protocol, RouteLimits, RouteName};
-use addon_signer_core::gateway::routing::{BackendRef, CaRef, PathPlan, RoutePlan, Target, TlsPlan};
+use addon_signer_core::gateway::routing::{BackendRef, CaRef, MOST_PATHS, PathPlan, RoutePlan, Target, TlsPlan};
 use addon_signer_core::identity::IdentityError;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_core::units::{parse_duration, parse_quantity};
@@ -82,6 +83,9 @@ fn paths(matching: &RouteMatch) -> Result<Vec<PathPlan>, InvalidField> {
     let http = http.iter().map(http_path).collect::<Result<Vec<_>, _>>()?;
     let grpc = grpc.iter().map(grpc_paths).collect::<Result<Vec<_>, _>>()?;
     let all: Vec<PathPlan> = http.into_iter().chain(grpc.into_iter().flatten()).collect();
+    if all.len() > MOST_PATHS {
+        return Err(invalid("match", &format!("it has {} paths, more than {MOST_PATHS}", all.len())));
+    }
     let is_twice = |(at, plan): (usize, &PathPlan)| all.iter().take(at).any(|other| other.path.is_same_as(&plan.path));
     if let Some((_, twice)) = all.iter().enumerate().find(|pair| is_twice(*pair)) {
         return Err(invalid("match", &format!("no two entries may have the same path, such as {}", twice.path)));
@@ -147,6 +151,10 @@ fn tls_plan(spec: &BackendTlsSpec) -> Result<TlsPlan, InvalidField> {
         }
         _ => return Err(invalid("backend.tls", &"it must have ca or clusterTrustBundle, not both")),
     };
+    if let Some(name) = &spec.server_name {
+        let sentence = "it must be a DNS name or an IP address, without a port";
+        ServerName::try_from(name.as_str()).map_err(|_| invalid("backend.tls.serverName", &sentence))?;
+    }
     Ok(TlsPlan { ca, server_name: spec.server_name.clone(), client_certificate: spec.client_certificate })
 }
 
@@ -162,14 +170,14 @@ fn is_bundle_name(name: &str) -> bool {
 ///
 /// # Errors
 /// One sentence without a period.
-pub fn ca_certificates(text: &str) -> Result<Vec<CertificateDer<'static>>, String> {
+pub fn ca_certificates(text: &str) -> Result<BackendAnchors, String> {
     let found = pem::certificates(text.as_bytes()).filter(|found| !found.is_empty());
     let found = found.ok_or("it must have CERTIFICATE PEM blocks and nothing else")?;
     for certificate in &found {
         webpki::anchor_from_trusted_cert(certificate)
             .map_err(|error| format!("a certificate in it cannot be an anchor: {error}"))?;
     }
-    Ok(found)
+    Ok(found.into())
 }
 
 fn read_limits(spec: &LimitsSpec, is_grpc: bool) -> Result<RouteLimits, InvalidField> {

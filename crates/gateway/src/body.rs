@@ -35,7 +35,7 @@ pub(super) enum UploadError {
     TooLarge(u64),
     #[error("the client sent its body more slowly than {0} bytes a second")]
     Slow(u64),
-    #[error("the client sent nothing of its body for {0:?}")]
+    #[error("nothing was sent for {0:?}")]
     Silent(Duration),
     #[error("the client's body ended early")]
     Client,
@@ -74,6 +74,8 @@ pub(super) enum Turn {
 struct UploadState {
     turn: Turn,
     since: Instant,
+    /// When a piece last passed, in either direction.
+    last: Instant,
     failure: Option<UploadError>,
 }
 
@@ -83,7 +85,8 @@ pub(super) struct UploadProgress(Mutex<UploadState>);
 
 impl UploadProgress {
     pub(super) fn new() -> Arc<Self> {
-        Arc::new(Self(Mutex::new(UploadState { turn: Turn::Backend, since: Instant::now(), failure: None })))
+        let now = Instant::now();
+        Arc::new(Self(Mutex::new(UploadState { turn: Turn::Backend, since: now, last: now, failure: None })))
     }
 
     /// The backend has been waited for since now.
@@ -95,6 +98,16 @@ impl UploadProgress {
     pub(super) fn turn(&self) -> (Turn, Instant) {
         let state = self.0.lock();
         (state.turn, state.since)
+    }
+
+    /// Notes that a piece passed.
+    pub(super) fn passed(&self) {
+        self.0.lock().last = Instant::now();
+    }
+
+    /// When a piece last passed, in either direction.
+    pub(super) fn last(&self) -> Instant {
+        self.0.lock().last
     }
 
     /// Why the upload failed, unless the backend caused the failure.
@@ -122,7 +135,8 @@ impl UploadProgress {
 pub(super) enum Patience {
     /// At a minimal rate.
     Rate(MinRate, Tempo),
-    /// As slowly as it likes, while it is never silent for longer than this: a stream of gRPC may have nothing to say.
+    /// As slowly as it likes, while something comes from either side within this time: a stream of gRPC may have
+    /// nothing to say.
     Idle(Duration),
 }
 
@@ -185,8 +199,14 @@ impl<B> Upload<B> {
                 None => self.timer = Some(Box::pin(tokio::time::sleep_until(end))),
             }
         }
-        if let Some(timer) = &mut self.timer {
+        while let Some(timer) = &mut self.timer {
             ready!(timer.as_mut().poll(cx));
+            match self.patience {
+                Patience::Idle(idle) if self.progress.last() + idle > Instant::now() => {
+                    timer.as_mut().reset(self.progress.last() + idle);
+                }
+                _ => break,
+            }
         }
         Poll::Ready(self.progress.fail(self.patience.error()))
     }
@@ -194,8 +214,9 @@ impl<B> Upload<B> {
     /// Counts a piece.
     fn passed(&mut self, bytes: usize) -> Result<(), BodyError> {
         let waited = self.waiting.take().map_or(Duration::ZERO, |since| since.elapsed());
-        if let Patience::Rate(_, tempo) = &mut self.patience {
-            tempo.add(waited, bytes);
+        match &mut self.patience {
+            Patience::Rate(_, tempo) => tempo.add(waited, bytes),
+            Patience::Idle(_) => self.progress.passed(),
         }
         self.passed = self.passed.saturating_add(u64::try_from(bytes).unwrap_or(u64::MAX));
         if self.passed > self.max { Err(self.progress.fail(UploadError::TooLarge(self.max))) } else { Ok(()) }

@@ -71,6 +71,7 @@ pub(super) async fn serve(
     sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let stopping = stopping(&session, is_h2, &stop);
     tokio::pin!(stopping);
+    let _agreed = Agreed(Arc::clone(&session));
     let mut end: Option<Instant> = None;
     let mut tunnel = None;
     loop {
@@ -104,6 +105,17 @@ pub(super) async fn serve(
         if tunnel.is_none() {
             connection.as_mut().graceful_shutdown();
         }
+    }
+}
+
+/// Ends what the session would carry after HTTP, if that has not begun when the connection ends: it holds the session,
+/// which holds it.
+struct Agreed(Arc<Session>);
+
+impl Drop for Agreed {
+    fn drop(&mut self) {
+        let tunnel = self.0.tunnel.lock().take();
+        drop(tunnel); // after the lock: it ends its call, which locks the session
     }
 }
 

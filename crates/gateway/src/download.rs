@@ -13,7 +13,7 @@ use hyper::body::{Body, Bytes, Frame, SizeHint};
 use hyper::header::HeaderValue;
 use tokio::time::{Instant, Sleep};
 
-use super::body::{BodyError, Pace};
+use super::body::{BodyError, Pace, UploadProgress};
 use addon_signer_core::gateway::pace::MinRate;
 
 /// How many pieces of an answer may wait for the client. h2 bounds their bytes, but needs another 370 bytes or so for
@@ -78,6 +78,8 @@ pub(super) struct Download<B, C> {
     timer: Option<Pin<Box<Sleep>>>,
     /// Whether the timer runs: the backend must act.
     is_timed: bool,
+    /// Present for a stream, which lasts while anything passes in either direction.
+    stream: Option<Arc<UploadProgress>>,
     call: Arc<Answering<C>>,
 }
 
@@ -86,7 +88,12 @@ impl<B, C: Send + Sync + 'static> Download<B, C> {
     /// sent.
     pub(super) fn new(inner: B, timeout: Duration, rate: MinRate, call: C) -> Self {
         let call = Arc::new(Answering { pace: Pace::new(rate), taken: AtomicWaker::new(), _call: call });
-        Self { inner, timeout, timer: None, is_timed: false, call }
+        Self { inner, timeout, timer: None, is_timed: false, stream: None, call }
+    }
+
+    /// Makes it a part of a stream in both directions.
+    pub(super) fn of_stream(self, stream: Option<Arc<UploadProgress>>) -> Self {
+        Self { stream, ..self }
     }
 
     pub(super) fn pace(&self) -> &Arc<Pace> {
@@ -126,6 +133,9 @@ where
         match Pin::new(&mut this.inner).poll_frame(cx) {
             Poll::Ready(Some(Ok(mut frame))) => {
                 this.is_timed = false;
+                if let Some(stream) = &this.stream {
+                    stream.passed();
+                }
                 if let Some(trailers) = frame.trailers_mut() {
                     this.hold_fields(trailers);
                 }
@@ -141,8 +151,14 @@ where
                     timer.as_mut().reset(Instant::now() + this.timeout);
                     this.is_timed = true;
                 }
-                ready!(timer.as_mut().poll(cx));
-                Poll::Ready(Some(Err(BodyError::Stalled(this.timeout))))
+                loop {
+                    ready!(timer.as_mut().poll(cx));
+                    let end = this.stream.as_ref().map(|stream| stream.last() + this.timeout);
+                    match end.filter(|end| *end > Instant::now()) {
+                        Some(end) => timer.as_mut().reset(end),
+                        None => return Poll::Ready(Some(Err(BodyError::Stalled(this.timeout)))),
+                    }
+                }
             }
         }
     }
@@ -225,6 +241,21 @@ mod tests {
         assert!(matches!(next(&mut body).await, Some(Err(BodyError::Stalled(TIMEOUT)))));
         assert!(began.elapsed() >= TIMEOUT);
         assert!(began.elapsed() < 2 * TIMEOUT);
+    }
+
+    /// Of the two parties of a stream one may be silent for as long as the other talks.
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_lasts_while_its_client_talks() {
+        let progress = UploadProgress::new();
+        let silent = StreamBody::new(stream::pending::<Result<Frame<Bytes>, Infallible>>());
+        let mut body = Download::new(silent, TIMEOUT, RATE, ()).of_stream(Some(Arc::clone(&progress)));
+        for _ in 0..4 {
+            assert!(tokio::time::timeout(TIMEOUT / 2, next(&mut body)).await.is_err());
+            progress.passed();
+        }
+        let quiet = Instant::now();
+        assert!(matches!(next(&mut body).await, Some(Err(BodyError::Stalled(TIMEOUT)))));
+        assert_eq!(quiet.elapsed(), TIMEOUT);
     }
 
     #[tokio::test]

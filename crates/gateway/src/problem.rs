@@ -30,6 +30,8 @@ pub(super) enum Refusal {
     NoAccess(#[from] NoAccess),
     #[error("the upgrade is not supported")]
     Upgrade,
+    #[error("the request has more than {0} headers")]
+    TooManyHeaders(usize),
     #[error("the request's body is larger than {0} bytes")]
     TooLarge(u64),
     #[error("the client sent nothing of its body for {0:?}")]
@@ -158,6 +160,7 @@ impl Refusal {
             Self::Path(_) => "PathNotAllowed",
             Self::NoAccess(cause) => no_access(cause),
             Self::Upgrade => "UpgradeNotSupported",
+            Self::TooManyHeaders(_) => "TooManyHeaders",
             Self::TooLarge(_) => "BodyTooLarge",
             Self::ClientSlow(_) | Self::ClientTrickles(_) => "ClientSlow",
             Self::ClientBroke => "BodyBroken",
@@ -198,6 +201,9 @@ impl Refusal {
             Self::Path(_) => BAD_PATH,
             Self::NoAccess(cause) => kind_of(cause),
             Self::Upgrade => (StatusCode::NOT_IMPLEMENTED, "upgrade", "The upgrade is not supported"),
+            Self::TooManyHeaders(_) => {
+                (StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "too-many-headers", "The request has too many headers")
+            }
             Self::TooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, "too-large", "The body is too large"),
             Self::ClientSlow(_) | Self::ClientTrickles(_) => {
                 (StatusCode::REQUEST_TIMEOUT, "client-slow", "The body did not arrive in time")
@@ -234,6 +240,7 @@ impl Refusal {
             Self::Upgrade => {
                 "send the request without an Upgrade header, or with one protocol that the backend speaks".to_owned()
             }
+            Self::TooManyHeaders(max) => format!("at most {max} headers are allowed"),
             Self::TooLarge(max) => format!("at most {max} bytes are allowed here"),
             Self::ClientSlow(timeout) => format!("nothing arrived for {timeout:?}"),
             Self::ClientTrickles(rate) => format!("send at least {rate} bytes a second"),

@@ -6,7 +6,7 @@ use std::task::{Context, Poll, ready};
 
 use http_body_util::BodyExt;
 use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
-use hyper::header::{HeaderMap, HeaderValue, TE, TRAILER, UPGRADE};
+use hyper::header::{HeaderValue, TE, TRAILER, UPGRADE};
 use hyper::http::uri::PathAndQuery;
 use hyper::http::{request, response};
 use hyper::{Request, Response, StatusCode, Uri, Version};
@@ -67,14 +67,15 @@ impl Forward<'_> {
         self.in_flight.enter(&route, &self.peer).map_err(Refusal::TooManyCallsOfRoute)?;
         let pool = self.session.shared.backends.pool(backend);
         let pool = pool.map_err(|cause| NoAccess::NoBackend { route: route.name.clone(), cause })?;
-        let is_grpc = grpc::is_grpc(request.headers());
+        // Over HTTP/1.1 there are no streams, whatever the client calls its request.
+        let is_stream = backend.protocol.is_h2() && grpc::is_grpc(request.headers());
         let progress = UploadProgress::new();
-        let request = self.backend_request(request, &route, upgrade.as_ref(), &progress)?;
+        let request = self.backend_request(request, &route, upgrade.as_ref(), (is_stream, &progress))?;
         let call = Arc::new(self.in_flight);
         self.session.watch_call(&call);
         let cluster = &self.peer.identity.cluster;
         let exchange =
-            Exchange { cluster, backend, pool, route: &route, wanted, progress, is_grpc, sent: Instant::now() };
+            Exchange { cluster, backend, pool, route: &route, wanted, progress, is_stream, sent: Instant::now() };
         let response = tokio::select! {
             biased;
             response = exchange.run(request) => response,
@@ -92,7 +93,13 @@ impl Forward<'_> {
             _ if parts.status.is_informational() => {
                 Err(Refusal::Backend(format!("it unexpectedly answered {}", parts.status)))
             }
-            _ => Ok(answer(self.session, self.peer, route, (parts, body), call)),
+            Some(upgrade) if upgrade.is_connect() && parts.status.is_success() => {
+                Err(Refusal::Backend(format!("it answered {} instead of switching to WebSocket", parts.status)))
+            }
+            _ => {
+                let stream = is_stream.then_some(exchange.progress);
+                Ok(answer(self.session, self.peer, route, (parts, body), (call, stream)))
+            }
         }
     }
 
@@ -112,11 +119,11 @@ impl Forward<'_> {
         request: Request<Incoming>,
         route: &Route,
         upgrade: Option<&Upgrade>,
-        progress: &Arc<UploadProgress>,
+        (is_stream, progress): (bool, &Arc<UploadProgress>),
     ) -> Result<Request<Upload>, Refusal> {
         let unusable = |error: &dyn std::fmt::Display| Refusal::Backend(error.to_string());
         let (mut parts, body) = request.into_parts();
-        let patience = self.patience(route, &parts.headers);
+        let patience = self.patience(route, is_stream);
         parts.uri = backend_uri(self.path, parts.uri.query()).map_err(|error| unusable(&error))?;
         parts.version = Version::default();
         parts.extensions.clear();
@@ -125,9 +132,9 @@ impl Forward<'_> {
         Ok(Request::from_parts(parts, upload))
     }
 
-    fn patience(&self, route: &Route, headers: &HeaderMap) -> Patience {
+    fn patience(&self, route: &Route, is_stream: bool) -> Patience {
         let MinRate { bytes_per_second, patience } = self.session.shared.limits.min_rate;
-        if grpc::is_grpc(headers) {
+        if is_stream {
             return Patience::Idle(route.limits.idle);
         }
         Patience::rate(MinRate { bytes_per_second, patience: patience.max(route.limits.first_byte) })
@@ -179,7 +186,7 @@ struct Exchange<'e> {
     route: &'e Route,
     wanted: Wanted,
     progress: Arc<UploadProgress>,
-    is_grpc: bool,
+    is_stream: bool,
     /// When it began: to connect takes the backend's time.
     sent: Instant,
 }
@@ -212,7 +219,7 @@ impl Exchange<'_> {
     /// long upload does not count as a slow backend.
     async fn in_time<T>(&self, response: impl Future<Output = T>) -> Result<T, Refusal> {
         let limits = &self.route.limits;
-        let allowed = |turn| if turn == Turn::Client && self.is_grpc { limits.idle } else { limits.first_byte };
+        let allowed = |turn| if turn == Turn::Client && self.is_stream { limits.idle } else { limits.first_byte };
         tokio::pin!(response);
         loop {
             let (turn, since) = self.progress.turn();
@@ -249,7 +256,7 @@ fn answer(
     peer: Arc<Peer>,
     route: Arc<Route>,
     (mut parts, body): (response::Parts, BackendBody),
-    call: Arc<InFlight>,
+    (call, stream): (Arc<InFlight>, Option<Arc<UploadProgress>>),
 ) -> Response<OutBody> {
     let trailers = parts.headers.remove(TRAILER);
     headers::strip_hop_by_hop(&mut parts.headers);
@@ -263,7 +270,7 @@ fn answer(
     }
     let silence = body.silence();
     let rate = session.shared.limits.min_rate;
-    let body = Download::new(body, route.limits.idle, rate, Arc::clone(&call));
+    let body = Download::new(body, route.limits.idle, rate, Arc::clone(&call)).of_stream(stream);
     session.watch_response(body.pace());
     body.hold_fields(&mut parts.headers);
     let shared = Arc::clone(&session.shared);

@@ -21,6 +21,10 @@ use addon_signer_core::gateway::path::SafePath;
 /// A client that cancels a call sooner than this did not wait for its answer.
 const BARELY_WAITED: Duration = Duration::from_secs(1);
 
+/// How many headers a call may have: each takes a few hundred bytes, however small it is. hyper allows as many with
+/// HTTP/1.1.
+const MOST_HEADERS: usize = 100;
+
 /// Answers one call. The peer is checked first, again for every call.
 ///
 /// # Errors
@@ -106,6 +110,9 @@ async fn dispatch(
     request: Request<Incoming>,
     in_flight: InFlight,
 ) -> Result<Response<OutBody>, Refusal> {
+    if request.headers().len() > MOST_HEADERS {
+        return Err(Refusal::TooManyHeaders(MOST_HEADERS));
+    }
     let host = host(session, &peer, &request)?;
     let uri = request.uri().clone();
     let path = SafePath::parse(uri.path())?;

@@ -277,7 +277,8 @@ impl Session {
         activity.forwarded.push(Arc::downgrade(call));
     }
 
-    /// Ends calls that are being forwarded: all of them, or those that no route lets in any more.
+    /// Ends calls that are being forwarded: all of them, or those that no route lets in any more. A host name or a
+    /// method that a route has lost counts for new calls.
     pub(super) fn end_calls(&self, cause: &EndCause, peer: Option<&Peer>) {
         // Whoever drops a call locks its session.
         let calls: Vec<_> = self.activity.lock().forwarded.iter().filter_map(Weak::upgrade).collect();

@@ -58,6 +58,11 @@ impl Upgrade {
         Ok(Some(Self { protocol, client: hyper::upgrade::on(request), key }))
     }
 
+    /// Whether it is a CONNECT of HTTP/2 (RFC 8441), to which every 2xx means that the stream is open.
+    pub(super) fn is_connect(&self) -> bool {
+        self.key.is_some()
+    }
+
     /// The answer to the client after the backend has agreed. What follows lasts as long as the call.
     pub(super) fn agreed(
         self,

@@ -133,20 +133,25 @@ where
     .await
 }
 
+/// serde_json gives up at 128 levels, and there are seven around it.
+const DEPTH: usize = 120;
+
 /// Reads an object as the API server shows it, whatever somebody has written into it.
 pub async fn read_as_is(admin: &Client, path: &str) -> Value {
     admin.request(hyper::Request::get(path).body(Vec::new()).unwrap()).await.unwrap()
 }
 
 /// Changes an object and poisons it as its writer may: with an entry of `managedFields` whose time no program needs to
-/// know. Returns the entries that it has then.
+/// know, and with fields that are nested as deeply as a reader of this object alone can follow, but not one of a list.
+/// Returns the entries that it has then.
 pub async fn poison(admin: &Client, path: &str, change: impl Fn(&mut Value)) -> String {
     loop {
         let mut object = read_as_is(admin, path).await;
+        let deep = (0..DEPTH).fold(json!({}), |inner, _| json!({ "f:a": inner }));
         let entry = json!({
             "manager": "agent", "operation": "Update", "apiVersion": object["apiVersion"],
             "time": "9999-12-31T23:59:59Z", "fieldsType": "FieldsV1",
-            "fieldsV1": { "f:metadata": { "f:labels": { "f:poisoned": {} } } },
+            "fieldsV1": { "f:metadata": { "f:labels": { "f:poisoned": {} }, "f:annotations": deep } },
         });
         let others = object["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
         object["metadata"]["managedFields"] = others.into_iter().chain([entry]).collect();

@@ -9,7 +9,7 @@ use futures::channel::oneshot;
 use http_body_util::{BodyExt, Collected};
 use hyper::body::{Bytes, Frame, Incoming};
 use hyper::client::conn::http2::{Builder, SendRequest};
-use hyper::header::{HeaderMap, HeaderValue};
+use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use parking_lot::Mutex;
@@ -80,6 +80,21 @@ async fn trailers_pass_both_ways() {
         let answer = answer.into_body().collect().await.unwrap();
         let fields: Vec<_> = answer.trailers().unwrap().keys().map(|name| name.as_str().to_owned()).collect();
         assert_eq!((fields, answer.to_bytes().as_ref()), (vec!["x-sum".to_owned()], b"all".as_ref()), "{protocol:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_call_has_so_many_headers() {
+    let backend = HttpBackend::start(async |_| text("passed")).await;
+    let world = GatewayWorld::start(vec![backend.route(Protocol::H2c)]).await;
+    let mut h2 = client(&world).await;
+    for (count, status) in [(99, 200), (100, 431)] {
+        let mut request = post("/x", text("").into_body()); // hyper adds its length
+        let present = request.headers().len();
+        for number in present..count {
+            request.headers_mut().insert(format!("x-{number}").parse::<HeaderName>().unwrap(), "".parse().unwrap());
+        }
+        assert_eq!(h2.send_request(request).await.unwrap().status(), status);
     }
 }
 

@@ -122,7 +122,7 @@ pub(super) fn mk_server_tls(ca: &Ca, world: &GatewayWorld, alpn: &[&str]) -> Ser
 }
 
 pub(super) fn mk_tls(ca: &Ca, name: &str) -> BackendTls {
-    let anchors = vec![ca.authority().certificate().clone()];
+    let anchors = vec![ca.authority().certificate().clone()].into();
     BackendTls { anchors, server_name: name.to_owned(), client_certificate: false }
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use addon_signer_core::gateway::anchors::BackendAnchors;
 use addon_signer_core::gateway::route::{Backend, BackendTls, Protocol};
 use addon_signer_core::timestamp::Timestamp;
 use hyper::{Request, StatusCode};
@@ -12,8 +13,9 @@ use rustls::sign::CertifiedKey;
 use rustls::{RootCertStore, ServerConfig};
 
 use super::http_backend::{HttpBackend, mk_server_tls, mk_tls, route_to, text};
-use test_kit::gateway::{GatewayWorld, collect, get, mk_backend};
+use test_kit::gateway::{GatewayWorld, SOON, collect, get, mk_backend};
 use test_kit::issue::{Ca, Leaf};
+use test_kit::wait_until;
 
 /// Answers with the version of HTTP.
 async fn start(ca: &Ca, world: &GatewayWorld, alpn: &[&str]) -> HttpBackend {
@@ -60,7 +62,7 @@ async fn a_backend_with_another_certificate_gets_no_request() {
     for (tls, expected) in [
         (mk_tls(&ca, "other.svc"), (502, "backend".to_owned())),
         (mk_tls(&other, "receive.svc"), (502, "backend".to_owned())),
-        (BackendTls { anchors: Vec::new(), ..mk_tls(&ca, "receive.svc") }, (502, "backend".to_owned())),
+        (BackendTls { anchors: BackendAnchors::default(), ..mk_tls(&ca, "receive.svc") }, (502, "backend".to_owned())),
     ] {
         world.set_routes(vec![route_to(backend(&address, Protocol::Https, tls))]);
         let answer = world.connect(&world.agent()).await.send(get("/x")).await.unwrap();
@@ -114,8 +116,11 @@ async fn without_a_valid_certificate_to_show_no_call_is_forwarded() {
     assert_eq!(ask().await, StatusCode::BAD_GATEWAY, "there is none yet");
     world.client_certificate.send_replace(Some(shown_by(&clients, days_ago)));
     assert_eq!(ask().await, StatusCode::BAD_GATEWAY, "it has expired");
-    world.client_certificate.send_replace(Some(shown_by(&clients, now)));
-    assert_eq!(ask().await, StatusCode::OK);
+    let comes = async {
+        wait_until(SOON, "a third connection", async || (address.connections() == 3).then_some(())).await;
+        world.client_certificate.send_replace(Some(shown_by(&clients, now)));
+    };
+    assert_eq!(futures::join!(ask(), comes).0, StatusCode::OK, "a call waits a little");
 }
 
 /// Counts the sessions that a client has resumed.

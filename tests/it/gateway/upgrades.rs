@@ -154,12 +154,28 @@ async fn upgrades_end_when_silent_for_too_long_and_at_a_stop() {
     assert!((short / 2..Duration::from_secs(3)).contains(&began.elapsed()), "after {:?}", began.elapsed());
 }
 
+/// A client that asks in vain must not use up the gateway's ports.
+#[tokio::test]
+async fn a_refused_upgrade_keeps_its_connection_to_the_backend() {
+    let backend = HttpBackend::start(agree).await;
+    let world = GatewayWorld::start(vec![backend.route(Protocol::Http)]).await;
+    for _ in 0..3 {
+        let (_, head) = ask(&world, "connection: upgrade, close\r\nupgrade: other").await;
+        assert!(head.starts_with("HTTP/1.1 400 "), "{head}");
+    }
+    says(&mut switched(&world).await, b"hello").await;
+    assert_eq!(backend.connections(), 1);
+}
+
 /// RFC 8441. The backend speaks HTTP/1.1.
 #[tokio::test]
 async fn a_websocket_of_http2_is_an_upgrade_at_the_backend() {
     let backend = HttpBackend::start(async |mut request: Request<Incoming>| {
         assert_eq!((request.method().as_str(), request.uri().path()), ("GET", "/x"));
         assert_eq!(request.headers()["upgrade"], "websocket");
+        if request.headers()["sec-websocket-version"] == "11" {
+            return text("no WebSocket");
+        }
         let mut answer = text("");
         if request.headers()["sec-websocket-version"] == "13" {
             let key = request.headers()["sec-websocket-key"].as_bytes().to_vec();
@@ -188,6 +204,8 @@ async fn a_websocket_of_http2_is_an_upgrade_at_the_backend() {
     };
     let refused = h2.send_request(connect("12")).await.unwrap();
     assert_eq!(refused.status(), 502, "the backend has not accepted the key");
+    let refused = h2.send_request(connect("11")).await.unwrap();
+    assert_eq!(refused.status(), 502, "the client would take a 200 for an open WebSocket");
     let mut answer = h2.send_request(connect("13")).await.unwrap();
     assert_eq!(answer.status(), 200);
     assert!(!answer.headers().contains_key("sec-websocket-accept"));

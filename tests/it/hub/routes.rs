@@ -313,4 +313,12 @@ async fn the_ca_of_a_backend_may_be_a_cluster_trust_bundle() {
     let routes = table.of("telemetry", &"telemetry".parse().unwrap());
     let tls = routes[0].backend.as_ref().unwrap().tls.clone().unwrap();
     assert_eq!((tls.anchors.len(), tls.server_name.as_str()), (1, "receive.observability.svc"));
+    running.stop().await;
+    let again = RunningHub::start(&hub).await;
+    let first = wait_until(PATIENCE, "the first table", async || {
+        Some(again.routes.borrow().clone()).filter(|table| table.knows("telemetry"))
+    })
+    .await;
+    let routes = first.of("telemetry", &"telemetry".parse().unwrap());
+    assert!(routes[0].backend.is_ok(), "a hub that starts refuses no calls for what it has not read yet");
 }

@@ -40,7 +40,7 @@ async fn grpc_go_passes_its_interop_tests_over_tls() {
     let [cert, key] = peers.pair(&ca.server(&["grpc.svc"], &[], world.clock.now()), "backend");
     let server = peers.serve(&["grpc-server", &cert, &key]).await;
     let anchors = vec![ca.authority().certificate().clone()];
-    let tls = BackendTls { anchors, server_name: "grpc.svc".to_owned(), client_certificate: false };
+    let tls = BackendTls { anchors: anchors.into(), server_name: "grpc.svc".to_owned(), client_certificate: false };
     for protocol in [Protocol::H2, Protocol::Https] {
         world.set_routes(vec![route_to(Backend { tls: Some(tls.clone()), ..mk_backend(server.address, protocol) })]);
         assert_eq!(peers.call(&world, &["grpc-client"]).await, CASES, "{protocol:?}");

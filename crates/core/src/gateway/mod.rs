@@ -4,6 +4,7 @@
 //! Also, how much one client may take away from the others: [`handshakes`], [`slots`] and [`pace`].
 
 pub mod access;
+pub mod anchors;
 pub mod attachment;
 pub mod authz;
 pub mod backend;

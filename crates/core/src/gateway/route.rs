@@ -6,8 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustls_pki_types::CertificateDer;
-
+use super::anchors::BackendAnchors;
 use super::path::PathPattern;
 use crate::identity::{AddOnName, ClusterName};
 use crate::timestamp::Timestamp;
@@ -72,7 +71,7 @@ impl fmt::Display for Protocol {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BackendTls {
     /// The CA certificates of which one must have signed the backend's.
-    pub anchors: Vec<CertificateDer<'static>>,
+    pub anchors: BackendAnchors,
     /// The name that the backend's certificate must have.
     pub server_name: String,
     /// Whether the gateway shows its client certificate.
@@ -244,6 +243,11 @@ impl RouteTable {
     #[must_use]
     pub fn of(&self, signer: &str, addon: &AddOnName) -> &[Arc<Route>] {
         self.routes.get(signer).and_then(|addons| addons.get(addon)).map_or(&[], Vec::as_slice)
+    }
+
+    /// The AddOnRoutes that have a path in it.
+    pub fn names(&self) -> impl Iterator<Item = &RouteName> {
+        self.routes.values().flat_map(BTreeMap::values).flatten().map(|route| &route.name)
     }
 
     /// All backends.

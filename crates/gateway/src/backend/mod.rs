@@ -15,6 +15,7 @@ use tokio::sync::watch;
 
 use crate::Limits;
 use crate::body::Upload;
+use addon_signer_core::gateway::anchors::BackendAnchors;
 use addon_signer_core::gateway::neighbours::Neighbours;
 use addon_signer_core::gateway::route::{Backend, BackendTls, RouteTable};
 use addon_signer_platform::clock::Clock;
@@ -49,7 +50,7 @@ pub(super) fn is_same(one: &Backend, other: &Backend) -> bool {
 /// certificate must have. A CA that was added or removed counts for new connections.
 pub(super) fn continues(one: &Backend, other: &Backend) -> bool {
     let without_anchors = |backend: &Backend| {
-        let tls = backend.tls.as_ref().map(|tls| BackendTls { anchors: Vec::new(), ..tls.clone() });
+        let tls = backend.tls.as_ref().map(|tls| BackendTls { anchors: BackendAnchors::default(), ..tls.clone() });
         Backend { tls, ..backend.clone() }
     };
     is_same(one, other) || is_same(&without_anchors(one), &without_anchors(other))

@@ -69,7 +69,7 @@ pub(crate) enum Wanted {
     Shared,
     /// With HTTP/1.1, a new connection that ends with the call. HTTP/2 keeps calls apart anyway.
     Own,
-    /// A new connection of HTTP/1.1 that may change its protocol.
+    /// A connection of HTTP/1.1, which may change its protocol.
     Upgrade,
 }
 
@@ -158,7 +158,7 @@ impl Pool {
             }
             let http1 =
                 Http1::new(io, address, shown, self.limits.call_buffer).await.map_err(|error| error.to_string())?;
-            return Ok(CallsConnection::One(http1, wanted == Wanted::Shared));
+            return Ok(CallsConnection::One(http1, wanted != Wanted::Own));
         }
         let mut http2 = Http2::new(io, address, shown, &self.limits).await.map_err(|error| error.to_string())?;
         let taken = CallsConnection::Two(http2.take());
@@ -195,13 +195,13 @@ impl Pool {
 
     /// A connection that exists.
     fn known(&self, cluster: &ClusterName, addresses: &[SocketAddr], wanted: Wanted) -> Option<CallsConnection> {
-        if wanted == Wanted::Upgrade {
-            return None;
-        }
         let newest = self.shown();
         let mut ended = Vec::new(); // dropped without the lock
         let mut connections = self.connections.lock();
-        while wanted == Wanted::Shared
+        if wanted == Wanted::Upgrade && !connections.is_http1 {
+            return None;
+        }
+        while wanted != Wanted::Own
             && let Some((mut http1, _)) = connections.idle.pop()
         {
             if addresses.contains(&http1.address) && http1.shown.is(&newest) && http1.is_usable() {
@@ -218,7 +218,8 @@ impl Pool {
     /// Takes a connection back.
     pub(super) fn put(&self, http1: Http1) {
         let mut connections = self.connections.lock();
-        if connections.idle.len() < MOST_IDLE {
+        // One that was made for an upgrade is no sign that the backend does not prefer HTTP/2.
+        if connections.is_http1 && connections.idle.len() < MOST_IDLE {
             connections.idle.push((http1, Instant::now()));
         }
     }

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustls::client::{ResolvesClientCert, Resumption};
 use rustls::pki_types::ServerName;
@@ -9,6 +10,7 @@ use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, RootCertStore, SignatureScheme};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
+use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
@@ -17,6 +19,9 @@ use crate::listener::{ClockTime, provider};
 use crate::tls::{H2, HTTP_1_1};
 use addon_signer_core::gateway::route::{BackendTls, Protocol};
 use addon_signer_platform::clock::Clock;
+
+/// How long a call waits for a certificate to show.
+const AWAIT_CERTIFICATE: Duration = Duration::from_secs(3);
 
 /// The TLS configurations of one backend.
 pub(super) struct BackendTlsConfig {
@@ -76,7 +81,7 @@ impl BackendTlsConfig {
         clock: &Clock,
     ) -> Result<Self, String> {
         let mut roots = RootCertStore::empty();
-        for anchor in &tls.anchors {
+        for anchor in &*tls.anchors {
             roots
                 .add(anchor.clone())
                 .map_err(|error| format!("a CA certificate of the backend is unusable: {error}"))?;
@@ -125,8 +130,13 @@ impl BackendTlsConfig {
 
 impl BackendConnector {
     pub(super) async fn connect(&self, tcp: TcpStream) -> io::Result<TlsStream<TcpStream>> {
-        if self.shown.as_ref().is_some_and(|shown| !is_current(shown.borrow().as_deref(), self.clock.now())) {
-            return Err(io::Error::other("the gateway has no valid certificate to show to the backend"));
+        if let Some(shown) = &self.shown {
+            let mut shown = shown.clone();
+            let valid = shown.wait_for(|pair| is_current(pair.as_deref(), self.clock.now()));
+            // A gateway that has just started gets it within a second or two.
+            if !matches!(timeout(AWAIT_CERTIFICATE, valid).await, Ok(Ok(_))) {
+                return Err(io::Error::other("the gateway has no valid certificate to show to the backend"));
+            }
         }
         self.connector.connect(self.name.clone(), tcp).await
     }

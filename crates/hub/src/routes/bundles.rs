@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use kube::api::Api;
 use kube::{Client, Error};
-use rustls_pki_types::CertificateDer;
 use tokio::sync::watch;
 use tokio::time::timeout;
 use tracing::warn;
@@ -16,6 +15,7 @@ use addon_signer_api::cluster_trust_bundle::{
     CERTIFICATES_GROUP, CLUSTER_TRUST_BUNDLES, ClusterTrustBundle, VERSIONS, resource,
 };
 use addon_signer_api::route_rules::ca_certificates;
+use addon_signer_core::gateway::anchors::BackendAnchors;
 use addon_signer_core::gateway::routing::RoutePlan;
 use addon_signer_platform::errors::explain;
 use addon_signer_telemetry::pulse::Pulse;
@@ -26,7 +26,7 @@ const ROUND: Duration = Duration::from_secs(15);
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The certificates in a ClusterTrustBundle, or why it cannot be used.
-type Bundle = Result<Vec<CertificateDer<'static>>, String>;
+type Bundle = Result<BackendAnchors, String>;
 
 /// Those that were asked for, by their names.
 pub(crate) type Bundles = BTreeMap<String, Bundle>;
@@ -47,21 +47,13 @@ pub(crate) async fn keep(
     loop {
         pulse.beat();
         let names = wanted.borrow_and_update().clone();
+        read.send_if_modified(|known| {
+            let before = known.len();
+            known.retain(|name, _| names.contains(name));
+            known.len() != before
+        });
         if !names.is_empty() {
-            let found = read_all(&client, &names, &pulse).await;
-            read.send_if_modified(|known| {
-                let now = |(name, found): (String, Result<Bundle, Unanswered>)| {
-                    let bundle = found.unwrap_or_else(|Unanswered(error)| {
-                        warn!(name, error, "Could not read a ClusterTrustBundle of a backend; the hub retries");
-                        known.get(&name).cloned().unwrap_or(Err(format!("it cannot be read: {error}")))
-                    });
-                    (name, bundle)
-                };
-                let now: Bundles = found.into_iter().map(now).collect();
-                let differs = *known != now;
-                *known = now;
-                differs
-            });
+            read_all(&client, &names, &read, &pulse).await;
         }
         if let Ok(Err(_)) = timeout(ROUND, wanted.changed()).await {
             return;
@@ -72,21 +64,28 @@ pub(crate) async fn keep(
 /// The API server did not say what a ClusterTrustBundle is.
 struct Unanswered(String);
 
-async fn read_all(
-    client: &Client,
-    names: &BTreeSet<String>,
-    pulse: &Pulse,
-) -> BTreeMap<String, Result<Bundle, Unanswered>> {
+/// Notes what a ClusterTrustBundle is. Without an answer it stays as it was.
+fn note(read: &watch::Sender<Bundles>, name: &str, found: Result<Bundle, Unanswered>) {
+    read.send_if_modified(|known| {
+        let now = found.unwrap_or_else(|Unanswered(error)| {
+            warn!(name, error, "Could not read a ClusterTrustBundle of a backend; the hub retries");
+            known.get(name).cloned().unwrap_or(Err(format!("it cannot be read: {error}")))
+        });
+        known.insert(name.to_owned(), now.clone()).is_none_or(|before| before != now)
+    });
+}
+
+/// Reads them one after the other; each counts at once, so that a slow one delays no other's change.
+async fn read_all(client: &Client, names: &BTreeSet<String>, read: &watch::Sender<Bundles>, pulse: &Pulse) {
     let unanswered = |error: &Error| Unanswered(explain(error));
     let api = match served_version(client, CERTIFICATES_GROUP, CLUSTER_TRUST_BUNDLES, &VERSIONS).await {
         Ok(Some(version)) => Api::<ClusterTrustBundle>::all_with(client.clone(), &resource(version)),
         Ok(None) => {
-            let none = |name: &String| (name.clone(), Ok(Err("the API server has no such objects".to_owned())));
-            return names.iter().map(none).collect();
+            let none = || Ok(Err("the API server has no such objects".to_owned()));
+            return names.iter().for_each(|name| note(read, name, none()));
         }
-        Err(error) => return names.iter().map(|name| (name.clone(), Err(unanswered(&error)))).collect(),
+        Err(error) => return names.iter().for_each(|name| note(read, name, Err(unanswered(&error)))),
     };
-    let mut found = BTreeMap::new();
     for name in names {
         pulse.beat();
         let bundle = match timeout(PATIENCE, api.get_opt(name)).await {
@@ -95,7 +94,6 @@ async fn read_all(
             Ok(Err(error)) => Err(unanswered(&error)),
             Err(_) => Err(Unanswered(format!("no answer within {PATIENCE:?}"))),
         };
-        found.insert(name.clone(), bundle);
+        note(read, name, bundle);
     }
-    found
 }

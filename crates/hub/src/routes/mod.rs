@@ -17,12 +17,13 @@ use futures::{FutureExt, StreamExt};
 use ipnet::IpNet;
 use kube::Client;
 use tokio::sync::watch;
+use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::HubLinks;
 use crate::tasks::HubTasks;
 use addon_signer_core::ca::bundle::Bundle;
 use addon_signer_core::gateway::route::{RouteName, RouteTable};
-use addon_signer_core::gateway::routing::{Parent, RoutePlan, Verdict, World, resolve};
+use addon_signer_core::gateway::routing::{Parent, Verdict, World, resolve};
 use addon_signer_core::trust::Trust;
 use addon_signer_telemetry::pulse::Pulse;
 use bundles::Bundles;
@@ -33,6 +34,8 @@ use report::StatusWriter;
 const PAUSE: Duration = Duration::from_millis(50);
 /// How often there is a sign of life while nothing changes.
 const QUIET: Duration = Duration::from_secs(60);
+/// For how long after its start a hub holds back a table whose ClusterTrustBundles it has not read yet.
+const FIRST_BUNDLES: Duration = Duration::from_secs(10);
 
 /// What the hub's settings say about routes.
 #[derive(Debug, Clone, Default)]
@@ -113,10 +116,13 @@ async fn keep(
 ) {
     let mut events = watches::all(&client);
     let mut reading = Reading::new(settings.backend_addresses);
+    let waits = Instant::now() + FIRST_BUNDLES;
     loop {
         pulse.beat();
+        let is_start = Instant::now() < waits;
         tokio::select! {
-            () = tokio::time::sleep(QUIET) => continue,
+            () = sleep_until(waits), if is_start => {}
+            () = sleep(QUIET) => continue,
             event = events.next() => match event {
                 Some(event) => reading.observe(event),
                 None => return,
@@ -132,21 +138,28 @@ async fn keep(
             reading.observe(event);
         }
         let trust = trust.borrow_and_update().clone();
-        judge(&reading, &settings.names, &trust, &outputs);
+        judge(&reading, &settings.names, &trust, &outputs, Instant::now() < waits);
         // Whoever may change Services must not keep a processor busy.
-        tokio::time::sleep(PAUSE).await;
+        sleep(PAUSE).await;
     }
 }
 
-fn judge(reading: &Reading, names: &[String], trust: &Trust, outputs: &Outputs) {
+/// Makes the table and the verdicts. A hub that starts must neither refuse calls nor write conditions because of
+/// ClusterTrustBundles that it has not read yet.
+fn judge(reading: &Reading, names: &[String], trust: &Trust, outputs: &Outputs, is_start: bool) {
     let Some(namespaces) = reading.complete() else { return };
     let parents: Vec<Parent<'_>> = trust.signers.iter().map(|signer| Parent::from(&**signer)).collect();
     let world = World { parents: &parents, names, namespaces, references: &reading.references };
     let (table, mut verdicts) = resolve(reading.plans(), &world);
     // Nobody else may make the hub read anything.
-    let is_accepted = |plan: &&RoutePlan| verdicts.get(&plan.name).is_some_and(|verdict| verdict.accepted.is_ok());
-    let named = bundles::named(reading.plans().filter(is_accepted));
+    let in_table: BTreeSet<&RouteName> = table.names().collect();
+    let named = bundles::named(reading.plans().filter(|plan| in_table.contains(&plan.name)));
+    drop(in_table);
+    let is_unread = named.iter().any(|name| !reading.references.bundles.contains_key(name));
     outputs.wanted.send_if_modified(|known| std::mem::replace(known, named.clone()) != named);
+    if is_start && is_unread {
+        return;
+    }
     outputs.table.send_if_modified(|known| {
         let differs = **known != table;
         if differs {

@@ -11,7 +11,7 @@ use kube::{Client, Resource};
 use serde::de::DeserializeOwned;
 use tracing::warn;
 
-use addon_signer_api::{AddOnRoute, Guarded};
+use addon_signer_api::{AddOnRoute, Guarded, Lenient};
 use addon_signer_platform::backoff::WatchBackoff;
 
 /// How many objects a page of a list has. Whoever may write in any namespace may make each as large as etcd allows, 1.5
@@ -23,7 +23,7 @@ pub(super) enum WatchEvent {
     Route(Event<Guarded<AddOnRoute>>),
     Service(Event<Guarded<Service>>),
     Slice(Event<Guarded<EndpointSlice>>),
-    Namespace(Event<PartialObjectMeta<Namespace>>),
+    Namespace(Event<Lenient<PartialObjectMeta<Namespace>>>),
 }
 
 /// All watches; a failure is logged, and its watch begins again.

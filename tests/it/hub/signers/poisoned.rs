@@ -65,6 +65,7 @@ async fn hub_starts_beside_poisoned_objects_of_other_kinds() {
         "/api/v1/namespaces/addon-signer/configmaps/addon-signer-trust",
         "/api/v1/namespaces/addon-signer/configmaps/telemetry-client-ca",
         "/api/v1/namespaces/addon-signer/services/beside",
+        "/api/v1/namespaces/addon-signer",
         "/api/v1/namespaces/addon-signer/pods/beside",
         &format!("{addon}/addontemplates/one"),
         &format!("{addon}/clustermanagementaddons/telemetry"),
@@ -74,6 +75,7 @@ async fn hub_starts_beside_poisoned_objects_of_other_kinds() {
     let again = RunningHub::start(&hub).await;
     wait_trust(&again, &["telemetry"]).await;
     assert_eq!(wait_registered(&admin, "NamedByTemplate").await.0, "True");
+    wait_until(PATIENCE, "the routes", async || again.routes.borrow().is_complete().then_some(())).await;
     wait_until(PATIENCE, "the gateway to have an authority", async || {
         (again.trust.borrow().serving_active.is_some()).then_some(())
     })

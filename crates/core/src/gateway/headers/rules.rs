@@ -68,6 +68,9 @@ pub static REQUEST_HEADERS: &[HeaderRule] = &[
     removed("x-forwarded-*", PROXY),
     removed("forwarded", PROXY),
     removed("x-real-ip", PROXY),
+    removed("x-client-ip", PROXY),
+    removed("x-cluster-client-ip", PROXY),
+    removed("true-client-ip", PROXY),
     removed("x-http-method-override", METHOD), // Rails, Symfony, Express' method-override, Google's APIs
     removed("x-http-method", METHOD),          // Microsoft's OData
     removed("x-method-override", METHOD),
@@ -81,8 +84,7 @@ pub static REQUEST_HEADERS: &[HeaderRule] = &[
     removed("x-rewrite-uri", PATH),
     removed("x-rewrite-path", PATH),
     removed("x-request-uri", PATH),
-    removed("x-envoy-original-path", PATH),
-    removed("x-envoy-original-method", METHOD),
+    removed("x-envoy-*", "what Envoy tells its backends, such as the original path"),
     removed("x-script-name", PATH), // the prefix of a WSGI application
     removed("x-host", HOST),
     set("host", "the backend's own name"),
@@ -97,6 +99,7 @@ pub static REQUEST_HEADERS: &[HeaderRule] = &[
     removed("trailer", "of one connection only; set again, because HTTP/1.1 sends only announced trailers"),
     removed("transfer-encoding", HOP),
     removed("upgrade", "of one connection only; set again for a protocol that is passed on, such as websocket"),
+    passed("x-scope-orgid", "the agent's choice of a tenant (Mimir, Loki), which the gateway does not check"),
     passed("authorization", "a credential of the addon's own, which the gateway does not look at"),
     passed("cookie", "the same"),
     passed("traceparent", TRACE),

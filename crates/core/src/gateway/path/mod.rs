@@ -11,12 +11,18 @@ mod reading;
 pub use pattern::{PathPattern, PatternError};
 use reading::Reading;
 
+/// How many segments a path may have.
+const MOST_SEGMENTS: usize = 128;
+
 /// Why a path is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PathError {
     /// It does not start with `/`.
     #[error("the path does not start with /")]
     NotAbsolute,
+    /// More segments than any backend needs. Each takes more memory than its text.
+    #[error("the path has more than {MOST_SEGMENTS} segments")]
+    TooManySegments,
     /// Two slashes with nothing between them.
     #[error("the path has an empty segment (//)")]
     EmptySegment,
@@ -54,7 +60,11 @@ impl<'p> SafePath<'p> {
     /// # Errors
     /// The [`PathError`] of the first segment that could mean anything.
     pub fn parse(path: &'p str) -> Result<Self, PathError> {
-        let raw: Vec<&str> = path.strip_prefix('/').ok_or(PathError::NotAbsolute)?.split('/').collect();
+        let segments = path.strip_prefix('/').ok_or(PathError::NotAbsolute)?.split('/');
+        let raw: Vec<&str> = segments.take(MOST_SEGMENTS + 1).collect();
+        if raw.len() > MOST_SEGMENTS {
+            return Err(PathError::TooManySegments);
+        }
         if raw.iter().rev().skip(1).any(|segment| segment.is_empty()) {
             return Err(PathError::EmptySegment);
         }

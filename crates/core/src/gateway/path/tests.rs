@@ -105,6 +105,12 @@ fn a_pattern_matches_whole_segments() {
 }
 
 #[test]
+fn a_path_has_so_many_segments() {
+    assert!(SafePath::parse(&"/a".repeat(128)).is_ok());
+    assert_eq!(SafePath::parse(&"/a".repeat(129)), Err(PathError::TooManySegments));
+}
+
+#[test]
 fn a_grpc_method_is_exactly_one_path() {
     let service = PathPattern::grpc("a.v1.Push", None).unwrap();
     let method = PathPattern::grpc("a.v1.Push", Some("Do")).unwrap();

@@ -18,6 +18,9 @@ pub use refs::{BackendRef, CaRef, Endpoints, InNamespace, References, ServiceFac
 /// How many paths one addon may have: each call looks at all of them.
 pub const MOST_PATHS: usize = 256;
 
+/// The reason for which a route is not accepted whose host name is not the gateway's, or not its AddOnSigner's.
+pub const NO_HOSTNAME: &str = "NoMatchingListenerHostname";
+
 /// What an AddOnRoute asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RoutePlan {
@@ -144,6 +147,10 @@ fn attach(plan: &RoutePlan, world: &World<'_>, table: &mut RouteTable) -> Verdic
     };
     let mut lost = None;
     for PathPlan { path, methods, delete_with_content } in &plan.paths {
+        if let Some(problem) = full(&addons, signer.name, table) {
+            lost = lost.or(Some(problem));
+            break;
+        }
         let route = Route {
             name: plan.name.clone(),
             created: plan.created,
@@ -156,11 +163,8 @@ fn attach(plan: &RoutePlan, world: &World<'_>, table: &mut RouteTable) -> Verdic
             backend: backend.as_ref().map(Arc::clone).map_err(|problem| problem.cause.clone()),
             limits: plan.limits,
         };
-        let conflict = conflict(&route, signer.name, table);
-        if conflict.as_ref().is_none_or(|problem| problem.reason != "LimitExceeded") {
-            table.add(signer.name, &Arc::new(route));
-        }
-        lost = lost.or(conflict);
+        lost = lost.or_else(|| conflict(&route, signer.name, table));
+        table.add(signer.name, &Arc::new(route));
     }
     let cause = "its backend cannot be used, as ResolvedRefs says: calls are answered with 503";
     let unresolved = || Problem::new("Invalid", cause);
@@ -189,7 +193,7 @@ fn accept<'w>(plan: &RoutePlan, world: &World<'w>) -> Result<(Parent<'w>, Arc<BT
         } else {
             continue;
         };
-        return Err(Problem::new("NoMatchingListenerHostname", cause));
+        return Err(Problem::new(NO_HOSTNAME, cause));
     }
     if let Some(addon) = plan.addons.difference(signer.addons).next() {
         let cause = format!("the addon {addon} is not one of the AddOnSigner {name} (spec.addOns)");
@@ -199,14 +203,17 @@ fn accept<'w>(plan: &RoutePlan, world: &World<'w>) -> Result<(Parent<'w>, Arc<BT
     Ok((signer, addons))
 }
 
-/// Whether an older AddOnRoute decides about calls of this one, or there are too many.
+/// Whether one of the addons has as many paths as it may.
+fn full(addons: &BTreeSet<AddOnName>, signer: &str, table: &RouteTable) -> Option<Problem> {
+    let addon = addons.iter().find(|addon| table.of(signer, addon).len() >= MOST_PATHS)?;
+    let cause = format!("the addon {addon} has {MOST_PATHS} paths of older AddOnRoutes, which is the most");
+    Some(Problem::new("LimitExceeded", cause))
+}
+
+/// Whether an older AddOnRoute decides about calls of this one.
 fn conflict(route: &Route, signer: &str, table: &RouteTable) -> Option<Problem> {
-    let known = |addon| table.of(signer, addon);
-    if let Some(addon) = route.addons.iter().find(|addon| known(addon).len() >= MOST_PATHS) {
-        let cause = format!("the addon {addon} has {MOST_PATHS} paths of older AddOnRoutes, which is the most");
-        return Some(Problem::new("LimitExceeded", cause));
-    }
-    let mut older = route.addons.iter().flat_map(known).filter(|older| older.name != route.name);
+    let mut older =
+        route.addons.iter().flat_map(|addon| table.of(signer, addon)).filter(|older| older.name != route.name);
     let first = older.find(|older| {
         older.path.is_same_as(&route.path)
             && overlap(&older.hostnames, &route.hostnames)

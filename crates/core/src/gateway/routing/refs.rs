@@ -5,9 +5,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use ipnet::IpNet;
-use rustls_pki_types::CertificateDer;
 
 use super::Problem;
+use crate::gateway::anchors::BackendAnchors;
 use crate::gateway::backend;
 use crate::gateway::route::{Backend, BackendTls, Protocol};
 
@@ -76,7 +76,7 @@ pub struct TlsPlan {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CaRef {
     /// These certificates.
-    Inline(Vec<CertificateDer<'static>>),
+    Inline(BackendAnchors),
     /// Those of the ClusterTrustBundle of that name.
     Bundle(String),
 }
@@ -118,7 +118,7 @@ pub struct References {
     /// Their EndpointSlices, by the names of these.
     pub endpoints: BTreeMap<InNamespace, BTreeMap<String, Endpoints>>,
     /// The certificates of ClusterTrustBundles, or why one cannot be used.
-    pub bundles: BTreeMap<String, Result<Vec<CertificateDer<'static>>, String>>,
+    pub bundles: BTreeMap<String, Result<BackendAnchors, String>>,
     /// The networks in which an AddOnRoute may name an address (`--backend-addresses`).
     pub networks: Vec<IpNet>,
 }

@@ -3,6 +3,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::ca::bundle::Bundle;
+use crate::gateway::anchors::BackendAnchors;
 use crate::gateway::attachment::Attachment;
 use crate::gateway::route::Protocol;
 use crate::identity::Convention;
@@ -223,7 +224,11 @@ fn paths_without_a_usable_backend_stay_and_are_told_why() {
         (BackendRef { tls: tls(CaRef::Bundle("gone".into())), ..service("web", 443) }, "InvalidCACertificateRef"),
         (BackendRef { tls: tls(CaRef::Bundle("broken".into())), ..service("web", 443) }, "InvalidCACertificateRef"),
         (
-            BackendRef { protocol: Some(Protocol::Http), tls: tls(CaRef::Inline(Vec::new())), ..service("web", 80) },
+            BackendRef {
+                protocol: Some(Protocol::Http),
+                tls: tls(CaRef::Inline(BackendAnchors::default())),
+                ..service("web", 80)
+            },
             "UnsupportedProtocol",
         ),
         (address("10.0.0.1:80"), "RefNotPermitted"),
@@ -248,7 +253,7 @@ fn a_service_leads_to_the_endpoints_of_its_port() {
     let by_address = find(&mk_backend(Target::Address("127.0.0.1:9".parse().unwrap())));
     assert_eq!((by_address.authority.as_str(), by_address.is_by_address), ("127.0.0.1:9", true));
     let named = mk_backend(Target::Service { name: "web".to_owned(), port: 443 });
-    let tls = find(&BackendRef { tls: Some(mk_tls(CaRef::Inline(Vec::new()))), ..named });
+    let tls = find(&BackendRef { tls: Some(mk_tls(CaRef::Inline(BackendAnchors::default()))), ..named });
     assert_eq!((tls.protocol, tls.tls.unwrap().server_name.as_str()), (Protocol::Https, "web.ns.svc"));
 }
 
@@ -273,7 +278,7 @@ fn the_route_or_the_service_says_the_protocol() {
         existing.references.find("ns", &named).map(|backend| backend.protocol)
     };
     let service = || mk_backend(Target::Service { name: "web".to_owned(), port: 80 });
-    let with_tls = || BackendRef { tls: Some(mk_tls(CaRef::Inline(Vec::new()))), ..service() };
+    let with_tls = || BackendRef { tls: Some(mk_tls(CaRef::Inline(BackendAnchors::default()))), ..service() };
     let grpc = |named: BackendRef| BackendRef { default_protocol: Protocol::H2c, ..named };
     for (app_protocol, named, expected) in [
         (None, service(), Protocol::Http),
