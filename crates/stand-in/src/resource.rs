@@ -9,6 +9,8 @@ pub(super) enum Cell {
     Count(&'static str),
     /// The status of the condition of this type.
     Condition(&'static str),
+    /// Its reason.
+    Reason(&'static str),
     /// The state of a CSR in kube-apiserver's words, such as `Approved,Issued`.
     CsrState,
     /// The time since the timestamp at a dotted path.

@@ -254,7 +254,13 @@ pub(super) static RESOURCES: &[Resource] = &[
         kind: "AddOnSigner",
         namespaced: false,
         short: &["ads"],
-        columns: &[("Signer", Cell::Path("spec.signerName")), ("Ready", Cell::Condition("Ready")), AGE],
+        columns: &[
+            ("Signer", Cell::Path("spec.signerName")),
+            ("AddOns", Cell::Path("spec.addOns")),
+            ("Ready", Cell::Condition("Ready")),
+            ("Reason", Cell::Reason("Ready")),
+            AGE,
+        ],
         ..CUSTOM
     },
     Resource {
@@ -269,6 +275,7 @@ pub(super) static RESOURCES: &[Resource] = &[
             ("Hosts", Cell::Path("status.hosts")),
             ("Backend", Cell::Path("status.backend")),
             ("Programmed", Cell::Condition("Programmed")),
+            ("Reason", Cell::Reason("Programmed")),
             AGE,
         ],
         ..CUSTOM

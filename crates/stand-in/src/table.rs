@@ -54,6 +54,7 @@ fn cell(cell: Cell, object: &Value, now: i64) -> String {
         Cell::Path(path) => scalar(fields::get(object, path)),
         Cell::Count(path) => count(fields::get(object, path)).to_string(),
         Cell::Condition(kind) => fields::condition(object, kind).map_or(String::new(), |c| text(c, "status").into()),
+        Cell::Reason(kind) => fields::condition(object, kind).map_or(String::new(), |c| text(c, "reason").into()),
         Cell::CsrState => csr_state(object),
         Cell::Since(path) => since(text(object, path), now),
         Cell::LastSeen => since(last_seen(object), now),

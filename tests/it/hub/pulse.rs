@@ -19,6 +19,7 @@ async fn tasks_of_a_hub_at_rest_give_signs_of_life() {
         "authorities of telemetry",
         "registrations",
         "requests",
+        "routes of the gateway",
         "statuses of AddOnRoutes",
         "supervisor",
         "trust of the hub cluster",

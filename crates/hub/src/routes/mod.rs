@@ -33,7 +33,7 @@ use report::StatusWriter;
 /// The pause after the table was made, while further changes gather.
 const PAUSE: Duration = Duration::from_millis(50);
 /// How often there is a sign of life while nothing changes.
-const QUIET: Duration = Duration::from_secs(60);
+const QUIET: Duration = Duration::from_secs(15);
 /// For how long after its start a hub holds back a table whose ClusterTrustBundles it has not read yet.
 const FIRST_BUNDLES: Duration = Duration::from_secs(10);
 
