@@ -85,16 +85,17 @@ async fn people_apply_and_annotate_addon_signers() {
         return;
     };
     let signer = json!({ "apiVersion": "addon-signer.io/v1alpha1", "kind": "AddOnSigner",
-        "metadata": { "name": "telemetry" }, "spec": { "signerName": "example.com/telemetry" } });
+        "metadata": { "name": "telemetry" }, "spec": { "signerName": "example.com/telemetry", "addOns": ["telemetry"] } });
     let file = kubectl.file("signer.json", &signer);
     kubectl.run(&format!("apply -f {file}")).await;
     kubectl.run(&format!("apply -f {file}")).await;
     kubectl.run("annotate ads telemetry a=b").await;
-    let ready = r#"{"status":{"conditions":[{"type":"Ready","status":"True"}]}}"#;
+    let ready = r#"{"status":{"conditions":[{"type":"Ready","status":"True","reason":"Signing"}]}}"#;
     kubectl.run(&format!("patch ads telemetry --subresource=status --type=merge -p {ready}")).await;
     kubectl.run("wait --for=condition=Ready ads/telemetry").await;
     let table = kubectl.run("get ads telemetry").await;
-    assert!(table.contains("example.com/telemetry   True"), "{table}");
+    let row = ["telemetry", "example.com/telemetry", r#"["telemetry"]"#, "True", "Signing"];
+    assert!(table.lines().any(|line| line.split_whitespace().take(5).eq(row)), "{table}");
     assert!(kubectl.run("describe ads telemetry").await.contains("Annotations:  a: b"));
     kubectl.run("delete ads telemetry").await;
 }
