@@ -85,7 +85,8 @@ async fn people_apply_and_annotate_addon_signers() {
         return;
     };
     let signer = json!({ "apiVersion": "addon-signer.io/v1alpha1", "kind": "AddOnSigner",
-        "metadata": { "name": "telemetry" }, "spec": { "signerName": "example.com/telemetry", "addOns": ["telemetry"] } });
+        "metadata": { "name": "telemetry" },
+        "spec": { "signerName": "example.com/telemetry", "addOns": ["telemetry"] } });
     let file = kubectl.file("signer.json", &signer);
     kubectl.run(&format!("apply -f {file}")).await;
     kubectl.run(&format!("apply -f {file}")).await;

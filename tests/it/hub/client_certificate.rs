@@ -95,7 +95,10 @@ async fn owners_of_backends_have_a_month_unless_somebody_advances() {
     let ca = async |arguments: &[&str]| {
         run(home.path(), &[&["ca"], arguments, &["--gateway-client", "--kubeconfig", &kubeconfig]].concat()).await
     };
-    assert_eq!(ca(&["rotate"]).await.code, 0);
+    // The command reads the line's ConfigMap, which follows the Secret.
+    wait_until(PATIENCE, "the line to be shown", async || (ca(&["status"]).await.code == 0).then_some(())).await;
+    let rotated = ca(&["rotate"]).await;
+    assert_eq!(rotated.code, 0, "{}", rotated.stderr);
     let both = line.wait(&["Next", "Active"]).await;
     wait_anchors(&admin, "needs", both.clone()).await;
     let waits = "(gateway-client) is waiting for: the owners of backends, who have until ";
