@@ -96,7 +96,7 @@ async fn owners_of_backends_have_a_month_unless_somebody_advances() {
         run(home.path(), &[&["ca"], arguments, &["--gateway-client", "--kubeconfig", &kubeconfig]].concat()).await
     };
     // The command reads the line's ConfigMap, which follows the Secret.
-    wait_until(PATIENCE, "the line to be shown", async || (ca(&["status"]).await.code == 0).then_some(())).await;
+    wait_until(PATIENCE, "the line", async || ca(&["status"]).await.stdout.contains("Active").then_some(())).await;
     let rotated = ca(&["rotate"]).await;
     assert_eq!(rotated.code, 0, "{}", rotated.stderr);
     let both = line.wait(&["Next", "Active"]).await;
