@@ -68,7 +68,7 @@ impl Forward<'_> {
         let pool = self.session.shared.backends.pool(backend);
         let pool = pool.map_err(|cause| NoAccess::NoBackend { route: route.name.clone(), cause })?;
         // Over HTTP/1.1 there are no streams, whatever the client calls its request.
-        let is_stream = backend.protocol.is_h2() && grpc::is_grpc(request.headers());
+        let is_stream = grpc::is_grpc(request.headers()) && !pool.speaks_http1();
         let progress = UploadProgress::new();
         let request = self.backend_request(request, &route, upgrade.as_ref(), (is_stream, &progress))?;
         let call = Arc::new(self.in_flight);

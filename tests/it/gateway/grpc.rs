@@ -3,16 +3,20 @@
 use std::error::Error;
 use std::time::Duration;
 
-use addon_signer_core::gateway::route::{Protocol, Route, RouteLimits};
+use addon_signer_core::gateway::pace::MinRate;
+use addon_signer_core::gateway::route::{Backend, Protocol, Route, RouteLimits};
+use addon_signer_gateway::Limits;
 use h2::Reason;
 use http_body_util::BodyExt;
+use hyper::body::Incoming;
 use hyper::{Request, Response};
 use tokio::time::timeout;
 
 use super::frames::{self, Act, Frame};
-use super::http_backend::{Content, HttpBackend, echo, piece, pieces, route_to, text};
+use super::http_backend::{Content, HttpBackend, echo, mk_server_tls, mk_tls, piece, pieces, route_to, text};
 use super::http2::{client, post};
 use test_kit::gateway::{GatewayWorld, HOUR, LIMITS, SOON, collect, mk_backend};
+use test_kit::issue::Ca;
 
 fn call(path: &str, body: Content) -> Request<Content> {
     let mut request = post(path, body);
@@ -102,15 +106,23 @@ async fn a_caller_without_standing_is_unauthenticated() {
 #[tokio::test]
 async fn silent_streams_of_grpc_last_as_long_as_their_route_says() {
     let short = Duration::from_millis(200);
-    let backend =
-        HttpBackend::start(async |request| text(request.into_body().collect().await.unwrap().to_bytes())).await;
-    let patient = RouteLimits { first_byte: short, idle: HOUR, ..LIMITS };
-    let world = GatewayWorld::start(vec![Route { limits: patient, ..backend.route(Protocol::H2c) }]).await;
-    let mut h2 = client(&world).await;
-    let (sending, body) = pieces();
-    let mut waiting = std::pin::pin!(h2.send_request(call("/a.S/M", body.boxed_unsync())));
-    sending.unbounded_send(piece("a")).unwrap();
-    assert!(timeout(5 * short, waiting.as_mut()).await.is_err(), "it is the client's turn");
-    drop(sending);
-    assert_eq!(waiting.await.unwrap().into_body().collect().await.unwrap().to_bytes(), "a");
+    let hasty = Limits { min_rate: MinRate { bytes_per_second: 256, patience: short }, ..Limits::default() };
+    let world = GatewayWorld::start_with(Vec::new(), hasty).await;
+    let ca = Ca::new("backends", world.clock.now());
+    let whole = async |request: Request<Incoming>| text(request.into_body().collect().await.unwrap().to_bytes());
+    let plain = HttpBackend::start(whole).await;
+    let secret = HttpBackend::start_with(Some(mk_server_tls(&ca, &world, &["h2", "http/1.1"])), whole).await;
+    let tls = Some(mk_tls(&ca, "receive.svc"));
+    let chosen = route_to(Backend { tls, ..mk_backend(secret.address, Protocol::Https) });
+    for route in [plain.route(Protocol::H2c), chosen] {
+        let patient = RouteLimits { first_byte: short, idle: HOUR, ..LIMITS };
+        world.set_routes(vec![Route { limits: patient, ..route }]);
+        let mut h2 = client(&world).await;
+        let (sending, body) = pieces();
+        let mut waiting = std::pin::pin!(h2.send_request(call("/a.S/M", body.boxed_unsync())));
+        sending.unbounded_send(piece("a")).unwrap();
+        assert!(timeout(5 * short, waiting.as_mut()).await.is_err(), "it is the client's turn");
+        drop(sending);
+        assert_eq!(waiting.await.unwrap().into_body().collect().await.unwrap().to_bytes(), "a");
+    }
 }

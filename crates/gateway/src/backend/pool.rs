@@ -110,6 +110,11 @@ impl Pool {
         super::is_same(&self.backend, backend)
     }
 
+    /// Whether the backend is known to speak HTTP/1.1.
+    pub(crate) fn speaks_http1(&self) -> bool {
+        self.connections.lock().is_http1
+    }
+
     /// A connection for a call of this cluster.
     ///
     /// # Errors
