@@ -10,7 +10,7 @@ use anyhow::{Context, bail, ensure};
 use ipnet::IpNet;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestSpec};
-use kube::api::{DynamicObject, ObjectMeta, Patch, PatchParams, PostParams};
+use kube::api::{DynamicObject, ListParams, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
 use ring::rand::SystemRandom;
@@ -28,9 +28,10 @@ use crate::process::registry_age::AgeBounds;
 use crate::process::{HubOptions, HubProcess};
 use addon_signer_agent::store::Store;
 use addon_signer_agent::{Agent, Settings, Timing};
-use addon_signer_api::AddOnSigner;
 use addon_signer_api::ocm::AddOnApi;
+use addon_signer_api::route::CONDITION_PROGRAMMED;
 use addon_signer_api::status::AuthorityState;
+use addon_signer_api::{AddOnRoute, AddOnSigner};
 use addon_signer_core::ca::authority::AuthorityId;
 use addon_signer_core::credentials::plan::Wanted;
 use addon_signer_core::csr::build::CsrParams;
@@ -187,6 +188,8 @@ async fn play(stage: &mut Stage, story: &mut Story) -> anyhow::Result<()> {
         ),
     );
 
+    // An agent may have its certificate a moment before the gateway knows the route.
+    wait("the route to be in effect", || programmed(&stage.admin)).await?;
     let traffic = Traffic::start(&stage.callers);
     tokio::time::sleep(FLOW).await;
     let flowing = traffic.count.sent.load(Ordering::Relaxed);
@@ -219,6 +222,16 @@ async fn play(stage: &mut Stage, story: &mut Story) -> anyhow::Result<()> {
     story.tell("detach", format!("the addon was removed from cluster3; the gateway refused it {after:.2} s later"));
     story.tell("ledger", ledger::check(&stage.ledger).await?);
     Ok(())
+}
+
+/// Present once all AddOnRoutes are in effect.
+async fn programmed(admin: &Client) -> anyhow::Result<Option<()>> {
+    let routes = Api::<AddOnRoute>::all(admin.clone()).list(&ListParams::default()).await?.items;
+    let is_programmed = |route: &AddOnRoute| {
+        let conditions = route.status.iter().flat_map(|status| &status.conditions);
+        conditions.into_iter().any(|it| it.type_ == CONDITION_PROGRAMMED && it.status == "True")
+    };
+    Ok((!routes.is_empty() && routes.iter().all(is_programmed)).then_some(()))
 }
 
 fn agent(hub: &StandIn, cluster: &str, caller: &TrafficCaller, gateway: SocketAddr) -> anyhow::Result<Agent> {
