@@ -24,7 +24,7 @@ use super::routes;
 use super::session::Session;
 use super::streams::{NewStreams, Streams};
 use super::tls::H2;
-use crate::listener::{FIRST, SessionSlot};
+use crate::listener::SessionSlot;
 use addon_signer_core::gateway::access::NoStanding;
 use addon_signer_core::registry::NotRegistered;
 
@@ -127,15 +127,15 @@ async fn carried(tunnel: &mut Option<BoxFuture<'static, ()>>) {
     }
 }
 
-/// Waits for `stop`, and then for the first call of a new connection; HTTP/2 itself tells the client what to send
-/// again. Returns when the connection must have ended.
+/// Waits for `stop`; HTTP/2 itself tells the client what to send again. A client of HTTP/1.1 learns from the answer to
+/// its next call that the connection ends: a call that is under way when an idle connection is closed is lost, and many
+/// clients do not repeat a POST. Returns when the connection must have ended.
 async fn stopping(session: &Session, is_h2: bool, stop: &CancellationToken) -> Instant {
     stop.cancelled().await;
     let drain = session.shared.limits.drain_timeout;
     let latest = Instant::now() + drain;
-    if !is_h2 {
-        // An error means that none came.
-        timeout(FIRST.min(drain / 2), session.asked.cancelled()).await.ok();
+    if !is_h2 && !session.is_busy() {
+        timeout(drain / 2, session.called.notified()).await.ok(); // an error means that no call came
     }
     latest
 }

@@ -7,7 +7,7 @@ use futures::future::BoxFuture;
 use hyper::header::HeaderValue;
 use parking_lot::Mutex;
 use rustls_pki_types::CertificateDer;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -78,7 +78,9 @@ pub(super) struct Session {
     /// Cancelled when the connection must end after its present answer.
     pub(super) close: CancellationToken,
     /// Cancelled by the first call.
-    pub(super) asked: CancellationToken,
+    asked: CancellationToken,
+    /// Notified by each call.
+    pub(super) called: Notify,
     leaf: CertificateDer<'static>,
     known: Mutex<Option<KnownPeer>>,
     admitted: OnceLock<Admitted>,
@@ -107,7 +109,8 @@ impl Session {
         let admitted = OnceLock::new();
         let refused = OnceLock::new();
         let tunnel = Mutex::new(None);
-        Self { shared, remote, forwarded_for, close, asked, leaf, known, admitted, refused, activity, tunnel }
+        let called = Notify::new();
+        Self { shared, remote, forwarded_for, close, asked, called, leaf, known, admitted, refused, activity, tunnel }
     }
 
     /// Checks the peer when the connection begins. `check` logs the verdict, and every call gets the same one.
@@ -225,9 +228,14 @@ impl Session {
         }
     }
 
+    /// Whether a call is in flight.
+    pub(super) fn is_busy(&self) -> bool {
+        self.activity.lock().in_flight > 0
+    }
+
     /// Notes that the certificate is in use while a call is in flight.
     pub(super) fn still_used(&self) {
-        if self.activity.lock().in_flight > 0 {
+        if self.is_busy() {
             self.used();
         }
     }
@@ -237,6 +245,7 @@ impl Session {
         let mut activity = self.activity.lock();
         activity.in_flight += 1;
         self.asked.cancel();
+        self.called.notify_waiters();
         InFlight {
             session: Arc::clone(self),
             began: Instant::now(),

@@ -55,6 +55,21 @@ pub struct ServingNames {
     pub ips: BTreeSet<IpAddr>,
 }
 
+impl ServingNames {
+    /// These, each an address or a DNS name.
+    #[must_use]
+    pub fn of(names: &[String]) -> Self {
+        let mut serving = Self::default();
+        for name in names {
+            match name.parse::<IpAddr>() {
+                Ok(address) => serving.ips.insert(address),
+                Err(_) => serving.dns.insert(name.clone()),
+            };
+        }
+        serving
+    }
+}
+
 /// Which certificate to keep.
 #[derive(Debug, Clone)]
 pub struct Wanted {

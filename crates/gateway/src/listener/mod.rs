@@ -24,8 +24,8 @@ pub use accept::{ConnectionHandler, DRAIN_MARGIN, Entered, SessionSlot, Slots, W
 pub use no_handshake::NoHandshake;
 pub use plain::serve_plain;
 
-/// How long a new connection of HTTP/1.1 that must end waits for its first request. hyper closes it at once otherwise,
-/// and Go's transport sends a request again only on a connection that had one before (`shouldRetryRequest`).
+/// How long a connection whose handshake is not done when the listener stops may still take for it. Go's transport
+/// sends a request again only on a connection that had one before (`shouldRetryRequest`).
 pub const FIRST: Duration = Duration::from_secs(1);
 
 /// ring, the only provider that is linked.
