@@ -14,7 +14,9 @@ use tracing::info;
 use crate::inventory;
 use crate::process::open_files;
 use crate::process::registry_age::AgeBounds;
-use crate::process::{HubConnection, HubOptions, HubProcess, InventoryOptions};
+use crate::process::{HubConnection, HubOptions, HubProcess, InventoryOptions, Roles};
+use addon_signer_core::gateway::replicas::LARGEST_BOUND;
+use addon_signer_core::lease::LEASE_NAME;
 use addon_signer_core::rate::Rate;
 use addon_signer_core::units::{UnitError, parse_duration};
 use addon_signer_gateway::Limits;
@@ -27,9 +29,17 @@ use addon_signer_platform::kubernetes;
 /// A lower value would refuse everybody between two signs of life from an idle API server.
 const LEAST_REFUSE_AFTER: Duration = Duration::from_secs(90);
 
+/// How long a gateway without a signer goes on without the API server. It could not learn of a revocation, nor of an
+/// authority that the signer uses.
+const GATEWAY_REFUSE_AFTER: Duration = Duration::from_secs(600);
+
 /// Run the signer and the gateway on the hub.
 #[derive(Debug, Clone, Args)]
 pub struct HubArgs {
+    /// What this process does: sign, serve the gateway, or both. On Kubernetes, deploy/gateway has both apart, so that
+    /// the process that faces agents holds no key of an authority.
+    #[arg(long, env = "ADDON_SIGNER_ROLES", value_name = "ROLES", default_value_t = Roles::Both)]
+    roles: Roles,
     /// The hub's kubeconfig [default: KUBECONFIG, ~/.kube/config, or the pod's own account].
     #[arg(long, env = "ADDON_SIGNER_KUBECONFIG", value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
@@ -84,7 +94,8 @@ pub struct HubArgs {
     #[arg(long, env = "ADDON_SIGNER_REGISTRY_STALE_AFTER", value_name = "DURATION",
           default_value = "2m", value_parser = duration)]
     registry_stale_after: Duration,
-    /// How long the API server may be silent before the gateway refuses everybody [default: never].
+    /// How long the API server may be silent before the gateway refuses everybody [default: never, or 10m with --roles
+    /// gateway].
     #[arg(long, env = "ADDON_SIGNER_REGISTRY_REFUSE_AFTER", value_name = "DURATION", value_parser = refuse_after)]
     registry_refuse_after: Option<Duration>,
     /// Where every decision is recorded: sqlite:///PATH, or postgres://USER:PASSWORD@HOST/DATABASE.
@@ -96,9 +107,22 @@ pub struct HubArgs {
         hide_env_values = true
     )]
     ledger: Opaque,
-    /// The name of this process in the Lease and in the ledger, such as the pod's name.
+    /// The name of this process in the Lease and in the ledger, such as the pod's name. With --roles gateway it is the
+    /// name of the gateway's own Lease, so each gateway needs another one.
     #[arg(long, env = "ADDON_SIGNER_REPLICA", value_name = "NAME", default_value = "addon-signer")]
     replica: String,
+    /// The uid of the pod, so that the Lease of a gateway is deleted together with it.
+    #[arg(long, env = "ADDON_SIGNER_POD_UID", value_name = "UID")]
+    pod_uid: Option<String>,
+    /// How long a gateway accepts connections after it was told to stop, with --roles gateway. /readyz fails at once,
+    /// and load balancers need a moment to notice.
+    #[arg(long, env = "ADDON_SIGNER_SHUTDOWN_DELAY", value_name = "DURATION",
+          default_value = "5s", value_parser = duration)]
+    shutdown_delay: Duration,
+    /// The account of gateways in processes of their own, for --roles signer [default: the ServiceAccount
+    /// addon-signer-gateway of the namespace].
+    #[arg(long, env = "ADDON_SIGNER_GATEWAY_ACCOUNT", value_name = "USERNAME")]
+    gateway_account: Option<String>,
     /// How long another hub waits before it takes over from a silent one; at least 1s.
     #[arg(long, env = "ADDON_SIGNER_LEASE_DURATION", value_name = "DURATION",
           default_value = "15s", value_parser = lease_duration)]
@@ -127,19 +151,47 @@ fn lease_duration(text: &str) -> Result<Duration, String> {
     if duration.is_zero() { Err("a Lease must be valid for at least 1s".to_owned()) } else { Ok(duration) }
 }
 
+impl HubArgs {
+    /// After how long a silence of the API server the gateway refuses everybody; checks what the roles allow.
+    fn refuse_after(&self) -> anyhow::Result<Option<Duration>> {
+        if self.roles.has_signer() {
+            return Ok(self.registry_refuse_after);
+        }
+        anyhow::ensure!(
+            self.inventory_listen.is_none(),
+            "--inventory-listen needs the role signer: a process with --roles gateway has no ledger"
+        );
+        anyhow::ensure!(
+            self.replica != LEASE_NAME,
+            "--replica must be another name for each gateway, such as the name of its pod, and not {LEASE_NAME}: the \
+             signers share the Lease of that name"
+        );
+        let bound = self.registry_refuse_after.unwrap_or(GATEWAY_REFUSE_AFTER);
+        anyhow::ensure!(
+            bound <= LARGEST_BOUND,
+            "--registry-refuse-after must be at most 24h with --roles gateway: a rotation waits that long for a \
+             gateway that is gone"
+        );
+        Ok(Some(bound))
+    }
+}
+
 /// Runs until SIGTERM or SIGINT.
 ///
 /// # Errors
 /// Why the hub cannot start, or which task ended and why.
 pub async fn run(args: HubArgs) -> anyhow::Result<()> {
     let ledger = Location::read(&args.ledger)?;
+    let refuse_after = args.refuse_after()?;
     let gateway_limits = Limits::sized(args.gateway_connections, args.gateway_identity_connections);
+    let of_gateway = if args.roles.has_gateway() { gateway_limits.open_files() } else { 0 };
     let of_inventory = if args.inventory_listen.is_some() { inventory::OPEN_FILES } else { 0 };
-    open_files::raise(gateway_limits.open_files().saturating_add(of_inventory));
+    open_files::raise(of_gateway.saturating_add(of_inventory));
     let contacts = Contacts::default();
     let client = kubernetes::client_noting(args.kubeconfig.as_deref(), contacts.clone()).await?;
     let inventory = args.inventory_listen.map(|listen| InventoryOptions { listen, service: args.inventory_service });
     let options = HubOptions {
+        roles: args.roles,
         namespace: args.namespace,
         gateway_listen: args.gateway_listen,
         gateway_limits,
@@ -151,9 +203,12 @@ pub async fn run(args: HubArgs) -> anyhow::Result<()> {
         rate: Rate { burst: args.rate_burst, interval: args.rate_interval },
         inventory,
         replica: args.replica,
+        pod_uid: args.pod_uid,
+        gateway_account: args.gateway_account,
+        shutdown_delay: args.shutdown_delay,
         ledger,
         lease_duration: args.lease_duration,
-        registry_age: AgeBounds { stale: args.registry_stale_after, outdated: args.registry_refuse_after },
+        registry_age: AgeBounds { stale: args.registry_stale_after, outdated: refuse_after },
     };
     let process = HubProcess::prepare(HubConnection { client, contacts }, options, Clock::default()).await?;
     let stop = CancellationToken::new();

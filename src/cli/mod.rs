@@ -88,7 +88,7 @@ impl AuditLog {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run the signer and the gateway on the hub.
-    Hub(hub::HubArgs),
+    Hub(Box<hub::HubArgs>),
     /// Inspect and rotate certificate authorities.
     #[command(subcommand)]
     Ca(ca::CaCommand),
@@ -154,7 +154,7 @@ fn init_logs(format: LogFormat, quiet: bool, audit: &AuditLog) -> anyhow::Result
 
 fn run(command: Command) -> anyhow::Result<()> {
     match command {
-        Command::Hub(args) => runtime()?.block_on(hub::run(args)),
+        Command::Hub(args) => runtime()?.block_on(hub::run(*args)),
         Command::Ca(command) => runtime()?.block_on(ca::run(command)),
         Command::Certs(command) => runtime()?.block_on(certs::run(command)),
         Command::Status(args) => runtime()?.block_on(status::run(args)),

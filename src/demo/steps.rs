@@ -25,7 +25,7 @@ use super::traffic::{Traffic, TrafficCaller};
 use super::{ADDON, BACKENDS, DemoArgs, SIGNER, grpc, ledger};
 use crate::output::{print, render, table};
 use crate::process::registry_age::AgeBounds;
-use crate::process::{HubOptions, HubProcess};
+use crate::process::{HubOptions, HubProcess, Roles};
 use addon_signer_agent::store::Store;
 use addon_signer_agent::{Agent, Settings, Timing};
 use addon_signer_api::ocm::AddOnApi;
@@ -129,6 +129,7 @@ async fn set(directory: &Path, story: &mut Story) -> anyhow::Result<Stage> {
     let hub_client = client(hub.kubeconfig(account, &["system:serviceaccounts"])).await?;
     let ledger: Location = format!("sqlite://{}/ledger.db", directory.display()).parse()?;
     let options = HubOptions {
+        roles: Roles::Both,
         namespace: NAMESPACE.to_owned(),
         gateway_listen: LOOPBACK,
         gateway_limits: Limits::default(),
@@ -140,12 +141,15 @@ async fn set(directory: &Path, story: &mut Story) -> anyhow::Result<Stage> {
         rate: Rate { burst: 10, interval: Duration::from_secs(600) },
         inventory: None,
         replica: "demo".to_owned(),
+        pod_uid: None,
+        gateway_account: None,
+        shutdown_delay: Duration::ZERO,
         ledger: ledger.clone(),
         lease_duration: lease::DEFAULT_DURATION,
         registry_age: AgeBounds::default(),
     };
     let process = HubProcess::prepare(hub_client, options, Clock::default()).await?;
-    let gateway = process.gateway_address();
+    let gateway = process.gateway_address().context("the process has no gateway")?;
     let stop = CancellationToken::new();
     let mut tasks = JoinSet::new();
     tasks.spawn(process.run(stop.clone()));

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
 
+use super::roles::Roles;
 use addon_signer_gateway::GatewayStats;
 use addon_signer_hub::metrics::HubMetrics;
 use addon_signer_telemetry::metrics::{Metrics, add};
@@ -18,9 +20,13 @@ pub(super) struct ProcessMetrics {
 }
 
 impl ProcessMetrics {
-    pub(super) fn register() -> Self {
+    /// Registers those of the process's roles. An alert on a ledger that cannot be written must not fire for a process
+    /// that has none.
+    pub(super) fn register(roles: Roles) -> Self {
         let (all, (hub, gateway, registry_age)) = Metrics::new(|registry| {
-            let (hub, gateway) = (HubMetrics::register(registry), GatewayStats::register(registry));
+            let mut unread = Registry::default();
+            let hub = HubMetrics::register(if roles.has_signer() { registry } else { &mut unread });
+            let gateway = GatewayStats::register(if roles.has_gateway() { registry } else { &mut unread });
             let help = "Seconds since the API server last sent something about clusters and addons; up to 60 when idle";
             (hub, Arc::new(gateway), add(registry, "registry_age_seconds", help))
         });

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow};
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Namespace, Pod, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{ListParams, PostParams};
 use kube::client::AuthError;
@@ -21,6 +21,8 @@ use addon_signer_api::ocm::AddOnApi;
 use addon_signer_api::request::BoundedRequest;
 use addon_signer_api::{AddOnRoute, AddOnSigner, Guarded, Lenient};
 use addon_signer_core::lease::LEASE_NAME;
+use addon_signer_core::policy::GatewayCertificate;
+use addon_signer_hub::authorities::store::LineNames;
 use addon_signer_hub::registrations::registry::{RegistryError, discover};
 use addon_signer_platform::backoff::Pauses;
 use addon_signer_platform::errors::explain;
@@ -45,6 +47,7 @@ pub(crate) struct Preflight {
 }
 
 /// Why the hub cannot run now.
+#[derive(Debug)]
 enum Obstacle {
     /// It may pass: the API server is unavailable, starting, or overloaded.
     Passing(String),
@@ -75,13 +78,26 @@ impl Obstacle {
     }
 }
 
-/// Asks until the hub may run. `waits` says what keeps it from running; each change of that is logged.
+/// Whose rights are checked.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Rights<'a> {
+    /// Those of a process that signs.
+    Signer,
+    /// Those of a gateway that signs nothing.
+    Gateway {
+        /// The name of its Lease.
+        lease: &'a str,
+    },
+}
+
+/// Asks until the process may run. `waits` says what keeps it from running; each change of that is logged.
 ///
 /// # Errors
 /// What does not pass by itself: the first missing right or CRD, or an account that the API server refuses.
 pub(crate) async fn preflight(
     client: &Client,
     namespace: &str,
+    rights: Rights<'_>,
     waits: &watch::Sender<Option<String>>,
     pulse: Pulse,
 ) -> anyhow::Result<Preflight> {
@@ -89,7 +105,7 @@ pub(crate) async fn preflight(
     let mut believed_from = Instant::now() + DOUBT;
     loop {
         pulse.beat();
-        let reason = match ask(client, namespace).await {
+        let reason = match ask(client, namespace, rights).await {
             Ok(found) => {
                 waits.send_replace(None);
                 return Ok(found);
@@ -112,11 +128,24 @@ pub(crate) async fn preflight(
     }
 }
 
-async fn ask(client: &Client, namespace: &str) -> Result<Preflight, Obstacle> {
+async fn ask(client: &Client, namespace: &str, rights: Rights<'_>) -> Result<Preflight, Obstacle> {
     let account = account(client).await?;
-    check_rights(client, &account, namespace).await?;
-    check_route_rights(client, &account).await?;
-    check_neighbours(client, &account, namespace).await?;
+    let manifest = match rights {
+        Rights::Signer => "deploy/rbac.yaml",
+        Rights::Gateway { .. } => "deploy/gateway",
+    };
+    let asking = Asking { client, account: &account, namespace, manifest };
+    match rights {
+        Rights::Signer => {
+            asking.check_requests().await?;
+            asking.check_lease(LEASE_NAME).await?;
+        }
+        Rights::Gateway { lease } => {
+            asking.check_lease(lease).await?;
+            asking.check_lines().await?;
+        }
+    }
+    asking.check_what_all_read().await?;
     let addon_api = discover(client).await.map_err(|error| match error {
         RegistryError::Discovery(error) => {
             Obstacle::new(error, || format!("{account} cannot discover the resources of the API server"))
@@ -137,67 +166,84 @@ async fn account(client: &Client) -> Result<String, Obstacle> {
 }
 
 /// Checks the rights before the watches start, because a watch without the right would retry forever.
-async fn check_rights(client: &Client, account: &str, namespace: &str) -> Result<(), Obstacle> {
-    let one = ListParams::default().limit(1);
-    let lacks = |resource| move || format!("{account} cannot list {resource}; give it the rights of deploy/rbac.yaml");
-    let requests: Api<BoundedRequest> = Api::all(client.clone());
-    requests.list(&one).await.map_err(|error| Obstacle::new(error, lacks("certificatesigningrequests")))?;
-    let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
-    leases.get_opt(LEASE_NAME).await.map_err(|error| {
-        Obstacle::new(error, || {
-            format!(
-                "{account} cannot get the Lease {LEASE_NAME} in the namespace {namespace}; give it the rights of \
-                 deploy/rbac.yaml"
-            )
-        })
-    })?;
-    check_ours::<AddOnSigner>(client, account).await
+struct Asking<'a> {
+    client: &'a Client,
+    account: &'a str,
+    namespace: &'a str,
+    /// Where the rights are.
+    manifest: &'static str,
 }
 
-/// Checks that objects of a kind of our own can be read.
-async fn check_ours<K>(client: &Client, account: &str) -> Result<(), Obstacle>
-where
-    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
-{
-    // One that cannot be decoded is reported later, on that object.
-    let objects: Api<Guarded<K>> = Api::all(client.clone());
-    match objects.list(&ListParams::default().limit(1)).await {
-        Ok(_) => Ok(()),
-        // Without the CRD the answer is plain text, whose reason kube cannot read.
-        Err(kube::Error::Api(status)) if status.code == 404 => Err(Obstacle::Lasting(anyhow!(
-            "the API server does not know {}: apply deploy/ first, with your own kustomization over it \
-             (docs/install.md)",
-            K::kind(&())
-        ))),
-        Err(error) => Err(Obstacle::new(error, || {
-            format!("{account} cannot list {}; give it the rights of deploy/rbac.yaml", K::plural(&()))
-        })),
+impl Asking<'_> {
+    async fn check_what_all_read(&self) -> Result<(), Obstacle> {
+        self.check_ours::<AddOnSigner>().await?;
+        // Without these rights the gateway would have no routes.
+        self.check_ours::<AddOnRoute>().await?;
+        self.check_ours::<Service>().await?;
+        self.check_ours::<EndpointSlice>().await?;
+        self.check_ours::<Namespace>().await?;
+        self.check_neighbours().await
     }
-}
 
-/// Without these rights the gateway would have no routes.
-async fn check_route_rights(client: &Client, account: &str) -> Result<(), Obstacle> {
-    check_ours::<AddOnRoute>(client, account).await?;
-    check_ours::<Service>(client, account).await?;
-    check_ours::<EndpointSlice>(client, account).await?;
-    check_ours::<Namespace>(client, account).await
-}
+    fn cannot(&self, what: &str) -> String {
+        let Self { account, manifest, .. } = self;
+        format!("{account} cannot {what}; give it the rights of {manifest}")
+    }
 
-/// Without this right the gateway would refuse all backends, because each may be the hub itself.
-async fn check_neighbours(client: &Client, account: &str, namespace: &str) -> Result<(), Obstacle> {
-    let one = ListParams::default().limit(1);
-    let lacks = |resource| {
-        move || {
-            format!(
-                "{account} cannot list {resource} in the namespace {namespace}; give it the rights of deploy/rbac.yaml"
-            )
+    async fn check_requests(&self) -> Result<(), Obstacle> {
+        let requests: Api<BoundedRequest> = Api::all(self.client.clone());
+        let listed = requests.list(&ListParams::default().limit(1)).await;
+        listed.map(drop).map_err(|error| Obstacle::new(error, || self.cannot("list certificatesigningrequests")))
+    }
+
+    async fn check_lease(&self, name: &str) -> Result<(), Obstacle> {
+        let leases: Api<Lease> = Api::namespaced(self.client.clone(), self.namespace);
+        let lacks = || self.cannot(&format!("get the Lease {name} in the namespace {}", self.namespace));
+        leases.get_opt(name).await.map(drop).map_err(|error| Obstacle::new(error, lacks))
+    }
+
+    /// Without this right the gateway would get no certificate.
+    async fn check_lines(&self) -> Result<(), Obstacle> {
+        let maps: Api<Lenient<ConfigMap>> = Api::namespaced(self.client.clone(), self.namespace);
+        for certificate in GatewayCertificate::ALL {
+            let name = LineNames::gateway(certificate).config_map;
+            let one = ListParams::default().fields(&format!("metadata.name={name}"));
+            let lacks = || self.cannot(&format!("list the ConfigMap {name} in the namespace {}", self.namespace));
+            maps.list(&one).await.map_err(|error| Obstacle::new(error, lacks))?;
         }
-    };
-    let pods: Api<Lenient<Pod>> = Api::namespaced(client.clone(), namespace);
-    pods.list(&one).await.map_err(|error| Obstacle::new(error, lacks("pods")))?;
-    let services: Api<Lenient<Service>> = Api::namespaced(client.clone(), namespace);
-    services.list(&one).await.map_err(|error| Obstacle::new(error, lacks("services")))?;
-    Ok(())
+        Ok(())
+    }
+
+    /// Checks that objects of a kind can be read.
+    async fn check_ours<K>(&self) -> Result<(), Obstacle>
+    where
+        K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
+    {
+        // One that cannot be decoded is reported later, on that object.
+        let objects: Api<Guarded<K>> = Api::all(self.client.clone());
+        match objects.list(&ListParams::default().limit(1)).await {
+            Ok(_) => Ok(()),
+            // Without the CRD the answer is plain text, whose reason kube cannot read.
+            Err(kube::Error::Api(status)) if status.code == 404 => Err(Obstacle::Lasting(anyhow!(
+                "the API server does not know {}: apply deploy/ first, with your own kustomization over it \
+                 (docs/install.md)",
+                K::kind(&())
+            ))),
+            Err(error) => Err(Obstacle::new(error, || self.cannot(&format!("list {}", K::plural(&()))))),
+        }
+    }
+
+    /// Without this right the gateway would refuse all backends, because each may be the hub itself.
+    async fn check_neighbours(&self) -> Result<(), Obstacle> {
+        let one = ListParams::default().limit(1);
+        let lacks =
+            |what: &'static str| move || self.cannot(&format!("list {what} in the namespace {}", self.namespace));
+        let pods: Api<Lenient<Pod>> = Api::namespaced(self.client.clone(), self.namespace);
+        pods.list(&one).await.map_err(|error| Obstacle::new(error, lacks("pods")))?;
+        let services: Api<Lenient<Service>> = Api::namespaced(self.client.clone(), self.namespace);
+        services.list(&one).await.map_err(|error| Obstacle::new(error, lacks("services")))?;
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -229,7 +275,7 @@ mod tests {
         let client = Client::new(service, "default");
         let began = Instant::now();
         let waits = watch::Sender::new(None);
-        let ended = preflight(&client, PLACE, &waits, Pulses::default().start("start")).await;
+        let ended = preflight(&client, PLACE, Rights::Signer, &waits, Pulses::default().start("start")).await;
         (began.elapsed(), ended.err().unwrap().to_string())
     }
 
@@ -258,7 +304,7 @@ mod tests {
         let client = Client::new(service, "default");
         let (waits, pulses) = (watch::Sender::new(None), Pulses::default());
         // It is kept, because a task that has ended is not missed.
-        let mut asking = pin!(preflight(&client, PLACE, &waits, pulses.start("start")));
+        let mut asking = pin!(preflight(&client, PLACE, Rights::Signer, &waits, pulses.start("start")));
         assert!(tokio::time::timeout(2 * HANGS_AFTER, &mut asking).await.is_err());
         assert!(pulses.silent(2 * LONGEST).is_empty());
         let said = waits.borrow().clone().unwrap();
@@ -283,8 +329,11 @@ mod tests {
             Ok::<_, Infallible>(Response::builder().status(code).body(body).unwrap())
         });
         let client = Client::new(service, "default");
-        for found in [check_rights(&client, "hub", "ns").await, check_neighbours(&client, "hub", "ns").await] {
-            assert!(found.is_ok(), "the hub does not run");
-        }
+        let asking = Asking { client: &client, account: "hub", namespace: "ns", manifest: "deploy/rbac.yaml" };
+        asking.check_requests().await.unwrap();
+        asking.check_lease(LEASE_NAME).await.unwrap();
+        asking.check_lines().await.unwrap();
+        asking.check_ours::<AddOnSigner>().await.unwrap();
+        asking.check_neighbours().await.unwrap();
     }
 }

@@ -14,6 +14,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::metrics::ProcessMetrics;
+use super::running::OwnCertificate;
 use crate::process::registry_age::RegistryAge;
 use addon_signer_core::gateway::route::RouteTable;
 use addon_signer_core::lease::LEASE_NAME;
@@ -33,22 +34,40 @@ pub(crate) struct Probe {
     pub(super) metrics: ProcessMetrics,
     pub(crate) age: RegistryAge,
     pub(crate) pulses: Pulses,
-    pub(crate) serving: watch::Receiver<Option<Arc<rustls::sign::CertifiedKey>>>,
-    pub(crate) client_certificate: watch::Receiver<Option<Arc<rustls::sign::CertifiedKey>>>,
-    pub(crate) routes: watch::Receiver<Arc<RouteTable>>,
+    /// The certificate for agents and the API server; `None` if this process needs none.
+    pub(super) serving: Option<OwnCertificate>,
+    /// The certificate for backends.
+    pub(super) client_certificate: Option<OwnCertificate>,
+    /// The routes of the gateway, if this process serves it.
+    pub(crate) routes: Option<watch::Receiver<Arc<RouteTable>>>,
     pub(crate) clock: Clock,
-    pub(crate) leading: Leading,
-    pub(crate) ledger: watch::Receiver<Health>,
-    pub(crate) location: Location,
+    /// What is to be said about the signer, if this process signs.
+    pub(super) signer: Option<SignerProbe>,
     /// What keeps the hub from running; `None` when it runs.
     pub(crate) waiting: watch::Receiver<Option<String>>,
+    /// Cancelled when the process was told to stop.
+    pub(crate) leaving: CancellationToken,
 }
 
-/// The watches that the hub must read for as long as it runs. Not that of Services: there are two.
+/// What is to be said about a signer.
+#[derive(Clone)]
+pub(super) struct SignerProbe {
+    pub(super) leading: Leading,
+    pub(super) ledger: watch::Receiver<Health>,
+    pub(super) location: Location,
+}
+
+/// The answer of a process that ends.
+const SHUTTING_DOWN: &str = "this process is shutting down\n";
+
+/// The watch of requests. A gateway without a signer watches only its own, and only for a moment.
+const REQUESTS: &str = "certificatesigningrequests";
+
+/// The watches that the process must read for as long as it runs. Not that of Services: there are two.
 const WATCHES: [&str; 7] = [
+    REQUESTS,
     "addonroutes",
     "addonsigners",
-    "certificatesigningrequests",
     "endpointslices",
     "managedclusteraddons",
     "managedclusters",
@@ -57,9 +76,12 @@ const WATCHES: [&str; 7] = [
 
 /// Fails if a task hangs, so that Kubernetes restarts the process. A silent API server makes nothing hang: calls time
 /// out, and watches are requested again.
-fn lives(pulses: &Pulses, contacts: &Contacts) -> (StatusCode, Cow<'static, str>) {
+fn lives(pulses: &Pulses, contacts: &Contacts, signs: bool) -> (StatusCode, Cow<'static, str>) {
     let idle = contacts.idle(&WATCHES, HANGS_AFTER);
-    let watches = idle.into_iter().map(|resource| format!("watch of {resource}"));
+    let watches = idle
+        .into_iter()
+        .filter(|resource| signs || *resource != REQUESTS)
+        .map(|resource| format!("watch of {resource}"));
     let hanging: Vec<String> = pulses.silent(HANGS_AFTER).into_iter().chain(watches).collect();
     if hanging.is_empty() {
         return (StatusCode::OK, "ok\n".into());
@@ -87,44 +109,41 @@ impl Probe {
         let living = self.clone();
         let ready = self.clone();
         let router = Router::new()
-            .route("/healthz", get(move || async move { lives(&living.pulses, &living.age.contacts) }))
+            .route("/healthz", get(move || async move { living.lives() }))
             .route("/readyz", get(move || async move { ready.ready() }))
             .route("/metrics", get(move || async move { self.text() }))
             .layer(from_fn(only_direct));
         serve_plain(listener, router, stop).await;
     }
 
+    fn lives(&self) -> (StatusCode, Cow<'static, str>) {
+        lives(&self.pulses, &self.age.contacts, self.signer.is_some())
+    }
+
     fn ready(&self) -> (StatusCode, Cow<'static, str>) {
+        if self.leaving.is_cancelled() {
+            return (StatusCode::SERVICE_UNAVAILABLE, SHUTTING_DOWN.into());
+        }
         if let Some(reason) = &*self.waiting.borrow() {
             return (StatusCode::SERVICE_UNAVAILABLE, format!("the hub is not running yet: {reason}\n").into());
         }
-        match self.leading.leadership() {
-            // Ready if unsure: an API server that does not answer must not make the gateway unavailable.
-            Leadership::Leader { .. } | Leadership::Unsure { .. } => {}
-            Leadership::Waiting(why) => {
-                let sentence = format!("waiting for the Lease {LEASE_NAME}, {why}\n");
-                return (StatusCode::SERVICE_UNAVAILABLE, sentence.into());
-            }
-            Leadership::Lost(_) | Leadership::Released => {
-                return (StatusCode::SERVICE_UNAVAILABLE, "this process is shutting down\n".into());
-            }
+        if let Some(refusal) = self.not_leading() {
+            return (StatusCode::SERVICE_UNAVAILABLE, refusal.into());
         }
         if !self.age.registry.read(Registry::is_ready) {
             return (StatusCode::SERVICE_UNAVAILABLE, "clusters and addons have not been read yet\n".into());
         }
-        if !self.routes.borrow().is_complete() {
+        if self.routes.as_ref().is_some_and(|routes| !routes.borrow().is_complete()) {
             return (StatusCode::SERVICE_UNAVAILABLE, "AddOnRoutes and Services have not been read yet\n".into());
         }
         let age = self.age.age();
         if self.age.bounds.outdated.is_some_and(|bound| age > bound) {
-            let sentence = format!(
-                "the API server has been silent for {} s: the gateway refuses \
-                                    everybody\n",
-                age.as_secs()
-            );
+            let seconds = age.as_secs();
+            let sentence = format!("the API server has been silent for {seconds} s: the gateway refuses everybody\n");
             return (StatusCode::SERVICE_UNAVAILABLE, sentence.into());
         }
-        if !is_current(self.serving.borrow().as_deref(), self.clock.now()) {
+        let serves = |serving: &OwnCertificate| is_current(serving.borrow().as_deref(), self.clock.now());
+        if !self.serving.as_ref().is_none_or(serves) {
             return (StatusCode::SERVICE_UNAVAILABLE, "the gateway has no valid certificate\n".into());
         }
         if age > self.age.bounds.stale {
@@ -133,23 +152,52 @@ impl Probe {
             let sentence = format!("ok; the API server has been silent for {} s: {what}\n", age.as_secs());
             return (StatusCode::OK, sentence.into());
         }
-        match &*self.ledger.borrow() {
-            Health::Up { .. } => (StatusCode::OK, "ok\n".into()),
-            Health::Starting => (StatusCode::OK, "ok; the ledger is being opened\n".into()),
-            // Still ready: the gateway works without the ledger, and Kubernetes would make it unavailable.
-            Health::Down(error) => (StatusCode::OK, format!("ok; nothing is signed now: {error}\n").into()),
+        (StatusCode::OK, self.signer.as_ref().map_or("ok\n".into(), SignerProbe::says))
+    }
+
+    /// Why a process that signs is not ready: another one leads, or it ends. A signer without a gateway is ready while
+    /// it waits, so that a rollout goes on: nobody sends it anything.
+    fn not_leading(&self) -> Option<String> {
+        let SignerProbe { leading, .. } = self.signer.as_ref()?;
+        match leading.leadership() {
+            // Ready if unsure: an API server that does not answer must not make the gateway unavailable.
+            Leadership::Leader { .. } | Leadership::Unsure { .. } => None,
+            Leadership::Waiting(_) if self.routes.is_none() => None,
+            Leadership::Waiting(why) => Some(format!("waiting for the Lease {LEASE_NAME}, {why}\n")),
+            Leadership::Lost(_) | Leadership::Released => Some(SHUTTING_DOWN.to_owned()),
         }
     }
 
     fn text(&self) -> impl IntoResponse + use<> {
         let content_type = [(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")];
-        self.metrics.gateway.holds(GatewayCertificate::Serving, self.serving.borrow().as_deref());
-        self.metrics.gateway.holds(GatewayCertificate::Client, self.client_certificate.borrow().as_deref());
-        self.metrics.hub.ledger.look(&self.ledger.borrow(), &self.location);
+        for (certificate, held) in
+            [(GatewayCertificate::Serving, &self.serving), (GatewayCertificate::Client, &self.client_certificate)]
+        {
+            if let Some(held) = held {
+                self.metrics.gateway.holds(certificate, held.borrow().as_deref());
+            }
+        }
+        if let Some(SignerProbe { ledger, location, .. }) = &self.signer {
+            self.metrics.hub.ledger.look(&ledger.borrow(), location);
+        }
         self.metrics.registry_age.set(i64::try_from(self.age.age().as_secs()).unwrap_or(i64::MAX));
         match self.metrics.all.render() {
             Ok(text) => (StatusCode::OK, content_type, text),
             Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, content_type, String::new()),
+        }
+    }
+}
+
+impl SignerProbe {
+    fn says(&self) -> Cow<'static, str> {
+        if let Leadership::Waiting(why) = self.leading.leadership() {
+            return format!("ok; waiting for the Lease {LEASE_NAME}, {why}\n").into();
+        }
+        match &*self.ledger.borrow() {
+            Health::Up { .. } => "ok\n".into(),
+            Health::Starting => "ok; the ledger is being opened\n".into(),
+            // Still ready: the gateway works without the ledger, and Kubernetes would make it unavailable.
+            Health::Down(error) => format!("ok; nothing is signed now: {error}\n").into(),
         }
     }
 }
@@ -164,9 +212,9 @@ mod tests {
         let pulses = Pulses::default();
         let contacts = Contacts::default();
         let _hangs = pulses.start("authorities of telemetry");
-        assert_eq!(lives(&pulses, &contacts).0, StatusCode::OK);
+        assert_eq!(lives(&pulses, &contacts, true).0, StatusCode::OK);
         tokio::time::advance(HANGS_AFTER + Duration::from_secs(1)).await;
-        let (status, text) = lives(&pulses, &contacts);
+        let (status, text) = lives(&pulses, &contacts, true);
         assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
         assert_eq!(text, "no sign of life for 10 minutes: authorities of telemetry\n");
     }

@@ -6,11 +6,14 @@ use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use super::roles::Roles;
 use addon_signer_core::registry::{Registry, SharedRegistry};
 use addon_signer_platform::contacts::Contacts;
 
 /// The resources whose watches feed the registry.
 const WATCHED: [&str; 2] = ["managedclusters", "managedclusteraddons"];
+/// The same, and what a gateway without a signer reads its trust from.
+const WATCHED_BY_GATEWAY: [&str; 3] = ["managedclusters", "managedclusteraddons", "addonsigners"];
 /// How often the hub checks whether the registry is outdated.
 const ROUND: Duration = Duration::from_secs(1);
 
@@ -40,12 +43,18 @@ pub(crate) struct RegistryAge {
     pub(crate) contacts: Contacts,
     pub(crate) registry: SharedRegistry,
     pub(crate) bounds: AgeBounds,
+    watched: &'static [&'static str],
 }
 
 impl RegistryAge {
+    pub(crate) fn new(contacts: Contacts, registry: SharedRegistry, bounds: AgeBounds, roles: Roles) -> Self {
+        let watched: &[_] = if roles.has_signer() { &WATCHED } else { &WATCHED_BY_GATEWAY };
+        Self { contacts, registry, bounds, watched }
+    }
+
     /// The age; zero before the first watch is requested, because the registry has not been read by then.
     pub(crate) fn age(&self) -> Duration {
-        self.contacts.age(&WATCHED).unwrap_or_default()
+        self.contacts.age(self.watched).unwrap_or_default()
     }
 
     /// Reports in the log and in the registry when it becomes outdated and when it no longer is, until `stop` is

@@ -244,7 +244,7 @@ fn every_name_that_others_rely_on_is_in_the_document() {
     let serving = LineNames::gateway(GatewayCertificate::Serving);
     let ledger = &find("crates/hub/src/recording/checkpoints.rs", "LEDGER_OBJECT: &str = \"")[0];
     let agent = &find("crates/agent/src/store/secret.rs", "name: format!(\"")[0].replace('{', "<").replace('}', ">");
-    let mut objects = vec![format!("lease/{LEASE_NAME}")];
+    let mut objects = vec![format!("lease/{LEASE_NAME}"), "lease/<pod>".to_owned()];
     let backends = LineNames::gateway(GatewayCertificate::Client);
     objects.extend(
         [&client.secret, &serving.secret, &backends.secret, ledger, agent].map(|name| format!("secret/{name}")),

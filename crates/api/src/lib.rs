@@ -17,6 +17,7 @@ pub mod route_rules;
 pub mod rules;
 pub mod signer;
 pub mod status;
+pub mod trust;
 
 pub use lenient::{Guarded, GuardedSigner, Lenient};
 pub use route::{AddOnRoute, AddOnRouteSpec, AddOnRouteStatus};

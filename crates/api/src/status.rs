@@ -74,6 +74,9 @@ pub struct AuthorityStatus {
     /// No certificate that it signed is valid after this time; absent when it signed none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_leaf_expires: Option<Time>,
+    /// Its certificate in PEM, which gateways trust; absent while the hub does not serve the AddOnSigner.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certificate: Option<String>,
 }
 
 /// What an authority is used for.

@@ -26,6 +26,10 @@ pub const LABEL_ADDON_NAME: &str = "open-cluster-management.io/addon-name";
 pub const LABEL_LINE: &str = "addon-signer.io/line";
 /// Label of Secrets and ConfigMaps of a client line: the AddOnSigner's name.
 pub const LABEL_SIGNER: &str = "addon-signer.io/signer";
+/// Label of the Lease of a gateway in a process of its own.
+pub const LABEL_GATEWAY: &str = "addon-signer.io/gateway";
+/// On the Lease of a gateway: the ids of the authorities that it trusts, separated by spaces.
+pub const ANNOTATION_TRUSTS: &str = "addon-signer.io/trusts";
 /// Label of a ManifestWork that brings the trust bundle to a cluster: the addon's name.
 pub const LABEL_HUB_TRUST: &str = "addon-signer.io/hub-trust";
 /// Condition type of a ManagedClusterAddOn: false while the hub does not write its registrations, because another

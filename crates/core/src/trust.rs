@@ -65,6 +65,13 @@ impl Trust {
         }
     }
 
+    /// The authorities of all AddOnSigners.
+    #[must_use]
+    pub fn authorities(&self) -> BTreeSet<AuthorityId> {
+        let authorities = self.signers.iter().flat_map(|signer| signer.client_anchors.authorities());
+        authorities.map(|authority| authority.id().clone()).collect()
+    }
+
     /// What the gateway knows about the AddOnSigner of that name.
     #[must_use]
     pub fn signer(&self, name: &str) -> Option<&Arc<SignerTrust>> {

@@ -57,10 +57,18 @@ impl LastUse {
 }
 
 /// The certificates in use. The gateway opens visits, and another task drains the last uses.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct UsageTracker {
     book: Mutex<Book>,
     missed: AtomicU64,
+    /// How many certificates without a connection it keeps.
+    left_max: usize,
+}
+
+impl Default for UsageTracker {
+    fn default() -> Self {
+        Self::keeping(LEFT_MAX)
+    }
 }
 
 #[derive(Debug, Default)]
@@ -88,6 +96,16 @@ impl Slot {
 }
 
 impl UsageTracker {
+    /// One that nobody drains. It keeps nothing of connections that have ended.
+    #[must_use]
+    pub fn undrained() -> Self {
+        Self::keeping(0)
+    }
+
+    fn keeping(left_max: usize) -> Self {
+        Self { book: Mutex::default(), missed: AtomicU64::default(), left_max }
+    }
+
     /// Begins a connection with this certificate, which counts as a use. It takes a lock, once per connection.
     pub fn open(self: &Arc<Self>, opening: LastUse) -> Visit {
         let used = AtomicI64::new(opening.at.unix());
@@ -131,7 +149,7 @@ impl UsageTracker {
         let mut book = self.book.lock();
         // Under the lock, because otherwise a drain could miss a use that is in neither map at that moment.
         let Some(last_use) = book.live.remove(&id).and_then(|slot| slot.take()) else { return };
-        let full = book.left.len() >= LEFT_MAX;
+        let full = book.left.len() >= self.left_max;
         match book.left.entry(last_use.name()) {
             Entry::Vacant(_) if full => {
                 self.missed.fetch_add(1, Ordering::Relaxed);
@@ -209,6 +227,14 @@ mod tests {
         assert_eq!(usage.drain(after(69)), [], "within the minute");
         assert_eq!(usage.drain(after(70)), [last_use(1, 1, after(20))], "and it was not lost");
         assert_eq!(usage.drain(after(700)), [], "what was not used is not seen");
+    }
+
+    #[test]
+    fn tracker_that_nobody_drains_keeps_nothing() {
+        let usage = Arc::new(UsageTracker::undrained());
+        drop(usage.open(last_use(1, 1, START)));
+        let _open = usage.open(last_use(2, 1, START));
+        assert_eq!(usage.drain(after(10)), [last_use(2, 1, START)]);
     }
 
     #[test]

@@ -4,7 +4,9 @@
 
 pub mod authorities;
 pub mod distribution;
+pub mod gateways;
 pub mod lease;
+mod links;
 pub mod metrics;
 mod neighbours;
 pub mod recording;
@@ -25,35 +27,34 @@ use kube::Client;
 use tokio::sync::{Notify, mpsc, watch};
 
 use addon_signer_api::ocm::AddOnApi;
-use addon_signer_core::gateway::neighbours::Neighbours;
-use addon_signer_core::gateway::route::RouteTable;
+use addon_signer_core::gateway::replicas::TrustInEffect;
 use addon_signer_core::lease::Loss;
 use addon_signer_core::policy::GatewayRules;
 use addon_signer_core::rate::Rate;
-use addon_signer_core::registry::SharedRegistry;
 use addon_signer_core::templates::Templates;
-use addon_signer_core::trust::Trust;
-use addon_signer_core::usage::UsageTracker;
-use addon_signer_ledger::{Ledger, LedgerError, LedgerWriter, Location, WriterOptions};
+use addon_signer_ledger::{LedgerError, LedgerWriter, Location, WriterOptions};
 use addon_signer_platform::clock::Clock;
-use addon_signer_telemetry::audit::Audit;
+use addon_signer_platform::contacts::Contacts;
 use addon_signer_telemetry::pulse::Pulses;
 use authorities::versions;
 use distribution::cluster_bundle::{BundlePublisher, PublisherInputs};
 use distribution::known::Known;
 use distribution::steps::Distribution;
 use distribution::{Distributor, DistributorInputs};
+use gateways::replicas::{self, ReplicasInputs};
 use lease::Leading;
+pub(crate) use links::HubLinks;
+pub use links::{GatewayEnds, HubEnds};
 use metrics::HubMetrics;
 use recording::Notes;
 use registrations::SeenAddOn;
-use registrations::registry::{self, Recorded, RegistryError};
+use registrations::registry::{self, Recorded, RegistryError, Sinks};
 use registrations::version::AddOnVersion;
 use registrations::wanted::Signers;
 use requests::dispatcher::{Dispatcher, DispatcherLinks};
 use requests::foreign::ForeignReport;
 use requests::guard::Guard;
-use routes::RouteSettings;
+use routes::{RouteLinks, RouteSettings};
 use standings::Standings;
 use supervisor::status::Report;
 use supervisor::{Supervisor, SupervisorLinks};
@@ -82,6 +83,8 @@ pub struct HubSettings {
     pub rate: Rate,
     /// The requirements for the gateway's certificates.
     pub gateway: GatewayRules,
+    /// The same for the inventory's certificate, where another account requests that than the gateway's.
+    pub inventory: Option<GatewayRules>,
 }
 
 /// What [`Hub::wire`] needs.
@@ -100,56 +103,17 @@ pub struct HubParts {
     pub replica: String,
     /// The signs of life of the hub's tasks.
     pub pulses: Pulses,
-}
-
-/// The hub's ends of the links between hub, gateway and the rest of the process.
-pub(crate) struct HubLinks {
-    pub(crate) client: Client,
-    pub(crate) clock: Clock,
-    pub(crate) registry: SharedRegistry,
-    /// What the gateway must trust.
-    pub(crate) trust: watch::Sender<Arc<Trust>>,
-    /// The trust that the gateway has in effect.
-    pub(crate) applied: watch::Receiver<Arc<Trust>>,
-    pub(crate) leading: Leading,
-    pub(crate) metrics: HubMetrics,
-    pub(crate) audit: Audit,
-    pub(crate) ledger: Ledger,
-    pub(crate) usage: Arc<UsageTracker>,
-    pub(crate) neighbours: watch::Sender<Neighbours>,
-    pub(crate) routes: watch::Sender<Arc<RouteTable>>,
-    pub(crate) pulses: Pulses,
-    /// Whether OCM's gRPC server can be trusted.
-    pub(crate) guard: Guard,
-}
-
-/// The other ends of these links.
-pub struct HubEnds {
-    /// Who has standing: the hub writes it, the gateway reads it.
-    pub registry: SharedRegistry,
-    /// What the gateway must trust.
-    pub trust: watch::Receiver<Arc<Trust>>,
-    /// Where the gateway reports the trust that it has in effect.
-    pub applied: watch::Sender<Arc<Trust>>,
-    /// The audit log.
-    pub audit: Audit,
-    /// The ledger.
-    pub ledger: Ledger,
-    /// Where the gateway notes which certificates are in use.
-    pub usage: Arc<UsageTracker>,
-    /// The addresses that no backend may have.
-    pub neighbours: watch::Receiver<Neighbours>,
-    /// The gateway's routes.
-    pub routes: watch::Receiver<Arc<RouteTable>>,
-    /// Keeps [`Self::trust`] open when the hub fails. So the process ends with the hub's error, and not with the
-    /// gateway's error about a closed input.
-    _trust: watch::Sender<Arc<Trust>>,
+    /// When the API server was last heard from.
+    pub contacts: Contacts,
+    /// Whether a gateway runs in this process, on whose evidence authorities sign.
+    pub has_gateway: bool,
 }
 
 /// A hub that is wired but does not run yet.
 pub struct Hub {
     links: HubLinks,
     writer: LedgerWriter,
+    replicas: ReplicasInputs,
 }
 
 /// Why the hub stopped.
@@ -175,49 +139,34 @@ pub enum HubError {
 impl Hub {
     /// Creates a hub and its links to the rest of the process. [`Self::run`] opens the ledger when the hub leads.
     pub fn wire(parts: HubParts) -> (Self, HubEnds) {
-        let HubParts { client, clock, leading, metrics, ledger: location, replica, pulses } = parts;
+        let HubParts { client, clock, leading, metrics, ledger: location, replica, pulses, contacts, has_gateway } =
+            parts;
         let (writer, ledger) = LedgerWriter::new(WriterOptions {
             location,
             replica,
             clock: clock.clone(),
             metrics: metrics.ledger.clone(),
         });
-        let (trust, trusted) = watch::channel(Arc::new(Trust::default()));
-        let (neighbours, known) = watch::channel(Neighbours::default());
-        let (routes, routed) = watch::channel(Arc::default());
-        let (applied, in_effect) = watch::channel(Arc::new(Trust::default()));
-        let audit = Audit::new(clock.clone());
-        let ends = HubEnds {
-            registry: SharedRegistry::default(),
-            trust: trusted,
-            applied,
-            audit: audit.clone(),
-            ledger: ledger.clone(),
-            usage: Arc::default(),
-            neighbours: known,
-            routes: routed,
-            _trust: trust.clone(),
-        };
-        let registry = ends.registry.clone();
-        let usage = Arc::clone(&ends.usage);
-        let applied = in_effect;
+        let (senders, gateway, applied) = GatewayEnds::wire(&clock, Arc::default());
+        let (in_effect, known_in_effect) = watch::channel(TrustInEffect::default());
+        let replicas = ReplicasInputs { own: has_gateway.then_some(applied), contacts, in_effect };
         let links = HubLinks {
             client,
             clock,
-            registry,
-            trust,
-            applied,
+            registry: gateway.registry.clone(),
+            trust: senders.trust,
+            in_effect: known_in_effect,
             leading,
             metrics,
-            audit,
-            ledger,
-            usage,
-            neighbours,
-            routes,
+            audit: gateway.audit.clone(),
+            ledger: ledger.clone(),
+            usage: Arc::clone(&gateway.usage),
+            neighbours: senders.neighbours,
+            routes: senders.routes,
             pulses,
             guard: Guard::default(),
         };
-        (Self { links, writer }, ends)
+        (Self { links, writer, replicas }, HubEnds { gateway, ledger })
     }
 
     /// Runs the hub until one of its tasks fails or until the hub has lost the Lease. Before it leads, it only reads
@@ -227,25 +176,19 @@ impl Hub {
     /// # Errors
     /// [`HubError`] says why the hub ended.
     pub async fn run(self, settings: HubSettings, addon_api: AddOnApi) -> Result<(), HubError> {
-        run(self.links, settings, addon_api.into(), self.writer).await
+        run(self, settings, addon_api.into()).await
     }
 }
 
-async fn run(
-    links: HubLinks,
-    settings: HubSettings,
-    addons: AddOnVersion,
-    writer: LedgerWriter,
-) -> Result<(), HubError> {
+async fn run(hub: Hub, settings: HubSettings, addons: AddOnVersion) -> Result<(), HubError> {
+    let Hub { links, writer, replicas } = hub;
     let mut leading = links.leading.clone();
     let (signers, served) = watch::channel(None);
     let (report, reported) = watch::channel(None);
     let mut tasks = HubTasks::default();
     let notes = Notes::default();
     let Reading { seen, all_again, standings, templates, known } = read(&mut tasks, &links, addons.clone(), &notes);
-    let beside = neighbours::keep(links.client.clone(), settings.namespace.clone(), links.neighbours.clone());
-    tasks.spawn("pods and Services of the hub's namespace", beside.map(Ok));
-    let needs_certificate = routes::start(&mut tasks, &links, settings.routes.clone());
+    let needs_certificate = read_for_gateways(&mut tasks, &links, &settings, replicas);
     // A hub that takes over has seen the policy in force before the requests that wait for it were made.
     if settings.grpc_proxy.is_some() {
         let pulse = links.pulses.start("policy of the gRPC account");
@@ -315,27 +258,40 @@ fn read(tasks: &mut HubTasks, links: &HubLinks, addons: AddOnVersion, notes: &No
     let seen = mpsc::channel(REGISTRATIONS_WAITING);
     let (read, templates) = watch::channel(Templates::default());
     let standings = Standings::default();
-    let recorded = Recorded {
-        registry: links.registry.clone(),
+    let (known, all_again) = (Known::default(), Arc::new(Notify::new()));
+    let sinks = Sinks {
         audit: links.audit.clone(),
         notes: notes.clone(),
         standings: standings.clone(),
-        known: Known::default(),
+        known: known.clone(),
+        seen: seen.0.clone(),
+        all_again: all_again.clone(),
     };
-    let known = recorded.known.clone();
-    let client = links.client.clone();
-    let clusters = recorded.clone();
-    tasks.spawn("ManagedClusters", async move { Ok(registry::watch_clusters(client, clusters).await?) });
-    let all_again = Arc::new(Notify::new());
-    let client = links.client.clone();
-    let missed = all_again.clone();
-    let passed_on = seen.0.clone();
-    tasks.spawn("ManagedClusterAddOns", async move {
-        Ok(registry::watch_addons(client, addons, recorded, passed_on, missed).await?)
-    });
+    let recorded = Recorded { registry: links.registry.clone(), sinks: Some(sinks) };
+    registry::start(tasks, &links.client, addons, recorded);
     let client = links.client.clone();
     tasks.spawn("AddOnTemplates", registrations::keep_templates(client, read).map(Ok));
     Reading { seen, all_again, standings, templates, known }
+}
+
+/// Reads what gateways need, in this process or in others. Returns whether any route needs their client certificate.
+fn read_for_gateways(
+    tasks: &mut HubTasks,
+    links: &HubLinks,
+    settings: &HubSettings,
+    replicas: ReplicasInputs,
+) -> watch::Receiver<bool> {
+    let HubLinks { client, trust, routes: table, pulses, .. } = links;
+    let namespace = settings.namespace.clone();
+    let beside = neighbours::keep(client.clone(), namespace.clone(), links.neighbours.clone());
+    tasks.spawn("pods and Services of the hub's namespace", beside.map(Ok));
+    let pulse = pulses.start("Leases of gateways");
+    tasks.spawn("Leases of gateways", replicas::keep(client.clone(), namespace, replicas, pulse).map(Ok));
+    let route_links =
+        RouteLinks { client: client.clone(), trust: trust.subscribe(), table: table.clone(), pulses: pulses.clone() };
+    let judgement = routes::start(tasks, route_links, settings.routes.clone());
+    routes::report(tasks, links, judgement.judged);
+    judgement.needs_certificate
 }
 
 fn distribute(

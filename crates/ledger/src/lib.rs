@@ -31,6 +31,7 @@ pub use error::LedgerError;
 pub use file::FileError;
 pub use handle::{Health, Ledger};
 pub use location::Location;
+pub use lock::{FileLock, hold_alone};
 pub use metrics::LedgerMetrics;
 pub use open::RequestLock;
 pub use reader::Reader;

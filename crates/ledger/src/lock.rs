@@ -1,21 +1,41 @@
-//! One writer per SQLite file. A lock file beside it names the holder; the system releases the lock when the process
-//! ends.
+//! One writer per SQLite file, and one signer that waits for its turn to write. A lock file beside the database names
+//! the holder; the system releases the lock when the process ends.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use super::LedgerError;
+use super::{LedgerError, Location};
+
+/// The end of the names of lock files.
+const OF_WRITER: &str = ".lock";
+const OF_SIGNER: &str = ".signer.lock";
 
 /// A lock that is held until this is dropped.
 #[derive(Debug)]
-pub(crate) struct FileLock {
+pub struct FileLock {
     _file: File,
 }
 
-/// Takes the lock of `database`; the error names its current holder.
+/// Takes the writer's lock of `database`; the error names its current holder.
 pub(crate) fn take(database: &Path, holder: &str) -> Result<FileLock, LedgerError> {
+    take_file(database, OF_WRITER, holder)
+}
+
+/// Takes the lock of a signer that is to be the only one with this ledger, also while it waits; `None` for a database,
+/// which several signers may use in turn.
+///
+/// # Errors
+/// [`LedgerError::Held`] names the other signer; [`LedgerError::File`].
+pub fn hold_alone(location: &Location, holder: &str) -> Result<Option<FileLock>, LedgerError> {
+    match location {
+        Location::Sqlite(database) => take_file(database, OF_SIGNER, holder).map(Some),
+        Location::Postgres(_) => Ok(None),
+    }
+}
+
+fn take_file(database: &Path, suffix: &str, holder: &str) -> Result<FileLock, LedgerError> {
     let failed = |error: std::io::Error| LedgerError::File { path: database.to_owned(), cause: error.to_string() };
     let mut file = OpenOptions::new()
         .read(true)
@@ -23,7 +43,7 @@ pub(crate) fn take(database: &Path, holder: &str) -> Result<FileLock, LedgerErro
         .create(true)
         .truncate(false) // it names the current holder
         .mode(0o600)
-        .open(lock_path(database))
+        .open(lock_path(database, suffix))
         .map_err(failed)?;
     match file.try_lock() {
         Ok(()) => {}
@@ -39,9 +59,9 @@ pub(crate) fn take(database: &Path, holder: &str) -> Result<FileLock, LedgerErro
     Ok(FileLock { _file: file })
 }
 
-fn lock_path(database: &Path) -> PathBuf {
+fn lock_path(database: &Path, suffix: &str) -> PathBuf {
     let mut path = database.as_os_str().to_owned();
-    path.push(".lock");
+    path.push(suffix);
     PathBuf::from(path)
 }
 

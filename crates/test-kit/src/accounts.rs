@@ -4,6 +4,10 @@
 pub const HUB_USER: &str = "system:serviceaccount:addon-signer:addon-signer";
 /// The groups that Kubernetes gives to that account.
 pub const HUB_GROUPS: [&str; 2] = ["system:serviceaccounts", "system:serviceaccounts:addon-signer"];
+/// The ServiceAccount of gateways in processes of their own, in the hub's namespace.
+pub const GATEWAY_ACCOUNT: &str = "addon-signer-gateway";
+/// The same as a user.
+pub const GATEWAY_USER: &str = "system:serviceaccount:addon-signer:addon-signer-gateway";
 /// The agent's account on its managed cluster, as deploy/agent names it.
 pub const AGENT_USER: &str = "system:serviceaccount:open-cluster-management-agent-addon:addon-signer-agent";
 

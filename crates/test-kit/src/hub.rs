@@ -16,9 +16,10 @@ use addon_signer_hub::lease::{self, Leading};
 use addon_signer_hub::metrics::HubMetrics;
 use addon_signer_hub::registrations::registry::discover;
 use addon_signer_hub::routes::RouteSettings;
-use addon_signer_hub::{Hub, HubEnds, HubError, HubParts, HubSettings};
+use addon_signer_hub::{GatewayEnds, Hub, HubEnds, HubError, HubParts, HubSettings};
 use addon_signer_ledger::{Ledger, Location};
 use addon_signer_platform::clock::Clock;
+use addon_signer_platform::contacts::Contacts;
 use addon_signer_telemetry::metrics::Metrics;
 use addon_signer_telemetry::pulse::Pulses;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
@@ -143,6 +144,13 @@ pub async fn deploy(hub: &TestHub) {
     }
 }
 
+/// Plays a gateway that puts everything into effect at once, if it `follows`.
+async fn follow(mut trust: watch::Receiver<Arc<Trust>>, applied: watch::Sender<Arc<Trust>>, follows: bool) {
+    while follows && trust.changed().await.is_ok() {
+        applied.send_replace(trust.borrow_and_update().clone());
+    }
+}
+
 impl RunningHub {
     pub async fn start(hub: &TestHub) -> Self {
         Self::start_with(hub, RunningHubOptions::default()).await
@@ -168,6 +176,8 @@ impl RunningHub {
             ledger: location,
             replica: format!("test-{}", std::process::id()),
             pulses: pulses.clone(),
+            contacts: Contacts::default(),
+            has_gateway: true,
         };
         let settings = HubSettings {
             namespace: "addon-signer".to_owned(),
@@ -176,19 +186,13 @@ impl RunningHub {
             retention: options.retention,
             rate: options.rate,
             gateway: options.gateway,
+            inventory: None,
         };
         let (wired, ends) = Hub::wire(parts);
-        let HubEnds { registry, trust, applied, ledger, neighbours, routes, .. } = ends;
+        let HubEnds { gateway: GatewayEnds { registry, trust, applied, neighbours, routes, .. }, ledger } = ends;
         let task = tokio::spawn(async move { wired.run(settings, discover(&client).await?).await });
         let clock = options.clock;
-        let mut source = trust.clone();
-        let target = applied.clone();
-        let follow = options.follow;
-        let pipe = tokio::spawn(async move {
-            while follow && source.changed().await.is_ok() {
-                target.send_replace(source.borrow_and_update().clone());
-            }
-        });
+        let pipe = tokio::spawn(follow(trust.clone(), applied.clone(), options.follow));
         Self {
             trust,
             applied,

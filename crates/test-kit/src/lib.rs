@@ -18,6 +18,7 @@ pub mod cut;
 pub mod deploy;
 pub mod frozen;
 pub mod gateway;
+pub mod gateways;
 pub mod hub;
 pub mod issue;
 pub mod kubelet;

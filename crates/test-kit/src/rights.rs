@@ -10,7 +10,7 @@ use std::{env, fs};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::accounts::{ADDON_GROUP, AGENT_USER, HUB_USER};
+use super::accounts::{ADDON_GROUP, AGENT_USER, GATEWAY_USER, HUB_USER};
 
 /// A right that a role gives to one of our accounts.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -52,7 +52,7 @@ fn right(event: &Value) -> Option<Right> {
     let part = |name: &str| text(&format!("/objectRef/{name}"));
     let groups = event.pointer("/user/groups").and_then(Value::as_array).into_iter().flatten();
     let is_addons = groups.into_iter().any(|group| group == ADDON_GROUP);
-    let is_ours = [HUB_USER, AGENT_USER].contains(&text("/user/username")?) || is_addons;
+    let is_ours = [HUB_USER, GATEWAY_USER, AGENT_USER].contains(&text("/user/username")?) || is_addons;
     let is_allowed = text("/annotations/authorization.k8s.io~1decision") == Some("allow");
     // RBAC: allowed by RoleBinding "hub/addon-signer" of Role "hub" to ServiceAccount "…"
     let (_, role) = text("/annotations/authorization.k8s.io~1reason")?.split_once(" of ")?;

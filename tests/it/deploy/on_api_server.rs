@@ -9,7 +9,7 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 
 use super::{all_folders, all_manifests, documented, manifests, name, of_kind};
-use test_kit::accounts::{ADDON_GROUP, AGENT_USER, HUB_GROUPS, HUB_USER};
+use test_kit::accounts::{ADDON_GROUP, AGENT_USER, GATEWAY_USER, HUB_GROUPS, HUB_USER};
 use test_kit::deploy::{apply, params, patch};
 use test_kit::needed::{Needed, skip};
 use test_kit::real::assets;
@@ -145,6 +145,7 @@ hub   no  create      apiregistration.k8s.io apiservices everywhere
 hub   no  list        ledger.addon-signer.io certificates everywhere
 hub   yes create      coordination.k8s.io leases in:addon-signer
 hub   yes update      coordination.k8s.io leases in:addon-signer/addon-signer
+hub   yes watch       coordination.k8s.io leases in:addon-signer
 hub   no  update      coordination.k8s.io leases in:addon-signer/other
 hub   no  delete      coordination.k8s.io leases in:addon-signer/addon-signer
 hub   no  get         coordination.k8s.io leases in:default/addon-signer
@@ -152,6 +153,27 @@ hub   yes create      events.k8s.io events in:default
 hub   no  create      events.k8s.io events in:cluster1
 hub   no  create      core pods  in:addon-signer
 hub   no  impersonate core users x
+gateway yes watch  addon-signer.io addonsigners        everywhere
+gateway no  patch  addon-signer.io addonsigners        x
+gateway no  patch  addon-signer.io addonsigners/status x
+gateway no  patch  addon-signer.io addonroutes/status  in:observability
+gateway yes create certificates.k8s.io certificatesigningrequests          everywhere
+gateway no  update certificates.k8s.io certificatesigningrequests/approval x
+gateway no  update certificates.k8s.io certificatesigningrequests/status   x
+gateway no  delete certificates.k8s.io certificatesigningrequests          x
+gateway no  sign   certificates.k8s.io signers addon-signer.io/gateway-serving
+gateway no  approve certificates.k8s.io signers addon-signer.io/gateway-serving
+gateway yes watch  core configmaps in:addon-signer/addon-signer-trust
+gateway no  watch  core configmaps in:addon-signer/telemetry-client-ca
+gateway no  update core configmaps in:addon-signer/addon-signer-trust
+gateway no  get    core secrets    in:addon-signer
+gateway no  list   core secrets    in:addon-signer
+gateway no  create core pods       in:addon-signer
+gateway no  patch  addon.open-cluster-management.io managedclusteraddons/status in:cluster1
+gateway no  list   addon.open-cluster-management.io addontemplates everywhere
+gateway yes update coordination.k8s.io leases in:addon-signer
+gateway no  delete coordination.k8s.io leases in:addon-signer
+gateway no  list   coordination.k8s.io leases in:addon-signer
 agent yes create core secrets in:open-cluster-management-agent-addon
 agent yes update core secrets in:open-cluster-management-agent-addon/telemetry-client-cert
 agent no  get    core secrets in:open-cluster-management-agent-addon/telemetry-signer-hub-kubeconfig
@@ -177,6 +199,7 @@ fn mk_review(account: &str, verb: &str, group: &str, resource: &str, place: &str
     };
     let (user, groups) = match account {
         "hub" => (HUB_USER, HUB_GROUPS.as_slice()),
+        "gateway" => (GATEWAY_USER, HUB_GROUPS.as_slice()),
         "addon" => ("system:open-cluster-management:cluster:a:addon:telemetry:agent:a", [ADDON_GROUP].as_slice()),
         _ => (AGENT_USER, [].as_slice()),
     };

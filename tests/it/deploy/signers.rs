@@ -124,6 +124,7 @@ fn mk_status() -> AddOnSignerStatus {
             not_before: time("2026-01-01T00:00:00Z"),
             not_after: time("2027-01-01T00:00:00Z"),
             last_leaf_expires: None,
+            certificate: Some("-----BEGIN CERTIFICATE-----".to_owned()),
         }],
         rotation: Some(RotationStatus {
             phase: RotationPhase::Publish,

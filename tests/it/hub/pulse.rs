@@ -14,6 +14,7 @@ async fn tasks_of_a_hub_at_rest_give_signs_of_life() {
     tasks.sort();
     let expected = [
         "CAs of backends",
+        "Leases of gateways",
         "authorities of gateway-client",
         "authorities of gateway-serving",
         "authorities of telemetry",

@@ -65,7 +65,7 @@ impl Stage {
         let client = hub.client_as(HUB_USER, &HUB_GROUPS).await;
         let process = HubProcess::prepare(client, options, Clock::default()).await.unwrap();
         let inventory = process.inventory_address().unwrap();
-        let gateway = process.gateway_address();
+        let gateway = process.gateway_address().unwrap();
         let stop = CancellationToken::new();
         let task = tokio::spawn(process.run(stop.clone()));
         Self { admin, inventory, gateway, ca, stop, task, _ledger: dir }

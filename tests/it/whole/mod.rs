@@ -9,13 +9,14 @@ pub(crate) mod ours;
 mod own_identity;
 mod revocation;
 mod silence;
+pub(crate) mod split;
 mod startup;
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use addon_signer::process::registry_age::AgeBounds;
-use addon_signer::process::{HubConnection, HubOptions, HubProcess};
+use addon_signer::process::{HubConnection, HubOptions, HubProcess, Roles};
 use addon_signer_api::AddOnSigner;
 use addon_signer_api::status::AuthorityState;
 use addon_signer_core::rate::Rate;
@@ -49,6 +50,7 @@ pub(crate) struct Whole {
 pub(crate) fn options() -> HubOptions {
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     HubOptions {
+        roles: Roles::Both,
         namespace: "addon-signer".to_owned(),
         gateway_listen: any,
         gateway_limits: Limits::default(),
@@ -60,6 +62,9 @@ pub(crate) fn options() -> HubOptions {
         rate: Rate { burst: 100, interval: Duration::from_secs(1) },
         inventory: None,
         replica: "hub".to_owned(),
+        pod_uid: None,
+        gateway_account: None,
+        shutdown_delay: Duration::ZERO,
         ledger: "sqlite:///named/by/whoever/starts.db".parse().unwrap(),
         lease_duration: DEFAULT_DURATION,
         registry_age: AgeBounds::default(),
@@ -77,7 +82,8 @@ impl Whole {
     pub(crate) async fn start_with(connection: impl Into<HubConnection>, options: HubOptions, clock: Clock) -> Self {
         let (dir, ledger) = fresh_ledger();
         let process = HubProcess::prepare(connection, HubOptions { ledger, ..options }, clock).await.unwrap();
-        let gateway = process.gateway_address();
+        let nowhere = SocketAddr::from(([127, 0, 0, 1], 9)); // a signer has no gateway
+        let gateway = process.gateway_address().unwrap_or(nowhere);
         let metrics = process.metrics_address();
         let stop = CancellationToken::new();
         let task = tokio::spawn(process.run(stop.clone()));

@@ -9,7 +9,7 @@ use addon_signer_platform::connection::connect_noting;
 use addon_signer_platform::contacts::Contacts;
 use hyper::Method;
 use kube::api::{Patch, PatchParams};
-use kube::config::KubeConfigOptions;
+use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use serde_json::json;
 use tokio::task::JoinHandle;
@@ -22,10 +22,10 @@ use test_kit::objects::{managed_cluster_addons, managed_clusters};
 use test_kit::{TestHub, accept_cluster, install_addon, wait_until};
 
 const RECEIVE: &str = "/addons/telemetry/api/v1/receive";
-const OUTDATED: Duration = Duration::from_secs(3);
+pub(super) const OUTDATED: Duration = Duration::from_secs(3);
 
-async fn connection(hub: &TestHub) -> HubConnection {
-    let kubeconfig = hub.kubeconfig(HUB_USER, &HUB_GROUPS);
+/// A connection that notes when the API server was heard.
+pub(super) async fn connection(kubeconfig: Kubeconfig) -> HubConnection {
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
     let contacts = Contacts::default();
     HubConnection { client: connect_noting(config, contacts.clone()).unwrap(), contacts }
@@ -33,7 +33,7 @@ async fn connection(hub: &TestHub) -> HubConnection {
 
 /// Changes a cluster and an addon again and again, so that both watches are heard. An API server at rest is silent for
 /// a minute, which is longer than the bounds of this test.
-fn keep_talking(admin: &Client) -> JoinHandle<()> {
+pub(super) fn keep_talking(admin: &Client) -> JoinHandle<()> {
     let admin = admin.clone();
     tokio::spawn(async move {
         let addons = managed_cluster_addons(&admin, "noisy").await;
@@ -56,7 +56,8 @@ async fn gateway_without_news_says_so_and_refuses_all_if_told_to() {
     let talk = keep_talking(&admin);
     let bounds = AgeBounds { stale: Duration::from_secs(1), outdated: Some(OUTDATED) };
     let options = HubOptions { registry_age: bounds, ..options() };
-    let whole = Whole::start_with(connection(&hub).await, options, Clock::default()).await;
+    let whole =
+        Whole::start_with(connection(hub.kubeconfig(HUB_USER, &HUB_GROUPS)).await, options, Clock::default()).await;
     let dir = tempfile::tempdir().unwrap();
     let pair = ours::enrolled(&hub, &admin, dir.path(), "spoke1", whole.gateway).await;
     let answers = async |status: u16| {

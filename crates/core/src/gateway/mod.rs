@@ -13,6 +13,7 @@ pub mod headers;
 pub mod neighbours;
 pub mod pace;
 pub mod path;
+pub mod replicas;
 pub mod route;
 pub mod routing;
 pub mod slots;

@@ -1,8 +1,6 @@
 //! Decides when a Next authority may sign: on evidence that its anchor is trusted wherever it must be (invariant I5).
 
 use std::future::pending;
-use std::sync::Arc;
-
 use tokio::sync::watch;
 
 use crate::authorities::clock_check::CLOCKS_DIFFER;
@@ -10,22 +8,21 @@ use crate::authorities::trust_publisher::TrustPublisher;
 use crate::authorities::waiver::Waiver;
 use crate::distribution::steps::Distribution;
 use addon_signer_api::rules::AuthorityPlan;
+use addon_signer_core::ca::authority::AuthorityId;
 use addon_signer_core::ca::line::{Line, Member, WaitsFor};
+use addon_signer_core::gateway::replicas::TrustInEffect;
 use addon_signer_core::identity::AddOnKey;
 use addon_signer_core::registry::{Registry, SharedRegistry};
 use addon_signer_core::timestamp::Timestamp;
-use addon_signer_core::trust::{SignerTrust, Trust};
 
 /// Who must trust a Next authority before it signs.
 pub(crate) enum ActivationCheck {
-    /// Line of an AddOnSigner: the gateway has put a configuration with the anchor into effect.
+    /// Line of an AddOnSigner: every gateway has the anchor in effect.
     Agents {
-        /// The name of the AddOnSigner.
-        signer: String,
-        /// What the gateway has in effect.
-        applied: watch::Receiver<Arc<Trust>>,
-        /// This signer's part of that when the check last waited.
-        seen: Option<Arc<SignerTrust>>,
+        /// What all gateways have in effect.
+        in_effect: watch::Receiver<TrustInEffect>,
+        /// Whether they had the Next in effect when the check last waited; `None` without a Next.
+        seen: Option<Result<(), WaitsFor>>,
     },
     /// Serving line: every addon with standing that is older than the publication of the anchor has it. One that gets a
     /// ManifestWork has applied it for so long that its pods and its agents use it; of one that gets none, every
@@ -44,8 +41,8 @@ pub(crate) enum ActivationCheck {
 
 impl ActivationCheck {
     /// The check of the line of an AddOnSigner.
-    pub(crate) fn of_gateway(signer: &str, applied: watch::Receiver<Arc<Trust>>) -> Self {
-        Self::Agents { signer: signer.to_owned(), applied, seen: None }
+    pub(crate) fn of_gateways(in_effect: watch::Receiver<TrustInEffect>) -> Self {
+        Self::Agents { in_effect, seen: None }
     }
 
     /// How authorities of the line are created now: those of the serving line follow the lives of agents' certificates.
@@ -60,13 +57,7 @@ impl ActivationCheck {
     pub(super) fn opens(&self, line: &Line, waiver: Option<&Waiver>, now: Timestamp) -> Result<(), WaitsFor> {
         let Some(next) = line.next() else { return Ok(()) };
         match self {
-            Self::Agents { signer, applied, .. } => {
-                let applied = applied.borrow();
-                let trusted = applied
-                    .signer(signer)
-                    .is_some_and(|known| known.client_anchors.authorities().contains(&next.authority));
-                if trusted { Ok(()) } else { Err(WaitsFor::Gateway) }
-            }
+            Self::Agents { in_effect, .. } => in_effect.borrow().has(next.authority.id()),
             Self::Backends => match next.activate_after {
                 None => Err(WaitsFor::Publication),
                 Some(at) if at < now || waiver.is_some_and(|waiver| waiver.is_for(&next.authority)) => Ok(()),
@@ -93,13 +84,14 @@ impl ActivationCheck {
         }
     }
 
-    /// Waits until the answer of [`Self::opens`] may have changed; returns `false` if it never will again.
-    pub(super) async fn changed(&mut self) -> bool {
+    /// Waits until the answer of [`Self::opens`] for this Next may have changed; returns `false` if it never will
+    /// again.
+    pub(super) async fn changed(&mut self, next: Option<&AuthorityId>) -> bool {
         match self {
-            // Changes in the trust of other signers do not matter here.
-            Self::Agents { signer, applied, seen } => {
-                while applied.changed().await.is_ok() {
-                    let now = applied.borrow_and_update().signer(signer).cloned();
+            // Changes of other authorities do not matter here.
+            Self::Agents { in_effect, seen } => {
+                while in_effect.changed().await.is_ok() {
+                    let now = next.map(|next| in_effect.borrow_and_update().has(next));
                     if now != *seen {
                         *seen = now;
                         return true;
@@ -123,6 +115,7 @@ fn is_new(registry: &Registry, next: &Member, key: &AddOnKey) -> bool {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+    use std::sync::Arc;
     use std::time::Duration;
 
     use ring::rand::SystemRandom;
@@ -135,6 +128,7 @@ mod tests {
     use addon_signer_core::keys::private::PrivateKey;
     use addon_signer_core::keys::public::KeyKind;
     use addon_signer_core::registry::{AddOn, AddOnFacts};
+    use addon_signer_core::trust::Trust;
 
     const PUBLISHED: Timestamp = Timestamp::from_unix(1_800_000_000);
     const END: Timestamp = Timestamp::from_unix(1_800_090_000);

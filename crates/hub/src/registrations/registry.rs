@@ -22,6 +22,7 @@ use crate::registrations::version::{AddOnVersion, is_refusal};
 use crate::registrations::work::{PAGE, SeenAddOn};
 use crate::relist::{News, Relist};
 use crate::standings::Standings;
+use crate::tasks::HubTasks;
 use addon_signer_api::manager::annotator;
 use addon_signer_api::ocm::{self, ADDON_GROUP, AddOnApi, OcmObject};
 use addon_signer_core::identity::{AddOnKey, AddOnName, ClusterName};
@@ -32,11 +33,18 @@ use addon_signer_core::registry::{
 use addon_signer_platform::backoff::WatchBackoff;
 use addon_signer_telemetry::audit::Audit;
 
-/// The registry, and what records its changes of standing.
+/// The registry, and where its changes go.
 #[derive(Clone)]
 pub(crate) struct Recorded {
     /// Who has standing.
     pub registry: SharedRegistry,
+    /// `None` for a gateway, which only reads.
+    pub sinks: Option<Sinks>,
+}
+
+/// What a signer does with changes.
+#[derive(Clone)]
+pub(crate) struct Sinks {
     /// The log of decisions.
     pub audit: Audit,
     /// What waits for the ledger.
@@ -45,6 +53,22 @@ pub(crate) struct Recorded {
     pub standings: Standings,
     /// Where agents run, for the distribution of trust.
     pub known: Known,
+    /// Gets each addon that was seen.
+    pub seen: mpsc::Sender<SeenAddOn>,
+    /// Notified when more addons were seen than may wait.
+    pub all_again: Arc<Notify>,
+}
+
+impl Sinks {
+    /// Writing is slower than reading. The watch must not wait for it: a detached cluster has to lose its access.
+    fn pass_on(&self, addon: SeenAddOn) -> Result<(), RegistryError> {
+        match self.seen.try_send(addon) {
+            Ok(()) => {}
+            Err(TrySendError::Full(_)) => self.all_again.notify_one(),
+            Err(TrySendError::Closed(_)) => return Err(RegistryError::Ended("registrations")),
+        }
+        Ok(())
+    }
 }
 
 impl Recorded {
@@ -57,17 +81,18 @@ impl Recorded {
         // The lock is released before anything is recorded, because requests wait for the lock.
         let was_ready = self.registry.read(Registry::is_ready);
         let changes = self.registry.write(change);
+        let Some(Sinks { audit, notes, standings, .. }) = &self.sinks else { return };
         if was_ready != self.registry.read(Registry::is_ready) {
-            self.standings.all_changed();
+            standings.all_changed();
         } else if !changes.is_empty() {
-            self.standings.changed(changes.iter().map(|change| change.cluster.clone()));
+            standings.changed(changes.iter().map(|change| change.cluster.clone()));
         }
         for change in changes {
-            self.audit.standing(&change);
-            self.notes.standing(&change, annotator);
+            audit.standing(&change);
+            notes.standing(&change, annotator);
             if change.change == Change::Standing(Standing::Registered) {
                 // The addon may have come back with another revocation than it had before it was deleted.
-                self.notes.revocation(&self.registry, &change.cluster, &change.addon);
+                notes.revocation(&self.registry, &change.cluster, &change.addon);
             }
         }
     }
@@ -115,11 +140,19 @@ pub fn addons_api(client: &Client, api: AddOnApi) -> Api<OcmObject> {
     Api::all_with(client.clone(), &api.resource())
 }
 
+/// Starts both watches.
+pub(crate) fn start(tasks: &mut HubTasks, client: &Client, version: AddOnVersion, registry: Recorded) {
+    let clusters = (client.clone(), registry.clone());
+    tasks.spawn("ManagedClusters", async move { Ok(watch_clusters(clusters.0, clusters.1).await?) });
+    let client = client.clone();
+    tasks.spawn("ManagedClusterAddOns", async move { Ok(watch_addons(client, version, registry).await?) });
+}
+
 /// Keeps the clusters of the registry up to date until the watch ends.
 ///
 /// # Errors
 /// [`RegistryError::Ended`]; errors of the watch itself are logged and retried.
-pub(crate) async fn watch_clusters(client: Client, registry: Recorded) -> Result<(), RegistryError> {
+async fn watch_clusters(client: Client, registry: Recorded) -> Result<(), RegistryError> {
     let mut events =
         watch_objects(clusters_api(&client), watcher::Config::default()).backoff(WatchBackoff::default()).boxed();
     let mut relist = Relist::default();
@@ -152,58 +185,48 @@ pub(crate) async fn watch_clusters(client: Client, registry: Recorded) -> Result
     Err(RegistryError::Ended("ManagedClusters"))
 }
 
-/// Keeps the addons of the registry up to date until the watch ends. Passes each object on to `seen`, or notifies
-/// `all_again` if `seen` is full.
+/// Keeps the addons of the registry up to date until the watch ends, and passes each object on.
 ///
 /// # Errors
 /// [`RegistryError::Ended`]; errors of the watch itself are logged and retried.
-pub(crate) async fn watch_addons(
-    client: Client,
-    version: AddOnVersion,
-    registry: Recorded,
-    seen: mpsc::Sender<SeenAddOn>,
-    all_again: Arc<Notify>,
-) -> Result<(), RegistryError> {
+async fn watch_addons(client: Client, version: AddOnVersion, registry: Recorded) -> Result<(), RegistryError> {
     let mut events = addon_events(&client, &version);
     let mut relist = Relist::default();
     while let Some(event) = events.next().await {
-        let news = match event.map(|event| relist.news(event, |found| ocm::addon_key(&found.object))) {
-            Ok(None) => continue,
+        match event.map(|event| relist.news(event, |found| ocm::addon_key(&found.object))) {
+            Ok(None) => {}
             Ok(Some(News::Listed(shown))) => {
                 info!(addons = shown.len(), "The hub has read the addons of the managed clusters");
                 registry.write(|registry| registry.complete_addons(|key| shown.contains(key)));
-                registry.known.complete_addons(|key| shown.contains(key));
-                // The writer must learn of addons that were deleted while the watch was broken: the list does not show
-                // them.
-                all_again.notify_one();
-                continue;
+                if let Some(sinks) = &registry.sinks {
+                    sinks.known.complete_addons(|key| shown.contains(key));
+                    // The writer must learn of addons that were deleted while the watch was broken: the list does not
+                    // show them.
+                    sinks.all_again.notify_one();
+                }
             }
             Ok(Some(News::There(object))) => {
                 record_addon(&registry, &object.object);
-                registry.known.put_addon(&object.object);
-                SeenAddOn::There(Box::new(object))
+                if let Some(sinks) = &registry.sinks {
+                    sinks.known.put_addon(&object.object);
+                    sinks.pass_on(SeenAddOn::There(Box::new(object)))?;
+                }
             }
             Ok(Some(News::Gone(object))) => {
                 let Some(key) = ocm::addon_key(&object.object) else { continue };
-                registry.known.remove_addon(&key);
                 let AddOnKey { cluster, addon } = key.clone();
                 registry.write(|registry| registry.put_addon(cluster, addon, None));
-                SeenAddOn::Gone(key)
+                if let Some(sinks) = &registry.sinks {
+                    sinks.known.remove_addon(&key);
+                    sinks.pass_on(SeenAddOn::Gone(key))?;
+                }
             }
             Err(error) => {
                 warn!(%error, "The watch of addons failed; the hub retries");
                 if has_changed(&version, &client, &error).await {
                     events = addon_events(&client, &version);
                 }
-                continue;
             }
-        };
-        match seen.try_send(news) {
-            Ok(()) => {}
-            // Writing is slower than reading. The watch must not wait for it: a detached cluster has to lose its
-            // access.
-            Err(TrySendError::Full(_)) => all_again.notify_one(),
-            Err(TrySendError::Closed(_)) => return Err(RegistryError::Ended("registrations")),
         }
     }
     Err(RegistryError::Ended("ManagedClusterAddOns"))
@@ -330,20 +353,22 @@ mod tests {
         });
         let standings = Standings::default();
         let registry = SharedRegistry::default();
-        let recorded = Recorded {
-            registry: registry.clone(),
+        let (seen, _waiting) = mpsc::channel(8);
+        let sinks = Sinks {
             audit: Audit::new(Clock::default()),
             notes: Notes::default(),
             standings: standings.clone(),
             known: Known::default(),
+            seen,
+            all_again: Arc::default(),
         };
+        let recorded = Recorded { registry: registry.clone(), sinks: Some(sinks) };
         let (cluster, addon): (ClusterName, AddOnName) = ("spoke1".parse().unwrap(), "telemetry".parse().unwrap());
         let accepted = ClusterFacts { accepted: true, deleting: false };
         recorded.write(|registry| registry.set_cluster(cluster.clone(), Some(accepted)));
         recorded.write(|registry| registry.complete_clusters(|_| true));
-        let (seen, _waiting) = mpsc::channel(8);
         let client = Client::new(service, "default");
-        let watching = watch_addons(client, AddOnApi::V1Beta1.into(), recorded, seen, Arc::default());
+        let watching = watch_addons(client, AddOnApi::V1Beta1.into(), recorded);
         let checks = async {
             let check = || registry.read(|registry| registry.check(&cluster, &addon));
             let (mut known, mut told) = (vec![check().err()], Vec::new());

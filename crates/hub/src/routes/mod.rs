@@ -25,7 +25,7 @@ use addon_signer_core::ca::bundle::Bundle;
 use addon_signer_core::gateway::route::{RouteName, RouteTable};
 use addon_signer_core::gateway::routing::{Parent, Verdict, World, resolve};
 use addon_signer_core::trust::Trust;
-use addon_signer_telemetry::pulse::Pulse;
+use addon_signer_telemetry::pulse::{Pulse, Pulses};
 use bundles::Bundles;
 use reading::{KnownRoute, Reading};
 use report::StatusWriter;
@@ -80,29 +80,47 @@ struct Outputs {
     needs_certificate: watch::Sender<bool>,
 }
 
-/// Keeps the gateway's routes, and writes what there is to say about each. Returns whether any of them needs the
-/// gateway's client certificate.
-pub(crate) fn start(tasks: &mut HubTasks, links: &HubLinks, settings: RouteSettings) -> watch::Receiver<bool> {
+/// What the gateway's routes are made from, and where they go.
+pub(crate) struct RouteLinks {
+    pub(crate) client: Client,
+    pub(crate) trust: watch::Receiver<Arc<Trust>>,
+    pub(crate) table: watch::Sender<Arc<RouteTable>>,
+    pub(crate) pulses: Pulses,
+}
+
+/// What follows from the routes for a signer.
+pub(crate) struct Judgement {
+    /// What there is to say about each route.
+    pub(crate) judged: watch::Receiver<AllJudged>,
+    /// Whether any of them needs the gateway's client certificate.
+    pub(crate) needs_certificate: watch::Receiver<bool>,
+}
+
+/// Keeps the gateway's routes.
+pub(crate) fn start(tasks: &mut HubTasks, links: RouteLinks, settings: RouteSettings) -> Judgement {
+    let RouteLinks { client, trust, table, pulses } = links;
     let (judged, to_write) = watch::channel(AllJudged::default());
     let (wanted, names) = watch::channel(BTreeSet::new());
     let (read, bundles) = watch::channel(Bundles::default());
     let (needs_certificate, is_needed) = watch::channel(false);
-    let outputs = Outputs { wanted, table: links.routes.clone(), judged, needs_certificate };
-    let client = links.client.clone();
-    let pulse = links.pulses.start("routes of the gateway");
-    let keeper = keep(client.clone(), settings, links.trust.subscribe(), bundles, outputs, pulse);
+    let outputs = Outputs { wanted, table, judged, needs_certificate };
+    let keeper = keep(client.clone(), settings, trust, bundles, outputs, pulses.start("routes of the gateway"));
     tasks.spawn("routes of the gateway", keeper.map(Ok));
-    let pulse = links.pulses.start("CAs of backends");
+    let pulse = pulses.start("CAs of backends");
     tasks.spawn("CAs of backends", bundles::keep(client, names, read, pulse).map(Ok));
+    Judgement { judged: to_write, needs_certificate: is_needed }
+}
+
+/// Writes what there is to say about each route.
+pub(crate) fn report(tasks: &mut HubTasks, links: &HubLinks, judged: watch::Receiver<AllJudged>) {
     let writer = StatusWriter {
         client: links.client.clone(),
         clock: links.clock.clone(),
         leading: links.leading.clone(),
-        judged: to_write,
+        judged,
         pulse: links.pulses.start("statuses of AddOnRoutes"),
     };
     tasks.spawn("statuses of AddOnRoutes", writer.run().map(Ok));
-    is_needed
 }
 
 /// Keeps the table until a watch ends.

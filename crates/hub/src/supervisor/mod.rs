@@ -310,7 +310,7 @@ fn shared(links: &HubLinks, settings: &HubSettings, addons: AddOnVersion) -> Sig
         retention: settings.retention,
         grpc_proxy: settings.grpc_proxy.clone(),
         guard: links.guard.clone(),
-        applied: links.applied.clone(),
+        in_effect: links.in_effect.clone(),
         leading: links.leading.clone(),
         recorder: Recorder::new(links.client.clone(), reporter),
         metrics: links.metrics.clone(),

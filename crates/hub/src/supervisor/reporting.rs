@@ -101,7 +101,12 @@ impl Supervisor {
             published: self.published(name),
             foreign: self.foreign(name),
         };
-        Some(status::wanted(object, &validity, &line, &serving, reports, self.links.clock.now()))
+        let mut wanted = status::wanted(object, &validity, &line, &serving, reports, self.links.clock.now());
+        if !self.served.contains_key(name) {
+            // Gateways trust what has a certificate here.
+            wanted.authorities.iter_mut().for_each(|authority| authority.certificate = None);
+        }
+        Some(wanted)
     }
 
     /// The condition `TrustDistributed`. Each round of the supervisor brings it up to date, or a later one if it

@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use super::{NOT_ASKED, Served, Supervisor};
+use crate::HubSettings;
 use crate::authorities::GATEWAY_PLAN;
 use crate::authorities::activation::ActivationCheck;
 use crate::authorities::reconciler::{LinePlan, LineReconciler, ReconcilerLine, ReconcilerLinks, Reserve};
@@ -63,7 +64,9 @@ impl Supervisor {
             tokio::select! { () = reconciler.run() => {}, () = planning => {} }
             (task, false)
         });
-        let signer = self.signer(SignerKind::Gateway(certificate, self.settings.gateway.clone()), line, reserve);
+        let HubSettings { gateway: rules, inventory, .. } = self.settings.clone();
+        let inventory = inventory.filter(|_| certificate == GatewayCertificate::Serving);
+        let signer = self.signer(SignerKind::Gateway { certificate, rules, inventory }, line, reserve);
         self.signing.serve(&certificate.signer_name(), signer);
     }
 
@@ -105,7 +108,7 @@ impl Supervisor {
         let line = ReconcilerLine {
             names: LineNames::client(name, config.rules.signer_name.as_str()),
             plan: served.plan.subscribe(),
-            activation: ActivationCheck::of_gateway(name, self.links.applied.clone()),
+            activation: ActivationCheck::of_gateways(self.links.in_effect.clone()),
             state: served.line.clone(),
             reservations,
             pulse: self.links.pulses.start(format!("authorities of {name}")),

@@ -20,6 +20,7 @@ use addon_signer_core::ca::line::WaitsFor;
 use addon_signer_core::policy::GatewayRules;
 use addon_signer_core::rate::Rate;
 use addon_signer_platform::clock::Clock;
+use addon_signer_platform::contacts::Contacts;
 use addon_signer_telemetry::pulse::Pulses;
 
 /// A client that nobody answers.
@@ -40,6 +41,8 @@ fn mk_supervisor(pulses: &Pulses) -> (Supervisor, lease::Announcer, HubEnds) {
         ledger: "sqlite:///nowhere".parse().unwrap(),
         replica: "hub-a".to_owned(),
         pulses: pulses.clone(),
+        contacts: Contacts::default(),
+        has_gateway: true,
     };
     let settings = HubSettings {
         namespace: "addon-signer".to_owned(),
@@ -53,6 +56,7 @@ fn mk_supervisor(pulses: &Pulses) -> (Supervisor, lease::Announcer, HubEnds) {
             ip_addresses: BTreeSet::new(),
             duration: Duration::from_secs(3600),
         },
+        inventory: None,
     };
     let (Hub { links, .. }, ends) = Hub::wire(parts);
     let (refused, forbidden) = mpsc::channel(1);

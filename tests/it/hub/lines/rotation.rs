@@ -44,7 +44,10 @@ async fn an_anchor_is_published_and_trusted_before_its_key_signs() {
     line.wait(&["Next", "Active"]).await;
     let rotation = line.status().await.rotation.unwrap();
     assert_eq!(rotation.phase, RotationPhase::Activate);
-    assert_eq!(rotation.waiting_for.as_deref(), Some("the gateway to trust the new authority"));
+    assert_eq!(
+        rotation.waiting_for.as_deref(),
+        Some("1 of 1 gateways to trust the new authority: the one in the hub's process")
+    );
     running.follow_once();
     line.wait(&["Active", "Old"]).await;
     // The step has its effect after it is recorded and published; the status comes after that.

@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use addon_signer::process::registry_age::AgeBounds;
-use addon_signer::process::{HubOptions, HubProcess};
+use addon_signer::process::{HubOptions, HubProcess, Roles};
 use addon_signer_core::rate::Rate;
 use addon_signer_gateway::Limits;
 use addon_signer_hub::lease::DEFAULT_DURATION;
@@ -93,6 +93,10 @@ impl World {
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let dir = TempDir::new().unwrap();
         let options = HubOptions {
+            roles: Roles::Both,
+            pod_uid: None,
+            gateway_account: None,
+            shutdown_delay: Duration::ZERO,
             namespace: "addon-signer".to_owned(),
             gateway_listen: any,
             gateway_limits: Limits::default(),
@@ -110,7 +114,7 @@ impl World {
         };
         let client = hub.client_as(HUB_USER, &HUB_GROUPS).await;
         let process = HubProcess::prepare(client, options, Clock::default()).await.unwrap();
-        let gateway = process.gateway_address();
+        let gateway = process.gateway_address().unwrap();
         tokio::spawn(process.run(CancellationToken::new()));
         accept_cluster(&admin, "cluster1").await;
         install_addon(&admin, "cluster1", "telemetry").await;

@@ -17,7 +17,7 @@ fn mk_authority() -> Authority {
 }
 
 fn mk_evidence(now: Timestamp) -> Evidence<'static> {
-    let next_is_trusted = Err(WaitsFor::Gateway);
+    let next_is_trusted = Err(WaitsFor::GatewaysRead);
     Evidence { now, requested: None, renew_before: 90 * DAY, next_is_trusted }
 }
 
@@ -56,7 +56,7 @@ fn a_request_is_handled_once() {
 #[test]
 fn next_does_not_sign_before_its_anchor_is_trusted() {
     let line = mk_line().prepare(mk_authority(), None, NOW);
-    assert_eq!(line.next_step(&mk_evidence(NOW)), Step::Wait(WaitsFor::Gateway));
+    assert_eq!(line.next_step(&mk_evidence(NOW)), Step::Wait(WaitsFor::GatewaysRead));
     assert_eq!(line.bundle().unwrap().authorities().len(), 2, "published while it waits");
     let trusted = Evidence { next_is_trusted: Ok(()), ..mk_evidence(NOW) };
     assert_eq!(line.next_step(&trusted), Step::Activate);
@@ -100,8 +100,8 @@ fn blocked_successor_signs_a_day_before_active_authority_ends() {
     let line = mk_line().prepare(mk_authority(), None, NOW);
     let end = line.active().unwrap().authority.not_after();
     let before = end.minus(DAY + Duration::from_secs(1));
-    assert_eq!(line.next_step(&mk_evidence(before)), Step::Wait(WaitsFor::Gateway));
-    assert_eq!(line.next_step(&mk_evidence(end.minus(DAY))), Step::Force(WaitsFor::Gateway));
+    assert_eq!(line.next_step(&mk_evidence(before)), Step::Wait(WaitsFor::GatewaysRead));
+    assert_eq!(line.next_step(&mk_evidence(end.minus(DAY))), Step::Force(WaitsFor::GatewaysRead));
     let trusted = Evidence { next_is_trusted: Ok(()), ..mk_evidence(end) };
     assert_eq!(line.next_step(&trusted), Step::Activate, "with evidence it is an ordinary step");
     let forced = line.clone().force(end);
@@ -119,8 +119,8 @@ fn late_successor_still_has_time_to_gather_evidence() {
     let end = line.active().unwrap().authority.not_after();
     let hour = Duration::from_secs(3_600);
     let evidence = |now| Evidence { renew_before: hour, ..mk_evidence(now) };
-    assert_eq!(line.next_step(&evidence(end.minus(hour))), Step::Wait(WaitsFor::Gateway));
-    assert_eq!(line.next_step(&evidence(end.minus(hour / 2))), Step::Force(WaitsFor::Gateway));
+    assert_eq!(line.next_step(&evidence(end.minus(hour))), Step::Wait(WaitsFor::GatewaysRead));
+    assert_eq!(line.next_step(&evidence(end.minus(hour / 2))), Step::Force(WaitsFor::GatewaysRead));
 }
 
 #[test]

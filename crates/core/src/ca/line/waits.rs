@@ -51,8 +51,15 @@ impl fmt::Display for Stragglers {
 /// What the next step of a line is waiting for. The text has no verb: "waits for" precedes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WaitsFor {
-    /// The Next of a client line is not yet in effect at the gateway.
-    Gateway,
+    /// The gateways have not been read.
+    GatewaysRead,
+    /// Not every gateway trusts the Next of a client line.
+    Gateways {
+        /// Those that do not, by name.
+        missing: Vec<String>,
+        /// How many gateways live.
+        live: usize,
+    },
     /// Not all AddOnSigners have been read, so the last certificate is not known.
     AddOnSigners,
     /// The authorities of this AddOnSigner have not been read.
@@ -153,7 +160,11 @@ impl WaitsFor {
 impl fmt::Display for WaitsFor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Gateway => f.write_str("the gateway to trust the new authority"),
+            Self::GatewaysRead => f.write_str("the Leases of the gateways to be read"),
+            Self::Gateways { missing, live } => {
+                let names = few_of(missing, missing.len());
+                write!(f, "{} of {live} gateways to trust the new authority: {names}", missing.len())
+            }
             Self::AddOnSigners => f.write_str("the AddOnSigners to be read"),
             Self::Authorities(name) => write!(f, "the authorities of the AddOnSigner {name} to be read"),
             Self::UnservedSigner(name) => {
@@ -234,6 +245,6 @@ mod tests {
         assert_eq!(both.to_string(), format!("{last}; {pods}"));
         assert_eq!(both.progress(), Some((2, 2)));
         assert_eq!(both.stragglers().len(), 3);
-        assert!(WaitsFor::Gateway.stragglers().is_empty());
+        assert!(WaitsFor::GatewaysRead.stragglers().is_empty());
     }
 }

@@ -152,12 +152,13 @@ impl LineReconciler {
             self.pulse.beat(); // at least once per round
             let seen = self.objects.of(&self.names);
             let pause = if self.is_settled(seen.as_ref()) { ROUND } else { self.round(seen.as_ref()).await };
+            let next = self.state.borrow().last().and_then(|ready| Some(ready.line().next()?.authority.id().clone()));
             let quiet = self.reverts.due().unwrap_or_else(Instant::now);
             tokio::select! {
                 () = sleep(pause) => {}
                 () = async { sleep_until(quiet).await; self.objects.changed(&self.names, seen.as_ref()).await } => {}
                 changed = self.plan.changed() => if changed.is_err() { return },
-                changed = self.activation.changed() => if !changed { return },
+                changed = self.activation.changed(next.as_ref()) => if !changed { return },
                 reserve = self.reservations.recv() => match reserve {
                     Some(reserve) => self.reserve(reserve).await,
                     None => return,

@@ -74,7 +74,7 @@ async fn mk_reconciler(client: Client, line_plan: LinePlan) -> (LineReconciler, 
         LedgerWriter::new(WriterOptions { location, replica, clock: clock.clone(), metrics: Default::default() });
     let (versions, objects) = versions::channel();
     let (planned, plan) = watch::channel(line_plan);
-    let (effects, applied) = watch::channel(Arc::default());
+    let (effects, in_effect) = watch::channel(Default::default());
     let (reserve, reservations) = mpsc::channel(1);
     let links = ReconcilerLinks {
         store: AuthorityStore::new(&client, "addon-signer"),
@@ -89,7 +89,7 @@ async fn mk_reconciler(client: Client, line_plan: LinePlan) -> (LineReconciler, 
     let line = ReconcilerLine {
         names: LineNames::client("telemetry", "example.com/telemetry"),
         plan,
-        activation: ActivationCheck::of_gateway("telemetry", applied),
+        activation: ActivationCheck::of_gateways(in_effect),
         state: watch::Sender::new(LineState::Starting),
         reservations,
         pulse: Pulses::default().start("authorities"),

@@ -63,7 +63,7 @@ fn mk_signer(client: &Client) -> Signer {
         retention: LATE,
         grpc_proxy: None,
         guard: Default::default(),
-        applied: watch::channel(Default::default()).1,
+        in_effect: watch::channel(Default::default()).1,
         leading: lease::channel().1,
         recorder: Recorder::new(client.clone(), Reporter { controller: "test".to_owned(), instance: None }),
         metrics: Default::default(),
@@ -73,7 +73,7 @@ fn mk_signer(client: &Client) -> Signer {
     };
     let line = watch::channel(LineState::Starting).1;
     let (reserve, _) = mpsc::channel(1);
-    let kind = SignerKind::Gateway(GatewayCertificate::Serving, rules);
+    let kind = SignerKind::Gateway { certificate: GatewayCertificate::Serving, rules, inventory: None };
     Signer { kind, shared, line: line.clone(), reserve, serving: line, unconfirmed: Unconfirmed::default() }
 }
 

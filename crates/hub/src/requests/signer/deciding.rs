@@ -16,7 +16,7 @@ impl Signer {
     pub(super) fn config(&self) -> Option<Arc<SignerConfig>> {
         match &self.kind {
             SignerKind::Client { config, .. } => Some(config.borrow().clone()),
-            SignerKind::Gateway(..) => None,
+            SignerKind::Gateway { .. } => None,
         }
     }
 
@@ -30,7 +30,9 @@ impl Signer {
     ) -> Result<Action, SignerError> {
         let mut submission = action::submission(csr);
         let config = match (&self.kind, config) {
-            (SignerKind::Gateway(certificate, rules), _) => {
+            (SignerKind::Gateway { certificate, rules, inventory }, _) => {
+                let of_inventory = inventory.as_ref().filter(|rules| rules.account == submission.username);
+                let rules = of_inventory.unwrap_or(rules);
                 return Ok(action::answer(csr, mode, policy::evaluate_gateway(rules, *certificate, &submission)));
             }
             (SignerKind::Client { .. }, None) => return Ok(Action::Wait),

@@ -17,7 +17,6 @@ use crate::lease::Leads;
 use crate::requests::action::{self, RATE_LIMITED, REVOKED};
 use crate::requests::answers::{Answers, RefusalKind};
 use addon_signer_api::rules::SignerConfig;
-use addon_signer_core::ca::bundle::Bundle;
 use addon_signer_core::ca::issuer::{Issued, Prepared};
 use addon_signer_core::ca::serial::Serial;
 use addon_signer_core::csr::normalised;
@@ -29,12 +28,6 @@ use addon_signer_telemetry::audit::Grant;
 
 /// How soon a request is looked at again whose certificates are revoked until a time that has not come.
 const REVOKED_PAUSE: RangeInclusive<Duration> = Duration::from_millis(500)..=Duration::from_secs(5);
-
-/// The line that signs, and the trust bundle that is in effect where its certificates are used.
-struct SigningLine {
-    ready: Arc<ReadyLine>,
-    published: Bundle,
-}
 
 /// One attempt to issue a certificate. Writes on the request check that this hub leads; the ledger refuses those of an
 /// earlier leader.
@@ -69,12 +62,12 @@ impl Signer {
         if let Some(until) = approved.waits_until(now) {
             return self.say_revoked(leads, csr, now, until).await;
         }
-        let Some(SigningLine { ready, published }) = self.signing_line() else { return Ok(Outcome::Wait) };
+        let Some(ready) = self.signing_line() else { return Ok(Outcome::Wait) };
         if let Some(outcome) = self.unproven(leads, csr, now).await? {
             return Ok(outcome);
         }
         let serial = Serial::new(now, &SystemRandom::new())?;
-        let signing = Signing { issuer: &ready.stored.issuer, published: &published, serial, now };
+        let signing = Signing { issuer: &ready.stored.issuer, published: &ready.bundle, serial, now };
         let request = self.request(csr, config, approved, approves);
         let mut attempt = Attempt {
             signer: self,
@@ -105,21 +98,21 @@ impl Signer {
         }
     }
 
-    /// Everything that signing needs, or `None` while any of it is not there yet.
-    fn signing_line(&self) -> Option<SigningLine> {
+    /// The line that signs, or `None` while any of it is not there yet.
+    fn signing_line(&self) -> Option<Arc<ReadyLine>> {
         let ready = self.line.borrow().ready().cloned()?;
         self.serving.borrow().last()?;
-        let published = match &self.kind {
-            // What the gateway has in effect, not what the hub sent: its anchor is trusted before a key signs
-            // (invariant I5).
-            SignerKind::Client { name, .. } => {
-                let applied = self.shared.applied.borrow().clone();
-                applied.signers.iter().find(|signer| signer.name == *name)?.client_anchors.clone()
-            }
-            SignerKind::Gateway(..) => ready.bundle.clone(),
-        };
-        let trusted = published.authorities().contains(ready.stored.issuer.authority());
-        trusted.then_some(SigningLine { ready, published })
+        let active = ready.line().active()?;
+        // An anchor is trusted before its key signs for the first time (invariant I5). Once it has signed, gateways
+        // that start later read it before they serve; waiting for them would let one that cannot start stop all.
+        let has_signed = active.leaves_expire.is_some() || active.forced;
+        if let SignerKind::Client { .. } = &self.kind
+            && !has_signed
+            && self.shared.in_effect.borrow().has(active.authority.id()).is_err()
+        {
+            return None;
+        }
+        Some(ready)
     }
 
     fn request(
@@ -131,7 +124,7 @@ impl Signer {
     ) -> Request {
         let signer_name = match &self.kind {
             SignerKind::Client { config, .. } => config.borrow().rules.signer_name.clone(),
-            SignerKind::Gateway(certificate, _) => certificate.signer_name(),
+            SignerKind::Gateway { certificate, .. } => certificate.signer_name(),
         };
         Request {
             uid: action::uid(csr),

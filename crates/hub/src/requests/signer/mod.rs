@@ -29,12 +29,12 @@ use crate::requests::guard::{Guard, Guarded};
 use crate::requests::unconfirmed::{Unconfirmed, WATCH_BEHIND};
 use addon_signer_api::rules::SignerConfig;
 use addon_signer_core::ca::issuer::IssueError;
+use addon_signer_core::gateway::replicas::TrustInEffect;
 use addon_signer_core::keys::private::KeyError;
 use addon_signer_core::policy::{GatewayCertificate, GatewayRules, Refusal};
 use addon_signer_core::rate::{Buckets, Rate, RateLimiter};
 use addon_signer_core::registry::SharedRegistry;
 use addon_signer_core::timestamp::Timestamp;
-use addon_signer_core::trust::Trust;
 use addon_signer_ledger::{Ledger, LedgerError};
 use addon_signer_platform::clock::Clock;
 use addon_signer_telemetry::audit::Audit;
@@ -55,7 +55,14 @@ pub(crate) enum SignerKind {
         config: watch::Receiver<Arc<SignerConfig>>,
     },
     /// A certificate of the gateway.
-    Gateway(GatewayCertificate, GatewayRules),
+    Gateway {
+        /// Which one.
+        certificate: GatewayCertificate,
+        /// The rules for the gateway's account.
+        rules: GatewayRules,
+        /// The rules for another account, that of the inventory.
+        inventory: Option<GatewayRules>,
+    },
 }
 
 /// What all signers share.
@@ -75,8 +82,8 @@ pub(crate) struct SignerShared {
     pub grpc_proxy: Option<String>,
     /// Whether that account can be believed.
     pub guard: Guard,
-    /// The trust that the gateway has in effect.
-    pub applied: watch::Receiver<Arc<Trust>>,
+    /// The trust that all gateways have in effect.
+    pub in_effect: watch::Receiver<TrustInEffect>,
     /// Whether this hub leads.
     pub leading: Leading,
     /// Writes events.
@@ -188,7 +195,7 @@ pub(crate) struct Changes {
     config: Option<watch::Receiver<Arc<SignerConfig>>>,
     line: watch::Receiver<LineState>,
     serving: watch::Receiver<LineState>,
-    applied: watch::Receiver<Arc<Trust>>,
+    in_effect: watch::Receiver<TrustInEffect>,
     guard: watch::Receiver<Guarded>,
     leading: Leading,
 }
@@ -206,7 +213,7 @@ impl Changes {
             Ok(()) = config => {}
             Ok(()) = self.line.changed() => {}
             Ok(()) = self.serving.changed() => {}
-            Ok(()) = self.applied.changed() => {}
+            Ok(()) = self.in_effect.changed() => {}
             Ok(()) = self.guard.changed() => {}
             () = self.leading.changed() => {}
         }
@@ -271,13 +278,13 @@ impl Signer {
     pub(crate) fn changes(&self) -> Changes {
         let config = match &self.kind {
             SignerKind::Client { config, .. } => Some(config.clone()),
-            SignerKind::Gateway(..) => None,
+            SignerKind::Gateway { .. } => None,
         };
         Changes {
             config,
             line: self.line.clone(),
             serving: self.serving.clone(),
-            applied: self.shared.applied.clone(),
+            in_effect: self.shared.in_effect.clone(),
             guard: self.shared.guard.watch(),
             leading: self.shared.leading.clone(),
         }
@@ -357,7 +364,7 @@ impl Signer {
     pub(crate) fn name(&self) -> String {
         match &self.kind {
             SignerKind::Client { name, .. } => name.clone(),
-            SignerKind::Gateway(certificate, _) => certificate.name().to_owned(),
+            SignerKind::Gateway { certificate, .. } => certificate.name().to_owned(),
         }
     }
 }

@@ -1,0 +1,171 @@
+//! What a gateway without a signer in its process trusts, read from the status of an AddOnSigner. Only the hub may
+//! write that status. What is read is checked again, because a mistake here would let strangers in.
+
+use crate::rules::{InvalidField, SignerConfig};
+use crate::signer::AddOnSigner;
+use crate::status::{AuthorityState, AuthorityStatus};
+use addon_signer_core::ca::authority::AuthorityId;
+use addon_signer_core::ca::bundle::{Bundle, BundleError};
+use addon_signer_core::ca::line::MAX_AUTHORITIES;
+use addon_signer_core::trust::SignerTrust;
+
+/// Why the authorities in a status cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AuthoritiesError {
+    /// A line has only few.
+    #[error("there are {0} authorities, and a line has at most {MAX_AUTHORITIES}")]
+    TooMany(usize),
+    /// A certificate cannot be read, or is not that of an authority.
+    #[error("the certificate of the authority {0} cannot be used: {1}")]
+    Unusable(String, BundleError),
+    /// The id does not follow from the certificate's key.
+    #[error("the certificate of the authority {0} is that of another one")]
+    OfAnother(String),
+}
+
+/// The trust bundle of these authorities. `None` if none has a certificate here: they are not to be trusted.
+///
+/// # Errors
+/// The first [`AuthoritiesError`]. Then none of them may be used: without one of them its agents would be locked out.
+pub fn bundle(authorities: &[AuthorityStatus]) -> Result<Option<Bundle>, AuthoritiesError> {
+    if authorities.len() > MAX_AUTHORITIES {
+        return Err(AuthoritiesError::TooMany(authorities.len()));
+    }
+    let mut found = Vec::new();
+    for AuthorityStatus { id, certificate, .. } in authorities {
+        let Some(pem) = certificate else { continue };
+        let unusable = |error| AuthoritiesError::Unusable(id.clone(), error);
+        let one = Bundle::from_pem(pem.as_bytes()).map_err(unusable)?;
+        match one.authorities() {
+            [authority] if authority.id().as_str() == id => found.push(authority.clone()),
+            _ => return Err(AuthoritiesError::OfAnother(id.clone())),
+        }
+    }
+    if found.is_empty() { Ok(None) } else { Ok(Bundle::new(found).ok()) }
+}
+
+/// The one that signs.
+#[must_use]
+pub fn active(authorities: &[AuthorityStatus]) -> Option<AuthorityId> {
+    let active = authorities.iter().find(|authority| authority.state == AuthorityState::Active)?;
+    Some(active.id.as_str().into())
+}
+
+/// Why an AddOnSigner is trusted for nothing new.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotTrusted {
+    /// It has no effect, as for the hub.
+    #[error(transparent)]
+    Spec(#[from] InvalidField),
+    /// What the hub wrote cannot be used; what was trusted before stays.
+    #[error(transparent)]
+    Authorities(#[from] AuthoritiesError),
+}
+
+/// What the gateway may trust because of this AddOnSigner; `None` for nothing: the hub does not serve it, or not yet.
+/// It serves the addons that the specification names and the status confirms as its own.
+///
+/// # Errors
+/// [`NotTrusted`].
+pub fn signer_trust(object: &AddOnSigner) -> Result<Option<SignerTrust>, NotTrusted> {
+    let SignerConfig { rules, attachment, .. } = SignerConfig::read(&object.spec, None)?;
+    let Some(status) = &object.status else { return Ok(None) };
+    let Some(client_anchors) = bundle(&status.authorities)? else { return Ok(None) };
+    let owned = rules.addons.into_iter().filter(|addon| status.add_ons.contains(addon.as_str()));
+    Ok(Some(SignerTrust {
+        name: object.metadata.name.clone().unwrap_or_default(),
+        signer_name: rules.signer_name,
+        addons: owned.collect(),
+        convention: rules.convention,
+        client_anchors,
+        attachment,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use k8s_openapi::jiff::Timestamp as Moment;
+    use ring::rand::SystemRandom;
+    use serde_json::json;
+
+    use super::*;
+    use crate::status::AddOnSignerStatus;
+    use addon_signer_core::ca::authority::Authority;
+    use addon_signer_core::keys::private::PrivateKey;
+    use addon_signer_core::keys::public::KeyKind;
+    use addon_signer_core::timestamp::Timestamp;
+
+    fn mk_authority() -> Authority {
+        let rng = SystemRandom::new();
+        let (key, _) = PrivateKey::generate(KeyKind::EcdsaP256, &rng).unwrap();
+        let now = Timestamp::from_unix(1_800_000_000);
+        Authority::self_signed("telemetry", &key, now, Duration::from_secs(86_400), &rng).unwrap()
+    }
+
+    fn mk_status(authority: &Authority, state: AuthorityState) -> AuthorityStatus {
+        let at = Time(Moment::UNIX_EPOCH);
+        AuthorityStatus {
+            id: authority.id().to_string(),
+            state,
+            not_before: at.clone(),
+            not_after: at,
+            last_leaf_expires: None,
+            certificate: Some(authority.pem()),
+        }
+    }
+
+    fn mk_signer(authorities: Vec<AuthorityStatus>) -> AddOnSigner {
+        let spec = json!({"signerName": "example.com/telemetry", "addOns": ["logs", "telemetry"]});
+        let mut signer = AddOnSigner::new("telemetry", serde_json::from_value(spec).unwrap());
+        let add_ons = ["telemetry".to_owned(), "traces".to_owned()].into();
+        signer.status = Some(AddOnSignerStatus { add_ons, authorities, ..AddOnSignerStatus::default() });
+        signer
+    }
+
+    #[test]
+    fn addons_are_those_of_the_specification_and_the_status() {
+        let (next, active) = (mk_authority(), mk_authority());
+        let authorities = vec![mk_status(&next, AuthorityState::Next), mk_status(&active, AuthorityState::Active)];
+        let trust = signer_trust(&mk_signer(authorities)).unwrap().unwrap();
+        assert_eq!(trust.addons.iter().map(|addon| addon.as_str()).collect::<Vec<_>>(), ["telemetry"]);
+        assert_eq!(trust.client_anchors, Bundle::new(vec![next, active]).unwrap());
+    }
+
+    #[test]
+    fn invalid_spec_and_missing_certificates_mean_no_trust() {
+        let authority = mk_authority();
+        let authorities = vec![mk_status(&authority, AuthorityState::Active)];
+        let mut invalid = mk_signer(authorities.clone());
+        invalid.spec.identity.user = "{cluster}".to_owned();
+        assert!(matches!(signer_trust(&invalid), Err(NotTrusted::Spec(_))));
+        let without = vec![AuthorityStatus { certificate: None, ..authorities[0].clone() }];
+        assert_eq!(signer_trust(&mk_signer(without)), Ok(None));
+        assert_eq!(signer_trust(&AddOnSigner { status: None, ..mk_signer(authorities) }), Ok(None));
+    }
+
+    #[test]
+    fn authorities_are_used_only_if_all_of_them_are_what_they_say() {
+        let (one, other) = (mk_authority(), mk_authority());
+        let good = mk_status(&one, AuthorityState::Active);
+        let with = |certificate: String| AuthorityStatus { certificate: Some(certificate), ..good.clone() };
+        let refused = |bad: AuthorityStatus| bundle(&[mk_status(&other, AuthorityState::Old), bad]).unwrap_err();
+        let of_another = AuthoritiesError::OfAnother(good.id.clone());
+        assert_eq!(refused(with(other.pem())), of_another);
+        assert_eq!(refused(with(one.pem() + &other.pem())), of_another, "two certificates");
+        for bad in ["", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"] {
+            assert!(matches!(refused(with(bad.to_owned())), AuthoritiesError::Unusable(..)), "{bad:?}");
+        }
+        assert_eq!(bundle(&vec![good; MAX_AUTHORITIES + 1]), Err(AuthoritiesError::TooMany(MAX_AUTHORITIES + 1)));
+    }
+
+    #[test]
+    fn active_authority_is_the_one_that_signs() {
+        let (next, signs) = (mk_authority(), mk_authority());
+        let authorities = [mk_status(&next, AuthorityState::Next), mk_status(&signs, AuthorityState::Active)];
+        assert_eq!(active(&authorities).as_ref(), Some(signs.id()));
+        assert_eq!(active(&[]), None);
+    }
+}

@@ -1,0 +1,219 @@
+//! The Lease of a gateway in a process of its own: it says that the gateway lives, and what it trusts.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, OwnerReference};
+use k8s_openapi::jiff;
+use kube::api::{ObjectMeta, PostParams};
+use kube::{Api, Client, ResourceExt};
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
+
+use addon_signer_core::gateway::replicas::LARGEST_BOUND;
+use addon_signer_core::lease::{Loss, NewestVersion};
+use addon_signer_core::names::{ANNOTATION_TRUSTS, LABEL_GATEWAY};
+use addon_signer_core::trust::Trust;
+use addon_signer_platform::backoff::Pauses;
+use addon_signer_platform::clock::Clock;
+use addon_signer_platform::errors::explain;
+use addon_signer_telemetry::pulse::Pulse;
+
+/// How often the Lease is renewed.
+const RENEWAL: Duration = Duration::from_secs(10);
+/// How long the API server may take for one write.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The pauses between attempts.
+const SHORTEST: Duration = Duration::from_millis(200);
+/// How long a gateway that ends tries to say so. If that fails, the signer waits for the whole bound.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// How a gateway keeps its Lease.
+#[derive(Debug, Clone)]
+pub struct GatewayLease {
+    /// Where the Lease is.
+    pub namespace: String,
+    /// Its name: that of the pod.
+    pub name: String,
+    /// `metadata.uid` of the pod, so that the Lease is deleted together with it.
+    pub pod_uid: Option<String>,
+    /// The holder's name, which belongs to this start of the process alone.
+    pub identity: String,
+    /// How long after the last word of the API server this gateway refuses everybody.
+    pub bound: Duration,
+}
+
+/// Why a gateway must end.
+#[derive(Debug, thiserror::Error)]
+pub enum GatewayLeaseError {
+    /// Another process has the same name.
+    #[error("{holder} holds the Lease {name} now: each gateway needs a --replica of its own")]
+    Taken {
+        /// The Lease.
+        name: String,
+        /// Its holder.
+        holder: String,
+    },
+    /// etcd was restored from a backup.
+    #[error("the gateway must read everything again: {0}")]
+    Restored(Loss),
+}
+
+/// Keeps the Lease of a gateway.
+pub struct LeaseKeeper {
+    api: Api<Lease>,
+    lease: GatewayLease,
+    clock: Clock,
+    /// The trust that the gateway has in effect.
+    trusted: watch::Receiver<Arc<Trust>>,
+    /// Whether the Lease was ever written.
+    registered: watch::Sender<bool>,
+    newest: NewestVersion,
+    /// The Lease as the API server returned it last.
+    current: Option<Lease>,
+}
+
+impl LeaseKeeper {
+    /// Makes a keeper, and tells when the Lease is there.
+    pub fn new(
+        client: Client,
+        lease: GatewayLease,
+        clock: Clock,
+        trusted: watch::Receiver<Arc<Trust>>,
+    ) -> (Self, watch::Receiver<bool>) {
+        let (registered, is_registered) = watch::channel(false);
+        let api = Api::namespaced(client, &lease.namespace);
+        let newest = NewestVersion::default();
+        (Self { api, lease, clock, trusted, registered, newest, current: None }, is_registered)
+    }
+
+    /// Writes the Lease at once, after each change of what the gateway trusts, and every ten seconds, until `stop` is
+    /// cancelled; then says that the gateway has ended.
+    ///
+    /// # Errors
+    /// [`GatewayLeaseError`].
+    pub async fn run(mut self, stop: CancellationToken, pulse: Pulse) -> Result<(), GatewayLeaseError> {
+        match stop.run_until_cancelled(self.keep(pulse)).await {
+            Some(Err(error)) => Err(error),
+            Some(Ok(never)) => match never {},
+            None => {
+                self.release().await;
+                Ok(())
+            }
+        }
+    }
+
+    async fn keep(&mut self, pulse: Pulse) -> Result<std::convert::Infallible, GatewayLeaseError> {
+        let mut pauses = Pauses::new(SHORTEST, RENEWAL);
+        loop {
+            pulse.beat();
+            self.trusted.mark_unchanged();
+            let written = timeout(PATIENCE, self.write(Some(self.lease.identity.clone()))).await;
+            let failure = match written {
+                Ok(Ok(())) => None,
+                Ok(Err(NotWritten::Ends(error))) => return Err(error),
+                Ok(Err(NotWritten::Api(error))) => Some(explain(&error)),
+                Err(_) => Some("the API server does not answer in time".to_owned()),
+            };
+            match failure {
+                None => {
+                    pauses = Pauses::new(SHORTEST, RENEWAL);
+                    self.registered.send_replace(true);
+                    // Without the sender nothing changes any more, and the gateway's task says so.
+                    if let Ok(Err(_)) = timeout(RENEWAL, self.trusted.changed()).await {
+                        sleep(RENEWAL).await;
+                    }
+                }
+                Some(error) => {
+                    warn!(name = self.lease.name, error, "Could not write the gateway's Lease; the gateway retries");
+                    self.current = None;
+                    sleep(pauses.after_failure()).await;
+                }
+            }
+        }
+    }
+
+    async fn write(&mut self, holder: Option<String>) -> Result<(), NotWritten> {
+        if self.current.is_none() {
+            self.current = self.api.get_opt(&self.lease.name).await?;
+            self.check_holder()?;
+        }
+        let wanted = self.wanted(holder);
+        let written = match &self.current {
+            None => self.api.create(&PostParams::default(), &wanted).await?,
+            Some(_) => self.api.replace(&self.lease.name, &PostParams::default(), &wanted).await?,
+        };
+        self.newest.note(&written.resource_version().unwrap_or_default()).map_err(GatewayLeaseError::Restored)?;
+        self.current = Some(written);
+        Ok(())
+    }
+
+    /// The first write takes the Lease over, because the process that had this name before has ended. After that nobody
+    /// else may hold it.
+    fn check_holder(&self) -> Result<(), GatewayLeaseError> {
+        let has_held = *self.registered.borrow();
+        let holder = self.current.as_ref().and_then(|lease| lease.spec.as_ref()?.holder_identity.clone());
+        match holder.filter(|holder| has_held && !holder.is_empty() && *holder != self.lease.identity) {
+            Some(holder) => Err(GatewayLeaseError::Taken { name: self.lease.name.clone(), holder }),
+            None => Ok(()),
+        }
+    }
+
+    fn wanted(&self, holder: Option<String>) -> Lease {
+        let GatewayLease { name, pod_uid, bound, .. } = &self.lease;
+        let trusts = self.trusted.borrow().authorities();
+        let trusts = trusts.iter().map(|id| id.as_str()).collect::<Vec<_>>().join(" ");
+        let owner = pod_uid.clone().map(|uid| OwnerReference {
+            api_version: "v1".to_owned(),
+            kind: "Pod".to_owned(),
+            name: name.clone(),
+            uid,
+            ..OwnerReference::default()
+        });
+        let version = self.current.as_ref().and_then(ResourceExt::resource_version);
+        let now = jiff::Timestamp::from_second(self.clock.now().unix()).ok();
+        Lease {
+            metadata: ObjectMeta {
+                name: Some(name.clone()),
+                labels: Some([(LABEL_GATEWAY.to_owned(), "true".to_owned())].into()),
+                annotations: Some([(ANNOTATION_TRUSTS.to_owned(), trusts)].into()),
+                owner_references: owner.map(|owner| vec![owner]),
+                resource_version: version,
+                ..ObjectMeta::default()
+            },
+            spec: Some(LeaseSpec {
+                holder_identity: holder,
+                lease_duration_seconds: i32::try_from(bound.min(&LARGEST_BOUND).as_secs()).ok(),
+                renew_time: now.map(MicroTime),
+                ..LeaseSpec::default()
+            }),
+        }
+    }
+
+    async fn release(&mut self) {
+        if !*self.registered.borrow() {
+            return;
+        }
+        match timeout(FAREWELL, self.write(None)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(NotWritten::Api(error))) => {
+                let error = explain(&error);
+                warn!(error, "Could not release the gateway's Lease: rotations wait until it is outdated");
+            }
+            Ok(Err(NotWritten::Ends(error))) => warn!(%error, "Could not release the gateway's Lease"),
+            Err(_) => warn!("Could not release the gateway's Lease in time: rotations wait until it is outdated"),
+        }
+    }
+}
+
+/// Why the Lease was not written.
+#[derive(Debug, thiserror::Error)]
+enum NotWritten {
+    #[error(transparent)]
+    Api(#[from] kube::Error),
+    #[error(transparent)]
+    Ends(#[from] GatewayLeaseError),
+}

@@ -1,0 +1,98 @@
+//! The links between hub, gateway and the rest of the process.
+
+use std::sync::Arc;
+
+use kube::Client;
+use tokio::sync::watch;
+
+use crate::lease::Leading;
+use crate::metrics::HubMetrics;
+use crate::requests::guard::Guard;
+use addon_signer_core::gateway::neighbours::Neighbours;
+use addon_signer_core::gateway::replicas::TrustInEffect;
+use addon_signer_core::gateway::route::RouteTable;
+use addon_signer_core::registry::SharedRegistry;
+use addon_signer_core::trust::Trust;
+use addon_signer_core::usage::UsageTracker;
+use addon_signer_ledger::Ledger;
+use addon_signer_platform::clock::Clock;
+use addon_signer_telemetry::audit::Audit;
+use addon_signer_telemetry::pulse::Pulses;
+
+/// The hub's ends of the links between hub, gateway and the rest of the process.
+pub(crate) struct HubLinks {
+    pub(crate) client: Client,
+    pub(crate) clock: Clock,
+    pub(crate) registry: SharedRegistry,
+    /// What the gateway must trust.
+    pub(crate) trust: watch::Sender<Arc<Trust>>,
+    /// The trust that all gateways have in effect.
+    pub(crate) in_effect: watch::Receiver<TrustInEffect>,
+    pub(crate) leading: Leading,
+    pub(crate) metrics: HubMetrics,
+    pub(crate) audit: Audit,
+    pub(crate) ledger: Ledger,
+    pub(crate) usage: Arc<UsageTracker>,
+    pub(crate) neighbours: watch::Sender<Neighbours>,
+    pub(crate) routes: watch::Sender<Arc<RouteTable>>,
+    pub(crate) pulses: Pulses,
+    /// Whether OCM's gRPC server can be trusted.
+    pub(crate) guard: Guard,
+}
+
+/// The other ends of these links.
+pub struct HubEnds {
+    /// For the gateway in the same process.
+    pub gateway: GatewayEnds,
+    /// The ledger.
+    pub ledger: Ledger,
+}
+
+/// What a gateway is linked to.
+pub struct GatewayEnds {
+    /// Who has standing: the hub writes it, the gateway reads it.
+    pub registry: SharedRegistry,
+    /// What the gateway must trust.
+    pub trust: watch::Receiver<Arc<Trust>>,
+    /// Where the gateway reports the trust that it has in effect.
+    pub applied: watch::Sender<Arc<Trust>>,
+    /// The audit log.
+    pub audit: Audit,
+    /// Where the gateway notes which certificates are in use.
+    pub usage: Arc<UsageTracker>,
+    /// The addresses that no backend may have.
+    pub neighbours: watch::Receiver<Neighbours>,
+    /// The gateway's routes.
+    pub routes: watch::Receiver<Arc<RouteTable>>,
+    /// Keeps [`Self::trust`] open when the hub fails. So the process ends with the hub's error, and not with the
+    /// gateway's error about a closed input.
+    _trust: watch::Sender<Arc<Trust>>,
+}
+
+/// Whoever writes what the gateway reads.
+pub(crate) struct GatewaySenders {
+    pub(crate) trust: watch::Sender<Arc<Trust>>,
+    pub(crate) neighbours: watch::Sender<Neighbours>,
+    pub(crate) routes: watch::Sender<Arc<RouteTable>>,
+}
+
+impl GatewayEnds {
+    /// The ends for a gateway, those that write, and the trust that it has in effect.
+    pub(crate) fn wire(clock: &Clock, usage: Arc<UsageTracker>) -> (GatewaySenders, Self, watch::Receiver<Arc<Trust>>) {
+        let (trust, trusted) = watch::channel(Arc::new(Trust::default()));
+        let (neighbours, known) = watch::channel(Neighbours::default());
+        let (routes, routed) = watch::channel(Arc::default());
+        let (applied, in_effect) = watch::channel(Arc::new(Trust::default()));
+        let ends = Self {
+            registry: SharedRegistry::default(),
+            trust: trusted,
+            applied,
+            audit: Audit::new(clock.clone()),
+            usage,
+            neighbours: known,
+            routes: routed,
+            _trust: trust.clone(),
+        };
+        (GatewaySenders { trust, neighbours, routes }, ends, in_effect)
+    }
+}

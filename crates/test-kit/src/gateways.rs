@@ -1,0 +1,68 @@
+//! Gateways in processes of their own, with the rights of deploy/gateway.
+
+use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::core::v1::{Pod, ServiceAccount};
+use kube::api::PostParams;
+use kube::config::Kubeconfig;
+use kube::{Api, Client, ResourceExt};
+use serde_json::json;
+
+use super::accounts::{GATEWAY_ACCOUNT, GATEWAY_USER, HUB_GROUPS};
+use super::deploy::{apply, manifests};
+use super::{TestHub, client};
+
+const NAMESPACE: &str = "addon-signer";
+
+/// Gives the gateways' account the rights of deploy/gateway.
+pub async fn deploy_gateways(hub: &TestHub) {
+    if hub.is_real() {
+        apply(&hub.admin().await, &manifests("gateway")).await;
+    }
+}
+
+/// A client of a gateway in the pod of that name.
+pub async fn gateway_client(hub: &TestHub, pod: &str) -> Client {
+    client(gateway_kubeconfig(hub, pod).await).await
+}
+
+/// A kubeconfig with the token of a pod of that name. Nobody runs the pod: what counts is that its name is in the
+/// token.
+pub async fn gateway_kubeconfig(hub: &TestHub, pod: &str) -> Kubeconfig {
+    let mut config = hub.kubeconfig(GATEWAY_USER, &HUB_GROUPS);
+    if !hub.is_real() {
+        return config;
+    }
+    let admin = hub.admin().await;
+    let pods: Api<Pod> = Api::namespaced(admin.clone(), NAMESPACE);
+    let restricted = json!({
+        "allowPrivilegeEscalation": false, "runAsNonRoot": true, "capabilities": { "drop": ["ALL"] },
+        "seccompProfile": { "type": "RuntimeDefault" },
+    });
+    let object = serde_json::from_value(json!({
+        "metadata": { "name": pod },
+        "spec": {
+            "serviceAccountName": GATEWAY_ACCOUNT,
+            "automountServiceAccountToken": false,
+            "containers": [{ "name": "hub", "image": "none", "securityContext": restricted }],
+        },
+    }))
+    .unwrap();
+    let pod = pods.create(&PostParams::default(), &object).await.unwrap();
+    let bound = BoundObjectReference {
+        api_version: Some("v1".to_owned()),
+        kind: Some("Pod".to_owned()),
+        name: Some(pod.name_any()),
+        uid: pod.uid(),
+    };
+    let spec = TokenRequestSpec {
+        bound_object_ref: Some(bound),
+        expiration_seconds: Some(86_400),
+        ..TokenRequestSpec::default()
+    };
+    let request = TokenRequest { spec: Some(spec), ..TokenRequest::default() };
+    let accounts: Api<ServiceAccount> = Api::namespaced(admin, NAMESPACE);
+    let token = accounts.create_token_request(GATEWAY_ACCOUNT, &PostParams::default(), &request).await.unwrap();
+    let user = json!({ "token": token.status.unwrap().token });
+    config.auth_infos[0].auth_info = serde_json::from_value(user).unwrap();
+    config
+}

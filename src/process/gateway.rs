@@ -1,0 +1,129 @@
+//! The process that serves the gateway and signs nothing. It holds no key but its own and no ledger, and writes nothing
+//! but its Lease and the requests for its own certificates.
+
+use anyhow::Context;
+use futures::{FutureExt, TryFutureExt};
+use kube::Client;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tracing::info;
+
+use super::metrics::ProcessMetrics;
+use super::preflight::{Preflight, Rights, preflight};
+use super::probe::Probe;
+use super::registry_age::RegistryAge;
+use super::running::Running;
+use super::tasks::{Tasks, until_stopped};
+use super::{Addresses, HubOptions, HubProcess, NOT_ASKED, route_settings, serving_names};
+use addon_signer_hub::gateways::{Follower, FollowerParts, FollowerSettings, GatewayLease, LeaseKeeper};
+use addon_signer_telemetry::pulse::{Pulse, Pulses};
+
+/// What keeps the gateway from running before its Lease is there.
+const NO_LEASE: &str = "the gateway's Lease was not written yet";
+
+impl HubProcess {
+    /// Runs the gateway. After `leaving` it is not ready, and stops a moment later; its Lease is released last.
+    pub(super) async fn run_gateway(self, identity: String, leaving: CancellationToken) -> anyhow::Result<()> {
+        let (addresses, stop) = (self.addresses(), CancellationToken::new());
+        let Self { connection, options, clock, gateway, metrics_listener, .. } = self;
+        let gateway = gateway.context("a process with the role gateway has no gateway")?;
+        let bound = options.registry_age.outdated.context("a gateway needs --registry-refuse-after")?;
+        let (metrics, pulses) = (ProcessMetrics::register(options.roles), Pulses::default());
+        let client = connection.client;
+        let parts = FollowerParts { client: client.clone(), clock: clock.clone(), pulses: pulses.clone() };
+        let (follower, ends, applied) = Follower::wire(parts);
+        let age = RegistryAge::new(connection.contacts, ends.registry.clone(), options.registry_age, options.roles);
+        let mut running =
+            Running::new(client.clone(), clock.clone(), ends.audit.clone(), pulses.clone(), age.clone(), stop.clone());
+        let serving = running.keep_serving(serving_names(&options), ends.trust.clone());
+        let client_certificate = running.keep_client_certificate(ends.trust.clone());
+        let waits = watch::Sender::new(Some(NOT_ASKED.to_owned()));
+        let probe = Probe {
+            metrics: metrics.clone(),
+            age,
+            pulses: pulses.clone(),
+            serving: Some(serving.clone()),
+            client_certificate: Some(client_certificate.clone()),
+            routes: Some(ends.routes.clone()),
+            clock: clock.clone(),
+            signer: None,
+            waiting: waits.subscribe(),
+            leaving: leaving.clone(),
+        };
+        let (delay, stopping) = (options.shutdown_delay, stop.clone());
+        running.spawn("delay of the shutdown", async move {
+            leaving.cancelled().await;
+            tokio::time::sleep(delay).await;
+            stopping.cancel();
+            Ok(())
+        });
+        running.spawn("metrics", probe.serve(metrics_listener, stop.clone()).map(Ok));
+        running.serve_gateway(gateway, ends, &metrics, (serving, client_certificate));
+        let lease = GatewayLease {
+            namespace: options.namespace.clone(),
+            name: options.replica.clone(),
+            pod_uid: options.pod_uid.clone(),
+            identity,
+            bound,
+        };
+        let (keeper, registered) = LeaseKeeper::new(client.clone(), lease, clock, applied);
+        let (begun, drained) = (CancellationToken::new(), CancellationToken::new());
+        let mut holding = JoinSet::new();
+        holding.spawn(hold(keeper, pulses.start("Lease of the gateway"), begun.clone(), drained.clone()));
+        let start = Start { client, options, addresses, waits, begun, registered };
+        let mut hub_task = Tasks::new();
+        hub_task.spawn(start.run(follower, pulses.start("first questions to the API server"), stop));
+        let result = tokio::select! {
+            result = running.ended(hub_task) => result,
+            Some(lost) = holding.join_next() => return lost.context("the task that keeps the Lease failed")?,
+        };
+        drained.cancel();
+        while holding.join_next().await.is_some() {} // it has logged what went wrong
+        result
+    }
+}
+
+/// Keeps the Lease once `begun`: before that the gateway might lack the rights to.
+async fn hold(
+    keeper: LeaseKeeper,
+    pulse: Pulse,
+    begun: CancellationToken,
+    drained: CancellationToken,
+) -> anyhow::Result<()> {
+    match drained.run_until_cancelled(begun.cancelled()).await {
+        Some(()) => Ok(keeper.run(drained, pulse).await?),
+        None => Ok(()),
+    }
+}
+
+/// The gateway's start: what must be known before it reads.
+struct Start {
+    client: Client,
+    options: HubOptions,
+    addresses: Addresses,
+    /// What keeps the gateway from running.
+    waits: watch::Sender<Option<String>>,
+    /// Cancelled once the gateway has its rights.
+    begun: CancellationToken,
+    /// Whether the Lease was written.
+    registered: watch::Receiver<bool>,
+}
+
+impl Start {
+    async fn run(self, follower: Follower, pulse: Pulse, stop: CancellationToken) -> anyhow::Result<()> {
+        let Self { client, options, addresses, waits, begun, mut registered } = self;
+        let rights = Rights::Gateway { lease: &options.replica };
+        let Preflight { account, addon_api } = preflight(&client, &options.namespace, rights, &waits, pulse).await?;
+        info!(account, roles = %options.roles, %addresses, "Starting the gateway");
+        waits.send_replace(Some(NO_LEASE.to_owned()));
+        begun.cancel();
+        // Whoever keeps the Lease says why it ended.
+        if registered.wait_for(|is| *is).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+        waits.send_replace(None);
+        let settings = FollowerSettings { namespace: options.namespace.clone(), routes: route_settings(&options) };
+        until_stopped("gateway's watches", follower.run(settings, addon_api).err_into(), stop).await
+    }
+}

@@ -1,0 +1,142 @@
+//! What a gateway that was taken over can do with its account, on a real API server: see SECURITY.md.
+
+use std::time::Duration;
+
+use addon_signer_api::AddOnSigner;
+use addon_signer_core::csr::build::CsrParams;
+use addon_signer_core::names::ANNOTATION_TRUSTS;
+use addon_signer_core::policy::GATEWAY_COMMON_NAME;
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client, Resource, ResourceExt};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::on_api_server::start;
+use crate::whole::prepare;
+use crate::whole::split::{start_gateway, start_signer};
+use test_kit::gateways::{deploy_gateways, gateway_client};
+use test_kit::hub::PATIENCE;
+use test_kit::lease::leases;
+use test_kit::request::mk_csr_of;
+use test_kit::wait_until;
+
+/// The refusal of a call, by RBAC or by the policy of deploy/gateway.
+fn refusal<T>(result: kube::Result<T>, what: &str) -> String {
+    match result {
+        Err(kube::Error::Api(status)) => {
+            assert!([403, 422].contains(&status.code), "{what}: {status:?}");
+            status.message
+        }
+        Err(other) => panic!("{what}: {other}"),
+        Ok(_) => panic!("{what} was allowed"),
+    }
+}
+
+fn merge(change: Value) -> Patch<Value> {
+    Patch::Merge(change)
+}
+
+async fn cannot_patch<K>(api: &Api<K>, name: &str, change: Value, what: &str)
+where
+    K: Resource + Clone + DeserializeOwned + std::fmt::Debug + Serialize,
+{
+    let params = PatchParams::default();
+    refusal(api.patch(name, &params, &merge(change.clone())).await, what);
+    refusal(api.patch_status(name, &params, &merge(change)).await, what);
+}
+
+/// A request that this client makes, and what became of it.
+async fn answer(client: &Client, signer_name: &str, usage: &str, wish: &CsrParams) -> CertificateSigningRequest {
+    let mut request = mk_csr_of("spoke1", "telemetry", wish);
+    request.spec.signer_name = signer_name.to_owned();
+    request.spec.usages = Some(vec!["digital signature".to_owned(), usage.to_owned()]);
+    request.metadata.labels = None;
+    let requests: Api<CertificateSigningRequest> = Api::all(client.clone());
+    let name = requests.create(&PostParams::default(), &request).await.unwrap().name_any();
+    let one = ListParams::default().fields(&format!("metadata.name={name}"));
+    wait_until(PATIENCE, "an answer", async || {
+        let found = requests.list(&one).await.unwrap().items.into_iter().next()?;
+        let status = found.status.as_ref()?;
+        (status.certificate.is_some() || status.conditions.is_some()).then_some(found)
+    })
+    .await
+}
+
+fn mk_wish(common_name: &str, dns_names: &[&str]) -> CsrParams {
+    CsrParams {
+        common_name: common_name.to_owned(),
+        organizations: Vec::new(),
+        dns_names: dns_names.iter().map(|&name| name.to_owned()).collect(),
+        ip_addresses: Vec::new(),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gateway_that_was_taken_over_can_change_nothing() {
+    let Some(hub) = start().await else { return };
+    let admin = prepare(&hub, "127.0.0.1:9".parse().unwrap(), "24h").await;
+    deploy_gateways(&hub).await;
+    let signer = start_signer(&hub, "signer-1").await;
+    let gateway = start_gateway(&hub, "gateway-1").await;
+    let hostile = gateway_client(&hub, "gateway-2").await;
+    the_policy_is_in_force(&hostile).await;
+
+    let status = json!({ "status": { "authorities": [] } });
+    cannot_patch(&Api::<AddOnSigner>::all(hostile.clone()), "telemetry", status, "the trust of the others").await;
+    let maps: Api<ConfigMap> = Api::namespaced(hostile.clone(), "addon-signer");
+    for name in ["addon-signer-trust", "telemetry-client-ca"] {
+        refusal(maps.patch(name, &PatchParams::default(), &merge(json!({ "data": {} }))).await, name);
+    }
+    let secrets: Api<Secret> = Api::namespaced(hostile.clone(), "addon-signer");
+    refusal(secrets.list(&ListParams::default()).await, "the keys");
+    refusal(secrets.get("telemetry-client-authorities").await, "a key");
+
+    let policy = "may only write the Lease with the name of its own pod";
+    let own: Api<Lease> = leases(&hostile);
+    for name in ["addon-signer", "gateway-1"] {
+        let mut lease = leases(&admin).get(name).await.unwrap();
+        lease.metadata.managed_fields = None;
+        lease.annotations_mut().insert(ANNOTATION_TRUSTS.to_owned(), "0123456789abcdef".to_owned());
+        let said = refusal(own.replace(name, &PostParams::default(), &lease).await, name);
+        assert!(said.contains(policy), "{said}");
+    }
+    let invented =
+        Lease { metadata: kube::api::ObjectMeta { name: Some("gateway-9".into()), ..Default::default() }, spec: None };
+    let said = refusal(own.create(&PostParams::default(), &invented).await, "a Lease of nobody");
+    assert!(said.contains(policy), "{said}");
+
+    for (signer_name, usage, wish) in [
+        (
+            "example.com/telemetry",
+            "client auth",
+            mk_wish("system:open-cluster-management:cluster:spoke1:addon:telemetry:agent:telemetry", &[]),
+        ),
+        ("addon-signer.io/gateway-serving", "server auth", mk_wish(GATEWAY_COMMON_NAME, &["elsewhere.example"])),
+        ("addon-signer.io/gateway-client", "client auth", mk_wish("admin", &[])),
+    ] {
+        let request = answer(&hostile, signer_name, usage, &wish).await;
+        let status = request.status.clone().unwrap();
+        assert!(status.certificate.is_none(), "{signer_name}");
+        assert_eq!(status.conditions.unwrap()[0].type_, "Denied", "{signer_name}");
+        let (requests, name) = (Api::<CertificateSigningRequest>::all(hostile.clone()), request.name_any());
+        let (params, change) = (PatchParams::default(), merge(json!({ "status": {} })));
+        refusal(requests.patch_approval(&name, &params, &change).await, "an approval");
+        refusal(requests.patch_status(&name, &params, &change).await, "a certificate");
+    }
+    gateway.stop().await.unwrap();
+    signer.stop().await.unwrap();
+}
+
+/// An API server enforces a new policy a moment after it was created.
+async fn the_policy_is_in_force(hostile: &Client) {
+    let dry_run = PostParams { dry_run: true, field_manager: None };
+    let lease = Lease { metadata: kube::api::ObjectMeta { name: Some("x".into()), ..Default::default() }, spec: None };
+    wait_until(Duration::from_secs(30), "the policy to be in force", async || {
+        leases(hostile).create(&dry_run, &lease).await.is_err().then_some(())
+    })
+    .await;
+}

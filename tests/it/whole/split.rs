@@ -1,0 +1,242 @@
+//! Signer and gateways in processes of their own, which share nothing but the API server.
+
+use std::time::Duration;
+
+use addon_signer::process::registry_age::AgeBounds;
+use addon_signer::process::{HubOptions, HubProcess, Roles};
+use addon_signer_api::AddOnSigner;
+use addon_signer_core::names::ANNOTATION_TRUSTS;
+use addon_signer_platform::clock::Clock;
+use hyper::Method;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client, ResourceExt};
+use serde_json::json;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::ours::enrolled;
+use super::silence::{OUTDATED, connection, keep_talking};
+use super::{Whole, active, get, options, prepare, rotate};
+use crate::gateway::backend;
+use test_kit::accounts::{HUB_GROUPS, HUB_USER};
+use test_kit::gateways::{deploy_gateways, gateway_client, gateway_kubeconfig};
+use test_kit::hub::PATIENCE;
+use test_kit::lease::leases;
+use test_kit::objects::managed_cluster_addons;
+use test_kit::{TestHub, accept_cluster, install_addon, wait_until};
+
+const RECEIVE: &str = "/addons/telemetry/api/v1/receive";
+
+pub(crate) async fn start_signer(hub: &TestHub, replica: &str) -> Whole {
+    let client = hub.client_at(HUB_USER, &HUB_GROUPS, &Clock::default()).await;
+    let options = HubOptions { roles: Roles::Signer, replica: replica.to_owned(), ..options() };
+    Whole::start_with(client, options, Clock::default()).await
+}
+
+pub(crate) fn gateway_options(replica: &str) -> HubOptions {
+    let registry_age = AgeBounds { outdated: Some(Duration::from_secs(600)), ..AgeBounds::default() };
+    HubOptions { roles: Roles::Gateway, replica: replica.to_owned(), registry_age, ..options() }
+}
+
+pub(crate) async fn start_gateway(hub: &TestHub, replica: &str) -> Whole {
+    let client = gateway_client(hub, replica).await;
+    let whole = Whole::start_with(client, gateway_options(replica), Clock::default()).await;
+    ready(&whole).await;
+    whole
+}
+
+pub(crate) async fn ready(whole: &Whole) {
+    wait_until(PATIENCE, "the process to be ready", async || {
+        let (status, answer) = get(whole.metrics, "/readyz").await;
+        if status == 200 { Ok(()) } else { Err(answer) }.ok()
+    })
+    .await;
+}
+
+/// What the Lease of a gateway says: who holds it, and the authorities that the gateway trusts.
+async fn report(admin: &Client, name: &str) -> Option<(String, Vec<String>)> {
+    let lease = leases(admin).get_opt(name).await.unwrap()?;
+    let trusts = lease.annotations().get(ANNOTATION_TRUSTS)?.split_whitespace().map(str::to_owned).collect();
+    Some((lease.spec?.holder_identity.unwrap_or_default(), trusts))
+}
+
+async fn waits_for(admin: &Client) -> Option<String> {
+    let signers: Api<AddOnSigner> = Api::all(admin.clone());
+    signers.get("telemetry").await.unwrap().status?.rotation?.waiting_for
+}
+
+#[tokio::test]
+async fn signer_and_two_gateways_enrol_serve_rotate_and_refuse() {
+    let hub = TestHub::start().await;
+    let backend = backend::start().await;
+    let admin = prepare(&hub, backend, "24h").await;
+    deploy_gateways(&hub).await;
+    let signer = start_signer(&hub, "signer-1").await;
+    let gateways = [start_gateway(&hub, "gateway-1").await, start_gateway(&hub, "gateway-2").await];
+    let dir = tempfile::tempdir().unwrap();
+    let pair = enrolled(&hub, &admin, dir.path(), "spoke1", gateways[0].gateway).await;
+    for gateway in &gateways {
+        let (status, body) = pair.call(gateway.gateway, Method::POST, RECEIVE).await.unwrap();
+        assert_eq!(status, 200, "{body}");
+    }
+
+    let first = active(&admin).await.unwrap();
+    let second = rotate(&admin).await;
+    for name in ["gateway-1", "gateway-2"] {
+        let (_, trusts) = report(&admin, name).await.unwrap();
+        assert!(trusts.contains(&second) && trusts.contains(&first), "{name} trusts {trusts:?}");
+    }
+    for gateway in &gateways {
+        assert_eq!(pair.call(gateway.gateway, Method::POST, RECEIVE).await.unwrap().0, 200, "the old one still counts");
+    }
+    managed_cluster_addons(&admin, "spoke1").await.delete("telemetry", &Default::default()).await.unwrap();
+    for gateway in &gateways {
+        wait_until(PATIENCE, "the gateway to refuse a detached cluster", async || {
+            let answer = pair.call(gateway.gateway, Method::POST, RECEIVE).await;
+            answer.map_or(true, |(status, _)| status == 403).then_some(())
+        })
+        .await;
+    }
+    for gateway in gateways {
+        gateway.stop().await.unwrap();
+    }
+    assert_eq!(report(&admin, "gateway-1").await.unwrap().0, "", "a gateway that ends says so");
+    signer.stop().await.unwrap();
+}
+
+/// A gateway that lives but does not report keeps a new authority from signing (invariant I5), and is named.
+#[tokio::test]
+async fn new_authority_signs_only_when_every_gateway_trusts_it() {
+    let hub = TestHub::start().await;
+    let admin = prepare(&hub, "127.0.0.1:9".parse().unwrap(), "24h").await;
+    deploy_gateways(&hub).await;
+    let signer = start_signer(&hub, "signer-1").await;
+    let gateway = start_gateway(&hub, "gateway-1").await;
+    let dir = tempfile::tempdir().unwrap();
+    enrolled(&hub, &admin, dir.path(), "spoke1", gateway.gateway).await;
+    // It has the same authorities as the other one, and does not learn of the next.
+    let mut silent: Lease = leases(&admin).get("gateway-1").await.unwrap();
+    silent.metadata = kube::api::ObjectMeta {
+        name: Some("gateway-2".to_owned()),
+        labels: silent.metadata.labels,
+        annotations: silent.metadata.annotations,
+        ..Default::default()
+    };
+    leases(&admin).create(&Default::default(), &silent).await.unwrap();
+    let before = active(&admin).await;
+    let signers: Api<AddOnSigner> = Api::all(admin.clone());
+    let body = json!({ "metadata": { "annotations": { "addon-signer.io/rotate": "now" } } });
+    signers.patch("telemetry", &PatchParams::default(), &Patch::Merge(&body)).await.unwrap();
+    let named = "1 of 2 gateways to trust the new authority: gateway-2";
+    wait_until(PATIENCE, named, async || (waits_for(&admin).await? == named).then_some(())).await;
+    assert_eq!(active(&admin).await, before);
+    leases(&admin).delete("gateway-2", &Default::default()).await.unwrap();
+    // A new request is signed by the old authority meanwhile; the deletion of a Lease says nothing.
+    enrolled(&hub, &admin, dir.path(), "spoke2", gateway.gateway).await;
+    assert_eq!((active(&admin).await, waits_for(&admin).await.as_deref()), (before.clone(), Some(named)));
+    // It says that it has ended.
+    silent.spec.get_or_insert_default().holder_identity = None;
+    leases(&admin).create(&Default::default(), &silent).await.unwrap();
+    wait_until(PATIENCE, "the new authority to sign", async || (active(&admin).await != before).then_some(())).await;
+    gateway.stop().await.unwrap();
+    signer.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn two_signers_wait_in_turn_but_not_with_one_file() {
+    let hub = TestHub::start().await;
+    let admin = prepare(&hub, "127.0.0.1:9".parse().unwrap(), "24h").await;
+    deploy_gateways(&hub).await;
+    let first = start_signer(&hub, "signer-1").await;
+    ready(&first).await;
+    wait_until(PATIENCE, "the first signer to lead", async || active(&admin).await).await;
+    let client = hub.client_at(HUB_USER, &HUB_GROUPS, &Clock::default()).await;
+    let location = format!("sqlite://{}", first.ledger.path().join("ledger.db").display());
+    let roles = Roles::Signer;
+    let with_its_file = HubOptions { roles, ledger: location.parse().unwrap(), ..options() };
+    let process = HubProcess::prepare(client, with_its_file, Clock::default()).await.unwrap();
+    let refused = process.run(CancellationToken::new()).await.unwrap_err().to_string();
+    assert!(refused.contains("is in use by signer-1"), "{refused}");
+    assert!(refused.contains("use PostgreSQL for several replicas"), "{refused}");
+    let second = start_signer(&hub, "signer-2").await;
+    wait_until(PATIENCE, "the second signer to wait ready", async || {
+        let (status, answer) = get(second.metrics, "/readyz").await;
+        (status == 200 && answer.contains("ok; waiting for the Lease addon-signer, held by signer-1")).then_some(())
+    })
+    .await;
+    first.stop().await.unwrap();
+    wait_until(PATIENCE, "the second signer to lead", async || {
+        get(second.metrics, "/readyz").await.1.ends_with("\r\n\r\nok\n").then_some(())
+    })
+    .await;
+    second.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn gateway_that_ends_is_unready_first_and_serves_meanwhile() {
+    let hub = TestHub::start().await;
+    let backend = backend::start().await;
+    let admin = prepare(&hub, backend, "24h").await;
+    deploy_gateways(&hub).await;
+    let signer = start_signer(&hub, "signer-1").await;
+    let client = gateway_client(&hub, "gateway-1").await;
+    let options = HubOptions { shutdown_delay: Duration::from_secs(3), ..gateway_options("gateway-1") };
+    let gateway = Whole::start_with(client, options, Clock::default()).await;
+    ready(&gateway).await;
+    let dir = tempfile::tempdir().unwrap();
+    let pair = enrolled(&hub, &admin, dir.path(), "spoke1", gateway.gateway).await;
+    let (address, metrics) = (gateway.gateway, gateway.metrics);
+    let stopping = tokio::spawn(gateway.stop());
+    wait_until(PATIENCE, "the gateway to be unready", async || {
+        (get(metrics, "/readyz").await.1.contains("shutting down")).then_some(())
+    })
+    .await;
+    assert_eq!(pair.call(address, Method::POST, RECEIVE).await.unwrap().0, 200, "a new connection");
+    let (holder, trusts) = report(&admin, "gateway-1").await.unwrap();
+    assert!(!holder.is_empty() && !trusts.is_empty(), "it still counts");
+    stopping.await.unwrap().unwrap();
+    assert_eq!(report(&admin, "gateway-1").await.unwrap().0, "");
+    assert!(pair.call(address, Method::POST, RECEIVE).await.is_err());
+    signer.stop().await.unwrap();
+}
+
+/// Changes the AddOnSigner again and again, so that its watch is heard.
+fn change_signer(admin: &Client) -> JoinHandle<()> {
+    let signers: Api<AddOnSigner> = Api::all(admin.clone());
+    tokio::spawn(async move {
+        for n in 0.. {
+            let change = Patch::Merge(json!({"metadata": {"annotations": {"example.com/n": format!("{n}")}}}));
+            signers.patch("telemetry", &PatchParams::default(), &change).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(300)).await;
+        }
+    })
+}
+
+/// It could miss that an authority was dropped.
+#[tokio::test]
+async fn gateway_that_hears_nothing_of_signers_refuses_everybody() {
+    let hub = TestHub::start().await;
+    let admin = prepare(&hub, backend::start().await, "24h").await;
+    deploy_gateways(&hub).await;
+    let signer = start_signer(&hub, "signer-1").await;
+    let bounds = AgeBounds { stale: Duration::from_secs(1), outdated: Some(OUTDATED) };
+    let options = HubOptions { registry_age: bounds, ..gateway_options("gateway-1") };
+    let connection = connection(gateway_kubeconfig(&hub, "gateway-1").await).await;
+    accept_cluster(&admin, "noisy").await;
+    install_addon(&admin, "noisy", "telemetry").await;
+    let talk = [keep_talking(&admin), change_signer(&admin)];
+    let gateway = Whole::start_with(connection, options, Clock::default()).await;
+    let dir = tempfile::tempdir().unwrap();
+    let pair = enrolled(&hub, &admin, dir.path(), "spoke1", gateway.gateway).await;
+    let answers = async |status: u16| {
+        let (found, _) = pair.call(gateway.gateway, Method::POST, RECEIVE).await.ok()?;
+        (found == status).then_some(())
+    };
+    wait_until(PATIENCE, "a call to pass", async || answers(200).await).await;
+    talk[1].abort();
+    wait_until(PATIENCE, "the gateway to refuse everybody", async || answers(503).await).await;
+    talk[0].abort();
+    gateway.stop().await.unwrap();
+    signer.stop().await.unwrap();
+}
