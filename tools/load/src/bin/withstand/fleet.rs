@@ -1,4 +1,5 @@
-//! A hub with 3,500 clusters and three addons on each: its memory, and how long the trust bundle takes to reach them.
+//! A fleet of clusters with three addons on each: the memory of a signer and of three gateways, how long the trust bundle
+//! takes to reach the clusters, and what a restart costs.
 
 use std::time::{Duration, Instant};
 
@@ -13,8 +14,8 @@ use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::json;
 
 use crate::flood::enrol_with;
-use crate::world::World;
-use addon_signer_load::measure::{calls_in, peak_mb, resident_mb};
+use crate::world::{Running, World};
+use addon_signer_load::measure::{calls_in, cpu_ms, peak_mb, resident_mb};
 use addon_signer_load::quantiles::Quantiles;
 use test_kit::deploy::apply;
 use test_kit::deploy::manifests;
@@ -22,23 +23,54 @@ use test_kit::hub::create_signer;
 use test_kit::objects::manifest_works;
 use test_kit::{accept_cluster, install_addon, wait_until};
 
-const CLUSTERS: usize = 3_500;
 const ADDONS: [&str; 3] = ["telemetry", "metrics", "logs"];
+/// How many gateways there are.
+const GATEWAYS: usize = 3;
 /// How many clusters come while all others get another bundle.
 const LATE: usize = 60;
-const LONG: Duration = Duration::from_secs(900);
+/// How many addons enrol at once.
+const AT_ONCE: usize = 16;
+/// How many of them enrol.
+const ENROLLED: usize = 500;
+const LONG: Duration = Duration::from_secs(1_800);
 /// How long calls at rest are counted.
 const REST: Duration = Duration::from_secs(60);
 
-pub(crate) async fn run() {
+/// The processes of a hub.
+struct Processes {
+    signer: Running,
+    gateways: Vec<Running>,
+}
+
+impl Processes {
+    async fn start(world: &World) -> Self {
+        let signer = world.start_signer();
+        let mut gateways = Vec::new();
+        for n in 0..GATEWAYS {
+            gateways.push(world.start_gateway(&format!("gateway-{n}")).await);
+        }
+        Self { signer, gateways }
+    }
+
+    fn tell(&self, when: &str) {
+        let of = |running: &Running| {
+            let id = running.process.id();
+            format!("{:.1} MB (at most {:.1}, {:.1} s of CPU)", resident_mb(id), peak_mb(id), cpu_ms(id) / 1e3)
+        };
+        println!("{when}: the signer has {}, a gateway {}", of(&self.signer), of(&self.gateways[0]));
+    }
+}
+
+pub(crate) async fn run(clusters: usize) {
     let world = World::start().await;
     apply(&world.admin, &manifests("manifest-works")).await;
+    apply(&world.admin, &manifests("gateway")).await;
     for addon in ADDONS {
         let spec = json!({"signerName": format!("example.com/{addon}"), "addOns": [addon]});
         create_signer(&world.admin, addon, spec).await;
     }
-    println!("making {CLUSTERS} clusters");
-    let made = stream::iter(0..CLUSTERS).for_each_concurrent(16, |n| {
+    println!("making {clusters} clusters of {} addons", ADDONS.len());
+    let made = stream::iter(0..clusters).for_each_concurrent(16, |n| {
         let admin = world.admin.clone();
         async move {
             let cluster = format!("cluster{n}");
@@ -50,30 +82,60 @@ pub(crate) async fn run() {
     });
     made.await;
     let began = Instant::now();
-    let hub = world.start_hub();
+    let processes = Processes::start(&world).await;
     all_registered(&world).await;
     let seconds = began.elapsed().as_secs_f64();
-    println!("\n{} registrations written after {seconds:.0} s", CLUSTERS * ADDONS.len());
-    println!("resident {:.1} MB, at most {:.1} MB", resident_mb(hub.id()), peak_mb(hub.id()));
-    wait_bundles(&world, 1).await;
-    let seconds = began.elapsed().as_secs_f64();
-    println!("{} ManifestWorks after {seconds:.0} s", CLUSTERS * ADDONS.len());
-    println!("resident {:.1} MB, at most {:.1} MB", resident_mb(hub.id()), peak_mb(hub.id()));
-    new_trust(&world).await;
-    apply_everywhere(&world).await;
-    println!("resident {:.1} MB, at most {:.1} MB", resident_mb(hub.id()), peak_mb(hub.id()));
+    println!("{} registrations written after {seconds:.0} s", clusters * ADDONS.len());
+    processes.tell("then");
+    wait_bundles(&world, clusters, 1).await;
+    println!("{} ManifestWorks after {:.0} s", clusters * ADDONS.len(), began.elapsed().as_secs_f64());
+    processes.tell("then");
+    enrol(&world, clusters.min(ENROLLED)).await;
+    new_trust(&world, clusters).await;
+    apply_everywhere(&world, clusters).await;
+    processes.tell("then");
     let calls = calls_in(&world.admin, REST).await;
-    drop(hub);
+    let Processes { signer, gateways } = processes;
+    drop(gateways);
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let of_signer = calls_in(&world.admin, REST).await;
+    drop(signer);
+    tokio::time::sleep(Duration::from_secs(10)).await;
     let without = calls_in(&world.admin, REST).await;
-    let seconds = REST.as_secs_f64();
-    println!("at rest: {:.2} calls/s with the hub, {:.2} without it", calls / seconds, without / seconds);
-    let hub = world.start_hub();
+    let [all, of_signer, without] = [calls, of_signer, without].map(|calls| calls / REST.as_secs_f64());
+    println!("at rest: {all:.2} calls/s with all, {of_signer:.2} with the signer alone, {without:.2} without either");
+    restart(&world).await;
+}
+
+/// How long processes take that start again.
+async fn restart(world: &World) {
+    let began = Instant::now();
+    let signer = world.start_signer();
+    signer.ready(LONG).await;
+    println!("a signer that starts again is ready after {:.1} s", began.elapsed().as_secs_f64());
+    let began = Instant::now();
+    let gateway = world.start_gateway("gateway-again").await;
+    gateway.ready(LONG).await;
+    println!("a gateway that starts again is ready after {:.1} s", began.elapsed().as_secs_f64());
     tokio::time::sleep(Duration::from_secs(60)).await;
-    println!(
-        "a hub that starts again, after a minute: resident {:.1} MB, at most {:.1} MB",
-        resident_mb(hub.id()),
-        peak_mb(hub.id())
-    );
+    Processes { signer, gateways: vec![gateway] }.tell("after a minute");
+}
+
+/// Enrols the first addon of so many clusters, some at a time.
+async fn enrol(world: &World, count: usize) {
+    let client = world.another_client().await;
+    let began = Instant::now();
+    let times: Vec<Duration> = stream::iter(0..count)
+        .map(|n| {
+            let client = client.clone();
+            async move { enrol_with(&client, &format!("cluster{n}"), "example.com/telemetry").await }
+        })
+        .buffer_unordered(AT_ONCE)
+        .collect()
+        .await;
+    let rate = count as f64 / began.elapsed().as_secs_f64();
+    let Quantiles { half, longest, .. } = Quantiles::of(times);
+    println!("{count} enrolled, {AT_ONCE} at once: {rate:.0} a second, p50 {half:.0} ms, longest {longest:.0} ms");
 }
 
 async fn all_registered(world: &World) {
@@ -101,7 +163,7 @@ async fn all_registered(world: &World) {
 }
 
 /// Rotates the gateway's authority, so that every cluster needs another bundle at once, and enrols clusters meanwhile.
-async fn new_trust(world: &World) {
+async fn new_trust(world: &World, clusters: usize) {
     let maps: Api<ConfigMap> = Api::namespaced(world.admin.clone(), "addon-signer");
     let rotate = json!({ "metadata": { "annotations": { "addon-signer.io/rotate": "now" } } });
     maps.patch("addon-signer-trust", &PatchParams::default(), &Patch::Merge(&rotate)).await.unwrap();
@@ -127,32 +189,32 @@ async fn new_trust(world: &World) {
         let Quantiles { half, longest, .. } = Quantiles::of(times);
         println!("{what} of a cluster that comes meanwhile: p50 {half:.0} ms, longest {longest:.0} ms");
     }
-    wait_bundles(world, 2).await;
+    wait_bundles(world, clusters, 2).await;
     let seconds = began.elapsed().as_secs_f64();
-    let rate = (CLUSTERS * ADDONS.len()) as f64 / seconds;
+    let rate = (clusters * ADDONS.len()) as f64 / seconds;
     println!("every ManifestWork has the new bundle after {seconds:.0} s, {rate:.0} writes a second");
 }
 
 /// Plays the clusters' work agents: each says that it has applied its ManifestWorks.
-async fn apply_everywhere(world: &World) {
+async fn apply_everywhere(world: &World, clusters: usize) {
     let began = Instant::now();
-    let clusters = stream::iter(0..CLUSTERS).for_each_concurrent(16, |n| async move {
+    let applied = stream::iter(0..clusters).for_each_concurrent(16, |n| async move {
         let api = manifest_works(&world.admin, &format!("cluster{n}"));
         for addon in ADDONS {
             let name = format!("addon-signer-{addon}-trust");
             let generation = api.get(&name).await.unwrap().metadata.generation;
-            let applied = json!({
+            let condition = json!({
                 "type": "Applied", "status": "True", "reason": "AppliedManifestWorkComplete", "message": "",
                 "observedGeneration": generation, "lastTransitionTime": "2026-11-24T00:00:00Z",
             });
-            let status = Patch::Merge(json!({ "status": { "conditions": [applied] } }));
+            let status = Patch::Merge(json!({ "status": { "conditions": [condition] } }));
             api.patch_status(&name, &PatchParams::default(), &status).await.unwrap();
         }
     });
-    clusters.await;
+    applied.await;
     println!("every cluster has said that it applied them after {:.0} s", began.elapsed().as_secs_f64());
     let signers: Api<AddOnSigner> = Api::all(world.admin.clone());
-    let wanted = format!("{CLUSTERS} of {CLUSTERS} addons");
+    let wanted = format!("{clusters} of {clusters} addons");
     wait_until(LONG, "the condition", async || {
         let conditions = signers.get("logs").await.unwrap().status?.conditions;
         let told = conditions.into_iter().find(|told| told.type_ == "TrustDistributed")?;
@@ -163,7 +225,7 @@ async fn apply_everywhere(world: &World) {
 }
 
 /// Waits until every ManifestWork has so many anchors.
-async fn wait_bundles(world: &World, anchors: usize) {
+async fn wait_bundles(world: &World, clusters: usize, anchors: usize) {
     let api = Api::<OcmObject>::all_with(world.admin.clone(), &manifest_work::resource());
     wait_until(LONG, "all ManifestWorks", async || {
         let mut page = ListParams::default().limit(500);
@@ -181,7 +243,7 @@ async fn wait_bundles(world: &World, anchors: usize) {
             }
         }
         tokio::time::sleep(Duration::from_secs(2)).await;
-        (there >= CLUSTERS * ADDONS.len()).then_some(())
+        (there >= clusters * ADDONS.len()).then_some(())
     })
     .await;
 }

@@ -5,7 +5,7 @@
 //! $ cargo run --release -p addon-signer-load --bin withstand -- --part flood
 //! $ cargo run --release -p addon-signer-load --bin withstand -- --part signers
 //! $ cargo run --release -p addon-signer-load --bin withstand -- --part burst
-//! $ cargo run --release -p addon-signer-load --bin withstand -- --part fleet
+//! $ cargo run --release -p addon-signer-load --bin withstand -- --part fleet --clusters 3500
 //! $ cargo run --release -p addon-signer-load --bin withstand -- --part strangers
 //! $ cargo run --release -p addon-signer-load --bin withstand -- --part idle
 //! ```
@@ -34,6 +34,9 @@ struct Arguments {
     /// What to measure; may be repeated.
     #[arg(long, required = true)]
     part: Vec<Part>,
+    /// How many clusters the fleet has.
+    #[arg(long, default_value_t = 3_500)]
+    clusters: usize,
     /// The gateway that the strangers call, and the directory with the pair of the one that has a certificate.
     #[arg(long, num_args = 2, hide = true)]
     as_strangers: Option<Vec<String>>,
@@ -47,7 +50,7 @@ enum Part {
     Signers,
     /// 600 AddOnSigners made at once, while another one is edited.
     Burst,
-    /// 3,500 clusters with three addons each: memory.
+    /// A fleet of clusters with three addons each, with a signer and three gateways: memory, times, calls.
     Fleet,
     /// 10,000 idle connections to the gateway, 1,000 half-open handshakes and a client that resets its calls.
     Strangers,
@@ -71,7 +74,7 @@ async fn main() {
             Part::Flood => flood::run().await,
             Part::Signers => signers::run().await,
             Part::Burst => burst::run().await,
-            Part::Fleet => fleet::run().await,
+            Part::Fleet => fleet::run(arguments.clusters).await,
             Part::Strangers => strangers::run().await,
             Part::Idle => idle::run().await,
         }

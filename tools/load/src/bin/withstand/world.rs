@@ -1,18 +1,43 @@
 //! A real API server, and a hub as a process of its own.
 
 use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
 
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::Client;
 use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 use test_kit::accounts::{HUB_GROUPS, HUB_USER};
 use test_kit::built::hub_program;
 use test_kit::crds::MANAGED_CLUSTERS;
 use test_kit::deploy::apply;
+use test_kit::gateways::gateway_kubeconfig;
 use test_kit::hub::deploy;
 use test_kit::process::{Process, free_port};
-use test_kit::{AddOnApi, RealHub, TestHub};
+use test_kit::{AddOnApi, RealHub, TestHub, wait_until};
+
+/// A process of one role.
+pub(crate) struct Running {
+    pub(crate) process: Process,
+    metrics: SocketAddr,
+}
+
+impl Running {
+    /// Waits until it is ready.
+    pub(crate) async fn ready(&self, patience: Duration) {
+        wait_until(patience, "the process to be ready", async || {
+            let mut stream = TcpStream::connect(self.metrics).await.ok()?;
+            stream.write_all(b"GET /readyz HTTP/1.0\r\n\r\n").await.ok()?;
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).await.ok()?;
+            answer.starts_with("HTTP/1.0 200").then_some(())
+        })
+        .await;
+    }
+}
 
 /// An API server with deploy/ applied.
 pub(crate) struct World {
@@ -66,6 +91,36 @@ impl World {
         ];
         flags.extend_from_slice(more);
         Process::start(&hub_program(), &flags, real.dir())
+    }
+
+    /// A signer without a gateway.
+    pub(crate) fn start_signer(&self) -> Running {
+        let kubeconfig = self.hub.real().unwrap().kubeconfig_file("hub", HUB_USER, &HUB_GROUPS);
+        let ledger = format!("--ledger=sqlite://{}/bench.db", self.hub.real().unwrap().dir().display());
+        self.start_role("signer", &kubeconfig, &[ledger])
+    }
+
+    /// A gateway without a signer, with the rights of deploy/gateway.
+    pub(crate) async fn start_gateway(&self, name: &str) -> Running {
+        let config = gateway_kubeconfig(&self.hub, name).await;
+        let kubeconfig = self.hub.real().unwrap().dir().join(format!("{name}.kubeconfig"));
+        std::fs::write(&kubeconfig, serde_json::to_string(&config).unwrap()).unwrap();
+        let listen = format!("--gateway-listen=127.0.0.1:{}", free_port());
+        self.start_role("gateway", &kubeconfig, &[format!("--replica={name}"), listen])
+    }
+
+    fn start_role(&self, roles: &str, kubeconfig: &Path, more: &[String]) -> Running {
+        let metrics = SocketAddr::from(([127, 0, 0, 1], free_port()));
+        let mut flags = vec![
+            "hub".to_owned(),
+            format!("--roles={roles}"),
+            format!("--kubeconfig={}", kubeconfig.display()),
+            "--gateway-name=127.0.0.1".to_owned(),
+            "--backend-addresses=127.0.0.0/8".to_owned(),
+            format!("--metrics-listen={metrics}"),
+        ];
+        flags.extend_from_slice(more);
+        Running { process: Process::start(&hub_program(), &flags, self.hub.real().unwrap().dir()), metrics }
     }
 
     /// A client of its own for the administrator: its calls wait for nobody else's.
