@@ -2,7 +2,8 @@
 # Builds the real components that the integration tests run against, once, into a cache
 # outside the checkout, and prints the one directory to put into KUBEBUILDER_ASSETS.
 #
-#   tests/real/build.sh
+#   tests/real/build.sh         etcd, the API server, its controllers, OCM: what the tests of step `real` need
+#   tests/real/build.sh node    these, and what runs a pod: what cluster.sh needs
 #
 # Safe to run twice and concurrently. Progress goes to stderr.
 set -euo pipefail
@@ -15,13 +16,25 @@ kubernetes_version=v1.36.1
 say() { printf 'real parts: %s\n' "$*" >&2; }
 fail() { say "$*"; exit 1; }
 
-(($# == 0)) || fail "unknown argument $1; there are none"
+modules=(crds etcd kubernetes ocm peer peers)
+case ${*:-} in
+    '') ;;
+    node) modules+=(node containerd runc coredns pause) ;;
+    *) fail "unknown arguments $*; there is only node" ;;
+esac
 command -v go >/dev/null || fail "go is missing: install Go 1.26 or newer (https://go.dev/dl)"
+
+# rules_of_tools MODULE: how its programs are built, if it has no main of ours.
+rules_of_tools() { if grep -q '^tool' "$here/$1/go.mod"; then declare -f tools; fi; }
 
 # digest MODULE: sha256 over the module's files and the rules by which it is built; other modules' rules do not count.
 digest() {
-    (cd "$here" && { sha256sum "$1"/*; declare -f compile "build_$1"; declare -p kubernetes_version; } |
-        sha256sum | cut -d' ' -f1)
+    (cd "$here" && {
+        sha256sum "$1"/*
+        declare -f compile "build_$1"
+        declare -p kubernetes_version
+        rules_of_tools "$1"
+    } | sha256sum | cut -d' ' -f1)
 }
 
 # heartbeat PID WHAT: a line every 30 seconds while a silent build runs.
@@ -38,6 +51,14 @@ heartbeat() {
 compile() {
     (cd "$here/$1" && CGO_ENABLED=0 GOWORK=off go build -trimpath -buildvcs=false \
         -ldflags "-s -w $3" -o "$2" .) >&2 &
+    local build=$!
+    heartbeat "$build" "$1"
+    wait "$build" || fail "$1: go build failed, see above"
+}
+
+# tools MODULE DIRECTORY FLAG...: builds the programs that go.mod lists as tools; they need no main of ours.
+tools() {
+    (cd "$here/$1" && GOWORK=off go build -trimpath -buildvcs=false "${@:3}" -o "$2/" tool) >&2 &
     local build=$!
     heartbeat "$build" "$1"
     wait "$build" || fail "$1: go build failed, see above"
@@ -69,6 +90,23 @@ build_kubernetes() {
     ln "$1/kube-apiserver" "$1/kube-controller-manager"
     ln "$1/kube-apiserver" "$1/kubectl"
 }
+
+build_node() {
+    CGO_ENABLED=0 tools node "$1" -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$kubernetes_version"
+}
+
+build_containerd() { CGO_ENABLED=0 tools containerd "$1" -tags no_btrfs,no_zfs,no_devmapper -ldflags "-s -w"; }
+
+# It enters namespaces in C, before Go's threads exist.
+build_runc() {
+    pkg-config --exists libseccomp ||
+        fail "runc needs libseccomp (on Debian: apt-get install pkg-config libseccomp-dev)"
+    CGO_ENABLED=1 tools runc "$1" -tags seccomp -ldflags "-s -w"
+}
+
+build_coredns() { CGO_ENABLED=0 tools coredns "$1" -ldflags "-s -w"; }
+
+build_pause() { compile pause "$1/pause" ""; }
 
 # OCM's CRDs are files of its API module; they are copied out of the module cache.
 build_crds() {
@@ -117,7 +155,7 @@ flock --nonblock 9 || { say "another build is running, waiting for it"; flock 9;
 rm -rf "$cache"/new.*
 
 parts=()
-for module in crds etcd kubernetes ocm peer peers; do
+for module in "${modules[@]}"; do
     part=$(ensure "$module")
     parts+=("$part")
 done

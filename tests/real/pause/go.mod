@@ -1,0 +1,3 @@
+module addon-signer.io/tests/real/pause
+
+go 1.26.0
