@@ -1,9 +1,12 @@
-# Images that have one static program, nothing else, and do not run as root. The tests have no container engine and do
-# not build the images; they check the manifests that run them (tests/it/deploy). A base is named by its digest, so that a
+# Images that have one static program, nothing else, and do not run as root. A base is named by its digest, so that a
 # tag that is moved changes no image; take a newer one together with the toolchain.
 #
 #   docker build --target addon-signer -t addon-signer:0.1.0 .
 #   docker build --target addon-signer-agent -t addon-signer-agent:0.1.0 .
+#
+# The tests can pull no base. They bring their own programs in place of the stages that compile, and a base with the
+# libraries of these programs (tests/real/images.sh).
+ARG base=scratch
 FROM rust:1.95-alpine@sha256:606fd313a0f49743ee2a7bd49a0914bab7deedb12791f3a846a34a4711db7ed2 AS build
 # ring compiles C and assembly; musl makes the programs static.
 RUN apk add --no-cache gcc musl-dev
@@ -17,13 +20,13 @@ FROM build AS build-hub
 RUN cargo build --profile image --locked --no-default-features --package addon-signer
 
 # The user and group of deploy/agent/agent.yaml.
-FROM scratch AS addon-signer-agent
+FROM ${base} AS addon-signer-agent
 COPY --from=build-agent /src/target/agent-image/addon-signer-agent /addon-signer-agent
 USER 65532:65532
 ENTRYPOINT ["/addon-signer-agent"]
 
 # The user and group of deploy/hub.yaml.
-FROM scratch AS addon-signer
+FROM ${base} AS addon-signer
 COPY --from=build-hub /src/target/image/addon-signer /addon-signer
 USER 65532:65532
 EXPOSE 8443 8444 9090

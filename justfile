@@ -40,6 +40,10 @@ real-parts:
 test-real:
     .ci/run real
 
+# Pods from our images on a real node.
+test-cluster:
+    .ci/run cluster
+
 # The long forms of tests/it/peers/soak.rs, optimised: a quarter of an hour; not a step of .ci/run.
 soak:
     KUBEBUILDER_ASSETS=$(tests/real/build.sh) ADDON_SIGNER_TESTS_NEED=peers ADDON_SIGNER_SOAK=1 \

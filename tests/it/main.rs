@@ -11,6 +11,7 @@ mod agent;
 mod beside_ocm;
 mod checked;
 mod cli;
+mod cluster;
 mod deploy;
 mod explained;
 mod fleet_status;

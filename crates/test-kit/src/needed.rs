@@ -15,10 +15,11 @@ pub enum Needed {
     Peers,
     Curl,
     Prometheus,
+    Cluster,
 }
 
 impl Needed {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::ApiServer,
         Self::Postgres,
         Self::Kubectl,
@@ -28,6 +29,7 @@ impl Needed {
         Self::Peers,
         Self::Curl,
         Self::Prometheus,
+        Self::Cluster,
     ];
 
     /// Its name in the variable.
@@ -42,6 +44,7 @@ impl Needed {
             Self::Peers => "peers",
             Self::Curl => "curl",
             Self::Prometheus => "prometheus",
+            Self::Cluster => "cluster",
         }
     }
 
@@ -56,6 +59,7 @@ impl Needed {
             Self::Peers => "KUBEBUILDER_ASSETS names no programs that talk to the gateway",
             Self::Curl => "there is no curl on the PATH",
             Self::Prometheus => "there is no prometheus on the PATH",
+            Self::Cluster => "this is not run by tests/real/cluster.sh",
         }
     }
 }

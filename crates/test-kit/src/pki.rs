@@ -24,6 +24,9 @@ pub struct PemPair {
     pub key: String,
 }
 
+/// The name of a hub's CA.
+const HUB: &str = "test-hub-ca";
+
 /// A CA that signs P-256 leaves, which are valid from 2020 to 2049.
 pub struct TestCa {
     key: KeyPair,
@@ -34,7 +37,7 @@ pub struct TestCa {
 
 impl Default for TestCa {
     fn default() -> Self {
-        Self::named("test-hub-ca")
+        Self::named(HUB)
     }
 }
 
@@ -45,6 +48,15 @@ impl TestCa {
         params.distinguished_name.push(DnType::CommonName, name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let cert = params.self_signed(&key).unwrap().pem();
+        Self::new(key, cert, name)
+    }
+
+    /// The CA that another program has made for a hub.
+    pub fn of_hub(cert: String, key: &str) -> Self {
+        Self::new(KeyPair::from_pem(key).unwrap(), cert, HUB)
+    }
+
+    fn new(key: KeyPair, cert: String, name: &str) -> Self {
         let name = relative_name(COMMON_NAME, name);
         Self { key, cert, name: tlv(SEQUENCE, &[&name]), serial: AtomicU8::new(1) }
     }

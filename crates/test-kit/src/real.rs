@@ -1,5 +1,5 @@
 //! A real hub: etcd and kube-apiserver, and kube-controller-manager if a test asks for it, all on 127.0.0.1. Dropping
-//! the value ends them.
+//! the value ends them. Or the cluster with a node in which a test runs.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,6 +21,10 @@ use super::{audit_log, client, rights};
 
 /// The variable that names the directory with the binaries, as for Kubernetes' envtest.
 const ASSETS: &str = "KUBEBUILDER_ASSETS";
+/// The variable by which `tests/real/cluster.sh` names its folder.
+const CLUSTER: &str = "ADDON_SIGNER_CLUSTER";
+/// The port of that cluster's API server.
+const CLUSTER_PORT: u16 = 6443;
 /// How many hubs may run at the same time: a hub needs about 400 MB.
 static SLOTS: Semaphore = Semaphore::const_new(8);
 /// How many may start at the same time: each needs a core for that.
@@ -40,7 +44,8 @@ pub fn assets() -> Option<PathBuf> {
 pub struct RealHub {
     controller_manager: Mutex<Option<Process>>,
     api_server: Mutex<Option<Process>>,
-    _etcd: Process,
+    /// None if the cluster's programs are not ours.
+    etcd: Option<Process>,
     binaries: PathBuf,
     etcd_url: String,
     port: u16,
@@ -48,7 +53,7 @@ pub struct RealHub {
     front_proxy: TestCa,
     dir: TempDir,
     two_leaders: AtomicBool,
-    _slot: SemaphorePermit<'static>,
+    _slot: Option<SemaphorePermit<'static>>,
 }
 
 impl RealHub {
@@ -67,6 +72,26 @@ impl RealHub {
         tokio::join!(Self::start_in(slots, &flags), Self::start_in(other, &flags))
     }
 
+    /// The cluster of `tests/real/cluster.sh`, if that runs this test: with a node and all of kube-controller-manager,
+    /// but without an audit log.
+    pub fn of_cluster() -> Option<Self> {
+        let folder = PathBuf::from(env::var_os(CLUSTER)?);
+        let pem = |name: &str| fs::read_to_string(folder.join("pki").join(name)).unwrap();
+        Some(Self {
+            controller_manager: Mutex::new(None),
+            api_server: Mutex::new(None),
+            etcd: None,
+            binaries: assets()?,
+            etcd_url: String::new(),
+            port: CLUSTER_PORT,
+            ca: TestCa::of_hub(pem("ca.crt"), &pem("ca.key")),
+            front_proxy: TestCa::default(), // one that this API server does not believe
+            dir: TempDir::new().unwrap(),
+            two_leaders: AtomicBool::new(false),
+            _slot: None,
+        })
+    }
+
     async fn start_in(slot: SemaphorePermit<'static>, etcd_flags: &[&str]) -> Self {
         let binaries = assets().unwrap_or_else(|| panic!("{ASSETS} is not set; see tests/real/README.md"));
         let dir = TempDir::new().unwrap();
@@ -79,7 +104,7 @@ impl RealHub {
         let hub = Self {
             controller_manager: Mutex::new(None),
             api_server: Mutex::new(None),
-            _etcd: etcd,
+            etcd: Some(etcd),
             binaries,
             etcd_url,
             port: free_port(),
@@ -87,7 +112,7 @@ impl RealHub {
             front_proxy,
             dir,
             two_leaders: AtomicBool::new(false),
-            _slot: slot,
+            _slot: Some(slot),
         };
         let _start = STARTS.acquire().await.unwrap();
         hub.start_api_server().await;
@@ -192,7 +217,7 @@ impl RealHub {
     /// garbage and empties namespaces.
     pub fn start_controller_manager(&self) {
         let mut running = self.controller_manager.lock();
-        if running.is_some() {
+        if running.is_some() || self.etcd.is_none() {
             return;
         }
         let kubeconfig = self.kubeconfig_file("controller-manager", "controller-manager", &["system:masters"]);
@@ -246,6 +271,9 @@ impl RealHub {
 impl Drop for RealHub {
     /// Checks in every test that the hub did not write one object again and again. Collects the rights that it used.
     fn drop(&mut self) {
+        if self.etcd.is_none() {
+            return;
+        }
         if let Some(into) = rights::collected().filter(|_| !std::thread::panicking()) {
             rights::collect(audit_log::events(self.dir.path()).into_iter(), &into);
         }

@@ -1,0 +1,99 @@
+//! addon-signer as its users run it: real images in the pods of a real node (`tests/real/cluster.sh`), installed and
+//! removed by kubectl. OCM's programs run beside the pods.
+
+mod story;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::{Api, Client};
+use serde_json::Value;
+use test_kit::ocm::{ADDON_NAMESPACE, OcmAgent, Spoke};
+use test_kit::process::Process;
+use test_kit::programs::start_controller;
+use test_kit::real::{RealHub, assets};
+use test_kit::{AddOnApi, client, crds, objects, wait_until};
+
+use crate::whole::client::ClientPair;
+
+/// The managed cluster, which is the hub itself.
+const CLUSTER: &str = "north";
+/// The node's address, which the gateway's certificate and the agents' kubeconfigs have.
+const NODE: [u8; 4] = [10, 99, 0, 1];
+const GATEWAY: ([u8; 4], u16) = (NODE, 30443);
+/// Kubernetes starts pods one after the other and looks after volumes in its own time.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// OCM on the cluster that runs the test: it is the hub, and a managed cluster that has joined.
+struct Fleet {
+    admin: Client,
+    _programs: Vec<Process>,
+    _agent: OcmAgent,
+    _hub: RealHub,
+}
+
+impl Fleet {
+    async fn start(hub: RealHub) -> Self {
+        let admin = client(hub.kubeconfig("admin", &["system:masters"])).await;
+        let assets = assets().unwrap();
+        crds::install(&admin, &assets, AddOnApi::V1alpha1).await;
+        crds::install_placements(&admin, &assets).await;
+        objects::create_namespace(&admin, "open-cluster-management").await; // for the example's settings
+        let mut programs = Vec::new();
+        for name in ["registration-controller", "addon-manager"] {
+            programs.push(start_controller(&hub, name).await);
+        }
+        let server = hub.server("10.99.0.1"); // as pods reach it
+        let spoke = Spoke { hub: &hub, own: &hub, cluster: CLUSTER, agent_id: "agent1", server };
+        let agent = OcmAgent::join(&spoke).await;
+        programs.push(agent.start_work_agent(&spoke));
+        Self { admin, _programs: programs, _agent: agent, _hub: hub }
+    }
+
+    /// What addon-signer-agent keeps for the addon, in its own pod.
+    async fn pair(&self, secret: &str) -> ClientPair {
+        let secrets: Api<Secret> = Api::namespaced(self.admin.clone(), ADDON_NAMESPACE);
+        let data = secrets.get(secret).await.unwrap().data.unwrap();
+        let part = |name: &str| data[name].0.clone();
+        ClientPair { certificate: part("tls.crt"), key: part("tls.key"), anchors: part("ca.crt") }
+    }
+
+    /// What the backend has counted of an addon of the cluster; nothing while it does not answer.
+    async fn pushes(&self, addon: &str) -> u64 {
+        let path = "/api/v1/namespaces/observability/services/receive:19291/proxy/totals";
+        let totals = self.admin.request::<Value>(hyper::Request::get(path).body(Vec::new()).unwrap()).await;
+        totals.map_or(0, |totals| totals[format!("{CLUSTER}/{addon}")]["pushes"].as_u64().unwrap_or_default())
+    }
+
+    /// Waits until the addon has pushed some more.
+    async fn wait_pushes(&self, addon: &str) {
+        let before = self.pushes(addon).await;
+        let more = async || (self.pushes(addon).await > before + 2).then_some(());
+        wait_until(PATIENCE, &format!("pushes of {addon}"), more).await;
+    }
+}
+
+fn gateway() -> SocketAddr {
+    GATEWAY.into()
+}
+
+/// A folder of kustomizations beside this file.
+fn folder(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/cluster").join(name)
+}
+
+/// Runs kubectl as the administrator, which must succeed, and returns what it prints.
+fn kubectl(arguments: &[&str]) -> String {
+    let output = Command::new("kubectl").args(arguments).output().unwrap();
+    assert!(output.status.success(), "kubectl {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Waits until these objects have a condition, or are deleted.
+fn kubectl_wait(what: &str, arguments: &[&str]) {
+    let timeout = format!("--timeout={}s", PATIENCE.as_secs());
+    kubectl(&[&["wait", "--for", what, &timeout], arguments].concat());
+}

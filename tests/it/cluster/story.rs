@@ -1,0 +1,87 @@
+//! The example of docs/writing-an-addon.md from installation to removal, by the commands of the documents.
+
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+use hyper::{Method, StatusCode};
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use kube::{Api, ResourceExt};
+use test_kit::needed::{Needed, skip};
+use test_kit::real::RealHub;
+use test_kit::{install_addon, wait_until};
+
+use super::{CLUSTER, Fleet, PATIENCE, folder, gateway, kubectl, kubectl_wait};
+
+const ADDON: &str = "telemetry";
+const SIGNERS: [&str; 2] = ["example.com/", "addon-signer.io/"];
+/// What the names of our objects contain, and those of the example.
+const OURS: [&str; 3] = ["addon-signer", "telemetry", "observability"];
+
+/// Every object of the cluster whose name or namespace is one of ours. Events and requests go by themselves.
+fn our_objects() -> BTreeSet<String> {
+    let kinds = kubectl(&["api-resources", "--verbs=list", "-o=name"]);
+    let passing = ["events", "events.events.k8s.io", "certificatesigningrequests.certificates.k8s.io"];
+    let kinds: Vec<_> = kinds.lines().filter(|kind| !passing.contains(kind)).collect();
+    let row = r#"{range .items[*]}{.kind} {.metadata.namespace}/{.metadata.name}{"\n"}{end}"#;
+    let all = kubectl(&["get", &kinds.join(","), "-A", &format!("-o=jsonpath={row}")]);
+    all.lines().filter(|object| OURS.iter().any(|ours| object.contains(ours))).map(str::to_owned).collect()
+}
+
+/// The requests for our signers that nobody has answered.
+async fn unanswered(fleet: &Fleet) -> Vec<String> {
+    let requests: Api<CertificateSigningRequest> = Api::all(fleet.admin.clone());
+    let all = requests.list(&Default::default()).await.unwrap().items.into_iter();
+    let ours = all.filter(|request| SIGNERS.iter().any(|signer| request.spec.signer_name.starts_with(signer)));
+    let open = ours.filter(|request| request.status.as_ref().is_none_or(|status| status.conditions.is_none()));
+    open.map(|request| request.name_any()).collect()
+}
+
+async fn install(fleet: &Fleet) {
+    kubectl(&["apply", "-k", folder("hub").to_str().unwrap()]);
+    kubectl_wait("condition=Available", &["-n", "addon-signer", "deployment/addon-signer"]);
+    kubectl_wait("condition=Available", &["apiservice/v1alpha1.ledger.addon-signer.io"]);
+    kubectl(&["apply", "-k", folder("example").to_str().unwrap()]);
+    kubectl_wait("condition=Ready", &["addonsigner/telemetry"]);
+    install_addon(&fleet.admin, CLUSTER, ADDON).await;
+}
+
+/// The addon leaves the cluster: the gateway refuses its certificate, and OCM deletes its pod.
+async fn detach(fleet: &Fleet) {
+    let pair = fleet.pair("telemetry-client-cert").await;
+    let whoami = async || pair.call(gateway(), Method::GET, "/v1/whoami").await.ok().map(|(status, _)| status);
+    assert_eq!(whoami().await, Some(StatusCode::OK));
+    kubectl(&["delete", "managedclusteraddon", "-n", CLUSTER, ADDON, "--wait=false"]);
+    let refused = async || (whoami().await == Some(StatusCode::FORBIDDEN)).then_some(());
+    wait_until(PATIENCE, "the gateway to refuse the addon", refused).await;
+    kubectl_wait("delete", &["managedclusteraddon", "-n", CLUSTER, ADDON]);
+    kubectl_wait("delete", &["manifestworks", "-n", CLUSTER, "--all"]);
+    kubectl_wait("delete", &["pods", "-n", "open-cluster-management-agent-addon", "--all"]);
+}
+
+/// By "Removing" in docs/operations.md.
+fn remove() {
+    kubectl(&["delete", "-k", folder("example").to_str().unwrap()]);
+    kubectl(&["delete", "apiservice", "v1alpha1.ledger.addon-signer.io"]);
+    kubectl(&["delete", "-k", folder("hub").to_str().unwrap(), "--ignore-not-found"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_addon_in_pods_from_installation_to_removal() {
+    let Some(hub) = RealHub::of_cluster() else { return skip(Needed::Cluster) };
+    let fleet = Fleet::start(hub).await;
+    let before = our_objects();
+    let begun = Instant::now();
+    install(&fleet).await;
+    fleet.wait_pushes(ADDON).await;
+    println!("{:?} after the first `kubectl apply` the addon has pushed", begun.elapsed());
+    kubectl_wait("condition=Available", &["managedclusteraddon", "-n", CLUSTER, ADDON]);
+    let holders = r#"-o=jsonpath={.items[?(@.signer=="telemetry")].cluster}"#;
+    assert_eq!(kubectl(&["get", "certificates.ledger.addon-signer.io", holders]), CLUSTER);
+
+    detach(&fleet).await;
+    println!("{:?}: the addon is detached", begun.elapsed());
+    remove();
+    println!("{:?}: kubectl has removed everything", begun.elapsed());
+    wait_until(PATIENCE, "everything to be gone", async || (our_objects() == before).then_some(())).await;
+    assert_eq!(unanswered(&fleet).await, [""; 0]);
+}
