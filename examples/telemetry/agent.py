@@ -3,12 +3,17 @@ ConfigMap that a ManifestWork brings (ca.crt), and reads both again for each pus
 
 import http.client
 import os
+import signal
 import ssl
+import sys
 import time
 from urllib.parse import urlsplit
 
 url = urlsplit(os.environ["PUSH_URL"])  # https://GATEWAY/addons/ADDON/PATH
 pair, trust = os.environ["CERTIFICATES"], os.environ["TRUST"]
+
+# The first process of a container ends only by signals that it handles.
+signal.signal(signal.SIGTERM, lambda *_: sys.exit())
 
 
 def push():

@@ -101,13 +101,16 @@ until_true() {
     done
 }
 
+# The logs of the cluster's programs and of its pods, and what kubelet and controllers say about these.
 show_logs() {
     local log
-    for log in "$dir"/logs/*.log; do
+    shopt -s nullglob
+    for log in "$dir"/logs/*.log /var/log/pods/*/*/*.log; do
         printf -- '---- %s\n' "$log"
         tail -n 30 "$log"
-    done >&2
-}
+    done
+    kubectl get pods,events --all-namespaces --output wide || say "the API server does not answer"
+} >&2
 
 prepare_folders() {
     local folder

@@ -15,6 +15,7 @@ use hyper_util::rt::TokioExecutor;
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{sleep, timeout};
 use tonic_health::ServingStatus;
 use tonic_health::pb::HealthCheckRequest;
@@ -29,6 +30,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 async fn main() -> Result<(), Failure> {
     let url = std::env::var("PUSH_URL").map_err(|_| "PUSH_URL is not set: https://GATEWAY/addons/ADDON/PATH")?;
     let certificates = PathBuf::from(std::env::var("CERTIFICATES").map_err(|_| "CERTIFICATES names no directory")?);
+    // The first process of a container ends only by signals that it handles; else Kubernetes waits half a minute.
+    let mut terminate = signal(SignalKind::terminate())?;
     loop {
         // addon-signer-agent writes the three files at once, after the certificate has proven itself at the gateway.
         if certificates.join("tls.crt").exists() {
@@ -38,7 +41,10 @@ async fn main() -> Result<(), Failure> {
                 Err(_) => println!("failed: no answer within {PATIENCE:?}"),
             }
         }
-        sleep(PAUSE).await;
+        tokio::select! {
+            () = sleep(PAUSE) => {}
+            _ = terminate.recv() => return Ok(()),
+        }
     }
 }
 

@@ -14,6 +14,7 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
 
 /// Pushes and bytes of each addon on each cluster.
 type Totals = Arc<Mutex<BTreeMap<String, (u64, usize)>>>;
@@ -28,7 +29,12 @@ async fn main() -> std::io::Result<()> {
         .route("/api/v1/receive", post(receive))
         .route("/totals", get(totals))
         .with_state(Totals::default());
-    axum::serve(TcpListener::bind(address).await?, app).await
+    // Finishes what has begun. The first process of a container ends only by signals that it handles.
+    let mut terminate = signal(SignalKind::terminate())?;
+    let asked = async move {
+        terminate.recv().await;
+    };
+    axum::serve(TcpListener::bind(address).await?, app).with_graceful_shutdown(asked).await
 }
 
 async fn receive(State(totals): State<Totals>, headers: HeaderMap, body: Bytes) -> StatusCode {
