@@ -116,7 +116,6 @@ prepare_folders() {
     local folder
     mount -t tmpfs -o mode=755 tmpfs /run
     mkdir -p "$dir"/{logs,pki,kubelet,cni,disk,volatile}
-    chown 65532:65532 "$dir/disk"
     # Programs also write to fixed places below these folders; here what they write ends with the cluster.
     for folder in var/lib var/log; do
         mkdir -p "$dir/volatile/$folder"/{upper,work}

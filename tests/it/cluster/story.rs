@@ -7,6 +7,7 @@ use hyper::{Method, StatusCode};
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::{Api, ResourceExt};
 use test_kit::needed::{Needed, skip};
+use test_kit::ocm::ADDON_NAMESPACE;
 use test_kit::real::RealHub;
 use test_kit::{install_addon, wait_until};
 
@@ -48,14 +49,14 @@ async fn install(fleet: &Fleet) {
 /// The addon leaves the cluster: the gateway refuses its certificate, and OCM deletes its pod.
 async fn detach(fleet: &Fleet) {
     let pair = fleet.pair("telemetry-client-cert").await;
-    let whoami = async || pair.call(gateway(), Method::GET, "/v1/whoami").await.ok().map(|(status, _)| status);
-    assert_eq!(whoami().await, Some(StatusCode::OK));
+    let whoami = async || pair.call(gateway(), Method::GET, "/v1/whoami").await.unwrap().0;
+    assert_eq!(whoami().await, StatusCode::OK);
     kubectl(&["delete", "managedclusteraddon", "-n", CLUSTER, ADDON, "--wait=false"]);
-    let refused = async || (whoami().await == Some(StatusCode::FORBIDDEN)).then_some(());
+    let refused = async || (whoami().await == StatusCode::FORBIDDEN).then_some(());
     wait_until(PATIENCE, "the gateway to refuse the addon", refused).await;
     kubectl_wait("delete", &["managedclusteraddon", "-n", CLUSTER, ADDON]);
     kubectl_wait("delete", &["manifestworks", "-n", CLUSTER, "--all"]);
-    kubectl_wait("delete", &["pods", "-n", "open-cluster-management-agent-addon", "--all"]);
+    kubectl_wait("delete", &["pods", "-n", ADDON_NAMESPACE, "--all"]);
 }
 
 /// By "Removing" in docs/operations.md.
