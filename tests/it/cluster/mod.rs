@@ -2,6 +2,7 @@
 //! removed by kubectl. OCM's programs run beside the pods.
 
 mod story;
+mod traffic;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

@@ -11,6 +11,7 @@ use test_kit::ocm::ADDON_NAMESPACE;
 use test_kit::real::RealHub;
 use test_kit::{install_addon, wait_until};
 
+use super::traffic::Traffic;
 use super::{CLUSTER, Fleet, PATIENCE, folder, gateway, kubectl, kubectl_wait};
 
 const ADDON: &str = "telemetry";
@@ -37,13 +38,58 @@ async fn unanswered(fleet: &Fleet) -> Vec<String> {
     open.map(|request| request.name_any()).collect()
 }
 
+/// The example's agents ask once; here they also watch.
+fn allow_streams() {
+    let methods = r#"[{"op": "add", "path": "/spec/match/grpc/0/methods/-", "value": "Watch"}]"#;
+    kubectl(&["patch", "-n", "observability", "addonroute/health", "--type=json", "-p", methods]);
+    let generation = r#"-o=jsonpath={.metadata.generation}"#;
+    let generation = kubectl(&["get", "-n", "observability", "addonroute/health", generation]);
+    kubectl_wait(
+        &format!(r#"jsonpath={{.status.observedGeneration}}={generation}"#),
+        &["-n", "observability", "addonroute/health"],
+    );
+}
+
+/// Another authority signs for the addon: every gateway trusts it.
+fn rotate() {
+    let active = r#"-o=jsonpath={.status.authorities[?(@.state=="Active")].id}"#;
+    let before = kubectl(&["get", "addonsigner/telemetry", active]);
+    kubectl(&["annotate", "addonsigner/telemetry", "addon-signer.io/rotate=now"]);
+    kubectl_wait("condition=Rotating", &["addonsigner/telemetry"]);
+    kubectl_wait("jsonpath={.status.rotation.phase}=Finish", &["addonsigner/telemetry"]);
+    assert_ne!(kubectl(&["get", "addonsigner/telemetry", active]), before);
+}
+
+fn live_gateways() -> usize {
+    let holders = r#"-o=jsonpath={.items[*].spec.holderIdentity}"#;
+    let leases = kubectl(&["get", "lease", "-n", "addon-signer", "-l", "addon-signer.io/gateway", holders]);
+    leases.split_whitespace().count()
+}
+
 async fn install(fleet: &Fleet) {
     kubectl(&["apply", "-k", folder("hub").to_str().unwrap()]);
     kubectl_wait("condition=Available", &["-n", "addon-signer", "deployment/addon-signer"]);
+    kubectl_wait("condition=Available", &["-n", "addon-signer", "deployment/addon-signer-gateway"]);
     kubectl_wait("condition=Available", &["apiservice/v1alpha1.ledger.addon-signer.io"]);
     kubectl(&["apply", "-k", folder("example").to_str().unwrap()]);
     kubectl_wait("condition=Ready", &["addonsigner/telemetry"]);
     install_addon(&fleet.admin, CLUSTER, ADDON).await;
+}
+
+/// New pods take the place of the gateways and the signer, and another authority signs, while agents call.
+async fn nothing_is_lost(fleet: &Fleet) {
+    allow_streams();
+    let traffic = Traffic::start(&fleet.pair("telemetry-client-cert").await, 4);
+    traffic.wait_passed(200).await;
+    rotate();
+    for deployment in ["deployment/addon-signer-gateway", "deployment/addon-signer"] {
+        kubectl(&["rollout", "restart", "-n", "addon-signer", deployment]);
+        kubectl(&["rollout", "status", "-n", "addon-signer", deployment, "--timeout=120s"]);
+    }
+    traffic.wait_passed(200).await;
+    println!("{}", traffic.stop().await);
+    // Each gateway that has ended has said so, and its Lease went with its pod.
+    wait_until(PATIENCE, "three Leases", async || (live_gateways() == 3).then_some(())).await;
 }
 
 /// The addon leaves the cluster: the gateway refuses its certificate, and OCM deletes its pod.
@@ -79,6 +125,8 @@ async fn an_addon_in_pods_from_installation_to_removal() {
     let holders = r#"-o=jsonpath={.items[?(@.signer=="telemetry")].cluster}"#;
     assert_eq!(kubectl(&["get", "certificates.ledger.addon-signer.io", holders]), CLUSTER);
 
+    nothing_is_lost(&fleet).await;
+    println!("{:?}: gateways and signer are replaced", begun.elapsed());
     detach(&fleet).await;
     println!("{:?}: the addon is detached", begun.elapsed());
     remove();

@@ -178,6 +178,7 @@ struct World {
 impl World {
     async fn start(arguments: &Arguments) -> Self {
         let hub = TestHub::with_ocm(RealHub::start(&[]).await, AddOnApi::V1beta1).await;
+        hub.real().unwrap().leaves_writes_uncounted(); // one hub after the other writes the Lease
         deploy(&hub).await;
         let admin = hub.admin().await;
         let clusters: Vec<String> = (0..arguments.clusters).map(|index| format!("cluster{index}")).collect();

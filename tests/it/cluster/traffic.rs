@@ -1,0 +1,249 @@
+//! Agents that call through the gateway all the time, as careful clients do: they connect again when they are told to,
+//! and repeat a call only where they know that the gateway has not begun it.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Full};
+use hyper::body::Bytes;
+use hyper::client::conn::{http1, http2};
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use parking_lot::Mutex;
+use rustls::pki_types::ServerName;
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio::time::{interval, sleep, timeout};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::{PATIENCE, gateway};
+use crate::whole::client::ClientPair;
+
+/// Pause between two calls of a client.
+const PAUSE: Duration = Duration::from_millis(20);
+/// How often a stream looks whether the gateway has told it to connect again.
+const LOOK: Duration = Duration::from_millis(100);
+/// How long a call may take before it counts as lost.
+const LONGEST: Duration = Duration::from_secs(15);
+
+type Content = Full<Bytes>;
+type Fault = Box<dyn Error + Send + Sync>;
+
+/// What became of the calls.
+#[derive(Default)]
+pub(super) struct Counts {
+    passed: AtomicU64,
+    /// Calls that the gateway had not begun, and connections that it did not take.
+    repeated: AtomicU64,
+    /// Streams that ended after the gateway had told the client to connect again.
+    told: AtomicU64,
+    /// Calls that a client cannot repeat without the risk of doing it twice, and streams that ended without a word.
+    lost: Mutex<Vec<String>>,
+}
+
+/// Calls that go on until they are stopped.
+pub(super) struct Traffic {
+    counts: Arc<Counts>,
+    stop: CancellationToken,
+    clients: JoinSet<()>,
+}
+
+/// What a client does.
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    Http1,
+    Http2,
+    Stream,
+}
+
+impl Traffic {
+    /// Starts so many clients of each kind with the certificate of one agent: pushes by HTTP/1.1 and HTTP/2, and streams
+    /// of gRPC.
+    pub(super) fn start(pair: &ClientPair, of_each: usize) -> Self {
+        let (counts, stop) = (Arc::<Counts>::default(), CancellationToken::new());
+        let mut clients = JoinSet::new();
+        for kind in [Kind::Http1, Kind::Http2, Kind::Stream].into_iter().cycle().take(3 * of_each) {
+            let client = TrafficClient { pair: pair.clone(), counts: counts.clone(), stop: stop.clone() };
+            clients.spawn(client.run(kind));
+        }
+        Self { counts, stop, clients }
+    }
+
+    /// Waits until so many further calls have passed.
+    pub(super) async fn wait_passed(&self, more: u64) {
+        let wanted = self.counts.passed.load(Ordering::Relaxed) + more;
+        test_kit::wait_until(PATIENCE, "calls to pass", async || {
+            (self.counts.passed.load(Ordering::Relaxed) >= wanted).then_some(())
+        })
+        .await;
+    }
+
+    /// Ends the calls; fails if one was lost.
+    pub(super) async fn stop(mut self) -> String {
+        self.stop.cancel();
+        while let Some(ended) = self.clients.join_next().await {
+            ended.unwrap();
+        }
+        let Counts { passed, repeated, told, lost } = &*self.counts;
+        let lost = lost.lock().clone();
+        assert!(lost.is_empty(), "{} lost: {}", lost.len(), lost.join("\n"));
+        let [passed, repeated, told] = [passed, repeated, told].map(|count| count.load(Ordering::Relaxed));
+        format!("{passed} calls passed, {repeated} were repeated, 0 lost; {told} streams ended, each after a GOAWAY")
+    }
+}
+
+struct TrafficClient {
+    pair: ClientPair,
+    counts: Arc<Counts>,
+    stop: CancellationToken,
+}
+
+impl TrafficClient {
+    async fn run(self, kind: Kind) {
+        while !self.stop.is_cancelled() {
+            let connection = match kind {
+                Kind::Http1 => self.pushes_by_http1().await,
+                Kind::Http2 => self.pushes_by_http2().await,
+                Kind::Stream => self.stream().await,
+            };
+            // There was no call that could have been begun.
+            if connection.is_err() {
+                self.counts.repeated.fetch_add(1, Ordering::Relaxed);
+                sleep(PAUSE).await;
+            }
+        }
+    }
+
+    async fn connect(&self, protocol: &[u8]) -> Result<TokioIo<TlsStream<TcpStream>>, Fault> {
+        let connecting = async {
+            let tcp = TcpStream::connect(gateway()).await?;
+            let mut config = self.pair.config();
+            config.alpn_protocols = vec![protocol.to_vec()];
+            TlsConnector::from(Arc::new(config)).connect(ServerName::from(gateway().ip()), tcp).await
+        };
+        Ok(TokioIo::new(timeout(LONGEST, connecting).await??))
+    }
+
+    async fn pushes_by_http1(&self) -> Result<(), Fault> {
+        let (mut sender, connection) = http1::handshake(self.connect(b"http/1.1").await?).await?;
+        let _driver = AbortOnDropHandle::new(tokio::spawn(connection));
+        while !self.stop.is_cancelled() && sender.ready().await.is_ok() {
+            let answer = timeout(LONGEST, sender.try_send_request(push())).await;
+            let answer = answer.map(|answer| answer.map_err(|error| (error.message().is_some(), error.into_error())));
+            if !self.note(answer).await {
+                return Ok(());
+            }
+            sleep(PAUSE).await;
+        }
+        Ok(())
+    }
+
+    async fn pushes_by_http2(&self) -> Result<(), Fault> {
+        let io = self.connect(b"h2").await?;
+        let (mut sender, connection) = http2::handshake(TokioExecutor::new(), io).await?;
+        let _driver = AbortOnDropHandle::new(tokio::spawn(connection));
+        while !self.stop.is_cancelled() && sender.ready().await.is_ok() {
+            let answer = timeout(LONGEST, sender.try_send_request(push())).await;
+            let answer = answer.map(|answer| {
+                answer.map_err(|error| {
+                    let is_unsent = error.message().is_some();
+                    let error = error.into_error();
+                    (is_unsent || is_refused(&error), error)
+                })
+            });
+            if !self.note(answer).await {
+                return Ok(());
+            }
+            sleep(PAUSE).await;
+        }
+        Ok(())
+    }
+
+    /// Notes what became of a call; returns whether the connection may go on. An error says whether the gateway has not
+    /// begun the call.
+    async fn note(
+        &self,
+        answer: Result<Result<Response<hyper::body::Incoming>, (bool, hyper::Error)>, tokio::time::error::Elapsed>,
+    ) -> bool {
+        let fault = match answer {
+            Ok(Ok(answer)) => {
+                let status = answer.status();
+                match answer.into_body().collect().await {
+                    Ok(_) if status == StatusCode::NO_CONTENT => {
+                        self.counts.passed.fetch_add(1, Ordering::Relaxed);
+                        return true;
+                    }
+                    Ok(body) => format!("{status}: {}", String::from_utf8_lossy(&body.to_bytes())),
+                    Err(error) => format!("{status}, and then {error:?}"),
+                }
+            }
+            Ok(Err((true, _))) => {
+                self.counts.repeated.fetch_add(1, Ordering::Relaxed);
+                return false;
+            }
+            Ok(Err((false, error))) => format!("{error:?}"),
+            Err(_) => "no answer".to_owned(),
+        };
+        self.counts.lost.lock().push(fault);
+        false
+    }
+
+    /// A stream that lasts until somebody ends it: gRPC's watch of the backend's health.
+    async fn stream(&self) -> Result<(), Fault> {
+        let (sender, connection) = h2::client::handshake(self.connect(b"h2").await?.into_inner()).await?;
+        let _driver = AbortOnDropHandle::new(tokio::spawn(connection));
+        let request = request("/grpc.health.v1.Health/Watch").header("te", "trailers");
+        let watch = request.header("content-type", "application/grpc").body(()).unwrap();
+        let mut sender = sender.ready().await?;
+        let (answer, mut sent) = sender.send_request(watch, false)?;
+        sent.send_data(Bytes::from_static(&[0; 5]), true)?;
+        let answer = answer.await?;
+        if answer.status() != StatusCode::OK {
+            self.counts.lost.lock().push(format!("a stream got {}", answer.status()));
+            return Ok(());
+        }
+        let mut body = answer.into_body();
+        let (mut looks, mut is_told) = (interval(LOOK), false);
+        loop {
+            tokio::select! {
+                () = self.stop.cancelled() => return Ok(()),
+                // After a GOAWAY there are no further calls on the connection.
+                _ = looks.tick() => is_told |= sender.clone().ready().await.is_err(),
+                data = body.data() => match data {
+                    Some(Ok(data)) => body.flow_control().release_capacity(data.len())?,
+                    _ if is_told => {
+                        self.counts.told.fetch_add(1, Ordering::Relaxed);
+                        return Ok(());
+                    }
+                    ended => {
+                        self.counts.lost.lock().push(format!("a stream ended without a word: {ended:?}"));
+                        return Ok(());
+                    }
+                },
+            }
+        }
+    }
+}
+
+/// Whether the gateway says that it has not begun this call (RFC 9113, section 8.7).
+fn is_refused(error: &hyper::Error) -> bool {
+    let cause = error.source().and_then(|source| source.downcast_ref::<h2::Error>());
+    cause.is_some_and(|cause| cause.reason() == Some(h2::Reason::REFUSED_STREAM) || cause.is_go_away())
+}
+
+fn content(bytes: &'static [u8]) -> Content {
+    Full::new(Bytes::from_static(bytes))
+}
+
+fn request(path: &str) -> hyper::http::request::Builder {
+    Request::builder().method(Method::POST).uri(format!("https://{}{path}", gateway()))
+}
+
+fn push() -> Request<Content> {
+    request("/addons/telemetry/api/v1/receive").header("host", gateway().to_string()).body(content(b"42")).unwrap()
+}
