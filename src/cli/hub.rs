@@ -33,7 +33,7 @@ const LEAST_REFUSE_AFTER: Duration = Duration::from_secs(90);
 /// authority that the signer uses.
 const GATEWAY_REFUSE_AFTER: Duration = Duration::from_secs(600);
 
-/// Run the signer and the gateway on the hub.
+/// Run the signer, the gateway, or both on the hub.
 #[derive(Debug, Clone, Args)]
 pub struct HubArgs {
     /// What this process does: sign, serve the gateway, or both. On Kubernetes, deploy/gateway has both apart, so that

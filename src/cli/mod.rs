@@ -87,7 +87,7 @@ impl AuditLog {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run the signer and the gateway on the hub.
+    /// Run the signer, the gateway, or both on the hub.
     Hub(Box<hub::HubArgs>),
     /// Inspect and rotate certificate authorities.
     #[command(subcommand)]

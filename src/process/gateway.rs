@@ -1,13 +1,15 @@
 //! The process that serves the gateway and signs nothing. It holds no key but its own and no ledger, and writes nothing
 //! but its Lease and the requests for its own certificates.
 
+use std::time::Duration;
+
 use anyhow::Context;
 use futures::{FutureExt, TryFutureExt};
 use kube::Client;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use tracing::info;
+use tracing::{info, warn};
 
 use super::metrics::ProcessMetrics;
 use super::preflight::{Preflight, Rights, preflight};
@@ -33,7 +35,8 @@ impl HubProcess {
         let client = connection.client;
         let parts = FollowerParts { client: client.clone(), clock: clock.clone(), pulses: pulses.clone() };
         let (follower, ends, applied) = Follower::wire(parts);
-        let age = RegistryAge::new(connection.contacts, ends.registry.clone(), options.registry_age, options.roles);
+        let contacts = connection.contacts;
+        let age = RegistryAge::new(contacts.clone(), ends.registry.clone(), options.registry_age, options.roles);
         let mut running =
             Running::new(client.clone(), clock.clone(), ends.audit.clone(), pulses.clone(), age.clone(), stop.clone());
         let serving = running.keep_serving(serving_names(&options), ends.trust.clone());
@@ -51,23 +54,12 @@ impl HubProcess {
             waiting: waits.subscribe(),
             leaving: leaving.clone(),
         };
-        let (delay, stopping) = (options.shutdown_delay, stop.clone());
-        running.spawn("delay of the shutdown", async move {
-            leaving.cancelled().await;
-            tokio::time::sleep(delay).await;
-            stopping.cancel();
-            Ok(())
-        });
+        running.spawn("delay of the shutdown", delay(leaving, options.shutdown_delay, stop.clone()).map(Ok));
         running.spawn("metrics", probe.serve(metrics_listener, stop.clone()).map(Ok));
+        let audit = ends.audit.clone();
         running.serve_gateway(gateway, ends, &metrics, (serving, client_certificate));
-        let lease = GatewayLease {
-            namespace: options.namespace.clone(),
-            name: options.replica.clone(),
-            pod_uid: options.pod_uid.clone(),
-            identity,
-            bound,
-        };
-        let (keeper, registered) = LeaseKeeper::new(client.clone(), lease, clock, applied);
+        let lease = lease_of(&options, identity, bound);
+        let (keeper, registered) = LeaseKeeper::new(client.clone(), lease, clock, applied, contacts);
         let (begun, drained) = (CancellationToken::new(), CancellationToken::new());
         let mut holding = JoinSet::new();
         holding.spawn(hold(keeper, pulses.start("Lease of the gateway"), begun.clone(), drained.clone()));
@@ -76,12 +68,36 @@ impl HubProcess {
         hub_task.spawn(start.run(follower, pulses.start("first questions to the API server"), stop));
         let result = tokio::select! {
             result = running.ended(hub_task) => result,
-            Some(lost) = holding.join_next() => return lost.context("the task that keeps the Lease failed")?,
+            Some(lost) = holding.join_next() => {
+                audit.write_all();
+                return lost.context("the task that keeps the Lease failed")?;
+            }
         };
         drained.cancel();
-        while holding.join_next().await.is_some() {} // it has logged what went wrong
+        while let Some(released) = holding.join_next().await {
+            if let Err(error) = released.context("the task that keeps the Lease failed").flatten() {
+                warn!(error = format!("{error:#}"), "The gateway's Lease was not released");
+            }
+        }
         result
     }
+}
+
+fn lease_of(options: &HubOptions, identity: String, bound: Duration) -> GatewayLease {
+    GatewayLease {
+        namespace: options.namespace.clone(),
+        name: options.replica.clone(),
+        pod_uid: options.pod_uid.clone(),
+        identity,
+        bound,
+    }
+}
+
+/// Stops a while after `leaving`.
+async fn delay(leaving: CancellationToken, delay: Duration, stop: CancellationToken) {
+    leaving.cancelled().await;
+    tokio::time::sleep(delay).await;
+    stop.cancel();
 }
 
 /// Keeps the Lease once `begun`: before that the gateway might lack the rights to.

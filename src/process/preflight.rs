@@ -9,7 +9,7 @@ use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::api::{ListParams, PostParams};
+use kube::api::{ApiResource, DynamicObject, ListParams, PostParams};
 use kube::client::AuthError;
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
@@ -21,6 +21,7 @@ use addon_signer_api::ocm::AddOnApi;
 use addon_signer_api::request::BoundedRequest;
 use addon_signer_api::{AddOnRoute, AddOnSigner, Guarded, Lenient};
 use addon_signer_core::lease::LEASE_NAME;
+use addon_signer_core::names::LABEL_GATEWAY;
 use addon_signer_core::policy::GatewayCertificate;
 use addon_signer_hub::authorities::store::LineNames;
 use addon_signer_hub::registrations::registry::{RegistryError, discover};
@@ -139,6 +140,7 @@ async fn ask(client: &Client, namespace: &str, rights: Rights<'_>) -> Result<Pre
         Rights::Signer => {
             asking.check_requests().await?;
             asking.check_lease(LEASE_NAME).await?;
+            asking.check_gateways().await?;
         }
         Rights::Gateway { lease } => {
             asking.check_lease(lease).await?;
@@ -200,6 +202,15 @@ impl Asking<'_> {
         let leases: Api<Lease> = Api::namespaced(self.client.clone(), self.namespace);
         let lacks = || self.cannot(&format!("get the Lease {name} in the namespace {}", self.namespace));
         leases.get_opt(name).await.map(drop).map_err(|error| Obstacle::new(error, lacks))
+    }
+
+    /// Without this right no new authority would sign: it waits for the gateways.
+    async fn check_gateways(&self) -> Result<(), Obstacle> {
+        let kind = ApiResource::erase::<Lease>(&());
+        let leases: Api<Lenient<DynamicObject>> = Api::namespaced_with(self.client.clone(), self.namespace, &kind);
+        let lacks = || self.cannot(&format!("list leases in the namespace {}", self.namespace));
+        let listed = leases.list(&ListParams::default().labels(LABEL_GATEWAY).limit(1)).await;
+        listed.map(drop).map_err(|error| Obstacle::new(error, lacks))
     }
 
     /// Without this right the gateway would get no certificate.

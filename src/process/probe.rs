@@ -60,7 +60,7 @@ pub(super) struct SignerProbe {
 /// The answer of a process that ends.
 const SHUTTING_DOWN: &str = "this process is shutting down\n";
 
-/// The watch of requests. A gateway without a signer watches only its own, and only for a moment.
+/// The watch of requests. Who does not lead watches only its own, and only for a moment.
 const REQUESTS: &str = "certificatesigningrequests";
 
 /// The watches that the process must read for as long as it runs. Not that of Services: there are two.
@@ -117,7 +117,10 @@ impl Probe {
     }
 
     fn lives(&self) -> (StatusCode, Cow<'static, str>) {
-        lives(&self.pulses, &self.age.contacts, self.signer.is_some())
+        let leads = |signer: &SignerProbe| {
+            matches!(signer.leading.leadership(), Leadership::Leader { .. } | Leadership::Unsure { .. })
+        };
+        lives(&self.pulses, &self.age.contacts, self.signer.as_ref().is_some_and(leads))
     }
 
     fn ready(&self) -> (StatusCode, Cow<'static, str>) {

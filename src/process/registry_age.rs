@@ -8,12 +8,15 @@ use tracing::{info, warn};
 
 use super::roles::Roles;
 use addon_signer_core::registry::{Registry, SharedRegistry};
+use addon_signer_hub::gateways::LEASES;
 use addon_signer_platform::contacts::Contacts;
 
 /// The resources whose watches feed the registry.
 const WATCHED: [&str; 2] = ["managedclusters", "managedclusteraddons"];
-/// The same, and what a gateway without a signer reads its trust from.
-const WATCHED_BY_GATEWAY: [&str; 3] = ["managedclusters", "managedclusteraddons", "addonsigners"];
+/// The same for a gateway without a signer, with the AddOnSigners, from which it reads its trust, and its own Lease: an
+/// API server that cannot reach etcd sends bookmarks, but takes no writes, and signers do not wait for a gateway whose
+/// Lease is older than its bound.
+const HEARD_BY_GATEWAY: [&str; 4] = ["managedclusters", "managedclusteraddons", "addonsigners", LEASES];
 /// How often the hub checks whether the registry is outdated.
 const ROUND: Duration = Duration::from_secs(1);
 
@@ -48,7 +51,7 @@ pub(crate) struct RegistryAge {
 
 impl RegistryAge {
     pub(crate) fn new(contacts: Contacts, registry: SharedRegistry, bounds: AgeBounds, roles: Roles) -> Self {
-        let watched: &[_] = if roles.has_signer() { &WATCHED } else { &WATCHED_BY_GATEWAY };
+        let watched: &[_] = if roles.has_signer() { &WATCHED } else { &HEARD_BY_GATEWAY };
         Self { contacts, registry, bounds, watched }
     }
 

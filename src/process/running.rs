@@ -109,7 +109,7 @@ impl Running {
         };
         let stop = self.stop.clone();
         self.spawn("gateway", async move {
-            let ends = ends; // kept, so that not the gateway says that trust has ended, but the hub why
+            let ends = ends; // kept, so that the process ends with the hub's error and not with the gateway's
             gateway.run(inputs, ends.applied.clone(), stop).await.map_err(Into::into)
         });
     }

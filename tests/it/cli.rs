@@ -211,6 +211,21 @@ async fn wrong_usage_exits_with_two() {
 }
 
 #[tokio::test]
+async fn what_a_gateway_apart_cannot_be_is_said_by_its_flags() {
+    let home = tempfile::tempdir().unwrap();
+    let gateway = ["hub", "--roles", "gateway", "--gateway-name", "x"];
+    for (more, sentence) in [
+        (&["--inventory-listen", "127.0.0.1:0"][..], "--inventory-listen needs the role signer"),
+        (&[], "--replica must be another name for each gateway"),
+        (&["--replica", "a", "--registry-refuse-after", "25h"], "--registry-refuse-after must be at most 24h"),
+    ] {
+        let refused = run(home.path(), &[&gateway, more].concat()).await;
+        assert_eq!(refused.code, 1, "{more:?}: {}", refused.stderr);
+        assert!(refused.stderr.contains(sentence), "{more:?}: {}", refused.stderr);
+    }
+}
+
+#[tokio::test]
 async fn a_signer_name_is_refused_where_an_addonsigner_is_meant() {
     let home = tempfile::tempdir().unwrap();
     let name = "example.com/telemetry";

@@ -24,8 +24,11 @@ const REQUEST: usize = 4 * (MAX_PEM_BYTES / 3 + 1);
 /// The longest certificate that is read, as base64.
 const CERTIFICATE: usize = 64 << 10;
 
-/// Without `managedFields`, which the API server keeps when an update has none, and without `spec.extra`, which no
-/// update can change. Requester and tenant are read by name, so no additional content can hide them.
+/// The key of `spec.extra` that has the pod to which the requester's token belongs (Kubernetes, `PodNameKey`).
+pub const POD_NAME: &str = "authentication.kubernetes.io/pod-name";
+
+/// Without `managedFields`, which the API server keeps when an update has none, and without most of `spec.extra`, which
+/// no update can change. Requester and tenant are read by name, so no additional content can hide them.
 static WANTED: Keep = Keep::Fields(&[
     (
         "metadata",
@@ -53,6 +56,7 @@ static WANTED: Keep = Keep::Fields(&[
             ("expirationSeconds", Keep::Scalar(LONGEST)),
             ("groups", Keep::All(LIST)),
             ("usages", Keep::All(LIST)),
+            ("extra", Keep::Fields(&[(POD_NAME, Keep::Each(1, &Keep::Scalar(LONGEST)))])),
         ]),
     ),
     ("status", Keep::Fields(&[("certificate", Keep::Scalar(CERTIFICATE)), ("conditions", Keep::All(LIST))])),

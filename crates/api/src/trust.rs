@@ -18,6 +18,9 @@ pub enum AuthoritiesError {
     /// A certificate cannot be read, or is not that of an authority.
     #[error("the certificate of the authority {0} cannot be used: {1}")]
     Unusable(String, BundleError),
+    /// Others have a certificate, and this one has none.
+    #[error("the authority {0} has no certificate, and others have")]
+    Missing(String),
     /// The id does not follow from the certificate's key.
     #[error("the certificate of the authority {0} is that of another one")]
     OfAnother(String),
@@ -31,9 +34,12 @@ pub fn bundle(authorities: &[AuthorityStatus]) -> Result<Option<Bundle>, Authori
     if authorities.len() > MAX_AUTHORITIES {
         return Err(AuthoritiesError::TooMany(authorities.len()));
     }
+    if authorities.iter().all(|authority| authority.certificate.is_none()) {
+        return Ok(None);
+    }
     let mut found = Vec::new();
     for AuthorityStatus { id, certificate, .. } in authorities {
-        let Some(pem) = certificate else { continue };
+        let pem = certificate.as_ref().ok_or_else(|| AuthoritiesError::Missing(id.clone()))?;
         let unusable = |error| AuthoritiesError::Unusable(id.clone(), error);
         let one = Bundle::from_pem(pem.as_bytes()).map_err(unusable)?;
         match one.authorities() {
@@ -41,7 +47,7 @@ pub fn bundle(authorities: &[AuthorityStatus]) -> Result<Option<Bundle>, Authori
             _ => return Err(AuthoritiesError::OfAnother(id.clone())),
         }
     }
-    if found.is_empty() { Ok(None) } else { Ok(Bundle::new(found).ok()) }
+    Ok(Bundle::new(found).ok()) // it is not empty
 }
 
 /// The one that signs.
@@ -158,6 +164,8 @@ mod tests {
         for bad in ["", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"] {
             assert!(matches!(refused(with(bad.to_owned())), AuthoritiesError::Unusable(..)), "{bad:?}");
         }
+        let missing = AuthoritiesError::Missing(good.id.clone());
+        assert_eq!(refused(AuthorityStatus { certificate: None, ..good.clone() }), missing);
         assert_eq!(bundle(&vec![good; MAX_AUTHORITIES + 1]), Err(AuthoritiesError::TooMany(MAX_AUTHORITIES + 1)));
     }
 

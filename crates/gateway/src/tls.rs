@@ -44,7 +44,8 @@ pub(super) struct Outputs {
 
 /// Follows trust and serving certificate until one of their senders is gone, and returns what that one was sending.
 ///
-/// While no configuration can be built, none is in effect, and the gateway refuses everybody (invariant I11).
+/// While no configuration can be built, none is in effect, and the gateway refuses everybody (invariant I11). The next
+/// one is built from the snapshot that was reported last, or from a newer one.
 pub(super) async fn keep_in_effect(
     mut trust: watch::Receiver<Arc<Trust>>,
     mut serving: watch::Receiver<Option<Arc<CertifiedKey>>>,
@@ -67,6 +68,8 @@ pub(super) async fn keep_in_effect(
                 } else {
                     tracing::info!(%error, "The gateway does not accept connections yet");
                 }
+                // It refuses everybody, so it trusts nobody that this snapshot does not. Nobody waits for it.
+                outputs.applied.send_replace(snapshot);
             }
         }
         tokio::select! {

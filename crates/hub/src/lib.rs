@@ -51,6 +51,7 @@ use registrations::SeenAddOn;
 use registrations::registry::{self, Recorded, RegistryError, Sinks};
 use registrations::version::AddOnVersion;
 use registrations::wanted::Signers;
+use requests::action::KnownAccounts;
 use requests::dispatcher::{Dispatcher, DispatcherLinks};
 use requests::foreign::ForeignReport;
 use requests::guard::Guard;
@@ -85,6 +86,12 @@ pub struct HubSettings {
     pub gateway: GatewayRules,
     /// The same for the inventory's certificate, where another account requests that than the gateway's.
     pub inventory: Option<GatewayRules>,
+}
+
+impl HubSettings {
+    fn known_accounts(&self) -> KnownAccounts {
+        KnownAccounts { grpc_proxy: self.grpc_proxy.clone(), gateway: self.gateway.account.clone() }
+    }
 }
 
 /// What [`Hub::wire`] needs.
@@ -215,7 +222,7 @@ async fn run(hub: Hub, settings: HubSettings, addons: AddOnVersion) -> Result<()
     let (refused, forbidden) = mpsc::channel(REFUSED_WAITING);
     let (signed, foreign) = watch::channel(ForeignReport::new());
     let news = DispatcherLinks { standings, forbidden: refused, foreign: signed };
-    let (dispatcher, signing) = Dispatcher::new(&links.client, links.clock.clone(), settings.grpc_proxy.clone(), news);
+    let (dispatcher, signing) = Dispatcher::new(&links.client, links.clock.clone(), settings.known_accounts(), news);
     tasks.spawn("requests", dispatcher.run(links.pulses.start("requests")));
     let (known, objects) = versions::channel();
     let watching = versions::keep(links.client.clone(), settings.namespace.clone(), known);

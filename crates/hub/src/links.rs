@@ -69,7 +69,7 @@ pub struct GatewayEnds {
     _trust: watch::Sender<Arc<Trust>>,
 }
 
-/// Whoever writes what the gateway reads.
+/// Senders of what the gateway reads.
 pub(crate) struct GatewaySenders {
     pub(crate) trust: watch::Sender<Arc<Trust>>,
     pub(crate) neighbours: watch::Sender<Neighbours>,

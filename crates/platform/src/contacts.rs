@@ -52,6 +52,11 @@ impl Contacts {
         resources.iter().copied().filter(|resource| is_idle(resource)).collect()
     }
 
+    /// Notes that the API server answered a call about this resource that was sent then, which is no watch.
+    pub fn answered(&self, resource: &str, sent: Instant) {
+        self.0.lock().insert(resource.to_owned(), Contact { heard: sent, active: sent });
+    }
+
     /// Notes a call; returns when the watches of its resource last delivered something.
     fn asked(&self, resource: &str, is_watch: bool) -> Instant {
         let now = Instant::now();

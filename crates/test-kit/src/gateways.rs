@@ -20,17 +20,25 @@ pub async fn deploy_gateways(hub: &TestHub) {
     }
 }
 
-/// A client of a gateway in the pod of that name.
-pub async fn gateway_client(hub: &TestHub, pod: &str) -> Client {
-    client(gateway_kubeconfig(hub, pod).await).await
+/// The pod of a gateway, as its process sees it.
+pub struct GatewayPod {
+    /// With the pod's token.
+    pub kubeconfig: Kubeconfig,
+    /// `metadata.uid`; none on the stand-in, which knows no tokens of pods.
+    pub uid: Option<String>,
 }
 
-/// A kubeconfig with the token of a pod of that name. Nobody runs the pod: what counts is that its name is in the
-/// token.
-pub async fn gateway_kubeconfig(hub: &TestHub, pod: &str) -> Kubeconfig {
+impl GatewayPod {
+    pub async fn client(&self) -> Client {
+        client(self.kubeconfig.clone()).await
+    }
+}
+
+/// Makes a pod of that name, with a token. Nobody runs the pod: what counts is that its name is in the token.
+pub async fn gateway_pod(hub: &TestHub, pod: &str) -> GatewayPod {
     let mut config = hub.kubeconfig(GATEWAY_USER, &HUB_GROUPS);
     if !hub.is_real() {
-        return config;
+        return GatewayPod { kubeconfig: config, uid: None };
     }
     let admin = hub.admin().await;
     let pods: Api<Pod> = Api::namespaced(admin.clone(), NAMESPACE);
@@ -64,5 +72,5 @@ pub async fn gateway_kubeconfig(hub: &TestHub, pod: &str) -> Kubeconfig {
     let token = accounts.create_token_request(GATEWAY_ACCOUNT, &PostParams::default(), &request).await.unwrap();
     let user = json!({ "token": token.status.unwrap().token });
     config.auth_infos[0].auth_info = serde_json::from_value(user).unwrap();
-    config
+    GatewayPod { kubeconfig: config, uid: pod.uid() }
 }

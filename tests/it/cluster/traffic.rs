@@ -62,8 +62,8 @@ enum Kind {
 }
 
 impl Traffic {
-    /// Starts so many clients of each kind with the certificate of one agent: pushes by HTTP/1.1 and HTTP/2, and streams
-    /// of gRPC.
+    /// Starts so many clients of each kind with the certificate of one agent: pushes by HTTP/1.1 and HTTP/2, and gRPC
+    /// streams.
     pub(super) fn start(pair: &ClientPair, of_each: usize) -> Self {
         let (counts, stop) = (Arc::<Counts>::default(), CancellationToken::new());
         let mut clients = JoinSet::new();

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use super::on_api_server::start;
 use crate::whole::prepare;
 use crate::whole::split::{start_gateway, start_signer};
-use test_kit::gateways::{deploy_gateways, gateway_client};
+use test_kit::gateways::{GatewayPod, deploy_gateways, gateway_pod};
 use test_kit::hub::PATIENCE;
 use test_kit::lease::leases;
 use test_kit::request::mk_csr_of;
@@ -82,9 +82,18 @@ async fn a_gateway_that_was_taken_over_can_change_nothing() {
     deploy_gateways(&hub).await;
     let signer = start_signer(&hub, "signer-1").await;
     let gateway = start_gateway(&hub, "gateway-1").await;
-    let hostile = gateway_client(&hub, "gateway-2").await;
+    let pod = gateway_pod(&hub, "gateway-2").await;
+    let hostile = pod.client().await;
     the_policy_is_in_force(&hostile).await;
 
+    it_cannot_change_trust(&hostile).await;
+    it_writes_only_its_own_lease(&admin, &hostile, &pod).await;
+    it_gets_no_certificate(&hostile).await;
+    gateway.stop().await.unwrap();
+    signer.stop().await.unwrap();
+}
+
+async fn it_cannot_change_trust(hostile: &Client) {
     let status = json!({ "status": { "authorities": [] } });
     cannot_patch(&Api::<AddOnSigner>::all(hostile.clone()), "telemetry", status, "the trust of the others").await;
     let maps: Api<ConfigMap> = Api::namespaced(hostile.clone(), "addon-signer");
@@ -94,11 +103,13 @@ async fn a_gateway_that_was_taken_over_can_change_nothing() {
     let secrets: Api<Secret> = Api::namespaced(hostile.clone(), "addon-signer");
     refusal(secrets.list(&ListParams::default()).await, "the keys");
     refusal(secrets.get("telemetry-client-authorities").await, "a key");
+}
 
+async fn it_writes_only_its_own_lease(admin: &Client, hostile: &Client, pod: &GatewayPod) {
     let policy = "may only write the Lease with the name of its own pod";
-    let own: Api<Lease> = leases(&hostile);
+    let own: Api<Lease> = leases(hostile);
     for name in ["addon-signer", "gateway-1"] {
-        let mut lease = leases(&admin).get(name).await.unwrap();
+        let mut lease = leases(admin).get(name).await.unwrap();
         lease.metadata.managed_fields = None;
         lease.annotations_mut().insert(ANNOTATION_TRUSTS.to_owned(), "0123456789abcdef".to_owned());
         let said = refusal(own.replace(name, &PostParams::default(), &lease).await, name);
@@ -109,6 +120,22 @@ async fn a_gateway_that_was_taken_over_can_change_nothing() {
     let said = refusal(own.create(&PostParams::default(), &invented).await, "a Lease of nobody");
     assert!(said.contains(policy), "{said}");
 
+    for (owner, seconds, why) in [
+        (None, 600, "the only owner of a gateway's Lease must be the gateway's pod"),
+        (pod.uid.clone(), 86_401, "a gateway's Lease must be outdated after 24 hours at the latest"),
+    ] {
+        let owners = owner.map(|uid| json!([{ "apiVersion": "v1", "kind": "Pod", "name": "gateway-2", "uid": uid }]));
+        let lasting: Lease = serde_json::from_value(json!({
+            "metadata": { "name": "gateway-2", "ownerReferences": owners },
+            "spec": { "holderIdentity": "a", "leaseDurationSeconds": seconds },
+        }))
+        .unwrap();
+        let said = refusal(own.create(&PostParams::default(), &lasting).await, why);
+        assert!(said.contains(why), "{said}");
+    }
+}
+
+async fn it_gets_no_certificate(hostile: &Client) {
     for (signer_name, usage, wish) in [
         (
             "example.com/telemetry",
@@ -118,7 +145,7 @@ async fn a_gateway_that_was_taken_over_can_change_nothing() {
         ("addon-signer.io/gateway-serving", "server auth", mk_wish(GATEWAY_COMMON_NAME, &["elsewhere.example"])),
         ("addon-signer.io/gateway-client", "client auth", mk_wish("admin", &[])),
     ] {
-        let request = answer(&hostile, signer_name, usage, &wish).await;
+        let request = answer(hostile, signer_name, usage, &wish).await;
         let status = request.status.clone().unwrap();
         assert!(status.certificate.is_none(), "{signer_name}");
         assert_eq!(status.conditions.unwrap()[0].type_, "Denied", "{signer_name}");
@@ -127,8 +154,6 @@ async fn a_gateway_that_was_taken_over_can_change_nothing() {
         refusal(requests.patch_approval(&name, &params, &change).await, "an approval");
         refusal(requests.patch_status(&name, &params, &change).await, "a certificate");
     }
-    gateway.stop().await.unwrap();
-    signer.stop().await.unwrap();
 }
 
 /// An API server enforces a new policy a moment after it was created.

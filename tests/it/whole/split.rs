@@ -3,16 +3,19 @@
 use std::time::Duration;
 
 use addon_signer::process::registry_age::AgeBounds;
-use addon_signer::process::{HubOptions, HubProcess, Roles};
+use addon_signer::process::{HubOptions, HubProcess, InventoryOptions, Roles};
 use addon_signer_api::AddOnSigner;
+use addon_signer_core::csr::CertificateRequest;
 use addon_signer_core::names::ANNOTATION_TRUSTS;
 use addon_signer_platform::clock::Clock;
 use hyper::Method;
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::ours::enrolled;
@@ -20,8 +23,8 @@ use super::silence::{OUTDATED, connection, keep_talking};
 use super::{Whole, active, get, options, prepare, rotate};
 use crate::gateway::backend;
 use test_kit::accounts::{HUB_GROUPS, HUB_USER};
-use test_kit::gateways::{deploy_gateways, gateway_client, gateway_kubeconfig};
-use test_kit::hub::PATIENCE;
+use test_kit::gateways::{GatewayPod, deploy_gateways, gateway_pod};
+use test_kit::hub::{PATIENCE, fresh_ledger};
 use test_kit::lease::leases;
 use test_kit::objects::managed_cluster_addons;
 use test_kit::{TestHub, accept_cluster, install_addon, wait_until};
@@ -34,22 +37,23 @@ pub(crate) async fn start_signer(hub: &TestHub, replica: &str) -> Whole {
     Whole::start_with(client, options, Clock::default()).await
 }
 
-pub(crate) fn gateway_options(replica: &str) -> HubOptions {
+pub(crate) fn gateway_options(replica: &str, pod: &GatewayPod) -> HubOptions {
     let registry_age = AgeBounds { outdated: Some(Duration::from_secs(600)), ..AgeBounds::default() };
-    HubOptions { roles: Roles::Gateway, replica: replica.to_owned(), registry_age, ..options() }
+    let pod_uid = pod.uid.clone();
+    HubOptions { roles: Roles::Gateway, replica: replica.to_owned(), pod_uid, registry_age, ..options() }
 }
 
 pub(crate) async fn start_gateway(hub: &TestHub, replica: &str) -> Whole {
-    let client = gateway_client(hub, replica).await;
-    let whole = Whole::start_with(client, gateway_options(replica), Clock::default()).await;
+    let pod = gateway_pod(hub, replica).await;
+    let whole = Whole::start_with(pod.client().await, gateway_options(replica, &pod), Clock::default()).await;
     ready(&whole).await;
     whole
 }
 
 pub(crate) async fn ready(whole: &Whole) {
     wait_until(PATIENCE, "the process to be ready", async || {
-        let (status, answer) = get(whole.metrics, "/readyz").await;
-        if status == 200 { Ok(()) } else { Err(answer) }.ok()
+        let (status, _) = get(whole.metrics, "/readyz").await;
+        (status == 200).then_some(())
     })
     .await;
 }
@@ -94,7 +98,7 @@ async fn signer_and_two_gateways_enrol_serve_rotate_and_refuse() {
     for gateway in &gateways {
         wait_until(PATIENCE, "the gateway to refuse a detached cluster", async || {
             let answer = pair.call(gateway.gateway, Method::POST, RECEIVE).await;
-            answer.map_or(true, |(status, _)| status == 403).then_some(())
+            answer.is_ok_and(|(status, _)| status == 403).then_some(())
         })
         .await;
     }
@@ -180,9 +184,9 @@ async fn gateway_that_ends_is_unready_first_and_serves_meanwhile() {
     let admin = prepare(&hub, backend, "24h").await;
     deploy_gateways(&hub).await;
     let signer = start_signer(&hub, "signer-1").await;
-    let client = gateway_client(&hub, "gateway-1").await;
-    let options = HubOptions { shutdown_delay: Duration::from_secs(3), ..gateway_options("gateway-1") };
-    let gateway = Whole::start_with(client, options, Clock::default()).await;
+    let pod = gateway_pod(&hub, "gateway-1").await;
+    let options = HubOptions { shutdown_delay: Duration::from_secs(15), ..gateway_options("gateway-1", &pod) };
+    let gateway = Whole::start_with(pod.client().await, options, Clock::default()).await;
     ready(&gateway).await;
     let dir = tempfile::tempdir().unwrap();
     let pair = enrolled(&hub, &admin, dir.path(), "spoke1", gateway.gateway).await;
@@ -208,7 +212,7 @@ fn change_signer(admin: &Client) -> JoinHandle<()> {
         for n in 0.. {
             let change = Patch::Merge(json!({"metadata": {"annotations": {"example.com/n": format!("{n}")}}}));
             signers.patch("telemetry", &PatchParams::default(), &change).await.unwrap();
-            tokio::time::sleep(Duration::from_millis(300)).await;
+            sleep(Duration::from_millis(300)).await;
         }
     })
 }
@@ -221,8 +225,9 @@ async fn gateway_that_hears_nothing_of_signers_refuses_everybody() {
     deploy_gateways(&hub).await;
     let signer = start_signer(&hub, "signer-1").await;
     let bounds = AgeBounds { stale: Duration::from_secs(1), outdated: Some(OUTDATED) };
-    let options = HubOptions { registry_age: bounds, ..gateway_options("gateway-1") };
-    let connection = connection(gateway_kubeconfig(&hub, "gateway-1").await).await;
+    let pod = gateway_pod(&hub, "gateway-1").await;
+    let options = HubOptions { registry_age: bounds, ..gateway_options("gateway-1", &pod) };
+    let connection = connection(pod.kubeconfig).await;
     accept_cluster(&admin, "noisy").await;
     install_addon(&admin, "noisy", "telemetry").await;
     let talk = [keep_talking(&admin), change_signer(&admin)];
@@ -234,9 +239,74 @@ async fn gateway_that_hears_nothing_of_signers_refuses_everybody() {
         (found == status).then_some(())
     };
     wait_until(PATIENCE, "a call to pass", async || answers(200).await).await;
+    let until = Instant::now() + 2 * OUTDATED;
+    while Instant::now() < until {
+        answers(200).await.expect("a call passes while the API server talks about all");
+        sleep(Duration::from_millis(200)).await;
+    }
     talk[1].abort();
     wait_until(PATIENCE, "the gateway to refuse everybody", async || answers(503).await).await;
+    assert!(!talk[0].is_finished(), "clusters and addons are heard of");
     talk[0].abort();
     gateway.stop().await.unwrap();
     signer.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn second_gateway_of_one_name_ends_the_first() {
+    let hub = TestHub::start().await;
+    let _admin = prepare(&hub, "127.0.0.1:9".parse().unwrap(), "24h").await;
+    deploy_gateways(&hub).await;
+    let signer = start_signer(&hub, "signer-1").await;
+    let pod = gateway_pod(&hub, "gateway-1").await;
+    let client = pod.client().await;
+    let start = || Whole::start_with(client.clone(), gateway_options("gateway-1", &pod), Clock::default());
+    let first = start().await;
+    ready(&first).await;
+    let second = start().await;
+    ready(&second).await;
+    let ended = format!("{:#}", first.ended().await.unwrap_err());
+    assert!(ended.contains("holds the Lease gateway-1 now: each gateway needs a --replica of its own"), "{ended}");
+    second.stop().await.unwrap();
+    signer.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn waiting_signer_serves_its_inventory_with_its_own_name_only() {
+    let hub = TestHub::start().await;
+    let admin = prepare(&hub, "127.0.0.1:9".parse().unwrap(), "24h").await;
+    deploy_gateways(&hub).await;
+    let with_inventory = async |replica: &str| {
+        let client = hub.client_at(HUB_USER, &HUB_GROUPS, &Clock::default()).await;
+        let listen = ([127, 0, 0, 1], 0).into();
+        let inventory = Some(InventoryOptions { listen, service: "addon-signer-inventory".to_owned() });
+        let options = HubOptions { roles: Roles::Signer, replica: replica.to_owned(), inventory, ..options() };
+        let (dir, ledger) = fresh_ledger();
+        let process = HubProcess::prepare(client, HubOptions { ledger, ..options }, Clock::default()).await.unwrap();
+        let (address, metrics) = (process.inventory_address().unwrap(), process.metrics_address());
+        let stop = CancellationToken::new();
+        (address, metrics, stop.clone(), tokio::spawn(process.run(stop)), dir)
+    };
+    let signers = [with_inventory("signer-1").await, with_inventory("signer-2").await];
+    for (_, metrics, ..) in &signers {
+        // It needs a certificate to be ready.
+        wait_until(PATIENCE, "both signers to be ready", async || {
+            (get(*metrics, "/readyz").await.0 == 200).then_some(())
+        })
+        .await;
+    }
+    let requests: Api<CertificateSigningRequest> = Api::all(admin);
+    let served = requests.list(&Default::default()).await.unwrap().items.into_iter();
+    let served: Vec<_> =
+        served.filter(|request| request.spec.signer_name == "addon-signer.io/gateway-serving").collect();
+    assert_eq!(served.len(), 2);
+    for request in served {
+        let read = CertificateRequest::from_pem(&request.spec.request.0).unwrap();
+        assert_eq!(read.extensions().dns_names, ["addon-signer-inventory.addon-signer.svc"]);
+        assert!(read.extensions().ip_addresses.is_empty(), "the gateways' names are not the signer's");
+    }
+    for (_, _, stop, task, _dir) in signers {
+        stop.cancel();
+        task.await.unwrap().unwrap();
+    }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::authorities::stored::StoredLine;
 use addon_signer_core::ca::bundle::Bundle;
 use addon_signer_core::ca::line::{Line, WaitsFor};
+use addon_signer_core::gateway::replicas::TrustInEffect;
 
 /// A line that can be used.
 #[derive(Debug)]
@@ -21,6 +22,16 @@ impl ReadyLine {
     /// The authorities and their states.
     pub fn line(&self) -> &Line {
         &self.stored.line
+    }
+
+    /// What the first certificate of an AddOnSigner's first authority waits for: its anchor is trusted before its key
+    /// signs (invariant I5). Later authorities were Next, and have become Active on the same evidence. Gateways that
+    /// start later read what they must trust before they serve; waiting for them would let one that cannot start stop
+    /// all.
+    pub(crate) fn first_waits_for(&self, in_effect: &TrustInEffect) -> Option<WaitsFor> {
+        let active = self.line().active()?;
+        let is_first = self.line().members().len() == 1 && active.leaves_expire.is_none() && !active.forced;
+        if is_first { in_effect.has(active.authority.id()).err() } else { None }
     }
 }
 

@@ -1,7 +1,7 @@
 //! The Lease of a gateway in a process of its own: it says that the gateway lives, and what it trusts.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, OwnerReference};
@@ -19,13 +19,16 @@ use addon_signer_core::names::{ANNOTATION_TRUSTS, LABEL_GATEWAY};
 use addon_signer_core::trust::Trust;
 use addon_signer_platform::backoff::Pauses;
 use addon_signer_platform::clock::Clock;
+use addon_signer_platform::contacts::Contacts;
 use addon_signer_platform::errors::explain;
 use addon_signer_telemetry::pulse::Pulse;
 
-/// How often the Lease is renewed.
+/// How often the Lease is renewed, at least.
 const RENEWAL: Duration = Duration::from_secs(10);
 /// How long the API server may take for one write.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// The name of what is written, in the contacts.
+pub const LEASES: &str = "leases";
 /// The pauses between attempts.
 const SHORTEST: Duration = Duration::from_millis(200);
 /// How long a gateway that ends tries to say so. If that fails, the signer waits for the whole bound.
@@ -69,6 +72,8 @@ pub struct LeaseKeeper {
     clock: Clock,
     /// The trust that the gateway has in effect.
     trusted: watch::Receiver<Arc<Trust>>,
+    /// Where its writes are noted: a gateway whose Lease is old must not go on, because signers do not wait for it.
+    contacts: Contacts,
     /// Whether the Lease was ever written.
     registered: watch::Sender<bool>,
     newest: NewestVersion,
@@ -83,11 +88,12 @@ impl LeaseKeeper {
         lease: GatewayLease,
         clock: Clock,
         trusted: watch::Receiver<Arc<Trust>>,
+        contacts: Contacts,
     ) -> (Self, watch::Receiver<bool>) {
         let (registered, is_registered) = watch::channel(false);
         let api = Api::namespaced(client, &lease.namespace);
         let newest = NewestVersion::default();
-        (Self { api, lease, clock, trusted, registered, newest, current: None }, is_registered)
+        (Self { api, lease, clock, trusted, contacts, registered, newest, current: None }, is_registered)
     }
 
     /// Writes the Lease at once, after each change of what the gateway trusts, and every ten seconds, until `stop` is
@@ -96,25 +102,24 @@ impl LeaseKeeper {
     /// # Errors
     /// [`GatewayLeaseError`].
     pub async fn run(mut self, stop: CancellationToken, pulse: Pulse) -> Result<(), GatewayLeaseError> {
-        match stop.run_until_cancelled(self.keep(pulse)).await {
-            Some(Err(error)) => Err(error),
-            Some(Ok(never)) => match never {},
-            None => {
-                self.release().await;
-                Ok(())
-            }
+        if let Some(error) = stop.run_until_cancelled(self.keep(pulse)).await {
+            return Err(error);
         }
+        self.release().await;
+        Ok(())
     }
 
-    async fn keep(&mut self, pulse: Pulse) -> Result<std::convert::Infallible, GatewayLeaseError> {
+    /// Returns why the gateway must end.
+    async fn keep(&mut self, pulse: Pulse) -> GatewayLeaseError {
         let mut pauses = Pauses::new(SHORTEST, RENEWAL);
         loop {
             pulse.beat();
             self.trusted.mark_unchanged();
+            let sent = Instant::now();
             let written = timeout(PATIENCE, self.write(Some(self.lease.identity.clone()))).await;
             let failure = match written {
                 Ok(Ok(())) => None,
-                Ok(Err(NotWritten::Ends(error))) => return Err(error),
+                Ok(Err(NotWritten::Ends(error))) => return error,
                 Ok(Err(NotWritten::Api(error))) => Some(explain(&error)),
                 Err(_) => Some("the API server does not answer in time".to_owned()),
             };
@@ -122,9 +127,11 @@ impl LeaseKeeper {
                 None => {
                     pauses = Pauses::new(SHORTEST, RENEWAL);
                     self.registered.send_replace(true);
+                    self.contacts.answered(LEASES, sent);
                     // Without the sender nothing changes any more, and the gateway's task says so.
-                    if let Ok(Err(_)) = timeout(RENEWAL, self.trusted.changed()).await {
-                        sleep(RENEWAL).await;
+                    let renewal = RENEWAL.min(self.lease.bound / 3);
+                    if let Ok(Err(_)) = timeout(renewal, self.trusted.changed()).await {
+                        sleep(renewal).await;
                     }
                 }
                 Some(error) => {
@@ -174,7 +181,7 @@ impl LeaseKeeper {
             ..OwnerReference::default()
         });
         let version = self.current.as_ref().and_then(ResourceExt::resource_version);
-        let now = jiff::Timestamp::from_second(self.clock.now().unix()).ok();
+        let now = jiff::Timestamp::from_second(self.clock.now().unix()).ok(); // only people read it
         Lease {
             metadata: ObjectMeta {
                 name: Some(name.clone()),
@@ -186,7 +193,7 @@ impl LeaseKeeper {
             },
             spec: Some(LeaseSpec {
                 holder_identity: holder,
-                lease_duration_seconds: i32::try_from(bound.min(&LARGEST_BOUND).as_secs()).ok(),
+                lease_duration_seconds: i32::try_from(bound.min(&LARGEST_BOUND).as_secs()).ok(), // a day fits
                 renew_time: now.map(MicroTime),
                 ..LeaseSpec::default()
             }),
@@ -197,7 +204,17 @@ impl LeaseKeeper {
         if !*self.registered.borrow() {
             return;
         }
-        match timeout(FAREWELL, self.write(None)).await {
+        let farewell = async {
+            match self.write(None).await {
+                // The renewal that `stop` has interrupted may have arrived: then `current` is outdated.
+                Err(NotWritten::Api(_)) => {
+                    self.current = None;
+                    self.write(None).await
+                }
+                written => written,
+            }
+        };
+        match timeout(FAREWELL, farewell).await {
             Ok(Ok(())) => {}
             Ok(Err(NotWritten::Api(error))) => {
                 let error = explain(&error);

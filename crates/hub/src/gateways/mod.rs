@@ -8,5 +8,5 @@ pub(crate) mod replicas;
 mod trust;
 
 pub use follower::{Follower, FollowerParts, FollowerSettings};
-pub use lease::{GatewayLease, GatewayLeaseError, LeaseKeeper};
+pub use lease::{GatewayLease, GatewayLeaseError, LEASES, LeaseKeeper};
 pub use trust::keep as keep_trust;

@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, interval};
 use tracing::warn;
 
+use super::lease::LEASES;
 use addon_signer_api::Lenient;
 use addon_signer_core::gateway::replicas::{Replicas, Report, TrustInEffect};
 use addon_signer_core::names::{ANNOTATION_TRUSTS, LABEL_GATEWAY};
@@ -25,6 +26,9 @@ use addon_signer_telemetry::pulse::Pulse;
 
 /// How often the hub looks for gateways that have been silent for too long.
 const ROUND: Duration = Duration::from_secs(5);
+
+/// An API server that is heard sends a bookmark each minute.
+const SILENCE: Duration = Duration::from_secs(75);
 
 /// The name of the gateway in the hub's own process, which has no Lease.
 const OWN: &str = "the one in the hub's process";
@@ -49,13 +53,34 @@ pub(crate) struct ReplicasInputs {
     pub(crate) in_effect: watch::Sender<TrustInEffect>,
 }
 
+/// The time that has passed while the API server was heard. Whoever could not be heard was not silent, and after an
+/// outage each gateway needs a moment to report again.
+struct HeardTime {
+    time: Duration,
+    last: Instant,
+}
+
+impl HeardTime {
+    fn new() -> Self {
+        Self { time: Duration::ZERO, last: Instant::now() }
+    }
+
+    /// Notes that the API server was last heard so long ago. A process that was frozen has not heard it meanwhile.
+    fn pass(&mut self, silence: Duration) {
+        let passed = std::mem::replace(&mut self.last, Instant::now()).elapsed();
+        if silence < SILENCE {
+            self.time += passed.min(2 * ROUND);
+        }
+    }
+}
+
 /// Follows the Leases until the watch ends.
 pub(crate) async fn keep(client: Client, namespace: String, inputs: ReplicasInputs, pulse: Pulse) {
     let ReplicasInputs { mut own, contacts, in_effect } = inputs;
     let api: Api<LeaseObject> = Api::namespaced_with(client, &namespace, &ApiResource::erase::<Lease>(&()));
     let config = watcher::Config::default().labels(LABEL_GATEWAY);
     let mut events = watch_objects(api, config).backoff(WatchBackoff::default()).boxed();
-    let (started, mut replicas, mut is_complete) = (Instant::now(), Replicas::default(), false);
+    let (mut heard, mut replicas, mut is_complete) = (HeardTime::new(), Replicas::default(), false);
     let mut rounds = interval(ROUND);
     loop {
         pulse.beat();
@@ -71,16 +96,15 @@ pub(crate) async fn keep(client: Client, namespace: String, inputs: ReplicasInpu
                 None => return,
                 Some(Err(error)) => warn!(%error, "The watch of the gateways' Leases failed; the hub retries"),
                 Some(Ok(Event::Apply(lease) | Event::InitApply(lease))) => {
-                    replicas.note(&lease.name_any(), report(&lease), started.elapsed());
+                    replicas.note(&lease.name_any(), report(&lease), heard.time);
                 }
                 Some(Ok(Event::InitDone)) => is_complete = true,
                 Some(Ok(Event::Init | Event::Delete(_))) => {} // a deleted Lease says nothing
             },
             changed = own_changed => if changed.is_err() { return },
             _ = rounds.tick() => {
-                // Whoever could not be heard was not silent.
-                let deaf = contacts.age(&["leases"]).unwrap_or_default();
-                replicas.forget_silent(started.elapsed().saturating_sub(deaf));
+                heard.pass(contacts.age(&[LEASES]).unwrap_or_default());
+                replicas.forget_silent(heard.time);
             }
         }
         if is_complete {
@@ -100,5 +124,67 @@ fn report(lease: &LeaseObject) -> Report {
         trusts: trusts.split_whitespace().map(Into::into).collect(),
         bound: Duration::from_secs(u64::from(*lease_duration_seconds)),
         version: lease.resource_version().unwrap_or_default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use addon_signer_core::ca::line::WaitsFor;
+    use addon_signer_telemetry::pulse::Pulses;
+    use hyper::{Request, Response};
+    use kube::client::Body;
+    use serde_json::json;
+
+    use super::*;
+
+    /// An API server with the Lease of one gateway, which is never renewed.
+    fn mk_client() -> Client {
+        let service = tower::service_fn(async |request: Request<Body>| {
+            if request.uri().query().unwrap_or_default().contains("watch=true") {
+                std::future::pending::<()>().await;
+            }
+            let metadata =
+                json!({ "name": "gateway-1", "resourceVersion": "5", "annotations": { ANNOTATION_TRUSTS: "old" } });
+            let lease = json!({ "metadata": metadata, "spec": { "holderIdentity": "a", "leaseDurationSeconds": 600 } });
+            let list = json!({ "metadata": { "resourceVersion": "7" }, "items": [lease] });
+            Ok::<_, Infallible>(Response::new(Body::from(list.to_string().into_bytes())))
+        });
+        Client::new(service, "default")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn killed_gateway_is_forgotten_after_its_bound_and_a_minute() {
+        let (in_effect, mut seen) = watch::channel(TrustInEffect::default());
+        let (_, own) = watch::channel(Arc::default());
+        let inputs = ReplicasInputs { own: Some(own), contacts: Contacts::default(), in_effect };
+        let pulse = Pulses::default().start("Leases");
+        let keeping = tokio::spawn(keep(mk_client(), "addon-signer".to_owned(), inputs, pulse));
+        seen.changed().await.unwrap();
+        let began = Instant::now();
+        let waits = |missing: &[&str]| {
+            let missing: Vec<_> = missing.iter().map(|&name| name.to_owned()).collect();
+            Err(WaitsFor::Gateways { live: missing.len(), missing })
+        };
+        assert_eq!(seen.borrow_and_update().has(&"new".into()), waits(&["gateway-1", OWN]));
+        seen.changed().await.unwrap();
+        let after = began.elapsed();
+        assert!(after >= Duration::from_secs(660) && after < Duration::from_secs(670), "{after:?}");
+        assert_eq!(seen.borrow().has(&"new".into()), waits(&[OWN]));
+        keeping.abort();
+    }
+    #[tokio::test(start_paused = true)]
+    async fn no_time_passes_for_gateways_that_cannot_be_heard() {
+        let mut heard = HeardTime::new();
+        let mut after = async |elapsed: Duration, silence: Duration| {
+            tokio::time::advance(elapsed).await;
+            heard.pass(silence);
+            heard.time
+        };
+        assert_eq!(after(ROUND, Duration::ZERO).await, ROUND);
+        assert_eq!(after(ROUND, SILENCE).await, ROUND, "an outage");
+        assert_eq!(after(ROUND, Duration::ZERO).await, 2 * ROUND, "and its end");
+        assert_eq!(after(100 * ROUND, Duration::ZERO).await, 4 * ROUND, "the process was frozen");
     }
 }

@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use kube::ResourceExt;
 
 use crate::trial::PolicyProblem;
-use addon_signer_api::request::BoundedRequest;
+use addon_signer_api::request::{BoundedRequest, POD_NAME};
 use addon_signer_core::csr::MAX_PEM_BYTES;
 use addon_signer_core::journal::uid::RequestUid;
 use addon_signer_core::names::{ANNOTATION_CSR_USER, LABEL_ADDON_NAME, LABEL_CLUSTER_NAME};
@@ -181,9 +181,25 @@ fn metadata_size(metadata: &ObjectMeta) -> usize {
         + metadata.generate_name.as_ref().map_or(0, String::len)
 }
 
-/// The tenant that must wait if it asks for too much. `grpc_proxy` is the account of OCM's gRPC server.
-pub fn tenant_of(csr: &CertificateSigningRequest, grpc_proxy: Option<&str>) -> String {
-    policy::tenant(csr.spec.username.as_deref().unwrap_or_default(), csr_user(csr), grpc_proxy)
+/// The accounts that requests are told apart by.
+#[derive(Debug, Clone, Default)]
+pub struct KnownAccounts {
+    /// The account of OCM's gRPC server.
+    pub grpc_proxy: Option<String>,
+    /// The account of the gateways. Each of their pods waits for itself, so that one that was taken over takes nothing
+    /// from the others.
+    pub gateway: String,
+}
+
+/// The tenant that must wait if it asks for too much.
+pub fn tenant_of(csr: &CertificateSigningRequest, accounts: &KnownAccounts) -> String {
+    let username = csr.spec.username.as_deref().unwrap_or_default();
+    let tenant = policy::tenant(username, csr_user(csr), accounts.grpc_proxy.as_deref());
+    let pod = csr.spec.extra.as_ref().and_then(|extra| extra.get(POD_NAME)?.first());
+    match pod.filter(|_| username == accounts.gateway) {
+        Some(pod) => format!("{tenant} pod {pod}"),
+        None => tenant,
+    }
 }
 
 /// For whom the request is, as the annotation says; that counts only on requests of OCM's gRPC server.

@@ -247,6 +247,7 @@ impl Supervisor {
         let mut leading = self.links.leading.clone();
         let mut registrations = self.registrations.clone();
         let mut recorded = self.recorded.clone();
+        let mut in_effect = self.links.in_effect.clone();
         let mut rounds = tokio::time::interval(ROUND);
         rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -288,6 +289,7 @@ impl Supervisor {
                 // Before the first list the hub would act as if all AddOnSigners were deleted.
                 Ok(()) = recorded.changed(), if self.signers.borrow().is_some() => self.tell_signers(),
                 () = leading.changed() => self.report_all(),
+                Ok(()) = in_effect.changed() => self.report_all(), // a first certificate may wait for it
                 Some(ended) = self.tasks.join_next() => {
                     let (name, stopped) = ended?;
                     if !stopped {
@@ -308,7 +310,7 @@ fn shared(links: &HubLinks, settings: &HubSettings, addons: AddOnVersion) -> Sig
         registry: links.registry.clone(),
         addons,
         retention: settings.retention,
-        grpc_proxy: settings.grpc_proxy.clone(),
+        accounts: settings.known_accounts(),
         guard: links.guard.clone(),
         in_effect: links.in_effect.clone(),
         leading: links.leading.clone(),

@@ -38,10 +38,10 @@ impl Supervisor {
                 continue;
             }
             let alarms = status::alarms(object.status.as_ref(), &status);
-            let uid = object.metadata.uid.clone();
-            let (leads, api, version) = (leads.clone(), self.api.clone(), object.metadata.resource_version.clone());
+            let (leads, api, of) = (leads.clone(), self.api.clone(), object.metadata.clone());
             self.calls.push(Box::pin(async move {
-                let outcome = status::write(&leads, &api, (&name, uid), &status).await;
+                let outcome = status::write(&leads, &api, &name, &of, &status).await;
+                let version = of.resource_version;
                 CallEnd::Written(Box::new(WrittenStatus { name, version, status, alarms, outcome }))
             }));
         }
@@ -100,6 +100,7 @@ impl Supervisor {
             distributed,
             published: self.published(name),
             foreign: self.foreign(name),
+            first_waits_for: line.ready().and_then(|ready| ready.first_waits_for(&self.links.in_effect.borrow())),
         };
         let mut wanted = status::wanted(object, &validity, &line, &serving, reports, self.links.clock.now());
         if !self.served.contains_key(name) {

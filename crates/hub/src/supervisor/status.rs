@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use json_patch::jsonptr::PointerBuf;
 use json_patch::{AddOperation, PatchOperation, TestOperation};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde::Serialize;
@@ -20,6 +20,7 @@ use addon_signer_api::status::{
     DUPLICATE_SIGNER_NAME,
 };
 use addon_signer_api::{AddOnSigner, AddOnSignerSpec, GuardedSigner};
+use addon_signer_core::ca::line::WaitsFor;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_ledger::Health;
 
@@ -68,6 +69,8 @@ pub struct Reports {
     pub published: Report,
     /// Certificates that another program signed.
     pub foreign: Report,
+    /// What the first certificate of its authority waits for.
+    pub first_waits_for: Option<WaitsFor>,
 }
 
 /// Whether decisions can be recorded: while they cannot, nothing is signed.
@@ -99,7 +102,7 @@ pub fn wanted(
         (_, LineState::Broken { reason, message, .. }) => {
             (Some((false, *reason, message.clone())), (false, *reason, message.clone()))
         }
-        (Ok(()), LineState::Ready(_)) => (Some(healthy_sentence()), signing(serving, now)),
+        (Ok(()), LineState::Ready(_)) => (Some(healthy_sentence()), signing(serving, reports.first_waits_for, now)),
         (Err(_), LineState::Ready(_)) => (Some(healthy_sentence()), (false, "", String::new())),
     };
     let ready = match validity {
@@ -147,7 +150,7 @@ fn rotating(ready: &ReadyLine, now: Timestamp) -> (bool, &'static str, String) {
     }
 }
 
-fn signing(serving: &LineState, now: Timestamp) -> (bool, &'static str, String) {
+fn signing(serving: &LineState, first: Option<WaitsFor>, now: Timestamp) -> (bool, &'static str, String) {
     if let Some(forced) = serving.last().and_then(|ready| forced(ready.line(), now)) {
         return (true, GATEWAY_FORCED, format!("Requests are signed, but agents may not trust the gateway. {forced}"));
     }
@@ -157,7 +160,13 @@ fn signing(serving: &LineState, now: Timestamp) -> (bool, &'static str, String) 
             (false, "Starting", "The hub has not read the gateway's authorities yet.".to_owned())
         }
         LineState::Ready(_) | LineState::Broken { .. } => {
-            (true, "Signing", "Requests for this signer are validated and signed.".to_owned())
+            let sentence = match first {
+                None => "Requests for this signer are validated and signed.".to_owned(),
+                Some(what) => {
+                    format!("Requests for this signer are validated. The first certificate waits for: {what}.")
+                }
+            };
+            (true, "Signing", sentence)
         }
     }
 }
@@ -206,17 +215,23 @@ pub fn alarms(before: Option<&AddOnSignerStatus>, after: &AddOnSignerStatus) -> 
     after.conditions.iter().filter(alarming).filter(is_new).cloned().collect()
 }
 
-/// Writes the status of the object with this name and `metadata.uid`; one that was recreated under the name is another.
+/// Writes the status of the object with this name, if it is still this version of it. Gateways trust the authorities in
+/// it: a write that was under way for long must not undo a later one.
 ///
 /// # Errors
 /// [`NotWritten`]; the next change or the next round tries again.
 pub async fn write(
     leads: &Leads,
     api: &Api<GuardedSigner>,
-    (name, uid): (&str, Option<String>),
+    name: &str,
+    of: &ObjectMeta,
     status: &AddOnSignerStatus,
 ) -> Result<(), NotWritten> {
-    let patch = patch_of_status(uid.as_ref(), status);
+    let mut patch = patch_of_status(of.uid.as_ref(), status);
+    if let Patch::Json(json_patch::Patch(operations)) = &mut patch {
+        let path = PointerBuf::from_tokens(["metadata", "resourceVersion"]);
+        operations.insert(0, PatchOperation::Test(TestOperation { path, value: json!(of.resource_version) }));
+    }
     leads.write(api.patch_status(name, &PatchParams::default(), &patch)).await.map(drop)
 }
 

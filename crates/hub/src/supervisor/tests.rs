@@ -62,7 +62,7 @@ fn mk_supervisor(pulses: &Pulses) -> (Supervisor, lease::Announcer, HubEnds) {
     let (refused, forbidden) = mpsc::channel(1);
     let (signed, foreign) = watch::channel(Default::default());
     let news = DispatcherLinks { standings: Standings::default(), forbidden: refused, foreign: signed };
-    let (_, signing) = Dispatcher::new(&links.client, links.clock.clone(), None, news);
+    let (_, signing) = Dispatcher::new(&links.client, links.clock.clone(), Default::default(), news);
     let links_of_supervisor = SupervisorLinks {
         needs_certificate: watch::Sender::new(false).subscribe(),
         signers: watch::channel(None).0,

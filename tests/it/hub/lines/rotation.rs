@@ -3,11 +3,17 @@
 use std::time::Duration;
 
 use addon_signer_api::status::{AuthorityState, RotationPhase};
-use kube::Client;
+use addon_signer_core::names::{ANNOTATION_TRUSTS, LABEL_GATEWAY};
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client};
+use serde_json::json;
 
 use super::kit::{OnServer, issue, rotate, signed_by};
-use crate::hub::{MOMENT, mk_ready, mk_ready_with};
+use crate::hub::{MOMENT, mk_csr, mk_ready, mk_ready_with, submit};
 use test_kit::hub::{PATIENCE, RunningHub, RunningHubOptions};
+use test_kit::lease::leases;
 use test_kit::{TestHub, wait_until};
 
 /// After the end of every certificate that is valid for a day, and after the end that is reserved for further ones.
@@ -58,6 +64,47 @@ async fn an_anchor_is_published_and_trusted_before_its_key_signs() {
     .await;
     let leaf = issue(&hub, &admin).await;
     assert_eq!(signed_by(&bundle, &leaf, running.clock.now()), ids[0]);
+}
+
+/// The first authority of an AddOnSigner is no Next: it signs once every gateway trusts it, one in another process too.
+#[tokio::test]
+async fn first_certificate_waits_for_gateways_to_trust_its_authority() {
+    let (hub, admin, running) = mk_held().await;
+    let line = OnServer::client(&admin);
+    let [first] = &line.wait(&["Active"]).await[..] else { panic!() };
+    let other = |trusts: &str| -> Lease {
+        serde_json::from_value(json!({
+            "metadata": {
+                "name": "gateway-1", "labels": { LABEL_GATEWAY: "true" }, "annotations": { ANNOTATION_TRUSTS: trusts },
+            },
+            "spec": { "holderIdentity": "a", "leaseDurationSeconds": 600 },
+        }))
+        .unwrap()
+    };
+    leases(&admin).create(&Default::default(), &other("")).await.unwrap();
+    let ready = async |sentence: &str| {
+        wait_until(PATIENCE, sentence, async || {
+            let conditions = line.status().await.conditions;
+            let ready = conditions.into_iter().find(|condition| condition.type_ == "Ready")?;
+            ready.message.contains(sentence).then_some(())
+        })
+        .await;
+    };
+    ready("The first certificate waits for: 2 of 2 gateways to trust the new authority").await;
+    let csr = submit(&hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
+    let requests: Api<CertificateSigningRequest> = Api::all(admin.clone());
+    let issued = async || requests.get(&csr).await.unwrap().status?.certificate;
+    running.follow_once();
+    ready("The first certificate waits for: 1 of 2 gateways to trust the new authority: gateway-1").await;
+    assert!(issued().await.is_none());
+    let change = Patch::Merge(json!({ "metadata": { "annotations": { ANNOTATION_TRUSTS: first } } }));
+    leases(&admin).patch("gateway-1", &PatchParams::default(), &change).await.unwrap();
+    wait_until(PATIENCE, "the certificate", &issued).await;
+    // One that comes later reads whom to trust before it serves.
+    let mut late = other("");
+    late.metadata.name = Some("gateway-2".to_owned());
+    leases(&admin).create(&Default::default(), &late).await.unwrap();
+    issue(&hub, &admin).await;
 }
 
 #[tokio::test]

@@ -51,7 +51,7 @@ impl fmt::Display for Stragglers {
 /// What the next step of a line is waiting for. The text has no verb: "waits for" precedes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WaitsFor {
-    /// The gateways have not been read.
+    /// The Leases of the gateways have not been read.
     GatewaysRead,
     /// Not every gateway trusts the Next of a client line.
     Gateways {

@@ -25,7 +25,7 @@ pub(crate) use orders::Signing;
 
 use crate::HubError;
 use crate::authorities::state::LineState;
-use crate::requests::action;
+use crate::requests::action::{self, KnownAccounts};
 use crate::requests::failures::Failures;
 use crate::requests::foreign::{ForeignReport, Origins};
 use crate::requests::rereads::Rereads;
@@ -87,7 +87,7 @@ struct ServedSigner {
 pub(crate) struct Dispatcher {
     api: Api<BoundedRequest>,
     rereads: Rereads,
-    grpc_proxy: Option<String>,
+    accounts: KnownAccounts,
     orders: mpsc::UnboundedReceiver<Order>,
     served: BTreeMap<String, ServedSigner>,
     known: KnownRequests,
@@ -107,18 +107,18 @@ pub(crate) struct Dispatcher {
 }
 
 impl Dispatcher {
-    /// A dispatcher without signers. `grpc_proxy` is the account of OCM's gRPC server.
+    /// A dispatcher without signers.
     pub(crate) fn new(
         client: &Client,
         clock: Clock,
-        grpc_proxy: Option<String>,
+        accounts: KnownAccounts,
         links: DispatcherLinks,
     ) -> (Self, Signing) {
         let (signing, orders) = Signing::channel();
         let dispatcher = Self {
             api: Api::all(client.clone()),
             rereads: Rereads::new(client),
-            grpc_proxy,
+            accounts,
             orders,
             served: BTreeMap::new(),
             known: KnownRequests::default(),
@@ -225,7 +225,7 @@ impl Dispatcher {
         if !action::is_sane_name(&name) {
             return debug!(size = name.len(), "The hub ignores a request whose name is not a DNS subdomain");
         }
-        let tenant = action::tenant_of(csr, self.grpc_proxy.as_deref());
+        let tenant = action::tenant_of(csr, &self.accounts);
         let csr = action::trimmed(request);
         let served = self.served.get(&csr.spec.signer_name);
         let is_served = served.is_some();

@@ -61,7 +61,7 @@ fn mk_signer(client: &Client) -> Signer {
         registry: Default::default(),
         addons: AddOnApi::V1Beta1.into(),
         retention: LATE,
-        grpc_proxy: None,
+        accounts: KnownAccounts::default(),
         guard: Default::default(),
         in_effect: watch::channel(Default::default()).1,
         leading: lease::channel().1,
@@ -85,7 +85,7 @@ fn mk_dispatcher(client: &Client) -> (Dispatcher, Signing, Standings) {
         forbidden: mpsc::channel(1).0,
         foreign: watch::channel(ForeignReport::new()).0,
     };
-    let (mut dispatcher, signing) = Dispatcher::new(client, Clock::default(), None, links);
+    let (mut dispatcher, signing) = Dispatcher::new(client, Clock::default(), KnownAccounts::default(), links);
     let served = ServedSigner { signer: Arc::new(mk_signer(client)), stop: CancellationToken::new() };
     dispatcher.served.insert(SIGNER.to_owned(), served);
     for name in ["spoke1-a", "spoke1-b", "spoke2-a", "spoke2-b"] {
@@ -93,7 +93,7 @@ fn mk_dispatcher(client: &Client) -> (Dispatcher, Signing, Standings) {
         csr.metadata.name = Some(name.to_owned());
         csr.spec.signer_name = SIGNER.to_owned();
         csr.spec.username = Some(format!("system:open-cluster-management:{}:agent", &name[..6]));
-        dispatcher.known.put(name, &action::tenant_of(&csr, None), csr);
+        dispatcher.known.put(name, &action::tenant_of(&csr, &KnownAccounts::default()), csr);
         let request = dispatcher.known.get_mut(name).unwrap();
         request.waits = true;
         request.object = None; // so that each look asks the API server

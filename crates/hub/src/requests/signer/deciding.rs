@@ -68,7 +68,7 @@ impl Signer {
 
     /// Whether the requester's cluster may have one more answer; if not, how long it must wait. Nothing is counted.
     pub(super) fn has_answers(&self, csr: &CertificateSigningRequest) -> Result<(), Duration> {
-        let tenant = action::tenant_of(csr, self.shared.grpc_proxy.as_deref());
+        let tenant = self.tenant(csr);
         let now = self.shared.clock.now();
         self.shared.limits.answers.lock().wait(&tenant, now)
     }

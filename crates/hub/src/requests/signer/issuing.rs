@@ -102,14 +102,8 @@ impl Signer {
     fn signing_line(&self) -> Option<Arc<ReadyLine>> {
         let ready = self.line.borrow().ready().cloned()?;
         self.serving.borrow().last()?;
-        let active = ready.line().active()?;
-        // An anchor is trusted before its key signs for the first time (invariant I5). Once it has signed, gateways
-        // that start later read it before they serve; waiting for them would let one that cannot start stop all.
-        let has_signed = active.leaves_expire.is_some() || active.forced;
-        if let SignerKind::Client { .. } = &self.kind
-            && !has_signed
-            && self.shared.in_effect.borrow().has(active.authority.id()).is_err()
-        {
+        let is_clients = matches!(self.kind, SignerKind::Client { .. });
+        if is_clients && ready.first_waits_for(&self.shared.in_effect.borrow()).is_some() {
             return None;
         }
         Some(ready)
@@ -221,19 +215,22 @@ impl Effects for Attempt<'_> {
 
     async fn count(&mut self) -> Result<Result<(), Duration>, SignerError> {
         self.leads.still()?;
-        let Some(identity) = self.request.approved.identity() else { return Ok(Ok(())) };
-        let mut certificates = self.signer.shared.limits.certificates.lock();
-        Ok(certificates.take(identity, self.signing.now))
+        let (limits, now) = (&self.signer.shared.limits, self.signing.now);
+        Ok(match self.request.approved.identity() {
+            Some(identity) => limits.certificates.lock().take(identity, now),
+            None => limits.gateways.lock().take(&self.signer.tenant(self.csr), now),
+        })
     }
 
     /// Records the intent. If the ledger does not record a new one, the identity gets its token back.
     async fn record_intent(&mut self, intent: Intent) -> Result<Intended, SignerError> {
         let SignerShared { ledger, limits, .. } = &self.signer.shared;
         let intended = ledger.intend(intent).await;
-        if intended != Ok(Intended::Recorded)
-            && let Some(identity) = self.request.approved.identity()
-        {
-            limits.certificates.lock().give_back(identity);
+        if intended != Ok(Intended::Recorded) {
+            match self.request.approved.identity() {
+                Some(identity) => limits.certificates.lock().give_back(identity),
+                None => limits.gateways.lock().give_back(&self.signer.tenant(self.csr)),
+            }
         }
         Ok(intended?)
     }

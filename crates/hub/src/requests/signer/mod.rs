@@ -23,7 +23,7 @@ use crate::authorities::state::LineState;
 use crate::lease::{Leading, Leads, NotLeading, NotWritten};
 use crate::metrics::HubMetrics;
 use crate::registrations::version::AddOnVersion;
-use crate::requests::action::{self, Action, Mode};
+use crate::requests::action::{self, Action, KnownAccounts, Mode};
 use crate::requests::answers::{Answers, RefusalKind};
 use crate::requests::guard::{Guard, Guarded};
 use crate::requests::unconfirmed::{Unconfirmed, WATCH_BEHIND};
@@ -44,6 +44,10 @@ use addon_signer_telemetry::audit::Audit;
 const ANSWERS: u32 = 5;
 /// The time after which a cluster gets one more.
 const ANSWERS_INTERVAL: Duration = Duration::from_secs(10);
+
+/// How many of its own certificates the pod of a gateway gets. It needs two; whoever takes it over must not be able to
+/// fill the ledger's disk.
+const OF_GATEWAYS: Rate = Rate { burst: 20, interval: Duration::from_secs(60) };
 
 /// What a signer signs.
 pub(crate) enum SignerKind {
@@ -78,8 +82,8 @@ pub(crate) struct SignerShared {
     pub addons: AddOnVersion,
     /// How long refused requests are kept.
     pub retention: Duration,
-    /// The account of OCM's gRPC server.
-    pub grpc_proxy: Option<String>,
+    /// The accounts that requests are told apart by.
+    pub accounts: KnownAccounts,
     /// Whether that account can be believed.
     pub guard: Guard,
     /// The trust that all gateways have in effect.
@@ -102,6 +106,8 @@ pub(crate) struct SignerShared {
 pub(crate) struct ClusterLimits {
     /// Certificates.
     pub certificates: Mutex<RateLimiter>,
+    /// The gateways' own certificates, by tenant.
+    pub gateways: Mutex<Buckets<String>>,
     /// Refusals and other conditions, which cost a write, an event and a line in the logs each.
     pub answers: Mutex<Buckets<String>>,
 }
@@ -111,7 +117,11 @@ impl ClusterLimits {
     #[must_use]
     pub(crate) fn new(rate: Rate) -> Self {
         let answers = Rate { burst: rate.burst.saturating_mul(ANSWERS), interval: ANSWERS_INTERVAL };
-        Self { certificates: Mutex::new(RateLimiter::new(rate)), answers: Mutex::new(Buckets::new(answers)) }
+        Self {
+            certificates: Mutex::new(RateLimiter::new(rate)),
+            gateways: Mutex::new(Buckets::new(OF_GATEWAYS)),
+            answers: Mutex::new(Buckets::new(answers)),
+        }
     }
 }
 
@@ -323,12 +333,17 @@ impl Signer {
         Ok(Outcome::Later(self.shared.retention))
     }
 
+    /// Who must wait when this request asks for too much.
+    fn tenant(&self, csr: &CertificateSigningRequest) -> String {
+        action::tenant_of(csr, &self.shared.accounts)
+    }
+
     /// Counts one answer that costs writes.
     ///
     /// # Errors
     /// How long the cluster must wait for its next one.
     fn may_answer(&self, csr: &CertificateSigningRequest, now: Timestamp) -> Result<(), Duration> {
-        let tenant = action::tenant_of(csr, self.shared.grpc_proxy.as_deref());
+        let tenant = self.tenant(csr);
         self.shared.limits.answers.lock().take(&tenant, now)
     }
 
@@ -340,7 +355,7 @@ impl Signer {
     ) -> Result<(), SignerError> {
         let written = write.await;
         if written.is_err() {
-            let tenant = action::tenant_of(csr, self.shared.grpc_proxy.as_deref());
+            let tenant = self.tenant(csr);
             self.shared.limits.answers.lock().give_back(&tenant);
         }
         Ok(written?)

@@ -16,7 +16,7 @@ use addon_signer_telemetry::audit::Asker;
 impl Signer {
     /// Whether OCM's gRPC server made the request for somebody else. The gateway's own signer takes none of its.
     pub(super) fn is_proxied(&self, csr: &CertificateSigningRequest) -> bool {
-        let proxy = self.shared.grpc_proxy.as_deref();
+        let proxy = self.shared.accounts.grpc_proxy.as_deref();
         matches!(self.kind, SignerKind::Client { .. }) && proxy.is_some() && proxy == csr.spec.username.as_deref()
     }
 

@@ -1,5 +1,5 @@
-//! A fleet of clusters with three addons on each: the memory of a signer and of three gateways, how long the trust bundle
-//! takes to reach the clusters, and what a restart costs.
+//! A fleet of clusters with three addons on each: the memory of a signer and of three gateways, how long the trust
+//! bundle takes to reach the clusters, and what a restart costs.
 
 use std::time::{Duration, Instant};
 

@@ -14,7 +14,7 @@ use test_kit::accounts::{HUB_GROUPS, HUB_USER};
 use test_kit::built::hub_program;
 use test_kit::crds::MANAGED_CLUSTERS;
 use test_kit::deploy::apply;
-use test_kit::gateways::gateway_kubeconfig;
+use test_kit::gateways::gateway_pod;
 use test_kit::hub::deploy;
 use test_kit::process::{Process, free_port};
 use test_kit::{AddOnApi, RealHub, TestHub, wait_until};
@@ -103,11 +103,15 @@ impl World {
 
     /// A gateway without a signer, with the rights of deploy/gateway.
     pub(crate) async fn start_gateway(&self, name: &str) -> Running {
-        let config = gateway_kubeconfig(&self.hub, name).await;
+        let pod = gateway_pod(&self.hub, name).await;
         let kubeconfig = self.hub.real().unwrap().dir().join(format!("{name}.kubeconfig"));
-        std::fs::write(&kubeconfig, serde_json::to_string(&config).unwrap()).unwrap();
+        std::fs::write(&kubeconfig, serde_json::to_string(&pod.kubeconfig).unwrap()).unwrap();
         let listen = format!("--gateway-listen=127.0.0.1:{}", free_port());
-        self.start_role("gateway", &kubeconfig, &[format!("--replica={name}"), listen])
+        self.start_role(
+            "gateway",
+            &kubeconfig,
+            &[format!("--replica={name}"), format!("--pod-uid={}", pod.uid.unwrap()), listen],
+        )
     }
 
     fn start_role(&self, roles: &str, kubeconfig: &Path, more: &[String]) -> Running {
