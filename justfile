@@ -44,6 +44,10 @@ test-real:
 test-cluster:
     .ci/run cluster
 
+# What fifty agents lose on a node while everything is replaced, killed and rotated; not a step of .ci/run.
+soak-cluster:
+    ADDON_SIGNER_SOAK=1 ADDON_SIGNER_POSTGRES=${ADDON_SIGNER_POSTGRES:-/usr/lib/postgresql/15/bin} .ci/run cluster
+
 # The long forms of tests/it/peers/soak.rs, optimised: a quarter of an hour; not a step of .ci/run.
 soak:
     KUBEBUILDER_ASSETS=$(tests/real/build.sh) ADDON_SIGNER_TESTS_NEED=peers ADDON_SIGNER_SOAK=1 \

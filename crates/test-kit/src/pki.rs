@@ -75,7 +75,12 @@ impl TestCa {
 
     /// A serving certificate for 127.0.0.1 and localhost.
     pub fn server(&self) -> PemPair {
-        let both = tlv(SEQUENCE, &[&tlv(0x87, &[&[127, 0, 0, 1]]), &tlv(0x82, &[b"localhost"])]);
+        self.server_at([127, 0, 0, 1])
+    }
+
+    /// A serving certificate for this address and localhost.
+    pub fn server_at(&self, address: [u8; 4]) -> PemPair {
+        let both = tlv(SEQUENCE, &[&tlv(0x87, &[&address]), &tlv(0x82, &[b"localhost"])]);
         let names = tlv(SEQUENCE, &[SUBJECT_ALT_NAME, &tlv(0x04, &[&both])]);
         self.leaf(&relative_name(COMMON_NAME, "kube-apiserver"), &[usage(SERVER_AUTH), names])
     }

@@ -1,5 +1,8 @@
 //! A real PostgreSQL on 127.0.0.1, with a cluster of its own in a temporary directory. Dropping the value removes it.
 
+use std::fs::File;
+use std::io::Write;
+use std::net::Ipv4Addr;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -53,6 +56,8 @@ pub struct Postgres {
     server: Option<Process>,
     frozen: Option<Frozen>,
     options: PostgresOptions,
+    /// An address besides 127.0.0.1, for pods.
+    further: Option<[u8; 4]>,
     account: Option<Account>,
     programs: PathBuf,
     port: u16,
@@ -67,11 +72,20 @@ impl Postgres {
 
     /// Makes a fresh cluster, starts a server on it and waits until the server is ready.
     pub async fn start_with(options: PostgresOptions) -> Self {
+        Self::start_at(options, None).await
+    }
+
+    /// The same for pods, which reach it at this address of the node, with TLS.
+    pub async fn start_for_pods(node: [u8; 4]) -> Self {
+        Self::start_at(PostgresOptions { fsync: true, tls: true }, Some(node)).await
+    }
+
+    async fn start_at(options: PostgresOptions, further: Option<[u8; 4]>) -> Self {
         let programs = programs().unwrap_or_else(|| panic!("{PROGRAMS} is not set; see tests/real/README.md"));
         let account = Account::instead_of_root(&["postgres", "nobody"]); // PostgreSQL refuses to run as root
         let dir = TempDir::new().unwrap();
         let port = free_port();
-        let mut server = Self { server: None, frozen: None, options, account, programs, port, dir };
+        let mut server = Self { server: None, frozen: None, options, further, account, programs, port, dir };
         server.give("");
         server.initialize();
         if options.tls {
@@ -88,6 +102,17 @@ impl Postgres {
             false => String::new(),
         };
         format!("postgres://{USER}:{PASSWORD}@127.0.0.1:{}/{database}{tls}", self.port)
+    }
+
+    /// The URL of a database as pods use it that have [`Self::ca`] in this file.
+    pub fn url_for_pods(&self, database: &str, ca: &str) -> String {
+        let address = Ipv4Addr::from(self.further.expect("the server is for pods"));
+        format!("postgres://{USER}:{PASSWORD}@{address}:{}/{database}?sslrootcert={ca}", self.port)
+    }
+
+    /// The certificate of the server's CA.
+    pub fn ca(&self) -> String {
+        fs::read_to_string(self.dir.path().join("ca.crt")).unwrap()
     }
 
     /// The URL of a database through a proxy, without TLS, because the proxy must be able to read.
@@ -146,7 +171,10 @@ impl Postgres {
         let data = self.dir.path().join("data").display().to_string();
         let on = |yes| if yes { "on" } else { "off" };
         let settings = [
-            "listen_addresses=127.0.0.1".to_owned(),
+            match self.further {
+                None => "listen_addresses=127.0.0.1".to_owned(),
+                Some(further) => format!("listen_addresses=127.0.0.1,{}", Ipv4Addr::from(further)),
+            },
             format!("port={}", self.port),
             "unix_socket_directories=".to_owned(),
             "dynamic_shared_memory_type=mmap".to_owned(), // so that nothing remains in /dev/shm
@@ -174,11 +202,15 @@ impl Postgres {
             .unwrap();
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{} failed: {errors}", program.display());
+        if self.further.is_some() {
+            let mut hosts = File::options().append(true).open(self.dir.path().join("data/pg_hba.conf")).unwrap();
+            writeln!(hosts, "hostssl all all 10.0.0.0/8 scram-sha-256").unwrap();
+        }
     }
 
     fn write_credentials(&self) {
         let ca = TestCa::default();
-        let server = ca.server();
+        let server = self.further.map_or_else(|| ca.server(), |further| ca.server_at(further));
         let files = [("ca.crt", ca.pair().cert), ("server.crt", server.cert), ("server.key", server.key)];
         for (name, content) in files {
             fs::write(self.dir.path().join(name), content).unwrap();

@@ -1,6 +1,7 @@
 //! addon-signer as its users run it: real images in the pods of a real node (`tests/real/cluster.sh`), installed and
 //! removed by kubectl. OCM's programs run beside the pods.
 
+mod soak;
 mod story;
 mod traffic;
 
@@ -10,6 +11,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Secret;
+use kube::config::Kubeconfig;
 use kube::{Api, Client};
 use serde_json::Value;
 use test_kit::ocm::{ADDON_NAMESPACE, OcmAgent, Spoke};
@@ -33,7 +35,7 @@ struct Fleet {
     admin: Client,
     _programs: Vec<Process>,
     _agent: OcmAgent,
-    _hub: RealHub,
+    hub: RealHub,
 }
 
 impl Fleet {
@@ -51,7 +53,12 @@ impl Fleet {
         let spoke = Spoke { hub: &hub, own: &hub, cluster: CLUSTER, agent_id: "agent1", server };
         let agent = OcmAgent::join(&spoke).await;
         programs.push(agent.start_work_agent(&spoke));
-        Self { admin, _programs: programs, _agent: agent, _hub: hub }
+        Self { admin, _programs: programs, _agent: agent, hub }
+    }
+
+    /// For this user, as the certificate of the cluster's authority says.
+    fn kubeconfig(&self, user: &str, groups: &[&str]) -> Kubeconfig {
+        self.hub.kubeconfig(user, groups)
     }
 
     /// What addon-signer-agent keeps for the addon, in its own pod.
@@ -97,4 +104,43 @@ fn kubectl(arguments: &[&str]) -> String {
 fn kubectl_wait(what: &str, arguments: &[&str]) {
     let timeout = format!("--timeout={}s", PATIENCE.as_secs());
     kubectl(&[&["wait", "--for", what, &timeout], arguments].concat());
+}
+
+/// Installs the hub of this kustomization and the example, and lets the cluster have the addon.
+async fn install(fleet: &Fleet, hub: &Path) {
+    kubectl(&["apply", "-k", hub.to_str().unwrap()]);
+    kubectl_wait("condition=Available", &["-n", "addon-signer", "deployment/addon-signer"]);
+    kubectl_wait("condition=Available", &["-n", "addon-signer", "deployment/addon-signer-gateway"]);
+    kubectl_wait("condition=Available", &["apiservice/v1alpha1.ledger.addon-signer.io"]);
+    kubectl(&["apply", "-k", folder("example").to_str().unwrap()]);
+    kubectl_wait("condition=Ready", &["addonsigner/telemetry"]);
+    objects::install_addon(&fleet.admin, CLUSTER, "telemetry").await;
+}
+
+/// The example's agents ask once; here they also watch.
+fn allow_streams() {
+    let methods = r#"[{"op": "add", "path": "/spec/match/grpc/0/methods/-", "value": "Watch"}]"#;
+    kubectl(&["patch", "-n", "observability", "addonroute/health", "--type=json", "-p", methods]);
+    let generation = r#"-o=jsonpath={.metadata.generation}"#;
+    let generation = kubectl(&["get", "-n", "observability", "addonroute/health", generation]);
+    kubectl_wait(
+        &format!(r#"jsonpath={{.status.observedGeneration}}={generation}"#),
+        &["-n", "observability", "addonroute/health"],
+    );
+}
+
+/// Another authority signs for the addon: every gateway trusts it.
+fn rotate() {
+    let active = r#"-o=jsonpath={.status.authorities[?(@.state=="Active")].id}"#;
+    let before = kubectl(&["get", "addonsigner/telemetry", active]);
+    kubectl(&["annotate", "addonsigner/telemetry", "addon-signer.io/rotate=now"]);
+    kubectl_wait("condition=Rotating", &["addonsigner/telemetry"]);
+    kubectl_wait("jsonpath={.status.rotation.phase}=Finish", &["addonsigner/telemetry"]);
+    assert_ne!(kubectl(&["get", "addonsigner/telemetry", active]), before);
+}
+
+fn live_gateways() -> usize {
+    let holders = r#"-o=jsonpath={.items[*].spec.holderIdentity}"#;
+    let leases = kubectl(&["get", "lease", "-n", "addon-signer", "-l", "addon-signer.io/gateway", holders]);
+    leases.split_whitespace().count()
 }

@@ -1,7 +1,7 @@
 //! The example of docs/writing-an-addon.md from installation to removal, by the commands of the documents.
 
 use std::collections::BTreeSet;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use hyper::{Method, StatusCode};
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
@@ -9,10 +9,12 @@ use kube::{Api, ResourceExt};
 use test_kit::needed::{Needed, skip};
 use test_kit::ocm::ADDON_NAMESPACE;
 use test_kit::real::RealHub;
-use test_kit::{install_addon, wait_until};
+use test_kit::wait_until;
 
 use super::traffic::Traffic;
-use super::{CLUSTER, Fleet, PATIENCE, folder, gateway, kubectl, kubectl_wait};
+use super::{
+    CLUSTER, Fleet, PATIENCE, allow_streams, folder, gateway, install, kubectl, kubectl_wait, live_gateways, rotate,
+};
 
 const ADDON: &str = "telemetry";
 const SIGNERS: [&str; 2] = ["example.com/", "addon-signer.io/"];
@@ -38,48 +40,10 @@ async fn unanswered(fleet: &Fleet) -> Vec<String> {
     open.map(|request| request.name_any()).collect()
 }
 
-/// The example's agents ask once; here they also watch.
-fn allow_streams() {
-    let methods = r#"[{"op": "add", "path": "/spec/match/grpc/0/methods/-", "value": "Watch"}]"#;
-    kubectl(&["patch", "-n", "observability", "addonroute/health", "--type=json", "-p", methods]);
-    let generation = r#"-o=jsonpath={.metadata.generation}"#;
-    let generation = kubectl(&["get", "-n", "observability", "addonroute/health", generation]);
-    kubectl_wait(
-        &format!(r#"jsonpath={{.status.observedGeneration}}={generation}"#),
-        &["-n", "observability", "addonroute/health"],
-    );
-}
-
-/// Another authority signs for the addon: every gateway trusts it.
-fn rotate() {
-    let active = r#"-o=jsonpath={.status.authorities[?(@.state=="Active")].id}"#;
-    let before = kubectl(&["get", "addonsigner/telemetry", active]);
-    kubectl(&["annotate", "addonsigner/telemetry", "addon-signer.io/rotate=now"]);
-    kubectl_wait("condition=Rotating", &["addonsigner/telemetry"]);
-    kubectl_wait("jsonpath={.status.rotation.phase}=Finish", &["addonsigner/telemetry"]);
-    assert_ne!(kubectl(&["get", "addonsigner/telemetry", active]), before);
-}
-
-fn live_gateways() -> usize {
-    let holders = r#"-o=jsonpath={.items[*].spec.holderIdentity}"#;
-    let leases = kubectl(&["get", "lease", "-n", "addon-signer", "-l", "addon-signer.io/gateway", holders]);
-    leases.split_whitespace().count()
-}
-
-async fn install(fleet: &Fleet) {
-    kubectl(&["apply", "-k", folder("hub").to_str().unwrap()]);
-    kubectl_wait("condition=Available", &["-n", "addon-signer", "deployment/addon-signer"]);
-    kubectl_wait("condition=Available", &["-n", "addon-signer", "deployment/addon-signer-gateway"]);
-    kubectl_wait("condition=Available", &["apiservice/v1alpha1.ledger.addon-signer.io"]);
-    kubectl(&["apply", "-k", folder("example").to_str().unwrap()]);
-    kubectl_wait("condition=Ready", &["addonsigner/telemetry"]);
-    install_addon(&fleet.admin, CLUSTER, ADDON).await;
-}
-
 /// New pods take the place of the gateways and the signer, and another authority signs, while agents call.
 async fn nothing_is_lost(fleet: &Fleet) {
     allow_streams();
-    let traffic = Traffic::start(&fleet.pair("telemetry-client-cert").await, 4);
+    let traffic = Traffic::start(vec![fleet.pair("telemetry-client-cert").await; 4], Duration::from_millis(20));
     traffic.wait_passed(200).await;
     rotate();
     for deployment in ["deployment/addon-signer-gateway", "deployment/addon-signer"] {
@@ -118,7 +82,7 @@ async fn an_addon_in_pods_from_installation_to_removal() {
     let fleet = Fleet::start(hub).await;
     let before = our_objects();
     let begun = Instant::now();
-    install(&fleet).await;
+    install(&fleet, &folder("hub")).await;
     fleet.wait_pushes(ADDON).await;
     println!("{:?} after the first `kubectl apply` the addon has pushed", begun.elapsed());
     kubectl_wait("condition=Available", &["managedclusteraddon", "-n", CLUSTER, ADDON]);

@@ -3,7 +3,7 @@
 
 use std::error::Error;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Full};
@@ -24,7 +24,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::{PATIENCE, gateway};
 use crate::whole::client::ClientPair;
 
-/// Pause between two calls of a client.
+/// Pause before a client connects again.
 const PAUSE: Duration = Duration::from_millis(20);
 /// How often a stream looks whether the gateway has told it to connect again.
 const LOOK: Duration = Duration::from_millis(100);
@@ -44,6 +44,19 @@ pub(super) struct Counts {
     told: AtomicU64,
     /// Calls that a client cannot repeat without the risk of doing it twice, and streams that ended without a word.
     lost: Mutex<Vec<String>>,
+    /// The same of gateways that were killed.
+    cut: AtomicU64,
+    kills: AtomicBool,
+}
+
+impl Counts {
+    fn lose(&self, what: String) {
+        if self.kills.load(Ordering::Relaxed) {
+            self.cut.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.lost.lock().push(what);
+        }
+    }
 }
 
 /// Calls that go on until they are stopped.
@@ -62,16 +75,23 @@ enum Kind {
 }
 
 impl Traffic {
-    /// Starts so many clients of each kind with the certificate of one agent: pushes by HTTP/1.1 and HTTP/2, and gRPC
-    /// streams.
-    pub(super) fn start(pair: &ClientPair, of_each: usize) -> Self {
+    /// Starts a client of each kind for each of these certificates: pushes by HTTP/1.1 and HTTP/2, with this pause
+    /// after each, and gRPC streams.
+    pub(super) fn start(pairs: impl IntoIterator<Item = ClientPair>, pause: Duration) -> Self {
         let (counts, stop) = (Arc::<Counts>::default(), CancellationToken::new());
         let mut clients = JoinSet::new();
-        for kind in [Kind::Http1, Kind::Http2, Kind::Stream].into_iter().cycle().take(3 * of_each) {
-            let client = TrafficClient { pair: pair.clone(), counts: counts.clone(), stop: stop.clone() };
-            clients.spawn(client.run(kind));
+        for pair in pairs {
+            for kind in [Kind::Http1, Kind::Http2, Kind::Stream] {
+                let (pair, counts, stop) = (pair.clone(), counts.clone(), stop.clone());
+                clients.spawn(TrafficClient { pair, pause, counts, stop }.run(kind));
+            }
         }
         Self { counts, stop, clients }
+    }
+
+    /// Whether somebody kills a gateway now: what is under way there is cut.
+    pub(super) fn someone_kills(&self, kills: bool) {
+        self.counts.kills.store(kills, Ordering::Relaxed);
     }
 
     /// Waits until so many further calls have passed.
@@ -89,16 +109,20 @@ impl Traffic {
         while let Some(ended) = self.clients.join_next().await {
             ended.unwrap();
         }
-        let Counts { passed, repeated, told, lost } = &*self.counts;
+        let Counts { passed, repeated, told, lost, cut, .. } = &*self.counts;
         let lost = lost.lock().clone();
         assert!(lost.is_empty(), "{} lost: {}", lost.len(), lost.join("\n"));
-        let [passed, repeated, told] = [passed, repeated, told].map(|count| count.load(Ordering::Relaxed));
-        format!("{passed} calls passed, {repeated} were repeated, 0 lost; {told} streams ended, each after a GOAWAY")
+        let [passed, repeated, told, cut] = [passed, repeated, told, cut].map(|count| count.load(Ordering::Relaxed));
+        format!(
+            "{passed} calls passed, {repeated} were repeated, 0 lost; {told} streams ended, each after a GOAWAY; {cut} \
+             calls and streams were cut with gateways that were killed"
+        )
     }
 }
 
 struct TrafficClient {
     pair: ClientPair,
+    pause: Duration,
     counts: Arc<Counts>,
     stop: CancellationToken,
 }
@@ -138,7 +162,7 @@ impl TrafficClient {
             if !self.note(answer).await {
                 return Ok(());
             }
-            sleep(PAUSE).await;
+            sleep(self.pause).await;
         }
         Ok(())
     }
@@ -159,7 +183,7 @@ impl TrafficClient {
             if !self.note(answer).await {
                 return Ok(());
             }
-            sleep(PAUSE).await;
+            sleep(self.pause).await;
         }
         Ok(())
     }
@@ -189,7 +213,7 @@ impl TrafficClient {
             Ok(Err((false, error))) => format!("{error:?}"),
             Err(_) => "no answer".to_owned(),
         };
-        self.counts.lost.lock().push(fault);
+        self.counts.lose(fault);
         false
     }
 
@@ -204,7 +228,7 @@ impl TrafficClient {
         sent.send_data(Bytes::from_static(&[0; 5]), true)?;
         let answer = answer.await?;
         if answer.status() != StatusCode::OK {
-            self.counts.lost.lock().push(format!("a stream got {}", answer.status()));
+            self.counts.lose(format!("a stream got {}", answer.status()));
             return Ok(());
         }
         let mut body = answer.into_body();
@@ -221,7 +245,7 @@ impl TrafficClient {
                         return Ok(());
                     }
                     ended => {
-                        self.counts.lost.lock().push(format!("a stream ended without a word: {ended:?}"));
+                        self.counts.lose(format!("a stream ended without a word: {ended:?}"));
                         return Ok(());
                     }
                 },

@@ -43,7 +43,13 @@ fn agent(hub: &TestHub, dir: &Path, cluster: &str, gateway: SocketAddr, store: S
     agent_with(&kubeconfig, dir, cluster, gateway, store)
 }
 
-fn agent_with(kubeconfig: &Kubeconfig, dir: &Path, cluster: &str, gateway: SocketAddr, store: Store) -> Agent {
+pub(crate) fn agent_with(
+    kubeconfig: &Kubeconfig,
+    dir: &Path,
+    cluster: &str,
+    gateway: SocketAddr,
+    store: Store,
+) -> Agent {
     let file = dir.join(format!("{cluster}.kubeconfig"));
     std::fs::write(&file, serde_saphyr::to_string(kubeconfig).unwrap()).unwrap();
     let addon = "telemetry".parse().unwrap();
@@ -65,7 +71,7 @@ fn agent_with(kubeconfig: &Kubeconfig, dir: &Path, cluster: &str, gateway: Socke
 }
 
 /// What the agent has stored; `None` until there are all three files.
-pub(super) fn pair(dir: &Path, cluster: &str) -> Option<ClientPair> {
+pub(crate) fn pair(dir: &Path, cluster: &str) -> Option<ClientPair> {
     // Callers wait for a pair, so a file that cannot be read is one that is not there yet.
     let read = |name: &str| std::fs::read(dir.join(cluster).join(name)).ok();
     Some(ClientPair { certificate: read("tls.crt")?, key: read("tls.key")?, anchors: read("ca.crt")? })

@@ -157,7 +157,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn killed_gateway_is_forgotten_after_its_bound_and_a_minute() {
         let (in_effect, mut seen) = watch::channel(TrustInEffect::default());
-        let (_, own) = watch::channel(Arc::default());
+        let (_trusts_nothing, own) = watch::channel(Arc::default());
         let inputs = ReplicasInputs { own: Some(own), contacts: Contacts::default(), in_effect };
         let pulse = Pulses::default().start("Leases");
         let keeping = tokio::spawn(keep(mk_client(), "addon-signer".to_owned(), inputs, pulse));
