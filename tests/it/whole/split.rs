@@ -94,6 +94,10 @@ async fn signer_and_two_gateways_enrol_serve_rotate_and_refuse() {
     for gateway in &gateways {
         assert_eq!(pair.call(gateway.gateway, Method::POST, RECEIVE).await.unwrap().0, 200, "the old one still counts");
     }
+    signer.stop().await.unwrap(); // gateways need no signer to admit and to refuse
+    for gateway in &gateways {
+        assert_eq!(pair.call(gateway.gateway, Method::POST, RECEIVE).await.unwrap().0, 200);
+    }
     managed_cluster_addons(&admin, "spoke1").await.delete("telemetry", &Default::default()).await.unwrap();
     for gateway in &gateways {
         wait_until(PATIENCE, "the gateway to refuse a detached cluster", async || {
@@ -106,7 +110,6 @@ async fn signer_and_two_gateways_enrol_serve_rotate_and_refuse() {
         gateway.stop().await.unwrap();
     }
     assert_eq!(report(&admin, "gateway-1").await.unwrap().0, "", "a gateway that ends says so");
-    signer.stop().await.unwrap();
 }
 
 /// A gateway that lives but does not report keeps a new authority from signing (invariant I5), and is named.

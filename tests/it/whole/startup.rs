@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use addon_signer::process::{HubOptions, HubProcess};
+use addon_signer::process::registry_age::AgeBounds;
+use addon_signer::process::{HubOptions, HubProcess, Roles};
 use addon_signer_api::AddOnSigner;
+use addon_signer_core::lease::LEASE_NAME;
 use addon_signer_platform::clock::Clock;
 use hyper::{Request, Response};
 use k8s_openapi::api::coordination::v1::Lease;
@@ -126,6 +128,25 @@ async fn an_api_server_that_refuses_the_hub_ends_it() {
         assert!(error.starts_with(&sentence), "{error}");
         assert!(error.contains("you may not"), "{error}");
         assert!(asked.load(Ordering::Relaxed) > 1, "one refusal may be that of an API server that starts");
+    }
+}
+
+#[tokio::test]
+async fn gateway_without_its_rights_is_told_where_they_are() {
+    let hub = TestHub::start().await;
+    deploy(&hub).await;
+    let registry_age = AgeBounds { outdated: Some(Duration::from_secs(600)), ..AgeBounds::default() };
+    // The account of the tests may read this Lease.
+    let options = HubOptions { roles: Roles::Gateway, replica: LEASE_NAME.to_owned(), registry_age, ..options() };
+    for (path, what) in [
+        ("/leases/addon-signer", "get the Lease addon-signer"),
+        ("/configmaps", "list the ConfigMap addon-signer-trust"),
+    ] {
+        let (client, ..) = mk_refused(&hub, path, Some((403, "you may not"))).await;
+        let error = refused(client, options.clone()).await;
+        let sentence =
+            format!("{HUB_USER} cannot {what} in the namespace addon-signer; give it the rights of deploy/gateway: ");
+        assert!(error.starts_with(&sentence), "{error}");
     }
 }
 
