@@ -187,3 +187,32 @@ fn no_argument_names_the_namespace() {
         assert!(!text.contains("=addon-signer\""), "{text}");
     }
 }
+
+/// With the patches of docs/install.md, in another namespace: who gets the calls, knows the names and may go where.
+#[test]
+fn gateways_apart_get_names_calls_and_backends() {
+    let gateways = documented("components: [../deploy/gateway]");
+    let two_signers = documented("path: /spec/replicas, value: 2").replace("patches: # besides yours\n", "");
+    let Some(rendered) = render(&format!("{BASE}{}{gateways}{two_signers}", documented("namespace: pki"))) else {
+        return;
+    };
+    let all = by_name(rendered);
+    let object = |kind: &str, name: &str| &all[&format!("\"{kind}\" \"{name}\"")];
+    for (deployment, replicas, role) in [("addon-signer", 2, "signer"), ("addon-signer-gateway", 3, "gateway")] {
+        let spec = &object("Deployment", deployment)["spec"];
+        assert_eq!((&spec["replicas"], &spec["strategy"]["type"]), (&json!(replicas), &json!("RollingUpdate")));
+        let container = &spec["template"]["spec"]["containers"][0];
+        let args = container["args"].as_array().unwrap();
+        assert!(args.contains(&json!("--gateway-name=gateway.hub.example.com")), "{deployment}: {args:?}");
+        let env = container["env"].as_array().unwrap();
+        assert!(env.contains(&json!({ "name": "ADDON_SIGNER_ROLES", "value": role })), "{deployment}: {env:?}");
+    }
+    let labels = json!({ "app.kubernetes.io/name": "addon-signer", "app.kubernetes.io/component": "gateway" });
+    assert_eq!(object("Deployment", "addon-signer-gateway")["spec"]["template"]["metadata"]["labels"], labels);
+    assert_eq!(object("Service", "addon-signer-gateway")["spec"]["selector"], labels);
+    assert_eq!(object("NetworkPolicy", "addon-signer-gateway")["spec"]["podSelector"]["matchLabels"], labels);
+    assert_eq!(object("PodDisruptionBudget", "addon-signer-gateway")["spec"]["selector"]["matchLabels"], labels);
+    for kind in ["ClusterRoleBinding", "RoleBinding"] {
+        assert_eq!(object(kind, "addon-signer-gateway")["subjects"][0]["namespace"], "pki", "{kind}");
+    }
+}
