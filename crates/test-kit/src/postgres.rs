@@ -101,7 +101,9 @@ impl Postgres {
             true => format!("?sslmode=verify-full&sslrootcert={}", self.dir.path().join("ca.crt").display()),
             false => String::new(),
         };
-        format!("postgres://{USER}:{PASSWORD}@127.0.0.1:{}/{database}{tls}", self.port)
+        // The certificate of a server for pods has the node's address instead.
+        let host = if self.further.is_some() { "localhost" } else { "127.0.0.1" };
+        format!("postgres://{USER}:{PASSWORD}@{host}:{}/{database}{tls}", self.port)
     }
 
     /// The URL of a database as pods use it that have [`Self::ca`] in this file.
