@@ -6,8 +6,8 @@ use std::time::Duration;
 use addon_signer_agent::store::Store;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::EvictParams;
-use kube::{Api, Client};
+use kube::api::{EvictParams, ListParams};
+use kube::{Api, Client, ResourceExt};
 use test_kit::needed::{Needed, skip};
 use test_kit::postgres::Postgres;
 use test_kit::real::RealHub;
@@ -54,11 +54,11 @@ async fn fifty_agents_lose_nothing() {
     evict(&fleet.admin, "gateway").await;
     told("a gateway", "eviction", &traffic).await;
     traffic.someone_kills(true);
-    kill("gateway");
+    kill(&fleet.admin, "gateway").await;
     sleep(QUIET).await;
     traffic.someone_kills(false);
     told("a gateway", "SIGKILL", &traffic).await;
-    kill("hub");
+    kill(&fleet.admin, "hub").await;
     told("a signer", "SIGKILL", &traffic).await;
     println!("{}", traffic.stop().await);
     println!("longest time between two renewals of the Lease: {:.1} s", gap.stop().await.as_secs_f64());
@@ -120,23 +120,39 @@ fn rotate_gateways_line() {
     }
 }
 
-fn one_pod(component: &str, path: &str) -> String {
+/// A pod of this component that does not end; of the signers, the one that leads.
+async fn one_pod(admin: &Client, component: &str) -> Pod {
+    let pods: Api<Pod> = Api::namespaced(admin.clone(), "addon-signer");
     let label = format!("app.kubernetes.io/component={component}");
-    kubectl(&["get", "pods", "-n", "addon-signer", "-l", &label, &format!("-o=jsonpath={{.items[0].{path}}}")])
+    let leases: Api<Lease> = Api::namespaced(admin.clone(), "addon-signer");
+    let leader = leases.get("addon-signer").await.unwrap().spec.unwrap().holder_identity.unwrap();
+    let found = pods.list(&ListParams::default().labels(&label)).await.unwrap().items.into_iter();
+    let mut lasting = found.filter(|pod| pod.metadata.deletion_timestamp.is_none());
+    lasting.find(|pod| component == "gateway" || leader.starts_with(&format!("{}_", pod.name_any()))).unwrap()
 }
 
 async fn evict(admin: &Client, component: &str) {
     let pods: Api<Pod> = Api::namespaced(admin.clone(), "addon-signer");
-    pods.evict(&one_pod(component, "metadata.name"), &EvictParams::default()).await.unwrap();
+    let pod = one_pod(admin, component).await;
+    pods.evict(&pod.name_any(), &EvictParams::default()).await.unwrap();
 }
 
-/// Kills the program in one pod, which gets no chance to say goodbye.
-fn kill(component: &str) {
-    let id = one_pod(component, "status.containerStatuses[0].containerID");
+/// Kills the program in one pod, which gets no chance to say goodbye, and waits until it runs again.
+async fn kill(admin: &Client, component: &str) {
+    let status = |pod: Pod| pod.status.unwrap().container_statuses.unwrap().remove(0);
+    let pod = one_pod(admin, component).await;
+    let (name, before) = (pod.name_any(), status(pod));
+    let id = before.container_id.unwrap();
     let id = id.strip_prefix("containerd://").unwrap();
     let killed =
         std::process::Command::new("ctr").args(["-n", "k8s.io", "tasks", "kill", "-s", "SIGKILL", id]).status();
     assert!(killed.unwrap().success());
+    let pods: Api<Pod> = Api::namespaced(admin.clone(), "addon-signer");
+    wait_until(PATIENCE, "the program to run again", async || {
+        let now = status(pods.get(&name).await.unwrap());
+        (now.ready && now.restart_count > before.restart_count).then_some(())
+    })
+    .await;
 }
 
 /// Watches how long nobody renews the leader's Lease.
