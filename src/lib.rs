@@ -14,7 +14,7 @@
 //!
 //! | module | what is in it |
 //! |---|---|
-//! | [`process`] | the process of hub and gateway: its first questions, its tasks, probes, the age of its view |
+//! | [`process`] | the process of signer, gateway or both: first questions, tasks, probes, the age of its view |
 //! | [`inventory`] | the ledger as an aggregated, read-only API of the hub's Kubernetes |
 //! | [`cli`], `output` | the command line; what commands print |
 //! | `demo` | a demonstration on loopback |

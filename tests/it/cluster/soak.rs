@@ -49,7 +49,7 @@ async fn fifty_agents_lose_nothing() {
         told(what, "rollout", &traffic).await;
     }
     rotate();
-    rotate_gateways_line();
+    rotate_gateways_line().await;
     told("both lines", "rotation", &traffic).await;
     evict(&fleet.admin, "gateway").await;
     told("a gateway", "eviction", &traffic).await;
@@ -110,14 +110,12 @@ fn roll_out(deployment: &str) {
 }
 
 /// Asks for a new serving authority. It signs once all agents have its anchor; meanwhile both are trusted.
-fn rotate_gateways_line() {
+async fn rotate_gateways_line() {
     kubectl(&["annotate", "-n", "addon-signer", "configmap/addon-signer-trust", "addon-signer.io/rotate=now"]);
     let anchors = || kubectl(&["get", "-n", "addon-signer", "configmap/addon-signer-trust", "-o=jsonpath={.data}"]);
-    let began = Instant::now();
-    while anchors().matches("BEGIN CERTIFICATE").count() < 4 {
-        assert!(began.elapsed() < PATIENCE, "the gateway's line has no second authority");
-        std::thread::sleep(Duration::from_millis(200));
-    }
+    // Each stands in `ca.crt` and in the report.
+    let are_two = async || (anchors().matches("BEGIN CERTIFICATE").count() == 4).then_some(());
+    wait_until(PATIENCE, "the gateway's second authority", are_two).await;
 }
 
 /// A pod of this component that does not end; of the signers, the one that leads.

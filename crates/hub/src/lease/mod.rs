@@ -3,7 +3,7 @@
 //! Each change of holder increases the **epoch**, the Lease's `leaseTransitions`. A Lease is no lock: a hub that was
 //! frozen may wake up after another hub has taken over. So code that writes needs a [`Leads`] and makes its call by
 //! [`Leads::write`], which also checks a deadline on this process's monotonic clock. And every write but the status of
-//! an AddOnSigner carries the `resourceVersion` of what was read.
+//! an AddOnRoute carries the `resourceVersion` of what was read.
 
 mod holder;
 

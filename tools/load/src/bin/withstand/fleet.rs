@@ -97,6 +97,7 @@ pub(crate) async fn run(clusters: usize) {
     let calls = calls_in(&world.admin, REST).await;
     let Processes { signer, gateways } = processes;
     drop(gateways);
+    // What was under way for them has ended by then, and is not counted as rest.
     tokio::time::sleep(Duration::from_secs(10)).await;
     let of_signer = calls_in(&world.admin, REST).await;
     drop(signer);
