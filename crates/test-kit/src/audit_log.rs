@@ -9,7 +9,7 @@ use std::time::Duration;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::accounts::{ADDON_GROUP, AGENT_USER, HUB_USER};
+use crate::accounts::{ADDON_GROUP, AGENT_USER, GATEWAY_USER, HUB_USER};
 use crate::rights;
 
 /// The file of the audit policy, in the hub's directory.
@@ -50,7 +50,7 @@ pub fn write_policy(dir: &Path) {
     let rules = [
         Some(json!({ "level": "Request", "verbs": WRITES, "resources": [leases] })),
         Some(json!({ "level": "Metadata", "verbs": WRITES })),
-        rights::collected().map(|_| reads("users", &[HUB_USER, AGENT_USER])),
+        rights::collected().map(|_| reads("users", &[HUB_USER, GATEWAY_USER, AGENT_USER])),
         rights::collected().map(|_| reads("userGroups", &[ADDON_GROUP])),
         Some(json!({ "level": "None" })),
     ];
@@ -88,7 +88,7 @@ fn parse(event: &Value) -> Write {
     }
 }
 
-/// Checks that the hub writes no object more than ten times a minute, except after actions of people while it runs:
+/// Checks that hub and gateways write no object more than ten times a minute, except after actions of people while it runs:
 /// they change an AddOnSigner or a Secret of its authorities, and start hubs.
 pub fn assert_nothing_is_hammered(writes: &[Write]) {
     let causes = causes(writes);
@@ -96,7 +96,7 @@ pub fn assert_nothing_is_hammered(writes: &[Write]) {
     let shortest = durations.min().unwrap_or(LEASE_DURATION);
     let renewals = usize::try_from(3 * MINUTE.as_secs() / shortest).unwrap();
     let mut by_object: BTreeMap<&str, Vec<Timestamp>> = BTreeMap::new();
-    for write in writes.iter().filter(|write| write.user == HUB_USER) {
+    for write in writes.iter().filter(|write| [HUB_USER, GATEWAY_USER].contains(&&*write.user)) {
         if let Some(object) = &write.object {
             by_object.entry(object).or_default().push(write.at);
         }
