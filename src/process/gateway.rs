@@ -49,6 +49,7 @@ impl HubProcess {
             serving: Some(serving.clone()),
             client_certificate: Some(client_certificate.clone()),
             routes: Some(ends.routes.clone()),
+            neighbours: Some(ends.neighbours.clone()),
             clock: clock.clone(),
             signer: None,
             waiting: waits.subscribe(),
@@ -62,7 +63,7 @@ impl HubProcess {
         let (keeper, registered) = LeaseKeeper::new(client.clone(), lease, clock, applied, contacts);
         let (begun, drained) = (CancellationToken::new(), CancellationToken::new());
         let mut holding = JoinSet::new();
-        holding.spawn(hold(keeper, pulses.start("Lease of the gateway"), begun.clone(), drained.clone()));
+        holding.spawn(hold(keeper, pulses.clone(), begun.clone(), drained.clone()));
         let start = Start { client, options, addresses, waits, begun, registered };
         let mut hub_task = Tasks::new();
         hub_task.spawn(start.run(follower, pulses.start("first questions to the API server"), stop));
@@ -100,15 +101,16 @@ async fn delay(leaving: CancellationToken, delay: Duration, stop: CancellationTo
     stop.cancel();
 }
 
-/// Keeps the Lease once `begun`: before that the gateway might lack the rights to.
+/// Keeps the Lease once `begun`: before that the gateway might lack the rights to. It may wait for an API server for
+/// hours, so only then is it expected to give signs of life.
 async fn hold(
     keeper: LeaseKeeper,
-    pulse: Pulse,
+    pulses: Pulses,
     begun: CancellationToken,
     drained: CancellationToken,
 ) -> anyhow::Result<()> {
     match drained.run_until_cancelled(begun.cancelled()).await {
-        Some(()) => Ok(keeper.run(drained, pulse).await?),
+        Some(()) => Ok(keeper.run(drained, pulses.start("Lease of the gateway")).await?),
         None => Ok(()),
     }
 }
@@ -141,5 +143,37 @@ impl Start {
         waits.send_replace(None);
         let settings = FollowerSettings { namespace: options.namespace.clone(), routes: route_settings(&options) };
         until_stopped("gateway's watches", follower.run(settings, addon_api).err_into(), stop).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::future::pending;
+
+    use hyper::{Request, Response};
+    use kube::client::Body;
+
+    use super::*;
+    use addon_signer_platform::clock::Clock;
+    use addon_signer_platform::contacts::Contacts;
+    use addon_signer_telemetry::pulse::HANGS_AFTER;
+
+    #[tokio::test(start_paused = true)]
+    async fn gateway_that_waits_for_its_rights_does_not_hang() {
+        let service = tower::service_fn(async |_: Request<Body>| pending::<Result<Response<Body>, Infallible>>().await);
+        let lease = GatewayLease {
+            namespace: "ns".to_owned(),
+            name: "gateway-1".to_owned(),
+            pod_uid: None,
+            identity: "gateway-1_a".to_owned(),
+            bound: Duration::from_secs(600),
+        };
+        let (client, trust) = (Client::new(service, "default"), watch::channel(Default::default()).1);
+        let (keeper, _registered) = LeaseKeeper::new(client, lease, Clock::default(), trust, Contacts::default());
+        let pulses = Pulses::default();
+        let holding = hold(keeper, pulses.clone(), CancellationToken::new(), CancellationToken::new());
+        assert!(tokio::time::timeout(2 * HANGS_AFTER, holding).await.is_err());
+        assert!(pulses.silent(HANGS_AFTER).is_empty(), "Kubernetes would restart it");
     }
 }

@@ -6,7 +6,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 use super::roles::Roles;
-use addon_signer_gateway::GatewayStats;
+use addon_signer_gateway::{CertificateEnds, GatewayStats};
 use addon_signer_hub::metrics::HubMetrics;
 use addon_signer_telemetry::metrics::{Metrics, add};
 
@@ -16,6 +16,7 @@ pub(super) struct ProcessMetrics {
     pub(super) all: Metrics,
     pub(super) hub: HubMetrics,
     pub(super) gateway: Arc<GatewayStats>,
+    pub(super) certificate_ends: CertificateEnds,
     pub(super) registry_age: Gauge,
 }
 
@@ -23,13 +24,14 @@ impl ProcessMetrics {
     /// Registers those of the process's roles. An alert on a ledger that cannot be written must not fire for a process
     /// that has none.
     pub(super) fn register(roles: Roles) -> Self {
-        let (all, (hub, gateway, registry_age)) = Metrics::new(|registry| {
+        let (all, (hub, gateway, certificate_ends, registry_age)) = Metrics::new(|registry| {
             let mut unread = Registry::default();
             let hub = HubMetrics::register(if roles.has_signer() { registry } else { &mut unread });
             let gateway = GatewayStats::register(if roles.has_gateway() { registry } else { &mut unread });
             let help = "Seconds since the API server last sent something about clusters and addons; up to 60 when idle";
-            (hub, Arc::new(gateway), add(registry, "registry_age_seconds", help))
+            let ends = CertificateEnds::register(registry);
+            (hub, Arc::new(gateway), ends, add(registry, "registry_age_seconds", help))
         });
-        Self { all, hub, gateway, registry_age }
+        Self { all, hub, gateway, certificate_ends, registry_age }
     }
 }

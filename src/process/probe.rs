@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::metrics::ProcessMetrics;
 use super::running::OwnCertificate;
 use crate::process::registry_age::RegistryAge;
+use addon_signer_core::gateway::neighbours::Neighbours;
 use addon_signer_core::gateway::route::RouteTable;
 use addon_signer_core::lease::LEASE_NAME;
 use addon_signer_core::policy::GatewayCertificate;
@@ -40,6 +41,8 @@ pub(crate) struct Probe {
     pub(super) client_certificate: Option<OwnCertificate>,
     /// The routes of the gateway, if this process serves it.
     pub(crate) routes: Option<watch::Receiver<Arc<RouteTable>>>,
+    /// The addresses that no backend may have, if it does.
+    pub(super) neighbours: Option<watch::Receiver<Neighbours>>,
     pub(crate) clock: Clock,
     /// What is to be said about the signer, if this process signs.
     pub(super) signer: Option<SignerProbe>,
@@ -139,10 +142,14 @@ impl Probe {
         if self.routes.as_ref().is_some_and(|routes| !routes.borrow().is_complete()) {
             return (StatusCode::SERVICE_UNAVAILABLE, "AddOnRoutes and Services have not been read yet\n".into());
         }
+        // Without them the gateway uses no backend.
+        if self.neighbours.as_ref().is_some_and(|neighbours| !neighbours.borrow().are_listed()) {
+            let sentence = "the pods and Services of this namespace have not been read yet\n";
+            return (StatusCode::SERVICE_UNAVAILABLE, sentence.into());
+        }
         let age = self.age.age();
         if self.age.bounds.outdated.is_some_and(|bound| age > bound) {
-            let seconds = age.as_secs();
-            let sentence = format!("the API server has been silent for {seconds} s: the gateway refuses everybody\n");
+            let sentence = format!("{}: the gateway refuses everybody\n", self.age.sentence());
             return (StatusCode::SERVICE_UNAVAILABLE, sentence.into());
         }
         let serves = |serving: &OwnCertificate| is_current(serving.borrow().as_deref(), self.clock.now());
@@ -151,8 +158,9 @@ impl Probe {
         }
         if age > self.age.bounds.stale {
             // Still ready: most of what the gateway knows is still true, and another hub would know no more.
-            let what = "revocations since then are not known here";
-            let sentence = format!("ok; the API server has been silent for {} s: {what}\n", age.as_secs());
+            let missed = "revocations since then are not known here";
+            let what = if self.age.lacks_lease() { "it will refuse everybody" } else { missed };
+            let sentence = format!("ok; {}: {what}\n", self.age.sentence());
             return (StatusCode::OK, sentence.into());
         }
         (StatusCode::OK, self.signer.as_ref().map_or("ok\n".into(), SignerProbe::says))
@@ -177,7 +185,7 @@ impl Probe {
             [(GatewayCertificate::Serving, &self.serving), (GatewayCertificate::Client, &self.client_certificate)]
         {
             if let Some(held) = held {
-                self.metrics.gateway.holds(certificate, held.borrow().as_deref());
+                self.metrics.certificate_ends.holds(certificate, held.borrow().as_deref());
             }
         }
         if let Some(SignerProbe { ledger, location, .. }) = &self.signer {
@@ -208,7 +216,7 @@ impl SignerProbe {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
 
     #[tokio::test(start_paused = true)]
     async fn a_task_that_hangs_fails_the_liveness_probe_and_is_named() {
@@ -220,5 +228,15 @@ mod tests {
         let (status, text) = lives(&pulses, &contacts, true);
         assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
         assert_eq!(text, "no sign of life for 10 minutes: authorities of telemetry\n");
+    }
+
+    #[test]
+    fn only_a_leader_must_keep_reading_requests() {
+        let (pulses, contacts) = (Pulses::default(), Contacts::default());
+        contacts.answered(REQUESTS, Instant::now().checked_sub(HANGS_AFTER + Duration::from_secs(60)).unwrap());
+        assert_eq!(lives(&pulses, &contacts, false).0, StatusCode::OK);
+        let (status, text) = lives(&pulses, &contacts, true);
+        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(text, "no sign of life for 10 minutes: watch of certificatesigningrequests\n");
     }
 }

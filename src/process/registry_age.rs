@@ -60,6 +60,22 @@ impl RegistryAge {
         self.contacts.age(self.watched).unwrap_or_default()
     }
 
+    /// Whether the watches are well, and only the gateway's Lease was not written: its writes may be refused.
+    pub(crate) fn lacks_lease(&self) -> bool {
+        let watched: Vec<_> = self.watched.iter().copied().filter(|resource| *resource != LEASES).collect();
+        self.age() > self.bounds.stale && self.contacts.age(&watched).is_some_and(|age| age <= self.bounds.stale)
+    }
+
+    /// What the age means.
+    pub(crate) fn sentence(&self) -> String {
+        let seconds = self.age().as_secs();
+        if self.lacks_lease() {
+            format!("the gateway has not written its Lease for {seconds} s, and its log says why")
+        } else {
+            format!("the API server has been silent for {seconds} s")
+        }
+    }
+
     /// Reports in the log and in the registry when it becomes outdated and when it no longer is, until `stop` is
     /// cancelled.
     pub(crate) async fn keep(self, stop: CancellationToken) {
@@ -75,15 +91,38 @@ impl RegistryAge {
             was = is;
             self.registry.write(|registry: &mut Registry| registry.set_outdated(is));
             if is {
-                let seconds = self.age().as_secs();
-                warn!(
-                    seconds,
-                    "The API server is silent, so the hub does not know who is registered: refusing everybody"
-                );
+                warn!(cause = self.sentence(), "What is known may be outdated: refusing everybody");
             } else {
                 // Deferred requests are retried within the longest pause between two attempts.
-                info!("The API server answers again: the hub knows who is registered");
+                info!("What is known is current again: refusing nobody any more");
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    /// An administrator looks at the API server, or at what refuses Leases.
+    #[test]
+    fn old_lease_is_told_from_a_silent_api_server() {
+        let (contacts, registry) = (Contacts::default(), SharedRegistry::default());
+        let age = RegistryAge::new(contacts.clone(), registry, AgeBounds::default(), Roles::Gateway);
+        let now = Instant::now();
+        let long_ago = now.checked_sub(Duration::from_secs(300)).unwrap();
+        for (watched, lease, sentence) in [
+            (now, long_ago, "the gateway has not written its Lease for 300 s, and its log says why"),
+            (long_ago, now, "the API server has been silent for 300 s"),
+            (long_ago, long_ago, "the API server has been silent for 300 s"),
+        ] {
+            for resource in ["managedclusters", "managedclusteraddons", "addonsigners"] {
+                contacts.answered(resource, watched);
+            }
+            contacts.answered(LEASES, lease);
+            assert_eq!(age.sentence(), sentence);
         }
     }
 }

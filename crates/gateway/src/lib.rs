@@ -59,7 +59,7 @@ mod websocket;
 use backend::Backends;
 
 pub use problem::problem_of;
-pub use stats::GatewayStats;
+pub use stats::{CertificateEnds, GatewayStats};
 
 use broken::BrokenAnswers;
 use slots::{RouteSlots, SharedSlots};

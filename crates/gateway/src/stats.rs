@@ -44,8 +44,6 @@ pub struct GatewayStats {
     pub sessions_ended: Counter,
     /// Connections that were closed because the client was idle or took no data.
     pub idle_ended: Counter,
-    /// When each certificate of the gateway expires.
-    certificate_ends: Family<SignerLabel, Gauge>,
     /// For each forwarded call: the time until the response began or the backend failed, without the backend's share.
     own_time: Histogram,
     /// For each forwarded call: the time from the request to the backend until its response began or it failed.
@@ -85,11 +83,6 @@ impl GatewayStats {
                 "Connections closed because trust or standing was lost, or the certificate expired or was revoked",
             ),
             idle_ended: counter("idle_ended", "Connections closed because the client was idle or took no data"),
-            certificate_ends: add(
-                registry,
-                "gateway_certificate_end_timestamp_seconds",
-                "When each certificate of the gateway expires, in Unix time; 0 while it has none",
-            ),
             own_time: add_seconds(
                 registry,
                 "gateway_own",
@@ -107,17 +100,32 @@ impl GatewayStats {
         }
     }
 
-    /// Notes the certificate that the gateway has now.
-    pub fn holds(&self, certificate: GatewayCertificate, pair: Option<&CertifiedKey>) {
-        let end = validity(pair).map_or(0, |validity| validity.end().unix());
-        self.certificate_ends.get_or_create(&SignerLabel::of(certificate.name())).set(end);
-    }
-
     /// Notes how long a forwarded call took until its response began or failed, and how much of that was the backend's
     /// time.
     pub(super) fn forwarded(&self, whole: Duration, backend: Duration) {
         self.backend_time.observe(backend.as_secs_f64());
         self.own_time.observe(whole.saturating_sub(backend).as_secs_f64());
+    }
+}
+
+/// When each certificate of the process itself expires. A signer with an inventory has one too.
+#[derive(Debug, Clone)]
+pub struct CertificateEnds(Family<SignerLabel, Gauge>);
+
+impl CertificateEnds {
+    /// Registers the metric.
+    pub fn register(registry: &mut Registry) -> Self {
+        Self(add(
+            registry,
+            "gateway_certificate_end_timestamp_seconds",
+            "When each certificate of the gateway expires, in Unix time; 0 while it has none",
+        ))
+    }
+
+    /// Notes the certificate that the process has now.
+    pub fn holds(&self, certificate: GatewayCertificate, pair: Option<&CertifiedKey>) {
+        let end = validity(pair).map_or(0, |validity| validity.end().unix());
+        self.0.get_or_create(&SignerLabel::of(certificate.name())).set(end);
     }
 }
 

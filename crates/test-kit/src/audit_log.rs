@@ -88,8 +88,8 @@ fn parse(event: &Value) -> Write {
     }
 }
 
-/// Checks that hub and gateways write no object more than ten times a minute, except after actions of people while it runs:
-/// they change an AddOnSigner or a Secret of its authorities, and start hubs.
+/// Checks that hub and gateways write no object more than ten times a minute, except after actions of people while they
+/// run: they change an AddOnSigner or a Secret of its authorities, and start hubs.
 pub fn assert_nothing_is_hammered(writes: &[Write]) {
     let causes = causes(writes);
     let durations = writes.iter().filter_map(|write| write.duration).filter(|duration| *duration > 0);

@@ -1,15 +1,20 @@
 //! Gateways in processes of their own, with the rights of deploy/gateway.
 
+use addon_signer_core::csr::build::CsrParams;
+use addon_signer_gateway::certificates::ServingNames;
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::core::v1::{Pod, ServiceAccount};
-use kube::api::PostParams;
+use kube::api::{ListParams, PostParams};
 use kube::config::Kubeconfig;
 use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 
 use super::accounts::{GATEWAY_ACCOUNT, GATEWAY_USER, HUB_GROUPS};
 use super::deploy::{apply, manifests};
-use super::{TestHub, client};
+use super::hub::PATIENCE;
+use super::request::mk_csr_of;
+use super::{TestHub, client, wait_until};
 
 const NAMESPACE: &str = "addon-signer";
 
@@ -73,4 +78,32 @@ pub async fn gateway_pod(hub: &TestHub, pod: &str) -> GatewayPod {
     let user = json!({ "token": token.status.unwrap().token });
     config.auth_infos[0].auth_info = serde_json::from_value(user).unwrap();
     GatewayPod { kubeconfig: config, uid: pod.uid() }
+}
+
+/// What a request asks for, besides its usage: this subject, with these names or addresses.
+pub fn wish(common_name: &str, names: &[&str]) -> CsrParams {
+    let ServingNames { dns, ips } = ServingNames::of(&names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>());
+    CsrParams {
+        common_name: common_name.to_owned(),
+        organizations: Vec::new(),
+        dns_names: dns.into_iter().collect(),
+        ip_addresses: ips.into_iter().collect(),
+    }
+}
+
+/// Makes a request as a gateway does, and waits for its certificate or condition.
+pub async fn answered(client: &Client, signer_name: &str, usage: &str, wish: &CsrParams) -> CertificateSigningRequest {
+    let mut request = mk_csr_of("spoke1", "telemetry", wish);
+    request.spec.signer_name = signer_name.to_owned();
+    request.spec.usages = Some(vec!["digital signature".to_owned(), usage.to_owned()]);
+    request.metadata.labels = None;
+    let requests: Api<CertificateSigningRequest> = Api::all(client.clone());
+    let name = requests.create(&PostParams::default(), &request).await.unwrap().name_any();
+    let one = ListParams::default().fields(&format!("metadata.name={name}"));
+    wait_until(PATIENCE, "an answer", async || {
+        let found = requests.list(&one).await.unwrap().items.into_iter().next()?;
+        let status = found.status.as_ref()?;
+        (status.certificate.is_some() || status.conditions.is_some()).then_some(found)
+    })
+    .await
 }

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use addon_signer_api::AddOnSigner;
-use addon_signer_core::csr::build::CsrParams;
 use addon_signer_core::names::ANNOTATION_TRUSTS;
 use addon_signer_core::policy::GATEWAY_COMMON_NAME;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
@@ -18,11 +17,9 @@ use serde_json::{Value, json};
 use super::on_api_server::start;
 use crate::whole::prepare;
 use crate::whole::split::{start_gateway, start_signer};
-use test_kit::gateways::{GatewayPod, deploy_gateways, gateway_pod};
-use test_kit::hub::PATIENCE;
+use test_kit::gateways::{GatewayPod, answered, deploy_gateways, gateway_pod, wish};
 use test_kit::lease::leases;
-use test_kit::request::mk_csr_of;
-use test_kit::wait_until;
+use test_kit::{TestHub, wait_until};
 
 /// The refusal of a call, by RBAC or by the policy of deploy/gateway.
 fn refusal<T>(result: kube::Result<T>, what: &str) -> String {
@@ -49,32 +46,6 @@ where
     refusal(api.patch_status(name, &params, &merge(change)).await, what);
 }
 
-/// A request that this client makes, and what became of it.
-async fn answer(client: &Client, signer_name: &str, usage: &str, wish: &CsrParams) -> CertificateSigningRequest {
-    let mut request = mk_csr_of("spoke1", "telemetry", wish);
-    request.spec.signer_name = signer_name.to_owned();
-    request.spec.usages = Some(vec!["digital signature".to_owned(), usage.to_owned()]);
-    request.metadata.labels = None;
-    let requests: Api<CertificateSigningRequest> = Api::all(client.clone());
-    let name = requests.create(&PostParams::default(), &request).await.unwrap().name_any();
-    let one = ListParams::default().fields(&format!("metadata.name={name}"));
-    wait_until(PATIENCE, "an answer", async || {
-        let found = requests.list(&one).await.unwrap().items.into_iter().next()?;
-        let status = found.status.as_ref()?;
-        (status.certificate.is_some() || status.conditions.is_some()).then_some(found)
-    })
-    .await
-}
-
-fn mk_wish(common_name: &str, dns_names: &[&str]) -> CsrParams {
-    CsrParams {
-        common_name: common_name.to_owned(),
-        organizations: Vec::new(),
-        dns_names: dns_names.iter().map(|&name| name.to_owned()).collect(),
-        ip_addresses: Vec::new(),
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gateway_that_was_taken_over_can_change_nothing() {
     let Some(hub) = start().await else { return };
@@ -89,6 +60,7 @@ async fn a_gateway_that_was_taken_over_can_change_nothing() {
     it_cannot_change_trust(&hostile).await;
     it_writes_only_its_own_lease(&admin, &hostile, &pod).await;
     it_gets_no_certificate(&hostile).await;
+    it_takes_no_certificate_from_the_others(&hub, &hostile).await;
     gateway.stop().await.unwrap();
     signer.stop().await.unwrap();
 }
@@ -140,12 +112,12 @@ async fn it_gets_no_certificate(hostile: &Client) {
         (
             "example.com/telemetry",
             "client auth",
-            mk_wish("system:open-cluster-management:cluster:spoke1:addon:telemetry:agent:telemetry", &[]),
+            wish("system:open-cluster-management:cluster:spoke1:addon:telemetry:agent:telemetry", &[]),
         ),
-        ("addon-signer.io/gateway-serving", "server auth", mk_wish(GATEWAY_COMMON_NAME, &["elsewhere.example"])),
-        ("addon-signer.io/gateway-client", "client auth", mk_wish("admin", &[])),
+        ("addon-signer.io/gateway-serving", "server auth", wish(GATEWAY_COMMON_NAME, &["elsewhere.example"])),
+        ("addon-signer.io/gateway-client", "client auth", wish("admin", &[])),
     ] {
-        let request = answer(hostile, signer_name, usage, &wish).await;
+        let request = answered(hostile, signer_name, usage, &wish).await;
         let status = request.status.clone().unwrap();
         assert!(status.certificate.is_none(), "{signer_name}");
         assert_eq!(status.conditions.unwrap()[0].type_, "Denied", "{signer_name}");
@@ -154,6 +126,22 @@ async fn it_gets_no_certificate(hostile: &Client) {
         refusal(requests.patch_approval(&name, &params, &change).await, "an approval");
         refusal(requests.patch_status(&name, &params, &change).await, "a certificate");
     }
+}
+
+/// It asks for its own name until it has to wait. Another gateway does not wait.
+async fn it_takes_no_certificate_from_the_others(hub: &TestHub, hostile: &Client) {
+    let wish = wish(GATEWAY_COMMON_NAME, &["gateway.example", "127.0.0.1"]);
+    let mut count = 0;
+    loop {
+        let request = answered(hostile, "addon-signer.io/gateway-serving", "server auth", &wish).await;
+        let conditions = request.status.unwrap().conditions.unwrap();
+        if conditions.iter().any(|condition| condition.type_ == "RateLimited") {
+            break;
+        }
+        count += 1;
+        assert!(count < 30, "it gets as many certificates as it likes");
+    }
+    start_gateway(hub, "gateway-3").await.stop().await.unwrap();
 }
 
 /// An API server enforces a new policy a moment after it was created.

@@ -4,6 +4,7 @@
 mod aggregated;
 mod audit;
 pub(crate) mod client;
+mod gateway_lease;
 mod metrics;
 pub(crate) mod ours;
 mod own_identity;

@@ -7,6 +7,7 @@ use addon_signer::process::{HubOptions, HubProcess, InventoryOptions, Roles};
 use addon_signer_api::AddOnSigner;
 use addon_signer_core::csr::CertificateRequest;
 use addon_signer_core::names::ANNOTATION_TRUSTS;
+use addon_signer_core::policy::GATEWAY_COMMON_NAME;
 use addon_signer_platform::clock::Clock;
 use hyper::Method;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
@@ -22,8 +23,8 @@ use super::ours::enrolled;
 use super::silence::{OUTDATED, connection, keep_talking};
 use super::{Whole, active, get, options, prepare, rotate};
 use crate::gateway::backend;
-use test_kit::accounts::{HUB_GROUPS, HUB_USER};
-use test_kit::gateways::{GatewayPod, deploy_gateways, gateway_pod};
+use test_kit::accounts::{GATEWAY_USER, HUB_GROUPS, HUB_USER};
+use test_kit::gateways::{GatewayPod, answered, deploy_gateways, gateway_pod, wish};
 use test_kit::hub::{PATIENCE, fresh_ledger};
 use test_kit::lease::leases;
 use test_kit::objects::managed_cluster_addons;
@@ -59,7 +60,7 @@ pub(crate) async fn ready(whole: &Whole) {
 }
 
 /// What the Lease of a gateway says: who holds it, and the authorities that the gateway trusts.
-async fn report(admin: &Client, name: &str) -> Option<(String, Vec<String>)> {
+pub(super) async fn report(admin: &Client, name: &str) -> Option<(String, Vec<String>)> {
     let lease = leases(admin).get_opt(name).await.unwrap()?;
     let trusts = lease.annotations().get(ANNOTATION_TRUSTS)?.split_whitespace().map(str::to_owned).collect();
     Some((lease.spec?.holder_identity.unwrap_or_default(), trusts))
@@ -254,25 +255,6 @@ async fn gateway_that_hears_nothing_of_signers_refuses_everybody() {
 }
 
 #[tokio::test]
-async fn second_gateway_of_one_name_ends_the_first() {
-    let hub = TestHub::start().await;
-    let _admin = prepare(&hub, "127.0.0.1:9".parse().unwrap(), "24h").await;
-    deploy_gateways(&hub).await;
-    let signer = start_signer(&hub, "signer-1").await;
-    let pod = gateway_pod(&hub, "gateway-1").await;
-    let client = pod.client().await;
-    let start = || Whole::start_with(client.clone(), gateway_options("gateway-1", &pod), Clock::default());
-    let first = start().await;
-    ready(&first).await;
-    let second = start().await;
-    ready(&second).await;
-    let ended = format!("{:#}", first.ended().await.unwrap_err());
-    assert!(ended.contains("holds the Lease gateway-1 now: each gateway needs a --replica of its own"), "{ended}");
-    second.stop().await.unwrap();
-    signer.stop().await.unwrap();
-}
-
-#[tokio::test]
 async fn waiting_signer_serves_its_inventory_with_its_own_name_only() {
     let hub = TestHub::start().await;
     let admin = prepare(&hub, "127.0.0.1:9".parse().unwrap(), "24h").await;
@@ -295,6 +277,11 @@ async fn waiting_signer_serves_its_inventory_with_its_own_name_only() {
             (get(*metrics, "/readyz").await.0 == 200).then_some(())
         })
         .await;
+        let (_, text) = get(*metrics, "/metrics").await;
+        let end = "addon_signer_gateway_certificate_end_timestamp_seconds{signer=\"gateway-serving\"} ";
+        let end = text.lines().find_map(|line| line.strip_prefix(end)).expect(&text);
+        assert!(end.parse::<i64>().unwrap() > Clock::default().now().unix());
+        assert!(!text.contains("addon_signer_gateway_requests_total"), "a signer has no gateway: {text}");
     }
     let requests: Api<CertificateSigningRequest> = Api::all(admin);
     let served = requests.list(&Default::default()).await.unwrap().items.into_iter();
@@ -305,6 +292,14 @@ async fn waiting_signer_serves_its_inventory_with_its_own_name_only() {
         let read = CertificateRequest::from_pem(&request.spec.request.0).unwrap();
         assert_eq!(read.extensions().dns_names, ["addon-signer-inventory.addon-signer.svc"]);
         assert!(read.extensions().ip_addresses.is_empty(), "the gateways' names are not the signer's");
+    }
+    let gateway = hub.client_at(GATEWAY_USER, &HUB_GROUPS, &Clock::default()).await;
+    for (names, answer) in
+        [(&["addon-signer-inventory.addon-signer.svc"][..], "Denied"), (&["gateway.example", "127.0.0.1"], "Approved")]
+    {
+        let wish = wish(GATEWAY_COMMON_NAME, names);
+        let request = answered(&gateway, "addon-signer.io/gateway-serving", "server auth", &wish).await;
+        assert_eq!(request.status.unwrap().conditions.unwrap()[0].type_, answer, "{names:?}");
     }
     for (_, _, stop, task, _dir) in signers {
         stop.cancel();

@@ -9,6 +9,12 @@ pub fn resident_mb(id: u32) -> f64 {
     kib(id, "VmRSS:") * 1024.0 / 1e6
 }
 
+/// `RssAnon` of Linux' /proc in MB of 10^6 bytes: what the process alone has. The rest is pages of its file, which the
+/// kernel can drop, and which all processes of the same image on a node share.
+pub fn own_mb(id: u32) -> f64 {
+    kib(id, "RssAnon:") * 1024.0 / 1e6
+}
+
 /// User and system time of Linux' /proc in ms. The file counts hundredths of a second.
 pub fn cpu_ms(id: u32) -> f64 {
     let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap();

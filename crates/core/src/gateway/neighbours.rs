@@ -20,6 +20,14 @@ pub struct Neighbours {
     pub services: Option<Addresses>,
 }
 
+impl Neighbours {
+    /// Whether both kinds were listed.
+    #[must_use]
+    pub fn are_listed(&self) -> bool {
+        self.pods.is_some() && self.services.is_some()
+    }
+}
+
 /// Why a connection to a backend must not be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NoBackend {

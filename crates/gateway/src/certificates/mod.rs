@@ -38,9 +38,9 @@ use addon_signer_core::trust::Trust;
 use addon_signer_platform::clock::Clock;
 use addon_signer_telemetry::pulse::Pulse;
 
-/// How long the gateway waits for one request. Then it makes a new one, because the old one may have been deleted, or
-/// may never be approved.
-const PATIENCE: Duration = Duration::from_secs(300);
+/// How often the gateway says that a request is not answered. It makes no other one: while no signer runs they would
+/// pile up, and the signer would then sign all of them, the one that is waited for among the last.
+const REMINDER: Duration = Duration::from_secs(300);
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// How often the time of day is checked. Certificates expire by the time of day, not by how long this process has run.
@@ -112,9 +112,9 @@ pub enum CertificateError {
     /// Deleted while we waited.
     #[error("the request {0} was deleted before it was answered")]
     Deleted(String),
-    /// Nobody answered.
-    #[error("the request {0} was not answered in time; is the hub running?")]
-    Unanswered(String),
+    /// The watch of the request ended, which it never does by itself.
+    #[error("the watch of the request {0} ended")]
+    Ended(String),
     /// Not exactly one certificate in PEM.
     #[error("the certificate of the request {0} cannot be read")]
     Unreadable(String),
@@ -184,7 +184,7 @@ pub async fn keep_certificate(
             if !until_due(wanted.certificate, held.as_ref(), &clock, &mut trust, &pulse).await {
                 return;
             }
-            match obtain(&requests, &wanted, &clock, &trust).await {
+            match obtain(&requests, &wanted, &clock, &trust, &pulse).await {
                 Ok(new) => {
                     let Terms { issuer, renew_at, .. } = &new.terms;
                     tracing::info!(signer, %issuer, %renew_at, "Got a new certificate");
@@ -215,7 +215,7 @@ async fn until_due(
     pulse: &Pulse,
 ) -> bool {
     loop {
-        pulse.beat(); // a request and the pause after it take less time than a task may go without a sign of life
+        pulse.beat(); // the pause after a request takes less time than a task may go without a sign of life
         let active = trust.borrow_and_update().active(certificate).cloned();
         let due = match (held, active) {
             (_, None) => false,
@@ -239,6 +239,7 @@ async fn obtain(
     wanted: &Wanted,
     clock: &Clock,
     trust: &watch::Receiver<Arc<Trust>>,
+    pulse: &Pulse,
 ) -> Result<OwnCertificate, CertificateError> {
     let rng = SystemRandom::new();
     let (key, pkcs8) = PrivateKey::generate(KeyKind::EcdsaP256, &rng)?;
@@ -250,8 +251,7 @@ async fn obtain(
     };
     let pem = wish.sign(&key, &rng)?;
     let name = create(requests, wanted.certificate, pem.into_bytes()).await?;
-    let answer = tokio::time::timeout(PATIENCE, wait(requests, &name)).await;
-    let pem = answer.map_err(|_| CertificateError::Unanswered(name.clone()))??;
+    let pem = wait(requests, &name, pulse).await?;
     let read = addon_signer_core::encoding::pem::certificates(&pem).unwrap_or_default();
     let [leaf] = read.as_slice() else { return Err(CertificateError::Unreadable(name)) };
     let snapshot = Arc::clone(&trust.borrow());
@@ -278,17 +278,26 @@ async fn create(
 }
 
 /// Waits for the certificate, in PEM. While the API server is unavailable, the watch is retried with a growing pause.
-async fn wait(requests: &Api<CertificateSigningRequest>, name: &str) -> Result<Vec<u8>, CertificateError> {
+async fn wait(
+    requests: &Api<CertificateSigningRequest>,
+    name: &str,
+    pulse: &Pulse,
+) -> Result<Vec<u8>, CertificateError> {
     let mut seen = pin!(watch_object(requests.clone(), name).default_backoff());
     loop {
-        match seen.try_next().await {
+        pulse.beat();
+        let Ok(event) = tokio::time::timeout(REMINDER, seen.try_next()).await else {
+            tracing::warn!(request = name, "A request is not answered yet; is the hub running, and does it sign?");
+            continue;
+        };
+        match event {
             Ok(Some(Some(request))) => {
                 if let Some(answer) = answer(&request, name) {
                     return answer;
                 }
             }
             Ok(Some(None)) => return Err(CertificateError::Deleted(name.to_owned())),
-            Ok(None) => return Err(CertificateError::Unanswered(name.to_owned())),
+            Ok(None) => return Err(CertificateError::Ended(name.to_owned())),
             Err(error) => tracing::warn!(%error, request = name, "Could not watch a request; retrying"),
         }
     }

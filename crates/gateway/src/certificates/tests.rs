@@ -1,4 +1,9 @@
+use std::convert::Infallible;
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use k8s_openapi::api::certificates::v1::{CertificateSigningRequestCondition, CertificateSigningRequestStatus};
+use kube::client::Body;
+use serde_json::json;
 
 use super::*;
 use addon_signer_core::ca::authority::Authority;
@@ -141,4 +146,34 @@ async fn while_no_certificate_is_needed_there_are_signs_of_life() {
     let waiting = until_due(GatewayCertificate::Serving, None, &clock, &mut trust, &pulse);
     assert!(tokio::time::timeout(2 * HANGS_AFTER, waiting).await.is_err());
     assert!(pulses.silent(2 * LOOK).is_empty());
+}
+
+/// Requests that nobody answers would pile up while no signer runs.
+#[tokio::test(start_paused = true)]
+async fn a_request_that_is_not_answered_for_a_day_stays_the_only_one() {
+    let made = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&made);
+    let service = tower::service_fn(move |request: http::Request<Body>| {
+        let object = json!({ "metadata": { "name": "a", "resourceVersion": "1" } });
+        let is_watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
+        let body = if request.method() == http::Method::POST {
+            counted.fetch_add(1, Ordering::SeqCst);
+            Some(object)
+        } else {
+            (!is_watch).then(|| json!({ "metadata": { "resourceVersion": "1" }, "items": [object] }))
+        };
+        async move {
+            let Some(body) = body else { return std::future::pending().await };
+            Ok::<_, Infallible>(http::Response::new(Body::from(body.to_string().into_bytes())))
+        }
+    });
+    let pulses = Pulses::default();
+    let pulse = pulses.start("renewal");
+    let requests = Api::all(Client::new(service, "default"));
+    let trust = watch::channel(Arc::new(mk_trust(&mk_issuer()))).1;
+    let (wanted, clock) = (mk_names("gateway.example"), Clock::default());
+    let waiting = obtain(&requests, &wanted, &clock, &trust, &pulse);
+    assert!(tokio::time::timeout(24 * HOUR, waiting).await.is_err());
+    assert_eq!(made.load(Ordering::SeqCst), 1);
+    assert!(pulses.silent(2 * REMINDER).is_empty(), "it waits, and does not hang");
 }

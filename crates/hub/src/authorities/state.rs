@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::authorities::stored::StoredLine;
 use addon_signer_core::ca::bundle::Bundle;
-use addon_signer_core::ca::line::{Line, WaitsFor};
+use addon_signer_core::ca::line::{Line, State, WaitsFor};
 use addon_signer_core::gateway::replicas::TrustInEffect;
 
 /// A line that can be used.
@@ -30,7 +30,9 @@ impl ReadyLine {
     /// all.
     pub(crate) fn first_waits_for(&self, in_effect: &TrustInEffect) -> Option<WaitsFor> {
         let active = self.line().active()?;
-        let is_first = self.line().members().len() == 1 && active.leaves_expire.is_none() && !active.forced;
+        // A Next may have come before the first certificate; whatever was Active before has become Old.
+        let had_another = self.line().members().iter().any(|member| member.state == State::Old);
+        let is_first = !had_another && active.leaves_expire.is_none() && !active.forced;
         if is_first { in_effect.has(active.authority.id()).err() } else { None }
     }
 }

@@ -146,6 +146,9 @@ impl LeaseKeeper {
     async fn write(&mut self, holder: Option<String>) -> Result<(), NotWritten> {
         if self.current.is_none() {
             self.current = self.api.get_opt(&self.lease.name).await?;
+            if let Some(found) = self.current.as_ref().and_then(ResourceExt::resource_version) {
+                self.note(&found)?;
+            }
             self.check_holder()?;
         }
         let wanted = self.wanted(holder);
@@ -153,9 +156,15 @@ impl LeaseKeeper {
             None => self.api.create(&PostParams::default(), &wanted).await?,
             Some(_) => self.api.replace(&self.lease.name, &PostParams::default(), &wanted).await?,
         };
-        self.newest.note(&written.resource_version().unwrap_or_default()).map_err(GatewayLeaseError::Restored)?;
+        self.note(&written.resource_version().unwrap_or_default())?;
         self.current = Some(written);
         Ok(())
+    }
+
+    /// Notes the version of a Lease that was read or written. After a restore of etcd, that of the Lease in the backup
+    /// is always older; that of the next write may not be, if others have written much.
+    fn note(&mut self, version: &str) -> Result<(), GatewayLeaseError> {
+        self.newest.note(version).map_err(GatewayLeaseError::Restored)
     }
 
     /// The first write takes the Lease over, because the process that had this name before has ended. After that nobody

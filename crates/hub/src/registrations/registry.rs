@@ -153,8 +153,7 @@ pub(crate) fn start(tasks: &mut HubTasks, client: &Client, version: AddOnVersion
 /// # Errors
 /// [`RegistryError::Ended`]; errors of the watch itself are logged and retried.
 async fn watch_clusters(client: Client, registry: Recorded) -> Result<(), RegistryError> {
-    let mut events =
-        watch_objects(clusters_api(&client), watcher::Config::default()).backoff(WatchBackoff::default()).boxed();
+    let mut events = pages_of(clusters_api(&client));
     let mut relist = Relist::default();
     while let Some(event) = events.next().await {
         match event.map(|event| relist.news(event, |found| found.name_any().parse::<ClusterName>().ok())) {
@@ -233,8 +232,13 @@ async fn watch_addons(client: Client, version: AddOnVersion, registry: Recorded)
 }
 
 fn addon_events(client: &Client, version: &AddOnVersion) -> BoxStream<'static, watcher::Result<Event<OcmObject>>> {
+    pages_of(addons_api(client, version.now()))
+}
+
+/// Watches objects whose list comes in pages of [`PAGE`], so that few of them are in memory at a time.
+fn pages_of(api: Api<OcmObject>) -> BoxStream<'static, watcher::Result<Event<OcmObject>>> {
     let config = watcher::Config::default().page_size(PAGE);
-    watch_objects(addons_api(client, version.now()), config).backoff(WatchBackoff::default()).boxed()
+    watch_objects(api, config).backoff(WatchBackoff::default()).boxed()
 }
 
 /// Whether another version must be used after a watch has failed. If nobody answers, the version is as it was.

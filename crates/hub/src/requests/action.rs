@@ -315,6 +315,19 @@ mod tests {
     }
 
     #[test]
+    fn each_pod_of_the_gateways_is_a_tenant_of_its_own() {
+        let accounts = KnownAccounts { grpc_proxy: None, gateway: "gateway".to_owned() };
+        let tenant = |user: &str, pod: &str| {
+            let mut csr = mk_csr(&[], false);
+            csr.spec.username = Some(user.to_owned());
+            csr.spec.extra = Some([(POD_NAME.to_owned(), vec![pod.to_owned()])].into());
+            tenant_of(&kept(&csr), &accounts)
+        };
+        assert_ne!(tenant("gateway", "a"), tenant("gateway", "b"));
+        assert_eq!(tenant("another", "a"), tenant("another", "b"), "an agent could restart its pod again and again");
+    }
+
+    #[test]
     fn names_that_fit_into_no_path_are_not_looked_at() {
         assert!(is_sane_name("addon-spoke1-telemetry-x7k2p"));
         assert!(is_sane_name("csr.1"));

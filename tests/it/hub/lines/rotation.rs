@@ -66,22 +66,80 @@ async fn an_anchor_is_published_and_trusted_before_its_key_signs() {
     assert_eq!(signed_by(&bundle, &leaf, running.clock.now()), ids[0]);
 }
 
+/// The Lease of a gateway in another process, which trusts these authorities.
+fn mk_apart(name: &str, trusts: &str) -> Lease {
+    serde_json::from_value(json!({
+        "metadata": {
+            "name": name, "labels": { LABEL_GATEWAY: "true" }, "annotations": { ANNOTATION_TRUSTS: trusts },
+        },
+        "spec": { "holderIdentity": "a", "leaseDurationSeconds": 600 },
+    }))
+    .unwrap()
+}
+
+async fn now_trusts(admin: &Client, name: &str, trusts: &str) {
+    let change = Patch::Merge(json!({ "metadata": { "annotations": { ANNOTATION_TRUSTS: trusts } } }));
+    leases(admin).patch(name, &PatchParams::default(), &change).await.unwrap();
+}
+
+/// An administrator who moves gateways out of the hub has both for a while.
+#[tokio::test]
+async fn next_waits_for_the_gateway_here_and_for_those_apart() {
+    let (hub, admin, running) = mk_held().await;
+    let line = OnServer::client(&admin);
+    running.follow_once();
+    let [first] = &line.wait(&["Active"]).await[..] else { panic!() };
+    issue(&hub, &admin).await;
+    leases(&admin).create(&Default::default(), &mk_apart("gateway-1", first)).await.unwrap();
+    rotate(&admin, "r1").await;
+    let ids = line.wait(&["Next", "Active"]).await;
+    let waits_for = async |what: &str| {
+        wait_until(PATIENCE, what, async || {
+            let rotation = line.status().await.rotation?;
+            (rotation.waiting_for? == what).then_some(())
+        })
+        .await;
+    };
+    waits_for("2 of 2 gateways to trust the new authority: gateway-1, the one in the hub's process").await;
+    now_trusts(&admin, "gateway-1", &ids.join(" ")).await;
+    waits_for("1 of 2 gateways to trust the new authority: the one in the hub's process").await;
+    now_trusts(&admin, "gateway-1", first).await; // it has started again and read an older status
+    waits_for("2 of 2 gateways to trust the new authority: gateway-1, the one in the hub's process").await;
+    running.follow_once();
+    waits_for("1 of 2 gateways to trust the new authority: gateway-1").await;
+    now_trusts(&admin, "gateway-1", &ids.join(" ")).await;
+    line.wait(&["Active", "Old"]).await;
+}
+
+/// A manifest that was saved from an AddOnSigner may ask for a rotation before there was any certificate.
+#[tokio::test]
+async fn early_rotation_does_not_hurry_the_first_certificate() {
+    let (hub, admin, running) = mk_held().await;
+    let line = OnServer::client(&admin);
+    line.wait(&["Active"]).await;
+    rotate(&admin, "r1").await;
+    line.wait(&["Next", "Active"]).await;
+    let csr = submit(&hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
+    wait_until(PATIENCE, "the first certificate to wait", async || {
+        let conditions = line.status().await.conditions;
+        let ready = conditions.into_iter().find(|condition| condition.type_ == "Ready")?;
+        ready.message.contains("The first certificate waits for: 1 of 1 gateways").then_some(())
+    })
+    .await;
+    let requests: Api<CertificateSigningRequest> = Api::all(admin.clone());
+    let issued = async || requests.get(&csr).await.unwrap().status?.certificate;
+    assert!(issued().await.is_none());
+    running.follow_once();
+    wait_until(PATIENCE, "the certificate", &issued).await;
+}
+
 /// The first authority of an AddOnSigner is no Next: it signs once every gateway trusts it, one in another process too.
 #[tokio::test]
 async fn first_certificate_waits_for_gateways_to_trust_its_authority() {
     let (hub, admin, running) = mk_held().await;
     let line = OnServer::client(&admin);
     let [first] = &line.wait(&["Active"]).await[..] else { panic!() };
-    let other = |trusts: &str| -> Lease {
-        serde_json::from_value(json!({
-            "metadata": {
-                "name": "gateway-1", "labels": { LABEL_GATEWAY: "true" }, "annotations": { ANNOTATION_TRUSTS: trusts },
-            },
-            "spec": { "holderIdentity": "a", "leaseDurationSeconds": 600 },
-        }))
-        .unwrap()
-    };
-    leases(&admin).create(&Default::default(), &other("")).await.unwrap();
+    leases(&admin).create(&Default::default(), &mk_apart("gateway-1", "")).await.unwrap();
     let ready = async |sentence: &str| {
         wait_until(PATIENCE, sentence, async || {
             let conditions = line.status().await.conditions;
@@ -97,13 +155,10 @@ async fn first_certificate_waits_for_gateways_to_trust_its_authority() {
     running.follow_once();
     ready("The first certificate waits for: 1 of 2 gateways to trust the new authority: gateway-1").await;
     assert!(issued().await.is_none());
-    let change = Patch::Merge(json!({ "metadata": { "annotations": { ANNOTATION_TRUSTS: first } } }));
-    leases(&admin).patch("gateway-1", &PatchParams::default(), &change).await.unwrap();
+    now_trusts(&admin, "gateway-1", first).await;
     wait_until(PATIENCE, "the certificate", &issued).await;
     // One that comes later reads whom to trust before it serves.
-    let mut late = other("");
-    late.metadata.name = Some("gateway-2".to_owned());
-    leases(&admin).create(&Default::default(), &late).await.unwrap();
+    leases(&admin).create(&Default::default(), &mk_apart("gateway-2", "")).await.unwrap();
     issue(&hub, &admin).await;
 }
 

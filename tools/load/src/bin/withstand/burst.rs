@@ -1,5 +1,6 @@
 //! 600 AddOnSigners that are made at once: how long the edit of another one waits meanwhile.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use addon_signer_api::AddOnSigner;
@@ -20,8 +21,8 @@ const AT_ONCE: usize = 32;
 const PAUSE: Duration = Duration::from_millis(200);
 const READY: Duration = Duration::from_secs(300);
 
-pub(crate) async fn run() {
-    let world = World::start().await;
+pub(crate) async fn run(program: &Path) {
+    let world = World::start(program).await;
     let spec = json!({"signerName": "example.com/edited", "addOns": ["edited"]});
     create_signer(&world.admin, "edited", spec).await;
     let hub = world.start_hub();

@@ -1,6 +1,7 @@
 //! A fleet of clusters with three addons on each: the memory of a signer and of three gateways, how long the trust
 //! bundle takes to reach the clusters, and what a restart costs.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use addon_signer_api::AddOnSigner;
@@ -15,7 +16,7 @@ use serde_json::json;
 
 use crate::flood::enrol_with;
 use crate::world::{Running, World};
-use addon_signer_load::measure::{calls_in, cpu_ms, peak_mb, resident_mb};
+use addon_signer_load::measure::{calls_in, cpu_ms, own_mb, peak_mb, resident_mb};
 use addon_signer_load::quantiles::Quantiles;
 use test_kit::deploy::apply;
 use test_kit::deploy::manifests;
@@ -55,14 +56,15 @@ impl Processes {
     fn tell(&self, when: &str) {
         let of = |running: &Running| {
             let id = running.process.id();
-            format!("{:.1} MB (at most {:.1}, {:.1} s of CPU)", resident_mb(id), peak_mb(id), cpu_ms(id) / 1e3)
+            let [now, own, most] = [resident_mb(id), own_mb(id), peak_mb(id)];
+            format!("{now:.1} MB ({own:.1} its own; at most {most:.1}; {:.1} s of CPU)", cpu_ms(id) / 1e3)
         };
         println!("{when}: the signer has {}, a gateway {}", of(&self.signer), of(&self.gateways[0]));
     }
 }
 
-pub(crate) async fn run(clusters: usize) {
-    let world = World::start().await;
+pub(crate) async fn run(program: &Path, clusters: usize) {
+    let world = World::start(program).await;
     apply(&world.admin, &manifests("manifest-works")).await;
     apply(&world.admin, &manifests("gateway")).await;
     for addon in ADDONS {

@@ -1,6 +1,7 @@
 //! One cluster sends large requests, many small ones, many names and forged labels, and removes our registration entry,
 //! while other clusters enrol one after the other.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -43,8 +44,8 @@ const FORGED: usize = 500;
 /// How many requests of each kind the hostile cluster has under way.
 const IN_FLIGHT: usize = 8;
 
-pub(crate) async fn run() {
-    let world = World::start().await;
+pub(crate) async fn run(program: &Path) {
+    let world = World::start(program).await;
     println!("making {} clusters", 2 * HONEST + 1);
     let names: Vec<String> = (0..2 * HONEST).map(|n| format!("honest{n}")).chain(["hostile".to_owned()]).collect();
     let made = stream::iter(&names).for_each_concurrent(16, |name| async {

@@ -1,6 +1,7 @@
 //! The memory and the CPU that connections need which are open and make no calls.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Full};
@@ -17,12 +18,12 @@ use test_kit::process::Process;
 const CONNECTIONS: u32 = 2_000;
 const REST: Duration = Duration::from_secs(20);
 
-pub(crate) async fn run() {
+pub(crate) async fn run(program: &Path) {
     raise_open_files();
     println!("\n| protocol | hub resident before / after, MB | KiB per connection | CPU of 1,000 at rest, ms/s |");
     println!("|---|---|---|---|");
     for protocol in ["http/1.1", "h2"] {
-        let world = World::start().await;
+        let world = World::start(program).await;
         let (hub, gateway) = start_gateway(&world, &[format!("--gateway-identity-connections={CONNECTIONS}")]).await;
         let dir = world.hub.real().unwrap().dir();
         enrol(&world, "honest", dir).await;

@@ -27,13 +27,19 @@ mod signers;
 mod strangers;
 mod world;
 
+use std::path::PathBuf;
+
 use clap::{Parser, ValueEnum};
+use test_kit::built::hub_program;
 
 #[derive(Parser)]
 struct Arguments {
     /// What to measure; may be repeated.
     #[arg(long, required = true)]
     part: Vec<Part>,
+    /// The hub's program; a release build is made if there is none. That of the image takes less memory.
+    #[arg(long)]
+    program: Option<PathBuf>,
     /// How many clusters the fleet has.
     #[arg(long, default_value_t = 3_500)]
     clusters: usize,
@@ -69,14 +75,15 @@ async fn main() {
         println!("skipped: KUBEBUILDER_ASSETS names no real API server (tests/real/build.sh)");
         return;
     }
+    let program = arguments.program.map_or_else(hub_program, |program| program.canonicalize().unwrap());
     for part in arguments.part {
         match part {
-            Part::Flood => flood::run().await,
-            Part::Signers => signers::run().await,
-            Part::Burst => burst::run().await,
-            Part::Fleet => fleet::run(arguments.clusters).await,
-            Part::Strangers => strangers::run().await,
-            Part::Idle => idle::run().await,
+            Part::Flood => flood::run(&program).await,
+            Part::Signers => signers::run(&program).await,
+            Part::Burst => burst::run(&program).await,
+            Part::Fleet => fleet::run(&program, arguments.clusters).await,
+            Part::Strangers => strangers::run(&program).await,
+            Part::Idle => idle::run(&program).await,
         }
     }
 }

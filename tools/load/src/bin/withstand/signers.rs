@@ -1,5 +1,6 @@
 //! 101 AddOnSigners: how long until all are ready, what an edit costs, and what rest costs.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use addon_signer_api::AddOnSigner;
@@ -18,8 +19,8 @@ const REST: Duration = Duration::from_secs(60);
 const SETTLE: Duration = Duration::from_secs(20);
 const READY: Duration = Duration::from_secs(120);
 
-pub(crate) async fn run() {
-    let world = World::start().await;
+pub(crate) async fn run(program: &Path) {
+    let world = World::start(program).await;
     for n in 0..3 {
         accept_cluster(&world.admin, &format!("cluster{n}")).await;
         install_addon(&world.admin, &format!("cluster{n}"), "addon0").await;

@@ -50,9 +50,9 @@ const GATHER: Duration = Duration::from_secs(15);
 /// The begin of a TLS record with a ClientHello of 512 bytes, of which no more comes.
 const HALF_A_HELLO: [u8; 9] = [22, 3, 1, 2, 0, 1, 0, 1, 252];
 
-pub(crate) async fn run() {
+pub(crate) async fn run(program: &Path) {
     raise_open_files();
-    let world = World::start().await;
+    let world = World::start(program).await;
     let (hub, gateway) = start_gateway(&world, &[]).await;
     let dir = world.hub.real().unwrap().dir();
     let honest = enrol(&world, "honest", dir).await;

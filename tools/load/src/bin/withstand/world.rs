@@ -1,7 +1,7 @@
 //! A real API server, and a hub as a process of its own.
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
@@ -11,7 +11,6 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use test_kit::accounts::{HUB_GROUPS, HUB_USER};
-use test_kit::built::hub_program;
 use test_kit::crds::MANAGED_CLUSTERS;
 use test_kit::deploy::apply;
 use test_kit::gateways::gateway_pod;
@@ -43,10 +42,12 @@ impl Running {
 pub(crate) struct World {
     pub(crate) hub: TestHub,
     pub(crate) admin: Client,
+    /// The hub's program.
+    program: PathBuf,
 }
 
 impl World {
-    pub(crate) async fn start() -> Self {
+    pub(crate) async fn start(program: &Path) -> Self {
         let hub = TestHub::with_ocm(RealHub::start(&[]).await, AddOnApi::V1beta1).await;
         hub.real().unwrap().leaves_writes_uncounted(); // one hub after the other writes the Lease
         deploy(&hub).await;
@@ -69,7 +70,7 @@ impl World {
             }),
         ];
         apply(&admin, &rights).await;
-        Self { hub, admin }
+        Self { hub, admin, program: program.to_owned() }
     }
 
     /// The hub with its defaults.
@@ -91,7 +92,7 @@ impl World {
             format!("--metrics-listen=127.0.0.1:{}", free_port()),
         ];
         flags.extend_from_slice(more);
-        Process::start(&hub_program(), &flags, real.dir())
+        Process::start(&self.program, &flags, real.dir())
     }
 
     /// A signer without a gateway.
@@ -125,7 +126,7 @@ impl World {
             format!("--metrics-listen={metrics}"),
         ];
         flags.extend_from_slice(more);
-        Running { process: Process::start(&hub_program(), &flags, self.hub.real().unwrap().dir()), metrics }
+        Running { process: Process::start(&self.program, &flags, self.hub.real().unwrap().dir()), metrics }
     }
 
     /// A client of its own for the administrator: its calls wait for nobody else's.
