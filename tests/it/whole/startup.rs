@@ -209,30 +209,23 @@ async fn an_expired_certificate_of_the_gateway_is_no_readiness() {
     wait_until(PATIENCE, "readiness", ready).await;
 }
 
-/// Agents would get 503 for each call, or 404 once only their AddOnSigner is known.
+/// Agents would get 503 for each call, or 404 once only their AddOnSigner is known; or 502, because each backend could
+/// be a neighbour.
 #[tokio::test]
-async fn a_hub_that_has_not_read_the_routes_is_not_ready() {
-    let hub = TestHub::start().await;
-    prepare(&hub, "127.0.0.1:9".parse().unwrap(), "24h").await;
-    // The hub first asks whether it may.
-    let (client, fault, _) = mk_refused_after(&hub, "/endpointslices", 1, Some((500, "not now"))).await;
-    let whole = Whole::start_with(client, options(), Clock::default()).await;
-    not_ready(&whole, "AddOnRoutes and Services have not been read yet").await;
-    fault.send_replace(None);
-    wait_until(PATIENCE, "readiness", async || (get(whole.metrics, "/readyz").await.0 == 200).then_some(())).await;
-}
-
-/// It would connect to no backend: each could be a neighbour.
-#[tokio::test]
-async fn a_hub_that_has_not_read_its_neighbours_is_not_ready() {
-    let hub = TestHub::start().await;
-    prepare(&hub, "127.0.0.1:9".parse().unwrap(), "24h").await;
-    // The hub first asks whether it may.
-    let (client, fault, _) = mk_refused_after(&hub, "/pods", 1, Some((500, "not now"))).await;
-    let whole = Whole::start_with(client, options(), Clock::default()).await;
-    not_ready(&whole, "the pods and Services of this namespace have not been read yet").await;
-    fault.send_replace(None);
-    wait_until(PATIENCE, "readiness", async || (get(whole.metrics, "/readyz").await.0 == 200).then_some(())).await;
+async fn hub_that_has_not_read_routes_or_neighbours_is_not_ready() {
+    for (path, missing) in [
+        ("/endpointslices", "AddOnRoutes and Services have not been read yet"),
+        ("/pods", "the pods and Services of this namespace have not been read yet"),
+    ] {
+        let hub = TestHub::start().await;
+        prepare(&hub, "127.0.0.1:9".parse().unwrap(), "24h").await;
+        // The hub first asks whether it may.
+        let (client, fault, _) = mk_refused_after(&hub, path, 1, Some((500, "not now"))).await;
+        let whole = Whole::start_with(client, options(), Clock::default()).await;
+        not_ready(&whole, missing).await;
+        fault.send_replace(None);
+        wait_until(PATIENCE, "readiness", async || (get(whole.metrics, "/readyz").await.0 == 200).then_some(())).await;
+    }
 }
 
 #[tokio::test]
