@@ -63,7 +63,8 @@ impl RegistryAge {
     /// Whether the watches are well, and only the gateway's Lease was not written: its writes may be refused.
     pub(crate) fn lacks_lease(&self) -> bool {
         let watched: Vec<_> = self.watched.iter().copied().filter(|resource| *resource != LEASES).collect();
-        self.age() > self.bounds.stale && self.contacts.age(&watched).is_some_and(|age| age <= self.bounds.stale)
+        let bound = self.bounds.outdated.map_or(self.bounds.stale, |outdated| outdated.min(self.bounds.stale));
+        self.age() > bound && self.contacts.age(&watched).is_some_and(|age| age <= bound)
     }
 
     /// What the age means.
@@ -94,7 +95,7 @@ impl RegistryAge {
                 warn!(cause = self.sentence(), "What is known may be outdated: refusing everybody");
             } else {
                 // Deferred requests are retried within the longest pause between two attempts.
-                info!("What is known is current again: refusing nobody any more");
+                info!("What is known is current again: no longer refusing everybody");
             }
         }
     }
@@ -110,13 +111,15 @@ mod tests {
     #[test]
     fn old_lease_is_told_from_a_silent_api_server() {
         let (contacts, registry) = (Contacts::default(), SharedRegistry::default());
-        let age = RegistryAge::new(contacts.clone(), registry, AgeBounds::default(), Roles::Gateway);
+        // It refuses everybody before it would say that it may.
+        let bounds = AgeBounds { outdated: Some(Duration::from_secs(90)), ..AgeBounds::default() };
+        let age = RegistryAge::new(contacts.clone(), registry, bounds, Roles::Gateway);
         let now = Instant::now();
-        let long_ago = now.checked_sub(Duration::from_secs(300)).unwrap();
+        let long_ago = now.checked_sub(Duration::from_secs(100)).unwrap();
         for (watched, lease, sentence) in [
-            (now, long_ago, "the gateway has not written its Lease for 300 s, and its log says why"),
-            (long_ago, now, "the API server has been silent for 300 s"),
-            (long_ago, long_ago, "the API server has been silent for 300 s"),
+            (now, long_ago, "the gateway has not written its Lease for 100 s, and its log says why"),
+            (long_ago, now, "the API server has been silent for 100 s"),
+            (long_ago, long_ago, "the API server has been silent for 100 s"),
         ] {
             for resource in ["managedclusters", "managedclusteraddons", "addonsigners"] {
                 contacts.answered(resource, watched);

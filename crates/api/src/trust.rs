@@ -6,18 +6,14 @@ use crate::signer::AddOnSigner;
 use crate::status::{AuthorityState, AuthorityStatus};
 use addon_signer_core::ca::authority::AuthorityId;
 use addon_signer_core::ca::bundle::{Bundle, BundleError};
-use addon_signer_core::ca::line::MAX_AUTHORITIES;
+use addon_signer_core::ca::line::MOST_AUTHORITIES;
 use addon_signer_core::trust::SignerTrust;
-
-/// The most authorities that a status has: one more than a line usually has, because an authority on its last day is
-/// replaced although the line is full.
-const MOST: usize = MAX_AUTHORITIES + 1;
 
 /// Why the authorities in a status cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AuthoritiesError {
     /// A line has only few.
-    #[error("there are {0} authorities, and a line has at most {MOST}")]
+    #[error("there are {0} authorities, more than a line can have")]
     TooMany(usize),
     /// A certificate cannot be read, or is not that of an authority.
     #[error("the certificate of the authority {0} cannot be used: {1}")]
@@ -35,7 +31,7 @@ pub enum AuthoritiesError {
 /// # Errors
 /// The first [`AuthoritiesError`]. Then none of them may be used: without one of them its agents would be locked out.
 pub fn bundle(authorities: &[AuthorityStatus]) -> Result<Option<Bundle>, AuthoritiesError> {
-    if authorities.len() > MOST {
+    if authorities.len() > MOST_AUTHORITIES {
         return Err(AuthoritiesError::TooMany(authorities.len()));
     }
     if authorities.iter().all(|authority| authority.certificate.is_none()) {
@@ -170,7 +166,7 @@ mod tests {
         }
         let missing = AuthoritiesError::Missing(good.id.clone());
         assert_eq!(refused(AuthorityStatus { certificate: None, ..good.clone() }), missing);
-        assert_eq!(bundle(&vec![good; MOST + 1]), Err(AuthoritiesError::TooMany(MOST + 1)));
+        assert_eq!(bundle(&vec![good; MOST_AUTHORITIES + 1]), Err(AuthoritiesError::TooMany(MOST_AUTHORITIES + 1)));
     }
 
     #[test]

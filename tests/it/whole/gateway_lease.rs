@@ -48,8 +48,9 @@ async fn gateway_whose_etcd_was_restored_under_it_ends() {
     let options = HubOptions { registry_age, ..gateway_options("gateway-1", &pod) };
     let gateway = Whole::start_with(pod.client().await, options, Clock::default()).await;
     let version = async || leases(&admin).get_opt("gateway-1").await.unwrap()?.metadata.resource_version;
-    let before = wait_until(PATIENCE, "the Lease", version).await;
+    wait_until(PATIENCE, "the Lease", version).await;
     let backup = hub.back_up().unwrap();
+    let before = version().await.unwrap();
     wait_until(PATIENCE, "a renewal", async || (version().await? != before).then_some(())).await;
     signer.stop().await.unwrap();
     hub.restore(backup);

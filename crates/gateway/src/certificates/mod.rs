@@ -307,7 +307,9 @@ async fn wait(
 fn answer(request: &CertificateSigningRequest, name: &str) -> Option<Result<Vec<u8>, CertificateError>> {
     let status = request.status.as_ref()?;
     let conditions = status.conditions.as_deref().unwrap_or_default();
-    let refused = conditions.iter().find(|one| ["Denied", "Failed"].contains(&one.type_.as_str()));
+    // Another request may be signed although the ledger's row of this one cannot be used.
+    let refusals = ["Denied", "Failed", "RecordUnusable"];
+    let refused = conditions.iter().find(|one| refusals.contains(&one.type_.as_str()));
     if let Some(condition) = refused {
         return Some(Err(CertificateError::Refused {
             name: name.to_owned(),

@@ -131,7 +131,8 @@ fn a_request_is_open_until_it_is_refused_or_has_a_certificate() {
     assert!(answer(&mk_request(Some("Approved"), None), "r").is_none());
     assert!(answer(&mk_request(Some("Approved"), Some(b"")), "r").is_none());
     assert_eq!(answer(&mk_request(Some("Approved"), Some(b"pem")), "r").unwrap().unwrap(), b"pem");
-    for refused in ["Denied", "Failed"] {
+    assert!(answer(&mk_request(Some("RateLimited"), None), "r").is_none());
+    for refused in ["Denied", "Failed", "RecordUnusable"] {
         let error = answer(&mk_request(Some(refused), None), "r").unwrap().unwrap_err();
         assert_eq!(error.to_string(), "the request r was refused: NotTheGateway: no");
     }

@@ -243,3 +243,42 @@ enum NotWritten {
     #[error(transparent)]
     Ends(#[from] GatewayLeaseError),
 }
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use hyper::{Request, Response};
+    use kube::client::Body;
+    use parking_lot::Mutex;
+    use serde_json::json;
+
+    use super::*;
+    use addon_signer_telemetry::pulse::Pulses;
+
+    /// By the time of the gateway's next write others may have written as much as the restore has undone.
+    #[tokio::test(start_paused = true)]
+    async fn restore_shows_in_the_lease_that_is_read_after_a_conflict() {
+        let lease = |version: &str| (200, json!({ "metadata": { "name": "gateway-1", "resourceVersion": version } }));
+        let status = |code: u16, reason: &str| (code, json!({ "kind": "Status", "code": code, "reason": reason }));
+        let answers = [status(404, "NotFound"), lease("9"), status(409, "Conflict"), lease("5"), lease("100")];
+        let answers = Arc::new(Mutex::new(answers.into_iter()));
+        let service = tower::service_fn(move |_: Request<Body>| {
+            let (code, body) = answers.lock().next().unwrap();
+            let body = Body::from(body.to_string().into_bytes());
+            async move { Ok::<_, Infallible>(Response::builder().status(code).body(body).unwrap()) }
+        });
+        let lease = GatewayLease {
+            namespace: "ns".to_owned(),
+            name: "gateway-1".to_owned(),
+            pod_uid: None,
+            identity: "gateway-1_a".to_owned(),
+            bound: Duration::from_secs(600),
+        };
+        let (_sender, trust) = watch::channel(Arc::new(Trust::default()));
+        let client = Client::new(service, "default");
+        let (mut keeper, _registered) = LeaseKeeper::new(client, lease, Clock::default(), trust, Contacts::default());
+        let ended = keeper.keep(Pulses::default().start("Lease")).await;
+        assert!(matches!(ended, GatewayLeaseError::Restored(_)), "{ended}");
+    }
+}

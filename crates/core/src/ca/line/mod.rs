@@ -22,6 +22,9 @@ pub use waits::{Stragglers, WaitsFor};
 /// rotation waits until the oldest authority is dropped, but no longer than the [`LAST_CALL`].
 pub const MAX_AUTHORITIES: usize = 4;
 
+/// The most that a line ever has: on the [`LAST_CALL`] a full one gets another.
+pub const MOST_AUTHORITIES: usize = MAX_AUTHORITIES + 1;
+
 /// The end of an authority's leaves is reserved further ahead than a leaf needs, by the leaf's life divided by this
 /// number, so that one write serves many leaves.
 pub const RESERVE_AHEAD: u32 = 8;
