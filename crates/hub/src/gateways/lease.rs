@@ -278,7 +278,8 @@ mod tests {
         let (_sender, trust) = watch::channel(Arc::new(Trust::default()));
         let client = Client::new(service, "default");
         let (mut keeper, _registered) = LeaseKeeper::new(client, lease, Clock::default(), trust, Contacts::default());
-        let ended = keeper.keep(Pulses::default().start("Lease")).await;
+        let keeping = keeper.keep(Pulses::default().start("Lease"));
+        let ended = timeout(Duration::from_secs(60), keeping).await.expect("it ends after the read");
         assert!(matches!(ended, GatewayLeaseError::Restored(_)), "{ended}");
     }
 }
