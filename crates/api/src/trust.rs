@@ -166,6 +166,7 @@ mod tests {
         }
         let missing = AuthoritiesError::Missing(good.id.clone());
         assert_eq!(refused(AuthorityStatus { certificate: None, ..good.clone() }), missing);
+        assert!(bundle(&vec![good.clone(); MOST_AUTHORITIES]).is_ok());
         assert_eq!(bundle(&vec![good; MOST_AUTHORITIES + 1]), Err(AuthoritiesError::TooMany(MOST_AUTHORITIES + 1)));
     }
 

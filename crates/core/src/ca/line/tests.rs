@@ -139,6 +139,9 @@ fn a_full_line_makes_another_authority_before_its_last_one_ends() {
     let line = Line::restore(members, None).unwrap();
     assert!(matches!(line.next_step(&mk_evidence(end.minus(2 * DAY))), Step::Wait(_)));
     assert_eq!(line.next_step(&mk_evidence(end.minus(DAY))), Step::Prepare);
+    let line = line.prepare(mk_authority(), None, end.minus(DAY));
+    assert_eq!(line.members().len(), MOST_AUTHORITIES);
+    assert!(!matches!(line.next_step(&mk_evidence(end)), Step::Prepare));
 }
 
 #[test]
