@@ -167,7 +167,9 @@ async fn a_typo_in_a_route_harms_that_route_alone() {
     routes(&admin).patch("bad", &PatchParams::default(), &spec).await.unwrap();
     wait_table(&running, &[("good", addresses)]).await;
     let told = wait_until(PATIENCE, "the route to be told", async || {
-        let status = routes(&admin).get("bad").await.unwrap().status?;
+        let route = routes(&admin).get("bad").await.unwrap();
+        // The table comes before the status, so the status may be of what was before the typo.
+        let status = route.status.filter(|status| status.observed_generation == route.metadata.generation)?;
         let accepted = status.conditions.into_iter().find(|condition| condition.type_ == CONDITION_ACCEPTED)?;
         (accepted.status == "False").then_some(accepted)
     })
