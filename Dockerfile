@@ -19,13 +19,13 @@ RUN cargo build --profile agent-image --locked --package addon-signer-agent
 FROM build AS build-hub
 RUN cargo build --profile image --locked --no-default-features --package addon-signer
 
-# The user and group of deploy/agent/agent.yaml.
+# The user and group of deploy/agent.yaml.
 FROM ${base} AS addon-signer-agent
 COPY --from=build-agent /src/target/agent-image/addon-signer-agent /addon-signer-agent
 USER 65532:65532
 ENTRYPOINT ["/addon-signer-agent"]
 
-# The user and group of deploy/hub.yaml.
+# The user and group of deploy/chart.
 FROM ${base} AS addon-signer
 COPY --from=build-hub /src/target/image/addon-signer /addon-signer
 USER 65532:65532

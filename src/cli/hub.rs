@@ -36,8 +36,8 @@ const GATEWAY_REFUSE_AFTER: Duration = Duration::from_secs(600);
 /// Run the signer, the gateway, or both on the hub.
 #[derive(Debug, Clone, Args)]
 pub struct HubArgs {
-    /// What this process does: sign, serve the gateway, or both. On Kubernetes, deploy/gateway has both apart, so that
-    /// the process that faces agents holds no key of an authority.
+    /// What this process does: sign, serve the gateway, or both. With `gateway.separate: true` the chart has them
+    /// apart, so that the process that faces agents holds no key of an authority.
     #[arg(long, env = "ADDON_SIGNER_ROLES", value_name = "ROLES", default_value_t = Roles::Both)]
     roles: Roles,
     /// The hub's kubeconfig [default: KUBECONFIG, ~/.kube/config, or the pod's own account].
@@ -70,7 +70,7 @@ pub struct HubArgs {
     #[arg(long, env = "ADDON_SIGNER_INVENTORY_SERVICE", value_name = "NAME", default_value = "addon-signer-inventory")]
     inventory_service: String,
     /// The account of OCM's gRPC server: its annotation open-cluster-management.io/csr-user is honored while the policy
-    /// of deploy/grpc-account is in force.
+    /// addon-signer-grpc-account is in force.
     #[arg(long, env = "ADDON_SIGNER_GRPC_PROXY_ACCOUNT", value_name = "USERNAME")]
     grpc_proxy_account: Option<String>,
     /// A network in which AddOnRoutes may name a backend by its address, such as 192.0.2.0/24; may be repeated. Whoever

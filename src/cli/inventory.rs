@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 
 use crate::inventory::{API_SERVICE, BASE, GROUP};
 
-/// The ClusterRole of `deploy/inventory` that allows reading.
+/// The ClusterRole of the chart that allows reading.
 const READER: &str = "addon-signer-ledger-reader";
 
 /// Why the inventory did not answer.
@@ -68,8 +68,8 @@ fn refused(question: &str, status: Status) -> QuestionError {
         // A list is never missing. Only an API server without this API gives this answer.
         404 if is_status && name.is_some() => QuestionError::NotFound(status.message),
         404 => QuestionError::NotServed(format!(
-            "the API server has no APIService {API_SERVICE}; add the component deploy/inventory to the hub's \
-             kustomization, or name the ledger with --ledger"
+            "the API server has no APIService {API_SERVICE}; install the chart with inventory.enabled: true, \
+             or name the ledger with --ledger"
         )),
         503 if is_status => QuestionError::NotServed(status.message),
         503 => QuestionError::NotServed(format!(

@@ -188,8 +188,8 @@ mod tests {
 
     #[test]
     fn the_manifests_arguments_are_understood() {
-        let hub = include_str!("../../deploy/hub.yaml");
-        let arguments = crate::output::container_arguments(hub);
+        let manifest = include_str!("../../deploy/install.yaml");
+        let arguments = crate::output::container_arguments(manifest);
         assert!(Cli::try_parse_from(["addon-signer".to_owned()].into_iter().chain(arguments)).is_ok());
     }
 }

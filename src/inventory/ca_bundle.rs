@@ -46,7 +46,7 @@ pub(super) async fn keep(
         if problem != said && !problem.is_empty() {
             tracing::warn!(
                 error = problem,
-                "Could not keep the CA of the APIService {API_SERVICE} up to date; is deploy/inventory applied?"
+                "Could not keep the CA of the APIService {API_SERVICE} up to date; is inventory.enabled in the values?"
             );
         }
         said = problem;

@@ -131,11 +131,11 @@ pub(crate) async fn preflight(
 
 async fn ask(client: &Client, namespace: &str, rights: Rights<'_>) -> Result<Preflight, Obstacle> {
     let account = account(client).await?;
-    let manifest = match rights {
-        Rights::Signer => "deploy/rbac.yaml",
-        Rights::Gateway { .. } => "deploy/gateway",
+    let role = match rights {
+        Rights::Signer => "addon-signer-hub",
+        Rights::Gateway { .. } => "addon-signer-gateway",
     };
-    let asking = Asking { client, account: &account, namespace, manifest };
+    let asking = Asking { client, account: &account, namespace, role };
     match rights {
         Rights::Signer => {
             asking.check_requests().await?;
@@ -173,7 +173,8 @@ struct Asking<'a> {
     account: &'a str,
     namespace: &'a str,
     /// Where the rights are.
-    manifest: &'static str,
+    /// The role of the chart that gives the account its rights.
+    role: &'static str,
 }
 
 impl Asking<'_> {
@@ -188,8 +189,8 @@ impl Asking<'_> {
     }
 
     fn cannot(&self, what: &str) -> String {
-        let Self { account, manifest, .. } = self;
-        format!("{account} cannot {what}; give it the rights of {manifest}")
+        let Self { account, role, .. } = self;
+        format!("{account} cannot {what}; the chart's role {role} allows it: install the chart again")
     }
 
     async fn check_requests(&self) -> Result<(), Obstacle> {
@@ -236,8 +237,7 @@ impl Asking<'_> {
             Ok(_) => Ok(()),
             // Without the CRD the answer is plain text, whose reason kube cannot read.
             Err(kube::Error::Api(status)) if status.code == 404 => Err(Obstacle::Lasting(anyhow!(
-                "the API server does not know {}: apply deploy/ first, with your own kustomization over it \
-                 (docs/install.md)",
+                "the API server does not know {}: install the chart first (docs/install.md)",
                 K::kind(&())
             ))),
             Err(error) => Err(Obstacle::new(error, || self.cannot(&format!("list {}", K::plural(&()))))),
@@ -340,7 +340,7 @@ mod tests {
             Ok::<_, Infallible>(Response::builder().status(code).body(body).unwrap())
         });
         let client = Client::new(service, "default");
-        let asking = Asking { client: &client, account: "hub", namespace: "ns", manifest: "deploy/rbac.yaml" };
+        let asking = Asking { client: &client, account: "hub", namespace: "ns", role: "addon-signer-hub" };
         asking.check_requests().await.unwrap();
         asking.check_lease(LEASE_NAME).await.unwrap();
         asking.check_lines().await.unwrap();

@@ -19,10 +19,9 @@ use crate::cli::{Output, run, write};
 use crate::hub::registrations::templates::{mk_management_addon, mk_template};
 use crate::hub::registrations::wait_registered;
 use crate::whole::{Whole, prepare, serving_anchors};
-use test_kit::deploy::apply;
-use test_kit::deploy::manifests;
+use test_kit::deploy::{apply, part};
 use test_kit::hub::{
-    PATIENCE, RunningHub, RunningHubOptions, apply_route, condition, create_signer, wait_csr, wait_ready,
+    PATIENCE, RunningHub, RunningHubOptions, apply_route, condition, create_signer, deploy, wait_csr, wait_ready,
 };
 use test_kit::objects::{create_namespace, create_service};
 use test_kit::request::mk_csr;
@@ -56,10 +55,10 @@ async fn a_sound_installation_is_good_line_by_line() {
         "ok   AddOnSigner telemetry: Requests for this signer are validated and signed.\n",
         "ok   API: the API server serves ClusterManagementAddOn v1",
         "ok   API: the API server serves AddOnTemplate v1alpha1\n",
-        "ok   ManifestWorks: it is not installed (deploy/manifest-works)\n",
-        "ok   gRPC account: it is not installed (deploy/grpc-account)\n",
+        "ok   ManifestWorks: it is not installed (trust.manifestWorks)\n",
+        "ok   gRPC account: it is not installed (grpcAccount.enabled)\n",
         "ok   AddOnRoute default/receive: the gateway passes its calls to 127.0.0.1:9\n",
-        "ok   inventory: it is not installed (deploy/inventory)\n",
+        "ok   inventory: it is not installed (inventory.enabled)\n",
         &format!("ok   gateway {}: it presents a certificate for this name that agents accept\n", whole.gateway),
     ] {
         assert!(good.stdout.contains(line), "{line}{}", good.stdout);
@@ -70,6 +69,27 @@ async fn a_sound_installation_is_good_line_by_line() {
     let line = format!("BAD  gateway localhost:{port}: agents cannot reach it by this name: ");
     assert!(other.stdout.contains(&line), "{}{}", other.stdout, other.stderr);
     assert!(other.stderr.contains("1 of "), "{}{}", other.stdout, other.stderr);
+    whole.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn without_an_addonsigner_the_gateway_is_not_blamed() {
+    let hub = TestHub::start().await;
+    deploy(&hub).await;
+    let whole = Whole::start(&hub, Clock::default()).await;
+    serving_anchors(&hub.admin().await).await;
+    let home = tempfile::tempdir().unwrap();
+    let port = whole.gateway.port();
+    let found = check(&hub, home.path(), &["--gateway", &format!("https://localhost:{port}")]).await;
+    for line in [
+        "?    AddOnSigners: none exists, so no addon gets certificates: see deploy/example/signer.yaml\n",
+        &format!(
+            "?    gateway localhost:{port}: it accepts no connection until an AddOnSigner has a certificate authority"
+        ),
+    ] {
+        assert!(found.stdout.contains(line), "{line}{}", found.stdout);
+    }
+    assert_eq!(found.code, 0, "{}{}", found.stdout, found.stderr);
     whole.stop().await.unwrap();
 }
 
@@ -222,7 +242,7 @@ async fn the_right_to_write_manifest_works_is_bad_without_the_policy() {
     }
     let admin = prepare(&hub, "127.0.0.1:9".parse().unwrap(), "24h").await;
     let home = tempfile::tempdir().unwrap();
-    apply(&admin, &manifests("manifest-works")).await;
+    apply(&admin, &part("manifest-works")).await;
     let has = async |line: &str| {
         let found = check(&hub, home.path(), &[]).await;
         assert!(found.stdout.contains(line), "{line}: {}", found.stdout);
@@ -244,12 +264,12 @@ async fn the_right_to_write_manifest_works_is_bad_without_the_policy() {
     has("BAD  ManifestWorks: the hub may be able to write any ManifestWork, and so anything on every cluster: the V")
         .await;
     bindings.delete(name, &DeleteParams::default()).await.unwrap();
-    has(&format!("every cluster: there is no ValidatingAdmissionPolicyBinding {name}: `kubectl apply`")).await;
+    has(&format!("every cluster: there is no ValidatingAdmissionPolicyBinding {name}: install the chart again")).await;
     policies.delete(name, &DeleteParams::default()).await.unwrap();
-    has(&format!("every cluster: there is no ValidatingAdmissionPolicy {name}: `kubectl apply`")).await;
+    has(&format!("every cluster: there is no ValidatingAdmissionPolicy {name}: install the chart again")).await;
     let rights: Api<ClusterRoleBinding> = Api::all(admin.clone());
     rights.delete(name, &DeleteParams::default()).await.unwrap();
-    has("ok   ManifestWorks: it is not installed (deploy/manifest-works)").await;
+    has("ok   ManifestWorks: it is not installed (trust.manifestWorks)").await;
     let distributed = json!({
         "type": "TrustDistributed", "status": "True", "reason": "Distributed", "message": "m",
         "lastTransitionTime": "2026-11-23T00:00:00Z",
@@ -276,12 +296,12 @@ async fn unproven_grpc_account_is_bad_and_reported_with_remedy() {
     };
     has("BAD  gRPC account: requests waiting: 1. The hub does not answer this request of OCM's gRPC server, because \
          the ValidatingAdmissionPolicy addon-signer-grpc-account is not in force, so anyone could change whom the \
-         request is for. Apply deploy/grpc-account again; its binding must deny.\n")
+         request is for. Install the chart again; the binding must deny.\n")
     .await;
     requests.delete(&name, &DeleteParams::default()).await.unwrap();
-    has("ok   gRPC account: it is not installed (deploy/grpc-account)\n").await;
+    has("ok   gRPC account: it is not installed (grpcAccount.enabled)\n").await;
     if hub.is_real() {
-        apply(&admin, &manifests("grpc-account")).await;
+        apply(&admin, &part("grpc-account")).await;
         has("ok   gRPC account: a policy protects the annotation that names whom OCM's gRPC server is acting \
              for\n")
         .await;
@@ -304,9 +324,5 @@ async fn without_the_crd_the_one_thing_to_do_is_said() {
     }
     let missing = check(&hub, home.path(), &[]).await;
     assert_eq!((missing.code, missing.stdout.as_str()), (1, ""));
-    assert!(
-        missing.stderr.contains("apply deploy/ first, with your own kustomization over it (docs/install.md)"),
-        "{}",
-        missing.stderr
-    );
+    assert!(missing.stderr.contains("install the chart first (docs/install.md)"), "{}", missing.stderr);
 }

@@ -62,7 +62,7 @@ async fn the_limit_of_open_files_is_raised_and_said_if_it_is_too_low() {
     assert!(none.contains("there must be at least 1"), "{none}");
 }
 
-/// Makes a kubeconfig of a person with the rights of deploy/admin.yaml, bound as the comment there describes.
+/// Makes a kubeconfig of a person with the roles for people, bound as the comment there describes.
 async fn ca_admin(hub: &TestHub, home: &Path) -> String {
     if hub.is_real() {
         let subjects = json!([{ "kind": "Group", "name": "ca-admins", "apiGroup": "rbac.authorization.k8s.io" }]);
@@ -244,7 +244,7 @@ async fn a_signer_name_is_refused_where_an_addonsigner_is_meant() {
 async fn the_crd_and_completions_are_printed() {
     let home = tempfile::tempdir().unwrap();
     let crd = run(home.path(), &["crd"]).await;
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/crd.yaml");
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/chart/files/crds.yaml");
     assert_eq!((crd.code, crd.stdout), (0, std::fs::read_to_string(file).unwrap()));
     let bash = run(home.path(), &["completions", "bash"]).await;
     assert!(bash.code == 0, "{}", bash.stderr);

@@ -17,8 +17,7 @@ use crate::hub::submit;
 use crate::whole::ours::enrolled;
 use crate::whole::{Whole, options, prepare};
 use test_kit::accounts::{HUB_GROUPS, HUB_USER};
-use test_kit::deploy::apply;
-use test_kit::deploy::manifests;
+use test_kit::deploy::{apply, part};
 use test_kit::hub::{PATIENCE, certificate, condition, wait_csr};
 use test_kit::objects::serve_manifest_works;
 use test_kit::request::mk_csr;
@@ -75,7 +74,7 @@ async fn mk_world() -> World {
     let hub = TestHub::start().await;
     let admin = prepare(&hub, backend::start().await, "24h").await;
     if hub.is_real() {
-        apply(&admin, &manifests("manifest-works")).await;
+        apply(&admin, &part("manifest-works")).await;
     } else {
         serve_manifest_works(&admin).await;
     }
@@ -95,7 +94,7 @@ async fn mk_world() -> World {
     world
 }
 
-/// A kubeconfig of somebody with the roles of deploy/admin.yaml for `status` and `check`.
+/// A kubeconfig of somebody with the roles for people for `status` and `check`.
 pub(crate) async fn viewer(hub: &TestHub, home: &Path) -> String {
     if hub.is_real() {
         apply(&hub.admin().await, &viewers()).await;
@@ -103,7 +102,7 @@ pub(crate) async fn viewer(hub: &TestHub, home: &Path) -> String {
     write(home, &hub.kubeconfig("ann", &["viewers"])).display().to_string()
 }
 
-/// Gives a group of people the roles of deploy/admin.yaml that `status` and `check` need, and no more.
+/// Gives a group of people the roles for people that `status` and `check` need, and no more.
 fn viewers() -> [Value; 2] {
     let binding = |role: &str, metadata: Value| {
         json!({

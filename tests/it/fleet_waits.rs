@@ -27,7 +27,7 @@ use test_kit::objects::managed_cluster_addons;
 use test_kit::request::mk_csr;
 use test_kit::{TestHub, accept_cluster, install_addon, wait_until};
 
-/// A hub without deploy/manifest-works, and an addon on the cluster `spoke1`.
+/// A hub without the right to write ManifestWorks, and an addon on the cluster `spoke1`.
 async fn mk_world(options: HubOptions) -> (World, Client) {
     let hub = TestHub::start().await;
     let admin = prepare(&hub, backend::start().await, "24h").await;

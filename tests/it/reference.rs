@@ -235,8 +235,7 @@ fn every_name_that_others_rely_on_is_in_the_document() {
     table("## Exit codes", codes.chain(["0", "2"].map(str::to_owned))); // clap's own is 2
     let mut labels = find("crates/core/src/names.rs", "= \"");
     labels.retain(|name| name.contains('/') && name != CONDITION_ADDON_REGISTERED);
-    let deployed = ["network-policy.yaml", "postgres/network-policy.yaml", "rbac.yaml"];
-    let deployed = deployed.map(|file| text(format!("deploy/{file}"))).concat();
+    let deployed = text("deploy/chart/templates/network-policies.yaml");
     labels.extend(between(&deployed, "{ addon", ":").iter().map(|it| format!("addon{it}")));
     table("## Labels and annotations", labels);
     assert!(section("### Of a ManagedClusterAddOn").contains(&format!("| `{CONDITION_ADDON_REGISTERED}` |")));

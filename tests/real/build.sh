@@ -3,7 +3,7 @@
 # outside the checkout, and prints the one directory to put into KUBEBUILDER_ASSETS.
 #
 #   tests/real/build.sh         etcd, the API server, its controllers, OCM: what the tests of step `real` need
-#   tests/real/build.sh node    these, and what runs a pod: what cluster.sh needs
+#   tests/real/build.sh node    these, what runs a pod, and Helm: what cluster.sh and its tests need
 #
 # Safe to run twice and concurrently. Progress goes to stderr.
 set -euo pipefail
@@ -19,7 +19,7 @@ fail() { say "$*"; exit 1; }
 modules=(crds etcd kubernetes ocm peer peers)
 case ${*:-} in
     '') ;;
-    node) modules+=(node containerd runc coredns pause) ;;
+    node) modules+=(node containerd runc coredns pause helm) ;;
     *) fail "unknown arguments $*; there is only node" ;;
 esac
 command -v go >/dev/null || fail "go is missing: install Go 1.26 or newer (https://go.dev/dl)"
@@ -106,16 +106,43 @@ build_runc() {
 
 build_coredns() { CGO_ENABLED=0 tools coredns "$1" -ldflags "-s -w"; }
 
+# Both are named helm, so they are built one by one. The flags are from the Makefile of Helm 3, which otherwise takes
+# Kubernetes for 1.20 as long as it talks to none; Helm 4 finds the version of its client itself.
+build_helm() {
+    local v=helm.sh/helm/v3/pkg/chartutil version
+    for version in 3 4; do
+        (cd "$here/helm" && CGO_ENABLED=0 GOWORK=off go build -trimpath -buildvcs=false -o "$1/helm$version" \
+            -ldflags "-s -w -X $v.k8sVersionMajor=1 -X $v.k8sVersionMinor=36" "helm.sh/helm/v$version/cmd/helm") >&2 &
+        local build=$!
+        heartbeat "$build" "helm$version"
+        wait "$build" || fail "helm$version: go build failed, see above"
+    done
+}
+
 build_pause() { compile pause "$1/pause" ""; }
 
-# OCM's CRDs are files of its API module; they are copied out of the module cache.
+# source_of MODULE: downloads a module of crds/go.mod and prints its directory in the module cache.
+source_of() {
+    (cd "$here/crds" && GOWORK=off go mod download "$1") >&2
+    (cd "$here/crds" && GOWORK=off go list -m -f '{{.Dir}}' "$1")
+}
+
+# CRDs are files of API modules; they are copied out of the module cache. Those in crds/others are of what the chart
+# can make objects for.
 build_crds() {
-    local api=open-cluster-management.io/api source folder
-    (cd "$here/crds" && GOWORK=off go mod download "$api") >&2
-    source=$(cd "$here/crds" && GOWORK=off go list -m -f '{{.Dir}}' "$api")
+    local source folder
+    source=$(source_of open-cluster-management.io/api)
     for folder in cluster/v1 cluster/v1beta1 cluster/v1beta2 cluster/v1alpha1 addon/v1alpha1 addon/v1beta1 work/v1 \
         work/v1alpha1; do
         install -D -m 0644 -t "$1/crds/${folder/\//-}" "$source/$folder"/*.crd.yaml
+    done
+    source=$(source_of github.com/openshift/api)
+    install -D -m 0644 "$source/route/v1/zz_generated.crd-manifests/routes.crd.yaml" "$1/crds/others/routes.crd.yaml"
+    source=$(source_of sigs.k8s.io/gateway-api)
+    install -D -m 0644 -t "$1/crds/others" "$source"/config/crd/standard/*_tlsroutes.yaml
+    source=$(source_of github.com/prometheus-operator/prometheus-operator)
+    for folder in podmonitors prometheusrules; do
+        install -D -m 0644 -t "$1/crds/others" "$source/example/prometheus-operator-crd/monitoring.coreos.com_$folder.yaml"
     done
 }
 

@@ -115,7 +115,7 @@ show_logs() {
 prepare_folders() {
     local folder
     mount -t tmpfs -o mode=755 tmpfs /run
-    mkdir -p "$dir"/{logs,pki,kubelet,cni,disk,volatile}
+    mkdir -p "$dir"/{logs,pki,kubelet,cni,disk-1,disk-2,volatile}
     # Programs also write to fixed places below these folders; here what they write ends with the cluster.
     for folder in var/lib var/log; do
         mkdir -p "$dir/volatile/$folder"/{upper,work}

@@ -30,12 +30,18 @@ use kube::CustomResourceExt;
 const CRD_HEADER: &str = "# Generated from crates/api by `addon-signer crd`; a test compares them.\n";
 
 /// The CustomResourceDefinitions of [`AddOnSigner`] and [`AddOnRoute`] as YAML: schema, defaults, CEL rules and printer
-/// columns, the same bytes on every call. `deploy/crd.yaml` is this text.
+/// columns, the same bytes on every call. `deploy/chart/files/crds.yaml` is this text.
 ///
 /// # Errors
 /// When a definition cannot be written as YAML.
 pub fn crd_yaml() -> Result<String, serde_saphyr::SerializeError> {
-    let [signers, routes] = [AddOnSigner::crd(), AddOnRoute::crd()].map(|crd| serde_saphyr::to_string(&crd));
+    let [signers, routes] = [AddOnSigner::crd(), AddOnRoute::crd()].map(|mut crd| {
+        let labels = [("app.kubernetes.io/name", "addon-signer"), ("app.kubernetes.io/component", "crds")];
+        crd.metadata.labels = Some(labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into());
+        // An uninstall of the chart would delete every AddOnSigner and AddOnRoute with them.
+        crd.metadata.annotations = Some([("helm.sh/resource-policy".to_owned(), "keep".to_owned())].into());
+        serde_saphyr::to_string(&crd)
+    });
     Ok(format!("{CRD_HEADER}{}---\n{}", signers?, routes?))
 }
 
@@ -44,13 +50,13 @@ mod tests {
     /// `UPDATE_GOLDEN=1 cargo test -p addon-signer-api crd_manifest` regenerates the file.
     #[test]
     fn crd_manifest_is_what_the_types_say() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/crd.yaml");
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/chart/files/crds.yaml");
         let generated = super::crd_yaml().unwrap();
         if std::env::var_os("UPDATE_GOLDEN").is_some() {
             std::fs::write(path, &generated).unwrap();
         }
         let committed = std::fs::read_to_string(path).unwrap();
-        assert!(committed == generated, "deploy/crd.yaml is stale: run `addon-signer crd > deploy/crd.yaml`");
+        assert!(committed == generated, "{path} is stale: run `addon-signer crd > deploy/chart/files/crds.yaml`");
         assert_eq!(generated, super::crd_yaml().unwrap(), "the output is stable");
     }
 }

@@ -1,7 +1,7 @@
 //! The ManifestWork by which the gateway's anchors reach one addon on one cluster: it writes one ConfigMap into the
 //! namespace of the addon's agent. Source: open-cluster-management.io/api `work/v1/types.go`.
 //!
-//! `deploy/manifest-works` allows the hub's account exactly what [`body`] makes.
+//! The chart's policy allows the hub's account exactly what [`body`] makes.
 
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
 use ring::digest::{SHA256, digest};

@@ -122,7 +122,7 @@ pub struct TrustSpec {
 /// Whether the trust bundle goes one of its ways.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum TrustMode {
-    /// If the hub has the right (deploy/manifest-works, deploy/cluster-trust-bundle).
+    /// If the hub has the right (trust.manifestWorks, trust.clusterTrustBundle in the chart's values).
     #[default]
     Auto,
     /// No, and what is there is deleted, unless another AddOnSigner needs it.

@@ -1,6 +1,6 @@
-//! Whether a ValidatingAdmissionPolicy of deploy/ is in force. Nobody notices a policy that was deleted, not applied or
-//! set to `Audit`, so the hub tries in a dry run what the policy forbids, and relies on the policy only while the API
-//! server refuses that and names the policy.
+//! Whether a ValidatingAdmissionPolicy of the chart is in force. Nobody notices a policy that was deleted, not applied
+//! or set to `Audit`, so the hub tries in a dry run what the policy forbids, and relies on the policy only while the
+//! API server refuses that and names the policy.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -62,7 +62,7 @@ impl PolicyProblem {
 
 /// A policy, and how the hub tries it.
 pub(super) trait PolicyTrial {
-    /// The name of the policy, to which kustomize may have added a prefix or a suffix.
+    /// The name of the policy, to which somebody may have added a prefix or a suffix.
     const POLICY: &'static str;
 
     /// Tries what the policy forbids. An error is no answer.

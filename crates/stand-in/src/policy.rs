@@ -1,5 +1,5 @@
-//! The ValidatingAdmissionPolicies of deploy/: that of deploy/manifest-works as far as its rule about names, and that
-//! of deploy/grpc-account but for the length of the annotation. Pure functions.
+//! The ValidatingAdmissionPolicies of the chart: that for ManifestWorks as far as its rule about names, and that
+//! for the gRPC account but for the length of the annotation. Pure functions.
 //!
 //! A policy is in force while its binding is stored, and denies.
 
@@ -11,12 +11,12 @@ use super::status::ApiError;
 use super::store::{Key, Store};
 use super::write::Write;
 
-/// The policy of deploy/manifest-works, and its binding.
+/// The policy for ManifestWorks, and its binding.
 const WORKS: &str = "addon-signer-manifest-works";
 /// What the hub's account is called, whatever its namespace.
 const HUB: &str = "addon-signer";
 const LABEL: &str = "addon-signer.io/hub-trust";
-/// The policy of deploy/grpc-account, and its binding.
+/// The policy for the gRPC account, and its binding.
 const GRPC: &str = "addon-signer-grpc-account";
 const GRPC_ACCOUNT: &str = "system:serviceaccount:open-cluster-management-hub:grpc-server-sa";
 const CSR_USER: &str = "open-cluster-management.io/csr-user";

@@ -124,7 +124,11 @@ async fn create(admin: &Client, all: Vec<CustomResourceDefinition>) {
     let crds: Api<CustomResourceDefinition> = Api::all(admin.clone());
     let mut names = Vec::new();
     for crd in all {
-        crds.create(&PostParams::default(), &crd).await.unwrap();
+        match crds.create(&PostParams::default(), &crd).await {
+            // Another test in the same cluster has left it.
+            Err(kube::Error::Api(status)) if status.code == 409 => {}
+            created => drop(created.unwrap()),
+        }
         names.push(crd.metadata.name.unwrap());
     }
     for name in names {

@@ -1,4 +1,4 @@
-//! The manifests of deploy/: their objects, and how a test applies them.
+//! The objects of deploy/ and of the example, and how a test applies them.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,33 +14,46 @@ use crate::wait_until;
 /// How long an API server may take to serve a new CRD.
 const ESTABLISHED: Duration = Duration::from_secs(30);
 
-/// The folders that an administrator applies with `kubectl apply -k`, in this order.
-pub const FOLDERS: [&str; 6] = [".", "agent", "example", "example-route", "requester", "trust-reader"];
-
 /// The root of the checkout.
 pub fn checkout() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The objects of one folder of deploy/, in the order of its kustomization.
-pub fn manifests(folder: &str) -> Vec<Value> {
-    let dir = dir(folder);
-    let files = resources(&dir);
-    files.iter().flat_map(|file| documents(&dir.join(file))).collect()
+/// What the chart makes of its default values.
+pub fn installed() -> Vec<Value> {
+    documents(&checkout().join("deploy/install.yaml"))
 }
 
-pub fn dir(folder: &str) -> PathBuf {
-    checkout().join("deploy").join(folder)
+/// What the chart makes of deploy/chart/ci/everything.yaml.
+pub fn everything() -> Vec<Value> {
+    documents(&checkout().join("tests/golden/chart/everything.yaml"))
 }
 
-pub fn resources(dir: &Path) -> Vec<String> {
+/// The objects of an optional part of the chart, by the label app.kubernetes.io/component.
+pub fn part(component: &str) -> Vec<Value> {
+    let mut objects = everything();
+    objects.retain(|object| object["metadata"]["labels"]["app.kubernetes.io/component"] == component);
+    assert!(!objects.is_empty(), "the chart has no part {component}");
+    objects
+}
+
+/// The objects of a file that is applied by itself.
+pub fn file(path: &str) -> Vec<Value> {
+    documents(&checkout().join(path))
+}
+
+/// What examples/telemetry installs on the hub, in the order of its kustomization.
+pub fn example() -> Vec<Value> {
+    let dir = checkout().join("examples/telemetry/hub");
     let kustomization = documents(&dir.join("kustomization.yaml"));
-    serde_json::from_value(kustomization[0]["resources"].clone()).unwrap()
+    let files: Vec<String> = serde_json::from_value(kustomization[0]["resources"].clone()).unwrap();
+    files.iter().flat_map(|file| documents(&dir.join(file))).collect()
 }
 
 pub fn documents(file: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(file).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
-    serde_saphyr::from_multiple(&text).unwrap_or_else(|e| panic!("{}: {e}", file.display()))
+    let objects: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
+    objects.into_iter().filter(|object| !object.is_null()).collect()
 }
 
 /// The YAML with these words that a document shows.

@@ -1,4 +1,4 @@
-//! Gateways in processes of their own, with the rights of deploy/gateway.
+//! Gateways in processes of their own, with the rights of the chart.
 
 use addon_signer_core::csr::build::CsrParams;
 use addon_signer_gateway::certificates::ServingNames;
@@ -11,17 +11,17 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 
 use super::accounts::{GATEWAY_ACCOUNT, GATEWAY_USER, HUB_GROUPS};
-use super::deploy::{apply, manifests};
+use super::deploy::{apply, part};
 use super::hub::PATIENCE;
 use super::request::mk_csr_of;
 use super::{TestHub, client, wait_until};
 
 const NAMESPACE: &str = "addon-signer";
 
-/// Gives the gateways' account the rights of deploy/gateway.
+/// Gives the gateways' account the rights of the chart.
 pub async fn deploy_gateways(hub: &TestHub) {
     if hub.is_real() {
-        apply(&hub.admin().await, &manifests("gateway")).await;
+        apply(&hub.admin().await, &part("gateway")).await;
     }
 }
 

@@ -1,4 +1,4 @@
-//! Our hub, which runs in the test's process against a test hub's API server, with exactly the rights of deploy/.
+//! Our hub, which runs in the test's process against a test hub's API server, with exactly the rights of the chart.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -34,8 +34,7 @@ use tokio::task::JoinHandle;
 use super::lease::Holding;
 use super::{TestHub, objects, wait_until};
 use crate::accounts::{HUB_GROUPS, HUB_USER};
-use crate::deploy::apply;
-use crate::deploy::manifests;
+use crate::deploy::{apply, installed, part};
 
 pub use crate::wait::PATIENCE;
 
@@ -132,13 +131,12 @@ impl Default for RunningHubOptions {
     }
 }
 
-/// Applies deploy/ and the rights of deploy/example as an administrator does; on the stand-in only makes the namespace.
+/// Installs the chart's objects, with the right to sign for example.com/telemetry; on the stand-in only the namespace.
 pub async fn deploy(hub: &TestHub) {
     let admin = hub.admin().await;
     if hub.is_real() {
-        apply(&admin, &manifests(".")).await;
-        let rights = manifests("example").into_iter().filter(|object| object["kind"] != "AddOnSigner");
-        apply(&admin, &rights.collect::<Vec<_>>()).await;
+        apply(&admin, &installed()).await;
+        apply(&admin, &part("signers")).await;
     } else {
         objects::create_namespace(&admin, "addon-signer").await;
     }

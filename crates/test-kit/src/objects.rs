@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::deploy::{manifests, of_kind};
+use crate::deploy::{of_kind, part};
 use crate::wait::PATIENCE;
 use crate::wait_until;
 
@@ -48,9 +48,9 @@ pub async fn serve_manifest_works(admin: &Client) {
     bind_policy(admin, "manifest-works").await;
 }
 
-/// Makes the policy of a folder of deploy/ be in force on the stand-in.
-pub async fn bind_policy(admin: &Client, folder: &str) {
-    for binding in of_kind(&manifests(folder), "ValidatingAdmissionPolicyBinding") {
+/// Makes the policy of a part of the chart be in force on the stand-in.
+pub async fn bind_policy(admin: &Client, component: &str) {
+    for binding in of_kind(&part(component), "ValidatingAdmissionPolicyBinding") {
         create(&policy_bindings(admin), binding.clone()).await;
     }
 }

@@ -1,7 +1,7 @@
 //! Which rights our accounts have on real API servers, and which of them the tests use.
 //!
 //! If `ADDON_SIGNER_USED_RIGHTS` names a directory, each real hub writes there what its audit log says; `.ci/run real`
-//! then compares that with deploy/ (`deploy::rights`).
+//! then compares that with the chart (`deploy::rights`).
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

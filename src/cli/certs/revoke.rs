@@ -29,7 +29,7 @@ use addon_signer_platform::kubernetes;
 
 /// How often the object may change between our read and our write before we give up.
 const TRIES: u32 = 5;
-/// The ClusterRole of `deploy/admin.yaml` that allows revoking.
+/// The ClusterRole of the chart that allows revoking.
 const REVOKER: &str = "addon-signer-revoker";
 
 /// Arguments of `certs revoke`.

@@ -16,7 +16,7 @@ use addon_signer_hub::registrations::discovery::served_version;
 use addon_signer_hub::registrations::registry::discover;
 use addon_signer_platform::errors::explain;
 
-/// The ClusterRoleBinding of deploy/manifest-works.
+/// The ClusterRoleBinding of the right.
 const WORKS_RIGHT: &str = WORKS.name;
 
 impl Inspection {
@@ -26,10 +26,7 @@ impl Inspection {
         match signers.list(&ListParams::default().limit(1)).await {
             Ok(_) => {}
             Err(kube::Error::Api(status)) if status.code == 404 => {
-                bail!(
-                    "the API server does not know AddOnSigner: apply deploy/ first, with your own kustomization over \
-                     it (docs/install.md)"
-                )
+                bail!("the API server does not know AddOnSigner: install the chart first (docs/install.md)")
             }
             Err(error) => return Err(error).context("AddOnSigners cannot be listed"),
         }
@@ -76,7 +73,7 @@ impl Inspection {
                     about,
                     format!(
                         "the hub may be able to write any ManifestWork, and so anything on every cluster: {lack}: \
-                         `kubectl apply` deploy/manifest-works again, or delete the ClusterRoleBinding {WORKS_RIGHT}"
+                         install the chart again, or delete the ClusterRoleBinding {WORKS_RIGHT}"
                     ),
                 ),
             }),
@@ -86,7 +83,7 @@ impl Inspection {
         vec![found.unwrap_or_else(|error| unknown(about.to_owned(), &error))]
     }
 
-    /// Whether the ClusterRoleBinding of deploy/manifest-works is there for an account of the hub's namespace.
+    /// Whether the ClusterRoleBinding for ManifestWorks is there for an account of the hub's namespace.
     async fn may_write_works(&self) -> kube::Result<bool> {
         let bindings: Api<ClusterRoleBinding> = Api::all(self.client.clone());
         let subjects = bindings.get_opt(WORKS_RIGHT).await?.and_then(|binding| binding.subjects).unwrap_or_default();
@@ -102,11 +99,11 @@ impl Inspection {
         if conditions.any(|condition| condition.type_ == CONDITION_TRUST_DISTRIBUTED) {
             let sentence = format!(
                 "the hub writes them, but there is no ClusterRoleBinding {WORKS_RIGHT} for the namespace {}: check \
-                 that a policy like the one in deploy/manifest-works restricts its right",
+                 that a policy like the chart's restricts its right",
                 self.namespace
             );
             return Ok(Finding::new(Verdict::Unknown, about, sentence));
         }
-        Ok(Finding::good(about, "it is not installed (deploy/manifest-works)"))
+        Ok(Finding::good(about, "it is not installed (trust.manifestWorks)"))
     }
 }

@@ -7,13 +7,14 @@ use std::time::Duration;
 use hyper::Uri;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
+use kube::api::ListParams;
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::ServerName;
 use tokio_rustls::TlsConnector;
 use tower::ServiceExt;
 
 use super::{Finding, Inspection, Verdict, unknown};
-use addon_signer_api::Lenient;
+use addon_signer_api::{GuardedSigner, Lenient};
 use addon_signer_core::ca::bundle::Bundle;
 use addon_signer_hub::authorities::store::SERVING_CONFIG_MAP;
 use addon_signer_platform::errors::explain;
@@ -61,11 +62,17 @@ impl Inspection {
             let sentence = format!("the ConfigMap {SERVING_CONFIG_MAP} has no anchors yet: is a hub running?");
             return vec![Finding::bad("gateway", sentence)];
         };
+        let admits = self.gateway_admits().await;
         let mut found = Vec::new();
         for address in addresses {
             let about = format!("gateway {}", address.uri.authority().map_or("", |authority| authority.as_str()));
             found.push(match tokio::time::timeout(ANSWER, shake_hands(address, &bundle)).await {
                 Ok(Ok(())) => Finding::good(about, "it presents a certificate for this name that agents accept"),
+                _ if !admits => {
+                    let sentence = "it accepts no connection until an AddOnSigner has a certificate authority: \
+                                    nobody could be let in";
+                    Finding::new(Verdict::Unknown, about, sentence)
+                }
                 Ok(Err(error)) => Finding::bad(
                     about,
                     format!(
@@ -83,6 +90,15 @@ impl Inspection {
             });
         }
         found
+    }
+
+    /// Whether there is an authority for the gateway's clients. Without one it closes every connection.
+    async fn gateway_admits(&self) -> bool {
+        let signers: Api<GuardedSigner> = Api::all(self.client.clone());
+        // If it is not known, the gateway is checked as if there were one.
+        let Ok(signers) = signers.list(&ListParams::default()).await else { return true };
+        let mut statuses = signers.items.into_iter().filter_map(|signer| signer.read().ok()?.status);
+        statuses.any(|status| !status.authorities.is_empty())
     }
 }
 

@@ -1,4 +1,4 @@
-//! Checks the ValidatingAdmissionPolicies of deploy/, and requests that wait for one.
+//! Checks the ValidatingAdmissionPolicies of the chart, and requests that wait for one.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ use addon_signer_api::GuardedSigner;
 use addon_signer_api::request::BoundedRequest;
 use addon_signer_hub::requests::action::{self, PROXY_UNPROVEN};
 
-/// A policy of deploy/. Its binding has the same name.
+/// A policy of the chart. Its binding has the same name.
 pub(super) struct ShippedPolicy {
     pub(super) name: &'static str,
     /// The policy and its binding.
@@ -25,16 +25,16 @@ pub(super) struct ShippedPolicy {
     chosen: &'static [&'static str],
 }
 
-/// The policy of deploy/manifest-works.
+/// What limits `trust.manifestWorks` of the chart.
 pub(super) const WORKS: ShippedPolicy = ShippedPolicy {
     name: "addon-signer-manifest-works",
-    text: include_str!("../../../deploy/manifest-works/policy.yaml"),
+    text: include_str!("../../../deploy/chart/files/manifest-works-policy.yaml"),
     chosen: &[],
 };
-/// The policy of deploy/grpc-account.
+/// What `grpcAccount` of the chart relies on.
 const GRPC: ShippedPolicy = ShippedPolicy {
     name: "addon-signer-grpc-account",
-    text: include_str!("../../../deploy/grpc-account/policy.yaml"),
+    text: include_str!("../../../deploy/chart/files/grpc-account-policy.yaml"),
     chosen: &["account"],
 };
 
@@ -73,13 +73,13 @@ impl Inspection {
             Ok(match (waiting, lack) {
                 (Some((count, why)), _) => Finding::bad(about, format!("requests waiting: {count}. {why}")),
                 (None, Some(_)) if !self.is_there(&GRPC).await? => {
-                    Finding::good(about, "it is not installed (deploy/grpc-account)")
+                    Finding::good(about, "it is not installed (grpcAccount.enabled)")
                 }
                 (None, Some(lack)) => Finding::bad(
                     about,
                     format!(
-                        "anyone may be able to change whom a request from OCM's gRPC server is for: {lack}; `kubectl \
-                         apply` deploy/grpc-account again"
+                        "anyone may be able to change whom a request from OCM's gRPC server is for: {lack}; install \
+                         the chart again"
                     ),
                 ),
                 (None, None) => Finding::good(

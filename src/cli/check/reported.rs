@@ -69,7 +69,7 @@ impl Inspection {
             Err(error) => return vec![unknown("AddOnSigners".to_owned(), &error)],
         };
         if signers.is_empty() {
-            let sentence = "none exists, so no addon gets certificates: see deploy/example";
+            let sentence = "none exists, so no addon gets certificates: see deploy/example/signer.yaml";
             return vec![Finding::new(Verdict::Unknown, "AddOnSigners", sentence)];
         }
         let mut found = Vec::new();
@@ -112,7 +112,7 @@ impl Inspection {
         let services: Api<APIService> = Api::all(self.client.clone());
         let service = match services.get_opt(API_SERVICE).await {
             Ok(Some(service)) => service,
-            Ok(None) => return vec![Finding::good(about, "it is not installed (deploy/inventory)")],
+            Ok(None) => return vec![Finding::good(about, "it is not installed (inventory.enabled)")],
             Err(error) => return vec![unknown(about.to_owned(), &error)],
         };
         let conditions = service.status.and_then(|status| status.conditions).unwrap_or_default();

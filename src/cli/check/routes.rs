@@ -10,7 +10,7 @@ use super::{Finding, Inspection, Verdict, unknown};
 use addon_signer_api::route::{CONDITION_ACCEPTED, CONDITION_PROGRAMMED, CONDITION_RESOLVED_REFS, REASON_NO_ENDPOINT};
 use addon_signer_api::{AddOnRoute, Guarded};
 
-/// The label of namespaces that the NetworkPolicy of deploy/ lets the gateway reach.
+/// The label of namespaces that the NetworkPolicy of the chart lets the gateway reach.
 const BACKEND_LABEL: &str = "addon-signer.io/upstream";
 
 impl Inspection {
@@ -22,7 +22,7 @@ impl Inspection {
             Err(error) => return vec![unknown("AddOnRoutes".to_owned(), &error)],
         };
         if routes.is_empty() {
-            let sentence = "none exists, so the gateway passes no calls on: see deploy/example-route/route.yaml";
+            let sentence = "none exists, so the gateway passes no calls on: see deploy/example/route.yaml";
             return vec![Finding::new(Verdict::Unknown, "AddOnRoutes", sentence)];
         }
         let mut found = Vec::new();
@@ -67,7 +67,7 @@ impl Inspection {
         found
     }
 
-    /// Whether the NetworkPolicy of deploy/ keeps the gateway from connecting to the namespace.
+    /// Whether the NetworkPolicy of the chart keeps the gateway from connecting to the namespace.
     async fn unreachable(&self, about: &str, namespace: &str) -> Option<Finding> {
         let namespaces: Api<Namespace> = Api::all(self.client.clone());
         match namespaces.get_metadata(namespace).await {
@@ -76,7 +76,7 @@ impl Inspection {
                 Verdict::Unknown,
                 about,
                 format!(
-                    "the NetworkPolicy of deploy/ blocks the gateway from its backend, except on ports 443 and 6443, \
+                    "the NetworkPolicy of the chart blocks the gateway from its backend, except on ports 443 and 6443, \
                      until you `kubectl label namespace {namespace} {BACKEND_LABEL}=true`"
                 ),
             )),

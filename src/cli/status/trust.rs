@@ -38,7 +38,7 @@ impl BroughtTrust {
         match listed.await {
             Ok(()) => Ok(Self(works)),
             // There is no such API, or the caller may not read it, like the hub's own account without
-            // deploy/manifest-works.
+            // trust.manifestWorks.
             Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => Ok(Self::default()),
             Err(error) => Err(error).context("ManifestWorks cannot be listed"),
         }

@@ -16,8 +16,7 @@ use crate::gateway::backend;
 use crate::hub::distribution::APPLIED_FOR;
 use crate::whole::{Whole, prepare, serving_anchors};
 use addon_signer_core::names::ANNOTATION_ROTATE;
-use test_kit::deploy::apply;
-use test_kit::deploy::manifests;
+use test_kit::deploy::{apply, part};
 use test_kit::objects::{create_namespace, managed_cluster_addons};
 use test_kit::ocm::{ADDON_NAMESPACE, OcmAgent, Spoke};
 use test_kit::programs::start_addon_manager;
@@ -51,7 +50,7 @@ async fn unready_or_absent_cluster_is_named_until_it_has_anchors() {
     let signers: Api<AddOnSigner> = Api::all(admin.clone());
     let all = Patch::Merge(json!({ "spec": { "addOns": ["telemetry", "elsewhere", "hosted"] } }));
     signers.patch("telemetry", &PatchParams::default(), &all).await.unwrap();
-    apply(&admin, &manifests("manifest-works")).await;
+    apply(&admin, &part("manifest-works")).await;
     let clock = Clock::default();
     let whole = Whole::start(&hub, clock.clone()).await;
     let server = real.server("127.0.0.1");
@@ -108,7 +107,7 @@ async fn work_agent_brings_bundle_and_removes_it_with_the_addon() {
     let signers: Api<AddOnSigner> = Api::all(admin.clone());
     let both = Patch::Merge(json!({ "spec": { "addOns": ["telemetry", LONGEST] } }));
     signers.patch("telemetry", &PatchParams::default(), &both).await.unwrap();
-    apply(&admin, &manifests("manifest-works")).await;
+    apply(&admin, &part("manifest-works")).await;
     let whole = Whole::start(&hub, Clock::default()).await;
     let server = real.server("127.0.0.1");
     let spoke = Spoke { hub: real, own: real, cluster: "spoke1", agent_id: "a1", server };

@@ -18,8 +18,7 @@ use addon_signer_api::ocm::ADDON_GROUP;
 use addon_signer_core::names::LABEL_HUB_TRUST;
 use test_kit::accounts::HUB_USER;
 use test_kit::audit_log::Write;
-use test_kit::deploy::apply;
-use test_kit::deploy::manifests;
+use test_kit::deploy::{apply, part};
 use test_kit::hub::{PATIENCE, RunningHub, addon, certificate, create_signer, deploy, wait_csr, wait_ready};
 use test_kit::objects::{managed_cluster_addons, manifest_works};
 use test_kit::ocm::{ADDON_NAMESPACE, OcmAgent};
@@ -57,7 +56,7 @@ fn addons() -> Vec<&'static str> {
 async fn mk_world(hub: &TestHub) -> Client {
     deploy(hub).await;
     let admin = hub.admin().await;
-    apply(&admin, &manifests("manifest-works")).await;
+    apply(&admin, &part("manifest-works")).await;
     accept_cluster(&admin, "spoke1").await;
     for (name, signers) in TEMPLATES {
         mk_template(&admin, name, signers).await;

@@ -21,8 +21,7 @@ use crate::hub::distribution::APPLIED_FOR;
 use crate::whole::{Whole, get, rotate};
 use addon_signer_core::names::ANNOTATION_ROTATE;
 use test_kit::built::agent_program;
-use test_kit::deploy::apply;
-use test_kit::deploy::manifests;
+use test_kit::deploy::{apply, example, part};
 use test_kit::hub::deploy;
 use test_kit::kubelet::{Kubelet, Pod};
 use test_kit::needed::{Needed, skip};
@@ -109,7 +108,7 @@ impl Fleet {
     /// Installs the example with this gateway and this backend, for the three clusters by Placements. Agents of one
     /// cluster reach the hub through this proxy.
     async fn install(&self, gateway: &str, proxy: &TunnelProxy) {
-        let mut objects = manifests("../examples/telemetry/hub");
+        let mut objects = [part("requesters"), example()].concat();
         objects.retain(|object| object["kind"] != "AddOnSigner" && object["kind"] != "AddOnRoute");
         let settings = objects.iter().find(|object| object["kind"] == "AddOnDeploymentConfig").unwrap().clone();
         for object in &mut objects {
@@ -198,7 +197,7 @@ fn program(name: &str) -> PathBuf {
 
 /// The example's AddOnSigner and AddOnRoute with a backend on this machine.
 async fn create_signer(admin: &Client, backend: u16) {
-    let mut objects = manifests("../examples/telemetry/hub");
+    let mut objects = example();
     objects.retain(|object| ["AddOnSigner", "AddOnRoute", "Namespace"].iter().any(|kind| object["kind"] == *kind));
     for route in objects.iter_mut().filter(|object| object["kind"] == "AddOnRoute") {
         route["spec"]["backend"] = json!({ "address": format!("127.0.0.1:{backend}") });
@@ -326,7 +325,7 @@ async fn two_addons_on_three_clusters_from_placement_to_detachment() {
     }
     let fleet = Fleet::start().await;
     deploy(&fleet.hub).await;
-    apply(&fleet.admin, &manifests("manifest-works")).await;
+    apply(&fleet.admin, &part("manifest-works")).await;
     let port = free_port();
     create_signer(&fleet.admin, port).await;
     // The hub's clock is late until the test skips that wait; then it is right.

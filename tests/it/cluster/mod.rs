@@ -1,12 +1,14 @@
 //! addon-signer as its users run it: real images in the pods of a real node (`tests/real/cluster.sh`), installed and
-//! removed by kubectl. OCM's programs run beside the pods.
+//! removed by Helm. OCM's programs run beside the pods.
 
+mod chart;
+mod lifecycle;
 mod soak;
 mod story;
 mod traffic;
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -27,6 +29,8 @@ const CLUSTER: &str = "north";
 /// The node's address, which the gateway's certificate and the agents' kubeconfigs have.
 const NODE: [u8; 4] = [10, 99, 0, 1];
 const GATEWAY: ([u8; 4], u16) = (NODE, 30443);
+/// There is one addon-signer on a hub, so tests that install it take turns.
+static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 /// Kubernetes starts pods one after the other and looks after volumes in its own time.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -88,16 +92,32 @@ fn gateway() -> SocketAddr {
     GATEWAY.into()
 }
 
-/// A folder of kustomizations beside this file.
-fn folder(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/cluster").join(name)
+/// A file or folder of the checkout.
+fn path(below: &str) -> String {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(below).display().to_string()
 }
 
-/// Runs kubectl as the administrator, which must succeed, and returns what it prints.
-fn kubectl(arguments: &[&str]) -> String {
-    let output = Command::new("kubectl").args(arguments).output().unwrap();
-    assert!(output.status.success(), "kubectl {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+/// Runs a command as the administrator, which must succeed, and returns what it prints.
+fn command(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).output().unwrap();
+    assert!(output.status.success(), "{program} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
+}
+
+fn kubectl(arguments: &[&str]) -> String {
+    command("kubectl", arguments)
+}
+
+/// Installs or upgrades the chart with these files of values in `values`, by `helm3` or `helm4`, and waits for it.
+fn helm_upgrade(helm: &str, values: &[&str], more: &[&str]) -> String {
+    let timeout = format!("{}s", PATIENCE.as_secs());
+    let chart = path("deploy/chart");
+    let files = values.iter().map(|file| format!("--values={}", path(&format!("tests/it/cluster/values/{file}"))));
+    let files: Vec<_> = files.collect();
+    let mut arguments = vec!["upgrade", "--install", "addon-signer", &chart, "--namespace=addon-signer"];
+    arguments.extend(["--create-namespace", "--wait", "--timeout", &timeout]);
+    arguments.extend(files.iter().map(String::as_str));
+    command(helm, &[&arguments, more].concat())
 }
 
 /// Waits until these objects have a condition, or are deleted.
@@ -106,13 +126,11 @@ fn kubectl_wait(what: &str, arguments: &[&str]) {
     kubectl(&[&["wait", "--for", what, &timeout], arguments].concat());
 }
 
-/// Installs the hub of this kustomization and the example, and lets the cluster have the addon.
-async fn install(fleet: &Fleet, hub: &Path) {
-    kubectl(&["apply", "-k", hub.to_str().unwrap()]);
-    kubectl_wait("condition=Available", &["-n", "addon-signer", "deployment/addon-signer"]);
-    kubectl_wait("condition=Available", &["-n", "addon-signer", "deployment/addon-signer-gateway"]);
+/// Installs the hub with these values and the example, and lets the cluster have the addon.
+async fn install(fleet: &Fleet, values: &[&str]) {
+    helm_upgrade("helm4", values, &[]);
     kubectl_wait("condition=Available", &["apiservice/v1alpha1.ledger.addon-signer.io"]);
-    kubectl(&["apply", "-k", folder("example").to_str().unwrap()]);
+    kubectl(&["apply", "-k", &path("tests/it/cluster/example")]);
     kubectl_wait("condition=Ready", &["addonsigner/telemetry"]);
     objects::install_addon(&fleet.admin, CLUSTER, "telemetry").await;
 }

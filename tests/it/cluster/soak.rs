@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::traffic::Traffic;
-use super::{Fleet, NODE, PATIENCE, allow_streams, folder, gateway, install, kubectl, live_gateways, rotate};
+use super::{Fleet, NODE, PATIENCE, TURN, allow_streams, gateway, install, kubectl, live_gateways, rotate};
 use crate::whole::client::ClientPair;
 use crate::whole::ours::{agent_with, pair};
 
@@ -33,9 +33,10 @@ async fn fifty_agents_lose_nothing() {
         return;
     }
     let Some(hub) = RealHub::of_cluster() else { return skip(Needed::Cluster) };
+    let _turn = TURN.lock().await;
     let postgres = prepare_ledger().await;
     let fleet = Fleet::start(hub).await;
-    install(&fleet, &folder("hub-with-two-signers")).await;
+    install(&fleet, &["gateways.yaml", "two-signers.yaml"]).await;
     allow_streams();
     let dir = tempfile::tempdir().unwrap();
     let (pairs, _agents) = enrol(&fleet, dir.path()).await;

@@ -9,11 +9,13 @@ use kube::{Api, ResourceExt};
 use test_kit::needed::{Needed, skip};
 use test_kit::ocm::ADDON_NAMESPACE;
 use test_kit::real::RealHub;
+use test_kit::wait::wait_or_explain;
 use test_kit::wait_until;
 
 use super::traffic::Traffic;
 use super::{
-    CLUSTER, Fleet, PATIENCE, allow_streams, folder, gateway, install, kubectl, kubectl_wait, live_gateways, rotate,
+    CLUSTER, Fleet, PATIENCE, TURN, allow_streams, command, gateway, install, kubectl, kubectl_wait, live_gateways,
+    path, rotate,
 };
 
 const ADDON: &str = "telemetry";
@@ -22,13 +24,22 @@ const SIGNERS: [&str; 2] = ["example.com/", "addon-signer.io/"];
 const OURS: [&str; 3] = ["addon-signer", "telemetry", "observability"];
 
 /// Every object of the cluster whose name or namespace is one of ours. Events and requests go by themselves.
-fn our_objects() -> BTreeSet<String> {
+pub(super) fn our_objects() -> BTreeSet<String> {
     let kinds = kubectl(&["api-resources", "--verbs=list", "-o=name"]);
     let passing = ["events", "events.events.k8s.io", "certificatesigningrequests.certificates.k8s.io"];
     let kinds: Vec<_> = kinds.lines().filter(|kind| !passing.contains(kind)).collect();
     let row = r#"{range .items[*]}{.kind} {.metadata.namespace}/{.metadata.name}{"\n"}{end}"#;
     let all = kubectl(&["get", &kinds.join(","), "-A", &format!("-o=jsonpath={row}")]);
     all.lines().filter(|object| OURS.iter().any(|ours| object.contains(ours))).map(str::to_owned).collect()
+}
+
+/// Waits until these objects are there besides those of `before`, and no others.
+pub(super) async fn wait_left(before: &BTreeSet<String>, expected: &[&str]) {
+    let expected: BTreeSet<String> = expected.iter().map(|name| (*name).to_owned()).collect();
+    let left = || our_objects().difference(before).cloned().collect::<BTreeSet<_>>();
+    let is_expected = async || (left() == expected).then_some(());
+    let explain = || format!("{:#?}", left().symmetric_difference(&expected).collect::<Vec<_>>());
+    wait_or_explain(PATIENCE, "only these objects of ours to be left", is_expected, explain).await;
 }
 
 /// The requests for our signers that nobody has answered.
@@ -71,20 +82,27 @@ async fn detach(fleet: &Fleet) {
 
 /// By "Removing" in docs/operations.md.
 fn remove() {
-    kubectl(&["delete", "-k", folder("example").to_str().unwrap()]);
-    kubectl(&["delete", "apiservice", "v1alpha1.ledger.addon-signer.io"]);
-    kubectl(&["delete", "-k", folder("hub").to_str().unwrap(), "--ignore-not-found"]);
+    kubectl(&["delete", "-k", &path("tests/it/cluster/example")]);
+    command("helm4", &["uninstall", "addon-signer", "--namespace=addon-signer", "--wait"]);
+    delete_the_rest();
+}
+
+/// What `helm uninstall` leaves.
+pub(super) fn delete_the_rest() {
+    kubectl(&["delete", "crd", "addonroutes.addon-signer.io", "addonsigners.addon-signer.io"]);
+    kubectl(&["delete", "namespace", "addon-signer"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_addon_in_pods_from_installation_to_removal() {
     let Some(hub) = RealHub::of_cluster() else { return skip(Needed::Cluster) };
+    let _turn = TURN.lock().await;
     let fleet = Fleet::start(hub).await;
     let before = our_objects();
     let begun = Instant::now();
-    install(&fleet, &folder("hub")).await;
+    install(&fleet, &["gateways.yaml"]).await;
     fleet.wait_pushes(ADDON).await;
-    println!("{:?} after the first `kubectl apply` the addon has pushed", begun.elapsed());
+    println!("{:?} after `helm install` began the addon has pushed", begun.elapsed());
     kubectl_wait("condition=Available", &["managedclusteraddon", "-n", CLUSTER, ADDON]);
     let holders = r#"-o=jsonpath={.items[?(@.signer=="telemetry")].cluster}"#;
     assert_eq!(kubectl(&["get", "certificates.ledger.addon-signer.io", holders]), CLUSTER);
@@ -94,7 +112,7 @@ async fn an_addon_in_pods_from_installation_to_removal() {
     detach(&fleet).await;
     println!("{:?}: the addon is detached", begun.elapsed());
     remove();
-    println!("{:?}: kubectl has removed everything", begun.elapsed());
-    wait_until(PATIENCE, "everything to be gone", async || (our_objects() == before).then_some(())).await;
+    println!("{:?}: everything is removed", begun.elapsed());
+    wait_left(&before, &[]).await;
     assert_eq!(unanswered(&fleet).await, [""; 0]);
 }

@@ -21,7 +21,7 @@ use test_kit::gateways::{GatewayPod, answered, deploy_gateways, gateway_pod, wis
 use test_kit::lease::leases;
 use test_kit::{TestHub, wait_until};
 
-/// The refusal of a call, by RBAC or by the policy of deploy/gateway.
+/// The refusal of a call, by RBAC or by the policy of the chart.
 fn refusal<T>(result: kube::Result<T>, what: &str) -> String {
     match result {
         Err(kube::Error::Api(status)) => {

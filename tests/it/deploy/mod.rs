@@ -1,7 +1,6 @@
-//! The manifests of deploy/: what they grant, how their pods run, and that an API server accepts them.
+//! The objects of deploy/: what they grant, how their pods run, and that an API server accepts them.
 
 mod bad_specs;
-mod elsewhere;
 mod gateways;
 mod on_api_server;
 mod rights;
@@ -9,18 +8,20 @@ mod routes;
 mod signers;
 
 use serde_json::{Value, json};
-use test_kit::deploy::{FOLDERS, dir, documented, manifests, name, of_kind, resources};
+use test_kit::deploy::{checkout, documented, everything, file, installed, name, of_kind};
 
-/// What an administrator may add to the first of them.
-const COMPONENTS: [&str; 6] =
-    ["cluster-trust-bundle", "gateway", "grpc-account", "inventory", "manifest-works", "postgres"];
+/// The agent on a managed cluster.
+const AGENT: &str = "deploy/agent.yaml";
+const EXAMPLES: [&str; 2] = ["deploy/example/signer.yaml", "deploy/example/route.yaml"];
 
-fn all_manifests() -> Vec<Value> {
-    all_folders().flat_map(manifests).collect()
+/// What the hub gets with default values, with all parts, and what is applied besides.
+fn all_sets() -> [Vec<Value>; 4] {
+    let [signer, route] = EXAMPLES.map(file);
+    [installed(), everything(), file(AGENT), [signer, route].concat()]
 }
 
-fn all_folders() -> impl Iterator<Item = &'static str> {
-    FOLDERS.into_iter().chain(COMPONENTS)
+fn all_objects() -> Vec<Value> {
+    all_sets().concat()
 }
 
 fn items<'a>(object: &'a Value, pointer: &str) -> Vec<&'a Value> {
@@ -37,24 +38,8 @@ fn rules<'a>(objects: &'a [Value], kind: &str) -> Vec<(&'a str, &'a Value)> {
 }
 
 #[test]
-fn kustomizations_name_every_file() {
-    for folder in all_folders() {
-        let files = std::fs::read_dir(dir(folder)).unwrap().map(|entry| entry.unwrap().path());
-        let mut present: Vec<String> = files
-            .filter(|path| path.extension().is_some_and(|extension| extension == "yaml"))
-            .map(|path| path.file_name().unwrap().to_str().unwrap().to_owned())
-            .filter(|file| file != "kustomization.yaml")
-            .collect();
-        let mut named = resources(&dir(folder));
-        present.sort();
-        named.sort();
-        assert_eq!(named, present, "deploy/{folder}");
-    }
-}
-
-#[test]
 fn no_rule_has_a_wildcard() {
-    let objects = all_manifests();
+    let objects = all_objects();
     let all = ["ClusterRole", "Role"].into_iter().flat_map(|kind| rules(&objects, kind));
     for (role, rule) in all {
         assert!(!rule.to_string().contains('*'), "{role}: {rule}");
@@ -63,7 +48,7 @@ fn no_rule_has_a_wildcard() {
 
 #[test]
 fn secrets_are_granted_only_inside_a_namespace() {
-    for (role, rule) in rules(&all_manifests(), "ClusterRole") {
+    for (role, rule) in rules(&all_objects(), "ClusterRole") {
         assert!(!contains(rule, "resources", "secrets"), "{role}: {rule}");
         assert!(!contains(rule, "resources", "configmaps"), "{role}: {rule}");
     }
@@ -71,7 +56,7 @@ fn secrets_are_granted_only_inside_a_namespace() {
 
 #[test]
 fn the_agent_reads_and_changes_only_its_own_secret() {
-    for (role, rule) in rules(&manifests("agent"), "Role") {
+    for (role, rule) in rules(&file(AGENT), "Role") {
         let only_create = rule["verbs"] == json!(["create"]);
         let only_its_own = rule["resourceNames"] == json!(["telemetry-client-cert"]);
         assert!(only_create || only_its_own, "{role}: {rule}");
@@ -80,7 +65,7 @@ fn the_agent_reads_and_changes_only_its_own_secret() {
 
 #[test]
 fn every_right_to_sign_names_one_signer() {
-    let objects = all_manifests();
+    let objects = everything();
     let signers: Vec<_> = rules(&objects, "ClusterRole")
         .into_iter()
         .filter(|(_, rule)| contains(rule, "resources", "signers"))
@@ -90,16 +75,15 @@ fn every_right_to_sign_names_one_signer() {
         signers,
         [
             ("addon-signer-hub", &json!(["addon-signer.io/gateway-serving", "addon-signer.io/gateway-client"])),
-            ("addon-signer-telemetry", &json!(["example.com/telemetry"])),
             ("addon-signer-cluster-trust-bundle", &json!(["addon-signer.io/gateway-serving"])),
+            ("addon-signer-signers", &json!(["example.com/telemetry"])),
         ]
     );
 }
 
 #[test]
 fn bindings_are_to_our_own_accounts_and_existing_roles() {
-    for folder in all_folders() {
-        let objects = manifests(folder);
+    for objects in all_sets() {
         for kind in ["ClusterRole", "Role"] {
             for binding in of_kind(&objects, &format!("{kind}Binding")) {
                 assert_eq!(binding["roleRef"]["kind"], kind);
@@ -113,7 +97,8 @@ fn bindings_are_to_our_own_accounts_and_existing_roles() {
                 for subject in items(binding, "/subjects") {
                     // OCM's group of the addon's own agents, which are no accounts of this cluster.
                     let addon = subject["name"] == "system:open-cluster-management:addon:telemetry";
-                    let is_for_addons = ["requester", "trust-reader"].contains(&folder);
+                    let is_for_addons = ["addon-signer-requesters", "addon-signer-trust-readers"];
+                    let is_for_addons = is_for_addons.contains(&name(binding));
                     let kind = if is_for_addons && addon { "Group" } else { "ServiceAccount" };
                     assert_eq!(subject["kind"], kind, "{}", name(binding));
                 }
@@ -124,9 +109,9 @@ fn bindings_are_to_our_own_accounts_and_existing_roles() {
 
 #[test]
 fn pods_are_restricted_and_their_root_is_read_only() {
-    let objects = all_manifests();
+    let objects = all_objects();
     let deployments = of_kind(&objects, "Deployment");
-    assert_eq!(deployments.len(), 3);
+    assert_eq!(deployments.len(), 4);
     for deployment in deployments {
         let pod = &deployment["spec"]["template"]["spec"];
         assert_eq!(pod["securityContext"]["runAsNonRoot"], true, "{}", name(deployment));
@@ -151,9 +136,8 @@ fn pods_are_restricted_and_their_root_is_read_only() {
 
 #[test]
 fn never_two_hubs_or_agents_at_once() {
-    let objects = all_manifests();
-    let all = of_kind(&objects, "Deployment").into_iter();
-    for deployment in all.filter(|deployment| name(deployment) != "addon-signer-gateway") {
+    let objects = [installed(), file(AGENT)].concat();
+    for deployment in of_kind(&objects, "Deployment") {
         assert_eq!(deployment["spec"]["replicas"], 1);
         assert_eq!(deployment["spec"]["strategy"]["type"], "Recreate");
     }
@@ -161,7 +145,7 @@ fn never_two_hubs_or_agents_at_once() {
 
 #[test]
 fn the_namespace_enforces_restricted() {
-    let objects = manifests(".");
+    let objects = installed();
     let namespace = of_kind(&objects, "Namespace")[0];
     let labels = &namespace["metadata"]["labels"];
     assert_eq!(labels["pod-security.kubernetes.io/enforce"], "restricted");
@@ -170,7 +154,7 @@ fn the_namespace_enforces_restricted() {
 /// While an aggregated API is down, Kubernetes finishes no deletion of a namespace, so nobody has one unasked.
 #[test]
 fn the_inventory_is_only_a_component() {
-    let base = manifests(".");
+    let base = installed();
     assert!(of_kind(&base, "APIService").is_empty());
     let named: Vec<_> = base.iter().filter(|object| object.to_string().contains("inventory")).map(name).collect();
     assert_eq!(named, [""; 0]);
@@ -179,7 +163,7 @@ fn the_inventory_is_only_a_component() {
 
 #[test]
 fn the_image_runs_as_the_user_of_the_manifests() {
-    let dockerfile = std::fs::read_to_string(dir("../Dockerfile")).unwrap();
+    let dockerfile = std::fs::read_to_string(checkout().join("Dockerfile")).unwrap();
     assert!(dockerfile.contains("USER 65532:65532"));
     assert_eq!(bases(&dockerfile).last(), Some(&("scratch", "addon-signer")));
 }
@@ -198,8 +182,8 @@ fn bases(dockerfile: &str) -> Vec<(&str, &str)> {
 /// Who can move a tag would change every image that is built after that.
 #[test]
 fn the_bases_of_images_are_named_by_digest() {
-    for file in ["../Dockerfile", "../examples/telemetry/Dockerfile"] {
-        let text = std::fs::read_to_string(dir(file)).unwrap();
+    for file in ["Dockerfile", "examples/telemetry/Dockerfile"] {
+        let text = std::fs::read_to_string(checkout().join(file)).unwrap();
         let stages = bases(&text);
         assert!(stages.len() > 2, "{file}");
         for (base, _) in &stages {

@@ -8,7 +8,7 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
-use super::{all_folders, all_manifests, documented, manifests, name, of_kind};
+use super::{all_objects, all_sets, documented, installed, name, of_kind};
 use test_kit::accounts::{ADDON_GROUP, AGENT_USER, GATEWAY_USER, HUB_GROUPS, HUB_USER};
 use test_kit::deploy::{apply, params, patch};
 use test_kit::needed::{Needed, skip};
@@ -26,9 +26,9 @@ pub(super) async fn start() -> Option<TestHub> {
 
 /// Creates the namespaces and the CRD, because a dry run of everything else needs them.
 pub(super) async fn prepare(admin: &Client) {
-    let mut first = manifests(".");
+    let mut first = installed();
     first.retain(|object| object["kind"] == "Namespace" || object["kind"] == "CustomResourceDefinition");
-    for name in ["open-cluster-management-agent-addon", "observability"] {
+    for name in ["open-cluster-management-agent", "open-cluster-management-agent-addon", "observability"] {
         first.push(json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } }));
     }
     apply(admin, &first).await;
@@ -40,13 +40,13 @@ async fn the_api_server_takes_every_object_and_pod() {
     let admin = hub.admin().await;
     prepare(&admin).await;
     let dry_run = params().dry_run();
-    for object in all_manifests() {
+    for object in all_objects() {
         patch(&admin, &object, &dry_run).await.unwrap_or_else(|e| panic!("{}: {e}", name(&object)));
     }
     // The namespace enforces `restricted` for pods, not for the Deployments that make them.
     let pods: Api<Pod> = Api::namespaced(admin, "addon-signer");
     let dry_run = PostParams { dry_run: true, field_manager: None };
-    for deployment in of_kind(&all_manifests(), "Deployment") {
+    for deployment in of_kind(&all_objects(), "Deployment") {
         let pod =
             |spec: &Value| serde_json::from_value::<Pod>(json!({"metadata": {"name": "p"}, "spec": spec})).unwrap();
         let mut spec = deployment["spec"]["template"]["spec"].clone();
@@ -61,7 +61,7 @@ async fn the_api_server_takes_every_object_and_pod() {
 #[tokio::test(flavor = "multi_thread")]
 async fn documented_pod_may_run_beside_hub_with_its_volume_and_user() {
     let documented: Value = serde_saphyr::from_str(&documented("docs/ledger.md", "kind: Pod")).unwrap();
-    let objects = manifests(".");
+    let objects = installed();
     let pod = &of_kind(&objects, "Deployment")[0]["spec"]["template"]["spec"];
     for field in ["securityContext", "volumes"] {
         assert_eq!(documented["spec"][field], pod[field], "{field}");
@@ -79,8 +79,8 @@ async fn hub_and_agent_may_do_what_they_need_and_no_more() {
     let Some(hub) = start().await else { return };
     let admin = hub.admin().await;
     prepare(&admin).await;
-    for folder in all_folders() {
-        apply(&admin, &manifests(folder)).await;
+    for objects in all_sets() {
+        apply(&admin, &objects).await;
     }
     for right in RIGHTS.lines().filter(|line| !line.is_empty()) {
         let columns: Vec<_> = right.split_whitespace().collect();
@@ -176,7 +176,7 @@ gateway no  delete coordination.k8s.io leases in:addon-signer
 gateway no  list   coordination.k8s.io leases in:addon-signer
 agent yes create core secrets in:open-cluster-management-agent-addon
 agent yes update core secrets in:open-cluster-management-agent-addon/telemetry-client-cert
-agent no  get    core secrets in:open-cluster-management-agent-addon/telemetry-signer-hub-kubeconfig
+agent no  get    core secrets in:open-cluster-management-agent/hub-kubeconfig-secret
 agent no  delete core secrets in:open-cluster-management-agent-addon/telemetry-client-cert
 agent no  list   core secrets in:open-cluster-management-agent-addon
 agent no  create core secrets in:default

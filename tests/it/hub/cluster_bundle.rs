@@ -11,8 +11,7 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 
 use super::distribution::mk_world;
-use test_kit::deploy::apply;
-use test_kit::deploy::{documented, manifests};
+use test_kit::deploy::{apply, documented, part};
 use test_kit::hub::{PATIENCE, RunningHub, create_signer, telemetry, wait_ready};
 use test_kit::log::capture;
 use test_kit::objects::serve;
@@ -92,7 +91,7 @@ async fn somebody_who_keeps_changing_the_anchors_of_pods_is_said() {
         return;
     }
     if hub.is_real() {
-        apply(&admin, &manifests("cluster-trust-bundle")).await;
+        apply(&admin, &part("cluster-trust-bundle")).await;
     } else {
         serve(&admin, "clustertrustbundles.certificates.k8s.io").await;
     }
@@ -120,7 +119,7 @@ async fn allow(hub: &TestHub, admin: &Client) {
     drop(capturing);
     if hub.is_real() {
         assert!(bundles(hub, admin).get_opt(TRUST_BUNDLE).await.unwrap().is_none()); // also where there are none
-        apply(admin, &manifests("cluster-trust-bundle")).await;
+        apply(admin, &part("cluster-trust-bundle")).await;
     } else {
         serve(admin, "clustertrustbundles.certificates.k8s.io").await;
     }

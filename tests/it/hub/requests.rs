@@ -100,8 +100,7 @@ async fn an_approved_request_that_policy_refuses_fails() {
 }
 
 pub(crate) async fn grant_other(hub: &TestHub) {
-    let mut rights = test_kit::deploy::manifests("example");
-    rights.retain(|object| object["kind"] != "AddOnSigner");
+    let mut rights = test_kit::deploy::part("signers");
     for object in &mut rights {
         object["metadata"]["name"] = "addon-signer-other".into();
         if object["kind"] == "ClusterRole" {

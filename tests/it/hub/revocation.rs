@@ -29,7 +29,7 @@ use test_kit::hub::{
 };
 use test_kit::{TestHub, accept_cluster, install_addon, objects, wait_until};
 
-/// A hub whose ledger is a file that the test knows, and a person with the rights of `deploy/admin.yaml`.
+/// A hub whose ledger is a file that the test knows, and a person with the rights of the chart.
 struct RevocationWorld {
     hub: TestHub,
     admin: Client,
@@ -37,7 +37,7 @@ struct RevocationWorld {
     home: TempDir,
 }
 
-/// Makes a kubeconfig of a user who may revoke, with the binding that a comment in `deploy/admin.yaml` describes.
+/// Makes a kubeconfig of a user who may revoke, with the binding that a comment in the chart describes.
 pub(crate) async fn revoker(hub: &TestHub, home: &Path) -> String {
     if hub.is_real() {
         let role =

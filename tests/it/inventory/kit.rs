@@ -22,8 +22,7 @@ use tokio_util::sync::CancellationToken;
 use crate::whole::client::ClientPair;
 use crate::whole::{options, serving_anchors};
 use test_kit::accounts::{HUB_GROUPS, HUB_USER};
-use test_kit::deploy::apply;
-use test_kit::deploy::manifests;
+use test_kit::deploy::{apply, part};
 use test_kit::gateway::{Connection, collect};
 use test_kit::hub::{PATIENCE, create_signer, deploy, fresh_ledger, telemetry};
 use test_kit::pki::TestCa;
@@ -41,12 +40,12 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    /// Applies deploy/ with the component of the inventory, and starts the process with its rights.
+    /// Installs the chart with the inventory, and starts the process with its rights.
     pub(super) async fn start(hub: &TestHub) -> Self {
         deploy(hub).await;
         let admin = hub.admin().await;
         let ca = TestCa::default();
-        let component = manifests("inventory");
+        let component = part("inventory");
         if hub.is_real() {
             apply(&admin, &component).await;
         } else {

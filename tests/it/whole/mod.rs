@@ -73,7 +73,7 @@ pub(crate) fn options() -> HubOptions {
 }
 
 impl Whole {
-    /// Starts the process with the rights of deploy/.
+    /// Starts the process with the rights of the chart.
     pub(crate) async fn start(hub: &TestHub, clock: Clock) -> Self {
         let client = hub.client_at(HUB_USER, &HUB_GROUPS, &clock).await;
         Self::start_with(client, options(), clock).await
@@ -103,7 +103,7 @@ impl Whole {
     }
 }
 
-/// Applies deploy/ and creates the signer `telemetry` with a route to `backend`.
+/// Installs the chart and creates the signer `telemetry` with a route to `backend`.
 pub(crate) async fn prepare(hub: &TestHub, backend: SocketAddr, duration: &str) -> Client {
     deploy(hub).await;
     let admin = hub.admin().await;

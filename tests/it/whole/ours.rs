@@ -28,8 +28,7 @@ use super::client::ClientPair;
 use super::{Whole, get, prepare, rotate};
 use crate::gateway::backend;
 use test_kit::accounts::AGENT_USER;
-use test_kit::deploy::apply;
-use test_kit::deploy::manifests;
+use test_kit::deploy::{apply, file, part};
 use test_kit::hub::{PATIENCE, create_route, create_signer, deploy};
 use test_kit::objects::managed_cluster_addons;
 use test_kit::{TestHub, accept_cluster, install_addon, wait_until};
@@ -176,9 +175,11 @@ async fn an_agent_keeps_its_secret_with_the_rights_of_deploy_agent() {
     accept_cluster(&admin, "spoke1").await;
     install_addon(&admin, "spoke1", "telemetry").await;
     let namespace = "open-cluster-management-agent-addon";
-    test_kit::objects::create_namespace(&admin, namespace).await; // OCM's klusterlet makes it
+    for name in [namespace, "open-cluster-management-agent"] {
+        test_kit::objects::create_namespace(&admin, name).await; // OCM's klusterlet makes it
+    }
     if hub.is_real() {
-        apply(&admin, &manifests("agent")).await; // the hub's API server is the managed cluster as well
+        apply(&admin, &file("deploy/agent.yaml")).await; // the hub's API server is the managed cluster as well
     }
     let dir = tempfile::tempdir().unwrap();
     let managed_cluster = hub.client_as(AGENT_USER, &[]).await;
@@ -212,7 +213,7 @@ async fn agent_asks_with_addon_hub_identity_and_requester_rights() {
     let hub = TestHub::start().await;
     let admin = prepare(&hub, backend::start().await, "24h").await;
     if hub.is_real() {
-        apply(&admin, &manifests("requester")).await;
+        apply(&admin, &part("requesters")).await;
     }
     let signers: Api<AddOnSigner> = Api::all(admin.clone());
     let both = json!({ "spec": { "identity": { "requesters": ["Cluster", "AddOn"] } } });
@@ -234,7 +235,7 @@ async fn agent_asks_with_addon_hub_identity_and_requester_rights() {
 
     // With the same identity an addon reads the trust bundle, if nothing brings it.
     if hub.is_real() {
-        apply(&admin, &manifests("trust-reader")).await;
+        apply(&admin, &part("trust-readers")).await;
     }
     let own = hub.client_as(&user, &[addon, "system:open-cluster-management:addon:telemetry"]).await;
     let maps: Api<ConfigMap> = Api::namespaced(own, "addon-signer");

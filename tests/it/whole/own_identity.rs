@@ -16,8 +16,7 @@ use serde_json::json;
 use super::{Whole, prepare, serving_anchors};
 use crate::gateway::backend;
 use test_kit::built::agent_program;
-use test_kit::deploy::apply;
-use test_kit::deploy::manifests;
+use test_kit::deploy::{apply, part};
 use test_kit::objects::managed_cluster_addons;
 use test_kit::ocm::{ADDON_NAMESPACE, OcmAgent, approve};
 use test_kit::process::Process;
@@ -76,7 +75,7 @@ async fn agent_with_addon_identity_is_healthy_and_leaves_nothing() {
     let hub = TestHub::start().await;
     let Some(real) = hub.real_or_skip() else { return };
     let admin = prepare(&hub, backend::start().await, "24h").await;
-    apply(&admin, &manifests("requester")).await;
+    apply(&admin, &part("requesters")).await;
     let signers: Api<AddOnSigner> = Api::all(admin.clone());
     let external =
         json!({ "spec": { "registration": "External", "identity": { "requesters": ["Cluster", "AddOn"] } } });

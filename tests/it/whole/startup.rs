@@ -101,12 +101,12 @@ async fn missing_rights_and_a_missing_crd_are_named() {
     }
     let nobody = refused(hub.client_as("nobody", &HUB_GROUPS).await, options()).await;
     assert!(
-        nobody.contains("nobody cannot list certificatesigningrequests; give it the rights of deploy/rbac.yaml"),
+        nobody.contains("nobody cannot list certificatesigningrequests; the chart's role addon-signer-hub allows it"),
         "{nobody}"
     );
     let admin = hub.client_as("root", &["system:masters"]).await;
     let error = refused(admin, options()).await;
-    assert!(error.contains("apply deploy/ first"), "{error}");
+    assert!(error.contains("install the chart first"), "{error}");
 }
 
 #[tokio::test]
@@ -124,7 +124,7 @@ async fn an_api_server_that_refuses_the_hub_ends_it() {
     ] {
         let (client, _fault, asked) = mk_refused(&hub, path, Some((403, "you may not"))).await;
         let error = refused(client, options()).await;
-        let sentence = format!("{HUB_USER} cannot list {what}; give it the rights of deploy/rbac.yaml: ");
+        let sentence = format!("{HUB_USER} cannot list {what}; the chart's role addon-signer-hub allows it: ");
         assert!(error.starts_with(&sentence), "{error}");
         assert!(error.contains("you may not"), "{error}");
         assert!(asked.load(Ordering::Relaxed) > 1, "one refusal may be that of an API server that starts");
@@ -144,8 +144,9 @@ async fn gateway_without_its_rights_is_told_where_they_are() {
     ] {
         let (client, ..) = mk_refused(&hub, path, Some((403, "you may not"))).await;
         let error = refused(client, options.clone()).await;
-        let sentence =
-            format!("{HUB_USER} cannot {what} in the namespace addon-signer; give it the rights of deploy/gateway: ");
+        let sentence = format!(
+            "{HUB_USER} cannot {what} in the namespace addon-signer; the chart's role addon-signer-gateway allows it: "
+        );
         assert!(error.starts_with(&sentence), "{error}");
     }
 }

@@ -61,7 +61,7 @@ fn defaults_are_ocms_convention() {
 
 #[test]
 fn the_arguments_of_the_manifest_are_accepted() {
-    let manifest = include_str!("../../../../deploy/agent/agent.yaml");
+    let manifest = include_str!("../../../../deploy/agent.yaml");
     let arguments: Vec<_> = manifest.lines().filter_map(|line| line.trim().strip_prefix("- --")).collect();
     assert!(arguments.len() >= 6, "{arguments:?}");
     let line = arguments.iter().fold("addon-signer-agent".to_owned(), |line, argument| format!("{line} --{argument}"));

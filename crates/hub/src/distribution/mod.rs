@@ -1,5 +1,5 @@
 //! Brings the gateway's anchors to the managed clusters: one ManifestWork for each addon on each cluster, if the hub
-//! has the right to write them (`deploy/manifest-works`).
+//! has the right to write them (`trust.manifestWorks` in the chart).
 //!
 //! `steps` compares what the watches have shown with what should be. What it finds is written at a bounded rate, and
 //! after each second's writes it checks again, so that a new addon does not wait until thousands have a new bundle.

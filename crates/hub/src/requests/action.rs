@@ -26,7 +26,7 @@ pub const PROXY_UNPROVEN: &str = "ProxyUnproven";
 /// The conditions of requests that wait; they are removed when the request gets its certificate.
 pub const WAITS: [&str; 4] = [RATE_LIMITED, REVOKED, RECORD_UNUSABLE, PROXY_UNPROVEN];
 
-/// The longest user name that the hub keeps of a request that is too large: the policy of deploy/grpc-account allows
+/// The longest user name that the hub keeps of a request that is too large: the policy of `grpcAccount` allows
 /// 253 characters, and refuses a write that loses them.
 const MAX_USER: usize = 4 * 253;
 /// The longest name of a request, as of most objects (Kubernetes, `IsDNS1123Subdomain`). For requests Kubernetes itself

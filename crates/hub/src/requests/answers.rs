@@ -129,7 +129,7 @@ impl<'l> Answers<'l> {
     /// Tries, in a dry run, to change for whom OCM's gRPC server made the request.
     ///
     /// # Errors
-    /// The error of the API server, which the policy of deploy/grpc-account must cause.
+    /// The error of the API server, which the policy addon-signer-grpc-account must cause.
     pub(crate) async fn try_for_another(
         &self,
         csr: &CertificateSigningRequest,

@@ -1,5 +1,5 @@
 //! Whether the API server keeps the annotation in which OCM's gRPC server states for whom it makes a request: without
-//! the policy of deploy/grpc-account anybody who may update the status of requests could rewrite it.
+//! the policy addon-signer-grpc-account anybody who may update the status of requests could rewrite it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ const ROUND: Duration = Duration::from_secs(15);
 /// How much later than the policy was seen in force a request must be created. Both times have whole seconds, and of
 /// several API servers some may know the policy later, or have a clock that differs a little.
 const LATER: Duration = Duration::from_secs(5);
-/// The policy of deploy/grpc-account.
+/// The policy of `grpcAccount` in the chart.
 pub(super) const POLICY: &str = "addon-signer-grpc-account";
 /// The name of the request that the hub tries to create, and for whom it would be.
 const NOBODY: &str = "addon-signer-probe";
@@ -130,13 +130,13 @@ impl fmt::Display for Unproven<'_> {
         match self.0 {
             PolicyProblem::Missing => f.write_str(
                 "the ValidatingAdmissionPolicy addon-signer-grpc-account is not in force, so anyone could change \
-                 whom the request is for. Apply deploy/grpc-account again; its binding must deny",
+                 whom the request is for. Install the chart again; the binding must deny",
             ),
             PolicyProblem::Unknown(said) => write!(
                 f,
                 "the hub cannot tell whether the ValidatingAdmissionPolicy addon-signer-grpc-account is in force. Its \
                  trial, a dry run of a change that this policy must refuse, ended with: {said}. First check that \
-                 deploy/grpc-account is applied. If it is and the hub lacks the right `approve` for this signer, \
+                 the chart has grpcAccount.enabled. If it has and the hub lacks the right `approve` for this signer, \
                  grant it: the trial of /approval needs it even with `approval: External`. If something else refuses \
                  the trial, exempt the hub's account from it"
             ),

@@ -21,8 +21,8 @@ pub(crate) async fn check(client: &Client, signer_name: &SignerName, approves: b
         // The API server also accepts a right to all signer names of a domain.
         if !may(verb, name).await? && !may(verb, &format!("{domain}/*")).await? {
             let sentence = format!(
-                "The hub may not {verb} for {signer_name}: give its account a ClusterRole as in \
-                 deploy/example/signer-rbac.yaml, with exactly that name."
+                "The hub may not {verb} for {signer_name}: add it to `signers` in the chart's values, with \
+                 exactly that name."
             );
             return Ok(Err(("NotPermitted", sentence)));
         }

@@ -18,8 +18,7 @@ use serde_json::{Value, json};
 
 use super::mk_served;
 use crate::hub::{mk_csr, submit};
-use test_kit::deploy::apply;
-use test_kit::deploy::manifests;
+use test_kit::deploy::{apply, part};
 use test_kit::hub::{PATIENCE, RunningHub, RunningHubOptions, certificate, fresh_ledger, telemetry, wait_csr};
 use test_kit::objects::{managed_cluster_addons, manifest_works, serve_manifest_works};
 use test_kit::{TestHub, accept_cluster, install_addon, wait_until};
@@ -32,7 +31,7 @@ const NAME: &str = "addon-signer-telemetry-trust";
 pub(super) async fn mk_world(hub: &TestHub, signer: Value) -> Client {
     let admin = mk_served(hub, signer).await;
     if hub.is_real() {
-        apply(&admin, &manifests("manifest-works")).await;
+        apply(&admin, &part("manifest-works")).await;
     } else {
         serve_manifest_works(&admin).await;
     }

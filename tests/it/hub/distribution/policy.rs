@@ -1,4 +1,4 @@
-//! The policy of deploy/manifest-works: what it leaves to the hub's account, and what the hub does without it.
+//! The policy for ManifestWorks: what it leaves to the hub's account, and what the hub does without it.
 
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
@@ -8,8 +8,7 @@ use serde_json::{Value, json};
 use super::spoilt::{BAD, mk_good};
 use super::{NAME, mk_world, published, rotate, rotation, wait_condition, wait_manifest};
 use test_kit::accounts::{HUB_GROUPS, HUB_USER};
-use test_kit::deploy::{api, apply};
-use test_kit::deploy::{manifests, of_kind};
+use test_kit::deploy::{api, apply, of_kind, part};
 use test_kit::hub::{PATIENCE, RunningHub, telemetry};
 use test_kit::log::capture;
 use test_kit::objects::{manifest_works, policy_bindings};
@@ -18,7 +17,7 @@ use test_kit::{TestHub, accept_cluster, wait_until};
 /// The name of the policy and of its binding.
 const POLICY: &str = "addon-signer-manifest-works";
 
-/// The policy of deploy/manifest-works, on a real API server.
+/// The policy for ManifestWorks, on a real API server.
 #[tokio::test]
 async fn the_hubs_account_can_write_nothing_but_the_trust_bundle() {
     let hub = TestHub::start().await;
@@ -79,7 +78,7 @@ async fn the_hubs_account_can_write_nothing_but_the_trust_bundle() {
     theirs.delete("theirs", &DeleteParams::default()).await.unwrap();
 }
 
-/// The role of deploy/manifest-works has no subresources; the policy refuses them even if another role has.
+/// The role for ManifestWorks has no subresources; the policy refuses them even if another role has.
 async fn check_subresources(admin: &Client, account: &Client, cluster: &str) {
     let metadata = json!({ "name": "status-of-works" });
     let rule = json!({ "apiGroups": ["work.open-cluster-management.io"], "resources": ["manifestworks/status"],
@@ -181,7 +180,7 @@ async fn without_policy_nothing_is_written_and_rotation_says_so() {
     let running = RunningHub::start(&hub).await;
     let before = published(&admin).await;
     wait_condition(&admin, "the condition", |told| {
-        told.is_some_and(|told| told.reason == "PolicyMissing" && told.message.contains("Apply deploy/manifest-works"))
+        told.is_some_and(|told| told.reason == "PolicyMissing" && told.message.contains("Install the chart again"))
     })
     .await;
     policy_bindings(&admin).delete(POLICY, &DeleteParams::default()).await.unwrap();
@@ -192,7 +191,7 @@ async fn without_policy_nothing_is_written_and_rotation_says_so() {
         assert!(manifest_works(&admin, cluster).list(&ListParams::default()).await.unwrap().items.is_empty());
     }
 
-    let binding = of_kind(&manifests("manifest-works"), "ValidatingAdmissionPolicyBinding")[0].clone();
+    let binding = of_kind(&part("manifest-works"), "ValidatingAdmissionPolicyBinding")[0].clone();
     policy_bindings(&admin).create(&PostParams::default(), &serde_json::from_value(binding).unwrap()).await.unwrap();
     let works = manifest_works(&admin, "spoke1");
     // The hub asks with growing pauses, of a minute at most.

@@ -14,8 +14,7 @@ use serde_json::{Value, json};
 use super::mk_csr;
 use test_kit::accounts::GRPC_PROXY;
 use test_kit::crds::grant;
-use test_kit::deploy::apply;
-use test_kit::deploy::manifests;
+use test_kit::deploy::{apply, part};
 use test_kit::hub::{PATIENCE, RunningHubOptions, certificate, condition, wait_csr};
 use test_kit::objects::bind_policy;
 use test_kit::{TestHub, wait_until};
@@ -68,10 +67,10 @@ async fn ask(client: &Client, csr: &CertificateSigningRequest) -> String {
     requests(client).create(&PostParams::default(), csr).await.unwrap().metadata.name.unwrap()
 }
 
-/// Applies the policy of deploy/grpc-account.
+/// Applies the policy for the gRPC account.
 pub(super) async fn guard_annotation(hub: &TestHub, admin: &Client) {
     if hub.is_real() {
-        apply(admin, &manifests("grpc-account")).await;
+        apply(admin, &part("grpc-account")).await;
     } else {
         bind_policy(admin, "grpc-account").await;
     }

@@ -1,4 +1,4 @@
-//! The policy of deploy/grpc-account: who may say for whom a request is, and that nobody changes it.
+//! The policy for the gRPC account: who may say for whom a request is, and that nobody changes it.
 
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest as Csr;
 use kube::Client;

@@ -13,8 +13,7 @@ use super::policy::wait_policy;
 use super::{CSR_USER, ask, guard_annotation, mk_proxied, options, proxy, requests, user, wait_believed};
 use crate::hub::{MOMENT, mk_served};
 use test_kit::accounts::{HUB_GROUPS, HUB_USER};
-use test_kit::deploy::apply;
-use test_kit::deploy::{manifests, of_kind};
+use test_kit::deploy::{apply, of_kind, part};
 use test_kit::hub::{PATIENCE, RunningHub, RunningHubOptions, certificate, condition, telemetry, wait_csr, wait_ready};
 use test_kit::{TestHub, wait_until};
 
@@ -41,9 +40,9 @@ async fn policy_that_fails_to_protect_requests_lets_nobody_in() {
         let subresources = covered.iter().map(|it| format!("certificatesigningrequests/{it}"));
         let resources: Vec<String> =
             ["certificatesigningrequests".to_owned()].into_iter().chain(subresources).collect();
-        let mut policy = of_kind(&manifests("grpc-account"), "ValidatingAdmissionPolicy")[0].clone();
+        let mut policy = of_kind(&part("grpc-account"), "ValidatingAdmissionPolicy")[0].clone();
         policy["spec"]["matchConstraints"]["resourceRules"][0]["resources"] = json!(resources);
-        let binding = of_kind(&manifests("grpc-account"), "ValidatingAdmissionPolicyBinding")[0].clone();
+        let binding = of_kind(&part("grpc-account"), "ValidatingAdmissionPolicyBinding")[0].clone();
         apply(&admin, &[policy, binding]).await;
         wait_policy(&admin).await;
         wait_until(PATIENCE, "the policy to cover what it should", async || {
@@ -66,7 +65,7 @@ async fn policy_that_fails_to_protect_requests_lets_nobody_in() {
         assert_eq!(reason, "PolicyMissing", "{covered:?}: {sentence}");
         assert!(
             sentence
-                .contains("is not in force, so anyone could change whom the request is for. Apply deploy/grpc-account")
+                .contains("is not in force, so anyone could change whom the request is for. Install the chart again")
         );
         tokio::time::sleep(MOMENT).await; // a certificate would come now
         assert_eq!(certificate(&requests(&admin).get(&name).await.unwrap()), None);
@@ -117,7 +116,7 @@ async fn with_external_approval_trial_needs_the_approve_right() {
 
 /// Gives the hub's account these verbs for the signer name of the tests.
 async fn verbs(admin: &Client, verbs: Value) {
-    let mut role = of_kind(&manifests("example"), "ClusterRole")[0].clone();
+    let mut role = of_kind(&part("signers"), "ClusterRole")[0].clone();
     role["rules"][0]["verbs"] = verbs;
     apply(admin, &[role]).await;
 }

@@ -10,7 +10,7 @@ use super::templates::{create, mk_management_addon, mk_template, patch, registra
 use super::{change, wait_registered, wait_registered_of};
 use crate::hub::mk_served;
 use test_kit::TestHub;
-use test_kit::deploy::manifests;
+use test_kit::deploy::example;
 use test_kit::hub::{RunningHub, create_signer, telemetry};
 
 #[tokio::test]
@@ -50,7 +50,7 @@ async fn agents_are_said_to_ask_only_where_ocm_gives_them_an_identity() {
 /// The AddOnSigner, ClusterManagementAddOns and AddOnTemplates of examples/telemetry.
 async fn mk_example(admin: &Client) {
     let find = |kind: &str| {
-        let objects = manifests("../examples/telemetry/hub").into_iter();
+        let objects = example().into_iter();
         objects.filter(|object| object["kind"] == kind).collect::<Vec<Value>>()
     };
     for kind in ["AddOnTemplate", "ClusterManagementAddOn"] {

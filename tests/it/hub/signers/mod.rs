@@ -18,8 +18,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::{MOMENT, mk_csr, mk_ready, submit};
-use test_kit::deploy::apply;
-use test_kit::deploy::manifests;
+use test_kit::deploy::{apply, part};
 use test_kit::hub::{
     PATIENCE, RunningHub, certificate, condition, create_signer, deploy, telemetry, wait_csr, wait_ready,
 };
@@ -34,14 +33,13 @@ pub(super) async fn change(admin: &Client, name: &str, spec: Value) {
     signers(admin).patch(name, &PatchParams::default(), &patch).await.unwrap();
 }
 
-/// Gives the hub the right to sign for another signer name, as deploy/example does for its own.
+/// Gives the hub the right to sign for another signer name, as the chart does by `signers`.
 async fn allow(hub: &TestHub, admin: &Client, signer_name: &str) {
     if !hub.is_real() {
         return;
     }
     let name = signer_name.replace('/', "-");
-    let mut objects = manifests("example");
-    objects.retain(|object| object["kind"] == "ClusterRole" || object["kind"] == "ClusterRoleBinding");
+    let mut objects = part("signers");
     for object in &mut objects {
         object["metadata"]["name"] = json!(name);
         if object["kind"] == "ClusterRole" {

@@ -36,8 +36,7 @@ use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
 use test_kit::accounts::{AGENT_USER, HUB_GROUPS, HUB_USER};
-use test_kit::deploy::apply;
-use test_kit::deploy::manifests;
+use test_kit::deploy::{apply, file};
 use test_kit::hub::{create_signer, telemetry, wait_ready};
 use test_kit::process::Process;
 use test_kit::{TestHub, accept_cluster, install_addon, objects, wait_until};
@@ -45,7 +44,7 @@ use test_kit::{TestHub, accept_cluster, install_addon, objects, wait_until};
 const READY: Duration = Duration::from_secs(60);
 /// The time in which an agent begins its watch, even in an emulator.
 const WATCHING: Duration = Duration::from_secs(5);
-/// Where deploy/agent/ keeps the Secret.
+/// Where deploy/agent.yaml keeps the Secret.
 const NAMESPACE: &str = "open-cluster-management-agent-addon";
 
 #[derive(Parser)]
@@ -119,8 +118,9 @@ impl World {
         accept_cluster(&admin, "cluster1").await;
         install_addon(&admin, "cluster1", "telemetry").await;
         objects::create_namespace(&admin, NAMESPACE).await;
+        objects::create_namespace(&admin, "open-cluster-management-agent").await;
         if hub.is_real() {
-            apply(&admin, &manifests("agent")).await; // the hub's API server is also the managed cluster's
+            apply(&admin, &file("deploy/agent.yaml")).await; // the hub's API server is also the managed cluster's
         }
         Self { hub, admin, gateway, program, dir }
     }
@@ -151,7 +151,7 @@ impl World {
         }
     }
 
-    /// Agents with `--secret-namespace`, as deploy/agent/ runs them.
+    /// Agents with `--secret-namespace`, as deploy/agent.yaml runs them.
     async fn secret(&self, pause: Duration) {
         let kubeconfig = self.kubeconfig("managed-cluster", AGENT_USER, &[]);
         let flags = [format!("--secret-namespace={NAMESPACE}"), format!("--kubeconfig={}", kubeconfig.display())];

@@ -1,5 +1,5 @@
 //! Publishes the gateway's anchors to the pods of the hub cluster, such as agents in OCM's hosted mode: by one
-//! ClusterTrustBundle, if the API server has them and the hub the right (`deploy/cluster-trust-bundle`).
+//! ClusterTrustBundle, if the API server has them and the hub the right (`trust.clusterTrustBundle` in the chart).
 //!
 //! No rotation waits for it, and its failures stop nothing else: it only reads what the line's reconciler has
 //! published.
@@ -116,7 +116,7 @@ impl BundlePublisher {
                     if !is_said {
                         info!(
                             "The hub publishes no ClusterTrustBundle: the API server has none, or the hub lacks the \
-                             right of deploy/cluster-trust-bundle"
+                             right (trust.clusterTrustBundle in the chart's values)"
                         );
                     }
                     is_said = true;

@@ -1,6 +1,6 @@
 //! What the hub may do with ManifestWorks: whether it has the right, and whether the policy that narrows it holds.
 //!
-//! Whoever may write any ManifestWork may do anything on every cluster. `deploy/manifest-works/policy.yaml` takes back
+//! Whoever may write any ManifestWork may do anything on every cluster. A policy of the chart takes back
 //! all but the hub's own. So the hub does not use the right before it has seen that policy in force.
 
 use kube::api::{ApiResource, DynamicObject, ListParams, PostParams};

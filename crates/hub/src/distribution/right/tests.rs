@@ -273,9 +273,9 @@ async fn foreign_refusal_of_trial_is_logged_once_and_stops_writes() {
     let expected = "The hub creates and changes no ManifestWork, because it cannot tell whether the \
                     ValidatingAdmissionPolicy addon-signer-manifest-works is in force. Its trial, a dry run of a \
                     ManifestWork addon-signer-probe that this policy must refuse, ended with: admission webhook \
-                    \"owners.example.com\" denied the request: no owner. First check that deploy/manifest-works is \
-                    applied. If it is, and another ValidatingAdmissionPolicy or something that changes new objects \
-                    refuses the trial, exempt the hub's account, or that name, from it.";
+                    \"owners.example.com\" denied the request: no owner. First check that the chart has \
+                    trust.manifestWorks. If it has, and another ValidatingAdmissionPolicy or something that changes \
+                    new objects refuses the trial, exempt the hub's account, or that name, from it.";
     assert_eq!((hub.told(), server.lock().unwrap().written), (("PolicyUnknown", expected.to_owned()), 0));
     let said = std::fs::read_to_string(file.path()).unwrap();
     assert_eq!(said.matches("no owner").count(), 1, "{said}");

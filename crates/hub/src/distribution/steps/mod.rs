@@ -79,14 +79,14 @@ impl fmt::Display for Unguarded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             PolicyProblem::Missing => f.write_str(
-                "it may write any: the ValidatingAdmissionPolicy addon-signer-manifest-works is not in force. Apply \
-                 deploy/manifest-works again; its binding must deny",
+                "it may write any: the ValidatingAdmissionPolicy addon-signer-manifest-works is not in force. \
+                 Install the chart again; the binding must deny",
             ),
             PolicyProblem::Unknown(said) => write!(
                 f,
                 "it cannot tell whether the ValidatingAdmissionPolicy addon-signer-manifest-works is in force. Its \
                  trial, a dry run of a ManifestWork addon-signer-probe that this policy must refuse, ended with: \
-                 {said}. First check that deploy/manifest-works is applied. If it is, and another \
+                 {said}. First check that the chart has trust.manifestWorks. If it has, and another \
                  ValidatingAdmissionPolicy or something that changes new objects refuses the trial, exempt the hub's \
                  account, or that name, from it"
             ),

@@ -194,7 +194,7 @@ pub(crate) enum Outcome {
     /// Its addon or cluster has asked for too much, and may have one more after this time at the earliest.
     Limited(Duration),
     /// Somebody must do something: its row of the ledger cannot be used, or the hub cannot tell whether the policy of
-    /// deploy/grpc-account holds for it.
+    /// addon-signer-grpc-account holds for it.
     Held,
     /// It failed, and is tried again.
     Failed(SignerError),

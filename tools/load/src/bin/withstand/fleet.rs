@@ -18,8 +18,7 @@ use crate::flood::enrol_with;
 use crate::world::{Running, World};
 use addon_signer_load::measure::{calls_in, cpu_ms, own_mb, peak_mb, resident_mb};
 use addon_signer_load::quantiles::Quantiles;
-use test_kit::deploy::apply;
-use test_kit::deploy::manifests;
+use test_kit::deploy::{apply, part};
 use test_kit::hub::create_signer;
 use test_kit::objects::manifest_works;
 use test_kit::{accept_cluster, install_addon, wait_until};
@@ -65,8 +64,8 @@ impl Processes {
 
 pub(crate) async fn run(program: &Path, clusters: usize) {
     let world = World::start(program).await;
-    apply(&world.admin, &manifests("manifest-works")).await;
-    apply(&world.admin, &manifests("gateway")).await;
+    apply(&world.admin, &part("manifest-works")).await;
+    apply(&world.admin, &part("gateway")).await;
     for addon in ADDONS {
         let spec = json!({"signerName": format!("example.com/{addon}"), "addOns": [addon]});
         create_signer(&world.admin, addon, spec).await;

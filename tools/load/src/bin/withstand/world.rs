@@ -38,7 +38,7 @@ impl Running {
     }
 }
 
-/// An API server with deploy/ applied.
+/// An API server with the chart installed.
 pub(crate) struct World {
     pub(crate) hub: TestHub,
     pub(crate) admin: Client,
@@ -102,7 +102,7 @@ impl World {
         self.start_role("signer", &kubeconfig, &[ledger])
     }
 
-    /// A gateway without a signer, with the rights of deploy/gateway.
+    /// A gateway without a signer, with its rights.
     pub(crate) async fn start_gateway(&self, name: &str) -> Running {
         let pod = gateway_pod(&self.hub, name).await;
         let kubeconfig = self.hub.real().unwrap().dir().join(format!("{name}.kubeconfig"));

@@ -1,0 +1,122 @@
+{{/*
+Names are fixed, not made from the release's: there is one addon-signer on a hub, its cluster-scoped objects cannot be
+there twice, and policies and people know its accounts by name.
+*/}}
+
+{{/* Labels of an object: (dict "root" $ "component" "hub"). */}}
+{{- define "addon-signer.labels" -}}
+app.kubernetes.io/name: addon-signer
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/component: {{ .component }}
+{{- end -}}
+
+{{/* By what a pod is found. It cannot be changed in an existing Deployment, so it has no release and no version. */}}
+{{- define "addon-signer.selector" -}}
+app.kubernetes.io/name: addon-signer
+app.kubernetes.io/component: {{ .component }}
+{{- end -}}
+
+{{/* Where the gateway runs: in the hub's pod, or in pods of its own. */}}
+{{- define "addon-signer.gateway-component" -}}
+{{ ternary "gateway" "hub" .Values.gateway.separate }}
+{{- end -}}
+
+{{- define "addon-signer.image" -}}
+{{- $image := .Values.image -}}
+{{ $image.repository }}
+{{- if $image.digest }}@{{ $image.digest }}{{ else }}:{{ $image.tag | default .Chart.AppVersion }}{{ end }}
+{{- end -}}
+
+{{/* The hub's account. */}}
+{{- define "addon-signer.subject" -}}
+kind: ServiceAccount
+name: addon-signer
+namespace: {{ .Release.Namespace }}
+{{- end -}}
+
+{{/* Arguments that signer and gateway must share. */}}
+{{- define "addon-signer.shared-args" -}}
+- --gateway-name=addon-signer-gateway.$(ADDON_SIGNER_NAMESPACE).svc
+{{- range .Values.gateway.names }}
+- --gateway-name={{ . }}
+{{- end }}
+{{- range .Values.gateway.backendAddresses }}
+- --backend-addresses={{ . }}
+{{- end }}
+- --metrics-listen=0.0.0.0:9090
+{{- end -}}
+
+{{/* What every pod has: (dict "root" $ "pod" .Values.signer). */}}
+{{- define "addon-signer.pod" -}}
+automountServiceAccountToken: true
+{{- with .root.Values.imagePullSecrets }}
+imagePullSecrets: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .pod.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with .pod.nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .pod.tolerations }}
+tolerations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .pod.affinity }}
+affinity: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .pod.topologySpreadConstraints }}
+topologySpreadConstraints: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{- define "addon-signer.container" -}}
+image: {{ include "addon-signer.image" .root }}
+imagePullPolicy: {{ .root.Values.image.pullPolicy }}
+resources: {{- toYaml .pod.resources | nindent 2 }}
+securityContext:
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  capabilities: { drop: [ALL] }
+livenessProbe:
+  httpGet: { path: /healthz, port: metrics }
+  periodSeconds: 10
+{{- end -}}
+
+{{- define "addon-signer.user" -}}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+seccompProfile: { type: RuntimeDefault }
+{{- end -}}
+
+{{/* Combinations that cannot work. The schema refuses the rest. */}}
+{{- define "addon-signer.check" -}}
+{{- if has .Release.Namespace (list "default" "kube-system") }}
+{{- fail (printf "the keys of all authorities are Secrets in the release's namespace, and %s is not only addon-signer's: install with --namespace addon-signer" .Release.Namespace) }}
+{{- end }}
+{{- if and (gt (int .Values.signer.replicas) 1) (not .Values.gateway.separate) }}
+{{- fail "signer.replicas: a second signer needs gateway.separate: true, because a waiting hub serves no gateway and never becomes ready" }}
+{{- end }}
+{{- if and (gt (int .Values.signer.replicas) 1) (not .Values.ledger.postgres.enabled) }}
+{{- fail "signer.replicas: a second signer needs ledger.postgres.enabled: true, because two cannot share a ledger in a file" }}
+{{- end }}
+{{- $dns := include "addon-signer.dns-names" . | fromJsonArray }}
+{{- range $way := list "ingress" "openshiftRoute" "tlsRoute" }}
+{{- if and (index $.Values.gateway $way "enabled") (not $dns) }}
+{{- fail (printf "gateway.%s forwards by the DNS name in the TLS handshake: put one into gateway.names" $way) }}
+{{- end }}
+{{- end }}
+{{- if and .Values.gateway.openshiftRoute.enabled (gt (len $dns) 1) }}
+{{- fail "gateway.openshiftRoute has one host: leave one DNS name in gateway.names" }}
+{{- end }}
+{{- end -}}
+
+{{/* The DNS names in gateway.names, as JSON; the others are addresses. */}}
+{{- define "addon-signer.dns-names" -}}
+{{- $names := list -}}
+{{- range .Values.gateway.names -}}
+{{- if not (or (contains ":" .) (regexMatch "^[0-9.]+$" .)) -}}{{- $names = append $names . -}}{{- end -}}
+{{- end -}}
+{{ toJson $names }}
+{{- end -}}

@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# Renders the chart into the files that are in the tree, with Helm 4 (or the program in HELM):
+# deploy/install.yaml for people without Helm, and tests/golden/chart/everything.yaml for tests. A test compares them.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+# render FILE COMMENT FLAG...
+render() {
+    local text
+    text=$("${HELM:-helm}" template addon-signer deploy/chart --namespace addon-signer --skip-tests "${@:3}")
+    printf '# %s\n%s\n' "$2" "$text" >"$1"
+}
+
+render deploy/install.yaml "The chart with its default values, rendered by deploy/render.sh." --set namespace.create=true
+render tests/golden/chart/everything.yaml "deploy/chart/ci/everything.yaml, rendered by deploy/render.sh." \
+    --values deploy/chart/ci/everything.yaml

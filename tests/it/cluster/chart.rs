@@ -1,0 +1,162 @@
+//! The chart: what it renders, by both versions of Helm, and that the API server accepts it.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+use test_kit::needed::{Needed, skip};
+use test_kit::real::assets;
+
+use super::{TURN, command, kubectl, kubectl_wait, path};
+
+const HELMS: [&str; 2] = ["helm3", "helm4"];
+/// A namespace of another name than the usual one.
+const NAMESPACE: &str = "pki";
+
+/// Whether this runs in the cluster of `tests/real/cluster.sh`, which has Helm.
+fn is_cluster() -> bool {
+    let is_here = std::env::var_os("ADDON_SIGNER_CLUSTER").is_some();
+    if !is_here {
+        skip(Needed::Cluster);
+    }
+    is_here
+}
+
+/// What `helm template` prints.
+fn render(helm: &str, namespace: &str, more: &[&str]) -> String {
+    let chart = path("deploy/chart");
+    command(helm, &[&["template", "addon-signer", &chart, "--namespace", namespace], more].concat())
+}
+
+/// What `helm template` says about values that it refuses.
+fn refusal(helm: &str, more: &[&str]) -> String {
+    let chart = path("deploy/chart");
+    let arguments = [&["template", "addon-signer", &chart, "--namespace=pki"], more].concat();
+    let output = Command::new(helm).args(&arguments).output().unwrap();
+    assert!(!output.status.success(), "{helm} {arguments:?} was accepted");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+/// The objects by kind, namespace and name.
+fn objects(text: &str) -> BTreeMap<String, Value> {
+    let all: Vec<Value> = serde_saphyr::from_multiple(text).unwrap();
+    let name = |object: &Value| format!("{} {}", object["kind"], object["metadata"]["name"]);
+    let all = all.into_iter().filter(|object| !object.is_null());
+    all.map(|object| (name(&object), object)).collect()
+}
+
+/// The files of values that combine what belongs together, besides the default.
+fn combinations() -> Vec<String> {
+    let files = std::fs::read_dir(path("deploy/chart/ci")).unwrap();
+    files.map(|file| file.unwrap().path().display().to_string()).collect()
+}
+
+#[test]
+fn files_in_the_tree_are_what_the_chart_renders() {
+    if !is_cluster() {
+        return;
+    }
+    let everything = path("deploy/chart/ci/everything.yaml");
+    for (file, values) in [
+        ("deploy/install.yaml", ["--set", "namespace.create=true"]),
+        ("tests/golden/chart/everything.yaml", ["--values", &everything]),
+    ] {
+        let rendered = render("helm4", "addon-signer", &[&["--skip-tests"][..], &values].concat());
+        let committed = std::fs::read_to_string(path(file)).unwrap();
+        // The first line says how it was made.
+        let (_, committed) = committed.split_once('\n').unwrap();
+        assert!(committed.trim_end() == rendered.trim_end(), "{file} is stale: run deploy/render.sh");
+    }
+}
+
+#[test]
+fn lint_has_nothing_to_say() {
+    if !is_cluster() {
+        return;
+    }
+    for helm in HELMS {
+        for values in combinations() {
+            let said = command(helm, &["lint", "--strict", &path("deploy/chart"), "--values", &values]);
+            assert!(said.contains("0 chart(s) failed"), "{said}");
+        }
+    }
+}
+
+#[test]
+fn api_server_accepts_every_combination_of_both_helms() {
+    if !is_cluster() {
+        return;
+    }
+    let _turn = TURN.blocking_lock();
+    let others = assets().unwrap().join("crds/others");
+    kubectl(&["apply", "--server-side", "-f", others.to_str().unwrap()]);
+    kubectl_wait("condition=Established", &["-f", others.to_str().unwrap()]);
+    kubectl(&["create", "namespace", NAMESPACE]);
+    let combinations = combinations();
+    assert!(combinations.len() >= 12);
+    for values in &combinations {
+        let [with_3, with_4] =
+            HELMS.map(|helm| objects(&render(helm, NAMESPACE, &["--skip-tests", "--values", values])));
+        assert_eq!(with_3, with_4, "{values}");
+        let text = with_4.values().map(|object| format!("---\n{object}\n")).collect::<String>();
+        assert!(!text.contains(r#""namespace":"addon-signer""#), "{values}: it names the usual namespace");
+        for (name, object) in &with_4 {
+            let labels = &object["metadata"]["labels"];
+            assert!(labels["app.kubernetes.io/name"] == "addon-signer", "{values}: {name} has no labels");
+            assert!(labels["app.kubernetes.io/component"].is_string(), "{values}: {name} belongs to no part");
+        }
+        dry_run(values, &text);
+    }
+    kubectl(&["delete", "namespace", NAMESPACE]);
+    kubectl(&["delete", "-f", others.to_str().unwrap()]);
+}
+
+/// Sends the objects to the API server, which stores none of them.
+fn dry_run(values: &str, text: &str) {
+    let mut child = Command::new("kubectl")
+        .args(["apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{values}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// A value, and words that name what is wrong.
+const REFUSED: [(&[&str], &str); 12] = [
+    (&["gatway.names={a.example}"], "additional properties 'gatway' not allowed"),
+    (&["gateway.separate=perhaps"], "'/gateway/separate'"),
+    (&["gateway.service.type=Ingress"], "'/gateway/service/type'"),
+    (&["gateway.names={https://gateway.example}"], "'/gateway/names/0'"),
+    (&["gateway.args={-v}"], "'/gateway/args/0'"),
+    (&["image.digest=latest"], "'/image/digest'"),
+    (&["signers[0].name=kubernetes.io/kube-apiserver-client"], "'/signers/0/name'"),
+    (&["signers[0].name=example.com/*"], "'/signers/0/name'"),
+    (&["gateway.tlsRoute.enabled=true", "gateway.names={a.example}"], "'/gateway/tlsRoute/parentRefs'"),
+    (&["signer.replicas=2"], "a second signer needs gateway.separate"),
+    (&["signer.replicas=2", "gateway.separate=true"], "a second signer needs ledger.postgres.enabled"),
+    (&["gateway.ingress.enabled=true", "gateway.names={192.0.2.7}"], "put one into gateway.names"),
+];
+
+#[test]
+fn values_that_cannot_work_are_refused_by_name() {
+    if !is_cluster() {
+        return;
+    }
+    for helm in HELMS {
+        for (values, words) in REFUSED {
+            let arguments: Vec<_> = values.iter().flat_map(|value| ["--set", value]).collect();
+            let said = refusal(helm, &arguments);
+            // Helm 3 words it in its own way; both name the place.
+            let place = words.trim_matches('\'').replace(['\'', '/'], " ");
+            let is_named = said.contains(words) || place.split_whitespace().all(|word| said.contains(word));
+            assert!(is_named, "{helm} {values:?}: {said}");
+        }
+        let said = refusal(helm, &["--namespace=default"]);
+        assert!(said.contains("install with --namespace addon-signer"), "{said}");
+    }
+}
