@@ -12,7 +12,7 @@ use addon_signer_core::ca::bundle::Bundle;
 use tokio::process::Command;
 use tokio::task::AbortHandle;
 
-use super::parts::{AgentWorld, SIGNER, SOON, identity, issuer};
+use super::parts::{AgentWorld, Mood, NAMESPACE, SIGNER, SOON, identity, issuer};
 use super::program::{run as run_program, text};
 use test_kit::built::agent_program;
 use test_kit::log::capture;
@@ -119,6 +119,16 @@ async fn a_restarted_pod_gets_its_files_from_the_secret() {
 }
 
 #[tokio::test]
+async fn once_copies_a_good_secret_even_if_the_hub_refuses() {
+    let world = AgentWorld::start().await;
+    world.agent(world.secret_store()).once().await.unwrap();
+    world.make_due();
+    world.mood(Mood::Deny);
+    world.agent(world.secret_store().copied_to(output(&world))).once().await.unwrap_err();
+    assert_eq!(files(&output(&world)), stored(&world.secret_store()).await);
+}
+
+#[tokio::test]
 async fn a_copy_that_cannot_be_written_is_said_and_tried_again() {
     let (log, _guard) = capture("info");
     let world = AgentWorld::start().await;
@@ -218,6 +228,19 @@ async fn once_waits_for_the_command_and_fails_with_it() {
     let wrong = once("sh -c 'exit").await;
     let said = text(&wrong.stderr);
     assert!(wrong.status.code() == Some(2) && said.contains("a quotation mark is not closed"), "{said}");
+}
+
+#[tokio::test]
+async fn the_program_keeps_a_secret_and_its_copy() {
+    let world = AgentWorld::start().await;
+    let kubeconfig = world.dir.path().join("own.kubeconfig");
+    let admin = serde_saphyr::to_string(&world.hub.kubeconfig("admin", &["system:masters"])).unwrap();
+    fs::write(&kubeconfig, admin).unwrap();
+    let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
+    let arguments = arguments(&world, &["--once", &kubeconfig, &format!("--secret-namespace={NAMESPACE}")]);
+    let once = run_program(world.dir.path(), &[], &arguments.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    assert!(once.status.success(), "{}", text(&once.stderr));
+    assert_eq!(files(&output(&world)), stored(&world.secret_store()).await);
 }
 
 #[tokio::test]
