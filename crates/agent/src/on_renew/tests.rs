@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use rustix::process::{Pid, Signal, kill_process, set_child_subreaper};
+use rustix::process::{Pid, set_child_subreaper};
 use tempfile::TempDir;
 
 use super::*;
@@ -127,12 +127,13 @@ async fn a_command_that_writes_much_is_read_to_its_end() {
 #[tokio::test]
 async fn a_child_that_stays_is_neither_waited_for_nor_killed() {
     let dir = TempDir::new().unwrap();
-    let file = dir.path().join("child");
-    let script = format!("sleep 3600 & echo $! > {}; echo left >&2; exit 1", file.display());
-    assert_eq!(error(AGES, &script).await, "\"sh\" ended with exit code 1, after it said: left");
-    let child = process(&file).await;
-    assert!(state(child).is_some_and(|state| state != 'Z'));
-    kill_process(child, Signal::KILL).unwrap();
+    let [go, alive] = ["go", "alive"].map(|name| dir.path().join(name));
+    let child = format!("while ! test -e {}; do sleep 0.05; done; touch {}", go.display(), alive.display());
+    let said = error(AGES, &format!("({child}) & echo left >&2; exit 1")).await;
+    assert_eq!(said, "\"sh\" ended with exit code 1, after it said: left");
+    assert!(!alive.exists());
+    fs::write(go, "").unwrap();
+    wait("a sign of life", || alive.exists().then_some(())).await;
 }
 
 #[tokio::test]
