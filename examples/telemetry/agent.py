@@ -1,8 +1,9 @@
 """Pushes a line every few seconds. It uses nothing but the Secret that OCM's agent keeps (tls.crt, tls.key) and the
-ConfigMap that a ManifestWork brings (ca.crt), and reads both again for each push."""
+ConfigMap that a ManifestWork brings (ca.crt), and notices by itself when either has changed."""
 
 import http.client
 import os
+import pathlib
 import signal
 import ssl
 import sys
@@ -10,15 +11,33 @@ import time
 from urllib.parse import urlsplit
 
 url = urlsplit(os.environ["PUSH_URL"])  # https://GATEWAY/addons/ADDON/PATH
-pair, trust = os.environ["CERTIFICATES"], os.environ["TRUST"]
+pair, trust = pathlib.Path(os.environ["CERTIFICATES"]), pathlib.Path(os.environ["TRUST"])
+certificate, key, anchors = pair / "tls.crt", pair / "tls.key", trust / "ca.crt"
 
 # The first process of a container ends only by signals that it handles.
 signal.signal(signal.SIGTERM, lambda *_: sys.exit())
 
 
-def push():
-    context = ssl.create_default_context(cafile=f"{trust}/ca.crt")
-    context.load_cert_chain(f"{pair}/tls.crt", f"{pair}/tls.key")
+def reload(context, known):
+    """Returns the TLS context for the present files, and what is in them. A context keeps what it was made from, and
+    nobody says that this was renewed: kubelet swaps the mounted files, up to a minute after the Secret has changed."""
+    try:
+        found = [file.read_bytes() for file in (certificate, key, anchors)]
+        if found == known:
+            return context, known
+        fresh = ssl.create_default_context(cafile=anchors)
+        fresh.load_cert_chain(certificate, key)
+    except OSError:  # ssl.SSLError is one
+        # The files were swapped between two reads, so key and certificate do not fit. The old ones are still good; the
+        # next call tries again.
+        if context is None:
+            raise
+        return context, known
+    print("read the certificate and the trust bundle", flush=True)
+    return fresh, found
+
+
+def push(context):
     connection = http.client.HTTPSConnection(url.hostname, url.port or 443, context=context, timeout=10)
     try:
         connection.request("POST", url.path, "temperature 21.5\n")
@@ -29,9 +48,11 @@ def push():
         raise OSError(f"the gateway answered {status}")
 
 
+context, known = None, None
 while True:
     try:
-        push()
+        context, known = reload(context, known)
+        push(context)
         print("pushed", flush=True)
     except (OSError, http.client.HTTPException) as error:
         print(f"failed: {error}", flush=True)

@@ -6,6 +6,9 @@
 //! key stay until that write. A certificate that could not be proven or stored yet stays in memory, and the agent tries
 //! again without another request.
 //!
+//! What is stored and good is published: a directory that is a copy of the Secret gets it, `/readyz` says so (`probe`),
+//! and then the command of `--on-renew` runs. It runs beside the rest, which it never delays.
+//!
 //! Only the gateway knows that a certificate is revoked. The agent asks it for its anchors from time to time, and once
 //! when it starts. If the gateway answers that the certificate is revoked, the agent replaces it like a missing one,
 //! with the same pauses. If the stored anchors do not verify the gateway (`distrust`), the agent gets a new
@@ -17,13 +20,17 @@ mod distrust;
 pub mod enrol;
 pub mod gateway;
 pub mod health;
-pub mod metrics;
+pub mod on_renew;
 mod order;
+mod outcome;
 pub mod owner;
+pub mod probe;
+mod publisher;
 mod retry;
 mod settings;
 pub mod store;
 
+use std::convert::Infallible;
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -35,56 +42,23 @@ use tracing::{info, warn};
 use addon_signer_core::credentials::Credentials;
 use addon_signer_core::credentials::plan::{Plan, Unusable, Usable, Wanted, plan};
 use addon_signer_core::identity::PeerIdentity;
-use addon_signer_core::timestamp::Timestamp;
 use addon_signer_platform::clock::Clock;
 use distrust::Distrust;
 use enrol::{EnrolError, Enroller};
 use gateway::{Gateway, GatewayError};
 use health::HealthLease;
-use metrics::CertificateEnd;
+use on_renew::OnRenew;
 use order::Order;
+use probe::Probe;
+use publisher::Publisher;
 use retry::{Backoff, jittered};
-use store::{Store, StoreError};
+use store::Store;
 
+pub use outcome::{AgentError, Outcome};
 pub use settings::{Settings, Timing};
 
 /// After a change of the store the agent waits this long, so that it handles many events in a row once.
 const SETTLE: Duration = Duration::from_millis(50);
-
-/// Why there is no new certificate in the store.
-#[derive(Debug, thiserror::Error)]
-pub enum AgentError {
-    /// The store cannot be read or written.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// The hub issued no certificate.
-    #[error(transparent)]
-    Enrol(#[from] EnrolError),
-    /// The new certificate could not be proven at the gateway. The old one is still good and stays.
-    #[error("the new certificate could not be proven at the gateway, so the old one stays: {0}")]
-    NotProven(GatewayError),
-    /// The signer and the gateway do not agree on the time, or on what is revoked.
-    #[error(
-        "the hub issued a certificate that the gateway reports as revoked; the agent will request another one \
-             later"
-    )]
-    RevokedAtOnce,
-}
-
-/// The result of [`Agent::once`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
-    /// The stored certificate is good.
-    Valid {
-        /// When renewal is due.
-        renew_at: Timestamp,
-    },
-    /// A new certificate is stored.
-    Enrolled {
-        /// When renewal is due.
-        renew_at: Timestamp,
-    },
-}
 
 /// Keeps the credentials of one store valid.
 pub struct Agent {
@@ -106,9 +80,9 @@ pub struct Agent {
     /// When the next request for anchors is due.
     refresh_at: Instant,
     health: Option<HealthLease>,
-    end: CertificateEnd,
     /// When the next renewal of the health Lease is due.
     health_at: Instant,
+    publisher: Publisher,
 }
 
 impl Agent {
@@ -130,6 +104,7 @@ impl Agent {
             wanted,
             gateway,
             store,
+            publisher: Publisher::new(Probe::new(clock.clone())),
             clock,
             enroller: Enroller::new(order, hub_kubeconfig),
             candidate: None,
@@ -139,7 +114,6 @@ impl Agent {
             resume_at: now,
             refresh_at: now,
             health: None,
-            end: CertificateEnd::default(),
             health_at: now,
             timing,
         }
@@ -151,19 +125,32 @@ impl Agent {
         Self { health, ..self }
     }
 
-    /// Sets when the stored certificate expires.
+    /// Tells this probe about the stored certificate.
     #[must_use]
-    pub fn with_metrics(self, end: CertificateEnd) -> Self {
-        Self { end, ..self }
+    pub fn with_probe(mut self, probe: Probe) -> Self {
+        self.publisher.probe = probe;
+        self
     }
 
-    /// Enrols or renews if that is due.
+    /// Runs this command when the stored certificate or the anchors have changed.
+    #[must_use]
+    pub fn with_on_renew(mut self, on_renew: Option<OnRenew>) -> Self {
+        self.publisher.on_renew = on_renew;
+        self
+    }
+
+    /// Enrols or renews if that is due. Then it runs the command, even if nothing has changed: an earlier run may have
+    /// failed.
     ///
     /// # Errors
-    /// [`AgentError`]: nothing was changed.
+    /// [`AgentError`].
     pub async fn once(&mut self) -> Result<Outcome, AgentError> {
         let stored = self.store.load().await?;
-        if let Plan::Keep(usable) = self.judge(stored.as_ref()) {
+        let plan = self.judge(stored.as_ref());
+        if let (Some(stored), Plan::Keep(usable) | Plan::Renew(usable)) = (&stored, &plan) {
+            self.announce(stored, usable); // even if the hub is away
+        }
+        if let Plan::Keep(usable) = plan {
             // Every other answer, or none, leaves the stored certificate good.
             let proven = self.gateway.prove(&usable, &self.wanted.user).await;
             self.note(&usable, proven.as_ref().err());
@@ -185,15 +172,26 @@ impl Agent {
         };
         self.refresh_at = Instant::now();
         let stored = self.store.load().await?;
-        if let Plan::Keep(usable) | Plan::Renew(usable) = self.judge(stored.as_ref()) {
-            self.refresh(stored.as_ref(), &usable).await;
+        if let (Some(stored), Plan::Keep(usable) | Plan::Renew(usable)) = (&stored, self.judge(stored.as_ref())) {
+            let fresh = self.refresh(stored, &usable).await;
             self.keep_health(&usable).await;
+            self.publisher.publish(&self.store, fresh.as_ref().unwrap_or(stored), &usable)?;
+            self.publisher.run_command().await?;
         }
         Ok(outcome)
     }
 
-    /// Keeps the stored credentials valid forever. It logs errors and retries.
-    pub async fn run(mut self) -> std::convert::Infallible {
+    /// Keeps the stored credentials valid forever, and runs the command after each change. It logs errors and retries.
+    /// Dropping the future kills a command that is running.
+    pub async fn run(mut self) -> Infallible {
+        let telling = self.publisher.follow();
+        tokio::select! {
+            never = self.keep() => never,
+            never = telling => never,
+        }
+    }
+
+    async fn keep(&mut self) -> Infallible {
         let mut changes = self.store.changes();
         loop {
             let pause = self.tend().await;
@@ -206,22 +204,21 @@ impl Agent {
 
     /// Does one round and returns the pause before the next.
     async fn tend(&mut self) -> Duration {
-        let stored = match self.store.load().await {
+        let mut stored = match self.store.load().await {
             Ok(stored) => stored,
             Err(error) => {
                 warn!(id = %self.identity, %error, "Cannot read the stored credentials");
                 return jittered(self.timing.poll);
             }
         };
-        if let Plan::Keep(usable) | Plan::Renew(usable) = self.judge(stored.as_ref()) {
-            self.refresh(stored.as_ref(), &usable).await;
+        if let (Some(found), Plan::Keep(usable) | Plan::Renew(usable)) = (&stored, self.judge(stored.as_ref())) {
+            self.announce(found, &usable); // before the gateway takes its time
+            if let Some(fresh) = self.refresh(found, &usable).await {
+                self.announce(&fresh, &usable);
+                stored = Some(fresh);
+            }
         }
-        let plan = self.judge(stored.as_ref());
-        self.end.set(match &plan {
-            Plan::Keep(usable) | Plan::Renew(usable) => Some(usable.not_after),
-            Plan::Enrol(_) => None,
-        });
-        match plan {
+        match self.judge(stored.as_ref()) {
             Plan::Keep(usable) => {
                 self.keep_health(&usable).await;
                 let due = self.clock.now().until(usable.renew_at);
@@ -232,6 +229,7 @@ impl Agent {
                 self.attempt(Some(&usable)).await
             }
             Plan::Enrol(reason) => {
+                self.publisher.withdraw(&reason);
                 if until(self.resume_at).is_zero() {
                     info!(id = %self.identity, %reason, "Enrolling");
                 }
@@ -294,8 +292,8 @@ impl Agent {
             self.candidate = Some(fresh);
             return Err(error.into());
         }
+        self.announce(&fresh, &usable);
         let Usable { not_after, renew_at, .. } = usable;
-        self.end.set(Some(not_after));
         info!(id = %self.identity, %not_after, %renew_at, "Stored a new certificate");
         Ok(Outcome::Enrolled { renew_at })
     }
@@ -326,28 +324,40 @@ impl Agent {
         }
     }
 
+    /// Publishes credentials that are stored and good. If that fails, it is tried again in the next round.
+    fn announce(&self, stored: &Credentials, usable: &Usable) {
+        if let Err(error) = self.publisher.publish(&self.store, stored, usable) {
+            warn!(id = %self.identity, %error, "Cannot copy the stored credentials to the directory");
+        }
+    }
+
     /// Stores the anchors that the gateway publishes, so that a change of its line of authorities reaches this cluster.
-    async fn refresh(&mut self, stored: Option<&Credentials>, usable: &Usable) {
-        let Some(stored) = stored.filter(|_| until(self.refresh_at).is_zero()) else { return };
+    /// Returns what is stored now if that is something else.
+    async fn refresh(&mut self, stored: &Credentials, usable: &Usable) -> Option<Credentials> {
+        if !until(self.refresh_at).is_zero() {
+            return None;
+        }
         self.refresh_at = Instant::now() + jittered(self.timing.refresh);
         let bundle = match self.gateway.new_bundle(usable, self.clock.now()).await {
             Ok(bundle) => {
                 self.note(usable, None);
-                let Some(bundle) = bundle else { return };
-                bundle
+                bundle?
             }
             Err(error) => {
                 self.note(usable, Some(&error));
                 warn!(id = %self.identity, %error, "Cannot refresh the gateway's anchors");
-                return;
+                return None;
             }
         };
         let pem = bundle.pem();
         self.candidate = self.candidate.take().map(|held| held.with_bundle(&pem));
-        match self.store.save(&stored.with_bundle(&pem)).await {
-            Ok(()) => info!(id = %self.identity, digest = bundle.digest(), "Stored the gateway's new anchors"),
-            Err(error) => warn!(id = %self.identity, %error, "Cannot store the gateway's new anchors"),
+        let fresh = stored.with_bundle(&pem);
+        if let Err(error) = self.store.save(&fresh).await {
+            warn!(id = %self.identity, %error, "Cannot store the gateway's new anchors");
+            return None;
         }
+        info!(id = %self.identity, digest = bundle.digest(), "Stored the gateway's new anchors");
+        Some(fresh)
     }
 
     /// Renews the health Lease if that is due and the certificate is still good: the gateway may have taken long to

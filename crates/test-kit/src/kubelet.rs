@@ -8,15 +8,18 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{ConfigMap, Container, PodSpec, Secret, Volume};
+use k8s_openapi::api::core::v1::{ConfigMap, Container, Secret, Volume};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::json;
 use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-use super::process::Process;
+use super::process::{Process, free_port};
 use super::wait::wait_until;
 
 /// How long a volume may take to appear.
@@ -58,8 +61,8 @@ impl Pod {
 }
 
 impl Kubelet {
-    /// Waits until the Deployment is applied and its volumes are there, starts its containers, and says that it is
-    /// available.
+    /// Waits until the Deployment is applied and its volumes are there, starts its sidecars, then its containers, and
+    /// says that it is available.
     pub async fn run(self, name: &'static str) -> Pod {
         let deployments: Api<Deployment> = Api::namespaced(self.client.clone(), &self.namespace);
         let what = format!("the Deployment {name} in {}", self.namespace);
@@ -72,7 +75,11 @@ impl Kubelet {
             let files = wait_until(APPEARS, &what, async || self.files(volume).await).await;
             mount(&dir.path().join("volumes").join(&volume.name), &files);
         }
-        let containers = self.start(&spec, dir.path());
+        let mut containers = Vec::new();
+        for sidecar in spec.init_containers.iter().flatten() {
+            containers.push(self.start_sidecar(sidecar, dir.path()).await);
+        }
+        containers.extend(spec.containers.iter().map(|container| self.start(container, dir.path(), None)));
         let status = json!({ "status": {
             "observedGeneration": 1, "replicas": 1, "readyReplicas": 1, "availableReplicas": 1, "updatedReplicas": 1,
         } });
@@ -93,37 +100,47 @@ impl Kubelet {
         Pod { dir, keeper }
     }
 
-    fn start(&self, spec: &PodSpec, dir: &Path) -> Vec<Process> {
-        let container = |container: &Container| {
-            let own = dir.join(&container.name);
-            fs::create_dir(&own).unwrap();
-            let mounts = container.volume_mounts.iter().flatten();
-            let mounts: Vec<_> =
-                mounts.map(|mount| (&mount.mount_path, dir.join("volumes").join(&mount.name))).collect();
-            // There are no containers here, so each path in one becomes the path where this kubelet has put its volume.
-            let here = |text: &str| {
-                let mut text = text.to_owned();
-                for (path, place) in &mounts {
-                    text = text.replace(path.as_str(), &place.display().to_string());
-                }
-                text
-            };
-            let image = container.image.as_deref().unwrap().split(':').next().unwrap();
-            let program = &self.images[image];
-            if let Some(command) = &container.command {
-                assert_eq!(Path::new(&command[0]).file_name(), program[0].file_name(), "a program of {image}");
-            }
-            let variables = container.env.iter().flatten();
-            let variables =
-                variables.map(|entry| format!("{}={}", entry.name, here(entry.value.as_deref().unwrap_or_default())));
-            let mut arguments: Vec<String> = variables.collect();
-            arguments.push(format!("KUBECONFIG={}", self.account.display()));
-            arguments.push("ADDON_SIGNER_REFRESH=5s".to_owned()); // a test has no five minutes
-            arguments.extend(program.iter().map(|part| part.display().to_string()));
-            arguments.extend(container.args.iter().flatten().map(|argument| here(argument)));
-            Process::start(Path::new("/usr/bin/env"), &arguments, &own)
-        };
-        spec.containers.iter().map(container).collect()
+    /// Starts an init container that stays, and waits until its startup probe succeeds. Pods share this machine's ports,
+    /// so it gets another port.
+    async fn start_sidecar(&self, container: &Container, dir: &Path) -> Process {
+        assert_eq!(container.restart_policy.as_deref(), Some("Always"), "{} stays", container.name);
+        let probe =
+            container.startup_probe.as_ref().and_then(|probe| probe.http_get.as_ref()).expect("a startup probe");
+        let IntOrString::Int(port) = &probe.port else { panic!("{:?} is not a number", probe.port) };
+        let free = free_port();
+        let process = self.start(container, dir, Some((format!(":{port}"), format!(":{free}"))));
+        let path = probe.path.as_deref().unwrap_or("/");
+        let what = format!("{path} of {} in {}", container.name, self.namespace);
+        wait_until(APPEARS, &what, async || succeeds(free, path).await.then_some(())).await;
+        process
+    }
+
+    /// Starts a container, with the second text of `port` in place of the first in its arguments.
+    fn start(&self, container: &Container, dir: &Path, port: Option<(String, String)>) -> Process {
+        let own = dir.join(&container.name);
+        fs::create_dir(&own).unwrap();
+        let mounts = container.volume_mounts.iter().flatten();
+        let mounts = mounts.map(|mount| {
+            let place = dir.join("volumes").join(&mount.name);
+            (mount.mount_path.clone(), place.display().to_string())
+        });
+        // There are no containers here, so each path in one becomes the path where this kubelet has put its volume.
+        let replaced: Vec<(String, String)> = mounts.chain(port).collect();
+        let here = |text: &str| replaced.iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, to));
+        let image = container.image.as_deref().unwrap().split(':').next().unwrap();
+        let program = &self.images[image];
+        if let Some(command) = &container.command {
+            assert_eq!(Path::new(&command[0]).file_name(), program[0].file_name(), "a program of {image}");
+        }
+        let variables = container.env.iter().flatten();
+        let variables =
+            variables.map(|entry| format!("{}={}", entry.name, here(entry.value.as_deref().unwrap_or_default())));
+        let mut arguments: Vec<String> = variables.collect();
+        arguments.push(format!("KUBECONFIG={}", self.account.display()));
+        arguments.push("ADDON_SIGNER_REFRESH=5s".to_owned()); // a test has no five minutes
+        arguments.extend(program.iter().map(|part| part.display().to_string()));
+        arguments.extend(container.args.iter().flatten().map(|argument| here(argument)));
+        Process::start(Path::new("/usr/bin/env"), &arguments, &own)
     }
 
     /// What is in the volume; `None` while its object is not there and the pod may not start without it.
@@ -142,6 +159,18 @@ impl Kubelet {
             map.map(|map| map.data.into_iter().flatten().map(|(name, data)| (name, data.into_bytes())).collect());
         files.or_else(|| source.optional.unwrap_or_default().then(Files::new))
     }
+}
+
+/// Whether a probe of this path is answered with 200.
+async fn succeeds(port: u16, path: &str) -> bool {
+    let asked = async {
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
+        stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).await?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await?;
+        std::io::Result::Ok(answer)
+    };
+    asked.await.is_ok_and(|answer| answer.starts_with("HTTP/1.0 200 "))
 }
 
 /// Puts the files in the place of those that are there, all at once, as a kubelet does: by a link to a directory.

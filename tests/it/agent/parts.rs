@@ -174,7 +174,7 @@ impl AgentWorld {
     }
 }
 
-fn identity() -> PeerIdentity {
+pub(super) fn identity() -> PeerIdentity {
     PeerIdentity {
         cluster: "cluster1".parse().unwrap(),
         addon: "telemetry".parse().unwrap(),

@@ -72,12 +72,14 @@ async fn the_program_enrols_once_then_finds_its_certificate_valid() {
     let _running = command.kill_on_drop(true).stderr(Stdio::null()).spawn().unwrap();
     let (_, pem) = parse_x509_pem(&std::fs::read(output.join("tls.crt")).unwrap()).unwrap();
     let end = pem.parse_x509().unwrap().validity().not_after.timestamp();
-    let shown = format!("\naddon_signer_agent_certificate_end_timestamp_seconds {end}\n# EOF\n");
+    let shown = format!("\naddon_signer_agent_certificate_end_timestamp_seconds {end}\n");
     wait_until(PATIENCE, "the metric to have the certificate's end", async || {
         TcpStream::connect(metrics).await.ok()?;
-        get(metrics, "/metrics").await.1.ends_with(&shown).then_some(())
+        get(metrics, "/metrics").await.1.contains(&shown).then_some(())
     })
     .await;
+    assert!(get(metrics, "/metrics").await.1.ends_with("\naddon_signer_agent_on_renew_failures_total 0\n# EOF\n"));
+    assert_eq!(get(metrics, "/readyz").await.0, 200);
     assert_eq!(get(metrics, "/").await.0, 404);
 }
 

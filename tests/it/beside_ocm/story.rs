@@ -35,7 +35,7 @@ use test_kit::{TestHub, client, crds, wait_until};
 
 /// The managed clusters. No name begins another one: OCM's addon-manager confuses such clusters.
 const CLUSTERS: [&str; 3] = ["north", "south", "west"];
-/// Its AddOnDeploymentConfig has a proxy, which the addon-manager writes into the containers' environment.
+/// Its AddOnDeploymentConfig has a proxy, which the template gives to the sidecar.
 const BEHIND_PROXY: &str = "south";
 const ADDONS: [&str; 2] = ["telemetry", "telemetry-plain"];
 /// The Secrets with their certificates.
@@ -122,7 +122,7 @@ impl Fleet {
             own["spec"]["agentInstallNamespace"] = json!(install_namespace(cluster));
             own["spec"]["customizedVariables"][0]["value"] = json!(gateway);
             if cluster == BEHIND_PROXY {
-                own["spec"]["proxyConfig"] = json!({ "httpsProxy": format!("http://{}", proxy.address) });
+                own["spec"]["customizedVariables"][1]["value"] = json!(format!("http://{}", proxy.address));
             }
             objects.extend([own, placement(cluster)]);
         }

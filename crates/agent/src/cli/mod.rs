@@ -15,8 +15,9 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::gateway::GatewayUrlError;
 use crate::health::HealthLease;
-use crate::metrics::{CertificateEnd, serve};
+use crate::on_renew::{CommandLine, OnRenew};
 use crate::owner::OwnerName;
+use crate::probe::{Probe, serve};
 use crate::store::Store;
 use crate::{Agent, Outcome, Settings, Timing};
 use addon_signer_core::identity::{self, AddOnName, AgentName, ClusterName, Convention, PeerIdentity};
@@ -30,7 +31,7 @@ use addon_signer_platform::{crypto, kubernetes};
 /// Keep an addon's client certificate valid on a managed cluster.
 #[derive(Debug, Clone, Parser)]
 #[command(name = "addon-signer-agent", version)]
-#[command(group = clap::ArgGroup::new("store").required(true).args(["output_dir", "secret_namespace"]))]
+#[command(group = clap::ArgGroup::new("store").required(true).multiple(true).args(["output_dir", "secret_namespace"]))]
 #[command(group = clap::ArgGroup::new("objects").multiple(true).args(["secret_namespace", "health_lease"]))]
 struct AgentArgs {
     /// The managed cluster's name on the hub.
@@ -51,7 +52,7 @@ struct AgentArgs {
     /// The gateway's address, https://HOST[:PORT]. New certificates are proven there before they replace old ones.
     #[arg(long, env = "ADDON_SIGNER_GATEWAY", value_name = "URL", hide_env_values = true)]
     gateway: Opaque,
-    /// Keep tls.crt, tls.key and ca.crt in this directory.
+    /// Keep tls.crt, tls.key and ca.crt in this directory; with --secret-namespace it is a copy of the Secret.
     #[arg(long, env = "ADDON_SIGNER_OUTPUT_DIR", value_name = "DIR")]
     output_dir: Option<PathBuf>,
     /// Keep the Secret ADDON-client-cert in this namespace.
@@ -89,7 +90,16 @@ struct AgentArgs {
     #[arg(long, env = "ADDON_SIGNER_EXPIRATION_SECONDS", value_name = "SECONDS",
           value_parser = clap::value_parser!(i32).range(600..))]
     expiration_seconds: Option<i32>,
-    /// Serve /metrics at this address over plain HTTP; with --once it does not [default: not at all].
+    /// Run this program after each change of the certificate or the anchors, once they are stored: a program and its
+    /// arguments, quoted as in a shell, but run without one. Failures are logged and tried again.
+    #[arg(long, env = "ADDON_SIGNER_ON_RENEW", value_name = "COMMAND", hide_env_values = true)]
+    on_renew: Option<CommandLine>,
+    /// How long the command of --on-renew may run, before it is killed with its children.
+    #[arg(long, env = "ADDON_SIGNER_ON_RENEW_TIMEOUT", value_name = "DURATION",
+          default_value = "30s", value_parser = parse_timeout)]
+    on_renew_timeout: Duration,
+    /// Serve /metrics and /readyz at this address over plain HTTP; with --once it does not. /readyz is 200 while a good
+    /// certificate is stored, for startup and readiness probes [default: not at all].
     #[arg(long, env = "ADDON_SIGNER_METRICS_LISTEN", value_name = "ADDRESS")]
     metrics_listen: Option<SocketAddr>,
     /// Log as lines of text or of JSON; RUST_LOG sets what is logged (default: info).
@@ -120,6 +130,13 @@ fn parse_refresh(text: &str) -> Result<Duration, String> {
     }
 }
 
+fn parse_timeout(text: &str) -> Result<Duration, String> {
+    match parse_duration(text).map_err(|error| error.to_string())? {
+        Duration::ZERO => Err("it must be at least 1s".to_owned()),
+        duration => Ok(duration),
+    }
+}
+
 impl AgentArgs {
     fn settings(&self) -> anyhow::Result<Settings> {
         let agent = match &self.agent {
@@ -140,15 +157,21 @@ impl AgentArgs {
     }
 
     async fn store(&self) -> anyhow::Result<Store> {
-        match (&self.output_dir, &self.secret_namespace) {
-            (Some(path), _) => Ok(Store::directory(path.clone())),
-            (None, Some(namespace)) => {
-                let client =
-                    kubernetes::client(self.kubeconfig.as_deref()).await.context("the Secret cannot be reached")?;
-                Ok(Store::secret(client, namespace, &self.addon).owned_by(self.owner.clone()))
-            }
-            (None, None) => anyhow::bail!("give either --output-dir or --secret-namespace"),
-        }
+        let Some(namespace) = &self.secret_namespace else {
+            let path = self.output_dir.clone().context("give --output-dir, --secret-namespace or both")?;
+            return Ok(Store::directory(path));
+        };
+        let client = kubernetes::client(self.kubeconfig.as_deref()).await.context("the Secret cannot be reached")?;
+        let secret = Store::secret(client, namespace, &self.addon).owned_by(self.owner.clone());
+        Ok(match &self.output_dir {
+            Some(path) => secret.copied_to(path.clone()),
+            None => secret,
+        })
+    }
+
+    fn on_renew(&self, identity: &PeerIdentity) -> Option<OnRenew> {
+        let command = self.on_renew.clone()?;
+        Some(OnRenew::new(command, self.on_renew_timeout, identity.clone(), self.output_dir.clone()))
     }
 
     async fn health(&self) -> anyhow::Result<Option<HealthLease>> {
@@ -181,32 +204,41 @@ fn run_here(args: AgentArgs) -> anyhow::Result<()> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(run(args))
 }
 
-/// Runs the agent until SIGTERM or SIGINT, or once with `--once`.
+/// Runs the agent until SIGTERM or SIGINT, or once with `--once`. Either signal also ends the command of `--on-renew`.
 async fn run(args: AgentArgs) -> anyhow::Result<()> {
-    let settings = args.settings()?;
-    let health = args.health().await?;
-    let mut agent = Agent::new(settings, args.store().await?, Clock::default()).with_health(health);
-    if args.once {
-        match agent.once().await? {
-            Outcome::Valid { renew_at } => info!(%renew_at, "The stored certificate is valid"),
-            Outcome::Enrolled { renew_at } => info!(%renew_at, "Enrolled"),
-        }
-        return Ok(());
-    }
-    if let Some(address) = args.metrics_listen {
-        let listener = TcpListener::bind(address).await;
-        let listener =
-            listener.with_context(|| format!("cannot listen on {address}: choose another --metrics-listen"))?;
-        let end = CertificateEnd::default();
-        agent = agent.with_metrics(end.clone());
-        tokio::spawn(serve(listener, end));
-    }
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     tokio::select! {
-        never = agent.run() => match never {},
+        done = work(&args) => return done,
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
+    }
+    anyhow::ensure!(!args.once, "it was told to end before it was done");
+    Ok(())
+}
+
+async fn work(args: &AgentArgs) -> anyhow::Result<()> {
+    let settings = args.settings()?;
+    let (health, on_renew) = (args.health().await?, args.on_renew(&settings.identity));
+    let clock = Clock::default();
+    let agent = Agent::new(settings, args.store().await?, clock.clone()).with_health(health).with_on_renew(on_renew);
+    if args.once {
+        return once(agent).await;
+    }
+    let Some(address) = args.metrics_listen else { match agent.run().await {} };
+    let listener = TcpListener::bind(address).await;
+    let listener = listener.with_context(|| format!("cannot listen on {address}: choose another --metrics-listen"))?;
+    let probe = Probe::new(clock);
+    tokio::select! {
+        never = agent.with_probe(probe.clone()).run() => match never {},
+        never = serve(listener, probe) => match never {},
+    }
+}
+
+async fn once(mut agent: Agent) -> anyhow::Result<()> {
+    match agent.once().await? {
+        Outcome::Valid { renew_at } => info!(%renew_at, "The stored certificate is valid"),
+        Outcome::Enrolled { renew_at } => info!(%renew_at, "Enrolled"),
     }
     Ok(())
 }

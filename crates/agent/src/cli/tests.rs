@@ -12,14 +12,13 @@ fn parse(flags: &str) -> Result<AgentArgs, clap::Error> {
 }
 
 #[test]
-fn exactly_one_output_is_needed() {
-    assert!(parse("--output-dir d").is_ok());
-    assert!(parse("--secret-namespace ns --kubeconfig f").is_ok());
-    for bad in ["", "--output-dir d --secret-namespace ns"] {
-        let error = parse(bad).unwrap_err();
-        assert_eq!(error.exit_code(), 2);
-        assert!(error.to_string().contains("--output-dir <DIR>"), "{error}");
+fn an_output_is_needed() {
+    for good in ["--output-dir d", "--secret-namespace ns --kubeconfig f", "--output-dir d --secret-namespace ns"] {
+        assert!(parse(good).is_ok(), "{good}");
     }
+    let error = parse("").unwrap_err();
+    assert_eq!(error.exit_code(), 2);
+    assert!(error.to_string().contains("--output-dir <DIR>"), "{error}");
 }
 
 #[test]
@@ -30,12 +29,31 @@ fn bad_values_are_explained() {
         ("--expiration-seconds 10", "600"),
         ("--refresh 361s", "at most 6m"),
         ("--refresh 0s", "at least 1s"),
+        ("--on-renew-timeout 0s", "at least 1s"),
+        ("--on-renew-timeout soon", "is not a duration"),
     ] {
         let flag = flags.split(' ').next().unwrap();
         let others: Vec<_> = GOOD.split(" --").filter(|part| !part.starts_with(&flag[2..])).collect();
         let line = format!("{} {flags} --output-dir d", others.join(" --"));
         let error = AgentArgs::try_parse_from(line.split_whitespace()).unwrap_err();
         assert_eq!(error.exit_code(), 2);
+        assert!(error.to_string().contains(words), "{error}");
+    }
+}
+
+#[test]
+fn a_bad_command_is_explained_and_is_wrong_usage() {
+    for (command, words) in [
+        ("", "names no program"),
+        (" # a comment", "names no program"),
+        ("''", "names no program"),
+        ("systemctl 'reload nginx", "is not closed"),
+        ("systemctl reload \\", "nothing follows a backslash"),
+    ] {
+        let line = format!("{GOOD} --output-dir d --on-renew");
+        let error = AgentArgs::try_parse_from(line.split_whitespace().chain([command])).unwrap_err();
+        assert_eq!(error.exit_code(), 2);
+        assert!(error.to_string().contains("--on-renew <COMMAND>"), "{error}");
         assert!(error.to_string().contains(words), "{error}");
     }
 }

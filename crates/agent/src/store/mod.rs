@@ -1,4 +1,4 @@
-//! Stores of credentials: a Secret, or a directory.
+//! Stores of credentials: a Secret, or a directory; or a Secret with a directory that is a copy of it.
 
 mod directory;
 mod secret;
@@ -36,8 +36,11 @@ pub enum StoreError {
     File(&'static str, PathBuf, std::io::Error),
 }
 
-/// A Secret or a directory.
-pub struct Store(Kind);
+/// A Secret or a directory, with a directory that is a copy of it, or without.
+pub struct Store {
+    kind: Kind,
+    copy: Option<Directory>,
+}
 
 enum Kind {
     Secret(Box<SecretStore>),
@@ -47,21 +50,28 @@ enum Kind {
 impl Store {
     /// The Secret `<addon>-client-cert` in `namespace`.
     pub fn secret(client: Client, namespace: &str, addon: &AddOnName) -> Self {
-        Self(Kind::Secret(Box::new(SecretStore::new(client, namespace, addon))))
+        Self { kind: Kind::Secret(Box::new(SecretStore::new(client, namespace, addon))), copy: None }
     }
 
     /// The same store; the Secret belongs to this object, if there is one.
     #[must_use]
     pub fn owned_by(self, owner: Option<OwnerName>) -> Self {
-        match self.0 {
-            Kind::Secret(secret) => Self(Kind::Secret(Box::new(secret.owned_by(owner)))),
-            directory @ Kind::Directory(_) => Self(directory),
-        }
+        let kind = match self.kind {
+            Kind::Secret(secret) => Kind::Secret(Box::new(secret.owned_by(owner))),
+            directory @ Kind::Directory(_) => directory,
+        };
+        Self { kind, ..self }
+    }
+
+    /// The same store; the directory `path` is a copy, from which nothing is ever loaded.
+    #[must_use]
+    pub fn copied_to(self, path: PathBuf) -> Self {
+        Self { copy: Some(Directory::new(path)), ..self }
     }
 
     /// Files in the directory `path`, which the first write creates.
     pub fn directory(path: PathBuf) -> Self {
-        Self(Kind::Directory(Directory::new(path)))
+        Self { kind: Kind::Directory(Directory::new(path)), copy: None }
     }
 
     /// The stored credentials, or `None` if there are none.
@@ -69,7 +79,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`].
     pub async fn load(&self) -> Result<Option<Credentials>, StoreError> {
-        match &self.0 {
+        match &self.kind {
             Kind::Secret(secret) => secret.load().await,
             Kind::Directory(directory) => directory.load(),
         }
@@ -80,17 +90,32 @@ impl Store {
     /// # Errors
     /// [`StoreError`].
     pub async fn save(&self, credentials: &Credentials) -> Result<(), StoreError> {
-        match &self.0 {
+        match &self.kind {
             Kind::Secret(secret) => secret.save(credentials).await,
             // This blocks the thread, but it writes only a few kilobytes once per renewal.
             Kind::Directory(directory) => directory.save(credentials),
         }
     }
 
+    /// Brings the credentials into the directory that is a copy, if there is one and it does not have them. Returns
+    /// whether it had to.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub(crate) fn copy(&self, credentials: &Credentials) -> Result<bool, StoreError> {
+        let Some(directory) = &self.copy else { return Ok(false) };
+        // What cannot be read is written again.
+        if directory.load().is_ok_and(|found| found.as_ref() == Some(credentials)) {
+            return Ok(false);
+        }
+        directory.save(credentials)?;
+        Ok(true)
+    }
+
     /// Yields an item whenever the stored credentials may have changed. A directory yields none: the agent reads it at
     /// intervals.
     pub(crate) fn changes(&self) -> BoxStream<'static, ()> {
-        match &self.0 {
+        match &self.kind {
             Kind::Secret(secret) => secret.changes(),
             Kind::Directory(_) => stream::pending().boxed(),
         }
