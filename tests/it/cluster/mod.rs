@@ -3,6 +3,7 @@
 
 mod chart;
 mod lifecycle;
+mod monitoring;
 mod soak;
 mod story;
 mod traffic;

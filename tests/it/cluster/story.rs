@@ -12,6 +12,7 @@ use test_kit::real::RealHub;
 use test_kit::wait::wait_or_explain;
 use test_kit::wait_until;
 
+use super::monitoring::{Prometheus, misbehave};
 use super::traffic::Traffic;
 use super::{
     CLUSTER, Fleet, PATIENCE, TURN, allow_streams, command, gateway, install, kubectl, kubectl_wait, live_gateways,
@@ -107,7 +108,11 @@ async fn an_addon_in_pods_from_installation_to_removal() {
     let holders = r#"-o=jsonpath={.items[?(@.signer=="telemetry")].cluster}"#;
     assert_eq!(kubectl(&["get", "certificates.ledger.addon-signer.io", holders]), CLUSTER);
 
+    let prometheus = Prometheus::start();
+    misbehave(&fleet).await;
     nothing_is_lost(&fleet).await;
+    prometheus.answers_every_panel().await;
+    prometheus.names_no_cluster();
     println!("{:?}: gateways and signer are replaced", begun.elapsed());
     detach(&fleet).await;
     println!("{:?}: the addon is detached", begun.elapsed());
