@@ -7,6 +7,7 @@ mod on_api_server;
 mod rights;
 mod routes;
 mod signers;
+mod tables;
 
 use serde_json::{Value, json};
 use test_kit::deploy::{FOLDERS, dir, documented, manifests, name, of_kind, resources};
