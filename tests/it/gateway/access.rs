@@ -106,6 +106,11 @@ async fn an_upgraded_connection_is_one_line_when_it_ends() {
     ends(tls).await;
     let names = ["status", "received", "sent", "ended"];
     assert_eq!(pick(&lines(&log, 1).await[0], &names), json!([101, 4, 9, "complete"]));
+    let mut tls = switched(&world).await;
+    says(&mut tls, b"ping").await;
+    world.detach();
+    ends(tls).await;
+    assert_eq!(pick(&lines(&log, 2).await[1], &names), json!([101, 4, 9, "session ended"]));
 }
 
 #[tokio::test]
