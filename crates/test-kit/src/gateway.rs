@@ -77,8 +77,8 @@ impl GatewayWorld {
     }
 
     /// Starts a gateway that serves and tells of its calls.
-    pub async fn start_telling(routes: Vec<Route>) -> Self {
-        let config = GatewayConfig { access_log: true, ..mk_config(Limits::default()) };
+    pub async fn start_telling(routes: Vec<Route>, limits: Limits) -> Self {
+        let config = GatewayConfig { access_log: true, ..mk_config(limits) };
         Self::start_gateway(config).await.serve(routes).await
     }
 

@@ -1,6 +1,10 @@
 //! The access log: one line for each call that has ended.
 
+use std::time::Duration;
+
 use addon_signer_core::gateway::route::Protocol;
+use addon_signer_core::registry::AddOnFacts;
+use addon_signer_gateway::Limits;
 use http_body_util::{BodyExt, Full};
 use hyper::Request;
 use serde_json::{Value, json};
@@ -32,7 +36,7 @@ fn pick(line: &Value, names: &[&str]) -> Value {
 async fn each_call_that_has_ended_is_one_line() {
     let (log, _, _guard) = capture_access();
     let backend = format!("http://{}", backend::start().await);
-    let world = GatewayWorld::start_telling(vec![route("/api", &backend)]).await;
+    let world = GatewayWorld::start_telling(vec![route("/api", &backend)], Limits::default()).await;
     let agent = world.agent();
     let mut connection = world.connect(&agent).await;
     let upload =
@@ -69,7 +73,8 @@ async fn a_line_says_how_its_call_ended() {
     let (log, _, _guard) = capture_access();
     let backend = format!("http://{}", backend::start().await);
     let routed = || vec![route("/", &backend)];
-    let world = GatewayWorld::start_telling(routed()).await;
+    let short = Limits { drain_timeout: Duration::from_millis(100), ..Limits::default() };
+    let world = GatewayWorld::start_telling(routed(), short).await;
     let begun = async |path: &str| {
         let mut connection = world.connect(&world.agent()).await;
         let mut body = connection.send(get(path)).await.unwrap().into_body();
@@ -88,16 +93,23 @@ async fn a_line_says_how_its_call_ended() {
     assert!(broken.is_err());
     assert_eq!(pick(&lines(&log, 3).await[2], &["status", "sent", "ended"]), json!([200, 3, "backend gone"]));
     world.set_routes(routed());
-    let _endless = begun("/endless").await;
+    let (connection, endless) = begun("/endless").await;
     world.detach();
     assert_eq!(lines(&log, 4).await[3]["ended"], "session ended");
+    drop((connection, endless));
+    world.registry.write(|registry| {
+        registry.set_addon("c1".parse().unwrap(), "telemetry".parse().unwrap(), Some(AddOnFacts::Installed));
+    });
+    let _endless = begun("/endless").await;
+    world.stop.cancel();
+    assert_eq!(lines(&log, 5).await[4]["ended"], "session ended", "its time to drain is over");
 }
 
 #[tokio::test]
 async fn an_upgraded_connection_is_one_line_when_it_ends() {
     let (log, writer, _guard) = capture_access();
     let plain = HttpBackend::start(agree).await;
-    let world = GatewayWorld::start_telling(vec![plain.route(Protocol::Http)]).await;
+    let world = GatewayWorld::start_telling(vec![plain.route(Protocol::Http)], Limits::default()).await;
     let mut tls = switched(&world).await;
     says(&mut tls, b"ping").await;
     writer.finish();
