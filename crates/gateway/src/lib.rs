@@ -14,6 +14,7 @@
 //! - No session outlives its credential by more than 2 s (I15): the gateway checks each request, and each connection
 //!   once a second. A connection whose check fails ends, even if requests are in flight on it.
 //!
+//! `record` counts a call while it lasts (`traffic` has the labels), and tells the access log when all of it has ended.
 //! The gateway never imports the hub. It gets the hub's values as its inputs.
 
 use std::net::SocketAddr;
