@@ -60,6 +60,9 @@ pub struct HubArgs {
     /// A DNS name or address at which agents reach the gateway; may be repeated.
     #[arg(long, env = "ADDON_SIGNER_GATEWAY_NAME", value_name = "NAME_OR_IP", value_delimiter = ',', required = true)]
     gateway_name: Vec<String>,
+    /// Whether the gateway writes a line of JSON to standard output for each call that has ended.
+    #[arg(long, env = "ADDON_SIGNER_ACCESS_LOG", value_parser = clap::builder::BoolishValueParser::new())]
+    pub(super) access_log: bool,
     /// Where /healthz, /readyz and /metrics are served.
     #[arg(long, env = "ADDON_SIGNER_METRICS_LISTEN", value_name = "ADDRESS", default_value = "127.0.0.1:9090")]
     metrics_listen: SocketAddr,
@@ -196,6 +199,7 @@ pub async fn run(args: HubArgs) -> anyhow::Result<()> {
         gateway_listen: args.gateway_listen,
         gateway_limits,
         gateway_names: args.gateway_name,
+        access_log: args.access_log,
         metrics_listen: args.metrics_listen,
         grpc_proxy: args.grpc_proxy_account,
         backend_addresses: args.backend_addresses,

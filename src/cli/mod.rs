@@ -12,7 +12,6 @@ pub mod inventory;
 pub mod status;
 
 use std::fs::OpenOptions;
-use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -29,6 +28,8 @@ use addon_signer_ledger::LedgerError;
 use addon_signer_platform::arguments;
 use addon_signer_platform::errors::explain;
 use addon_signer_platform::logs::{self, LogFormat};
+use addon_signer_telemetry::access::{AccessWriter, access_lines};
+use addon_signer_telemetry::audit::{self, Sink};
 
 /// Certificates and an mTLS gateway for the agents of Open Cluster Management addons.
 #[derive(Debug, Parser)]
@@ -45,6 +46,9 @@ struct Cli {
     #[command(subcommand)]
     command: Command,
 }
+
+/// What the audit log is called when it fails.
+const AUDIT_LOG: &str = "the audit log";
 
 /// Where decisions go. They are kept apart from the log for people, so that no text in that log can be mistaken for a
 /// decision.
@@ -69,17 +73,18 @@ impl std::str::FromStr for AuditLog {
 }
 
 impl AuditLog {
-    fn open(&self) -> anyhow::Result<Option<Box<dyn Write + Send>>> {
+    /// Where decisions go. `stdout` is where calls go too.
+    fn open(&self, stdout: &Sink) -> anyhow::Result<Option<Sink>> {
         Ok(match self {
-            Self::Stdout => Some(Box::new(std::io::stdout())),
-            Self::Stderr => Some(Box::new(std::io::stderr())),
+            Self::Stdout => Some(stdout.clone()),
+            Self::Stderr => Some(Sink::new(AUDIT_LOG, std::io::stderr())),
             Self::Off => None,
             Self::File(path) => {
                 let cannot =
                     || format!("the audit log {} cannot be opened; choose another --audit-log", path.display());
                 // Appended to and never truncated. Only the owner may read it, because it names users.
                 let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path);
-                Some(Box::new(file.with_context(cannot)?))
+                Some(Sink::new(AUDIT_LOG, file.with_context(cannot)?))
             }
         })
     }
@@ -130,7 +135,13 @@ pub fn main() -> ExitCode {
     let quiet = !matches!(cli.command, Command::Hub(_));
     let usual = if matches!(cli.command, Command::Hub(_)) { AuditLog::Stdout } else { AuditLog::Off };
     let audit = cli.audit_log.unwrap_or(usual);
-    match init_logs(cli.log_format, quiet, &audit).and_then(|()| run(cli.command)) {
+    let calls = matches!(&cli.command, Command::Hub(args) if args.access_log);
+    let done = init_logs(cli.log_format, quiet, &audit, calls).and_then(|access| {
+        let done = run(cli.command);
+        access.iter().for_each(AccessWriter::finish);
+        done
+    });
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("addon-signer: {}", explain(error.as_ref()));
@@ -145,11 +156,15 @@ fn is_usage(error: &anyhow::Error) -> bool {
 }
 
 /// Interactive commands log nothing unless RUST_LOG says otherwise, because what they print is their output.
-fn init_logs(format: LogFormat, quiet: bool, audit: &AuditLog) -> anyhow::Result<()> {
+/// With `calls` there is an access log, whose writer is returned.
+fn init_logs(format: LogFormat, quiet: bool, audit: &AuditLog, calls: bool) -> anyhow::Result<Option<AccessWriter>> {
     let people = logs::layer(format, if quiet { "off" } else { logs::INFO });
-    let decisions = audit.open()?.map(addon_signer_telemetry::audit::lines);
-    tracing_subscriber::registry().with(people).with(decisions).init();
-    Ok(())
+    let stdout = Sink::new(if calls { "standard output" } else { AUDIT_LOG }, std::io::stdout());
+    let decisions = audit.open(&stdout)?.map(audit::lines);
+    let access = calls.then(|| access_lines(stdout)).transpose().context("cannot start the access log")?;
+    let (access, writer) = access.unzip();
+    tracing_subscriber::registry().with(people).with(decisions).with(access).init();
+    Ok(writer)
 }
 
 fn run(command: Command) -> anyhow::Result<()> {

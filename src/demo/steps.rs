@@ -134,6 +134,7 @@ async fn set(directory: &Path, story: &mut Story) -> anyhow::Result<Stage> {
         gateway_listen: LOOPBACK,
         gateway_limits: Limits::default(),
         gateway_names: vec!["127.0.0.1".to_owned(), "localhost".to_owned()],
+        access_log: false,
         metrics_listen: LOOPBACK,
         grpc_proxy: None,
         backend_addresses: vec![IpNet::from(LOOPBACK.ip())],

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
@@ -9,6 +11,13 @@ use super::roles::Roles;
 use addon_signer_gateway::{CertificateEnds, GatewayStats};
 use addon_signer_hub::metrics::HubMetrics;
 use addon_signer_telemetry::metrics::{Metrics, add};
+
+/// Labels: which program this is, and what it does.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct BuildLabels {
+    version: &'static str,
+    roles: String,
+}
 
 /// All metrics, and the handles of those who set them.
 #[derive(Clone)]
@@ -26,6 +35,9 @@ impl ProcessMetrics {
     pub(super) fn register(roles: Roles) -> Self {
         let (all, (hub, gateway, certificate_ends, registry_age)) = Metrics::new(|registry| {
             let mut unread = Registry::default();
+            let build: Family<BuildLabels, Gauge> =
+                add(registry, "build_info", "Always 1; the labels are the version of the program, and its roles");
+            build.get_or_create(&BuildLabels { version: env!("CARGO_PKG_VERSION"), roles: roles.to_string() }).set(1);
             let hub = HubMetrics::register(if roles.has_signer() { registry } else { &mut unread });
             let gateway = GatewayStats::register(if roles.has_gateway() { registry } else { &mut unread });
             let help = "Seconds since the API server last sent something about clusters and addons; up to 60 when idle";

@@ -53,6 +53,8 @@ pub struct HubOptions {
     pub gateway_limits: Limits,
     /// The names and addresses by which agents reach the gateway.
     pub gateway_names: Vec<String>,
+    /// Whether the gateway tells of each call that has ended, on the tracing target `access`.
+    pub access_log: bool,
     /// Where `/healthz`, `/readyz` and `/metrics` are; port 0 for any.
     pub metrics_listen: SocketAddr,
     /// The account of OCM's gRPC server, which makes requests for agents.
@@ -139,7 +141,7 @@ impl HubProcess {
         let connection = connection.into();
         let limits = options.gateway_limits.clone();
         let names = options.gateway_names.clone();
-        let config = GatewayConfig { listen: options.gateway_listen, limits, names };
+        let config = GatewayConfig { listen: options.gateway_listen, limits, names, access_log: options.access_log };
         let gateway = OptionFuture::from(options.roles.has_gateway().then(|| Gateway::bind(config)));
         let gateway = gateway.await.transpose()?;
         let inventory = options.inventory.as_ref().map(|inventory| Inventory::bind(inventory.listen));

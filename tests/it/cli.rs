@@ -5,10 +5,13 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use addon_signer_platform::clock::Clock;
+use hyper::Method;
 use kube::config::Kubeconfig;
 use serde_json::{Value, json};
-use tokio::process::Command;
+use tokio::process::{Child, Command};
 
+use crate::gateway::backend;
+use crate::whole::ours::enrolled;
 use crate::whole::{Whole, active, prepare};
 use test_kit::deploy::apply;
 use test_kit::hub::PATIENCE;
@@ -251,28 +254,37 @@ async fn the_crd_and_completions_are_printed() {
     assert!(bash.stdout.contains("addon-signer"), "{}", bash.stderr);
 }
 
+/// Starts `addon-signer hub` with the hub's account and these arguments.
+async fn start_hub(hub: &TestHub, home: &Path, arguments: &[&str]) -> Child {
+    let groups = test_kit::accounts::HUB_GROUPS;
+    let kubeconfig = write(home, &hub.kubeconfig(test_kit::accounts::HUB_USER, &groups));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_addon-signer"));
+    command.env_clear().env("HOME", home).arg("hub").arg("--kubeconfig").arg(kubeconfig).args(arguments).args([
+        "--gateway-name=127.0.0.1",
+        "--metrics-listen=127.0.0.1:0",
+        &format!("--ledger=sqlite://{}/ledger.db", home.display()),
+    ]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
+    crate::whole::serving_anchors(&hub.admin().await).await;
+    child
+}
+
+/// Ends a process as Kubernetes does; returns what it has written.
+async fn terminate(child: Child) -> (String, String) {
+    let pid = child.id().unwrap().to_string();
+    assert!(Command::new("kill").args(["-TERM", &pid]).status().await.unwrap().success());
+    let output = tokio::time::timeout(Duration::from_secs(20), child.wait_with_output()).await.unwrap().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{stderr}");
+    (String::from_utf8(output.stdout).unwrap(), stderr)
+}
+
 #[tokio::test]
 async fn the_hub_ends_cleanly_on_sigterm() {
     let hub = TestHub::start().await;
     prepare(&hub, "127.0.0.1:9".parse().unwrap(), "24h").await;
     let home = tempfile::tempdir().unwrap();
-    let groups = test_kit::accounts::HUB_GROUPS;
-    let kubeconfig = write(home.path(), &hub.kubeconfig(test_kit::accounts::HUB_USER, &groups));
-    let mut command = Command::new(env!("CARGO_BIN_EXE_addon-signer"));
-    command.env_clear().env("HOME", home.path()).arg("hub").arg("--kubeconfig").arg(kubeconfig).args([
-        "--gateway-name=127.0.0.1",
-        "--gateway-listen=127.0.0.1:0",
-        "--metrics-listen=127.0.0.1:0",
-        &format!("--ledger=sqlite://{}/ledger.db", home.path().display()),
-    ]);
-    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
-    crate::whole::serving_anchors(&hub.admin().await).await;
-    let pid = child.id().unwrap().to_string();
-    assert!(Command::new("kill").args(["-TERM", &pid]).status().await.unwrap().success());
-    let output = tokio::time::timeout(Duration::from_secs(20), child.wait_with_output()).await.unwrap().unwrap();
-    let stdout = String::from_utf8(output.stdout).unwrap();
-    let stderr = String::from_utf8(output.stderr).unwrap();
-    assert!(output.status.success(), "{stderr}");
+    let (stdout, stderr) = terminate(start_hub(&hub, home.path(), &["--gateway-listen=127.0.0.1:0"]).await).await;
     // Only decisions go to standard output, and the log for people has none of them.
     let decisions: Vec<Value> = stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert!(decisions.iter().any(|line| line["event"] == "authority" && line["line"] == "(serving)"), "{stdout}");
@@ -280,6 +292,24 @@ async fn the_hub_ends_cleanly_on_sigterm() {
     assert!(!stderr.contains("\"authority\""), "{stderr}");
     let lease = test_kit::lease::leases(&hub.admin().await).get("addon-signer").await.unwrap();
     assert_eq!(lease.spec.unwrap().holder_identity.as_deref(), Some(""), "the next hub need not wait");
+}
+
+#[tokio::test]
+async fn the_access_log_goes_to_standard_output() {
+    let hub = TestHub::start().await;
+    let admin = prepare(&hub, backend::start().await, "24h").await;
+    let home = tempfile::tempdir().unwrap();
+    let gateway = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap(); // free again at once
+    let listen = format!("--gateway-listen={gateway}");
+    let arguments = [&listen, "--backend-addresses=127.0.0.0/8", "--access-log", "--audit-log=off"];
+    let child = start_hub(&hub, home.path(), &arguments).await;
+    let pair = enrolled(&hub, &admin, home.path(), "spoke1", gateway).await;
+    pair.call(gateway, Method::POST, "/addons/telemetry/api/v1/receive").await.unwrap();
+    let (stdout, stderr) = terminate(child).await;
+    let calls: Vec<Value> = stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(calls.iter().all(|call| call["event"] == "access"), "{stdout}");
+    assert!(calls.iter().any(|call| call["route"] == "default/receive" && call["status"] == 200), "{stdout}");
+    assert!(!stderr.contains("default/receive"), "{stderr}");
 }
 
 #[tokio::test]

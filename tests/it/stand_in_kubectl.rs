@@ -91,12 +91,14 @@ async fn people_apply_and_annotate_addon_signers() {
     kubectl.run(&format!("apply -f {file}")).await;
     kubectl.run(&format!("apply -f {file}")).await;
     kubectl.run("annotate ads telemetry a=b").await;
-    let ready = r#"{"status":{"conditions":[{"type":"Ready","status":"True","reason":"Signing"}]}}"#;
+    let ready =
+        r#"{"status":{"addOnList":"telemetry","conditions":[{"type":"Ready","status":"True","reason":"Signing"}]}}"#;
     kubectl.run(&format!("patch ads telemetry --subresource=status --type=merge -p {ready}")).await;
     kubectl.run("wait --for=condition=Ready ads/telemetry").await;
     let table = kubectl.run("get ads telemetry").await;
-    let row = ["telemetry", "example.com/telemetry", r#"["telemetry"]"#, "True", "Signing"];
+    let row = ["telemetry", "example.com/telemetry", "telemetry", "True", "Signing"];
     assert!(table.lines().any(|line| line.split_whitespace().take(5).eq(row)), "{table}");
+    assert!(kubectl.run("get addon-signer -A").await.contains("addonsigner.addon-signer.io/telemetry"));
     assert!(kubectl.run("describe ads telemetry").await.contains("Annotations:  a: b"));
     kubectl.run("delete ads telemetry").await;
 }

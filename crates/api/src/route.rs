@@ -27,6 +27,7 @@ pub const REASON_NO_ENDPOINT: &str = "NoReadyEndpoint";
     plural = "addonroutes",
     shortname = "adr",
     category = "ocm",
+    category = "addon-signer",
     namespaced,
     doc = "AddOnRoute sends calls of the agents of an AddOnSigner from the gateway to a Service of its own namespace.",
     status = "AddOnRouteStatus",
@@ -38,6 +39,8 @@ pub const REASON_NO_ENDPOINT: &str = "NoReadyEndpoint";
                        "jsonPath": ".status.conditions[?(@.type==\"Programmed\")].status"}"#,
     printcolumn = r#"{"name": "Reason", "type": "string",
                        "jsonPath": ".status.conditions[?(@.type==\"Programmed\")].reason"}"#,
+    printcolumn = r#"{"name": "Backend Reason", "type": "string", "priority": 1,
+                       "jsonPath": ".status.conditions[?(@.type==\"ResolvedRefs\")].reason"}"#,
     printcolumn = r#"{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#
 )]
 #[serde(rename_all = "camelCase")]

@@ -23,18 +23,20 @@ use super::status::AddOnSignerStatus;
     kind = "AddOnSigner",
     plural = "addonsigners",
     shortname = "ads",
+    category = "addon-signer",
     doc = "AddOnSigner makes addon-signer sign the certificate requests of the agents of some addons and lets those \
            agents in at the gateway.",
     status = "AddOnSignerStatus",
     derive = "PartialEq",
     printcolumn = r#"{"name": "Signer", "type": "string", "jsonPath": ".spec.signerName"}"#,
-    printcolumn = r#"{"name": "AddOns", "type": "string", "jsonPath": ".spec.addOns"}"#,
+    printcolumn = r#"{"name": "AddOns", "type": "string", "jsonPath": ".status.addOnList"}"#,
     printcolumn = r#"{"name": "Ready", "type": "string",
                        "jsonPath": ".status.conditions[?(@.type==\"Ready\")].status"}"#,
     printcolumn = r#"{"name": "Reason", "type": "string",
                        "jsonPath": ".status.conditions[?(@.type==\"Ready\")].reason"}"#,
     printcolumn = r#"{"name": "Active CA notAfter", "type": "string",
                        "jsonPath": ".status.authorities[?(@.state==\"Active\")].notAfter"}"#,
+    printcolumn = r#"{"name": "Rotation", "type": "string", "priority": 1, "jsonPath": ".status.rotation.phase"}"#,
     printcolumn = r#"{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#
 )]
 #[x_kube(validation = Rule::new("duration(self.certificate.maxDuration) < duration(self.authority.duration)")

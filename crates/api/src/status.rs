@@ -45,6 +45,9 @@ pub struct AddOnSignerStatus {
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Set)]
     pub add_ons: BTreeSet<String>,
+    /// The first three of addOns, and how many more there are, as text: kubectl would show a list as JSON.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub add_on_list: Option<String>,
     /// The authorities of this signer, the newest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["id".to_owned()]))]

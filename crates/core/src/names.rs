@@ -37,3 +37,5 @@ pub const LABEL_HUB_TRUST: &str = "addon-signer.io/hub-trust";
 pub const CONDITION_ADDON_REGISTERED: &str = "addon-signer.io/Registered";
 /// The tracing target of decisions. The audit log has only events with this target.
 pub const AUDIT_TARGET: &str = "audit";
+/// The tracing target of calls that have ended. The access log has only events with this target.
+pub const ACCESS_TARGET: &str = "access";

@@ -34,13 +34,18 @@ impl ConnectionHandler for GatewayShared {
     fn refused(&self, remote: SocketAddr, cause: &NoHandshake) {
         let stats = &self.stats;
         let counter = match cause {
-            NoHandshake::OverCapacity(_) => &stats.over_capacity,
-            NoHandshake::Displaced(_) => &stats.handshakes_displaced,
-            NoHandshake::NotConfigured => &stats.not_configured,
-            NoHandshake::Slow(_) => &stats.handshakes_slow,
-            NoHandshake::Closed(_) | NoHandshake::Tls(_) | NoHandshake::NoCertificate => &stats.handshakes_failed,
+            NoHandshake::OverCapacity(_) => Some(&stats.over_capacity),
+            NoHandshake::Displaced(_) => Some(&stats.handshakes_displaced),
+            NoHandshake::NotConfigured => Some(&stats.not_configured),
+            NoHandshake::Slow(_) => Some(&stats.handshakes_slow),
+            NoHandshake::Closed(_) | NoHandshake::Tls(_) | NoHandshake::NoCertificate => None,
         };
-        counter.inc();
+        if let Some(counter) = counter {
+            counter.inc();
+        }
+        if let Some(failure) = cause.failure() {
+            stats.handshake_failed(failure);
+        }
         self.audit.refused_connection(&Caller::stranger(remote), cause.reason(), cause);
     }
 

@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
-use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
+use hyper::body::{Body, Bytes, Frame, SizeHint};
 use parking_lot::Mutex;
 use tokio::time::{Instant, Sleep};
 
+use super::record::Received;
 use addon_signer_core::gateway::headers;
 use addon_signer_core::gateway::pace::{MinRate, Tempo};
 
@@ -161,7 +162,7 @@ impl Patience {
 }
 
 /// A request's body on its way to the backend. Trailers may carry no field that is removed from headers.
-pub(super) struct Upload<B = Incoming> {
+pub(super) struct Upload<B = Received> {
     inner: B,
     max: u64,
     passed: u64,

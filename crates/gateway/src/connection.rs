@@ -77,7 +77,10 @@ pub(super) async fn serve(
     loop {
         let latest = tokio::select! {
             biased;
-            () = at(end) => return,
+            () = at(end) => {
+                session.cut();
+                return;
+            }
             _ = sweep.tick() => match verdict(&session) {
                 SessionVerdict::Goes => continue,
                 SessionVerdict::Ends => Instant::now() + GRACE,
@@ -98,6 +101,7 @@ pub(super) async fn serve(
             // A refusal that was answered has ended its connection.
             () = slot.taken() => {
                 session.shared.stats.refusals_unanswered.inc();
+                session.cut();
                 return;
             }
         };

@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use tokio::task::AbortHandle;
 
 use super::problem::Refusal;
+use super::record::{ROUTE_GONE, SESSION_ENDED};
 use addon_signer_core::gateway::access::{NoAccess, NoStanding};
 
 /// Why a call must end.
@@ -25,6 +26,14 @@ impl EndCause {
         match self {
             Self::Standing(cause) => Refusal::NoStanding(cause.clone()),
             Self::Route => NoAccess::NoRoute.into(),
+        }
+    }
+
+    /// How the call ended, in the access log.
+    pub(super) fn word(&self) -> &'static str {
+        match self {
+            Self::Standing(_) => SESSION_ENDED,
+            Self::Route => ROUTE_GONE,
         }
     }
 

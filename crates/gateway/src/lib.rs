@@ -14,6 +14,7 @@
 //! - No session outlives its credential by more than 2 s (I15): the gateway checks each request, and each connection
 //!   once a second. A connection whose check fails ends, even if requests are in flight on it.
 //!
+//! `record` counts a call while it lasts (`traffic` has the labels), and tells the access log when all of it has ended.
 //! The gateway never imports the hub. It gets the hub's values as its inputs.
 
 use std::net::SocketAddr;
@@ -35,6 +36,7 @@ use addon_signer_platform::clock::Clock;
 use addon_signer_telemetry::audit::Audit;
 
 mod accept;
+mod answered;
 mod backend;
 mod body;
 mod broken;
@@ -47,12 +49,14 @@ mod lingering;
 pub mod listener;
 mod problem;
 mod proxy;
+mod record;
 mod routes;
 mod session;
 mod slots;
 mod stats;
 mod streams;
 mod tls;
+mod traffic;
 mod upgrade;
 mod websocket;
 
@@ -173,6 +177,8 @@ pub struct GatewayConfig {
     pub limits: Limits,
     /// The names and addresses at which agents reach it. It answers calls for no other.
     pub names: Vec<String>,
+    /// Whether each call that has ended is an event on the tracing target `access`.
+    pub access_log: bool,
 }
 
 /// The inputs of the gateway's decisions.
@@ -255,7 +261,7 @@ impl Gateway {
         applied: watch::Sender<Arc<Trust>>,
         stop: CancellationToken,
     ) -> Result<(), GatewayError> {
-        let GatewayConfig { limits, names, .. } = self.config;
+        let GatewayConfig { limits, names, access_log, .. } = self.config;
         let (publish, in_effect) = watch::channel(None);
         let shared = Arc::new(session::GatewayShared {
             backends: Backends::new(&limits, inputs.neighbours, inputs.client_certificate, inputs.clock.clone()),
@@ -270,8 +276,10 @@ impl Gateway {
             route_slots: RouteSlots::default(),
             limits,
             names,
+            access_log,
             stats: inputs.stats,
         });
+        let (trusted, routed) = (inputs.trust.clone(), inputs.routes.clone());
         let outputs = tls::Outputs { publish, applied };
         let configure = tls::keep_in_effect(inputs.trust, inputs.serving, inputs.clock, outputs);
         let accept = accept::run(self.listener, Arc::clone(&shared), stop.clone());
@@ -280,6 +288,7 @@ impl Gateway {
             biased;
             () = &mut accept => Ok(()),
             never = shared.broken_answers.keep() => match never {},
+            never = shared.stats.keep(trusted, routed) => match never {},
             never = shared.backends.keep(inputs.routes) => match never {},
             ended = configure => {
                 if stop.is_cancelled() {

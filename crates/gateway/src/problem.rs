@@ -181,6 +181,11 @@ impl Refusal {
         matches!(self, Self::NoStanding(cause) if !cause.is_not_ready())
     }
 
+    /// The name of the problem: the last part of its type.
+    pub(super) fn name(&self) -> &'static str {
+        self.kind().1
+    }
+
     /// Status, last part of the type, title.
     fn kind(&self) -> Kind {
         match self {

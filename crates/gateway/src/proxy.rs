@@ -17,6 +17,7 @@ use super::body::{BodyError, OutBody, Patience, Turn, Upload, UploadError, Uploa
 use super::download::Download;
 use super::grpc;
 use super::problem::Refusal;
+use super::record::Received;
 use super::session::{InFlight, Session};
 use super::upgrade::Upgrade;
 use super::websocket;
@@ -53,6 +54,7 @@ impl Forward<'_> {
     pub(super) async fn send(mut self, mut request: Request<Incoming>) -> Result<Response<OutBody>, Refusal> {
         let key = websocket::Key::translate(&mut request)?;
         let route = self.route(&request)?;
+        self.in_flight.record.on(&route.name.to_string());
         let backend = access::backend(&route)?;
         let upgrade = Upgrade::asked(&mut request, key, backend)?;
         let has_content = has_content(request.body());
@@ -82,7 +84,7 @@ impl Forward<'_> {
             refusal = std::future::poll_fn(|cx| call.ending.poll(cx).map(|cause| cause.refusal())) => Err(refusal),
         };
         if matches!(response, Ok(_) | Err(Refusal::Backend(_) | Refusal::BackendReset(_) | Refusal::BackendSlow(_))) {
-            self.session.shared.stats.forwarded(call.began.elapsed(), exchange.sent.elapsed());
+            call.record.forwarded(exchange.sent.elapsed());
         }
         let (parts, body) = response.map_err(|refusal| refusal.on(&route.name))?.into_parts();
         match upgrade {
@@ -128,6 +130,7 @@ impl Forward<'_> {
         parts.version = Version::default();
         parts.extensions.clear();
         self.replace_headers(&mut parts, route, upgrade).map_err(|error| unusable(&error))?;
+        let body = Received::new(body, &self.in_flight.record);
         let upload = Upload::new(body, route.limits.max_body, patience, Arc::clone(progress));
         Ok(Request::from_parts(parts, upload))
     }
@@ -297,6 +300,7 @@ struct Endable {
 impl Endable {
     fn poll_live(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         if let Poll::Ready(cause) = self.call.ending.poll(cx) {
+            self.call.record.ended(cause.word());
             return Poll::Ready(Some(Err(BodyError::Ended(cause.text()))));
         }
         Pin::new(&mut self.body).poll_frame(cx)

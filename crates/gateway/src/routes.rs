@@ -9,10 +9,12 @@ use hyper::{HeaderMap, Method, Request, Response, StatusCode, Uri, Version};
 use serde::Serialize;
 use tokio::time::Instant;
 
+use super::answered::Answered;
 use super::body::{OutBody, full, has_content};
 use super::grpc;
 use super::problem::Refusal;
 use super::proxy::{Forward, Host};
+use super::record::CallRecord;
 use super::session::{InFlight, Session};
 use addon_signer_core::gateway::access::{self, NoAccess, Target};
 use addon_signer_core::gateway::authz::Peer;
@@ -29,10 +31,10 @@ const MOST_HEADERS: usize = 100;
 ///
 /// # Errors
 /// The stream must be reset, with this error's code.
-pub(super) async fn answer(session: Arc<Session>, request: Request<Incoming>) -> Result<Response<OutBody>, h2::Error> {
-    let mut in_flight = session.begin_call();
-    let waiting = Unanswered { session: Some(&session), since: Instant::now() };
-    session.shared.stats.requests.inc();
+pub(super) async fn answer(session: Arc<Session>, request: Request<Incoming>) -> Result<Response<Answered>, h2::Error> {
+    let record = session.record(&request);
+    let mut in_flight = session.begin_call(&record);
+    let waiting = Unanswered { session: Some(&session), since: record.began() };
     let asked = Asked {
         version: request.version(),
         method: request.method().clone(),
@@ -44,6 +46,7 @@ pub(super) async fn answer(session: Arc<Session>, request: Request<Incoming>) ->
     let answered = match checked {
         Ok(peer) => {
             session.used();
+            record.by(&peer);
             match in_flight.take_slot() {
                 Ok(()) => dispatch(&session, peer, request, in_flight).await,
                 Err(whose) => Err(Refusal::TooManyCalls(whose)),
@@ -52,7 +55,14 @@ pub(super) async fn answer(session: Arc<Session>, request: Request<Incoming>) ->
         Err(cause) => Err(cause.into()),
     };
     waiting.answered();
-    answered.or_else(|refusal| refuse(&session, peer.as_deref(), &asked, &refusal))
+    let answer = match answered {
+        Ok(answer) => {
+            record.answered(answer.status(), "");
+            answer
+        }
+        Err(refusal) => refuse(&session, peer.as_deref(), &asked, &refusal, &record)?,
+    };
+    Ok(Answered::of(answer, asked.method == Method::HEAD, record))
 }
 
 /// A client that waits for the head of an answer. Dropping this without an answer means that the client gave up.
@@ -117,8 +127,14 @@ async fn dispatch(
     let uri = request.uri().clone();
     let path = SafePath::parse(uri.path())?;
     match access::target(&peer.identity.addon, &path)? {
-        Target::WhoAmI => read_only(&request).map(|()| who_am_i(&peer)),
-        Target::Bundle => read_only(&request).and_then(|()| bundle(session, request.headers())),
+        Target::WhoAmI => {
+            in_flight.record.on("whoami");
+            read_only(&request).map(|()| who_am_i(&peer))
+        }
+        Target::Bundle => {
+            in_flight.record.on("bundle");
+            read_only(&request).and_then(|()| bundle(session, request.headers()))
+        }
         Target::Backend(skip) => Forward { session, peer, host, path: path.below(skip), in_flight }.send(request).await,
     }
 }
@@ -196,8 +212,9 @@ fn refuse(
     peer: Option<&Peer>,
     asked: &Asked,
     refusal: &Refusal,
+    record: &CallRecord,
 ) -> Result<Response<OutBody>, h2::Error> {
-    session.shared.stats.problems.inc();
+    session.shared.stats.problem(refusal.name());
     // The audit log has one line per decision: a refusal that ends the connection was logged when the connection was
     // refused or ended. The query is never logged.
     if !refusal.ends_connection() {
@@ -210,9 +227,11 @@ fn refuse(
         && asked.is_grpc
         && asked.version == Version::HTTP_2
     {
+        record.reset(refusal.name());
         return Err((*reason).into());
     }
     let mut response = refusal.response(asked.is_grpc);
+    record.answered(response.status(), refusal.name());
     if refusal.ends_connection() {
         session.close.cancel();
         if asked.version < Version::HTTP_2 {

@@ -1,9 +1,11 @@
 //! Sessions: who the peer of a connection is under the trust in effect, and whether it still has standing.
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use futures::future::BoxFuture;
+use hyper::Request;
 use hyper::header::HeaderValue;
 use parking_lot::Mutex;
 use rustls_pki_types::CertificateDer;
@@ -15,9 +17,11 @@ use super::backend::{Backends, continues};
 use super::body::Pace;
 use super::broken::BrokenAnswers;
 use super::ending::{EndCause, Ending};
+use super::record::CallRecord;
 use super::slots::{RouteSlot, RouteSlots, SharedSlots, Slot};
 use super::stats::GatewayStats;
 use super::tls::InEffect;
+use super::traffic::OpenSession;
 use super::{Clock, Limits, SharedRegistry};
 use addon_signer_core::gateway::access::{self, NoStanding};
 use addon_signer_core::gateway::authz::{self, Peer};
@@ -43,6 +47,7 @@ pub(super) struct GatewayShared {
     pub(super) route_slots: RouteSlots,
     pub(super) limits: Limits,
     pub(super) names: Vec<String>,
+    pub(super) access_log: bool,
     pub(super) stats: Arc<GatewayStats>,
     pub(super) backends: Backends,
     pub(super) broken_answers: BrokenAnswers,
@@ -54,11 +59,13 @@ struct KnownPeer {
     peer: Arc<Peer>,
 }
 
-/// The peer of a connection that was let in, the record that its certificate is in use, and its slot.
+/// The peer of a connection that was let in, the record that its certificate is in use, its slot, and the gauge that
+/// counts it.
 struct Admitted {
     peer: Arc<Peer>,
     visit: Visit,
     slot: Slot,
+    _open: OpenSession,
 }
 
 struct Activity {
@@ -88,6 +95,8 @@ pub(super) struct Session {
     /// no session's slot.
     refused: OnceLock<NoStanding>,
     activity: Mutex<Activity>,
+    /// Whether the gateway has cut the connection.
+    is_cut: Arc<AtomicBool>,
     /// What the connection carries after HTTP has ended.
     pub(super) tunnel: Mutex<Option<BoxFuture<'static, ()>>>,
 }
@@ -110,7 +119,33 @@ impl Session {
         let refused = OnceLock::new();
         let tunnel = Mutex::new(None);
         let called = Notify::new();
-        Self { shared, remote, forwarded_for, close, asked, called, leaf, known, admitted, refused, activity, tunnel }
+        let is_cut = Arc::default();
+        Self {
+            shared,
+            remote,
+            forwarded_for,
+            close,
+            asked,
+            called,
+            leaf,
+            known,
+            admitted,
+            refused,
+            activity,
+            is_cut,
+            tunnel,
+        }
+    }
+
+    /// Notes that the gateway cuts the connection, and calls with it.
+    pub(super) fn cut(&self) {
+        self.is_cut.store(true, Ordering::Relaxed);
+    }
+
+    /// The record of a call that begins now.
+    pub(super) fn record<B>(&self, request: &Request<B>) -> Arc<CallRecord> {
+        let record = CallRecord::new(&self.shared.stats, &self.is_cut);
+        Arc::new(if self.shared.access_log { record.telling(request, self.shared.clock.now()) } else { record })
     }
 
     /// Checks the peer when the connection begins. `check` logs the verdict, and every call gets the same one.
@@ -188,7 +223,8 @@ impl Session {
             at: self.shared.clock.now(),
             from: self.remote.ip(),
         };
-        Admitted { peer: Arc::clone(peer), visit: self.shared.usage.open(opening), slot }
+        let open = self.shared.stats.session(peer.identity.addon.as_str());
+        Admitted { peer: Arc::clone(peer), visit: self.shared.usage.open(opening), slot, _open: open }
     }
 
     fn tell(&self, cause: &NoStanding) {
@@ -241,14 +277,14 @@ impl Session {
     }
 
     /// Begins a call, which ends when the guard is dropped.
-    pub(super) fn begin_call(self: &Arc<Self>) -> InFlight {
+    pub(super) fn begin_call(self: &Arc<Self>, record: &Arc<CallRecord>) -> InFlight {
         let mut activity = self.activity.lock();
         activity.in_flight += 1;
         self.asked.cancel();
         self.called.notify_waiters();
         InFlight {
             session: Arc::clone(self),
-            began: Instant::now(),
+            record: Arc::clone(record),
             ending: Ending::default(),
             route: None,
             _slot: None,
@@ -329,7 +365,7 @@ impl Session {
 /// A call that is being answered.
 pub(super) struct InFlight {
     session: Arc<Session>,
-    pub(super) began: Instant,
+    pub(super) record: Arc<CallRecord>,
     pub(super) ending: Ending,
     route: Option<Arc<Route>>,
     _slot: Option<Slot>,

@@ -1,17 +1,41 @@
-//! The gateway's metrics.
+//! The gateway's metrics. No label names a cluster or an agent: a fleet has thousands of them.
 
+use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 
+use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use rustls::sign::CertifiedKey;
+use tokio::sync::watch;
 
 use crate::certificates::validity;
+use crate::listener::HandshakeFailure;
+use crate::traffic::{OpenSession, RouteTraffic, TrafficStats};
+use addon_signer_core::gateway::route::RouteTable;
 use addon_signer_core::policy::GatewayCertificate;
+use addon_signer_core::trust::Trust;
 use addon_signer_telemetry::metrics::{SignerLabel, add, add_seconds};
+
+/// How often the labels of what is gone are looked for. A call that began before a route was removed may name the route
+/// again afterwards.
+const SWEEP: Duration = Duration::from_secs(60);
+
+/// Label: why a handshake failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CauseLabel {
+    cause: &'static str,
+}
+
+/// Label: the name of a problem, of which this program has some thirty.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ProblemLabel {
+    problem: &'static str,
+}
 
 /// What has happened since the gateway started.
 #[derive(Debug)]
@@ -29,21 +53,23 @@ pub struct GatewayStats {
     pub refusals_unanswered: Counter,
     /// Of these, connections that were closed because no configuration was in effect (invariant I11).
     pub not_configured: Counter,
-    /// Handshakes that failed: no certificate, an untrusted one, not TLS 1.3.
-    pub handshakes_failed: Counter,
+    /// Handshakes that failed, by cause.
+    handshakes_failed: Family<CauseLabel, Counter>,
     /// Handshakes that took too long.
     pub handshakes_slow: Counter,
     /// Handshakes whose slot a newer connection took.
     pub handshakes_displaced: Counter,
-    /// Calls.
-    pub requests: Counter,
-    /// Calls that were answered with a problem response.
-    pub problems: Counter,
+    /// Calls under way.
+    pub calls: Gauge,
+    /// Calls that were answered with a problem response, by its name.
+    problems: Family<ProblemLabel, Counter>,
     /// Connections that were closed because the identity lost trust or standing, or its certificate expired or was
     /// revoked (invariant I15).
     pub sessions_ended: Counter,
     /// Connections that were closed because the client was idle or took no data.
     pub idle_ended: Counter,
+    /// Calls, bytes and sessions of each addon.
+    traffic: TrafficStats,
     /// For each forwarded call: the time until the response began or the backend failed, without the backend's share.
     own_time: Histogram,
     /// For each forwarded call: the time from the request to the backend until its response began or it failed.
@@ -53,6 +79,15 @@ pub struct GatewayStats {
 impl GatewayStats {
     /// Registers the metrics.
     pub fn register(registry: &mut Registry) -> Self {
+        let traffic = TrafficStats::register(registry);
+        let handshakes_failed: Family<CauseLabel, Counter> =
+            add(registry, "gateway_handshakes_failed", "TLS handshakes that failed, by cause");
+        for failure in HandshakeFailure::ALL {
+            drop(handshakes_failed.get_or_create(&CauseLabel { cause: failure.as_str() }));
+        }
+        let [own_time, backend_time] = times(registry);
+        let problems = add(registry, "gateway_problems", "Calls answered with a problem response, by its name");
+        let calls = add(registry, "gateway_calls", "Calls under way");
         let mut counter = |name: &str, help: &str| add(registry, &format!("gateway_{name}"), help);
         Self {
             connections: counter("connections", "TCP connections accepted"),
@@ -73,39 +108,72 @@ impl GatewayStats {
                 "connections_not_configured",
                 "Connections closed because no configuration was in effect",
             ),
-            handshakes_failed: counter("handshakes_failed", "TLS handshakes that failed"),
             handshakes_slow: counter("handshakes_slow", "TLS handshakes that took too long"),
             handshakes_displaced: counter("handshakes_displaced", "TLS handshakes whose slot a newer connection took"),
-            requests: counter("requests", "Calls"),
-            problems: counter("problems", "Calls answered with a problem response"),
             sessions_ended: counter(
                 "sessions_ended",
                 "Connections closed because trust or standing was lost, or the certificate expired or was revoked",
             ),
             idle_ended: counter("idle_ended", "Connections closed because the client was idle or took no data"),
-            own_time: add_seconds(
-                registry,
-                "gateway_own",
-                "Time until a response began, without the backend's",
-                1e-4,
-                16,
-            ),
-            backend_time: add_seconds(
-                registry,
-                "gateway_backend",
-                "Time of backends until their responses began",
-                1e-3,
-                20,
-            ),
+            handshakes_failed,
+            calls,
+            problems,
+            traffic,
+            own_time,
+            backend_time,
+        }
+    }
+
+    /// Notes that a handshake failed.
+    pub(super) fn handshake_failed(&self, failure: HandshakeFailure) {
+        self.handshakes_failed.get_or_create(&CauseLabel { cause: failure.as_str() }).inc();
+    }
+
+    /// Notes that a call was answered with this problem.
+    pub(super) fn problem(&self, problem: &'static str) {
+        self.problems.get_or_create(&ProblemLabel { problem }).inc();
+    }
+
+    /// Counts a connection of an addon as open.
+    pub(super) fn session(&self, addon: &str) -> OpenSession {
+        self.traffic.session(addon)
+    }
+
+    /// The counters of an addon's calls on a route.
+    pub(super) fn traffic(&self, addon: &str, route: &str) -> Arc<RouteTraffic> {
+        self.traffic.of(addon, route)
+    }
+
+    /// Runs forever: drops the labels of addons and AddOnRoutes that are gone.
+    pub(super) async fn keep(
+        &self,
+        mut trust: watch::Receiver<Arc<Trust>>,
+        mut routes: watch::Receiver<Arc<RouteTable>>,
+    ) -> Infallible {
+        loop {
+            let (trusted, table) = (Arc::clone(&trust.borrow_and_update()), Arc::clone(&routes.borrow_and_update()));
+            self.traffic.sweep(&trusted, &table);
+            tokio::select! {
+                Ok(()) = trust.changed() => {}
+                Ok(()) = routes.changed() => {}
+                () = tokio::time::sleep(SWEEP) => {}
+            }
         }
     }
 
     /// Notes how long a forwarded call took until its response began or failed, and how much of that was the backend's
     /// time.
-    pub(super) fn forwarded(&self, whole: Duration, backend: Duration) {
+    pub(super) fn forwarded(&self, own: Duration, backend: Duration) {
         self.backend_time.observe(backend.as_secs_f64());
-        self.own_time.observe(whole.saturating_sub(backend).as_secs_f64());
+        self.own_time.observe(own.as_secs_f64());
     }
+}
+
+/// The gateway's own time for calls, and the backends'.
+fn times(registry: &mut Registry) -> [Histogram; 2] {
+    let own = add_seconds(registry, "gateway_own", "Time until a response began, without the backend's", 1e-4, 16);
+    let help = "Time of backends until their responses began";
+    [own, add_seconds(registry, "gateway_backend", help, 1e-3, 20)]
 }
 
 /// When each certificate of the process itself expires. A signer with an inventory has one too.

@@ -18,7 +18,9 @@ use tokio::time::{Instant, sleep_until};
 
 use super::backend::{BackendBody, Io};
 use super::body::{OutBody, full, has_content};
+use super::ending::EndCause;
 use super::problem::Refusal;
+use super::record::{BACKEND_GONE, CLIENT_GONE, COMPLETE, CallRecord, SILENT};
 use super::session::{InFlight, Session};
 use super::websocket::Key;
 use addon_signer_core::gateway::headers;
@@ -78,6 +80,7 @@ impl Upgrade {
         headers::strip_hop_by_hop(&mut parts.headers);
         parts.version = Version::default();
         parts.extensions.clear();
+        call.record.upgraded();
         let tunnel = Tunnel { client: self.client, backend, begun, idle, call };
         if let Some(key) = self.key {
             key.answer(&mut parts)?;
@@ -117,7 +120,7 @@ impl Tunnel {
         let Self { client, mut backend, begun, idle, call } = self;
         let Ok(client) = client.await else { return };
         let last = Mutex::new(Instant::now());
-        let mut client = Noticed { inner: TokioIo::new(client), last: &last };
+        let mut client = Noticed { inner: TokioIo::new(client), last: &last, record: &call.record };
         let copying = async {
             client.write_all(&begun).await?;
             copy_bidirectional_with_sizes(&mut client, &mut backend, BUFFER, BUFFER).await
@@ -131,37 +134,52 @@ impl Tunnel {
                 sleep_until(end).await;
             }
         };
-        tokio::select! {
-            _ = copying => {} // whichever side failed, the other one sees its connection end
-            () = silent => {}
-            _ = std::future::poll_fn(|cx| call.ending.poll(cx).map(drop)) => {}
-        }
+        let how = tokio::select! {
+            // Whichever side failed, the other one sees its connection end. The client's failure was noted before.
+            copied = copying => if copied.is_ok() { COMPLETE } else { BACKEND_GONE },
+            () = silent => SILENT,
+            how = std::future::poll_fn(|cx| call.ending.poll(cx).map(EndCause::word)) => how,
+        };
+        call.record.ended(how);
     }
 }
 
-/// Notices when something was read or written.
+/// Notices when something was read or written, and how much.
 struct Noticed<'n, S> {
     inner: S,
     last: &'n Mutex<Instant>,
+    record: &'n CallRecord,
+}
+
+impl<S> Noticed<'_, S> {
+    fn failed<T>(&self, done: io::Result<T>) -> io::Result<T> {
+        done.inspect_err(|_| self.record.ended(CLIENT_GONE))
+    }
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Noticed<'_, S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        ready!(Pin::new(&mut self.inner).poll_read(cx, buf))?;
+        let before = buf.filled().len();
+        let read = ready!(Pin::new(&mut self.inner).poll_read(cx, buf));
+        self.failed(read)?;
         *self.last.lock() = Instant::now();
+        self.record.received(buf.filled().len().saturating_sub(before));
         Poll::Ready(Ok(()))
     }
 }
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Noticed<'_, S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        let written = ready!(Pin::new(&mut self.inner).poll_write(cx, buf))?;
+        let written = ready!(Pin::new(&mut self.inner).poll_write(cx, buf));
+        let written = self.failed(written)?;
         *self.last.lock() = Instant::now();
+        self.record.sent(written);
         Poll::Ready(Ok(written))
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_flush(cx)
+        let flushed = ready!(Pin::new(&mut self.inner).poll_flush(cx));
+        Poll::Ready(self.failed(flushed))
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

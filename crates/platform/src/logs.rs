@@ -1,8 +1,8 @@
-//! Logs for people, on standard error. Decisions (target `audit`) go to a separate log.
+//! Logs for people, on standard error. Decisions (target `audit`) and calls (target `access`) go to logs of their own.
 
 use std::io::IsTerminal;
 
-use addon_signer_core::names::AUDIT_TARGET;
+use addon_signer_core::names::{ACCESS_TARGET, AUDIT_TARGET};
 use tracing::Subscriber;
 use tracing_subscriber::filter::{FilterExt, LevelFilter, filter_fn};
 use tracing_subscriber::registry::LookupSpan;
@@ -27,8 +27,8 @@ where
     S: Subscriber + for<'s> LookupSpan<'s>,
 {
     let wanted = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(usual));
-    let no_decisions = filter_fn(|metadata| metadata.target() != AUDIT_TARGET);
-    let filter = wanted.and(no_decisions.with_max_level_hint(LevelFilter::TRACE));
+    let of_people = filter_fn(|metadata| ![AUDIT_TARGET, ACCESS_TARGET].contains(&metadata.target()));
+    let filter = wanted.and(of_people.with_max_level_hint(LevelFilter::TRACE));
     let colours = std::io::stderr().is_terminal();
     let lines = tracing_subscriber::fmt::layer().with_ansi(colours).with_writer(std::io::stderr);
     match format {

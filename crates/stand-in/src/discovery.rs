@@ -73,7 +73,7 @@ fn resource_list(served: Served<'_>, group: &str, version: &str) -> Option<Value
     let mut resources = Vec::new();
     for r in of_group(served, group).filter(|r| r.version == version) {
         resources.push(json!({ "name": r.plural, "singularName": r.singular, "namespaced": r.namespaced,
-            "kind": r.kind, "verbs": r.verbs(), "shortNames": r.short }));
+            "kind": r.kind, "verbs": r.verbs(), "shortNames": r.short, "categories": r.categories }));
         for sub in r.subresources {
             resources.push(json!({ "name": format!("{}/{sub}", r.plural), "singularName": "",
                 "namespaced": r.namespaced, "kind": r.kind, "verbs": SUBRESOURCE_VERBS }));

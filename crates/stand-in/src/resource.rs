@@ -31,6 +31,8 @@ pub(super) struct Resource {
     pub(super) kind: &'static str,
     pub(super) namespaced: bool,
     pub(super) short: &'static [&'static str],
+    /// The names by which kubectl lists it among others.
+    pub(super) categories: &'static [&'static str],
     pub(super) subresources: &'static [&'static str],
     /// Whether a real cluster serves it from a CustomResourceDefinition: no strategic merge, `PUT` needs a
     /// resourceVersion, `/status` keeps metadata, `metadata.generation` counts changes of the spec.

@@ -12,6 +12,7 @@ const BUILT_IN: Resource = Resource {
     kind: "",
     namespaced: true,
     short: &[],
+    categories: &[],
     subresources: &[],
     custom: false,
     upsert: false,
@@ -254,9 +255,10 @@ pub(super) static RESOURCES: &[Resource] = &[
         kind: "AddOnSigner",
         namespaced: false,
         short: &["ads"],
+        categories: &["addon-signer"],
         columns: &[
             ("Signer", Cell::Path("spec.signerName")),
-            ("AddOns", Cell::Path("spec.addOns")),
+            ("AddOns", Cell::Path("status.addOnList")),
             ("Ready", Cell::Condition("Ready")),
             ("Reason", Cell::Reason("Ready")),
             AGE,
@@ -270,6 +272,7 @@ pub(super) static RESOURCES: &[Resource] = &[
         singular: "addonroute",
         kind: "AddOnRoute",
         short: &["adr"],
+        categories: &["ocm", "addon-signer"],
         columns: &[
             ("Signer", Cell::Path("spec.signer")),
             ("Hosts", Cell::Path("status.hosts")),

@@ -1,5 +1,6 @@
-//! What several parts of the hub report to people: the audit log, metrics, signs of life.
+//! What several parts of the hub report to people: the audit log, the access log, metrics, signs of life.
 
+pub mod access;
 pub mod audit;
 pub mod metrics;
 pub mod pulse;

@@ -16,6 +16,7 @@ use addon_signer_core::usage::UsageTracker;
 use addon_signer_gateway::{Gateway, GatewayConfig, GatewayError, GatewayInputs, GatewayStats, Limits};
 use addon_signer_platform::clock::Clock;
 use addon_signer_telemetry::audit::Audit;
+use addon_signer_telemetry::metrics::Metrics;
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Body, Bytes, Incoming};
 use hyper::client::conn::{http1, http2};
@@ -43,7 +44,7 @@ pub const SOON: Duration = Duration::from_secs(5);
 /// A gateway that agents reach by the name `gateway.example`, and on loopback.
 pub fn mk_config(limits: Limits) -> GatewayConfig {
     let names = ["gateway.example", "127.0.0.1"].map(str::to_owned).into();
-    GatewayConfig { listen: ANY, limits, names }
+    GatewayConfig { listen: ANY, limits, names, access_log: false }
 }
 
 /// A gateway with two addons, `telemetry` and `search`, each with a CA of its own, on the cluster `c1`.
@@ -59,6 +60,7 @@ pub struct GatewayWorld {
     pub client_certificate: watch::Sender<Option<Arc<CertifiedKey>>>,
     pub applied: watch::Receiver<Arc<Trust>>,
     pub stats: Arc<GatewayStats>,
+    pub metrics: Metrics,
     pub audit: Audit,
     pub usage: Arc<UsageTracker>,
     /// At first nothing is beside it.
@@ -72,6 +74,12 @@ impl GatewayWorld {
     /// Starts a gateway that serves, with the default limits.
     pub async fn start(routes: Vec<Route>) -> Self {
         Self::start_with(routes, Limits::default()).await
+    }
+
+    /// Starts a gateway that serves and tells of its calls.
+    pub async fn start_telling(routes: Vec<Route>, limits: Limits) -> Self {
+        let config = GatewayConfig { access_log: true, ..mk_config(limits) };
+        Self::start_gateway(config).await.serve(routes).await
     }
 
     /// Starts a gateway that serves, with these limits.
@@ -113,7 +121,7 @@ impl GatewayWorld {
         let usage = Arc::<UsageTracker>::default();
         let nothing = Some(Addresses::new());
         let (neighbours, beside) = watch::channel(Neighbours { pods: nothing.clone(), services: nothing });
-        let stats = Arc::<GatewayStats>::default();
+        let (metrics, stats) = Metrics::new(|registry| Arc::new(GatewayStats::register(registry)));
         let inputs = GatewayInputs {
             trust: trust_receiver,
             routes: routes_receiver,
@@ -143,6 +151,7 @@ impl GatewayWorld {
             client_certificate,
             applied,
             stats,
+            metrics,
             audit,
             usage,
             neighbours,

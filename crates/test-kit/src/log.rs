@@ -3,6 +3,8 @@
 use std::io::{self, Write};
 use std::sync::{Arc, LazyLock};
 
+use addon_signer_telemetry::access::{AccessWriter, access_lines};
+use addon_signer_telemetry::audit::{self, Sink};
 use parking_lot::Mutex;
 use tracing::Dispatch;
 use tracing::level_filters::LevelFilter;
@@ -28,9 +30,18 @@ pub fn capture_audit() -> (Log, Log, DefaultGuard) {
     let people = Log::default();
     let readable = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(people.clone());
     let subscriber = tracing_subscriber::registry()
-        .with(addon_signer_telemetry::audit::lines(decisions.clone()))
-        .with(readable.with_filter(EnvFilter::new("info,audit=off")));
+        .with(audit::lines(Sink::new("the audit log", decisions.clone())))
+        .with(readable.with_filter(EnvFilter::new("info,audit=off,access=off")));
     (decisions, people, tracing::subscriber::set_default(subscriber))
+}
+
+/// Captures the calls, as lines of JSON, until the guard is dropped. They are written by another thread.
+pub fn capture_access() -> (Log, AccessWriter, DefaultGuard) {
+    LazyLock::force(&SECOND);
+    let calls = Log::default();
+    let (lines, writer) = access_lines(Sink::new("the access log", calls.clone())).unwrap();
+    let guard = tracing::subscriber::set_default(tracing_subscriber::registry().with(lines));
+    (calls, writer, guard)
 }
 
 /// Captures the log until the guard is dropped. Only for tests on a single-threaded runtime, where all tasks run on the

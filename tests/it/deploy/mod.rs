@@ -6,6 +6,7 @@ mod on_api_server;
 mod rights;
 mod routes;
 mod signers;
+mod tables;
 
 use serde_json::{Value, json};
 use test_kit::deploy::{checkout, documented, everything, file, installed, name, of_kind};

@@ -118,6 +118,7 @@ fn mk_status() -> AddOnSignerStatus {
     AddOnSignerStatus {
         observed_generation: Some(1),
         add_ons: ["telemetry".to_owned()].into(),
+        add_on_list: Some("telemetry".to_owned()),
         authorities: vec![AuthorityStatus {
             id: "a1".to_owned(),
             state: AuthorityState::Active,

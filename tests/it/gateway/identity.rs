@@ -62,7 +62,7 @@ async fn strangers_are_refused_in_the_handshake() {
         let error = world.try_get(leaf.as_ref(), "/v1/whoami").await.unwrap_err();
         assert!(error.contains(alert), "{who}: {error}");
     }
-    assert_eq!((world.stats.handshakes_failed.get(), world.stats.requests.get()), (4, 0));
+    assert_eq!((world.sum("handshakes_failed_total"), world.sum("requests_total")), (4, 0));
     assert_eq!(world.try_get(Some(&world.agent()), "/v1/whoami").await, Ok(StatusCode::OK));
 }
 
@@ -116,7 +116,7 @@ async fn nobody_is_served_without_bundle_and_serving_certificate() {
     settle().await;
     refused().await; // there is somebody to trust, and no serving certificate
     assert_eq!(world.applied.borrow().signers.len(), world.trust.borrow().signers.len(), "nobody waits for it");
-    assert_eq!((world.stats.not_configured.get(), world.stats.handshakes_failed.get()), (6, 0));
+    assert_eq!((world.stats.not_configured.get(), world.sum("handshakes_failed_total")), (6, 0));
     world.serving.send_replace(Some(world.serving_pair()));
     wait_until(SOON, "a call to pass", async || world.try_get(Some(&agent), "/v1/whoami").await.ok()).await;
     let mut connection = world.connect(&agent).await;

@@ -49,7 +49,7 @@ async fn ten_thousand_requests_are_one_use() {
         assert_eq!(connection.get("/v1/whoami").await.status, StatusCode::OK);
     }
     expect_one(&world, &agent);
-    assert_eq!(world.stats.requests.get(), 10_000);
+    assert_eq!(world.sum("requests_total"), 10_000);
 }
 
 #[tokio::test]

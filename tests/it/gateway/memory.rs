@@ -64,7 +64,7 @@ async fn taken_of(uploads: u32) -> u64 {
         tokio::spawn(h2.send_request(request))
     });
     let sending: Vec<_> = sending.collect();
-    let all_asked = async || (world.stats.requests.get() == u64::from(uploads)).then_some(());
+    let all_asked = async || (world.stats.calls.get() == i64::from(uploads)).then_some(());
     wait_until(SOON, "all uploads to begin", all_asked).await;
     let mut before = 0;
     let settled = async || {

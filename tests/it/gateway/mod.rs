@@ -1,5 +1,6 @@
 //! Tests of the gateway on loopback, with real TLS, real backends and certificates from our own CA.
 
+mod access;
 mod audits;
 pub(crate) mod backend;
 mod content;
@@ -12,6 +13,7 @@ mod identity;
 mod last_uses;
 mod limits;
 mod memory;
+mod metrics;
 mod neighbours;
 mod own_certificates;
 mod pool;

@@ -19,7 +19,7 @@ use test_kit::issue::{Ca, base64};
 use test_kit::wait_until;
 
 /// Agrees to `echo`, says `hello` and then echoes; refuses others.
-async fn agree(mut request: Request<Incoming>) -> hyper::Response<Content> {
+pub(super) async fn agree(mut request: Request<Incoming>) -> hyper::Response<Content> {
     let mut answer = text("");
     if request.headers().get("upgrade").is_none_or(|protocol| protocol != "echo") {
         *answer.status_mut() = hyper::StatusCode::BAD_REQUEST;
@@ -54,7 +54,7 @@ async fn ask(world: &GatewayWorld, upgrade: &str) -> (TlsStream<TcpStream>, Stri
     (tls, String::from_utf8(answer).unwrap())
 }
 
-async fn switched(world: &GatewayWorld) -> TlsStream<TcpStream> {
+pub(super) async fn switched(world: &GatewayWorld) -> TlsStream<TcpStream> {
     let (mut tls, head) = ask(world, "connection: upgrade\r\nupgrade: echo").await;
     assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
     assert!(head.contains("\r\nupgrade: echo\r\n"), "{head}");
@@ -64,7 +64,7 @@ async fn switched(world: &GatewayWorld) -> TlsStream<TcpStream> {
     tls
 }
 
-async fn says(tls: &mut TlsStream<TcpStream>, text: &[u8]) {
+pub(super) async fn says(tls: &mut TlsStream<TcpStream>, text: &[u8]) {
     tls.write_all(text).await.unwrap();
     let mut echoed = vec![0; text.len()];
     timeout(SOON, tls.read_exact(&mut echoed)).await.unwrap().unwrap();
@@ -72,7 +72,7 @@ async fn says(tls: &mut TlsStream<TcpStream>, text: &[u8]) {
 }
 
 /// Waits for the end; a reset is one too.
-async fn ends(mut tls: TlsStream<TcpStream>) {
+pub(super) async fn ends(mut tls: TlsStream<TcpStream>) {
     timeout(SOON, tls.read_to_end(&mut Vec::new())).await.unwrap().ok(); // the other side may leave first
 }
 

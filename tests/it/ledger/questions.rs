@@ -79,3 +79,37 @@ async fn a_certificate_late_in_its_life_without_successor_is_named() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn certificates_that_are_valid_are_counted_by_authority() {
+    on_every_store(async |store| {
+        let location = store.url().parse().unwrap();
+        let hub = open(options(&location, "hub-a"), 1).await;
+        let (begin, day) = (mk_intent(1).not_before, Duration::from_secs(86_400));
+        // 2 is only an intent, 3 is abandoned; 4 and 5 are another authority's, 5 begins later.
+        for n in 1..=5 {
+            let issuer = if n < 4 { mk_intent(n).issuer } else { "fedcba9876543210".into() };
+            let not_before = if n == 5 { begin.plus(day) } else { begin };
+            let not_after = begin.plus(day * u32::try_from(n).unwrap());
+            hub.ledger.intend(Intent { issuer, not_before, not_after, ..mk_intent(n) }).await.unwrap();
+        }
+        for n in [1, 4, 5] {
+            hub.ledger.append(mk_signed(n), "").await.unwrap();
+        }
+        hub.ledger.append(mk_abandoned(3), "").await.unwrap();
+        let reader = Reader::new(location);
+        let valid = async |at: Timestamp| {
+            let mut found = reader.valid(at).await.unwrap();
+            found.sort();
+            found.into_iter().map(|(signer, issuer, count)| format!("{signer} {issuer} {count}")).collect::<Vec<_>>()
+        };
+        let [one, other] = ["telemetry 0123456789abcdef 1", "telemetry fedcba9876543210 1"];
+        assert_eq!(valid(begin.minus(Duration::from_secs(1))).await, [""; 0]);
+        assert_eq!(valid(begin).await, [one, other]);
+        assert_eq!(valid(begin.plus(day)).await, [one, "telemetry fedcba9876543210 2"], "the last second counts");
+        assert_eq!(valid(begin.plus(day + Duration::from_secs(1))).await, ["telemetry fedcba9876543210 2"]);
+        assert_eq!(valid(begin.plus(5 * day)).await, [other]);
+        hub.close().await;
+    })
+    .await;
+}

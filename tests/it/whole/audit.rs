@@ -1,13 +1,14 @@
-//! Compares `docs/audit.md` with the audit log of a whole process.
+//! Compares `docs/audit.md` and `docs/access-log.md` with the logs of a whole process.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
+use addon_signer::process::HubOptions;
 use addon_signer_platform::clock::Clock;
 use addon_signer_telemetry::audit::QUOTA;
-use hyper::Method;
+use hyper::{Method, Request};
 use rustls::pki_types::ServerName;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::Value;
@@ -15,11 +16,12 @@ use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use super::{Whole, get, ours, prepare};
+use super::{Whole, get, options, ours, prepare};
 use crate::gateway::backend;
 use crate::hub::{mk_csr, submit};
+use test_kit::accounts::{HUB_GROUPS, HUB_USER};
 use test_kit::hub::PATIENCE;
-use test_kit::log::{Log, capture_audit};
+use test_kit::log::{Log, capture_access, capture_audit};
 use test_kit::objects::managed_cluster_addons;
 use test_kit::{TestHub, wait_until};
 
@@ -119,7 +121,7 @@ async fn knock(gateway: SocketAddr) {
 /// The gateway's count of connections without a handshake.
 async fn failed_handshakes(metrics: SocketAddr) -> u32 {
     let (_, text) = get(metrics, "/metrics").await;
-    let name = "addon_signer_gateway_handshakes_failed_total ";
+    let name = "addon_signer_gateway_handshakes_failed_total{cause=\"closed\"} ";
     text.lines().find_map(|line| line.strip_prefix(name)).unwrap().parse().unwrap()
 }
 
@@ -144,6 +146,38 @@ async fn every_line_has_the_fields_that_the_document_lists() {
             events.insert(event.to_owned());
         }
         assert_eq!(events, documented.keys().cloned().collect(), "all events, from {from}");
+    }
+}
+
+#[tokio::test]
+async fn every_line_of_the_access_log_has_these_members() {
+    let (log, writer, _guard) = capture_access();
+    let hub = TestHub::start().await;
+    let clock = Clock::default();
+    let admin = prepare(&hub, backend::start().await, "24h").await;
+    let client = hub.client_at(HUB_USER, &HUB_GROUPS, &clock).await;
+    let whole = Whole::start_with(client, HubOptions { access_log: true, ..options() }, clock).await;
+    let dir = tempfile::tempdir().unwrap();
+    let pair = ours::enrolled(&hub, &admin, dir.path(), "spoke1", whole.gateway).await;
+    let traced = Request::post("/addons/telemetry/api/v1/receive").header("host", "gateway.example");
+    let traced = traced.header("traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
+    pair.send(whole.gateway, traced).await.unwrap();
+    pair.call(whole.gateway, Method::GET, "/addons/telemetry/other?password=x").await.unwrap();
+    whole.stop().await.unwrap();
+    writer.finish();
+    println!("{}", log.text()); // with --nocapture: lines to paste
+    assert!(log.json().iter().any(|line| line["route"] == "default/receive" && line["cluster"] == "spoke1"));
+    let text = read("docs/access-log.md");
+    let rows = text.lines().take_while(|line| *line != "| `ended` | |").filter(|line| line.starts_with("| `"));
+    let documented: Vec<_> =
+        rows.flat_map(|row| row.split('|').nth(1).unwrap().split('`').skip(1).step_by(2).map(str::to_owned)).collect();
+    let pasted = text.lines().filter(|line| line.starts_with('{'));
+    assert!(pasted.clone().count() > 0, "an example");
+    for line in log.text().lines().chain(pasted) {
+        let Members(members) = serde_json::from_str(line).unwrap();
+        assert_eq!(members, documented, "{line}");
+        let line: Value = serde_json::from_str(line).unwrap();
+        assert!(text.contains(&format!("| `{}` | ", line["ended"].as_str().unwrap())), "{line}");
     }
 }
 

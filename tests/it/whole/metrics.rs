@@ -48,11 +48,18 @@ async fn every_printed_metric_is_in_the_document() {
     let text = wait_until(PATIENCE, "every family to have a sample", async || {
         let (_, text) = get(whole.metrics, "/metrics").await;
         let families = ["requests_refused_total{", "foreign_certificates{", "certificates_unrenewed{"];
-        let gauges = ["registrations_left{", "authority_end_timestamp_seconds{"];
+        let gauges = ["registrations_left{", "authority_end_timestamp_seconds{", "certificates_valid{signer=\"tele"];
         let has = |name: &&str| text.contains(&format!("addon_signer_{name}"));
         families.iter().chain(&gauges).all(has).then_some(text)
     })
     .await;
+    let named: Vec<_> = text.lines().filter(|line| line.contains("spoke1") || line.contains("cluster=")).collect();
+    assert_eq!(named, [""; 0], "a fleet has thousands of clusters");
+    let one = |start: &str| text.lines().filter(|line| line.starts_with(start) && line.ends_with("} 1")).count();
+    assert_eq!(one("addon_signer_rotation_phase{signer=\"telemetry\",phase=\"Settled\""), 1, "{text}");
+    assert_eq!(one("addon_signer_rotation_phase"), 2, "one step of each line");
+    assert_eq!(one("addon_signer_build_info{version=\"0.1.0\",roles=\"signer,gateway\""), 1);
+    assert_eq!(one("addon_signer_certificates_valid{signer=\"gateway-serving\""), 1, "{text}");
     let kinds = kinds(&text);
     let names = kinds.keys().cloned().chain([ELSEWHERE.to_owned()]);
     for (name, row) in table("## Metrics", names).into_iter().filter(|(name, _)| name != ELSEWHERE) {

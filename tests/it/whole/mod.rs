@@ -56,6 +56,7 @@ pub(crate) fn options() -> HubOptions {
         gateway_listen: any,
         gateway_limits: Limits::default(),
         gateway_names: vec!["127.0.0.1".to_owned(), "gateway.example".to_owned()],
+        access_log: false,
         metrics_listen: any,
         grpc_proxy: None,
         backend_addresses: vec!["127.0.0.0/8".parse().unwrap()],

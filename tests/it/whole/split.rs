@@ -281,7 +281,7 @@ async fn waiting_signer_serves_its_inventory_with_its_own_name_only() {
         let end = "addon_signer_gateway_certificate_end_timestamp_seconds{signer=\"gateway-serving\"} ";
         let end = text.lines().find_map(|line| line.strip_prefix(end)).expect(&text);
         assert!(end.parse::<i64>().unwrap() > Clock::default().now().unix());
-        assert!(!text.contains("addon_signer_gateway_requests_total"), "a signer has no gateway: {text}");
+        assert!(!text.contains("addon_signer_gateway_calls"), "a signer has no gateway: {text}");
     }
     let requests: Api<CertificateSigningRequest> = Api::all(admin);
     let served = requests.list(&Default::default()).await.unwrap().items.into_iter();

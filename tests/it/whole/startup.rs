@@ -242,7 +242,7 @@ async fn readiness_and_metrics_are_served() {
     assert_eq!(get(whole.metrics, "/healthz").await.0, 200);
     let (_, text) = get(whole.metrics, "/metrics").await;
     assert!(text.contains("addon_signer_certificates_issued_total{signer=\"gateway-serving\"} 1"), "{text}");
-    assert!(text.contains("addon_signer_gateway_requests_total 0"), "{text}");
+    assert!(text.contains("addon_signer_gateway_calls 0"), "{text}");
     let end = |signer: &str| {
         let name = format!("addon_signer_gateway_certificate_end_timestamp_seconds{{signer=\"{signer}\"}} ");
         text.lines().find_map(|line| line.strip_prefix(name.as_str())?.parse::<i64>().ok()).unwrap()

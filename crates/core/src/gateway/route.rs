@@ -250,6 +250,12 @@ impl RouteTable {
         self.routes.values().flat_map(BTreeMap::values).flatten().map(|route| &route.name)
     }
 
+    /// The addons that have routes, with the AddOnRoute of each path.
+    pub fn of_addons(&self) -> impl Iterator<Item = (&AddOnName, &RouteName)> {
+        let addons = self.routes.values().flatten();
+        addons.flat_map(|(addon, routes)| routes.iter().map(move |route| (addon, &route.name)))
+    }
+
     /// All backends.
     pub fn backends(&self) -> impl Iterator<Item = &Arc<Backend>> {
         let routes = self.routes.values().flat_map(BTreeMap::values).flatten();

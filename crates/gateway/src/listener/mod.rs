@@ -21,7 +21,7 @@ mod plain;
 
 pub(crate) use accept::prepare;
 pub use accept::{ConnectionHandler, DRAIN_MARGIN, Entered, SessionSlot, Slots, WAITING, accept, bind};
-pub use no_handshake::NoHandshake;
+pub use no_handshake::{HandshakeFailure, NoHandshake};
 pub use plain::serve_plain;
 
 /// How long a connection whose handshake is not done when the listener stops may still take for it. Go's transport

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use rustls::{CertificateError, Error};
+use rustls::{CertificateError, Error, PeerIncompatible};
 
 /// Why there was no session. The text goes into the audit log.
 #[derive(Debug, thiserror::Error)]
@@ -31,6 +31,80 @@ pub enum NoHandshake {
     NoCertificate,
 }
 
+/// Why a handshake failed, in the few words of metrics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HandshakeFailure {
+    /// The client sent no certificate.
+    NoCertificate,
+    /// Its certificate has expired.
+    Expired,
+    /// No CA that is trusted has signed its certificate.
+    UnknownAuthority,
+    /// Its certificate is not valid for another reason.
+    BadCertificate,
+    /// It does not speak TLS.
+    NotTls,
+    /// It does not speak TLS 1.3.
+    Version,
+    /// It refused: with an alert, for instance because it does not trust the gateway.
+    Alert,
+    /// It left.
+    Closed,
+    /// Anything else, such as no cipher suite in common.
+    Other,
+}
+
+impl HandshakeFailure {
+    /// All of them.
+    pub const ALL: [Self; 9] = [
+        Self::NoCertificate,
+        Self::Expired,
+        Self::UnknownAuthority,
+        Self::BadCertificate,
+        Self::NotTls,
+        Self::Version,
+        Self::Alert,
+        Self::Closed,
+        Self::Other,
+    ];
+
+    /// The value of the label `cause`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::NoCertificate => "no_certificate",
+            Self::Expired => "expired",
+            Self::UnknownAuthority => "unknown_authority",
+            Self::BadCertificate => "bad_certificate",
+            Self::NotTls => "not_tls",
+            Self::Version => "version",
+            Self::Alert => "alert",
+            Self::Closed => "closed",
+            Self::Other => "other",
+        }
+    }
+
+    fn of_tls(error: &Error) -> Self {
+        match error {
+            Error::InvalidCertificate(CertificateError::UnknownIssuer) => Self::UnknownAuthority,
+            Error::InvalidCertificate(CertificateError::Expired | CertificateError::ExpiredContext { .. }) => {
+                Self::Expired
+            }
+            Error::InvalidCertificate(_) => Self::BadCertificate,
+            Error::AlertReceived(_) => Self::Alert,
+            // What a server of TLS 1.3 says of a client that offers less.
+            Error::PeerIncompatible(
+                PeerIncompatible::Tls12NotOffered
+                | PeerIncompatible::Tls12NotOfferedOrEnabled
+                | PeerIncompatible::SupportedVersionsExtensionRequired
+                | PeerIncompatible::ServerDoesNotSupportTls12Or13
+                | PeerIncompatible::ServerTlsVersionIsDisabledByOurConfig,
+            ) => Self::Version,
+            _ if tls_reason(error) == NOT_TLS => Self::NotTls,
+            _ => Self::Other,
+        }
+    }
+}
+
 impl NoHandshake {
     /// tokio-rustls wraps an error of rustls into an `io::Error`; any other `io::Error` comes from the socket.
     pub fn of(error: io::Error) -> Self {
@@ -38,6 +112,16 @@ impl NoHandshake {
             Ok(Error::NoCertificatesPresented) => Self::NoCertificate,
             Ok(tls) => Self::Tls(tls),
             Err(socket) => Self::Closed(socket),
+        }
+    }
+
+    /// Why the handshake failed; `None` if the gateway had no slot, time or configuration for it.
+    pub fn failure(&self) -> Option<HandshakeFailure> {
+        match self {
+            Self::OverCapacity(_) | Self::Displaced(_) | Self::NotConfigured | Self::Slow(_) => None,
+            Self::Closed(_) => Some(HandshakeFailure::Closed),
+            Self::NoCertificate => Some(HandshakeFailure::NoCertificate),
+            Self::Tls(error) => Some(HandshakeFailure::of_tls(error)),
         }
     }
 
@@ -55,6 +139,9 @@ impl NoHandshake {
     }
 }
 
+/// The reason of clients that speak something else.
+const NOT_TLS: &str = "NotTLS";
+
 fn tls_reason(error: &Error) -> &'static str {
     match error {
         Error::InvalidCertificate(error) => certificate_reason(error),
@@ -67,7 +154,7 @@ fn tls_reason(error: &Error) -> &'static str {
         | Error::InappropriateHandshakeMessage { .. }
         | Error::PeerMisbehaved(_)
         | Error::PeerSentOversizedRecord
-        | Error::DecryptError => "NotTLS",
+        | Error::DecryptError => NOT_TLS,
         _ => "HandshakeFailed",
     }
 }
@@ -84,7 +171,7 @@ fn certificate_reason(error: &CertificateError) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use rustls::{InvalidMessage, PeerIncompatible};
+    use rustls::InvalidMessage;
 
     use super::*;
 
@@ -103,5 +190,15 @@ mod tests {
         assert_eq!(certificate(CertificateError::InvalidPurpose), "CertificateNotForClients");
         assert_eq!(certificate(CertificateError::BadSignature), "CertificateInvalid");
         assert_eq!(NoHandshake::of(io::ErrorKind::UnexpectedEof.into()).reason(), "HandshakeClosed");
+    }
+
+    #[test]
+    fn what_is_no_fault_of_the_handshake_is_counted_elsewhere() {
+        let of = |error: Error| HandshakeFailure::of_tls(&error);
+        assert_eq!(of(Error::PeerIncompatible(PeerIncompatible::NoCipherSuitesInCommon)), HandshakeFailure::Other);
+        assert_eq!(of(Error::InvalidCertificate(CertificateError::NotValidYet)), HandshakeFailure::BadCertificate);
+        assert_eq!(of(Error::PeerSentOversizedRecord), HandshakeFailure::NotTls);
+        assert_eq!(NoHandshake::NotConfigured.failure(), None);
+        assert_eq!(NoHandshake::Slow(Duration::from_secs(1)).failure(), None);
     }
 }

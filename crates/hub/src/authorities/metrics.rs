@@ -6,7 +6,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-use addon_signer_core::ca::line::Line;
+use addon_signer_core::ca::line::{Line, Phase};
 use addon_signer_telemetry::metrics::{SignerLabel, add, at_zero};
 
 /// Labels: an authority of a signer, and its state.
@@ -17,11 +17,19 @@ struct AuthorityLabels {
     state: &'static str,
 }
 
+/// Labels: a line of authorities, and a step of a rotation.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PhaseLabels {
+    signer: String,
+    phase: &'static str,
+}
+
 /// What became of authorities.
 #[derive(Debug, Clone)]
 pub(crate) struct AuthorityMetrics {
     forced: Family<SignerLabel, Counter>,
     ends: Family<AuthorityLabels, Gauge>,
+    phases: Family<PhaseLabels, Gauge>,
 }
 
 impl AuthorityMetrics {
@@ -33,6 +41,7 @@ impl AuthorityMetrics {
                 "Authorities activated without evidence of trust, because the previous one was about to expire",
             ),
             ends: add(registry, "authority_end_timestamp_seconds", "When each authority expires, in Unix time"),
+            phases: add(registry, "rotation_phase", "1 for the step of a rotation that a line is at, 0 for the others"),
         }
     }
 
@@ -45,14 +54,14 @@ impl AuthorityMetrics {
     }
 }
 
-/// The ends of the authorities of one line, as long as this value lives.
-pub(super) struct EndsOfLine {
+/// The ends of the authorities of one line and its step, as long as this value lives.
+pub(super) struct LineGauges {
     metrics: AuthorityMetrics,
     signer: String,
     shown: Vec<AuthorityLabels>,
 }
 
-impl EndsOfLine {
+impl LineGauges {
     pub(super) fn new(metrics: AuthorityMetrics, signer: &str) -> Self {
         Self { metrics, signer: signer.to_owned(), shown: Vec::new() }
     }
@@ -72,13 +81,23 @@ impl EndsOfLine {
             self.metrics.ends.remove(gone);
         }
         self.shown = shown;
+        for phase in Phase::ALL {
+            self.metrics.phases.get_or_create(&self.labels(phase)).set(i64::from(phase == line.phase()));
+        }
+    }
+
+    fn labels(&self, phase: Phase) -> PhaseLabels {
+        PhaseLabels { signer: self.signer.clone(), phase: phase.as_str() }
     }
 }
 
-impl Drop for EndsOfLine {
+impl Drop for LineGauges {
     fn drop(&mut self) {
         for labels in &self.shown {
             self.metrics.ends.remove(labels);
+        }
+        for phase in Phase::ALL {
+            self.metrics.phases.remove(&self.labels(phase));
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::authorities::store::STATUS_KEY;
 use crate::lease::{Leads, NotWritten};
 use addon_signer_api::Lenient;
 use addon_signer_api::status::{AuthorityState, AuthorityStatus, RotationPhase, RotationStatus};
-use addon_signer_core::ca::line::{Line, State, WaitsFor};
+use addon_signer_core::ca::line::{Line, Phase, State, WaitsFor};
 use addon_signer_core::timestamp::Timestamp;
 
 /// A time as Kubernetes writes it.
@@ -41,13 +41,12 @@ pub fn authorities(line: &Line) -> Vec<AuthorityStatus> {
 
 /// The rotation under way: with a Next it waits to activate it, and with only an Old it waits to finish.
 pub fn rotation(line: &Line, waiting: Option<&WaitsFor>) -> Option<RotationStatus> {
-    let (phase, since) = match line.next() {
-        Some(next) => (RotationPhase::Activate, next.since),
-        None => {
-            let old = line.members().iter().filter(|member| member.state == State::Old);
-            (RotationPhase::Finish, old.map(|member| member.since).max()?)
-        }
+    let (phase, state) = match line.phase() {
+        Phase::Settled => return None,
+        Phase::Activate => (RotationPhase::Activate, State::Next),
+        Phase::Finish => (RotationPhase::Finish, State::Old),
     };
+    let since = line.members().iter().filter(|member| member.state == state).map(|member| member.since).max()?;
     let (ready, total) = waiting.and_then(WaitsFor::progress).unzip();
     let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
     Some(RotationStatus {

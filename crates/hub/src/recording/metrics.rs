@@ -38,11 +38,19 @@ struct DifferenceLabel {
     from: &'static str,
 }
 
+/// Labels: an authority of a signer.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct IssuerLabels {
+    signer: String,
+    authority: String,
+}
+
 /// What the ledger knows.
 #[derive(Debug, Clone)]
 pub(crate) struct RecordingMetrics {
     differs: Family<DifferenceLabel, Counter>,
     unrenewed: Family<SignerLabel, Gauge>,
+    valid: Family<IssuerLabels, Gauge>,
 }
 
 impl RecordingMetrics {
@@ -57,7 +65,9 @@ impl RecordingMetrics {
             "certificates_unrenewed",
             "Certificates that expire within a day, have less than a sixth of their life left and no successor",
         );
-        Self { differs, unrenewed }
+        let valid =
+            add(registry, "certificates_valid", "Certificates that have not expired, by the authority that signed");
+        Self { differs, unrenewed, valid }
     }
 
     /// Counts what a restored backup has left different.
@@ -71,6 +81,15 @@ impl RecordingMetrics {
         self.unrenewed.clear();
         for (signer, certificates) in signers {
             self.unrenewed.get_or_create(&SignerLabel::of(signer)).set(count(certificates));
+        }
+    }
+
+    /// Sets how many certificates of each authority, by signer and id, are valid. Others lose their metric.
+    pub(super) fn valid(&self, authorities: impl Iterator<Item = (String, String, u64)>) {
+        self.valid.clear();
+        for (signer, authority, certificates) in authorities {
+            let labels = IssuerLabels { signer, authority };
+            self.valid.get_or_create(&labels).set(i64::try_from(certificates).unwrap_or(i64::MAX));
         }
     }
 }

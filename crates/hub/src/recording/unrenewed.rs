@@ -1,4 +1,4 @@
-//! Counts certificates that their agents should have renewed and have not.
+//! Counts certificates that are valid, and those that their agents should have renewed and have not.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,9 +10,16 @@ use tracing::debug;
 use super::metrics::RecordingMetrics;
 use crate::registrations::wanted::Signers;
 use addon_signer_core::identity::AddOnKey;
+use addon_signer_core::policy::GatewayCertificate;
 use addon_signer_core::registry::{Registry, SharedRegistry};
-use addon_signer_ledger::Reader;
+use addon_signer_core::timestamp::Timestamp;
+use addon_signer_ledger::{LedgerError, Reader};
 use addon_signer_platform::clock::Clock;
+
+/// The signer and the addon of each certificate that was not renewed.
+type Unrenewed = Vec<(String, AddOnKey)>;
+/// How many certificates of each authority are valid: its signer, its id, the number.
+type Valid = Vec<(String, String, u64)>;
 
 /// How often they are counted.
 const ROUND: Duration = Duration::from_secs(300);
@@ -28,21 +35,30 @@ pub(crate) async fn keep_unrenewed(
     metrics: RecordingMetrics,
 ) {
     loop {
-        match ledger.unrenewed(clock.now()).await {
-            Ok(found) => {
+        match counted(&ledger, clock.now()).await {
+            Ok((unrenewed, valid)) => {
                 let served = signers.borrow_and_update().clone().unwrap_or_default();
                 let names = served.served.keys().map(String::as_str);
-                if let Some(counts) = registry.read(|registry| count(&found, names, registry)) {
+                if let Some(counts) = registry.read(|registry| count(&unrenewed, names, registry)) {
                     metrics.unrenewed(counts.into_iter());
                 }
+                let is_ours = |signer: &str| {
+                    served.served.contains_key(signer) || GatewayCertificate::ALL.iter().any(|it| it.name() == signer)
+                };
+                metrics.valid(valid.into_iter().filter(|(signer, ..)| is_ours(signer)));
             }
             // The ledger's writer logs that it does not answer.
-            Err(error) => debug!(%error, "Could not count the certificates that were not renewed"),
+            Err(error) => debug!(%error, "Could not count the certificates in the ledger"),
         }
         // Signers that are served or stopped meanwhile get their number soon; many changes in a row cost one question.
         sleep(SETTLE).await;
         _ = timeout(ROUND, signers.changed()).await;
     }
+}
+
+/// What the ledger says at this time. Its reader has connections of its own, so nobody waits for these counts.
+async fn counted(ledger: &Reader, now: Timestamp) -> Result<(Unrenewed, Valid), LedgerError> {
+    Ok((ledger.unrenewed(now).await?, ledger.valid(now).await?))
 }
 
 /// How many of these certificates each signer has, without those of addons that have no standing. `None` while nobody

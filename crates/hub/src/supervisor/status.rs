@@ -21,6 +21,7 @@ use addon_signer_api::status::{
 };
 use addon_signer_api::{AddOnSigner, AddOnSignerSpec, GuardedSigner};
 use addon_signer_core::ca::line::WaitsFor;
+use addon_signer_core::list::few;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_ledger::Health;
 
@@ -134,7 +135,15 @@ pub fn wanted(
         }
     }
     let authorities = last.map_or(before.authorities, |ready| authorities(ready.line()));
-    AddOnSignerStatus { observed_generation: generation, add_ons: reports.add_ons, authorities, rotation, conditions }
+    let add_on_list = Some(few(&reports.add_ons)).filter(|list| !list.is_empty());
+    AddOnSignerStatus {
+        observed_generation: generation,
+        add_ons: reports.add_ons,
+        add_on_list,
+        authorities,
+        rotation,
+        conditions,
+    }
 }
 
 fn rotating(ready: &ReadyLine, now: Timestamp) -> (bool, &'static str, String) {

@@ -2,6 +2,7 @@
 
 use std::fmt::{self, Debug, Write as _};
 use std::io::{self, Write};
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tracing::field::{Field, Visit};
@@ -15,22 +16,27 @@ use tracing_subscriber::registry::LookupSpan;
 use addon_signer_core::names::AUDIT_TARGET;
 
 /// A layer that writes decisions and nothing else. The filter of the log for people does not apply to it.
-pub fn lines<S>(writer: impl Write + Send + 'static) -> impl Layer<S> + Send + Sync
+pub fn lines<S>(sink: Sink) -> impl Layer<S> + Send + Sync
 where
     S: Subscriber + for<'s> LookupSpan<'s>,
 {
     // Without the hint, tracing would call the filter for every trace event of every library.
     let ours = FilterFn::new(|metadata| metadata.target() == AUDIT_TARGET).with_max_level_hint(LevelFilter::INFO);
-    let sink = Sink { writer: Box::new(writer), torn: false, lost: 0 };
-    Lines { sink: Mutex::new(sink) }.with_filter(ours)
+    Lines { sink }.with_filter(ours)
 }
 
 /// The layer behind [`lines`].
 pub struct Lines {
-    sink: Mutex<Sink>,
+    sink: Sink,
 }
 
-struct Sink {
+/// Where lines go. Clones share it, so that lines of two logs never mix.
+#[derive(Clone)]
+pub struct Sink(Arc<Mutex<SinkState>>);
+
+struct SinkState {
+    /// What it is called when it fails.
+    name: &'static str,
     writer: Box<dyn Write + Send>,
     /// Whether only a part of the last line was written.
     torn: bool,
@@ -39,27 +45,44 @@ struct Sink {
 
 impl<S: Subscriber> Layer<S> for Lines {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
-        let mut object = Object(String::from("{"));
-        event.record(&mut object);
-        object.0.push_str("}\n");
-        self.sink.lock().write_line(&object.0);
+        self.sink.write_line(&line_of(event));
     }
 }
 
+/// An event as a line.
+pub(crate) fn line_of(event: &Event<'_>) -> String {
+    let mut object = Object(String::from("{"));
+    event.record(&mut object);
+    object.0.push_str("}\n");
+    object.0
+}
+
 impl Sink {
+    /// A sink into this writer. `name` is what it is called when it fails.
+    pub fn new(name: &'static str, writer: impl Write + Send + 'static) -> Self {
+        Self(Arc::new(Mutex::new(SinkState { name, writer: Box::new(writer), torn: false, lost: 0 })))
+    }
+
+    pub(crate) fn write_line(&self, line: &str) {
+        self.0.lock().write_line(line);
+    }
+}
+
+impl SinkState {
     /// Counts a line that cannot be written, and reports the first one on standard error. The process continues without
     /// the log.
     fn write_line(&mut self, line: &str) {
         match self.try_write(line) {
             Ok(()) if self.lost > 0 => {
-                complain(&format!("the audit log is writable again; {} lines are missing", self.lost));
+                complain(&format!("{} is writable again; {} lines are missing", self.name, self.lost));
                 self.lost = 0;
             }
             Ok(()) => {}
             Err(error) => {
                 self.lost += 1;
                 if self.lost == 1 {
-                    complain(&format!("the audit log cannot be written: {error}; lines are missing until it can"));
+                    let name = self.name;
+                    complain(&format!("{name} cannot be written: {error}; lines are missing until it can"));
                 }
             }
         }
@@ -84,7 +107,7 @@ impl Sink {
     }
 }
 
-fn complain(text: &str) {
+pub(crate) fn complain(text: &str) {
     // If standard error fails too, the error cannot be reported anywhere.
     let _ = writeln!(io::stderr(), "addon-signer: {text}");
 }
@@ -107,6 +130,11 @@ impl Visit for Object {
 
     fn record_u64(&mut self, field: &Field, value: u64) {
         self.member(field, format_args!("{value}"));
+    }
+
+    /// Writes milliseconds to the microsecond; no decision has such a value.
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        self.member(field, format_args!("{value:.3}"));
     }
 
     /// Writes values of other types as texts; no decision has such a value.

@@ -24,7 +24,8 @@ use addon_signer_platform::clock::Clock;
 
 mod lines;
 
-pub use lines::{Lines, lines};
+pub use lines::{Lines, Sink, lines};
+pub(crate) use lines::{complain, line_of};
 
 /// A few lines show what is happening; the sum says how often. A client without a certificate can produce some 15
 /// causes: less than 100 kB in a minute.
@@ -296,12 +297,12 @@ impl Audit {
 }
 
 /// Cluster, addon and agent; empty without an identity.
-fn names(identity: Option<&PeerIdentity>) -> [&str; 3] {
+pub(crate) fn names(identity: Option<&PeerIdentity>) -> [&str; 3] {
     identity.map_or([""; 3], |id| [id.cluster.as_str(), id.addon.as_str(), id.agent.as_str()])
 }
 
 /// Cuts text that others chose to [`TEXT_MAX`] bytes.
-fn bounded(text: &str) -> String {
+pub(crate) fn bounded(text: &str) -> String {
     let end = text.floor_char_boundary(TEXT_MAX);
     text.get(..end)
         .filter(|start| start.len() < text.len())

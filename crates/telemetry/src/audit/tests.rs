@@ -47,7 +47,7 @@ impl io::Write for Disk {
 
 fn audited(disk: &Disk, decide: impl FnOnce(&Audit, &Clock)) {
     let clock = Clock::default();
-    let subscriber = tracing_subscriber::registry().with(lines(disk.clone()));
+    let subscriber = tracing_subscriber::registry().with(lines(Sink::new("the audit log", disk.clone())));
     tracing::subscriber::with_default(subscriber, || decide(&Audit::new(clock.clone()), &clock));
 }
 

@@ -57,6 +57,31 @@ impl fmt::Display for State {
     }
 }
 
+/// The step of a rotation that a line is at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// No rotation is under way.
+    Settled,
+    /// Next is trusted and waits to sign.
+    Activate,
+    /// Old is trusted until nobody needs it.
+    Finish,
+}
+
+impl Phase {
+    /// All of them, in the order of a rotation.
+    pub const ALL: [Self; 3] = [Self::Settled, Self::Activate, Self::Finish];
+
+    /// The name in status and metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Settled => "Settled",
+            Self::Activate => "Activate",
+            Self::Finish => "Finish",
+        }
+    }
+}
+
 /// The text is not a state.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a state of an authority: Next, Active or Old")]
@@ -190,6 +215,15 @@ impl Line {
     /// The authority that will sign next.
     pub fn next(&self) -> Option<&Member> {
         self.members.iter().find(|member| member.state == State::Next)
+    }
+
+    /// The step of a rotation that it is at.
+    pub fn phase(&self) -> Phase {
+        match (self.next(), self.members.iter().any(|member| member.state == State::Old)) {
+            (Some(_), _) => Phase::Activate,
+            (None, true) => Phase::Finish,
+            (None, false) => Phase::Settled,
+        }
     }
 
     /// The trust bundle of the line: the anchors of all its authorities.

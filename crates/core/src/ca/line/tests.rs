@@ -40,15 +40,15 @@ fn an_empty_line_begins_and_then_rests() {
 fn a_request_is_handled_once() {
     let asked = Evidence { requested: Some("r1"), ..mk_evidence(NOW) };
     let line = mk_line();
-    assert_eq!(line.next_step(&asked), Step::Prepare);
+    assert_eq!((line.next_step(&asked), line.phase()), (Step::Prepare, Phase::Settled));
     let line = line.prepare(mk_authority(), Some("r1"), NOW);
-    assert_eq!(states(&line), [State::Next, State::Active]);
+    assert_eq!((states(&line), line.phase()), (vec![State::Next, State::Active], Phase::Activate));
     let line = line.activate(NOW);
-    assert_eq!(states(&line), [State::Active, State::Old]);
+    assert_eq!((states(&line), line.phase()), (vec![State::Active, State::Old], Phase::Finish));
     let id = line.members()[1].authority.id().clone();
     assert_eq!(line.next_step(&asked), Step::Finish(id.clone()));
     let line = line.finish(&id);
-    assert_eq!(line.next_step(&asked), Step::Rest);
+    assert_eq!((line.next_step(&asked), line.phase()), (Step::Rest, Phase::Settled));
     let again = Evidence { requested: Some("r2"), ..mk_evidence(NOW) };
     assert_eq!(line.next_step(&again), Step::Prepare);
 }

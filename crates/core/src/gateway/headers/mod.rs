@@ -1,6 +1,7 @@
 //! Decides which headers of requests and responses cross the gateway. Pure functions; [`rules`] has the table.
 
 pub mod rules;
+pub mod trace;
 
 use std::net::IpAddr;
 

@@ -4,7 +4,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::{LinePlan, LineReconciler, REVERT, ROUND, Reserve, pauses};
 use crate::authorities::activation::ActivationCheck;
-use crate::authorities::metrics::EndsOfLine;
+use crate::authorities::metrics::LineGauges;
 use crate::authorities::state::LineState;
 use crate::authorities::store::{AuthorityStore, LineNames};
 use crate::authorities::trust_publisher::TrustPublisher;
@@ -60,7 +60,7 @@ impl LineReconciler {
         let ReconcilerLinks { store, clock, audit, leading, trust_publisher, metrics, objects, ledger } = links;
         let ReconcilerLine { names, plan, activation, state, reservations, pulse } = line;
         Self {
-            ends: EndsOfLine::new(metrics.authorities.clone(), names.metrics_label()),
+            gauges: LineGauges::new(metrics.authorities.clone(), names.metrics_label()),
             record: LineRecord::new(ledger, names.line()),
             names,
             store,

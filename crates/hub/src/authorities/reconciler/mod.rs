@@ -13,7 +13,7 @@ mod inputs;
 mod steps;
 
 use crate::authorities::activation::ActivationCheck;
-use crate::authorities::metrics::EndsOfLine;
+use crate::authorities::metrics::LineGauges;
 use crate::authorities::report;
 use crate::authorities::state::{LineState, ReadyLine};
 use crate::authorities::store::{AuthorityStore, LineKind, LineNames, StoreError};
@@ -114,7 +114,7 @@ pub(crate) struct LineReconciler {
     state: watch::Sender<LineState>,
     trust_publisher: TrustPublisher,
     metrics: HubMetrics,
-    ends: EndsOfLine,
+    gauges: LineGauges,
     objects: WatchedObjects,
     reservations: mpsc::Receiver<Reserve>,
     pulse: Pulse,
@@ -371,7 +371,7 @@ impl LineReconciler {
 
     fn set(&mut self, state: LineState) {
         if let LineState::Ready(ready) = &state {
-            self.ends.show(ready.line());
+            self.gauges.show(ready.line());
         }
         self.state.send_replace(state);
         self.trust_publisher.publish(self.names.line());

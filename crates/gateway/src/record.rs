@@ -1,0 +1,276 @@
+//! What is counted of one call, and the line about it in the access log. The record lasts as long as anything of the
+//! call does: its answer, its upload, or what it was upgraded to.
+
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
+use hyper::header::HOST;
+use hyper::{Request, StatusCode, Version};
+use tokio::time::Instant;
+
+use crate::stats::GatewayStats;
+use crate::traffic::{Code, NO_ROUTE, RouteTraffic};
+use addon_signer_core::gateway::authz::Peer;
+use addon_signer_core::gateway::headers::trace::trace_id;
+use addon_signer_core::timestamp::Timestamp;
+use addon_signer_telemetry::access::{Asked, Call};
+
+/// How a call ended: all of its answer was handed to its connection, or both sides of an upgraded one have ended.
+pub(super) const COMPLETE: &str = "complete";
+/// The client left, or its own body was cut short.
+pub(super) const CLIENT_GONE: &str = "client gone";
+/// The backend left, or sent nothing for too long.
+pub(super) const BACKEND_GONE: &str = "backend gone";
+/// The gateway ended the connection, or the caller lost its standing.
+pub(super) const SESSION_ENDED: &str = "session ended";
+/// No route lets the caller in any more.
+pub(super) const ROUTE_GONE: &str = "route gone";
+/// Nothing passed in either direction for too long.
+pub(super) const SILENT: &str = "silent";
+
+/// One call.
+pub(super) struct CallRecord {
+    stats: Arc<GatewayStats>,
+    began: Instant,
+    peer: OnceLock<Arc<Peer>>,
+    traffic: OnceLock<Arc<RouteTraffic>>,
+    is_answered: AtomicBool,
+    /// What only the access log needs; `None` while that is off.
+    told: Option<Box<Told>>,
+    /// Whether the gateway has cut the connection.
+    is_cut: Arc<AtomicBool>,
+}
+
+/// What the access log tells of a call.
+struct Told {
+    began: Timestamp,
+    asked: Asked,
+    is_upgraded: AtomicBool,
+    received: AtomicU64,
+    sent: AtomicU64,
+    head: OnceLock<Head>,
+    times: OnceLock<Times>,
+    ended: OnceLock<&'static str>,
+}
+
+/// The answer's head.
+struct Head {
+    status: u16,
+    problem: &'static str,
+    after: Duration,
+}
+
+/// How long a forwarded call took until its answer began.
+struct Times {
+    own: Duration,
+    backend: Duration,
+}
+
+impl CallRecord {
+    /// Begins with a call. `is_cut` says later whether the gateway has cut its connection.
+    pub(super) fn new(stats: &Arc<GatewayStats>, is_cut: &Arc<AtomicBool>) -> Self {
+        stats.calls.inc();
+        Self {
+            stats: Arc::clone(stats),
+            began: Instant::now(),
+            peer: OnceLock::new(),
+            traffic: OnceLock::new(),
+            is_answered: AtomicBool::new(false),
+            told: None,
+            is_cut: Arc::clone(is_cut),
+        }
+    }
+
+    /// Tells the access log about it.
+    pub(super) fn telling<B>(mut self, request: &Request<B>, began: Timestamp) -> Self {
+        let protocol = if request.version() == Version::HTTP_2 { "HTTP/2" } else { "HTTP/1.1" };
+        let host = request.uri().authority().map(|authority| authority.as_str().into());
+        let field = || request.headers().get(HOST).map(|host| String::from_utf8_lossy(host.as_bytes()));
+        let host = host.or_else(field).unwrap_or_default();
+        let trace = trace_id(request.headers());
+        let told = Told {
+            began,
+            asked: Asked::new(protocol, request.method().as_str(), request.uri().path(), &host, trace),
+            is_upgraded: AtomicBool::new(false),
+            received: AtomicU64::new(0),
+            sent: AtomicU64::new(0),
+            head: OnceLock::new(),
+            times: OnceLock::new(),
+            ended: OnceLock::new(),
+        };
+        self.told = Some(Box::new(told));
+        self
+    }
+
+    /// When it began.
+    pub(super) fn began(&self) -> Instant {
+        self.began
+    }
+
+    /// Whether the access log tells about it.
+    pub(super) fn is_told(&self) -> bool {
+        self.told.is_some()
+    }
+
+    /// Notes who called. The first caller counts, as with everything below.
+    pub(super) fn by(&self, peer: &Arc<Peer>) {
+        self.peer.get_or_init(|| Arc::clone(peer));
+    }
+
+    /// Notes which route decides: an AddOnRoute, or a path of the gateway's own.
+    pub(super) fn on(&self, route: &str) {
+        self.traffic_on(route);
+    }
+
+    fn traffic_on(&self, route: &str) -> &Arc<RouteTraffic> {
+        let addon = self.peer.get().map_or("", |peer| peer.identity.addon.as_str());
+        self.traffic.get_or_init(|| self.stats.traffic(addon, route))
+    }
+
+    /// Counts content from the client.
+    pub(super) fn received(&self, bytes: usize) {
+        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        self.traffic_on(NO_ROUTE).received.inc_by(bytes);
+        if let Some(told) = &self.told {
+            told.received.fetch_add(bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// Counts content to the client.
+    pub(super) fn sent(&self, bytes: usize) {
+        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        self.traffic_on(NO_ROUTE).sent.inc_by(bytes);
+        if let Some(told) = &self.told {
+            told.sent.fetch_add(bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// Notes how long a forwarded call took until its answer began or failed, and how much of that was the backend's.
+    pub(super) fn forwarded(&self, backend: Duration) {
+        let own = self.began.elapsed().saturating_sub(backend);
+        self.stats.forwarded(own, backend);
+        if let Some(told) = &self.told {
+            told.times.get_or_init(|| Times { own, backend });
+        }
+    }
+
+    /// Counts the call: its answer's head is handed to HTTP. `problem` is empty for an answer that is none.
+    pub(super) fn answered(&self, status: StatusCode, problem: &'static str) {
+        self.count(Code::of(status));
+        if let Some(told) = &self.told {
+            told.head.get_or_init(|| Head { status: status.as_u16(), problem, after: self.began.elapsed() });
+        }
+    }
+
+    /// Counts the call: its stream is reset instead of an answer.
+    pub(super) fn reset(&self, problem: &'static str) {
+        self.count(Code::Reset);
+        if let Some(told) = &self.told {
+            told.head.get_or_init(|| Head { status: 0, problem, after: self.began.elapsed() });
+        }
+        self.ended(BACKEND_GONE);
+    }
+
+    fn count(&self, code: Code) {
+        self.is_answered.store(true, Ordering::Relaxed);
+        self.traffic_on(NO_ROUTE).count(code);
+    }
+
+    /// Notes that the end of the answer is not the end of the call.
+    pub(super) fn upgraded(&self) {
+        if let Some(told) = &self.told {
+            told.is_upgraded.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Notes that all of the answer was handed to the connection.
+    pub(super) fn complete(&self) {
+        if let Some(told) = self.told.as_ref().filter(|told| !told.is_upgraded.load(Ordering::Relaxed)) {
+            told.ended.get_or_init(|| COMPLETE);
+        }
+    }
+
+    /// Notes how it ended.
+    pub(super) fn ended(&self, how: &'static str) {
+        if let Some(told) = &self.told {
+            told.ended.get_or_init(|| how);
+        }
+    }
+
+    fn tell(&self, told: &Told) {
+        let whole = self.began.elapsed();
+        let unsaid = if self.is_cut.load(Ordering::Relaxed) { SESSION_ENDED } else { CLIENT_GONE };
+        let head = told.head.get();
+        let own = head.map_or(whole, |head| head.after);
+        let (own, backend) = told.times.get().map_or((own, Duration::ZERO), |times| (times.own, times.backend));
+        let peer = self.peer.get();
+        Call {
+            began: told.began,
+            identity: peer.map(|peer| &peer.identity),
+            serial: peer.map(|peer| peer.serial),
+            asked: &told.asked,
+            route: self.traffic_on(NO_ROUTE).route(),
+            status: head.map_or(0, |head| head.status),
+            received: told.received.load(Ordering::Relaxed),
+            sent: told.sent.load(Ordering::Relaxed),
+            own,
+            backend,
+            whole,
+            problem: head.map_or("", |head| head.problem),
+            ended: told.ended.get().unwrap_or(&unsaid),
+        }
+        .write();
+    }
+}
+
+impl Drop for CallRecord {
+    fn drop(&mut self) {
+        if !self.is_answered.load(Ordering::Relaxed) {
+            self.count(Code::Unanswered);
+        }
+        self.stats.calls.dec();
+        if let Some(told) = &self.told {
+            self.tell(told);
+        }
+    }
+}
+
+/// The content of a request, which is counted while it passes.
+pub(super) struct Received<B = Incoming> {
+    inner: B,
+    record: Arc<CallRecord>,
+}
+
+impl<B> Received<B> {
+    pub(super) fn new(inner: B, record: &Arc<CallRecord>) -> Self {
+        Self { inner, record: Arc::clone(record) }
+    }
+}
+
+impl<B: Body<Data = Bytes> + Unpin> Body for Received<B> {
+    type Data = Bytes;
+    type Error = B::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        let this = self.get_mut();
+        let frame = ready!(Pin::new(&mut this.inner).poll_frame(cx));
+        if let Some(Ok(frame)) = &frame
+            && let Some(data) = frame.data_ref()
+        {
+            this.record.received(data.len());
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
