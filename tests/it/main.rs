@@ -8,6 +8,7 @@
 )]
 
 mod agent;
+mod alerts;
 mod beside_ocm;
 mod checked;
 mod cli;
