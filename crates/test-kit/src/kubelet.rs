@@ -100,8 +100,8 @@ impl Kubelet {
         Pod { dir, keeper }
     }
 
-    /// Starts an init container that stays, and waits until its startup probe succeeds. Pods share this machine's ports,
-    /// so it gets another port.
+    /// Starts an init container that stays, and waits until its startup probe succeeds. It gets another port, because
+    /// all pods share those of this machine.
     async fn start_sidecar(&self, container: &Container, dir: &Path) -> Process {
         assert_eq!(container.restart_policy.as_deref(), Some("Always"), "{} stays", container.name);
         let probe =
