@@ -1,43 +1,61 @@
 //! The dashboard: Prometheus scrapes the pods during a story, and each query of each panel has an answer.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use hyper::Method;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
-use kube::Api;
-use kube::api::PostParams;
-use serde_json::Value;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{ListParams, PostParams};
+use kube::{Api, Client, ResourceExt};
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use test_kit::process::{Process, free_port};
 use test_kit::request::mk_csr;
 use test_kit::wait::wait_or_explain;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::{CLUSTER, Fleet, GATEWAY, PATIENCE, command, gateway, path};
 
-/// As the chart's PodMonitor, but each second. Pods come and go, so Prometheus asks the API server for them.
-const CONFIG: &str = r#"
+/// As the chart's PodMonitor, but each second. Debian's Prometheus cannot ask the API server which pods there are.
+const CONFIG: &str = "
 global: { scrape_interval: 1s }
 rule_files: [ALERTS]
 scrape_configs:
   - job_name: addon-signer
-    kubernetes_sd_configs: [{ role: pod, kubeconfig_file: KUBECONFIG, namespaces: { names: [addon-signer] } }]
-    relabel_configs:
-      - { source_labels: [__meta_kubernetes_pod_container_port_name], regex: metrics, action: keep }
-      - { source_labels: [__meta_kubernetes_pod_name], target_label: pod }
-"#;
+    file_sd_configs: [{ files: [pods.json], refresh_interval: 1s }]
+";
 
 pub(super) struct Prometheus {
     url: String,
     process: Process,
+    _follows: AbortOnDropHandle<()>,
     _dir: TempDir,
 }
 
+/// Writes the addresses of the pods, which come and go, into the file that Prometheus watches.
+async fn follow(admin: Client, dir: PathBuf) {
+    let pods: Api<Pod> = Api::namespaced(admin, "addon-signer");
+    let ours = ListParams::default().labels("app.kubernetes.io/component in (hub, gateway)");
+    loop {
+        // A list that fails is asked for again.
+        if let Ok(found) = pods.list(&ours).await {
+            let target = |pod: Pod| {
+                let address = pod.status.as_ref()?.pod_ip.clone()?;
+                Some(json!({ "targets": [format!("{address}:9090")], "labels": { "pod": pod.name_any() } }))
+            };
+            let targets: Vec<_> = found.items.into_iter().filter_map(target).collect();
+            std::fs::write(dir.join("new.json"), json!(targets).to_string()).unwrap();
+            std::fs::rename(dir.join("new.json"), dir.join("pods.json")).unwrap();
+        }
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+}
+
 impl Prometheus {
-    pub(super) fn start() -> Self {
+    pub(super) fn start(admin: Client) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let kubeconfig = std::env::var("KUBECONFIG").unwrap();
-        let config = CONFIG.replace("KUBECONFIG", &kubeconfig);
-        let config = config.replace("ALERTS", &path("deploy/chart/files/alerts.yaml"));
+        let config = CONFIG.replace("ALERTS", &path("deploy/chart/files/alerts.yaml"));
         std::fs::write(dir.path().join("prometheus.yml"), config).unwrap();
         let port = free_port();
         let flags = [
@@ -46,7 +64,8 @@ impl Prometheus {
             format!("--web.listen-address=127.0.0.1:{port}"),
         ];
         let process = Process::start(Path::new("prometheus"), &flags, dir.path());
-        Self { url: format!("http://127.0.0.1:{port}"), process, _dir: dir }
+        let follows = AbortOnDropHandle::new(tokio::spawn(follow(admin, dir.path().to_owned())));
+        Self { url: format!("http://127.0.0.1:{port}"), process, _follows: follows, _dir: dir }
     }
 
     /// The series that a query has now.

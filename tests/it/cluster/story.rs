@@ -108,7 +108,7 @@ async fn an_addon_in_pods_from_installation_to_removal() {
     let holders = r#"-o=jsonpath={.items[?(@.signer=="telemetry")].cluster}"#;
     assert_eq!(kubectl(&["get", "certificates.ledger.addon-signer.io", holders]), CLUSTER);
 
-    let prometheus = Prometheus::start();
+    let prometheus = Prometheus::start(fleet.admin.clone());
     misbehave(&fleet).await;
     nothing_is_lost(&fleet).await;
     prometheus.answers_every_panel().await;
