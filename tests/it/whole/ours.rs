@@ -229,6 +229,7 @@ async fn agent_asks_with_addon_hub_identity_and_requester_rights() {
     let store = Store::directory(dir.path().join("spoke1"));
     tokio::spawn(agent_with(&kubeconfig, dir.path(), "spoke1", whole.gateway, store).run());
     let pair = wait_until(PATIENCE, "the agent's certificate", async || pair(dir.path(), "spoke1")).await;
+    wait_routed(&pair, whole.gateway).await;
     let (status, body) = pair.call(whole.gateway, Method::GET, "/v1/whoami").await.unwrap();
     assert!(status == 200, "{body}");
     assert!(body.contains("\"agent\":\"telemetry\""), "{body}");
