@@ -102,3 +102,26 @@ async fn people_apply_and_annotate_addon_signers() {
     assert!(kubectl.run("describe ads telemetry").await.contains("Annotations:  a: b"));
     kubectl.run("delete ads telemetry").await;
 }
+
+/// A link by this name on the PATH makes the program a plugin, as docs/install.md says.
+#[tokio::test]
+async fn the_program_is_a_plugin_of_kubectl() {
+    let hub = mk_hub().await;
+    let Some(kubectl) = Kubectl::new(&hub) else {
+        return;
+    };
+    let plugins = kubectl.home.path().join("plugins");
+    std::fs::create_dir(&plugins).unwrap();
+    let program = env!("CARGO_BIN_EXE_addon-signer");
+    std::os::unix::fs::symlink(program, plugins.join("kubectl-addon_signer")).unwrap();
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let path = std::env::join_paths([plugins].into_iter().chain(std::env::split_paths(&path))).unwrap();
+    let mut command = Command::new("kubectl");
+    // kubectl accepts no flag before the name of a plugin.
+    command.args(["addon-signer", "check", "--output=json"]).env("PATH", path).env("HOME", kubectl.home.path());
+    command.env("KUBECONFIG", &kubectl.kubeconfig).stdin(Stdio::null());
+    let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
+    let findings: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let served = findings.as_array().unwrap().iter().any(|found| found["about"] == "API" && found["verdict"] == "good");
+    assert!(served, "{findings}");
+}

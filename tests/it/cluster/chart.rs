@@ -126,6 +126,41 @@ fn dry_run(values: &str, text: &str) {
     assert!(output.status.success(), "{values}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
+/// The templates for addons, in the chart of an addon, as docs/writing-an-addon.md shows it.
+#[test]
+fn library_brings_the_agent_into_an_addons_pods() {
+    if !is_cluster() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let chart = dir.path().join("logging").display().to_string();
+    command("cp", &["-r", &path("tests/it/cluster/addon-chart"), &chart]);
+    let library = format!("file://{}", path("deploy/agent-chart"));
+    let file = format!("{chart}/Chart.yaml");
+    let text = std::fs::read_to_string(&file).unwrap().replace("file://../../../../deploy/agent-chart", &library);
+    std::fs::write(&file, text).unwrap();
+    let values = ["--set-string=addonSigner.onRenew=kill -HUP 1", "--set=addonSigner.args={--agent=a}"];
+    let [with_3, with_4] = HELMS.map(|helm| {
+        command(helm, &["dependency", "update", &chart]);
+        let more = [&["template", "logging", &chart, "--namespace=default", "--kube-version=1.36"], &values[..]];
+        command(helm, &more.concat())
+    });
+    assert_eq!(objects(&with_3), objects(&with_4));
+    dry_run("the addon's chart", &with_4);
+    let all = objects(&with_4);
+    let pod = &all[r#""Deployment" "logging""#]["spec"]["template"]["spec"];
+    let args = pod["initContainers"][0]["args"].as_array().unwrap();
+    for argument in ["--on-renew=kill -HUP 1", "--agent=a", "--secret-namespace=default", "--owner=deployment/logging"]
+    {
+        assert!(args.iter().any(|it| it == argument), "{argument}: {args:?}");
+    }
+    let allowed = &all[r#""NetworkPolicy" "logging""#]["spec"]["egress"][0]["ports"][0]["port"];
+    assert_eq!(allowed, 30443, "the gateway's port");
+    let lacking = ["template", "logging", &chart, "--namespace=default", "--set=addonSigner.cluster="];
+    let output = Command::new("helm4").args(lacking).output().unwrap();
+    assert!(String::from_utf8_lossy(&output.stderr).contains("set addonSigner.cluster"));
+}
+
 /// A value, and words that name what is wrong.
 const REFUSED: [(&[&str], &str); 12] = [
     (&["gatway.names={a.example}"], "additional properties 'gatway' not allowed"),

@@ -129,7 +129,13 @@ fn kubectl_wait(what: &str, arguments: &[&str]) {
 
 /// Installs the hub with these values and the example, and lets the cluster have the addon.
 async fn install(fleet: &Fleet, values: &[&str]) {
-    helm_upgrade("helm4", values, &[]);
+    let notes = helm_upgrade("helm4", values, &[]);
+    // As the notes say, so that pods which come later are refused if they are not restricted.
+    assert!(
+        notes.contains("kubectl label namespace addon-signer pod-security.kubernetes.io/enforce=restricted"),
+        "{notes}"
+    );
+    kubectl(&["label", "namespace", "addon-signer", "pod-security.kubernetes.io/enforce=restricted"]);
     kubectl_wait("condition=Available", &["apiservice/v1alpha1.ledger.addon-signer.io"]);
     kubectl(&["apply", "-k", &path("tests/it/cluster/example")]);
     kubectl_wait("condition=Ready", &["addonsigner/telemetry"]);
