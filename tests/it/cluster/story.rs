@@ -113,6 +113,7 @@ async fn an_addon_in_pods_from_installation_to_removal() {
     nothing_is_lost(&fleet).await;
     prometheus.answers_every_panel().await;
     prometheus.names_no_cluster();
+    prometheus.save();
     println!("{:?}: gateways and signer are replaced", begun.elapsed());
     detach(&fleet).await;
     println!("{:?}: the addon is detached", begun.elapsed());

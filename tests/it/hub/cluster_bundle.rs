@@ -45,7 +45,7 @@ async fn wait_anchors(bundles: &Api<ClusterTrustBundle>, what: &str, count: usiz
 
 /// On a real API server only: the documented volume names it.
 async fn check_documented_volume(hub: &TestHub, admin: &Client) {
-    let mut spec: Value = serde_saphyr::from_str(&documented("docs/install.md", "clusterTrustBundle:")).unwrap();
+    let mut spec: Value = serde_saphyr::from_str(&documented("docs/trust.md", "clusterTrustBundle:")).unwrap();
     assert_eq!(spec["volumes"][0]["projected"]["sources"][0]["clusterTrustBundle"]["name"], TRUST_BUNDLE);
     if hub.is_real() {
         let volumes = spec["volumes"].clone();
