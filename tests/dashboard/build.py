@@ -25,9 +25,9 @@ PANELS = [
      [("sum(addon_signer_gateway_sessions)", "")]),
     ("Valid certificates", "Certificates of agents that have not expired.", "stat", "short", 4,
      [('sum(max by (signer, authority) (addon_signer_certificates_valid{signer!~"gateway-.*"}))', "")]),
-    ("First authority to expire", "Of those that sign.", "stat", "s", 4,
+    ("Authority ends in", "The first of those that sign.", "stat", "s", 4,
      [('min(addon_signer_authority_end_timestamp_seconds{state="Active"}) - time()', "")]),
-    ("First gateway certificate to expire", "The gateway renews it with a third of its life left.", "stat", "s", 4,
+    ("Gateway cert ends in", "The first; the gateway renews it with a third of its life left.", "stat", "s", 4,
      [("min(addon_signer_gateway_certificate_end_timestamp_seconds > 0) - time()", "")]),
     ("Calls by addon", "", "timeseries", "reqps", 8,
      [(f"sum by (addon) (rate(addon_signer_gateway_requests_total{RATE}))", "{{addon}}")]),
@@ -54,7 +54,8 @@ PANELS = [
      "timeseries", "cps", 8,
      [(f"sum(rate(addon_signer_gateway_sessions_ended_total{RATE}))", "lost trust"),
       (f"sum(rate(addon_signer_gateway_idle_ended_total{RATE}))", "idle")]),
-    ("Silence of the API server", "Revocations wait while it is silent; up to a minute is normal.", "timeseries", "s", 8,
+    ("Silence of the API server", "Revocations wait while it is silent; up to a minute is normal.",
+     "timeseries", "s", 8,
      [("max by (pod, instance) (addon_signer_registry_age_seconds)", "{{pod}} {{instance}}")]),
     ("Certificates issued", "", "timeseries", "cps", 8,
      [(f"sum by (signer) (rate(addon_signer_certificates_issued_total{RATE}))", "{{signer}}")]),
@@ -62,7 +63,8 @@ PANELS = [
      [(f"sum by (signer, reason) (rate(addon_signer_requests_refused_total{RATE}))", "{{signer}} {{reason}}")]),
     ("From request to certificate", "With all that it waited for.", "timeseries", "s", 8,
      [(quantile(q, "addon_signer_request_seconds"), f"{name} %") for q, name in ((0.5, 50), (0.99, 99))]),
-    ("Valid certificates by authority", "In a rotation they move from the old one to the new one.", "timeseries", "short", 8,
+    ("Valid certificates by authority", "In a rotation they move from the old one to the new one.",
+     "timeseries", "short", 8,
      [("max by (signer, authority) (addon_signer_certificates_valid)", "{{signer}} {{authority}}")]),
     ("Certificates that were not renewed", "They expire within a day.", "timeseries", "short", 8,
      [("max by (signer) (addon_signer_certificates_unrenewed)", "{{signer}}")]),
@@ -107,7 +109,9 @@ def panels():
 DASHBOARD = {
     "uid": "addon-signer", "title": "addon-signer", "tags": ["addon-signer"], "schemaVersion": 39, "editable": True,
     "time": {"from": "now-6h", "to": "now"}, "refresh": "1m",
-    "templating": {"list": [{"name": "datasource", "type": "datasource", "query": "prometheus", "label": "Prometheus"}]},
+    "templating": {"list": [
+        {"name": "datasource", "type": "datasource", "query": "prometheus", "label": "Prometheus"},
+    ]},
     "panels": list(panels()),
 }
 

@@ -52,20 +52,23 @@ def lines(panel):
 
 def graph(panel, x, y, width, height, unit):
     drawn = list(lines(panel))
-    top = max((value for _, _, points in drawn for _, value in points), default=0) or 1
+    highest = max(value for _, _, points in drawn for _, value in points)
+    top = highest or 1
     first = min(at for _, _, points in drawn for at, _ in points)
     last = max(at for _, _, points in drawn for at, _ in points)
     plot = height - 66
-    yield text(x + 8, y + 38, number(top, unit), 9, colour="#718096")
+    yield text(x + 8, y + 38, number(highest, unit), 9, colour="#718096")
     yield f'<path d="M{x + 8} {y + 40 + plot}h{width - 16}" stroke="#cbd5e0"/>'
     for index, (said, _, points) in enumerate(drawn[:9]):
         place = [(x + 8 + (at - first) / ((last - first) or 1) * (width - 16), y + 40 + plot - value / top * plot)
                  for at, value in points]
         path = " ".join(f"{a:.0f},{b:.0f}" for a, b in place)
         yield f'<polyline points="{path}" fill="none" stroke="{COLOURS[index]}" stroke-width="1.5"/>'
-    shown = "   ".join(said for said, _, _ in drawn[:4] if said.strip())
-    shown += f"   and {len(drawn) - 4} more" if len(drawn) > 4 else ""
-    yield text(x + 8, y + height - 8, shown[: int(width / 5.4)], 9, colour="#718096")
+    shown = [(said[:24], COLOURS[index]) for index, (said, _, _) in enumerate(drawn[:3]) if said.strip()]
+    if len(drawn) > 3:
+        shown.append((f"and {len(drawn) - 3} more", "#718096"))
+    words = "".join(f'<tspan fill="{colour}" dx="6">{html.escape(said)}</tspan>' for said, colour in shown)
+    yield f'<text x="{x + 2}" y="{y + height - 8}" font-size="9">{words}</text>'
 
 
 def table(panel, x, y, unit):
