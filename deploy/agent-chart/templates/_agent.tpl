@@ -11,24 +11,44 @@ values below `addonSigner`:
     workload: deployment/telemetry-agent   # owns the Secret, so that it goes with it
     hubKubeconfig: telemetry-hub-kubeconfig # the Secret with the identity on the hub [ADDON-hub-kubeconfig]
     onRenew: ""                      # a command to run after each change; the image must have it
+    openshift: false                 # true: the SCC chooses the user
     args: []                         # further flags
+
+The files are readable for their owner alone, so the program that reads them runs as the same user, 65532. The pod needs
+`fsGroup: 65532`, or the agent cannot read the kubeconfig. There may be one pod: two agents would replace each other's
+key.
 */}}
+
+{{/* The values, or what to do about those that are missing. */}}
+{{- define "addon-signer-agent.values" -}}
+{{- $agent := required "set addonSigner in the values" .Values.addonSigner -}}
+{{- range list "image" "cluster" "addon" "signer" "gateway" "workload" -}}
+{{- if not (index $agent .) -}}{{- fail (printf "set addonSigner.%s" .) -}}{{- end -}}
+{{- end -}}
+{{- if not (regexMatch "^(deployment|daemonset|statefulset|serviceaccount)/[a-z0-9.-]+$" $agent.workload) -}}
+{{- fail "addonSigner.workload must be deployment/NAME, daemonset/NAME, statefulset/NAME or serviceaccount/NAME" -}}
+{{- end -}}
+{{- if not (hasPrefix "https://" $agent.gateway) -}}
+{{- fail "addonSigner.gateway must be https://HOST[:PORT]" -}}
+{{- end -}}
+{{- toJson $agent -}}
+{{- end -}}
 
 {{/* The sidecar, an item of `initContainers`: the pod's other containers start when there is a certificate. */}}
 {{- define "addon-signer-agent.container" -}}
-{{- $agent := required "set addonSigner in the values" .Values.addonSigner -}}
+{{- $agent := include "addon-signer-agent.values" . | fromJson -}}
 - name: signer
-  image: {{ required "set addonSigner.image" $agent.image }}
+  image: {{ $agent.image }}
   restartPolicy: Always
   args:
-    - --cluster={{ required "set addonSigner.cluster" $agent.cluster }}
-    - --addon={{ required "set addonSigner.addon" $agent.addon }}
-    - --signer={{ required "set addonSigner.signer" $agent.signer }}
-    - --gateway={{ required "set addonSigner.gateway" $agent.gateway }}
+    - --cluster={{ $agent.cluster }}
+    - --addon={{ $agent.addon }}
+    - --signer={{ $agent.signer }}
+    - --gateway={{ $agent.gateway }}
     - --hub-kubeconfig=/managed/hub-kubeconfig/kubeconfig
     - --secret-namespace={{ .Release.Namespace }}
     - --output-dir=/certificates
-    - --owner={{ required "set addonSigner.workload" $agent.workload }}
+    - --owner={{ $agent.workload }}
     - --metrics-listen=0.0.0.0:9090
     {{- with $agent.onRenew }}
     - {{ printf "--on-renew=%s" . | quote }}
@@ -55,29 +75,32 @@ values below `addonSigner`:
     allowPrivilegeEscalation: false
     readOnlyRootFilesystem: true
     capabilities: { drop: [ALL] }
-    # The files are readable for their owner alone, so the program that reads them must be this user too.
     runAsNonRoot: true
+    {{- if not $agent.openshift }}
     runAsUser: 65532
+    {{- end }}
 {{- end -}}
 
 {{/* Items of `volumes`. The files are in memory: `addon-signer-certificates` is what the program mounts, read-only. */}}
 {{- define "addon-signer-agent.volumes" -}}
+{{- $agent := include "addon-signer-agent.values" . | fromJson -}}
 - name: addon-signer-certificates
   emptyDir: { medium: Memory, sizeLimit: 1Mi }
 - name: addon-signer-hub-kubeconfig
   secret:
-    secretName: {{ .Values.addonSigner.hubKubeconfig | default (printf "%s-hub-kubeconfig" .Values.addonSigner.addon) }}
+    secretName: {{ $agent.hubKubeconfig | default (printf "%s-hub-kubeconfig" $agent.addon) }}
     defaultMode: 288 # 0440
 {{- end -}}
 
 {{/* Items of the `rules` of a Role for the pod's account, in the addon's namespace. */}}
 {{- define "addon-signer-agent.rules" -}}
-{{- $owner := splitn "/" 2 .Values.addonSigner.workload -}}
+{{- $agent := include "addon-signer-agent.values" . | fromJson -}}
+{{- $owner := splitn "/" 2 $agent.workload -}}
 # Kubernetes cannot limit `create` by name. It overwrites nothing that exists.
 - { apiGroups: [""], resources: [secrets], verbs: [create] }
 - apiGroups: [""]
   resources: [secrets]
-  resourceNames: [{{ .Values.addonSigner.addon }}-client-cert]
+  resourceNames: [{{ $agent.addon }}-client-cert]
   verbs: [get, list, watch, update]
 - apiGroups: [{{ ternary `""` "apps" (eq $owner._0 "serviceaccount") }}]
   resources: [{{ $owner._0 }}s]
@@ -86,11 +109,12 @@ values below `addonSigner`:
 {{- end -}}
 
 {{/*
-Items of the `egress` of a NetworkPolicy for the pod: where OCM's own policies let nothing out (they allow DNS and the
-ports 443 and 6443), the pod still reaches the gateway.
+Items of the `egress` of a NetworkPolicy for the pod: where a policy lets nothing else out, the pod still reaches the
+gateway. If it reaches the hub through a proxy, add that.
 */}}
 {{- define "addon-signer-agent.egress" -}}
-{{- $address := urlParse .Values.addonSigner.gateway -}}
+{{- $agent := include "addon-signer-agent.values" . | fromJson -}}
+{{- $address := urlParse $agent.gateway -}}
 {{- $port := regexFind ":[0-9]+$" $address.host | trimPrefix ":" | default "443" -}}
 - ports:
     - { port: {{ $port }}, protocol: TCP }

@@ -37,10 +37,11 @@ namespace: {{ .Release.Namespace }}
 
 {{/* Arguments that signer and gateway must share. */}}
 {{- define "addon-signer.shared-args" -}}
-- --gateway-name=addon-signer-gateway.$(ADDON_SIGNER_NAMESPACE).svc
+{{- /* Agents of every AddOnSigner may use the first one: an agent's, if there is one. */}}
 {{- range .Values.gateway.names }}
 - --gateway-name={{ . }}
 {{- end }}
+- --gateway-name=addon-signer-gateway.$(ADDON_SIGNER_NAMESPACE).svc
 {{- range .Values.gateway.backendAddresses }}
 - --backend-addresses={{ . }}
 {{- end }}
@@ -83,10 +84,13 @@ livenessProbe:
   periodSeconds: 10
 {{- end -}}
 
+{{/* OpenShift's SCC restricted-v2 chooses a user and a group of its own, and refuses others. */}}
 {{- define "addon-signer.user" -}}
 runAsNonRoot: true
+{{- if not .Values.openshift }}
 runAsUser: 65532
 runAsGroup: 65532
+{{- end }}
 seccompProfile: { type: RuntimeDefault }
 {{- end -}}
 
@@ -100,6 +104,26 @@ seccompProfile: { type: RuntimeDefault }
 {{- end }}
 {{- if and (gt (int .Values.signer.replicas) 1) (not .Values.ledger.postgres.enabled) }}
 {{- fail "signer.replicas: a second signer needs ledger.postgres.enabled: true, because two cannot share a ledger in a file" }}
+{{- end }}
+{{- range $part := list "signer" "gateway" }}
+{{- range $label := list "app.kubernetes.io/name" "app.kubernetes.io/component" }}
+{{- if hasKey (index $.Values $part "podLabels") $label }}
+{{- fail (printf "%s.podLabels: %s is the chart's own, by which pods are found" $part $label) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- $service := .Values.gateway.service }}
+{{- if and $service.nodePort (eq $service.type "ClusterIP") }}
+{{- fail "gateway.service.nodePort: a Service of type ClusterIP has none; set gateway.service.type" }}
+{{- end }}
+{{- if and (or $service.loadBalancerClass $service.loadBalancerSourceRanges) (ne $service.type "LoadBalancer") }}
+{{- fail "gateway.service.loadBalancer…: these need gateway.service.type: LoadBalancer" }}
+{{- end }}
+{{- range .Values.signers }}
+{{- $domain := splitList "/" .name | first }}
+{{- if or (eq $domain "addon-signer.io") (regexMatch "(^|\\.)(kubernetes|k8s)\\.io$" $domain) }}
+{{- fail (printf "signers: %s is reserved; begin the name with a domain of your own" .name) }}
+{{- end }}
 {{- end }}
 {{- $dns := include "addon-signer.dns-names" . | fromJsonArray }}
 {{- range $way := list "ingress" "openshiftRoute" "tlsRoute" }}

@@ -162,14 +162,19 @@ fn library_brings_the_agent_into_an_addons_pods() {
 }
 
 /// A value, and words that name what is wrong.
-const REFUSED: [(&[&str], &str); 12] = [
+const REFUSED: [(&[&str], &str); 17] = [
     (&["gatway.names={a.example}"], "additional properties 'gatway' not allowed"),
     (&["gateway.separate=perhaps"], "'/gateway/separate'"),
     (&["gateway.service.type=Ingress"], "'/gateway/service/type'"),
     (&["gateway.names={https://gateway.example}"], "'/gateway/names/0'"),
     (&["gateway.args={-v}"], "'/gateway/args/0'"),
     (&["image.digest=latest"], "'/image/digest'"),
-    (&["signers[0].name=kubernetes.io/kube-apiserver-client"], "'/signers/0/name'"),
+    (&["signers[0].name=kubernetes.io/kube-apiserver-client"], "kube-apiserver-client is reserved"),
+    (&["signers[0].name=addon-signer.io/gateway-serving"], "gateway-serving is reserved"),
+    (&["gateway.names={300.1.1.1}"], "'/gateway/names/0'"),
+    (&["gateway.service.nodePort=30443"], "a Service of type ClusterIP has none"),
+    (&["gateway.service.loadBalancerClass=x"], "need gateway.service.type: LoadBalancer"),
+    (&[r"signer.podLabels.app\.kubernetes\.io/component=x"], "component is the chart's own"),
     (&["signers[0].name=example.com/*"], "'/signers/0/name'"),
     (&["gateway.tlsRoute.enabled=true", "gateway.names={a.example}"], "'/gateway/tlsRoute/parentRefs'"),
     (&["signer.replicas=2"], "a second signer needs gateway.separate"),

@@ -40,7 +40,7 @@ async fn prepare(hub: &RealHub) -> Client {
 
 /// The result of the chart's test, which is `addon-signer check`.
 fn check() -> String {
-    command("helm3", &["test", "addon-signer", NS, "--logs", "--timeout=120s"])
+    command("helm4", &["test", "addon-signer", NS, "--logs", "--timeout=120s"])
 }
 
 fn active_authority() -> String {
@@ -48,7 +48,7 @@ fn active_authority() -> String {
 }
 
 fn revision() -> u64 {
-    let releases = command("helm3", &["list", NS, "--output=json"]);
+    let releases = command("helm4", &["list", NS, "--output=json"]);
     let releases: Value = serde_json::from_str(&releases).unwrap();
     releases[0]["revision"].as_str().unwrap().parse().unwrap()
 }
@@ -62,7 +62,7 @@ async fn adopted_upgraded_rolled_back_and_uninstalled_by_helm() {
 
     kubectl(&["apply", "--server-side", "-f", &path("deploy/install.yaml")]);
     kubectl_wait("condition=Available", &["deployment/addon-signer", NS]);
-    let notes = helm_upgrade("helm3", &["lifecycle.yaml"], &["--take-ownership"]);
+    let notes = helm_upgrade("helm4", &["lifecycle.yaml"], &["--take-ownership", "--force-conflicts"]);
     assert!(!notes.contains("pod-security"), "the namespace of install.yaml has the label: {notes}");
     let checked = check();
     let line = "it accepts no connection until an AddOnSigner has a certificate authority";
@@ -76,14 +76,14 @@ async fn adopted_upgraded_rolled_back_and_uninstalled_by_helm() {
     upgrade_and_roll_back();
     assert_eq!(active_authority(), authority);
 
-    command("helm3", &["uninstall", "addon-signer", NS, "--wait"]);
+    command("helm4", &["uninstall", "addon-signer", NS, "--wait"]);
     wait_left(&before, &LEFT).await;
 
-    // Another installation goes on with the same authority.
-    helm_upgrade("helm4", &["lifecycle.yaml"], &["--take-ownership"]);
+    // Another installation, by Helm 3, goes on with the same authority.
+    helm_upgrade("helm3", &["lifecycle.yaml"], &["--take-ownership"]);
     kubectl_wait("condition=Ready", &["addonsigner/telemetry"]);
     assert_eq!(active_authority(), authority);
-    command("helm4", &["uninstall", "addon-signer", NS, "--wait"]);
+    command("helm3", &["uninstall", "addon-signer", NS, "--wait"]);
     delete_the_rest();
     wait_left(&before, &[]).await;
 }
@@ -91,9 +91,9 @@ async fn adopted_upgraded_rolled_back_and_uninstalled_by_helm() {
 /// To gateways apart from the signer, and back.
 fn upgrade_and_roll_back() {
     let first = revision();
-    helm_upgrade("helm3", &["lifecycle.yaml"], &["--set=gateway.separate=true,gateway.replicas=2"]);
+    helm_upgrade("helm4", &["lifecycle.yaml"], &["--set=gateway.separate=true,gateway.replicas=2"]);
     kubectl_wait("condition=Available", &["deployment/addon-signer-gateway", NS]);
-    command("helm3", &["rollback", "addon-signer", &first.to_string(), NS, "--wait", "--timeout=120s"]);
+    command("helm4", &["rollback", "addon-signer", &first.to_string(), NS, "--wait", "--timeout=120s"]);
     assert_eq!(revision(), first + 2);
     kubectl_wait("delete", &["deployment/addon-signer-gateway", NS]);
     kubectl_wait("condition=Available", &["deployment/addon-signer", NS]);

@@ -80,7 +80,8 @@ fn defaults_are_ocms_convention() {
 #[test]
 fn the_arguments_of_the_manifest_are_accepted() {
     let manifest = include_str!("../../../../deploy/agent.yaml");
-    let arguments: Vec<_> = manifest.lines().filter_map(|line| line.trim().strip_prefix("- --")).collect();
+    let arguments = manifest.lines().filter_map(|line| line.trim().strip_prefix("- --")?.split(" #").next());
+    let arguments: Vec<_> = arguments.collect();
     assert!(arguments.len() >= 6, "{arguments:?}");
     let line = arguments.iter().fold("addon-signer-agent".to_owned(), |line, argument| format!("{line} --{argument}"));
     AgentArgs::try_parse_from(line.split_whitespace()).unwrap().settings().unwrap();
