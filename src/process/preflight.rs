@@ -172,7 +172,6 @@ struct Asking<'a> {
     client: &'a Client,
     account: &'a str,
     namespace: &'a str,
-    /// Where the rights are.
     /// The role of the chart that gives the account its rights.
     role: &'static str,
 }

@@ -51,6 +51,11 @@ async fn a_sound_installation_is_good_line_by_line() {
     assert_eq!(good.code, 0, "{}{}", good.stdout, good.stderr);
     for line in [
         "ok   API: the API server serves AddOnSigner v1alpha1\n",
+        if hub.is_real() {
+            "ok   namespace addon-signer: only restricted pods may run beside the keys of the authorities\n"
+        } else {
+            "until you `kubectl label namespace addon-signer pod-security.kubernetes.io/enforce=restricted`\n"
+        },
         "ok   Lease addon-signer: hub_",
         "ok   AddOnSigner telemetry: Requests for this signer are validated and signed.\n",
         "ok   API: the API server serves ClusterManagementAddOn v1",
@@ -90,6 +95,13 @@ async fn without_an_addonsigner_the_gateway_is_not_blamed() {
         assert!(found.stdout.contains(line), "{line}{}", found.stdout);
     }
     assert_eq!(found.code, 0, "{}{}", found.stdout, found.stderr);
+    // Nobody listens there: that is another fault.
+    let absent = check(&hub, home.path(), &["--gateway", "https://127.0.0.1:9"]).await;
+    assert!(
+        absent.stdout.contains("BAD  gateway 127.0.0.1:9: agents cannot reach it by this name: "),
+        "{}",
+        absent.stdout
+    );
     whole.stop().await.unwrap();
 }
 

@@ -38,7 +38,7 @@ key.
 {{- define "addon-signer-agent.container" -}}
 {{- $agent := include "addon-signer-agent.values" . | fromJson -}}
 - name: signer
-  image: {{ $agent.image }}
+  image: {{ $agent.image | quote }}
   restartPolicy: Always
   args:
     - --cluster={{ $agent.cluster }}
@@ -62,9 +62,11 @@ key.
   startupProbe:
     httpGet: { path: /readyz, port: 9090 }
     periodSeconds: 1
+    timeoutSeconds: 5
     failureThreshold: 86400
   readinessProbe:
     httpGet: { path: /readyz, port: 9090 }
+    timeoutSeconds: 5
   resources:
     requests: { cpu: 5m, memory: 16Mi }
     limits: { cpu: 100m, memory: 32Mi }
@@ -78,7 +80,9 @@ key.
     runAsNonRoot: true
     {{- if not $agent.openshift }}
     runAsUser: 65532
+    runAsGroup: 65532
     {{- end }}
+    seccompProfile: { type: RuntimeDefault }
 {{- end -}}
 
 {{/* Items of `volumes`. The files are in memory: `addon-signer-certificates` is what the program mounts, read-only. */}}

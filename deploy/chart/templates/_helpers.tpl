@@ -39,11 +39,11 @@ namespace: {{ .Release.Namespace }}
 {{- define "addon-signer.shared-args" -}}
 {{- /* Agents of every AddOnSigner may use the first one: an agent's, if there is one. */}}
 {{- range .Values.gateway.names }}
-- --gateway-name={{ . }}
+- {{ printf "--gateway-name=%s" . | quote }}
 {{- end }}
 - --gateway-name=addon-signer-gateway.$(ADDON_SIGNER_NAMESPACE).svc
 {{- range .Values.gateway.backendAddresses }}
-- --backend-addresses={{ . }}
+- {{ printf "--backend-addresses=%s" . | quote }}
 {{- end }}
 - --metrics-listen=0.0.0.0:9090
 {{- end -}}
@@ -55,7 +55,7 @@ automountServiceAccountToken: true
 imagePullSecrets: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- with .pod.priorityClassName }}
-priorityClassName: {{ . }}
+priorityClassName: {{ . | quote }}
 {{- end }}
 {{- with .pod.nodeSelector }}
 nodeSelector: {{- toYaml . | nindent 2 }}
@@ -72,7 +72,7 @@ topologySpreadConstraints: {{- toYaml . | nindent 2 }}
 {{- end -}}
 
 {{- define "addon-signer.container" -}}
-image: {{ include "addon-signer.image" .root }}
+image: {{ include "addon-signer.image" .root | quote }}
 imagePullPolicy: {{ .root.Values.image.pullPolicy }}
 resources: {{- toYaml .pod.resources | nindent 2 }}
 securityContext:

@@ -1,9 +1,10 @@
 //! Checks what the API server serves, and the right to write ManifestWorks.
 
 use anyhow::{Context, bail};
+use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
-use kube::Api;
 use kube::api::ListParams;
+use kube::{Api, ResourceExt};
 
 use super::policies::WORKS;
 use super::{Finding, Inspection, Verdict, unknown};
@@ -16,6 +17,8 @@ use addon_signer_hub::registrations::discovery::served_version;
 use addon_signer_hub::registrations::registry::discover;
 use addon_signer_platform::errors::explain;
 
+/// The label of a namespace that says which pods may run in it.
+const POD_SECURITY: &str = "pod-security.kubernetes.io/enforce";
 /// The ClusterRoleBinding of the right.
 const WORKS_RIGHT: &str = WORKS.name;
 
@@ -43,6 +46,26 @@ impl Inspection {
         let works = ("ManifestWork", WORK_GROUP, MANIFEST_WORKS);
         found.push(self.served(works, &[WORK_VERSION], "none brings the trust bundle to a cluster").await);
         Ok(found)
+    }
+
+    /// Whether only restricted pods may run beside the keys of the authorities.
+    pub(super) async fn namespace_label(&self) -> Vec<Finding> {
+        let about = format!("namespace {}", self.namespace);
+        let namespaces: Api<Namespace> = Api::all(self.client.clone());
+        vec![match namespaces.get_metadata(&self.namespace).await {
+            Ok(found) if found.labels().get(POD_SECURITY).is_some_and(|level| level == "restricted") => {
+                Finding::good(about, "only restricted pods may run beside the keys of the authorities")
+            }
+            Ok(_) => {
+                let sentence = format!(
+                    "privileged pods may run beside the keys of all authorities, until you `kubectl label namespace \
+                     {} {POD_SECURITY}=restricted`",
+                    self.namespace
+                );
+                Finding::new(Verdict::Unknown, about, sentence)
+            }
+            Err(error) => unknown(about, &error),
+        }]
     }
 
     /// Whether the API server serves a resource in a version that the hub can read; if not, the consequence.

@@ -68,12 +68,12 @@ impl Inspection {
             let about = format!("gateway {}", address.uri.authority().map_or("", |authority| authority.as_str()));
             found.push(match tokio::time::timeout(ANSWER, shake_hands(address, &bundle)).await {
                 Ok(Ok(())) => Finding::good(about, "it presents a certificate for this name that agents accept"),
-                _ if !admits => {
+                Ok(Err(Failure::Handshake(_))) if !admits => {
                     let sentence = "it accepts no connection until an AddOnSigner has a certificate authority: \
                                     nobody could be let in";
                     Finding::new(Verdict::Unknown, about, sentence)
                 }
-                Ok(Err(error)) => Finding::bad(
+                Ok(Err(Failure::Connect(error) | Failure::Handshake(error))) => Finding::bad(
                     about,
                     format!(
                         "agents cannot reach it by this name: {error}. The hub's --gateway-name must include it, and \
@@ -102,19 +102,28 @@ impl Inspection {
     }
 }
 
+/// Why nothing is known about the server's certificate.
+enum Failure {
+    /// There is no TCP connection.
+    Connect(String),
+    /// The connection was closed, or the certificate is not what agents accept.
+    Handshake(String),
+}
+
 /// Checks the server's certificate as agents do. The caller has no certificate of its own, which the gateway reports
 /// only afterwards (RFC 8446 section 4.4.2.4).
-async fn shake_hands(address: &GatewayAddress, bundle: &Bundle) -> Result<(), String> {
-    let dialer = Dialer::from_env().map_err(|error| error.to_string())?;
-    let tcp = dialer.oneshot(address.uri.clone()).await.map_err(|error| explain(error.as_ref()))?.into_inner();
+async fn shake_hands(address: &GatewayAddress, bundle: &Bundle) -> Result<(), Failure> {
+    let dialer = Dialer::from_env().map_err(|error| Failure::Connect(error.to_string()))?;
+    let tcp = dialer.oneshot(address.uri.clone()).await;
+    let tcp = tcp.map_err(|error| Failure::Connect(explain(error.as_ref())))?.into_inner();
     let roots = RootCertStore { roots: bundle.anchors().to_vec() };
     let config = ClientConfig::builder_with_provider(addon_signer_platform::crypto::provider())
         .with_safe_default_protocol_versions()
-        .map_err(|error| error.to_string())?
+        .map_err(|error| Failure::Handshake(error.to_string()))?
         .with_root_certificates(roots)
         .with_no_client_auth();
     let shaken = TlsConnector::from(Arc::new(config)).connect(address.name.clone(), tcp).await;
-    shaken.map(drop).map_err(|error| explain(&error))
+    shaken.map(drop).map_err(|error| Failure::Handshake(explain(&error)))
 }
 
 #[cfg(test)]

@@ -82,6 +82,7 @@ async fn hub_and_agent_may_do_what_they_need_and_no_more() {
     for objects in all_sets() {
         apply(&admin, &objects).await;
     }
+    apply(&admin, &installed()).await; // back to one signer, with another strategy
     for right in RIGHTS.lines().filter(|line| !line.is_empty()) {
         let columns: Vec<_> = right.split_whitespace().collect();
         let [account, expected, verb, group, resource, place] = columns[..] else {
