@@ -155,7 +155,7 @@ async fn unreachable_backend_is_reported_with_remedy() {
     let label = Patch::Merge(json!({ "metadata": { "labels": { "addon-signer.io/upstream": "true" } } }));
     namespaces.patch("observability", &PatchParams::default(), &label).await.unwrap();
     let let_in = check(&hub, home.path(), &[]).await.stdout;
-    assert!(!let_in.contains("kubectl label namespace"), "{let_in}");
+    assert!(!let_in.contains("kubectl label namespace observability"), "{let_in}");
     whole.stop().await.unwrap();
 }
 
