@@ -328,7 +328,7 @@ async fn the_status_says_what_is() {
 }
 
 fn printed_as(not_after: &str) -> Vec<Value> {
-    ["example.com/telemetry", "[\"telemetry\"]", "True", "Signing", not_after].map(Value::from).to_vec()
+    ["example.com/telemetry", "telemetry", "True", "Signing", not_after].map(Value::from).to_vec()
 }
 
 /// What `kubectl get addonsigners` prints, without the name.

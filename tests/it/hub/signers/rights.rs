@@ -79,7 +79,7 @@ async fn a_signer_that_the_hub_may_not_sign_for_says_so() {
     create_signer(&admin, "other", serde_json::json!({"signerName": "example.com/other", "addOns": ["other"]})).await;
     let (reason, message) = wait_ready(&admin, "other", "False").await;
     assert_eq!(reason, "NotPermitted");
-    assert!(message.starts_with("The hub may not sign for example.com/other: give its account"), "{message}");
+    assert!(message.starts_with("The hub may not sign for example.com/other: add it to `signers`"), "{message}");
     let secrets: Api<Secret> = Api::namespaced(admin.clone(), "addon-signer");
     let serving = async || secrets.get_opt("addon-signer-serving-authorities").await.unwrap();
     wait_until(PATIENCE, "the gateway's authority", serving).await;
