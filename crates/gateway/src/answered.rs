@@ -23,7 +23,7 @@ impl Answered {
     /// The answer of a call. An answer to HEAD has no body, whatever it says.
     pub(super) fn of(answer: Response<OutBody>, is_head: bool, record: Arc<CallRecord>) -> Response<Self> {
         let (parts, body) = answer.into_parts();
-        let length = || parts.headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok(); // no length is no length
+        let length = || parts.headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok(); // a bad length counts as none
         let left = if record.is_told() { length() } else { None };
         if is_head || body.is_end_stream() {
             record.complete();

@@ -172,8 +172,8 @@ impl AccessWriter {
             thread::sleep(LOOK);
             message = unsent;
         }
-        // Nothing is ever sent: it ends with the sender, or with the time.
-        written.recv_timeout(end.saturating_duration_since(Instant::now())).ok();
+        let left = end.saturating_duration_since(Instant::now());
+        written.recv_timeout(left).ok(); // nothing is ever sent: it ends with the sender, or with the time
     }
 }
 
@@ -195,7 +195,7 @@ mod tests {
 
     use super::*;
 
-    /// Standard output of a process whose reader takes a line whenever it is told to.
+    /// A sink whose reader takes one line each time the test says so.
     struct Slow {
         taken: Mutex<Receiver<()>>,
         written: Sender<String>,

@@ -15,7 +15,7 @@ use test_kit::deploy::{checkout, documented, everything, file, installed, name, 
 const AGENT: &str = "deploy/agent.yaml";
 const EXAMPLES: [&str; 2] = ["deploy/example/signer.yaml", "deploy/example/route.yaml"];
 
-/// What the hub gets with default values, with all parts, and what is applied besides.
+/// The chart with default values, the chart with every part, the agent, and the examples.
 fn all_sets() -> [Vec<Value>; 4] {
     let [signer, route] = EXAMPLES.map(file);
     [installed(), everything(), file(AGENT), [signer, route].concat()]

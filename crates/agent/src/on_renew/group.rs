@@ -20,8 +20,7 @@ impl Group {
 
     pub(super) fn kill(&mut self) {
         if let Some(pid) = self.0.take() {
-            // `ok`: it fails only if every process of the group has ended.
-            kill_process_group(pid, Signal::KILL).ok();
+            kill_process_group(pid, Signal::KILL).ok(); // fails only if every process of the group has ended
         }
     }
 }
