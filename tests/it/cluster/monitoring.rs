@@ -100,14 +100,15 @@ impl Prometheus {
         std::fs::write(file, dashboard.to_string()).unwrap();
     }
 
-    /// Waits until every query of the dashboard has an answer that is a number.
+    /// Waits until every query of the dashboard has an answer that is a number. The rates are those of the whole story:
+    /// some series end with the pods that are replaced.
     pub(super) async fn answers_every_panel(&self) {
         let dashboard: Value = serde_json::from_str(&dashboard()).unwrap();
         let panels = dashboard["panels"].as_array().unwrap();
         assert!(panels.len() >= 30);
         for panel in panels {
             for target in panel["targets"].as_array().unwrap() {
-                let query = target["expr"].as_str().unwrap().replace("$__rate_interval", "1m");
+                let query = target["expr"].as_str().unwrap().replace("$__rate_interval", "10m");
                 let is_number = |series: &Value| series["value"][1].as_str().is_some_and(|value| value != "NaN");
                 let has_answer = async || self.series(&query).iter().any(is_number).then_some(());
                 let what = format!("the panel {}: {query}", panel["title"]);

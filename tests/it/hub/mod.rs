@@ -29,13 +29,14 @@ mod waived;
 use std::time::Duration;
 
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use k8s_openapi::api::events::v1::Event;
 use kube::api::PostParams;
 use kube::{Api, Client};
 use serde_json::Value;
 
-use test_kit::hub::{RunningHub, RunningHubOptions, create_signer, deploy, telemetry, wait_ready};
+use test_kit::hub::{PATIENCE, RunningHub, RunningHubOptions, create_signer, deploy, telemetry, wait_ready};
 pub(crate) use test_kit::request::{mk_csr, mk_csr_of};
-use test_kit::{TestHub, accept_cluster, install_addon};
+use test_kit::{TestHub, accept_cluster, install_addon, wait_until};
 
 /// Creates the request as the registration agent of `cluster`; returns its name.
 pub(crate) async fn submit(hub: &TestHub, cluster: &str, csr: &CertificateSigningRequest) -> String {
@@ -70,3 +71,16 @@ pub(crate) async fn mk_ready_with(options: RunningHubOptions) -> (TestHub, Clien
 
 /// How long a test waits to show that nothing happens.
 pub(crate) const MOMENT: Duration = Duration::from_millis(1_500);
+
+/// Waits for an event about the AddOnSigner telemetry; returns its type and its note.
+pub(crate) async fn wait_event(admin: &Client, reason: &str) -> (String, String) {
+    let events: Api<Event> = Api::namespaced(admin.clone(), "default");
+    wait_until(PATIENCE, &format!("an event {reason}"), async || {
+        let all = events.list(&Default::default()).await.unwrap().items;
+        let is_about = |event: &Event| event.regarding.as_ref()?.name.clone().filter(|name| name == "telemetry");
+        let is_it = |event: &Event| event.reason.as_deref() == Some(reason) && is_about(event).is_some();
+        let event = all.into_iter().find(is_it)?;
+        Some((event.type_?, event.note?))
+    })
+    .await
+}

@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 mod calls;
+mod changes;
 mod events;
 mod gone;
 mod looking;
@@ -52,8 +53,6 @@ use addon_signer_telemetry::pulse::Pulse;
 use pending::{Calls, Pending};
 use status::{Report, Validity};
 
-/// The condition reason of a signer for which the hub does not know yet whether it may sign.
-const NOT_ASKED: &str = "Starting";
 /// How often the supervisor writes statuses that could not be written, checks missing rights again, and checks what has
 /// expired.
 const ROUND: Duration = Duration::from_secs(15);

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::runtime::events::Event;
 
 use crate::lease::NotWritten;
 use crate::supervisor::status::Validity;
@@ -32,8 +32,8 @@ pub(super) struct WrittenStatus {
     /// `metadata.resourceVersion` of the object that it was written for.
     pub(super) version: Option<String>,
     pub(super) status: AddOnSignerStatus,
-    /// The conditions in it that deserve an event.
-    pub(super) alarms: Vec<Condition>,
+    /// What it changes, as events.
+    pub(super) events: Vec<Event>,
     pub(super) outcome: Result<(), NotWritten>,
 }
 

@@ -7,16 +7,13 @@ use kube::Resource;
 use kube::runtime::events::{Event, EventType};
 
 use super::Supervisor;
+use super::changes::{REGISTERING, event};
 use crate::supervisor::status::Report;
 use addon_signer_api::registrations::REASON_TAKEN_AWAY;
 use addon_signer_core::identity::AddOnKey;
 
-/// The action of events about registrations.
-pub(super) const REGISTERING: &str = "Registering";
 /// How many addons of one report get an event at most; the condition counts all of them.
 const EVENTS: usize = 10;
-/// The longest note of an event, in bytes (Kubernetes, `pkg/apis/core/validation/events.go`, `NoteLengthLimit`).
-const NOTE_MAX: usize = 1024;
 
 impl Supervisor {
     /// The condition `Registered` of an AddOnSigner; it stays as it was until the first report.
@@ -51,27 +48,14 @@ impl Supervisor {
                 name: Some(key.addon.to_string()),
                 ..ObjectReference::default()
             };
-            self.publish(&name, (REGISTERING, REASON_TAKEN_AWAY), note, Some(addon));
+            let left = event(EventType::Warning, REGISTERING, REASON_TAKEN_AWAY, note);
+            self.publish(&name, Event { secondary: Some(addon), ..left });
         }
     }
 
-    /// Writes an event about an AddOnSigner: what the hub does, and why there is an event.
-    pub(super) fn publish(
-        &self,
-        name: &str,
-        (action, reason): (&str, &str),
-        mut note: String,
-        secondary: Option<ObjectReference>,
-    ) {
+    /// Writes an event about an AddOnSigner.
+    pub(super) fn publish(&self, name: &str, event: Event) {
         let Some(object) = self.objects.get(name) else { return };
-        note.truncate(note.floor_char_boundary(NOTE_MAX));
-        let event = Event {
-            type_: EventType::Warning,
-            reason: reason.to_owned(),
-            note: Some(note),
-            action: action.to_owned(),
-            secondary,
-        };
         self.write_event(name, event, object.object_ref(&()));
     }
 }

@@ -1,16 +1,14 @@
-//! Writes the statuses of AddOnSigners, and an event where a condition is an alarm.
+//! Writes the statuses of AddOnSigners, and events about what changes in them.
 
 use kube::ResourceExt;
 use tracing::warn;
 
 use super::paced::Paced;
 use super::pending::{CallEnd, WrittenStatus};
-use super::{Supervisor, status};
+use super::{Supervisor, changes, status};
 use crate::authorities::state::LineState;
 use crate::distribution::steps::{Distribution, Reached};
-use crate::supervisor::registered::REGISTERING;
 use crate::supervisor::status::{Report, Reports};
-use addon_signer_api::status::{CONDITION_ADDONS_CONFLICTED, CONDITION_FOREIGN, CONDITION_READY, CONDITION_REGISTERED};
 use addon_signer_api::{AddOnSigner, AddOnSignerStatus};
 
 impl Supervisor {
@@ -37,18 +35,18 @@ impl Supervisor {
                 self.writing.end(&name);
                 continue;
             }
-            let alarms = status::alarms(object.status.as_ref(), &status);
+            let events = changes::events(object.status.as_ref(), &status);
             let (leads, api, of) = (leads.clone(), self.api.clone(), object.metadata.clone());
             self.calls.push(Box::pin(async move {
                 let outcome = status::write(&leads, &api, &name, &of, &status).await;
                 let version = of.resource_version;
-                CallEnd::Written(Box::new(WrittenStatus { name, version, status, alarms, outcome }))
+                CallEnd::Written(Box::new(WrittenStatus { name, version, status, events, outcome }))
             }));
         }
     }
 
     pub(super) fn take_written(&mut self, written: WrittenStatus) {
-        let WrittenStatus { name, version, status, alarms, outcome } = written;
+        let WrittenStatus { name, version, status, events, outcome } = written;
         self.writing.end(&name);
         if let Err(error) = outcome {
             // The next change or the next round tries again.
@@ -62,13 +60,8 @@ impl Supervisor {
             // The watch was faster, with this status or with another one.
             self.writing.add(&name);
         }
-        for condition in alarms {
-            let action = match condition.type_.as_str() {
-                CONDITION_REGISTERED => REGISTERING,
-                CONDITION_FOREIGN | CONDITION_READY | CONDITION_ADDONS_CONFLICTED => "Signing",
-                _ => "Rotating",
-            };
-            self.publish(&name, (action, &condition.reason), condition.message, None);
+        for event in events {
+            self.publish(&name, event);
         }
     }
 

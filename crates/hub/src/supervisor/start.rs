@@ -7,7 +7,8 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
-use super::{NOT_ASKED, Served, Supervisor};
+use super::status::STARTING;
+use super::{Served, Supervisor};
 use crate::HubSettings;
 use crate::authorities::GATEWAY_PLAN;
 use crate::authorities::activation::ActivationCheck;
@@ -101,7 +102,7 @@ impl Supervisor {
             plan: watch::channel(plan).0,
             config: watch::channel(config.clone()).0,
             reserve,
-            permission: Err((NOT_ASKED, "The hub has not checked yet whether it may sign.".to_owned())),
+            permission: Err((STARTING, "The hub has not checked yet whether it may sign.".to_owned())),
             asked: None,
             keeping: CancellationToken::new(),
         };

@@ -29,12 +29,12 @@ use addon_signer_ledger::Health;
 const FEW: usize = 5;
 
 /// The reason of `Rotating` while an authority signs that was activated without evidence.
-const FORCED: &str = "Forced";
+pub(super) const FORCED: &str = "Forced";
 /// The reason of `Ready` while that is the authority of the gateway's certificate.
-const GATEWAY_FORCED: &str = "GatewayAuthorityForced";
+pub(super) const GATEWAY_FORCED: &str = "GatewayAuthorityForced";
 
-/// The reasons of `Ready` of an object that has no effect.
-const REFUSED: [&str; 5] = ["InvalidSpec", "InvalidName", DUPLICATE_SIGNER_NAME, "AddOnsOfOthers", "TooManySigners"];
+/// The reason of `Ready` until the hub knows whether it signs.
+pub(super) const STARTING: &str = "Starting";
 
 /// Whether the hub can serve the object; if not, the reason and the message of the condition.
 pub type Validity = Result<(), (&'static str, String)>;
@@ -98,7 +98,7 @@ pub fn wanted(
     let before = signer.status.clone().unwrap_or_default();
     let (healthy, ready) = match (validity, line) {
         (_, LineState::Starting | LineState::Absent) => {
-            (None, (false, "Starting", "The hub has not read the authorities yet.".to_owned()))
+            (None, (false, STARTING, "The hub has not read the authorities yet.".to_owned()))
         }
         (_, LineState::Broken { reason, message, .. }) => {
             (Some((false, *reason, message.clone())), (false, *reason, message.clone()))
@@ -166,7 +166,7 @@ fn signing(serving: &LineState, first: Option<WaitsFor>, now: Timestamp) -> (boo
     match serving {
         LineState::Broken { message, last: None, .. } => (false, "GatewayAuthorityBroken", message.clone()),
         LineState::Starting | LineState::Absent => {
-            (false, "Starting", "The hub has not read the gateway's authorities yet.".to_owned())
+            (false, STARTING, "The hub has not read the gateway's authorities yet.".to_owned())
         }
         LineState::Ready(_) | LineState::Broken { .. } => {
             let sentence = match first {
@@ -204,24 +204,6 @@ pub(crate) fn condition(
         observed_generation: generation,
         last_transition_time: same.map_or_else(|| time(now), |condition| condition.last_transition_time.clone()),
     }
-}
-
-/// The conditions that deserve an event, because they are new: the object is not served, or not for all of its addons,
-/// so that the gateway no longer lets their agents in; `Registered` is false, so that agents of an addon get no
-/// certificate; another program signs certificates; or an authority was activated without evidence, so that some may
-/// not trust it.
-pub fn alarms(before: Option<&AddOnSignerStatus>, after: &AddOnSignerStatus) -> Vec<Condition> {
-    let alarming = |condition: &&Condition| {
-        let unregistered = condition.type_ == CONDITION_REGISTERED && condition.status == "False";
-        let refused = condition.type_ == CONDITION_READY && REFUSED.contains(&condition.reason.as_str());
-        let others = [CONDITION_FOREIGN, CONDITION_ADDONS_CONFLICTED].contains(&condition.type_.as_str());
-        refused || unregistered || others || [FORCED, GATEWAY_FORCED].contains(&condition.reason.as_str())
-    };
-    let is_new = |condition: &&Condition| {
-        let known = before.iter().flat_map(|status| &status.conditions);
-        known.filter(alarming).all(|known| (&known.type_, &known.reason) != (&condition.type_, &condition.reason))
-    };
-    after.conditions.iter().filter(alarming).filter(is_new).cloned().collect()
 }
 
 /// Writes the status of the object with this name, if it is still this version of it. Gateways trust the authorities in

@@ -4,15 +4,14 @@ use std::time::Duration;
 
 use addon_signer_api::AddOnSigner;
 use addon_signer_platform::clock::Clock;
-use k8s_openapi::api::events::v1::Event;
-use kube::api::{ListParams, Patch, PatchParams};
+use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use rustls_pki_types::CertificateDer;
 use serde_json::json;
 
 use super::kit::{OnServer, create_undecodable, issue, rotate};
 use super::serving::{activate_after, not_after, report};
-use crate::hub::{mk_ready, mk_ready_with, mk_served};
+use crate::hub::{mk_ready, mk_ready_with, mk_served, wait_event};
 use test_kit::hub::{PATIENCE, RunningHub, RunningHubOptions, telemetry, wait_ready};
 use test_kit::{TestHub, log, wait_until};
 
@@ -24,15 +23,6 @@ async fn advance_to_the_end(running: &RunningHub, line: &OnServer, left: Duratio
     let end = line.active().await.not_after();
     running.clock.advance(running.clock.now().until(end.minus(left)));
     line.poke().await;
-}
-
-async fn wait_event(admin: &Client, reason: &str) {
-    let events: Api<Event> = Api::namespaced(admin.clone(), "default");
-    wait_until(PATIENCE, &format!("an event {reason}"), async || {
-        let events = events.list(&ListParams::default()).await.ok()?.items;
-        events.iter().any(|event| event.reason.as_deref() == Some(reason)).then_some(())
-    })
-    .await;
 }
 
 fn forced(running: &RunningHub, signer: &str) -> bool {

@@ -11,7 +11,7 @@ use kube::{Api, Client};
 use serde_json::json;
 
 use super::kit::{OnServer, issue, rotate, signed_by};
-use crate::hub::{MOMENT, mk_csr, mk_ready, mk_ready_with, submit};
+use crate::hub::{MOMENT, mk_csr, mk_ready, mk_ready_with, submit, wait_event};
 use test_kit::hub::{PATIENCE, RunningHub, RunningHubOptions};
 use test_kit::lease::leases;
 use test_kit::{TestHub, wait_until};
@@ -54,6 +54,8 @@ async fn an_anchor_is_published_and_trusted_before_its_key_signs() {
         rotation.waiting_for.as_deref(),
         Some("1 of 1 gateways to trust the new authority: the one in the hub's process")
     );
+    let (_, note) = wait_event(&admin, "AuthorityPrepared").await;
+    assert_eq!(note, format!("The authority {} is there. It signs as soon as it is trusted.", ids[0]));
     running.follow_once();
     line.wait(&["Active", "Old"]).await;
     // The step has its effect after it is recorded and published; the status comes after that.
@@ -191,6 +193,8 @@ async fn old_authority_goes_with_key_and_anchor_after_its_last_leaf() {
         (status.rotation.is_none() && status.authorities.len() == 1).then_some(())
     })
     .await;
+    let (_, note) = wait_event(&admin, "AuthorityRetired").await;
+    assert_eq!(note, format!("The authority {} is gone, and no gateway trusts it any more.", ids[1]));
 }
 
 #[tokio::test]

@@ -11,13 +11,12 @@ use addon_signer_hub::lease::{self, NotWritten};
 use addon_signer_hub::supervisor::status;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use k8s_openapi::api::events::v1::Event;
 use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use kube::{Api, Client, Resource};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::{MOMENT, mk_csr, mk_ready, submit};
+use super::{MOMENT, mk_csr, mk_ready, submit, wait_event};
 use test_kit::deploy::{apply, part};
 use test_kit::hub::{
     PATIENCE, RunningHub, certificate, condition, create_signer, deploy, telemetry, wait_csr, wait_ready,
@@ -109,14 +108,8 @@ async fn a_bad_object_signs_nothing_names_the_field_and_can_be_mended() {
         wait_csr(&admin, &name, "issued", certificate).await;
         wait_trust(&running, &["telemetry"]).await;
     }
-    let events: Api<Event> = Api::namespaced(admin.clone(), "default");
-    wait_until(PATIENCE, "an event", async || {
-        let all = events.list(&Default::default()).await.unwrap();
-        let about = |event: &Event| event.regarding.as_ref().and_then(|object| object.name.clone());
-        let is_it = |event: &&Event| event.reason.as_deref() == Some("InvalidSpec");
-        all.items.iter().find(is_it).and_then(about).filter(|name| name == "telemetry")
-    })
-    .await;
+    assert_eq!(wait_event(&admin, "InvalidSpec").await.0, "Warning");
+    assert_eq!(wait_event(&admin, "Signing").await.0, "Normal");
 }
 
 /// An edit that takes an addon away and has a mistake elsewhere: the addon must not stay in effect because of that.

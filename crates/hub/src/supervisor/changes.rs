@@ -1,0 +1,165 @@
+//! The events about an AddOnSigner that follow from a change of its status.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::runtime::events::{Event, EventType};
+
+use super::status::{FORCED, GATEWAY_FORCED, STARTING};
+use addon_signer_api::AddOnSignerStatus;
+use addon_signer_api::status::{
+    AuthorityState, AuthorityStatus, CONDITION_ADDONS_CONFLICTED, CONDITION_FOREIGN, CONDITION_READY,
+    CONDITION_REGISTERED,
+};
+
+/// The action of events about registrations.
+pub(super) const REGISTERING: &str = "Registering";
+/// The longest note of an event, in bytes (Kubernetes, `pkg/apis/core/validation/events.go`, `NoteLengthLimit`).
+const NOTE_MAX: usize = 1024;
+
+/// An event. A note that is too long is cut.
+pub(super) fn event(type_: EventType, action: &str, reason: &str, mut note: String) -> Event {
+    note.truncate(note.floor_char_boundary(NOTE_MAX));
+    Event { type_, reason: reason.to_owned(), note: Some(note), action: action.to_owned(), secondary: None }
+}
+
+/// The events that a change of the status deserves: each step of a rotation, and each condition that is news.
+pub(super) fn events(before: Option<&AddOnSignerStatus>, after: &AddOnSignerStatus) -> Vec<Event> {
+    let known = before.map(|status| &*status.authorities).unwrap_or_default();
+    let known_conditions = before.map(|status| &*status.conditions).unwrap_or_default();
+    let conditions = after.conditions.iter().filter_map(|condition| of_condition(known_conditions, condition));
+    steps(known, &after.authorities).into_iter().chain(conditions).collect()
+}
+
+/// Authorities that were prepared, sign now, or are gone.
+fn steps(before: &[AuthorityStatus], after: &[AuthorityStatus]) -> Vec<Event> {
+    let states: BTreeMap<_, _> = before.iter().map(|authority| (&authority.id, authority.state)).collect();
+    let mut steps = Vec::new();
+    let mut step = |reason, note| steps.push(event(EventType::Normal, "Rotating", reason, note));
+    for AuthorityStatus { id, state, not_after, .. } in after {
+        match (states.get(id), state) {
+            (None, AuthorityState::Next) => {
+                step("AuthorityPrepared", format!("The authority {id} is there. It signs as soon as it is trusted."));
+            }
+            (None | Some(AuthorityState::Next), AuthorityState::Active) => {
+                step("AuthorityActivated", format!("The authority {id} signs. It expires at {}.", not_after.0));
+            }
+            _ => {}
+        }
+    }
+    for AuthorityStatus { id, .. } in before {
+        if after.iter().all(|authority| authority.id != *id) {
+            step("AuthorityRetired", format!("The authority {id} is gone, and no gateway trusts it any more."));
+        }
+    }
+    steps
+}
+
+/// `Ready` with another status or reason; or, because it is new, that `Registered` is false, so that agents of an addon
+/// get no certificate; that addons belong to others; that another program signs certificates; or that an authority was
+/// activated without evidence, so that some may not trust it.
+fn of_condition(before: &[Condition], condition: &Condition) -> Option<Event> {
+    let known = before.iter().find(|known| known.type_ == condition.type_);
+    if known.is_some_and(|known| (&known.status, &known.reason) == (&condition.status, &condition.reason)) {
+        return None;
+    }
+    let (kind, reason) = (condition.type_.as_str(), condition.reason.as_str());
+    let holds = condition.status == "True";
+    let (type_, action) = match kind {
+        CONDITION_READY if reason == STARTING => return None,
+        CONDITION_READY if holds && reason != GATEWAY_FORCED => (EventType::Normal, "Signing"),
+        CONDITION_READY | CONDITION_FOREIGN | CONDITION_ADDONS_CONFLICTED => (EventType::Warning, "Signing"),
+        CONDITION_REGISTERED if !holds => (EventType::Warning, REGISTERING),
+        _ if reason == FORCED => (EventType::Warning, "Rotating"),
+        _ => return None,
+    };
+    Some(event(type_, action, reason, condition.message.clone()))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const TIME: &str = "2030-01-02T03:04:05Z";
+
+    fn mk_status(authorities: &[(&str, &str)], conditions: &[(&str, &str, &str)]) -> AddOnSignerStatus {
+        let authority = |&(id, state)| json!({ "id": id, "state": state, "notBefore": TIME, "notAfter": TIME });
+        let condition = |&(kind, status, reason)| {
+            json!({
+                "type": kind, "status": status, "reason": reason, "message": "Said.", "lastTransitionTime": TIME
+            })
+        };
+        let authorities: Vec<_> = authorities.iter().map(authority).collect();
+        let conditions: Vec<_> = conditions.iter().map(condition).collect();
+        serde_json::from_value(json!({ "authorities": authorities, "conditions": conditions })).unwrap()
+    }
+
+    fn told(before: &AddOnSignerStatus, after: &AddOnSignerStatus) -> Vec<String> {
+        let tell = |event: Event| format!("{:?} {} {}", event.type_, event.action, event.reason);
+        events(Some(before), after).into_iter().map(tell).collect()
+    }
+
+    #[test]
+    fn every_step_of_a_rotation_is_an_event() {
+        let steps = [
+            (mk_status(&[], &[]), vec![]),
+            (mk_status(&[("a", "Active")], &[]), vec!["Normal Rotating AuthorityActivated"]),
+            (mk_status(&[("b", "Next"), ("a", "Active")], &[]), vec!["Normal Rotating AuthorityPrepared"]),
+            (mk_status(&[("b", "Active"), ("a", "Old")], &[]), vec!["Normal Rotating AuthorityActivated"]),
+            (mk_status(&[("b", "Active")], &[]), vec!["Normal Rotating AuthorityRetired"]),
+        ];
+        for pair in steps.windows(2) {
+            assert_eq!(told(&pair[0].0, &pair[1].0), pair[1].1);
+            assert_eq!(told(&pair[1].0, &pair[1].0), [""; 0]);
+        }
+        let note = events(None, &steps[1].0)[0].note.clone().unwrap();
+        assert_eq!(note, format!("The authority a signs. It expires at {TIME}."));
+    }
+
+    #[test]
+    fn each_change_of_ready_is_an_event_but_for_a_start() {
+        let ready = |status, reason| mk_status(&[], &[(CONDITION_READY, status, reason)]);
+        let states = [
+            (ready("False", STARTING), vec![]),
+            (ready("True", "Signing"), vec!["Normal Signing Signing"]),
+            (ready("True", GATEWAY_FORCED), vec!["Warning Signing GatewayAuthorityForced"]),
+            (ready("False", "LedgerAway"), vec!["Warning Signing LedgerAway"]),
+            (ready("False", "InvalidSpec"), vec!["Warning Signing InvalidSpec"]),
+            (ready("False", STARTING), vec![]),
+        ];
+        for pair in states.windows(2) {
+            assert_eq!(told(&pair[0].0, &pair[1].0), pair[1].1);
+            assert_eq!(told(&pair[1].0, &pair[1].0), [""; 0]);
+        }
+    }
+
+    #[test]
+    fn a_condition_that_is_an_alarm_is_an_event_once() {
+        let quiet = [("Registered", "True", "Written"), ("Rotating", "True", "Waiting")];
+        let loud = [
+            ("Registered", "False", "TemplateLacksSigner"),
+            ("Rotating", "True", FORCED),
+            (CONDITION_FOREIGN, "True", "Foreign"),
+            (CONDITION_ADDONS_CONFLICTED, "True", "AddOnsOfOthers"),
+        ];
+        let (quiet, loud) = (mk_status(&[], &quiet), mk_status(&[], &loud));
+        let expected = [
+            "Warning Registering TemplateLacksSigner",
+            "Warning Rotating Forced",
+            "Warning Signing Foreign",
+            "Warning Signing AddOnsOfOthers",
+        ];
+        assert_eq!(told(&quiet, &loud), expected);
+        assert_eq!(told(&loud, &loud), [""; 0]);
+        assert_eq!(told(&loud, &quiet), [""; 0]);
+    }
+
+    #[test]
+    fn a_long_note_is_cut_between_characters() {
+        let note = event(EventType::Normal, "", "", "é".repeat(NOTE_MAX)).note.unwrap();
+        assert_eq!(note.len(), NOTE_MAX);
+        assert_eq!(event(EventType::Normal, "", "", format!("a{note}")).note.unwrap().len(), NOTE_MAX - 1);
+    }
+}
