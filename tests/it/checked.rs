@@ -71,7 +71,7 @@ async fn a_sound_installation_is_good_line_by_line() {
     let port = whole.gateway.port();
     let other = check(&hub, home.path(), &["--gateway", &format!("https://localhost:{port}")]).await;
     assert_eq!(other.code, 1, "{}", other.stdout);
-    let line = format!("BAD  gateway localhost:{port}: agents cannot reach it by this name: ");
+    let line = format!("BAD  gateway localhost:{port}: agents do not accept it by this name: ");
     assert!(other.stdout.contains(&line), "{}{}", other.stdout, other.stderr);
     assert!(other.stderr.contains("1 of "), "{}{}", other.stdout, other.stderr);
     whole.stop().await.unwrap();
@@ -97,11 +97,7 @@ async fn without_an_addonsigner_the_gateway_is_not_blamed() {
     assert_eq!(found.code, 0, "{}{}", found.stdout, found.stderr);
     // Nobody listens there: that is another fault.
     let absent = check(&hub, home.path(), &["--gateway", "https://127.0.0.1:9"]).await;
-    assert!(
-        absent.stdout.contains("BAD  gateway 127.0.0.1:9: agents cannot reach it by this name: "),
-        "{}",
-        absent.stdout
-    );
+    assert!(absent.stdout.contains("BAD  gateway 127.0.0.1:9: agents cannot reach it: "), "{}", absent.stdout);
     whole.stop().await.unwrap();
 }
 

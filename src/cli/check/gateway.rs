@@ -73,11 +73,15 @@ impl Inspection {
                                     nobody could be let in";
                     Finding::new(Verdict::Unknown, about, sentence)
                 }
-                Ok(Err(Failure::Connect(error) | Failure::Handshake(error))) => Finding::bad(
+                Ok(Err(Failure::Connect(error))) => Finding::bad(
+                    about,
+                    format!("agents cannot reach it: {error}. Compare name and port with the Service of the gateway"),
+                ),
+                Ok(Err(Failure::Handshake(error))) => Finding::bad(
                     about,
                     format!(
-                        "agents cannot reach it by this name: {error}. The hub's --gateway-name must include it, and \
-                         TLS must pass through to the hub untouched"
+                        "agents do not accept it by this name: {error}. The name must be in `gateway.names` of the \
+                         chart's values (--gateway-name), and TLS must pass through to the gateway untouched"
                     ),
                 ),
                 Err(_) => Finding::bad(

@@ -74,11 +74,19 @@ pub(crate) const MOMENT: Duration = Duration::from_millis(1_500);
 
 /// Waits for an event about the AddOnSigner telemetry; returns its type and its note.
 pub(crate) async fn wait_event(admin: &Client, reason: &str) -> (String, String) {
+    wait_note(admin, reason, |_| true).await
+}
+
+/// Waits for one with a note like this.
+pub(crate) async fn wait_note(admin: &Client, reason: &str, is_like: impl Fn(&str) -> bool) -> (String, String) {
     let events: Api<Event> = Api::namespaced(admin.clone(), "default");
     wait_until(PATIENCE, &format!("an event {reason}"), async || {
         let all = events.list(&Default::default()).await.unwrap().items;
         let is_about = |event: &Event| event.regarding.as_ref()?.name.clone().filter(|name| name == "telemetry");
-        let is_it = |event: &Event| event.reason.as_deref() == Some(reason) && is_about(event).is_some();
+        let is_it = |event: &Event| {
+            let is_like = event.note.as_deref().is_some_and(&is_like);
+            event.reason.as_deref() == Some(reason) && is_like && is_about(event).is_some()
+        };
         let event = all.into_iter().find(is_it)?;
         Some((event.type_?, event.note?))
     })

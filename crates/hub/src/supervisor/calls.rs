@@ -2,11 +2,11 @@
 //! others.
 
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::runtime::events::Event;
+use kube::runtime::events::{Event, Recorder};
 use tracing::warn;
 
-use super::Supervisor;
 use super::pending::CallEnd;
+use super::{Supervisor, reporter};
 use addon_signer_platform::errors::explain;
 
 impl Supervisor {
@@ -28,7 +28,9 @@ impl Supervisor {
 
     /// Writes an event about an AddOnSigner.
     pub(super) fn write_event(&self, name: &str, event: Event, about: ObjectReference) {
-        let (recorder, signer) = (self.shared.recorder.clone(), name.to_owned());
+        // A recorder counts events with one reason as one, and keeps the first note: this one has seen none.
+        let recorder = Recorder::new(self.links.client.clone(), reporter());
+        let signer = name.to_owned();
         self.calls.push(Box::pin(async move {
             if let Err(error) = recorder.publish(&event, &about).await {
                 // The event is not retried: a condition reports the same.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::runtime::events::{Event, EventType};
 
-use super::status::{FORCED, GATEWAY_FORCED, STARTING};
+use super::status::{FORCED, GATEWAY_FORCED, SIGNING, STARTING};
 use addon_signer_api::AddOnSignerStatus;
 use addon_signer_api::status::{
     AuthorityState, AuthorityStatus, CONDITION_ADDONS_CONFLICTED, CONDITION_FOREIGN, CONDITION_READY,
@@ -41,7 +41,7 @@ fn steps(before: &[AuthorityStatus], after: &[AuthorityStatus]) -> Vec<Event> {
             (None, AuthorityState::Next) => {
                 step("AuthorityPrepared", format!("The authority {id} is there. It signs as soon as it is trusted."));
             }
-            (None | Some(AuthorityState::Next), AuthorityState::Active) => {
+            (None | Some(AuthorityState::Next | AuthorityState::Old), AuthorityState::Active) => {
                 step("AuthorityActivated", format!("The authority {id} signs. It expires at {}.", not_after.0));
             }
             _ => {}
@@ -55,9 +55,9 @@ fn steps(before: &[AuthorityStatus], after: &[AuthorityStatus]) -> Vec<Event> {
     steps
 }
 
-/// `Ready` with another status or reason; or, because it is new, that `Registered` is false, so that agents of an addon
-/// get no certificate; that addons belong to others; that another program signs certificates; or that an authority was
-/// activated without evidence, so that some may not trust it.
+/// `Ready` with another status or reason, or `Registered` again; or, because it is new, that `Registered` is false, so
+/// that agents of an addon get no certificate; that addons belong to others; that another program signs certificates;
+/// or that an authority was activated without evidence, so that some may not trust it.
 fn of_condition(before: &[Condition], condition: &Condition) -> Option<Event> {
     let known = before.iter().find(|known| known.type_ == condition.type_);
     if known.is_some_and(|known| (&known.status, &known.reason) == (&condition.status, &condition.reason)) {
@@ -70,10 +70,16 @@ fn of_condition(before: &[Condition], condition: &Condition) -> Option<Event> {
         CONDITION_READY if holds && reason != GATEWAY_FORCED => (EventType::Normal, "Signing"),
         CONDITION_READY | CONDITION_FOREIGN | CONDITION_ADDONS_CONFLICTED => (EventType::Warning, "Signing"),
         CONDITION_REGISTERED if !holds => (EventType::Warning, REGISTERING),
+        CONDITION_REGISTERED if known.is_some() => (EventType::Normal, REGISTERING),
         _ if reason == FORCED => (EventType::Warning, "Rotating"),
         _ => return None,
     };
-    Some(event(type_, action, reason, condition.message.clone()))
+    let note = match reason {
+        // The message may say what the first certificate waits for, and no event says when that is over.
+        SIGNING => "Requests for this signer are validated and signed.",
+        _ => &condition.message,
+    };
+    Some(event(type_, action, reason, note.to_owned()))
 }
 
 #[cfg(test)]
@@ -108,7 +114,8 @@ mod tests {
             (mk_status(&[("a", "Active")], &[]), vec!["Normal Rotating AuthorityActivated"]),
             (mk_status(&[("b", "Next"), ("a", "Active")], &[]), vec!["Normal Rotating AuthorityPrepared"]),
             (mk_status(&[("b", "Active"), ("a", "Old")], &[]), vec!["Normal Rotating AuthorityActivated"]),
-            (mk_status(&[("b", "Active")], &[]), vec!["Normal Rotating AuthorityRetired"]),
+            (mk_status(&[("a", "Active"), ("b", "Old")], &[]), vec!["Normal Rotating AuthorityActivated"]),
+            (mk_status(&[("a", "Active")], &[]), vec!["Normal Rotating AuthorityRetired"]),
         ];
         for pair in steps.windows(2) {
             assert_eq!(told(&pair[0].0, &pair[1].0), pair[1].1);
@@ -153,7 +160,7 @@ mod tests {
         ];
         assert_eq!(told(&quiet, &loud), expected);
         assert_eq!(told(&loud, &loud), [""; 0]);
-        assert_eq!(told(&loud, &quiet), [""; 0]);
+        assert_eq!(told(&loud, &quiet), ["Normal Registering Written"], "the others end without one");
     }
 
     #[test]

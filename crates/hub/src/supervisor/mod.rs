@@ -301,8 +301,12 @@ impl Supervisor {
 }
 
 /// What all signers share.
+/// Who writes events.
+fn reporter() -> Reporter {
+    Reporter { controller: "addon-signer".to_owned(), instance: None }
+}
+
 fn shared(links: &HubLinks, settings: &HubSettings, addons: AddOnVersion) -> SignerShared {
-    let reporter = Reporter { controller: "addon-signer".to_owned(), instance: None };
     SignerShared {
         client: links.client.clone(),
         clock: links.clock.clone(),
@@ -313,7 +317,7 @@ fn shared(links: &HubLinks, settings: &HubSettings, addons: AddOnVersion) -> Sig
         guard: links.guard.clone(),
         in_effect: links.in_effect.clone(),
         leading: links.leading.clone(),
-        recorder: Recorder::new(links.client.clone(), reporter),
+        recorder: Recorder::new(links.client.clone(), reporter()),
         metrics: links.metrics.clone(),
         audit: links.audit.clone(),
         ledger: links.ledger.clone(),

@@ -33,6 +33,8 @@ pub(super) const FORCED: &str = "Forced";
 /// The reason of `Ready` while that is the authority of the gateway's certificate.
 pub(super) const GATEWAY_FORCED: &str = "GatewayAuthorityForced";
 
+/// The reason of `Ready` while requests are signed.
+pub(super) const SIGNING: &str = "Signing";
 /// The reason of `Ready` until the hub knows whether it signs.
 pub(super) const STARTING: &str = "Starting";
 
@@ -175,7 +177,7 @@ fn signing(serving: &LineState, first: Option<WaitsFor>, now: Timestamp) -> (boo
                     format!("Requests for this signer are validated. The first certificate waits for: {what}.")
                 }
             };
-            (true, "Signing", sentence)
+            (true, SIGNING, sentence)
         }
     }
 }

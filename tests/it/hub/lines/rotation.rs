@@ -11,16 +11,16 @@ use kube::{Api, Client};
 use serde_json::json;
 
 use super::kit::{OnServer, issue, rotate, signed_by};
-use crate::hub::{MOMENT, mk_csr, mk_ready, mk_ready_with, submit, wait_event};
+use crate::hub::{MOMENT, mk_csr, mk_ready, mk_ready_with, submit, wait_event, wait_note};
 use test_kit::hub::{PATIENCE, RunningHub, RunningHubOptions};
 use test_kit::lease::leases;
 use test_kit::{TestHub, wait_until};
 
 /// After the end of every certificate that is valid for a day, and after the end that is reserved for further ones.
-const PAST_ALL_LEAVES: Duration = Duration::from_secs(28 * 3_600);
+pub(super) const PAST_ALL_LEAVES: Duration = Duration::from_secs(28 * 3_600);
 
 /// A hub whose gateway applies new trust only when the test tells it to.
-async fn mk_held() -> (TestHub, Client, RunningHub) {
+pub(super) async fn mk_held() -> (TestHub, Client, RunningHub) {
     mk_ready_with(RunningHubOptions { follow: false, ..RunningHubOptions::default() }).await
 }
 
@@ -66,6 +66,8 @@ async fn an_anchor_is_published_and_trusted_before_its_key_signs() {
     .await;
     let leaf = issue(&hub, &admin).await;
     assert_eq!(signed_by(&bundle, &leaf, running.clock.now()), ids[0]);
+    let signs = format!("The authority {} signs.", ids[0]);
+    wait_note(&admin, "AuthorityActivated", |note| note.starts_with(&signs)).await;
 }
 
 /// The Lease of a gateway in another process, which trusts these authorities.

@@ -48,7 +48,7 @@ pub(super) fn in_use(config: &SignerConfig, templated: &TemplatedAddOns, overrid
             }
             Naming::Asking(names) => asking.push(format!(
                 "AddOnTemplate {} does not name this signer, so the agents of the addon {addon} must make their \
-                 requests with the addon's own hub identity.",
+                 requests with the addon's own hub identity (its right to is in `requesters` of the chart's values).",
                 few(&names)
             )),
             Naming::Missing(names) if may_ask => lacking.push(format!(
@@ -58,7 +58,9 @@ pub(super) fn in_use(config: &SignerConfig, templated: &TemplatedAddOns, overrid
                 few(&names)
             )),
             Naming::Missing(names) => lacking.push(format!(
-                "{manager}, and AddOnTemplate {} does not name this signer: add {custom} to its spec.registration.",
+                "{manager}, and AddOnTemplate {} does not name this signer: add {custom} to its spec.registration; or, \
+                 if the addon's agents make their own requests, as addon-signer-agent does, add AddOn to \
+                 spec.identity.requesters.",
                 few(&names)
             )),
             Naming::OwnUser(names) => lacking.push(format!(

@@ -46,7 +46,8 @@ fn required_admin_action_is_stated_with_template_name() {
         sentence,
         "OCM's addon-manager registers the addon telemetry, and AddOnTemplate without does not name this signer: \
          add {type: CustomSigner, customSigner: {signerName: example.com/a, signingCA: {name: not-used}}} to its \
-         spec.registration."
+         spec.registration; or, if the addon's agents make their own requests, as addon-signer-agent does, add AddOn \
+         to spec.identity.requesters."
     );
 }
 
