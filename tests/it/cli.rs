@@ -153,6 +153,21 @@ async fn serving_rotation_is_requested_and_watched() {
     assert_eq!(rotated.code, 0, "{}", rotated.stderr);
     assert!(rotated.stdout.contains("Active"), "{}", rotated.stdout);
     assert!(rotated.stdout.contains("Old"), "{}", rotated.stdout);
+    let ca =
+        async |line: &str| run(home.path(), &["ca", "rollback", line, "--watch", "--kubeconfig", &kubeconfig]).await;
+    let states = |table: &str| -> Vec<String> {
+        let words = |line: &str| line.split_whitespace().skip(1).take(2).collect::<Vec<_>>().join(" ");
+        table.lines().filter(|line| line.starts_with("(serving)  ")).map(words).collect()
+    };
+    let before = states(&rotated.stdout);
+    let back = ca("--serving").await;
+    assert_eq!(back.code, 0, "{}", back.stderr);
+    assert!(back.stderr.contains("let the authority before it sign again"), "{}", back.stderr);
+    let swapped = before.iter().map(|line| line.replace("Active", "-").replace("Old", "Active").replace('-', "Old"));
+    assert_eq!(states(&back.stdout), swapped.rev().collect::<Vec<_>>());
+    let nowhere = ca("telemetry").await;
+    assert_eq!(nowhere.code, 1);
+    assert!(nowhere.stderr.contains("there is no way back for telemetry"), "{}", nowhere.stderr);
     whole.stop().await.unwrap();
 }
 

@@ -1,11 +1,12 @@
 //! Lines of authorities: what is stored, the step that the evidence allows, and the state of all lines together.
 //!
-//! `reconciler` takes the steps of one line, `activation` has the evidence for the next step, `clock_check` compares
-//! the clock with the API server's, `versions` watches which versions of the objects the API server has, `store` reads
-//! and writes the Secret (`stored`) and the ConfigMap, `state` has what is known of a line, `trust_publisher` computes
-//! what the gateway is to trust, and `report` writes what people read.
+//! `reconciler` takes the steps of one line, `asked` reads what administrators ask for, `activation` has the evidence
+//! for the next step, `clock_check` compares the clock with the API server's, `versions` watches which versions of the
+//! objects the API server has, `store` reads and writes the Secret (`stored`) and the ConfigMap, `state` has what is
+//! known of a line, `trust_publisher` computes what the gateway is to trust, and `report` writes what people read.
 
 pub(crate) mod activation;
+pub mod asked;
 pub(crate) mod clock_check;
 pub(crate) mod metrics;
 pub(crate) mod reconciler;

@@ -9,13 +9,14 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
 
+use crate::authorities::asked::Asked;
 use crate::authorities::clock_check::clock_problem;
 use crate::authorities::stored::{StoredLine, WipedSecret, data, read};
 use crate::lease::{Leads, NotLeading, NotWritten};
 use addon_signer_api::Lenient;
 use addon_signer_core::ca::bundle::Bundle;
 use addon_signer_core::ca::line::{Line, WaitsFor};
-use addon_signer_core::names::{ANNOTATION_ROTATE, ANNOTATION_SIGNER_NAME, LABEL_LINE, LABEL_SIGNER};
+use addon_signer_core::names::{ANNOTATION_SIGNER_NAME, LABEL_LINE, LABEL_SIGNER};
 use addon_signer_core::policy::GatewayCertificate;
 use addon_signer_core::timestamp::Timestamp;
 
@@ -330,13 +331,14 @@ impl AuthorityStore {
         Ok((map.object.metadata.resource_version, differs))
     }
 
-    /// The rotation that an annotation of the line's ConfigMap asks for.
+    /// What the annotations of the line's ConfigMap ask for.
     ///
     /// # Errors
     /// [`StoreError::Api`].
-    pub async fn requested_rotation(&self, names: &LineNames) -> Result<Option<String>, StoreError> {
+    pub(crate) async fn asked(&self, names: &LineNames) -> Result<Asked, StoreError> {
         let map = self.config_maps.get_opt(&names.config_map).await?;
-        Ok(map.and_then(|map| map.object.metadata.annotations?.remove(ANNOTATION_ROTATE)))
+        let annotations = map.and_then(|map| map.object.metadata.annotations);
+        Ok(annotations.map(|annotations| Asked::read(&annotations)).unwrap_or_default())
     }
 }
 

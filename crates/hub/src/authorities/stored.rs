@@ -10,7 +10,7 @@ use ring::rand::SystemRandom;
 use serde::{Deserialize, Serialize};
 use zeroize::{Zeroize, Zeroizing};
 
-use addon_signer_core::ca::authority::Authority;
+use addon_signer_core::ca::authority::{Authority, AuthorityId};
 use addon_signer_core::ca::issuer::Issuer;
 use addon_signer_core::ca::line::{Line, Member};
 use addon_signer_core::keys::private::PrivateKey;
@@ -40,6 +40,8 @@ struct StoredState {
     authorities: Vec<StoredMember>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     handled_request: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    rolled_back: Option<String>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -86,7 +88,9 @@ pub(super) fn data(
         data.insert(name, key);
     }
     let authorities = line.members().iter().map(stored_member).collect();
-    let state = StoredState { authorities, handled_request: line.handled_request().map(str::to_owned) };
+    let handled_request = line.handled_request().map(str::to_owned);
+    let rolled_back = line.rolled_back().map(ToString::to_string);
+    let state = StoredState { authorities, handled_request, rolled_back };
     data.insert(LINE_KEY.to_owned(), ByteString(serde_json::to_vec(&state)?));
     Ok(data)
 }
@@ -114,7 +118,9 @@ pub(super) fn read(secret: WipedSecret) -> Result<StoredLine, String> {
         let pem = field(&format!("{}.crt", stored.id))?;
         members.push(read_member(stored, pem).map_err(|cause| format!("{}.crt: {cause}", stored.id))?);
     }
-    let line = Line::restore(members, state.handled_request).map_err(|error| format!("{LINE_KEY}: {error}"))?;
+    let rolled_back = state.rolled_back.as_deref().map(AuthorityId::from);
+    let line = Line::restore(members, state.handled_request, rolled_back);
+    let line = line.map_err(|error| format!("{LINE_KEY}: {error}"))?;
     let issuer = |member: &Member| {
         let name = format!("{}.key", member.authority.id());
         let named = |cause: &dyn fmt::Display| format!("{name}: {cause}");

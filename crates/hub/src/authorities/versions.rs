@@ -13,10 +13,10 @@ use kube::{Api, Client, Resource, ResourceExt};
 use tokio::sync::watch;
 use tracing::warn;
 
+use crate::authorities::asked::Asked;
 use crate::authorities::store::LineNames;
 use crate::relist::Watched;
 use addon_signer_api::Lenient;
-use addon_signer_core::names::{ANNOTATION_ADVANCE, ANNOTATION_ROTATE};
 use addon_signer_platform::backoff::WatchBackoff;
 
 /// An object as the watch has shown it.
@@ -24,10 +24,8 @@ use addon_signer_platform::backoff::WatchBackoff;
 pub(super) struct ObjectVersion {
     /// Its `resourceVersion`.
     pub(super) version: String,
-    /// The rotation that its annotation asks for.
-    pub(super) rotate: Option<String>,
-    /// Its annotation that waives evidence.
-    pub(super) advance: Option<String>,
+    /// What its annotations ask for.
+    pub(super) asked: Asked,
 }
 
 /// The two objects of a line; `None` for one that does not exist.
@@ -38,6 +36,13 @@ pub(super) struct LineObjects {
     /// How many objects of the namespace were deleted so far. Without it one that was created and deleted again while
     /// its reconciler was busy would look unchanged.
     deleted: u64,
+}
+
+impl LineObjects {
+    /// What the annotations of the ConfigMap ask for.
+    pub(super) fn asked(&self) -> Asked {
+        self.config_map.as_ref().map(|map| map.asked.clone()).unwrap_or_default()
+    }
 }
 
 /// All objects of both kinds; `None` before the first list is complete.
@@ -126,11 +131,7 @@ fn follow(
 }
 
 fn version(object: &Meta) -> ObjectVersion {
-    ObjectVersion {
-        version: object.resource_version().unwrap_or_default(),
-        rotate: object.annotations().get(ANNOTATION_ROTATE).cloned(),
-        advance: object.annotations().get(ANNOTATION_ADVANCE).cloned(),
-    }
+    ObjectVersion { version: object.resource_version().unwrap_or_default(), asked: Asked::read(object.annotations()) }
 }
 
 #[cfg(test)]

@@ -7,12 +7,12 @@ use kube::ResourceExt;
 use tracing::info;
 
 use super::Supervisor;
+use crate::authorities::asked::Asked;
 use crate::authorities::reconciler::LinePlan;
 use crate::supervisor::status;
 use addon_signer_api::AddOnSigner;
 use addon_signer_api::rules::{SignerConfig, claimant};
 use addon_signer_core::identity::AddOnName;
-use addon_signer_core::names::ANNOTATION_ROTATE;
 use addon_signer_core::policy::GatewayCertificate;
 
 /// The longest name of an AddOnSigner: it is the value of a label on its Secret (Kubernetes, `IsValidLabelValue`).
@@ -76,7 +76,7 @@ impl Supervisor {
         }
         let plan = |config: &SignerConfig| LinePlan {
             authority: config.authority,
-            requested: object.annotations().get(ANNOTATION_ROTATE).cloned(),
+            asked: Asked::read(object.annotations()),
             remembered: status::remembers(object, self.links.clock.now()),
             has_slot: self.lines.contains(name),
         };

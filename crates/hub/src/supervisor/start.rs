@@ -12,6 +12,7 @@ use super::{Served, Supervisor};
 use crate::HubSettings;
 use crate::authorities::GATEWAY_PLAN;
 use crate::authorities::activation::ActivationCheck;
+use crate::authorities::asked::Asked;
 use crate::authorities::reconciler::{LinePlan, LineReconciler, ReconcilerLine, ReconcilerLinks, Reserve};
 use crate::authorities::state::LineState;
 use crate::authorities::store::LineNames;
@@ -43,7 +44,8 @@ impl Supervisor {
         activation: ActivationCheck,
         mut needed: watch::Receiver<bool>,
     ) {
-        let plan = |has_slot| LinePlan { authority: GATEWAY_PLAN, requested: None, remembered: false, has_slot };
+        let plan =
+            |has_slot| LinePlan { authority: GATEWAY_PLAN, asked: Asked::default(), remembered: false, has_slot };
         let planned = watch::Sender::new(plan(*needed.borrow_and_update()));
         let (reserve, reservations) = mpsc::channel(64);
         let line = state.subscribe();

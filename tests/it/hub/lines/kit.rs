@@ -155,8 +155,17 @@ pub(super) fn members(data: &BTreeMap<String, ByteString>) -> Vec<Value> {
 
 /// Asks for a rotation of the signer telemetry as `ca rotate` does.
 pub(in crate::hub) async fn rotate(admin: &Client, request: &str) {
+    ask(admin, ROTATE, request).await;
+}
+
+/// Asks to give up an authority of the signer telemetry, as `ca rollback` does.
+pub(super) async fn roll_back(admin: &Client, authority: &str) {
+    ask(admin, "addon-signer.io/roll-back", &format!("{authority} 2026-11-26T00:00:00Z ann")).await;
+}
+
+async fn ask(admin: &Client, annotation: &str, text: &str) {
     let signers: Api<AddOnSigner> = Api::all(admin.clone());
-    let change = json!({"metadata": {"annotations": {ROTATE: request}}});
+    let change = json!({"metadata": {"annotations": {annotation: text}}});
     signers.patch("telemetry", &PatchParams::default(), &Patch::Merge(&change)).await.unwrap();
 }
 

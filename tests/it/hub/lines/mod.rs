@@ -4,6 +4,7 @@ mod crashes;
 mod damage;
 mod in_time;
 pub(super) mod kit;
+mod rollback;
 mod rotation;
 mod secrecy;
 mod serving;

@@ -5,6 +5,7 @@
 //! stays there until its last leaf has expired (I6).
 
 mod recorded;
+mod rollback;
 mod waits;
 
 use std::fmt;
@@ -16,6 +17,7 @@ use crate::ca::bundle::{Bundle, BundleError};
 use crate::timestamp::Timestamp;
 
 pub use recorded::{Older, RecordedAuthority};
+pub use rollback::NoWayBack;
 pub use waits::{Stragglers, WaitsFor};
 
 /// The most authorities that a line has at a time, so that its state does not grow with each rotation. A further
@@ -133,11 +135,12 @@ pub enum LineError {
     Duplicate(AuthorityId),
 }
 
-/// All authorities of one line, and the last request for a rotation that was started.
+/// All authorities of one line, and what administrators have asked for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Line {
     members: Vec<Member>,
     handled_request: Option<String>,
+    rolled_back: Option<AuthorityId>,
 }
 
 /// The facts that decide the next step.
@@ -147,6 +150,8 @@ pub struct Evidence<'e> {
     pub now: Timestamp,
     /// The last request of an administrator for a rotation: an opaque text that differs from request to request.
     pub requested: Option<&'e str>,
+    /// The authority that an administrator wants rolled back.
+    pub roll_back: Option<&'e AuthorityId>,
     /// How long before it expires an authority is replaced.
     pub renew_before: Duration,
     /// Whether everybody who must trust the Next anchor does. The error says what the rotation is waiting for.
@@ -167,6 +172,8 @@ pub enum Step {
     Force(WaitsFor),
     /// Drop anchor and key of the Old authority with this id.
     Finish(AuthorityId),
+    /// Give up the Next or Active authority with this id.
+    RollBack(AuthorityId),
     /// Do nothing.
     Rest,
     /// Do nothing yet: a rotation is waiting for this.
@@ -178,8 +185,12 @@ impl Line {
     ///
     /// # Errors
     /// [`LineError`] if the states contradict each other. Then nothing is signed.
-    pub fn restore(mut members: Vec<Member>, handled_request: Option<String>) -> Result<Self, LineError> {
-        members.sort_by(|a, b| (a.state, a.since, a.authority.id()).cmp(&(b.state, b.since, b.authority.id())));
+    pub fn restore(
+        mut members: Vec<Member>,
+        handled_request: Option<String>,
+        rolled_back: Option<AuthorityId>,
+    ) -> Result<Self, LineError> {
+        sort(&mut members);
         let count = |state| members.iter().filter(|member| member.state == state).count();
         for state in [State::Next, State::Active] {
             if count(state) > 1 {
@@ -194,7 +205,7 @@ impl Line {
         if let Some([twice, _]) = ids.windows(2).find(|pair| matches!(pair, [a, b] if a == b)) {
             return Err(LineError::Duplicate((*twice).clone()));
         }
-        Ok(Self { members, handled_request })
+        Ok(Self { members, handled_request, rolled_back })
     }
 
     /// The authorities: Next, Active, then Old.
@@ -240,8 +251,13 @@ impl Line {
         if let Some(old) = self.members.iter().find(|member| is_spent(member, evidence.now)) {
             return Step::Finish(old.authority.id().clone());
         }
-        let last_call = LAST_CALL.min(evidence.renew_before / 2);
-        let ending = evidence.now.plus(last_call) >= active.authority.not_after();
+        let last_call = evidence.now.plus(LAST_CALL.min(evidence.renew_before / 2));
+        if let Some(id) = evidence.roll_back
+            && self.way_back(id, last_call).is_ok()
+        {
+            return Step::RollBack(id.clone());
+        }
+        let ending = last_call >= active.authority.not_after();
         if self.next().is_some() {
             return match &evidence.next_is_trusted {
                 Ok(()) => Step::Activate,
@@ -250,7 +266,8 @@ impl Line {
             };
         }
         let asked = evidence.requested.is_some() && evidence.requested != self.handled_request();
-        let aged = evidence.now.plus(evidence.renew_before) >= active.authority.not_after();
+        let renew_before = if self.rolled_back.is_some() { evidence.renew_before / 2 } else { evidence.renew_before };
+        let aged = evidence.now.plus(renew_before) >= active.authority.not_after();
         match (asked || aged, ending || self.members.len() < MAX_AUTHORITIES) {
             (false, _) => self.wait_for_old(),
             (true, true) => Step::Prepare,
@@ -281,6 +298,7 @@ impl Line {
     pub fn prepare(mut self, authority: Authority, requested: Option<&str>, now: Timestamp) -> Self {
         if self.next().is_none() {
             self.members.insert(0, Member::new(authority, State::Next, now));
+            self.rolled_back = None;
         }
         if requested.is_some() {
             self.handled_request = requested.map(str::to_owned);
@@ -356,11 +374,18 @@ impl Line {
     }
 }
 
+/// Next, Active, then Old, and the oldest first.
+fn sort(members: &mut [Member]) {
+    members.sort_by(|a, b| (a.state, a.since, a.authority.id()).cmp(&(b.state, b.since, b.authority.id())));
+}
+
 /// Whether the authority is Old and no longer needed: all its leaves have expired, or it has expired itself.
 fn is_spent(member: &Member, now: Timestamp) -> bool {
     let leaves_gone = member.leaves_expire.is_none_or(|end| end < now);
     member.state == State::Old && (leaves_gone || member.authority.not_after() < now)
 }
 
+#[cfg(test)]
+mod model;
 #[cfg(test)]
 mod tests;

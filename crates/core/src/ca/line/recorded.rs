@@ -35,7 +35,9 @@ impl Line {
         let mut behind = Vec::new();
         for member in &mut line.members {
             let Some(known) = recorded.get(member.authority.id()) else { continue };
-            let has_gone_further = known.state.is_none_or(|state| state > member.state);
+            // A way back makes an Old one Active again.
+            let is_back = member.state == State::Active && self.rolled_back.is_some();
+            let has_gone_further = known.state.is_none_or(|state| state > member.state && !is_back);
             let has_signed_longer = known.leaves_expire > member.leaves_expire;
             if has_signed_longer {
                 member.leaves_expire = known.leaves_expire;
@@ -44,8 +46,11 @@ impl Line {
                 behind.push(member.authority.id().clone());
             }
         }
-        let is_there = |id: &AuthorityId| self.members.iter().any(|member| member.authority.id() == id);
-        // A Next, or an Active with certificates, is never dropped. Others may be, unrecorded so far.
+        let is_there = |id: &AuthorityId| {
+            self.members.iter().any(|member| member.authority.id() == id) || self.rolled_back.as_ref() == Some(id)
+        };
+        // A Next that was not rolled back, or an Active with certificates, is never dropped. Others may be, unrecorded
+        // so far.
         let is_dear = |known: &RecordedAuthority| known.state == Some(State::Next) || known.leaves_expire.is_some();
         let missing = recorded.iter().filter(|(id, known)| known.state.is_some() && is_dear(known) && !is_there(id));
         let missing: BTreeMap<_, _> = missing.collect();

@@ -18,7 +18,7 @@ fn mk_authority() -> Authority {
 
 fn mk_evidence(now: Timestamp) -> Evidence<'static> {
     let next_is_trusted = Err(WaitsFor::GatewaysRead);
-    Evidence { now, requested: None, renew_before: 90 * DAY, next_is_trusted }
+    Evidence { now, requested: None, roll_back: None, renew_before: 90 * DAY, next_is_trusted }
 }
 
 fn mk_line() -> Line {
@@ -136,7 +136,7 @@ fn a_full_line_makes_another_authority_before_its_last_one_ends() {
     let last = Authority::self_signed("short", &key, NOW, YEAR - DAY, &SystemRandom::new()).unwrap();
     let mut members = line.members().to_vec();
     members[0] = Member::new(last, State::Active, NOW);
-    let line = Line::restore(members, None).unwrap();
+    let line = Line::restore(members, None, None).unwrap();
     assert!(matches!(line.next_step(&mk_evidence(end.minus(2 * DAY))), Step::Wait(_)));
     assert_eq!(line.next_step(&mk_evidence(end.minus(DAY))), Step::Prepare);
     let line = line.prepare(mk_authority(), None, end.minus(DAY));
@@ -163,14 +163,14 @@ fn reserving_is_needed_only_beyond_what_is_reserved() {
 #[test]
 fn contradictory_stores_are_refused() {
     let member = |state| Member::new(mk_authority(), state, NOW);
-    let restore = |members| Line::restore(members, None);
+    let restore = |members| Line::restore(members, None, None);
     assert_eq!(restore(vec![member(State::Old)]), Err(LineError::NoActive));
     assert_eq!(restore(vec![member(State::Active), member(State::Active)]), Err(LineError::TooMany(2, State::Active)));
     let twice = Member { state: State::Old, ..member(State::Active) };
     let active = Member { state: State::Active, ..twice.clone() };
     assert!(matches!(restore(vec![twice, active]), Err(LineError::Duplicate(_))));
     let line = mk_line().prepare(mk_authority(), Some("r"), NOW);
-    assert_eq!(Line::restore(line.members().to_vec(), Some("r".to_owned())), Ok(line));
+    assert_eq!(Line::restore(line.members().to_vec(), Some("r".to_owned()), None), Ok(line));
 }
 
 /// What the ledger has of each authority of a line, if it has seen all steps of the line.
@@ -235,4 +235,71 @@ fn older_line_keeps_anchor_while_recorded_certificates_live() {
     let older = line.older_than(&recorded).unwrap();
     assert_eq!(older.line, line.reserve(NOW.plus(2 * DAY)).unwrap());
     assert_eq!(older.line.older_than(&recorded), None);
+}
+
+fn id(line: &Line, n: usize) -> AuthorityId {
+    line.members()[n].authority.id().clone()
+}
+
+#[test]
+fn next_that_is_rolled_back_is_gone_and_does_not_come_again() {
+    let line = mk_line().reserve(NOW.plus(DAY)).unwrap();
+    let with_next = line.clone().prepare(mk_authority(), Some("r1"), NOW);
+    let next = id(&with_next, 0);
+    let asked = Evidence { requested: Some("r1"), roll_back: Some(&next), next_is_trusted: Ok(()), ..mk_evidence(NOW) };
+    assert_eq!(with_next.next_step(&asked), Step::RollBack(next.clone()), "even if it could sign");
+    let back = with_next.clone().roll_back(&next, NOW);
+    assert_eq!((back.members(), back.rolled_back()), (line.members(), Some(&next)));
+    assert_eq!(back.next_step(&asked), Step::Rest, "its request is handled");
+    // The ledger may know the one and not yet the other.
+    assert_eq!(back.older_than(&mk_recorded(&with_next)), None);
+    assert!(line.older_than(&mk_recorded(&with_next)).is_some(), "without a way back it is missing");
+}
+
+#[test]
+fn active_that_is_rolled_back_is_old_and_its_predecessor_signs() {
+    let line = mk_line().reserve(NOW.plus(DAY)).unwrap();
+    let line = line.prepare(mk_authority(), None, NOW).force(NOW).reserve(NOW.plus(2 * DAY)).unwrap();
+    let (new, first) = (id(&line, 0), id(&line, 1));
+    let asked = Evidence { roll_back: Some(&new), ..mk_evidence(NOW) };
+    assert_eq!(line.next_step(&asked), Step::RollBack(new.clone()));
+    let later = NOW.plus(DAY);
+    let back = line.clone().roll_back(&new, later);
+    assert_eq!((id(&back, 0), id(&back, 1), states(&back)), (first, new.clone(), vec![State::Active, State::Old]));
+    assert_eq!(back.members()[1].leaves_expire, Some(NOW.plus(2 * DAY)), "its certificates are still in use");
+    assert_eq!(back.forced(NOW), None);
+    assert_eq!(Line::restore(back.members().to_vec(), None, Some(new.clone())), Ok(back.clone()));
+    let asked = Evidence { roll_back: Some(&new), ..mk_evidence(later) };
+    assert!(matches!(back.next_step(&asked), Step::Wait(WaitsFor::OldCertificates { .. })), "once");
+    assert_eq!(back.older_than(&mk_recorded(&line)), None);
+}
+
+#[test]
+fn there_is_no_way_back_without_one_that_can_sign() {
+    let line = mk_line().prepare(mk_authority(), None, NOW).activate(NOW).prepare(mk_authority(), None, NOW);
+    let (next, active, old) = (id(&line, 0), id(&line, 1), id(&line, 2));
+    assert_eq!(line.way_back(&next, NOW).map(|member| member.authority.id()), Ok(&active));
+    assert_eq!(line.way_back(&active, NOW), Err(NoWayBack::NextComesFirst(next.clone())));
+    assert_eq!(line.way_back(&old, NOW), Err(NoWayBack::NotCurrent(old.clone())));
+    let line = line.roll_back(&next, NOW);
+    assert!(line.way_back(&active, NOW.plus(YEAR)).is_ok());
+    let no_predecessor = Err(NoWayBack::NoPredecessor(active.clone()));
+    assert_eq!(line.way_back(&active, NOW.plus(2 * YEAR)), no_predecessor, "it is about to expire");
+    let line = line.finish(&old);
+    assert_eq!(line.way_back(&active, NOW), no_predecessor);
+    assert_eq!(line.clone().roll_back(&active, NOW), line);
+    let asked = Evidence { roll_back: Some(&active), ..mk_evidence(NOW) };
+    assert_eq!(line.next_step(&asked), Step::Rest);
+}
+
+#[test]
+fn after_a_way_back_age_begins_a_rotation_later() {
+    let line = mk_line().prepare(mk_authority(), None, NOW);
+    let back = line.clone().roll_back(&id(&line, 0), NOW);
+    let end = back.active().unwrap().authority.not_after();
+    assert_eq!(back.next_step(&mk_evidence(end.minus(46 * DAY))), Step::Rest);
+    assert_eq!(back.next_step(&mk_evidence(end.minus(45 * DAY))), Step::Prepare);
+    let asked = Evidence { requested: Some("r"), ..mk_evidence(NOW) };
+    assert_eq!(back.next_step(&asked), Step::Prepare);
+    assert_eq!(back.prepare(mk_authority(), Some("r"), NOW).rolled_back(), None);
 }

@@ -13,13 +13,13 @@ mod inputs;
 mod steps;
 
 use crate::authorities::activation::ActivationCheck;
+use crate::authorities::asked::Asked;
 use crate::authorities::metrics::LineGauges;
 use crate::authorities::report;
 use crate::authorities::state::{LineState, ReadyLine};
 use crate::authorities::store::{AuthorityStore, LineKind, LineNames, StoreError};
 use crate::authorities::trust_publisher::TrustPublisher;
 use crate::authorities::versions::{LineObjects, ObjectVersion, WatchedObjects};
-use crate::authorities::waiver::Waiver;
 use crate::lease::{Leading, NotLeading, NotWritten};
 use crate::metrics::HubMetrics;
 use crate::recording::chronicle::LineRecord;
@@ -52,9 +52,8 @@ const SOON: Duration = Duration::from_millis(500);
 pub(crate) struct LinePlan {
     /// How authorities are created.
     pub authority: AuthorityPlan,
-    /// The rotation that the AddOnSigner asks for. If there is none, the reconciler reads the annotation of the line's
-    /// ConfigMap.
-    pub requested: Option<String>,
+    /// What the AddOnSigner asks for. The reconciler also reads the annotations of the line's ConfigMap.
+    pub asked: Asked,
     /// Whether something other than the ConfigMap names authorities whose certificates may not have expired yet.
     pub remembered: bool,
     /// Whether the hub may have the line at all: it may sign, or had the line before; somebody needs it, if it is one
@@ -136,10 +135,6 @@ pub(crate) struct LineReconciler {
     pauses: Pauses,
 }
 
-fn waiver(seen: Option<&LineObjects>) -> Option<Waiver> {
-    Waiver::read(seen?.config_map.as_ref()?.advance.as_deref()?)
-}
-
 /// The pauses of a new reconciler.
 fn pauses() -> Pauses {
     Pauses::new(RETRY, ROUND)
@@ -194,13 +189,14 @@ impl LineReconciler {
             return false;
         }
         let plan = self.present_plan();
-        let requested = plan.requested.as_deref().or_else(|| seen.config_map.as_ref()?.rotate.as_deref());
-        let waiver = waiver(Some(seen));
-        let step = line.next_step(&self.evidence(line, &plan, requested, waiver.as_ref(), self.clock.now()));
+        let asked = plan.asked.clone().or(seen.asked());
+        let step = line.next_step(&self.evidence(line, &plan, &asked, self.clock.now()));
         match step {
             Step::Rest => ready.waiting.is_none(),
             Step::Wait(what) => ready.waiting.as_ref() == Some(&what),
-            Step::Begin | Step::Prepare | Step::Activate | Step::Force(_) | Step::Finish(_) => false,
+            Step::Begin | Step::Prepare | Step::Activate | Step::Force(_) | Step::Finish(_) | Step::RollBack(_) => {
+                false
+            }
         }
     }
 
@@ -218,17 +214,14 @@ impl LineReconciler {
         plan
     }
 
-    fn evidence<'e>(
-        &'e self,
-        line: &Line,
-        plan: &LinePlan,
-        requested: Option<&'e str>,
-        waiver: Option<&Waiver>,
-        now: Timestamp,
-    ) -> Evidence<'e> {
-        let renew_before = plan.authority.renew_before;
-        let next_is_trusted = self.activation.opens(line, waiver, now);
-        Evidence { now, requested, renew_before, next_is_trusted }
+    fn evidence<'e>(&'e self, line: &Line, plan: &LinePlan, asked: &'e Asked, now: Timestamp) -> Evidence<'e> {
+        Evidence {
+            now,
+            requested: asked.rotate.as_deref(),
+            roll_back: asked.roll_back.as_ref().map(|asked| &asked.authority),
+            renew_before: plan.authority.renew_before,
+            next_is_trusted: self.activation.opens(line, asked.waiver.as_ref(), now),
+        }
     }
 
     /// Checks the line once; returns the pause before the next check.
@@ -308,15 +301,14 @@ impl LineReconciler {
             self.compared = false; // somebody else wrote it, perhaps from a backup
         }
         let mut stored = self.compare(stored, now).await?;
-        let requested = match (plan.requested.clone(), seen) {
-            (Some(requested), _) => Some(requested),
-            (None, Some(seen)) => seen.config_map.as_ref().and_then(|map| map.rotate.clone()),
-            (None, None) => self.store.requested_rotation(&self.names).await?,
+        let of_map = match seen {
+            Some(seen) => seen.asked(),
+            None => self.store.asked(&self.names).await?,
         };
-        let waiver = waiver(seen);
+        let asked = plan.asked.clone().or(of_map);
         // Each step is persisted before the next one is chosen. A line needs only a few steps at once.
         for _ in 0..8 {
-            let evidence = self.evidence(&stored.line, &plan, requested.as_deref(), waiver.as_ref(), now);
+            let evidence = self.evidence(&stored.line, &plan, &asked, now);
             let step = stored.line.next_step(&evidence);
             if let Step::Rest | Step::Wait(_) = step {
                 return self.settle(stored, step).await;
@@ -328,7 +320,7 @@ impl LineReconciler {
                 warn!(%problem, secret = self.names.secret, "A step of the authorities waits");
                 return self.settle(stored, Step::Wait(problem)).await;
             }
-            stored = self.take(stored, step, &plan, requested.as_deref(), now).await?;
+            stored = self.take(stored, step, &plan, &asked, now).await?;
         }
         self.settle(stored, Step::Rest).await
     }

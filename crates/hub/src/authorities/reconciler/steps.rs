@@ -7,8 +7,9 @@ use ring::rand::SystemRandom;
 use tokio::time::Instant;
 use tracing::{debug, error, warn};
 
-use super::{LinePlan, LineReconciler, ROUND, ReconcileError, waiver};
+use super::{LinePlan, LineReconciler, ROUND, ReconcileError};
 use crate::authorities::BACKENDS_TRUST_AFTER;
+use crate::authorities::asked::Asked;
 use crate::authorities::report;
 use crate::authorities::state::{LineState, ReadyLine};
 use crate::authorities::store::LineKind;
@@ -51,36 +52,43 @@ impl LineReconciler {
         stored: StoredLine,
         step: Step,
         plan: &LinePlan,
-        requested: Option<&str>,
+        asked: &Asked,
         now: Timestamp,
     ) -> Result<StoredLine, ReconcileError> {
         let line = stored.line.clone();
         let (line, new_key) = match &step {
             Step::Prepare => {
                 let (authority, pkcs8) = self.make(plan, now)?;
-                (line.prepare(authority, requested, now), Some(pkcs8))
+                (line.prepare(authority, asked.rotate.as_deref(), now), Some(pkcs8))
             }
             Step::Activate => (line.activate(now), None),
             Step::Force(_) => (line.force(now), None),
             Step::Finish(id) => (line.finish(id), None),
+            Step::RollBack(id) => (line.roll_back(id, now), None),
             Step::Begin | Step::Rest | Step::Wait(_) => return Ok(stored),
         };
         let new_key = new_key.as_ref().map(|pkcs8| pkcs8.as_slice());
         let leads = self.leading.leads()?;
         let handled = stored.line.handled_request().map(str::to_owned);
         let stored = self.store.replace(&leads, &self.names, &stored, &line, new_key).await?;
-        let asked = stored.line.handled_request().filter(|now| Some(*now) != handled.as_deref()).unwrap_or_default();
-        // `ca rotate` writes the time and the user; other programs may write anything.
-        let asked = asked.split_once(' ').map_or(asked, |(_, user)| user);
-        self.unrecorded.get_or_insert_default().push_str(asked);
+        let asked_by = match (&step, &asked.roll_back) {
+            (Step::RollBack(_), Some(asked)) => &asked.by,
+            _ => {
+                let request = stored.line.handled_request().filter(|now| Some(*now) != handled.as_deref());
+                // `ca rotate` writes the time and the user; other programs may write anything.
+                request.map_or("", |text| text.split_once(' ').map_or(text, |(_, user)| user))
+            }
+        };
+        self.unrecorded.get_or_insert_default().push_str(asked_by);
         let verb = match &step {
             Step::Prepare => "prepared",
             Step::Activate => "activated",
             Step::Force(_) => "forced",
+            Step::RollBack(_) => "rolled-back",
             _ => "retired",
         };
         let id = match &step {
-            Step::Finish(id) => id.as_str(),
+            Step::Finish(id) | Step::RollBack(id) => id.as_str(),
             Step::Prepare => stored.line.next().map_or("", |next| next.authority.id().as_str()),
             _ => stored.line.active().map_or("", |active| active.authority.id().as_str()),
         };
@@ -148,7 +156,7 @@ impl LineReconciler {
         }
         let actor = self.unrecorded.clone();
         let waiver = match self.names.kind {
-            LineKind::Gateway(_) => waiver(self.objects.of(&self.names).as_ref()),
+            LineKind::Gateway(_) => self.objects.of(&self.names).and_then(|seen| seen.asked().waiver),
             LineKind::Agents => None,
         };
         let recording = self.record.write(line, actor.as_deref().unwrap_or_default(), waiver.as_ref());

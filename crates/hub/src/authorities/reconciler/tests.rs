@@ -60,7 +60,7 @@ fn mk_client(good: u32) -> (Client, mpsc::UnboundedReceiver<Instant>) {
 
 fn mk_plan() -> LinePlan {
     let authority = AuthorityPlan { key: KeyKind::EcdsaP256, duration: 365 * DAY, renew_before: 30 * DAY };
-    LinePlan { authority, requested: None, remembered: false, has_slot: true }
+    LinePlan { authority, asked: Asked::default(), remembered: false, has_slot: true }
 }
 
 /// A reconciler that has just made its line, and what must live as long. Its ledger never answers.
@@ -135,7 +135,7 @@ async fn new_line_has_no_effect_before_it_is_recorded() {
 #[tokio::test(start_paused = true)]
 async fn a_line_takes_no_step_before_it_is_compared_with_the_ledger() {
     let (client, _moments) = mk_client(ALWAYS);
-    let plan = LinePlan { requested: Some("r1".to_owned()), ..mk_plan() };
+    let plan = LinePlan { asked: Asked { rotate: Some("r1".to_owned()), ..Asked::default() }, ..mk_plan() };
     let (mut reconciler, _links) = mk_reconciler(client, plan).await;
     reconciler.unrecorded = None; // as if an earlier process had made it
     let mut state = reconciler.state.subscribe();

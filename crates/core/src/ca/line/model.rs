@@ -1,0 +1,361 @@
+//! A model of a hub that keeps one line, of two gateways that hear of it late, and of the agents' certificates:
+//! whatever happens in whatever order, the invariants I5, I6 and I7 hold. It is explored whole to some depth, and by
+//! random walks beyond that; broken copies of the line's machine show that both find what is wrong.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
+use std::fmt;
+use std::rc::Rc;
+
+use ring::rand::SystemRandom;
+
+use super::*;
+use crate::keys::private::PrivateKey;
+use crate::keys::public::KeyKind;
+
+const HOUR: Duration = Duration::from_secs(3_600);
+const DAY: Duration = Duration::from_secs(86_400);
+const LEAF: Duration = DAY;
+const LIFE: Duration = Duration::from_secs(100 * 86_400);
+const RENEW_BEFORE: Duration = Duration::from_secs(30 * 86_400);
+const GATEWAYS: usize = 2;
+/// How many actions the exhaustive search goes deep.
+const DEPTH: usize = 9;
+const WALKS: usize = 100_000;
+const LENGTH: usize = 40;
+
+/// What may happen next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Action {
+    /// An administrator asks for a rotation.
+    Rotate,
+    /// An administrator gives up the authority that waits, or else the one that signs.
+    RollBack,
+    /// The hub takes the step that is due, and it ends, or not, where `Crash` says.
+    Step(Crash),
+    /// The hub issues a certificate with the line that it holds.
+    Issue,
+    /// This gateway hears what is published.
+    Hear(usize),
+    /// An hour passes.
+    Hour,
+    /// More than the life of a certificate passes.
+    Days,
+    /// A part of the life of an authority passes.
+    Month,
+}
+
+/// Where a hub ends during a step. The next one reads what is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Crash {
+    No,
+    BeforeTheWrite,
+    /// The API server's answer is lost, or the hub ends before the step has an effect.
+    BeforeTheEffect,
+}
+
+const ACTIONS: [Action; 11] = [
+    Action::Rotate,
+    Action::RollBack,
+    Action::Step(Crash::No),
+    Action::Step(Crash::BeforeTheWrite),
+    Action::Step(Crash::BeforeTheEffect),
+    Action::Issue,
+    Action::Hear(0),
+    Action::Hear(1),
+    Action::Hour,
+    Action::Days,
+    Action::Month,
+];
+
+/// The machine: what decides on a step, and what takes it.
+#[derive(Clone, Copy)]
+struct Machine {
+    decide: fn(&Line, &Evidence<'_>) -> Step,
+    take: fn(Line, &Step, Authority, Option<&str>, Timestamp) -> Line,
+    reserve: fn(&Line, Timestamp) -> Option<Line>,
+}
+
+const MACHINE: Machine = Machine { decide: Line::next_step, take, reserve: Line::reserve };
+
+fn take(line: Line, step: &Step, new: Authority, requested: Option<&str>, now: Timestamp) -> Line {
+    match step {
+        Step::Begin => line.begin(new, now),
+        Step::Prepare => line.prepare(new, requested, now),
+        Step::Activate => line.activate(now),
+        Step::Force(_) => line.force(now),
+        Step::Finish(id) => line.finish(id),
+        Step::RollBack(id) => line.roll_back(id, now),
+        Step::Rest | Step::Wait(_) => line,
+    }
+}
+
+/// Authorities by their number and the time at which they were made: making one anew each time would take too long.
+#[derive(Clone, Default)]
+struct Made(Rc<RefCell<BTreeMap<(usize, i64), Authority>>>);
+
+impl Made {
+    fn get(&self, number: usize, now: Timestamp) -> Authority {
+        let make = || {
+            let rng = SystemRandom::new();
+            let (key, _) = PrivateKey::generate(KeyKind::Ed25519, &rng).unwrap();
+            Authority::self_signed("model", &key, now, LIFE, &rng).unwrap()
+        };
+        self.0.borrow_mut().entry((number, now.unix())).or_insert_with(make).clone()
+    }
+}
+
+#[derive(Clone)]
+struct World {
+    made: Made,
+    machine: Machine,
+    now: Timestamp,
+    /// What the Secret has.
+    stored: Line,
+    /// What the hub works with: what it has read or written last.
+    held: Line,
+    /// The anchors in the published bundle.
+    published: BTreeSet<AuthorityId>,
+    /// The anchors that each gateway trusts.
+    trusted: [BTreeSet<AuthorityId>; GATEWAYS],
+    /// The certificates in use: who signed each, and when it ends.
+    leaves: BTreeSet<(AuthorityId, Timestamp)>,
+    rotations: usize,
+    roll_back: Option<AuthorityId>,
+    authorities: usize,
+}
+
+/// An invariant that does not hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Broken {
+    /// A gateway does not trust the key that has just signed (I5).
+    Untrusted(usize),
+    /// The anchor of a certificate in use is gone (I6).
+    Dropped,
+    /// A certificate ends later than what is stored of its authority says, or than the authority (I4, I6, I7).
+    Unreserved,
+    /// There are more authorities than a line may have.
+    TooMany,
+}
+
+impl World {
+    fn new(machine: Machine) -> Self {
+        let (made, now) = (Made::default(), Timestamp::from_unix(1_800_000_000));
+        let line = Line::default().begin(made.get(0, now), now);
+        let anchors = anchors(&line);
+        Self {
+            made,
+            machine,
+            now,
+            stored: line.clone(),
+            held: line,
+            published: anchors.clone(),
+            trusted: [anchors.clone(), anchors],
+            leaves: BTreeSet::new(),
+            rotations: 0,
+            roll_back: None,
+            authorities: 1,
+        }
+    }
+
+    /// What distinguishes it from other worlds, for the search.
+    fn key(&self) -> String {
+        let line = |line: &Line| {
+            let member = |it: &Member| (it.authority.id().to_string(), it.state, it.leaves_expire, it.forced);
+            (
+                line.members.iter().map(member).collect::<Vec<_>>(),
+                line.handled_request.clone(),
+                line.rolled_back.clone(),
+            )
+        };
+        let lines = (line(&self.stored), line(&self.held));
+        let heard = (&self.published, &self.trusted, &self.leaves);
+        format!("{:?}", (self.now, lines, heard, self.rotations, &self.roll_back))
+    }
+
+    fn act(&mut self, action: Action) -> Result<(), Broken> {
+        match action {
+            Action::Rotate => self.rotations += 1,
+            Action::RollBack => {
+                let current = self.stored.next().or_else(|| self.stored.active());
+                self.roll_back = current.map(|member| member.authority.id().clone());
+            }
+            Action::Step(crash) => self.step(crash),
+            Action::Issue => self.issue()?,
+            Action::Hear(gateway) => self.trusted[gateway].clone_from(&self.published),
+            Action::Hour => self.now = self.now.plus(HOUR),
+            Action::Days => self.now = self.now.plus(LEAF * 2),
+            Action::Month => self.now = self.now.plus(RENEW_BEFORE),
+        }
+        let now = self.now;
+        self.leaves.retain(|(_, end)| *end >= now);
+        self.check()
+    }
+
+    fn step(&mut self, crash: Crash) {
+        let next = self.stored.next().map(|next| next.authority.id().clone());
+        let untrusting = |next: &AuthorityId| self.trusted.iter().any(|trusted| !trusted.contains(next));
+        let next_is_trusted = if next.as_ref().is_some_and(untrusting) { Err(WaitsFor::GatewaysRead) } else { Ok(()) };
+        let requested = (self.rotations > 0).then(|| self.rotations.to_string());
+        let evidence = Evidence {
+            now: self.now,
+            requested: requested.as_deref(),
+            roll_back: self.roll_back.as_ref(),
+            renew_before: RENEW_BEFORE,
+            next_is_trusted,
+        };
+        let step = (self.machine.decide)(&self.stored, &evidence);
+        if crash != Crash::BeforeTheWrite {
+            let new = self.made.get(self.authorities, self.now);
+            self.authorities += usize::from(matches!(step, Step::Prepare | Step::Begin));
+            self.stored = (self.machine.take)(self.stored.clone(), &step, new, requested.as_deref(), self.now);
+        }
+        // A hub that starts holds what is stored. Publishing is the first thing that it does with it.
+        if crash == Crash::No {
+            self.held = self.stored.clone();
+            self.published = anchors(&self.stored);
+        }
+    }
+
+    /// A hub that holds an older line than the stored one cannot write the reservation, and so does not sign.
+    fn issue(&mut self) -> Result<(), Broken> {
+        if self.held != self.stored {
+            return Ok(());
+        }
+        let Some(active) = self.held.active() else { return Ok(()) };
+        let (id, ends) = (active.authority.id().clone(), active.authority.not_after());
+        if ends <= self.now {
+            return Ok(());
+        }
+        let end = self.now.plus(LEAF).min(ends);
+        let forced = active.forced;
+        if let Some(line) = (self.machine.reserve)(&self.held, end) {
+            (self.held, self.stored) = (line.clone(), line);
+        }
+        self.leaves.insert((id.clone(), end));
+        match self.trusted.iter().position(|trusted| !trusted.contains(&id)) {
+            Some(gateway) if !forced => Err(Broken::Untrusted(gateway)),
+            _ => Ok(()),
+        }
+    }
+
+    fn check(&self) -> Result<(), Broken> {
+        if self.stored.members().len() > MOST_AUTHORITIES {
+            return Err(Broken::TooMany);
+        }
+        for (id, end) in &self.leaves {
+            let member = self.stored.members().iter().find(|member| member.authority.id() == id);
+            let member = member.ok_or(Broken::Dropped)?;
+            if !self.published.contains(id) {
+                return Err(Broken::Dropped);
+            }
+            if member.leaves_expire.is_none_or(|reserved| reserved < *end) || member.authority.not_after() < *end {
+                return Err(Broken::Unreserved);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn anchors(line: &Line) -> BTreeSet<AuthorityId> {
+    line.members().iter().map(|member| member.authority.id().clone()).collect()
+}
+
+/// How an invariant broke.
+struct Found {
+    broken: Broken,
+    actions: Vec<Action>,
+}
+
+impl fmt::Debug for Found {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} after {:?}", self.broken, self.actions)
+    }
+}
+
+/// Every order of actions, as far as `depth`. What leads to a world that is known is not followed twice.
+fn search(machine: Machine, depth: usize) -> Result<usize, Found> {
+    let first = World::new(machine);
+    let mut known = HashSet::from([first.key()]);
+    let mut open = VecDeque::from([(first, Vec::new())]);
+    while let Some((world, actions)) = open.pop_front() {
+        for action in ACTIONS {
+            let (mut world, mut actions) = (world.clone(), actions.clone());
+            actions.push(action);
+            if let Err(broken) = world.act(action) {
+                return Err(Found { broken, actions });
+            }
+            if known.insert(world.key()) && actions.len() < depth {
+                open.push_back((world, actions));
+            }
+        }
+    }
+    Ok(known.len())
+}
+
+/// Walks at random, the same ones each time.
+fn walk(machine: Machine, walks: usize) -> Result<(), Found> {
+    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+    let first = World::new(machine);
+    for _ in 0..walks {
+        let (mut world, mut actions) = (first.clone(), Vec::new());
+        for _ in 0..LENGTH {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            let action = ACTIONS[usize::try_from(random % ACTIONS.len() as u64).unwrap()];
+            actions.push(action);
+            if let Err(broken) = world.act(action) {
+                return Err(Found { broken, actions });
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn no_order_of_events_breaks_an_invariant() {
+    let worlds = search(MACHINE, DEPTH).unwrap();
+    assert!(worlds > 10_000, "{worlds}");
+}
+
+#[test]
+fn no_random_walk_breaks_an_invariant() {
+    walk(MACHINE, WALKS).unwrap();
+}
+
+/// Each copy has one fault, which both ways of looking must find.
+#[test]
+fn a_broken_machine_is_found() {
+    let hasty: Machine = Machine {
+        decide: |line, evidence| line.next_step(&Evidence { next_is_trusted: Ok(()), ..evidence.clone() }),
+        ..MACHINE
+    };
+    let forgetful = Machine {
+        decide: |line, evidence| match line.members().iter().find(|member| member.state == State::Old) {
+            Some(old) => Step::Finish(old.authority.id().clone()),
+            None => line.next_step(evidence),
+        },
+        ..MACHINE
+    };
+    let thorough = Machine {
+        take: |line, step, new, requested, now| {
+            let mut after = take(line, step, new, requested, now);
+            if let Step::RollBack(id) = step {
+                after.members.retain(|member| member.authority.id() != id);
+            }
+            after
+        },
+        ..MACHINE
+    };
+    let careless = Machine { reserve: |_, _| None, ..MACHINE };
+    for (machine, broken) in [
+        (hasty, Broken::Untrusted(0)),
+        (forgetful, Broken::Dropped),
+        (thorough, Broken::Dropped),
+        (careless, Broken::Unreserved),
+    ] {
+        assert_eq!(search(machine, DEPTH).unwrap_err().broken, broken);
+        assert!(walk(machine, WALKS).is_err());
+    }
+}

@@ -1,0 +1,91 @@
+//! What administrators ask of a line: annotations of its AddOnSigner, or of the ConfigMap of a line of the gateway.
+
+use std::collections::BTreeMap;
+
+use crate::authorities::waiver::Waiver;
+use addon_signer_core::ca::authority::AuthorityId;
+use addon_signer_core::names::{ANNOTATION_ADVANCE, ANNOTATION_ROLL_BACK, ANNOTATION_ROTATE};
+use addon_signer_core::timestamp::Timestamp;
+
+/// What the annotations ask for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Asked {
+    /// A rotation: a text that differs from request to request.
+    pub(super) rotate: Option<String>,
+    /// Not to wait for everybody.
+    pub(super) waiver: Option<Waiver>,
+    /// To give an authority up.
+    pub(super) roll_back: Option<RollBack>,
+}
+
+impl Asked {
+    /// Reads the annotations of an object.
+    pub(crate) fn read(annotations: &BTreeMap<String, String>) -> Self {
+        let text = |name: &str| annotations.get(name).map(String::as_str);
+        Self {
+            rotate: text(ANNOTATION_ROTATE).map(str::to_owned),
+            waiver: text(ANNOTATION_ADVANCE).and_then(Waiver::read),
+            roll_back: text(ANNOTATION_ROLL_BACK).and_then(RollBack::read),
+        }
+    }
+
+    /// What is asked here, and of `other` the rest.
+    pub(super) fn or(self, other: Self) -> Self {
+        Self {
+            rotate: self.rotate.or(other.rotate),
+            waiver: self.waiver.or(other.waiver),
+            roll_back: self.roll_back.or(other.roll_back),
+        }
+    }
+}
+
+/// A request to give an authority up, which `ca rollback` writes. As it names the authority, it has an effect only
+/// once, and none on the authority of a later rotation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RollBack {
+    /// The authority.
+    pub authority: AuthorityId,
+    /// Who asks.
+    pub by: String,
+}
+
+impl RollBack {
+    /// The text of the annotation: the authority, the time, the user.
+    #[must_use]
+    pub fn text(authority: &str, now: Timestamp, by: &str) -> String {
+        format!("{authority} {now} {by}").trim_end().to_owned()
+    }
+
+    /// Reads such a text. What follows the authority is only for people.
+    fn read(text: &str) -> Option<Self> {
+        let mut parts = text.splitn(3, ' ');
+        let authority = parts.next().filter(|id| !id.is_empty())?.into();
+        Some(Self { authority, by: parts.nth(1).unwrap_or_default().to_owned() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_command_writes_is_what_the_hub_reads() {
+        let text = RollBack::text("0a1b", Timestamp::from_unix(0), "alice smith");
+        assert_eq!(text, "0a1b 1970-01-01T00:00:00Z alice smith");
+        let annotations = BTreeMap::from([(ANNOTATION_ROLL_BACK.to_owned(), text)]);
+        let asked = RollBack { authority: "0a1b".into(), by: "alice smith".to_owned() };
+        assert_eq!(Asked::read(&annotations).roll_back, Some(asked));
+        assert_eq!(RollBack::read("0a1b").map(|asked| asked.by).as_deref(), Some(""));
+        assert_eq!(RollBack::read(""), None);
+    }
+
+    #[test]
+    fn the_object_of_the_line_comes_before_its_config_map() {
+        let read = |pairs: &[(&str, &str)]| {
+            Asked::read(&pairs.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect())
+        };
+        let of_map = read(&[(ANNOTATION_ROTATE, "r1"), (ANNOTATION_ROLL_BACK, "0a1b")]);
+        let both = read(&[(ANNOTATION_ROTATE, "r2")]).or(of_map.clone());
+        assert_eq!((both.rotate.as_deref(), both.roll_back), (Some("r2"), of_map.roll_back));
+    }
+}

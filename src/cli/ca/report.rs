@@ -1,0 +1,89 @@
+//! What the commands show of a line.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::ResourceExt;
+use serde::Serialize;
+
+use crate::output::{self, table};
+use addon_signer_api::GuardedSigner;
+use addon_signer_api::status::{AuthorityState, AuthorityStatus, RotationStatus};
+use addon_signer_core::timestamp::Timestamp;
+
+/// One line of authorities as `ca status --output json` prints it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct LineReport {
+    /// The AddOnSigner, `(serving)` or `(gateway-client)`.
+    pub(super) line: String,
+    pub(super) authorities: Vec<AuthorityStatus>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) rotation: Option<RotationStatus>,
+    /// Why it is not signing, if it is not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) problem: Option<String>,
+}
+
+impl LineReport {
+    /// Its authority in this state; the newest one, if several are Old.
+    pub(super) fn in_state(&self, state: AuthorityState) -> Option<&AuthorityStatus> {
+        self.authorities.iter().filter(|authority| authority.state == state).max_by_key(|it| it.not_before.0)
+    }
+}
+
+/// What it does now, for `--watch`.
+pub(super) fn progress(report: &LineReport) -> String {
+    match &report.rotation {
+        Some(RotationStatus { phase, waiting_for: Some(what), .. }) => format!("{phase:?}: waiting for {what}"),
+        Some(RotationStatus { phase, .. }) => format!("{phase:?}"),
+        None => "waiting for the hub".to_owned(),
+    }
+}
+
+/// That of an AddOnSigner.
+pub(super) fn client_report(object: GuardedSigner) -> LineReport {
+    let line = object.name_any();
+    let status = match object.read() {
+        Ok(signer) => signer.status.unwrap_or_default(),
+        Err(error) => {
+            let problem = Some(format!("it cannot be read: {error}"));
+            return LineReport { line, authorities: Vec::new(), rotation: None, problem };
+        }
+    };
+    let failing = status.conditions.iter().find(|condition| condition.type_ == "Ready" && condition.status != "True");
+    let problem = failing.map(|condition| format!("{}: {}", condition.reason, condition.message));
+    LineReport { line, authorities: status.authorities, rotation: status.rotation, problem }
+}
+
+/// The lines as a table, with what each waits for.
+pub(super) fn as_table(reports: &[LineReport]) -> String {
+    let mut rows = table(&["LINE", "AUTHORITY", "STATE", "NOT AFTER", "LAST CERTIFICATE EXPIRES"]);
+    for report in reports {
+        for authority in &report.authorities {
+            let last = authority.last_leaf_expires.as_ref().map_or_else(|| "-".to_owned(), time);
+            rows.add_row([
+                report.line.clone(),
+                authority.id.clone(),
+                format!("{:?}", authority.state),
+                time(&authority.not_after),
+                last,
+            ]);
+        }
+        if report.authorities.is_empty() {
+            rows.add_row([report.line.as_str(), "-", "-", "-", "-"]);
+        }
+    }
+    let mut text = output::render(&rows);
+    for report in reports {
+        if let Some(problem) = &report.problem {
+            text.push_str(&format!("\n{}: {problem}\n", report.line));
+        }
+        if let Some(RotationStatus { waiting_for: Some(what), .. }) = &report.rotation {
+            text.push_str(&format!("\n{} is waiting for: {what}\n", report.line));
+        }
+    }
+    text
+}
+
+fn time(at: &Time) -> String {
+    Timestamp::from_unix(at.0.as_second()).to_string()
+}

@@ -1,0 +1,82 @@
+//! The way back from a rotation: nobody loses a certificate by it, and no hub takes it for a restored backup.
+
+use addon_signer_ledger::Location;
+
+use super::kit::{OnServer, issue, roll_back, rotate, signed_by};
+use super::rotation::{PAST_ALL_LEAVES, mk_held};
+use crate::hub::{MOMENT, mk_served, wait_event};
+use test_kit::hub::{PATIENCE, RunningHub, RunningHubOptions, telemetry, wait_ready};
+use test_kit::{TestHub, log, wait_until};
+
+const OLDER: &str = "older than the ledger";
+
+#[tokio::test]
+async fn next_that_is_rolled_back_goes_with_its_key_and_anchor() {
+    let (_hub, admin, running) = mk_held().await;
+    let line = OnServer::client(&admin);
+    running.follow_once();
+    let first = line.wait(&["Active"]).await;
+    rotate(&admin, "r1").await;
+    let ids = line.wait(&["Next", "Active"]).await;
+    line.wait_bundle(&ids).await;
+    roll_back(&admin, "0123456789abcdef").await; // one that the line does not have
+    tokio::time::sleep(MOMENT).await;
+    assert_eq!(line.wait(&["Next", "Active"]).await, ids);
+    roll_back(&admin, &ids[0]).await;
+    assert_eq!(line.wait(&["Active"]).await, first);
+    line.wait_bundle(&first).await;
+    let keys: Vec<String> = line.data().await.into_keys().collect();
+    assert_eq!(keys, [format!("{}.crt", first[0]), format!("{}.key", first[0]), "line.json".to_owned()]);
+    let (_, note) = wait_event(&admin, "AuthorityRetired").await;
+    assert!(note.contains(&ids[0]), "{note}");
+    tokio::time::sleep(MOMENT).await;
+    assert_eq!(line.wait(&["Active"]).await, first, "the old request is done");
+    rotate(&admin, "r2").await;
+    assert_ne!(line.wait(&["Next", "Active"]).await[0], ids[0], "it never comes back");
+}
+
+async fn start(hub: &TestHub, ledger: &Location) -> RunningHub {
+    RunningHub::start_with(hub, RunningHubOptions { ledger: Some(ledger.clone()), ..RunningHubOptions::default() })
+        .await
+}
+
+#[tokio::test]
+async fn predecessor_signs_again_and_no_certificate_is_lost() {
+    let (log, _guard) = log::capture("info");
+    let dir = tempfile::tempdir().unwrap();
+    let ledger = format!("sqlite://{}", dir.path().join("ledger.db").display()).parse().unwrap();
+    let hub = TestHub::start().await;
+    let admin = mk_served(&hub, telemetry()).await;
+    let running = start(&hub, &ledger).await;
+    wait_ready(&admin, "telemetry", "True").await;
+    let line = OnServer::client(&admin);
+    issue(&hub, &admin).await; // so that the first one becomes Old, and is not dropped
+    rotate(&admin, "r1").await;
+    let ids = line.wait(&["Active", "Old"]).await;
+    let by_second = issue(&hub, &admin).await;
+    roll_back(&admin, &ids[0]).await;
+    let back = wait_until(PATIENCE, "the first one to sign again", async || {
+        let back = line.wait(&["Active", "Old"]).await;
+        (back != ids).then_some(back)
+    })
+    .await;
+    assert_eq!(back, [ids[1].clone(), ids[0].clone()]);
+    wait_until(PATIENCE, "the status to say so", async || {
+        let authorities = line.status().await.authorities;
+        authorities.iter().map(|authority| &authority.id).eq(&back).then_some(())
+    })
+    .await;
+    let bundle = line.bundle().await.unwrap();
+    assert_eq!(signed_by(&bundle, &issue(&hub, &admin).await, running.clock.now()), back[0]);
+    assert_eq!(signed_by(&bundle, &by_second, running.clock.now()), back[1], "still trusted");
+
+    running.stop().await;
+    let running = start(&hub, &ledger).await;
+    issue(&hub, &admin).await;
+    assert_eq!(line.wait(&["Active", "Old"]).await, back, "it is not done twice");
+    assert!(!log.text().contains(OLDER), "{}", log.text());
+    running.clock.advance(PAST_ALL_LEAVES);
+    line.poke().await;
+    assert_eq!(line.wait(&["Active"]).await, back[..1], "the one that was rolled back goes after its last leaf");
+    assert!(!log.text().contains(OLDER), "{}", log.text());
+}
