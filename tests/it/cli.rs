@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
+use addon_signer_core::ca::bundle::Bundle;
 use addon_signer_platform::clock::Clock;
 use hyper::Method;
 use kube::config::Kubeconfig;
@@ -11,10 +12,12 @@ use serde_json::{Value, json};
 use tokio::process::{Child, Command};
 
 use crate::gateway::backend;
+use crate::hub::lines::issue;
+use crate::hub::mk_served;
 use crate::whole::ours::enrolled;
 use crate::whole::{Whole, active, prepare};
 use test_kit::deploy::apply;
-use test_kit::hub::PATIENCE;
+use test_kit::hub::{PATIENCE, RunningHub, RunningHubOptions, telemetry, wait_ready};
 use test_kit::{TestHub, wait_until};
 
 pub(crate) struct Output {
@@ -112,6 +115,13 @@ async fn administrator_sees_and_rotates_authorities() {
     assert_eq!(reports[0]["authorities"][0]["id"], first);
     assert_eq!(reports[0]["authorities"][0]["state"], "Active");
 
+    let bundle = ca(&["bundle", "telemetry"]).await;
+    let anchors = Bundle::from_pem(bundle.stdout.as_bytes()).unwrap();
+    assert_eq!(anchors.authorities()[0].id().as_str(), first);
+    let json = ca(&["bundle", "--serving", "--output", "json"]).await;
+    let anchors: Value = serde_json::from_str(&json.stdout).unwrap();
+    assert_eq!((&anchors[0]["state"], anchors.as_array().map(Vec::len)), (&json!("Active"), Some(1)));
+
     let rotated = ca(&["rotate", "telemetry", "--watch"]).await;
     assert_eq!(rotated.code, 0, "{}", rotated.stderr);
     assert!(
@@ -153,22 +163,63 @@ async fn serving_rotation_is_requested_and_watched() {
     assert_eq!(rotated.code, 0, "{}", rotated.stderr);
     assert!(rotated.stdout.contains("Active"), "{}", rotated.stdout);
     assert!(rotated.stdout.contains("Old"), "{}", rotated.stdout);
-    let ca =
-        async |line: &str| run(home.path(), &["ca", "rollback", line, "--watch", "--kubeconfig", &kubeconfig]).await;
-    let states = |table: &str| -> Vec<String> {
-        let words = |line: &str| line.split_whitespace().skip(1).take(2).collect::<Vec<_>>().join(" ");
-        table.lines().filter(|line| line.starts_with("(serving)  ")).map(words).collect()
-    };
-    let before = states(&rotated.stdout);
-    let back = ca("--serving").await;
-    assert_eq!(back.code, 0, "{}", back.stderr);
-    assert!(back.stderr.contains("let the authority before it sign again"), "{}", back.stderr);
-    let swapped = before.iter().map(|line| line.replace("Active", "-").replace("Old", "Active").replace('-', "Old"));
-    assert_eq!(states(&back.stdout), swapped.rev().collect::<Vec<_>>());
-    let nowhere = ca("telemetry").await;
-    assert_eq!(nowhere.code, 1);
-    assert!(nowhere.stderr.contains("there is no way back for telemetry"), "{}", nowhere.stderr);
     whole.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_rollback_is_requested_and_watched() {
+    let hub = TestHub::start().await;
+    let admin = mk_served(&hub, telemetry()).await;
+    let running = RunningHub::start_with(&hub, RunningHubOptions { follow: false, ..Default::default() }).await;
+    wait_ready(&admin, "telemetry", "True").await;
+    let first = wait_until(PATIENCE, "an authority", async || active(&admin).await).await;
+    let home = tempfile::tempdir().unwrap();
+    let kubeconfig = ca_admin(&hub, home.path()).await;
+    let ca = async |command: &str, more: &[&str]| {
+        let arguments = [&["ca", command, "telemetry", "--kubeconfig", &kubeconfig], more].concat();
+        run(home.path(), &arguments).await
+    };
+    let authorities = async || {
+        let status: Value = serde_json::from_str(&ca("status", &["--output", "json"]).await.stdout).unwrap();
+        let state = |it: &Value| format!("{} {}", it["id"].as_str().unwrap(), it["state"].as_str().unwrap());
+        status[0]["authorities"].as_array().unwrap().iter().map(state).collect::<Vec<_>>()
+    };
+    let nowhere = ca("rollback", &[]).await;
+    assert_eq!((nowhere.code, nowhere.stdout.as_str()), (1, ""));
+    let sentence = format!("{first} of telemetry cannot be rolled back: no older authority could sign.");
+    assert!(nowhere.stderr.contains(&sentence), "{}", nowhere.stderr);
+
+    // The gateway does not learn of the next one, so that it waits.
+    assert_eq!(ca("rotate", &[]).await.code, 0);
+    let next = wait_until(PATIENCE, "the next authority", async || {
+        authorities().await.into_iter().find_map(|it| it.strip_suffix(" Next").map(str::to_owned))
+    })
+    .await;
+    let dropped = ca("rollback", &["--watch"]).await;
+    assert_eq!(dropped.code, 0, "{}", dropped.stderr);
+    assert!(
+        dropped.stderr.contains(&format!("Asked the hub to drop {next}. {first} keeps signing.")),
+        "{}",
+        dropped.stderr
+    );
+    assert_eq!(authorities().await, [format!("{first} Active")]);
+
+    running.follow_once();
+    issue(&hub, &admin).await; // so that the first one becomes Old
+    assert_eq!(ca("rotate", &[]).await.code, 0);
+    wait_until(PATIENCE, "the second authority to sign", async || {
+        running.follow_once();
+        active(&admin).await.filter(|active| *active != first)
+    })
+    .await;
+    let back = ca("rollback", &["--watch"]).await;
+    assert_eq!(back.code, 0, "{}", back.stderr);
+    assert!(back.stderr.contains("Asked the hub to let the previous authority sign again"), "{}", back.stderr);
+    wait_until(PATIENCE, "the other one to go, which has signed nothing", async || {
+        (authorities().await == [format!("{first} Active")]).then_some(())
+    })
+    .await;
+    assert!(back.stdout.contains(&first), "{}", back.stdout);
 }
 
 #[tokio::test]

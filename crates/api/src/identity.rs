@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 #[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct IdentitySpec {
-    /// Who may ask for certificates: Cluster, a cluster's registration agent, for all addons of its cluster; AddOn, the
-    /// addon's own hub identity, for this addon on this cluster, as addon-signer-agent does.
+    /// Who may request certificates. Cluster: the cluster's registration agent, for all addons of the cluster. AddOn:
+    /// the addon itself with its own hub identity, as addon-signer-agent does.
     #[serde(default = "default_requesters")]
     #[schemars(length(min = 1, max = 2))]
     #[x_kube(merge_strategy = ListMerge::Set)]

@@ -43,6 +43,8 @@ pub struct AuthorityPlan {
     pub duration: Duration,
     /// How long before it expires it is replaced.
     pub renew_before: Duration,
+    /// How much later that is after a rollback.
+    pub deferral: Duration,
 }
 
 impl AuthorityPlan {
@@ -84,10 +86,12 @@ impl SignerConfig {
     pub fn read(spec: &AddOnSignerSpec, grpc_proxy: Option<&str>) -> Result<Self, InvalidField> {
         let signer_name =
             spec.signer_name.parse().map_err(|error: IdentityError| invalid("signerName", &error.to_string()))?;
+        let renew_before = duration("authority.renewBefore", &spec.authority.renew_before)?;
         let authority = AuthorityPlan {
             key: spec.authority.key.kind(),
             duration: duration("authority.duration", &spec.authority.duration)?,
-            renew_before: duration("authority.renewBefore", &spec.authority.renew_before)?,
+            renew_before,
+            deferral: renew_before / 4,
         };
         let rules = rules(spec, signer_name, grpc_proxy)?;
         if rules.max_duration >= authority.duration {
@@ -266,10 +270,12 @@ mod tests {
     #[test]
     fn the_gateways_authority_has_time_for_the_longest_certificate() {
         let days = |days: u32| Duration::from_secs(86_400) * days;
-        let plan = AuthorityPlan { key: KeyKind::EcdsaP256, duration: days(365), renew_before: days(90) };
+        let plan =
+            AuthorityPlan { key: KeyKind::EcdsaP256, duration: days(365), renew_before: days(90), deferral: days(22) };
         let longest = plan.for_holders(MAX_LIFETIME);
         assert_eq!(longest.renew_before, days(90) + MAX_LIFETIME + MAX_LIFETIME / 8);
         assert_eq!(longest.duration - longest.renew_before, days(365 - 90), "as many rotations as before");
+        assert_eq!(longest.deferral, plan.deferral, "so that all of them still get it in time");
     }
 
     #[test]

@@ -8,9 +8,9 @@ pub const ANNOTATION_REVOKE_BEFORE: &str = "addon-signer.io/revoke-before";
 pub const ANNOTATION_REVOKED_BY: &str = "addon-signer.io/revoked-by";
 /// On a CSR: the serving anchors (PEM) that the agent must trust, written together with the certificate.
 pub const ANNOTATION_TRUST_BUNDLE: &str = "addon-signer.io/trust-bundle";
-/// On an AddOnSigner, or on the ConfigMap of the serving anchors: a new value asks for a rotation.
+/// On an AddOnSigner, or on the ConfigMap of a line of the gateway: a new value asks for a rotation.
 pub const ANNOTATION_ROTATE: &str = "addon-signer.io/rotate";
-/// On an AddOnSigner, or on the ConfigMap of a line of the gateway: the authority to give up, and who asks for that.
+/// On an AddOnSigner, or on the ConfigMap of a line of the gateway: the authority to roll back, and who asks for that.
 pub const ANNOTATION_ROLL_BACK: &str = "addon-signer.io/roll-back";
 /// On the Secret of a client line: the signer name of its AddOnSigner. A different AddOnSigner of that name does not
 /// get the line.

@@ -4,29 +4,27 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use clap::Args;
+use clap::{ArgGroup, Args};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::json;
+use tokio::time::Instant;
 
-use super::line::LineName;
+use super::line::{LineArgs, LineName};
 use super::report::{LineReport, as_table, client_report, progress};
-use crate::cli::caller::CommandUser;
 use crate::output::print;
 use addon_signer_api::status::AuthorityState;
 use addon_signer_api::{GuardedSigner, Lenient};
-use addon_signer_core::names::ANNOTATION_ROTATE;
 use addon_signer_core::policy::GatewayCertificate;
 use addon_signer_hub::authorities::report::GatewayLineReport;
 use addon_signer_hub::authorities::store::{LineNames, STATUS_KEY};
-use addon_signer_platform::clock::Clock;
 use addon_signer_platform::kubernetes;
 
 /// How often `--watch` polls.
 pub(super) const LOOK: Duration = Duration::from_secs(1);
-/// How long a hub may take to begin a rotation before we report that none seems to be running.
-pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a hub may take to begin what it was asked for.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How to reach the hub.
 #[derive(Debug, Clone, Args)]
@@ -37,6 +35,19 @@ pub(super) struct ConnectionArgs {
     /// The namespace of the hub.
     #[arg(long, env = "ADDON_SIGNER_NAMESPACE", default_value = "addon-signer")]
     namespace: String,
+}
+
+/// Arguments of `ca rotate` and `ca rollback`.
+#[derive(Debug, Clone, Args)]
+#[command(group(ArgGroup::new("one").required(true).args(["signer", "serving", "gateway_client"])))]
+pub struct ChangeArgs {
+    #[command(flatten)]
+    pub(super) line: LineArgs,
+    /// Show progress, and return once the hub has done it.
+    #[arg(long)]
+    pub(super) watch: bool,
+    #[command(flatten)]
+    pub(super) connection: ConnectionArgs,
 }
 
 /// A connection to the hub.
@@ -102,12 +113,14 @@ impl Ca {
         Ok(LineReport { line, authorities: report.authorities, rotation: report.rotation, problem: report.problem })
     }
 
-    /// Requests a rotation by writing a new value into an annotation: the time and the user. The hub remembers the
-    /// value of the last rotation that it began.
-    pub(super) async fn request(&self, line: &LineName) -> anyhow::Result<()> {
-        let now = Clock::default().now();
-        let who = CommandUser::ask(&self.client).await.user;
-        self.annotate(line, ANNOTATION_ROTATE, format!("{now} {who}").trim_end()).await
+    /// A line to change, as it is, and the id of the authority that signs.
+    pub(super) async fn begun(&self, line: &LineArgs) -> anyhow::Result<(LineName, LineReport, String)> {
+        let name = line.name().context("name the AddOnSigner, or --serving or --gateway-client")?;
+        let report = self.line(&name).await?;
+        let Some(active) = report.in_state(AuthorityState::Active).map(|active| active.id.clone()) else {
+            bail!("{} has no authority yet: is the hub running? {}", report.line, report.problem.unwrap_or_default());
+        };
+        Ok((name, report, active))
     }
 
     /// Writes an annotation of the AddOnSigner, or of the ConfigMap of a line of the gateway.
@@ -132,28 +145,31 @@ impl Ca {
         Ok(())
     }
 
-    /// Shows each change until an authority other than `before` is signing.
-    pub(super) async fn follow(&self, line: &LineName, before: &str) -> anyhow::Result<()> {
-        let started = tokio::time::Instant::now();
+    /// Shows each change until the hub has done what it was asked for. `is_under_way` says whether it has begun.
+    pub(super) async fn follow(
+        &self,
+        line: &LineName,
+        is_done: impl Fn(&LineReport) -> bool,
+        is_under_way: impl Fn(&LineReport) -> bool,
+    ) -> anyhow::Result<LineReport> {
+        eprintln!("Ctrl-C stops watching; the hub continues.");
+        let started = Instant::now();
         let mut shown = String::new();
         loop {
             let report = self.line(line).await?;
+            if is_done(&report) {
+                print(&as_table(std::slice::from_ref(&report)));
+                return Ok(report);
+            }
             let text = progress(&report);
             if text != shown {
                 eprintln!("{text}");
                 shown = text;
             }
-            if let Some(active) = report.in_state(AuthorityState::Active).filter(|active| active.id != before) {
-                print(&as_table(std::slice::from_ref(&report)));
-                eprintln!(
-                    "{} is now signing. Certificates signed by {before} stay valid until they expire.",
-                    active.id
-                );
-                return Ok(());
-            }
-            if report.rotation.is_none() && started.elapsed() > PATIENCE {
+            if !is_under_way(&report) && started.elapsed() > PATIENCE {
                 bail!(
-                    "no hub began the rotation within {} s; is a hub running? The next hub to start will begin it",
+                    "no hub has begun within {} s: `addon-signer check` says what is wrong. The next hub to start will \
+                     begin",
                     PATIENCE.as_secs()
                 );
             }

@@ -9,15 +9,17 @@ use super::caller::CommandUser;
 use crate::output::{Format, print, print_json};
 use addon_signer_api::status::AuthorityState;
 use addon_signer_core::identity::ClusterName;
-use addon_signer_core::names::ANNOTATION_ADVANCE;
+use addon_signer_core::names::{ANNOTATION_ADVANCE, ANNOTATION_ROTATE};
 use addon_signer_core::policy::GatewayCertificate;
 use addon_signer_hub::authorities::waiver::Waiver;
 use addon_signer_platform::clock::Clock;
-use connection::{Ca, ConnectionArgs, LOOK};
+use bundle::{BundleArgs, bundle};
+use connection::{Ca, ChangeArgs, ConnectionArgs, LOOK};
 use line::{LineArgs, LineName};
-use report::as_table;
-use rollback::{RollbackArgs, rollback};
+use report::{LineReport, as_table};
+use rollback::rollback;
 
+mod bundle;
 mod connection;
 mod line;
 mod report;
@@ -29,11 +31,13 @@ pub enum CaCommand {
     /// Show the authorities of all signers, of one, or of the gateway.
     Status(StatusArgs),
     /// Replace the signing authority with a new one, without interruption.
-    Rotate(RotateArgs),
+    Rotate(ChangeArgs),
     /// Let the gateway's next authority sign before everybody is known to trust it.
     Advance(AdvanceArgs),
-    /// Undo the last step of a rotation: drop the next authority, or let the one before sign again.
-    Rollback(RollbackArgs),
+    /// Print the trust anchors of a signer or of the gateway.
+    Bundle(BundleArgs),
+    /// Undo the last step of a rotation: drop the next authority, or let the previous one sign again.
+    Rollback(ChangeArgs),
 }
 
 /// Arguments of `ca status`.
@@ -46,19 +50,6 @@ pub struct StatusArgs {
     #[arg(long, value_enum, default_value_t = Format::Table)]
     output: Format,
     /// Print every change, until no rotation is under way.
-    #[arg(long)]
-    watch: bool,
-    #[command(flatten)]
-    connection: ConnectionArgs,
-}
-
-/// Arguments of `ca rotate`.
-#[derive(Debug, Clone, Args)]
-#[command(group(ArgGroup::new("one").required(true).args(["signer", "serving", "gateway_client"])))]
-pub struct RotateArgs {
-    #[command(flatten)]
-    line: LineArgs,
-    /// Show progress, and return once the new authority is signing.
     #[arg(long)]
     watch: bool,
     #[command(flatten)]
@@ -94,6 +85,7 @@ pub async fn run(command: CaCommand) -> anyhow::Result<()> {
         CaCommand::Status(args) => status(args).await,
         CaCommand::Rotate(args) => rotate(args).await,
         CaCommand::Advance(args) => advance(args).await,
+        CaCommand::Bundle(args) => bundle(args).await,
         CaCommand::Rollback(args) => rollback(args).await,
     }
 }
@@ -118,26 +110,34 @@ async fn status(args: StatusArgs) -> anyhow::Result<()> {
     }
 }
 
-async fn rotate(args: RotateArgs) -> anyhow::Result<()> {
-    let Some(name) = args.line.name() else { bail!("name the AddOnSigner, or --serving or --gateway-client") };
+async fn rotate(args: ChangeArgs) -> anyhow::Result<()> {
     let ca = Ca::connect(&args.connection).await?;
-    let before = ca.line(&name).await?;
+    let (name, before, active) = ca.begun(&args.line).await?;
     if before.in_state(AuthorityState::Next).is_some() {
         bail!(
             "a rotation of {} is already under way: follow it with `addon-signer ca status {name} --watch`",
             before.line
         );
     }
-    let Some(active) = before.in_state(AuthorityState::Active).cloned() else {
-        bail!("{} has no authority yet: is the hub running? {}", before.line, before.problem.unwrap_or_default());
+    // The hub remembers the text of the last rotation that it has begun.
+    let (now, user) = (Clock::default().now(), CommandUser::ask(&ca.client).await.user);
+    ca.annotate(&name, ANNOTATION_ROTATE, format!("{now} {user}").trim_end()).await?;
+    eprintln!("Requested a rotation of {}; {active} is signing for now.", before.line);
+    if args.watch { follow_rotation(&ca, &name, &active).await } else { Ok(()) }
+}
+
+/// Shows each change until an authority other than `before` is signing.
+async fn follow_rotation(ca: &Ca, name: &LineName, before: &str) -> anyhow::Result<()> {
+    let signs = |report: &LineReport| {
+        let active = report.in_state(AuthorityState::Active).filter(|active| active.id != before);
+        active.map(|active| active.id.clone())
     };
-    ca.request(&name).await?;
-    eprintln!("Requested a rotation of {}; {} is signing for now.", before.line, active.id);
-    if !args.watch {
-        return Ok(());
-    }
-    eprintln!("Ctrl-C stops watching; the rotation continues.");
-    ca.follow(&name, &active.id).await
+    let now = ca.follow(name, |report| signs(report).is_some(), |report| report.rotation.is_some()).await?;
+    eprintln!(
+        "{} is now signing. Certificates signed by {before} stay valid until they expire.",
+        signs(&now).unwrap_or_default()
+    );
+    Ok(())
 }
 
 async fn advance(args: AdvanceArgs) -> anyhow::Result<()> {
@@ -162,8 +162,5 @@ async fn advance(args: AdvanceArgs) -> anyhow::Result<()> {
          lists.",
         next.id
     );
-    if args.watch {
-        ca.follow(&name, &active.id).await?;
-    }
-    Ok(())
+    if args.watch { follow_rotation(&ca, &name, &active.id).await } else { Ok(()) }
 }

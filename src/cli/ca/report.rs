@@ -8,6 +8,7 @@ use crate::output::{self, table};
 use addon_signer_api::GuardedSigner;
 use addon_signer_api::status::{AuthorityState, AuthorityStatus, RotationStatus};
 use addon_signer_core::timestamp::Timestamp;
+use addon_signer_hub::authorities::report::NOT_ROLLED_BACK;
 
 /// One line of authorities as `ca status --output json` prints it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -24,9 +25,9 @@ pub(super) struct LineReport {
 }
 
 impl LineReport {
-    /// Its authority in this state; the newest one, if several are Old.
+    /// Its authority in this state, or one of them.
     pub(super) fn in_state(&self, state: AuthorityState) -> Option<&AuthorityStatus> {
-        self.authorities.iter().filter(|authority| authority.state == state).max_by_key(|it| it.not_before.0)
+        self.authorities.iter().find(|authority| authority.state == state)
     }
 }
 
@@ -39,7 +40,7 @@ pub(super) fn progress(report: &LineReport) -> String {
     }
 }
 
-/// That of an AddOnSigner.
+/// The report of an AddOnSigner's line.
 pub(super) fn client_report(object: GuardedSigner) -> LineReport {
     let line = object.name_any();
     let status = match object.read() {
@@ -51,6 +52,11 @@ pub(super) fn client_report(object: GuardedSigner) -> LineReport {
     };
     let failing = status.conditions.iter().find(|condition| condition.type_ == "Ready" && condition.status != "True");
     let problem = failing.map(|condition| format!("{}: {}", condition.reason, condition.message));
+    let refused = status.conditions.iter().find_map(|condition| {
+        let at = condition.message.find(NOT_ROLLED_BACK)?;
+        condition.message.get(at..).map(str::to_owned)
+    });
+    let problem = problem.or(refused);
     LineReport { line, authorities: status.authorities, rotation: status.rotation, problem }
 }
 

@@ -75,7 +75,7 @@ impl Inspection {
                 }
                 Ok(Err(Failure::Connect(error))) => Finding::bad(
                     about,
-                    format!("agents cannot reach it: {error}. Compare name and port with the Service of the gateway"),
+                    format!("agents cannot reach it: {error}. Check name and port against the gateway's Service"),
                 ),
                 Ok(Err(Failure::Handshake(error))) => Finding::bad(
                     about,

@@ -100,7 +100,7 @@ impl Prometheus {
         std::fs::write(file, dashboard.to_string()).unwrap();
     }
 
-    /// Waits until every query of the dashboard has an answer that is a number. The rates are those of the whole story:
+    /// Waits until every query of the dashboard has an answer that is a number. Rates cover the whole story, because
     /// some series end with the pods that are replaced.
     pub(super) async fn answers_every_panel(&self) {
         let dashboard: Value = serde_json::from_str(&dashboard()).unwrap();

@@ -10,7 +10,7 @@ mod grpc_account;
 mod held;
 mod identity;
 mod lease;
-mod lines;
+pub(crate) mod lines;
 mod neighbours;
 mod outage;
 mod pulse;

@@ -18,7 +18,8 @@ use serde_json::json;
 use super::{MOMENT, mk_csr, mk_csr_of, mk_ready, mk_ready_with, mk_served, submit};
 use test_kit::accounts::HUB_USER;
 use test_kit::hub::{
-    RunningHub, RunningHubOptions, addon, certificate, condition, create_signer, telemetry, wait_csr, wait_ready,
+    PATIENCE, RunningHub, RunningHubOptions, addon, certificate, condition, create_signer, telemetry, wait_csr,
+    wait_ready,
 };
 use test_kit::objects::managed_cluster_addons;
 use test_kit::{TestHub, accept_cluster, wait_until};
@@ -155,7 +156,11 @@ async fn request_awaiting_approver_proceeds_once_hub_may_approve() {
     let change = Patch::Merge(json!({"spec": {"approval": "Automatic"}}));
     signers.patch("telemetry", &PatchParams::default(), &change).await.unwrap();
     wait_csr(&admin, &waits, "issued", certificate).await;
-    assert!(running.metrics.render().unwrap().contains("certificates_issued_total{signer=\"telemetry\"} 1"));
+    wait_until(PATIENCE, "the certificate to be counted", async || {
+        let metrics = running.metrics.render().unwrap();
+        metrics.contains("certificates_issued_total{signer=\"telemetry\"} 1").then_some(())
+    })
+    .await;
 }
 
 #[tokio::test]

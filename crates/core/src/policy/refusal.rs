@@ -16,7 +16,7 @@ pub enum Refusal {
     #[error("the requester {0:?} is neither a cluster's registration agent nor an addon's own hub identity")]
     Requester(String),
     /// Rule 1: the requester is of a kind that the configuration does not allow.
-    #[error("the requester is {}; if it may ask, add {:?} to identity.requesters of the AddOnSigner", kind(*.0), .0)]
+    #[error("the requester is {}; to allow it, add {:?} to identity.requesters of the AddOnSigner", kind(*.0), .0)]
     RequesterKind(RequesterKind),
     /// Rule 1: the requester is an account of OCM's token driver, whose name does not prove an addon.
     #[error("the requester {0:?} is a service account, like those of OCM's token driver; use the csr driver")]

@@ -14,7 +14,7 @@ pub(crate) struct Asked {
     pub(super) rotate: Option<String>,
     /// Not to wait for everybody.
     pub(super) waiver: Option<Waiver>,
-    /// To give an authority up.
+    /// To roll back an authority.
     pub(super) roll_back: Option<RollBack>,
 }
 
@@ -29,7 +29,7 @@ impl Asked {
         }
     }
 
-    /// What is asked here, and of `other` the rest.
+    /// `self`, with gaps filled from `other`.
     pub(super) fn or(self, other: Self) -> Self {
         Self {
             rotate: self.rotate.or(other.rotate),
@@ -39,7 +39,7 @@ impl Asked {
     }
 }
 
-/// A request to give an authority up, which `ca rollback` writes. As it names the authority, it has an effect only
+/// A request to roll back an authority, which `ca rollback` writes. As it names the authority, it has an effect only
 /// once, and none on the authority of a later rotation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RollBack {
@@ -80,12 +80,15 @@ mod tests {
     }
 
     #[test]
-    fn the_object_of_the_line_comes_before_its_config_map() {
+    fn an_annotation_of_the_addonsigner_wins_over_the_config_map() {
         let read = |pairs: &[(&str, &str)]| {
             Asked::read(&pairs.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect())
         };
-        let of_map = read(&[(ANNOTATION_ROTATE, "r1"), (ANNOTATION_ROLL_BACK, "0a1b")]);
+        let waiver = "0a1b c1 1970-01-01T00:00:00Z ann";
+        let of_map = read(&[(ANNOTATION_ROTATE, "r1"), (ANNOTATION_ROLL_BACK, "0a1b"), (ANNOTATION_ADVANCE, waiver)]);
         let both = read(&[(ANNOTATION_ROTATE, "r2")]).or(of_map.clone());
-        assert_eq!((both.rotate.as_deref(), both.roll_back), (Some("r2"), of_map.roll_back));
+        assert_eq!(both, Asked { rotate: Some("r2".to_owned()), ..of_map.clone() });
+        assert!(both.waiver.is_some() && both.roll_back.is_some());
+        assert_eq!(Asked::default().or(of_map.clone()), of_map);
     }
 }

@@ -34,4 +34,6 @@ pub const GATEWAY_PLAN: AuthorityPlan = AuthorityPlan {
     key: KeyKind::EcdsaP256,
     duration: Duration::from_secs(365 * 86_400),
     renew_before: Duration::from_secs(90 * 86_400),
+    // After it 37 days are left to a new authority for backends, of which it waits BACKENDS_TRUST_AFTER.
+    deferral: Duration::from_secs(90 * 86_400 / 4),
 };

@@ -12,7 +12,7 @@ use crate::authorities::store::STATUS_KEY;
 use crate::lease::{Leads, NotWritten};
 use addon_signer_api::Lenient;
 use addon_signer_api::status::{AuthorityState, AuthorityStatus, RotationPhase, RotationStatus};
-use addon_signer_core::ca::line::{Line, Phase, State, WaitsFor};
+use addon_signer_core::ca::line::{Line, NotRolledBack, Phase, State, WaitsFor};
 use addon_signer_core::timestamp::Timestamp;
 
 /// A time as Kubernetes writes it.
@@ -75,6 +75,14 @@ pub fn forced(line: &Line, now: Timestamp) -> Option<String> {
     ))
 }
 
+/// How [`refused`] begins.
+pub const NOT_ROLLED_BACK: &str = "The rollback that was asked for is not done: ";
+
+/// Says that a rollback is not done.
+pub fn refused(why: &NotRolledBack) -> String {
+    format!("{NOT_ROLLED_BACK}{why}.")
+}
+
 /// The report of a line of the gateway, in its ConfigMap as `status.json`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -96,13 +104,18 @@ pub struct GatewayLineReport {
 ///
 /// # Errors
 /// The error of serde, which does not occur for these types.
-pub fn render(line: &Line, waiting: Option<&WaitsFor>, now: Timestamp) -> Result<String, serde_json::Error> {
+pub fn render(
+    line: &Line,
+    waiting: Option<&WaitsFor>,
+    not_rolled_back: Option<&NotRolledBack>,
+    now: Timestamp,
+) -> Result<String, serde_json::Error> {
     let rotation = rotation(line, waiting);
     let begins = waiting.filter(|_| rotation.is_none()).map(|what| format!("A rotation waits for: {what}."));
     serde_json::to_string(&GatewayLineReport {
         authorities: authorities(line),
         rotation,
-        problem: forced(line, now).or(begins),
+        problem: forced(line, now).or(begins).or(not_rolled_back.map(refused)),
         handled_request: line.handled_request().map(str::to_owned),
     })
 }

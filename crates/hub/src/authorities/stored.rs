@@ -110,27 +110,35 @@ fn stored_member(member: &Member) -> StoredMember {
 pub(super) fn read(secret: WipedSecret) -> Result<StoredLine, String> {
     let empty = BTreeMap::new();
     let data = secret.0.data.as_ref().unwrap_or(&empty);
-    let field = |name: &str| data.get(name).map(|bytes| bytes.0.as_slice()).ok_or_else(|| format!("{name} is missing"));
+    let field = |name: &str| field(data, name);
     let state: StoredState =
         serde_json::from_slice(field(LINE_KEY)?).map_err(|error| format!("{LINE_KEY}: {error}"))?;
     let mut members = Vec::new();
     for stored in &state.authorities {
         let pem = field(&format!("{}.crt", stored.id))?;
-        members.push(read_member(stored, pem).map_err(|cause| format!("{}.crt: {cause}", stored.id))?);
+        let mut member = read_member(stored, pem).map_err(|cause| format!("{}.crt: {cause}", stored.id))?;
+        member.has_key = issuer(data, &member).is_ok(); // that of an Old is needed only for a rollback
+        members.push(member);
     }
     let rolled_back = state.rolled_back.as_deref().map(AuthorityId::from);
     let line = Line::restore(members, state.handled_request, rolled_back);
     let line = line.map_err(|error| format!("{LINE_KEY}: {error}"))?;
-    let issuer = |member: &Member| {
-        let name = format!("{}.key", member.authority.id());
-        let named = |cause: &dyn fmt::Display| format!("{name}: {cause}");
-        let key = read_key(field(&name)?).map_err(|cause| named(&cause))?;
-        Issuer::new(member.authority.clone(), key).map_err(|error| named(&error))
-    };
-    let active = issuer(line.active().ok_or_else(|| format!("{LINE_KEY}: it names no active authority"))?)?;
+    let active = issuer(data, line.active().ok_or_else(|| format!("{LINE_KEY}: it names no active authority"))?)?;
     // Check the key of Next while Active still signs: later it would be too late.
-    line.next().map(issuer).transpose()?;
+    line.next().map(|next| issuer(data, next)).transpose()?;
     Ok(StoredLine { line, issuer: active, secret })
+}
+
+fn field<'d>(data: &'d BTreeMap<String, ByteString>, name: &str) -> Result<&'d [u8], String> {
+    data.get(name).map(|bytes| bytes.0.as_slice()).ok_or_else(|| format!("{name} is missing"))
+}
+
+/// The authority with its key.
+fn issuer(data: &BTreeMap<String, ByteString>, member: &Member) -> Result<Issuer, String> {
+    let name = format!("{}.key", member.authority.id());
+    let named = |cause: &dyn fmt::Display| format!("{name}: {cause}");
+    let key = read_key(field(data, &name)?).map_err(|cause| named(&cause))?;
+    Issuer::new(member.authority.clone(), key).map_err(|error| named(&error))
 }
 
 fn read_member(stored: &StoredMember, pem: &[u8]) -> Result<Member, String> {
@@ -148,6 +156,7 @@ fn read_member(stored: &StoredMember, pem: &[u8]) -> Result<Member, String> {
         leaves_expire: stored.leaves_expire.map(Timestamp::from_unix),
         activate_after: stored.activate_after.map(Timestamp::from_unix),
         forced: stored.forced,
+        has_key: true,
     })
 }
 

@@ -26,14 +26,25 @@ impl Supervisor {
         }
     }
 
+    /// A Recorder merges events with the same reason and keeps the first note, so another note gets another one.
+    fn recorder(&mut self, name: &str, event: &Event) -> Recorder {
+        let of_reason = (name.to_owned(), event.reason.clone());
+        match self.recorders.get(&of_reason) {
+            Some((note, recorder)) if *note == event.note => recorder.clone(),
+            _ => {
+                let recorder = Recorder::new(self.links.client.clone(), reporter());
+                self.recorders.insert(of_reason, (event.note.clone(), recorder.clone()));
+                recorder
+            }
+        }
+    }
+
     /// Writes an event about an AddOnSigner.
-    pub(super) fn write_event(&self, name: &str, event: Event, about: ObjectReference) {
-        // A recorder counts events with one reason as one, and keeps the first note: this one has seen none.
-        let recorder = Recorder::new(self.links.client.clone(), reporter());
-        let signer = name.to_owned();
+    pub(super) fn write_event(&mut self, name: &str, event: Event, about: ObjectReference) {
+        let (recorder, signer) = (self.recorder(name, &event), name.to_owned());
         self.calls.push(Box::pin(async move {
             if let Err(error) = recorder.publish(&event, &about).await {
-                // The event is not retried: a condition reports the same.
+                // Not retried: the status has the result.
                 warn!(signer, error = explain(&error), "Could not write an event about an AddOnSigner");
             }
             CallEnd::Said

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::runtime::events::{Event, EventType};
 
-use super::status::{FORCED, GATEWAY_FORCED, SIGNING, STARTING};
+use super::status::{FORCED, GATEWAY_FORCED, SIGNING, SIGNING_SENTENCE, STARTING};
 use addon_signer_api::AddOnSignerStatus;
 use addon_signer_api::status::{
     AuthorityState, AuthorityStatus, CONDITION_ADDONS_CONFLICTED, CONDITION_FOREIGN, CONDITION_READY,
@@ -23,7 +23,7 @@ pub(super) fn event(type_: EventType, action: &str, reason: &str, mut note: Stri
     Event { type_, reason: reason.to_owned(), note: Some(note), action: action.to_owned(), secondary: None }
 }
 
-/// The events that a change of the status deserves: each step of a rotation, and each condition that is news.
+/// The events for what changed: each step of a rotation, each condition.
 pub(super) fn events(before: Option<&AddOnSignerStatus>, after: &AddOnSignerStatus) -> Vec<Event> {
     let known = before.map(|status| &*status.authorities).unwrap_or_default();
     let known_conditions = before.map(|status| &*status.conditions).unwrap_or_default();
@@ -31,7 +31,7 @@ pub(super) fn events(before: Option<&AddOnSignerStatus>, after: &AddOnSignerStat
     steps(known, &after.authorities).into_iter().chain(conditions).collect()
 }
 
-/// Authorities that were prepared, sign now, or are gone.
+/// Authorities that were prepared, sign now, or were removed.
 fn steps(before: &[AuthorityStatus], after: &[AuthorityStatus]) -> Vec<Event> {
     let states: BTreeMap<_, _> = before.iter().map(|authority| (&authority.id, authority.state)).collect();
     let mut steps = Vec::new();
@@ -39,25 +39,27 @@ fn steps(before: &[AuthorityStatus], after: &[AuthorityStatus]) -> Vec<Event> {
     for AuthorityStatus { id, state, not_after, .. } in after {
         match (states.get(id), state) {
             (None, AuthorityState::Next) => {
-                step("AuthorityPrepared", format!("The authority {id} is there. It signs as soon as it is trusted."));
+                step("AuthorityPrepared", format!("The authority {id} was created, and signs once it is trusted."));
             }
             (None | Some(AuthorityState::Next | AuthorityState::Old), AuthorityState::Active) => {
-                step("AuthorityActivated", format!("The authority {id} signs. It expires at {}.", not_after.0));
+                step(
+                    "AuthorityActivated",
+                    format!("The authority {id} is now signing. It expires at {}.", not_after.0),
+                );
             }
             _ => {}
         }
     }
     for AuthorityStatus { id, .. } in before {
         if after.iter().all(|authority| authority.id != *id) {
-            step("AuthorityRetired", format!("The authority {id} is gone, and no gateway trusts it any more."));
+            step("AuthorityRemoved", format!("The authority {id} was removed with its key."));
         }
     }
     steps
 }
 
-/// `Ready` with another status or reason, or `Registered` again; or, because it is new, that `Registered` is false, so
-/// that agents of an addon get no certificate; that addons belong to others; that another program signs certificates;
-/// or that an authority was activated without evidence, so that some may not trust it.
+/// An event if status or reason changed. `Ready`: always, except `Starting`. `Registered`: not for a first `True`.
+/// `AddOnsConflicted`, `ForeignCertificates` and the reason `Forced`: always.
 fn of_condition(before: &[Condition], condition: &Condition) -> Option<Event> {
     let known = before.iter().find(|known| known.type_ == condition.type_);
     if known.is_some_and(|known| (&known.status, &known.reason) == (&condition.status, &condition.reason)) {
@@ -76,7 +78,7 @@ fn of_condition(before: &[Condition], condition: &Condition) -> Option<Event> {
     };
     let note = match reason {
         // The message may say what the first certificate waits for, and no event says when that is over.
-        SIGNING => "Requests for this signer are validated and signed.",
+        SIGNING => SIGNING_SENTENCE,
         _ => &condition.message,
     };
     Some(event(type_, action, reason, note.to_owned()))
@@ -115,18 +117,18 @@ mod tests {
             (mk_status(&[("b", "Next"), ("a", "Active")], &[]), vec!["Normal Rotating AuthorityPrepared"]),
             (mk_status(&[("b", "Active"), ("a", "Old")], &[]), vec!["Normal Rotating AuthorityActivated"]),
             (mk_status(&[("a", "Active"), ("b", "Old")], &[]), vec!["Normal Rotating AuthorityActivated"]),
-            (mk_status(&[("a", "Active")], &[]), vec!["Normal Rotating AuthorityRetired"]),
+            (mk_status(&[("a", "Active")], &[]), vec!["Normal Rotating AuthorityRemoved"]),
         ];
         for pair in steps.windows(2) {
             assert_eq!(told(&pair[0].0, &pair[1].0), pair[1].1);
             assert_eq!(told(&pair[1].0, &pair[1].0), [""; 0]);
         }
         let note = events(None, &steps[1].0)[0].note.clone().unwrap();
-        assert_eq!(note, format!("The authority a signs. It expires at {TIME}."));
+        assert_eq!(note, format!("The authority a is now signing. It expires at {TIME}."));
     }
 
     #[test]
-    fn each_change_of_ready_is_an_event_but_for_a_start() {
+    fn every_change_of_ready_except_starting_is_an_event() {
         let ready = |status, reason| mk_status(&[], &[(CONDITION_READY, status, reason)]);
         let states = [
             (ready("False", STARTING), vec![]),
@@ -140,22 +142,24 @@ mod tests {
             assert_eq!(told(&pair[0].0, &pair[1].0), pair[1].1);
             assert_eq!(told(&pair[1].0, &pair[1].0), [""; 0]);
         }
+        assert_eq!(events(None, &states[1].0)[0].note.as_deref(), Some(SIGNING_SENTENCE), "whatever it waits for");
+        assert_eq!(events(None, &states[3].0)[0].note.as_deref(), Some("Said."));
     }
 
     #[test]
-    fn a_condition_that_is_an_alarm_is_an_event_once() {
+    fn every_other_condition_is_an_event_once() {
         let quiet = [("Registered", "True", "Written"), ("Rotating", "True", "Waiting")];
         let loud = [
             ("Registered", "False", "TemplateLacksSigner"),
             ("Rotating", "True", FORCED),
-            (CONDITION_FOREIGN, "True", "Foreign"),
+            (CONDITION_FOREIGN, "True", "SignedByAnother"),
             (CONDITION_ADDONS_CONFLICTED, "True", "AddOnsOfOthers"),
         ];
         let (quiet, loud) = (mk_status(&[], &quiet), mk_status(&[], &loud));
         let expected = [
             "Warning Registering TemplateLacksSigner",
             "Warning Rotating Forced",
-            "Warning Signing Foreign",
+            "Warning Signing SignedByAnother",
             "Warning Signing AddOnsOfOthers",
         ];
         assert_eq!(told(&quiet, &loud), expected);

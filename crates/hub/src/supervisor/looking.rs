@@ -120,6 +120,7 @@ impl Supervisor {
         let was_served = self.stop(name);
         self.lines.remove(name);
         self.refused.remove(name);
+        self.recorders.retain(|(signer, _), _| signer != name);
         // One that cannot be read was not deleted.
         if self.undecodable.contains_key(name) {
             return was_served;

@@ -96,6 +96,8 @@ pub(super) struct Supervisor {
     links: HubLinks,
     settings: HubSettings,
     shared: SignerShared,
+    /// The last note about each AddOnSigner for each reason, and the recorder that has written it.
+    recorders: BTreeMap<(String, String), (Option<String>, Recorder)>,
     store: AuthorityStore,
     trust_publisher: TrustPublisher,
     api: Api<GuardedSigner>,
@@ -198,6 +200,7 @@ impl Supervisor {
         let shared = shared(&links, &settings, addons);
         Self {
             shared,
+            recorders: BTreeMap::new(),
             store: AuthorityStore::new(&client, &settings.namespace),
             trust_publisher: TrustPublisher::new(links.trust.clone()),
             api: Api::all(client),
@@ -300,12 +303,12 @@ impl Supervisor {
     }
 }
 
-/// What all signers share.
 /// Who writes events.
 fn reporter() -> Reporter {
     Reporter { controller: "addon-signer".to_owned(), instance: None }
 }
 
+/// What all signers share.
 fn shared(links: &HubLinks, settings: &HubSettings, addons: AddOnVersion) -> SignerShared {
     SignerShared {
         client: links.client.clone(),

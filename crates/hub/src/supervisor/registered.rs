@@ -54,8 +54,8 @@ impl Supervisor {
     }
 
     /// Writes an event about an AddOnSigner.
-    pub(super) fn publish(&self, name: &str, event: Event) {
-        let Some(object) = self.objects.get(name) else { return };
-        self.write_event(name, event, object.object_ref(&()));
+    pub(super) fn publish(&mut self, name: &str, event: Event) {
+        let Some(about) = self.objects.get(name).map(|object| object.object_ref(&())) else { return };
+        self.write_event(name, event, about);
     }
 }

@@ -11,7 +11,7 @@ use kube::api::{Patch, PatchParams};
 use serde::Serialize;
 use serde_json::json;
 
-use crate::authorities::report::{authorities, forced, rotation, time};
+use crate::authorities::report::{authorities, forced, refused, rotation, time};
 use crate::authorities::state::{LineState, ReadyLine};
 use crate::lease::{Leads, NotWritten};
 use addon_signer_api::status::{
@@ -35,6 +35,8 @@ pub(super) const GATEWAY_FORCED: &str = "GatewayAuthorityForced";
 
 /// The reason of `Ready` while requests are signed.
 pub(super) const SIGNING: &str = "Signing";
+/// The message with it.
+pub(super) const SIGNING_SENTENCE: &str = "Requests for this signer are validated and signed.";
 /// The reason of `Ready` until the hub knows whether it signs.
 pub(super) const STARTING: &str = "Starting";
 
@@ -151,14 +153,16 @@ pub fn wanted(
 fn rotating(ready: &ReadyLine, now: Timestamp) -> (bool, &'static str, String) {
     let waiting = ready.waiting.as_ref().map(|what| format!("Waiting for: {what}."));
     let under_way = ready.line().members().len() > 1;
-    match (forced(ready.line(), now), waiting) {
+    let (rotates, reason, sentence) = match (forced(ready.line(), now), waiting) {
         (Some(forced), waiting) => {
             (true, FORCED, [forced, waiting.unwrap_or_default()].join(" ").trim_end().to_owned())
         }
         (None, Some(waiting)) => (true, "Waiting", waiting),
         (None, None) if under_way => (true, "Stepping", "The next step is being taken.".to_owned()),
         (None, None) => (false, "Settled", "One authority signs and no other is trusted.".to_owned()),
-    }
+    };
+    let refused = ready.not_rolled_back.as_ref().map(|why| format!(" {}", refused(why)));
+    (rotates, reason, sentence + &refused.unwrap_or_default())
 }
 
 fn signing(serving: &LineState, first: Option<WaitsFor>, now: Timestamp) -> (bool, &'static str, String) {
@@ -172,7 +176,7 @@ fn signing(serving: &LineState, first: Option<WaitsFor>, now: Timestamp) -> (boo
         }
         LineState::Ready(_) | LineState::Broken { .. } => {
             let sentence = match first {
-                None => "Requests for this signer are validated and signed.".to_owned(),
+                None => SIGNING_SENTENCE.to_owned(),
                 Some(what) => {
                     format!("Requests for this signer are validated. The first certificate waits for: {what}.")
                 }

@@ -163,7 +163,7 @@ fn times_are_the_clocks() {
     let disk = Disk::of(1000);
     audited(&disk, |audit, clock| {
         clock.set_back(Duration::from_secs(86_400 * 365));
-        audit.authority("telemetry", "id", "retired");
+        audit.authority("telemetry", "id", "removed");
         let time = Timestamp::from_rfc3339(disk.lines()[0]["time"].as_str().unwrap()).unwrap();
         assert!(time.until(clock.now()) < Duration::from_secs(5), "{time}");
         assert!(time <= clock.now(), "{time}");

@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use addon_signer_api::{AddOnSigner, AddOnSignerStatus};
 use addon_signer_core::ca::authority::Authority;
 use addon_signer_core::ca::bundle::{Bundle, Purpose};
+use addon_signer_core::names::ANNOTATION_ROLL_BACK;
 use addon_signer_core::timestamp::Timestamp;
+use addon_signer_hub::authorities::asked::RollBack;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
@@ -90,8 +92,17 @@ impl OnServer {
         Bundle::from_pem(map.data?.get("ca.crt")?.as_bytes()).ok()
     }
 
+    /// Waits until the status has these authorities, of which the first one signs: what is issued now is by that one.
+    pub(super) async fn wait_signs(&self, ids: &[String]) {
+        wait_until(PATIENCE, &format!("the status to have {ids:?}"), async || {
+            let authorities = self.status().await.authorities;
+            authorities.iter().map(|authority| &authority.id).eq(ids).then_some(())
+        })
+        .await;
+    }
+
     /// Waits until exactly these anchors are published.
-    pub(super) async fn wait_bundle(&self, ids: &[String]) {
+    pub(in crate::hub) async fn wait_bundle(&self, ids: &[String]) {
         wait_until(PATIENCE, &format!("{} to hold {ids:?}", self.map), async || {
             let bundle = self.bundle().await?;
             let mut found: Vec<_> = bundle.authorities().iter().map(|a| a.id().to_string()).collect();
@@ -160,7 +171,7 @@ pub(in crate::hub) async fn rotate(admin: &Client, request: &str) {
 
 /// Asks to give up an authority of the signer telemetry, as `ca rollback` does.
 pub(super) async fn roll_back(admin: &Client, authority: &str) {
-    ask(admin, "addon-signer.io/roll-back", &format!("{authority} 2026-11-26T00:00:00Z ann")).await;
+    ask(admin, ANNOTATION_ROLL_BACK, &RollBack::text(authority, Timestamp::from_unix(0), "ann")).await;
 }
 
 async fn ask(admin: &Client, annotation: &str, text: &str) {
@@ -185,7 +196,7 @@ pub(super) async fn create_undecodable(admin: &Client, name: &str) {
 }
 
 /// Gets a new certificate for spoke1.
-pub(super) async fn issue(hub: &TestHub, admin: &Client) -> CertificateDer<'static> {
+pub(crate) async fn issue(hub: &TestHub, admin: &Client) -> CertificateDer<'static> {
     issue_to(hub, admin, "spoke1").await
 }
 

@@ -12,4 +12,5 @@ mod silence;
 mod two_hubs;
 mod years;
 
+pub(crate) use kit::issue;
 pub(super) use kit::{OnServer, rotate};

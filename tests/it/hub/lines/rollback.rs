@@ -1,10 +1,10 @@
-//! The way back from a rotation: nobody loses a certificate by it, and no hub takes it for a restored backup.
+//! Rollbacks of a rotation: no certificate is lost, and no hub takes one for a restored backup.
 
 use addon_signer_ledger::Location;
 
 use super::kit::{OnServer, issue, roll_back, rotate, signed_by};
 use super::rotation::{PAST_ALL_LEAVES, mk_held};
-use crate::hub::{MOMENT, mk_served, wait_event};
+use crate::hub::{MOMENT, mk_ready, mk_served, wait_event};
 use test_kit::hub::{PATIENCE, RunningHub, RunningHubOptions, telemetry, wait_ready};
 use test_kit::{TestHub, log, wait_until};
 
@@ -27,12 +27,14 @@ async fn next_that_is_rolled_back_goes_with_its_key_and_anchor() {
     line.wait_bundle(&first).await;
     let keys: Vec<String> = line.data().await.into_keys().collect();
     assert_eq!(keys, [format!("{}.crt", first[0]), format!("{}.key", first[0]), "line.json".to_owned()]);
-    let (_, note) = wait_event(&admin, "AuthorityRetired").await;
+    let (_, note) = wait_event(&admin, "AuthorityRemoved").await;
     assert!(note.contains(&ids[0]), "{note}");
     tokio::time::sleep(MOMENT).await;
     assert_eq!(line.wait(&["Active"]).await, first, "the old request is done");
     rotate(&admin, "r2").await;
-    assert_ne!(line.wait(&["Next", "Active"]).await[0], ids[0], "it never comes back");
+    let ids = line.wait(&["Next", "Active"]).await;
+    tokio::time::sleep(MOMENT).await;
+    assert_eq!(line.wait(&["Next", "Active"]).await, ids, "the old request is about another one");
 }
 
 async fn start(hub: &TestHub, ledger: &Location) -> RunningHub {
@@ -41,7 +43,7 @@ async fn start(hub: &TestHub, ledger: &Location) -> RunningHub {
 }
 
 #[tokio::test]
-async fn predecessor_signs_again_and_no_certificate_is_lost() {
+async fn previous_authority_signs_again_and_no_certificate_is_lost() {
     let (log, _guard) = log::capture("info");
     let dir = tempfile::tempdir().unwrap();
     let ledger = format!("sqlite://{}", dir.path().join("ledger.db").display()).parse().unwrap();
@@ -53,6 +55,7 @@ async fn predecessor_signs_again_and_no_certificate_is_lost() {
     issue(&hub, &admin).await; // so that the first one becomes Old, and is not dropped
     rotate(&admin, "r1").await;
     let ids = line.wait(&["Active", "Old"]).await;
+    line.wait_signs(&ids).await;
     let by_second = issue(&hub, &admin).await;
     roll_back(&admin, &ids[0]).await;
     let back = wait_until(PATIENCE, "the first one to sign again", async || {
@@ -61,11 +64,7 @@ async fn predecessor_signs_again_and_no_certificate_is_lost() {
     })
     .await;
     assert_eq!(back, [ids[1].clone(), ids[0].clone()]);
-    wait_until(PATIENCE, "the status to say so", async || {
-        let authorities = line.status().await.authorities;
-        authorities.iter().map(|authority| &authority.id).eq(&back).then_some(())
-    })
-    .await;
+    line.wait_signs(&back).await;
     let bundle = line.bundle().await.unwrap();
     assert_eq!(signed_by(&bundle, &issue(&hub, &admin).await, running.clock.now()), back[0]);
     assert_eq!(signed_by(&bundle, &by_second, running.clock.now()), back[1], "still trusted");
@@ -79,4 +78,26 @@ async fn predecessor_signs_again_and_no_certificate_is_lost() {
     line.poke().await;
     assert_eq!(line.wait(&["Active"]).await, back[..1], "the one that was rolled back goes after its last leaf");
     assert!(!log.text().contains(OLDER), "{}", log.text());
+}
+
+#[tokio::test]
+async fn a_rollback_without_the_previous_key_is_refused_and_said() {
+    let (hub, admin, _running) = mk_ready().await;
+    let line = OnServer::client(&admin);
+    issue(&hub, &admin).await;
+    rotate(&admin, "r1").await;
+    let ids = line.wait(&["Active", "Old"]).await;
+    let mut data = line.data().await;
+    data.remove(&format!("{}.key", ids[1]));
+    line.set_data(data).await;
+    roll_back(&admin, &ids[0]).await;
+    wait_until(PATIENCE, "the condition to say why", async || {
+        let conditions = line.status().await.conditions;
+        let rotating = conditions.into_iter().find(|condition| condition.type_ == "Rotating")?;
+        let why = format!("is not done: the key of the previous authority {} cannot be used.", ids[1]);
+        rotating.message.ends_with(&why).then_some(())
+    })
+    .await;
+    assert_eq!(line.wait(&["Active", "Old"]).await, ids);
+    issue(&hub, &admin).await;
 }

@@ -55,7 +55,7 @@ async fn an_anchor_is_published_and_trusted_before_its_key_signs() {
         Some("1 of 1 gateways to trust the new authority: the one in the hub's process")
     );
     let (_, note) = wait_event(&admin, "AuthorityPrepared").await;
-    assert_eq!(note, format!("The authority {} is there. It signs as soon as it is trusted.", ids[0]));
+    assert_eq!(note, format!("The authority {} was created, and signs once it is trusted.", ids[0]));
     running.follow_once();
     line.wait(&["Active", "Old"]).await;
     // The step has its effect after it is recorded and published; the status comes after that.
@@ -66,7 +66,7 @@ async fn an_anchor_is_published_and_trusted_before_its_key_signs() {
     .await;
     let leaf = issue(&hub, &admin).await;
     assert_eq!(signed_by(&bundle, &leaf, running.clock.now()), ids[0]);
-    let signs = format!("The authority {} signs.", ids[0]);
+    let signs = format!("The authority {} is now signing.", ids[0]);
     wait_note(&admin, "AuthorityActivated", |note| note.starts_with(&signs)).await;
 }
 
@@ -195,8 +195,8 @@ async fn old_authority_goes_with_key_and_anchor_after_its_last_leaf() {
         (status.rotation.is_none() && status.authorities.len() == 1).then_some(())
     })
     .await;
-    let (_, note) = wait_event(&admin, "AuthorityRetired").await;
-    assert_eq!(note, format!("The authority {} is gone, and no gateway trusts it any more.", ids[1]));
+    let (_, note) = wait_event(&admin, "AuthorityRemoved").await;
+    assert_eq!(note, format!("The authority {} was removed with its key.", ids[1]));
 }
 
 #[tokio::test]

@@ -87,6 +87,7 @@ async fn a_signer_that_the_hub_may_not_sign_for_says_so() {
     // So it has given out no certificate that a rotation of the gateway's authority would wait for.
     let line = OnServer::serving(&admin);
     let first = line.wait(&["Active"]).await;
+    line.wait_bundle(&first).await;
     line.rotate_by_map("r1").await;
     wait_until(PATIENCE, "another authority to sign", async || {
         let active = line.members().await?.into_iter().find(|member| member["state"] == "Active")?;

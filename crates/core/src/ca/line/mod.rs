@@ -17,7 +17,7 @@ use crate::ca::bundle::{Bundle, BundleError};
 use crate::timestamp::Timestamp;
 
 pub use recorded::{Older, RecordedAuthority};
-pub use rollback::NoWayBack;
+pub use rollback::NotRolledBack;
 pub use waits::{Stragglers, WaitsFor};
 
 /// The most authorities that a line has at a time, so that its state does not grow with each rotation. A further
@@ -113,11 +113,13 @@ pub struct Member {
     pub activate_after: Option<Timestamp>,
     /// Whether it became Active without evidence that everybody trusts it, because its predecessor was about to expire.
     pub forced: bool,
+    /// Whether its key is there, so that it can sign.
+    pub has_key: bool,
 }
 
 impl Member {
     fn new(authority: Authority, state: State, since: Timestamp) -> Self {
-        Self { authority, state, since, leaves_expire: None, activate_after: None, forced: false }
+        Self { authority, state, since, leaves_expire: None, activate_after: None, forced: false, has_key: true }
     }
 }
 
@@ -154,6 +156,8 @@ pub struct Evidence<'e> {
     pub roll_back: Option<&'e AuthorityId>,
     /// How long before it expires an authority is replaced.
     pub renew_before: Duration,
+    /// How much later that is after a rollback, because the next authority may have the same fault.
+    pub deferral: Duration,
     /// Whether everybody who must trust the Next anchor does. The error says what the rotation is waiting for.
     pub next_is_trusted: Result<(), WaitsFor>,
 }
@@ -172,8 +176,13 @@ pub enum Step {
     Force(WaitsFor),
     /// Drop anchor and key of the Old authority with this id.
     Finish(AuthorityId),
-    /// Give up the Next or Active authority with this id.
-    RollBack(AuthorityId),
+    /// Roll back the Next or Active authority `id`, so that `signs` signs.
+    RollBack {
+        /// The authority that is given up.
+        id: AuthorityId,
+        /// The one before it.
+        signs: AuthorityId,
+    },
     /// Do nothing.
     Rest,
     /// Do nothing yet: a rotation is waiting for this.
@@ -251,13 +260,11 @@ impl Line {
         if let Some(old) = self.members.iter().find(|member| is_spent(member, evidence.now)) {
             return Step::Finish(old.authority.id().clone());
         }
-        let last_call = evidence.now.plus(LAST_CALL.min(evidence.renew_before / 2));
-        if let Some(id) = evidence.roll_back
-            && self.way_back(id, last_call).is_ok()
-        {
-            return Step::RollBack(id.clone());
+        if let (Some(id), Some(Ok(signs))) = (evidence.roll_back, self.previous(evidence)) {
+            return Step::RollBack { id: id.clone(), signs };
         }
-        let ending = last_call >= active.authority.not_after();
+        let last_call = LAST_CALL.min(evidence.renew_before / 2);
+        let ending = evidence.now.plus(last_call) >= active.authority.not_after();
         if self.next().is_some() {
             return match &evidence.next_is_trusted {
                 Ok(()) => Step::Activate,
@@ -266,8 +273,9 @@ impl Line {
             };
         }
         let asked = evidence.requested.is_some() && evidence.requested != self.handled_request();
-        let renew_before = if self.rolled_back.is_some() { evidence.renew_before / 2 } else { evidence.renew_before };
-        let aged = evidence.now.plus(renew_before) >= active.authority.not_after();
+        let deferral = if self.rolled_back.is_some() { evidence.deferral } else { Duration::ZERO };
+        let due = evidence.now.plus(evidence.renew_before.saturating_sub(deferral));
+        let aged = due >= active.authority.not_after();
         match (asked || aged, ending || self.members.len() < MAX_AUTHORITIES) {
             (false, _) => self.wait_for_old(),
             (true, true) => Step::Prepare,

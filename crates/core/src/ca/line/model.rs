@@ -1,6 +1,5 @@
-//! A model of a hub that keeps one line, of two gateways that hear of it late, and of the agents' certificates:
-//! whatever happens in whatever order, the invariants I5, I6 and I7 hold. It is explored whole to some depth, and by
-//! random walks beyond that; broken copies of the line's machine show that both find what is wrong.
+//! Models a hub with one line, two gateways that learn late, and the agents' certificates. Every order of up to
+//! [`DEPTH`] actions is explored, then random walks; broken machines show that both find faults.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
@@ -19,7 +18,7 @@ const LEAF: Duration = DAY;
 const LIFE: Duration = Duration::from_secs(100 * 86_400);
 const RENEW_BEFORE: Duration = Duration::from_secs(30 * 86_400);
 const GATEWAYS: usize = 2;
-/// How many actions the exhaustive search goes deep.
+/// Depth of the exhaustive search.
 const DEPTH: usize = 9;
 const WALKS: usize = 100_000;
 const LENGTH: usize = 40;
@@ -29,9 +28,9 @@ const LENGTH: usize = 40;
 enum Action {
     /// An administrator asks for a rotation.
     Rotate,
-    /// An administrator gives up the authority that waits, or else the one that signs.
+    /// An administrator rolls back the authority that waits, or else the one that signs.
     RollBack,
-    /// The hub takes the step that is due, and it ends, or not, where `Crash` says.
+    /// The hub takes the step that is due; `Crash` says where it ends before it is done.
     Step(Crash),
     /// The hub issues a certificate with the line that it holds.
     Issue,
@@ -85,7 +84,7 @@ fn take(line: Line, step: &Step, new: Authority, requested: Option<&str>, now: T
         Step::Activate => line.activate(now),
         Step::Force(_) => line.force(now),
         Step::Finish(id) => line.finish(id),
-        Step::RollBack(id) => line.roll_back(id, now),
+        Step::RollBack { id, signs } => line.roll_back(id, signs, now),
         Step::Rest | Step::Wait(_) => line,
     }
 }
@@ -158,10 +157,10 @@ impl World {
         }
     }
 
-    /// What distinguishes it from other worlds, for the search.
+    /// Identifies it for the search.
     fn key(&self) -> String {
         let line = |line: &Line| {
-            let member = |it: &Member| (it.authority.id().to_string(), it.state, it.leaves_expire, it.forced);
+            let member = |it: &Member| (it.authority.id().to_string(), it.state, it.since, it.leaves_expire, it.forced);
             (
                 line.members.iter().map(member).collect::<Vec<_>>(),
                 line.handled_request.clone(),
@@ -202,6 +201,7 @@ impl World {
             requested: requested.as_deref(),
             roll_back: self.roll_back.as_ref(),
             renew_before: RENEW_BEFORE,
+            deferral: RENEW_BEFORE / 4,
             next_is_trusted,
         };
         let step = (self.machine.decide)(&self.stored, &evidence);
@@ -217,11 +217,8 @@ impl World {
         }
     }
 
-    /// A hub that holds an older line than the stored one cannot write the reservation, and so does not sign.
+    /// A hub that holds an older line than the stored one cannot write a reservation.
     fn issue(&mut self) -> Result<(), Broken> {
-        if self.held != self.stored {
-            return Ok(());
-        }
         let Some(active) = self.held.active() else { return Ok(()) };
         let (id, ends) = (active.authority.id().clone(), active.authority.not_after());
         if ends <= self.now {
@@ -230,6 +227,9 @@ impl World {
         let end = self.now.plus(LEAF).min(ends);
         let forced = active.forced;
         if let Some(line) = (self.machine.reserve)(&self.held, end) {
+            if self.held != self.stored {
+                return Ok(());
+            }
             (self.held, self.stored) = (line.clone(), line);
         }
         self.leaves.insert((id.clone(), end));
@@ -273,7 +273,7 @@ impl fmt::Debug for Found {
     }
 }
 
-/// Every order of actions, as far as `depth`. What leads to a world that is known is not followed twice.
+/// Explores every order of up to `depth` actions; a world that is known is not explored again.
 fn search(machine: Machine, depth: usize) -> Result<usize, Found> {
     let first = World::new(machine);
     let mut known = HashSet::from([first.key()]);
@@ -324,7 +324,7 @@ fn no_random_walk_breaks_an_invariant() {
     walk(MACHINE, WALKS).unwrap();
 }
 
-/// Each copy has one fault, which both ways of looking must find.
+/// Each has one fault, which both must find.
 #[test]
 fn a_broken_machine_is_found() {
     let hasty: Machine = Machine {
@@ -341,7 +341,7 @@ fn a_broken_machine_is_found() {
     let thorough = Machine {
         take: |line, step, new, requested, now| {
             let mut after = take(line, step, new, requested, now);
-            if let Step::RollBack(id) = step {
+            if let Step::RollBack { id, .. } = step {
                 after.members.retain(|member| member.authority.id() != id);
             }
             after
@@ -356,6 +356,10 @@ fn a_broken_machine_is_found() {
         (careless, Broken::Unreserved),
     ] {
         assert_eq!(search(machine, DEPTH).unwrap_err().broken, broken);
-        assert!(walk(machine, WALKS).is_err());
+        let found = walk(machine, WALKS).unwrap_err().broken;
+        assert!(
+            found == broken || matches!((&found, &broken), (Broken::Untrusted(_), Broken::Untrusted(_))),
+            "{found:?}"
+        );
     }
 }

@@ -35,7 +35,7 @@ impl Line {
         let mut behind = Vec::new();
         for member in &mut line.members {
             let Some(known) = recorded.get(member.authority.id()) else { continue };
-            // A way back makes an Old one Active again.
+            // A rollback makes an Old one Active again.
             let is_back = member.state == State::Active && self.rolled_back.is_some();
             let has_gone_further = known.state.is_none_or(|state| state > member.state && !is_back);
             let has_signed_longer = known.leaves_expire > member.leaves_expire;
@@ -46,15 +46,17 @@ impl Line {
                 behind.push(member.authority.id().clone());
             }
         }
-        let is_there = |id: &AuthorityId| {
-            self.members.iter().any(|member| member.authority.id() == id) || self.rolled_back.as_ref() == Some(id)
-        };
-        // A Next that was not rolled back, or an Active with certificates, is never dropped. Others may be, unrecorded
+        let is_there = |id: &AuthorityId| self.members.iter().any(|member| member.authority.id() == id);
+        // A Next that was not rolled back, or one with certificates in use, is never dropped. Others may be, unrecorded
         // so far.
-        let is_dear = |known: &RecordedAuthority| known.state == Some(State::Next) || known.leaves_expire.is_some();
-        let missing = recorded.iter().filter(|(id, known)| known.state.is_some() && is_dear(known) && !is_there(id));
-        let missing: BTreeMap<_, _> = missing.collect();
-        let is_older = !behind.is_empty() || missing.values().any(|known| known.state != Some(State::Old));
-        is_older.then(|| Older { line, behind, missing: missing.into_keys().cloned().collect() })
+        let is_dear = |id: &AuthorityId, known: &RecordedAuthority| {
+            let is_next = known.state == Some(State::Next) && self.rolled_back.as_ref() != Some(id);
+            is_next || known.leaves_expire.is_some()
+        };
+        let missing =
+            recorded.iter().filter(|(id, known)| known.state.is_some() && is_dear(id, known) && !is_there(id));
+        let missing: Vec<_> = missing.map(|(id, _)| id.clone()).collect();
+        let is_older = !behind.is_empty() || !missing.is_empty();
+        is_older.then_some(Older { line, behind, missing })
     }
 }

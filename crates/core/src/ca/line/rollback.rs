@@ -1,59 +1,80 @@
-//! The way back from a rotation, before its last step: the authority that came is given up, and the one before it signs
-//! again, as it is still trusted everywhere.
+//! Rolls back a rotation that has not ended: Next is dropped, or Active becomes Old and the previous authority, which
+//! everybody still trusts, signs again.
 
-use super::{Line, Member, State};
+use super::{Evidence, Line, MAX_AUTHORITIES, Member, State};
 use crate::ca::authority::AuthorityId;
 use crate::timestamp::Timestamp;
 
-/// Why an authority cannot be rolled back.
+/// Why an authority that waits to sign or signs is not rolled back. The text is a sentence without a period.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NoWayBack {
-    /// It is neither Next nor Active.
-    #[error("{0} neither signs nor waits to sign")]
-    NotCurrent(AuthorityId),
-    /// It is Active, and another one is Next.
-    #[error("{0} waits to sign; it has to go first")]
+pub enum NotRolledBack {
+    /// It signs, and another one waits to sign.
+    #[error("{0} waits to sign: roll that back first")]
     NextComesFirst(AuthorityId),
-    /// It is Active, and no other authority of the line can sign.
-    #[error("{0} has no predecessor that could sign: it is gone with its key, or about to expire")]
-    NoPredecessor(AuthorityId),
+    /// It signs, and there is no older authority that could.
+    #[error("there is no older authority that could sign: it is gone with its key")]
+    NoPrevious,
+    /// The previous authority has too little time left for another rotation, which would begin at once.
+    #[error("the previous authority {0} expires too soon: another rotation would begin at once")]
+    ExpiresSoon(AuthorityId),
+    /// The previous authority cannot sign.
+    #[error("the key of the previous authority {0} cannot be used")]
+    NoKey(AuthorityId),
+    /// The line could then have more authorities than gateways accept.
+    #[error("the line has too many authorities: one of them has to go first")]
+    Full,
 }
 
 impl Line {
-    /// The authority that an administrator has rolled back since the last rotation began. While there is one, age alone
-    /// begins a rotation later ([`super::Evidence::renew_before`] is halved), because its successor may have the same
-    /// fault.
+    /// The authority that was rolled back since the last rotation began. While there is one, age begins the next
+    /// rotation later ([`Evidence::deferral`]).
     #[must_use]
     pub fn rolled_back(&self) -> Option<&AuthorityId> {
         self.rolled_back.as_ref()
     }
 
-    /// The authority that signs after `id` is rolled back.
-    ///
-    /// # Errors
-    /// [`NoWayBack`] if it cannot be. A predecessor that ends before `usable_until` cannot sign.
-    pub fn way_back(&self, id: &AuthorityId, usable_until: Timestamp) -> Result<&Member, NoWayBack> {
-        let is_it = |member: &&Member| member.authority.id() == id;
-        let active = self.active().ok_or_else(|| NoWayBack::NotCurrent(id.clone()))?;
-        match self.next() {
-            Some(next) if is_it(&next) => return Ok(active),
-            Some(next) if is_it(&active) => return Err(NoWayBack::NextComesFirst(next.authority.id().clone())),
-            _ if !is_it(&active) => return Err(NoWayBack::NotCurrent(id.clone())),
-            _ => {}
-        }
-        let lives = |member: &&Member| member.state == State::Old && member.authority.not_after() >= usable_until;
-        let predecessor = self.members.iter().filter(lives).max_by_key(|member| member.since);
-        predecessor.ok_or_else(|| NoWayBack::NoPredecessor(id.clone()))
+    /// The authority that signs after the one that the evidence asks to roll back. `None` if it asks for nothing, or
+    /// for an authority that neither waits to sign nor signs: then it was rolled back, or is of an earlier rotation.
+    #[must_use]
+    pub fn previous(&self, evidence: &Evidence<'_>) -> Option<Result<AuthorityId, NotRolledBack>> {
+        let id = evidence.roll_back?;
+        let active = self.active()?;
+        let previous = match self.next() {
+            Some(next) if next.authority.id() == id => active,
+            Some(next) if active.authority.id() == id => {
+                return Some(Err(NotRolledBack::NextComesFirst(next.authority.id().clone())));
+            }
+            None if active.authority.id() == id => match self.older_than_active(active) {
+                Some(_) if self.members.len() > MAX_AUTHORITIES => return Some(Err(NotRolledBack::Full)),
+                Some(previous) => previous,
+                None => return Some(Err(NotRolledBack::NoPrevious)),
+            },
+            _ => return None,
+        };
+        let previous_id = previous.authority.id().clone();
+        let due = evidence.now.plus(evidence.renew_before.saturating_sub(evidence.deferral));
+        Some(match (due < previous.authority.not_after(), previous.has_key) {
+            (false, _) => Err(NotRolledBack::ExpiresSoon(previous_id)),
+            (true, false) => Err(NotRolledBack::NoKey(previous_id)),
+            (true, true) => Ok(previous_id),
+        })
     }
 
-    /// The line after `id` was rolled back at `now`: without it, if it was Next; otherwise it is Old, because its
-    /// certificates are still in use, and its predecessor is Active. Unchanged if there is no [`Self::way_back`].
+    /// The Old authority that signed last before Active. One that is newer than Active was rolled back itself.
+    fn older_than_active(&self, active: &Member) -> Option<&Member> {
+        let is_older = |member: &&Member| {
+            member.state == State::Old && member.authority.not_before() <= active.authority.not_before()
+        };
+        self.members.iter().filter(is_older).max_by_key(|member| member.since)
+    }
+
+    /// The line after `id` was rolled back at `now`, so that `signs` signs. A Next without certificates in use is
+    /// dropped; everything else that does not sign is Old.
     #[must_use]
-    pub fn roll_back(mut self, id: &AuthorityId, now: Timestamp) -> Self {
-        let Ok(signs) = self.way_back(id, now).map(|member| member.authority.id().clone()) else { return self };
-        self.members.retain(|member| member.state != State::Next);
+    pub fn roll_back(mut self, id: &AuthorityId, signs: &AuthorityId, now: Timestamp) -> Self {
+        self.members.retain(|member| member.state != State::Next || member.leaves_expire.is_some_and(|end| end >= now));
         for member in &mut self.members {
-            let state = if *member.authority.id() == signs { State::Active } else { State::Old };
+            let state = if member.authority.id() == signs { State::Active } else { State::Old };
             if state != member.state {
                 (member.state, member.since, member.forced) = (state, now, false);
             }

@@ -80,6 +80,7 @@ impl LineReconciler {
             reported: None,
             distributed: false,
             compared: false,
+            not_rolled_back: None,
             unrecorded: None,
             pauses: pauses(),
         }

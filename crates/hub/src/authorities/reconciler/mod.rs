@@ -25,7 +25,7 @@ use crate::metrics::HubMetrics;
 use crate::recording::chronicle::LineRecord;
 use addon_signer_api::rules::AuthorityPlan;
 use addon_signer_core::ca::authority::{AuthorityError, AuthorityId};
-use addon_signer_core::ca::line::{Evidence, Line, RESERVE_AHEAD, Step, WaitsFor};
+use addon_signer_core::ca::line::{Evidence, Line, NotRolledBack, RESERVE_AHEAD, Step, WaitsFor};
 use addon_signer_core::keys::private::KeyError;
 use addon_signer_core::revert_backoff::RevertBackoff;
 use addon_signer_core::timestamp::Timestamp;
@@ -129,6 +129,8 @@ pub(crate) struct LineReconciler {
     record: LineRecord,
     /// Whether the Secret that this process has read or written last was compared with what the ledger knows.
     compared: bool,
+    /// Why the rollback that is asked for is not done.
+    not_rolled_back: Option<NotRolledBack>,
     /// Who asked for the steps that are not recorded yet; empty if they were due by time. `None` if no step waits.
     unrecorded: Option<String>,
     /// The pauses after rounds that failed; see [`pauses`].
@@ -190,11 +192,14 @@ impl LineReconciler {
         }
         let plan = self.present_plan();
         let asked = plan.asked.clone().or(seen.asked());
-        let step = line.next_step(&self.evidence(line, &plan, &asked, self.clock.now()));
-        match step {
+        let evidence = self.evidence(line, &plan, &asked, self.clock.now());
+        if line.previous(&evidence).and_then(Result::err) != ready.not_rolled_back {
+            return false;
+        }
+        match line.next_step(&evidence) {
             Step::Rest => ready.waiting.is_none(),
             Step::Wait(what) => ready.waiting.as_ref() == Some(&what),
-            Step::Begin | Step::Prepare | Step::Activate | Step::Force(_) | Step::Finish(_) | Step::RollBack(_) => {
+            Step::Begin | Step::Prepare | Step::Activate | Step::Force(_) | Step::Finish(_) | Step::RollBack { .. } => {
                 false
             }
         }
@@ -220,6 +225,7 @@ impl LineReconciler {
             requested: asked.rotate.as_deref(),
             roll_back: asked.roll_back.as_ref().map(|asked| &asked.authority),
             renew_before: plan.authority.renew_before,
+            deferral: plan.authority.deferral,
             next_is_trusted: self.activation.opens(line, asked.waiver.as_ref(), now),
         }
     }
@@ -309,7 +315,9 @@ impl LineReconciler {
         // Each step is persisted before the next one is chosen. A line needs only a few steps at once.
         for _ in 0..8 {
             let evidence = self.evidence(&stored.line, &plan, &asked, now);
+            let not_rolled_back = stored.line.previous(&evidence).and_then(Result::err);
             let step = stored.line.next_step(&evidence);
+            self.not_rolled_back = not_rolled_back;
             if let Step::Rest | Step::Wait(_) = step {
                 return self.settle(stored, step).await;
             }
@@ -320,7 +328,11 @@ impl LineReconciler {
                 warn!(%problem, secret = self.names.secret, "A step of the authorities waits");
                 return self.settle(stored, Step::Wait(problem)).await;
             }
+            let is_rollback = matches!(step, Step::RollBack { .. });
             stored = self.take(stored, step, &plan, &asked, now).await?;
+            if is_rollback {
+                break; // it is recorded before another step hides it
+            }
         }
         self.settle(stored, Step::Rest).await
     }
@@ -356,8 +368,8 @@ impl LineReconciler {
         let stored = self.store.replace(&leads, &self.names, &ready.stored, &line, None).await?;
         self.published = None; // the report of the gateway's line names the reserved time
         let bundle = ready.bundle.clone();
-        let waiting = ready.waiting.clone();
-        self.set(LineState::Ready(Arc::new(ReadyLine { stored, bundle, waiting })));
+        let (waiting, not_rolled_back) = (ready.waiting.clone(), ready.not_rolled_back.clone());
+        self.set(LineState::Ready(Arc::new(ReadyLine { stored, bundle, waiting, not_rolled_back })));
         Ok(true)
     }
 

@@ -15,7 +15,7 @@ use crate::authorities::state::{LineState, ReadyLine};
 use crate::authorities::store::LineKind;
 use crate::authorities::stored::StoredLine;
 use addon_signer_core::ca::authority::Authority;
-use addon_signer_core::ca::line::{Line, Step, WaitsFor};
+use addon_signer_core::ca::line::{Line, Member, Step, WaitsFor};
 use addon_signer_core::keys::private::PrivateKey;
 use addon_signer_core::policy::GatewayCertificate;
 use addon_signer_core::timestamp::Timestamp;
@@ -64,33 +64,29 @@ impl LineReconciler {
             Step::Activate => (line.activate(now), None),
             Step::Force(_) => (line.force(now), None),
             Step::Finish(id) => (line.finish(id), None),
-            Step::RollBack(id) => (line.roll_back(id, now), None),
+            Step::RollBack { id, signs } => (line.roll_back(id, signs, now), None),
             Step::Begin | Step::Rest | Step::Wait(_) => return Ok(stored),
         };
         let new_key = new_key.as_ref().map(|pkcs8| pkcs8.as_slice());
         let leads = self.leading.leads()?;
         let handled = stored.line.handled_request().map(str::to_owned);
         let stored = self.store.replace(&leads, &self.names, &stored, &line, new_key).await?;
-        let asked_by = match (&step, &asked.roll_back) {
-            (Step::RollBack(_), Some(asked)) => &asked.by,
-            _ => {
-                let request = stored.line.handled_request().filter(|now| Some(*now) != handled.as_deref());
-                // `ca rotate` writes the time and the user; other programs may write anything.
-                request.map_or("", |text| text.split_once(' ').map_or(text, |(_, user)| user))
+        let asked_by = match &step {
+            Step::RollBack { .. } => asked.roll_back.as_ref().map_or("", |request| &request.by),
+            // `ca rotate` writes the time and the user; other programs may write anything.
+            Step::Prepare if stored.line.handled_request() != handled.as_deref() => {
+                let request = stored.line.handled_request().unwrap_or_default();
+                request.split_once(' ').map_or(request, |(_, user)| user)
             }
+            _ => "",
         };
         self.unrecorded.get_or_insert_default().push_str(asked_by);
-        let verb = match &step {
-            Step::Prepare => "prepared",
-            Step::Activate => "activated",
-            Step::Force(_) => "forced",
-            Step::RollBack(_) => "rolled-back",
-            _ => "retired",
-        };
-        let id = match &step {
-            Step::Finish(id) | Step::RollBack(id) => id.as_str(),
-            Step::Prepare => stored.line.next().map_or("", |next| next.authority.id().as_str()),
-            _ => stored.line.active().map_or("", |active| active.authority.id().as_str()),
+        let (verb, id) = match &step {
+            Step::Prepare => ("prepared", id_of(stored.line.next())),
+            Step::Force(_) => ("forced", id_of(stored.line.active())),
+            Step::Finish(id) => ("removed", id.as_str()),
+            Step::RollBack { id, .. } => ("rolled-back", id.as_str()),
+            Step::Activate | Step::Begin | Step::Rest | Step::Wait(_) => ("activated", id_of(stored.line.active())),
         };
         self.audit.authority(self.names.line(), id, verb);
         if let Step::Force(waiting) = &step {
@@ -122,7 +118,8 @@ impl LineReconciler {
         self.published = version;
         self.reported = report;
         self.record_anchors(&stored.line).await;
-        self.set(LineState::Ready(Arc::new(ReadyLine { stored, bundle, waiting })));
+        let not_rolled_back = self.not_rolled_back.clone();
+        self.set(LineState::Ready(Arc::new(ReadyLine { stored, bundle, waiting, not_rolled_back })));
         self.hold_next().await
     }
 
@@ -139,7 +136,9 @@ impl LineReconciler {
     /// What the report of the gateway's line says at this moment; `None` for the line of an AddOnSigner.
     pub(super) fn report(&self, line: &Line, waiting: Option<&WaitsFor>) -> Result<Option<String>, serde_json::Error> {
         match self.names.kind {
-            LineKind::Gateway(_) => report::render(line, waiting, self.clock.now()).map(Some),
+            LineKind::Gateway(_) => {
+                report::render(line, waiting, self.not_rolled_back.as_ref(), self.clock.now()).map(Some)
+            }
             LineKind::Agents => Ok(None),
         }
     }
@@ -199,4 +198,8 @@ impl LineReconciler {
         self.store.replace(&leads, &self.names, &ready.stored, &line, None).await?;
         Ok(()) // the watch of the Secret brings the next round
     }
+}
+
+fn id_of(member: Option<&Member>) -> &str {
+    member.map_or("", |member| member.authority.id().as_str())
 }

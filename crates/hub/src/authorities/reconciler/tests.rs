@@ -59,7 +59,8 @@ fn mk_client(good: u32) -> (Client, mpsc::UnboundedReceiver<Instant>) {
 }
 
 fn mk_plan() -> LinePlan {
-    let authority = AuthorityPlan { key: KeyKind::EcdsaP256, duration: 365 * DAY, renew_before: 30 * DAY };
+    let authority =
+        AuthorityPlan { key: KeyKind::EcdsaP256, duration: 365 * DAY, renew_before: 30 * DAY, deferral: DAY };
     LinePlan { authority, asked: Asked::default(), remembered: false, has_slot: true }
 }
 

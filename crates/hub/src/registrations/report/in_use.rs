@@ -48,7 +48,7 @@ pub(super) fn in_use(config: &SignerConfig, templated: &TemplatedAddOns, overrid
             }
             Naming::Asking(names) => asking.push(format!(
                 "AddOnTemplate {} does not name this signer, so the agents of the addon {addon} must make their \
-                 requests with the addon's own hub identity (its right to is in `requesters` of the chart's values).",
+                 requests with the addon's own hub identity (`requesters` in the chart's values grants the right).",
                 few(&names)
             )),
             Naming::Missing(names) if may_ask => lacking.push(format!(
