@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use addon_signer_api::status::AuthorityState;
 use addon_signer_api::{AddOnSigner, AddOnSignerStatus};
 use addon_signer_core::ca::authority::Authority;
 use addon_signer_core::ca::bundle::{Bundle, Purpose};
@@ -96,7 +97,8 @@ impl OnServer {
     pub(super) async fn wait_signs(&self, ids: &[String]) {
         wait_until(PATIENCE, &format!("the status to have {ids:?}"), async || {
             let authorities = self.status().await.authorities;
-            authorities.iter().map(|authority| &authority.id).eq(ids).then_some(())
+            let signs = authorities.first().is_some_and(|first| first.state == AuthorityState::Active);
+            (signs && authorities.iter().map(|authority| &authority.id).eq(ids)).then_some(())
         })
         .await;
     }

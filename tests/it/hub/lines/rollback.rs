@@ -4,7 +4,8 @@ use addon_signer_ledger::Location;
 
 use super::kit::{OnServer, issue, roll_back, rotate, signed_by};
 use super::rotation::{PAST_ALL_LEAVES, mk_held};
-use crate::hub::{MOMENT, mk_ready, mk_served, wait_event};
+use crate::cli::{run, write};
+use crate::hub::{mk_ready, mk_served, wait_event};
 use test_kit::hub::{PATIENCE, RunningHub, RunningHubOptions, telemetry, wait_ready};
 use test_kit::{TestHub, log, wait_until};
 
@@ -19,9 +20,6 @@ async fn next_that_is_rolled_back_goes_with_its_key_and_anchor() {
     rotate(&admin, "r1").await;
     let ids = line.wait(&["Next", "Active"]).await;
     line.wait_bundle(&ids).await;
-    roll_back(&admin, "0123456789abcdef").await; // one that the line does not have
-    tokio::time::sleep(MOMENT).await;
-    assert_eq!(line.wait(&["Next", "Active"]).await, ids);
     roll_back(&admin, &ids[0]).await;
     assert_eq!(line.wait(&["Active"]).await, first);
     line.wait_bundle(&first).await;
@@ -29,11 +27,11 @@ async fn next_that_is_rolled_back_goes_with_its_key_and_anchor() {
     assert_eq!(keys, [format!("{}.crt", first[0]), format!("{}.key", first[0]), "line.json".to_owned()]);
     let (_, note) = wait_event(&admin, "AuthorityRemoved").await;
     assert!(note.contains(&ids[0]), "{note}");
-    tokio::time::sleep(MOMENT).await;
+    line.look().await;
     assert_eq!(line.wait(&["Active"]).await, first, "the old request is done");
     rotate(&admin, "r2").await;
     let ids = line.wait(&["Next", "Active"]).await;
-    tokio::time::sleep(MOMENT).await;
+    line.look().await;
     assert_eq!(line.wait(&["Next", "Active"]).await, ids, "the old request is about another one");
 }
 
@@ -68,6 +66,7 @@ async fn previous_authority_signs_again_and_no_certificate_is_lost() {
     let bundle = line.bundle().await.unwrap();
     assert_eq!(signed_by(&bundle, &issue(&hub, &admin).await, running.clock.now()), back[0]);
     assert_eq!(signed_by(&bundle, &by_second, running.clock.now()), back[1], "still trusted");
+    assert!(log.text().contains("rolled-back"), "the audit log has the step: {}", log.text());
 
     running.stop().await;
     let running = start(&hub, &ledger).await;
@@ -98,6 +97,11 @@ async fn a_rollback_without_the_previous_key_is_refused_and_said() {
         rotating.message.ends_with(&why).then_some(())
     })
     .await;
+    let home = tempfile::tempdir().unwrap();
+    let kubeconfig = write(home.path(), &hub.kubeconfig("ann", &["system:masters"])).display().to_string();
+    let told = run(home.path(), &["ca", "rollback", "telemetry", "--watch", "--kubeconfig", &kubeconfig]).await;
+    assert_eq!(told.code, 1, "{}", told.stderr);
+    assert!(told.stderr.contains("is not done: the key of the previous authority"), "{}", told.stderr);
     assert_eq!(line.wait(&["Active", "Old"]).await, ids);
     issue(&hub, &admin).await;
 }

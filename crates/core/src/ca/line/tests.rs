@@ -311,6 +311,12 @@ fn what_cannot_be_rolled_back_has_its_reason() {
     let three = two.clone().prepare(mk_authority(), None, NOW);
     assert_eq!(refused(&three, 1, NOW), Some(NotRolledBack::NextComesFirst(id(&three, 0))));
     assert_eq!(refused(&three, 2, NOW), None, "it neither waits nor signs");
+    let unknown = AuthorityId::from("0123456789abcdef");
+    for line in [&two, &three] {
+        let evidence = Evidence { roll_back: Some(&unknown), ..mk_evidence(NOW) };
+        assert_eq!(line.previous(&evidence), None);
+        assert_eq!(line.next_step(&evidence), line.next_step(&mk_evidence(NOW)));
+    }
     assert_eq!(refused(&mk_line(), 0, NOW), Some(NotRolledBack::NoPrevious));
     let back = roll_back(&two.clone().reserve(NOW.plus(2 * YEAR)).unwrap(), 0, NOW);
     assert_eq!(refused(&back, 0, NOW), Some(NotRolledBack::NoPrevious), "the other one is newer");
