@@ -83,6 +83,12 @@ impl Prometheus {
         answer["data"]["result"].as_array().cloned().unwrap_or_default()
     }
 
+    /// Waits until it has read the hub's metrics. What the hub counts afterwards is a rate.
+    pub(super) async fn has_read_the_hub(&self) {
+        let read = async || (!self.series("addon_signer_request_seconds_count").is_empty()).then_some(());
+        wait_or_explain(PATIENCE, "Prometheus to read the hub's metrics", read, || self.process.tail()).await;
+    }
+
     /// Writes what the panels show of the last two minutes into the file that this variable names, for
     /// tests/dashboard/draw.py.
     pub(super) fn save(&self) {
@@ -112,7 +118,9 @@ impl Prometheus {
                 let is_number = |series: &Value| series["value"][1].as_str().is_some_and(|value| value != "NaN");
                 let has_answer = async || self.series(&query).iter().any(is_number).then_some(());
                 let what = format!("the panel {}: {query}", panel["title"]);
-                wait_or_explain(PATIENCE, &what, has_answer, || self.process.tail()).await;
+                let counts = || self.series(r#"{__name__=~"addon_signer_.+_count"}[10m]"#);
+                let explain = || format!("{:#?}\n{}", counts(), self.process.tail());
+                wait_or_explain(PATIENCE, &what, has_answer, explain).await;
             }
         }
     }

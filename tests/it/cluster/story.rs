@@ -109,6 +109,7 @@ async fn an_addon_in_pods_from_installation_to_removal() {
     assert_eq!(kubectl(&["get", "certificates.ledger.addon-signer.io", holders]), CLUSTER);
 
     let prometheus = Prometheus::start(fleet.admin.clone());
+    prometheus.has_read_the_hub().await;
     misbehave(&fleet).await;
     nothing_is_lost(&fleet).await;
     prometheus.answers_every_panel().await;

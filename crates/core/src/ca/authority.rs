@@ -1,4 +1,4 @@
-//! A certificate authority: its self-signed certificate, read and checked once.
+//! A certificate authority: its certificate, read and checked once. What is above it is in [`super::chain`].
 
 use std::fmt;
 use std::time::Duration;
@@ -27,11 +27,8 @@ pub enum AuthorityError {
     #[error("the CA certificate cannot be read")]
     Unreadable,
     /// BasicConstraints or KeyUsage do not make it a CA (RFC 5280 sections 4.2.1.3 and 4.2.1.9).
-    #[error("the certificate {0:?} is not a CA certificate")]
+    #[error("the certificate {0:?} is not a CA certificate (basic constraints and key usage)")]
     NotACa(String),
-    /// The certificate is not self-signed.
-    #[error("the CA certificate {0:?} is not signed by its own key")]
-    NotSelfSigned(String),
     /// The certificate could not be made.
     #[error("the CA certificate could not be made: {0}")]
     NotMade(String),
@@ -123,7 +120,7 @@ impl Authority {
     /// Reads one CA certificate.
     ///
     /// # Errors
-    /// [`AuthorityError`] if it is not a self-signed CA certificate, or bytes are left over.
+    /// [`AuthorityError`] if it is not a CA certificate, or bytes are left over.
     pub fn from_der(der: &[u8]) -> Result<Self, AuthorityError> {
         let (rest, parsed) = X509Certificate::from_der(der).map_err(|_| AuthorityError::Unreadable)?;
         if !rest.is_empty() {
@@ -133,9 +130,6 @@ impl Authority {
         let signs = matches!(parsed.key_usage(), Ok(Some(usage)) if usage.value.key_cert_sign());
         if !parsed.is_ca() || !signs {
             return Err(AuthorityError::NotACa(name));
-        }
-        if parsed.verify_signature(None).is_err() {
-            return Err(AuthorityError::NotSelfSigned(name));
         }
         let certificate = CertificateDer::from(der.to_vec());
         let anchor = webpki::anchor_from_trusted_cert(&certificate).map_err(|_| AuthorityError::Unreadable)?;

@@ -9,9 +9,17 @@ use webpki::{EndEntityCert, KeyUsage};
 use crate::ca::authority::{Authority, AuthorityError, LAST_CALL};
 use crate::timestamp::Timestamp;
 
-/// The signature algorithms of our own authorities, which have EC and Ed25519 keys only.
-pub(crate) const ALGORITHMS: &[&dyn rustls_pki_types::SignatureVerificationAlgorithm] =
-    &[webpki::ring::ECDSA_P256_SHA256, webpki::ring::ECDSA_P384_SHA384, webpki::ring::ED25519];
+/// The signature algorithms of authorities, and of issuers above them.
+pub(crate) const ALGORITHMS: &[&dyn rustls_pki_types::SignatureVerificationAlgorithm] = &[
+    webpki::ring::ECDSA_P256_SHA256,
+    webpki::ring::ECDSA_P256_SHA384,
+    webpki::ring::ECDSA_P384_SHA256,
+    webpki::ring::ECDSA_P384_SHA384,
+    webpki::ring::ED25519,
+    webpki::ring::RSA_PKCS1_2048_8192_SHA256,
+    webpki::ring::RSA_PKCS1_2048_8192_SHA384,
+    webpki::ring::RSA_PKCS1_2048_8192_SHA512,
+];
 
 /// Why a trust bundle cannot be built, or why a certificate does not chain to it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -22,7 +30,7 @@ pub enum BundleError {
     /// The text contains something other than certificates.
     #[error("the trust bundle must contain CERTIFICATE PEM blocks and nothing else")]
     NotCertificates,
-    /// One of the certificates is not a self-signed CA certificate.
+    /// One of the certificates is not a CA certificate.
     #[error(transparent)]
     Authority(#[from] AuthorityError),
     /// No anchor verifies the leaf at that time and for that purpose.

@@ -2,6 +2,7 @@
 
 pub mod authority;
 pub mod bundle;
+pub mod chain;
 pub mod issuer;
 pub mod line;
 pub mod origin;

@@ -198,6 +198,16 @@ pub(crate) fn encode_public_key(kind: KeyKind, raw: &[u8]) -> Result<Vec<u8>, Pu
     info.to_der().map_err(|_| PublicKeyError::Malformed)
 }
 
+/// SubjectPublicKeyInfo for an RSAPublicKey in DER (RFC 8017 appendix A.1.1).
+///
+/// # Errors
+/// [`PublicKeyError::Malformed`] if the key cannot be encoded.
+pub(crate) fn encode_rsa_public_key(key: &[u8]) -> Result<Vec<u8>, PublicKeyError> {
+    let key = der::asn1::BitStringRef::from_bytes(key).map_err(|_| PublicKeyError::Malformed)?;
+    let algorithm = asn1::Algorithm { oid: asn1::RSA_ENCRYPTION, parameters: Some(der::asn1::AnyRef::NULL) };
+    asn1::PublicKeyInfo { algorithm, key }.to_der().map_err(|_| PublicKeyError::Malformed)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

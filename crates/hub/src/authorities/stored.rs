@@ -1,5 +1,5 @@
-//! A line of authorities in the data of one Secret: `line.json` has the state of each authority, `<id>.crt` and
-//! `<id>.key` have its certificate and its PKCS#8 key.
+//! A line of authorities in the data of one Secret: `line.json` has the state of each authority, `<id>.crt` has its
+//! certificate and those above it, and `<id>.key` its PKCS#8 key.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,7 +10,8 @@ use ring::rand::SystemRandom;
 use serde::{Deserialize, Serialize};
 use zeroize::{Zeroize, Zeroizing};
 
-use addon_signer_core::ca::authority::{Authority, AuthorityId};
+use addon_signer_core::ca::authority::AuthorityId;
+use addon_signer_core::ca::chain::Certified;
 use addon_signer_core::ca::issuer::Issuer;
 use addon_signer_core::ca::line::{Line, Member};
 use addon_signer_core::keys::private::PrivateKey;
@@ -76,7 +77,7 @@ pub(super) fn data(
     let newest = line.next().or_else(|| line.active()).map(|member| member.authority.id());
     for member in line.members() {
         let id = member.authority.id();
-        data.insert(format!("{id}.crt"), ByteString(member.authority.pem().into_bytes()));
+        data.insert(format!("{id}.crt"), ByteString(member.certified().pem().into_bytes()));
         let name = format!("{id}.key");
         let key = match (keys.get(&name), new_key) {
             (Some(key), _) => key.clone(),
@@ -142,15 +143,13 @@ fn issuer(data: &BTreeMap<String, ByteString>, member: &Member) -> Result<Issuer
 }
 
 fn read_member(stored: &StoredMember, pem: &[u8]) -> Result<Member, String> {
-    let authority = match addon_signer_core::encoding::pem::certificates(pem).as_deref() {
-        Some([certificate]) => Authority::from_der(certificate).map_err(|error| error.to_string())?,
-        _ => return Err("it is not exactly one certificate".to_owned()),
-    };
+    let (authority, above) = Certified::read(pem).map_err(|error| error.to_string())?.into_parts();
     if authority.id().as_str() != stored.id {
         return Err(format!("it belongs to the authority {}", authority.id()));
     }
     Ok(Member {
         authority,
+        above,
         state: stored.state.parse().map_err(|error: addon_signer_core::ca::line::UnknownState| error.to_string())?,
         since: Timestamp::from_unix(stored.since),
         leaves_expire: stored.leaves_expire.map(Timestamp::from_unix),

@@ -67,6 +67,17 @@ fn subject_and_key_are_the_requests_byte_for_byte() {
 }
 
 #[test]
+fn an_rsa_authority_of_somebody_else_signs() {
+    let rng = SystemRandom::new();
+    let pem = include_bytes!("../../../testdata/keys/rsa2048-pkcs1.pem");
+    let (key, _) = PrivateKey::from_pem(pem, &rng).unwrap();
+    let authority = Authority::self_signed("imported", &key, NOW, YEAR, &rng).unwrap();
+    let issued = issue(&Issuer::new(authority, key).unwrap(), NOW).unwrap();
+    let (_, leaf) = X509Certificate::from_der(&issued.certificate).unwrap();
+    assert_eq!(leaf.signature_algorithm.algorithm.to_id_string(), "1.2.840.113549.1.1.11");
+}
+
+#[test]
 fn extensions_are_the_templates_and_no_others() {
     let issued = issue(&mk_issuer(KeyKind::EcdsaP256, YEAR), NOW).unwrap();
     let (_, leaf) = X509Certificate::from_der(&issued.certificate).unwrap();

@@ -12,8 +12,11 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use rustls_pki_types::CertificateDer;
+
 use crate::ca::authority::{Authority, AuthorityId, LAST_CALL};
 use crate::ca::bundle::{Bundle, BundleError};
+use crate::ca::chain::Certified;
 use crate::timestamp::Timestamp;
 
 pub use recorded::{Older, RecordedAuthority};
@@ -102,6 +105,8 @@ impl FromStr for State {
 pub struct Member {
     /// The authority.
     pub authority: Authority,
+    /// The certificates above it, its issuer's first and the root last. Empty if it signed its own.
+    pub above: Vec<CertificateDer<'static>>,
     /// Its state.
     pub state: State,
     /// When it entered this state. For a Next of the gateway's line: when its anchor had been published.
@@ -118,8 +123,15 @@ pub struct Member {
 }
 
 impl Member {
-    fn new(authority: Authority, state: State, since: Timestamp) -> Self {
-        Self { authority, state, since, leaves_expire: None, activate_after: None, forced: false, has_key: true }
+    fn new(certified: Certified, state: State, since: Timestamp) -> Self {
+        let (authority, above) = certified.into_parts();
+        Self { authority, above, state, since, leaves_expire: None, activate_after: None, forced: false, has_key: true }
+    }
+
+    /// The authority with the certificates above it.
+    #[must_use]
+    pub fn certified(&self) -> Certified {
+        Certified::of(self.authority.clone(), self.above.clone())
     }
 }
 
@@ -294,18 +306,18 @@ impl Line {
 
     /// The line with its first authority. A line that already has one is unchanged.
     #[must_use]
-    pub fn begin(mut self, authority: Authority, now: Timestamp) -> Self {
+    pub fn begin(mut self, authority: impl Into<Certified>, now: Timestamp) -> Self {
         if self.members.is_empty() {
-            self.members.push(Member::new(authority, State::Active, now));
+            self.members.push(Member::new(authority.into(), State::Active, now));
         }
         self
     }
 
     /// The line with a new Next, and the request for it marked as handled.
     #[must_use]
-    pub fn prepare(mut self, authority: Authority, requested: Option<&str>, now: Timestamp) -> Self {
+    pub fn prepare(mut self, authority: impl Into<Certified>, requested: Option<&str>, now: Timestamp) -> Self {
         if self.next().is_none() {
-            self.members.insert(0, Member::new(authority, State::Next, now));
+            self.members.insert(0, Member::new(authority.into(), State::Next, now));
             self.rolled_back = None;
         }
         if requested.is_some() {

@@ -135,7 +135,7 @@ fn a_full_line_makes_another_authority_before_its_last_one_ends() {
     let (key, _) = PrivateKey::generate(KeyKind::EcdsaP256, &SystemRandom::new()).unwrap();
     let last = Authority::self_signed("short", &key, NOW, YEAR - DAY, &SystemRandom::new()).unwrap();
     let mut members = line.members().to_vec();
-    members[0] = Member::new(last, State::Active, NOW);
+    members[0] = Member::new(last.into(), State::Active, NOW);
     let line = Line::restore(members, None, None).unwrap();
     assert!(matches!(line.next_step(&mk_evidence(end.minus(2 * DAY))), Step::Wait(_)));
     assert_eq!(line.next_step(&mk_evidence(end.minus(DAY))), Step::Prepare);
@@ -162,7 +162,7 @@ fn reserving_is_needed_only_beyond_what_is_reserved() {
 
 #[test]
 fn contradictory_stores_are_refused() {
-    let member = |state| Member::new(mk_authority(), state, NOW);
+    let member = |state| Member::new(mk_authority().into(), state, NOW);
     let restore = |members| Line::restore(members, None, None);
     assert_eq!(restore(vec![member(State::Old)]), Err(LineError::NoActive));
     assert_eq!(restore(vec![member(State::Active), member(State::Active)]), Err(LineError::TooMany(2, State::Active)));

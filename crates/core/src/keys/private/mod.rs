@@ -1,9 +1,12 @@
 //! A private key in memory. It signs, it is never printed, and it is wiped when dropped (invariant I9).
 
+mod pem;
+
 use std::fmt;
 
+use der::asn1::AnyRef;
 use ring::rand::SecureRandom;
-use ring::signature::{self, EcdsaKeyPair, Ed25519KeyPair, KeyPair};
+use ring::signature::{self, EcdsaKeyPair, Ed25519KeyPair, KeyPair, RsaKeyPair};
 use zeroize::Zeroizing;
 
 use crate::encoding::asn1;
@@ -12,12 +15,18 @@ use crate::keys::public::{self, KeyKind};
 /// Why a key cannot be made, read or used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
-    /// The kind is RSA. Private keys are EC or Ed25519 keys here.
-    #[error("a key of the kind {0} is not supported: use ECDSA-P256, ECDSA-P384 or Ed25519")]
+    /// The kind is RSA. RSA keys are read, but not made.
+    #[error("a key of the kind {0} is not made here: use ECDSA-P256, ECDSA-P384 or Ed25519")]
     Kind(KeyKind),
-    /// The key is not PKCS#8 of a supported kind, or it is inconsistent.
-    #[error("the private key is not a PKCS#8 key of the kind ECDSA-P256, ECDSA-P384 or Ed25519")]
+    /// The key is of no supported kind, or it is inconsistent.
+    #[error("the private key is not of the kind ECDSA-P256, ECDSA-P384, Ed25519 or RSA of 2048, 3072 or 4096 bits")]
     Unreadable,
+    /// The text has no private key in PEM.
+    #[error("there is no private key in PEM (PRIVATE KEY, EC PRIVATE KEY or RSA PRIVATE KEY)")]
+    NotPem,
+    /// The key is encrypted, and nobody is there who could type the passphrase.
+    #[error("the private key is encrypted: decrypt it first (openssl pkey)")]
+    Encrypted,
     /// The operating system gave no random bytes, or the operation failed inside ring.
     #[error("the key could not be made or used: the system gave no random bytes, or ring failed")]
     Random,
@@ -26,6 +35,13 @@ pub enum KeyError {
 enum Pair {
     Ecdsa(EcdsaKeyPair),
     Ed25519(Ed25519KeyPair),
+}
+
+/// A key as ring holds it.
+enum Held {
+    Wiped(WipedPair),
+    /// It lives on the heap, in vectors of ring, out of reach. Only authorities of somebody else have such keys.
+    Rsa(Box<RsaKeyPair>),
 }
 
 /// Holds a ring key and overwrites its bytes on drop, because ring 0.17 leaves the scalar in freed memory.
@@ -71,7 +87,7 @@ fn wipe_stack() {
 /// A private key of a CA, the gateway or an agent, ready to sign.
 pub struct PrivateKey {
     kind: KeyKind,
-    pair: WipedPair,
+    pair: Held,
     raw_public: Vec<u8>,
     public_key_der: Vec<u8>,
 }
@@ -118,17 +134,36 @@ impl PrivateKey {
             (KeyKind::EcdsaP256, Pair::Ecdsa(pair))
         } else if let Ok(pair) = EcdsaKeyPair::from_pkcs8(p384, pkcs8, rng) {
             (KeyKind::EcdsaP384, Pair::Ecdsa(pair))
-        } else if let Ok(pair) = Ed25519KeyPair::from_pkcs8(pkcs8) {
-            (KeyKind::Ed25519, Pair::Ed25519(pair))
+        } else if let Ok(pair) = Ed25519KeyPair::from_pkcs8_maybe_unchecked(pkcs8) {
+            (KeyKind::Ed25519, Pair::Ed25519(pair)) // OpenSSL writes it without the public key
         } else {
-            return Err(KeyError::Unreadable);
+            return Self::read_rsa(pkcs8);
         };
         let raw_public = match &pair {
             Pair::Ecdsa(pair) => pair.public_key().as_ref().to_vec(),
             Pair::Ed25519(pair) => pair.public_key().as_ref().to_vec(),
         };
         let public_key_der = public::encode_public_key(kind, &raw_public).map_err(|_| KeyError::Unreadable)?;
-        Ok(Self { kind, pair: WipedPair(Box::new(pair)), raw_public, public_key_der })
+        Ok(Self { kind, pair: Held::Wiped(WipedPair(Box::new(pair))), raw_public, public_key_der })
+    }
+
+    fn read_rsa(pkcs8: &[u8]) -> Result<Self, KeyError> {
+        let pair = RsaKeyPair::from_pkcs8(pkcs8).map_err(|_| KeyError::Unreadable)?;
+        let raw_public = pair.public_key().as_ref().to_vec();
+        let public_key_der = public::encode_rsa_public_key(&raw_public).map_err(|_| KeyError::Unreadable)?;
+        let kind = KeyKind::of_public_key(&public_key_der).map_err(|_| KeyError::Unreadable)?;
+        Ok(Self { kind, pair: Held::Rsa(Box::new(pair)), raw_public, public_key_der })
+    }
+
+    /// Reads a key in PEM, as OpenSSL, Go and cert-manager write it (PKCS#8, SEC 1 or PKCS#1), and returns its PKCS#8
+    /// bytes too, which are wiped when dropped. Blocks before it that are no keys are skipped.
+    ///
+    /// # Errors
+    /// [`KeyError::NotPem`], [`KeyError::Encrypted`] or [`KeyError::Unreadable`], which have none of the bytes.
+    pub fn from_pem(text: &[u8], rng: &dyn SecureRandom) -> Result<(Self, Zeroizing<Vec<u8>>), KeyError> {
+        let forms = pem::forms(text)?;
+        let read = |pkcs8: Zeroizing<Vec<u8>>| Self::from_pkcs8(&pkcs8, rng).ok().map(|key| (key, pkcs8));
+        forms.into_iter().find_map(read).ok_or(KeyError::Unreadable)
     }
 
     /// The kind of the key.
@@ -146,22 +181,29 @@ impl PrivateKey {
     /// # Errors
     /// [`KeyError::Random`] if ring could not sign.
     pub fn sign(&self, message: &[u8], rng: &dyn SecureRandom) -> Result<Vec<u8>, KeyError> {
-        on_wiped_stack(|| match self.pair.0.as_ref() {
-            Pair::Ecdsa(pair) => {
-                pair.sign(rng, message).map(|signature| signature.as_ref().to_vec()).map_err(|_| KeyError::Random)
+        on_wiped_stack(|| match &self.pair {
+            Held::Wiped(pair) => match pair.0.as_ref() {
+                Pair::Ecdsa(pair) => pair.sign(rng, message).map(|signature| signature.as_ref().to_vec()),
+                Pair::Ed25519(pair) => Ok(pair.sign(message).as_ref().to_vec()),
+            },
+            Held::Rsa(pair) => {
+                let mut signature = vec![0; pair.public().modulus_len()];
+                pair.sign(&signature::RSA_PKCS1_SHA256, rng, message, &mut signature).map(|()| signature)
             }
-            Pair::Ed25519(pair) => Ok(pair.sign(message).as_ref().to_vec()),
         })
+        .map_err(|_| KeyError::Random)
     }
 
-    /// The signature algorithm: RFC 5758 for ECDSA, RFC 8410 for Ed25519, both without parameters.
+    /// The signature algorithm: RFC 5758 for ECDSA and RFC 8410 for Ed25519, both without parameters; RFC 4055 for RSA,
+    /// with NULL.
     pub(crate) fn algorithm(&self) -> asn1::Algorithm<'static> {
-        let oid = match self.kind {
-            KeyKind::EcdsaP384 => asn1::ECDSA_SHA384,
-            KeyKind::Ed25519 => asn1::ED25519,
-            KeyKind::EcdsaP256 | KeyKind::Rsa2048 | KeyKind::Rsa3072 | KeyKind::Rsa4096 => asn1::ECDSA_SHA256,
+        let (oid, parameters) = match self.kind {
+            KeyKind::EcdsaP256 => (asn1::ECDSA_SHA256, None),
+            KeyKind::EcdsaP384 => (asn1::ECDSA_SHA384, None),
+            KeyKind::Ed25519 => (asn1::ED25519, None),
+            KeyKind::Rsa2048 | KeyKind::Rsa3072 | KeyKind::Rsa4096 => (asn1::RSA_SHA256, Some(AnyRef::NULL)),
         };
-        asn1::Algorithm { oid, parameters: None }
+        asn1::Algorithm { oid, parameters }
     }
 }
 
@@ -179,9 +221,8 @@ impl rcgen::PublicKeyData for RcgenKey<'_> {
         match self.key.kind {
             KeyKind::EcdsaP384 => &rcgen::PKCS_ECDSA_P384_SHA384,
             KeyKind::Ed25519 => &rcgen::PKCS_ED25519,
-            KeyKind::EcdsaP256 | KeyKind::Rsa2048 | KeyKind::Rsa3072 | KeyKind::Rsa4096 => {
-                &rcgen::PKCS_ECDSA_P256_SHA256
-            }
+            KeyKind::EcdsaP256 => &rcgen::PKCS_ECDSA_P256_SHA256,
+            KeyKind::Rsa2048 | KeyKind::Rsa3072 | KeyKind::Rsa4096 => &rcgen::PKCS_RSA_SHA256,
         }
     }
 }

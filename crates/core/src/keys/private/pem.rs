@@ -1,0 +1,103 @@
+//! Finds the private key in a text of PEM blocks, and puts it into the one form that ring reads.
+
+use der::asn1::{AnyRef, ObjectIdentifier, OctetStringRef};
+use der::{Encode, Sequence};
+use zeroize::Zeroizing;
+
+use super::KeyError;
+use crate::encoding::asn1;
+
+/// PrivateKeyInfo, RFC 5208 section 5, without attributes.
+#[derive(Sequence)]
+struct PrivateKeyInfo<'a> {
+    version: u8,
+    algorithm: asn1::Algorithm<'a>,
+    key: &'a OctetStringRef,
+}
+
+/// What the key of the text may be in PKCS#8. SEC 1 does not need to name the curve, so there is one for each.
+pub(super) fn forms(text: &[u8]) -> Result<Vec<Zeroizing<Vec<u8>>>, KeyError> {
+    let mut buffer = Zeroizing::new(vec![0_u8; text.len()]);
+    let (label, der) = der::pem::decode(block(text)?, &mut buffer).map_err(|_| KeyError::NotPem)?;
+    let curve = |curve: ObjectIdentifier| wrap(asn1::EC_PUBLIC_KEY, AnyRef::from(&curve), der);
+    match label {
+        "PRIVATE KEY" => Ok(vec![Zeroizing::new(der.to_vec())]),
+        "EC PRIVATE KEY" => Ok(vec![curve(asn1::CURVE_P256)?, curve(asn1::CURVE_P384)?]),
+        "RSA PRIVATE KEY" => Ok(vec![wrap(asn1::RSA_ENCRYPTION, AnyRef::NULL, der)?]),
+        "ENCRYPTED PRIVATE KEY" => Err(KeyError::Encrypted),
+        _ => Err(KeyError::NotPem),
+    }
+}
+
+/// The first block of a private key. OpenSSL may write the parameters of a curve before it.
+fn block(text: &[u8]) -> Result<&[u8], KeyError> {
+    let text = std::str::from_utf8(text).map_err(|_| KeyError::NotPem)?;
+    let is_key = |(at, _): &(usize, &str)| {
+        let label = text.get(*at..).and_then(|rest| rest.lines().next());
+        label.is_some_and(|label| label.trim_end().ends_with("PRIVATE KEY-----"))
+    };
+    let (begin, _) = text.match_indices("-----BEGIN ").find(is_key).ok_or(KeyError::NotPem)?;
+    let rest = text.get(begin..).unwrap_or_default();
+    if rest.contains("Proc-Type: 4,ENCRYPTED") {
+        return Err(KeyError::Encrypted); // the older form of OpenSSL
+    }
+    let (end, _) = rest.match_indices("-----END ").next().ok_or(KeyError::NotPem)?;
+    let last = rest.get(end..).and_then(|rest| rest.find("KEY-----")).ok_or(KeyError::NotPem)?;
+    Ok(rest.get(..end + last + "KEY-----".len()).unwrap_or_default().as_bytes())
+}
+
+fn wrap(oid: ObjectIdentifier, parameters: AnyRef<'_>, key: &[u8]) -> Result<Zeroizing<Vec<u8>>, KeyError> {
+    let algorithm = asn1::Algorithm { oid, parameters: Some(parameters) };
+    let key = OctetStringRef::new(key).map_err(|_| KeyError::Unreadable)?;
+    let info = PrivateKeyInfo { version: 0, algorithm, key };
+    info.to_der().map(Zeroizing::new).map_err(|_| KeyError::Unreadable)
+}
+
+#[cfg(test)]
+mod tests {
+    use ring::rand::SystemRandom;
+
+    use crate::keys::private::{KeyError, PrivateKey};
+    use crate::keys::public::KeyKind;
+
+    /// Made by OpenSSL 3.0: `genpkey`, and `pkey -traditional` for the older forms.
+    const KEYS: [(KeyKind, &str); 7] = [
+        (KeyKind::EcdsaP256, include_str!("../../../testdata/keys/p256-pkcs8.pem")),
+        (KeyKind::EcdsaP256, include_str!("../../../testdata/keys/p256-sec1-with-parameters.pem")),
+        (KeyKind::EcdsaP384, include_str!("../../../testdata/keys/p384-sec1.pem")),
+        (KeyKind::Ed25519, include_str!("../../../testdata/keys/ed25519-pkcs8.pem")),
+        (KeyKind::Rsa2048, include_str!("../../../testdata/keys/rsa2048-pkcs1.pem")),
+        (KeyKind::Rsa3072, include_str!("../../../testdata/keys/rsa3072-pkcs8.pem")),
+        (KeyKind::Rsa4096, include_str!("../../../testdata/keys/rsa4096-pkcs8.pem")),
+    ];
+
+    #[test]
+    fn keys_of_openssl_are_read_in_every_form() {
+        let rng = SystemRandom::new();
+        for (kind, text) in KEYS {
+            let (key, pkcs8) = PrivateKey::from_pem(text.as_bytes(), &rng).unwrap();
+            let again = PrivateKey::from_pkcs8(&pkcs8, &rng).unwrap();
+            assert_eq!((key.kind(), again.public_key_der()), (kind, key.public_key_der()));
+            assert_eq!(KeyKind::of_public_key(key.public_key_der()), Ok(kind));
+            assert!(!key.sign(b"message", &rng).unwrap().is_empty());
+        }
+    }
+
+    #[test]
+    fn what_is_no_usable_key_says_why() {
+        let refused = |text: &str| PrivateKey::from_pem(text.as_bytes(), &SystemRandom::new()).unwrap_err();
+        let encrypted = "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n";
+        assert_eq!(refused(encrypted), KeyError::Encrypted);
+        let older = "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\nAAAA\n-----END RSA PRIVATE KEY-----\n";
+        assert_eq!(refused(older), KeyError::Encrypted);
+        for text in ["", "hello", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"] {
+            assert_eq!(refused(text), KeyError::NotPem, "{text}");
+        }
+        for text in ["-----BEGIN PRIVATE KEY-----", "-----BEGIN PRIVATE KEY-----\n-----END ", "PRIVATE KEY-----"] {
+            assert_eq!(refused(text), KeyError::NotPem, "{text}");
+        }
+        let p521 = include_str!("../../../testdata/keys/p521-pkcs8.pem");
+        let small = include_str!("../../../testdata/keys/rsa1024-pkcs8.pem");
+        assert_eq!([refused(p521), refused(small)], [KeyError::Unreadable, KeyError::Unreadable]);
+    }
+}
