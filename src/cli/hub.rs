@@ -15,6 +15,7 @@ use crate::inventory;
 use crate::process::open_files;
 use crate::process::registry_age::AgeBounds;
 use crate::process::{HubConnection, HubOptions, HubProcess, InventoryOptions, Roles};
+use addon_signer_api::authority::AuthoritySource;
 use addon_signer_core::gateway::replicas::LARGEST_BOUND;
 use addon_signer_core::lease::LEASE_NAME;
 use addon_signer_core::rate::Rate;
@@ -60,6 +61,11 @@ pub struct HubArgs {
     /// A DNS name or address at which agents reach the gateway; may be repeated.
     #[arg(long, env = "ADDON_SIGNER_GATEWAY_NAME", value_name = "NAME_OR_IP", value_delimiter = ',', required = true)]
     gateway_name: Vec<String>,
+    /// Who issues the authorities of the gateway's certificate for agents: SelfSigned, Imported (`ca csr --serving`), or
+    /// Imported:SECRET for a Secret of the hub's namespace with tls.crt, tls.key and ca.crt.
+    #[arg(long, env = "ADDON_SIGNER_SERVING_ISSUER", value_name = "ISSUER",
+          default_value = "SelfSigned", value_parser = issuer)]
+    serving_issuer: AuthoritySource,
     /// Whether the gateway writes a line of JSON to standard output for each call that has ended.
     #[arg(long, env = "ADDON_SIGNER_ACCESS_LOG", value_parser = clap::builder::BoolishValueParser::new())]
     pub(super) access_log: bool,
@@ -136,6 +142,15 @@ fn duration(text: &str) -> Result<Duration, UnitError> {
     parse_duration(text)
 }
 
+fn issuer(text: &str) -> Result<AuthoritySource, String> {
+    match (text, text.strip_prefix("Imported:")) {
+        ("SelfSigned", _) => Ok(AuthoritySource::Made),
+        ("Imported", _) => Ok(AuthoritySource::Request),
+        (_, Some(secret)) if !secret.is_empty() => Ok(AuthoritySource::Secret(secret.to_owned())),
+        _ => Err("not SelfSigned, Imported or Imported:SECRET".to_owned()),
+    }
+}
+
 fn at_least_one(text: &str) -> Result<usize, String> {
     let number: usize = text.parse().map_err(|_| "not a valid number of connections".to_owned())?;
     if number == 0 { Err("there must be at least 1".to_owned()) } else { Ok(number) }
@@ -199,6 +214,7 @@ pub async fn run(args: HubArgs) -> anyhow::Result<()> {
         gateway_listen: args.gateway_listen,
         gateway_limits,
         gateway_names: args.gateway_name,
+        serving_issuer: args.serving_issuer,
         access_log: args.access_log,
         metrics_listen: args.metrics_listen,
         grpc_proxy: args.grpc_proxy_account,

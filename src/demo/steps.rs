@@ -28,6 +28,7 @@ use crate::process::registry_age::AgeBounds;
 use crate::process::{HubOptions, HubProcess, Roles};
 use addon_signer_agent::store::Store;
 use addon_signer_agent::{Agent, Settings, Timing};
+use addon_signer_api::authority::AuthoritySource;
 use addon_signer_api::ocm::AddOnApi;
 use addon_signer_api::route::CONDITION_PROGRAMMED;
 use addon_signer_api::status::AuthorityState;
@@ -134,6 +135,7 @@ async fn set(directory: &Path, story: &mut Story) -> anyhow::Result<Stage> {
         gateway_listen: LOOPBACK,
         gateway_limits: Limits::default(),
         gateway_names: vec!["127.0.0.1".to_owned(), "localhost".to_owned()],
+        serving_issuer: AuthoritySource::Made,
         access_log: false,
         metrics_listen: LOOPBACK,
         grpc_proxy: None,

@@ -25,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 use crate::inventory::Inventory;
 use crate::process::registry_age::AgeBounds;
 pub use crate::process::roles::Roles;
+use addon_signer_api::authority::AuthoritySource;
 use addon_signer_core::rate::Rate;
 use addon_signer_gateway::certificates::ServingNames;
 use addon_signer_gateway::{Gateway, GatewayConfig, Limits};
@@ -53,6 +54,8 @@ pub struct HubOptions {
     pub gateway_limits: Limits,
     /// The names and addresses by which agents reach the gateway.
     pub gateway_names: Vec<String>,
+    /// Where the authorities of the serving certificate come from.
+    pub serving_issuer: AuthoritySource,
     /// Whether the gateway tells of each call that has ended, on the tracing target `access`.
     pub access_log: bool,
     /// Where `/healthz`, `/readyz` and `/metrics` are; port 0 for any.

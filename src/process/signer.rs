@@ -14,6 +14,7 @@ use super::registry_age::RegistryAge;
 use super::running::Running;
 use super::tasks::{Tasks, until_stopped};
 use super::{Addresses, CERTIFICATE_LIFETIME, HubOptions, HubProcess, NOT_ASKED, route_settings, serving_names};
+use addon_signer_api::authority::AuthoritySource;
 use addon_signer_core::policy::GatewayRules;
 use addon_signer_gateway::certificates::ServingNames;
 use addon_signer_hub::gateways::keep_trust;
@@ -171,6 +172,7 @@ fn settings(options: &HubOptions, account: String) -> HubSettings {
         (rules(options.gateway_account(), of_gateways), options.inventory.is_some().then(|| rules(account, names)))
     };
     HubSettings {
+        serving_source: options.serving_issuer.clone(),
         namespace: options.namespace.clone(),
         grpc_proxy: options.grpc_proxy.clone(),
         routes: route_settings(options),

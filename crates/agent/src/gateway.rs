@@ -214,10 +214,11 @@ pub fn client_config(usable: &Usable) -> Result<ClientConfig, rustls::Error> {
     let provider = addon_signer_platform::crypto::provider();
     // rustls takes its own copy of the key and keeps it for as long as the connection lives.
     let key = PrivatePkcs8KeyDer::from(usable.pkcs8.to_vec());
+    let chain = std::iter::once(&usable.certificate).chain(&usable.chain).cloned().collect();
     let mut config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
         .with_root_certificates(roots)
-        .with_client_auth_cert(vec![usable.certificate.clone()], key.into())?;
+        .with_client_auth_cert(chain, key.into())?;
     config.resumption = Resumption::disabled();
     Ok(config)
 }

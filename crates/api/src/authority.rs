@@ -52,10 +52,21 @@ pub enum KeyStoreType {
 
 /// Who issues the certificates of authorities.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[x_kube(
+    validation = Rule::new("!has(self.secretName) || self.type == 'Imported'")
+        .message("authority.issuer.secretName is for the type Imported").field_path(".secretName")
+)]
+#[serde(rename_all = "camelCase")]
 pub struct IssuerSpec {
     /// Kind of the issuer.
     #[serde(default, rename = "type")]
     pub kind: IssuerType,
+    /// For Imported: the Secret in the hub's namespace that has the authority (tls.crt with its chain), its key
+    /// (tls.key) and the root (ca.crt), as cert-manager writes them. A new pair in it is a rotation. Without it,
+    /// `ca csr` prints a request, and `ca import` brings its certificate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub secret_name: Option<String>,
 }
 
 /// Kinds of issuers.
@@ -64,6 +75,8 @@ pub enum IssuerType {
     /// Each authority signs its own certificate.
     #[default]
     SelfSigned,
+    /// Somebody outside issues it.
+    Imported,
 }
 
 /// Kinds of keys of authorities: those that ring generates.
@@ -110,4 +123,28 @@ impl AuthorityKeyKind {
             Self::Ed25519 => Core::Ed25519,
         }
     }
+}
+
+impl IssuerSpec {
+    /// What it means for the hub.
+    #[must_use]
+    pub fn source(&self) -> AuthoritySource {
+        match (self.kind, &self.secret_name) {
+            (IssuerType::SelfSigned, _) => AuthoritySource::Made,
+            (IssuerType::Imported, Some(name)) => AuthoritySource::Secret(name.clone()),
+            (IssuerType::Imported, None) => AuthoritySource::Request,
+        }
+    }
+}
+
+/// Where the authorities of a line come from.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum AuthoritySource {
+    /// The hub makes them; each signs its own certificate.
+    #[default]
+    Made,
+    /// Somebody puts them with their keys into this Secret of the hub's namespace.
+    Secret(String),
+    /// The hub makes the key and a request, and an administrator brings the certificate.
+    Request,
 }

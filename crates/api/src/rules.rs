@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 
+use crate::authority::AuthoritySource;
 use crate::ocm::created_at;
 use crate::signer::{AddOnSigner, AddOnSignerSpec, Approval, GatewaySpec, RegistrationMode, RoutesFrom, TrustMode};
 use crate::status::{AddOnSignerStatus, CONDITION_READY, DUPLICATE_SIGNER_NAME};
@@ -72,8 +73,10 @@ pub struct SignerConfig {
     pub brings_trust: bool,
     /// Whether a ClusterTrustBundle publishes the trust bundle to the pods of the hub cluster.
     pub publishes_trust: bool,
-    /// How the signer's authorities are created.
+    /// When the signer's authorities are replaced, and how the hub makes them.
     pub authority: AuthorityPlan,
+    /// Where they come from.
+    pub source: AuthoritySource,
     /// Which AddOnRoutes may attach.
     pub attachment: Attachment,
 }
@@ -108,7 +111,18 @@ impl SignerConfig {
         let registers = spec.registration == RegistrationMode::Managed;
         let brings_trust = spec.trust.manifest_work == TrustMode::Auto;
         let publishes_trust = spec.trust.cluster_trust_bundle == TrustMode::Auto;
-        Ok(Self { generation: 0, rules, approves, registers, brings_trust, publishes_trust, authority, attachment })
+        let source = spec.authority.issuer.source();
+        Ok(Self {
+            generation: 0,
+            rules,
+            approves,
+            registers,
+            brings_trust,
+            publishes_trust,
+            authority,
+            source,
+            attachment,
+        })
     }
 }
 

@@ -14,6 +14,9 @@ pub const CONDITION_READY: &str = "Ready";
 pub const DUPLICATE_SIGNER_NAME: &str = "DuplicateSignerName";
 /// Condition type: the Secret with the authorities can be read.
 pub const CONDITION_AUTHORITY_HEALTHY: &str = "AuthorityHealthy";
+/// Condition type: the authority that the issuer offers is used, or why it is not. Only where the hub does not issue
+/// authorities itself.
+pub const CONDITION_AUTHORITY_ISSUED: &str = "AuthorityIssued";
 /// Condition type: a rotation of the authority is under way.
 pub const CONDITION_ROTATING: &str = "Rotating";
 /// Condition type: OCM's agents are told to ask for this signer's certificates, by the hub or by the addon-manager.
@@ -55,7 +58,10 @@ pub struct AddOnSignerStatus {
     /// The rotation under way; absent when there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rotation: Option<RotationStatus>,
-    /// Ready, AuthorityHealthy, AddOnsConflicted, Rotating, Registered, TrustDistributed, TrustPublished and
+    /// The certificate request of the next authority in PEM, for `ca csr`; absent unless `ca import` brings authorities.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub authority_request: Option<String>,
+    /// Ready, AuthorityHealthy, AuthorityIssued, AddOnsConflicted, Rotating, Registered, TrustDistributed, TrustPublished and
     /// ForeignCertificates.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".to_owned()]))]

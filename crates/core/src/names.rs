@@ -12,6 +12,9 @@ pub const ANNOTATION_TRUST_BUNDLE: &str = "addon-signer.io/trust-bundle";
 pub const ANNOTATION_ROTATE: &str = "addon-signer.io/rotate";
 /// On an AddOnSigner, or on the ConfigMap of a line of the gateway: the authority to roll back, and who asks for that.
 pub const ANNOTATION_ROLL_BACK: &str = "addon-signer.io/roll-back";
+/// On an AddOnSigner, or on the ConfigMap of a line of the gateway: who brings a certificate for the request of the next
+/// authority, and on the lines after that the certificate and those above it, in PEM.
+pub const ANNOTATION_IMPORT: &str = "addon-signer.io/import-authority";
 /// On the Secret of a client line: the signer name of its AddOnSigner. A different AddOnSigner of that name does not
 /// get the line.
 pub const ANNOTATION_SIGNER_NAME: &str = "addon-signer.io/signer-name";

@@ -27,6 +27,7 @@ use futures::FutureExt;
 use kube::Client;
 use tokio::sync::{Notify, mpsc, watch};
 
+use addon_signer_api::authority::AuthoritySource;
 use addon_signer_api::ocm::AddOnApi;
 use addon_signer_core::gateway::replicas::TrustInEffect;
 use addon_signer_core::lease::Loss;
@@ -85,6 +86,8 @@ pub struct HubSettings {
     pub rate: Rate,
     /// The requirements for the gateway's certificates.
     pub gateway: GatewayRules,
+    /// Where the authorities of the gateway's serving certificate come from.
+    pub serving_source: AuthoritySource,
     /// The same for the inventory's certificate, where another account requests that than the gateway's.
     pub inventory: Option<GatewayRules>,
 }

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use addon_signer_api::authority::AuthoritySource;
 use addon_signer_api::{AddOnRoute, AddOnSigner};
 use addon_signer_core::gateway::neighbours::Neighbours;
 use addon_signer_core::gateway::route::RouteTable;
@@ -178,6 +179,7 @@ impl RunningHub {
             has_gateway: true,
         };
         let settings = HubSettings {
+            serving_source: AuthoritySource::Made,
             namespace: "addon-signer".to_owned(),
             grpc_proxy: options.grpc_proxy,
             routes: options.routes,

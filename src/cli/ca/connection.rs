@@ -107,10 +107,11 @@ impl Ca {
             };
             let problem =
                 Some(format!("no hub has published this authority in the namespace {}{needed}", self.namespace));
-            return Ok(LineReport { line, authorities: Vec::new(), rotation: None, problem });
+            return Ok(LineReport { line, authorities: Vec::new(), rotation: None, problem, request: None });
         };
         let report: GatewayLineReport = serde_json::from_str(&text).with_context(place)?;
-        Ok(LineReport { line, authorities: report.authorities, rotation: report.rotation, problem: report.problem })
+        let GatewayLineReport { authorities, rotation, problem, request, .. } = report;
+        Ok(LineReport { line, authorities, rotation, problem, request })
     }
 
     /// A line to change, as it is, and the id of the authority that signs.

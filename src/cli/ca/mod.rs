@@ -15,12 +15,14 @@ use addon_signer_hub::authorities::waiver::Waiver;
 use addon_signer_platform::clock::Clock;
 use bundle::{BundleArgs, bundle};
 use connection::{Ca, ChangeArgs, ConnectionArgs, LOOK};
+use import::{CsrArgs, ImportArgs, csr, import};
 use line::{LineArgs, LineName};
 use report::{LineReport, as_table};
 use rollback::rollback;
 
 mod bundle;
 mod connection;
+mod import;
 mod line;
 mod report;
 mod rollback;
@@ -36,6 +38,10 @@ pub enum CaCommand {
     Advance(AdvanceArgs),
     /// Print the trust anchors of a signer or of the gateway.
     Bundle(BundleArgs),
+    /// Print the certificate request of the next authority, for the CA above it.
+    Csr(CsrArgs),
+    /// Bring the certificate for the request of `ca csr`; it becomes the next authority.
+    Import(ImportArgs),
     /// Undo the last step of a rotation: drop the next authority, or let the previous one sign again.
     Rollback(ChangeArgs),
 }
@@ -86,6 +92,8 @@ pub async fn run(command: CaCommand) -> anyhow::Result<()> {
         CaCommand::Rotate(args) => rotate(args).await,
         CaCommand::Advance(args) => advance(args).await,
         CaCommand::Bundle(args) => bundle(args).await,
+        CaCommand::Csr(args) => csr(args).await,
+        CaCommand::Import(args) => import(args).await,
         CaCommand::Rollback(args) => rollback(args).await,
     }
 }

@@ -6,7 +6,9 @@ use serde::Serialize;
 
 use crate::output::{self, table};
 use addon_signer_api::GuardedSigner;
-use addon_signer_api::status::{AuthorityState, AuthorityStatus, RotationStatus};
+use addon_signer_api::status::{
+    AddOnSignerStatus, AuthorityState, AuthorityStatus, CONDITION_AUTHORITY_ISSUED, RotationStatus,
+};
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_hub::authorities::report::NOT_ROLLED_BACK;
 
@@ -19,9 +21,12 @@ pub(super) struct LineReport {
     pub(super) authorities: Vec<AuthorityStatus>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) rotation: Option<RotationStatus>,
-    /// Why it is not signing, if it is not.
+    /// Why it is not signing, or what it was asked for and does not do.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) problem: Option<String>,
+    /// The certificate request of the next authority.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) request: Option<String>,
 }
 
 impl LineReport {
@@ -47,7 +52,7 @@ pub(super) fn client_report(object: GuardedSigner) -> LineReport {
         Ok(signer) => signer.status.unwrap_or_default(),
         Err(error) => {
             let problem = Some(format!("it cannot be read: {error}"));
-            return LineReport { line, authorities: Vec::new(), rotation: None, problem };
+            return LineReport { line, authorities: Vec::new(), rotation: None, problem, request: None };
         }
     };
     let failing = status.conditions.iter().find(|condition| condition.type_ == "Ready" && condition.status != "True");
@@ -56,8 +61,10 @@ pub(super) fn client_report(object: GuardedSigner) -> LineReport {
         let at = condition.message.find(NOT_ROLLED_BACK)?;
         condition.message.get(at..).map(str::to_owned)
     });
-    let problem = problem.or(refused);
-    LineReport { line, authorities: status.authorities, rotation: status.rotation, problem }
+    let not_used = status.conditions.iter().find(|it| it.type_ == CONDITION_AUTHORITY_ISSUED && it.status != "True");
+    let problem = problem.or(refused).or(not_used.map(|condition| condition.message.clone()));
+    let AddOnSignerStatus { authorities, rotation, authority_request: request, .. } = status;
+    LineReport { line, authorities, rotation, problem, request }
 }
 
 /// The lines as a table, with what each waits for.

@@ -127,6 +127,7 @@ fn mk_status() -> AddOnSignerStatus {
             last_leaf_expires: None,
             certificate: Some("-----BEGIN CERTIFICATE-----".to_owned()),
         }],
+        authority_request: None,
         rotation: Some(RotationStatus {
             phase: RotationPhase::Publish,
             since: time("2026-06-01T00:00:00Z"),

@@ -19,6 +19,7 @@ use std::time::Duration;
 use addon_signer::process::registry_age::AgeBounds;
 use addon_signer::process::{HubConnection, HubOptions, HubProcess, Roles};
 use addon_signer_api::AddOnSigner;
+use addon_signer_api::authority::AuthoritySource;
 use addon_signer_api::status::AuthorityState;
 use addon_signer_core::rate::Rate;
 use addon_signer_gateway::Limits;
@@ -56,6 +57,7 @@ pub(crate) fn options() -> HubOptions {
         gateway_listen: any,
         gateway_limits: Limits::default(),
         gateway_names: vec!["127.0.0.1".to_owned(), "gateway.example".to_owned()],
+        serving_issuer: AuthoritySource::Made,
         access_log: false,
         metrics_listen: any,
         grpc_proxy: None,

@@ -45,7 +45,9 @@ pub enum AuthorityError {
 pub struct AuthorityId(Box<str>);
 
 impl AuthorityId {
-    fn of(public_key_der: &[u8]) -> Self {
+    /// The id of the authority with this key (SubjectPublicKeyInfo).
+    #[must_use]
+    pub fn of(public_key_der: &[u8]) -> Self {
         let hash = digest::digest(&digest::SHA256, public_key_der);
         let first: Vec<u8> = hash.as_ref().iter().copied().take(8).collect();
         Self(data_encoding::HEXLOWER.encode(&first).into())

@@ -50,21 +50,28 @@ impl CsrParams {
     /// # Errors
     /// [`BuildError`].
     pub fn sign(&self, key: &PrivateKey, rng: &dyn SecureRandom) -> Result<String, BuildError> {
-        let info = self.info(key)?;
-        let signature = key.sign(&info, rng)?;
-        let der = asn1::Signed {
-            content: AnyRef::from_der(&info)?,
-            algorithm: key.algorithm(),
-            signature: BitStringRef::from_bytes(&signature)?,
-        }
-        .to_der()?;
+        let der = signed(&self.info(key, self.extensions()?)?, key, rng)?;
         super::CertificateRequest::from_der(&der)?;
         Ok(crate::encoding::pem::encode("CERTIFICATE REQUEST", &der))
     }
 
-    fn info(&self, key: &PrivateKey) -> Result<Vec<u8>, BuildError> {
+    /// Signs a request with this subject for the certificate of an authority, with path length 0, and returns PEM.
+    ///
+    /// # Errors
+    /// [`BuildError`].
+    pub fn sign_for_authority(&self, key: &PrivateKey, rng: &dyn SecureRandom) -> Result<String, BuildError> {
+        let constraints = asn1::BasicConstraints { ca: true, path_length: Some(0) }.to_der()?;
+        let usage = BitStringRef::new(1, &[0b0000_0110])?.to_der()?; // keyCertSign, cRLSign (RFC 5280 4.2.1.3)
+        let extension =
+            |oid, value| Ok::<_, der::Error>(Extension { oid, critical: true, value: OctetStringRef::new(value)? });
+        let extensions =
+            vec![extension(asn1::BASIC_CONSTRAINTS, &constraints)?, extension(asn1::KEY_USAGE, &usage)?].to_der()?;
+        let der = signed(&self.info(key, Some(extensions))?, key, rng)?;
+        Ok(crate::encoding::pem::encode("CERTIFICATE REQUEST", &der))
+    }
+
+    fn info(&self, key: &PrivateKey, request: Option<Vec<u8>>) -> Result<Vec<u8>, BuildError> {
         let subject = self.subject()?;
-        let request = self.extensions()?;
         let mut attributes = SetOfVec::new();
         if let Some(extensions) = &request {
             let values = SetOfVec::try_from(vec![AnyRef::from_der(extensions)?])?;
@@ -97,6 +104,16 @@ impl CsrParams {
     }
 }
 
+fn signed(info: &[u8], key: &PrivateKey, rng: &dyn SecureRandom) -> Result<Vec<u8>, BuildError> {
+    let signature = key.sign(info, rng)?;
+    let signed = asn1::Signed {
+        content: AnyRef::from_der(info)?,
+        algorithm: key.algorithm(),
+        signature: BitStringRef::from_bytes(&signature)?,
+    };
+    Ok(signed.to_der()?)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -122,5 +139,25 @@ mod tests {
         assert_eq!(request.public_key_der(), key.public_key_der());
         let bare = CsrParams { common_name: "x".to_owned(), ..CsrParams::default() };
         assert!(bare.sign(&key, &rng).is_ok());
+    }
+
+    #[test]
+    fn a_request_for_an_authority_asks_for_a_ca_without_cas_below() {
+        use x509_parser::extensions::ParsedExtension;
+        use x509_parser::prelude::{FromDer, X509CertificationRequest};
+        let rng = SystemRandom::new();
+        let (key, _) = PrivateKey::generate(KeyKind::EcdsaP384, &rng).unwrap();
+        let wish = CsrParams { common_name: "client CA telemetry 0a1b".to_owned(), ..CsrParams::default() };
+        let pem = wish.sign_for_authority(&key, &rng).unwrap();
+        let (_, block) = x509_parser::pem::parse_x509_pem(pem.as_bytes()).unwrap();
+        let (_, request) = X509CertificationRequest::from_der(&block.contents).unwrap();
+        request.verify_signature().unwrap();
+        assert_eq!(request.certification_request_info.subject.to_string(), "CN=client CA telemetry 0a1b");
+        let [constraints, usage]: [&ParsedExtension<'_>; 2] =
+            request.requested_extensions().unwrap().collect::<Vec<_>>().try_into().unwrap();
+        assert!(
+            matches!(constraints, ParsedExtension::BasicConstraints(it) if it.ca && it.path_len_constraint == Some(0))
+        );
+        assert!(matches!(usage, ParsedExtension::KeyUsage(it) if it.key_cert_sign() && it.crl_sign()));
     }
 }

@@ -115,7 +115,7 @@ pub enum CertificateError {
     /// The watch of the request ended, which it never does by itself.
     #[error("the watch of the request {0} ended")]
     Ended(String),
-    /// Not exactly one certificate in PEM.
+    /// There is no certificate in PEM, or one that cannot be read.
     #[error("the certificate of the request {0} cannot be read")]
     Unreadable(String),
     /// The certificate has another key.
@@ -253,11 +253,11 @@ async fn obtain(
     let name = create(requests, wanted.certificate, pem.into_bytes()).await?;
     let pem = wait(requests, &name, pulse).await?;
     let read = addon_signer_core::encoding::pem::certificates(&pem).unwrap_or_default();
-    let [leaf] = read.as_slice() else { return Err(CertificateError::Unreadable(name)) };
+    let Some(leaf) = read.first() else { return Err(CertificateError::Unreadable(name)) };
     let snapshot = Arc::clone(&trust.borrow());
     let terms = check(leaf, &name, &key, wanted, &snapshot, clock.now())?;
     let signing = rustls::crypto::ring::sign::any_ecdsa_type(&PrivatePkcs8KeyDer::from(pkcs8.as_slice()).into())?;
-    Ok(OwnCertificate { pair: Arc::new(CertifiedKey::new(vec![leaf.clone()], signing)), terms })
+    Ok(OwnCertificate { pair: Arc::new(CertifiedKey::new(read, signing)), terms })
 }
 
 async fn create(

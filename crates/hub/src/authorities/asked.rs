@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::authorities::waiver::Waiver;
 use addon_signer_core::ca::authority::AuthorityId;
-use addon_signer_core::names::{ANNOTATION_ADVANCE, ANNOTATION_ROLL_BACK, ANNOTATION_ROTATE};
+use addon_signer_core::names::{ANNOTATION_ADVANCE, ANNOTATION_IMPORT, ANNOTATION_ROLL_BACK, ANNOTATION_ROTATE};
 use addon_signer_core::timestamp::Timestamp;
 
 /// What the annotations ask for.
@@ -16,6 +16,8 @@ pub(crate) struct Asked {
     pub(super) waiver: Option<Waiver>,
     /// To roll back an authority.
     pub(super) roll_back: Option<RollBack>,
+    /// To use this certificate for the request of the next authority: PEM, with what is above it.
+    pub(super) import: Option<String>,
 }
 
 impl Asked {
@@ -26,6 +28,7 @@ impl Asked {
             rotate: text(ANNOTATION_ROTATE).map(str::to_owned),
             waiver: text(ANNOTATION_ADVANCE).and_then(Waiver::read),
             roll_back: text(ANNOTATION_ROLL_BACK).and_then(RollBack::read),
+            import: text(ANNOTATION_IMPORT).map(str::to_owned),
         }
     }
 
@@ -35,6 +38,7 @@ impl Asked {
             rotate: self.rotate.or(other.rotate),
             waiver: self.waiver.or(other.waiver),
             roll_back: self.roll_back.or(other.roll_back),
+            import: self.import.or(other.import),
         }
     }
 }

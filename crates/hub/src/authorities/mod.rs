@@ -2,18 +2,21 @@
 //!
 //! `reconciler` takes the steps of one line, `asked` reads what administrators ask for, `activation` has the evidence
 //! for the next step, `clock_check` compares the clock with the API server's, `versions` watches which versions of the
-//! objects the API server has, `store` reads and writes the Secret (`stored`) and the ConfigMap, `state` has what is
-//! known of a line, `trust_publisher` computes what the gateway is to trust, and `report` writes what people read.
+//! objects the API server has, `store` reads and writes the Secret (`stored`) and the ConfigMap (`line_names`), `state`
+//! has what is known of a line, `supply` looks for authorities from outside, `trust_publisher` computes what the gateway
+//! is to trust, and `report` writes what people read.
 
 pub(crate) mod activation;
 pub mod asked;
 pub(crate) mod clock_check;
+pub mod line_names;
 pub(crate) mod metrics;
 pub(crate) mod reconciler;
 pub mod report;
 pub(crate) mod state;
 pub mod store;
 pub(crate) mod stored;
+pub(crate) mod supply;
 pub(crate) mod trust_publisher;
 pub(crate) mod versions;
 pub mod waiver;

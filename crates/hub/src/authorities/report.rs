@@ -8,6 +8,8 @@ use kube::Api;
 use kube::api::PostParams;
 use serde::{Deserialize, Serialize};
 
+use crate::authorities::line_names::LineNames;
+use crate::authorities::state::OutsideReport;
 use crate::authorities::store::STATUS_KEY;
 use crate::lease::{Leads, NotWritten};
 use addon_signer_api::Lenient;
@@ -75,6 +77,12 @@ pub fn forced(line: &Line, now: Timestamp) -> Option<String> {
     ))
 }
 
+/// What every sentence about an authority from outside that is not used contains, after the name of the authority.
+pub const NOT_USED: &str = " is not used: ";
+
+/// What the line does then.
+pub const GOES_ON: &str = "The line goes on with the authorities that it has.";
+
 /// How [`refused`] begins.
 pub const NOT_ROLLED_BACK: &str = "The rollback that was asked for is not done: ";
 
@@ -98,6 +106,9 @@ pub struct GatewayLineReport {
     /// The last request for a rotation that the hub has begun.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handled_request: Option<String>,
+    /// The certificate request of the next authority in PEM, if `ca import` brings authorities.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<String>,
 }
 
 /// The report of a line of the gateway as JSON.
@@ -108,36 +119,47 @@ pub fn render(
     line: &Line,
     waiting: Option<&WaitsFor>,
     not_rolled_back: Option<&NotRolledBack>,
+    outside: Option<OutsideReport>,
     now: Timestamp,
 ) -> Result<String, serde_json::Error> {
     let rotation = rotation(line, waiting);
     let begins = waiting.filter(|_| rotation.is_none()).map(|what| format!("A rotation waits for: {what}."));
+    let OutsideReport { refused: not_used, request } = outside.unwrap_or_default();
+    let not_used = not_used.map(|why| format!("{why}. {GOES_ON}"));
     serde_json::to_string(&GatewayLineReport {
         authorities: authorities(line),
         rotation,
-        problem: forced(line, now).or(begins).or(not_rolled_back.map(refused)),
+        problem: forced(line, now).or(not_rolled_back.map(refused)).or(not_used).or(begins),
         handled_request: line.handled_request().map(str::to_owned),
+        request,
     })
 }
 
-/// Adds to the report in this ConfigMap why the line does not sign. The rest of the report stays as it was written.
+/// Adds to the report in this ConfigMap why the line does not sign, and the request of its next authority. The rest of
+/// the report stays as it was written. A line that has no authority yet has a ConfigMap only for its request.
 ///
 /// # Errors
 /// [`NotWritten`].
 pub async fn write_problem(
     leads: &Leads,
     maps: &Api<Lenient<ConfigMap>>,
-    name: &str,
+    names: &LineNames,
     problem: &str,
+    request: Option<String>,
 ) -> Result<(), NotWritten> {
-    let Some(mut map) = maps.get_opt(name).await? else { return Ok(()) };
+    let name = &names.config_map;
+    let found = maps.get_opt(name).await?;
+    let is_new = found.is_none();
+    let Some(mut map) = found.or_else(|| request.is_some().then(|| names.new_config_map())) else { return Ok(()) };
     let data = map.object.data.get_or_insert_default();
     let known = data.get(STATUS_KEY).and_then(|text| serde_json::from_str(text).ok());
-    let report = GatewayLineReport { problem: Some(problem.to_owned()), ..known.unwrap_or_default() };
+    let report = GatewayLineReport { problem: Some(problem.to_owned()), request, ..known.unwrap_or_default() };
     let text = serde_json::to_string(&report).map_err(kube::Error::SerdeError)?;
-    if data.get(STATUS_KEY) != Some(&text) {
-        data.insert(STATUS_KEY.to_owned(), text);
-        leads.write(maps.replace(name, &PostParams::default(), &map)).await?;
+    if data.insert(STATUS_KEY.to_owned(), text.clone()) == Some(text) {
+        return Ok(());
     }
-    Ok(())
+    match is_new {
+        true => leads.write(maps.create(&PostParams::default(), &map)).await.map(drop),
+        false => leads.write(maps.replace(name, &PostParams::default(), &map)).await.map(drop),
+    }
 }

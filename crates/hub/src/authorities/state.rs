@@ -18,6 +18,17 @@ pub struct ReadyLine {
     pub waiting: Option<WaitsFor>,
     /// Why the rollback that is asked for is not done.
     pub not_rolled_back: Option<NotRolledBack>,
+    /// What there is of authorities from outside; `None` if the hub makes them.
+    pub outside: Option<OutsideReport>,
+}
+
+/// What there is of authorities from outside.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct OutsideReport {
+    /// Why an authority is not used, in one sentence without a period.
+    pub refused: Option<String>,
+    /// The certificate request of the next authority, in PEM.
+    pub request: Option<String>,
 }
 
 impl ReadyLine {
@@ -57,6 +68,8 @@ pub enum LineState {
         message: String,
         /// The line as it was read before.
         last: Option<Arc<ReadyLine>>,
+        /// The certificate request of the next authority, in PEM.
+        request: Option<String>,
     },
 }
 
@@ -66,6 +79,15 @@ impl LineState {
         match self {
             Self::Ready(ready) => Some(ready),
             Self::Starting | Self::Absent | Self::Broken { .. } => None,
+        }
+    }
+
+    /// The certificate request of the next authority, in PEM.
+    pub fn request(&self) -> Option<&String> {
+        match self {
+            Self::Ready(ready) => ready.outside.as_ref()?.request.as_ref(),
+            Self::Broken { request, .. } => request.as_ref(),
+            Self::Starting | Self::Absent => None,
         }
     }
 

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
@@ -16,124 +17,18 @@ use crate::lease::{Leads, NotLeading, NotWritten};
 use addon_signer_api::Lenient;
 use addon_signer_core::ca::bundle::Bundle;
 use addon_signer_core::ca::line::{Line, WaitsFor};
-use addon_signer_core::names::{ANNOTATION_SIGNER_NAME, LABEL_LINE, LABEL_SIGNER};
-use addon_signer_core::policy::GatewayCertificate;
 use addon_signer_core::timestamp::Timestamp;
 
+pub use crate::authorities::line_names::{BACKEND_CONFIG_MAP, LineKind, LineNames, SERVING_CONFIG_MAP};
+
+/// The type of the Secrets that hold the key of an authority that has no certificate yet.
+pub const PENDING_TYPE: &str = "addon-signer.io/pending-authority";
 /// The type of the Secrets that hold authorities.
 pub const SECRET_TYPE: &str = "addon-signer.io/authorities";
-/// The ConfigMap with the serving anchors.
-pub const SERVING_CONFIG_MAP: &str = "addon-signer-trust";
-/// The ConfigMap with the anchors of the gateway's client certificate.
-pub const BACKEND_CONFIG_MAP: &str = "addon-signer-backend-trust";
 /// Key of the anchors in all these ConfigMaps.
 pub const BUNDLE_KEY: &str = "ca.crt";
 /// Key of the report of a line of the gateway in its ConfigMap.
 pub const STATUS_KEY: &str = "status.json";
-
-/// Whose certificates a line signs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LineKind {
-    /// Those of the agents of one AddOnSigner. The gateway trusts it, and its AddOnSigner reports it.
-    Agents,
-    /// One of the gateway. Agents or backends trust it, and its ConfigMap reports it.
-    Gateway(GatewayCertificate),
-}
-
-/// The names of the objects that hold one line.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LineNames {
-    /// Which line it is.
-    pub kind: LineKind,
-    /// The Secret.
-    pub secret: String,
-    /// The ConfigMap with the anchors.
-    pub config_map: String,
-    /// Prefix of the authorities' common names.
-    pub authority: String,
-    labels: BTreeMap<String, String>,
-    /// `spec.signerName` of the AddOnSigner.
-    signer_name: Option<String>,
-}
-
-impl LineNames {
-    /// The client line of an AddOnSigner with this name and this signer name.
-    pub fn client(signer: &str, signer_name: &str) -> Self {
-        Self {
-            kind: LineKind::Agents,
-            signer_name: Some(signer_name.to_owned()),
-            secret: format!("{signer}-client-authorities"),
-            config_map: format!("{signer}-client-ca"),
-            authority: format!("addon-signer client CA {signer}"),
-            labels: labels("client", Some(signer)),
-        }
-    }
-
-    /// The line of a certificate of the gateway. No AddOnSigner's line has objects of these names: the names of those
-    /// end with `-client-authorities` and `-client-ca`.
-    pub fn gateway(certificate: GatewayCertificate) -> Self {
-        let (secret, config_map, authority, line) = match certificate {
-            GatewayCertificate::Serving => {
-                ("addon-signer-serving-authorities", SERVING_CONFIG_MAP, "addon-signer serving CA", "serving")
-            }
-            GatewayCertificate::Client => (
-                "addon-signer-backend-authorities",
-                BACKEND_CONFIG_MAP,
-                "addon-signer gateway client CA",
-                "gateway-client",
-            ),
-        };
-        Self {
-            kind: LineKind::Gateway(certificate),
-            secret: secret.to_owned(),
-            config_map: config_map.to_owned(),
-            authority: authority.to_owned(),
-            labels: labels(line, None),
-            signer_name: None,
-        }
-    }
-
-    /// The label `signer` of the line's metrics.
-    pub(crate) fn metrics_label(&self) -> &str {
-        match self.kind {
-            LineKind::Agents => self.line(),
-            LineKind::Gateway(certificate) => certificate.name(),
-        }
-    }
-
-    /// Refuses a Secret that an AddOnSigner with this name and another signer name has left behind. Its certificates
-    /// must not identify anybody here.
-    fn check_owner(&self, secret: &Secret) -> Result<(), StoreError> {
-        let theirs = secret.metadata.annotations.as_ref().and_then(|all| all.get(ANNOTATION_SIGNER_NAME));
-        match theirs.filter(|theirs| self.signer_name.as_ref() != Some(theirs)) {
-            Some(theirs) => Err(StoreError::OfAnother { secret: self.secret.clone(), signer_name: theirs.clone() }),
-            None => Ok(()),
-        }
-    }
-
-    fn annotations(&self, mut there: BTreeMap<String, String>) -> Option<BTreeMap<String, String>> {
-        there.extend(self.signer_name.clone().map(|name| (ANNOTATION_SIGNER_NAME.to_owned(), name)));
-        (!there.is_empty()).then_some(there)
-    }
-
-    /// The line as `ca status` names it: its AddOnSigner, `(serving)` or `(gateway-client)`.
-    pub fn line(&self) -> &str {
-        match self.kind {
-            LineKind::Agents => self.labels.get(LABEL_SIGNER).map_or("", String::as_str),
-            LineKind::Gateway(GatewayCertificate::Serving) => "(serving)",
-            LineKind::Gateway(GatewayCertificate::Client) => "(gateway-client)",
-        }
-    }
-}
-
-fn labels(line: &str, signer: Option<&str>) -> BTreeMap<String, String> {
-    let managed = ("app.kubernetes.io/managed-by".to_owned(), "addon-signer".to_owned());
-    let mut labels = BTreeMap::from([managed, (LABEL_LINE.to_owned(), line.to_owned())]);
-    if let Some(signer) = signer {
-        labels.insert(LABEL_SIGNER.to_owned(), signer.to_owned());
-    }
-    labels
-}
 
 /// Why a line cannot be read or written.
 #[derive(Debug, thiserror::Error)]
@@ -203,6 +98,47 @@ impl AuthorityStore {
         Ok(clock_problem(&self.client, now).await?)
     }
 
+    /// A Secret of the hub's namespace.
+    ///
+    /// # Errors
+    /// [`StoreError::Api`].
+    pub(super) async fn secret(&self, name: &str) -> Result<Option<WipedSecret>, StoreError> {
+        Ok(self.secrets.get_opt(name).await?.map(WipedSecret))
+    }
+
+    /// Keeps the key of an authority that has no certificate yet, in place of an earlier one.
+    ///
+    /// # Errors
+    /// [`StoreError::Conflict`] if somebody else has written it in between.
+    pub(super) async fn keep_pending(
+        &self,
+        leads: &Leads,
+        names: &LineNames,
+        earlier: Option<WipedSecret>,
+        data: BTreeMap<String, ByteString>,
+    ) -> Result<(), StoreError> {
+        let name = names.pending();
+        let resource_version = earlier.and_then(|earlier| earlier.0.metadata.resource_version.clone());
+        let is_new = resource_version.is_none();
+        let secret = WipedSecret(Secret {
+            metadata: ObjectMeta {
+                name: Some(name.clone()),
+                labels: Some(names.labels.clone()),
+                resource_version,
+                ..ObjectMeta::default()
+            },
+            type_: Some(PENDING_TYPE.to_owned()),
+            data: Some(data),
+            ..Secret::default()
+        });
+        let params = PostParams::default();
+        let written = match is_new {
+            true => leads.write(self.secrets.create(&params, &secret.0)).await,
+            false => leads.write(self.secrets.replace(&name, &params, &secret.0)).await,
+        };
+        written.map(|written| drop(WipedSecret(written))).map_err(|error| conflict_or(error, &name))
+    }
+
     /// The ConfigMaps, for the reports of the gateway's lines.
     pub fn config_maps(&self) -> Api<Lenient<ConfigMap>> {
         self.config_maps.clone()
@@ -222,7 +158,10 @@ impl AuthorityStore {
         match self.secrets.get_opt(&names.secret).await? {
             Some(secret) => {
                 let secret = WipedSecret(secret);
-                names.check_owner(&secret.0)?;
+                if let Some(theirs) = names.owner_of(&secret.0) {
+                    let (secret, signer_name) = (names.secret.clone(), theirs.clone());
+                    return Err(StoreError::OfAnother { secret, signer_name });
+                }
                 read(secret).map(Some).map_err(|cause| unreadable(names, cause))
             }
             None if remembered || self.published_anchor_lives(names, now).await? => {
@@ -310,12 +249,8 @@ impl AuthorityStore {
         let mut data = BTreeMap::from([(BUNDLE_KEY.to_owned(), bundle.pem())]);
         data.extend(status.map(|text| (STATUS_KEY.to_owned(), text)));
         let Some(mut map) = self.config_maps.get_opt(&names.config_map).await? else {
-            let metadata = ObjectMeta {
-                name: Some(names.config_map.clone()),
-                labels: Some(names.labels.clone()),
-                ..ObjectMeta::default()
-            };
-            let map = Lenient::from(ConfigMap { metadata, data: Some(data), ..ConfigMap::default() });
+            let mut map = names.new_config_map();
+            map.object.data = Some(data);
             let created = leads.write(self.config_maps.create(&PostParams::default(), &map)).await;
             let created = created.map_err(|error| conflict_or(error, &names.config_map))?;
             return Ok((created.object.metadata.resource_version, false));

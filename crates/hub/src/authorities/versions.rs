@@ -28,11 +28,13 @@ pub(super) struct ObjectVersion {
     pub(super) asked: Asked,
 }
 
-/// The two objects of a line; `None` for one that does not exist.
+/// The objects of a line; `None` for one that does not exist.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct LineObjects {
     pub(super) secret: Option<ObjectVersion>,
     pub(super) config_map: Option<ObjectVersion>,
+    /// The Secret from which its authorities come.
+    pub(super) source: Option<ObjectVersion>,
     /// How many objects of the namespace were deleted so far. Without it one that was created and deleted again while
     /// its reconciler was busy would look unchanged.
     deleted: u64,
@@ -64,20 +66,21 @@ pub(crate) fn channel() -> (watch::Sender<ObjectVersions>, WatchedObjects) {
 }
 
 impl WatchedObjects {
-    /// The objects of a line; `None` before both kinds were listed.
-    pub(super) fn of(&self, names: &LineNames) -> Option<LineObjects> {
+    /// The objects of a line, whose authorities come from the Secret `source`; `None` before both kinds were listed.
+    pub(super) fn of(&self, names: &LineNames, source: Option<&str>) -> Option<LineObjects> {
         let known = self.0.borrow();
         let (secrets, config_maps) = (known.secrets.all()?, known.config_maps.all()?);
         Some(LineObjects {
             secret: secrets.get(&names.secret).cloned(),
             config_map: config_maps.get(&names.config_map).cloned(),
+            source: source.and_then(|source| secrets.get(source).cloned()),
             deleted: known.deleted,
         })
     }
 
     /// Waits until the objects of a line differ from `before`.
-    pub(super) async fn changed(&mut self, names: &LineNames, before: Option<&LineObjects>) {
-        while self.of(names).as_ref() == before {
+    pub(super) async fn changed(&mut self, names: &LineNames, source: Option<&str>, before: Option<&LineObjects>) {
+        while self.of(names, source).as_ref() == before {
             if self.0.changed().await.is_err() {
                 std::future::pending().await // the hub ends
             }
@@ -156,14 +159,14 @@ mod tests {
         });
         known.send_modify(|known| known.secrets = Watched::nothing());
         bring(&known, Event::InitDone);
-        let before = objects.of(&names);
+        let before = objects.of(&names, None);
         bring(&known, Event::InitDone);
-        let again = objects.changed(&names, before.as_ref()).now_or_never();
+        let again = objects.changed(&names, None, before.as_ref()).now_or_never();
         assert_eq!(again, Some(()), "it was perhaps deleted before a further list");
-        let before = objects.of(&names);
-        assert_eq!(objects.changed(&names, before.as_ref()).now_or_never(), None);
+        let before = objects.of(&names, None);
+        assert_eq!(objects.changed(&names, None, before.as_ref()).now_or_never(), None);
         bring(&known, Event::Apply(map.clone()));
         bring(&known, Event::Delete(map));
-        assert_eq!(objects.changed(&names, before.as_ref()).now_or_never(), Some(()));
+        assert_eq!(objects.changed(&names, None, before.as_ref()).now_or_never(), Some(()));
     }
 }

@@ -286,7 +286,7 @@ mod tests {
     #[test]
     fn anchors_of_gateways_lines_stay_while_report_is_unusable() {
         let (mut reader, line) = (mk_reader(), mk_line());
-        let report = render(&line, None, None, NOW).unwrap();
+        let report = render(&line, None, None, None, NOW).unwrap();
         for text in [report.as_str(), "", "{}", r#"{"authorities": []}"#] {
             reader.line(GatewayCertificate::Serving).observe(GatewayCertificate::Serving, Event::Apply(mk_map(text)));
             let trust = reader.trust().unwrap();

@@ -11,7 +11,6 @@ use kube::{Api, Client, Resource, ResourceExt};
 use crate::lease::{Leads, NotWritten};
 use crate::requests::action::{WAITS, csr_user};
 use addon_signer_api::request::BoundedRequest;
-use addon_signer_core::ca::issuer::Issued;
 use addon_signer_core::names::{ANNOTATION_CSR_USER, ANNOTATION_TRUST_BUNDLE};
 
 /// How a request is refused.
@@ -83,21 +82,21 @@ impl<'l> Answers<'l> {
         self.write(with_condition(csr, kind, reason, sentence), "status").await.map(|_| ())
     }
 
-    /// Writes the certificate, and beside it the anchors that the agent needs to trust the gateway.
+    /// Writes the certificate with its chain, PEM, and beside it the anchors that the agent needs to trust the gateway.
     ///
     /// # Errors
     /// A conflict if the object has changed since the decision.
     pub(crate) async fn publish(
         &self,
         csr: &CertificateSigningRequest,
-        issued: &Issued,
+        certificate: String,
         trust_bundle: &str,
     ) -> Result<(), NotWritten> {
         let mut csr = csr.clone();
         let annotations = csr.metadata.annotations.get_or_insert_with(BTreeMap::new);
         annotations.insert(ANNOTATION_TRUST_BUNDLE.to_owned(), trust_bundle.to_owned());
         let status = csr.status.get_or_insert_default();
-        status.certificate = Some(ByteString(issued.pem().into_bytes()));
+        status.certificate = Some(ByteString(certificate.into_bytes()));
         if let Some(conditions) = &mut status.conditions {
             conditions.retain(|condition| !WAITS.contains(&condition.type_.as_str()));
         }

@@ -9,6 +9,7 @@ use tracing::info;
 use super::Supervisor;
 use crate::authorities::asked::Asked;
 use crate::authorities::reconciler::LinePlan;
+use crate::authorities::supply::SupplyPlan;
 use crate::supervisor::status;
 use addon_signer_api::AddOnSigner;
 use addon_signer_api::rules::{SignerConfig, claimant};
@@ -76,6 +77,7 @@ impl Supervisor {
         }
         let plan = |config: &SignerConfig| LinePlan {
             authority: config.authority,
+            supply: SupplyPlan::of_signer(config),
             asked: Asked::read(object.annotations()),
             remembered: status::remembers(object, self.links.clock.now()),
             has_slot: self.lines.contains(name),

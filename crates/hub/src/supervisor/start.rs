@@ -16,6 +16,7 @@ use crate::authorities::asked::Asked;
 use crate::authorities::reconciler::{LinePlan, LineReconciler, ReconcilerLine, ReconcilerLinks, Reserve};
 use crate::authorities::state::LineState;
 use crate::authorities::store::LineNames;
+use crate::authorities::supply::SupplyPlan;
 use crate::requests::signer::{Signer, SignerKind};
 use crate::requests::unconfirmed::Unconfirmed;
 use crate::supervisor::task::until_stopped;
@@ -44,8 +45,15 @@ impl Supervisor {
         activation: ActivationCheck,
         mut needed: watch::Receiver<bool>,
     ) {
-        let plan =
-            |has_slot| LinePlan { authority: GATEWAY_PLAN, asked: Asked::default(), remembered: false, has_slot };
+        let HubSettings { gateway: rules, inventory, serving_source, .. } = self.settings.clone();
+        let supply = SupplyPlan::of_gateway(certificate, &rules, serving_source);
+        let plan = move |has_slot| LinePlan {
+            authority: GATEWAY_PLAN,
+            supply: supply.clone(),
+            asked: Asked::default(),
+            remembered: false,
+            has_slot,
+        };
         let planned = watch::Sender::new(plan(*needed.borrow_and_update()));
         let (reserve, reservations) = mpsc::channel(64);
         let line = state.subscribe();
@@ -67,7 +75,6 @@ impl Supervisor {
             tokio::select! { () = reconciler.run() => {}, () = planning => {} }
             (task, false)
         });
-        let HubSettings { gateway: rules, inventory, .. } = self.settings.clone();
         let inventory = inventory.filter(|_| certificate == GatewayCertificate::Serving);
         let signer = self.signer(SignerKind::Gateway { certificate, rules, inventory }, line, reserve);
         self.signing.serve(&certificate.signer_name(), signer);

@@ -11,13 +11,13 @@ use kube::api::{Patch, PatchParams};
 use serde::Serialize;
 use serde_json::json;
 
-use crate::authorities::report::{authorities, forced, refused, rotation, time};
+use crate::authorities::report::{GOES_ON, authorities, forced, refused, rotation, time};
 use crate::authorities::state::{LineState, ReadyLine};
 use crate::lease::{Leads, NotWritten};
 use addon_signer_api::status::{
-    AddOnSignerStatus, CONDITION_ADDONS_CONFLICTED, CONDITION_AUTHORITY_HEALTHY, CONDITION_FOREIGN, CONDITION_READY,
-    CONDITION_REGISTERED, CONDITION_ROTATING, CONDITION_TRUST_DISTRIBUTED, CONDITION_TRUST_PUBLISHED, ConditionValue,
-    DUPLICATE_SIGNER_NAME,
+    AddOnSignerStatus, CONDITION_ADDONS_CONFLICTED, CONDITION_AUTHORITY_HEALTHY, CONDITION_AUTHORITY_ISSUED,
+    CONDITION_FOREIGN, CONDITION_READY, CONDITION_REGISTERED, CONDITION_ROTATING, CONDITION_TRUST_DISTRIBUTED,
+    CONDITION_TRUST_PUBLISHED, ConditionValue, DUPLICATE_SIGNER_NAME,
 };
 use addon_signer_api::{AddOnSigner, AddOnSignerSpec, GuardedSigner};
 use addon_signer_core::ca::line::WaitsFor;
@@ -122,6 +122,7 @@ pub fn wanted(
     let known = [
         (CONDITION_READY, Report::ConditionValue(ready)),
         (CONDITION_AUTHORITY_HEALTHY, healthy.into()),
+        (CONDITION_AUTHORITY_ISSUED, last.and_then(|ready| issued(ready)).into()),
         (CONDITION_ADDONS_CONFLICTED, reports.conflicted),
         (CONDITION_ROTATING, rotating.into()),
         (CONDITION_REGISTERED, reports.registered),
@@ -146,6 +147,7 @@ pub fn wanted(
         add_on_list,
         authorities,
         rotation,
+        authority_request: line.request().cloned(),
         conditions,
     }
 }
@@ -163,6 +165,15 @@ fn rotating(ready: &ReadyLine, now: Timestamp) -> (bool, &'static str, String) {
     };
     let refused = ready.not_rolled_back.as_ref().map(|why| format!(" {}", refused(why)));
     (rotates, reason, sentence + &refused.unwrap_or_default())
+}
+
+/// What became of an authority from outside.
+fn issued(ready: &ReadyLine) -> Option<ConditionValue> {
+    let outside = ready.outside.as_ref()?;
+    Some(match &outside.refused {
+        None => (true, "Issued", "Every authority that the issuer has offered is or was in use.".to_owned()),
+        Some(why) => (false, "NotUsed", format!("{why}. {GOES_ON}")),
+    })
 }
 
 fn signing(serving: &LineState, first: Option<WaitsFor>, now: Timestamp) -> (bool, &'static str, String) {

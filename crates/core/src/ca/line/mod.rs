@@ -164,6 +164,8 @@ pub struct Evidence<'e> {
     pub now: Timestamp,
     /// The last request of an administrator for a rotation: an opaque text that differs from request to request.
     pub requested: Option<&'e str>,
+    /// Whether an issuer outside has a new authority for the line.
+    pub offered: bool,
     /// The authority that an administrator wants rolled back.
     pub roll_back: Option<&'e AuthorityId>,
     /// How long before it expires an authority is replaced.
@@ -288,7 +290,7 @@ impl Line {
         let deferral = if self.rolled_back.is_some() { evidence.deferral } else { Duration::ZERO };
         let due = evidence.now.plus(evidence.renew_before.saturating_sub(deferral));
         let aged = due >= active.authority.not_after();
-        match (asked || aged, ending || self.members.len() < MAX_AUTHORITIES) {
+        match (asked || aged || evidence.offered, ending || self.members.len() < MAX_AUTHORITIES) {
             (false, _) => self.wait_for_old(),
             (true, true) => Step::Prepare,
             (true, false) => Step::Wait(WaitsFor::OldestAuthority),

@@ -199,6 +199,7 @@ impl World {
         let evidence = Evidence {
             now: self.now,
             requested: requested.as_deref(),
+            offered: false,
             roll_back: self.roll_back.as_ref(),
             renew_before: RENEW_BEFORE,
             deferral: RENEW_BEFORE / 4,

@@ -18,7 +18,15 @@ fn mk_authority() -> Authority {
 
 fn mk_evidence(now: Timestamp) -> Evidence<'static> {
     let next_is_trusted = Err(WaitsFor::GatewaysRead);
-    Evidence { now, requested: None, roll_back: None, renew_before: 90 * DAY, deferral: 20 * DAY, next_is_trusted }
+    Evidence {
+        now,
+        requested: None,
+        offered: false,
+        roll_back: None,
+        renew_before: 90 * DAY,
+        deferral: 20 * DAY,
+        next_is_trusted,
+    }
 }
 
 fn mk_line() -> Line {

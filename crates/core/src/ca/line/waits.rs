@@ -119,6 +119,8 @@ pub enum WaitsFor {
     },
     /// The line has as many authorities as it may have.
     OldestAuthority,
+    /// The issuer outside has no new authority that can be used: what it must do.
+    Issuer(String),
     /// The line has not been compared with the ledger.
     Ledger,
     /// The API server did not report the time.
@@ -208,6 +210,7 @@ impl fmt::Display for WaitsFor {
             Self::OldestAuthority => {
                 write!(f, "the oldest authority to be dropped, because a line has at most {MAX_AUTHORITIES}")
             }
+            Self::Issuer(what) => f.write_str(what),
             Self::Ledger => f.write_str("the ledger to report what it knows about this line"),
             Self::ServerTime => f.write_str("the API server to report the time"),
             Self::Clock { minutes } => {

@@ -92,6 +92,8 @@ pub enum Unusable {
 pub struct Usable {
     /// The certificate, DER.
     pub certificate: CertificateDer<'static>,
+    /// The certificates that follow it, for servers that trust only the root above its authority.
+    pub chain: Vec<CertificateDer<'static>>,
     /// Its private key, PKCS#8, DER.
     pub pkcs8: Zeroizing<Vec<u8>>,
     /// The trust bundle of the gateway's line.
@@ -104,7 +106,7 @@ pub struct Usable {
 
 impl std::fmt::Debug for Usable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { certificate: _, pkcs8: _, bundle: _, renew_at, not_after } = self;
+        let Self { certificate: _, chain: _, pkcs8: _, bundle: _, renew_at, not_after } = self;
         write!(f, "Usable(private key, renew at {renew_at}, not after {not_after})")
     }
 }
@@ -150,8 +152,8 @@ pub fn examine(
     if let Some((name, _)) = credentials.files().into_iter().find(|(_, bytes)| bytes.trim_ascii().is_empty()) {
         return Err(Unusable::Absent(name));
     }
-    let chain = pem::certificates(&credentials.certificate).ok_or(Unusable::Certificate)?;
-    let certificate = chain.into_iter().next().ok_or(Unusable::Certificate)?;
+    let mut chain = pem::certificates(&credentials.certificate).ok_or(Unusable::Certificate)?;
+    let certificate = chain.remove(0); // there is one
     let (rest, leaf) = X509Certificate::from_der(&certificate).map_err(|_| Unusable::Certificate)?;
     if !rest.is_empty() {
         return Err(Unusable::Certificate);
@@ -172,7 +174,7 @@ pub fn examine(
     }
     let bundle = Bundle::from_pem(&credentials.bundle)?;
     let renew_at = renewal(&certificate, not_before, not_after);
-    Ok(Usable { certificate, pkcs8, bundle, renew_at, not_after })
+    Ok(Usable { certificate, chain, pkcs8, bundle, renew_at, not_after })
 }
 
 fn check_identity(leaf: &X509Certificate<'_>, wanted: &Wanted) -> Result<(), Unusable> {

@@ -2,7 +2,7 @@
 
 use tokio::sync::{mpsc, watch};
 
-use super::{LinePlan, LineReconciler, REVERT, ROUND, Reserve, pauses};
+use super::{LinePlan, LineReconciler, Outside, REVERT, ROUND, Reserve, pauses};
 use crate::authorities::activation::ActivationCheck;
 use crate::authorities::metrics::LineGauges;
 use crate::authorities::state::LineState;
@@ -81,6 +81,7 @@ impl LineReconciler {
             distributed: false,
             compared: false,
             not_rolled_back: None,
+            outside: Outside::default(),
             unrecorded: None,
             pauses: pauses(),
         }

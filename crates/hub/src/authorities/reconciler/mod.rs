@@ -1,31 +1,33 @@
 //! Keeps one line of authorities: reads it, takes the step that the evidence allows, persists it, and only then lets it
 //! have an effect.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{debug, error, info, warn};
 
 mod backup;
 mod inputs;
+mod outside;
+mod reserving;
 mod steps;
 
 use crate::authorities::activation::ActivationCheck;
 use crate::authorities::asked::Asked;
 use crate::authorities::metrics::LineGauges;
 use crate::authorities::report;
-use crate::authorities::state::{LineState, ReadyLine};
+use crate::authorities::state::LineState;
 use crate::authorities::store::{AuthorityStore, LineKind, LineNames, StoreError};
+use crate::authorities::supply::SupplyPlan;
 use crate::authorities::trust_publisher::TrustPublisher;
 use crate::authorities::versions::{LineObjects, ObjectVersion, WatchedObjects};
 use crate::lease::{Leading, NotLeading, NotWritten};
 use crate::metrics::HubMetrics;
 use crate::recording::chronicle::LineRecord;
 use addon_signer_api::rules::AuthorityPlan;
-use addon_signer_core::ca::authority::{AuthorityError, AuthorityId};
-use addon_signer_core::ca::line::{Evidence, Line, NotRolledBack, RESERVE_AHEAD, Step, WaitsFor};
+use addon_signer_core::ca::authority::AuthorityError;
+use addon_signer_core::ca::line::{Evidence, Line, NotRolledBack, Step, WaitsFor};
 use addon_signer_core::keys::private::KeyError;
 use addon_signer_core::revert_backoff::RevertBackoff;
 use addon_signer_core::timestamp::Timestamp;
@@ -36,6 +38,8 @@ use addon_signer_telemetry::audit::Audit;
 use addon_signer_telemetry::pulse::Pulse;
 
 pub(crate) use inputs::{ReconcilerLine, ReconcilerLinks};
+use outside::Outside;
+pub(crate) use reserving::Reserve;
 
 /// How often the reconciler checks a line when nothing happens, because a step can become due by time alone.
 const ROUND: Duration = Duration::from_secs(15);
@@ -52,6 +56,8 @@ const SOON: Duration = Duration::from_millis(500);
 pub(crate) struct LinePlan {
     /// How authorities are created.
     pub authority: AuthorityPlan,
+    /// Where they come from.
+    pub supply: SupplyPlan,
     /// What the AddOnSigner asks for. The reconciler also reads the annotations of the line's ConfigMap.
     pub asked: Asked,
     /// Whether something other than the ConfigMap names authorities whose certificates may not have expired yet.
@@ -59,17 +65,6 @@ pub(crate) struct LinePlan {
     /// Whether the hub may have the line at all: it may sign, or had the line before; somebody needs it, if it is one
     /// of the gateway. Until then nothing is read or created.
     pub has_slot: bool,
-}
-
-/// Asks the reconciler to persist that leaves of `authority` may be valid until `until`.
-#[derive(Debug)]
-pub(crate) struct Reserve {
-    /// The id of the authority that will sign.
-    pub authority: AuthorityId,
-    /// The last second of the leaf.
-    pub until: Timestamp,
-    /// Receives whether the reservation is persisted.
-    pub done: oneshot::Sender<bool>,
 }
 
 /// Why a round failed.
@@ -90,6 +85,9 @@ pub(crate) enum ReconcileError {
     /// A new key could not be generated.
     #[error("a new key could not be generated: {0}")]
     Key(#[from] KeyError),
+    /// The line has no authority yet, because none came from outside.
+    #[error("There is no authority yet. {0}")]
+    NoAuthority(String),
     /// The line's first authority is not created while the clock is wrong.
     #[error("the first authority waits for {0}")]
     Clock(WaitsFor),
@@ -131,6 +129,8 @@ pub(crate) struct LineReconciler {
     compared: bool,
     /// Why the rollback that is asked for is not done.
     not_rolled_back: Option<NotRolledBack>,
+    /// What became of authorities from outside.
+    outside: Outside,
     /// Who asked for the steps that are not recorded yet; empty if they were due by time. `None` if no step waits.
     unrecorded: Option<String>,
     /// The pauses after rounds that failed; see [`pauses`].
@@ -147,13 +147,14 @@ impl LineReconciler {
     pub(crate) async fn run(mut self) {
         loop {
             self.pulse.beat(); // at least once per round
-            let seen = self.objects.of(&self.names);
+            let source = self.source();
+            let seen = self.objects.of(&self.names, source.as_deref());
             let pause = if self.is_settled(seen.as_ref()) { ROUND } else { self.round(seen.as_ref()).await };
             let next = self.state.borrow().last().and_then(|ready| Some(ready.line().next()?.authority.id().clone()));
             let quiet = self.reverts.due().unwrap_or_else(Instant::now);
             tokio::select! {
                 () = sleep(pause) => {}
-                () = async { sleep_until(quiet).await; self.objects.changed(&self.names, seen.as_ref()).await } => {}
+                () = async { sleep_until(quiet).await; self.objects.changed(&self.names, source.as_deref(), seen.as_ref()).await } => {}
                 changed = self.plan.changed() => if changed.is_err() { return },
                 changed = self.activation.changed(next.as_ref()) => if !changed { return },
                 reserve = self.reservations.recv() => match reserve {
@@ -193,10 +194,11 @@ impl LineReconciler {
         let plan = self.present_plan();
         let asked = plan.asked.clone().or(seen.asked());
         let evidence = self.evidence(line, &plan, &asked, self.clock.now());
-        if line.previous(&evidence).and_then(Result::err) != ready.not_rolled_back {
+        let is_refused = line.previous(&evidence).and_then(Result::err) != ready.not_rolled_back;
+        if is_refused || !self.outside.has_looked(&plan, &asked, Some(seen)) {
             return false;
         }
-        match line.next_step(&evidence) {
+        match self.possible(line.next_step(&evidence)) {
             Step::Rest => ready.waiting.is_none(),
             Step::Wait(what) => ready.waiting.as_ref() == Some(&what),
             Step::Begin | Step::Prepare | Step::Activate | Step::Force(_) | Step::Finish(_) | Step::RollBack { .. } => {
@@ -223,6 +225,7 @@ impl LineReconciler {
         Evidence {
             now,
             requested: asked.rotate.as_deref(),
+            offered: self.outside.offers(line),
             roll_back: asked.roll_back.as_ref().map(|asked| &asked.authority),
             renew_before: plan.authority.renew_before,
             deferral: plan.authority.deferral,
@@ -252,7 +255,7 @@ impl LineReconciler {
                 // Keep the line that was read: while the API server does not answer, nobody else can change it.
                 if self.state.borrow().last().is_none() {
                     let message = format!("The authorities cannot be read or written: {error}.");
-                    self.set(LineState::Broken { reason: "AuthorityUnavailable", message, last: None });
+                    self.set(LineState::Broken { reason: "AuthorityUnavailable", message, last: None, request: None });
                 }
                 self.pauses.after_failure()
             }
@@ -263,25 +266,27 @@ impl LineReconciler {
                         "AuthorityUnreadable"
                     }
                     ReconcileError::Clock(_) => "ClockAhead",
+                    ReconcileError::NoAuthority(_) => "AuthorityNotIssued",
                     _ => "AuthorityFailed",
                 };
                 error!(%error, secret = self.names.secret, "The authorities cannot sign");
                 let last = self.state.borrow().last().cloned();
                 let message = format!("{error}.");
-                self.report_problem(&message).await;
-                self.set(LineState::Broken { reason, message, last });
+                let request = self.outside.report().request;
+                self.report_problem(&message, request.clone()).await;
+                self.set(LineState::Broken { reason, message, last, request });
                 ROUND
             }
         }
     }
 
     /// Reports a problem of a line of the gateway in its ConfigMap, because it has no AddOnSigner with a status.
-    async fn report_problem(&self, problem: &str) {
+    async fn report_problem(&self, problem: &str, request: Option<String>) {
         if self.names.kind == LineKind::Agents {
             return;
         }
         let Ok(leads) = self.leading.leads() else { return };
-        match report::write_problem(&leads, &self.store.config_maps(), &self.names.config_map, problem).await {
+        match report::write_problem(&leads, &self.store.config_maps(), &self.names, problem, request).await {
             Ok(()) | Err(NotWritten::NotLeading(_)) => {}
             // The problem itself is logged already.
             Err(error) => warn!(%error, "Could not write the report of the gateway's authorities; the hub retries"),
@@ -299,7 +304,7 @@ impl LineReconciler {
             Some(stored) => stored,
             None => match self.store.clock_problem(now).await? {
                 Some(problem) => return Err(ReconcileError::Clock(problem)),
-                None => self.begin(&plan, now).await?,
+                None => self.begin(&plan, seen, now).await?,
             },
         };
         let held = self.state.borrow().last().and_then(|ready| ready.stored.version().map(str::to_owned));
@@ -312,11 +317,12 @@ impl LineReconciler {
             None => self.store.asked(&self.names).await?,
         };
         let asked = plan.asked.clone().or(of_map);
+        self.look_outside(&plan, &asked, seen, Some(&stored.line), now).await?;
         // Each step is persisted before the next one is chosen. A line needs only a few steps at once.
         for _ in 0..8 {
             let evidence = self.evidence(&stored.line, &plan, &asked, now);
             let not_rolled_back = stored.line.previous(&evidence).and_then(Result::err);
-            let step = stored.line.next_step(&evidence);
+            let step = self.possible(stored.line.next_step(&evidence));
             self.not_rolled_back = not_rolled_back;
             if let Step::Rest | Step::Wait(_) = step {
                 return self.settle(stored, step).await;
@@ -335,42 +341,6 @@ impl LineReconciler {
             }
         }
         self.settle(stored, Step::Rest).await
-    }
-
-    async fn reserve(&mut self, reserve: Reserve) {
-        let persisted = match self.persist_reservation(&reserve).await {
-            Ok(persisted) => persisted,
-            Err(error) => {
-                warn!(%error, secret = self.names.secret, "Could not reserve the end of certificates; the hub retries");
-                self.published = None; // the write may have arrived all the same: the next round reads the line
-                false
-            }
-        };
-        // Sending fails if the signer gave up waiting; it asks again.
-        let _ = reserve.done.send(persisted);
-    }
-
-    async fn persist_reservation(&mut self, reserve: &Reserve) -> Result<bool, ReconcileError> {
-        let ready = self.state.borrow().ready().cloned();
-        let Some(ready) = ready else { return Ok(false) };
-        if ready.line().active().is_none_or(|active| *active.authority.id() != reserve.authority) {
-            return Ok(false);
-        }
-        if ready.line().reserve(reserve.until).is_none() {
-            return Ok(true);
-        }
-        let now = self.clock.now();
-        let further = reserve.until.plus(now.until(reserve.until) / RESERVE_AHEAD);
-        // A Next of the gateway's line waits for this time, so it is not set later than a certificate may end.
-        let end = self.trust_publisher.last_end().map_or(further, |last| further.min(last)).max(reserve.until);
-        let Some(line) = ready.line().reserve(end) else { return Ok(true) };
-        let leads = self.leading.leads()?;
-        let stored = self.store.replace(&leads, &self.names, &ready.stored, &line, None).await?;
-        self.published = None; // the report of the gateway's line names the reserved time
-        let bundle = ready.bundle.clone();
-        let (waiting, not_rolled_back) = (ready.waiting.clone(), ready.not_rolled_back.clone());
-        self.set(LineState::Ready(Arc::new(ReadyLine { stored, bundle, waiting, not_rolled_back })));
-        Ok(true)
     }
 
     fn set(&mut self, state: LineState) {

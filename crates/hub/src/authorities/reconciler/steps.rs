@@ -6,6 +6,7 @@ use std::time::Duration;
 use ring::rand::SystemRandom;
 use tokio::time::Instant;
 use tracing::{debug, error, warn};
+use zeroize::Zeroizing;
 
 use super::{LinePlan, LineReconciler, ROUND, ReconcileError};
 use crate::authorities::BACKENDS_TRUST_AFTER;
@@ -14,7 +15,10 @@ use crate::authorities::report;
 use crate::authorities::state::{LineState, ReadyLine};
 use crate::authorities::store::LineKind;
 use crate::authorities::stored::StoredLine;
+use crate::authorities::versions::LineObjects;
+use addon_signer_api::authority::AuthoritySource;
 use addon_signer_core::ca::authority::Authority;
+use addon_signer_core::ca::chain::Certified;
 use addon_signer_core::ca::line::{Line, Member, Step, WaitsFor};
 use addon_signer_core::keys::private::PrivateKey;
 use addon_signer_core::policy::GatewayCertificate;
@@ -24,9 +28,16 @@ use addon_signer_core::timestamp::Timestamp;
 pub(super) const CATCH_UP: Duration = Duration::from_millis(500);
 
 impl LineReconciler {
-    pub(super) async fn begin(&mut self, plan: &LinePlan, now: Timestamp) -> Result<StoredLine, ReconcileError> {
-        let (authority, pkcs8) = self.make(plan, now)?;
-        let id = authority.id().clone();
+    pub(super) async fn begin(
+        &mut self,
+        plan: &LinePlan,
+        seen: Option<&LineObjects>,
+        now: Timestamp,
+    ) -> Result<StoredLine, ReconcileError> {
+        let asked = plan.asked.clone().or(seen.map(LineObjects::asked).unwrap_or_default());
+        self.look_outside(plan, &asked, seen, None, now).await?;
+        let (authority, pkcs8) = self.new_authority(plan, now)?;
+        let id = authority.authority().id().clone();
         let line = Line::default().begin(authority, now);
         let leads = self.leading.leads()?;
         let stored = self.store.create(&leads, &self.names, &line, &pkcs8).await?;
@@ -35,15 +46,19 @@ impl LineReconciler {
         Ok(stored)
     }
 
-    fn make(
-        &self,
+    /// An authority from outside, or one that the hub makes.
+    fn new_authority(
+        &mut self,
         plan: &LinePlan,
         now: Timestamp,
-    ) -> Result<(Authority, zeroize::Zeroizing<Vec<u8>>), ReconcileError> {
+    ) -> Result<(Certified, Zeroizing<Vec<u8>>), ReconcileError> {
+        if let Some(given) = self.outside.take().map_err(ReconcileError::NoAuthority)? {
+            return Ok((given.certified, given.pkcs8));
+        }
         let rng = SystemRandom::new();
         let (key, pkcs8) = PrivateKey::generate(plan.authority.key, &rng)?;
         let authority = Authority::self_signed(&self.names.authority, &key, now, plan.authority.duration, &rng)?;
-        Ok((authority, pkcs8))
+        Ok((authority.into(), pkcs8))
     }
 
     /// Persists one step. [`Self::settle`] records and publishes it.
@@ -58,7 +73,7 @@ impl LineReconciler {
         let line = stored.line.clone();
         let (line, new_key) = match &step {
             Step::Prepare => {
-                let (authority, pkcs8) = self.make(plan, now)?;
+                let (authority, pkcs8) = self.new_authority(plan, now)?;
                 (line.prepare(authority, asked.rotate.as_deref(), now), Some(pkcs8))
             }
             Step::Activate => (line.activate(now), None),
@@ -71,9 +86,14 @@ impl LineReconciler {
         let leads = self.leading.leads()?;
         let handled = stored.line.handled_request().map(str::to_owned);
         let stored = self.store.replace(&leads, &self.names, &stored, &line, new_key).await?;
+        let is_imported = plan.supply.source == AuthoritySource::Request;
         let asked_by = match &step {
             Step::RollBack { .. } => asked.roll_back.as_ref().map_or("", |request| &request.by),
             // `ca rotate` writes the time and the user; other programs may write anything.
+            Step::Prepare if is_imported => {
+                let request = asked.import.as_deref().and_then(|text| text.lines().next()).unwrap_or_default();
+                request.split_once(' ').map_or("", |(_, user)| user)
+            }
             Step::Prepare if stored.line.handled_request() != handled.as_deref() => {
                 let request = stored.line.handled_request().unwrap_or_default();
                 request.split_once(' ').map_or(request, |(_, user)| user)
@@ -119,7 +139,8 @@ impl LineReconciler {
         self.reported = report;
         self.record_anchors(&stored.line).await;
         let not_rolled_back = self.not_rolled_back.clone();
-        self.set(LineState::Ready(Arc::new(ReadyLine { stored, bundle, waiting, not_rolled_back })));
+        let outside = self.outside.is_used().then(|| self.outside.report());
+        self.set(LineState::Ready(Arc::new(ReadyLine { stored, bundle, waiting, not_rolled_back, outside })));
         self.hold_next().await
     }
 
@@ -137,7 +158,8 @@ impl LineReconciler {
     pub(super) fn report(&self, line: &Line, waiting: Option<&WaitsFor>) -> Result<Option<String>, serde_json::Error> {
         match self.names.kind {
             LineKind::Gateway(_) => {
-                report::render(line, waiting, self.not_rolled_back.as_ref(), self.clock.now()).map(Some)
+                let outside = self.outside.is_used().then(|| self.outside.report());
+                report::render(line, waiting, self.not_rolled_back.as_ref(), outside, self.clock.now()).map(Some)
             }
             LineKind::Agents => Ok(None),
         }
@@ -155,7 +177,7 @@ impl LineReconciler {
         }
         let actor = self.unrecorded.clone();
         let waiver = match self.names.kind {
-            LineKind::Gateway(_) => self.objects.of(&self.names).and_then(|seen| seen.asked().waiver),
+            LineKind::Gateway(_) => self.objects.of(&self.names, None).and_then(|seen| seen.asked().waiver),
             LineKind::Agents => None,
         };
         let recording = self.record.write(line, actor.as_deref().unwrap_or_default(), waiver.as_ref());

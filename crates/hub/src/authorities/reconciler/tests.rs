@@ -1,7 +1,7 @@
 //! Tests how often a reconciler asks an API server that fails, on a clock that the test moves.
 
 use std::convert::Infallible;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use hyper::{Method, Request, Response};
 use kube::Client;
@@ -12,6 +12,8 @@ use tokio::time::Instant;
 use super::*;
 use crate::authorities::versions;
 use crate::lease;
+use addon_signer_api::authority::AuthoritySource;
+use addon_signer_core::ca::bundle::Purpose;
 use addon_signer_core::keys::public::KeyKind;
 use addon_signer_ledger::{LedgerWriter, WriterOptions};
 use addon_signer_telemetry::pulse::Pulses;
@@ -61,7 +63,14 @@ fn mk_client(good: u32) -> (Client, mpsc::UnboundedReceiver<Instant>) {
 fn mk_plan() -> LinePlan {
     let authority =
         AuthorityPlan { key: KeyKind::EcdsaP256, duration: 365 * DAY, renew_before: 30 * DAY, deferral: DAY };
-    LinePlan { authority, asked: Asked::default(), remembered: false, has_slot: true }
+    let supply = SupplyPlan {
+        source: AuthoritySource::Made,
+        longest: DAY,
+        purpose: Purpose::Client,
+        dns_names: Vec::new(),
+        addresses: Vec::new(),
+    };
+    LinePlan { authority, supply, asked: Asked::default(), remembered: false, has_slot: true }
 }
 
 /// A reconciler that has just made its line, and what must live as long. Its ledger never answers.
@@ -96,7 +105,7 @@ async fn mk_reconciler(client: Client, line_plan: LinePlan) -> (LineReconciler, 
         pulse: Pulses::default().start("authorities"),
     };
     let mut reconciler = LineReconciler::new(links, line);
-    reconciler.begin(&mk_plan(), clock.now()).await.unwrap();
+    reconciler.begin(&mk_plan(), None, clock.now()).await.unwrap();
     (reconciler, (announcer, writer, versions, planned, effects, reserve))
 }
 

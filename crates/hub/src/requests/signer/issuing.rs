@@ -256,7 +256,11 @@ impl Effects for Attempt<'_> {
     async fn publish(&mut self, issued: &Issued, trust_bundle: &str) -> Result<(), SignerError> {
         self.remember(issued);
         let csr = self.approved_csr.as_ref().unwrap_or(self.csr);
-        Ok(self.answers.publish(csr, issued, trust_bundle).await?)
+        // Verifiers that trust only the root above the authority need what is in between.
+        let mut members = self.ready.line().members().iter();
+        let issuer = members.find(|member| *member.authority.id() == issued.issuer);
+        let chain = issuer.map(|member| member.certified().pem_below_root()).unwrap_or_default();
+        Ok(self.answers.publish(csr, issued.pem() + &chain, trust_bundle).await?)
     }
 
     async fn refuse(&mut self, issued: &Issued) -> Result<(), SignerError> {

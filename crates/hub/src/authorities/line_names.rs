@@ -1,0 +1,130 @@
+//! The names of the objects of a line, and whose certificates it signs.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::api::ObjectMeta;
+
+use addon_signer_api::Lenient;
+use addon_signer_core::names::{ANNOTATION_SIGNER_NAME, LABEL_LINE, LABEL_SIGNER};
+use addon_signer_core::policy::GatewayCertificate;
+
+/// The ConfigMap with the serving anchors.
+pub const SERVING_CONFIG_MAP: &str = "addon-signer-trust";
+/// The ConfigMap with the anchors of the gateway's client certificate.
+pub const BACKEND_CONFIG_MAP: &str = "addon-signer-backend-trust";
+
+/// Whose certificates a line signs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LineKind {
+    /// Those of the agents of one AddOnSigner. The gateway trusts it, and its AddOnSigner reports it.
+    Agents,
+    /// One of the gateway. Agents or backends trust it, and its ConfigMap reports it.
+    Gateway(GatewayCertificate),
+}
+
+/// The names of the objects that hold one line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LineNames {
+    /// Which line it is.
+    pub kind: LineKind,
+    /// The Secret.
+    pub secret: String,
+    /// The ConfigMap with the anchors.
+    pub config_map: String,
+    /// Prefix of the authorities' common names.
+    pub authority: String,
+    pub(super) labels: BTreeMap<String, String>,
+    /// `spec.signerName` of the AddOnSigner.
+    signer_name: Option<String>,
+}
+
+impl LineNames {
+    /// The client line of an AddOnSigner with this name and this signer name.
+    pub fn client(signer: &str, signer_name: &str) -> Self {
+        Self {
+            kind: LineKind::Agents,
+            signer_name: Some(signer_name.to_owned()),
+            secret: format!("{signer}-client-authorities"),
+            config_map: format!("{signer}-client-ca"),
+            authority: format!("addon-signer client CA {signer}"),
+            labels: labels("client", Some(signer)),
+        }
+    }
+
+    /// The line of a certificate of the gateway. No AddOnSigner's line has objects of these names: the names of those
+    /// end with `-client-authorities` and `-client-ca`.
+    pub fn gateway(certificate: GatewayCertificate) -> Self {
+        let (secret, config_map, authority, line) = match certificate {
+            GatewayCertificate::Serving => {
+                ("addon-signer-serving-authorities", SERVING_CONFIG_MAP, "addon-signer serving CA", "serving")
+            }
+            GatewayCertificate::Client => (
+                "addon-signer-backend-authorities",
+                BACKEND_CONFIG_MAP,
+                "addon-signer gateway client CA",
+                "gateway-client",
+            ),
+        };
+        Self {
+            kind: LineKind::Gateway(certificate),
+            secret: secret.to_owned(),
+            config_map: config_map.to_owned(),
+            authority: authority.to_owned(),
+            labels: labels(line, None),
+            signer_name: None,
+        }
+    }
+
+    /// The Secret with the key of the next authority while that has no certificate.
+    pub(crate) fn pending(&self) -> String {
+        format!("{}-pending", self.secret)
+    }
+
+    /// Its ConfigMap, before it is made.
+    pub(super) fn new_config_map(&self) -> Lenient<ConfigMap> {
+        let metadata = ObjectMeta {
+            name: Some(self.config_map.clone()),
+            labels: Some(self.labels.clone()),
+            ..ObjectMeta::default()
+        };
+        Lenient::from(ConfigMap { metadata, ..ConfigMap::default() })
+    }
+
+    /// The label `signer` of the line's metrics.
+    pub(crate) fn metrics_label(&self) -> &str {
+        match self.kind {
+            LineKind::Agents => self.line(),
+            LineKind::Gateway(certificate) => certificate.name(),
+        }
+    }
+
+    /// The signer name in the annotation of a Secret, if it is not the line's.
+    pub(super) fn owner_of<'s>(&self, secret: &'s Secret) -> Option<&'s String> {
+        let theirs = secret.metadata.annotations.as_ref().and_then(|all| all.get(ANNOTATION_SIGNER_NAME));
+        theirs.filter(|theirs| self.signer_name.as_ref() != Some(theirs))
+    }
+
+    pub(super) fn annotations(&self, mut there: BTreeMap<String, String>) -> Option<BTreeMap<String, String>> {
+        there.extend(self.signer_name.clone().map(|name| (ANNOTATION_SIGNER_NAME.to_owned(), name)));
+        (!there.is_empty()).then_some(there)
+    }
+
+    /// The line as `ca status` names it: its AddOnSigner, `(serving)` or `(gateway-client)`.
+    pub fn line(&self) -> &str {
+        match self.kind {
+            LineKind::Agents => self.labels.get(LABEL_SIGNER).map_or("", String::as_str),
+            LineKind::Gateway(GatewayCertificate::Serving) => "(serving)",
+            LineKind::Gateway(GatewayCertificate::Client) => "(gateway-client)",
+        }
+    }
+}
+
+fn labels(line: &str, signer: Option<&str>) -> BTreeMap<String, String> {
+    let managed = ("app.kubernetes.io/managed-by".to_owned(), "addon-signer".to_owned());
+    let mut labels = BTreeMap::from([managed, (LABEL_LINE.to_owned(), line.to_owned())]);
+    if let Some(signer) = signer {
+        labels.insert(LABEL_SIGNER.to_owned(), signer.to_owned());
+    }
+    labels
+}

@@ -1,0 +1,133 @@
+//! Looks for authorities from outside, and remembers what there was.
+
+use super::{LinePlan, LineReconciler, ReconcileError};
+use crate::authorities::asked::Asked;
+use crate::authorities::state::OutsideReport;
+use crate::authorities::supply::{Given, Question, Supply, SupplyPlan};
+use crate::authorities::versions::{LineObjects, ObjectVersion};
+use addon_signer_api::authority::AuthoritySource;
+use addon_signer_core::ca::line::{Line, Step, WaitsFor};
+use addon_signer_core::timestamp::Timestamp;
+
+/// What this process has found at its last look.
+#[derive(Debug, Default)]
+pub(super) struct Outside {
+    /// What there was; `None` before the first look.
+    supply: Option<Supply>,
+    request: Option<String>,
+    looked_at: Option<LookedAt>,
+}
+
+/// What the answer depends on, apart from the time.
+#[derive(Debug, PartialEq, Eq)]
+struct LookedAt {
+    secret: Option<ObjectVersion>,
+    plan: SupplyPlan,
+    import: Option<String>,
+}
+
+impl Outside {
+    /// Whether authorities come from outside.
+    pub(super) fn is_used(&self) -> bool {
+        !matches!(self.supply, None | Some(Supply::Made))
+    }
+
+    /// Whether there is a new authority for the line.
+    pub(super) fn offers(&self, line: &Line) -> bool {
+        let is_there = |id| line.members().iter().any(|member| member.authority.id() == id);
+        matches!(&self.supply, Some(Supply::New(given)) if !is_there(given.certified.authority().id()))
+    }
+
+    /// The new authority; `None` if the hub makes it itself. It is given once.
+    ///
+    /// # Errors
+    /// What has to happen before there is one.
+    pub(super) fn take(&mut self) -> Result<Option<Given>, String> {
+        let taken = || Supply::Nothing("a new authority".to_owned());
+        match &mut self.supply {
+            None | Some(Supply::Made) => Ok(None),
+            Some(supply @ Supply::New(_)) => match std::mem::replace(supply, taken()) {
+                Supply::New(given) => Ok(Some(*given)),
+                _ => Ok(None),
+            },
+            Some(Supply::Nothing(what)) => Err(format!("The line waits for {what}")),
+            Some(Supply::Refused(why)) => Err(why.clone()),
+        }
+    }
+
+    /// Whether the last look still holds. After a refusal it does not: time may heal the cause.
+    pub(super) fn has_looked(&self, plan: &LinePlan, asked: &Asked, seen: Option<&LineObjects>) -> bool {
+        match (&plan.supply.source, &self.supply) {
+            (AuthoritySource::Made, None | Some(Supply::Made)) => true,
+            (AuthoritySource::Made, _) | (_, None | Some(Supply::Made | Supply::Refused(_))) => false,
+            (_, Some(Supply::New(_) | Supply::Nothing(_))) => {
+                self.looked_at.as_ref() == Some(&LookedAt::new(plan, asked, seen))
+            }
+        }
+    }
+
+    /// What people should know.
+    pub(super) fn report(&self) -> OutsideReport {
+        let refused = match &self.supply {
+            Some(Supply::Refused(why)) => Some(why.clone()),
+            _ => None,
+        };
+        OutsideReport { refused, request: self.request.clone() }
+    }
+}
+
+impl LookedAt {
+    fn new(plan: &LinePlan, asked: &Asked, seen: Option<&LineObjects>) -> Self {
+        let secret = seen.and_then(|seen| seen.source.clone());
+        Self { secret, plan: plan.supply.clone(), import: asked.import.clone() }
+    }
+}
+
+impl LineReconciler {
+    /// The Secret from which the line's authorities come.
+    pub(super) fn source(&self) -> Option<String> {
+        match &self.plan.borrow().supply.source {
+            AuthoritySource::Made => None,
+            AuthoritySource::Secret(name) => Some(name.clone()),
+            AuthoritySource::Request => Some(self.names.pending()),
+        }
+    }
+
+    /// Looks for an authority from outside.
+    pub(super) async fn look_outside(
+        &mut self,
+        plan: &LinePlan,
+        asked: &Asked,
+        seen: Option<&LineObjects>,
+        line: Option<&Line>,
+        now: Timestamp,
+    ) -> Result<(), ReconcileError> {
+        let question = Question {
+            names: &self.names,
+            plan: &plan.supply,
+            authority: &plan.authority,
+            line,
+            brought: asked.import.as_deref(),
+            now,
+        };
+        let leads = self.leading.leads()?;
+        let answer = question.ask(&self.store, &leads, &self.trust_publisher).await?;
+        self.outside = Outside {
+            supply: Some(answer.supply),
+            request: answer.request,
+            looked_at: Some(LookedAt::new(plan, asked, seen)),
+        };
+        Ok(())
+    }
+
+    /// The step, if there is an authority for it.
+    pub(super) fn possible(&self, step: Step) -> Step {
+        match (step, &self.outside.supply) {
+            (Step::Prepare, Some(Supply::Nothing(what))) => Step::Wait(WaitsFor::Issuer(what.clone())),
+            (Step::Prepare, Some(Supply::Refused(_))) => {
+                Step::Wait(WaitsFor::Issuer("an authority that can be used".to_owned()))
+            }
+            (step, _) => step,
+        }
+    }
+}

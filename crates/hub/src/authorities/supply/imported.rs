@@ -1,0 +1,37 @@
+//! An authority with its key in a Secret that somebody else writes: a person, or cert-manager.
+
+use ring::rand::SystemRandom;
+
+use super::{Question, Supply, not_used};
+use crate::authorities::store::{AuthorityStore, StoreError};
+use addon_signer_core::encoding::pem;
+use addon_signer_core::keys::private::PrivateKey;
+
+impl Question<'_> {
+    /// What is in the Secret: `tls.crt` (the authority and what is above it), `tls.key`, and `ca.crt` (the root), which
+    /// may be missing if the chain has the root.
+    pub(super) async fn imported(&self, store: &AuthorityStore, name: &str) -> Result<Supply, StoreError> {
+        let origin = format!("the Secret {name}");
+        let refused = |why: String| Ok(not_used(&origin, &why));
+        let Some(secret) = store.secret(name).await? else {
+            return refused("it does not exist in the hub's namespace".to_owned());
+        };
+        let data = secret.0.data.as_ref();
+        let field = |key: &str| data.and_then(|data| data.get(key)).map(|bytes| bytes.0.as_slice());
+        let (Some(certificate), Some(key)) = (field("tls.crt"), field("tls.key")) else {
+            return refused("it lacks tls.crt or tls.key".to_owned());
+        };
+        let Some(chain) = pem::certificates(certificate) else {
+            return refused("tls.crt has something other than certificates in PEM".to_owned());
+        };
+        let roots = match field("ca.crt").filter(|roots| !roots.trim_ascii().is_empty()).map(pem::certificates) {
+            None => Vec::new(),
+            Some(Some(roots)) => roots,
+            Some(None) => return refused("ca.crt has something other than certificates in PEM".to_owned()),
+        };
+        match PrivateKey::from_pem(key, &SystemRandom::new()) {
+            Ok((key, pkcs8)) => Ok(self.examine(&origin, (&chain, &roots), (key.public_key_der(), pkcs8))),
+            Err(error) => refused(format!("tls.key: {error}")),
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! Where the authorities of a line come from, if the hub does not make them: a Secret that somebody fills (`imported`),
+//! or certificates for requests of the hub (`requested`). Whatever comes is checked before it may wait to sign; the line
+//! goes on with what it has until then.
+
+mod imported;
+mod requested;
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use rustls_pki_types::CertificateDer;
+use zeroize::Zeroizing;
+
+use crate::authorities::report::NOT_USED;
+use crate::authorities::store::{AuthorityStore, LineNames, StoreError};
+use crate::authorities::trust_publisher::TrustPublisher;
+use crate::lease::Leads;
+use addon_signer_api::authority::AuthoritySource;
+use addon_signer_api::rules::{AuthorityPlan, SignerConfig};
+use addon_signer_core::ca::authority::AuthorityId;
+use addon_signer_core::ca::bundle::Purpose;
+use addon_signer_core::ca::chain::{Certified, Demands};
+use addon_signer_core::ca::line::Line;
+use addon_signer_core::identity::ClusterName;
+use addon_signer_core::policy::{GatewayCertificate, GatewayRules, SignerRules};
+use addon_signer_core::timestamp::Timestamp;
+
+/// Where the authorities of a line come from, and what they must be good for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SupplyPlan {
+    /// Where they come from.
+    pub source: AuthoritySource,
+    /// How long the longest certificate may be valid.
+    pub longest: Duration,
+    /// The purpose of the certificates.
+    pub purpose: Purpose,
+    /// The DNS names in them.
+    pub dns_names: Vec<String>,
+    /// The addresses in them.
+    pub addresses: Vec<IpAddr>,
+}
+
+impl SupplyPlan {
+    /// The plan of an AddOnSigner's line.
+    pub(crate) fn of_signer(config: &SignerConfig) -> Self {
+        let SignerRules { addons, convention, max_duration, .. } = &config.rules;
+        // Any cluster will do: name constraints are about the ends of names.
+        let cluster: Option<ClusterName> = "cluster1".parse().ok();
+        let names = cluster.iter().flat_map(|of| addons.iter().flat_map(|addon| convention.dns_names(of, addon)));
+        Self {
+            source: config.source.clone(),
+            longest: *max_duration,
+            purpose: Purpose::Client,
+            dns_names: names.collect(),
+            addresses: Vec::new(),
+        }
+    }
+
+    /// The plan of a line of the gateway. Only the serving authorities come from `source`.
+    pub(crate) fn of_gateway(certificate: GatewayCertificate, rules: &GatewayRules, source: AuthoritySource) -> Self {
+        let (source, purpose) = match certificate {
+            GatewayCertificate::Serving => (source, Purpose::Server),
+            GatewayCertificate::Client => (AuthoritySource::Made, Purpose::Client),
+        };
+        Self {
+            source,
+            longest: rules.duration,
+            purpose,
+            dns_names: rules.dns_names.iter().cloned().collect(),
+            addresses: rules.ip_addresses.iter().copied().collect(),
+        }
+    }
+}
+
+/// What there is for a line.
+#[derive(Debug)]
+pub(super) enum Supply {
+    /// The hub makes authorities itself.
+    Made,
+    /// A new authority that may be used.
+    New(Box<Given>),
+    /// Nothing new. A rotation that is due waits for this.
+    Nothing(String),
+    /// Something that is not used: why.
+    Refused(String),
+}
+
+/// An authority from outside, with its key.
+pub(super) struct Given {
+    /// The authority and what is above it.
+    pub(super) certified: Certified,
+    /// Its key, PKCS#8.
+    pub(super) pkcs8: Zeroizing<Vec<u8>>,
+}
+
+impl std::fmt::Debug for Given {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { certified, pkcs8: _ } = self;
+        write!(f, "Given({}, key private)", certified.authority().id())
+    }
+}
+
+/// What a source is asked about.
+pub(super) struct Question<'q> {
+    pub(super) names: &'q LineNames,
+    pub(super) plan: &'q SupplyPlan,
+    pub(super) authority: &'q AuthorityPlan,
+    /// The line; `None` before it has begun.
+    pub(super) line: Option<&'q Line>,
+    /// The certificates that an administrator has brought, in PEM.
+    pub(super) brought: Option<&'q str>,
+    pub(super) now: Timestamp,
+}
+
+/// The answer of a source.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) supply: Supply,
+    /// The request of the next authority, in PEM, for whoever issues its certificate.
+    pub(super) request: Option<String>,
+}
+
+impl From<Supply> for Answer {
+    fn from(supply: Supply) -> Self {
+        Self { supply, request: None }
+    }
+}
+
+impl Question<'_> {
+    /// Asks the line's source.
+    ///
+    /// # Errors
+    /// [`StoreError`] if a Secret could not be read or written.
+    pub(super) async fn ask(
+        &self,
+        store: &AuthorityStore,
+        leads: &Leads,
+        others: &TrustPublisher,
+    ) -> Result<Answer, StoreError> {
+        let answer = match &self.plan.source {
+            AuthoritySource::Made => Supply::Made.into(),
+            AuthoritySource::Secret(name) => self.imported(store, name).await?.into(),
+            AuthoritySource::Request => self.requested(store, leads).await?,
+        };
+        Ok(Answer { supply: self.claimed(answer.supply, others), ..answer })
+    }
+
+    /// Two lines never share a key: a certificate would be an identity of both.
+    fn claimed(&self, supply: Supply, others: &TrustPublisher) -> Supply {
+        let Supply::New(given) = supply else { return supply };
+        let id = given.certified.authority().id();
+        match others.claim(id, self.names.line()) {
+            Ok(()) => Supply::New(given),
+            Err(why) => Supply::Refused(format!("The authority {id}{NOT_USED}{why}")),
+        }
+    }
+
+    /// Checks the certificates that `origin` has brought for this key.
+    fn examine(
+        &self,
+        origin: &str,
+        (chain, roots): (&[CertificateDer<'static>], &[CertificateDer<'static>]),
+        (public_key, pkcs8): (&[u8], Zeroizing<Vec<u8>>),
+    ) -> Supply {
+        if let Some(known) = self.known(&AuthorityId::of(public_key), chain) {
+            return known(origin);
+        }
+        let SupplyPlan { longest, purpose, dns_names, addresses, .. } = self.plan;
+        let demands = Demands {
+            now: self.now,
+            longest: *longest,
+            renew_before: self.authority.renew_before,
+            purpose: *purpose,
+            dns_names,
+            addresses,
+        };
+        match Certified::check(chain, roots, public_key, &demands) {
+            Ok(certified) => match self.older(&certified) {
+                Some(why) => not_used(origin, &why),
+                None => Supply::New(Box::new(Given { certified, pkcs8 })),
+            },
+            Err(why) => not_used(origin, &why),
+        }
+    }
+
+    /// What to say of an authority that the line has or had.
+    fn known(&self, id: &AuthorityId, chain: &[CertificateDer<'static>]) -> Option<impl Fn(&str) -> Supply> {
+        let line = self.line?;
+        let member = line.members().iter().find(|member| member.authority.id() == id);
+        let another = member.is_some_and(|member| chain.first() != Some(member.authority.certificate()));
+        let is_rolled_back = line.rolled_back() == Some(id);
+        let id = id.clone();
+        (member.is_some() || is_rolled_back).then_some(move |origin: &str| match (another, is_rolled_back) {
+            (true, _) => {
+                let why = format!(
+                    "it has another certificate for the key of {id}, and each authority has a key of its own \
+                     (cert-manager: privateKey.rotationPolicy Always)"
+                );
+                not_used(origin, &why)
+            }
+            (false, true) => not_used(origin, &format!("{id} was rolled back")),
+            (false, false) => Supply::Nothing(format!("another authority than {id} in {origin}")),
+        })
+    }
+
+    /// A pair from a backup would take the line back to a key that may have been replaced for a reason.
+    fn older(&self, new: &Certified) -> Option<String> {
+        let active = &self.line?.active()?.authority;
+        let is_older = new.authority().not_before() < active.not_before();
+        is_older.then(|| format!("it is older than {}, which signs", active.id()))
+    }
+}
+
+/// Refuses what `origin` has.
+fn not_used(origin: &str, why: &impl std::fmt::Display) -> Supply {
+    Supply::Refused(format!("The authority in {origin}{NOT_USED}{why}"))
+}

@@ -1,0 +1,103 @@
+//! `ca csr` and `ca import`: an authority whose key the hub keeps, and whose certificate a CA above it issues.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use clap::{ArgGroup, Args};
+
+use super::connection::{Ca, ConnectionArgs};
+use super::line::LineArgs;
+use super::report::LineReport;
+use crate::cli::caller::CommandUser;
+use crate::output::print;
+use addon_signer_api::status::AuthorityState;
+use addon_signer_core::ca::authority::AuthorityId;
+use addon_signer_core::ca::chain::Certified;
+use addon_signer_core::names::ANNOTATION_IMPORT;
+use addon_signer_hub::authorities::report::NOT_USED;
+use addon_signer_platform::clock::Clock;
+
+/// The largest file that is sent: a chain of five certificates has some 10 KiB.
+const MOST_BYTES: usize = 64 * 1024;
+
+/// Arguments of `ca csr`.
+#[derive(Debug, Clone, Args)]
+#[command(group(ArgGroup::new("one").required(true).args(["signer", "serving"])))]
+pub struct CsrArgs {
+    #[command(flatten)]
+    line: LineArgs,
+    #[command(flatten)]
+    connection: ConnectionArgs,
+}
+
+/// Arguments of `ca import`.
+#[derive(Debug, Clone, Args)]
+#[command(group(ArgGroup::new("one").required(true).args(["signer", "serving"])))]
+pub struct ImportArgs {
+    #[command(flatten)]
+    line: LineArgs,
+    /// The certificate for the request of `ca csr`, followed by those above it up to the root, in PEM; - is standard
+    /// input.
+    #[arg(long, value_name = "FILE")]
+    cert: PathBuf,
+    /// Show progress, and return once the new authority is signing.
+    #[arg(long)]
+    watch: bool,
+    #[command(flatten)]
+    connection: ConnectionArgs,
+}
+
+pub(super) async fn csr(args: CsrArgs) -> anyhow::Result<()> {
+    let ca = Ca::connect(&args.connection).await?;
+    let name = args.line.name().context("name the AddOnSigner, or --serving")?;
+    let report = ca.line(&name).await?;
+    match report.request {
+        Some(request) => print(&request),
+        None => bail!(
+            "{} has no request: its issuer must be Imported without a Secret, and a hub must have seen that",
+            report.line
+        ),
+    }
+    Ok(())
+}
+
+pub(super) async fn import(args: ImportArgs) -> anyhow::Result<()> {
+    let (text, id) = read(&args.cert)?;
+    let ca = Ca::connect(&args.connection).await?;
+    let name = args.line.name().context("name the AddOnSigner, or --serving")?;
+    let before = ca.line(&name).await?;
+    if before.request.is_none() {
+        bail!("{} has no request that a certificate could be for: `addon-signer ca csr {name}`", before.line);
+    }
+    let user = CommandUser::ask(&ca.client).await.user;
+    ca.annotate(&name, ANNOTATION_IMPORT, &format!("{} {user}\n{text}", Clock::default().now())).await?;
+    eprintln!("Asked the hub to check {id} and to let it sign as soon as it is trusted wherever it must be.");
+    if !args.watch {
+        return Ok(());
+    }
+    let has = |report: &LineReport| report.authorities.iter().any(|it| it.id == id.as_str());
+    let signs =
+        |report: &LineReport| report.in_state(AuthorityState::Active).is_some_and(|active| active.id == id.as_str());
+    let is_refused = |report: &LineReport| {
+        report.problem.as_ref().is_some_and(|it| it.contains(NOT_USED) && it.contains(id.as_str()))
+    };
+    let now = ca.follow(&name, |it| signs(it) || is_refused(it), |it| has(it) || is_refused(it)).await?;
+    if signs(&now) { Ok(()) } else { bail!(now.problem.unwrap_or_default()) }
+}
+
+/// The certificates, and the id of the authority. The hub checks the rest.
+fn read(file: &Path) -> anyhow::Result<(String, AuthorityId)> {
+    let named = || format!("{} cannot be used", file.display());
+    let mut text = String::new();
+    match file.as_os_str() == "-" {
+        true => std::io::stdin().read_to_string(&mut text).map(drop),
+        false => std::fs::read_to_string(file).map(|read| text = read),
+    }
+    .with_context(named)?;
+    if text.len() > MOST_BYTES {
+        bail!("{} is larger than a chain of certificates: {} bytes", file.display(), text.len());
+    }
+    let certified = Certified::read(text.as_bytes()).with_context(named)?;
+    Ok((certified.pem(), certified.authority().id().clone()))
+}
