@@ -14,7 +14,6 @@ use super::registry_age::RegistryAge;
 use super::running::Running;
 use super::tasks::{Tasks, until_stopped};
 use super::{Addresses, CERTIFICATE_LIFETIME, HubOptions, HubProcess, NOT_ASKED, route_settings, serving_names};
-use addon_signer_api::authority::AuthoritySource;
 use addon_signer_core::policy::GatewayRules;
 use addon_signer_gateway::certificates::ServingNames;
 use addon_signer_hub::gateways::keep_trust;

@@ -71,6 +71,8 @@ pub struct RunningHubOptions {
     pub follow: bool,
     /// What the gateway's certificate must be.
     pub gateway: GatewayRules,
+    /// Where the authorities of its serving certificate come from.
+    pub serving_source: AuthoritySource,
     /// The hub's account.
     pub user: &'static str,
     /// How long its Lease is valid; `None` for a hub that believes that it leads, whatever the Lease says.
@@ -122,6 +124,7 @@ impl Default for RunningHubOptions {
             },
             follow: true,
             gateway,
+            serving_source: AuthoritySource::Made,
             user: HUB_USER,
             lease,
             ledger: None,
@@ -179,7 +182,7 @@ impl RunningHub {
             has_gateway: true,
         };
         let settings = HubSettings {
-            serving_source: AuthoritySource::Made,
+            serving_source: options.serving_source,
             namespace: "addon-signer".to_owned(),
             grpc_proxy: options.grpc_proxy,
             routes: options.routes,

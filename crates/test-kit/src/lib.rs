@@ -13,6 +13,7 @@ pub mod accounts;
 
 pub mod audit_log;
 pub mod built;
+pub mod company;
 pub mod counted;
 pub mod crds;
 pub mod cut;

@@ -147,7 +147,10 @@ pub fn wanted(
         add_on_list,
         authorities,
         rotation,
-        authority_request: line.request().cloned(),
+        authority_request: match line {
+            LineState::Starting => before.authority_request,
+            _ => line.request().cloned(),
+        },
         conditions,
     }
 }

@@ -88,13 +88,13 @@ impl OnServer {
     }
 
     /// The published anchors, if there are any.
-    pub(super) async fn bundle(&self) -> Option<Bundle> {
+    pub(in crate::hub) async fn bundle(&self) -> Option<Bundle> {
         let map = self.maps.get_opt(self.map).await.ok()??;
         Bundle::from_pem(map.data?.get("ca.crt")?.as_bytes()).ok()
     }
 
     /// Waits until the status has these authorities, of which the first one signs: what is issued now is by that one.
-    pub(super) async fn wait_signs(&self, ids: &[String]) {
+    pub(in crate::hub) async fn wait_signs(&self, ids: &[String]) {
         wait_until(PATIENCE, &format!("the status to have {ids:?}"), async || {
             let authorities = self.status().await.authorities;
             let signs = authorities.first().is_some_and(|first| first.state == AuthorityState::Active);

@@ -203,11 +203,12 @@ impl Question<'_> {
         })
     }
 
-    /// A pair from a backup would take the line back to a key that may have been replaced for a reason.
+    /// A pair from a backup would take the line back to a key that may have been replaced for a reason. What the hub
+    /// made itself says nothing about the issuer's order.
     fn older(&self, new: &Certified) -> Option<String> {
-        let active = &self.line?.active()?.authority;
-        let is_older = new.authority().not_before() < active.not_before();
-        is_older.then(|| format!("it is older than {}, which signs", active.id()))
+        let active = self.line?.active().filter(|active| !active.above.is_empty())?;
+        let is_older = new.authority().not_before() < active.authority.not_before();
+        is_older.then(|| format!("it is older than {}, which signs", active.authority.id()))
     }
 }
 

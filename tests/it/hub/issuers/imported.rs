@@ -1,0 +1,208 @@
+//! A Secret with an authority and its key, as a person or cert-manager writes it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use addon_signer_core::ca::bundle::{Bundle, Purpose};
+use addon_signer_core::encoding::pem;
+use rcgen::{BasicConstraints, IsCa, PKCS_ECDSA_P384_SHA384};
+use rustls::RootCertStore;
+use rustls::server::WebPkiClientVerifier;
+use rustls_pki_types::UnixTime;
+use serde_json::json;
+
+use super::{change, put, put_authority, put_pair, telemetry_of, wait_issued};
+use crate::hub::lines::{OnServer, issue};
+use crate::hub::{mk_csr, mk_served, submit};
+use test_kit::TestHub;
+use test_kit::company::{CompanyCa, ca_params, chain};
+use test_kit::hub::{RunningHub, certificate, create_signer, telemetry, wait_csr, wait_ready};
+use test_kit::{accept_cluster, install_addon};
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// A hub whose signer has the first authority of this company.
+async fn mk_imported(root: &CompanyCa) -> (TestHub, kube::Client, RunningHub, OnServer, CompanyCa) {
+    let hub = TestHub::start().await;
+    let admin = mk_served(&hub, telemetry_of(json!({ "type": "Imported", "secretName": "company" }))).await;
+    let first = root.authority("Telemetry CA 1");
+    put_authority(&admin, &first, &[], root).await;
+    let running = RunningHub::start(&hub).await;
+    wait_ready(&admin, "telemetry", "True").await;
+    let line = OnServer::client(&admin);
+    assert_eq!(line.wait(&["Active"]).await, [first.id()]);
+    (hub, admin, running, line, first)
+}
+
+#[tokio::test]
+async fn without_the_secret_nothing_is_signed_and_the_reason_is_said() {
+    let hub = TestHub::start().await;
+    let admin = mk_served(&hub, telemetry_of(json!({ "type": "Imported", "secretName": "company" }))).await;
+    let _running = RunningHub::start(&hub).await;
+    let (reason, message) = wait_ready(&admin, "telemetry", "False").await;
+    assert_eq!(reason, "AuthorityNotIssued");
+    let expected = "There is no authority yet. The authority in the Secret company is not used: it does not exist in \
+                    the hub's namespace.";
+    assert_eq!(message, expected);
+    let root = CompanyCa::root();
+    put_authority(&admin, &root.authority("Telemetry CA"), &[], &root).await;
+    wait_ready(&admin, "telemetry", "True").await;
+}
+
+#[tokio::test]
+async fn a_leaf_has_its_chain_and_verifies_by_authority_and_by_root() {
+    let root = CompanyCa::root();
+    let hub = TestHub::start().await;
+    let admin = mk_served(&hub, telemetry_of(json!({ "type": "Imported", "secretName": "company" }))).await;
+    let middle = root.signs(ca_params("Example Issuing CA", DAY * 1000));
+    let authority = middle.authority("Telemetry CA");
+    put_authority(&admin, &authority, &[&middle], &root).await;
+    let running = RunningHub::start(&hub).await;
+    wait_ready(&admin, "telemetry", "True").await;
+    let name = submit(&hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
+    let text = wait_csr(&admin, &name, "issued", certificate).await;
+    let certificates = pem::certificates(text.as_bytes()).unwrap();
+    assert_eq!(certificates[1..], [authority.der.clone(), middle.der.clone()], "all but the root");
+    let line = OnServer::client(&admin);
+    let bundle = line.bundle().await.unwrap();
+    assert_eq!(bundle.pem(), chain(&[&authority.der]), "the authority itself is pinned, not the root");
+    let now = running.clock.now();
+    assert_eq!(bundle.verify(&certificates[0], Purpose::Client, now).unwrap().id().as_str(), authority.id());
+    let mut roots = RootCertStore::empty();
+    roots.add(root.der.clone()).unwrap();
+    let provider = addon_signer_platform::crypto::provider();
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build().unwrap();
+    let time = UnixTime::since_unix_epoch(Duration::from_secs(now.unix().unsigned_abs()));
+    verifier.verify_client_cert(&certificates[0], &certificates[1..], time).unwrap();
+    let by_root = Bundle::from_pem(chain(&[&root.der]).as_bytes()).unwrap();
+    assert!(by_root.verify(&certificates[0], Purpose::Client, now).is_err(), "nobody takes it for one of the root");
+}
+
+#[tokio::test]
+async fn a_new_pair_is_a_rotation_like_any_other() {
+    let root = CompanyCa::root();
+    let (hub, admin, _running, line, first) = mk_imported(&root).await;
+    issue(&hub, &admin).await;
+    let second = root.authority("Telemetry CA 2");
+    put_authority(&admin, &second, &[], &root).await;
+    let ids = line.wait(&["Active", "Old"]).await;
+    assert_eq!(ids, [second.id(), first.id()]);
+    line.wait_signs(&ids).await;
+    line.wait_bundle(&ids).await;
+    wait_issued(&line, "True", "Every authority").await;
+    let mut before = ca_params("Telemetry CA 0", DAY * 700);
+    before.not_before -= DAY;
+    put_authority(&admin, &root.signs(before), &[], &root).await; // somebody restores a backup
+    wait_issued(&line, "False", &format!("it is older than {}, which signs", second.id())).await;
+    put_authority(&admin, &first, &[], &root).await; // or the pair before, which the line still has
+    wait_issued(&line, "True", "Every authority").await;
+    line.look().await;
+    assert_eq!(line.wait(&["Active", "Old"]).await, ids);
+    let data = line.data().await;
+    let stored = String::from_utf8(data[&format!("{}.crt", second.id())].0.clone()).unwrap();
+    assert_eq!(stored, chain(&[&second.der, &root.der]), "with what is above it");
+}
+
+#[tokio::test]
+async fn a_pair_that_cannot_be_used_is_said_and_the_line_goes_on() {
+    let root = CompanyCa::root();
+    let (hub, admin, _running, line, first) = mk_imported(&root).await;
+    let (other, foreign) = (root.authority("other"), CompanyCa::root().authority("foreign"));
+    let mut leaf = ca_params("leaf", DAY * 300);
+    leaf.is_ca = IsCa::NoCa;
+    let leaf = root.signs(leaf);
+    let mut middle = ca_params("middle", DAY * 600);
+    middle.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    let middle = root.signs(middle);
+    let below = middle.authority("below");
+    let short = root.signs(ca_params("short", DAY * 30));
+    let pem = |ca: &CompanyCa| chain(&[&ca.der]);
+    let ca = &pem(&root);
+    for (certificates, key, ca, why) in [
+        (pem(&leaf), leaf.key(), ca, "\"CN=leaf\" is not a CA certificate (basic constraints and key usage)"),
+        (pem(&other), first.key(), ca, "another certificate for the key of"),
+        (pem(&other), below.key(), ca, "the private key is not the key of the first certificate, \"CN=other\""),
+        (pem(&foreign), foreign.key(), ca, "no root has signed that"),
+        (pem(&below) + &pem(&middle), below.key(), ca, "\"CN=middle\" has the path length 0"),
+        (pem(&middle) + &pem(&below), below.key(), ca, "the certificates are in the wrong order: \"CN=below\""),
+        (pem(&below) + &pem(&other), below.key(), ca, "\"CN=other\" did not sign \"CN=below\""),
+        (pem(&short), short.key(), ca, "within authority.renewBefore from now"),
+        (pem(&other), "hello".to_owned(), ca, "tls.key: there is no private key in PEM"),
+        ("hello".to_owned(), other.key(), ca, "tls.crt has something other than certificates"),
+        (pem(&other), other.key(), &"hello".to_owned(), "ca.crt has something other than certificates"),
+        (pem(&other), other.key(), &String::new(), "there is no root (ca.crt)"),
+    ] {
+        put_pair(&admin, &certificates, &key, ca).await;
+        let told = wait_issued(&line, "False", why).await;
+        assert!(told.starts_with("The authority in the Secret company is not used: "), "{told}");
+        assert!(told.ends_with(". The line goes on with the authorities that it has."), "{told}");
+    }
+    let secrets: kube::Api<k8s_openapi::api::core::v1::Secret> = kube::Api::namespaced(admin.clone(), "addon-signer");
+    secrets.delete("company", &Default::default()).await.unwrap();
+    wait_issued(&line, "False", "it does not exist").await;
+    assert_eq!(line.wait(&["Active"]).await, [first.id()]);
+    issue(&hub, &admin).await;
+    put_authority(&admin, &first, &[], &root).await;
+    wait_issued(&line, "True", "Every authority").await;
+}
+
+#[tokio::test]
+async fn two_signers_never_share_an_authority() {
+    let root = CompanyCa::root();
+    let (_hub, admin, _running, line, first) = mk_imported(&root).await;
+    accept_cluster(&admin, "spoke2").await;
+    install_addon(&admin, "spoke2", "search").await;
+    put(&admin, "swapped", &[("tls.crt", &chain(&[&first.der, &root.der])), ("tls.key", &first.key())]).await;
+    let issuer = json!({ "type": "Imported", "secretName": "swapped" });
+    let spec = json!({ "signerName": "example.com/search", "addOns": ["search"], "authority": { "issuer": issuer } });
+    create_signer(&admin, "search", spec).await;
+    let (reason, message) = wait_ready(&admin, "search", "False").await;
+    assert_eq!(reason, "AuthorityNotIssued");
+    let why =
+        format!("The authority {} is not used: it is an authority of telemetry, and each line has keys", first.id());
+    assert!(message.contains(&why), "{message}");
+    assert_eq!(line.wait(&["Active"]).await, [first.id()]);
+}
+
+#[tokio::test]
+async fn an_rsa_key_or_another_algorithm_signs_as_well() {
+    let root = CompanyCa::root();
+    let (hub, admin, running, line, _) = mk_imported(&root).await;
+    let rsa = include_str!("../../../../crates/core/testdata/keys/rsa2048-pkcs1.pem");
+    let der = pem::certificates(include_bytes!("../../../../crates/core/testdata/chains/rsa2048.pem")).unwrap();
+    let p384 = root.signs_with_key(ca_params("P-384", DAY * 700), &PKCS_ECDSA_P384_SHA384);
+    put_authority(&admin, &p384, &[], &root).await;
+    line.wait_signs(&[p384.id()]).await; // the first one has signed nothing, so it is gone
+    issue(&hub, &admin).await;
+    put_pair(&admin, &chain(&[&der[0]]), rsa, &chain(&[&der[1]])).await;
+    let ids = line.wait(&["Active", "Old"]).await;
+    line.wait_signs(&ids).await;
+    let leaf = issue(&hub, &admin).await;
+    let bundle = line.bundle().await.unwrap();
+    assert_eq!(bundle.verify(&leaf, Purpose::Client, running.clock.now()).unwrap().id().as_str(), ids[0]);
+}
+
+#[tokio::test]
+async fn an_issuer_may_be_changed_at_any_time() {
+    let hub = TestHub::start().await;
+    let admin = mk_served(&hub, telemetry()).await;
+    let _running = RunningHub::start(&hub).await;
+    wait_ready(&admin, "telemetry", "True").await;
+    let line = OnServer::client(&admin);
+    let own = line.wait(&["Active"]).await;
+    issue(&hub, &admin).await;
+    let root = CompanyCa::root();
+    let first = root.authority("Telemetry CA 1");
+    put_authority(&admin, &first, &[], &root).await;
+    change(&admin, json!({ "authority": { "issuer": { "type": "Imported", "secretName": "company" } } })).await;
+    let ids = line.wait(&["Active", "Old"]).await;
+    assert_eq!(ids, [first.id(), own[0].clone()]);
+    line.wait_signs(&ids).await;
+    issue(&hub, &admin).await;
+    change(&admin, json!({ "authority": { "issuer": { "type": "SelfSigned", "secretName": null } } })).await;
+    crate::hub::lines::rotate(&admin, "r1").await;
+    let states = line.wait(&["Active", "Old", "Old"]).await;
+    assert_eq!(states.len(), 3);
+    let issued = line.status().await.conditions.into_iter().any(|condition| condition.type_ == "AuthorityIssued");
+    assert!(!issued, "it is not about an issuer any more");
+}

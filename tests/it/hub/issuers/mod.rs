@@ -1,0 +1,63 @@
+//! Authorities from outside: a Secret that a company fills, and certificates for requests of the hub.
+
+mod imported;
+mod requested;
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+
+use super::lines::OnServer;
+use test_kit::company::{CompanyCa, chain};
+use test_kit::hub::PATIENCE;
+use test_kit::wait_until;
+
+/// An AddOnSigner whose authorities somebody else issues.
+fn telemetry_of(issuer: Value) -> Value {
+    json!({ "signerName": "example.com/telemetry", "addOns": ["telemetry"], "authority": { "issuer": issuer } })
+}
+
+/// Puts a pair into the Secret `company` as cert-manager writes it.
+async fn put_pair(admin: &Client, certificates: &str, key: &str, root: &str) {
+    put(admin, "company", &[("tls.crt", certificates), ("tls.key", key), ("ca.crt", root)]).await;
+}
+
+async fn put(admin: &Client, name: &str, data: &[(&str, &str)]) {
+    let secrets: Api<Secret> = Api::namespaced(admin.clone(), "addon-signer");
+    let data = data.iter().map(|(key, text)| ((*key).to_owned(), ByteString(text.as_bytes().to_vec()))).collect();
+    let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
+    let mut secret = Secret { metadata, data: Some(data), ..Secret::default() };
+    if let Some(there) = secrets.get_opt(name).await.unwrap() {
+        secret.metadata.resource_version = there.metadata.resource_version;
+        secrets.replace(name, &PostParams::default(), &secret).await.unwrap();
+    } else {
+        secrets.create(&PostParams::default(), &secret).await.unwrap();
+    }
+}
+
+/// The pair of a CA of the company.
+async fn put_authority(admin: &Client, authority: &CompanyCa, above: &[&CompanyCa], root: &CompanyCa) {
+    let mut certificates = vec![&authority.der];
+    certificates.extend(above.iter().map(|ca| &ca.der));
+    put_pair(admin, &chain(&certificates), &authority.key(), &chain(&[&root.der])).await;
+}
+
+/// Waits until `AuthorityIssued` has this status and a message with this text.
+async fn wait_issued(line: &OnServer, status: &str, text: &str) -> String {
+    let what = format!("AuthorityIssued to be {status} and to say {text:?}");
+    wait_until(PATIENCE, &what, async || {
+        let conditions = line.status().await.conditions;
+        let issued = conditions.into_iter().find(|condition| condition.type_ == "AuthorityIssued")?;
+        (issued.status == status && issued.message.contains(text)).then_some(issued.message)
+    })
+    .await
+}
+
+/// Changes the specification of the signer telemetry.
+async fn change(admin: &Client, spec: Value) {
+    let signers: Api<addon_signer_api::AddOnSigner> = Api::all(admin.clone());
+    let patch = Patch::Merge(json!({ "spec": spec }));
+    signers.patch("telemetry", &PatchParams::default(), &patch).await.unwrap();
+}

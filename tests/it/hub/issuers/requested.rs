@@ -1,0 +1,104 @@
+//! `ca csr` and `ca import`: the key never leaves the hub, and the certificate comes days later.
+
+use std::time::Duration;
+
+use serde_json::json;
+use x509_parser::prelude::{FromDer, X509CertificationRequest};
+
+use super::{telemetry_of, wait_issued};
+use crate::cli::{run, write};
+use crate::hub::lines::{OnServer, issue};
+use crate::hub::mk_served;
+use test_kit::TestHub;
+use test_kit::company::{CompanyCa, ca_params, chain};
+use test_kit::hub::{RunningHub, RunningHubOptions, fresh_ledger, wait_ready};
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// The public point in a request.
+fn point(request: &str) -> Vec<u8> {
+    let (_, block) = x509_parser::pem::parse_x509_pem(request.as_bytes()).unwrap();
+    let (_, request) = X509CertificationRequest::from_der(&block.contents).unwrap();
+    request.verify_signature().unwrap();
+    request.certification_request_info.subject_pki.subject_public_key.data.to_vec()
+}
+
+#[tokio::test]
+async fn a_certificate_is_brought_days_later_and_after_a_restart() {
+    let hub = TestHub::start().await;
+    let admin = mk_served(&hub, telemetry_of(json!({ "type": "Imported" }))).await;
+    let (_dir, ledger) = fresh_ledger();
+    let start = || {
+        RunningHub::start_with(&hub, RunningHubOptions { ledger: Some(ledger.clone()), ..RunningHubOptions::default() })
+    };
+    let running = start().await;
+    let (reason, message) = wait_ready(&admin, "telemetry", "False").await;
+    assert_eq!(reason, "AuthorityNotIssued");
+    assert!(
+        message.ends_with("waits for the certificate of the request that `ca csr` prints (`ca import`)."),
+        "{message}"
+    );
+    let home = tempfile::tempdir().unwrap();
+    let kubeconfig = write(home.path(), &hub.kubeconfig("ann", &["system:masters"])).display().to_string();
+    let csr = async || run(home.path(), &["ca", "csr", "telemetry", "--kubeconfig", &kubeconfig]).await;
+    let request = csr().await;
+    assert_eq!(request.code, 0, "{}", request.stderr);
+    running.stop().await;
+
+    let running = start().await;
+    wait_ready(&admin, "telemetry", "False").await;
+    assert_eq!(csr().await.stdout, request.stdout, "the key has waited");
+    let root = CompanyCa::root();
+    let point = point(&request.stdout);
+    let import = async |certificates: &str| {
+        let file = home.path().join("chain.pem");
+        std::fs::write(&file, certificates).unwrap();
+        let file = file.display().to_string();
+        run(home.path(), &["ca", "import", "telemetry", "--cert", &file, "--watch", "--kubeconfig", &kubeconfig]).await
+    };
+    let other = root.authority("other");
+    let told = import(&chain(&[&other.der, &root.der])).await;
+    assert_eq!(told.code, 1, "{}", told.stderr);
+    let why = format!("The authority in the certificate of `ca import` ({}) is not used: the private key", other.id());
+    assert!(told.stderr.contains(&why), "{}", told.stderr);
+    let answer = root.certifies(&point, &ca_params("Telemetry CA", DAY * 700));
+    let told = import(&chain(&[&answer, &root.der])).await;
+    assert_eq!(told.code, 0, "{}", told.stderr);
+    let line = OnServer::client(&admin);
+    let first = line.wait(&["Active"]).await;
+    wait_ready(&admin, "telemetry", "True").await;
+    issue(&hub, &admin).await;
+    wait_issued(&line, "True", "Every authority").await;
+    let next = csr().await.stdout;
+    assert_ne!(next, request.stdout, "another key waits for the next one");
+
+    let answer = root.certifies(&self::point(&next), &ca_params("Telemetry CA", DAY * 700));
+    let told = import(&chain(&[&answer, &root.der])).await;
+    assert_eq!(told.code, 0, "{}", told.stderr);
+    let ids = line.wait(&["Active", "Old"]).await;
+    assert_eq!(ids[1], first[0]);
+    running.stop().await;
+    let _running = start().await;
+    line.look().await;
+    assert_eq!(line.wait(&["Active", "Old"]).await, ids, "what was brought is not brought again");
+}
+
+#[tokio::test]
+async fn nothing_is_printed_or_brought_where_the_hub_makes_authorities() {
+    let (hub, _admin, _running) = crate::hub::mk_ready().await;
+    let home = tempfile::tempdir().unwrap();
+    let kubeconfig = write(home.path(), &hub.kubeconfig("ann", &["system:masters"])).display().to_string();
+    let told = run(home.path(), &["ca", "csr", "telemetry", "--kubeconfig", &kubeconfig]).await;
+    assert_eq!((told.code, told.stdout.as_str()), (1, ""));
+    assert!(
+        told.stderr.contains("telemetry has no request: its issuer must be Imported without a Secret"),
+        "{}",
+        told.stderr
+    );
+    let file = home.path().join("hello.pem");
+    std::fs::write(&file, "hello").unwrap();
+    let file = file.display().to_string();
+    let told = run(home.path(), &["ca", "import", "telemetry", "--cert", &file, "--kubeconfig", &kubeconfig]).await;
+    assert_eq!(told.code, 1);
+    assert!(told.stderr.contains("hello.pem cannot be used: there is no certificate in PEM"), "{}", told.stderr);
+}
