@@ -18,12 +18,14 @@ use connection::{Ca, ChangeArgs, ConnectionArgs, LOOK};
 use line::{LineArgs, LineName};
 use report::{LineReport, as_table};
 use rollback::rollback;
+use taint::{TaintArgs, taint};
 
 mod bundle;
 mod connection;
 mod line;
 mod report;
 mod rollback;
+mod taint;
 
 /// Inspect and rotate certificate authorities.
 #[derive(Debug, Clone, Subcommand)]
@@ -38,6 +40,8 @@ pub enum CaCommand {
     Bundle(BundleArgs),
     /// Undo the last step of a rotation: drop the next authority, or let the previous one sign again.
     Rollback(ChangeArgs),
+    /// Say that somebody else may know the key of an authority: another one replaces it as soon as it is trusted.
+    Taint(TaintArgs),
 }
 
 /// Arguments of `ca status`.
@@ -87,6 +91,7 @@ pub async fn run(command: CaCommand) -> anyhow::Result<()> {
         CaCommand::Advance(args) => advance(args).await,
         CaCommand::Bundle(args) => bundle(args).await,
         CaCommand::Rollback(args) => rollback(args).await,
+        CaCommand::Taint(args) => taint(args).await,
     }
 }
 

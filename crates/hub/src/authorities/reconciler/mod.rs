@@ -199,9 +199,14 @@ impl LineReconciler {
         match line.next_step(&evidence) {
             Step::Rest => ready.waiting.is_none(),
             Step::Wait(what) => ready.waiting.as_ref() == Some(&what),
-            Step::Begin | Step::Prepare | Step::Activate | Step::Force(_) | Step::Finish(_) | Step::RollBack { .. } => {
-                false
-            }
+            Step::Begin
+            | Step::Prepare
+            | Step::Activate
+            | Step::Force(_)
+            | Step::Finish(_)
+            | Step::RollBack { .. }
+            | Step::Taint { .. }
+            | Step::Revoke { .. } => false,
         }
     }
 
@@ -224,6 +229,8 @@ impl LineReconciler {
             now,
             requested: asked.rotate.as_deref(),
             roll_back: asked.roll_back.as_ref().map(|asked| &asked.authority),
+            taint: asked.taint.as_ref().map(|asked| &asked.authority),
+            revoke: asked.revoke.as_ref().map(|asked| &asked.authority),
             renew_before: plan.authority.renew_before,
             deferral: plan.authority.deferral,
             next_is_trusted: self.activation.opens(line, asked.waiver.as_ref(), now),
@@ -328,9 +335,9 @@ impl LineReconciler {
                 warn!(%problem, secret = self.names.secret, "A step of the authorities waits");
                 return self.settle(stored, Step::Wait(problem)).await;
             }
-            let is_rollback = matches!(step, Step::RollBack { .. });
+            let is_alone = matches!(step, Step::RollBack { .. } | Step::Taint { .. } | Step::Revoke { .. });
             stored = self.take(stored, step, &plan, &asked, now).await?;
-            if is_rollback {
+            if is_alone {
                 break; // it is recorded before another step hides it
             }
         }
