@@ -83,6 +83,9 @@ pub struct AuthorityStatus {
     /// No certificate that it signed is valid after this time; absent when it signed none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_leaf_expires: Option<Time>,
+    /// Whether somebody else may know its key, as an administrator has said; absent when not.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub tainted: bool,
     /// Its certificate in PEM, which gateways trust; absent while the hub does not serve the AddOnSigner.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate: Option<String>,

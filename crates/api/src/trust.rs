@@ -114,6 +114,7 @@ mod tests {
     fn mk_status(authority: &Authority, state: AuthorityState) -> AuthorityStatus {
         let at = Time(Moment::UNIX_EPOCH);
         AuthorityStatus {
+            tainted: false,
             id: authority.id().to_string(),
             state,
             not_before: at.clone(),

@@ -15,6 +15,11 @@ pub const ANNOTATION_ROLL_BACK: &str = "addon-signer.io/roll-back";
 /// On an AddOnSigner, or on the ConfigMap of a line of the gateway: who brings a certificate for the request of the next
 /// authority, and on the lines after that the certificate and those above it, in PEM.
 pub const ANNOTATION_IMPORT: &str = "addon-signer.io/import-authority";
+/// Annotation of an AddOnSigner, or of the ConfigMap of a line of the gateway: the authority whose key somebody else
+/// may know, the time, and who says so.
+pub const ANNOTATION_TAINT: &str = "addon-signer.io/taint";
+/// Annotation of the same objects: the authority that is to be gone at once, the time, and who asks.
+pub const ANNOTATION_REVOKE_AUTHORITY: &str = "addon-signer.io/revoke-authority";
 /// On the Secret of a client line: the signer name of its AddOnSigner. A different AddOnSigner of that name does not
 /// get the line.
 pub const ANNOTATION_SIGNER_NAME: &str = "addon-signer.io/signer-name";

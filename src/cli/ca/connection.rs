@@ -37,7 +37,7 @@ pub(super) struct ConnectionArgs {
     namespace: String,
 }
 
-/// Arguments of `ca rotate` and `ca rollback`.
+/// Arguments of `ca rotate` and `ca rollback`, and the common ones of other changes.
 #[derive(Debug, Clone, Args)]
 #[command(group(ArgGroup::new("one").required(true).args(["signer", "serving", "gateway_client"])))]
 pub struct ChangeArgs {

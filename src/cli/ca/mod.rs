@@ -19,6 +19,7 @@ use import::{CsrArgs, ImportArgs, csr, import};
 use line::{LineArgs, LineName};
 use report::{LineReport, as_table};
 use rollback::rollback;
+use taint::{TaintArgs, taint};
 
 mod bundle;
 mod connection;
@@ -26,6 +27,7 @@ mod import;
 mod line;
 mod report;
 mod rollback;
+mod taint;
 
 /// Inspect and rotate certificate authorities.
 #[derive(Debug, Clone, Subcommand)]
@@ -44,6 +46,8 @@ pub enum CaCommand {
     Import(ImportArgs),
     /// Undo the last step of a rotation: drop the next authority, or let the previous one sign again.
     Rollback(ChangeArgs),
+    /// Say that somebody else may know the key of an authority: another one replaces it as soon as it is trusted.
+    Taint(TaintArgs),
 }
 
 /// Arguments of `ca status`.
@@ -95,6 +99,7 @@ pub async fn run(command: CaCommand) -> anyhow::Result<()> {
         CaCommand::Csr(args) => csr(args).await,
         CaCommand::Import(args) => import(args).await,
         CaCommand::Rollback(args) => rollback(args).await,
+        CaCommand::Taint(args) => taint(args).await,
     }
 }
 

@@ -30,6 +30,16 @@ pub(super) struct LineReport {
 }
 
 impl LineReport {
+    /// Its authority with this id.
+    pub(super) fn authority(&self, id: &str) -> Option<&AuthorityStatus> {
+        self.authorities.iter().find(|authority| authority.id == id)
+    }
+
+    /// Says that it has no authority with this id.
+    pub(super) fn unknown(&self, id: &str) -> String {
+        format!("{} has no authority {id}: `addon-signer ca status` lists them", self.line)
+    }
+
     /// Its authority in this state, or one of them.
     pub(super) fn in_state(&self, state: AuthorityState) -> Option<&AuthorityStatus> {
         self.authorities.iter().find(|authority| authority.state == state)
@@ -76,7 +86,7 @@ pub(super) fn as_table(reports: &[LineReport]) -> String {
             rows.add_row([
                 report.line.clone(),
                 authority.id.clone(),
-                format!("{:?}", authority.state),
+                state(authority),
                 time(&authority.not_after),
                 last,
             ]);
@@ -95,6 +105,12 @@ pub(super) fn as_table(reports: &[LineReport]) -> String {
         }
     }
     text
+}
+
+/// `Old`, or `Old, tainted`.
+fn state(authority: &AuthorityStatus) -> String {
+    let tainted = if authority.tainted { ", tainted" } else { "" };
+    format!("{:?}{tainted}", authority.state)
 }
 
 fn time(at: &Time) -> String {

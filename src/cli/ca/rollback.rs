@@ -7,7 +7,7 @@ use super::report::LineReport;
 use crate::cli::caller::CommandUser;
 use addon_signer_api::status::{AuthorityState, AuthorityStatus};
 use addon_signer_core::names::ANNOTATION_ROLL_BACK;
-use addon_signer_hub::authorities::asked::RollBack;
+use addon_signer_hub::authorities::asked::AuthorityRequest;
 use addon_signer_hub::authorities::report::NOT_ROLLED_BACK;
 use addon_signer_platform::clock::Clock;
 
@@ -31,7 +31,7 @@ pub(super) async fn rollback(args: ChangeArgs) -> anyhow::Result<()> {
         ),
     };
     let user = CommandUser::ask(&ca.client).await.user;
-    ca.annotate(&name, ANNOTATION_ROLL_BACK, &RollBack::text(&id, Clock::default().now(), &user)).await?;
+    ca.annotate(&name, ANNOTATION_ROLL_BACK, &AuthorityRequest::text(&id, Clock::default().now(), &user)).await?;
     eprintln!("Asked the hub to {sentence}");
     if !args.watch {
         return Ok(());

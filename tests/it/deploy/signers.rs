@@ -120,6 +120,7 @@ fn mk_status() -> AddOnSignerStatus {
         add_ons: ["telemetry".to_owned()].into(),
         add_on_list: Some("telemetry".to_owned()),
         authorities: vec![AuthorityStatus {
+            tainted: false,
             id: "a1".to_owned(),
             state: AuthorityState::Active,
             not_before: time("2026-01-01T00:00:00Z"),

@@ -2,6 +2,7 @@
 //! one, and the check of both. `docs/ledger-format.md` documents every byte, so that others can check a ledger without
 //! this program.
 
+mod authority_step;
 pub mod chain;
 pub mod checkpoint;
 pub mod entry;

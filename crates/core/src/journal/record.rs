@@ -12,30 +12,7 @@ use crate::journal::uid::RequestUid;
 use crate::registry::Standing;
 use crate::timestamp::Timestamp;
 
-/// The state of an authority in its line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AuthorityStep {
-    /// It has a key, its anchor is published, and it signs nothing yet.
-    Prepared,
-    /// It signs.
-    Activated,
-    /// Another authority signs; its certificates are still valid.
-    Retired,
-    /// Its anchor and its key are removed.
-    Removed,
-}
-
-impl AuthorityStep {
-    /// The name in entries.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Prepared => "prepared",
-            Self::Activated => "activated",
-            Self::Retired => "retired",
-            Self::Removed => "removed",
-        }
-    }
-}
+pub use super::authority_step::AuthorityStep;
 
 /// The decision to sign: everything that a certificate will say, before it is signed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -247,7 +224,8 @@ impl Record {
             Self::Opened { ledger } => Some(("ledger", String::new(), ledger.clone())),
             Self::CheckpointKey { key } => Some(("head-key", String::new(), BASE64.encode(key))),
             Self::Authority { line, id, step, .. } => {
-                Some(("authority", format!("{line}/{id}"), step.name().to_owned()))
+                let topic = if *step == AuthorityStep::Tainted { "tainted" } else { "authority" };
+                Some((topic, format!("{line}/{id}"), step.name().to_owned()))
             }
             Self::Anchors { line, authorities, .. } => Some(("anchors", line.clone(), ids(authorities))),
             Self::Signer { signer, after, .. } => Some(("signer", signer.clone(), after.clone())),

@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 
 use crate::authorities::waiver::Waiver;
 use addon_signer_core::ca::authority::AuthorityId;
-use addon_signer_core::names::{ANNOTATION_ADVANCE, ANNOTATION_IMPORT, ANNOTATION_ROLL_BACK, ANNOTATION_ROTATE};
+use addon_signer_core::names::{
+    ANNOTATION_ADVANCE, ANNOTATION_IMPORT, ANNOTATION_REVOKE_AUTHORITY, ANNOTATION_ROLL_BACK, ANNOTATION_ROTATE,
+    ANNOTATION_TAINT,
+};
 use addon_signer_core::timestamp::Timestamp;
 
 /// What the annotations ask for.
@@ -15,7 +18,11 @@ pub(crate) struct Asked {
     /// Not to wait for everybody.
     pub(super) waiver: Option<Waiver>,
     /// To roll back an authority.
-    pub(super) roll_back: Option<RollBack>,
+    pub(super) roll_back: Option<AuthorityRequest>,
+    /// To taint an authority.
+    pub(super) taint: Option<AuthorityRequest>,
+    /// To revoke an authority.
+    pub(super) revoke: Option<AuthorityRequest>,
     /// To use this certificate for the request of the next authority: PEM, with what is above it.
     pub(super) import: Option<String>,
 }
@@ -24,10 +31,13 @@ impl Asked {
     /// Reads the annotations of an object.
     pub(crate) fn read(annotations: &BTreeMap<String, String>) -> Self {
         let text = |name: &str| annotations.get(name).map(String::as_str);
+        let request = |name: &str| text(name).and_then(AuthorityRequest::read);
         Self {
             rotate: text(ANNOTATION_ROTATE).map(str::to_owned),
             waiver: text(ANNOTATION_ADVANCE).and_then(Waiver::read),
-            roll_back: text(ANNOTATION_ROLL_BACK).and_then(RollBack::read),
+            roll_back: request(ANNOTATION_ROLL_BACK),
+            taint: request(ANNOTATION_TAINT),
+            revoke: request(ANNOTATION_REVOKE_AUTHORITY),
             import: text(ANNOTATION_IMPORT).map(str::to_owned),
         }
     }
@@ -38,22 +48,24 @@ impl Asked {
             rotate: self.rotate.or(other.rotate),
             waiver: self.waiver.or(other.waiver),
             roll_back: self.roll_back.or(other.roll_back),
+            taint: self.taint.or(other.taint),
+            revoke: self.revoke.or(other.revoke),
             import: self.import.or(other.import),
         }
     }
 }
 
-/// A request to roll back an authority, which `ca rollback` writes. As it names the authority, it has an effect only
-/// once, and none on the authority of a later rotation.
+/// A request about one authority, which `ca rollback`, `ca taint` or `ca revoke` writes. As it names the authority, it
+/// has an effect only once, and none on the authority of a later rotation.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RollBack {
+pub struct AuthorityRequest {
     /// The authority.
     pub authority: AuthorityId,
     /// Who asks.
     pub by: String,
 }
 
-impl RollBack {
+impl AuthorityRequest {
     /// The text of the annotation: the authority, the time, the user.
     #[must_use]
     pub fn text(authority: &str, now: Timestamp, by: &str) -> String {
@@ -74,13 +86,15 @@ mod tests {
 
     #[test]
     fn what_the_command_writes_is_what_the_hub_reads() {
-        let text = RollBack::text("0a1b", Timestamp::from_unix(0), "alice smith");
+        let text = AuthorityRequest::text("0a1b", Timestamp::from_unix(0), "alice smith");
         assert_eq!(text, "0a1b 1970-01-01T00:00:00Z alice smith");
-        let annotations = BTreeMap::from([(ANNOTATION_ROLL_BACK.to_owned(), text)]);
-        let asked = RollBack { authority: "0a1b".into(), by: "alice smith".to_owned() };
-        assert_eq!(Asked::read(&annotations).roll_back, Some(asked));
-        assert_eq!(RollBack::read("0a1b").map(|asked| asked.by).as_deref(), Some(""));
-        assert_eq!(RollBack::read(""), None);
+        let names = [ANNOTATION_ROLL_BACK, ANNOTATION_TAINT, ANNOTATION_REVOKE_AUTHORITY];
+        let read = Asked::read(&names.into_iter().map(|name| (name.to_owned(), text.clone())).collect());
+        let asked = AuthorityRequest { authority: "0a1b".into(), by: "alice smith".to_owned() };
+        let [roll_back, taint, revoke] = std::array::from_fn(|_| Some(asked.clone()));
+        assert_eq!(read, Asked { roll_back, taint, revoke, ..Asked::default() });
+        assert_eq!(AuthorityRequest::read("0a1b").map(|asked| asked.by).as_deref(), Some(""));
+        assert_eq!(AuthorityRequest::read(""), None);
     }
 
     #[test]
@@ -89,10 +103,16 @@ mod tests {
             Asked::read(&pairs.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect())
         };
         let waiver = "0a1b c1 1970-01-01T00:00:00Z ann";
-        let of_map = read(&[(ANNOTATION_ROTATE, "r1"), (ANNOTATION_ROLL_BACK, "0a1b"), (ANNOTATION_ADVANCE, waiver)]);
+        let of_map = read(&[
+            (ANNOTATION_ROTATE, "r1"),
+            (ANNOTATION_ROLL_BACK, "0a1b"),
+            (ANNOTATION_ADVANCE, waiver),
+            (ANNOTATION_TAINT, "0a1b"),
+            (ANNOTATION_REVOKE_AUTHORITY, "0a1b"),
+        ]);
         let both = read(&[(ANNOTATION_ROTATE, "r2")]).or(of_map.clone());
         assert_eq!(both, Asked { rotate: Some("r2".to_owned()), ..of_map.clone() });
-        assert!(both.waiver.is_some() && both.roll_back.is_some());
+        assert!(both.waiver.is_some() && both.roll_back.is_some() && both.taint.is_some() && both.revoke.is_some());
         assert_eq!(Asked::default().or(of_map.clone()), of_map);
     }
 }

@@ -30,6 +30,10 @@ use addon_signer_core::keys::public::KeyKind;
 /// AddOnRoutes: until then the owners of backends must trust it. They do not report it, so the hub cannot know.
 pub const BACKENDS_TRUST_AFTER: Duration = Duration::from_secs(30 * 86_400);
 
+/// After this time every gateway that serves trusts what an AddOnSigner's status has: one that has not heard from the
+/// API server for ten minutes refuses everybody, and checks that within a minute.
+pub(crate) const GATEWAYS_TRUST_AFTER: Duration = Duration::from_secs(11 * 60);
+
 /// How authorities of the gateway's lines are created, how long they are valid, and how long before they expire they
 /// are replaced. The serving line's follow the lives of agents' certificates too: [`AuthorityPlan::for_holders`] adds
 /// the time that a new authority waits.

@@ -36,6 +36,7 @@ pub fn authorities(line: &Line) -> Vec<AuthorityStatus> {
             not_before: time(member.authority.not_before()),
             not_after: time(member.authority.not_after()),
             last_leaf_expires: member.leaves_expire.map(time),
+            tainted: member.tainted,
             certificate: Some(member.authority.pem()),
         })
         .collect()

@@ -43,6 +43,8 @@ struct StoredState {
     handled_request: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     rolled_back: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    dropped: Option<String>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -57,6 +59,8 @@ struct StoredMember {
     activate_after: Option<i64>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     forced: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    tainted: bool,
 }
 
 impl StoredLine {
@@ -91,7 +95,8 @@ pub(super) fn data(
     let authorities = line.members().iter().map(stored_member).collect();
     let handled_request = line.handled_request().map(str::to_owned);
     let rolled_back = line.rolled_back().map(ToString::to_string);
-    let state = StoredState { authorities, handled_request, rolled_back };
+    let dropped = line.dropped().map(ToString::to_string);
+    let state = StoredState { authorities, handled_request, rolled_back, dropped };
     data.insert(LINE_KEY.to_owned(), ByteString(serde_json::to_vec(&state)?));
     Ok(data)
 }
@@ -104,6 +109,7 @@ fn stored_member(member: &Member) -> StoredMember {
         leaves_expire: member.leaves_expire.map(Timestamp::unix),
         activate_after: member.activate_after.map(Timestamp::unix),
         forced: member.forced,
+        tainted: member.tainted,
     }
 }
 
@@ -124,6 +130,7 @@ pub(super) fn read(secret: WipedSecret) -> Result<StoredLine, String> {
     let rolled_back = state.rolled_back.as_deref().map(AuthorityId::from);
     let line = Line::restore(members, state.handled_request, rolled_back);
     let line = line.map_err(|error| format!("{LINE_KEY}: {error}"))?;
+    let line = line.with_dropped(state.dropped.as_deref().map(AuthorityId::from));
     let active = issuer(data, line.active().ok_or_else(|| format!("{LINE_KEY}: it names no active authority"))?)?;
     // Check the key of Next while Active still signs: later it would be too late.
     line.next().map(|next| issuer(data, next)).transpose()?;
@@ -156,6 +163,7 @@ fn read_member(stored: &StoredMember, pem: &[u8]) -> Result<Member, String> {
         activate_after: stored.activate_after.map(Timestamp::from_unix),
         forced: stored.forced,
         has_key: true,
+        tainted: stored.tainted,
     })
 }
 

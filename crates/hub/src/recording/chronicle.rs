@@ -9,17 +9,20 @@ use tracing::warn;
 
 use crate::authorities::waiver::Waiver;
 use addon_signer_core::ca::authority::AuthorityId;
-use addon_signer_core::ca::line::{Line, Older, RecordedAuthority, State};
+use addon_signer_core::ca::line::{Line, Member, Older, RecordedAuthority, State};
 use addon_signer_core::journal::record::{AuthorityStep, Record};
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_ledger::{Health, Ledger, LedgerError};
+
+/// What the ledger knows of one authority: its last step, and whether it is tainted.
+type Known = (String, bool);
 
 /// What the ledger knows of one line of authorities.
 pub(crate) struct LineRecord {
     ledger: Ledger,
     line: String,
     /// Each authority and its step, as recorded; `None` before the ledger was asked.
-    known: Option<BTreeMap<AuthorityId, String>>,
+    known: Option<BTreeMap<AuthorityId, Known>>,
 }
 
 impl LineRecord {
@@ -49,15 +52,13 @@ impl LineRecord {
             None => present(self.ask().await?),
         };
         let now = steps(line);
-        for member in
-            line.members().iter().filter(|member| known.get(member.authority.id()) != now.get(member.authority.id()))
-        {
-            let record = Record::Authority {
-                line: self.line.clone(),
-                id: member.authority.id().clone(),
-                step: step(member.state),
-                certificate: member.authority.certificate().to_vec(),
-            };
+        for member in line.members().iter().filter(|member| member.tainted) {
+            if known.get(member.authority.id()).is_none_or(|(_, tainted)| !tainted) {
+                self.ledger.change(self.record(member, AuthorityStep::Tainted), actor).await?;
+            }
+        }
+        for member in line.members().iter().filter(|member| !has_step(&known, member)) {
+            let record = self.record(member, step(member.state));
             let is_without = |waiver: &&Waiver| {
                 member.state == State::Active && !Waiver::of(Some(*waiver), &member.authority).is_empty()
             };
@@ -77,6 +78,11 @@ impl LineRecord {
         }
         self.known = Some(now);
         Ok(())
+    }
+
+    fn record(&self, member: &Member, step: AuthorityStep) -> Record {
+        let (id, certificate) = (member.authority.id().clone(), member.authority.certificate().to_vec());
+        Record::Authority { line: self.line.clone(), id, step, certificate }
     }
 
     /// Records that the anchors of the line are published in a ConfigMap.
@@ -101,7 +107,7 @@ impl LineRecord {
     ) -> Result<Option<Older>, LedgerError> {
         let recorded = self.ask().await?;
         let ends = if again { self.ledger.last_ends(now).await? } else { self.ledger.first_ends(now).await? };
-        let known = |(id, name): (&AuthorityId, &String)| {
+        let known = |(id, (name, _)): (&AuthorityId, &Known)| {
             let state = [State::Next, State::Active, State::Old].into_iter().find(|state| step(*state).name() == name);
             (id.clone(), RecordedAuthority { state, leaves_expire: ends.get(id).copied() })
         };
@@ -111,23 +117,29 @@ impl LineRecord {
     }
 
     /// Each authority that the ledger knows of the line, and its last step.
-    async fn ask(&self) -> Result<BTreeMap<AuthorityId, String>, LedgerError> {
-        let all = self.ledger.latest("authority").await?;
+    async fn ask(&self) -> Result<BTreeMap<AuthorityId, Known>, LedgerError> {
+        let (all, tainted) = (self.ledger.latest("authority").await?, self.ledger.latest("tainted").await?);
         let prefix = format!("{}/", self.line);
-        Ok(all.into_iter().filter_map(|(name, step)| Some((name.strip_prefix(&prefix)?.into(), step))).collect())
+        let known = |(name, step): (String, String)| {
+            let is_tainted = tainted.contains_key(&name);
+            Some((name.strip_prefix(&prefix)?.into(), (step, is_tainted)))
+        };
+        Ok(all.into_iter().filter_map(known).collect())
     }
 }
 
 /// Without the authorities that were removed.
-fn present(mut recorded: BTreeMap<AuthorityId, String>) -> BTreeMap<AuthorityId, String> {
-    recorded.retain(|_, step| step != AuthorityStep::Removed.name());
+fn present(mut recorded: BTreeMap<AuthorityId, Known>) -> BTreeMap<AuthorityId, Known> {
+    recorded.retain(|_, (step, _)| step != AuthorityStep::Removed.name());
     recorded
 }
 
-fn steps(line: &Line) -> BTreeMap<AuthorityId, String> {
-    let of = |member: &addon_signer_core::ca::line::Member| {
-        (member.authority.id().clone(), step(member.state).name().to_owned())
-    };
+fn has_step(known: &BTreeMap<AuthorityId, Known>, member: &Member) -> bool {
+    known.get(member.authority.id()).is_some_and(|(name, _)| name == step(member.state).name())
+}
+
+fn steps(line: &Line) -> BTreeMap<AuthorityId, Known> {
+    let of = |member: &Member| (member.authority.id().clone(), (step(member.state).name().to_owned(), member.tainted));
     line.members().iter().map(of).collect()
 }
 

@@ -1,6 +1,6 @@
 //! The events about an AddOnSigner that follow from a change of its status.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::runtime::events::{Event, EventType};
@@ -31,10 +31,16 @@ pub(super) fn events(before: Option<&AddOnSignerStatus>, after: &AddOnSignerStat
     steps(known, &after.authorities).into_iter().chain(conditions).collect()
 }
 
-/// Authorities that were prepared, sign now, or were removed.
+/// Authorities that were tainted, were prepared, sign now, or were removed.
 fn steps(before: &[AuthorityStatus], after: &[AuthorityStatus]) -> Vec<Event> {
     let states: BTreeMap<_, _> = before.iter().map(|authority| (&authority.id, authority.state)).collect();
     let mut steps = Vec::new();
+    let tainted: BTreeSet<_> = before.iter().filter(|known| known.tainted).map(|known| &known.id).collect();
+    for AuthorityStatus { id, .. } in after.iter().filter(|now| now.tainted && !tainted.contains(&now.id)) {
+        let note =
+            format!("The authority {id} is tainted: somebody else may know its key. It never becomes Active again.");
+        steps.push(event(EventType::Warning, "Rotating", "AuthorityTainted", note));
+    }
     let mut step = |reason, note| steps.push(event(EventType::Normal, "Rotating", reason, note));
     for AuthorityStatus { id, state, not_after, .. } in after {
         match (states.get(id), state) {
@@ -93,7 +99,10 @@ mod tests {
     const TIME: &str = "2030-01-02T03:04:05Z";
 
     fn mk_status(authorities: &[(&str, &str)], conditions: &[(&str, &str, &str)]) -> AddOnSignerStatus {
-        let authority = |&(id, state)| json!({ "id": id, "state": state, "notBefore": TIME, "notAfter": TIME });
+        let authority = |&(id, state): &(&str, &str)| {
+            let (state, tainted) = (state.trim_end_matches('!'), state.ends_with('!'));
+            json!({ "id": id, "state": state, "tainted": tainted, "notBefore": TIME, "notAfter": TIME })
+        };
         let condition = |&(kind, status, reason)| {
             json!({
                 "type": kind, "status": status, "reason": reason, "message": "Said.", "lastTransitionTime": TIME
@@ -118,6 +127,8 @@ mod tests {
             (mk_status(&[("b", "Active"), ("a", "Old")], &[]), vec!["Normal Rotating AuthorityActivated"]),
             (mk_status(&[("a", "Active"), ("b", "Old")], &[]), vec!["Normal Rotating AuthorityActivated"]),
             (mk_status(&[("a", "Active")], &[]), vec!["Normal Rotating AuthorityRemoved"]),
+            (mk_status(&[("a", "Active!")], &[]), vec!["Warning Rotating AuthorityTainted"]),
+            (mk_status(&[("c", "Active"), ("a", "Old!")], &[]), vec!["Normal Rotating AuthorityActivated"]),
         ];
         for pair in steps.windows(2) {
             assert_eq!(told(&pair[0].0, &pair[1].0), pair[1].1);

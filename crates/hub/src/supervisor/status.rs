@@ -37,6 +37,8 @@ pub(super) const GATEWAY_FORCED: &str = "GatewayAuthorityForced";
 pub(super) const SIGNING: &str = "Signing";
 /// The message with it.
 pub(super) const SIGNING_SENTENCE: &str = "Requests for this signer are validated and signed.";
+/// The reason of `Ready` while the authority that would sign is tainted.
+pub(super) const TAINTED: &str = "ActiveTainted";
 /// The reason of `Ready` until the hub knows whether it signs.
 pub(super) const STARTING: &str = "Starting";
 
@@ -107,7 +109,10 @@ pub fn wanted(
         (_, LineState::Broken { reason, message, .. }) => {
             (Some((false, *reason, message.clone())), (false, *reason, message.clone()))
         }
-        (Ok(()), LineState::Ready(_)) => (Some(healthy_sentence()), signing(serving, reports.first_waits_for, now)),
+        (Ok(()), LineState::Ready(ready)) => {
+            let signs = tainted(ready).unwrap_or_else(|| signing(serving, reports.first_waits_for, now));
+            (Some(healthy_sentence()), signs)
+        }
         (Err(_), LineState::Ready(_)) => (Some(healthy_sentence()), (false, "", String::new())),
     };
     let ready = match validity {
@@ -177,6 +182,16 @@ fn issued(ready: &ReadyLine) -> Option<ConditionValue> {
         None => (true, "Issued", "Every authority that the issuer has offered is or was in use.".to_owned()),
         Some(why) => (false, "NotUsed", format!("{why}. {GOES_ON}")),
     })
+}
+
+/// What is said while the authority that would sign is tainted.
+fn tainted(ready: &ReadyLine) -> Option<(bool, &'static str, String)> {
+    let active = ready.line().active().filter(|active| active.tainted)?;
+    let sentence = format!(
+        "Requests for this signer are validated. They wait until another authority signs, because {} is tainted.",
+        active.authority.id()
+    );
+    Some((false, TAINTED, sentence))
 }
 
 fn signing(serving: &LineState, first: Option<WaitsFor>, now: Timestamp) -> (bool, &'static str, String) {

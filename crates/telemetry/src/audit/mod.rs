@@ -149,7 +149,7 @@ impl Audit {
         }
     }
 
-    /// An authority was created, prepared, activated, forced, rolled back or removed.
+    /// An authority was created, prepared, activated, forced, rolled back, tainted, revoked or removed.
     pub fn authority(&self, line: &str, id: &str, step: &'static str) {
         info!(target: AUDIT_TARGET, time = self.now(), event = "authority", line, authority = id, step);
     }

@@ -7,9 +7,9 @@ use addon_signer_api::status::AuthorityState;
 use addon_signer_api::{AddOnSigner, AddOnSignerStatus};
 use addon_signer_core::ca::authority::Authority;
 use addon_signer_core::ca::bundle::{Bundle, Purpose};
-use addon_signer_core::names::ANNOTATION_ROLL_BACK;
+use addon_signer_core::names::{ANNOTATION_ROLL_BACK, ANNOTATION_TAINT};
 use addon_signer_core::timestamp::Timestamp;
-use addon_signer_hub::authorities::asked::RollBack;
+use addon_signer_hub::authorities::asked::AuthorityRequest;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
@@ -173,7 +173,12 @@ pub(in crate::hub) async fn rotate(admin: &Client, request: &str) {
 
 /// Asks to give up an authority of the signer telemetry, as `ca rollback` does.
 pub(super) async fn roll_back(admin: &Client, authority: &str) {
-    ask(admin, ANNOTATION_ROLL_BACK, &RollBack::text(authority, Timestamp::from_unix(0), "ann")).await;
+    ask(admin, ANNOTATION_ROLL_BACK, &AuthorityRequest::text(authority, Timestamp::from_unix(0), "ann")).await;
+}
+
+/// Taints an authority of the signer telemetry, as `ca taint` does.
+pub(super) async fn taint(admin: &Client, authority: &str) {
+    ask(admin, ANNOTATION_TAINT, &AuthorityRequest::text(authority, Timestamp::from_unix(0), "ann")).await;
 }
 
 async fn ask(admin: &Client, annotation: &str, text: &str) {

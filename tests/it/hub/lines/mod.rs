@@ -2,6 +2,7 @@
 
 mod crashes;
 mod damage;
+mod distrust;
 mod in_time;
 pub(super) mod kit;
 mod rollback;

@@ -4,101 +4,38 @@
 //! before the step has any effect (invariant I7). An anchor is in the trust bundle before its key signs (I5), and it
 //! stays there until its last leaf has expired (I6).
 
+mod distrust;
+mod next_step;
 mod recorded;
 mod rollback;
+mod state;
 mod waits;
-
-use std::fmt;
-use std::str::FromStr;
-use std::time::Duration;
 
 use rustls_pki_types::CertificateDer;
 
-use crate::ca::authority::{Authority, AuthorityId, LAST_CALL};
+#[cfg(doc)]
+use crate::ca::authority::LAST_CALL;
+use crate::ca::authority::{Authority, AuthorityId};
 use crate::ca::bundle::{Bundle, BundleError};
 use crate::ca::chain::Certified;
 use crate::timestamp::Timestamp;
 
+pub use next_step::{Evidence, Step};
 pub use recorded::{Older, RecordedAuthority};
 pub use rollback::NotRolledBack;
+pub use state::{LineError, Phase, State, UnknownState};
 pub use waits::{Stragglers, WaitsFor};
 
 /// The most authorities that a line has at a time, so that its state does not grow with each rotation. A further
 /// rotation waits until the oldest authority is dropped, but no longer than the [`LAST_CALL`].
 pub const MAX_AUTHORITIES: usize = 4;
 
-/// The most that a line ever has: on the [`LAST_CALL`] a full one gets another.
+/// The most that a line ever has: on the [`LAST_CALL`], or if its Active is tainted, a full one gets another.
 pub const MOST_AUTHORITIES: usize = MAX_AUTHORITIES + 1;
 
 /// The end of an authority's leaves is reserved further ahead than a leaf needs, by the leaf's life divided by this
 /// number, so that one write serves many leaves.
 pub const RESERVE_AHEAD: u32 = 8;
-
-/// The state of an authority.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum State {
-    /// Trusted, not signing yet.
-    Next,
-    /// Trusted and signing.
-    Active,
-    /// Trusted until its last leaf has expired.
-    Old,
-}
-
-impl State {
-    /// The name in status and store.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Next => "Next",
-            Self::Active => "Active",
-            Self::Old => "Old",
-        }
-    }
-}
-
-impl fmt::Display for State {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-/// The step of a rotation that a line is at.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Phase {
-    /// No rotation is under way.
-    Settled,
-    /// Next is trusted and waits to sign.
-    Activate,
-    /// Old is trusted until nobody needs it.
-    Finish,
-}
-
-impl Phase {
-    /// All of them, in the order of a rotation.
-    pub const ALL: [Self; 3] = [Self::Settled, Self::Activate, Self::Finish];
-
-    /// The name in status and metrics.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Settled => "Settled",
-            Self::Activate => "Activate",
-            Self::Finish => "Finish",
-        }
-    }
-}
-
-/// The text is not a state.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not a state of an authority: Next, Active or Old")]
-pub struct UnknownState(String);
-
-impl FromStr for State {
-    type Err = UnknownState;
-    fn from_str(text: &str) -> Result<Self, UnknownState> {
-        let known = [Self::Next, Self::Active, Self::Old].into_iter().find(|state| state.as_str() == text);
-        known.ok_or_else(|| UnknownState(text.to_owned()))
-    }
-}
 
 /// One authority of a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -116,16 +53,29 @@ pub struct Member {
     /// For a Next of the gateway's line: by this time, everybody who got a trust bundle without it has received a newer
     /// one. It signs earlier on evidence.
     pub activate_after: Option<Timestamp>,
-    /// Whether it became Active without evidence that everybody trusts it, because its predecessor was about to expire.
+    /// Whether it became Active without evidence that everybody trusts it, because its predecessor was about to expire
+    /// or was revoked.
     pub forced: bool,
     /// Whether its key is there, so that it can sign.
     pub has_key: bool,
+    /// Whether somebody else may know its key, as an administrator has said.
+    pub tainted: bool,
 }
 
 impl Member {
     fn new(certified: Certified, state: State, since: Timestamp) -> Self {
         let (authority, above) = certified.into_parts();
-        Self { authority, above, state, since, leaves_expire: None, activate_after: None, forced: false, has_key: true }
+        Self {
+            authority,
+            above,
+            state,
+            since,
+            leaves_expire: None,
+            activate_after: None,
+            forced: false,
+            has_key: true,
+            tainted: false,
+        }
     }
 
     /// The authority with the certificates above it.
@@ -135,72 +85,13 @@ impl Member {
     }
 }
 
-/// Why the stored authorities are not a line.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum LineError {
-    /// More than one Active, or more than one Next.
-    #[error("the line has {0} authorities in the state {1}; only one is allowed")]
-    TooMany(usize, State),
-    /// Old or Next authorities without an Active one.
-    #[error("the line has no Active authority")]
-    NoActive,
-    /// Two authorities have the same key.
-    #[error("the authority {0} is in the line twice")]
-    Duplicate(AuthorityId),
-}
-
 /// All authorities of one line, and what administrators have asked for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Line {
     members: Vec<Member>,
     handled_request: Option<String>,
     rolled_back: Option<AuthorityId>,
-}
-
-/// The facts that decide the next step.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Evidence<'e> {
-    /// The current time.
-    pub now: Timestamp,
-    /// The last request of an administrator for a rotation: an opaque text that differs from request to request.
-    pub requested: Option<&'e str>,
-    /// Whether an issuer outside has a new authority for the line.
-    pub offered: bool,
-    /// The authority that an administrator wants rolled back.
-    pub roll_back: Option<&'e AuthorityId>,
-    /// How long before it expires an authority is replaced.
-    pub renew_before: Duration,
-    /// How much later that is after a rollback, because the next authority may have the same fault.
-    pub deferral: Duration,
-    /// Whether everybody who must trust the Next anchor does. The error says what the rotation is waiting for.
-    pub next_is_trusted: Result<(), WaitsFor>,
-}
-
-/// The one step to take now.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
-    /// Make the first authority, which is Active.
-    Begin,
-    /// Make a new authority, which is Next, and publish its anchor.
-    Prepare,
-    /// Make Next Active, and Active Old.
-    Activate,
-    /// The same without evidence that everybody trusts Next, because Active is about to expire: what the rotation was
-    /// waiting for.
-    Force(WaitsFor),
-    /// Drop anchor and key of the Old authority with this id.
-    Finish(AuthorityId),
-    /// Roll back the Next or Active authority `id`, so that `signs` signs.
-    RollBack {
-        /// The authority that is given up.
-        id: AuthorityId,
-        /// The one before it.
-        signs: AuthorityId,
-    },
-    /// Do nothing.
-    Rest,
-    /// Do nothing yet: a rotation is waiting for this.
-    Wait(WaitsFor),
+    dropped: Option<AuthorityId>,
 }
 
 impl Line {
@@ -228,7 +119,7 @@ impl Line {
         if let Some([twice, _]) = ids.windows(2).find(|pair| matches!(pair, [a, b] if a == b)) {
             return Err(LineError::Duplicate((*twice).clone()));
         }
-        Ok(Self { members, handled_request, rolled_back })
+        Ok(Self { members, handled_request, rolled_back, dropped: None })
     }
 
     /// The authorities: Next, Active, then Old.
@@ -266,44 +157,6 @@ impl Line {
     /// [`BundleError::Empty`] for a line that has not begun.
     pub fn bundle(&self) -> Result<Bundle, BundleError> {
         Bundle::new(self.members.iter().map(|member| member.authority.clone()).collect())
-    }
-
-    /// The step that the evidence allows now. An Old authority is dropped before a new one is made.
-    pub fn next_step(&self, evidence: &Evidence<'_>) -> Step {
-        let Some(active) = self.active() else { return Step::Begin };
-        if let Some(old) = self.members.iter().find(|member| is_spent(member, evidence.now)) {
-            return Step::Finish(old.authority.id().clone());
-        }
-        if let (Some(id), Some(Ok(signs))) = (evidence.roll_back, self.previous(evidence)) {
-            return Step::RollBack { id: id.clone(), signs };
-        }
-        let last_call = LAST_CALL.min(evidence.renew_before / 2);
-        let ending = evidence.now.plus(last_call) >= active.authority.not_after();
-        if self.next().is_some() {
-            return match &evidence.next_is_trusted {
-                Ok(()) => Step::Activate,
-                Err(waiting) if ending => Step::Force(waiting.clone()),
-                Err(waiting) => Step::Wait(waiting.clone()),
-            };
-        }
-        let asked = evidence.requested.is_some() && evidence.requested != self.handled_request();
-        let deferral = if self.rolled_back.is_some() { evidence.deferral } else { Duration::ZERO };
-        let due = evidence.now.plus(evidence.renew_before.saturating_sub(deferral));
-        let aged = due >= active.authority.not_after();
-        match (asked || aged || evidence.offered, ending || self.members.len() < MAX_AUTHORITIES) {
-            (false, _) => self.wait_for_old(),
-            (true, true) => Step::Prepare,
-            (true, false) => Step::Wait(WaitsFor::OldestAuthority),
-        }
-    }
-
-    fn wait_for_old(&self) -> Step {
-        match self.members.iter().rfind(|member| member.state == State::Old) {
-            Some(Member { authority, leaves_expire: Some(end), .. }) => {
-                Step::Wait(WaitsFor::OldCertificates { authority: authority.id().clone(), at: *end })
-            }
-            _ => Step::Rest,
-        }
     }
 
     /// The line with its first authority. A line that already has one is unchanged.
@@ -401,12 +254,8 @@ fn sort(members: &mut [Member]) {
     members.sort_by(|a, b| (a.state, a.since, a.authority.id()).cmp(&(b.state, b.since, b.authority.id())));
 }
 
-/// Whether the authority is Old and no longer needed: all its leaves have expired, or it has expired itself.
-fn is_spent(member: &Member, now: Timestamp) -> bool {
-    let leaves_gone = member.leaves_expire.is_none_or(|end| end < now);
-    member.state == State::Old && (leaves_gone || member.authority.not_after() < now)
-}
-
+#[cfg(test)]
+mod distrust_tests;
 #[cfg(test)]
 mod model;
 #[cfg(test)]

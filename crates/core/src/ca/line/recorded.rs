@@ -47,11 +47,11 @@ impl Line {
             }
         }
         let is_there = |id: &AuthorityId| self.members.iter().any(|member| member.authority.id() == id);
-        // A Next that was not rolled back, or one with certificates in use, is never dropped. Others may be, unrecorded
-        // so far.
+        // A Next that was not rolled back, or one with certificates in use, is never dropped, unless it is revoked or
+        // tainted. Others may be, unrecorded so far.
         let is_dear = |id: &AuthorityId, known: &RecordedAuthority| {
             let is_next = known.state == Some(State::Next) && self.rolled_back.as_ref() != Some(id);
-            is_next || known.leaves_expire.is_some()
+            self.dropped.as_ref() != Some(id) && (is_next || known.leaves_expire.is_some())
         };
         let missing =
             recorded.iter().filter(|(id, known)| known.state.is_some() && is_dear(id, known) && !is_there(id));

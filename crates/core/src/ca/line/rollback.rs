@@ -20,6 +20,9 @@ pub enum NotRolledBack {
     /// The previous authority cannot sign.
     #[error("the key of the previous authority {0} cannot be used")]
     NoKey(AuthorityId),
+    /// Somebody else may know the key of the previous authority.
+    #[error("the previous authority {0} is tainted")]
+    Tainted(AuthorityId),
     /// The line could then have more authorities than gateways accept.
     #[error("the line has too many authorities: one of them has to go first")]
     Full,
@@ -52,6 +55,9 @@ impl Line {
             _ => return None,
         };
         let previous_id = previous.authority.id().clone();
+        if previous.tainted {
+            return Some(Err(NotRolledBack::Tainted(previous_id)));
+        }
         let due = evidence.now.plus(evidence.renew_before.saturating_sub(evidence.deferral));
         Some(match (due < previous.authority.not_after(), previous.has_key) {
             (false, _) => Err(NotRolledBack::ExpiresSoon(previous_id)),

@@ -1,4 +1,5 @@
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use ring::rand::SystemRandom;
 
@@ -6,34 +7,36 @@ use super::*;
 use crate::keys::private::PrivateKey;
 use crate::keys::public::KeyKind;
 
-const NOW: Timestamp = Timestamp::from_unix(1_800_000_000);
+pub(super) const NOW: Timestamp = Timestamp::from_unix(1_800_000_000);
 const YEAR: Duration = Duration::from_secs(365 * 86_400);
-const DAY: Duration = Duration::from_secs(86_400);
+pub(super) const DAY: Duration = Duration::from_secs(86_400);
 
-fn mk_authority() -> Authority {
+pub(super) fn mk_authority() -> Authority {
     let rng = SystemRandom::new();
     let (key, _) = PrivateKey::generate(KeyKind::EcdsaP256, &rng).unwrap();
     Authority::self_signed("test", &key, NOW, YEAR, &rng).unwrap()
 }
 
-fn mk_evidence(now: Timestamp) -> Evidence<'static> {
+pub(super) fn mk_evidence(now: Timestamp) -> Evidence<'static> {
     let next_is_trusted = Err(WaitsFor::GatewaysRead);
     Evidence {
         now,
         requested: None,
         offered: false,
         roll_back: None,
+        taint: None,
+        revoke: None,
         renew_before: 90 * DAY,
         deferral: 20 * DAY,
         next_is_trusted,
     }
 }
 
-fn mk_line() -> Line {
+pub(super) fn mk_line() -> Line {
     Line::default().begin(mk_authority(), NOW)
 }
 
-fn states(line: &Line) -> Vec<State> {
+pub(super) fn states(line: &Line) -> Vec<State> {
     line.members().iter().map(|member| member.state).collect()
 }
 
@@ -182,7 +185,7 @@ fn contradictory_stores_are_refused() {
 }
 
 /// What the ledger has of each authority of a line, if it has seen all steps of the line.
-fn mk_recorded(line: &Line) -> BTreeMap<AuthorityId, RecordedAuthority> {
+pub(super) fn mk_recorded(line: &Line) -> BTreeMap<AuthorityId, RecordedAuthority> {
     let known = |member: &Member| RecordedAuthority { state: Some(member.state), leaves_expire: member.leaves_expire };
     line.members().iter().map(|member| (member.authority.id().clone(), known(member))).collect()
 }
@@ -243,7 +246,7 @@ fn older_line_keeps_anchor_while_recorded_certificates_live() {
     assert_eq!(older.line.older_than(&recorded), None);
 }
 
-fn id(line: &Line, n: usize) -> AuthorityId {
+pub(super) fn id(line: &Line, n: usize) -> AuthorityId {
     line.members()[n].authority.id().clone()
 }
 
@@ -256,7 +259,7 @@ fn roll_back(line: &Line, n: usize, now: Timestamp) -> Line {
     }
 }
 
-fn refused(line: &Line, n: usize, now: Timestamp) -> Option<NotRolledBack> {
+pub(super) fn refused(line: &Line, n: usize, now: Timestamp) -> Option<NotRolledBack> {
     let asked = id(line, n);
     let evidence = Evidence { roll_back: Some(&asked), ..mk_evidence(now) };
     assert!(!matches!(line.next_step(&evidence), Step::RollBack { .. }));

@@ -198,12 +198,17 @@ impl LineReconciler {
         if is_refused || !self.outside.has_looked(&plan, &asked, Some(seen)) {
             return false;
         }
-        match self.possible(line.next_step(&evidence)) {
+        match self.possible(line, line.next_step(&evidence)) {
             Step::Rest => ready.waiting.is_none(),
             Step::Wait(what) => ready.waiting.as_ref() == Some(&what),
-            Step::Begin | Step::Prepare | Step::Activate | Step::Force(_) | Step::Finish(_) | Step::RollBack { .. } => {
-                false
-            }
+            Step::Begin
+            | Step::Prepare
+            | Step::Activate
+            | Step::Force(_)
+            | Step::Finish(_)
+            | Step::RollBack { .. }
+            | Step::Taint { .. }
+            | Step::Revoke { .. } => false,
         }
     }
 
@@ -227,6 +232,8 @@ impl LineReconciler {
             requested: asked.rotate.as_deref(),
             offered: self.outside.offers(line),
             roll_back: asked.roll_back.as_ref().map(|asked| &asked.authority),
+            taint: asked.taint.as_ref().map(|asked| &asked.authority),
+            revoke: asked.revoke.as_ref().map(|asked| &asked.authority),
             renew_before: plan.authority.renew_before,
             deferral: plan.authority.deferral,
             next_is_trusted: self.activation.opens(line, asked.waiver.as_ref(), now),
@@ -322,7 +329,7 @@ impl LineReconciler {
         for _ in 0..8 {
             let evidence = self.evidence(&stored.line, &plan, &asked, now);
             let not_rolled_back = stored.line.previous(&evidence).and_then(Result::err);
-            let step = self.possible(stored.line.next_step(&evidence));
+            let step = self.possible(&stored.line, stored.line.next_step(&evidence));
             self.not_rolled_back = not_rolled_back;
             if let Step::Rest | Step::Wait(_) = step {
                 return self.settle(stored, step).await;
@@ -334,9 +341,9 @@ impl LineReconciler {
                 warn!(%problem, secret = self.names.secret, "A step of the authorities waits");
                 return self.settle(stored, Step::Wait(problem)).await;
             }
-            let is_rollback = matches!(step, Step::RollBack { .. });
+            let is_alone = matches!(step, Step::RollBack { .. } | Step::Taint { .. } | Step::Revoke { .. });
             stored = self.take(stored, step, &plan, &asked, now).await?;
-            if is_rollback {
+            if is_alone {
                 break; // it is recorded before another step hides it
             }
         }

@@ -55,6 +55,11 @@ impl Outside {
         }
     }
 
+    /// Whether there is a new authority, or the hub can make one.
+    pub(super) fn can_give(&self) -> bool {
+        matches!(self.supply, None | Some(Supply::Made | Supply::New(_)))
+    }
+
     /// Whether the last look still holds. After a refusal it does not: time may heal the cause.
     pub(super) fn has_looked(&self, plan: &LinePlan, asked: &Asked, seen: Option<&LineObjects>) -> bool {
         match (&plan.supply.source, &self.supply) {
@@ -120,14 +125,15 @@ impl LineReconciler {
         Ok(())
     }
 
-    /// The step, if there is an authority for it.
-    pub(super) fn possible(&self, step: Step) -> Step {
-        match (step, &self.outside.supply) {
-            (Step::Prepare, Some(Supply::Nothing(what))) => Step::Wait(WaitsFor::Issuer(what.clone())),
-            (Step::Prepare, Some(Supply::Refused(_))) => {
-                Step::Wait(WaitsFor::Issuer("an authority that can be used".to_owned()))
-            }
-            (step, _) => step,
+    /// The step, if there is an authority for it. A tainted Next is dropped all the same.
+    pub(super) fn possible(&self, line: &Line, step: Step) -> Step {
+        if !step.needs_authority(line) || matches!(step, Step::Begin | Step::Taint { .. }) {
+            return step;
+        }
+        match &self.outside.supply {
+            Some(Supply::Nothing(what)) => Step::Wait(WaitsFor::Issuer(what.clone())),
+            Some(Supply::Refused(_)) => Step::Wait(WaitsFor::Issuer("an authority that can be used".to_owned())),
+            None | Some(Supply::Made | Supply::New(_)) => step,
         }
     }
 }

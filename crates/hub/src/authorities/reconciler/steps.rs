@@ -9,13 +9,13 @@ use tracing::{debug, error, warn};
 use zeroize::Zeroizing;
 
 use super::{LinePlan, LineReconciler, ROUND, ReconcileError};
-use crate::authorities::BACKENDS_TRUST_AFTER;
-use crate::authorities::asked::Asked;
+use crate::authorities::asked::{Asked, AuthorityRequest};
 use crate::authorities::report;
 use crate::authorities::state::{LineState, ReadyLine};
 use crate::authorities::store::LineKind;
 use crate::authorities::stored::StoredLine;
 use crate::authorities::versions::LineObjects;
+use crate::authorities::{BACKENDS_TRUST_AFTER, GATEWAYS_TRUST_AFTER};
 use addon_signer_api::authority::AuthoritySource;
 use addon_signer_core::ca::authority::Authority;
 use addon_signer_core::ca::chain::Certified;
@@ -26,6 +26,9 @@ use addon_signer_core::timestamp::Timestamp;
 
 /// How long a line waits until the ledger has recorded what has already taken effect.
 pub(super) const CATCH_UP: Duration = Duration::from_millis(500);
+
+/// A new authority, and its key as PKCS#8.
+type Made = (Certified, Zeroizing<Vec<u8>>);
 
 impl LineReconciler {
     pub(super) async fn begin(
@@ -47,11 +50,7 @@ impl LineReconciler {
     }
 
     /// An authority from outside, or one that the hub makes.
-    fn new_authority(
-        &mut self,
-        plan: &LinePlan,
-        now: Timestamp,
-    ) -> Result<(Certified, Zeroizing<Vec<u8>>), ReconcileError> {
+    fn new_authority(&mut self, plan: &LinePlan, now: Timestamp) -> Result<Made, ReconcileError> {
         if let Some(given) = self.outside.take().map_err(ReconcileError::NoAuthority)? {
             return Ok((given.certified, given.pkcs8));
         }
@@ -59,6 +58,20 @@ impl LineReconciler {
         let (key, pkcs8) = PrivateKey::generate(plan.authority.key, &rng)?;
         let authority = Authority::self_signed(&self.names.authority, &key, now, plan.authority.duration, &rng)?;
         Ok((authority.into(), pkcs8))
+    }
+
+    fn new_if(&mut self, is_needed: bool, plan: &LinePlan, now: Timestamp) -> Result<Option<Made>, ReconcileError> {
+        is_needed.then(|| self.new_authority(plan, now)).transpose()
+    }
+
+    /// By when everybody has been told of an authority that becomes Active now; `None` if that is not known.
+    fn known_at(&self, now: Timestamp) -> Option<Timestamp> {
+        match self.names.kind {
+            LineKind::Agents => Some(now.plus(GATEWAYS_TRUST_AFTER)),
+            // While it cannot be known, the authority is said to be forced until it is replaced.
+            LineKind::Gateway(GatewayCertificate::Serving) => self.trust_publisher.last_leaf().unwrap_or_default(),
+            LineKind::Gateway(GatewayCertificate::Client) => Some(now.plus(BACKENDS_TRUST_AFTER)),
+        }
     }
 
     /// Persists one step. [`Self::settle`] records and publishes it.
@@ -80,6 +93,15 @@ impl LineReconciler {
             Step::Force(_) => (line.force(now), None),
             Step::Finish(id) => (line.finish(id), None),
             Step::RollBack { id, signs } => (line.roll_back(id, signs, now), None),
+            Step::Taint { id } => {
+                let can_make = self.outside.can_give();
+                let (authority, pkcs8) = self.new_if(can_make && step.needs_authority(&line), plan, now)?.unzip();
+                (line.taint(id, authority, now), pkcs8)
+            }
+            Step::Revoke { id } => {
+                let (authority, pkcs8) = self.new_if(step.needs_authority(&line), plan, now)?.unzip();
+                (line.revoke(id, authority, self.known_at(now), now), pkcs8)
+            }
             Step::Begin | Step::Rest | Step::Wait(_) => return Ok(stored),
         };
         let new_key = new_key.as_ref().map(|pkcs8| pkcs8.as_slice());
@@ -88,7 +110,9 @@ impl LineReconciler {
         let stored = self.store.replace(&leads, &self.names, &stored, &line, new_key).await?;
         let is_imported = plan.supply.source == AuthoritySource::Request;
         let asked_by = match &step {
-            Step::RollBack { .. } => asked.roll_back.as_ref().map_or("", |request| &request.by),
+            Step::RollBack { .. } => by(asked.roll_back.as_ref()),
+            Step::Taint { .. } => by(asked.taint.as_ref()),
+            Step::Revoke { .. } => by(asked.revoke.as_ref()),
             // `ca rotate` writes the time and the user; other programs may write anything.
             Step::Prepare if is_imported => {
                 let request = asked.import.as_deref().and_then(|text| text.lines().next()).unwrap_or_default();
@@ -106,6 +130,8 @@ impl LineReconciler {
             Step::Force(_) => ("forced", id_of(stored.line.active())),
             Step::Finish(id) => ("removed", id.as_str()),
             Step::RollBack { id, .. } => ("rolled-back", id.as_str()),
+            Step::Taint { id } => ("tainted", id.as_str()),
+            Step::Revoke { id } => ("revoked", id.as_str()),
             Step::Activate | Step::Begin | Step::Rest | Step::Wait(_) => ("activated", id_of(stored.line.active())),
         };
         self.audit.authority(self.names.line(), id, verb);
@@ -220,6 +246,10 @@ impl LineReconciler {
         self.store.replace(&leads, &self.names, &ready.stored, &line, None).await?;
         Ok(()) // the watch of the Secret brings the next round
     }
+}
+
+fn by(request: Option<&AuthorityRequest>) -> &str {
+    request.map_or("", |request| &request.by)
 }
 
 fn id_of(member: Option<&Member>) -> &str {

@@ -188,9 +188,9 @@ impl Question<'_> {
         let line = self.line?;
         let member = line.members().iter().find(|member| member.authority.id() == id);
         let another = member.is_some_and(|member| chain.first() != Some(member.authority.certificate()));
-        let is_rolled_back = line.rolled_back() == Some(id);
+        let is_given_up = [line.rolled_back(), line.dropped()].contains(&Some(id));
         let id = id.clone();
-        (member.is_some() || is_rolled_back).then_some(move |origin: &str| match (another, is_rolled_back) {
+        (member.is_some() || is_given_up).then_some(move |origin: &str| match (another, is_given_up) {
             (true, _) => {
                 let why = format!(
                     "it has another certificate for the key of {id}, and each authority has a key of its own \
@@ -198,7 +198,7 @@ impl Question<'_> {
                 );
                 not_used(origin, &why)
             }
-            (false, true) => not_used(origin, &format!("{id} was rolled back")),
+            (false, true) => not_used(origin, &format!("{id} was rolled back or revoked")),
             (false, false) => Supply::Nothing(format!("another authority than {id} in {origin}")),
         })
     }

@@ -55,10 +55,11 @@ impl Question<'_> {
         self.examine(&format!("{ORIGIN}{id}"), (&chain, &[]), (pending.key.public_key_der(), pending.pkcs8.clone()))
     }
 
-    /// Whether the line has this authority, or has rolled it back.
+    /// Whether the line has this authority, or has given it up.
     fn had(&self, id: &AuthorityId) -> bool {
         self.line.is_some_and(|line| {
-            line.rolled_back() == Some(id) || line.members().iter().any(|member| member.authority.id() == id)
+            [line.rolled_back(), line.dropped()].contains(&Some(id))
+                || line.members().iter().any(|member| member.authority.id() == id)
         })
     }
 

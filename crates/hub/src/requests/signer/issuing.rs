@@ -103,10 +103,9 @@ impl Signer {
         let ready = self.line.borrow().ready().cloned()?;
         self.serving.borrow().last()?;
         let is_clients = matches!(self.kind, SignerKind::Client { .. });
-        if is_clients && ready.first_waits_for(&self.shared.in_effect.borrow()).is_some() {
-            return None;
-        }
-        Some(ready)
+        // A gateway whose certificate nobody renews would end, and that would not stop whoever has the key.
+        let waits = || ready.line().is_tainted() || ready.first_waits_for(&self.shared.in_effect.borrow()).is_some();
+        if is_clients && waits() { None } else { Some(ready) }
     }
 
     fn request(

@@ -1,10 +1,10 @@
-//! Models a hub with one line, two gateways that learn late, and the agents' certificates. Every order of up to
-//! [`DEPTH`] actions is explored, then random walks; broken machines show that both find faults.
+//! Models a hub with one line, two gateways that learn late, and the agents' certificates. [`search`] explores what may
+//! happen to them.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
-use std::fmt;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
+use std::time::Duration;
 
 use ring::rand::SystemRandom;
 
@@ -18,10 +18,6 @@ const LEAF: Duration = DAY;
 const LIFE: Duration = Duration::from_secs(100 * 86_400);
 const RENEW_BEFORE: Duration = Duration::from_secs(30 * 86_400);
 const GATEWAYS: usize = 2;
-/// Depth of the exhaustive search.
-const DEPTH: usize = 9;
-const WALKS: usize = 100_000;
-const LENGTH: usize = 40;
 
 /// What may happen next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +26,10 @@ enum Action {
     Rotate,
     /// An administrator rolls back the authority that waits, or else the one that signs.
     RollBack,
+    /// An administrator taints this authority.
+    Taint(Which),
+    /// An administrator revokes this authority.
+    Revoke(Which),
     /// The hub takes the step that is due; `Crash` says where it ends before it is done.
     Step(Crash),
     /// The hub issues a certificate with the line that it holds.
@@ -44,6 +44,15 @@ enum Action {
     Month,
 }
 
+/// An authority that an administrator names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Which {
+    /// The one that signs.
+    Signs,
+    /// The one that waits, or else one that is Old.
+    Other,
+}
+
 /// Where a hub ends during a step. The next one reads what is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Crash {
@@ -53,7 +62,9 @@ enum Crash {
     BeforeTheEffect,
 }
 
-const ACTIONS: [Action; 11] = [
+/// The first ones make a rotation.
+const ROTATIONS: usize = 11;
+const ACTIONS: [Action; 15] = [
     Action::Rotate,
     Action::RollBack,
     Action::Step(Crash::No),
@@ -65,6 +76,10 @@ const ACTIONS: [Action; 11] = [
     Action::Hour,
     Action::Days,
     Action::Month,
+    Action::Taint(Which::Signs),
+    Action::Taint(Which::Other),
+    Action::Revoke(Which::Signs),
+    Action::Revoke(Which::Other),
 ];
 
 /// The machine: what decides on a step, and what takes it.
@@ -85,6 +100,14 @@ fn take(line: Line, step: &Step, new: Authority, requested: Option<&str>, now: T
         Step::Force(_) => line.force(now),
         Step::Finish(id) => line.finish(id),
         Step::RollBack { id, signs } => line.roll_back(id, signs, now),
+        Step::Taint { id } => {
+            let new = step.needs_authority(&line).then_some(new);
+            line.taint(id, new, now)
+        }
+        Step::Revoke { id } => {
+            let new = step.needs_authority(&line).then_some(new);
+            line.revoke(id, new, None, now)
+        }
         Step::Rest | Step::Wait(_) => line,
     }
 }
@@ -121,6 +144,12 @@ struct World {
     leaves: BTreeSet<(AuthorityId, Timestamp)>,
     rotations: usize,
     roll_back: Option<AuthorityId>,
+    taint: Option<AuthorityId>,
+    revoke: Option<AuthorityId>,
+    /// The authorities that were revoked: their certificates end, whatever depends on them.
+    revoked: BTreeSet<AuthorityId>,
+    /// The tainted authorities that have stopped signing.
+    given_up: BTreeSet<AuthorityId>,
     authorities: usize,
 }
 
@@ -135,6 +164,10 @@ enum Broken {
     Unreserved,
     /// There are more authorities than a line may have.
     TooMany,
+    /// A revoked authority is in the line again, or a tainted one signs again.
+    Back,
+    /// A tainted authority waits to sign.
+    Kept,
 }
 
 impl World {
@@ -153,6 +186,10 @@ impl World {
             leaves: BTreeSet::new(),
             rotations: 0,
             roll_back: None,
+            taint: None,
+            revoke: None,
+            revoked: BTreeSet::new(),
+            given_up: BTreeSet::new(),
             authorities: 1,
         }
     }
@@ -160,7 +197,9 @@ impl World {
     /// Identifies it for the search.
     fn key(&self) -> String {
         let line = |line: &Line| {
-            let member = |it: &Member| (it.authority.id().to_string(), it.state, it.since, it.leaves_expire, it.forced);
+            let member = |it: &Member| {
+                (it.authority.id().to_string(), it.state, it.since, it.leaves_expire, (it.forced, it.tainted))
+            };
             (
                 line.members.iter().map(member).collect::<Vec<_>>(),
                 line.handled_request.clone(),
@@ -169,7 +208,8 @@ impl World {
         };
         let lines = (line(&self.stored), line(&self.held));
         let heard = (&self.published, &self.trusted, &self.leaves);
-        format!("{:?}", (self.now, lines, heard, self.rotations, &self.roll_back))
+        let asked = (self.rotations, &self.roll_back, &self.taint, &self.revoke);
+        format!("{:?}", (self.now, lines, heard, asked, &self.revoked, &self.given_up))
     }
 
     fn act(&mut self, action: Action) -> Result<(), Broken> {
@@ -179,6 +219,8 @@ impl World {
                 let current = self.stored.next().or_else(|| self.stored.active());
                 self.roll_back = current.map(|member| member.authority.id().clone());
             }
+            Action::Taint(which) => self.taint = self.named(which),
+            Action::Revoke(which) => self.revoke = self.named(which),
             Action::Step(crash) => self.step(crash),
             Action::Issue => self.issue()?,
             Action::Hear(gateway) => self.trusted[gateway].clone_from(&self.published),
@@ -187,8 +229,19 @@ impl World {
             Action::Month => self.now = self.now.plus(RENEW_BEFORE),
         }
         let now = self.now;
-        self.leaves.retain(|(_, end)| *end >= now);
+        self.leaves.retain(|(id, end)| *end >= now && !self.revoked.contains(id));
+        let given_up = self.stored.members().iter().filter(|member| member.tainted && member.state != State::Active);
+        self.given_up.extend(given_up.map(|member| member.authority.id().clone()));
         self.check()
+    }
+
+    fn named(&self, which: Which) -> Option<AuthorityId> {
+        let old = || self.stored.members().iter().find(|member| member.state == State::Old);
+        let member = match which {
+            Which::Signs => self.stored.active(),
+            Which::Other => self.stored.next().or_else(old),
+        };
+        member.map(|member| member.authority.id().clone())
     }
 
     fn step(&mut self, crash: Crash) {
@@ -201,6 +254,8 @@ impl World {
             requested: requested.as_deref(),
             offered: false,
             roll_back: self.roll_back.as_ref(),
+            taint: self.taint.as_ref(),
+            revoke: self.revoke.as_ref(),
             renew_before: RENEW_BEFORE,
             deferral: RENEW_BEFORE / 4,
             next_is_trusted,
@@ -208,7 +263,10 @@ impl World {
         let step = (self.machine.decide)(&self.stored, &evidence);
         if crash != Crash::BeforeTheWrite {
             let new = self.made.get(self.authorities, self.now);
-            self.authorities += usize::from(matches!(step, Step::Prepare | Step::Begin));
+            self.authorities += usize::from(step.needs_authority(&self.stored));
+            if let Step::Revoke { id } = &step {
+                self.revoked.insert(id.clone());
+            }
             self.stored = (self.machine.take)(self.stored.clone(), &step, new, requested.as_deref(), self.now);
         }
         // A hub that starts holds what is stored. Publishing is the first thing that it does with it.
@@ -222,7 +280,7 @@ impl World {
     fn issue(&mut self) -> Result<(), Broken> {
         let Some(active) = self.held.active() else { return Ok(()) };
         let (id, ends) = (active.authority.id().clone(), active.authority.not_after());
-        if ends <= self.now {
+        if ends <= self.now || self.held.is_tainted() {
             return Ok(());
         }
         let end = self.now.plus(LEAF).min(ends);
@@ -244,6 +302,15 @@ impl World {
         if self.stored.members().len() > MOST_AUTHORITIES {
             return Err(Broken::TooMany);
         }
+        for member in self.stored.members() {
+            let id = member.authority.id();
+            if self.revoked.contains(id) || (member.state == State::Active && self.given_up.contains(id)) {
+                return Err(Broken::Back);
+            }
+            if member.tainted && member.state == State::Next {
+                return Err(Broken::Kept);
+            }
+        }
         for (id, end) in &self.leaves {
             let member = self.stored.members().iter().find(|member| member.authority.id() == id);
             let member = member.ok_or(Broken::Dropped)?;
@@ -262,105 +329,4 @@ fn anchors(line: &Line) -> BTreeSet<AuthorityId> {
     line.members().iter().map(|member| member.authority.id().clone()).collect()
 }
 
-/// How an invariant broke.
-struct Found {
-    broken: Broken,
-    actions: Vec<Action>,
-}
-
-impl fmt::Debug for Found {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} after {:?}", self.broken, self.actions)
-    }
-}
-
-/// Explores every order of up to `depth` actions; a world that is known is not explored again.
-fn search(machine: Machine, depth: usize) -> Result<usize, Found> {
-    let first = World::new(machine);
-    let mut known = HashSet::from([first.key()]);
-    let mut open = VecDeque::from([(first, Vec::new())]);
-    while let Some((world, actions)) = open.pop_front() {
-        for action in ACTIONS {
-            let (mut world, mut actions) = (world.clone(), actions.clone());
-            actions.push(action);
-            if let Err(broken) = world.act(action) {
-                return Err(Found { broken, actions });
-            }
-            if known.insert(world.key()) && actions.len() < depth {
-                open.push_back((world, actions));
-            }
-        }
-    }
-    Ok(known.len())
-}
-
-/// Walks at random, the same ones each time.
-fn walk(machine: Machine, walks: usize) -> Result<(), Found> {
-    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
-    let first = World::new(machine);
-    for _ in 0..walks {
-        let (mut world, mut actions) = (first.clone(), Vec::new());
-        for _ in 0..LENGTH {
-            random ^= random << 13;
-            random ^= random >> 7;
-            random ^= random << 17;
-            let action = ACTIONS[usize::try_from(random % ACTIONS.len() as u64).unwrap()];
-            actions.push(action);
-            if let Err(broken) = world.act(action) {
-                return Err(Found { broken, actions });
-            }
-        }
-    }
-    Ok(())
-}
-
-#[test]
-fn no_order_of_events_breaks_an_invariant() {
-    let worlds = search(MACHINE, DEPTH).unwrap();
-    assert!(worlds > 10_000, "{worlds}");
-}
-
-#[test]
-fn no_random_walk_breaks_an_invariant() {
-    walk(MACHINE, WALKS).unwrap();
-}
-
-/// Each has one fault, which both must find.
-#[test]
-fn a_broken_machine_is_found() {
-    let hasty: Machine = Machine {
-        decide: |line, evidence| line.next_step(&Evidence { next_is_trusted: Ok(()), ..evidence.clone() }),
-        ..MACHINE
-    };
-    let forgetful = Machine {
-        decide: |line, evidence| match line.members().iter().find(|member| member.state == State::Old) {
-            Some(old) => Step::Finish(old.authority.id().clone()),
-            None => line.next_step(evidence),
-        },
-        ..MACHINE
-    };
-    let thorough = Machine {
-        take: |line, step, new, requested, now| {
-            let mut after = take(line, step, new, requested, now);
-            if let Step::RollBack { id, .. } = step {
-                after.members.retain(|member| member.authority.id() != id);
-            }
-            after
-        },
-        ..MACHINE
-    };
-    let careless = Machine { reserve: |_, _| None, ..MACHINE };
-    for (machine, broken) in [
-        (hasty, Broken::Untrusted(0)),
-        (forgetful, Broken::Dropped),
-        (thorough, Broken::Dropped),
-        (careless, Broken::Unreserved),
-    ] {
-        assert_eq!(search(machine, DEPTH).unwrap_err().broken, broken);
-        let found = walk(machine, WALKS).unwrap_err().broken;
-        assert!(
-            found == broken || matches!((&found, &broken), (Broken::Untrusted(_), Broken::Untrusted(_))),
-            "{found:?}"
-        );
-    }
-}
+mod search;

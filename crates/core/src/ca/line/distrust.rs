@@ -1,0 +1,82 @@
+//! Ends the trust in one authority: a tainted one signs no more once another can, a revoked one is gone at once.
+
+use super::{Line, MOST_AUTHORITIES, Member, State};
+use crate::ca::authority::AuthorityId;
+use crate::ca::chain::Certified;
+use crate::timestamp::Timestamp;
+
+impl Line {
+    /// The authority that was dropped last although it may have signed certificates in use, or was to sign next. The
+    /// ledger may still know it.
+    #[must_use]
+    pub fn dropped(&self) -> Option<&AuthorityId> {
+        self.dropped.as_ref()
+    }
+
+    /// The line that remembers this authority as [`Self::dropped`].
+    #[must_use]
+    pub fn with_dropped(self, dropped: Option<AuthorityId>) -> Self {
+        Self { dropped, ..self }
+    }
+
+    /// Whether somebody else may know the key of the authority that signs.
+    #[must_use]
+    pub fn is_tainted(&self) -> bool {
+        self.active().is_some_and(|active| active.tainted)
+    }
+
+    /// The authority that may be tainted: it is in the line, and is not tainted already.
+    pub(super) fn untainted(&self, id: Option<&AuthorityId>) -> Option<&Member> {
+        self.members.iter().find(|member| Some(member.authority.id()) == id && !member.tainted)
+    }
+
+    /// The line after it became known that somebody else may have the key of `id`. It never becomes Active again. In
+    /// place of a Next comes `new`, which the line then needs: see [`super::Step::needs_authority`].
+    #[must_use]
+    pub fn taint(mut self, id: &AuthorityId, new: Option<impl Into<Certified>>, now: Timestamp) -> Self {
+        let Some(member) = self.members.iter_mut().find(|member| member.authority.id() == id) else { return self };
+        member.tainted = true;
+        if member.state != State::Next {
+            return self;
+        }
+        if member.leaves_expire.is_some_and(|end| end >= now) {
+            (member.state, member.since) = (State::Old, now);
+        } else {
+            self.members.retain(|member| member.authority.id() != id);
+            self.dropped = Some(id.clone());
+        }
+        // A full line whose Next has certificates in use comes from a backup. It makes another one when it has room.
+        if let Some(new) = new.filter(|_| self.members.len() < MOST_AUTHORITIES) {
+            self.members.push(Member::new(new.into(), State::Next, now));
+            self.rolled_back = None;
+        }
+        super::sort(&mut self.members);
+        self
+    }
+
+    /// The line without `id`, whatever depends on it. If it was Active, Next signs, or else `new`, which the line then
+    /// needs: see [`super::Step::needs_authority`]. By `known_at` everybody has been told of that one.
+    #[must_use]
+    pub fn revoke(
+        mut self,
+        id: &AuthorityId,
+        new: Option<impl Into<Certified>>,
+        known_at: Option<Timestamp>,
+        now: Timestamp,
+    ) -> Self {
+        let is_active = self.active().is_some_and(|active| active.authority.id() == id);
+        if is_active && self.next().is_none() {
+            let Some(new) = new else { return self };
+            self.members.push(Member::new(new.into(), State::Next, now));
+            self.rolled_back = None;
+        }
+        self.members.retain(|member| member.authority.id() != id);
+        if is_active && let Some(next) = self.members.iter_mut().find(|member| member.state == State::Next) {
+            (next.state, next.since, next.forced) = (State::Active, now, true);
+            next.activate_after = next.activate_after.or(known_at);
+        }
+        super::sort(&mut self.members);
+        self.dropped = Some(id.clone());
+        self
+    }
+}

@@ -1,0 +1,165 @@
+use super::tests::{DAY, NOW, id, mk_authority, mk_evidence, mk_line, mk_recorded, refused, states};
+use super::*;
+
+/// The line after the step that the request leads to.
+fn taint(line: &Line, n: usize, now: Timestamp) -> Line {
+    let asked = id(line, n);
+    let step = line.next_step(&Evidence { taint: Some(&asked), ..mk_evidence(now) });
+    assert_eq!(step, Step::Taint { id: asked.clone() });
+    let new = step.needs_authority(line).then(mk_authority);
+    let after = line.clone().taint(&asked, new, now);
+    let again = after.next_step(&Evidence { taint: Some(&asked), ..mk_evidence(now) });
+    assert!(!matches!(again, Step::Taint { .. }), "once");
+    after
+}
+
+fn revoke(line: &Line, n: usize) -> Line {
+    let asked = id(line, n);
+    let step = line.next_step(&Evidence { revoke: Some(&asked), ..mk_evidence(NOW) });
+    assert_eq!(step, Step::Revoke { id: asked.clone() });
+    let new = step.needs_authority(line).then(mk_authority);
+    let after = line.clone().revoke(&asked, new, Some(NOW.plus(DAY)), NOW);
+    assert!(after.members().iter().all(|member| *member.authority.id() != asked));
+    let again = after.next_step(&Evidence { revoke: Some(&asked), ..mk_evidence(NOW) });
+    assert!(!matches!(again, Step::Revoke { .. }), "once");
+    after
+}
+
+/// Next, Active and Old, of which the last two have certificates in use.
+fn mk_three() -> Line {
+    let line = mk_line().reserve(NOW.plus(DAY)).unwrap().prepare(mk_authority(), None, NOW).activate(NOW);
+    line.reserve(NOW.plus(2 * DAY)).unwrap().prepare(mk_authority(), Some("r1"), NOW)
+}
+
+#[test]
+fn a_tainted_active_is_replaced_at_once_on_evidence() {
+    let line = taint(&mk_line().reserve(NOW.plus(DAY)).unwrap(), 0, NOW);
+    assert!(line.is_tainted());
+    assert_eq!(line.next_step(&mk_evidence(NOW)), Step::Prepare, "nobody has to ask");
+    let line = line.prepare(mk_authority(), None, NOW);
+    assert_eq!(line.next_step(&mk_evidence(NOW)), Step::Wait(WaitsFor::GatewaysRead));
+    let trusted = Evidence { next_is_trusted: Ok(()), ..mk_evidence(NOW) };
+    assert_eq!(line.next_step(&trusted), Step::Activate);
+    let line = line.activate(NOW);
+    let tainted: Vec<_> = line.members().iter().map(|member| (member.state, member.tainted)).collect();
+    assert_eq!((tainted, line.is_tainted()), (vec![(State::Active, false), (State::Old, true)], false));
+    assert!(matches!(line.next_step(&mk_evidence(NOW)), Step::Wait(WaitsFor::OldCertificates { .. })));
+}
+
+#[test]
+fn a_tainted_authority_is_never_rolled_back_to() {
+    let line = mk_line().reserve(NOW.plus(DAY)).unwrap();
+    let first = id(&line, 0);
+    let waits = taint(&line, 0, NOW).prepare(mk_authority(), None, NOW);
+    assert_eq!(refused(&waits, 0, NOW), Some(NotRolledBack::Tainted(first.clone())));
+    assert_eq!(refused(&waits.activate(NOW), 0, NOW), Some(NotRolledBack::Tainted(first)));
+}
+
+#[test]
+fn a_full_line_with_a_tainted_active_makes_one_more() {
+    let mut line = mk_line();
+    while line.members().len() < MAX_AUTHORITIES {
+        line = line.reserve(NOW.plus(DAY)).unwrap().prepare(mk_authority(), None, NOW).activate(NOW);
+    }
+    let asked = Evidence { requested: Some("more"), ..mk_evidence(NOW) };
+    assert_eq!(line.next_step(&asked), Step::Wait(WaitsFor::OldestAuthority));
+    let line = taint(&line.reserve(NOW.plus(DAY)).unwrap(), 0, NOW);
+    assert_eq!(line.next_step(&mk_evidence(NOW)), Step::Prepare);
+    let line = taint(&line.prepare(mk_authority(), None, NOW).activate(NOW).reserve(NOW.plus(DAY)).unwrap(), 0, NOW);
+    assert_eq!(line.members().len(), MOST_AUTHORITIES);
+    assert_eq!(line.next_step(&mk_evidence(NOW)), Step::Wait(WaitsFor::OldestAuthority), "gateways accept no more");
+}
+
+#[test]
+fn a_tainted_next_is_replaced_with_another() {
+    let before = mk_three();
+    let line = taint(&before, 0, NOW);
+    assert_eq!(states(&line), [State::Next, State::Active, State::Old]);
+    assert!(line.members().iter().all(|member| !member.tainted && *member.authority.id() != id(&before, 0)));
+    assert_eq!((line.dropped(), line.handled_request()), (Some(&id(&before, 0)), Some("r1")));
+    assert_eq!(line.older_than(&mk_recorded(&before)), None);
+    assert!(line.with_dropped(None).older_than(&mk_recorded(&before)).is_some());
+}
+
+/// Such a line comes from a backup: its Next has signed in the meantime.
+#[test]
+fn a_tainted_next_with_certificates_in_use_becomes_old() {
+    let mut before = mk_three();
+    before.members[0].leaves_expire = Some(NOW.plus(DAY));
+    let line = taint(&before, 0, NOW);
+    assert_eq!(states(&line), [State::Next, State::Active, State::Old, State::Old]);
+    let kept = line.members().iter().find(|member| *member.authority.id() == id(&before, 0)).unwrap();
+    assert!(kept.tainted && kept.state == State::Old);
+    assert_eq!(line.dropped(), None);
+    while before.members.len() < MOST_AUTHORITIES {
+        before.members.push(Member::new(mk_authority().into(), State::Old, NOW));
+    }
+    let asked = id(&before, 0);
+    assert_eq!(before.taint(&asked, Some(mk_authority()), NOW).members().len(), MOST_AUTHORITIES);
+}
+
+#[test]
+fn taint_of_an_old_or_unknown_authority_changes_no_state() {
+    let before = mk_three();
+    let line = taint(&before, 2, NOW);
+    assert_eq!(states(&line), states(&before));
+    assert!(line.members()[2].tainted && !line.is_tainted());
+    let unknown = AuthorityId::from("0123456789abcdef");
+    assert_eq!(line.clone().taint(&unknown, None, NOW), line);
+    for evidence in [
+        Evidence { taint: Some(&unknown), ..mk_evidence(NOW) },
+        Evidence { revoke: Some(&unknown), ..mk_evidence(NOW) },
+    ] {
+        assert_eq!(line.next_step(&evidence), line.next_step(&mk_evidence(NOW)));
+    }
+}
+
+#[test]
+fn a_revoked_old_or_next_is_gone_whatever_depends_on_it() {
+    let before = mk_three();
+    for (n, left) in [(0, vec![State::Active, State::Old]), (2, vec![State::Next, State::Active])] {
+        let line = revoke(&before, n);
+        assert_eq!((states(&line), line.dropped()), (left, Some(&id(&before, n))));
+        assert_eq!(line.forced(NOW), None);
+        assert_eq!(line.older_than(&mk_recorded(&before)), None);
+        assert!(line.with_dropped(None).older_than(&mk_recorded(&before)).is_some());
+    }
+}
+
+#[test]
+fn a_revoked_active_is_replaced_in_the_same_step() {
+    let before = mk_three();
+    let line = revoke(&before, 1);
+    assert_eq!((states(&line), id(&line, 0)), (vec![State::Active, State::Old], id(&before, 0)), "by Next");
+    assert_eq!(line.forced(NOW), line.active(), "nobody knows who trusts it");
+    assert_eq!(line.forced(NOW.plus(2 * DAY)), None, "by then everybody has been told");
+    assert_eq!(line.older_than(&mk_recorded(&before)), None);
+    let first = mk_line();
+    let line = revoke(&first, 0);
+    assert_eq!(states(&line), [State::Active], "by a new one");
+    assert_eq!(line.forced(NOW), line.active());
+    assert_eq!(line.older_than(&mk_recorded(&first.reserve(NOW.plus(DAY)).unwrap())), None);
+    assert_eq!(
+        Line::restore(line.members().to_vec(), None, None).map(|it| it.with_dropped(Some(id(&first, 0)))),
+        Ok(line)
+    );
+    assert_eq!(first.clone().revoke(&id(&first, 0), None, None, NOW), first, "never without an Active");
+}
+
+#[test]
+fn a_revocation_comes_before_every_other_step() {
+    let line = mk_three();
+    let (next, active) = (id(&line, 0), id(&line, 1));
+    let late = NOW.plus(90 * DAY);
+    let all = Evidence {
+        taint: Some(&next),
+        roll_back: Some(&next),
+        revoke: Some(&active),
+        next_is_trusted: Ok(()),
+        ..mk_evidence(late)
+    };
+    assert_eq!(line.next_step(&all), Step::Revoke { id: active.clone() });
+    let none = Evidence { revoke: None, ..all };
+    assert!(matches!(line.next_step(&none), Step::Finish(_)), "an Old one that is spent");
+    assert!(matches!(line.next_step(&Evidence { now: NOW, ..none }), Step::Taint { .. }));
+}

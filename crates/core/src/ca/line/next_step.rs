@@ -1,0 +1,136 @@
+//! Decides on the one step that the evidence allows now.
+
+use std::time::Duration;
+
+use super::{Line, MAX_AUTHORITIES, MOST_AUTHORITIES, Member, State, WaitsFor};
+use crate::ca::authority::{AuthorityId, LAST_CALL};
+use crate::timestamp::Timestamp;
+
+/// The facts that decide the next step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Evidence<'e> {
+    /// The current time.
+    pub now: Timestamp,
+    /// The last request of an administrator for a rotation: an opaque text that differs from request to request.
+    pub requested: Option<&'e str>,
+    /// Whether an issuer outside has a new authority for the line.
+    pub offered: bool,
+    /// The authority that an administrator wants rolled back.
+    pub roll_back: Option<&'e AuthorityId>,
+    /// The authority whose key somebody else may know, as an administrator says.
+    pub taint: Option<&'e AuthorityId>,
+    /// The authority that an administrator wants gone at once.
+    pub revoke: Option<&'e AuthorityId>,
+    /// How long before it expires an authority is replaced.
+    pub renew_before: Duration,
+    /// How much later that is after a rollback, because the next authority may have the same fault.
+    pub deferral: Duration,
+    /// Whether everybody who must trust the Next anchor does. The error says what the rotation is waiting for.
+    pub next_is_trusted: Result<(), WaitsFor>,
+}
+
+/// The one step to take now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// Make the first authority, which is Active.
+    Begin,
+    /// Make a new authority, which is Next, and publish its anchor.
+    Prepare,
+    /// Make Next Active, and Active Old.
+    Activate,
+    /// The same without evidence that everybody trusts Next, because Active is about to expire: what the rotation was
+    /// waiting for.
+    Force(WaitsFor),
+    /// Drop anchor and key of the Old authority with this id.
+    Finish(AuthorityId),
+    /// Roll back the Next or Active authority `id`, so that `signs` signs.
+    RollBack {
+        /// The authority that is given up.
+        id: AuthorityId,
+        /// The one before it.
+        signs: AuthorityId,
+    },
+    /// Mark the authority `id` as tainted. A Next is replaced with another one.
+    Taint {
+        /// The authority.
+        id: AuthorityId,
+    },
+    /// Drop anchor and key of the authority `id` at once. An Active is replaced with Next, or else with a new one.
+    Revoke {
+        /// The authority.
+        id: AuthorityId,
+    },
+    /// Do nothing.
+    Rest,
+    /// Do nothing yet: a rotation is waiting for this.
+    Wait(WaitsFor),
+}
+
+impl Step {
+    /// Whether the step needs a new authority.
+    #[must_use]
+    pub fn needs_authority(&self, line: &Line) -> bool {
+        let is = |member: Option<&Member>, id: &AuthorityId| member.is_some_and(|member| member.authority.id() == id);
+        match self {
+            Self::Begin | Self::Prepare => true,
+            Self::Taint { id } => is(line.next(), id),
+            Self::Revoke { id } => line.next().is_none() && is(line.active(), id),
+            Self::Activate | Self::Force(_) | Self::Finish(_) | Self::RollBack { .. } | Self::Rest | Self::Wait(_) => {
+                false
+            }
+        }
+    }
+}
+
+impl Line {
+    /// The step that the evidence allows now. An Old authority is dropped before a new one is made.
+    pub fn next_step(&self, evidence: &Evidence<'_>) -> Step {
+        let Some(active) = self.active() else { return Step::Begin };
+        if let Some(id) = evidence.revoke.filter(|id| self.members.iter().any(|it| it.authority.id() == *id)) {
+            return Step::Revoke { id: id.clone() };
+        }
+        if let Some(old) = self.members.iter().find(|member| is_spent(member, evidence.now)) {
+            return Step::Finish(old.authority.id().clone());
+        }
+        if let Some(member) = self.untainted(evidence.taint) {
+            return Step::Taint { id: member.authority.id().clone() };
+        }
+        if let (Some(id), Some(Ok(signs))) = (evidence.roll_back, self.previous(evidence)) {
+            return Step::RollBack { id: id.clone(), signs };
+        }
+        let last_call = LAST_CALL.min(evidence.renew_before / 2);
+        let ending = evidence.now.plus(last_call) >= active.authority.not_after();
+        if self.next().is_some() {
+            return match &evidence.next_is_trusted {
+                Ok(()) => Step::Activate,
+                Err(waiting) if ending => Step::Force(waiting.clone()),
+                Err(waiting) => Step::Wait(waiting.clone()),
+            };
+        }
+        let asked = evidence.requested.is_some() && evidence.requested != self.handled_request();
+        let deferral = if self.rolled_back.is_some() { evidence.deferral } else { Duration::ZERO };
+        let due = evidence.now.plus(evidence.renew_before.saturating_sub(deferral));
+        let aged = due >= active.authority.not_after();
+        let most = if ending || active.tainted { MOST_AUTHORITIES } else { MAX_AUTHORITIES };
+        match (asked || aged || evidence.offered || active.tainted, self.members.len() < most) {
+            (false, _) => self.wait_for_old(),
+            (true, true) => Step::Prepare,
+            (true, false) => Step::Wait(WaitsFor::OldestAuthority),
+        }
+    }
+
+    fn wait_for_old(&self) -> Step {
+        match self.members.iter().rfind(|member| member.state == State::Old) {
+            Some(Member { authority, leaves_expire: Some(end), .. }) => {
+                Step::Wait(WaitsFor::OldCertificates { authority: authority.id().clone(), at: *end })
+            }
+            _ => Step::Rest,
+        }
+    }
+}
+
+/// Whether the authority is Old and no longer needed: all its leaves have expired, or it has expired itself.
+fn is_spent(member: &Member, now: Timestamp) -> bool {
+    let leaves_gone = member.leaves_expire.is_none_or(|end| end < now);
+    member.state == State::Old && (leaves_gone || member.authority.not_after() < now)
+}

@@ -1,0 +1,54 @@
+//! `ca taint`: says that somebody else may know the key of an authority.
+
+use anyhow::{Context, bail};
+use clap::Args;
+
+use super::connection::{Ca, ChangeArgs};
+use super::report::LineReport;
+use crate::cli::caller::CommandUser;
+use addon_signer_api::status::{AuthorityState, AuthorityStatus};
+use addon_signer_core::names::ANNOTATION_TAINT;
+use addon_signer_hub::authorities::asked::AuthorityRequest;
+use addon_signer_platform::clock::Clock;
+
+/// Arguments of `ca taint`.
+#[derive(Debug, Clone, Args)]
+pub struct TaintArgs {
+    #[command(flatten)]
+    change: ChangeArgs,
+    /// The authority, as `ca status` names it [default: the one that signs].
+    #[arg(long, value_name = "ID")]
+    authority: Option<String>,
+}
+
+pub(super) async fn taint(args: TaintArgs) -> anyhow::Result<()> {
+    let ca = Ca::connect(&args.change.connection).await?;
+    let (name, before, active) = ca.begun(&args.change.line).await?;
+    let id = args.authority.unwrap_or(active);
+    let known = before.authority(&id).with_context(|| before.unknown(&id))?;
+    if known.tainted {
+        bail!("{id} of {} is tainted already", before.line);
+    }
+    let user = CommandUser::ask(&ca.client).await.user;
+    ca.annotate(&name, ANNOTATION_TAINT, &AuthorityRequest::text(&id, Clock::default().now(), &user)).await?;
+    eprintln!("Asked the hub to taint {id} of {}. {}", before.line, then(known));
+    if !args.change.watch {
+        return Ok(());
+    }
+    let has_begun = |report: &LineReport| report.authority(&id).is_none_or(|authority| authority.tainted);
+    let signs_no_more = |report: &LineReport| {
+        has_begun(report) && report.in_state(AuthorityState::Active).is_none_or(|active| active.id != id)
+    };
+    ca.follow(&name, signs_no_more, has_begun).await.map(drop)
+}
+
+/// What follows for an authority in this state.
+fn then(known: &AuthorityStatus) -> &'static str {
+    match known.state {
+        AuthorityState::Next => "Another authority takes its place.",
+        AuthorityState::Active => "Another authority signs as soon as it is trusted.",
+        AuthorityState::Old => {
+            "It stays trusted until its last certificate has expired; `ca revoke` ends that at once."
+        }
+    }
+}

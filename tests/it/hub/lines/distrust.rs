@@ -1,0 +1,157 @@
+//! Authorities whose key somebody else may know: a tainted one signs no more, and another one signs at once.
+
+use addon_signer_ledger::Location;
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use kube::{Api, Client};
+use serde_json::json;
+use tempfile::TempDir;
+
+use super::kit::{OnServer, issue, signed_by, taint};
+use super::rotation::mk_held;
+use super::serving::{gateway_request, report};
+use crate::cli::{Output, run, write};
+use crate::hub::{mk_csr, mk_ready, mk_served, submit, wait_event};
+use test_kit::hub::{
+    PATIENCE, RunningHub, RunningHubOptions, certificate, fresh_ledger, telemetry, wait_csr, wait_ready,
+};
+use test_kit::{TestHub, log, wait_until};
+
+/// A person with a kubeconfig.
+struct Person {
+    home: TempDir,
+    kubeconfig: String,
+}
+
+impl Person {
+    fn ann(hub: &TestHub) -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let kubeconfig = write(home.path(), &hub.kubeconfig("ann", &["system:masters"])).display().to_string();
+        Self { home, kubeconfig }
+    }
+
+    async fn ca(&self, arguments: &[&str]) -> Output {
+        run(self.home.path(), &[&["ca"], arguments, &["--kubeconfig", &self.kubeconfig]].concat()).await
+    }
+}
+
+async fn start(hub: &TestHub, ledger: &Location) -> RunningHub {
+    let options = RunningHubOptions { ledger: Some(ledger.clone()), ..RunningHubOptions::default() };
+    RunningHub::start_with(hub, options).await
+}
+
+async fn is_issued(admin: &Client, name: &str) -> bool {
+    let api: Api<CertificateSigningRequest> = Api::all(admin.clone());
+    certificate(&api.get(name).await.unwrap()).is_some()
+}
+
+async fn tainted(line: &OnServer) -> Vec<String> {
+    let authorities = line.status().await.authorities;
+    authorities.into_iter().filter(|authority| authority.tainted).map(|authority| authority.id).collect()
+}
+
+#[tokio::test]
+async fn a_tainted_authority_signs_nothing_more_and_is_replaced() {
+    let (log, _guard) = log::capture("info");
+    let (hub, admin, running) = mk_held().await;
+    let line = OnServer::client(&admin);
+    running.follow_once();
+    let first = line.wait(&["Active"]).await;
+    let by_first = issue(&hub, &admin).await;
+    taint(&admin, &first[0]).await;
+    let ids = line.wait(&["Next", "Active"]).await;
+    let (reason, message) = wait_ready(&admin, "telemetry", "False").await;
+    assert_eq!(reason, "ActiveTainted");
+    assert!(message.ends_with(&format!("because {} is tainted.", first[0])), "{message}");
+    assert_eq!(tainted(&line).await, first);
+    let (_, note) = wait_event(&admin, "AuthorityTainted").await;
+    assert!(note.starts_with(&format!("The authority {} is tainted", first[0])), "{note}");
+    let name = submit(&hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
+    line.look().await;
+    assert!(!is_issued(&admin, &name).await, "it waits");
+    assert_eq!(line.wait(&["Next", "Active"]).await, ids, "gateways do not trust the next one yet");
+    running.follow_once();
+    wait_csr(&admin, &name, "issued", certificate).await;
+    assert_eq!(line.wait(&["Active", "Old"]).await, ids);
+    line.wait_signs(&ids).await;
+    let bundle = line.bundle().await.unwrap();
+    assert_eq!(signed_by(&bundle, &issue(&hub, &admin).await, running.clock.now()), ids[0]);
+    assert_eq!(signed_by(&bundle, &by_first, running.clock.now()), first[0], "still trusted");
+    wait_ready(&admin, "telemetry", "True").await;
+    let text = log.text();
+    let step = |step: &str| text.lines().any(|line| line.contains(step) && line.contains(&first[0]));
+    assert!(step("tainted"), "the audit log has the step: {text}");
+
+    super::kit::roll_back(&admin, &ids[0]).await;
+    wait_until(PATIENCE, "the refusal", async || {
+        let conditions = line.status().await.conditions;
+        let rotating = conditions.into_iter().find(|condition| condition.type_ == "Rotating")?;
+        rotating.message.ends_with(&format!("the previous authority {} is tainted.", first[0])).then_some(())
+    })
+    .await;
+    assert_eq!(line.wait(&["Active", "Old"]).await, ids);
+}
+
+#[tokio::test]
+async fn a_tainted_next_is_replaced_and_no_hub_misses_it() {
+    let (log, _guard) = log::capture("info");
+    let (_dir, ledger) = fresh_ledger();
+    let hub = TestHub::start().await;
+    let admin = mk_served(&hub, telemetry()).await;
+    let options = RunningHubOptions { follow: false, ledger: Some(ledger.clone()), ..RunningHubOptions::default() };
+    let running = RunningHub::start_with(&hub, options).await;
+    wait_ready(&admin, "telemetry", "True").await;
+    running.follow_once();
+    let (line, ann) = (OnServer::client(&admin), Person::ann(&hub));
+    issue(&hub, &admin).await;
+    super::rotate(&admin, "r1").await;
+    let before = line.wait(&["Next", "Active"]).await;
+    line.wait_bundle(&before).await;
+    let told = ann.ca(&["taint", "telemetry", "--authority", "0123456789abcdef"]).await;
+    let sentence = "telemetry has no authority 0123456789abcdef: `addon-signer ca status` lists them";
+    assert_eq!((told.code, told.stderr.contains(sentence)), (1, true), "{}", told.stderr);
+    let told = ann.ca(&["taint", "telemetry", "--authority", &before[0]]).await;
+    let sentence = format!("Asked the hub to taint {} of telemetry. Another authority takes its place.\n", before[0]);
+    assert_eq!((told.code, told.stderr), (0, sentence));
+    let after = wait_until(PATIENCE, "another one", async || {
+        let ids = line.wait(&["Next", "Active"]).await;
+        (ids[0] != before[0]).then_some(ids)
+    })
+    .await;
+    assert_eq!(after[1], before[1]);
+    line.wait_bundle(&after).await;
+    assert_eq!(line.data().await.len(), 5, "its key is gone");
+    running.stop().await;
+    let _running = start(&hub, &ledger).await;
+    let ids = line.wait(&["Active", "Old"]).await;
+    assert_eq!(ids, after);
+    line.wait_signs(&ids).await;
+    assert!(!log.text().contains("older than the ledger"), "{}", log.text());
+}
+
+/// If the gateway got no certificate any more, it would end, and that would not stop whoever has the key.
+#[tokio::test]
+async fn a_tainted_serving_authority_signs_until_next_may() {
+    let (hub, admin, running) = mk_ready().await;
+    let (line, ann) = (OnServer::serving(&admin), Person::ann(&hub));
+    let first = line.wait(&["Active"]).await;
+    issue(&hub, &admin).await;
+    let told = ann.ca(&["taint", "--serving"]).await;
+    assert_eq!(told.code, 0, "{}", told.stderr);
+    let ids = line.wait(&["Next", "Active"]).await;
+    assert_eq!(ids[1], first[0]);
+    wait_until(PATIENCE, "the report", async || {
+        (report(&line).await["authorities"][1]["tainted"] == json!(true)).then_some(())
+    })
+    .await;
+    let name = gateway_request(&hub).await;
+    let pem = wait_csr(&admin, &name, "issued", certificate).await;
+    let leaf = rustls_pki_types::pem::PemObject::from_pem_slice(pem.as_bytes()).unwrap();
+    let verified = line.bundle().await.unwrap();
+    let verified = verified.verify(&leaf, addon_signer_core::ca::bundle::Purpose::Server, running.clock.now());
+    assert_eq!(verified.unwrap().id().as_str(), first[0]);
+    let status = ann.ca(&["status", "--serving"]).await;
+    assert!(status.stdout.contains("Active, tainted"), "{}", status.stdout);
+    let again = ann.ca(&["taint", "--serving"]).await;
+    let sentence = format!("{} of (serving) is tainted already", first[0]);
+    assert_eq!((again.code, again.stderr.contains(&sentence)), (1, true), "{}", again.stderr);
+}
