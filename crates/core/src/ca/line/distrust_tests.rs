@@ -105,7 +105,7 @@ fn taint_of_an_old_or_unknown_authority_changes_no_state() {
     assert_eq!(states(&line), states(&before));
     assert!(line.members()[2].tainted && !line.is_tainted());
     let unknown = AuthorityId::from("0123456789abcdef");
-    assert_eq!(line.clone().taint(&unknown, None, NOW), line);
+    assert_eq!(line.clone().taint(&unknown, None::<Authority>, NOW), line);
     for evidence in [
         Evidence { taint: Some(&unknown), ..mk_evidence(NOW) },
         Evidence { revoke: Some(&unknown), ..mk_evidence(NOW) },
@@ -143,7 +143,7 @@ fn a_revoked_active_is_replaced_in_the_same_step() {
         Line::restore(line.members().to_vec(), None, None).map(|it| it.with_dropped(Some(id(&first, 0)))),
         Ok(line)
     );
-    assert_eq!(first.clone().revoke(&id(&first, 0), None, None, NOW), first, "never without an Active");
+    assert_eq!(first.clone().revoke(&id(&first, 0), None::<Authority>, None, NOW), first, "never without an Active");
 }
 
 #[test]
