@@ -2,7 +2,7 @@
 # Builds the real components that the integration tests run against, once, into a cache
 # outside the checkout, and prints the one directory to put into KUBEBUILDER_ASSETS.
 #
-#   tests/real/build.sh         etcd, the API server, its controllers, OCM: what the tests of step `real` need
+#   tests/real/build.sh         etcd, the API server, OCM, cert-manager, Vault: what the tests of step `real` need
 #   tests/real/build.sh node    these, what runs a pod, and Helm: what cluster.sh and its tests need
 #
 # Safe to run twice and concurrently. Progress goes to stderr.
@@ -137,8 +137,8 @@ build_cert-manager() {
     done
 }
 
-# Vault is built with the sdk of its own repository. No release of the sdk is the same: the nearest one gives a callback,
-# which activates a feature of identities, one argument more. So the compiler gets a copy without that.
+# Vault is built with the sdk of its own repository. No release of the sdk is the same: the nearest one gives one more
+# argument to a callback, which activates a feature of identities. So the compiler gets a copy without that.
 build_vault() {
     local sdk
     sdk=$(source_of vault github.com/hashicorp/vault/sdk)

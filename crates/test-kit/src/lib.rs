@@ -13,6 +13,7 @@ pub mod accounts;
 
 pub mod audit_log;
 pub mod built;
+pub mod cert_manager;
 pub mod counted;
 pub mod crds;
 pub mod cut;
@@ -42,6 +43,7 @@ pub mod silence;
 pub mod store;
 mod test_hub;
 pub mod tunnels;
+pub mod vault;
 pub mod wait;
 
 pub use objects::{accept_cluster, install_addon};
