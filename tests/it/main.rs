@@ -20,6 +20,7 @@ mod fleet_waits;
 mod gateway;
 mod hub;
 mod inventory;
+mod issuers;
 mod layers;
 mod ledger;
 mod ocm_types;

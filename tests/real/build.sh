@@ -2,7 +2,7 @@
 # Builds the real components that the integration tests run against, once, into a cache
 # outside the checkout, and prints the one directory to put into KUBEBUILDER_ASSETS.
 #
-#   tests/real/build.sh         etcd, the API server, its controllers, OCM: what the tests of step `real` need
+#   tests/real/build.sh         etcd, the API server, OCM, cert-manager, Vault: what the tests of step `real` need
 #   tests/real/build.sh node    these, what runs a pod, and Helm: what cluster.sh and its tests need
 #
 # Safe to run twice and concurrently. Progress goes to stderr.
@@ -16,7 +16,7 @@ kubernetes_version=v1.36.1
 say() { printf 'real parts: %s\n' "$*" >&2; }
 fail() { say "$*"; exit 1; }
 
-modules=(crds etcd kubernetes ocm peer peers)
+modules=(crds etcd kubernetes ocm peer peers cert-manager vault)
 case ${*:-} in
     '') ;;
     node) modules+=(node containerd runc coredns pause helm) ;;
@@ -121,26 +121,49 @@ build_helm() {
 
 build_pause() { compile pause "$1/pause" ""; }
 
-# source_of MODULE: downloads a module of crds/go.mod and prints its directory in the module cache.
+# source_of FOLDER MODULE: downloads a module that FOLDER/go.mod requires, and prints its directory in the module cache.
 source_of() {
-    (cd "$here/crds" && GOWORK=off go mod download "$1") >&2
-    (cd "$here/crds" && GOWORK=off go list -m -f '{{.Dir}}' "$1")
+    (cd "$here/$1" && GOWORK=off go mod download "$2") >&2
+    (cd "$here/$1" && GOWORK=off go list -m -f '{{.Dir}}' "$2")
+}
+
+# Its CRDs are files of the same module; they have no conversion webhook.
+build_cert-manager() {
+    local source kind
+    compile cert-manager "$1/cert-manager-controller" ""
+    source=$(source_of cert-manager github.com/cert-manager/cert-manager)
+    for kind in certificaterequests certificates clusterissuers issuers; do
+        install -D -m 0644 -t "$1/crds/cert-manager" "$source/deploy/crds/cert-manager.io_$kind.yaml"
+    done
+}
+
+# Vault is built with the sdk of its own repository. No release of the sdk is the same: the nearest one gives one more
+# argument to a callback, which activates a feature of identities. So the compiler gets a copy without that.
+build_vault() {
+    local sdk
+    sdk=$(source_of vault github.com/hashicorp/vault/sdk)
+    cp -r --no-preserve=mode "$sdk" "$1/sdk"
+    sed -i 's/\(ActivationFunc func(context.Context, \*logical.Request\), string)/\1)/' "$1/sdk/framework/backend.go"
+    cp "$here/vault/go.mod" "$here/vault/go.sum" "$1"
+    go mod edit -replace "github.com/hashicorp/vault/sdk=$1/sdk" "$1/go.mod"
+    GOFLAGS="-modfile=$1/go.mod" compile vault "$1/vault" ""
+    rm -r "$1/sdk" "$1/go.mod" "$1/go.sum"
 }
 
 # CRDs are files of API modules; they are copied out of the module cache. Those in crds/others are of what the chart
 # can make objects for.
 build_crds() {
     local source folder
-    source=$(source_of open-cluster-management.io/api)
+    source=$(source_of crds open-cluster-management.io/api)
     for folder in cluster/v1 cluster/v1beta1 cluster/v1beta2 cluster/v1alpha1 addon/v1alpha1 addon/v1beta1 work/v1 \
         work/v1alpha1; do
         install -D -m 0644 -t "$1/crds/${folder/\//-}" "$source/$folder"/*.crd.yaml
     done
-    source=$(source_of github.com/openshift/api)
+    source=$(source_of crds github.com/openshift/api)
     install -D -m 0644 "$source/route/v1/zz_generated.crd-manifests/routes.crd.yaml" "$1/crds/others/routes.crd.yaml"
-    source=$(source_of sigs.k8s.io/gateway-api)
+    source=$(source_of crds sigs.k8s.io/gateway-api)
     install -D -m 0644 -t "$1/crds/others" "$source"/config/crd/standard/*_tlsroutes.yaml
-    source=$(source_of github.com/prometheus-operator/prometheus-operator)
+    source=$(source_of crds github.com/prometheus-operator/prometheus-operator)
     for folder in podmonitors prometheusrules; do
         install -D -m 0644 -t "$1/crds/others" "$source/example/prometheus-operator-crd/monitoring.coreos.com_$folder.yaml"
     done

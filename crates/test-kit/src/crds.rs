@@ -1,4 +1,4 @@
-//! Installs what OCM itself installs on a hub: its CRDs and the rights of its agents.
+//! Installs what OCM itself installs on a hub: its CRDs and the rights of its agents. Also cert-manager's CRDs.
 
 use std::fs;
 use std::path::Path;
@@ -111,6 +111,12 @@ pub async fn install_applied_works(own: &Client, assets: &Path) {
     let all = files(&assets.join("crds/work-v1")).into_iter();
     let applied = all.filter(|file| file.display().to_string().contains("applied"));
     create(own, applied.map(|file| read(&file, AddOnApi::V1alpha1)).collect()).await;
+}
+
+/// Applies the CRDs of cert-manager's own API.
+pub async fn install_cert_manager(admin: &Client, assets: &Path) {
+    let all = files(&assets.join("crds/cert-manager")).into_iter();
+    create(admin, all.map(|file| read(&file, AddOnApi::V1alpha1)).collect()).await;
 }
 
 /// Whether the addon API has this kind in its stored version alone, as OCM's hub serves it.

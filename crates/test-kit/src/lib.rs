@@ -13,6 +13,7 @@ pub mod accounts;
 
 pub mod audit_log;
 pub mod built;
+pub mod cert_manager;
 pub mod company;
 pub mod counted;
 pub mod crds;
@@ -43,6 +44,7 @@ pub mod silence;
 pub mod store;
 mod test_hub;
 pub mod tunnels;
+pub mod vault;
 pub mod wait;
 
 pub use objects::{accept_cluster, install_addon};

@@ -13,13 +13,14 @@ pub enum Needed {
     Mount,
     Network,
     Peers,
+    Issuers,
     Curl,
     Prometheus,
     Cluster,
 }
 
 impl Needed {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 11] = [
         Self::ApiServer,
         Self::Postgres,
         Self::Kubectl,
@@ -27,6 +28,7 @@ impl Needed {
         Self::Mount,
         Self::Network,
         Self::Peers,
+        Self::Issuers,
         Self::Curl,
         Self::Prometheus,
         Self::Cluster,
@@ -42,6 +44,7 @@ impl Needed {
             Self::Mount => "mount",
             Self::Network => "network",
             Self::Peers => "peers",
+            Self::Issuers => "issuers",
             Self::Curl => "curl",
             Self::Prometheus => "prometheus",
             Self::Cluster => "cluster",
@@ -57,6 +60,7 @@ impl Needed {
             Self::Mount => "this process may not mount a file system",
             Self::Network => "this process may not make networks by unshare and ip",
             Self::Peers => "KUBEBUILDER_ASSETS names no programs that talk to the gateway",
+            Self::Issuers => "KUBEBUILDER_ASSETS names no cert-manager or no Vault",
             Self::Curl => "there is no curl on the PATH",
             Self::Prometheus => "there is no prometheus on the PATH",
             Self::Cluster => "this is not run by tests/real/cluster.sh",

@@ -113,7 +113,7 @@ pub async fn create_service(client: &Client, namespace: &str, name: &str) {
 
 /// Creates the object; returns `false` if one with its name exists. An API server that has just started may give no
 /// answer in time on a loaded machine; then the next try finds what the last one has made.
-async fn create<K>(api: &Api<K>, object: Value) -> bool
+pub(crate) async fn create<K>(api: &Api<K>, object: Value) -> bool
 where
     K: Resource + Clone + Debug + Serialize + DeserializeOwned,
 {

@@ -13,7 +13,7 @@ use serde_json::json;
 use tempfile::TempDir;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use super::needed::{Needed, lacks};
+use super::needed::{Needed, lacks, skip};
 use super::pki::{PemPair, TestCa, base64};
 use super::process::{Process, free_port};
 use super::wait::wait_until;
@@ -38,6 +38,16 @@ pub fn assets() -> Option<PathBuf> {
         lacks(Needed::ApiServer);
     }
     assets
+}
+
+/// Whether one of the binaries was built; if not, says that the test is skipped.
+#[track_caller]
+pub fn has_or_skip(binary: &str, needed: Needed) -> bool {
+    let there = assets().is_some_and(|assets| assets.join(binary).exists());
+    if !there {
+        skip(needed);
+    }
+    there
 }
 
 /// etcd and kube-apiserver with RBAC and a CA of their own. Dropping it kills everything.
