@@ -21,6 +21,7 @@ use addon_signer_core::lease::LEASE_NAME;
 use addon_signer_core::rate::Rate;
 use addon_signer_core::units::{UnitError, parse_duration};
 use addon_signer_gateway::Limits;
+use addon_signer_hub::authorities::supply::ServingSource;
 use addon_signer_ledger::Location;
 use addon_signer_platform::arguments::Opaque;
 use addon_signer_platform::clock::Clock;
@@ -66,6 +67,10 @@ pub struct HubArgs {
     #[arg(long, env = "ADDON_SIGNER_SERVING_ISSUER", value_name = "ISSUER",
           default_value = "SelfSigned", value_parser = issuer)]
     serving_issuer: AuthoritySource,
+    /// What agents trust of an imported authority: it alone, or its root. With the root, another authority of that root
+    /// needs no new trust on any cluster, but every CA of that root can act as the gateway.
+    #[arg(long, env = "ADDON_SIGNER_SERVING_TRUST", value_name = "WHAT", value_enum, default_value = "Authority")]
+    serving_trust: ServingTrust,
     /// Whether the gateway writes a line of JSON to standard output for each call that has ended.
     #[arg(long, env = "ADDON_SIGNER_ACCESS_LOG", value_parser = clap::builder::BoolishValueParser::new())]
     pub(super) access_log: bool,
@@ -136,6 +141,16 @@ pub struct HubArgs {
     #[arg(long, env = "ADDON_SIGNER_LEASE_DURATION", value_name = "DURATION",
           default_value = "15s", value_parser = lease_duration)]
     lease_duration: Duration,
+}
+
+/// What agents trust of the gateway's authorities.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+#[value(rename_all = "PascalCase")]
+pub enum ServingTrust {
+    /// The authority itself.
+    Authority,
+    /// The root above it.
+    Root,
 }
 
 fn duration(text: &str) -> Result<Duration, UnitError> {
@@ -214,7 +229,10 @@ pub async fn run(args: HubArgs) -> anyhow::Result<()> {
         gateway_listen: args.gateway_listen,
         gateway_limits,
         gateway_names: args.gateway_name,
-        serving_issuer: args.serving_issuer,
+        serving_source: ServingSource {
+            source: args.serving_issuer,
+            by_root: args.serving_trust == ServingTrust::Root,
+        },
         access_log: args.access_log,
         metrics_listen: args.metrics_listen,
         grpc_proxy: args.grpc_proxy_account,

@@ -28,7 +28,6 @@ use crate::process::registry_age::AgeBounds;
 use crate::process::{HubOptions, HubProcess, Roles};
 use addon_signer_agent::store::Store;
 use addon_signer_agent::{Agent, Settings, Timing};
-use addon_signer_api::authority::AuthoritySource;
 use addon_signer_api::ocm::AddOnApi;
 use addon_signer_api::route::CONDITION_PROGRAMMED;
 use addon_signer_api::status::AuthorityState;
@@ -42,6 +41,7 @@ use addon_signer_core::keys::public::KeyKind;
 use addon_signer_core::names::ANNOTATION_ROTATE;
 use addon_signer_core::rate::Rate;
 use addon_signer_gateway::Limits;
+use addon_signer_hub::authorities::supply::ServingSource;
 use addon_signer_hub::lease;
 use addon_signer_ledger::Location;
 use addon_signer_platform::clock::Clock;
@@ -135,7 +135,7 @@ async fn set(directory: &Path, story: &mut Story) -> anyhow::Result<Stage> {
         gateway_listen: LOOPBACK,
         gateway_limits: Limits::default(),
         gateway_names: vec!["127.0.0.1".to_owned(), "localhost".to_owned()],
-        serving_issuer: AuthoritySource::Made,
+        serving_source: ServingSource::default(),
         access_log: false,
         metrics_listen: LOOPBACK,
         grpc_proxy: None,

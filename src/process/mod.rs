@@ -25,10 +25,10 @@ use tokio_util::sync::CancellationToken;
 use crate::inventory::Inventory;
 use crate::process::registry_age::AgeBounds;
 pub use crate::process::roles::Roles;
-use addon_signer_api::authority::AuthoritySource;
 use addon_signer_core::rate::Rate;
 use addon_signer_gateway::certificates::ServingNames;
 use addon_signer_gateway::{Gateway, GatewayConfig, Limits};
+use addon_signer_hub::authorities::supply::ServingSource;
 use addon_signer_hub::lease;
 use addon_signer_hub::routes::RouteSettings;
 use addon_signer_ledger::Location;
@@ -55,7 +55,7 @@ pub struct HubOptions {
     /// The names and addresses by which agents reach the gateway.
     pub gateway_names: Vec<String>,
     /// Where the authorities of the serving certificate come from.
-    pub serving_issuer: AuthoritySource,
+    pub serving_source: ServingSource,
     /// Whether the gateway tells of each call that has ended, on the tracing target `access`.
     pub access_log: bool,
     /// Where `/healthz`, `/readyz` and `/metrics` are; port 0 for any.

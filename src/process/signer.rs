@@ -171,7 +171,7 @@ fn settings(options: &HubOptions, account: String) -> HubSettings {
         (rules(options.gateway_account(), of_gateways), options.inventory.is_some().then(|| rules(account, names)))
     };
     HubSettings {
-        serving_source: options.serving_issuer.clone(),
+        serving_source: options.serving_source.clone(),
         namespace: options.namespace.clone(),
         grpc_proxy: options.grpc_proxy.clone(),
         routes: route_settings(options),

@@ -88,7 +88,7 @@ struct Reply {
     status: StatusCode,
     etag: Option<String>,
     body: Bytes,
-    server: CertificateDer<'static>,
+    server: Vec<CertificateDer<'static>>,
 }
 
 impl Gateway {
@@ -120,7 +120,8 @@ impl Gateway {
         }
         let unusable = |cause: &dyn std::fmt::Display| GatewayError::Bundle(self.url.clone(), cause.to_string());
         let bundle = Bundle::from_pem(self.expect_ok(&reply)?).map_err(|error| unusable(&error))?;
-        bundle.verify(&reply.server, Purpose::Server, now).map_err(|error| unusable(&error))?;
+        let (leaf, above) = reply.server.split_first().ok_or_else(|| unusable(&"it has no certificate"))?;
+        bundle.verify_chain(leaf, above, Purpose::Server, now).map_err(|error| unusable(&error))?;
         Ok((bundle.digest() != digest).then_some(bundle))
     }
 
@@ -158,8 +159,9 @@ impl Gateway {
         known: Option<&str>,
     ) -> Result<Reply, Box<dyn std::error::Error + Send + Sync>> {
         let stream = self.connect(usable).await?;
-        let server = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
-        let server = server.ok_or("the gateway sent no certificate")?.clone().into_owned();
+        let server = stream.get_ref().1.peer_certificates().filter(|chain| !chain.is_empty());
+        let server: Vec<_> =
+            server.ok_or("the gateway sent no certificate")?.iter().map(|it| it.clone().into_owned()).collect();
         let mut request = Request::builder()
             .method(Method::GET)
             .uri(path)

@@ -27,7 +27,6 @@ use futures::FutureExt;
 use kube::Client;
 use tokio::sync::{Notify, mpsc, watch};
 
-use addon_signer_api::authority::AuthoritySource;
 use addon_signer_api::ocm::AddOnApi;
 use addon_signer_core::gateway::replicas::TrustInEffect;
 use addon_signer_core::lease::Loss;
@@ -38,6 +37,7 @@ use addon_signer_ledger::{LedgerError, LedgerWriter, Location, WriterOptions};
 use addon_signer_platform::clock::Clock;
 use addon_signer_platform::contacts::Contacts;
 use addon_signer_telemetry::pulse::Pulses;
+use authorities::supply::ServingSource;
 use authorities::versions;
 use distribution::cluster_bundle::{BundlePublisher, PublisherInputs};
 use distribution::known::Known;
@@ -87,7 +87,7 @@ pub struct HubSettings {
     /// The requirements for the gateway's certificates.
     pub gateway: GatewayRules,
     /// Where the authorities of the gateway's serving certificate come from.
-    pub serving_source: AuthoritySource,
+    pub serving_source: ServingSource,
     /// The same for the inventory's certificate, where another account requests that than the gateway's.
     pub inventory: Option<GatewayRules>,
 }

@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use addon_signer_api::authority::AuthoritySource;
 use addon_signer_api::{AddOnRoute, AddOnSigner};
 use addon_signer_core::gateway::neighbours::Neighbours;
 use addon_signer_core::gateway::route::RouteTable;
@@ -13,6 +12,7 @@ use addon_signer_core::policy::GatewayRules;
 use addon_signer_core::rate::Rate;
 use addon_signer_core::registry::SharedRegistry;
 use addon_signer_core::trust::Trust;
+use addon_signer_hub::authorities::supply::ServingSource;
 use addon_signer_hub::lease::{self, Leading};
 use addon_signer_hub::metrics::HubMetrics;
 use addon_signer_hub::registrations::registry::discover;
@@ -72,7 +72,7 @@ pub struct RunningHubOptions {
     /// What the gateway's certificate must be.
     pub gateway: GatewayRules,
     /// Where the authorities of its serving certificate come from.
-    pub serving_source: AuthoritySource,
+    pub serving_source: ServingSource,
     /// The hub's account.
     pub user: &'static str,
     /// How long its Lease is valid; `None` for a hub that believes that it leads, whatever the Lease says.
@@ -124,7 +124,7 @@ impl Default for RunningHubOptions {
             },
             follow: true,
             gateway,
-            serving_source: AuthoritySource::Made,
+            serving_source: ServingSource::default(),
             user: HUB_USER,
             lease,
             ledger: None,

@@ -19,10 +19,10 @@ use std::time::Duration;
 use addon_signer::process::registry_age::AgeBounds;
 use addon_signer::process::{HubConnection, HubOptions, HubProcess, Roles};
 use addon_signer_api::AddOnSigner;
-use addon_signer_api::authority::AuthoritySource;
 use addon_signer_api::status::AuthorityState;
 use addon_signer_core::rate::Rate;
 use addon_signer_gateway::Limits;
+use addon_signer_hub::authorities::supply::ServingSource;
 use addon_signer_hub::lease::DEFAULT_DURATION;
 use addon_signer_platform::clock::Clock;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -57,7 +57,7 @@ pub(crate) fn options() -> HubOptions {
         gateway_listen: any,
         gateway_limits: Limits::default(),
         gateway_names: vec!["127.0.0.1".to_owned(), "gateway.example".to_owned()],
-        serving_issuer: AuthoritySource::Made,
+        serving_source: ServingSource::default(),
         access_log: false,
         metrics_listen: any,
         grpc_proxy: None,

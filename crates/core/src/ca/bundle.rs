@@ -118,14 +118,28 @@ impl Bundle {
         other.authorities.iter().all(|authority| self.authorities.contains(authority))
     }
 
-    /// Verifies signature, times and purpose of `leaf` at `now`, without intermediates, and returns the authority that
-    /// signed it.
+    /// [`Self::verify_chain`] without certificates in between: returns the authority that itself has signed the leaf.
     ///
     /// # Errors
     /// [`BundleError::NotVerified`] with webpki's reason.
     pub fn verify(
         &self,
         leaf: &CertificateDer<'_>,
+        purpose: Purpose,
+        now: Timestamp,
+    ) -> Result<&Authority, BundleError> {
+        self.verify_chain(leaf, &[], purpose, now)
+    }
+
+    /// Verifies signature, times and purpose of `leaf` at `now`, and returns the anchor. `between` may have the
+    /// certificates from the leaf's issuer up to an anchor.
+    ///
+    /// # Errors
+    /// [`BundleError::NotVerified`] with webpki's reason.
+    pub fn verify_chain(
+        &self,
+        leaf: &CertificateDer<'_>,
+        between: &[CertificateDer<'_>],
         purpose: Purpose,
         now: Timestamp,
     ) -> Result<&Authority, BundleError> {
@@ -136,8 +150,9 @@ impl Bundle {
             Purpose::Server => KeyUsage::server_auth(),
         };
         let time = UnixTime::since_unix_epoch(Duration::from_secs(u64::try_from(now.unix()).unwrap_or(0)));
-        let path =
-            certificate.verify_for_usage(ALGORITHMS, &self.anchors, &[], time, usage, None, None).map_err(refused)?;
+        let path = certificate
+            .verify_for_usage(ALGORITHMS, &self.anchors, between, time, usage, None, None)
+            .map_err(refused)?;
         let used = self.anchors.iter().position(|anchor| anchor == path.anchor());
         used.and_then(|index| self.authorities.get(index)).ok_or_else(|| refused(webpki::Error::UnknownIssuer))
     }

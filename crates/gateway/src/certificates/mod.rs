@@ -27,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
 
-use addon_signer_core::ca::authority::AuthorityId;
+use addon_signer_core::ca::authority::{Authority, AuthorityId};
 use addon_signer_core::ca::bundle::{BundleError, Purpose};
 use addon_signer_core::csr::build::{BuildError, CsrParams};
 use addon_signer_core::keys::private::{KeyError, PrivateKey};
@@ -253,9 +253,8 @@ async fn obtain(
     let name = create(requests, wanted.certificate, pem.into_bytes()).await?;
     let pem = wait(requests, &name, pulse).await?;
     let read = addon_signer_core::encoding::pem::certificates(&pem).unwrap_or_default();
-    let Some(leaf) = read.first() else { return Err(CertificateError::Unreadable(name)) };
     let snapshot = Arc::clone(&trust.borrow());
-    let terms = check(leaf, &name, &key, wanted, &snapshot, clock.now())?;
+    let terms = check(&read, &name, &key, wanted, &snapshot, clock.now())?;
     let signing = rustls::crypto::ring::sign::any_ecdsa_type(&PrivatePkcs8KeyDer::from(pkcs8.as_slice()).into())?;
     Ok(OwnCertificate { pair: Arc::new(CertifiedKey::new(read, signing)), terms })
 }
@@ -322,7 +321,7 @@ fn answer(request: &CertificateSigningRequest, name: &str) -> Option<Result<Vec<
 
 /// Checks that the others will accept the certificate for all names.
 fn check(
-    leaf: &CertificateDer<'_>,
+    chain: &[CertificateDer<'_>],
     name: &str,
     key: &PrivateKey,
     wanted: &Wanted,
@@ -330,6 +329,7 @@ fn check(
     now: Timestamp,
 ) -> Result<Terms, CertificateError> {
     let unreadable = || CertificateError::Unreadable(name.to_owned());
+    let (leaf, above) = chain.split_first().ok_or_else(unreadable)?;
     let (_, parsed) = X509Certificate::from_der(leaf).map_err(|_| unreadable())?;
     if parsed.public_key().raw != key.public_key_der() {
         return Err(CertificateError::AnotherKey(name.to_owned()));
@@ -340,7 +340,10 @@ fn check(
         GatewayCertificate::Client => Purpose::Client,
     };
     let anchors = trust.anchors(*kind).ok_or(CertificateError::NoAnchors)?;
-    let issuer = anchors.verify(leaf, purpose, now)?.id().clone();
+    let anchor = anchors.verify_chain(leaf, above, purpose, now)?;
+    // The hub sends the chain with it unless the authority signed its own certificate.
+    let issuer = above.first().map(|issuer| Authority::from_der(issuer)).transpose().map_err(|_| unreadable())?;
+    let issuer = issuer.as_ref().unwrap_or(anchor).id().clone();
     let certificate = webpki::EndEntityCert::try_from(leaf).map_err(|_| unreadable())?;
     for wanted in names.dns.iter().cloned().chain(names.ips.iter().map(ToString::to_string)) {
         let holds = ServerName::try_from(wanted.as_str())

@@ -66,7 +66,7 @@ fn a_valid_certificate_is_renewed_at_two_thirds() {
     let issuer = mk_issuer();
     let key = mk_key();
     let names = mk_names("gateway.example");
-    let checked = check(&mk_leaf(&issuer, &key, &names), "r", &key, &names, &mk_trust(&issuer), NOW).unwrap();
+    let checked = check(&[mk_leaf(&issuer, &key, &names)], "r", &key, &names, &mk_trust(&issuer), NOW).unwrap();
     assert_eq!(checked.issuer, *issuer.authority().id());
     assert_eq!(checked.renew_at, NOW.plus(2 * HOUR));
     assert!(checked.not_before <= NOW, "{checked:?}");
@@ -79,8 +79,9 @@ fn certificates_that_agents_would_not_accept_are_not_used() {
     let names = mk_names("gateway.example");
     let leaf = mk_leaf(&issuer, &key, &names);
     let trust = mk_trust(&issuer);
-    let verdict =
-        |key: &PrivateKey, names: &Wanted, trust: &Trust, now| check(&leaf, "r", key, names, trust, now).unwrap_err();
+    let verdict = |key: &PrivateKey, names: &Wanted, trust: &Trust, now| {
+        check(std::slice::from_ref(&leaf), "r", key, names, trust, now).unwrap_err()
+    };
     assert!(matches!(verdict(&mk_key(), &names, &trust, NOW), CertificateError::AnotherKey(_)));
     let other = mk_names("other.example");
     assert!(
@@ -90,7 +91,7 @@ fn certificates_that_agents_would_not_accept_are_not_used() {
     assert!(matches!(verdict(&key, &names, &trust, NOW.plus(4 * HOUR)), CertificateError::NotAccepted(_)));
     assert!(matches!(verdict(&key, &names, &Trust::default(), NOW), CertificateError::NoAnchors));
     let garbage = CertificateDer::from(b"hello".to_vec());
-    let unreadable = check(&garbage, "r", &key, &names, &trust, NOW);
+    let unreadable = check(std::slice::from_ref(&garbage), "r", &key, &names, &trust, NOW);
     assert!(matches!(unreadable, Err(CertificateError::Unreadable(_))));
 }
 
@@ -102,11 +103,14 @@ fn the_certificate_for_backends_must_be_one_for_clients() {
     let trust = Trust { client_active: serving_active, client_anchors: serving_anchors, ..Trust::default() };
     let nameless = Wanted::for_backends();
     let own = mk_leaf(&issuer, &key, &nameless);
-    assert_eq!(check(&own, "r", &key, &nameless, &trust, NOW).unwrap().issuer, *issuer.authority().id());
+    assert_eq!(
+        check(std::slice::from_ref(&own), "r", &key, &nameless, &trust, NOW).unwrap().issuer,
+        *issuer.authority().id()
+    );
     let serving = mk_leaf(&issuer, &key, &mk_names("gateway.example"));
-    let refused = check(&serving, "r", &key, &nameless, &trust, NOW);
+    let refused = check(std::slice::from_ref(&serving), "r", &key, &nameless, &trust, NOW);
     assert!(matches!(refused, Err(CertificateError::NotAccepted(_))), "{refused:?}");
-    let refused = check(&own, "r", &key, &nameless, &mk_trust(&issuer), NOW);
+    let refused = check(std::slice::from_ref(&own), "r", &key, &nameless, &mk_trust(&issuer), NOW);
     assert!(matches!(refused, Err(CertificateError::NoAnchors)), "{refused:?}");
 }
 

@@ -16,7 +16,7 @@ pub mod report;
 pub(crate) mod state;
 pub mod store;
 pub(crate) mod stored;
-pub(crate) mod supply;
+pub mod supply;
 pub(crate) mod trust_publisher;
 pub(crate) mod versions;
 pub mod waiver;

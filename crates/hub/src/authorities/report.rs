@@ -107,6 +107,9 @@ pub struct GatewayLineReport {
     /// The last request for a rotation that the hub has begun.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handled_request: Option<String>,
+    /// The roots in PEM that agents trust, if they do not trust the authorities themselves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub anchors: Option<String>,
     /// The certificate request of the next authority in PEM, if `ca import` brings authorities.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<String>,
@@ -132,6 +135,11 @@ pub fn render(
         rotation,
         problem: forced(line, now).or(not_rolled_back.map(refused)).or(not_used).or(begins),
         handled_request: line.handled_request().map(str::to_owned),
+        anchors: line
+            .anchors()
+            .ok()
+            .filter(|anchors| line.bundle().as_ref() != Ok(anchors))
+            .map(|anchors| anchors.pem()),
         request,
     })
 }

@@ -12,8 +12,10 @@ use addon_signer_core::gateway::replicas::TrustInEffect;
 pub struct ReadyLine {
     /// The line as it is persisted, with the key that signs.
     pub stored: StoredLine,
-    /// Its anchors.
+    /// The anchors of its authorities themselves: each verifies what it has signed.
     pub bundle: Bundle,
+    /// What is published for others to trust.
+    pub anchors: Bundle,
     /// What its rotation waits for.
     pub waiting: Option<WaitsFor>,
     /// Why the rollback that is asked for is not done.

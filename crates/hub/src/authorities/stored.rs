@@ -61,6 +61,9 @@ struct StoredMember {
     forced: bool,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     tainted: bool,
+    /// Whether others trust its root.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    by_root: bool,
 }
 
 impl StoredLine {
@@ -81,7 +84,7 @@ pub(super) fn data(
     let newest = line.next().or_else(|| line.active()).map(|member| member.authority.id());
     for member in line.members() {
         let id = member.authority.id();
-        data.insert(format!("{id}.crt"), ByteString(member.certified().pem().into_bytes()));
+        data.insert(format!("{id}.crt"), ByteString(member.certified.pem().into_bytes()));
         let name = format!("{id}.key");
         let key = match (keys.get(&name), new_key) {
             (Some(key), _) => key.clone(),
@@ -110,6 +113,7 @@ fn stored_member(member: &Member) -> StoredMember {
         activate_after: member.activate_after.map(Timestamp::unix),
         forced: member.forced,
         tainted: member.tainted,
+        by_root: member.certified.is_trusted_by_root(),
     }
 }
 
@@ -150,13 +154,16 @@ fn issuer(data: &BTreeMap<String, ByteString>, member: &Member) -> Result<Issuer
 }
 
 fn read_member(stored: &StoredMember, pem: &[u8]) -> Result<Member, String> {
-    let (authority, above) = Certified::read(pem).map_err(|error| error.to_string())?.into_parts();
+    let certified = Certified::read(pem).map_err(|error| error.to_string())?;
+    let certified = if stored.by_root { certified.trusted_by_root() } else { Ok(certified) };
+    let certified = certified.map_err(|error| error.to_string())?;
+    let authority = certified.authority().clone();
     if authority.id().as_str() != stored.id {
         return Err(format!("it belongs to the authority {}", authority.id()));
     }
     Ok(Member {
         authority,
-        above,
+        certified,
         state: stored.state.parse().map_err(|error: addon_signer_core::ca::line::UnknownState| error.to_string())?,
         since: Timestamp::from_unix(stored.since),
         leaves_expire: stored.leaves_expire.map(Timestamp::from_unix),

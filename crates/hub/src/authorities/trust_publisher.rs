@@ -152,7 +152,7 @@ impl TrustPublisher {
     /// The latest expiry of a certificate that is issued now.
     pub(crate) fn last_end(&self) -> Option<Timestamp> {
         let entries = self.entries.lock();
-        entries.serving.as_ref().and_then(|line| line.borrow().last()?.bundle.last_end())
+        entries.serving.as_ref().and_then(|line| line.borrow().last()?.anchors.last_end())
     }
 
     /// When the last certificate of all client lines expires.
@@ -219,5 +219,5 @@ impl Entries {
 fn anchors_and_active(line: Option<&watch::Receiver<LineState>>) -> (Option<Bundle>, Option<AuthorityId>) {
     let ready = line.and_then(|line| line.borrow().last().cloned());
     let active = ready.as_ref().and_then(|ready| ready.line().active().map(|active| active.authority.id().clone()));
-    (ready.map(|ready| ready.bundle.clone()), active)
+    (ready.map(|ready| ready.anchors.clone()), active)
 }

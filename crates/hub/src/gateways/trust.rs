@@ -172,9 +172,10 @@ impl KnownLine {
     fn put(&mut self, certificate: GatewayCertificate, map: &ConfigMap) {
         let text = map.data.as_ref().and_then(|data| data.get(STATUS_KEY)).map(String::as_str).unwrap_or_default();
         let report = serde_json::from_str::<GatewayLineReport>(text).map_err(|error| error.to_string());
-        let read = report.and_then(|GatewayLineReport { authorities, .. }| {
-            let anchors = bundle(&authorities).map_err(|error| error.to_string())?;
-            Ok((anchors.ok_or("it has no certificate")?, active(&authorities)))
+        let read = report.and_then(|GatewayLineReport { authorities, anchors, .. }| {
+            let own = bundle(&authorities).map_err(|error| error.to_string())?.ok_or("it has no certificate")?;
+            let roots = anchors.map(|roots| Bundle::from_pem(roots.as_bytes())).transpose();
+            Ok((roots.map_err(|error| error.to_string())?.unwrap_or(own), active(&authorities)))
         });
         match read {
             Ok((anchors, active)) => {

@@ -10,11 +10,11 @@ use kube::runtime::watcher::Event;
 use serde_json::json;
 
 use super::*;
+use crate::authorities::supply::ServingSource;
 use crate::requests::dispatcher::{Dispatcher, DispatcherLinks};
 use crate::routes::RouteSettings;
 use crate::standings::Standings;
 use crate::{Hub, HubEnds, HubParts, lease};
-use addon_signer_api::authority::AuthoritySource;
 use addon_signer_api::ocm::AddOnApi;
 use addon_signer_api::signer::{Approval, RegistrationMode};
 use addon_signer_core::ca::line::WaitsFor;
@@ -46,7 +46,7 @@ fn mk_supervisor(pulses: &Pulses) -> (Supervisor, lease::Announcer, HubEnds) {
         has_gateway: true,
     };
     let settings = HubSettings {
-        serving_source: AuthoritySource::Made,
+        serving_source: ServingSource::default(),
         namespace: "addon-signer".to_owned(),
         grpc_proxy: None,
         routes: RouteSettings::default(),

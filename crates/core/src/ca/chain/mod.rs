@@ -25,6 +25,7 @@ pub const MOST_ABOVE: usize = 4;
 pub struct Certified {
     authority: Authority,
     above: Vec<CertificateDer<'static>>,
+    anchor: Authority,
 }
 
 /// What an authority from outside must be good for.
@@ -133,7 +134,7 @@ pub enum NotUsable {
 impl From<Authority> for Certified {
     /// An authority that signed its own certificate.
     fn from(authority: Authority) -> Self {
-        Self { authority, above: Vec::new() }
+        Self { anchor: authority.clone(), authority, above: Vec::new() }
     }
 }
 
@@ -145,7 +146,8 @@ impl Certified {
     pub fn read(text: &[u8]) -> Result<Self, NotUsable> {
         let certificates = pem::certificates(text).ok_or(NotUsable::Empty)?;
         let (first, above) = certificates.split_first().ok_or(NotUsable::Empty)?;
-        Ok(Self { authority: Authority::from_der(first)?, above: above.to_vec() })
+        let authority = Authority::from_der(first)?;
+        Ok(Self { above: above.to_vec(), ..Self::from(authority) })
     }
 
     /// Checks an authority from outside with the key `public_key` (SubjectPublicKeyInfo). `chain` begins with the
@@ -167,17 +169,28 @@ impl Certified {
         }
         links::check_dates(&path, demands)?;
         let (first, above) = certificates.split_first().ok_or(NotUsable::Empty)?;
-        Ok(Self { authority: Authority::from_der(first)?, above: above.to_vec() })
+        let authority = Authority::from_der(first)?;
+        Ok(Self { above: above.to_vec(), ..Self::from(authority) })
     }
 
-    /// An authority with the certificates above it, which were checked before.
-    pub fn of(authority: Authority, above: Vec<CertificateDer<'static>>) -> Self {
-        Self { authority, above }
+    /// The same, trusted by its root and not by its own certificate, where there is a root above it.
+    ///
+    /// # Errors
+    /// [`NotUsable::Certificate`] if the root cannot be an anchor.
+    pub fn trusted_by_root(self) -> Result<Self, NotUsable> {
+        let anchor = self.above.last().map_or_else(|| Ok(self.authority.clone()), |root| Authority::from_der(root))?;
+        Ok(Self { anchor, ..self })
     }
 
-    /// The authority, and the certificates above it.
-    pub fn into_parts(self) -> (Authority, Vec<CertificateDer<'static>>) {
-        (self.authority, self.above)
+    /// What others trust for it: the authority itself, or the root above it. In the second case every CA of that root is
+    /// trusted as well.
+    pub fn anchor(&self) -> &Authority {
+        &self.anchor
+    }
+
+    /// Whether others trust it by its root.
+    pub fn is_trusted_by_root(&self) -> bool {
+        self.anchor != self.authority
     }
 
     /// The authority.

@@ -11,8 +11,6 @@ mod rollback;
 mod state;
 mod waits;
 
-use rustls_pki_types::CertificateDer;
-
 #[cfg(doc)]
 use crate::ca::authority::LAST_CALL;
 use crate::ca::authority::{Authority, AuthorityId};
@@ -42,8 +40,8 @@ pub const RESERVE_AHEAD: u32 = 8;
 pub struct Member {
     /// The authority.
     pub authority: Authority,
-    /// The certificates above it, its issuer's first and the root last. Empty if it signed its own.
-    pub above: Vec<CertificateDer<'static>>,
+    /// The authority with the certificates above it.
+    pub certified: Certified,
     /// Its state.
     pub state: State,
     /// When it entered this state. For a Next of the gateway's line: when its anchor had been published.
@@ -64,10 +62,9 @@ pub struct Member {
 
 impl Member {
     fn new(certified: Certified, state: State, since: Timestamp) -> Self {
-        let (authority, above) = certified.into_parts();
         Self {
-            authority,
-            above,
+            authority: certified.authority().clone(),
+            certified,
             state,
             since,
             leaves_expire: None,
@@ -76,12 +73,6 @@ impl Member {
             has_key: true,
             tainted: false,
         }
-    }
-
-    /// The authority with the certificates above it.
-    #[must_use]
-    pub fn certified(&self) -> Certified {
-        Certified::of(self.authority.clone(), self.above.clone())
     }
 }
 
@@ -157,6 +148,15 @@ impl Line {
     /// [`BundleError::Empty`] for a line that has not begun.
     pub fn bundle(&self) -> Result<Bundle, BundleError> {
         Bundle::new(self.members.iter().map(|member| member.authority.clone()).collect())
+    }
+
+    /// What others than the line's own relying parties trust: the anchors of all its authorities. Only those of the
+    /// gateway's serving line differ from [`Self::bundle`], if they are trusted by their roots.
+    ///
+    /// # Errors
+    /// [`BundleError::Empty`] for a line that has not begun.
+    pub fn anchors(&self) -> Result<Bundle, BundleError> {
+        Bundle::new(self.members.iter().map(|member| member.certified.anchor().clone()).collect())
     }
 
     /// The line with its first authority. A line that already has one is unchanged.

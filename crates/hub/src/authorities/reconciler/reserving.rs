@@ -53,10 +53,10 @@ impl LineReconciler {
         let leads = self.leading.leads()?;
         let stored = self.store.replace(&leads, &self.names, &ready.stored, &line, None).await?;
         self.published = None; // the report of the gateway's line names the reserved time
-        let bundle = ready.bundle.clone();
+        let (bundle, anchors) = (ready.bundle.clone(), ready.anchors.clone());
         let (waiting, not_rolled_back) = (ready.waiting.clone(), ready.not_rolled_back.clone());
         let outside = ready.outside.clone();
-        self.set(LineState::Ready(Arc::new(ReadyLine { stored, bundle, waiting, not_rolled_back, outside })));
+        self.set(LineState::Ready(Arc::new(ReadyLine { stored, bundle, anchors, waiting, not_rolled_back, outside })));
         Ok(true)
     }
 }

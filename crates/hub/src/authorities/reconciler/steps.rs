@@ -147,7 +147,7 @@ impl LineReconciler {
     /// Records and publishes the line, hands it to the signers, and sets the time that a Next on a line of the gateway
     /// waits for.
     pub(super) async fn settle(&mut self, stored: StoredLine, step: Step) -> Result<(), ReconcileError> {
-        let bundle = stored.line.bundle()?;
+        let (bundle, anchors) = (stored.line.bundle()?, stored.line.anchors()?);
         let waiting = match step {
             Step::Wait(waiting) => Some(waiting),
             _ => None,
@@ -155,9 +155,9 @@ impl LineReconciler {
         let report = self.report(&stored.line, waiting.as_ref())?;
         let leads = self.leading.leads()?;
         self.record_steps(&stored.line).await?;
-        let is_same = report == self.reported && self.state.borrow().last().is_some_and(|last| last.bundle == bundle);
+        let is_same = report == self.reported && self.state.borrow().last().is_some_and(|last| last.anchors == anchors);
         let was_published = self.published.is_some();
-        let (version, was_changed) = self.store.publish(&leads, &self.names, &bundle, report.clone()).await?;
+        let (version, was_changed) = self.store.publish(&leads, &self.names, &anchors, report.clone()).await?;
         if was_changed && was_published && is_same {
             self.note_revert();
         }
@@ -166,7 +166,7 @@ impl LineReconciler {
         self.record_anchors(&stored.line).await;
         let not_rolled_back = self.not_rolled_back.clone();
         let outside = self.outside.is_used().then(|| self.outside.report());
-        self.set(LineState::Ready(Arc::new(ReadyLine { stored, bundle, waiting, not_rolled_back, outside })));
+        self.set(LineState::Ready(Arc::new(ReadyLine { stored, bundle, anchors, waiting, not_rolled_back, outside })));
         self.hold_next().await
     }
 

@@ -65,6 +65,7 @@ fn mk_plan() -> LinePlan {
         AuthorityPlan { key: KeyKind::EcdsaP256, duration: 365 * DAY, renew_before: 30 * DAY, deferral: DAY };
     let supply = SupplyPlan {
         source: AuthoritySource::Made,
+        by_root: false,
         longest: DAY,
         purpose: Purpose::Client,
         dns_names: Vec::new(),

@@ -30,6 +30,8 @@ use addon_signer_core::timestamp::Timestamp;
 pub(crate) struct SupplyPlan {
     /// Where they come from.
     pub source: AuthoritySource,
+    /// Whether others trust their roots, and not themselves.
+    pub by_root: bool,
     /// How long the longest certificate may be valid.
     pub longest: Duration,
     /// The purpose of the certificates.
@@ -38,6 +40,16 @@ pub(crate) struct SupplyPlan {
     pub dns_names: Vec<String>,
     /// The addresses in them.
     pub addresses: Vec<IpAddr>,
+}
+
+/// Where the authorities of the gateway's serving certificate come from.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ServingSource {
+    /// Where they come from.
+    pub source: AuthoritySource,
+    /// Whether agents trust their roots, and not themselves: then another authority of the same root needs no new trust,
+    /// but every CA of that root can act as the gateway.
+    pub by_root: bool,
 }
 
 impl SupplyPlan {
@@ -49,6 +61,7 @@ impl SupplyPlan {
         let names = cluster.iter().flat_map(|of| addons.iter().flat_map(|addon| convention.dns_names(of, addon)));
         Self {
             source: config.source.clone(),
+            by_root: false, // gateways pin the authority
             longest: *max_duration,
             purpose: Purpose::Client,
             dns_names: names.collect(),
@@ -57,13 +70,14 @@ impl SupplyPlan {
     }
 
     /// The plan of a line of the gateway. Only the serving authorities come from `source`.
-    pub(crate) fn of_gateway(certificate: GatewayCertificate, rules: &GatewayRules, source: AuthoritySource) -> Self {
-        let (source, purpose) = match certificate {
-            GatewayCertificate::Serving => (source, Purpose::Server),
-            GatewayCertificate::Client => (AuthoritySource::Made, Purpose::Client),
+    pub(crate) fn of_gateway(certificate: GatewayCertificate, rules: &GatewayRules, serving: ServingSource) -> Self {
+        let (ServingSource { source, by_root }, purpose) = match certificate {
+            GatewayCertificate::Serving => (serving, Purpose::Server),
+            GatewayCertificate::Client => (ServingSource::default(), Purpose::Client),
         };
         Self {
             source,
+            by_root,
             longest: rules.duration,
             purpose,
             dns_names: rules.dns_names.iter().cloned().collect(),
@@ -174,7 +188,9 @@ impl Question<'_> {
             dns_names,
             addresses,
         };
-        match Certified::check(chain, roots, public_key, &demands) {
+        let checked = Certified::check(chain, roots, public_key, &demands);
+        let anchored = if self.plan.by_root { checked.and_then(Certified::trusted_by_root) } else { checked };
+        match anchored {
             Ok(certified) => match self.older(&certified) {
                 Some(why) => not_used(origin, &why),
                 None => Supply::New(Box::new(Given { certified, pkcs8 })),
@@ -206,7 +222,7 @@ impl Question<'_> {
     /// A pair from a backup would take the line back to a key that may have been replaced for a reason. What the hub
     /// made itself says nothing about the issuer's order.
     fn older(&self, new: &Certified) -> Option<String> {
-        let active = self.line?.active().filter(|active| !active.above.is_empty())?;
+        let active = self.line?.active().filter(|active| !active.certified.above().is_empty())?;
         let is_older = new.authority().not_before() < active.authority.not_before();
         is_older.then(|| format!("it is older than {}, which signs", active.authority.id()))
     }

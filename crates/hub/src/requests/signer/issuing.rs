@@ -197,7 +197,7 @@ impl Effects for Attempt<'_> {
             signer.shared.registry.read(|registry| registry.valid_from(&identity.cluster, &identity.addon))
         });
         // The anchors stay valid when the line can no longer sign.
-        let trust_bundle = signer.serving.borrow().last().map(|ready| ready.bundle.clone());
+        let trust_bundle = signer.serving.borrow().last().map(|ready| ready.anchors.clone());
         Surroundings { is_allowed, valid_from, trust_bundle }
     }
 
@@ -258,7 +258,7 @@ impl Effects for Attempt<'_> {
         // Verifiers that trust only the root above the authority need what is in between.
         let mut members = self.ready.line().members().iter();
         let issuer = members.find(|member| *member.authority.id() == issued.issuer);
-        let chain = issuer.map(|member| member.certified().pem_below_root()).unwrap_or_default();
+        let chain = issuer.map(|member| member.certified.pem_below_root()).unwrap_or_default();
         Ok(self.answers.publish(csr, issued.pem() + &chain, trust_bundle).await?)
     }
 
