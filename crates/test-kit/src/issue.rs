@@ -16,6 +16,7 @@ use addon_signer_core::timestamp::Timestamp;
 use ring::rand::SystemRandom;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 
+use super::company::CompanyCa;
 use super::rules::{mk_registry, mk_rules, mk_submission};
 
 const YEAR: Duration = Duration::from_secs(365 * 86_400);
@@ -38,6 +39,12 @@ impl Ca {
         let (key, _) = PrivateKey::generate(KeyKind::EcdsaP256, &rng).unwrap();
         let day_before = now.minus(Duration::from_secs(86_400));
         Self(Issuer::new(Authority::self_signed(line, &key, day_before, YEAR, &rng).unwrap(), key).unwrap())
+    }
+
+    /// An authority that a company's CA has certified.
+    pub fn of_company(ca: &CompanyCa) -> Self {
+        let (key, _) = PrivateKey::from_pem(ca.key().as_bytes(), &SystemRandom::new()).unwrap();
+        Self(Issuer::new(Authority::from_der(&ca.der).unwrap(), key).unwrap())
     }
 
     pub fn authority(&self) -> &Authority {

@@ -9,7 +9,7 @@ mod foreign;
 mod grpc_account;
 mod held;
 mod identity;
-mod issuers;
+pub(crate) mod issuers;
 mod lease;
 pub(crate) mod lines;
 mod neighbours;

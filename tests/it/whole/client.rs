@@ -39,7 +39,8 @@ impl ClientPair {
         if self.certificate.is_empty() {
             return config.with_no_client_auth();
         }
-        config.with_client_auth_cert(vec![self.leaf()], PrivateKeyDer::from_pem_slice(&self.key).unwrap()).unwrap()
+        let chain = CertificateDer::pem_slice_iter(&self.certificate).collect::<Result<_, _>>().unwrap();
+        config.with_client_auth_cert(chain, PrivateKeyDer::from_pem_slice(&self.key).unwrap()).unwrap()
     }
 
     pub(crate) async fn connect(&self, gateway: SocketAddr) -> std::io::Result<TlsStream<TcpStream>> {

@@ -4,6 +4,7 @@
 mod aggregated;
 mod audit;
 pub(crate) mod client;
+mod company;
 mod gateway_lease;
 mod metrics;
 pub(crate) mod ours;

@@ -266,7 +266,7 @@ async fn a_restart_of_the_hub_keeps_authorities_and_certificates() {
 }
 
 /// Sends one request after the other, each on a connection of its own.
-struct Traffic {
+pub(super) struct Traffic {
     stop: Arc<AtomicBool>,
     sent: Arc<AtomicU32>,
     failed: Arc<AtomicU32>,
@@ -274,7 +274,7 @@ struct Traffic {
 }
 
 impl Traffic {
-    fn start(gateway: SocketAddr, pair: ClientPair) -> Self {
+    pub(super) fn start(gateway: SocketAddr, pair: ClientPair) -> Self {
         let stop = Arc::<AtomicBool>::default();
         let sent = Arc::<AtomicU32>::default();
         let failed = Arc::<AtomicU32>::default();
@@ -293,7 +293,7 @@ impl Traffic {
         Self { stop, sent, failed, task }
     }
 
-    async fn stop(self) -> (u32, u32) {
+    pub(super) async fn stop(self) -> (u32, u32) {
         self.stop.store(true, Ordering::Relaxed);
         self.task.await.unwrap();
         (self.sent.load(Ordering::Relaxed), self.failed.load(Ordering::Relaxed))

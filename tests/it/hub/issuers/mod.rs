@@ -39,9 +39,21 @@ async fn put(admin: &Client, name: &str, data: &[(&str, &str)]) {
 
 /// The pair of a CA of the company.
 async fn put_authority(admin: &Client, authority: &CompanyCa, above: &[&CompanyCa], root: &CompanyCa) {
+    put_authority_in(admin, "company", authority, above, root).await;
+}
+
+/// The same in another Secret.
+pub(crate) async fn put_authority_in(
+    admin: &Client,
+    secret: &str,
+    authority: &CompanyCa,
+    above: &[&CompanyCa],
+    root: &CompanyCa,
+) {
     let mut certificates = vec![&authority.der];
     certificates.extend(above.iter().map(|ca| &ca.der));
-    put_pair(admin, &chain(&certificates), &authority.key(), &chain(&[&root.der])).await;
+    let (certificates, root) = (chain(&certificates), chain(&[&root.der]));
+    put(admin, secret, &[("tls.crt", &certificates), ("tls.key", &authority.key()), ("ca.crt", &root)]).await;
 }
 
 /// Waits until `AuthorityIssued` has this status and a message with this text.
