@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use addon_signer_api::authority::AuthoritySource;
+use addon_signer_core::ca::authority::BACKDATE;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_hub::authorities::supply::ServingSource;
 use addon_signer_platform::clock::Clock;
@@ -118,12 +119,14 @@ async fn only_what_the_authority_itself_has_signed_is_an_identity() {
     let (admin, whole) = mk_whole(&hub, &root, &client).await;
     let dir = tempfile::tempdir().unwrap();
     let own = enrolled(&hub, &admin, dir.path(), "spoke1", whole.gateway).await;
-    let now = Timestamp::from_unix(k8s_openapi::jiff::Timestamp::now().as_second());
+    // It begins now: what begins before the addon was installed is revoked.
+    let now = Timestamp::from_unix(k8s_openapi::jiff::Timestamp::now().as_second()).plus(BACKDATE);
     let whoami = async |pair: &ClientPair| pair.call(whole.gateway, Method::GET, "/v1/whoami").await;
     let leaf_of = |ca: &CompanyCa| Ca::of_company(ca).client("spoke1", "telemetry", now, HOUR);
 
     let good = pair(&leaf_of(&client), &[&client], &own.anchors);
-    assert_eq!(whoami(&good).await.unwrap().0, StatusCode::OK, "the key is what counts");
+    let (status, body) = whoami(&good).await.unwrap();
+    assert_eq!(status, StatusCode::OK, "{body}");
     let sister = root.authority("Sister CA");
     let namesake = root.authority("Telemetry CA");
     for other in [&sister, &namesake, &root] {
