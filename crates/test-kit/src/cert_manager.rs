@@ -17,8 +17,6 @@ pub const GROUP: &str = "cert-manager.io";
 pub const PROGRAM: &str = "cert-manager-controller";
 /// Where the Secrets of ClusterIssuers are.
 pub const NAMESPACE: &str = "cert-manager";
-/// A ClusterIssuer that is always there.
-pub const SELF_SIGNED: &str = "self-signed";
 
 /// Who approves CertificateRequests.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -49,12 +47,13 @@ impl CertManager {
         let process = Process::start(&hub.binary(PROGRAM), &flags, hub.dir());
         let started = Self { process, admin };
         let issuers = Api::all_with(started.admin.clone(), &resource("ClusterIssuer"));
-        let itself = json!({
+        let name = format!("started-{}", started.process.id()); // earlier controllers have not made it ready
+        let issuer = json!({
             "apiVersion": "cert-manager.io/v1", "kind": "ClusterIssuer",
-            "metadata": { "name": SELF_SIGNED }, "spec": { "selfSigned": {} },
+            "metadata": { "name": name }, "spec": { "selfSigned": {} },
         });
-        create(&issuers, itself).await;
-        started.wait_for(&issuers, SELF_SIGNED, "Ready", "True").await;
+        create(&issuers, issuer).await;
+        started.ready_by(&issuers, &name, "IsReady").await;
         started
     }
 
@@ -71,7 +70,7 @@ impl CertManager {
             "metadata": { "name": name }, "spec": { "ca": { "secretName": name } },
         });
         create(&issuers, issuer).await;
-        self.wait_for(&issuers, name, "Ready", "True").await;
+        self.ready_by(&issuers, name, "KeyPairVerified").await;
     }
 
     /// CertificateRequests of this namespace, with all rights.
@@ -105,20 +104,18 @@ impl CertManager {
         self.requests(namespace).patch_status(name, &PatchParams::default(), &patch).await.unwrap();
     }
 
-    /// Waits until a request has a condition of this status and reason, and returns the request's status.
-    pub async fn answered(&self, namespace: &str, name: &str, status: &str, reason: &str) -> Value {
-        let answered = self.wait_for(&self.requests(namespace), name, "Ready", status).await;
-        assert_eq!(condition(&answered, "Ready").unwrap()["reason"], reason, "{answered}");
-        answered
+    /// Waits until the condition `Ready` of a request has this reason, such as `Issued`, `Pending`, `Failed` or
+    /// `Denied`, and returns the request's status.
+    pub async fn answered(&self, namespace: &str, name: &str, reason: &str) -> Value {
+        self.ready_by(&self.requests(namespace), name, reason).await
     }
 
-    /// Waits until an object has a condition of this status, and returns the object's status.
-    async fn wait_for(&self, api: &Api<DynamicObject>, name: &str, of: &str, status: &str) -> Value {
-        let what = format!("{of}={status} of {name}");
+    /// Waits until the condition `Ready` of an object has this reason, and returns the object's status.
+    async fn ready_by(&self, api: &Api<DynamicObject>, name: &str, reason: &str) -> Value {
+        let what = format!("cert-manager to say {reason} of {name}");
         let probe = async || {
-            let found = api.get_opt(name).await.ok()??;
-            let current = condition(&found.data["status"], of)?["status"] == status;
-            current.then(|| found.data["status"].clone())
+            let status = api.get_opt(name).await.ok()??.data.get("status")?.clone();
+            (condition(&status, "Ready")?["reason"] == reason).then_some(status)
         };
         wait_or_explain(PATIENCE, &what, probe, || self.process.tail()).await
     }

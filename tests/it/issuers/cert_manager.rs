@@ -46,11 +46,11 @@ async fn cert_manager_signs_only_what_is_approved() {
     }
 
     cert_manager.decide(NAMESPACE, "refused", "Denied").await;
-    let refused = cert_manager.answered(NAMESPACE, "refused", "False", "Denied").await;
+    let refused = cert_manager.answered(NAMESPACE, "refused", "Denied").await;
     assert!(refused["failureTime"].is_string() && refused["certificate"].is_null(), "{refused}");
 
     cert_manager.decide(NAMESPACE, "wanted", "Approved").await;
-    assert_issued(&cert_manager.answered(NAMESPACE, "wanted", "True", "Issued").await, &root);
+    assert_issued(&cert_manager.answered(NAMESPACE, "wanted", "Issued").await, &root);
 
     // It was made first, and is still as it was made.
     let waiting = cert_manager.requests(NAMESPACE).get("waiting").await.unwrap();
@@ -58,7 +58,7 @@ async fn cert_manager_signs_only_what_is_approved() {
 
     drop(cert_manager);
     let cert_manager = CertManager::start(&hub, Approver::CertManager).await;
-    let approved = cert_manager.answered(NAMESPACE, "waiting", "True", "Issued").await;
+    let approved = cert_manager.answered(NAMESPACE, "waiting", "Issued").await;
     assert_eq!(condition(&approved, "Approved").unwrap()["reason"], "cert-manager.io");
     assert_issued(&approved, &root);
 }
