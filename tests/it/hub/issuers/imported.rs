@@ -3,8 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use addon_signer_api::AddOnSigner;
 use addon_signer_core::ca::bundle::{Bundle, Purpose};
 use addon_signer_core::encoding::pem;
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
 use rcgen::{BasicConstraints, IsCa, PKCS_ECDSA_P384_SHA384};
 use rustls::RootCertStore;
 use rustls::server::WebPkiClientVerifier;
@@ -16,8 +19,8 @@ use crate::hub::lines::{OnServer, issue};
 use crate::hub::{mk_csr, mk_served, submit};
 use test_kit::TestHub;
 use test_kit::company::{CompanyCa, ca_params, chain};
-use test_kit::hub::{RunningHub, certificate, create_signer, telemetry, wait_csr, wait_ready};
-use test_kit::{accept_cluster, install_addon};
+use test_kit::hub::{PATIENCE, RunningHub, certificate, create_signer, telemetry, wait_csr, wait_ready};
+use test_kit::{accept_cluster, install_addon, wait_until};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -137,7 +140,7 @@ async fn a_pair_that_cannot_be_used_is_said_and_the_line_goes_on() {
         assert!(told.starts_with("The authority in the Secret company is not used: "), "{told}");
         assert!(told.ends_with(". The line goes on with the authorities that it has."), "{told}");
     }
-    let secrets: kube::Api<k8s_openapi::api::core::v1::Secret> = kube::Api::namespaced(admin.clone(), "addon-signer");
+    let secrets: Api<Secret> = Api::namespaced(admin.clone(), "addon-signer");
     secrets.delete("company", &Default::default()).await.unwrap();
     wait_issued(&line, "False", "it does not exist").await;
     assert_eq!(line.wait(&["Active"]).await, [first.id()]);
@@ -156,8 +159,13 @@ async fn two_signers_never_share_an_authority() {
     let issuer = json!({ "type": "Imported", "secretName": "swapped" });
     let spec = json!({ "signerName": "example.com/search", "addOns": ["search"], "authority": { "issuer": issuer } });
     create_signer(&admin, "search", spec).await;
-    let (reason, message) = wait_ready(&admin, "search", "False").await;
-    assert_eq!(reason, "AuthorityNotIssued");
+    let signers: Api<AddOnSigner> = Api::all(admin.clone());
+    let message = wait_until(PATIENCE, "the hub to say why", async || {
+        let conditions = signers.get("search").await.ok()?.status?.conditions;
+        let healthy = conditions.into_iter().find(|condition| condition.type_ == "AuthorityHealthy")?;
+        (healthy.reason == "AuthorityNotIssued").then_some(healthy.message)
+    })
+    .await;
     let why =
         format!("The authority {} is not used: it is an authority of telemetry, and each line has keys", first.id());
     assert!(message.contains(&why), "{message}");
