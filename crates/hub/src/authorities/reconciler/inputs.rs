@@ -82,6 +82,7 @@ impl LineReconciler {
             compared: false,
             not_rolled_back: None,
             unrecorded: None,
+            is_urgent: false,
             pauses: pauses(),
         }
     }

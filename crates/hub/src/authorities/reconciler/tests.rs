@@ -13,6 +13,7 @@ use super::*;
 use crate::authorities::versions;
 use crate::lease;
 use addon_signer_core::keys::public::KeyKind;
+use addon_signer_core::registry::SharedRegistry;
 use addon_signer_ledger::{LedgerWriter, WriterOptions};
 use addon_signer_telemetry::pulse::Pulses;
 
@@ -82,7 +83,7 @@ async fn mk_reconciler(client: Client, line_plan: LinePlan) -> (LineReconciler, 
         clock: clock.clone(),
         audit: Audit::new(clock.clone()),
         leading,
-        trust_publisher: TrustPublisher::new(watch::Sender::new(Arc::default())),
+        trust_publisher: TrustPublisher::new(watch::Sender::new(Arc::default()), SharedRegistry::default()),
         metrics: HubMetrics::default(),
         objects,
         ledger,
