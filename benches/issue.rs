@@ -175,6 +175,7 @@ fn identifying(criterion: &mut Criterion) {
                 addons: hub.rules.addons.clone(),
                 convention: Convention::default(),
                 client_anchors: Bundle::new(anchors).unwrap(),
+                renew_within: Default::default(),
                 attachment: Attachment::default(),
             })
         };

@@ -1,6 +1,6 @@
 //! The command line. Facts go to standard output, everything else to standard error.
 //!
-//! Exit codes: 0 done, 1 failed, 2 wrong usage.
+//! Exit codes: 0 done, 1 failed, 2 wrong usage, 3 refused: somebody would be locked out.
 
 pub mod ca;
 mod caller;
@@ -145,7 +145,11 @@ pub fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("addon-signer: {}", explain(error.as_ref()));
-            if is_usage(&error) { ExitCode::from(2) } else { ExitCode::from(1) }
+            match error.is::<ca::Refused>() {
+                true => ExitCode::from(3),
+                false if is_usage(&error) => ExitCode::from(2),
+                false => ExitCode::from(1),
+            }
         }
     }
 }

@@ -22,6 +22,7 @@ use tower::ServiceExt;
 use addon_signer_core::ca::bundle::{Bundle, Purpose};
 use addon_signer_core::credentials::plan::Usable;
 use addon_signer_core::gateway::{PROBLEM_REVOKED, PROBLEM_TYPES};
+use addon_signer_core::names::HEADER_RENEW_WITHIN;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_platform::errors::explain;
 use addon_signer_platform::proxy::Dialer;
@@ -84,9 +85,19 @@ impl FromStr for Gateway {
     }
 }
 
+/// What the gateway answers when it is asked for its anchors.
+#[derive(Debug)]
+pub struct Refreshed {
+    /// The anchors, if they differ from the stored ones.
+    pub bundle: Option<Bundle>,
+    /// Within what time the certificate should be renewed; `None` if it need not.
+    pub renew_within: Option<Duration>,
+}
+
 struct Reply {
     status: StatusCode,
     etag: Option<String>,
+    renew_within: Option<Duration>,
     body: Bytes,
     server: Vec<CertificateDer<'static>>,
 }
@@ -106,23 +117,24 @@ impl Gateway {
         }
     }
 
-    /// The anchors that the gateway publishes, if they differ from the stored ones. The stored anchors verified the
+    /// Asks for the anchors that the gateway publishes. The stored anchors verified the
     /// connection, and the new anchors must verify it too. So no agent gets anchors that lock it out of the gateway.
     ///
     /// # Errors
     /// [`GatewayError`].
-    pub async fn new_bundle(&self, usable: &Usable, now: Timestamp) -> Result<Option<Bundle>, GatewayError> {
+    pub async fn refresh(&self, usable: &Usable, now: Timestamp) -> Result<Refreshed, GatewayError> {
         let digest = usable.bundle.digest();
         let tag = format!("\"{digest}\"");
         let reply = self.ask(usable, "/v1/bundle", Some(&tag)).await?;
         if reply.status == StatusCode::NOT_MODIFIED || reply.etag.as_ref() == Some(&tag) {
-            return Ok(None);
+            return Ok(Refreshed { bundle: None, renew_within: reply.renew_within });
         }
         let unusable = |cause: &dyn std::fmt::Display| GatewayError::Bundle(self.url.clone(), cause.to_string());
         let bundle = Bundle::from_pem(self.expect_ok(&reply)?).map_err(|error| unusable(&error))?;
         let (leaf, above) = reply.server.split_first().ok_or_else(|| unusable(&"it has no certificate"))?;
         bundle.verify_chain(leaf, above, Purpose::Server, now).map_err(|error| unusable(&error))?;
-        Ok((bundle.digest() != digest).then_some(bundle))
+        let bundle = (bundle.digest() != digest).then_some(bundle);
+        Ok(Refreshed { bundle, renew_within: reply.renew_within })
     }
 
     fn expect_ok<'r>(&self, reply: &'r Reply) -> Result<&'r [u8], GatewayError> {
@@ -176,9 +188,11 @@ impl Gateway {
         let asked = async move {
             let response = sender.send_request(request).await?;
             let etag = response.headers().get(ETAG).and_then(|tag| tag.to_str().ok()).map(str::to_owned);
+            let seconds = response.headers().get(HEADER_RENEW_WITHIN).and_then(|text| text.to_str().ok()?.parse().ok());
+            let renew_within = seconds.map(|seconds: u32| Duration::from_secs(seconds.into()));
             let status = response.status();
             let body = Limited::new(response.into_body(), MAX_BODY).collect().await?.to_bytes();
-            Ok(Reply { status, etag, body, server })
+            Ok(Reply { status, etag, renew_within, body, server })
         };
         let (reply, ended) = tokio::join!(asked, connection);
         // If the connection broke, its error says more than the error of the request.

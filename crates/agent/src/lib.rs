@@ -11,8 +11,8 @@
 //!
 //! Only the gateway knows that a certificate is revoked. The agent asks it for its anchors from time to time, and once
 //! when it starts. If the gateway answers that the certificate is revoked, the agent replaces it like a missing one,
-//! with the same pauses. If the stored anchors do not verify the gateway (`distrust`), the agent gets a new
-//! certificate, which brings the present ones.
+//! with the same pauses. If the authority is tainted, the gateway tells the agent to renew (`told`). If the stored
+//! anchors do not verify the gateway (`distrust`), the agent gets a new certificate, which brings the present ones.
 
 pub mod api_error;
 pub mod cli;
@@ -29,6 +29,7 @@ mod publisher;
 mod retry;
 mod settings;
 pub mod store;
+mod told;
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -53,6 +54,7 @@ use probe::Probe;
 use publisher::Publisher;
 use retry::{Backoff, jittered};
 use store::Store;
+use told::Told;
 
 pub use outcome::{AgentError, Outcome};
 pub use settings::{Settings, Timing};
@@ -74,6 +76,7 @@ pub struct Agent {
     /// The stored certificate that the gateway reported as revoked.
     revoked: Option<CertificateDer<'static>>,
     distrust: Distrust,
+    told: Told,
     backoff: Backoff,
     /// When the next attempt may start.
     resume_at: Instant,
@@ -110,6 +113,7 @@ impl Agent {
             candidate: None,
             revoked: None,
             distrust: Distrust::new(timing.retry_first),
+            told: Told::default(),
             backoff: Backoff::new(timing.retry_first, timing.retry_cap),
             resume_at: now,
             refresh_at: now,
@@ -221,7 +225,7 @@ impl Agent {
         match self.judge(stored.as_ref()) {
             Plan::Keep(usable) => {
                 self.keep_health(&usable).await;
-                let due = self.clock.now().until(usable.renew_at);
+                let due = self.clock.now().until(usable.renew_at).min(self.told.rest(&usable.certificate));
                 due.min(until(self.refresh_at)).min(self.timing.poll)
             }
             Plan::Renew(usable) => {
@@ -338,10 +342,11 @@ impl Agent {
             return None;
         }
         self.refresh_at = Instant::now() + jittered(self.timing.refresh);
-        let bundle = match self.gateway.new_bundle(usable, self.clock.now()).await {
-            Ok(bundle) => {
+        let bundle = match self.gateway.refresh(usable, self.clock.now()).await {
+            Ok(refreshed) => {
                 self.note(usable, None);
-                bundle?
+                self.told.hear(&usable.certificate, refreshed.renew_within, Instant::now());
+                refreshed.bundle?
             }
             Err(error) => {
                 self.note(usable, Some(&error));
@@ -376,6 +381,7 @@ impl Agent {
     fn judge(&self, stored: Option<&Credentials>) -> Plan {
         match self.judge_alone(stored) {
             Plan::Keep(usable) if self.distrust.is_due(Instant::now()) => Plan::Renew(usable),
+            Plan::Keep(usable) if self.told.rest(&usable.certificate).is_zero() => Plan::Renew(usable),
             plan => plan,
         }
     }

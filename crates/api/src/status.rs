@@ -86,6 +86,9 @@ pub struct AuthorityStatus {
     /// Whether somebody else may know its key, as an administrator has said; absent when not.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub tainted: bool,
+    /// Within how many seconds agents with a certificate of it should renew, because it is tainted; absent when not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub renew_within: Option<i64>,
     /// Its certificate in PEM, which gateways trust; absent while the hub does not serve the AddOnSigner.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate: Option<String>,

@@ -77,6 +77,11 @@ pub fn signer_trust(object: &AddOnSigner) -> Result<Option<SignerTrust>, NotTrus
     let SignerConfig { rules, attachment, .. } = SignerConfig::read(&object.spec, None)?;
     let Some(status) = &object.status else { return Ok(None) };
     let Some(client_anchors) = bundle(&status.authorities)? else { return Ok(None) };
+    let renew_within = status.authorities.iter().filter_map(|authority| {
+        let seconds = u32::try_from(authority.renew_within?).ok()?; // one that is out of range tells nobody to renew
+        Some((authority.id.as_str().into(), seconds))
+    });
+    let renew_within = renew_within.collect();
     let owned = rules.addons.into_iter().filter(|addon| status.add_ons.contains(addon.as_str()));
     Ok(Some(SignerTrust {
         name: object.metadata.name.clone().unwrap_or_default(),
@@ -84,6 +89,7 @@ pub fn signer_trust(object: &AddOnSigner) -> Result<Option<SignerTrust>, NotTrus
         addons: owned.collect(),
         convention: rules.convention,
         client_anchors,
+        renew_within,
         attachment,
     }))
 }
@@ -115,6 +121,7 @@ mod tests {
         let at = Time(Moment::UNIX_EPOCH);
         AuthorityStatus {
             tainted: false,
+            renew_within: None,
             id: authority.id().to_string(),
             state,
             not_before: at.clone(),

@@ -26,6 +26,8 @@ pub const ANNOTATION_SIGNER_NAME: &str = "addon-signer.io/signer-name";
 /// On the ConfigMap of the serving anchors: the clusters for which a new authority does not wait, and who asked for
 /// that.
 pub const ANNOTATION_ADVANCE: &str = "addon-signer.io/advance-without";
+/// Header of the answer of `GET /v1/bundle`: within how many seconds the caller should renew its certificate.
+pub const HEADER_RENEW_WITHIN: &str = "x-addon-signer-renew-within";
 /// On a CSR made by OCM's gRPC proxy: the user on whose behalf it was made.
 pub const ANNOTATION_CSR_USER: &str = "open-cluster-management.io/csr-user";
 /// Label of a CSR: the cluster. It is only a hint, because anybody can set it.

@@ -4,7 +4,7 @@
 //! The hub sends complete snapshots, and each one replaces the one before. The gateway reports back the snapshot that
 //! is in effect. Only then may a new authority sign (invariant I5).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::ca::authority::AuthorityId;
@@ -26,6 +26,8 @@ pub struct SignerTrust {
     pub convention: Convention,
     /// The anchors of its line: Next, Active and Old.
     pub client_anchors: Bundle,
+    /// Of which authorities certificates should be renewed, and within how many seconds.
+    pub renew_within: BTreeMap<AuthorityId, u32>,
     /// Which AddOnRoutes may attach to it.
     pub attachment: Attachment,
 }

@@ -19,6 +19,7 @@ use super::session::{InFlight, Session};
 use addon_signer_core::gateway::access::{self, NoAccess, Target};
 use addon_signer_core::gateway::authz::Peer;
 use addon_signer_core::gateway::path::SafePath;
+use addon_signer_core::names::HEADER_RENEW_WITHIN;
 
 /// A client that cancels a call sooner than this did not wait for its answer.
 const BARELY_WAITED: Duration = Duration::from_secs(1);
@@ -133,7 +134,7 @@ async fn dispatch(
         }
         Target::Bundle => {
             in_flight.record.on("bundle");
-            read_only(&request).and_then(|()| bundle(session, request.headers()))
+            read_only(&request).and_then(|()| bundle(session, &peer, request.headers()))
         }
         Target::Backend(skip) => Forward { session, peer, host, path: path.below(skip), in_flight }.send(request).await,
     }
@@ -181,8 +182,9 @@ fn who_am_i(peer: &Peer) -> Response<OutBody> {
     response
 }
 
-/// The serving anchors in PEM, with their digest as a strong ETag.
-fn bundle(session: &Session, headers: &HeaderMap) -> Result<Response<OutBody>, Refusal> {
+/// The serving anchors in PEM, with their digest as a strong ETag. Whoever has a certificate of a tainted authority is
+/// told to renew it.
+fn bundle(session: &Session, peer: &Peer, headers: &HeaderMap) -> Result<Response<OutBody>, Refusal> {
     let in_effect = session.shared.in_effect.borrow().clone();
     let anchors = in_effect.as_ref().and_then(|in_effect| in_effect.trust.serving_anchors.as_ref());
     let anchors = anchors.ok_or(Refusal::NoBundle)?;
@@ -197,6 +199,10 @@ fn bundle(session: &Session, headers: &HeaderMap) -> Result<Response<OutBody>, R
     }
     if let Ok(tag) = HeaderValue::from_str(&tag) {
         response.headers_mut().insert(ETAG, tag);
+    }
+    let signer = in_effect.as_ref().and_then(|in_effect| in_effect.trust.signer(&peer.signer.name));
+    if let Some(seconds) = signer.and_then(|signer| signer.renew_within.get(&peer.issuer)) {
+        response.headers_mut().insert(HEADER_RENEW_WITHIN, HeaderValue::from(*seconds));
     }
     Ok(response)
 }

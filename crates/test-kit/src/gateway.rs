@@ -367,6 +367,7 @@ pub fn signer(name: &str, ca: &Ca) -> Arc<SignerTrust> {
         addons: [name.parse().unwrap()].into(),
         convention: Convention::default(),
         client_anchors: ca.bundle(),
+        renew_within: Default::default(),
         attachment: Attachment::default(),
     })
 }

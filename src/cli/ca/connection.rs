@@ -1,9 +1,10 @@
 //! Reads lines from the hub, and asks for changes.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use clap::{ArgGroup, Args};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{ListParams, Patch, PatchParams};
@@ -117,11 +118,30 @@ impl Ca {
     /// A line to change, as it is, and the id of the authority that signs.
     pub(super) async fn begun(&self, line: &LineArgs) -> anyhow::Result<(LineName, LineReport, String)> {
         let name = line.name().context("name the AddOnSigner, or --serving or --gateway-client")?;
-        let report = self.line(&name).await?;
+        let (report, active) = self.begun_line(&name).await?;
+        Ok((name, report, active))
+    }
+
+    /// The line of this name, as it is, and the id of the authority that signs.
+    pub(super) async fn begun_line(&self, name: &LineName) -> anyhow::Result<(LineReport, String)> {
+        let report = self.line(name).await?;
         let Some(active) = report.in_state(AuthorityState::Active).map(|active| active.id.clone()) else {
             bail!("{} has no authority yet: is the hub running? {}", report.line, report.problem.unwrap_or_default());
         };
-        Ok((name, report, active))
+        Ok((report, active))
+    }
+
+    /// The addons that belong to this AddOnSigner.
+    pub(super) async fn add_ons(&self, signer: &str) -> anyhow::Result<BTreeSet<String>> {
+        let refused = || format!("the AddOnSigner {signer} cannot be read");
+        let object = self.signers.get(signer).await.with_context(refused)?;
+        let object = object.read().map_err(|error| anyhow!("{}: {error}", refused()))?;
+        Ok(object.status.map(|status| status.add_ons).unwrap_or_default())
+    }
+
+    /// The hub's namespace.
+    pub(super) fn namespace(&self) -> &str {
+        &self.namespace
     }
 
     /// Writes an annotation of the AddOnSigner, or of the ConfigMap of a line of the gateway.

@@ -13,19 +13,25 @@ use addon_signer_core::names::{ANNOTATION_ADVANCE, ANNOTATION_ROTATE};
 use addon_signer_core::policy::GatewayCertificate;
 use addon_signer_hub::authorities::waiver::Waiver;
 use addon_signer_platform::clock::Clock;
+pub(super) use affected::Refused;
 use bundle::{BundleArgs, bundle};
 use connection::{Ca, ChangeArgs, ConnectionArgs, LOOK};
 use import::{CsrArgs, ImportArgs, csr, import};
 use line::{LineArgs, LineName};
+use plan::{PlanArgs, plan};
 use report::{LineReport, as_table};
+use revoke::{RevokeArgs, revoke};
 use rollback::rollback;
 use taint::{TaintArgs, taint};
 
+mod affected;
 mod bundle;
 mod connection;
 mod import;
 mod line;
+mod plan;
 mod report;
+mod revoke;
 mod rollback;
 mod taint;
 
@@ -48,6 +54,10 @@ pub enum CaCommand {
     Rollback(ChangeArgs),
     /// Say that somebody else may know the key of an authority: another one replaces it as soon as it is trusted.
     Taint(TaintArgs),
+    /// Remove an authority with its key at once, whatever depends on it.
+    Revoke(RevokeArgs),
+    /// Show the next step of a rotation, and whom it would lock out if it were taken now.
+    Plan(PlanArgs),
 }
 
 /// Arguments of `ca status`.
@@ -100,6 +110,8 @@ pub async fn run(command: CaCommand) -> anyhow::Result<()> {
         CaCommand::Import(args) => import(args).await,
         CaCommand::Rollback(args) => rollback(args).await,
         CaCommand::Taint(args) => taint(args).await,
+        CaCommand::Revoke(args) => revoke(args).await,
+        CaCommand::Plan(args) => plan(args).await,
     }
 }
 

@@ -11,3 +11,4 @@ mod proxied;
 mod ready;
 mod refusals;
 mod revocation;
+mod told;

@@ -121,6 +121,7 @@ fn mk_status() -> AddOnSignerStatus {
         add_on_list: Some("telemetry".to_owned()),
         authorities: vec![AuthorityStatus {
             tainted: false,
+            renew_within: None,
             id: "a1".to_owned(),
             state: AuthorityState::Active,
             not_before: time("2026-01-01T00:00:00Z"),

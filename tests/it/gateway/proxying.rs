@@ -7,6 +7,7 @@ use addon_signer_core::gateway::headers::rules::{REQUEST_HEADERS, Treatment};
 use addon_signer_core::gateway::route::{Backend, Protocol, Route, RouteLimits};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
+use hyper::header::HeaderValue;
 use hyper::{Request, StatusCode};
 use tokio::net::TcpListener;
 
@@ -250,6 +251,26 @@ async fn http_2_is_proxied_too() {
 }
 
 #[tokio::test]
+async fn holder_of_a_tainted_authoritys_certificate_is_told_to_renew() {
+    let world = GatewayWorld::start(Vec::new()).await;
+    let mut trust = world.mk_trust();
+    let mut changed = (*trust.signers[0]).clone();
+    let authority = changed.client_anchors.authorities()[0].id().clone();
+    changed.renew_within = [(authority, 75), ("0123456789abcdef".into(), 60)].into();
+    trust.signers[0] = Arc::new(changed);
+    trust.signers.sort_by(|one, other| one.name.cmp(&other.name));
+    let tag = format!("\"{}\"", world.serving_ca.bundle().digest());
+    world.trust.send_replace(Arc::new(trust));
+    world.wait_until_applied().await;
+    let mut connection = world.connect(&world.agent()).await;
+    for (condition, expected) in [("\"x\"", StatusCode::OK), (&*tag, StatusCode::NOT_MODIFIED)] {
+        let request = Request::get("/v1/bundle").header("if-none-match", condition).body(Full::default()).unwrap();
+        let FullAnswer { status, headers, .. } = collect(connection.send(request).await.unwrap()).await;
+        assert_eq!((status, &headers["x-addon-signer-renew-within"]), (expected, &HeaderValue::from_static("75")));
+    }
+}
+
+#[tokio::test]
 async fn the_bundle_has_a_strong_etag() {
     let world = GatewayWorld::start(Vec::new()).await;
     let mut connection = world.connect(&world.agent()).await;
@@ -269,6 +290,7 @@ async fn the_bundle_has_a_strong_etag() {
         let FullAnswer { status, headers, body } = collect(connection.send(request).await.unwrap()).await;
         assert_eq!(status, expected, "{condition}");
         assert_eq!((headers["etag"].to_str().unwrap(), body.is_empty()), (&*tag, expected != StatusCode::OK));
+        assert!(!headers.contains_key("x-addon-signer-renew-within"));
     }
     let answer = Request::post("/v1/bundle").body(Full::default()).unwrap();
     let answer = collect(connection.send(answer).await.unwrap()).await;

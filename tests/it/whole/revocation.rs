@@ -11,8 +11,8 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-use super::{Whole, ours, prepare};
-use crate::cli::run;
+use super::{Whole, active, ours, prepare};
+use crate::cli::{run, write};
 use crate::gateway::backend;
 use crate::hub::revocation::revoker;
 use test_kit::hub::PATIENCE;
@@ -70,5 +70,37 @@ async fn revoked_agent_is_out_in_two_seconds_and_enrols_again() {
     for old in [&first, &second] {
         assert_eq!(old.call(whole.gateway, Method::POST, RECEIVE).await.unwrap().0, 403);
     }
+    whole.stop().await.unwrap();
+}
+
+/// Invariant I15, for everybody whose certificate a revoked authority has signed.
+#[tokio::test]
+async fn certificates_of_a_revoked_authority_end_in_two_seconds() {
+    let hub = TestHub::start().await;
+    let admin = prepare(&hub, backend::start().await, "24h").await;
+    let whole = Whole::start(&hub, Clock::default()).await;
+    let dir = tempfile::tempdir().unwrap();
+    let first = ours::enrolled(&hub, &admin, dir.path(), "spoke1", whole.gateway).await;
+    assert_eq!(first.call(whole.gateway, Method::POST, RECEIVE).await.unwrap().0, 200);
+    let mut open = first.connect(whole.gateway).await.unwrap();
+    let id = active(&admin).await.unwrap();
+    let kubeconfig = write(dir.path(), &hub.kubeconfig("ann", &["system:masters"])).display().to_string();
+    let revoked = run(dir.path(), &["ca", "revoke", "telemetry", &id, "--yes", "--kubeconfig", &kubeconfig]).await;
+    let since = Instant::now();
+    assert_eq!(revoked.code, 0, "{}", revoked.stderr);
+    // The connection may end with or without an error.
+    timeout(PATIENCE, open.read_to_end(&mut Vec::new())).await.unwrap().ok();
+    assert!(since.elapsed() < Duration::from_secs(2), "it took {:?}", since.elapsed());
+    assert!(first.call(whole.gateway, Method::POST, RECEIVE).await.is_err(), "the gateway knows no such authority");
+    std::fs::remove_dir_all(dir.path().join("spoke1")).unwrap();
+    let second = wait_until(PATIENCE, "a certificate of the new authority", async || {
+        ours::pair(dir.path(), "spoke1").filter(|pair| pair.certificate != first.certificate)
+    })
+    .await;
+    wait_until(PATIENCE, "the gateway to trust it", async || {
+        let answer = second.call(whole.gateway, Method::POST, RECEIVE).await.ok()?;
+        (answer.0 == 200).then_some(())
+    })
+    .await;
     whole.stop().await.unwrap();
 }

@@ -3,7 +3,7 @@
 //! Watches of ManagedCluster and ManagedClusterAddOn fill it. It holds nothing that an agent can write, such as
 //! `status.registrations`. An addon whose object cannot be read has no standing (invariant I8).
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use parking_lot::RwLock;
@@ -297,6 +297,12 @@ impl Registry {
             Some(AddOnFacts::Unreadable) => Err(NotRegistered::Unreadable),
             Some(AddOnFacts::Installed) => Ok(()),
         }
+    }
+
+    /// On how many clusters these addons have standing according to the last read, each counted by itself.
+    pub fn standing(&self, addons: &BTreeSet<AddOnName>) -> usize {
+        let pairs = self.addons.iter().flat_map(|(cluster, of)| of.keys().map(move |addon| (cluster, addon)));
+        pairs.filter(|(cluster, addon)| addons.contains(*addon) && self.listed(cluster, addon).is_ok()).count()
     }
 
     /// The earliest beginning of a certificate of `addon` on `cluster`: those that begin earlier are revoked, or were

@@ -167,7 +167,7 @@ mod tests {
             registry.write(|registry| registry.put_addon(cluster, addon, Some(made(*seconds))));
         }
         let (distributed, receiver) = watch::channel(Distribution::Off);
-        let trust_publisher = TrustPublisher::new(watch::channel(Arc::default()).0);
+        let trust_publisher = TrustPublisher::new(watch::channel(Arc::default()).0, registry.clone());
         World {
             line,
             distributed,

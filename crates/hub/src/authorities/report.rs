@@ -37,6 +37,7 @@ pub fn authorities(line: &Line) -> Vec<AuthorityStatus> {
             not_after: time(member.authority.not_after()),
             last_leaf_expires: member.leaves_expire.map(time),
             tainted: member.tainted,
+            renew_within: None,
             certificate: Some(member.authority.pem()),
         })
         .collect()
@@ -72,7 +73,7 @@ pub fn forced(line: &Line, now: Timestamp) -> Option<String> {
     let active = line.forced(now)?;
     Some(format!(
         "The authority {} has been signing since {} without evidence that it is trusted everywhere, because the one \
-         before it was about to expire.",
+         before it was about to expire or was revoked.",
         active.authority.id(),
         active.since
     ))

@@ -11,8 +11,9 @@ use crate::authorities::state::LineState;
 use addon_signer_api::rules::SignerConfig;
 use addon_signer_core::ca::authority::AuthorityId;
 use addon_signer_core::ca::bundle::Bundle;
-use addon_signer_core::ca::line::{Member, WaitsFor};
+use addon_signer_core::ca::line::{Line, Member, WaitsFor, renewal_window};
 use addon_signer_core::policy::GatewayCertificate;
+use addon_signer_core::registry::SharedRegistry;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_core::trust::{SignerTrust, Trust};
 
@@ -25,6 +26,8 @@ pub(crate) struct TrustPublisher {
 
 #[derive(Debug)]
 struct Entries {
+    /// How many addons would renew.
+    registry: SharedRegistry,
     listed: bool,
     /// AddOnSigners that exist but are not served, and whose certificates are unknown.
     unserved: BTreeSet<String>,
@@ -42,34 +45,56 @@ struct PublishedSigner {
     line: watch::Receiver<LineState>,
     /// What follows from both; `None` while the line was not read.
     trust: Option<Arc<SignerTrust>>,
+    /// Within how many seconds agents renew since this authority is Active. It does not follow the registry.
+    window: Option<(AuthorityId, u32)>,
 }
 
 impl PublishedSigner {
-    fn new(name: &str, config: Arc<SignerConfig>, line: watch::Receiver<LineState>) -> Self {
-        let mut entry = Self { config, line, trust: None };
-        entry.look(name);
+    fn new(name: &str, config: Arc<SignerConfig>, line: watch::Receiver<LineState>, registry: &SharedRegistry) -> Self {
+        let mut entry = Self { config, line, trust: None, window: None };
+        entry.look(name, registry);
         entry
     }
 
-    fn look(&mut self, name: &str) {
-        let rules = &self.config.rules;
-        self.trust = self.line.borrow().last().map(|ready| {
+    fn look(&mut self, name: &str, registry: &SharedRegistry) {
+        let last = self.line.borrow().last().cloned();
+        self.trust = last.map(|ready| {
+            let renew_within = self.renew_within(ready.line(), registry);
+            let rules = &self.config.rules;
             Arc::new(SignerTrust {
                 name: name.to_owned(),
                 signer_name: rules.signer_name.clone(),
                 addons: rules.addons.clone(),
                 convention: rules.convention.clone(),
                 client_anchors: ready.bundle.clone(),
+                renew_within,
                 attachment: self.config.attachment.clone(),
             })
         });
+    }
+
+    /// While the addons are not known, nobody is told to renew.
+    fn renew_within(&mut self, line: &Line, registry: &SharedRegistry) -> BTreeMap<AuthorityId, u32> {
+        let active = line.active().filter(|_| line.distrusted().next().is_some());
+        let Some(active) = active.map(|active| active.authority.id()) else {
+            self.window = None;
+            return BTreeMap::new();
+        };
+        if self.window.as_ref().is_none_or(|(of, _)| of != active) {
+            let addons = &self.config.rules.addons;
+            let known = registry.read(|registry| registry.is_ready().then(|| registry.standing(addons)));
+            self.window = known.map(|addons| (active.clone(), renewal_window(addons)));
+        }
+        let seconds = self.window.as_ref().map(|(_, seconds)| *seconds);
+        seconds.map(|seconds| line.distrusted().map(|id| (id.clone(), seconds)).collect()).unwrap_or_default()
     }
 }
 
 impl TrustPublisher {
     /// An empty one that publishes to `trust`.
-    pub(crate) fn new(trust: watch::Sender<Arc<Trust>>) -> Self {
+    pub(crate) fn new(trust: watch::Sender<Arc<Trust>>, registry: SharedRegistry) -> Self {
         let entries = Entries {
+            registry,
             listed: false,
             unserved: BTreeSet::new(),
             signers: BTreeMap::new(),
@@ -82,8 +107,10 @@ impl TrustPublisher {
 
     /// Adds or changes a signer.
     pub(crate) fn set_signer(&self, name: &str, config: Arc<SignerConfig>, line: watch::Receiver<LineState>) {
-        let entry = PublishedSigner::new(name, config, line);
-        self.change(|entries| entries.signers.insert(name.to_owned(), entry));
+        self.change(|entries| {
+            let entry = PublishedSigner::new(name, config, line, &entries.registry);
+            entries.signers.insert(name.to_owned(), entry)
+        });
     }
 
     /// Removes a signer: the gateway no longer accepts its certificates. Until [`Self::set_unserved`] says more, the
@@ -187,9 +214,30 @@ impl TrustPublisher {
     pub(crate) fn publish(&self, line: &str) {
         self.change(|entries| {
             if let Some(entry) = entries.signers.get_mut(line) {
-                entry.look(line);
+                entry.look(line, &entries.registry);
             }
         });
+    }
+
+    /// Tells agents to renew that could not be told before, because their number was not known.
+    pub(crate) fn tell_agents(&self) {
+        self.change(|Entries { signers, registry, .. }| {
+            let is_untold = |entry: &PublishedSigner| {
+                let last = entry.line.borrow().last().cloned();
+                entry.window.is_none() && last.is_some_and(|ready| ready.line().distrusted().next().is_some())
+            };
+            signers
+                .iter_mut()
+                .filter(|(_, entry)| is_untold(entry))
+                .for_each(|(name, entry)| entry.look(name, registry));
+        });
+    }
+
+    /// Of which authorities of this signer certificates should be renewed, and within how many seconds.
+    pub(crate) fn renew_within(&self, signer: &str) -> BTreeMap<AuthorityId, u32> {
+        let entries = self.entries.lock();
+        let trust = entries.signers.get(signer).and_then(|entry| entry.trust.as_ref());
+        trust.map(|trust| trust.renew_within.clone()).unwrap_or_default()
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut Entries) -> T) {

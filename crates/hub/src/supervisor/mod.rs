@@ -202,7 +202,7 @@ impl Supervisor {
             shared,
             recorders: BTreeMap::new(),
             store: AuthorityStore::new(&client, &settings.namespace),
-            trust_publisher: TrustPublisher::new(links.trust.clone()),
+            trust_publisher: TrustPublisher::new(links.trust.clone(), links.registry.clone()),
             api: Api::all(client),
             serving: watch::channel(LineState::Starting).0,
             objects: BTreeMap::new(),

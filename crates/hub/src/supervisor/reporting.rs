@@ -16,6 +16,7 @@ impl Supervisor {
     pub(super) fn report_all(&mut self) {
         self.say_undecodable();
         self.paced.retain(|name, _| self.served.contains_key(name));
+        self.trust_publisher.tell_agents();
         for name in self.objects.keys() {
             self.writing.add(name);
         }
@@ -96,6 +97,10 @@ impl Supervisor {
             first_waits_for: line.ready().and_then(|ready| ready.first_waits_for(&self.links.in_effect.borrow())),
         };
         let mut wanted = status::wanted(object, &validity, &line, &serving, reports, self.links.clock.now());
+        let renew_within = self.trust_publisher.renew_within(name);
+        for authority in &mut wanted.authorities {
+            authority.renew_within = renew_within.get(&authority.id.as_str().into()).map(|seconds| i64::from(*seconds));
+        }
         if !self.served.contains_key(name) {
             // Gateways trust what has a certificate here.
             wanted.authorities.iter_mut().for_each(|authority| authority.certificate = None);

@@ -6,7 +6,7 @@ use kube::{Api, Client};
 use serde_json::json;
 use tempfile::TempDir;
 
-use super::kit::{OnServer, issue, signed_by, taint};
+use super::kit::{OnServer, issue, revoke, signed_by, taint};
 use super::rotation::mk_held;
 use super::serving::{gateway_request, report};
 use crate::cli::{Output, run, write};
@@ -73,6 +73,10 @@ async fn a_tainted_authority_signs_nothing_more_and_is_replaced() {
     wait_csr(&admin, &name, "issued", certificate).await;
     assert_eq!(line.wait(&["Active", "Old"]).await, ids);
     line.wait_signs(&ids).await;
+    let renew_within =
+        async || line.status().await.authorities.into_iter().map(|it| it.renew_within).collect::<Vec<_>>();
+    assert_eq!(renew_within().await, [None, Some(60)]);
+    assert_eq!(running.trust.borrow().signers[0].renew_within, [(first[0].as_str().into(), 60)].into());
     let bundle = line.bundle().await.unwrap();
     assert_eq!(signed_by(&bundle, &issue(&hub, &admin).await, running.clock.now()), ids[0]);
     assert_eq!(signed_by(&bundle, &by_first, running.clock.now()), first[0], "still trusted");
@@ -154,4 +158,84 @@ async fn a_tainted_serving_authority_signs_until_next_may() {
     let again = ann.ca(&["taint", "--serving"]).await;
     let sentence = format!("{} of (serving) is tainted already", first[0]);
     assert_eq!((again.code, again.stderr.contains(&sentence)), (1, true), "{}", again.stderr);
+}
+
+#[tokio::test]
+async fn a_revoked_active_is_replaced_at_once_and_no_hub_misses_it() {
+    let (log, _guard) = log::capture("info");
+    let (_dir, ledger) = fresh_ledger();
+    let hub = TestHub::start().await;
+    let admin = mk_served(&hub, telemetry()).await;
+    let running = start(&hub, &ledger).await;
+    wait_ready(&admin, "telemetry", "True").await;
+    let line = OnServer::client(&admin);
+    let first = line.wait(&["Active"]).await;
+    let by_first = issue(&hub, &admin).await;
+    revoke(&admin, &first[0]).await;
+    let second = wait_until(PATIENCE, "another authority", async || {
+        let ids = line.wait(&["Active"]).await;
+        (ids != first).then_some(ids)
+    })
+    .await;
+    line.wait_bundle(&second).await;
+    line.wait_signs(&second).await;
+    let bundle = line.bundle().await.unwrap();
+    let purpose = addon_signer_core::ca::bundle::Purpose::Client;
+    assert!(bundle.verify(&by_first, purpose, running.clock.now()).is_err(), "its certificate has ended");
+    assert_eq!(signed_by(&bundle, &issue(&hub, &admin).await, running.clock.now()), second[0]);
+    assert_eq!(line.data().await.len(), 3, "its key is gone");
+    let (_, note) = wait_event(&admin, "AuthorityRemoved").await;
+    assert!(note.contains(&first[0]), "{note}");
+    let (_, note) = wait_event(&admin, "Forced").await;
+    assert!(note.contains("or was revoked"), "{note}");
+    let text = log.text();
+    let is_step = |line: &str| line.contains("revoked") && line.contains(&first[0]);
+    assert!(text.lines().any(is_step), "the audit log has the step: {text}");
+    running.stop().await;
+    let _running = start(&hub, &ledger).await;
+    assert_eq!(
+        signed_by(&bundle, &issue(&hub, &admin).await, addon_signer_platform::clock::Clock::default().now()),
+        second[0]
+    );
+    assert_eq!(line.wait(&["Active"]).await, second, "once");
+    assert!(!log.text().contains("older than the ledger"), "{}", log.text());
+}
+
+#[tokio::test]
+async fn what_would_be_locked_out_is_said_before_it_is() {
+    let (hub, admin, running) = mk_held().await;
+    let (line, ann) = (OnServer::client(&admin), Person::ann(&hub));
+    running.follow_once();
+    let first = line.wait(&["Active"]).await;
+    issue(&hub, &admin).await;
+    let rest = ann.ca(&["plan", "telemetry"]).await;
+    let sentence = format!("or by the age of {}.\n\nIf it were taken now:\nNobody would be locked out.\n", first[0]);
+    assert_eq!((rest.code, rest.stdout.ends_with(&sentence)), (0, true), "{}{}", rest.stdout, rest.stderr);
+
+    super::rotate(&admin, "r1").await;
+    let ids = line.wait(&["Next", "Active"]).await;
+    wait_until(PATIENCE, "the report", async || line.status().await.rotation?.waiting_for).await;
+    let waits = ann.ca(&["plan", "telemetry", "--output", "json"]).await;
+    assert_eq!(waits.code, 3, "{}", waits.stderr);
+    let plan: serde_json::Value = serde_json::from_str(&waits.stdout).unwrap();
+    assert_eq!((&plan["step"], &plan["authority"]), (&json!("Activate"), &json!(ids[0])));
+    let waiting = "1 of 1 gateways to trust the new authority: the one in the hub's process";
+    assert_eq!(plan["waitingFor"], waiting);
+    assert!(waits.stderr.contains(&format!("refused: the step waits for {waiting}")), "{}", waits.stderr);
+
+    // No ledger is asked here, so it is not known whose certificate spoke1 has.
+    let refused = ann.ca(&["revoke", "telemetry", &first[0]]).await;
+    assert_eq!(refused.code, 3, "{}", refused.stderr);
+    let row = refused.stderr.lines().find(|row| row.starts_with("spoke1")).map(|row| row.split_whitespace().collect());
+    assert_eq!(row, Some(vec!["spoke1", "telemetry", "unknown", "unknown", "unknown"]), "{}", refused.stderr);
+    assert!(refused.stderr.contains(&format!("--yes revokes {} of telemetry all the same", first[0])));
+    line.look().await;
+    assert_eq!(line.wait(&["Next", "Active"]).await, ids, "nothing was revoked");
+    let missing = ann.ca(&["revoke", "telemetry", "0123456789abcdef"]).await;
+    assert_eq!(missing.code, 1, "{}", missing.stderr);
+
+    let done = ann.ca(&["revoke", "telemetry", &first[0], "--yes", "--watch"]).await;
+    assert_eq!(done.code, 0, "{}", done.stderr);
+    assert!(done.stderr.contains(&format!("{} signs at once.", ids[0])), "{}", done.stderr);
+    assert_eq!(line.wait(&["Active"]).await, ids[..1], "Next signs, although gateways do not trust it yet");
 }

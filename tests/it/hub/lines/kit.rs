@@ -7,7 +7,7 @@ use addon_signer_api::status::AuthorityState;
 use addon_signer_api::{AddOnSigner, AddOnSignerStatus};
 use addon_signer_core::ca::authority::Authority;
 use addon_signer_core::ca::bundle::{Bundle, Purpose};
-use addon_signer_core::names::{ANNOTATION_ROLL_BACK, ANNOTATION_TAINT};
+use addon_signer_core::names::{ANNOTATION_REVOKE_AUTHORITY, ANNOTATION_ROLL_BACK, ANNOTATION_TAINT};
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_hub::authorities::asked::AuthorityRequest;
 use k8s_openapi::ByteString;
@@ -179,6 +179,12 @@ pub(super) async fn roll_back(admin: &Client, authority: &str) {
 /// Taints an authority of the signer telemetry, as `ca taint` does.
 pub(super) async fn taint(admin: &Client, authority: &str) {
     ask(admin, ANNOTATION_TAINT, &AuthorityRequest::text(authority, Timestamp::from_unix(0), "ann")).await;
+}
+
+/// Revokes an authority of the signer telemetry, as `ca revoke` does.
+pub(super) async fn revoke(admin: &Client, authority: &str) {
+    let text = AuthorityRequest::text(authority, Timestamp::from_unix(0), "ann");
+    ask(admin, ANNOTATION_REVOKE_AUTHORITY, &text).await;
 }
 
 async fn ask(admin: &Client, annotation: &str, text: &str) {

@@ -5,7 +5,27 @@ use crate::ca::authority::AuthorityId;
 use crate::ca::chain::Certified;
 use crate::timestamp::Timestamp;
 
+/// How many certificates per second the agents that are told to renew request in all. The slowest hub that was measured
+/// signs ten times as many (`docs/figures.md`), so that other requests do not wait for these.
+pub const RENEWALS_PER_SECOND: usize = 20;
+
+/// The shortest time within which agents are told to renew, in seconds.
+pub const LEAST_RENEWAL: usize = 60;
+
+/// Within how many seconds so many addons on clusters are to renew.
+#[must_use]
+pub fn renewal_window(addons: usize) -> u32 {
+    u32::try_from(addons.div_ceil(RENEWALS_PER_SECOND).max(LEAST_RENEWAL)).unwrap_or(u32::MAX)
+}
+
 impl Line {
+    /// The Old authorities that are tainted, once another one signs: whoever has a certificate of them should renew.
+    pub fn distrusted(&self) -> impl Iterator<Item = &AuthorityId> {
+        let is_over = !self.is_tainted();
+        let old = self.members.iter().filter(move |it| is_over && it.tainted && it.state == State::Old);
+        old.map(|member| member.authority.id())
+    }
+
     /// The authority that was dropped last although it may have signed certificates in use, or was to sign next. The
     /// ledger may still know it.
     #[must_use]

@@ -35,6 +35,7 @@ fn mk_three() -> Line {
 fn a_tainted_active_is_replaced_at_once_on_evidence() {
     let line = taint(&mk_line().reserve(NOW.plus(DAY)).unwrap(), 0, NOW);
     assert!(line.is_tainted());
+    assert_eq!(line.distrusted().count(), 0, "a renewal would bring no better one");
     assert_eq!(line.next_step(&mk_evidence(NOW)), Step::Prepare, "nobody has to ask");
     let line = line.prepare(mk_authority(), None, NOW);
     assert_eq!(line.next_step(&mk_evidence(NOW)), Step::Wait(WaitsFor::GatewaysRead));
@@ -43,7 +44,14 @@ fn a_tainted_active_is_replaced_at_once_on_evidence() {
     let line = line.activate(NOW);
     let tainted: Vec<_> = line.members().iter().map(|member| (member.state, member.tainted)).collect();
     assert_eq!((tainted, line.is_tainted()), (vec![(State::Active, false), (State::Old, true)], false));
+    assert_eq!(line.distrusted().collect::<Vec<_>>(), [&id(&line, 1)]);
     assert!(matches!(line.next_step(&mk_evidence(NOW)), Step::Wait(WaitsFor::OldCertificates { .. })));
+}
+
+#[test]
+fn a_larger_fleet_renews_in_a_longer_time() {
+    let windows = [0, 1_200, 1_201, 3_500, 1_000_000].map(renewal_window);
+    assert_eq!(windows, [60, 60, 61, 175, 50_000]);
 }
 
 #[test]

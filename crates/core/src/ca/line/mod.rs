@@ -18,6 +18,7 @@ use crate::ca::bundle::{Bundle, BundleError};
 use crate::ca::chain::Certified;
 use crate::timestamp::Timestamp;
 
+pub use distrust::{LEAST_RENEWAL, RENEWALS_PER_SECOND, renewal_window};
 pub use next_step::{Evidence, Step};
 pub use recorded::{Older, RecordedAuthority};
 pub use rollback::NotRolledBack;

@@ -63,6 +63,7 @@ fn mk_signer(name: &str, addons: &[&str], ca: &Ca) -> Arc<SignerTrust> {
         addons: addons.iter().map(|addon| addon.parse().unwrap()).collect(),
         convention: Convention::default(),
         client_anchors: Bundle::new(vec![ca.authority.clone()]).unwrap(),
+        renew_within: Default::default(),
         attachment: Attachment::default(),
     })
 }

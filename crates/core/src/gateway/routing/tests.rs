@@ -18,6 +18,7 @@ fn mk_signer(attachment: Attachment) -> SignerTrust {
         addons: ["a", "b"].map(|addon| addon.parse().unwrap()).into(),
         convention: Convention::default(),
         client_anchors: Bundle::from_pem(GOLDEN_CA).unwrap(),
+        renew_within: Default::default(),
         attachment,
     }
 }

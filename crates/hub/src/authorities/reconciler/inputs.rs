@@ -83,6 +83,7 @@ impl LineReconciler {
             not_rolled_back: None,
             outside: Outside::default(),
             unrecorded: None,
+            is_urgent: false,
             pauses: pauses(),
         }
     }

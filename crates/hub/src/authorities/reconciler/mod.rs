@@ -133,6 +133,8 @@ pub(crate) struct LineReconciler {
     outside: Outside,
     /// Who asked for the steps that are not recorded yet; empty if they were due by time. `None` if no step waits.
     unrecorded: Option<String>,
+    /// Whether one of them has an effect even if the ledger does not record it: it took an authority away.
+    is_urgent: bool,
     /// The pauses after rounds that failed; see [`pauses`].
     pauses: Pauses,
 }
@@ -334,10 +336,12 @@ impl LineReconciler {
             if let Step::Rest | Step::Wait(_) = step {
                 return self.settle(stored, step).await;
             }
-            if !self.compared {
+            // Who takes an authority away does not wait for the ledger or for a clock.
+            let is_revoked = matches!(step, Step::Revoke { .. });
+            if !self.compared && !is_revoked {
                 return self.settle(stored, Step::Wait(WaitsFor::Ledger)).await;
             }
-            if let Some(problem) = self.store.clock_problem(now).await? {
+            if !is_revoked && let Some(problem) = self.store.clock_problem(now).await? {
                 warn!(%problem, secret = self.names.secret, "A step of the authorities waits");
                 return self.settle(stored, Step::Wait(problem)).await;
             }

@@ -125,6 +125,7 @@ impl LineReconciler {
             _ => "",
         };
         self.unrecorded.get_or_insert_default().push_str(asked_by);
+        self.is_urgent |= matches!(step, Step::Revoke { .. });
         let (verb, id) = match &step {
             Step::Prepare => ("prepared", id_of(stored.line.next())),
             Step::Force(_) => ("forced", id_of(stored.line.active())),
@@ -191,8 +192,8 @@ impl LineReconciler {
         }
     }
 
-    /// Records a step of this process before it has an effect. A step that an earlier process has persisted has already
-    /// taken effect, so recording it must not make the gateway wait.
+    /// Records a step of this process before it has an effect, unless it takes an authority away. A step that an
+    /// earlier process has persisted has already taken effect, so recording it must not make the gateway wait.
     async fn record_steps(&mut self, line: &Line) -> Result<(), ReconcileError> {
         if self.record.is_known(line) {
             self.unrecorded = None;
@@ -207,10 +208,12 @@ impl LineReconciler {
             LineKind::Agents => None,
         };
         let recording = self.record.write(line, actor.as_deref().unwrap_or_default(), waiver.as_ref());
-        if actor.is_some() {
+        if actor.is_some() && !self.is_urgent {
             recording.await?;
             self.unrecorded = None;
-        } else if !matches!(tokio::time::timeout(CATCH_UP, recording).await, Ok(Ok(()))) {
+        } else if matches!(tokio::time::timeout(CATCH_UP, recording).await, Ok(Ok(()))) {
+            (self.unrecorded, self.is_urgent) = (None, false);
+        } else {
             debug!(secret = self.names.secret, "The ledger does not answer; the hub records the authorities later");
         }
         Ok(())

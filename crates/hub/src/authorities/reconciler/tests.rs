@@ -15,6 +15,7 @@ use crate::lease;
 use addon_signer_api::authority::AuthoritySource;
 use addon_signer_core::ca::bundle::Purpose;
 use addon_signer_core::keys::public::KeyKind;
+use addon_signer_core::registry::SharedRegistry;
 use addon_signer_ledger::{LedgerWriter, WriterOptions};
 use addon_signer_telemetry::pulse::Pulses;
 
@@ -92,7 +93,7 @@ async fn mk_reconciler(client: Client, line_plan: LinePlan) -> (LineReconciler, 
         clock: clock.clone(),
         audit: Audit::new(clock.clone()),
         leading,
-        trust_publisher: TrustPublisher::new(watch::Sender::new(Arc::default())),
+        trust_publisher: TrustPublisher::new(watch::Sender::new(Arc::default()), SharedRegistry::default()),
         metrics: HubMetrics::default(),
         objects,
         ledger,

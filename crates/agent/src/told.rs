@@ -1,0 +1,64 @@
+//! What the gateway tells the holder of a certificate from a tainted authority: to renew within some time. All agents
+//! hear this at about the same time, so each one renews at a random moment of it.
+
+use std::time::Duration;
+
+use ring::rand::{SecureRandom, SystemRandom};
+use rustls_pki_types::CertificateDer;
+use tokio::time::Instant;
+
+/// When a certificate is to be renewed because the gateway said so.
+#[derive(Debug, Default)]
+pub(crate) struct Told(Option<(CertificateDer<'static>, Instant)>);
+
+impl Told {
+    /// Notes what the gateway has answered to the holder of this certificate. The first time counts: the moment does
+    /// not move when the gateway says it again.
+    pub(crate) fn hear(&mut self, certificate: &CertificateDer<'static>, within: Option<Duration>, now: Instant) {
+        let Some(within) = within.filter(|_| self.moment(certificate).is_none()) else { return };
+        self.0 = Some((certificate.clone(), now + within.mul_f64(part())));
+    }
+
+    /// How long it is until this certificate is to be renewed; for ever if the gateway has not said so of this one.
+    pub(crate) fn rest(&self, certificate: &CertificateDer<'_>) -> Duration {
+        self.moment(certificate).map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()))
+    }
+
+    fn moment(&self, certificate: &CertificateDer<'_>) -> Option<Instant> {
+        self.0.as_ref().filter(|(told, _)| told == certificate).map(|(_, moment)| *moment)
+    }
+}
+
+/// At random, from 0 to 1.
+fn part() -> f64 {
+    let mut bytes = [u8::MAX; 4];
+    // Without random bytes the agent renews at the end. Nothing secret depends on it.
+    let _ = SystemRandom::new().fill(&mut bytes);
+    f64::from(u32::from_be_bytes(bytes)) / f64::from(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_moment_is_within_the_time_and_of_one_certificate() {
+        let [one, other] = [1_u8, 2].map(|byte| CertificateDer::from(vec![byte]));
+        let (now, within) = (Instant::now(), Duration::from_secs(1_000));
+        let mut moments = Vec::new();
+        for _ in 0..20 {
+            let mut told = Told::default();
+            told.hear(&one, None, now);
+            assert_eq!(told.moment(&one), None);
+            told.hear(&one, Some(within), now);
+            let moment = told.moment(&one).unwrap();
+            assert!(moment >= now && moment <= now + within);
+            told.hear(&one, Some(within), now + within);
+            assert_eq!((told.moment(&one), told.moment(&other)), (Some(moment), None), "it stays");
+            assert!(told.rest(&one) <= within && told.rest(&other) == Duration::MAX);
+            moments.push(moment);
+        }
+        moments.dedup();
+        assert!(moments.len() > 10, "agents do not all renew at the same moment");
+    }
+}

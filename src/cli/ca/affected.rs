@@ -1,0 +1,163 @@
+//! Whom a change of a line would lock out: what is known of each addon on each cluster.
+
+use serde::Serialize;
+
+use super::connection::Ca;
+use super::line::LineName;
+use super::report::LineReport;
+use crate::cli::certs::LedgerSource;
+use crate::cli::status::{Gathered, Row, Selection, State, gather};
+use crate::output::{render, table};
+use addon_signer_api::status::AuthorityState;
+use addon_signer_core::policy::GatewayCertificate;
+use addon_signer_core::timestamp::Timestamp;
+
+/// A command was not carried out, because somebody would be locked out: exit code 3.
+#[derive(Debug, thiserror::Error)]
+#[error("refused: {0}")]
+pub(in crate::cli) struct Refused(pub(super) String);
+
+/// Whom it would lock out.
+#[derive(Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Affected {
+    /// Each addon on each cluster.
+    pub(super) addons: Vec<AffectedAddOn>,
+    /// What nothing reports, or why it is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) unknown: Option<String>,
+}
+
+/// An addon on a cluster that would be locked out, or for which that is not known.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct AffectedAddOn {
+    pub(super) cluster: String,
+    pub(super) addon: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) last_seen: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) valid_until: Option<Timestamp>,
+    /// Whether that is certain.
+    pub(super) is_known: bool,
+}
+
+impl AffectedAddOn {
+    fn of(row: Row, is_known: bool) -> Self {
+        let Row { cluster, addon, last_seen, valid_until, .. } = row;
+        Self { cluster, addon, last_seen, valid_until, is_known }
+    }
+}
+
+impl Affected {
+    /// Whether nobody would be locked out.
+    pub(super) fn is_nobody(&self) -> bool {
+        self.addons.is_empty() && self.unknown.is_none()
+    }
+
+    /// Those whom the loss of this authority would lock out.
+    ///
+    /// # Errors
+    /// One sentence on what the API server did not list.
+    pub(super) async fn by_loss(ca: &Ca, name: &LineName, report: &LineReport, id: &str) -> anyhow::Result<Self> {
+        let is_active = report.in_state(AuthorityState::Active).is_some_and(|active| active.id == id);
+        let next = report.in_state(AuthorityState::Next).filter(|_| is_active);
+        match name {
+            LineName::Signer(signer) => Self::holders(ca, signer, id).await,
+            // Whom the gateway shows a certificate of another authority.
+            LineName::Gateway(GatewayCertificate::Serving) if is_active => {
+                Self::without_anchor(ca, next.is_some()).await
+            }
+            LineName::Gateway(GatewayCertificate::Client) if is_active => {
+                let sentence = "backends do not report whether they trust another authority of the gateway";
+                Ok(Self { addons: Vec::new(), unknown: Some(sentence.to_owned()) })
+            }
+            LineName::Gateway(_) => Ok(Self::default()),
+        }
+    }
+
+    /// The addons whose certificate this authority has signed.
+    async fn holders(ca: &Ca, signer: &str, id: &str) -> anyhow::Result<Self> {
+        let mine = ca.add_ons(signer).await?;
+        Self::rows(ca, |row| {
+            let has_standing = mine.contains(&row.addon) && row.state != State::NoStanding;
+            match &row.authority {
+                _ if !has_standing => None,
+                Some(authority) => (authority == id).then_some(true),
+                None => (row.state == State::Unknown).then_some(false),
+            }
+        })
+        .await
+    }
+
+    /// The addons that may not trust the gateway's next authority; all of them if it is not published.
+    pub(super) async fn without_anchor(ca: &Ca, is_published: bool) -> anyhow::Result<Self> {
+        Self::rows(ca, |row| match row.has_trust.filter(|_| is_published) {
+            _ if matches!(row.state, State::NoStanding | State::NoCertificate) => None,
+            Some(true) => None,
+            Some(false) => Some(true),
+            None => Some(!is_published),
+        })
+        .await
+    }
+
+    async fn rows(ca: &Ca, judge: impl Fn(&Row) -> Option<bool>) -> anyhow::Result<Self> {
+        let ledger = Ok(LedgerSource::Hub(ca.client.clone()));
+        let Gathered { rows, no_ledger } = gather(&ca.client, ledger, ca.namespace(), &Selection::default()).await?;
+        let affected = rows.into_iter().filter_map(|row| {
+            let is_known = judge(&row)?;
+            Some(AffectedAddOn::of(row, is_known))
+        });
+        let addons: Vec<_> = affected.collect();
+        let unknown = no_ledger.filter(|_| !addons.is_empty());
+        Ok(Self { addons, unknown: unknown.map(|why| format!("the ledger was not asked: {why}")) })
+    }
+
+    /// One line for each, and what is not known.
+    pub(super) fn as_table(&self) -> String {
+        if self.is_nobody() {
+            return "Nobody would be locked out.\n".to_owned();
+        }
+        let mut lines = table(&["CLUSTER", "ADDON", "LAST SEEN", "CERTIFICATE ENDS", "LOCKED OUT"]);
+        for addon in &self.addons {
+            let time = |time: Option<Timestamp>| time.map_or_else(|| "unknown".to_owned(), |time| time.to_string());
+            let is_known = if addon.is_known { "yes" } else { "unknown" };
+            let (seen, ends) = (time(addon.last_seen), time(addon.valid_until));
+            lines.add_row([&addon.cluster, &addon.addon, &seen, &ends, is_known]);
+        }
+        let mut text = if self.addons.is_empty() { String::new() } else { render(&lines) };
+        self.unknown.iter().for_each(|unknown| text.push_str(&format!("Unknown: {unknown}.\n")));
+        text
+    }
+
+    /// For one sentence: how many there are.
+    pub(super) fn count(&self) -> String {
+        match (self.addons.len(), &self.unknown) {
+            (0, Some(unknown)) => unknown.clone(),
+            (1, _) => "1 addon on a cluster would or may be locked out".to_owned(),
+            (count, _) => format!("{count} addons on clusters would or may be locked out"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_known_is_said_and_counts() {
+        assert_eq!(Affected::default().as_table(), "Nobody would be locked out.\n");
+        let unknown = Affected { addons: Vec::new(), unknown: Some("backends do not report".to_owned()) };
+        assert!(!unknown.is_nobody());
+        assert_eq!(
+            (unknown.as_table(), unknown.count()),
+            ("Unknown: backends do not report.\n".to_owned(), "backends do not report".to_owned())
+        );
+        let (cluster, addon) = ("c1".to_owned(), "a".to_owned());
+        let valid_until = Some(Timestamp::from_unix(0));
+        let one = AffectedAddOn { cluster, addon, last_seen: None, valid_until, is_known: false };
+        let some = Affected { addons: vec![one], unknown: None };
+        let row = some.as_table().lines().nth(1).map(|row| row.split_whitespace().collect::<Vec<_>>().join(" "));
+        assert_eq!(row.as_deref(), Some("c1 a unknown 1970-01-01T00:00:00Z unknown"));
+    }
+}

@@ -1,0 +1,109 @@
+//! `ca plan`: which step of a rotation comes next, and whom it would lock out if it were taken now.
+
+use clap::{ArgGroup, Args};
+use serde::Serialize;
+
+use super::affected::{Affected, Refused};
+use super::connection::{Ca, ConnectionArgs};
+use super::line::{LineArgs, LineName};
+use super::report::LineReport;
+use crate::output::{Format, print, print_json};
+use addon_signer_api::status::{AuthorityState, AuthorityStatus, RotationPhase};
+use addon_signer_core::policy::GatewayCertificate;
+
+/// Arguments of `ca plan`.
+#[derive(Debug, Clone, Args)]
+#[command(group(ArgGroup::new("one").required(true).args(["signer", "serving", "gateway_client"])))]
+pub struct PlanArgs {
+    #[command(flatten)]
+    line: LineArgs,
+    /// The output format.
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    output: Format,
+    #[command(flatten)]
+    connection: ConnectionArgs,
+}
+
+/// The next step of a line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub(super) enum NextStep {
+    /// A new authority is made, at the request of an administrator or by age. It locks out nobody.
+    Prepare,
+    /// Next signs.
+    Activate,
+    /// The Old authority goes with its key.
+    Finish,
+}
+
+/// The step, and whom it would lock out.
+#[derive(Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Plan {
+    line: String,
+    pub(super) step: NextStep,
+    /// The authority that it is about.
+    pub(super) authority: String,
+    /// What it waits for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) waiting_for: Option<String>,
+    pub(super) affected: Affected,
+}
+
+impl Plan {
+    /// Judges a line as it is.
+    ///
+    /// # Errors
+    /// One sentence on what the API server did not list.
+    pub(super) async fn of(ca: &Ca, name: &LineName, report: &LineReport, active: &str) -> anyhow::Result<Self> {
+        let phase = report.rotation.as_ref().map(|rotation| rotation.phase);
+        let waiting_for = report.rotation.as_ref().and_then(|rotation| rotation.waiting_for.clone());
+        let (step, authority) = match (phase, report.in_state(AuthorityState::Next), oldest(report)) {
+            (Some(RotationPhase::Activate), Some(next), _) => (NextStep::Activate, next.id.clone()),
+            (Some(RotationPhase::Finish), _, Some(old)) => (NextStep::Finish, old.id.clone()),
+            _ => (NextStep::Prepare, active.to_owned()),
+        };
+        let affected = match (step, name, &waiting_for) {
+            (NextStep::Prepare, ..) | (NextStep::Activate, _, None) => Affected::default(),
+            (NextStep::Finish, ..) => Affected::by_loss(ca, name, report, &authority).await?,
+            (NextStep::Activate, LineName::Gateway(GatewayCertificate::Serving), Some(_)) => {
+                Affected::without_anchor(ca, true).await?
+            }
+            // Gateways, or backends.
+            (NextStep::Activate, _, Some(waiting)) => {
+                Affected { addons: Vec::new(), unknown: Some(format!("the step waits for {waiting}")) }
+            }
+        };
+        Ok(Self { line: report.line.clone(), step, authority, waiting_for, affected })
+    }
+
+    fn as_text(&self) -> String {
+        let Self { line, authority, .. } = self;
+        let mut text = match self.step {
+            NextStep::Prepare => {
+                let by = format!("with `ca rotate`, or by the age of {authority}");
+                format!("{line}: no rotation is under way. The next one begins {by}.\n")
+            }
+            NextStep::Activate => format!("{line}: the next step lets {authority} sign.\n"),
+            NextStep::Finish => format!("{line}: the next step removes {authority} with its key.\n"),
+        };
+        self.waiting_for.iter().for_each(|what| text.push_str(&format!("It is waiting for: {what}\n")));
+        text + "\nIf it were taken now:\n" + &self.affected.as_table()
+    }
+}
+
+/// The Old authority that goes first: the one whose certificates expire first.
+fn oldest(report: &LineReport) -> Option<&AuthorityStatus> {
+    let old = report.authorities.iter().filter(|authority| authority.state == AuthorityState::Old);
+    old.min_by_key(|authority| authority.last_leaf_expires.clone())
+}
+
+pub(super) async fn plan(args: PlanArgs) -> anyhow::Result<()> {
+    let ca = Ca::connect(&args.connection).await?;
+    let (name, report, active) = ca.begun(&args.line).await?;
+    let plan = Plan::of(&ca, &name, &report, &active).await?;
+    match args.output {
+        Format::Table => print(&plan.as_text()),
+        Format::Json => print_json(&plan)?,
+    }
+    if plan.affected.is_nobody() { Ok(()) } else { Err(Refused(plan.affected.count()).into()) }
+}

@@ -1,0 +1,110 @@
+//! `ca revoke`: removes an authority with its key at once.
+
+use std::io::{IsTerminal, stdin};
+
+use anyhow::{Context, bail};
+use clap::{ArgGroup, Args};
+
+use super::affected::{Affected, Refused};
+use super::connection::{Ca, ConnectionArgs};
+use super::line::LineName;
+use super::report::LineReport;
+use crate::cli::caller::CommandUser;
+use crate::cli::signer_object;
+use addon_signer_api::status::AuthorityState;
+use addon_signer_core::names::ANNOTATION_REVOKE_AUTHORITY;
+use addon_signer_core::policy::GatewayCertificate;
+use addon_signer_hub::authorities::asked::AuthorityRequest;
+use addon_signer_platform::clock::Clock;
+
+/// Arguments of `ca revoke`.
+#[derive(Debug, Clone, Args)]
+#[command(group(ArgGroup::new("one").required(true).args(["signer", "serving", "gateway_client"])))]
+pub struct RevokeArgs {
+    /// The AddOnSigner's name.
+    #[arg(value_parser = signer_object, requires = "authority")]
+    signer: Option<String>,
+    /// Its authority, as `ca status` names it.
+    #[arg(requires = "signer")]
+    authority: Option<String>,
+    /// An authority of the gateway's certificate for agents.
+    #[arg(long, value_name = "AUTHORITY", conflicts_with = "authority")]
+    serving: Option<String>,
+    /// An authority of the certificate that the gateway shows to backends.
+    #[arg(long, value_name = "AUTHORITY", conflicts_with = "authority")]
+    gateway_client: Option<String>,
+    /// Do not ask, and go on even if somebody would be locked out.
+    #[arg(long)]
+    yes: bool,
+    /// Show progress, and return once the authority is gone.
+    #[arg(long)]
+    watch: bool,
+    #[command(flatten)]
+    connection: ConnectionArgs,
+}
+
+impl RevokeArgs {
+    /// The line and the authority.
+    fn named(&self) -> Option<(LineName, String)> {
+        let gateway = |id: &Option<String>, of| id.clone().map(|id| (LineName::Gateway(of), id));
+        gateway(&self.serving, GatewayCertificate::Serving)
+            .or_else(|| gateway(&self.gateway_client, GatewayCertificate::Client))
+            .or_else(|| self.signer.clone().map(LineName::Signer).zip(self.authority.clone()))
+    }
+}
+
+pub(super) async fn revoke(args: RevokeArgs) -> anyhow::Result<()> {
+    let (name, id) = args.named().context("name the AddOnSigner and its authority")?;
+    let ca = Ca::connect(&args.connection).await?;
+    let (before, active) = ca.begun_line(&name).await?;
+    before.authority(&id).with_context(|| before.unknown(&id))?;
+    if !args.yes {
+        let affected = Affected::by_loss(&ca, &name, &before, &id).await?;
+        confirm(&before, &id, &affected)?;
+    }
+    drop_authority(&ca, &name, &id).await?;
+    eprintln!("Asked the hub to revoke {id} of {}. {}", before.line, then(&before, &id, &active));
+    if args.watch { follow_loss(&ca, &name, &id).await } else { Ok(()) }
+}
+
+/// Asks the hub to drop this authority.
+pub(super) async fn drop_authority(ca: &Ca, name: &LineName, id: &str) -> anyhow::Result<()> {
+    let user = CommandUser::ask(&ca.client).await.user;
+    let text = AuthorityRequest::text(id, Clock::default().now(), &user);
+    ca.annotate(name, ANNOTATION_REVOKE_AUTHORITY, &text).await
+}
+
+/// Shows each change until the authority is gone.
+pub(super) async fn follow_loss(ca: &Ca, name: &LineName, id: &str) -> anyhow::Result<()> {
+    let is_gone = |report: &LineReport| report.authority(id).is_none();
+    ca.follow(name, is_gone, is_gone).await.map(drop)
+}
+
+/// Shows whom the revocation would lock out, and lets a person type the id again. Without a terminal nobody may be
+/// locked out.
+fn confirm(before: &LineReport, id: &str, affected: &Affected) -> anyhow::Result<()> {
+    eprint!("{}", affected.as_table());
+    if !stdin().is_terminal() {
+        if affected.is_nobody() {
+            return Ok(());
+        }
+        let sentence = format!("{}; --yes revokes {id} of {} all the same", affected.count(), before.line);
+        return Err(Refused(sentence).into());
+    }
+    eprint!("To revoke {id} of {}, type this id again: ", before.line);
+    let mut typed = String::new();
+    stdin().read_line(&mut typed).context("the id cannot be read")?;
+    if typed.trim() != id {
+        bail!("that is not {id}: nothing was revoked");
+    }
+    Ok(())
+}
+
+/// What follows.
+fn then(before: &LineReport, id: &str, active: &str) -> String {
+    match before.in_state(AuthorityState::Next) {
+        _ if id != active => format!("{active} keeps signing."),
+        Some(next) => format!("{} signs at once.", next.id),
+        None => "A new one signs at once.".to_owned(),
+    }
+}

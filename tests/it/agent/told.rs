@@ -1,0 +1,27 @@
+//! The gateway tells the agent to renew, because the authority of its certificate is tainted.
+
+use super::parts::{AgentWorld, SOON};
+use test_kit::wait_until;
+
+async fn stored(world: &AgentWorld) -> Vec<u8> {
+    world.secret_store().load().await.unwrap().unwrap().certificate.clone()
+}
+
+#[tokio::test]
+async fn agent_that_is_told_to_renew_renews_once() {
+    let world = AgentWorld::start().await;
+    world.agent(world.secret_store()).once().await.unwrap();
+    let first = stored(&world).await;
+    let running = tokio::spawn(world.agent(world.secret_store()).run());
+    world.gateway.wait_for_connections(2).await;
+    assert_eq!(stored(&world).await, first, "nobody has told it");
+    world.gateway.answers.lock().unwrap().told = Some(first.clone());
+    let renewed = wait_until(SOON, "another certificate", async || {
+        let now = stored(&world).await;
+        (now != first).then_some(now)
+    })
+    .await;
+    world.gateway.wait_for_connections(4).await; // it asks for anchors, and hears nothing more
+    assert_eq!((stored(&world).await, world.requests().await.len()), (renewed, 2));
+    running.abort();
+}
