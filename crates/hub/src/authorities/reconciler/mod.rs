@@ -278,9 +278,15 @@ impl LineReconciler {
                     ReconcileError::NoAuthority(_) => "AuthorityNotIssued",
                     _ => "AuthorityFailed",
                 };
-                error!(%error, secret = self.names.secret, "The authorities cannot sign");
                 let last = self.state.borrow().last().cloned();
                 let message = format!("{error}.");
+                // An issuer may take days, so what it waits for is said once.
+                let is_known = matches!(&*self.state.borrow(), LineState::Broken { message: known, .. } if *known == message);
+                if reason != "AuthorityNotIssued" {
+                    error!(%error, secret = self.names.secret, "The authorities cannot sign");
+                } else if !is_known {
+                    warn!(%error, secret = self.names.secret, "The line waits for its first authority");
+                }
                 let request = self.outside.report().request;
                 self.report_problem(&message, request.clone()).await;
                 self.set(LineState::Broken { reason, message, last, request });
