@@ -1,18 +1,14 @@
 //! `addon-signer ca`: inspects and rotates authorities, through the Kubernetes API with the caller's kubeconfig.
 
-use std::collections::BTreeSet;
-
 use anyhow::bail;
-use clap::{ArgGroup, Args, Subcommand};
+use clap::{Args, Subcommand};
 
 use super::caller::CommandUser;
 use crate::output::{Format, print, print_json};
 use addon_signer_api::status::AuthorityState;
-use addon_signer_core::identity::ClusterName;
-use addon_signer_core::names::{ANNOTATION_ADVANCE, ANNOTATION_ROTATE};
-use addon_signer_core::policy::GatewayCertificate;
-use addon_signer_hub::authorities::waiver::Waiver;
+use addon_signer_core::names::ANNOTATION_ROTATE;
 use addon_signer_platform::clock::Clock;
+use advance::{AdvanceArgs, advance};
 pub(super) use affected::Refused;
 use bundle::{BundleArgs, bundle};
 use connection::{Ca, ChangeArgs, ConnectionArgs, LOOK};
@@ -24,6 +20,7 @@ use revoke::{RevokeArgs, revoke};
 use rollback::rollback;
 use taint::{TaintArgs, taint};
 
+mod advance;
 mod affected;
 mod bundle;
 mod connection;
@@ -42,7 +39,7 @@ pub enum CaCommand {
     Status(StatusArgs),
     /// Replace the signing authority with a new one, without interruption.
     Rotate(ChangeArgs),
-    /// Let the gateway's next authority sign before everybody is known to trust it.
+    /// Take the next step of a rotation early, if that locks out nobody or an administrator vouches for it.
     Advance(AdvanceArgs),
     /// Print the trust anchors of a signer or of the gateway.
     Bundle(BundleArgs),
@@ -70,26 +67,6 @@ pub struct StatusArgs {
     #[arg(long, value_enum, default_value_t = Format::Table)]
     output: Format,
     /// Print every change, until no rotation is under way.
-    #[arg(long)]
-    watch: bool,
-    #[command(flatten)]
-    connection: ConnectionArgs,
-}
-
-/// Arguments of `ca advance`.
-#[derive(Debug, Clone, Args)]
-#[command(group(ArgGroup::new("one").required(true).args(["serving", "gateway_client"])))]
-pub struct AdvanceArgs {
-    /// The gateway's serving authority.
-    #[arg(long, requires = "except")]
-    serving: bool,
-    /// The authority of the certificate that the gateway shows to backends. All of them must trust the new one.
-    #[arg(long, conflicts_with = "except")]
-    gateway_client: bool,
-    /// Proceed without this cluster; may be repeated. Its agents may not trust the gateway until they have the bundle.
-    #[arg(long, value_name = "CLUSTER", value_delimiter = ',')]
-    except: Vec<ClusterName>,
-    /// Show progress, and return once the new authority is signing.
     #[arg(long)]
     watch: bool,
     #[command(flatten)]
@@ -163,29 +140,4 @@ async fn follow_rotation(ca: &Ca, name: &LineName, before: &str) -> anyhow::Resu
         signs(&now).unwrap_or_default()
     );
     Ok(())
-}
-
-async fn advance(args: AdvanceArgs) -> anyhow::Result<()> {
-    let ca = Ca::connect(&args.connection).await?;
-    let name = LineName::Gateway(match args.serving {
-        true => GatewayCertificate::Serving,
-        false => GatewayCertificate::Client,
-    });
-    let before = ca.line(&name).await?;
-    let [next, active] = [AuthorityState::Next, AuthorityState::Active].map(|state| before.in_state(state));
-    let (Some(next), Some(active)) = (next, active) else {
-        bail!("no authority of {} is waiting to sign: `addon-signer ca rotate {name}` starts a rotation", before.line);
-    };
-    let without: BTreeSet<ClusterName> = args.except.into_iter().collect();
-    let CommandUser { user, .. } = CommandUser::ask(&ca.client).await;
-    let text = Waiver::text(&next.id, &without, Clock::default().now(), &user);
-    ca.annotate(&name, ANNOTATION_ADVANCE, &text).await?;
-    let names: Vec<_> = without.iter().map(ClusterName::as_str).collect();
-    let whom = if names.is_empty() { "the owners of backends".to_owned() } else { names.join(", ") };
-    eprintln!(
-        "Asked the hub to let {} sign without waiting for: {whom}. It still waits for everything else that `ca status` \
-         lists.",
-        next.id
-    );
-    if args.watch { follow_rotation(&ca, &name, &active.id).await } else { Ok(()) }
 }

@@ -14,6 +14,7 @@ use crate::hub::{mk_csr, mk_ready, mk_served, submit, wait_event};
 use test_kit::hub::{
     PATIENCE, RunningHub, RunningHubOptions, certificate, fresh_ledger, telemetry, wait_csr, wait_ready,
 };
+use test_kit::objects::managed_cluster_addons;
 use test_kit::{TestHub, log, wait_until};
 
 /// A person with a kubeconfig.
@@ -155,6 +156,9 @@ async fn a_tainted_serving_authority_signs_until_next_may() {
     assert_eq!(verified.unwrap().id().as_str(), first[0]);
     let status = ann.ca(&["status", "--serving"]).await;
     assert!(status.stdout.contains("Active, tainted"), "{}", status.stdout);
+    let early = ann.ca(&["advance", "--serving"]).await;
+    let sentence = "`--except CLUSTER` goes on without some clusters";
+    assert_eq!((early.code, early.stderr.contains(sentence)), (3, true), "{}", early.stderr);
     let again = ann.ca(&["taint", "--serving"]).await;
     let sentence = format!("{} of (serving) is tainted already", first[0]);
     assert_eq!((again.code, again.stderr.contains(&sentence)), (1, true), "{}", again.stderr);
@@ -223,6 +227,10 @@ async fn what_would_be_locked_out_is_said_before_it_is() {
     assert_eq!(plan["waitingFor"], waiting);
     assert!(waits.stderr.contains(&format!("refused: the step waits for {waiting}")), "{}", waits.stderr);
 
+    let early = ann.ca(&["advance", "telemetry"]).await;
+    let sentence = format!("refused: {} waits for {waiting}", ids[0]);
+    assert_eq!((early.code, early.stderr.contains(&sentence)), (3, true), "{}", early.stderr);
+
     // No ledger is asked here, so it is not known whose certificate spoke1 has.
     let refused = ann.ca(&["revoke", "telemetry", &first[0]]).await;
     assert_eq!(refused.code, 3, "{}", refused.stderr);
@@ -238,4 +246,30 @@ async fn what_would_be_locked_out_is_said_before_it_is() {
     assert_eq!(done.code, 0, "{}", done.stderr);
     assert!(done.stderr.contains(&format!("{} signs at once.", ids[0])), "{}", done.stderr);
     assert_eq!(line.wait(&["Active"]).await, ids[..1], "Next signs, although gateways do not trust it yet");
+}
+
+#[tokio::test]
+async fn advance_removes_an_old_authority_that_nobody_needs() {
+    let (hub, admin, _running) = mk_ready().await;
+    let (line, ann) = (OnServer::client(&admin), Person::ann(&hub));
+    let nothing = ann.ca(&["advance", "telemetry"]).await;
+    let sentence = "no rotation of telemetry is under way: `addon-signer ca rotate telemetry` starts one";
+    assert_eq!((nothing.code, nothing.stderr.contains(sentence)), (1, true), "{}", nothing.stderr);
+    issue(&hub, &admin).await;
+    super::rotate(&admin, "r1").await;
+    let ids = line.wait(&["Active", "Old"]).await;
+    line.wait_signs(&ids).await;
+    // No ledger is asked here, so it is not known whose certificate spoke1 has.
+    let refused = ann.ca(&["advance", "telemetry"]).await;
+    let sentence = format!("`addon-signer ca revoke` removes {} all the same", ids[1]);
+    assert_eq!((refused.code, refused.stderr.contains(&sentence)), (3, true), "{}", refused.stderr);
+    assert!(refused.stderr.lines().any(|row| row.starts_with("spoke1")), "{}", refused.stderr);
+    line.look().await;
+    assert_eq!(line.wait(&["Active", "Old"]).await, ids);
+    let addons = managed_cluster_addons(&admin, "spoke1").await;
+    addons.delete("telemetry", &Default::default()).await.unwrap();
+    let done = ann.ca(&["advance", "telemetry", "--watch"]).await;
+    assert_eq!(done.code, 0, "{}", done.stderr);
+    assert!(done.stderr.contains(&format!("Asked the hub to remove {} of telemetry", ids[1])), "{}", done.stderr);
+    assert_eq!(line.wait(&["Active"]).await, ids[..1]);
 }

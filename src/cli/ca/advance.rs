@@ -1,0 +1,97 @@
+//! `ca advance`: takes the next step of a rotation before it is due, if that locks out nobody.
+
+use std::collections::BTreeSet;
+
+use anyhow::bail;
+use clap::{ArgGroup, Args};
+
+use super::affected::Refused;
+use super::connection::{Ca, ConnectionArgs};
+use super::follow_rotation;
+use super::line::{LineArgs, LineName};
+use super::plan::{NextStep, Plan};
+use super::report::LineReport;
+use super::revoke::{drop_authority, follow_loss};
+use crate::cli::caller::CommandUser;
+use addon_signer_api::status::AuthorityState;
+use addon_signer_core::identity::ClusterName;
+use addon_signer_core::names::ANNOTATION_ADVANCE;
+use addon_signer_core::policy::GatewayCertificate;
+use addon_signer_hub::authorities::waiver::Waiver;
+use addon_signer_platform::clock::Clock;
+
+/// Arguments of `ca advance`.
+#[derive(Debug, Clone, Args)]
+#[command(group(ArgGroup::new("one").required(true).args(["signer", "serving", "gateway_client"])))]
+pub struct AdvanceArgs {
+    #[command(flatten)]
+    line: LineArgs,
+    /// Proceed without this cluster; may be repeated. Its agents may not trust the gateway until they have the bundle.
+    #[arg(long, value_name = "CLUSTER", value_delimiter = ',', conflicts_with_all = ["signer", "gateway_client"])]
+    except: Vec<ClusterName>,
+    /// Show progress, and return once the step is taken.
+    #[arg(long)]
+    watch: bool,
+    #[command(flatten)]
+    connection: ConnectionArgs,
+}
+
+pub(super) async fn advance(args: AdvanceArgs) -> anyhow::Result<()> {
+    let ca = Ca::connect(&args.connection).await?;
+    let (name, before, active) = ca.begun(&args.line).await?;
+    if let LineName::Signer(_) = name {
+        return advance_signer(&ca, &name, &before, &active, args.watch).await;
+    }
+    let Some(next) = before.in_state(AuthorityState::Next) else {
+        bail!("no authority of {} is waiting to sign: `addon-signer ca rotate {name}` starts a rotation", before.line);
+    };
+    if args.except.is_empty() && name == LineName::Gateway(GatewayCertificate::Serving) {
+        let waiting = waiting_for(&before);
+        let sentence = format!("{} waits for {waiting}. `--except CLUSTER` goes on without some clusters", next.id);
+        return Err(Refused(sentence).into());
+    }
+    let without: BTreeSet<ClusterName> = args.except.into_iter().collect();
+    let CommandUser { user, .. } = CommandUser::ask(&ca.client).await;
+    let text = Waiver::text(&next.id, &without, Clock::default().now(), &user);
+    ca.annotate(&name, ANNOTATION_ADVANCE, &text).await?;
+    let names: Vec<_> = without.iter().map(ClusterName::as_str).collect();
+    let whom = if names.is_empty() { "the owners of backends".to_owned() } else { names.join(", ") };
+    eprintln!(
+        "Asked the hub to let {} sign without waiting for: {whom}. It still waits for everything else that `ca status` \
+         lists.",
+        next.id
+    );
+    if args.watch { follow_rotation(&ca, &name, &active).await } else { Ok(()) }
+}
+
+/// Removes the Old authority of an AddOnSigner if nobody has a certificate of it any more.
+async fn advance_signer(
+    ca: &Ca,
+    name: &LineName,
+    before: &LineReport,
+    active: &str,
+    watch: bool,
+) -> anyhow::Result<()> {
+    let Plan { step, authority, affected, .. } = Plan::of(ca, name, before, active).await?;
+    match step {
+        NextStep::Prepare => bail!("no rotation of {name} is under way: `addon-signer ca rotate {name}` starts one"),
+        // A certificate that a gateway does not trust would lock out its holder.
+        NextStep::Activate => Err(Refused(format!("{authority} waits for {}", waiting_for(before))).into()),
+        NextStep::Finish if affected.is_nobody() => {
+            drop_authority(ca, name, &authority).await?;
+            eprintln!("Asked the hub to remove {authority} of {name}: nobody has a certificate of it any more.");
+            if watch { follow_loss(ca, name, &authority).await } else { Ok(()) }
+        }
+        NextStep::Finish => {
+            eprint!("{}", affected.as_table());
+            let sentence = format!("{}; `addon-signer ca revoke` removes {authority} all the same", affected.count());
+            Err(Refused(sentence).into())
+        }
+    }
+}
+
+/// What the next step is waiting for.
+fn waiting_for(report: &LineReport) -> String {
+    let waiting = report.rotation.as_ref().and_then(|rotation| rotation.waiting_for.clone());
+    waiting.unwrap_or_else(|| "the hub, which lets it sign by itself".to_owned())
+}
