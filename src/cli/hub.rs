@@ -62,8 +62,8 @@ pub struct HubArgs {
     /// A DNS name or address at which agents reach the gateway; may be repeated.
     #[arg(long, env = "ADDON_SIGNER_GATEWAY_NAME", value_name = "NAME_OR_IP", value_delimiter = ',', required = true)]
     gateway_name: Vec<String>,
-    /// Who issues the authorities of the gateway's certificate for agents: SelfSigned, Imported (`ca csr --serving`), or
-    /// Imported:SECRET for a Secret of the hub's namespace with tls.crt, tls.key and ca.crt.
+    /// Who issues the authorities of the gateway's certificate for agents: SelfSigned, Imported (`ca csr --serving`),
+    /// or Imported:SECRET for a Secret of the hub's namespace with tls.crt, tls.key and ca.crt.
     #[arg(long, env = "ADDON_SIGNER_SERVING_ISSUER", value_name = "ISSUER",
           default_value = "SelfSigned", value_parser = issuer)]
     serving_issuer: AuthoritySource,

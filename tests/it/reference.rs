@@ -251,6 +251,7 @@ fn every_name_that_others_rely_on_is_in_the_document() {
     objects.extend(
         [&client.config_map, &serving.config_map, &backends.config_map, ledger].map(|name| format!("configmap/{name}")),
     );
+    objects.extend([&client.secret, &serving.secret].map(|name| format!("secret/{name}-pending")));
     let trust = find("crates/api/src/manifest_work.rs", "    format!(\"");
     let trust: Vec<_> = trust.iter().map(|name| name.replace('{', "<").replace('}', ">")).collect();
     objects.extend([format!("manifestwork/{}", trust[0]), format!("configmap/{}", trust[1])]);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 
-use crate::authority::AuthoritySource;
+use crate::authority::{AuthoritySource, IssuerType};
 use crate::ocm::created_at;
 use crate::signer::{AddOnSigner, AddOnSignerSpec, Approval, GatewaySpec, RegistrationMode, RoutesFrom, TrustMode};
 use crate::status::{AddOnSignerStatus, CONDITION_READY, DUPLICATE_SIGNER_NAME};
@@ -111,7 +111,13 @@ impl SignerConfig {
         let registers = spec.registration == RegistrationMode::Managed;
         let brings_trust = spec.trust.manifest_work == TrustMode::Auto;
         let publishes_trust = spec.trust.cluster_trust_bundle == TrustMode::Auto;
-        let source = spec.authority.issuer.source();
+        let issuer = &spec.authority.issuer;
+        let names_secret =
+            issuer.secret_name.as_ref().map(|name| !name.is_empty() && issuer.kind == IssuerType::Imported);
+        if names_secret == Some(false) {
+            return Err(invalid("authority.issuer.secretName", "it is for the type Imported, and never empty"));
+        }
+        let source = issuer.source();
         Ok(Self {
             generation: 0,
             rules,

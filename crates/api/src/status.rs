@@ -58,11 +58,12 @@ pub struct AddOnSignerStatus {
     /// The rotation under way; absent when there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rotation: Option<RotationStatus>,
-    /// The certificate request of the next authority in PEM, for `ca csr`; absent unless `ca import` brings authorities.
+    /// The certificate request of the next authority in PEM, for `ca csr`; absent unless `ca import` brings
+    /// authorities.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub authority_request: Option<String>,
-    /// Ready, AuthorityHealthy, AuthorityIssued, AddOnsConflicted, Rotating, Registered, TrustDistributed, TrustPublished and
-    /// ForeignCertificates.
+    /// Ready, AuthorityHealthy, AuthorityIssued, AddOnsConflicted, Rotating, Registered, TrustDistributed,
+    /// TrustPublished and ForeignCertificates.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".to_owned()]))]
     pub conditions: Vec<Condition>,

@@ -7,36 +7,57 @@ use anyhow::{Context, bail};
 use clap::{ArgGroup, Args};
 
 use super::connection::{Ca, ConnectionArgs};
-use super::line::LineArgs;
+use super::line::LineName;
 use super::report::LineReport;
 use crate::cli::caller::CommandUser;
+use crate::cli::signer_object;
 use crate::output::print;
 use addon_signer_api::status::AuthorityState;
 use addon_signer_core::ca::authority::AuthorityId;
 use addon_signer_core::ca::chain::Certified;
 use addon_signer_core::names::ANNOTATION_IMPORT;
+use addon_signer_core::policy::GatewayCertificate;
 use addon_signer_hub::authorities::report::NOT_USED;
 use addon_signer_platform::clock::Clock;
 
 /// The largest file that is sent: a chain of five certificates has some 10 KiB.
 const MOST_BYTES: usize = 64 * 1024;
 
-/// Arguments of `ca csr`.
+/// A line whose authorities may come from outside.
 #[derive(Debug, Clone, Args)]
 #[command(group(ArgGroup::new("one").required(true).args(["signer", "serving"])))]
+struct IssuedLine {
+    /// The AddOnSigner's name.
+    #[arg(value_parser = signer_object)]
+    signer: Option<String>,
+    /// The authority of the gateway's certificate for agents.
+    #[arg(long)]
+    serving: bool,
+}
+
+impl IssuedLine {
+    fn name(&self) -> LineName {
+        match &self.signer {
+            Some(signer) => LineName::Signer(signer.clone()),
+            None => LineName::Gateway(GatewayCertificate::Serving),
+        }
+    }
+}
+
+/// Arguments of `ca csr`.
+#[derive(Debug, Clone, Args)]
 pub struct CsrArgs {
     #[command(flatten)]
-    line: LineArgs,
+    line: IssuedLine,
     #[command(flatten)]
     connection: ConnectionArgs,
 }
 
 /// Arguments of `ca import`.
 #[derive(Debug, Clone, Args)]
-#[command(group(ArgGroup::new("one").required(true).args(["signer", "serving"])))]
 pub struct ImportArgs {
     #[command(flatten)]
-    line: LineArgs,
+    line: IssuedLine,
     /// The certificate for the request of `ca csr`, followed by those above it up to the root, in PEM; - is standard
     /// input.
     #[arg(long, value_name = "FILE")]
@@ -50,7 +71,7 @@ pub struct ImportArgs {
 
 pub(super) async fn csr(args: CsrArgs) -> anyhow::Result<()> {
     let ca = Ca::connect(&args.connection).await?;
-    let name = args.line.name().context("name the AddOnSigner, or --serving")?;
+    let name = args.line.name();
     let report = ca.line(&name).await?;
     match report.request {
         Some(request) => print(&request),
@@ -65,7 +86,7 @@ pub(super) async fn csr(args: CsrArgs) -> anyhow::Result<()> {
 pub(super) async fn import(args: ImportArgs) -> anyhow::Result<()> {
     let (text, id) = read(&args.cert)?;
     let ca = Ca::connect(&args.connection).await?;
-    let name = args.line.name().context("name the AddOnSigner, or --serving")?;
+    let name = args.line.name();
     let before = ca.line(&name).await?;
     if before.request.is_none() {
         bail!("{} has no request that a certificate could be for: `addon-signer ca csr {name}`", before.line);

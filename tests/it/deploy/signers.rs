@@ -57,6 +57,8 @@ fn good_values() -> Vec<(&'static str, Value)> {
         ("authority", json!({"duration": "168h1s", "renewBefore": "1h", "key": "Ed25519"})),
         ("authority", json!({"keyStore": {"type": "Secret"}, "issuer": {"type": "SelfSigned"}})),
         ("authority", json!({"keyStore": {}, "issuer": {}})),
+        ("authority", json!({"issuer": {"type": "Imported"}})),
+        ("authority", json!({"issuer": {"type": "Imported", "secretName": "ca"}})),
         ("gateway", json!({})),
         ("gateway.routesFrom", json!({"selector": {"matchLabels": {"team": "x"}}})),
         ("gateway.routesFrom", json!({"selector": {}})),

@@ -84,6 +84,14 @@ impl LineState {
         }
     }
 
+    /// Why it must not sign.
+    pub fn problem(&self) -> Option<&String> {
+        match self {
+            Self::Broken { message, .. } => Some(message),
+            Self::Starting | Self::Absent | Self::Ready(_) => None,
+        }
+    }
+
     /// The certificate request of the next authority, in PEM.
     pub fn request(&self) -> Option<&String> {
         match self {

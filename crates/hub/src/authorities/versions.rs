@@ -11,6 +11,7 @@ use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt, watcher as watch_objects};
 use kube::{Api, Client, Resource, ResourceExt};
 use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
 use tracing::warn;
 
 use crate::authorities::asked::Asked;
@@ -78,8 +79,20 @@ impl WatchedObjects {
         })
     }
 
+    /// [`Self::changed`], but not before `at`.
+    pub(super) async fn changed_after(
+        &mut self,
+        at: Instant,
+        names: &LineNames,
+        source: Option<&str>,
+        before: Option<&LineObjects>,
+    ) {
+        sleep_until(at).await;
+        self.changed(names, source, before).await;
+    }
+
     /// Waits until the objects of a line differ from `before`.
-    pub(super) async fn changed(&mut self, names: &LineNames, source: Option<&str>, before: Option<&LineObjects>) {
+    async fn changed(&mut self, names: &LineNames, source: Option<&str>, before: Option<&LineObjects>) {
         while self.of(names, source).as_ref() == before {
             if self.0.changed().await.is_err() {
                 std::future::pending().await // the hub ends

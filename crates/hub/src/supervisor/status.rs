@@ -153,7 +153,7 @@ pub fn wanted(
         authorities,
         rotation,
         authority_request: match line {
-            LineState::Starting => before.authority_request,
+            LineState::Starting | LineState::Absent => before.authority_request,
             _ => line.request().cloned(),
         },
         conditions,

@@ -84,7 +84,7 @@ async fn a_certificate_is_brought_days_later_and_after_a_restart() {
 }
 
 #[tokio::test]
-async fn nothing_is_printed_or_brought_where_the_hub_makes_authorities() {
+async fn csr_and_import_are_refused_where_the_hub_makes_authorities() {
     let (hub, _admin, _running) = crate::hub::mk_ready().await;
     let home = tempfile::tempdir().unwrap();
     let kubeconfig = write(home.path(), &hub.kubeconfig("ann", &["system:masters"])).display().to_string();

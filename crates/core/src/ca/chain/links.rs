@@ -13,7 +13,8 @@ use crate::timestamp::Timestamp;
 /// The curve of a P-521 key.
 const CURVE_P521: &str = "1.3.132.0.35";
 
-/// The signature algorithms that rustls-webpki verifies: the SHA-2 family with RSA (PKCS #1 v1.5) and ECDSA, and Ed25519.
+/// The signature algorithms that rustls-webpki verifies: the SHA-2 family with RSA (PKCS #1 v1.5) and ECDSA, and
+/// Ed25519.
 const SIGNATURES: [der::asn1::ObjectIdentifier; 6] =
     [asn1::RSA_SHA256, asn1::RSA_SHA384, asn1::RSA_SHA512, asn1::ECDSA_SHA256, asn1::ECDSA_SHA384, asn1::ED25519];
 

@@ -182,8 +182,8 @@ impl Certified {
         Ok(Self { anchor, ..self })
     }
 
-    /// What others trust for it: the authority itself, or the root above it. In the second case every CA of that root is
-    /// trusted as well.
+    /// What others trust for it: the authority itself, or the root above it. In the second case every CA of that root
+    /// is trusted as well.
     pub fn anchor(&self) -> &Authority {
         &self.anchor
     }

@@ -216,7 +216,7 @@ fn name_constraints_must_permit_what_is_issued() {
 }
 
 #[test]
-fn an_authority_lives_long_enough_and_not_longer_than_its_issuer() {
+fn an_authority_lives_long_enough_but_not_beyond_its_issuer() {
     let root = root();
     let at = |days: u32| NOW.plus(DAY * days);
     let with_end = |days| check(&[&root.signs(params("authority", days))], &[&root]).map(|_| ());

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep};
 use tracing::{debug, error, info, warn};
 
 mod backup;
@@ -156,7 +156,7 @@ impl LineReconciler {
             let quiet = self.reverts.due().unwrap_or_else(Instant::now);
             tokio::select! {
                 () = sleep(pause) => {}
-                () = async { sleep_until(quiet).await; self.objects.changed(&self.names, source.as_deref(), seen.as_ref()).await } => {}
+                () = self.objects.changed_after(quiet, &self.names, source.as_deref(), seen.as_ref()) => {}
                 changed = self.plan.changed() => if changed.is_err() { return },
                 changed = self.activation.changed(next.as_ref()) => if !changed { return },
                 reserve = self.reservations.recv() => match reserve {
@@ -281,7 +281,7 @@ impl LineReconciler {
                 let last = self.state.borrow().last().cloned();
                 let message = format!("{error}.");
                 // An issuer may take days, so what it waits for is said once.
-                let is_known = matches!(&*self.state.borrow(), LineState::Broken { message: known, .. } if *known == message);
+                let is_known = self.state.borrow().problem() == Some(&message);
                 if reason != "AuthorityNotIssued" {
                     error!(%error, secret = self.names.secret, "The authorities cannot sign");
                 } else if !is_known {

@@ -1,6 +1,6 @@
-//! Where the authorities of a line come from, if the hub does not make them: a Secret that somebody fills (`imported`),
-//! or certificates for requests of the hub (`requested`). Whatever comes is checked before it may wait to sign; the line
-//! goes on with what it has until then.
+//! Where the authorities of a line come from, if the hub does not make them: a Secret that somebody fills
+//! (`imported`), or certificates for requests of the hub (`requested`). Whatever comes is checked before it may wait to
+//! sign; the line goes on with what it has until then.
 
 mod imported;
 mod requested;
@@ -47,8 +47,8 @@ pub(crate) struct SupplyPlan {
 pub struct ServingSource {
     /// Where they come from.
     pub source: AuthoritySource,
-    /// Whether agents trust their roots, and not themselves: then another authority of the same root needs no new trust,
-    /// but every CA of that root can act as the gateway.
+    /// Whether agents trust their roots, and not themselves: then another authority of the same root needs no new
+    /// trust, but every CA of that root can act as the gateway.
     pub by_root: bool,
 }
 

@@ -1,5 +1,5 @@
-//! An authority whose key the hub makes, and whose certificate an administrator brings days later: `ca csr`, `ca import`.
-//! The key waits in a Secret of its own and never leaves it.
+//! An authority whose key the hub makes, and whose certificate an administrator brings days later: `ca csr`, `ca
+//! import`. The key waits in a Secret of its own and never leaves it.
 
 use std::collections::BTreeMap;
 
