@@ -1,6 +1,7 @@
 //! A certificate authority: its certificate, read and checked once. What is above it is in [`super::chain`].
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ring::digest;
@@ -71,9 +72,12 @@ impl fmt::Display for AuthorityId {
     }
 }
 
-/// A CA certificate whose role, name and times are known.
+/// A CA certificate whose role, name and times are known. Its clones share it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Authority {
+pub struct Authority(Arc<Parts>);
+
+#[derive(Debug, PartialEq, Eq)]
+struct Parts {
     id: AuthorityId,
     name: String,
     certificate: CertificateDer<'static>,
@@ -137,7 +141,7 @@ impl Authority {
         let anchor = webpki::anchor_from_trusted_cert(&certificate).map_err(|_| AuthorityError::Unreadable)?;
         let anchor = anchor.to_owned();
         let public_key_der = parsed.public_key().raw.to_vec();
-        Ok(Self {
+        Ok(Self(Arc::new(Parts {
             id: AuthorityId::of(&public_key_der),
             subject_der: parsed.subject().as_raw().to_vec(),
             key_id: subject_key_id(&parsed).unwrap_or_else(|| key_identifier(&public_key_der)),
@@ -147,48 +151,48 @@ impl Authority {
             anchor,
             public_key_der,
             certificate,
-        })
+        })))
     }
 
     /// Its id, which follows from its key.
     pub fn id(&self) -> &AuthorityId {
-        &self.id
+        &self.0.id
     }
     /// Its subject, for people.
     pub fn name(&self) -> &str {
-        &self.name
+        &self.0.name
     }
     /// Its certificate.
     pub fn certificate(&self) -> &CertificateDer<'static> {
-        &self.certificate
+        &self.0.certificate
     }
     /// The anchor that verifiers use.
     pub fn anchor(&self) -> &TrustAnchor<'static> {
-        &self.anchor
+        &self.0.anchor
     }
     /// Its subject in DER: the issuer of its leaves.
     pub fn subject_der(&self) -> &[u8] {
-        &self.subject_der
+        &self.0.subject_der
     }
     /// Its SubjectPublicKeyInfo.
     pub fn public_key_der(&self) -> &[u8] {
-        &self.public_key_der
+        &self.0.public_key_der
     }
     /// Its subject key identifier.
     pub fn key_id(&self) -> &[u8] {
-        &self.key_id
+        &self.0.key_id
     }
     /// The first second in which it is valid.
     pub fn not_before(&self) -> Timestamp {
-        self.not_before
+        self.0.not_before
     }
     /// The last second in which it is valid.
     pub fn not_after(&self) -> Timestamp {
-        self.not_after
+        self.0.not_after
     }
     /// Its certificate as one PEM block with a final newline.
     pub fn pem(&self) -> String {
-        crate::encoding::pem::encode("CERTIFICATE", &self.certificate)
+        crate::encoding::pem::encode("CERTIFICATE", &self.0.certificate)
     }
 }
 

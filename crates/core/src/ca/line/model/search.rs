@@ -9,7 +9,7 @@ use super::*;
 const DEPTH: usize = 9;
 /// Depth of the one in which authorities are tainted and revoked too.
 const DISTRUST_DEPTH: usize = 6;
-const WALKS: usize = 30_000;
+const WALKS: usize = 100_000;
 const LENGTH: usize = 40;
 
 /// How an invariant broke.
