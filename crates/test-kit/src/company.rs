@@ -10,6 +10,7 @@ use rustls::pki_types::CertificateDer;
 
 use addon_signer_core::ca::authority::AuthorityId;
 use addon_signer_core::encoding::pem;
+use addon_signer_platform::clock::Clock;
 
 const YEAR: Duration = Duration::from_secs(365 * 86_400);
 
@@ -38,8 +39,9 @@ pub fn ca_params(name: &str, life: Duration) -> CertificateParams {
     params.distinguished_name.push(DnType::CommonName, name);
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-    params.not_before = time::OffsetDateTime::now_utc() - Duration::from_secs(86_400);
-    params.not_after = time::OffsetDateTime::now_utc() + life;
+    let now = time::OffsetDateTime::from_unix_timestamp(Clock::default().now().unix()).unwrap();
+    params.not_before = now - Duration::from_secs(86_400);
+    params.not_after = now + life;
     params
 }
 
@@ -58,6 +60,7 @@ impl CompanyCa {
     }
 
     /// A CA below this one with a key of this kind.
+    #[expect(clippy::disallowed_methods, reason = "a CA, not a leaf")]
     pub fn signs_with_key(&self, params: CertificateParams, algorithm: &'static SignatureAlgorithm) -> Self {
         let key = KeyPair::generate_for(algorithm).unwrap();
         let der = params.signed_by(&key, &self.issuer()).unwrap().der().clone();
@@ -70,6 +73,7 @@ impl CompanyCa {
     }
 
     /// The certificate of a CA with this P-256 key, of which it knows only the public point.
+    #[expect(clippy::disallowed_methods, reason = "a CA, not a leaf")]
     pub fn certifies(&self, point: &[u8], params: &CertificateParams) -> CertificateDer<'static> {
         params.signed_by(&Point(point), &self.issuer()).unwrap().der().clone()
     }

@@ -100,6 +100,7 @@ impl World {
             gateway_listen: any,
             gateway_limits: Limits::default(),
             gateway_names: vec!["127.0.0.1".to_owned()],
+            serving_source: Default::default(),
             access_log: false,
             metrics_listen: any,
             grpc_proxy: None,

@@ -20,7 +20,7 @@ const SIGNATURES: [der::asn1::ObjectIdentifier; 6] =
 
 pub(super) fn read<'d>(der: &'d CertificateDer<'_>) -> Result<X509Certificate<'d>, NotUsable> {
     match X509Certificate::from_der(der) {
-        Ok((rest, certificate)) if rest.is_empty() => Ok(certificate),
+        Ok(([], certificate)) => Ok(certificate),
         _ => Err(AuthorityError::Unreadable.into()),
     }
 }

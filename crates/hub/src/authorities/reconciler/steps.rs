@@ -106,24 +106,9 @@ impl LineReconciler {
         };
         let new_key = new_key.as_ref().map(|pkcs8| pkcs8.as_slice());
         let leads = self.leading.leads()?;
-        let handled = stored.line.handled_request().map(str::to_owned);
+        let before = stored.line.clone();
         let stored = self.store.replace(&leads, &self.names, &stored, &line, new_key).await?;
-        let is_imported = plan.supply.source == AuthoritySource::Request;
-        let asked_by = match &step {
-            Step::RollBack { .. } => by(asked.roll_back.as_ref()),
-            Step::Taint { .. } => by(asked.taint.as_ref()),
-            Step::Revoke { .. } => by(asked.revoke.as_ref()),
-            // `ca rotate` writes the time and the user; other programs may write anything.
-            Step::Prepare if is_imported => {
-                let request = asked.import.as_deref().and_then(|text| text.lines().next()).unwrap_or_default();
-                request.split_once(' ').map_or("", |(_, user)| user)
-            }
-            Step::Prepare if stored.line.handled_request() != handled.as_deref() => {
-                let request = stored.line.handled_request().unwrap_or_default();
-                request.split_once(' ').map_or(request, |(_, user)| user)
-            }
-            _ => "",
-        };
+        let asked_by = asked_by(&step, plan, asked, &before, &stored.line);
         self.unrecorded.get_or_insert_default().push_str(asked_by);
         self.is_urgent |= matches!(step, Step::Revoke { .. });
         let (verb, id) = match &step {
@@ -253,6 +238,25 @@ impl LineReconciler {
 
 fn by(request: Option<&AuthorityRequest>) -> &str {
     request.map_or("", |request| &request.by)
+}
+
+/// Who asked for a step that led from one line to the other; empty if it was due by time.
+fn asked_by<'a>(step: &Step, plan: &LinePlan, asked: &'a Asked, before: &Line, after: &'a Line) -> &'a str {
+    match step {
+        Step::RollBack { .. } => by(asked.roll_back.as_ref()),
+        Step::Taint { .. } => by(asked.taint.as_ref()),
+        Step::Revoke { .. } => by(asked.revoke.as_ref()),
+        Step::Prepare if plan.supply.source == AuthoritySource::Request => {
+            let request = asked.import.as_deref().and_then(|text| text.lines().next()).unwrap_or_default();
+            request.split_once(' ').map_or("", |(_, user)| user)
+        }
+        // `ca rotate` writes the time and the user; other programs may write anything.
+        Step::Prepare if after.handled_request() != before.handled_request() => {
+            let request = after.handled_request().unwrap_or_default();
+            request.split_once(' ').map_or(request, |(_, user)| user)
+        }
+        _ => "",
+    }
 }
 
 fn id_of(member: Option<&Member>) -> &str {
