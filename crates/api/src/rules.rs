@@ -112,6 +112,7 @@ impl SignerConfig {
         let brings_trust = spec.trust.manifest_work == TrustMode::Auto;
         let publishes_trust = spec.trust.cluster_trust_bundle == TrustMode::Auto;
         let source = spec.authority.issuer.source();
+        let source = source.ok_or_else(|| invalid("authority.issuer.issuerRef", "the type CertManager needs it"))?;
         Ok(Self {
             generation: 0,
             rules,
@@ -225,6 +226,7 @@ fn invalid(field: &'static str, cause: &str) -> InvalidField {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::authority::IssuerType;
 
     fn mk_spec() -> AddOnSignerSpec {
         serde_json::from_value(serde_json::json!({"signerName": "example.com/telemetry", "addOns": ["telemetry"]}))
@@ -279,6 +281,8 @@ mod tests {
         assert_eq!(field(|spec| spec.authority.renew_before = "8760h".into()), "authority.renewBefore");
         assert_eq!(field(|spec| spec.authority.renew_before = "soon".into()), "authority.renewBefore");
         assert_eq!(field(|spec| spec.authority.renew_before = "59m".into()), "authority.renewBefore");
+        let issuer = |spec: &mut AddOnSignerSpec| spec.authority.issuer.kind = IssuerType::CertManager;
+        assert_eq!(field(issuer), "authority.issuer.issuerRef");
     }
 
     #[test]
