@@ -5,6 +5,8 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::cert_manager::IssuerRef;
+
 /// The certificate authority of a signer.
 #[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[x_kube(
@@ -54,7 +56,9 @@ pub enum KeyStoreType {
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[x_kube(
     validation = Rule::new("!has(self.secretName) || self.type == 'Imported'")
-        .message("authority.issuer.secretName is for the type Imported").field_path(".secretName")
+        .message("authority.issuer.secretName is for the type Imported").field_path(".secretName"),
+    validation = Rule::new("has(self.issuerRef) == (self.type == 'CertManager')")
+        .message("authority.issuer.issuerRef is for the type CertManager, which needs it").field_path(".issuerRef")
 )]
 #[serde(rename_all = "camelCase")]
 pub struct IssuerSpec {
@@ -67,6 +71,9 @@ pub struct IssuerSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub secret_name: Option<String>,
+    /// For CertManager: the issuer that signs the hub's CertificateRequests, which are in the hub's namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub issuer_ref: Option<IssuerRef>,
 }
 
 /// Kinds of issuers.
@@ -77,6 +84,8 @@ pub enum IssuerType {
     SelfSigned,
     /// Somebody outside issues it.
     Imported,
+    /// An issuer of cert-manager signs the hub's request, after somebody has approved that.
+    CertManager,
 }
 
 /// Kinds of keys of authorities: those that ring generates.
@@ -126,14 +135,15 @@ impl AuthorityKeyKind {
 }
 
 impl IssuerSpec {
-    /// What it means for the hub.
+    /// What it means for the hub; `None` if the type is CertManager and the issuer is not named.
     #[must_use]
-    pub fn source(&self) -> AuthoritySource {
-        match (self.kind, &self.secret_name) {
+    pub fn source(&self) -> Option<AuthoritySource> {
+        Some(match (self.kind, &self.secret_name) {
             (IssuerType::SelfSigned, _) => AuthoritySource::Made,
             (IssuerType::Imported, Some(name)) => AuthoritySource::Secret(name.clone()),
             (IssuerType::Imported, None) => AuthoritySource::Request,
-        }
+            (IssuerType::CertManager, _) => AuthoritySource::CertManager(self.issuer_ref.clone()?),
+        })
     }
 }
 
@@ -147,4 +157,6 @@ pub enum AuthoritySource {
     Secret(String),
     /// The hub makes the key and a request, and an administrator brings the certificate.
     Request,
+    /// The hub makes the key and a CertificateRequest, which this issuer signs.
+    CertManager(IssuerRef),
 }

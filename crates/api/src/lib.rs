@@ -3,6 +3,7 @@
 
 pub mod addon_template;
 pub mod authority;
+pub mod cert_manager;
 pub mod cluster_trust_bundle;
 pub mod identity;
 pub mod lenient;

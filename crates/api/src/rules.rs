@@ -118,6 +118,7 @@ impl SignerConfig {
             return Err(invalid("authority.issuer.secretName", "it is for the type Imported, and never empty"));
         }
         let source = issuer.source();
+        let source = source.ok_or_else(|| invalid("authority.issuer.issuerRef", "the type CertManager needs it"))?;
         Ok(Self {
             generation: 0,
             rules,
@@ -231,6 +232,7 @@ fn invalid(field: &'static str, cause: &str) -> InvalidField {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::authority::IssuerType;
 
     fn mk_spec() -> AddOnSignerSpec {
         serde_json::from_value(serde_json::json!({"signerName": "example.com/telemetry", "addOns": ["telemetry"]}))
@@ -285,6 +287,8 @@ mod tests {
         assert_eq!(field(|spec| spec.authority.renew_before = "8760h".into()), "authority.renewBefore");
         assert_eq!(field(|spec| spec.authority.renew_before = "soon".into()), "authority.renewBefore");
         assert_eq!(field(|spec| spec.authority.renew_before = "59m".into()), "authority.renewBefore");
+        let issuer = |spec: &mut AddOnSignerSpec| spec.authority.issuer.kind = IssuerType::CertManager;
+        assert_eq!(field(issuer), "authority.issuer.issuerRef");
     }
 
     #[test]

@@ -31,6 +31,8 @@ pub enum Approver {
 pub struct CertManager {
     process: Process,
     admin: Client,
+    /// A ClusterIssuer that signs with the requester's own key.
+    pub self_signed: String,
 }
 
 impl CertManager {
@@ -45,9 +47,9 @@ impl CertManager {
             flags.push("--without=certificaterequests-approver".to_owned());
         }
         let process = Process::start(&hub.binary(PROGRAM), &flags, hub.dir());
-        let started = Self { process, admin };
+        let name = format!("started-{}", process.id()); // earlier controllers have not made it ready
+        let started = Self { process, admin, self_signed: name.clone() };
         let issuers = Api::all_with(started.admin.clone(), &resource("ClusterIssuer"));
-        let name = format!("started-{}", started.process.id()); // earlier controllers have not made it ready
         let issuer = json!({
             "apiVersion": "cert-manager.io/v1", "kind": "ClusterIssuer",
             "metadata": { "name": name }, "spec": { "selfSigned": {} },

@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::ObjectMeta;
 
 use addon_signer_api::Lenient;
+use addon_signer_core::ca::authority::AuthorityId;
 use addon_signer_core::names::{ANNOTATION_SIGNER_NAME, LABEL_LINE, LABEL_SIGNER};
 use addon_signer_core::policy::GatewayCertificate;
 
@@ -79,6 +80,16 @@ impl LineNames {
     /// The Secret with the key of the next authority while that has no certificate.
     pub(crate) fn pending(&self) -> String {
         format!("{}-pending", self.secret)
+    }
+
+    /// What all objects of the line are labelled with.
+    pub(crate) fn labels(&self) -> &BTreeMap<String, String> {
+        &self.labels
+    }
+
+    /// The CertificateRequest of the next authority, whose key has this id.
+    pub(crate) fn certificate_request(&self, id: &AuthorityId) -> String {
+        format!("{}-{id}", self.secret)
     }
 
     /// Its ConfigMap, before it is made.

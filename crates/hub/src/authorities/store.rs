@@ -15,6 +15,7 @@ use crate::authorities::clock_check::clock_problem;
 use crate::authorities::stored::{StoredLine, WipedSecret, data, read};
 use crate::lease::{Leads, NotLeading, NotWritten};
 use addon_signer_api::Lenient;
+use addon_signer_api::cert_manager::{self, CertificateRequest};
 use addon_signer_core::ca::bundle::Bundle;
 use addon_signer_core::ca::line::{Line, WaitsFor};
 use addon_signer_core::timestamp::Timestamp;
@@ -78,6 +79,7 @@ pub struct AuthorityStore {
     client: Client,
     secrets: Api<Secret>,
     config_maps: Api<Lenient<ConfigMap>>,
+    certificate_requests: Api<CertificateRequest>,
 }
 
 impl AuthorityStore {
@@ -87,6 +89,7 @@ impl AuthorityStore {
             client: client.clone(),
             secrets: Api::namespaced(client.clone(), namespace),
             config_maps: Api::namespaced(client.clone(), namespace),
+            certificate_requests: Api::namespaced_with(client.clone(), namespace, &cert_manager::resource()),
         }
     }
 
@@ -137,6 +140,11 @@ impl AuthorityStore {
             false => leads.write(self.secrets.replace(&name, &params, &secret.0)).await,
         };
         written.map(|written| drop(WipedSecret(written))).map_err(|error| conflict_or(error, &name))
+    }
+
+    /// cert-manager's CertificateRequests.
+    pub(super) fn certificate_requests(&self) -> &Api<CertificateRequest> {
+        &self.certificate_requests
     }
 
     /// The ConfigMaps, for the reports of the gateway's lines.
@@ -277,7 +285,7 @@ impl AuthorityStore {
     }
 }
 
-fn conflict_or(error: NotWritten, name: &str) -> StoreError {
+pub(super) fn conflict_or(error: NotWritten, name: &str) -> StoreError {
     match error {
         NotWritten::Api(kube::Error::Api(status)) if status.is_conflict() || status.is_already_exists() => {
             StoreError::Conflict(name.to_owned())

@@ -1,5 +1,6 @@
 //! Authorities from outside: a Secret that a company fills, and certificates for requests of the hub.
 
+mod cert_manager;
 mod imported;
 mod requested;
 

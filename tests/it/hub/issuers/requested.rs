@@ -16,7 +16,7 @@ use test_kit::hub::{RunningHub, RunningHubOptions, fresh_ledger, wait_ready};
 const DAY: Duration = Duration::from_secs(86_400);
 
 /// The public point in a request.
-fn point(request: &str) -> Vec<u8> {
+pub(super) fn point(request: &str) -> Vec<u8> {
     let (_, block) = x509_parser::pem::parse_x509_pem(request.as_bytes()).unwrap();
     let (_, request) = X509CertificationRequest::from_der(&block.contents).unwrap();
     request.verify_signature().unwrap();

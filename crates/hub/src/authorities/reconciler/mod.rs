@@ -195,9 +195,11 @@ impl LineReconciler {
         }
         let plan = self.present_plan();
         let asked = plan.asked.clone().or(seen.asked());
-        let evidence = self.evidence(line, &plan, &asked, self.clock.now());
+        let now = self.clock.now();
+        let evidence = self.evidence(line, &plan, &asked, now);
         let is_refused = line.previous(&evidence).and_then(Result::err) != ready.not_rolled_back;
-        if is_refused || !self.outside.has_looked(&plan, &asked, Some(seen)) {
+        let wanted = self.wants(line, &plan, &asked, now);
+        if is_refused || !self.outside.has_looked(&plan, &asked, Some(seen), wanted) {
             return false;
         }
         match self.possible(line, line.next_step(&evidence)) {

@@ -6,7 +6,7 @@ use crate::authorities::state::OutsideReport;
 use crate::authorities::supply::{Given, Question, Supply, SupplyPlan};
 use crate::authorities::versions::{LineObjects, ObjectVersion};
 use addon_signer_api::authority::AuthoritySource;
-use addon_signer_core::ca::line::{Line, Step, WaitsFor};
+use addon_signer_core::ca::line::{Evidence, Line, Step, WaitsFor};
 use addon_signer_core::timestamp::Timestamp;
 
 /// What this process has found at its last look.
@@ -24,6 +24,7 @@ struct LookedAt {
     secret: Option<ObjectVersion>,
     plan: SupplyPlan,
     import: Option<String>,
+    wanted: bool,
 }
 
 impl Outside {
@@ -44,13 +45,14 @@ impl Outside {
     /// What has to happen before there is one.
     pub(super) fn take(&mut self) -> Result<Option<Given>, String> {
         let taken = || Supply::Nothing("a new authority".to_owned());
+        self.looked_at = None; // the source may have something to clear away
         match &mut self.supply {
             None | Some(Supply::Made) => Ok(None),
             Some(supply @ Supply::New(_)) => match std::mem::replace(supply, taken()) {
                 Supply::New(given) => Ok(Some(*given)),
                 _ => Ok(None),
             },
-            Some(Supply::Nothing(what)) => Err(format!("The line waits for {what}")),
+            Some(Supply::Nothing(what) | Supply::Asked(what)) => Err(format!("The line waits for {what}")),
             Some(Supply::Refused(why)) => Err(why.clone()),
         }
     }
@@ -60,13 +62,16 @@ impl Outside {
         matches!(self.supply, None | Some(Supply::Made | Supply::New(_)))
     }
 
-    /// Whether the last look still holds. After a refusal it does not: time may heal the cause.
-    pub(super) fn has_looked(&self, plan: &LinePlan, asked: &Asked, seen: Option<&LineObjects>) -> bool {
+    /// Whether the last look still holds. After a refusal it does not: time may heal the cause. Nor does it while
+    /// somebody is asked.
+    pub(super) fn has_looked(&self, plan: &LinePlan, asked: &Asked, seen: Option<&LineObjects>, wanted: bool) -> bool {
         match (&plan.supply.source, &self.supply) {
             (AuthoritySource::Made, None | Some(Supply::Made)) => true,
-            (AuthoritySource::Made, _) | (_, None | Some(Supply::Made | Supply::Refused(_))) => false,
+            (AuthoritySource::Made, _) | (_, None | Some(Supply::Made | Supply::Asked(_) | Supply::Refused(_))) => {
+                false
+            }
             (_, Some(Supply::New(_) | Supply::Nothing(_))) => {
-                self.looked_at.as_ref() == Some(&LookedAt::new(plan, asked, seen))
+                self.looked_at.as_ref() == Some(&LookedAt::new(plan, asked, seen, wanted))
             }
         }
     }
@@ -82,9 +87,9 @@ impl Outside {
 }
 
 impl LookedAt {
-    fn new(plan: &LinePlan, asked: &Asked, seen: Option<&LineObjects>) -> Self {
+    fn new(plan: &LinePlan, asked: &Asked, seen: Option<&LineObjects>, wanted: bool) -> Self {
         let secret = seen.and_then(|seen| seen.source.clone());
-        Self { secret, plan: plan.supply.clone(), import: asked.import.clone() }
+        Self { secret, plan: plan.supply.clone(), import: asked.import.clone(), wanted }
     }
 }
 
@@ -94,8 +99,15 @@ impl LineReconciler {
         match &self.plan.borrow().supply.source {
             AuthoritySource::Made => None,
             AuthoritySource::Secret(name) => Some(name.clone()),
-            AuthoritySource::Request => Some(self.names.pending()),
+            AuthoritySource::Request | AuthoritySource::CertManager(_) => Some(self.names.pending()),
         }
+    }
+
+    /// Whether cert-manager may be asked for an authority: a step that is due needs one.
+    pub(super) fn wants(&self, line: &Line, plan: &LinePlan, asked: &Asked, now: Timestamp) -> bool {
+        let evidence = Evidence { offered: false, ..self.evidence(line, plan, asked, now) };
+        let is_asked = matches!(plan.supply.source, AuthoritySource::CertManager(_));
+        is_asked && line.next_step(&evidence).needs_authority(line)
     }
 
     /// Looks for an authority from outside.
@@ -107,12 +119,14 @@ impl LineReconciler {
         line: Option<&Line>,
         now: Timestamp,
     ) -> Result<(), ReconcileError> {
+        let wanted = line.is_none_or(|line| self.wants(line, plan, asked, now));
         let question = Question {
             names: &self.names,
             plan: &plan.supply,
             authority: &plan.authority,
             line,
             brought: asked.import.as_deref(),
+            wanted,
             now,
         };
         let leads = self.leading.leads()?;
@@ -120,7 +134,7 @@ impl LineReconciler {
         self.outside = Outside {
             supply: Some(answer.supply),
             request: answer.request,
-            looked_at: Some(LookedAt::new(plan, asked, seen)),
+            looked_at: Some(LookedAt::new(plan, asked, seen, wanted)),
         };
         Ok(())
     }
@@ -131,7 +145,7 @@ impl LineReconciler {
             return step;
         }
         match &self.outside.supply {
-            Some(Supply::Nothing(what)) => Step::Wait(WaitsFor::Issuer(what.clone())),
+            Some(Supply::Nothing(what) | Supply::Asked(what)) => Step::Wait(WaitsFor::Issuer(what.clone())),
             Some(Supply::Refused(_)) => Step::Wait(WaitsFor::Issuer("an authority that can be used".to_owned())),
             None | Some(Supply::Made | Supply::New(_)) => step,
         }

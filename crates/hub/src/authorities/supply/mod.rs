@@ -1,8 +1,11 @@
 //! Where the authorities of a line come from, if the hub does not make them: a Secret that somebody fills
-//! (`imported`), or certificates for requests of the hub (`requested`). Whatever comes is checked before it may wait to
-//! sign; the line goes on with what it has until then.
+//! (`imported`), or certificates for requests of the hub, which an administrator brings (`requested`) or cert-manager
+//! (`cert_manager`). Whatever comes is checked before it may wait to sign; the line goes on with what it has until
+//! then.
 
+mod cert_manager;
 mod imported;
+mod pending;
 mod requested;
 
 use std::net::IpAddr;
@@ -95,6 +98,8 @@ pub(super) enum Supply {
     New(Box<Given>),
     /// Nothing new. A rotation that is due waits for this.
     Nothing(String),
+    /// Nothing new, but somebody outside was asked. A rotation waits for this.
+    Asked(String),
     /// Something that is not used: why.
     Refused(String),
 }
@@ -123,6 +128,8 @@ pub(super) struct Question<'q> {
     pub(super) line: Option<&'q Line>,
     /// The certificates that an administrator has brought, in PEM.
     pub(super) brought: Option<&'q str>,
+    /// Whether a step of the line needs an authority now, so that somebody outside may be asked for one.
+    pub(super) wanted: bool,
     pub(super) now: Timestamp,
 }
 
@@ -155,6 +162,7 @@ impl Question<'_> {
             AuthoritySource::Made => Supply::Made.into(),
             AuthoritySource::Secret(name) => self.imported(store, name).await?.into(),
             AuthoritySource::Request => self.requested(store, leads).await?,
+            AuthoritySource::CertManager(issuer) => self.by_cert_manager(store, leads, issuer).await?.into(),
         };
         Ok(Answer { supply: self.claimed(answer.supply, others), ..answer })
     }

@@ -1,0 +1,161 @@
+//! An authority whose key the hub makes, and whose certificate an issuer of cert-manager signs. The hub asks by a
+//! CertificateRequest, once a step of the line needs an authority, and waits for whoever approves it.
+//!
+//! There is one CertificateRequest for each key. One that has failed stays until an administrator deletes it, so that
+//! the hub does not ask again and again; one whose certificate the line has is deleted.
+
+use kube::Api;
+use kube::api::{DeleteParams, ObjectMeta, PostParams, Preconditions};
+
+use super::pending::{Kept, Pending};
+use super::{Question, Supply, not_used};
+use crate::authorities::store::{AuthorityStore, StoreError, conflict_or};
+use crate::lease::{Leads, NotWritten};
+use addon_signer_api::cert_manager::{CertificateRequest, CertificateRequestSpec, IssuerRef, resource};
+use addon_signer_core::encoding::pem;
+use k8s_openapi::ByteString;
+
+/// As cert-manager spells keyCertSign and cRLSign, which the request in PKCS#10 has.
+const USAGES: [&str; 2] = ["cert sign", "crl sign"];
+const NOT_INSTALLED: &str = "cert-manager is not installed: the API server does not know CertificateRequests";
+/// What an administrator can do about a CertificateRequest of which nothing comes.
+const DELETE: &str = "delete that CertificateRequest, and the hub makes another one";
+
+/// Why there is no answer.
+enum NoAnswer {
+    Store(StoreError),
+    /// One sentence without a period.
+    Refused(String),
+}
+
+impl From<StoreError> for NoAnswer {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl Question<'_> {
+    /// The authority of the CertificateRequest that is open, which is made if an authority is wanted.
+    pub(super) async fn by_cert_manager(
+        &self,
+        store: &AuthorityStore,
+        leads: &Leads,
+        issuer: &IssuerRef,
+    ) -> Result<Supply, StoreError> {
+        match self.follow(store, leads, issuer).await {
+            Ok(supply) => Ok(supply),
+            Err(NoAnswer::Refused(why)) => Ok(Supply::Refused(why)),
+            Err(NoAnswer::Store(error)) => Err(error),
+        }
+    }
+
+    async fn follow(&self, store: &AuthorityStore, leads: &Leads, issuer: &IssuerRef) -> Result<Supply, NoAnswer> {
+        let requests = store.certificate_requests();
+        let Kept { secret, pending } = self.kept(store).await?.map_err(NoAnswer::Refused)?;
+        let waits = match pending {
+            Some(taken) if self.had(&taken.id()) => {
+                remove(leads, requests, &self.names.certificate_request(&taken.id()), None).await?;
+                None
+            }
+            waits => waits,
+        };
+        let pending = match waits {
+            Some(pending) => pending,
+            None if !self.wanted => return Ok(nothing()),
+            None => self.new_pending(store, leads, secret).await?.map_err(NoAnswer::Refused)?,
+        };
+        let name = self.names.certificate_request(&pending.id());
+        let mut found = requests.get_opt(&name).await.map_err(|error| explained(error.into(), &name))?;
+        if let Some(of_another) = found.take_if(|found| found.spec.issuer_ref != *issuer) {
+            remove(leads, requests, &name, of_another.metadata.uid).await?;
+        }
+        let request = match found {
+            Some(request) => request,
+            None if !self.wanted => return Ok(nothing()),
+            None => {
+                let request = self.certificate_request(&name, &pending, issuer);
+                let created = leads.write(requests.create(&PostParams::default(), &request)).await;
+                created.map_err(|error| explained(error, &name))?
+            }
+        };
+        Ok(self.judge(&name, request, &pending))
+    }
+
+    /// The request for the certificate of this key.
+    fn certificate_request(&self, name: &str, pending: &Pending, issuer: &IssuerRef) -> CertificateRequest {
+        let seconds = self.authority.duration.as_secs();
+        let spec = CertificateRequestSpec {
+            request: ByteString(pending.request.clone().into_bytes()),
+            is_ca: true,
+            usages: USAGES.map(str::to_owned).into(),
+            duration: Some(format!("{}h{}m{}s", seconds / 3600, seconds / 60 % 60, seconds % 60)),
+            issuer_ref: issuer.clone(),
+        };
+        let labels = Some(self.names.labels().clone());
+        let request = CertificateRequest::new(name, &resource(), spec);
+        CertificateRequest { metadata: ObjectMeta { labels, ..request.metadata }, ..request }
+    }
+
+    /// What became of a request.
+    fn judge(&self, name: &str, request: CertificateRequest, pending: &Pending) -> Supply {
+        let IssuerRef { name: issuer, kind, .. } = request.spec.issuer_ref;
+        let status = request.status.unwrap_or_default();
+        if let Some((word, message)) = status.failure() {
+            return Supply::Refused(format!("The CertificateRequest {name} has failed ({word}: {message}); {DELETE}"));
+        }
+        if !status.is_approved() {
+            return Supply::Asked(format!("the CertificateRequest {name} to be approved"));
+        }
+        let Some((certificate, ca)) = status.answer() else {
+            let said = status.pending().map(|message| format!(" ({message})")).unwrap_or_default();
+            return Supply::Asked(format!("the {kind} {issuer} to answer the CertificateRequest {name}{said}"));
+        };
+        let origin = format!("the CertificateRequest {name}");
+        let supply = match (pem::certificates(certificate), ca.map_or_else(|| Some(Vec::new()), pem::certificates)) {
+            (Some(chain), Some(roots)) => {
+                self.examine(&origin, (&chain, &roots), (pending.key.public_key_der(), pending.pkcs8.clone()))
+            }
+            _ => not_used(&origin, &"it has something other than certificates in PEM"),
+        };
+        match supply {
+            Supply::Refused(why) => Supply::Refused(format!("{why}; {DELETE}")),
+            supply => supply,
+        }
+    }
+}
+
+fn nothing() -> Supply {
+    Supply::Nothing("a CertificateRequest to be made".to_owned())
+}
+
+/// Deletes a CertificateRequest, if it is there; with a `uid`, that one and no other.
+async fn remove(
+    leads: &Leads,
+    requests: &Api<CertificateRequest>,
+    name: &str,
+    uid: Option<String>,
+) -> Result<(), NoAnswer> {
+    let preconditions = uid.map(|uid| Preconditions { uid: Some(uid), resource_version: None });
+    let params = DeleteParams { preconditions, ..DeleteParams::default() };
+    match leads.write(requests.delete(name, &params)).await {
+        Ok(_) => Ok(()),
+        Err(NotWritten::Api(kube::Error::Api(status))) if status.is_not_found() => Ok(()),
+        Err(error) => Err(explained(error, name)),
+    }
+}
+
+/// What the API server says of CertificateRequests that an administrator must change.
+fn explained(error: NotWritten, name: &str) -> NoAnswer {
+    match error {
+        // By its number: the API server answers in plain text where it knows no resource.
+        NotWritten::Api(kube::Error::Api(status)) if status.code == 404 => NoAnswer::Refused(NOT_INSTALLED.to_owned()),
+        NotWritten::Api(kube::Error::Api(status)) if status.is_forbidden() => NoAnswer::Refused(format!(
+            "The hub may not use CertificateRequests: {} (certManager.enabled in the chart's values allows it)",
+            status.message
+        )),
+        NotWritten::Api(kube::Error::Api(status)) if status.is_invalid() => {
+            NoAnswer::Refused(format!("The API server refuses the CertificateRequest {name}: {}", status.message))
+        }
+        error => NoAnswer::Store(conflict_or(error, name)),
+    }
+}
