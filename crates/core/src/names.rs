@@ -20,6 +20,8 @@ pub const ANNOTATION_IMPORT: &str = "addon-signer.io/import-authority";
 pub const ANNOTATION_TAINT: &str = "addon-signer.io/taint";
 /// Annotation of the same objects: the authority that is to be gone at once, the time, and who asks.
 pub const ANNOTATION_REVOKE_AUTHORITY: &str = "addon-signer.io/revoke-authority";
+/// On the Secret of a line: the ids of its authorities, so that another line can tell that it has their keys.
+pub const ANNOTATION_AUTHORITIES: &str = "addon-signer.io/authorities";
 /// On the Secret of a client line: the signer name of its AddOnSigner. A different AddOnSigner of that name does not
 /// get the line.
 pub const ANNOTATION_SIGNER_NAME: &str = "addon-signer.io/signer-name";

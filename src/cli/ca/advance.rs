@@ -11,11 +11,11 @@ use super::follow_rotation;
 use super::line::{LineArgs, LineName};
 use super::plan::{NextStep, Plan};
 use super::report::LineReport;
-use super::revoke::{drop_authority, follow_loss};
+use super::revoke::follow_loss;
 use crate::cli::caller::CommandUser;
 use addon_signer_api::status::AuthorityState;
 use addon_signer_core::identity::ClusterName;
-use addon_signer_core::names::ANNOTATION_ADVANCE;
+use addon_signer_core::names::{ANNOTATION_ADVANCE, ANNOTATION_REVOKE_AUTHORITY};
 use addon_signer_core::policy::GatewayCertificate;
 use addon_signer_hub::authorities::waiver::Waiver;
 use addon_signer_platform::clock::Clock;
@@ -78,7 +78,7 @@ async fn advance_signer(
         // A certificate that a gateway does not trust would lock out its holder.
         NextStep::Activate => Err(Refused(format!("{authority} waits for {}", waiting_for(before))).into()),
         NextStep::Finish if affected.is_nobody() => {
-            drop_authority(ca, name, &authority).await?;
+            ca.ask(name, before, ANNOTATION_REVOKE_AUTHORITY, &authority).await?;
             eprintln!("Asked the hub to remove {authority} of {name}: nobody has a certificate of it any more.");
             if watch { follow_loss(ca, name, &authority).await } else { Ok(()) }
         }

@@ -7,19 +7,22 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, bail};
 use clap::{ArgGroup, Args};
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::{ListParams, Patch, PatchParams};
-use kube::{Api, Client};
+use kube::api::{ListParams, ObjectMeta, Patch, PatchParams};
+use kube::{Api, Client, Resource};
 use serde_json::json;
 use tokio::time::Instant;
 
 use super::line::{LineArgs, LineName};
 use super::report::{LineReport, as_table, client_report, progress};
+use crate::cli::caller::CommandUser;
 use crate::output::print;
 use addon_signer_api::status::AuthorityState;
 use addon_signer_api::{GuardedSigner, Lenient};
 use addon_signer_core::policy::GatewayCertificate;
+use addon_signer_hub::authorities::asked::AuthorityRequest;
 use addon_signer_hub::authorities::report::GatewayLineReport;
 use addon_signer_hub::authorities::store::{LineNames, STATUS_KEY};
+use addon_signer_platform::clock::Clock;
 use addon_signer_platform::kubernetes;
 
 /// How often `--watch` polls.
@@ -108,11 +111,12 @@ impl Ca {
             };
             let problem =
                 Some(format!("no hub has published this authority in the namespace {}{needed}", self.namespace));
-            return Ok(LineReport { line, authorities: Vec::new(), rotation: None, problem, request: None });
+            return Ok(LineReport { line, problem, ..LineReport::default() });
         };
         let report: GatewayLineReport = serde_json::from_str(&text).with_context(place)?;
-        let GatewayLineReport { authorities, rotation, problem, request, .. } = report;
-        Ok(LineReport { line, authorities, rotation, problem, request })
+        let GatewayLineReport { authorities, rotation, problem, request, issued, not_used, anchors, .. } = report;
+        let (is_issued, is_trusted_by_root) = (issued || request.is_some(), anchors.is_some());
+        Ok(LineReport { line, authorities, rotation, problem, request, is_issued, not_used, is_trusted_by_root })
     }
 
     /// A line to change, as it is, and the id of the authority that signs.
@@ -146,9 +150,33 @@ impl Ca {
 
     /// Writes an annotation of the AddOnSigner, or of the ConfigMap of a line of the gateway.
     pub(super) async fn annotate(&self, line: &LineName, name: &str, text: &str) -> anyhow::Result<()> {
-        let body = json!({ "metadata": { "annotations": { name: text } } });
+        self.patch(line, &json!({ "metadata": { "annotations": { name: text } } })).await
+    }
+
+    /// Adds a request about this authority to those in an annotation that concern others of the line: two
+    /// administrators do not undo each other's requests.
+    pub(super) async fn ask(&self, line: &LineName, before: &LineReport, name: &str, id: &str) -> anyhow::Result<()> {
+        let user = CommandUser::ask(&self.client).await.user;
+        let request = AuthorityRequest::text(id, Clock::default().now(), &user);
+        let (version, present) = match line {
+            LineName::Signer(signer) => annotation(self.signers.get(signer).await?.meta(), name),
+            LineName::Gateway(certificate) => {
+                let map = self.config_maps.get(&LineNames::gateway(*certificate).config_map).await?;
+                annotation(&map.object.metadata, name)
+            }
+        };
+        let concerns_another = |line: &&str| {
+            let authority = line.split(' ').next().unwrap_or_default();
+            authority != id && before.authority(authority).is_some()
+        };
+        let lines: Vec<&str> = present.lines().filter(concerns_another).chain([&*request]).collect();
+        let metadata = json!({ "resourceVersion": version, "annotations": { name: lines.join("\n") } });
+        self.patch(line, &json!({ "metadata": metadata })).await
+    }
+
+    async fn patch(&self, line: &LineName, body: &serde_json::Value) -> anyhow::Result<()> {
         let params = PatchParams::default();
-        let patch = Patch::Merge(&body);
+        let patch = Patch::Merge(body);
         match line {
             LineName::Signer(name) => {
                 let refused = || {
@@ -197,4 +225,10 @@ impl Ca {
             tokio::time::sleep(LOOK).await;
         }
     }
+}
+
+/// The version of an object, and one of its annotations.
+fn annotation(metadata: &ObjectMeta, name: &str) -> (Option<String>, String) {
+    let text = metadata.annotations.as_ref().and_then(|all| all.get(name));
+    (metadata.resource_version.clone(), text.cloned().unwrap_or_default())
 }

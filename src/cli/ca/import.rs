@@ -75,10 +75,7 @@ pub(super) async fn csr(args: CsrArgs) -> anyhow::Result<()> {
     let report = ca.line(&name).await?;
     match report.request {
         Some(request) => print(&request),
-        None => bail!(
-            "{} has no request: its issuer must be Imported without a Secret, and a hub must have seen that",
-            report.line
-        ),
+        None => bail!("{}", no_request(&report)),
     }
     Ok(())
 }
@@ -89,22 +86,35 @@ pub(super) async fn import(args: ImportArgs) -> anyhow::Result<()> {
     let name = args.line.name();
     let before = ca.line(&name).await?;
     if before.request.is_none() {
-        bail!("{} has no request that a certificate could be for: `addon-signer ca csr {name}`", before.line);
+        bail!("{}", no_request(&before));
     }
-    let user = CommandUser::ask(&ca.client).await.user;
-    ca.annotate(&name, ANNOTATION_IMPORT, &format!("{} {user}\n{text}", Clock::default().now())).await?;
-    eprintln!("Asked the hub to check {id} and to let it sign as soon as it is trusted wherever it must be.");
+    if before.authority(id.as_str()).is_some() {
+        bail!("{id} is an authority of {} already; `addon-signer ca csr {name}` prints the next request", before.line);
+    }
+    let (user, now) = (CommandUser::ask(&ca.client).await.user, Clock::default().now().to_string());
+    ca.annotate(&name, ANNOTATION_IMPORT, &format!("{now} {user}\n{text}")).await?;
+    eprintln!("Asked the hub to check {id}. It signs as soon as everybody who must trust it does.");
     if !args.watch {
         return Ok(());
     }
     let has = |report: &LineReport| report.authorities.iter().any(|it| it.id == id.as_str());
     let signs =
         |report: &LineReport| report.in_state(AuthorityState::Active).is_some_and(|active| active.id == id.as_str());
-    let is_refused = |report: &LineReport| {
-        report.problem.as_ref().is_some_and(|it| it.contains(NOT_USED) && it.contains(id.as_str()))
+    // The sentence names the time of the import, so a refusal of an earlier one is not taken for this one's.
+    let refusal = |report: &LineReport| {
+        let told = [report.not_used.clone(), report.problem.clone()].into_iter().flatten();
+        told.into_iter().find(|it| it.contains(NOT_USED) && it.contains(&now))
     };
-    let now = ca.follow(&name, |it| signs(it) || is_refused(it), |it| has(it) || is_refused(it)).await?;
-    if signs(&now) { Ok(()) } else { bail!(now.problem.unwrap_or_default()) }
+    let is_refused = |report: &LineReport| refusal(report).is_some();
+    let end = ca.follow(&name, |it| signs(it) || is_refused(it), |it| has(it) || is_refused(it)).await?;
+    if signs(&end) { Ok(()) } else { bail!(refusal(&end).unwrap_or_default()) }
+}
+
+fn no_request(report: &LineReport) -> String {
+    format!(
+        "{} has no request: its issuer must be Imported without a Secret, and a hub must have seen that",
+        report.line
+    )
 }
 
 /// The certificates, and the id of the authority. The hub checks the rest.

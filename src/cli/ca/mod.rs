@@ -115,6 +115,13 @@ async fn status(args: StatusArgs) -> anyhow::Result<()> {
 async fn rotate(args: ChangeArgs) -> anyhow::Result<()> {
     let ca = Ca::connect(&args.connection).await?;
     let (name, before, active) = ca.begun(&args.line).await?;
+    if before.request.is_some() {
+        bail!(
+            "authorities of {} are imported: `addon-signer ca csr {name}` prints the next request, and `addon-signer \
+             ca import {name}` begins the rotation",
+            before.line
+        );
+    }
     if before.in_state(AuthorityState::Next).is_some() {
         bail!(
             "a rotation of {} is already under way: follow it with `addon-signer ca status {name} --watch`",

@@ -1,19 +1,19 @@
 //! What the commands show of a line.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::ResourceExt;
 use serde::Serialize;
 
 use crate::output::{self, table};
 use addon_signer_api::GuardedSigner;
 use addon_signer_api::status::{
-    AddOnSignerStatus, AuthorityState, AuthorityStatus, CONDITION_AUTHORITY_ISSUED, RotationStatus,
+    AddOnSignerStatus, AuthorityState, AuthorityStatus, CONDITION_AUTHORITY_ISSUED, CONDITION_ROTATING, RotationStatus,
 };
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_hub::authorities::report::NOT_ROLLED_BACK;
 
 /// One line of authorities as `ca status --output json` prints it.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct LineReport {
     /// The AddOnSigner, `(serving)` or `(gateway-client)`.
@@ -27,6 +27,15 @@ pub(super) struct LineReport {
     /// The certificate request of the next authority.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) request: Option<String>,
+    /// Whether its authorities come from an issuer.
+    #[serde(skip)]
+    pub(super) is_issued: bool,
+    /// Why the authority that the issuer offers is not used.
+    #[serde(skip)]
+    pub(super) not_used: Option<String>,
+    /// Whether agents trust the root above its authorities.
+    #[serde(skip)]
+    pub(super) is_trusted_by_root: bool,
 }
 
 impl LineReport {
@@ -62,7 +71,7 @@ pub(super) fn client_report(object: GuardedSigner) -> LineReport {
         Ok(signer) => signer.status.unwrap_or_default(),
         Err(error) => {
             let problem = Some(format!("it cannot be read: {error}"));
-            return LineReport { line, authorities: Vec::new(), rotation: None, problem, request: None };
+            return LineReport { line, problem, ..LineReport::default() };
         }
     };
     let failing = status.conditions.iter().find(|condition| condition.type_ == "Ready" && condition.status != "True");
@@ -71,10 +80,16 @@ pub(super) fn client_report(object: GuardedSigner) -> LineReport {
         let at = condition.message.find(NOT_ROLLED_BACK)?;
         condition.message.get(at..).map(str::to_owned)
     });
-    let not_used = status.conditions.iter().find(|it| it.type_ == CONDITION_AUTHORITY_ISSUED && it.status != "True");
-    let problem = problem.or(refused).or(not_used.map(|condition| condition.message.clone()));
+    let issued = status.conditions.iter().find(|it| it.type_ == CONDITION_AUTHORITY_ISSUED);
+    let not_used = issued.filter(|condition| condition.status != "True").map(|condition| condition.message.clone());
+    // A rotation that has not begun is in no other part of the status.
+    let is_waiting =
+        |it: &&Condition| it.type_ == CONDITION_ROTATING && it.reason == "Waiting" && status.rotation.is_none();
+    let waits = status.conditions.iter().find(is_waiting).map(|condition| condition.message.clone());
+    let problem = problem.or(refused).or_else(|| not_used.clone()).or(waits);
+    let is_issued = issued.is_some() || status.authority_request.is_some();
     let AddOnSignerStatus { authorities, rotation, authority_request: request, .. } = status;
-    LineReport { line, authorities, rotation, problem, request }
+    LineReport { line, authorities, rotation, problem, request, is_issued, not_used, is_trusted_by_root: false }
 }
 
 /// The lines as a table, with what each waits for.

@@ -9,13 +9,10 @@ use super::affected::{Affected, Refused};
 use super::connection::{Ca, ConnectionArgs};
 use super::line::LineName;
 use super::report::LineReport;
-use crate::cli::caller::CommandUser;
 use crate::cli::signer_object;
 use addon_signer_api::status::AuthorityState;
 use addon_signer_core::names::ANNOTATION_REVOKE_AUTHORITY;
 use addon_signer_core::policy::GatewayCertificate;
-use addon_signer_hub::authorities::asked::AuthorityRequest;
-use addon_signer_platform::clock::Clock;
 
 /// Arguments of `ca revoke`.
 #[derive(Debug, Clone, Args)]
@@ -62,16 +59,9 @@ pub(super) async fn revoke(args: RevokeArgs) -> anyhow::Result<()> {
         let affected = Affected::by_loss(&ca, &name, &before, &id).await?;
         confirm(&before, &id, &affected)?;
     }
-    drop_authority(&ca, &name, &id).await?;
+    ca.ask(&name, &before, ANNOTATION_REVOKE_AUTHORITY, &id).await?;
     eprintln!("Asked the hub to revoke {id} of {}. {}", before.line, then(&before, &id, &active));
     if args.watch { follow_loss(&ca, &name, &id).await } else { Ok(()) }
-}
-
-/// Asks the hub to drop this authority.
-pub(super) async fn drop_authority(ca: &Ca, name: &LineName, id: &str) -> anyhow::Result<()> {
-    let user = CommandUser::ask(&ca.client).await.user;
-    let text = AuthorityRequest::text(id, Clock::default().now(), &user);
-    ca.annotate(name, ANNOTATION_REVOKE_AUTHORITY, &text).await
 }
 
 /// Shows each change until the authority is gone.
@@ -102,9 +92,16 @@ fn confirm(before: &LineReport, id: &str, affected: &Affected) -> anyhow::Result
 
 /// What follows.
 fn then(before: &LineReport, id: &str, active: &str) -> String {
-    match before.in_state(AuthorityState::Next) {
+    let signs = match before.in_state(AuthorityState::Next) {
         _ if id != active => format!("{active} keeps signing."),
         Some(next) => format!("{} signs at once.", next.id),
+        None if before.is_issued => {
+            "It signs nothing more, but stays trusted until another authority has come from the issuer.".to_owned()
+        }
         None => "A new one signs at once.".to_owned(),
+    };
+    match before.is_trusted_by_root {
+        true => format!("{signs} Agents trust its root: whoever has the key can still act as the gateway."),
+        false => signs,
     }
 }

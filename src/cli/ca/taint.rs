@@ -5,11 +5,8 @@ use clap::Args;
 
 use super::connection::{Ca, ChangeArgs};
 use super::report::LineReport;
-use crate::cli::caller::CommandUser;
 use addon_signer_api::status::{AuthorityState, AuthorityStatus};
 use addon_signer_core::names::ANNOTATION_TAINT;
-use addon_signer_hub::authorities::asked::AuthorityRequest;
-use addon_signer_platform::clock::Clock;
 
 /// Arguments of `ca taint`.
 #[derive(Debug, Clone, Args)]
@@ -29,8 +26,7 @@ pub(super) async fn taint(args: TaintArgs) -> anyhow::Result<()> {
     if known.tainted {
         bail!("{id} of {} is tainted already", before.line);
     }
-    let user = CommandUser::ask(&ca.client).await.user;
-    ca.annotate(&name, ANNOTATION_TAINT, &AuthorityRequest::text(&id, Clock::default().now(), &user)).await?;
+    ca.ask(&name, &before, ANNOTATION_TAINT, &id).await?;
     eprintln!("Asked the hub to taint {id} of {}. {}", before.line, then(known));
     if !args.change.watch {
         return Ok(());

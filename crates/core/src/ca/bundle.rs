@@ -6,7 +6,7 @@ use ring::digest;
 use rustls_pki_types::{CertificateDer, TrustAnchor, UnixTime};
 use webpki::{EndEntityCert, KeyUsage};
 
-use crate::ca::authority::{Authority, AuthorityError, LAST_CALL};
+use crate::ca::authority::{Authority, AuthorityError};
 use crate::timestamp::Timestamp;
 
 /// The signature algorithms of authorities, and of issuers above them.
@@ -90,13 +90,6 @@ impl Bundle {
     /// The authorities of the anchors, in the same order.
     pub fn authorities(&self) -> &[Authority] {
         &self.authorities
-    }
-
-    /// The latest end of a certificate issued together with this trust bundle: a day before the [`LAST_CALL`] of the
-    /// newest authority. So by the time the next authority must sign, everyone has its anchor.
-    pub fn last_end(&self) -> Option<Timestamp> {
-        let newest = self.authorities.iter().max_by_key(|authority| authority.not_before())?;
-        Some(newest.not_after().minus(LAST_CALL * 2))
     }
 
     /// The certificates as PEM blocks, in the order of the digest.

@@ -66,6 +66,8 @@ pub struct Surroundings {
     pub valid_from: Option<Timestamp>,
     /// The trust bundle of the gateway's line, which agents get with each certificate.
     pub trust_bundle: Option<Bundle>,
+    /// The latest end of an agent's certificate that comes with it.
+    pub last_end: Option<Timestamp>,
 }
 
 impl Surroundings {
@@ -246,8 +248,8 @@ fn prepare(
     at: Timestamp,
 ) -> Result<Prepared, IssueError> {
     let end = signing.issuer.authority().not_after();
-    let serving = effects.surroundings().trust_bundle.filter(|_| request.approved.identity().is_some());
-    let latest = serving.as_ref().and_then(Bundle::last_end).map_or(end, |last| end.min(last));
+    let serving = effects.surroundings().last_end.filter(|_| request.approved.identity().is_some());
+    let latest = serving.map_or(end, |last| end.min(last));
     signing.issuer.prepare_until(request.approved.clone(), signing.serial, at, latest)
 }
 

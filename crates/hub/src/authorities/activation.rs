@@ -65,7 +65,7 @@ impl ActivationCheck {
             },
             Self::Serving { trust_publisher, distributed, registry } => {
                 let active = line.active().map(|active| active.certified.anchor());
-                if active == Some(next.certified.anchor()) {
+                if active == Some(next.certified.anchor()) && line.forced(now).is_none() {
                     return Ok(()); // it has the root of the one that signs now, which everybody trusts
                 }
                 let Some(at) = next.activate_after else {

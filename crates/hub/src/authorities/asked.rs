@@ -19,10 +19,10 @@ pub(crate) struct Asked {
     pub(super) waiver: Option<Waiver>,
     /// To roll back an authority.
     pub(super) roll_back: Option<AuthorityRequest>,
-    /// To taint an authority.
-    pub(super) taint: Option<AuthorityRequest>,
-    /// To revoke an authority.
-    pub(super) revoke: Option<AuthorityRequest>,
+    /// To taint authorities.
+    pub(super) taint: Vec<AuthorityRequest>,
+    /// To revoke authorities.
+    pub(super) revoke: Vec<AuthorityRequest>,
     /// To use this certificate for the request of the next authority: PEM, with what is above it.
     pub(super) import: Option<String>,
 }
@@ -31,13 +31,13 @@ impl Asked {
     /// Reads the annotations of an object.
     pub(crate) fn read(annotations: &BTreeMap<String, String>) -> Self {
         let text = |name: &str| annotations.get(name).map(String::as_str);
-        let request = |name: &str| text(name).and_then(AuthorityRequest::read);
+        let requests = |name: &str| text(name).unwrap_or_default().lines().filter_map(AuthorityRequest::read);
         Self {
             rotate: text(ANNOTATION_ROTATE).map(str::to_owned),
             waiver: text(ANNOTATION_ADVANCE).and_then(Waiver::read),
-            roll_back: request(ANNOTATION_ROLL_BACK),
-            taint: request(ANNOTATION_TAINT),
-            revoke: request(ANNOTATION_REVOKE_AUTHORITY),
+            roll_back: requests(ANNOTATION_ROLL_BACK).next(),
+            taint: requests(ANNOTATION_TAINT).collect(),
+            revoke: requests(ANNOTATION_REVOKE_AUTHORITY).collect(),
             import: text(ANNOTATION_IMPORT).map(str::to_owned),
         }
     }
@@ -48,8 +48,8 @@ impl Asked {
             rotate: self.rotate.or(other.rotate),
             waiver: self.waiver.or(other.waiver),
             roll_back: self.roll_back.or(other.roll_back),
-            taint: self.taint.or(other.taint),
-            revoke: self.revoke.or(other.revoke),
+            taint: if self.taint.is_empty() { other.taint } else { self.taint },
+            revoke: if self.revoke.is_empty() { other.revoke } else { self.revoke },
             import: self.import.or(other.import),
         }
     }
@@ -66,13 +66,18 @@ pub struct AuthorityRequest {
 }
 
 impl AuthorityRequest {
-    /// The text of the annotation: the authority, the time, the user.
+    /// One line of the annotation: the authority, the time, the user.
     #[must_use]
     pub fn text(authority: &str, now: Timestamp, by: &str) -> String {
         format!("{authority} {now} {by}").trim_end().to_owned()
     }
 
-    /// Reads such a text. What follows the authority is only for people.
+    /// The first request about an authority for which this is true.
+    pub(super) fn find(requests: &[Self], is_open: impl Fn(&AuthorityId) -> bool) -> Option<&Self> {
+        requests.iter().find(|request| is_open(&request.authority))
+    }
+
+    /// Reads such a line. What follows the authority is only for people.
     fn read(text: &str) -> Option<Self> {
         let mut parts = text.splitn(3, ' ');
         let authority = parts.next().filter(|id| !id.is_empty())?.into();
@@ -91,7 +96,8 @@ mod tests {
         let names = [ANNOTATION_ROLL_BACK, ANNOTATION_TAINT, ANNOTATION_REVOKE_AUTHORITY];
         let read = Asked::read(&names.into_iter().map(|name| (name.to_owned(), text.clone())).collect());
         let asked = AuthorityRequest { authority: "0a1b".into(), by: "alice smith".to_owned() };
-        let [roll_back, taint, revoke] = std::array::from_fn(|_| Some(asked.clone()));
+        let [taint, revoke] = std::array::from_fn(|_| vec![asked.clone()]);
+        let roll_back = Some(asked.clone());
         assert_eq!(read, Asked { roll_back, taint, revoke, ..Asked::default() });
         assert_eq!(AuthorityRequest::read("0a1b").map(|asked| asked.by).as_deref(), Some(""));
         assert_eq!(AuthorityRequest::read(""), None);
@@ -112,7 +118,7 @@ mod tests {
         ]);
         let both = read(&[(ANNOTATION_ROTATE, "r2")]).or(of_map.clone());
         assert_eq!(both, Asked { rotate: Some("r2".to_owned()), ..of_map.clone() });
-        assert!(both.waiver.is_some() && both.roll_back.is_some() && both.taint.is_some() && both.revoke.is_some());
+        assert!(both.waiver.is_some() && both.roll_back.is_some() && !both.taint.is_empty() && !both.revoke.is_empty());
         assert_eq!(Asked::default().or(of_map.clone()), of_map);
     }
 }

@@ -7,7 +7,8 @@ use kube::api::ObjectMeta;
 
 use addon_signer_api::Lenient;
 use addon_signer_core::ca::authority::AuthorityId;
-use addon_signer_core::names::{ANNOTATION_SIGNER_NAME, LABEL_LINE, LABEL_SIGNER};
+use addon_signer_core::ca::line::Line;
+use addon_signer_core::names::{ANNOTATION_AUTHORITIES, ANNOTATION_SIGNER_NAME, LABEL_LINE, LABEL_SIGNER};
 use addon_signer_core::policy::GatewayCertificate;
 
 /// The ConfigMap with the serving anchors.
@@ -116,9 +117,12 @@ impl LineNames {
         theirs.filter(|theirs| self.signer_name.as_ref() != Some(theirs))
     }
 
-    pub(super) fn annotations(&self, mut there: BTreeMap<String, String>) -> Option<BTreeMap<String, String>> {
+    /// The annotations of the Secret of this line, with what else is there.
+    pub(super) fn annotations(&self, line: &Line, mut there: BTreeMap<String, String>) -> BTreeMap<String, String> {
         there.extend(self.signer_name.clone().map(|name| (ANNOTATION_SIGNER_NAME.to_owned(), name)));
-        (!there.is_empty()).then_some(there)
+        let ids: Vec<_> = line.members().iter().map(|member| member.authority.id().as_str()).collect();
+        there.insert(ANNOTATION_AUTHORITIES.to_owned(), ids.join(" "));
+        there
     }
 
     /// The line as `ca status` names it: its AddOnSigner, `(serving)` or `(gateway-client)`.

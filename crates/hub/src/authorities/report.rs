@@ -83,7 +83,7 @@ pub fn forced(line: &Line, now: Timestamp) -> Option<String> {
 pub const NOT_USED: &str = " is not used: ";
 
 /// What the line does then.
-pub const GOES_ON: &str = "The line goes on with the authorities that it has.";
+pub const GOES_ON: &str = "The line continues with its present authorities.";
 
 /// How [`refused`] begins.
 pub const NOT_ROLLED_BACK: &str = "The rollback that was asked for is not done: ";
@@ -111,6 +111,12 @@ pub struct GatewayLineReport {
     /// The roots in PEM that agents trust, if they do not trust the authorities themselves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub anchors: Option<String>,
+    /// Whether its authorities come from an issuer.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub issued: bool,
+    /// Why the authority that the issuer offers is not used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_used: Option<String>,
     /// The certificate request of the next authority in PEM, if `ca import` brings authorities.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<String>,
@@ -129,18 +135,21 @@ pub fn render(
 ) -> Result<String, serde_json::Error> {
     let rotation = rotation(line, waiting);
     let begins = waiting.filter(|_| rotation.is_none()).map(|what| format!("A rotation waits for: {what}."));
+    let issued = outside.is_some();
     let OutsideReport { refused: not_used, request } = outside.unwrap_or_default();
     let not_used = not_used.map(|why| format!("{why}. {GOES_ON}"));
     serde_json::to_string(&GatewayLineReport {
         authorities: authorities(line),
         rotation,
-        problem: forced(line, now).or(not_rolled_back.map(refused)).or(not_used).or(begins),
+        problem: forced(line, now).or(not_rolled_back.map(refused)).or(not_used.clone()).or(begins),
         handled_request: line.handled_request().map(str::to_owned),
         anchors: line
             .anchors()
             .ok()
             .filter(|anchors| line.bundle().as_ref() != Ok(anchors))
             .map(|anchors| anchors.pem()),
+        issued,
+        not_used,
         request,
     })
 }

@@ -203,7 +203,7 @@ impl AuthorityStore {
             metadata: ObjectMeta {
                 name: Some(names.secret.clone()),
                 labels: Some(names.labels.clone()),
-                annotations: names.annotations(BTreeMap::new()),
+                annotations: Some(names.annotations(line, BTreeMap::new())),
                 ..ObjectMeta::default()
             },
             type_: Some(SECRET_TYPE.to_owned()),
@@ -229,7 +229,8 @@ impl AuthorityStore {
     ) -> Result<StoredLine, StoreError> {
         let before = &stored.secret.0;
         let empty = BTreeMap::new();
-        let annotations = names.annotations(before.metadata.annotations.clone().unwrap_or_default());
+        let there = before.metadata.annotations.clone().unwrap_or_default();
+        let annotations = Some(names.annotations(line, there));
         let secret = WipedSecret(Secret {
             metadata: ObjectMeta { annotations, ..before.metadata.clone() },
             type_: before.type_.clone(),

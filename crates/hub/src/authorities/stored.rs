@@ -45,6 +45,8 @@ struct StoredState {
     rolled_back: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     dropped: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    taken: Option<String>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -99,7 +101,8 @@ pub(super) fn data(
     let handled_request = line.handled_request().map(str::to_owned);
     let rolled_back = line.rolled_back().map(ToString::to_string);
     let dropped = line.dropped().map(ToString::to_string);
-    let state = StoredState { authorities, handled_request, rolled_back, dropped };
+    let taken = line.taken().map(ToString::to_string);
+    let state = StoredState { authorities, handled_request, rolled_back, dropped, taken };
     data.insert(LINE_KEY.to_owned(), ByteString(serde_json::to_vec(&state)?));
     Ok(data)
 }
@@ -135,6 +138,7 @@ pub(super) fn read(secret: WipedSecret) -> Result<StoredLine, String> {
     let line = Line::restore(members, state.handled_request, rolled_back);
     let line = line.map_err(|error| format!("{LINE_KEY}: {error}"))?;
     let line = line.with_dropped(state.dropped.as_deref().map(AuthorityId::from));
+    let line = line.with_taken(state.taken.as_deref().map(AuthorityId::from));
     let active = issuer(data, line.active().ok_or_else(|| format!("{LINE_KEY}: it names no active authority"))?)?;
     // Check the key of Next while Active still signs: later it would be too late.
     line.next().map(|next| issuer(data, next)).transpose()?;

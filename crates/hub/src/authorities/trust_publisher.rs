@@ -34,8 +34,6 @@ struct Entries {
     signers: BTreeMap<String, PublishedSigner>,
     serving: Option<watch::Receiver<LineState>>,
     gateway_client: Option<watch::Receiver<LineState>>,
-    /// Authorities from outside that a line is about to take, each with the line.
-    claimed: BTreeMap<AuthorityId, String>,
 }
 
 /// One signer.
@@ -100,7 +98,6 @@ impl TrustPublisher {
             signers: BTreeMap::new(),
             serving: None,
             gateway_client: None,
-            claimed: BTreeMap::new(),
         };
         Self { entries: Arc::new(Mutex::new(entries)), trust }
     }
@@ -140,36 +137,6 @@ impl TrustPublisher {
         self.change(|entries| entries.unserved = names);
     }
 
-    /// Claims an authority from outside for a line, if no other line has it. A later claim of another line fails, also
-    /// before this one has persisted it.
-    ///
-    /// # Errors
-    /// Who has it, or what must be read first.
-    pub(crate) fn claim(&self, id: &AuthorityId, line: &str) -> Result<(), String> {
-        let mut entries = self.entries.lock();
-        let gateways = [("(serving)", &entries.serving), ("(gateway-client)", &entries.gateway_client)];
-        let gateways = gateways.into_iter().filter_map(|(name, line)| Some((name, line.as_ref()?)));
-        let signers = entries.signers.iter().map(|(name, entry)| (name.as_str(), &entry.line));
-        for (name, state) in gateways.chain(signers).filter(|(name, _)| *name != line) {
-            let state = state.borrow();
-            let members = state.last().map(|ready| ready.line().members().to_vec());
-            if members.unwrap_or_default().iter().any(|member| member.authority.id() == id) {
-                return Err(format!("it is an authority of {name}, and each line has keys of its own"));
-            }
-            if matches!(*state, LineState::Starting) {
-                return Err(format!("the authorities of {name} were not read yet"));
-            }
-        }
-        match entries.claimed.get(id).filter(|owner| *owner != line) {
-            Some(owner) => Err(format!("{owner} takes it, and each line has keys of its own")),
-            None => {
-                entries.claimed.retain(|_, owner| owner != line); // a line takes one at a time
-                entries.claimed.insert(id.clone(), line.to_owned());
-                Ok(())
-            }
-        }
-    }
-
     /// The longest life that any signer may give a certificate.
     pub(crate) fn longest_life(&self) -> Duration {
         let entries = self.entries.lock();
@@ -179,7 +146,7 @@ impl TrustPublisher {
     /// The latest expiry of a certificate that is issued now.
     pub(crate) fn last_end(&self) -> Option<Timestamp> {
         let entries = self.entries.lock();
-        entries.serving.as_ref().and_then(|line| line.borrow().last()?.anchors.last_end())
+        entries.serving.as_ref().and_then(|line| line.borrow().last()?.line().last_end())
     }
 
     /// When the last certificate of all client lines expires.

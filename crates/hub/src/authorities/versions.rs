@@ -3,6 +3,10 @@
 //! One watch serves all lines, because an API server allows few streams per connection. It holds no key: a reconciler
 //! reads its Secret itself, and only after a change.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -10,6 +14,7 @@ use kube::core::{ApiResource, DynamicObject, PartialObjectMeta};
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt, watcher as watch_objects};
 use kube::{Api, Client, Resource, ResourceExt};
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tracing::warn;
@@ -18,6 +23,8 @@ use crate::authorities::asked::Asked;
 use crate::authorities::store::LineNames;
 use crate::relist::Watched;
 use addon_signer_api::Lenient;
+use addon_signer_core::ca::authority::AuthorityId;
+use addon_signer_core::names::ANNOTATION_AUTHORITIES;
 use addon_signer_platform::backoff::WatchBackoff;
 
 /// An object as the watch has shown it.
@@ -27,6 +34,8 @@ pub(super) struct ObjectVersion {
     pub(super) version: String,
     /// What its annotations ask for.
     pub(super) asked: Asked,
+    /// The authorities whose keys it has, by the annotation that the hub writes together with them.
+    authorities: Vec<AuthorityId>,
 }
 
 /// The objects of a line; `None` for one that does not exist.
@@ -58,18 +67,25 @@ pub(crate) struct ObjectVersions {
 
 /// Reads what the watches have shown.
 #[derive(Debug, Clone)]
-pub(crate) struct WatchedObjects(watch::Receiver<ObjectVersions>);
+pub(crate) struct WatchedObjects {
+    known: watch::Receiver<ObjectVersions>,
+    /// Authorities from outside that a line is about to take: its Secret, and when it said so.
+    claimed: Arc<Mutex<BTreeMap<AuthorityId, (String, Instant)>>>,
+}
+
+/// How long a line may take to persist an authority that it has claimed.
+const CLAIM: Duration = Duration::from_secs(60);
 
 /// Creates the reader, and what [`keep`] writes to.
 pub(crate) fn channel() -> (watch::Sender<ObjectVersions>, WatchedObjects) {
     let (known, objects) = watch::channel(ObjectVersions::default());
-    (known, WatchedObjects(objects))
+    (known, WatchedObjects { known: objects, claimed: Arc::default() })
 }
 
 impl WatchedObjects {
     /// The objects of a line, whose authorities come from the Secret `source`; `None` before both kinds were listed.
     pub(super) fn of(&self, names: &LineNames, source: Option<&str>) -> Option<LineObjects> {
-        let known = self.0.borrow();
+        let known = self.known.borrow();
         let (secrets, config_maps) = (known.secrets.all()?, known.config_maps.all()?);
         Some(LineObjects {
             secret: secrets.get(&names.secret).cloned(),
@@ -77,6 +93,31 @@ impl WatchedObjects {
             source: source.and_then(|source| secrets.get(source).cloned()),
             deleted: known.deleted,
         })
+    }
+
+    /// Claims an authority from outside for a line, if no other line's Secret has it, and no other line is about to take
+    /// it.
+    ///
+    /// # Errors
+    /// Who has it, or what must be read first.
+    pub(super) fn claim(&self, id: &AuthorityId, names: &LineNames) -> Result<(), String> {
+        let known = self.known.borrow();
+        let secrets = known.secrets.all().ok_or("the Secrets of the other lines were not read yet")?;
+        let mut others = secrets.iter().filter(|(name, _)| **name != names.secret);
+        if let Some((owner, _)) = others.find(|(_, secret)| secret.authorities.contains(id)) {
+            return Err(format!("it is in the Secret {owner}, and each line has keys of its own"));
+        }
+        let (mut claimed, now) = (self.claimed.lock(), Instant::now());
+        claimed.retain(|_, (_, since)| now.duration_since(*since) < CLAIM);
+        match claimed.get(id).filter(|(owner, _)| *owner != names.secret) {
+            Some((owner, _)) => {
+                Err(format!("the Secret {owner} is about to have it, and each line has keys of its own"))
+            }
+            None => {
+                claimed.insert(id.clone(), (names.secret.clone(), now));
+                Ok(())
+            }
+        }
     }
 
     /// [`Self::changed`], but not before `at`.
@@ -94,7 +135,7 @@ impl WatchedObjects {
     /// Waits until the objects of a line differ from `before`.
     async fn changed(&mut self, names: &LineNames, source: Option<&str>, before: Option<&LineObjects>) {
         while self.of(names, source).as_ref() == before {
-            if self.0.changed().await.is_err() {
+            if self.known.changed().await.is_err() {
                 std::future::pending().await // the hub ends
             }
         }
@@ -147,7 +188,13 @@ fn follow(
 }
 
 fn version(object: &Meta) -> ObjectVersion {
-    ObjectVersion { version: object.resource_version().unwrap_or_default(), asked: Asked::read(object.annotations()) }
+    let annotations = object.annotations();
+    let authorities = annotations.get(ANNOTATION_AUTHORITIES).map(String::as_str).unwrap_or_default();
+    ObjectVersion {
+        version: object.resource_version().unwrap_or_default(),
+        asked: Asked::read(annotations),
+        authorities: authorities.split_whitespace().map(AuthorityId::from).collect(),
+    }
 }
 
 #[cfg(test)]

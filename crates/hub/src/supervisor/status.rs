@@ -22,6 +22,7 @@ use addon_signer_api::status::{
 use addon_signer_api::{AddOnSigner, AddOnSignerSpec, GuardedSigner};
 use addon_signer_core::ca::line::WaitsFor;
 use addon_signer_core::list::few;
+use addon_signer_core::policy::MIN_LIFETIME;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_ledger::Health;
 
@@ -110,7 +111,8 @@ pub fn wanted(
             (Some((false, *reason, message.clone())), (false, *reason, message.clone()))
         }
         (Ok(()), LineState::Ready(ready)) => {
-            let signs = tainted(ready).unwrap_or_else(|| signing(serving, reports.first_waits_for, now));
+            let stops = tainted(ready).or_else(|| ended(ready, now));
+            let signs = stops.unwrap_or_else(|| signing(serving, reports.first_waits_for, now));
             (Some(healthy_sentence()), signs)
         }
         (Err(_), LineState::Ready(_)) => (Some(healthy_sentence()), (false, "", String::new())),
@@ -192,6 +194,14 @@ fn tainted(ready: &ReadyLine) -> Option<(bool, &'static str, String)> {
         active.authority.id()
     );
     Some((false, TAINTED, sentence))
+}
+
+/// What is said when the authority that would sign ends too soon for any certificate, because no other has come.
+fn ended(ready: &ReadyLine, now: Timestamp) -> Option<(bool, &'static str, String)> {
+    let active = &ready.line().active()?.authority;
+    let ends = now.plus(MIN_LIFETIME) > active.not_after();
+    let sentence = "Requests for this signer wait: its authority ends, and no other may sign yet. Rotating says why.";
+    ends.then(|| (false, "AuthorityExpired", sentence.to_owned()))
 }
 
 fn signing(serving: &LineState, first: Option<WaitsFor>, now: Timestamp) -> (bool, &'static str, String) {

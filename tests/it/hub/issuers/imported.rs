@@ -15,7 +15,7 @@ use rustls_pki_types::UnixTime;
 use serde_json::json;
 
 use super::{change, put, put_authority, put_pair, telemetry_of, wait_issued};
-use crate::hub::lines::{OnServer, issue};
+use crate::hub::lines::{OnServer, issue, revoke};
 use crate::hub::{mk_csr, mk_served, submit};
 use test_kit::TestHub;
 use test_kit::company::{CompanyCa, ca_params, chain};
@@ -129,7 +129,7 @@ async fn a_pair_that_cannot_be_used_is_said_and_the_line_goes_on() {
         (pem(&below) + &pem(&middle), below.key(), ca, "\"CN=middle\" has the path length 0"),
         (pem(&middle) + &pem(&below), below.key(), ca, "the certificates are in the wrong order: \"CN=below\""),
         (pem(&below) + &pem(&other), below.key(), ca, "\"CN=other\" did not sign \"CN=below\""),
-        (pem(&short), short.key(), ca, "within authority.renewBefore from now"),
+        (pem(&short), short.key(), ca, "within renewBefore from now"),
         (pem(&other), "hello".to_owned(), ca, "tls.key: there is no private key in PEM"),
         ("hello".to_owned(), other.key(), ca, "tls.crt has something other than certificates"),
         (pem(&other), other.key(), &"hello".to_owned(), "ca.crt has something other than certificates"),
@@ -138,7 +138,7 @@ async fn a_pair_that_cannot_be_used_is_said_and_the_line_goes_on() {
         put_pair(&admin, &certificates, &key, ca).await;
         let told = wait_issued(&line, "False", why).await;
         assert!(told.starts_with("The authority in the Secret company is not used: "), "{told}");
-        assert!(told.ends_with(". The line goes on with the authorities that it has."), "{told}");
+        assert!(told.ends_with(". The line continues with its present authorities."), "{told}");
     }
     let secrets: Api<Secret> = Api::namespaced(admin.clone(), "addon-signer");
     secrets.delete("company", &Default::default()).await.unwrap();
@@ -147,6 +147,41 @@ async fn a_pair_that_cannot_be_used_is_said_and_the_line_goes_on() {
     issue(&hub, &admin).await;
     put_authority(&admin, &first, &[], &root).await;
     wait_issued(&line, "True", "Every authority").await;
+}
+
+#[tokio::test]
+async fn a_revoked_one_without_a_successor_is_tainted_until_then() {
+    let root = CompanyCa::root();
+    let (hub, admin, _running, line, first) = mk_imported(&root).await;
+    issue(&hub, &admin).await;
+    revoke(&admin, &first.id()).await;
+    wait_until(PATIENCE, "Rotating to say so", async || {
+        let conditions = line.status().await.conditions;
+        let rotating = conditions.into_iter().find(|condition| condition.type_ == "Rotating")?;
+        rotating
+            .message
+            .contains(&format!("until then {}, which is to be revoked, is trusted", first.id()))
+            .then_some(())
+    })
+    .await;
+    assert!(line.status().await.authorities[0].tainted, "it signs nothing more");
+    let second = root.authority("Telemetry CA 2");
+    put_authority(&admin, &second, &[], &root).await;
+    line.wait_signs(&[second.id()]).await;
+    issue(&hub, &admin).await;
+    put_authority(&admin, &first, &[], &root).await;
+    wait_issued(&line, "False", &format!("{} was replaced, rolled back or revoked before", first.id())).await;
+    assert_eq!(line.wait(&["Active"]).await, [second.id()]);
+}
+
+#[tokio::test]
+async fn a_line_goes_on_when_its_issuer_cannot_be_asked() {
+    let root = CompanyCa::root();
+    let (hub, admin, _running, line, _) = mk_imported(&root).await;
+    let issuer = json!({ "type": "Imported", "secretName": "Not_A_Name/x" });
+    change(&admin, json!({ "authority": { "issuer": issuer } })).await;
+    wait_issued(&line, "False", "is not used: ").await;
+    issue(&hub, &admin).await;
 }
 
 #[tokio::test]
@@ -166,8 +201,10 @@ async fn two_signers_never_share_an_authority() {
         (healthy.reason == "AuthorityNotIssued").then_some(healthy.message)
     })
     .await;
-    let why =
-        format!("The authority {} is not used: it is an authority of telemetry, and each line has keys", first.id());
+    let why = format!(
+        "The authority {} is not used: it is in the Secret telemetry-client-authorities, and each line has keys",
+        first.id()
+    );
     assert!(message.contains(&why), "{message}");
     assert_eq!(line.wait(&["Active"]).await, [first.id()]);
 }

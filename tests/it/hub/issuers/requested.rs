@@ -59,16 +59,21 @@ async fn a_certificate_is_brought_days_later_and_after_a_restart() {
     let other = root.authority("other");
     let told = import(&chain(&[&other.der, &root.der])).await;
     assert_eq!(told.code, 1, "{}", told.stderr);
-    let why = format!("The authority in the certificate of `ca import` ({}) is not used: the private key", other.id());
-    assert!(told.stderr.contains(&why), "{}", told.stderr);
+    let why = format!("The authority in the certificate of `ca import` ({}, ", other.id());
+    assert!(told.stderr.contains(&why) && told.stderr.contains("not used: the private key"), "{}", told.stderr);
     let answer = root.certifies(&point, &ca_params("Telemetry CA", DAY * 700));
+    let told = import(&chain(&[&answer])).await;
+    assert_eq!(told.code, 1, "{}", told.stderr);
+    assert!(told.stderr.contains("there is no root"), "{}", told.stderr);
     let told = import(&chain(&[&answer, &root.der])).await;
-    assert_eq!(told.code, 0, "{}", told.stderr);
+    assert_eq!(told.code, 0, "the refusal before was of another file: {}", told.stderr);
     let line = OnServer::client(&admin);
     let first = line.wait(&["Active"]).await;
     wait_ready(&admin, "telemetry", "True").await;
     issue(&hub, &admin).await;
     wait_issued(&line, "True", "Every authority").await;
+    let told = import(&chain(&[&answer, &root.der])).await;
+    assert!(told.stderr.contains("is an authority of telemetry already"), "{}", told.stderr);
     let next = csr().await.stdout;
     assert_ne!(next, request.stdout, "another key waits for the next one");
 

@@ -273,3 +273,31 @@ async fn advance_removes_an_old_authority_that_nobody_needs() {
     assert!(done.stderr.contains(&format!("Asked the hub to remove {} of telemetry", ids[1])), "{}", done.stderr);
     assert_eq!(line.wait(&["Active"]).await, ids[..1]);
 }
+
+#[tokio::test]
+async fn requests_of_two_administrators_are_both_done() {
+    let hub = TestHub::start().await;
+    let admin = mk_served(&hub, telemetry()).await;
+    let (_dir, ledger) = fresh_ledger();
+    let running = start(&hub, &ledger).await;
+    wait_ready(&admin, "telemetry", "True").await;
+    let line = OnServer::client(&admin);
+    issue(&hub, &admin).await;
+    crate::hub::lines::rotate(&admin, "r1").await;
+    let ids = line.wait(&["Active", "Old"]).await;
+    line.wait_signs(&ids).await;
+    running.stop().await;
+    let person = Person::ann(&hub);
+    for id in &ids {
+        let told = person.ca(&["taint", "telemetry", "--authority", id]).await;
+        assert_eq!(told.code, 0, "{}", told.stderr);
+    }
+    let _running = start(&hub, &ledger).await;
+    wait_until(PATIENCE, "both to be tainted", async || {
+        let members = line.members().await?;
+        let tainted = members.iter().filter(|member| member["tainted"] == true).filter_map(|it| it["id"].as_str());
+        let tainted: Vec<_> = tainted.map(str::to_owned).collect();
+        ids.iter().all(|id| tainted.contains(id)).then_some(())
+    })
+    .await;
+}

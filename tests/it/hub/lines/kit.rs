@@ -182,7 +182,7 @@ pub(super) async fn taint(admin: &Client, authority: &str) {
 }
 
 /// Revokes an authority of the signer telemetry, as `ca revoke` does.
-pub(super) async fn revoke(admin: &Client, authority: &str) {
+pub(in crate::hub) async fn revoke(admin: &Client, authority: &str) {
     let text = AuthorityRequest::text(authority, Timestamp::from_unix(0), "ann");
     ask(admin, ANNOTATION_REVOKE_AUTHORITY, &text).await;
 }

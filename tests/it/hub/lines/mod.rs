@@ -14,4 +14,4 @@ mod two_hubs;
 mod years;
 
 pub(crate) use kit::issue;
-pub(super) use kit::{OnServer, rotate};
+pub(super) use kit::{OnServer, revoke, rotate};

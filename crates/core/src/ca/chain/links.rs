@@ -1,4 +1,4 @@
-//! How the certificates of a chain hang together: keys, signatures and times.
+//! How the certificates of a chain are linked: keys, signatures and times.
 
 use rustls_pki_types::CertificateDer;
 use x509_parser::certificate::X509Certificate;
@@ -10,11 +10,14 @@ use crate::encoding::asn1;
 use crate::keys::public::{KeyKind, PublicKeyError};
 use crate::timestamp::Timestamp;
 
+/// More roots than anybody has.
+const MOST_ROOTS: usize = 16;
+
 /// The curve of a P-521 key.
 const CURVE_P521: &str = "1.3.132.0.35";
 
-/// The signature algorithms that rustls-webpki verifies: the SHA-2 family with RSA (PKCS #1 v1.5) and ECDSA, and
-/// Ed25519.
+/// The signature algorithms that rustls-webpki verifies: SHA-256, SHA-384 and SHA-512 with RSA (PKCS #1 v1.5), SHA-256
+/// and SHA-384 with ECDSA, and Ed25519.
 const SIGNATURES: [der::asn1::ObjectIdentifier; 6] =
     [asn1::RSA_SHA256, asn1::RSA_SHA384, asn1::RSA_SHA512, asn1::ECDSA_SHA256, asn1::ECDSA_SHA384, asn1::ED25519];
 
@@ -35,6 +38,9 @@ pub(super) fn path(
     roots: &[CertificateDer<'static>],
     public_key: &[u8],
 ) -> Result<Vec<CertificateDer<'static>>, NotUsable> {
+    if chain.len() > MOST_ABOVE + 1 || roots.len() > MOST_ROOTS {
+        return Err(NotUsable::TooMany(chain.len().max(roots.len()) - 1)); // before anything is verified
+    }
     let parsed: Vec<_> = chain.iter().map(read).collect::<Result<_, _>>()?;
     let (Some(first), Some(last), Some(last_der)) = (parsed.first(), parsed.last(), chain.last()) else {
         return Err(NotUsable::Empty);

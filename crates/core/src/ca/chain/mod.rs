@@ -124,10 +124,10 @@ pub enum NotUsable {
         issuer: Timestamp,
     },
     /// The longest certificate would outlive it.
-    #[error("{0:?} ends at {1}, before a certificate of certificate.maxDuration would")]
+    #[error("{0:?} ends at {1}, sooner than a certificate issued now might")]
     EndsSoon(String, Timestamp),
     /// The next rotation would begin at once.
-    #[error("{0:?} ends at {1}, within authority.renewBefore from now: another rotation would begin at once")]
+    #[error("{0:?} ends at {1}, within renewBefore from now: another rotation would begin at once")]
     RenewsAtOnce(String, Timestamp),
 }
 

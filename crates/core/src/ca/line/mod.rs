@@ -11,9 +11,7 @@ mod rollback;
 mod state;
 mod waits;
 
-#[cfg(doc)]
-use crate::ca::authority::LAST_CALL;
-use crate::ca::authority::{Authority, AuthorityId};
+use crate::ca::authority::{Authority, AuthorityId, LAST_CALL};
 use crate::ca::bundle::{Bundle, BundleError};
 use crate::ca::chain::Certified;
 use crate::timestamp::Timestamp;
@@ -84,6 +82,7 @@ pub struct Line {
     handled_request: Option<String>,
     rolled_back: Option<AuthorityId>,
     dropped: Option<AuthorityId>,
+    taken: Option<AuthorityId>,
 }
 
 impl Line {
@@ -111,7 +110,7 @@ impl Line {
         if let Some([twice, _]) = ids.windows(2).find(|pair| matches!(pair, [a, b] if a == b)) {
             return Err(LineError::Duplicate((*twice).clone()));
         }
-        Ok(Self { members, handled_request, rolled_back, dropped: None })
+        Ok(Self { members, handled_request, rolled_back, dropped: None, taken: None })
     }
 
     /// The authorities: Next, Active, then Old.
@@ -158,6 +157,39 @@ impl Line {
     /// [`BundleError::Empty`] for a line that has not begun.
     pub fn anchors(&self) -> Result<Bundle, BundleError> {
         Bundle::new(self.members.iter().map(|member| member.certified.anchor().clone()).collect())
+    }
+
+    /// The authority with this id.
+    #[must_use]
+    pub fn member(&self, id: &AuthorityId) -> Option<&Member> {
+        self.members.iter().find(|member| member.authority.id() == id)
+    }
+
+    /// The authority that came last from outside. Where its pair stays, it is not used a second time.
+    #[must_use]
+    pub fn taken(&self) -> Option<&AuthorityId> {
+        self.taken.as_ref()
+    }
+
+    /// The line that remembers this authority as [`Self::taken`].
+    #[must_use]
+    pub fn with_taken(self, taken: Option<AuthorityId>) -> Self {
+        Self { taken, ..self }
+    }
+
+    /// Whether the line had an authority with this id, and has no more: it was replaced, rolled back or revoked.
+    #[must_use]
+    pub fn gave_up(&self, id: &AuthorityId) -> bool {
+        let known = [&self.rolled_back, &self.dropped, &self.taken];
+        self.member(id).is_none() && known.iter().any(|known| known.as_ref() == Some(id))
+    }
+
+    /// The latest end of a certificate that comes with the line's anchors: a day before the [`LAST_CALL`] of the newest
+    /// authority. So by the time the next authority must sign, everyone has its anchor.
+    #[must_use]
+    pub fn last_end(&self) -> Option<Timestamp> {
+        let newest = self.next().or_else(|| self.active())?;
+        Some(newest.authority.not_after().minus(LAST_CALL * 2))
     }
 
     /// The line with its first authority. A line that already has one is unchanged.

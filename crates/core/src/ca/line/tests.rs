@@ -357,3 +357,15 @@ fn after_a_rollback_age_begins_a_rotation_later() {
     assert_eq!(back.next_step(&asked), Step::Prepare);
     assert_eq!(back.prepare(mk_authority(), Some("r"), NOW).rolled_back(), None);
 }
+
+#[test]
+fn an_authority_from_outside_is_given_up_once_it_is_gone() {
+    let own = mk_authority();
+    let (first, second) = (mk_authority(), mk_authority());
+    let line = Line::default().begin(own, NOW).prepare(first.clone(), None, NOW).with_taken(Some(first.id().clone()));
+    assert!(!line.gave_up(first.id()), "it is there");
+    let line = line.activate(NOW).prepare(second.clone(), None, NOW).activate(NOW).finish(first.id());
+    assert!(line.gave_up(first.id()) && !line.gave_up(second.id()));
+    assert_eq!(line.last_end(), Some(second.not_after().minus(2 * DAY)));
+    assert!(!line.with_taken(Some(second.id().clone())).gave_up(first.id()), "the last one is remembered");
+}

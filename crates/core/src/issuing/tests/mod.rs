@@ -10,6 +10,7 @@ use std::task::{Context, Poll, Waker};
 use ring::rand::SystemRandom;
 
 use super::*;
+use crate::ca::authority::LAST_CALL;
 use crate::ca::issuer::tests::{NOW, YEAR, bundle, mk_approved, mk_approved_after, mk_issuer};
 use crate::keys::public::KeyKind;
 
@@ -151,6 +152,10 @@ impl Effects for Process<'_> {
             is_allowed: detached.is_none_or(|from| taken < from),
             valid_from: revoked.filter(|(from, _)| *from <= taken).map(|(_, before)| before),
             trust_bundle: serving.clone(),
+            last_end: serving.as_ref().and_then(|bundle| {
+                let newest = bundle.authorities().iter().max_by_key(|authority| authority.not_before())?;
+                Some(newest.not_after().minus(LAST_CALL * 2))
+            }),
         }
     }
 

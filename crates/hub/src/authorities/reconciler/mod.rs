@@ -14,7 +14,7 @@ mod reserving;
 mod steps;
 
 use crate::authorities::activation::ActivationCheck;
-use crate::authorities::asked::Asked;
+use crate::authorities::asked::{Asked, AuthorityRequest};
 use crate::authorities::metrics::LineGauges;
 use crate::authorities::report;
 use crate::authorities::state::LineState;
@@ -202,7 +202,7 @@ impl LineReconciler {
         if is_refused || !self.outside.has_looked(&plan, &asked, Some(seen), wanted) {
             return false;
         }
-        match self.possible(line, line.next_step(&evidence)) {
+        match self.step(line, &evidence) {
             Step::Rest => ready.waiting.is_none(),
             Step::Wait(what) => ready.waiting.as_ref() == Some(&what),
             Step::Begin
@@ -236,8 +236,8 @@ impl LineReconciler {
             requested: asked.rotate.as_deref(),
             offered: self.outside.offers(line),
             roll_back: asked.roll_back.as_ref().map(|asked| &asked.authority),
-            taint: asked.taint.as_ref().map(|asked| &asked.authority),
-            revoke: asked.revoke.as_ref().map(|asked| &asked.authority),
+            taint: untainted(line, &asked.taint).map(|asked| &asked.authority),
+            revoke: present(line, &asked.revoke).map(|asked| &asked.authority),
             renew_before: plan.authority.renew_before,
             deferral: plan.authority.deferral,
             next_is_trusted: self.activation.opens(line, asked.waiver.as_ref(), now),
@@ -339,7 +339,7 @@ impl LineReconciler {
         for _ in 0..8 {
             let evidence = self.evidence(&stored.line, &plan, &asked, now);
             let not_rolled_back = stored.line.previous(&evidence).and_then(Result::err);
-            let step = self.possible(&stored.line, stored.line.next_step(&evidence));
+            let step = self.step(&stored.line, &evidence);
             self.not_rolled_back = not_rolled_back;
             if let Step::Rest | Step::Wait(_) = step {
                 return self.settle(stored, step).await;
@@ -369,6 +369,16 @@ impl LineReconciler {
         self.state.send_replace(state);
         self.trust_publisher.publish(self.names.line());
     }
+}
+
+/// The first request about an authority that the line has and that is not tainted.
+fn untainted<'a>(line: &Line, requests: &'a [AuthorityRequest]) -> Option<&'a AuthorityRequest> {
+    AuthorityRequest::find(requests, |id| line.member(id).is_some_and(|member| !member.tainted))
+}
+
+/// The first request about an authority that the line has.
+fn present<'a>(line: &Line, requests: &'a [AuthorityRequest]) -> Option<&'a AuthorityRequest> {
+    AuthorityRequest::find(requests, |id| line.member(id).is_some())
 }
 
 #[cfg(test)]

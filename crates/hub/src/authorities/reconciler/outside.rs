@@ -2,12 +2,16 @@
 
 use super::{LinePlan, LineReconciler, ReconcileError};
 use crate::authorities::asked::Asked;
+use crate::authorities::report::NOT_USED;
 use crate::authorities::state::OutsideReport;
-use crate::authorities::supply::{Given, Question, Supply, SupplyPlan};
+use crate::authorities::store::StoreError;
+use crate::authorities::supply::{Answer, Given, Question, Supply, SupplyPlan};
 use crate::authorities::versions::{LineObjects, ObjectVersion};
 use addon_signer_api::authority::AuthoritySource;
+use addon_signer_core::ca::authority::AuthorityId;
 use addon_signer_core::ca::line::{Evidence, Line, Step, WaitsFor};
 use addon_signer_core::timestamp::Timestamp;
+use addon_signer_platform::errors::explain;
 
 /// What this process has found at its last look.
 #[derive(Debug, Default)]
@@ -15,6 +19,8 @@ pub(super) struct Outside {
     /// What there was; `None` before the first look.
     supply: Option<Supply>,
     request: Option<String>,
+    /// The authority that was given last.
+    given: Option<AuthorityId>,
     looked_at: Option<LookedAt>,
 }
 
@@ -49,12 +55,20 @@ impl Outside {
         match &mut self.supply {
             None | Some(Supply::Made) => Ok(None),
             Some(supply @ Supply::New(_)) => match std::mem::replace(supply, taken()) {
-                Supply::New(given) => Ok(Some(*given)),
+                Supply::New(given) => {
+                    self.given = Some(given.certified.authority().id().clone());
+                    Ok(Some(*given))
+                }
                 _ => Ok(None),
             },
             Some(Supply::Nothing(what) | Supply::Asked(what)) => Err(format!("The line waits for {what}")),
             Some(Supply::Refused(why)) => Err(why.clone()),
         }
+    }
+
+    /// The authority that was given since the last look.
+    pub(super) fn given(&self) -> Option<&AuthorityId> {
+        self.given.as_ref()
     }
 
     /// Whether there is a new authority, or the hub can make one.
@@ -130,24 +144,45 @@ impl LineReconciler {
             now,
         };
         let leads = self.leading.leads()?;
-        let answer = question.ask(&self.store, &leads, &self.trust_publisher).await?;
+        let answer = match question.ask(&self.store, &leads, &self.objects).await {
+            // A line that has begun goes on with what it has.
+            Err(StoreError::Api(error)) if line.is_some() => {
+                let why = explain(&error);
+                let sentence = format!("The next authority{NOT_USED}its issuer could not be asked: {why}");
+                Answer { supply: Supply::Refused(sentence), request: self.outside.request.take() }
+            }
+            answer => answer?,
+        };
         self.outside = Outside {
             supply: Some(answer.supply),
             request: answer.request,
+            given: None,
             looked_at: Some(LookedAt::new(plan, asked, seen, wanted)),
         };
         Ok(())
     }
 
-    /// The step, if there is an authority for it. A tainted Next is dropped all the same.
-    pub(super) fn possible(&self, line: &Line, step: Step) -> Step {
+    /// The step of the line, if there is an authority for it. Without one, a tainted Next is dropped all the same, and
+    /// what is to be revoked is tainted until there is one.
+    pub(super) fn step(&self, line: &Line, evidence: &Evidence<'_>) -> Step {
+        let step = line.next_step(evidence);
         if !step.needs_authority(line) || matches!(step, Step::Begin | Step::Taint { .. }) {
             return step;
         }
-        match &self.outside.supply {
-            Some(Supply::Nothing(what) | Supply::Asked(what)) => Step::Wait(WaitsFor::Issuer(what.clone())),
-            Some(Supply::Refused(_)) => Step::Wait(WaitsFor::Issuer("an authority that can be used".to_owned())),
-            None | Some(Supply::Made | Supply::New(_)) => step,
+        let what = match &self.outside.supply {
+            None | Some(Supply::Made | Supply::New(_)) => return step,
+            Some(Supply::Nothing(what) | Supply::Asked(what)) => what.clone(),
+            Some(Supply::Refused(_)) => "a usable authority from the issuer".to_owned(),
+        };
+        let Step::Revoke { id } = step else { return Step::Wait(WaitsFor::Issuer(what)) };
+        if line.member(&id).is_some_and(|member| !member.tainted) {
+            return Step::Taint { id };
+        }
+        match self.step(line, &Evidence { revoke: None, ..evidence.clone() }) {
+            Step::Rest | Step::Wait(_) => {
+                Step::Wait(WaitsFor::Issuer(format!("{what}; until then {id}, which is to be revoked, is trusted")))
+            }
+            other => other,
         }
     }
 }

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use tracing::{debug, error, warn};
 use zeroize::Zeroizing;
 
-use super::{LinePlan, LineReconciler, ROUND, ReconcileError};
+use super::{LinePlan, LineReconciler, ROUND, ReconcileError, present, untainted};
 use crate::authorities::asked::{Asked, AuthorityRequest};
 use crate::authorities::report;
 use crate::authorities::state::{LineState, ReadyLine};
@@ -41,7 +41,7 @@ impl LineReconciler {
         self.look_outside(plan, &asked, seen, None, now).await?;
         let (authority, pkcs8) = self.new_authority(plan, now)?;
         let id = authority.authority().id().clone();
-        let line = Line::default().begin(authority, now);
+        let line = self.note_taken(Line::default().begin(authority, now));
         let leads = self.leading.leads()?;
         let stored = self.store.create(&leads, &self.names, &line, &pkcs8).await?;
         self.unrecorded = Some(String::new());
@@ -62,6 +62,14 @@ impl LineReconciler {
 
     fn new_if(&mut self, is_needed: bool, plan: &LinePlan, now: Timestamp) -> Result<Option<Made>, ReconcileError> {
         is_needed.then(|| self.new_authority(plan, now)).transpose()
+    }
+
+    /// The line, which remembers an authority that it has from outside.
+    fn note_taken(&self, line: Line) -> Line {
+        match self.outside.given().filter(|id| line.member(id).is_some()) {
+            Some(id) => line.with_taken(Some(id.clone())),
+            None => line,
+        }
     }
 
     /// By when everybody has been told of an authority that becomes Active now; `None` if that is not known.
@@ -104,6 +112,7 @@ impl LineReconciler {
             }
             Step::Begin | Step::Rest | Step::Wait(_) => return Ok(stored),
         };
+        let line = self.note_taken(line);
         let new_key = new_key.as_ref().map(|pkcs8| pkcs8.as_slice());
         let leads = self.leading.leads()?;
         let before = stored.line.clone();
@@ -181,7 +190,7 @@ impl LineReconciler {
     /// earlier process has persisted has already taken effect, so recording it must not make the gateway wait.
     async fn record_steps(&mut self, line: &Line) -> Result<(), ReconcileError> {
         if self.record.is_known(line) {
-            self.unrecorded = None;
+            (self.unrecorded, self.is_urgent) = (None, false);
             return Ok(());
         }
         if !self.compared {
@@ -244,8 +253,9 @@ fn by(request: Option<&AuthorityRequest>) -> &str {
 fn asked_by<'a>(step: &Step, plan: &LinePlan, asked: &'a Asked, before: &Line, after: &'a Line) -> &'a str {
     match step {
         Step::RollBack { .. } => by(asked.roll_back.as_ref()),
-        Step::Taint { .. } => by(asked.taint.as_ref()),
-        Step::Revoke { .. } => by(asked.revoke.as_ref()),
+        // Without another authority, one that is to be revoked is tainted first.
+        Step::Taint { .. } => by(untainted(before, &asked.taint).or(present(before, &asked.revoke))),
+        Step::Revoke { .. } => by(present(before, &asked.revoke)),
         Step::Prepare if plan.supply.source == AuthoritySource::Request => {
             let request = asked.import.as_deref().and_then(|text| text.lines().next()).unwrap_or_default();
             request.split_once(' ').map_or("", |(_, user)| user)

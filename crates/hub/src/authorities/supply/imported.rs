@@ -30,7 +30,14 @@ impl Question<'_> {
             Some(None) => return refused("ca.crt has something other than certificates in PEM".to_owned()),
         };
         match PrivateKey::from_pem(key, &SystemRandom::new()) {
-            Ok((key, pkcs8)) => Ok(self.examine(&origin, (&chain, &roots), (key.public_key_der(), pkcs8))),
+            Ok((key, pkcs8)) => {
+                let supply = self.examine(&origin, (&chain, &roots), (key.public_key_der(), pkcs8));
+                let older = match &supply {
+                    Supply::New(given) => self.older(&given.certified),
+                    _ => None,
+                };
+                Ok(older.map_or(supply, |why| not_used(&origin, &why)))
+            }
             Err(error) => refused(format!("tls.key: {error}")),
         }
     }

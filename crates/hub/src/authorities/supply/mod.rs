@@ -16,7 +16,7 @@ use zeroize::Zeroizing;
 
 use crate::authorities::report::NOT_USED;
 use crate::authorities::store::{AuthorityStore, LineNames, StoreError};
-use crate::authorities::trust_publisher::TrustPublisher;
+use crate::authorities::versions::WatchedObjects;
 use crate::lease::Leads;
 use addon_signer_api::authority::AuthoritySource;
 use addon_signer_api::rules::{AuthorityPlan, SignerConfig};
@@ -156,7 +156,7 @@ impl Question<'_> {
         &self,
         store: &AuthorityStore,
         leads: &Leads,
-        others: &TrustPublisher,
+        objects: &WatchedObjects,
     ) -> Result<Answer, StoreError> {
         let answer = match &self.plan.source {
             AuthoritySource::Made => Supply::Made.into(),
@@ -164,14 +164,14 @@ impl Question<'_> {
             AuthoritySource::Request => self.requested(store, leads).await?,
             AuthoritySource::CertManager(issuer) => self.by_cert_manager(store, leads, issuer).await?.into(),
         };
-        Ok(Answer { supply: self.claimed(answer.supply, others), ..answer })
+        Ok(Answer { supply: self.claimed(answer.supply, objects), ..answer })
     }
 
     /// Two lines never share a key: a certificate would be an identity of both.
-    fn claimed(&self, supply: Supply, others: &TrustPublisher) -> Supply {
+    fn claimed(&self, supply: Supply, objects: &WatchedObjects) -> Supply {
         let Supply::New(given) = supply else { return supply };
         let id = given.certified.authority().id();
-        match others.claim(id, self.names.line()) {
+        match objects.claim(id, self.names) {
             Ok(()) => Supply::New(given),
             Err(why) => Supply::Refused(format!("The authority {id}{NOT_USED}{why}")),
         }
@@ -199,10 +199,7 @@ impl Question<'_> {
         let checked = Certified::check(chain, roots, public_key, &demands);
         let anchored = if self.plan.by_root { checked.and_then(Certified::trusted_by_root) } else { checked };
         match anchored {
-            Ok(certified) => match self.older(&certified) {
-                Some(why) => not_used(origin, &why),
-                None => Supply::New(Box::new(Given { certified, pkcs8 })),
-            },
+            Ok(certified) => Supply::New(Box::new(Given { certified, pkcs8 })),
             Err(why) => not_used(origin, &why),
         }
     }
@@ -210,11 +207,11 @@ impl Question<'_> {
     /// What to say of an authority that the line has or had.
     fn known(&self, id: &AuthorityId, chain: &[CertificateDer<'static>]) -> Option<impl Fn(&str) -> Supply> {
         let line = self.line?;
-        let member = line.members().iter().find(|member| member.authority.id() == id);
+        let member = line.member(id);
         let another = member.is_some_and(|member| chain.first() != Some(member.authority.certificate()));
-        let is_given_up = [line.rolled_back(), line.dropped()].contains(&Some(id));
+        let gave_up = line.gave_up(id);
         let id = id.clone();
-        (member.is_some() || is_given_up).then_some(move |origin: &str| match (another, is_given_up) {
+        (member.is_some() || gave_up).then_some(move |origin: &str| match (another, gave_up) {
             (true, _) => {
                 let why = format!(
                     "it has another certificate for the key of {id}, and each authority has a key of its own \
@@ -222,8 +219,8 @@ impl Question<'_> {
                 );
                 not_used(origin, &why)
             }
-            (false, true) => not_used(origin, &format!("{id} was rolled back or revoked")),
-            (false, false) => Supply::Nothing(format!("another authority than {id} in {origin}")),
+            (false, true) => not_used(origin, &format!("{id} was replaced, rolled back or revoked before")),
+            (false, false) => Supply::Nothing(format!("a new authority in {origin}, which still has {id}")),
         })
     }
 

@@ -35,7 +35,8 @@ impl Question<'_> {
         if first.as_ref().is_some_and(|first| self.had(first.id())) {
             return Supply::Nothing(NEXT.to_owned());
         }
-        let id = first.map_or_else(String::new, |first| format!(" ({})", first.id()));
+        let when = text.split(' ').next().unwrap_or_default();
+        let id = first.map_or_else(String::new, |first| format!(" ({}, {when})", first.id()));
         self.examine(&format!("{ORIGIN}{id}"), (&chain, &[]), (pending.key.public_key_der(), pending.pkcs8.clone()))
     }
 }

@@ -197,8 +197,10 @@ impl Effects for Attempt<'_> {
             signer.shared.registry.read(|registry| registry.valid_from(&identity.cluster, &identity.addon))
         });
         // The anchors stay valid when the line can no longer sign.
-        let trust_bundle = signer.serving.borrow().last().map(|ready| ready.anchors.clone());
-        Surroundings { is_allowed, valid_from, trust_bundle }
+        let serving = signer.serving.borrow().last().cloned();
+        let trust_bundle = serving.as_ref().map(|ready| ready.anchors.clone());
+        let last_end = serving.and_then(|ready| ready.line().last_end());
+        Surroundings { is_allowed, valid_from, trust_bundle, last_end }
     }
 
     async fn reserve(&mut self, until: Timestamp) -> Result<bool, SignerError> {
