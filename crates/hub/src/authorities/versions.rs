@@ -83,7 +83,8 @@ pub(crate) fn channel() -> (watch::Sender<ObjectVersions>, WatchedObjects) {
 }
 
 impl WatchedObjects {
-    /// The objects of a line, whose authorities come from the Secret `source`; `None` before both kinds were listed.
+    /// The objects of a line, whose authorities come from the Secret `source`; `None` before both kinds were
+    /// listed.
     pub(super) fn of(&self, names: &LineNames, source: Option<&str>) -> Option<LineObjects> {
         let known = self.known.borrow();
         let (secrets, config_maps) = (known.secrets.all()?, known.config_maps.all()?);
@@ -95,8 +96,8 @@ impl WatchedObjects {
         })
     }
 
-    /// Claims an authority from outside for a line, if no other line's Secret has it, and no other line is about to take
-    /// it.
+    /// Claims an authority from outside for a line, if no other line's Secret has it, and no other line is about to
+    /// take it.
     ///
     /// # Errors
     /// Who has it, or what must be read first.
