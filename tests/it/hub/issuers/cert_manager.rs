@@ -225,7 +225,7 @@ async fn an_answer_that_cannot_be_used_is_said() {
             chain(&[&root.authority("other").der]),
             "the private key is not the key of the first certificate, \"CN=other\"",
         ),
-        (signed(&ca_params("short", DAY * 30)), "within authority.renewBefore from now"),
+        (signed(&ca_params("short", DAY * 30)), "within renewBefore from now"),
         ("hello".to_owned(), "something other than certificates in PEM"),
     ] {
         answer(&admin, &name, &certificates, &root, true).await;

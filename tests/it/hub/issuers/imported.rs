@@ -16,6 +16,7 @@ use serde_json::json;
 
 use super::{change, put, put_authority, put_pair, telemetry_of, wait_issued};
 use crate::hub::lines::{OnServer, issue, revoke};
+use crate::hub::signers::allow;
 use crate::hub::{mk_csr, mk_served, submit};
 use test_kit::TestHub;
 use test_kit::company::{CompanyCa, ca_params, chain};
@@ -187,7 +188,8 @@ async fn a_line_goes_on_when_its_issuer_cannot_be_asked() {
 #[tokio::test]
 async fn two_signers_never_share_an_authority() {
     let root = CompanyCa::root();
-    let (_hub, admin, _running, line, first) = mk_imported(&root).await;
+    let (hub, admin, _running, line, first) = mk_imported(&root).await;
+    allow(&hub, &admin, "example.com/search").await;
     accept_cluster(&admin, "spoke2").await;
     install_addon(&admin, "spoke2", "search").await;
     put(&admin, "swapped", &[("tls.crt", &chain(&[&first.der, &root.der])), ("tls.key", &first.key())]).await;
