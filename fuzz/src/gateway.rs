@@ -91,6 +91,7 @@ fn signer(name: &str, client_anchors: Bundle) -> Arc<SignerTrust> {
         addons: BTreeSet::from(["telemetry".parse().expect("a name")]),
         convention: Convention::default(),
         client_anchors,
+        renew_within: Default::default(),
         attachment: Attachment::default(),
     })
 }
