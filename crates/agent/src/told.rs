@@ -1,5 +1,5 @@
 //! What the gateway tells the holder of a certificate from a tainted authority: to renew within some time. All agents
-//! hear this at about the same time, so each one renews at a random moment of it.
+//! are told at about the same time, so each one renews at a random moment within it.
 
 use std::time::Duration;
 
@@ -32,8 +32,7 @@ impl Told {
 /// At random, from 0 to 1.
 fn part() -> f64 {
     let mut bytes = [u8::MAX; 4];
-    // Without random bytes the agent renews at the end. Nothing secret depends on it.
-    let _ = SystemRandom::new().fill(&mut bytes);
+    let _ = SystemRandom::new().fill(&mut bytes); // without random bytes it renews at the end: nothing secret here
     f64::from(u32::from_be_bytes(bytes)) / f64::from(u32::MAX)
 }
 

@@ -74,7 +74,7 @@ impl Vault {
         let program = assets().expect("the real parts are there").join(PROGRAM);
         let process = Process::start(&program, &[format!("--listen=127.0.0.1:{port}")], dir.path());
         let mut vault = Self { process, port, ca, unseal_key: Value::Null, root_token: String::new(), _dir: dir };
-        let listens = async || vault.try_call(Method::GET, "sys/seal-status", None, None).await.ok();
+        let listens = async || vault.try_call(Method::GET, "sys/seal-status", None, None).await.ok(); // asked again
         wait_or_explain(PATIENCE, "Vault to listen", listens, || vault.process.tail()).await;
         let shares = json!({ "secret_shares": 1, "secret_threshold": 1 });
         let Answer { status, body } = vault.call(Method::POST, "sys/init", None, Some(&shares)).await;

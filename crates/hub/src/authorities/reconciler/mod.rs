@@ -344,7 +344,7 @@ impl LineReconciler {
             if let Step::Rest | Step::Wait(_) = step {
                 return self.settle(stored, step).await;
             }
-            // Who takes an authority away does not wait for the ledger or for a clock.
+            // A revocation waits for neither the ledger nor the clock check.
             let is_revoked = matches!(step, Step::Revoke { .. });
             if !self.compared && !is_revoked {
                 return self.settle(stored, Step::Wait(WaitsFor::Ledger)).await;

@@ -32,8 +32,7 @@ impl LineReconciler {
                 false
             }
         };
-        // Sending fails if the signer gave up waiting; it asks again.
-        let _ = reserve.done.send(persisted);
+        let _ = reserve.done.send(persisted); // it fails if the signer gave up waiting; that asks again
     }
 
     async fn persist_reservation(&mut self, reserve: &Reserve) -> Result<bool, ReconcileError> {

@@ -60,7 +60,7 @@ impl SupplyPlan {
     pub(crate) fn of_signer(config: &SignerConfig) -> Self {
         let SignerRules { addons, convention, max_duration, .. } = &config.rules;
         // Any cluster will do: name constraints are about the ends of names.
-        let cluster: Option<ClusterName> = "cluster1".parse().ok();
+        let cluster: Option<ClusterName> = "cluster1".parse().ok(); // a constant that is a label always parses
         let names = cluster.iter().flat_map(|of| addons.iter().flat_map(|addon| convention.dns_names(of, addon)));
         Self {
             source: config.source.clone(),
