@@ -11,12 +11,12 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
+use super::issuer::{VaultArgs, issuer};
 use crate::inventory;
 use crate::process::open_files;
 use crate::process::registry_age::AgeBounds;
 use crate::process::{HubConnection, HubOptions, HubProcess, InventoryOptions, Roles};
 use addon_signer_api::authority::AuthoritySource;
-use addon_signer_api::cert_manager::{CERT_MANAGER_GROUP, IssuerRef};
 use addon_signer_core::gateway::replicas::LARGEST_BOUND;
 use addon_signer_core::lease::LEASE_NAME;
 use addon_signer_core::rate::Rate;
@@ -64,8 +64,9 @@ pub struct HubArgs {
     #[arg(long, env = "ADDON_SIGNER_GATEWAY_NAME", value_name = "NAME_OR_IP", value_delimiter = ',', required = true)]
     gateway_name: Vec<String>,
     /// Who issues the authorities of the gateway's certificate for agents: SelfSigned, Imported (`ca csr --serving`),
-    /// Imported:SECRET for a Secret of the hub's namespace with tls.crt, tls.key and ca.crt, or CertManager:KIND/NAME
-    /// for an issuer of cert-manager (CertManager:KIND.GROUP/NAME for one of another API group).
+    /// Imported:SECRET for a Secret of the hub's namespace with tls.crt, tls.key and ca.crt, CertManager:KIND/NAME for an
+    /// issuer of cert-manager (CertManager:KIND.GROUP/NAME for one of another API group), or Vault:PATH for a PKI
+    /// secrets engine.
     #[arg(long, env = "ADDON_SIGNER_SERVING_ISSUER", value_name = "ISSUER",
           default_value = "SelfSigned", value_parser = issuer)]
     serving_issuer: AuthoritySource,
@@ -73,6 +74,8 @@ pub struct HubArgs {
     /// needs no new trust on any cluster, but every CA of that root can act as the gateway.
     #[arg(long, env = "ADDON_SIGNER_SERVING_TRUST", value_name = "WHAT", value_enum, default_value = "Authority")]
     serving_trust: ServingTrust,
+    #[command(flatten)]
+    vault: VaultArgs,
     /// Whether the gateway writes a line of JSON to standard output for each call that has ended.
     #[arg(long, env = "ADDON_SIGNER_ACCESS_LOG", value_parser = clap::builder::BoolishValueParser::new())]
     pub(super) access_log: bool,
@@ -159,24 +162,6 @@ fn duration(text: &str) -> Result<Duration, UnitError> {
     parse_duration(text)
 }
 
-fn issuer(text: &str) -> Result<AuthoritySource, String> {
-    match text.split_once(':') {
-        None if text == "SelfSigned" => Some(AuthoritySource::Made),
-        None if text == "Imported" => Some(AuthoritySource::Request),
-        Some(("Imported", secret)) if !secret.is_empty() => Some(AuthoritySource::Secret(secret.to_owned())),
-        Some(("CertManager", issuer)) => issuer_ref(issuer).map(AuthoritySource::CertManager),
-        _ => None,
-    }
-    .ok_or_else(|| "not SelfSigned, Imported, Imported:SECRET or CertManager:KIND/NAME".to_owned())
-}
-
-fn issuer_ref(text: &str) -> Option<IssuerRef> {
-    let (kind, name) = text.split_once('/')?;
-    let (kind, group) = kind.split_once('.').unwrap_or((kind, CERT_MANAGER_GROUP));
-    let is_named = ![kind, group, name].contains(&"") && !name.contains('/');
-    is_named.then(|| IssuerRef { name: name.to_owned(), kind: kind.to_owned(), group: group.to_owned() })
-}
-
 fn at_least_one(text: &str) -> Result<usize, String> {
     let number: usize = text.parse().map_err(|_| "not a valid number of connections".to_owned())?;
     if number == 0 { Err("there must be at least 1".to_owned()) } else { Ok(number) }
@@ -244,6 +229,7 @@ pub async fn run(args: HubArgs) -> anyhow::Result<()> {
             source: args.serving_issuer,
             by_root: args.serving_trust == ServingTrust::Root,
         },
+        vault: args.vault.options(),
         access_log: args.access_log,
         metrics_listen: args.metrics_listen,
         grpc_proxy: args.grpc_proxy_account,
@@ -275,34 +261,5 @@ pub async fn run(args: HubArgs) -> anyhow::Result<()> {
     tokio::select! {
         result = running => result,
         _ = interrupt.recv() => anyhow::bail!("interrupted twice: exiting without finishing requests in flight"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_issuer_of_cert_manager_has_a_kind_and_a_name() {
-        let read = |text: &str| match issuer(text) {
-            Ok(AuthoritySource::CertManager(IssuerRef { name, kind, group })) => Some([kind, group, name]),
-            _ => None,
-        };
-        let expected = |parts: [&str; 3]| Some(parts.map(str::to_owned));
-        assert_eq!(read("CertManager:ClusterIssuer/a"), expected(["ClusterIssuer", "cert-manager.io", "a"]));
-        assert_eq!(read("CertManager:X.example.com/a.b"), expected(["X", "example.com", "a.b"]));
-        for bad in [
-            "CertManager",
-            "CertManager:",
-            "CertManager:a",
-            "CertManager:/a",
-            "CertManager:Issuer/",
-            "CertManager:Issuer./a",
-            "CertManager:Issuer/a/b",
-            "Imported:",
-            "SelfSigned:a",
-        ] {
-            assert!(issuer(bad).is_err(), "{bad}");
-        }
     }
 }

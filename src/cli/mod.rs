@@ -9,6 +9,7 @@ pub mod check;
 mod gateway;
 pub mod hub;
 pub mod inventory;
+pub mod issuer;
 pub mod status;
 
 use std::fs::OpenOptions;

@@ -136,6 +136,7 @@ async fn set(directory: &Path, story: &mut Story) -> anyhow::Result<Stage> {
         gateway_limits: Limits::default(),
         gateway_names: vec!["127.0.0.1".to_owned(), "localhost".to_owned()],
         serving_source: ServingSource::default(),
+        vault: None,
         access_log: false,
         metrics_listen: LOOPBACK,
         grpc_proxy: None,

@@ -58,7 +58,9 @@ pub enum KeyStoreType {
     validation = Rule::new("!has(self.secretName) || self.type == 'Imported'")
         .message("authority.issuer.secretName is for the type Imported").field_path(".secretName"),
     validation = Rule::new("has(self.issuerRef) == (self.type == 'CertManager')")
-        .message("authority.issuer.issuerRef is for the type CertManager, which needs it").field_path(".issuerRef")
+        .message("authority.issuer.issuerRef is for the type CertManager, which needs it").field_path(".issuerRef"),
+    validation = Rule::new("has(self.vault) == (self.type == 'Vault')")
+        .message("authority.issuer.vault is for the type Vault, which needs it").field_path(".vault")
 )]
 #[serde(rename_all = "camelCase")]
 pub struct IssuerSpec {
@@ -74,6 +76,20 @@ pub struct IssuerSpec {
     /// For CertManager: the issuer that signs the hub's CertificateRequests, which are in the hub's namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub issuer_ref: Option<IssuerRef>,
+    /// For Vault: what signs the hub's requests in the Vault of --vault-address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vault: Option<VaultSpec>,
+}
+
+/// A PKI secrets engine of Vault.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct VaultSpec {
+    /// Where it is mounted, such as pki.
+    #[schemars(
+        length(min = 1, max = 253),
+        regex(pattern = r"^[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*$")
+    )]
+    pub path: String,
 }
 
 /// Kinds of issuers.
@@ -86,6 +102,8 @@ pub enum IssuerType {
     Imported,
     /// An issuer of cert-manager signs the hub's request, after somebody has approved that.
     CertManager,
+    /// A PKI secrets engine of Vault signs the hub's request.
+    Vault,
 }
 
 /// Kinds of keys of authorities: those that ring generates.
@@ -135,14 +153,21 @@ impl AuthorityKeyKind {
 }
 
 impl IssuerSpec {
-    /// What it means for the hub; `None` if the type is CertManager and the issuer is not named.
-    #[must_use]
-    pub fn source(&self) -> Option<AuthoritySource> {
-        Some(match (self.kind, &self.secret_name) {
+    /// What it means for the hub.
+    ///
+    /// # Errors
+    /// The field that its type needs, if it is missing.
+    pub fn source(&self) -> Result<AuthoritySource, &'static str> {
+        Ok(match (self.kind, &self.secret_name) {
             (IssuerType::SelfSigned, _) => AuthoritySource::Made,
             (IssuerType::Imported, Some(name)) => AuthoritySource::Secret(name.clone()),
             (IssuerType::Imported, None) => AuthoritySource::Request,
-            (IssuerType::CertManager, _) => AuthoritySource::CertManager(self.issuer_ref.clone()?),
+            (IssuerType::CertManager, _) => {
+                AuthoritySource::CertManager(self.issuer_ref.clone().ok_or("authority.issuer.issuerRef")?)
+            }
+            (IssuerType::Vault, _) => {
+                AuthoritySource::Vault(self.vault.as_ref().ok_or("authority.issuer.vault")?.path.clone())
+            }
         })
     }
 }
@@ -159,4 +184,6 @@ pub enum AuthoritySource {
     Request,
     /// The hub makes the key and a CertificateRequest, which this issuer signs.
     CertManager(IssuerRef),
+    /// The hub makes the key and a request, which the PKI secrets engine of Vault at this path signs.
+    Vault(String),
 }

@@ -117,8 +117,7 @@ impl SignerConfig {
         if names_secret == Some(false) {
             return Err(invalid("authority.issuer.secretName", "it is for the type Imported, and never empty"));
         }
-        let source = issuer.source();
-        let source = source.ok_or_else(|| invalid("authority.issuer.issuerRef", "the type CertManager needs it"))?;
+        let source = issuer.source().map_err(|field| invalid(field, "this type of issuer needs it"))?;
         Ok(Self {
             generation: 0,
             rules,
@@ -287,8 +286,8 @@ mod tests {
         assert_eq!(field(|spec| spec.authority.renew_before = "8760h".into()), "authority.renewBefore");
         assert_eq!(field(|spec| spec.authority.renew_before = "soon".into()), "authority.renewBefore");
         assert_eq!(field(|spec| spec.authority.renew_before = "59m".into()), "authority.renewBefore");
-        let issuer = |spec: &mut AddOnSignerSpec| spec.authority.issuer.kind = IssuerType::CertManager;
-        assert_eq!(field(issuer), "authority.issuer.issuerRef");
+        assert_eq!(field(|spec| spec.authority.issuer.kind = IssuerType::CertManager), "authority.issuer.issuerRef");
+        assert_eq!(field(|spec| spec.authority.issuer.kind = IssuerType::Vault), "authority.issuer.vault");
     }
 
     #[test]

@@ -59,6 +59,7 @@ pub(crate) fn options() -> HubOptions {
         gateway_limits: Limits::default(),
         gateway_names: vec!["127.0.0.1".to_owned(), "gateway.example".to_owned()],
         serving_source: ServingSource::default(),
+        vault: None,
         access_log: false,
         metrics_listen: any,
         grpc_proxy: None,

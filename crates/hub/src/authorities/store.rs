@@ -22,7 +22,7 @@ use addon_signer_core::timestamp::Timestamp;
 
 pub use crate::authorities::line_names::{BACKEND_CONFIG_MAP, LineKind, LineNames, SERVING_CONFIG_MAP};
 
-/// The type of the Secrets that hold the key of an authority that has no certificate yet.
+/// The type of the Secrets that hold the key of an authority that the line does not have yet.
 pub const PENDING_TYPE: &str = "addon-signer.io/pending-authority";
 /// The type of the Secrets that hold authorities.
 pub const SECRET_TYPE: &str = "addon-signer.io/authorities";
@@ -109,7 +109,8 @@ impl AuthorityStore {
         Ok(self.secrets.get_opt(name).await?.map(WipedSecret))
     }
 
-    /// Keeps the key of an authority that has no certificate yet, in place of an earlier one.
+    /// Keeps the key of an authority that the line does not have yet, in place of what the Secret had at this
+    /// `resourceVersion`. Returns the one after that.
     ///
     /// # Errors
     /// [`StoreError::Conflict`] if somebody else has written it in between.
@@ -117,11 +118,10 @@ impl AuthorityStore {
         &self,
         leads: &Leads,
         names: &LineNames,
-        earlier: Option<WipedSecret>,
+        resource_version: Option<String>,
         data: BTreeMap<String, ByteString>,
-    ) -> Result<(), StoreError> {
+    ) -> Result<Option<String>, StoreError> {
         let name = names.pending();
-        let resource_version = earlier.and_then(|earlier| earlier.0.metadata.resource_version.clone());
         let is_new = resource_version.is_none();
         let secret = WipedSecret(Secret {
             metadata: ObjectMeta {
@@ -139,7 +139,8 @@ impl AuthorityStore {
             true => leads.write(self.secrets.create(&params, &secret.0)).await,
             false => leads.write(self.secrets.replace(&name, &params, &secret.0)).await,
         };
-        written.map(|written| drop(WipedSecret(written))).map_err(|error| conflict_or(error, &name))
+        let written = WipedSecret(written.map_err(|error| conflict_or(error, &name))?);
+        Ok(written.0.metadata.resource_version.clone())
     }
 
     /// cert-manager's CertificateRequests.

@@ -89,6 +89,7 @@ impl Supervisor {
             trust_publisher: self.trust_publisher.clone(),
             metrics: self.links.metrics.clone(),
             objects: self.versions.clone(),
+            vault: self.settings.vault.clone(),
             ledger: self.links.ledger.clone(),
         }
     }

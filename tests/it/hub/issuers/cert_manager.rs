@@ -6,14 +6,13 @@ use std::time::Duration;
 use addon_signer_api::authority::AuthoritySource;
 use addon_signer_api::cert_manager::IssuerRef;
 use addon_signer_hub::authorities::supply::ServingSource;
-use k8s_openapi::api::core::v1::Secret;
 use kube::api::{DynamicObject, Patch, PatchParams};
-use kube::{Api, Client, ResourceExt};
+use kube::{Client, ResourceExt};
 use rcgen::{CertificateParams, IsCa};
 use serde_json::{Value, json};
 
 use super::requested::point;
-use super::{change, telemetry_of, wait_issued};
+use super::{NAMESPACE, change, look, telemetry_of, wait_issued, wait_said};
 use crate::hub::lines::{OnServer, issue, rotate};
 use crate::hub::mk_served;
 use test_kit::cert_manager::{Approver, CertManager, GROUP, PROGRAM, requests};
@@ -26,8 +25,6 @@ use test_kit::real::has_or_skip;
 use test_kit::{TestHub, wait_until};
 
 const DAY: Duration = Duration::from_secs(86_400);
-const NAMESPACE: &str = "addon-signer";
-const PENDING: &str = "telemetry-client-authorities-pending";
 
 fn by(issuer: Value) -> Value {
     telemetry_of(json!({ "type": "CertManager", "issuerRef": issuer }))
@@ -62,22 +59,6 @@ async fn wait_no_request(admin: &Client) {
         all.is_empty().then_some(())
     })
     .await;
-}
-
-/// Makes the hub look at once, as it does by itself every 15 seconds while it waits for an answer.
-async fn look(admin: &Client, at: &str) {
-    let secrets: Api<Secret> = Api::namespaced(admin.clone(), NAMESPACE);
-    let change = Patch::Merge(json!({ "metadata": { "annotations": { "example.com/look": at } } }));
-    secrets.patch(PENDING, &PatchParams::default(), &change).await.unwrap();
-}
-
-/// Waits until the signer, which has no authority yet, says this.
-async fn wait_said(admin: &Client, text: &str) -> String {
-    wait_until(PATIENCE, &format!("the signer to say {text:?}"), async || {
-        let (_, message) = wait_ready(admin, "telemetry", "False").await;
-        message.contains(text).then_some(message)
-    })
-    .await
 }
 
 /// The id of the authority for which a request is.

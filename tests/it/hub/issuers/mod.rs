@@ -1,8 +1,12 @@
-//! Authorities from outside: a Secret that a company fills, and certificates for requests of the hub.
+//! Authorities from outside: a Secret that a company fills, and certificates for requests of the hub, which a person,
+//! cert-manager or Vault answers.
 
 mod cert_manager;
 mod imported;
 mod requested;
+mod vault;
+
+use std::cell::RefCell;
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
@@ -12,8 +16,12 @@ use serde_json::{Value, json};
 
 use super::lines::OnServer;
 use test_kit::company::{CompanyCa, chain};
-use test_kit::hub::PATIENCE;
-use test_kit::wait_until;
+use test_kit::hub::{PATIENCE, wait_ready};
+use test_kit::wait::{wait_or_explain, wait_until};
+
+const NAMESPACE: &str = "addon-signer";
+/// The Secret with the key of the next authority of telemetry.
+const PENDING: &str = "telemetry-client-authorities-pending";
 
 /// An AddOnSigner whose authorities somebody else issues.
 fn telemetry_of(issuer: Value) -> Value {
@@ -73,4 +81,22 @@ async fn change(admin: &Client, spec: Value) {
     let signers: Api<addon_signer_api::AddOnSigner> = Api::all(admin.clone());
     let patch = Patch::Merge(json!({ "spec": spec }));
     signers.patch("telemetry", &PatchParams::default(), &patch).await.unwrap();
+}
+
+/// Makes the hub look at once, as it does by itself every 15 seconds while it waits for an answer.
+async fn look(admin: &Client, at: &str) {
+    let secrets: Api<Secret> = Api::namespaced(admin.clone(), NAMESPACE);
+    let change = Patch::Merge(json!({ "metadata": { "annotations": { "example.com/look": at } } }));
+    secrets.patch(PENDING, &PatchParams::default(), &change).await.unwrap();
+}
+
+/// Waits until the signer, which has no authority yet, says this.
+async fn wait_said(admin: &Client, text: &str) -> String {
+    let last = RefCell::new(String::new());
+    let said = async || {
+        let (_, message) = wait_ready(admin, "telemetry", "False").await;
+        last.replace(message.clone());
+        message.contains(text).then_some(message)
+    };
+    wait_or_explain(PATIENCE, &format!("the signer to say {text:?}"), said, || last.borrow().clone()).await
 }

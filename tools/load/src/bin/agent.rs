@@ -101,6 +101,7 @@ impl World {
             gateway_limits: Limits::default(),
             gateway_names: vec!["127.0.0.1".to_owned()],
             serving_source: Default::default(),
+            vault: None,
             access_log: false,
             metrics_listen: any,
             grpc_proxy: None,

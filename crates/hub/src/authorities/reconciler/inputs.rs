@@ -1,5 +1,7 @@
 //! The inputs of a reconciler.
 
+use std::sync::Arc;
+
 use tokio::sync::{mpsc, watch};
 
 use super::{LinePlan, LineReconciler, Outside, REVERT, ROUND, Reserve, pauses};
@@ -7,6 +9,7 @@ use crate::authorities::activation::ActivationCheck;
 use crate::authorities::metrics::LineGauges;
 use crate::authorities::state::LineState;
 use crate::authorities::store::{AuthorityStore, LineNames};
+use crate::authorities::supply::Vault;
 use crate::authorities::trust_publisher::TrustPublisher;
 use crate::authorities::versions::WatchedObjects;
 use crate::lease::Leading;
@@ -34,6 +37,8 @@ pub(crate) struct ReconcilerLinks {
     pub metrics: HubMetrics,
     /// The versions of the lines' objects on the API server.
     pub objects: WatchedObjects,
+    /// The Vault that may be asked for authorities.
+    pub vault: Option<Arc<Vault>>,
     /// Records the steps of all lines.
     pub ledger: Ledger,
 }
@@ -57,7 +62,7 @@ pub(crate) struct ReconcilerLine {
 impl LineReconciler {
     /// A reconciler that has not read its line yet.
     pub(crate) fn new(links: ReconcilerLinks, line: ReconcilerLine) -> Self {
-        let ReconcilerLinks { store, clock, audit, leading, trust_publisher, metrics, objects, ledger } = links;
+        let ReconcilerLinks { store, clock, audit, leading, trust_publisher, metrics, objects, vault, ledger } = links;
         let ReconcilerLine { names, plan, activation, state, reservations, pulse } = line;
         Self {
             gauges: LineGauges::new(metrics.authorities.clone(), names.metrics_label()),
@@ -73,6 +78,7 @@ impl LineReconciler {
             trust_publisher,
             metrics,
             objects,
+            vault,
             reservations,
             pulse,
             published: None,

@@ -1,6 +1,7 @@
 //! Keeps one line of authorities: reads it, takes the step that the evidence allows, persists it, and only then lets it
 //! have an effect.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
@@ -19,7 +20,7 @@ use crate::authorities::metrics::LineGauges;
 use crate::authorities::report;
 use crate::authorities::state::LineState;
 use crate::authorities::store::{AuthorityStore, LineKind, LineNames, StoreError};
-use crate::authorities::supply::SupplyPlan;
+use crate::authorities::supply::{SupplyPlan, Vault};
 use crate::authorities::trust_publisher::TrustPublisher;
 use crate::authorities::versions::{LineObjects, ObjectVersion, WatchedObjects};
 use crate::lease::{Leading, NotLeading, NotWritten};
@@ -113,6 +114,7 @@ pub(crate) struct LineReconciler {
     metrics: HubMetrics,
     gauges: LineGauges,
     objects: WatchedObjects,
+    vault: Option<Arc<Vault>>,
     reservations: mpsc::Receiver<Reserve>,
     pulse: Pulse,
     /// The `resourceVersion` of the ConfigMap with its anchors, as this process has read or written it last.

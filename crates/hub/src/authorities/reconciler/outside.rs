@@ -113,14 +113,16 @@ impl LineReconciler {
         match &self.plan.borrow().supply.source {
             AuthoritySource::Made => None,
             AuthoritySource::Secret(name) => Some(name.clone()),
-            AuthoritySource::Request | AuthoritySource::CertManager(_) => Some(self.names.pending()),
+            AuthoritySource::Request | AuthoritySource::CertManager(_) | AuthoritySource::Vault(_) => {
+                Some(self.names.pending())
+            }
         }
     }
 
-    /// Whether cert-manager may be asked for an authority: a step that is due needs one.
+    /// Whether an issuer may be asked for an authority: a step that is due needs one.
     pub(super) fn wants(&self, line: &Line, plan: &LinePlan, asked: &Asked, now: Timestamp) -> bool {
         let evidence = Evidence { offered: false, ..self.evidence(line, plan, asked, now) };
-        let is_asked = matches!(plan.supply.source, AuthoritySource::CertManager(_));
+        let is_asked = matches!(plan.supply.source, AuthoritySource::CertManager(_) | AuthoritySource::Vault(_));
         is_asked && line.next_step(&evidence).needs_authority(line)
     }
 
@@ -144,7 +146,7 @@ impl LineReconciler {
             now,
         };
         let leads = self.leading.leads()?;
-        let answer = match question.ask(&self.store, &leads, &self.objects).await {
+        let answer = match question.ask(&self.store, &leads, &self.objects, self.vault.as_deref()).await {
             // A line that has begun goes on with what it has.
             Err(StoreError::Api(error)) if line.is_some() => {
                 let why = explain(&error);

@@ -51,7 +51,7 @@ impl Question<'_> {
 
     async fn follow(&self, store: &AuthorityStore, leads: &Leads, issuer: &IssuerRef) -> Result<Supply, NoAnswer> {
         let requests = store.certificate_requests();
-        let Kept { secret, pending } = self.kept(store).await?.map_err(NoAnswer::Refused)?;
+        let Kept { version, pending } = self.kept(store).await?.map_err(NoAnswer::Refused)?;
         let waits = match pending {
             Some(taken) if self.had(&taken.id()) => {
                 remove(leads, requests, &self.names.certificate_request(&taken.id()), None).await?;
@@ -62,7 +62,7 @@ impl Question<'_> {
         let pending = match waits {
             Some(pending) => pending,
             None if !self.wanted => return Ok(nothing()),
-            None => self.new_pending(store, leads, secret).await?.map_err(NoAnswer::Refused)?,
+            None => self.new_pending(store, leads, version).await?.map_err(NoAnswer::Refused)?.0,
         };
         let name = self.names.certificate_request(&pending.id());
         let mut found = requests.get_opt(&name).await.map_err(|error| explained(error.into(), &name))?;

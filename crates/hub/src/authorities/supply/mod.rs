@@ -1,12 +1,13 @@
 //! Where the authorities of a line come from, if the hub does not make them: a Secret that somebody fills
-//! (`imported`), or certificates for requests of the hub, which an administrator brings (`requested`) or cert-manager
-//! (`cert_manager`). Whatever comes is checked before it may wait to sign; the line goes on with what it has until
+//! (`imported`), or certificates for requests of the hub, which an administrator brings (`requested`), or cert-manager
+//! (`cert_manager`), or Vault (`vault`). Whatever comes is checked before it may wait to sign; the line goes on with what it has until
 //! then.
 
 mod cert_manager;
 mod imported;
 mod pending;
 mod requested;
+mod vault;
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -27,6 +28,8 @@ use addon_signer_core::ca::line::Line;
 use addon_signer_core::identity::ClusterName;
 use addon_signer_core::policy::{GatewayCertificate, GatewayRules, SignerRules};
 use addon_signer_core::timestamp::Timestamp;
+
+pub use vault::{Vault, VaultOptions};
 
 /// Where the authorities of a line come from, and what they must be good for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -157,12 +160,14 @@ impl Question<'_> {
         store: &AuthorityStore,
         leads: &Leads,
         objects: &WatchedObjects,
+        vault: Option<&Vault>,
     ) -> Result<Answer, StoreError> {
         let answer = match &self.plan.source {
             AuthoritySource::Made => Supply::Made.into(),
             AuthoritySource::Secret(name) => self.imported(store, name).await?.into(),
             AuthoritySource::Request => self.requested(store, leads).await?,
             AuthoritySource::CertManager(issuer) => self.by_cert_manager(store, leads, issuer).await?.into(),
+            AuthoritySource::Vault(path) => self.by_vault(store, leads, vault, path).await?.into(),
         };
         Ok(Answer { supply: self.claimed(answer.supply, objects), ..answer })
     }

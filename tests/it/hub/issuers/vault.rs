@@ -1,0 +1,209 @@
+//! Vault signs the authorities of a line. It is a real one, so these tests need the real parts.
+
+use std::path::PathBuf;
+
+use addon_signer_api::authority::AuthoritySource;
+use addon_signer_core::ca::authority::Authority;
+use addon_signer_hub::authorities::supply::{ServingSource, VaultOptions};
+use k8s_openapi::api::core::v1::Secret;
+use kube::{Api, Client};
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
+use serde_json::json;
+use tempfile::TempDir;
+use tokio::net::TcpListener;
+
+use super::{NAMESPACE, PENDING, change, look, telemetry_of, wait_issued, wait_said};
+use crate::hub::lines::{OnServer, issue, rotate};
+use crate::hub::mk_served;
+use test_kit::hub::{PATIENCE, RunningHub, RunningHubOptions, wait_ready};
+use test_kit::needed::Needed;
+use test_kit::real::has_or_skip;
+use test_kit::vault::{AUDIENCE, PROGRAM, Vault, token};
+use test_kit::{TestHub, wait_until};
+
+const ACCOUNT: [&str; 2] = [NAMESPACE, "addon-signer"];
+
+/// A hub cluster with a signer whose authorities Vault signs; no hub runs yet.
+struct World {
+    hub: TestHub,
+    admin: Client,
+    vault: Vault,
+    root: String,
+    files: TempDir,
+}
+
+impl World {
+    /// `None` without a real Vault.
+    async fn start() -> Option<Self> {
+        if !has_or_skip(PROGRAM, Needed::Issuers) {
+            return None;
+        }
+        let hub = TestHub::start().await;
+        let vault = Vault::start().await;
+        let root = vault.make_root("corporate root").await;
+        let admin = mk_served(&hub, telemetry_of(json!({ "type": "Vault", "vault": { "path": "pki" } }))).await;
+        vault.let_sign(hub.real()?, "addon-signer", ACCOUNT, "10m").await;
+        let files = TempDir::new().unwrap();
+        std::fs::write(files.path().join("ca.crt"), vault.ca()).unwrap();
+        std::fs::write(files.path().join("token"), token(&admin, ACCOUNT, &[AUDIENCE]).await).unwrap();
+        Some(Self { hub, admin, vault, root, files })
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.files.path().join(name)
+    }
+
+    fn options(&self) -> VaultOptions {
+        VaultOptions {
+            address: self.vault.address().parse().unwrap(),
+            ca: self.file("ca.crt"),
+            role: "addon-signer".to_owned(),
+            auth: "kubernetes".to_owned(),
+            token: self.file("token"),
+        }
+    }
+
+    async fn start_hub(&self, vault: Option<VaultOptions>) -> RunningHub {
+        RunningHub::start_with(&self.hub, RunningHubOptions { vault, ..RunningHubOptions::default() }).await
+    }
+
+    /// How many certificates Vault has signed, its root included.
+    async fn signed(&self) -> usize {
+        let all = self.vault.read("pki/certs?list=true", Some(self.vault.root_token())).await.data();
+        all["keys"].as_array().unwrap().len()
+    }
+
+    async fn pending(&self) -> Secret {
+        Api::<Secret>::namespaced(self.admin.clone(), NAMESPACE).get(PENDING).await.unwrap()
+    }
+}
+
+/// The ids of the keys in these certificates.
+fn ids(pem: &[u8]) -> Vec<String> {
+    CertificateDer::pem_slice_iter(pem)
+        .map(|der| Authority::from_der(&der.unwrap()).unwrap().id().to_string())
+        .collect()
+}
+
+#[tokio::test]
+async fn vault_signs_each_authority_once() {
+    let Some(world) = World::start().await else { return };
+    let running = world.start_hub(Some(world.options())).await;
+    let line = OnServer::client(&world.admin);
+    let first = line.wait(&["Active"]).await;
+    wait_ready(&world.admin, "telemetry", "True").await;
+    issue(&world.hub, &world.admin).await;
+    let root = ids(world.root.as_bytes());
+    let kept = world.pending().await.data.unwrap();
+    assert_eq!(ids(&kept["tls.crt"].0), [first.clone(), root.clone()].concat());
+    assert_eq!(world.signed().await, 2);
+
+    // The hub's session has ended: it logs in again.
+    world.vault.configure("sys/leases/revoke-prefix/auth/kubernetes/login", &json!({})).await;
+    rotate(&world.admin, "r1").await;
+    let both = line.wait(&["Active", "Old"]).await;
+    assert_eq!(both[1..], first);
+    line.wait_signs(&both).await;
+    issue(&world.hub, &world.admin).await;
+    assert_eq!(world.signed().await, 3);
+    wait_issued(&line, "True", "Every authority").await;
+    drop(running);
+}
+
+#[tokio::test]
+async fn vault_that_does_not_sign_is_said_and_asked_again() {
+    let Some(world) = World::start().await else { return };
+    let admin = &world.admin;
+    let running = world.start_hub(None).await;
+    wait_said(admin, "This hub knows no Vault; start it with --vault-address.").await;
+    running.stop().await;
+
+    // Whoever accepts connections and says nothing.
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = format!("https://{}", silent.local_addr().unwrap()).parse().unwrap();
+    let running = world.start_hub(Some(VaultOptions { address, ..world.options() })).await;
+    wait_said(admin, "as the role addon-signer failed: no answer within 4 seconds; the hub asks again.").await;
+    running.stop().await;
+
+    let running = world.start_hub(Some(VaultOptions { role: "another".to_owned(), ..world.options() })).await;
+    wait_said(admin, "the login as the role another failed: invalid role name \"another\" (400)").await;
+    running.stop().await;
+
+    world.vault.seal().await;
+    let running = world.start_hub(Some(world.options())).await;
+    let said = wait_said(admin, "Vault is sealed").await;
+    let engine = format!("{}/v1/pki", world.vault.address());
+    let expected = format!(
+        "There is no authority yet. {engine} has not signed an authority: the login as the role addon-signer failed: \
+         Vault is sealed (503); the hub asks again."
+    );
+    assert_eq!(said, expected);
+    world.vault.unseal().await;
+    let policy = |path: &str| json!({ "policy": format!("path \"{path}\" {{ capabilities = [\"update\"] }}") });
+    world.vault.configure("sys/policies/acl/addon-signer", &policy("pki/nothing")).await;
+    look(admin, "1").await;
+    wait_said(admin, "has not signed an authority: 1 error occurred: * permission denied (403); the hub asks").await;
+    std::fs::write(world.file("token"), "no token").unwrap();
+    world.vault.configure("sys/leases/revoke-prefix/auth/kubernetes/login", &json!({})).await;
+    look(admin, "2").await;
+    wait_said(admin, "failed: ").await;
+    for (file, why) in [("ca.crt", "has no CA certificates in PEM"), ("token", "cannot be read: No such file")] {
+        let path = world.file(file);
+        let before = std::fs::read(&path).unwrap();
+        if file == "ca.crt" { std::fs::write(&path, "hello") } else { std::fs::remove_file(&path) }.unwrap();
+        look(admin, file).await;
+        wait_said(admin, &format!("{} {why}", path.display())).await;
+        std::fs::write(&path, before).unwrap();
+    }
+    std::fs::write(world.file("token"), token(admin, ACCOUNT, &[AUDIENCE]).await).unwrap();
+    world.vault.configure("sys/policies/acl/addon-signer", &policy("pki/root/sign-intermediate")).await;
+    look(admin, "3").await;
+    wait_ready(admin, "telemetry", "True").await;
+    assert_eq!(world.signed().await, 2);
+    drop(running);
+}
+
+#[tokio::test]
+async fn an_answer_of_vault_that_is_not_used_is_kept() {
+    let Some(world) = World::start().await else { return };
+    let admin = &world.admin;
+    world.vault.configure("sys/mounts/pki/tune", &json!({ "max_lease_ttl": "24h" })).await;
+    let running = world.start_hub(Some(world.options())).await;
+    let said = wait_said(admin, " is not used: ").await;
+    let advice = format!("; delete the Secret {PENDING}, and the hub asks for another one.");
+    assert!(said.contains("/v1/pki is not used: ") && said.ends_with(&advice), "{said}");
+    running.stop().await;
+    let running = world.start_hub(Some(world.options())).await;
+    for at in ["1", "2"] {
+        look(admin, at).await;
+        wait_said(admin, &advice).await;
+    }
+    assert_eq!(world.signed().await, 2, "Vault is not asked again, also by the next hub");
+
+    world.vault.configure("sys/mounts/pki/tune", &json!({ "max_lease_ttl": "87600h" })).await;
+    Api::<Secret>::namespaced(admin.clone(), NAMESPACE).delete(PENDING, &Default::default()).await.unwrap();
+    wait_ready(admin, "telemetry", "True").await;
+    assert_eq!(world.signed().await, 3);
+
+    // Another engine is another issuer: the line goes on while it does not answer.
+    change(admin, json!({ "authority": { "issuer": { "vault": { "path": "pki2" } } } })).await;
+    let line = OnServer::client(admin);
+    rotate(admin, "r1").await;
+    wait_issued(&line, "False", "/v1/pki2 has not signed an authority: ").await;
+    issue(&world.hub, admin).await;
+    drop(running);
+}
+
+#[tokio::test]
+async fn vault_signs_the_gateways_authorities_too() {
+    let Some(world) = World::start().await else { return };
+    let serving_source = ServingSource { source: AuthoritySource::Vault("pki".to_owned()), by_root: true };
+    let options = RunningHubOptions { serving_source, vault: Some(world.options()), ..RunningHubOptions::default() };
+    let _running = RunningHub::start_with(&world.hub, options).await;
+    let line = OnServer::serving(&world.admin);
+    line.wait(&["Active"]).await;
+    let anchors = wait_until(PATIENCE, "the anchors", async || line.bundle().await).await;
+    let anchors: Vec<_> = anchors.authorities().iter().map(|anchor| anchor.id().to_string()).collect();
+    assert_eq!(anchors, ids(world.root.as_bytes()));
+}
