@@ -64,8 +64,8 @@ pub struct HubArgs {
     #[arg(long, env = "ADDON_SIGNER_GATEWAY_NAME", value_name = "NAME_OR_IP", value_delimiter = ',', required = true)]
     gateway_name: Vec<String>,
     /// Who issues the authorities of the gateway's certificate for agents: SelfSigned, Imported (`ca csr --serving`),
-    /// Imported:SECRET for a Secret of the hub's namespace with tls.crt, tls.key and ca.crt, CertManager:KIND/NAME for an
-    /// issuer of cert-manager (CertManager:KIND.GROUP/NAME for one of another API group), or Vault:PATH for a PKI
+    /// Imported:SECRET for a Secret of the hub's namespace with tls.crt, tls.key and ca.crt, CertManager:KIND/NAME for
+    /// an issuer of cert-manager (CertManager:KIND.GROUP/NAME for one of another API group), or Vault:PATH for a PKI
     /// secrets engine.
     #[arg(long, env = "ADDON_SIGNER_SERVING_ISSUER", value_name = "ISSUER",
           default_value = "SelfSigned", value_parser = issuer)]

@@ -21,7 +21,8 @@ pub struct VaultArgs {
     #[arg(long, env = "ADDON_SIGNER_VAULT_ROLE", value_name = "NAME", default_value = "addon-signer")]
     vault_role: String,
     /// Where that auth method is mounted.
-    #[arg(long, env = "ADDON_SIGNER_VAULT_AUTH", value_name = "PATH", default_value = "kubernetes", value_parser = path)]
+    #[arg(long, env = "ADDON_SIGNER_VAULT_AUTH", value_name = "PATH",
+          default_value = "kubernetes", value_parser = path)]
     vault_auth: String,
     /// The token of the hub's ServiceAccount for Vault.
     #[arg(long, env = "ADDON_SIGNER_VAULT_TOKEN", value_name = "FILE", default_value = "/etc/vault/token/token")]
