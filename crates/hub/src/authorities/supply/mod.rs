@@ -1,7 +1,7 @@
 //! Where the authorities of a line come from, if the hub does not make them: a Secret that somebody fills
 //! (`imported`), or certificates for requests of the hub from an administrator (`requested`), cert-manager
-//! (`cert_manager`) or Vault (`vault`). Whatever comes is checked before it may wait to sign; the line goes on with what
-//! it has until then.
+//! (`cert_manager`) or Vault (`vault`). Whatever comes is checked before it may wait to sign; until then the line goes
+//! on with what it has.
 
 mod cert_manager;
 mod imported;
