@@ -43,8 +43,13 @@ impl Ca {
 
     /// An authority that a company's CA has certified.
     pub fn of_company(ca: &CompanyCa) -> Self {
-        let (key, _) = PrivateKey::from_pem(ca.key().as_bytes(), &SystemRandom::new()).unwrap();
-        Self(Issuer::new(Authority::from_der(&ca.der).unwrap(), key).unwrap())
+        Self::of_pair(&ca.der, ca.key().as_bytes())
+    }
+
+    /// An authority whose key, in PEM, somebody has.
+    pub fn of_pair(certificate: &CertificateDer<'_>, key: &[u8]) -> Self {
+        let (key, _) = PrivateKey::from_pem(key, &SystemRandom::new()).unwrap();
+        Self(Issuer::new(Authority::from_der(certificate).unwrap(), key).unwrap())
     }
 
     pub fn authority(&self) -> &Authority {

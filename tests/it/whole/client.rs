@@ -9,10 +9,14 @@ use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, RootCertStore};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
+
+use test_kit::company::chain;
+use test_kit::issue::Leaf;
 
 /// Certificate, key and anchors, all PEM. If the certificate is empty, the client shows none.
 #[derive(Clone)]
@@ -23,6 +27,22 @@ pub(crate) struct ClientPair {
 }
 
 impl ClientPair {
+    /// A certificate that somebody has made, and what is above it.
+    pub(crate) fn of_leaf(leaf: &Leaf, above: &[&CertificateDer<'_>], anchors: &[u8]) -> Self {
+        let PrivateKeyDer::Pkcs8(key) = &leaf.key else { panic!("the kit makes PKCS#8") };
+        let key = addon_signer_core::encoding::pem::encode_private(key.secret_pkcs8_der());
+        let certificates = [&[&leaf.certificate], above].concat();
+        Self { certificate: chain(&certificates).into_bytes(), key: key.as_bytes().to_vec(), anchors: anchors.to_vec() }
+    }
+
+    /// Whether the key is that of the certificate.
+    pub(crate) fn belongs_together(&self) -> bool {
+        let Ok(key) = PrivateKeyDer::from_pem_slice(&self.key) else { return false };
+        let Ok(certificate) = CertificateDer::from_pem_slice(&self.certificate) else { return false };
+        let signing = rustls::crypto::ring::sign::any_supported_type(&key).unwrap();
+        CertifiedKey::new(vec![certificate], signing).keys_match().is_ok()
+    }
+
     pub(crate) fn leaf(&self) -> CertificateDer<'static> {
         CertificateDer::from_pem_slice(&self.certificate).unwrap()
     }

@@ -11,7 +11,6 @@ use addon_signer_platform::clock::Clock;
 use hyper::{Method, StatusCode};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client};
-use rustls_pki_types::PrivateKeyDer;
 use serde_json::json;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
@@ -100,15 +99,8 @@ async fn another_intermediate_of_the_root_needs_no_new_trust() {
 }
 
 fn pair(leaf: &Leaf, above: &[&CompanyCa], anchors: &[u8]) -> ClientPair {
-    let PrivateKeyDer::Pkcs8(key) = &leaf.key else { panic!("the kit makes PKCS#8") };
-    let key = addon_signer_core::encoding::pem::encode_private(key.secret_pkcs8_der());
-    let mut certificates = vec![&leaf.certificate];
-    certificates.extend(above.iter().map(|ca| &ca.der));
-    ClientPair {
-        certificate: chain(&certificates).into_bytes(),
-        key: key.as_bytes().to_vec(),
-        anchors: anchors.to_vec(),
-    }
+    let above: Vec<_> = above.iter().map(|ca| &ca.der).collect();
+    ClientPair::of_leaf(leaf, &above, anchors)
 }
 
 /// Invariant I14.

@@ -5,6 +5,7 @@ mod aggregated;
 mod audit;
 pub(crate) mod client;
 mod company;
+mod compromise;
 mod gateway_lease;
 mod metrics;
 pub(crate) mod ours;

@@ -43,6 +43,7 @@ async fn revoked_agent_is_out_in_two_seconds_and_enrols_again() {
     // The connection may end with or without an error.
     timeout(PATIENCE, open.read_to_end(&mut Vec::new())).await.unwrap().ok(); // cut or closed
     let (status, body) = first.call(whole.gateway, Method::POST, RECEIVE).await.unwrap();
+    eprintln!("agent: out {:.1?} after certs revoke", since.elapsed());
     assert!(since.elapsed() < Duration::from_secs(2), "it took {:?}", since.elapsed());
     assert!(status == 403, "{status} {body}");
     assert!(body.contains("problems/revoked"), "{status} {body}");
