@@ -157,7 +157,8 @@ async fn stolen_client_authority_ends_without_one_failed_call() {
     let ended = revoked.elapsed();
     let (passed, failed) = calls.stop().await;
     eprintln!(
-        "client authority: agents renewed after {renewed:.1?}, thief out {ended:.1?} after revoke, {failed} of {passed} failed"
+        "client authority: agents renewed after {renewed:.1?}, thief out {ended:.1?} after revoke, {failed} calls failed, \
+         {passed} passed"
     );
     assert!(passed > 0 && failed == 0, "{failed} failed, {passed} passed");
     assert!(ended < Duration::from_secs(2), "{ended:?}");
@@ -193,7 +194,7 @@ async fn pretend(leaf: Leaf) -> SocketAddr {
 
 /// The same ends what whoever has the key of a gateway's certificate can do: it is below that authority.
 #[tokio::test(flavor = "multi_thread")]
-async fn stolen_serving_authority_is_believed_until_agents_enrol_again() {
+async fn stolen_serving_authority_is_believed_until_agents_enrol() {
     let world = World::start().await;
     let id = serving_id(&world).await;
     let stolen = world.steal("addon-signer-serving-authorities", &id).await;
