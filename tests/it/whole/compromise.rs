@@ -157,8 +157,8 @@ async fn stolen_client_authority_ends_without_one_failed_call() {
     let ended = revoked.elapsed();
     let (passed, failed) = calls.stop().await;
     eprintln!(
-        "client authority: agents renewed after {renewed:.1?}, thief out {ended:.1?} after revoke, {failed} calls failed, \
-         {passed} passed"
+        "client authority: agents renewed after {renewed:.1?}, thief out {ended:.1?} after revoke, {failed} calls \
+         failed, {passed} passed"
     );
     assert!(passed > 0 && failed == 0, "{failed} failed, {passed} passed");
     assert!(ended < Duration::from_secs(2), "{ended:?}");
