@@ -60,7 +60,8 @@ pub(super) fn progress(report: &LineReport) -> String {
     match &report.rotation {
         Some(RotationStatus { phase, waiting_for: Some(what), .. }) => format!("{phase:?}: waiting for {what}"),
         Some(RotationStatus { phase, .. }) => format!("{phase:?}"),
-        None => "waiting for the hub".to_owned(),
+        // A rotation that has not begun waits for an issuer, or for the hub.
+        None => report.problem.clone().unwrap_or_else(|| "waiting for the hub".to_owned()),
     }
 }
 
