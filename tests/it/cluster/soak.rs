@@ -1,25 +1,36 @@
 //! What agents lose while everything is replaced, killed and rotated: `just soak-cluster`, some minutes.
 
+use std::collections::BTreeSet;
 use std::convert::Infallible;
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use addon_signer_agent::store::Store;
+use addon_signer_core::encoding::pem;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use kube::api::{EvictParams, ListParams};
 use kube::{Api, Client, ResourceExt};
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
 use test_kit::needed::{Needed, skip};
+use test_kit::ocm::ADDON_NAMESPACE;
 use test_kit::postgres::Postgres;
 use test_kit::real::RealHub;
+use test_kit::wait::wait_or_explain;
 use test_kit::{accept_cluster, wait_until};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::traffic::Traffic;
-use super::{Fleet, NODE, PATIENCE, TURN, allow_streams, gateway, install, kubectl, live_gateways, rotate};
+use super::traffic::{Caller, Traffic};
+use super::{
+    CLUSTER, Fleet, NODE, PATIENCE, TURN, allow_streams, command, gateway, install, kubectl, live_gateways, rotate,
+};
 use crate::whole::client::ClientPair;
-use crate::whole::ours::{agent_with, pair};
+use crate::whole::ours::{agent_with, issuer, pair};
 
 /// How many agents call.
 const AGENTS: usize = 50;
@@ -39,19 +50,23 @@ async fn fifty_agents_lose_nothing() {
     install(&fleet, &["gateways.yaml", "two-signers.yaml"]).await;
     allow_streams();
     let dir = tempfile::tempdir().unwrap();
-    let (pairs, _agents) = enrol(&fleet, dir.path()).await;
-    println!("{AGENTS} agents are enrolled");
+    let _agents = enrol(&fleet, dir.path()).await;
+    let (plain, _follows) = plain_addon(&fleet).await;
+    println!("{AGENTS} agents of ours are enrolled, and one of OCM's");
     let gap = watch_leader(fleet.admin.clone());
-    let traffic = Traffic::start(pairs, Duration::from_millis(200));
+    let callers = (0..AGENTS).map(|n| ours(dir.path(), n)).chain([plain.clone()]);
+    let traffic = Traffic::start(callers, Duration::from_millis(200));
     traffic.wait_passed(1_000).await;
-    for (what, deployment) in [("gateways", "deployment/addon-signer-gateway"), ("signers", "deployment/addon-signer")]
-    {
-        roll_out(deployment);
-        told(what, "rollout", &traffic).await;
-    }
+    roll_out("deployment/addon-signer");
+    told("signers", "rollout", &traffic).await;
     rotate();
-    rotate_gateways_line().await;
-    told("both lines", "rotation", &traffic).await;
+    taint(dir.path()).await;
+    told("the clients' line, twice", "rotation", &traffic).await;
+    rotate_gateways_line(dir.path(), &plain).await;
+    told("the gateway's line", "rotation", &traffic).await;
+    // From here on all connections are made with certificates of the new authorities.
+    roll_out("deployment/addon-signer-gateway");
+    told("gateways", "rollout", &traffic).await;
     evict(&fleet.admin, "gateway").await;
     told("a gateway", "eviction", &traffic).await;
     traffic.someone_kills(true);
@@ -85,11 +100,24 @@ async fn prepare_ledger() -> Postgres {
     postgres
 }
 
+/// The name of a cluster whose agent is ours.
+fn cluster(n: usize) -> String {
+    format!("soak{n}")
+}
+
+fn ours(dir: &Path, n: usize) -> Caller {
+    let dir = dir.to_owned();
+    Caller { addon: "telemetry", streams: true, pair: Arc::new(move || pair(&dir, &cluster(n))) }
+}
+
+fn pairs(dir: &Path) -> Vec<ClientPair> {
+    (0..AGENTS).filter_map(|n| pair(dir, &cluster(n))).collect()
+}
+
 /// Our agents of so many clusters, each with its own certificate.
-async fn enrol(fleet: &Fleet, dir: &std::path::Path) -> (Vec<ClientPair>, Vec<AbortOnDropHandle<Infallible>>) {
-    let (mut pairs, mut agents) = (Vec::new(), Vec::new());
-    for n in 0..AGENTS {
-        let cluster = format!("soak{n}");
+async fn enrol(fleet: &Fleet, dir: &Path) -> Vec<AbortOnDropHandle<Infallible>> {
+    let mut agents = Vec::new();
+    for cluster in (0..AGENTS).map(cluster) {
         accept_cluster(&fleet.admin, &cluster).await;
         test_kit::install_addon(&fleet.admin, &cluster, "telemetry").await;
         let user = format!("system:open-cluster-management:{cluster}:a1");
@@ -98,11 +126,54 @@ async fn enrol(fleet: &Fleet, dir: &std::path::Path) -> (Vec<ClientPair>, Vec<Ab
         let agent = agent_with(&kubeconfig, dir, &cluster, gateway(), Store::directory(dir.join(&cluster)));
         agents.push(AbortOnDropHandle::new(tokio::spawn(agent.run())));
     }
-    for n in 0..AGENTS {
-        let cluster = format!("soak{n}");
-        pairs.push(wait_until(PATIENCE, "an agent's certificate", async || pair(dir, &cluster)).await);
-    }
-    (pairs, agents)
+    let all = async || (pairs(dir).len() == AGENTS).then_some(());
+    wait_until(PATIENCE, "every agent's certificate", all).await;
+    agents
+}
+
+/// The addon telemetry-plain of the node's cluster. OCM's agent keeps its certificate, and a ManifestWork brings its
+/// anchors.
+async fn plain_addon(fleet: &Fleet) -> (Caller, AbortOnDropHandle<()>) {
+    test_kit::install_addon(&fleet.admin, CLUSTER, "telemetry-plain").await;
+    let secrets: Api<Secret> = Api::namespaced(fleet.admin.clone(), ADDON_NAMESPACE);
+    let maps: Api<ConfigMap> = Api::namespaced(fleet.admin.clone(), ADDON_NAMESPACE);
+    let (sender, stored) = watch::channel(None);
+    let follows = tokio::spawn(async move {
+        loop {
+            // The addon has what it had before while the API server does not answer.
+            if let (Ok(secret), Ok(map)) = (
+                secrets.get("telemetry-plain-example.com-telemetry-client-cert").await,
+                maps.get("telemetry-plain-hub-trust").await,
+            ) {
+                sender.send_replace(plain_pair(secret, map));
+            }
+            sleep(Duration::from_millis(500)).await;
+        }
+    });
+    let pair = Arc::new(move || stored.borrow().clone());
+    wait_until(PATIENCE, "the certificate and the anchors of telemetry-plain", async || pair().map(drop)).await;
+    (Caller { addon: "telemetry-plain", streams: false, pair }, AbortOnDropHandle::new(follows))
+}
+
+fn plain_pair(secret: Secret, map: ConfigMap) -> Option<ClientPair> {
+    let mut data = secret.data?;
+    let mut part = |name: &str| data.remove(name).map(|bytes| bytes.0);
+    let anchors = map.data?.remove("ca.crt")?.into_bytes();
+    Some(ClientPair { certificate: part("tls.crt")?, key: part("tls.key")?, anchors })
+}
+
+/// Runs our own command as an administrator.
+fn addon_signer(arguments: &[&str]) -> String {
+    command(env!("CARGO_BIN_EXE_addon-signer"), arguments)
+}
+
+/// Another authority signs, and our agents are told to renew: all have a certificate of it.
+async fn taint(dir: &Path) {
+    let before: BTreeSet<_> = pairs(dir).iter().map(issuer).collect();
+    addon_signer(&["ca", "taint", "telemetry"]);
+    let renewed = || pairs(dir).iter().filter(|pair| !before.contains(&issuer(pair))).count();
+    let all = async || (renewed() == AGENTS).then_some(());
+    wait_or_explain(PATIENCE, "every agent to renew", all, || format!("{} of {AGENTS}", renewed())).await;
 }
 
 fn roll_out(deployment: &str) {
@@ -110,13 +181,26 @@ fn roll_out(deployment: &str) {
     kubectl(&["rollout", "status", "-n", "addon-signer", deployment, "--timeout=180s"]);
 }
 
-/// Asks for a new serving authority. It signs once all agents have its anchor; meanwhile both are trusted.
-async fn rotate_gateways_line() {
-    kubectl(&["annotate", "-n", "addon-signer", "configmap/addon-signer-trust", "addon-signer.io/rotate=now"]);
-    let anchors = || kubectl(&["get", "-n", "addon-signer", "configmap/addon-signer-trust", "-o=jsonpath={.data}"]);
-    // Each stands in `ca.crt` and in the report.
-    let are_two = async || (anchors().matches("BEGIN CERTIFICATE").count() == 4).then_some(());
-    wait_until(PATIENCE, "the gateway's second authority", are_two).await;
+/// Rotates the authority of the gateway's certificate. Nobody applies the ManifestWorks of our agents' clusters, and
+/// pods may need a quarter of an hour: the administrator knows that all have the new anchor.
+async fn rotate_gateways_line(dir: &Path, plain: &Caller) {
+    addon_signer(&["ca", "rotate", "--serving"]);
+    let has_both = |pair: &ClientPair| CertificateDer::pem_slice_iter(&pair.anchors).count() == 2;
+    let all = async || {
+        let ours = pairs(dir).iter().filter(|pair| has_both(pair)).count() == AGENTS;
+        (ours && (plain.pair)().is_some_and(|pair| has_both(&pair))).then_some(())
+    };
+    wait_until(PATIENCE, "the new anchor at every agent", all).await;
+    let clusters: Vec<_> = (0..AGENTS).map(cluster).chain([CLUSTER.to_owned()]).collect();
+    let pair = pairs(dir).remove(0);
+    let shown = async || {
+        let leaf = pair.shown(gateway()).await?;
+        Some(issuer(&ClientPair { certificate: pem::encode("CERTIFICATE", &leaf).into_bytes(), ..pair.clone() }))
+    };
+    let before = wait_until(PATIENCE, "the gateway's certificate", shown).await;
+    addon_signer(&["ca", "advance", "--serving", "--except", &clusters.join(",")]);
+    let another = async || shown().await.filter(|now| *now != before);
+    wait_until(PATIENCE, "a certificate of the new authority", another).await;
 }
 
 /// A pod of this component that does not end; of the signers, the one that leads.

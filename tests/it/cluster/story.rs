@@ -1,6 +1,7 @@
 //! The example of docs/writing-an-addon.md from installation to removal, by the commands of the documents.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hyper::{Method, StatusCode};
@@ -13,7 +14,7 @@ use test_kit::wait::wait_or_explain;
 use test_kit::wait_until;
 
 use super::monitoring::{Prometheus, misbehave};
-use super::traffic::Traffic;
+use super::traffic::{Caller, Traffic};
 use super::{
     CLUSTER, Fleet, PATIENCE, TURN, allow_streams, command, gateway, install, kubectl, kubectl_wait, live_gateways,
     path, rotate,
@@ -55,7 +56,9 @@ async fn unanswered(fleet: &Fleet) -> Vec<String> {
 /// New pods take the place of the gateways and the signer, and another authority signs, while agents call.
 async fn nothing_is_lost(fleet: &Fleet) {
     allow_streams();
-    let traffic = Traffic::start(vec![fleet.pair("telemetry-client-cert").await; 4], Duration::from_millis(20));
+    let pair = fleet.pair("telemetry-client-cert").await;
+    let caller = Caller { addon: ADDON, streams: true, pair: Arc::new(move || Some(pair.clone())) };
+    let traffic = Traffic::start(vec![caller; 4], Duration::from_millis(20));
     traffic.wait_passed(200).await;
     rotate();
     for deployment in ["deployment/addon-signer-gateway", "deployment/addon-signer"] {

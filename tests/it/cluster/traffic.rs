@@ -32,27 +32,39 @@ const LOOK: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(15);
 
 type Content = Full<Bytes>;
+type Connection = TokioIo<TlsStream<TcpStream>>;
 type Fault = Box<dyn Error + Send + Sync>;
 
 /// What became of the calls.
 #[derive(Default)]
 pub(super) struct Counts {
     passed: AtomicU64,
-    /// Calls that the gateway had not begun, and connections that it did not take.
+    /// Calls that the gateway had not begun.
     repeated: AtomicU64,
     /// Streams that ended after the gateway had told the client to connect again.
     told: AtomicU64,
-    /// Calls that a client cannot repeat without the risk of doing it twice, and streams that ended without a word.
+    /// Calls that a client cannot repeat without the risk of doing it twice, streams that ended without a word, and
+    /// connections that nobody took: a client without a gateway waits, even if it loses no call.
     lost: Mutex<Vec<String>>,
-    /// The same of gateways that were killed.
+    /// Calls and streams of gateways that were killed.
     cut: AtomicU64,
+    /// Connections that such a gateway did not take.
+    not_taken: AtomicU64,
     kills: AtomicBool,
 }
 
 impl Counts {
     fn lose(&self, what: String) {
+        self.note(&self.cut, what);
+    }
+
+    fn is_not_taken(&self, fault: &Fault) {
+        self.note(&self.not_taken, format!("a connection was not taken: {fault}"));
+    }
+
+    fn note(&self, killed: &AtomicU64, what: String) {
         if self.kills.load(Ordering::Relaxed) {
-            self.cut.fetch_add(1, Ordering::Relaxed);
+            killed.fetch_add(1, Ordering::Relaxed);
         } else {
             self.lost.lock().push(what);
         }
@@ -66,6 +78,16 @@ pub(super) struct Traffic {
     clients: JoinSet<()>,
 }
 
+/// Who calls.
+#[derive(Clone)]
+pub(super) struct Caller {
+    pub(super) addon: &'static str,
+    /// Whether it may open streams.
+    pub(super) streams: bool,
+    /// What its agent has stored at this moment; `None` while it writes.
+    pub(super) pair: Arc<dyn Fn() -> Option<ClientPair> + Send + Sync>,
+}
+
 /// What a client does.
 #[derive(Debug, Clone, Copy)]
 enum Kind {
@@ -75,15 +97,17 @@ enum Kind {
 }
 
 impl Traffic {
-    /// Starts a client of each kind for each of these certificates: pushes by HTTP/1.1 and HTTP/2, with this pause
-    /// after each, and gRPC streams.
-    pub(super) fn start(pairs: impl IntoIterator<Item = ClientPair>, pause: Duration) -> Self {
+    /// Starts a client of each kind for each of these agents: pushes by HTTP/1.1 and HTTP/2, with this pause after
+    /// each, and gRPC streams.
+    pub(super) fn start(callers: impl IntoIterator<Item = Caller>, pause: Duration) -> Self {
         let (counts, stop) = (Arc::<Counts>::default(), CancellationToken::new());
         let mut clients = JoinSet::new();
-        for pair in pairs {
-            for kind in [Kind::Http1, Kind::Http2, Kind::Stream] {
-                let (pair, counts, stop) = (pair.clone(), counts.clone(), stop.clone());
-                clients.spawn(TrafficClient { pair, pause, counts, stop }.run(kind));
+        for caller in callers {
+            let kinds: &[Kind] =
+                if caller.streams { &[Kind::Http1, Kind::Http2, Kind::Stream] } else { &[Kind::Http1, Kind::Http2] };
+            for &kind in kinds {
+                let (caller, counts, stop) = (caller.clone(), counts.clone(), stop.clone());
+                clients.spawn(TrafficClient { caller, pause, counts, stop }.run(kind));
             }
         }
         Self { counts, stop, clients }
@@ -103,25 +127,28 @@ impl Traffic {
         .await;
     }
 
-    /// Ends the calls; fails if one was lost.
+    /// Ends the calls; fails if one was lost, or if more were cut than each client had under way at one time.
     pub(super) async fn stop(mut self) -> String {
+        let clients = self.clients.len() as u64;
         self.stop.cancel();
         while let Some(ended) = self.clients.join_next().await {
             ended.unwrap();
         }
-        let Counts { passed, repeated, told, lost, cut, .. } = &*self.counts;
+        let Counts { passed, repeated, told, lost, cut, not_taken, .. } = &*self.counts;
         let lost = lost.lock().clone();
         assert!(lost.is_empty(), "{} lost: {}", lost.len(), lost.join("\n"));
-        let [passed, repeated, told, cut] = [passed, repeated, told, cut].map(|count| count.load(Ordering::Relaxed));
+        let [passed, repeated, told, cut, not_taken] =
+            [passed, repeated, told, cut, not_taken].map(|count| count.load(Ordering::Relaxed));
+        assert!(cut <= clients, "{cut} were cut, of {clients} clients");
         format!(
-            "{passed} calls passed, {repeated} were repeated, 0 lost; {told} streams ended, each after a GOAWAY; {cut} \
-             calls and streams were cut with gateways that were killed"
+            "{passed} calls passed, {repeated} were repeated, 0 lost; {told} streams ended, each after a GOAWAY; of \
+             gateways that were killed {cut} calls and streams were cut, and {not_taken} connections not taken"
         )
     }
 }
 
 struct TrafficClient {
-    pair: ClientPair,
+    caller: Caller,
     pause: Duration,
     counts: Arc<Counts>,
     stop: CancellationToken,
@@ -130,34 +157,52 @@ struct TrafficClient {
 impl TrafficClient {
     async fn run(self, kind: Kind) {
         while !self.stop.is_cancelled() {
-            let connection = match kind {
-                Kind::Http1 => self.pushes_by_http1().await,
-                Kind::Http2 => self.pushes_by_http2().await,
-                Kind::Stream => self.stream().await,
+            let Some(pair) = (self.caller.pair)().filter(ClientPair::belongs_together) else {
+                sleep(PAUSE).await;
+                continue;
+            };
+            let protocol: &[u8] = if matches!(kind, Kind::Http1) { b"http/1.1" } else { b"h2" };
+            let io = match self.connect(&pair, protocol).await {
+                Ok(io) => io,
+                Err(fault) => {
+                    self.counts.is_not_taken(&fault);
+                    sleep(PAUSE).await;
+                    continue;
+                }
+            };
+            let calls = match kind {
+                Kind::Http1 => self.pushes_by_http1(io).await,
+                Kind::Http2 => self.pushes_by_http2(io).await,
+                Kind::Stream => self.stream(io).await,
             };
             // There was no call that could have been begun.
-            if connection.is_err() {
+            if calls.is_err() {
                 self.counts.repeated.fetch_add(1, Ordering::Relaxed);
                 sleep(PAUSE).await;
             }
         }
     }
 
-    async fn connect(&self, protocol: &[u8]) -> Result<TokioIo<TlsStream<TcpStream>>, Fault> {
+    fn push(&self) -> Request<Content> {
+        let path = format!("/addons/{}/api/v1/receive", self.caller.addon);
+        request(&path).header("host", gateway().to_string()).body(content(b"42")).unwrap()
+    }
+
+    async fn connect(&self, pair: &ClientPair, protocol: &[u8]) -> Result<Connection, Fault> {
         let connecting = async {
             let tcp = TcpStream::connect(gateway()).await?;
-            let mut config = self.pair.config();
+            let mut config = pair.config();
             config.alpn_protocols = vec![protocol.to_vec()];
             TlsConnector::from(Arc::new(config)).connect(ServerName::from(gateway().ip()), tcp).await
         };
         Ok(TokioIo::new(timeout(LONGEST, connecting).await??))
     }
 
-    async fn pushes_by_http1(&self) -> Result<(), Fault> {
-        let (mut sender, connection) = http1::handshake(self.connect(b"http/1.1").await?).await?;
+    async fn pushes_by_http1(&self, io: Connection) -> Result<(), Fault> {
+        let (mut sender, connection) = http1::handshake(io).await?;
         let _driver = AbortOnDropHandle::new(tokio::spawn(connection));
         while !self.stop.is_cancelled() && sender.ready().await.is_ok() {
-            let answer = timeout(LONGEST, sender.try_send_request(push())).await;
+            let answer = timeout(LONGEST, sender.try_send_request(self.push())).await;
             let answer = answer.map(|answer| answer.map_err(|error| (error.message().is_some(), error.into_error())));
             if !self.note(answer).await {
                 return Ok(());
@@ -167,12 +212,11 @@ impl TrafficClient {
         Ok(())
     }
 
-    async fn pushes_by_http2(&self) -> Result<(), Fault> {
-        let io = self.connect(b"h2").await?;
+    async fn pushes_by_http2(&self, io: Connection) -> Result<(), Fault> {
         let (mut sender, connection) = http2::handshake(TokioExecutor::new(), io).await?;
         let _driver = AbortOnDropHandle::new(tokio::spawn(connection));
         while !self.stop.is_cancelled() && sender.ready().await.is_ok() {
-            let answer = timeout(LONGEST, sender.try_send_request(push())).await;
+            let answer = timeout(LONGEST, sender.try_send_request(self.push())).await;
             let answer = answer.map(|answer| {
                 answer.map_err(|error| {
                     let is_unsent = error.message().is_some();
@@ -218,8 +262,8 @@ impl TrafficClient {
     }
 
     /// A stream that lasts until somebody ends it: gRPC's watch of the backend's health.
-    async fn stream(&self) -> Result<(), Fault> {
-        let (sender, connection) = h2::client::handshake(self.connect(b"h2").await?.into_inner()).await?;
+    async fn stream(&self, io: Connection) -> Result<(), Fault> {
+        let (sender, connection) = h2::client::handshake(io.into_inner()).await?;
         let _driver = AbortOnDropHandle::new(tokio::spawn(connection));
         let request = request("/grpc.health.v1.Health/Watch").header("te", "trailers");
         let watch = request.header("content-type", "application/grpc").body(()).unwrap();
@@ -266,8 +310,4 @@ fn content(bytes: &'static [u8]) -> Content {
 
 fn request(path: &str) -> hyper::http::request::Builder {
     Request::builder().method(Method::POST).uri(format!("https://{}{path}", gateway()))
-}
-
-fn push() -> Request<Content> {
-    request("/addons/telemetry/api/v1/receive").header("host", gateway().to_string()).body(content(b"42")).unwrap()
 }

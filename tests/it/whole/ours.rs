@@ -76,7 +76,7 @@ pub(crate) fn pair(dir: &Path, cluster: &str) -> Option<ClientPair> {
     Some(ClientPair { certificate: read("tls.crt")?, key: read("tls.key")?, anchors: read("ca.crt")? })
 }
 
-pub(super) fn issuer(pair: &ClientPair) -> String {
+pub(crate) fn issuer(pair: &ClientPair) -> String {
     let leaf = pair.leaf();
     let (_, leaf) = X509Certificate::from_der(&leaf).unwrap();
     leaf.issuer().to_string().rsplit(' ').next().unwrap().to_owned()
