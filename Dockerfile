@@ -21,12 +21,14 @@ RUN cargo build --profile image --locked --no-default-features --package addon-s
 
 # The user and group of deploy/agent.yaml.
 FROM ${base} AS addon-signer-agent
+LABEL org.opencontainers.image.title="addon-signer-agent" org.opencontainers.image.licenses="Apache-2.0"
 COPY --from=build-agent /src/target/agent-image/addon-signer-agent /addon-signer-agent
 USER 65532:65532
 ENTRYPOINT ["/addon-signer-agent"]
 
 # The user and group of deploy/chart.
 FROM ${base} AS addon-signer
+LABEL org.opencontainers.image.title="addon-signer" org.opencontainers.image.licenses="Apache-2.0"
 COPY --from=build-hub /src/target/image/addon-signer /addon-signer
 USER 65532:65532
 EXPOSE 8443 8444 9090

@@ -263,3 +263,32 @@ pub async fn run(args: HubArgs) -> anyhow::Result<()> {
         _ = interrupt.recv() => anyhow::bail!("interrupted twice: exiting without finishing requests in flight"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Hub {
+        #[command(flatten)]
+        args: HubArgs,
+    }
+
+    fn refuse_after(arguments: &[&str]) -> Result<Option<u64>, String> {
+        let all = [&["hub", "--gateway-name=a", "--replica=g1"], arguments].concat();
+        let bound = Hub::try_parse_from(all).unwrap().args.refuse_after();
+        bound.map(|bound| bound.map(|bound| bound.as_secs())).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_gateway_apart_refuses_everybody_after_ten_minutes() {
+        assert_eq!(refuse_after(&["--roles=gateway"]), Ok(Some(600)));
+        assert_eq!(refuse_after(&["--roles=gateway", "--registry-refuse-after=2m"]), Ok(Some(120)));
+        assert_eq!(refuse_after(&["--roles=signer"]), Ok(None));
+        assert_eq!(refuse_after(&[]), Ok(None));
+        assert!(refuse_after(&["--roles=gateway", "--registry-refuse-after=25h"]).unwrap_err().contains("at most 24h"));
+        assert!(refuse_after(&["--roles=gateway", "--inventory-listen=127.0.0.1:1"]).unwrap_err().contains("signer"));
+    }
+}

@@ -91,17 +91,25 @@ async fn adopted_upgraded_rolled_back_and_uninstalled_by_helm() {
     wait_left(&before, &[]).await;
 }
 
-/// To gateways apart from the signer, and back.
+/// To one process, and back to gateways apart from the signer.
 fn upgrade_and_roll_back() {
     let first = revision();
-    helm_upgrade("helm4", &["lifecycle.yaml"], &["--set=gateway.separate=true,gateway.replicas=2"]);
-    kubectl_wait("condition=Available", &["deployment/addon-signer-gateway", NS]);
-    command("helm4", &["rollback", "addon-signer", &first.to_string(), NS, "--wait", "--timeout=120s"]);
-    assert_eq!(revision(), first + 2);
+    helm_upgrade("helm4", &["lifecycle.yaml"], &["--set=gateway.separate=false"]);
     kubectl_wait("delete", &["deployment/addon-signer-gateway", NS]);
     kubectl_wait("condition=Available", &["deployment/addon-signer", NS]);
-    let slices = ["get", "endpointslices", NS, "-l=kubernetes.io/service-name=addon-signer-gateway"];
-    let pods = kubectl(&[&slices[..], &["-o=jsonpath={.items[*].endpoints[*].targetRef.name}"]].concat());
+    let pods = called_pods();
     let is_hub = |pod: &str| pod.starts_with("addon-signer-") && !pod.starts_with("addon-signer-gateway-");
-    assert!(!pods.is_empty() && pods.split(' ').all(is_hub), "calls come to the hub's pod again: {pods}");
+    assert!(!pods.is_empty() && pods.split(' ').all(is_hub), "calls come to the hub's pod: {pods}");
+    command("helm4", &["rollback", "addon-signer", &first.to_string(), NS, "--wait", "--timeout=120s"]);
+    assert_eq!(revision(), first + 2);
+    kubectl_wait("condition=Available", &["deployment/addon-signer-gateway", NS]);
+    let pods = called_pods();
+    let are_gateways = pods.split(' ').all(|pod| pod.starts_with("addon-signer-gateway-"));
+    assert!(!pods.is_empty() && are_gateways, "calls come to the gateways again: {pods}");
+}
+
+/// The pods behind the gateway's Service.
+fn called_pods() -> String {
+    let slices = ["get", "endpointslices", NS, "-l=kubernetes.io/service-name=addon-signer-gateway"];
+    kubectl(&[&slices[..], &["-o=jsonpath={.items[*].endpoints[*].targetRef.name}"]].concat())
 }

@@ -62,7 +62,9 @@ async fn the_api_server_takes_every_object_and_pod() {
 async fn documented_pod_may_run_beside_hub_with_its_volume_and_user() {
     let documented: Value = serde_saphyr::from_str(&documented("docs/ledger.md", "kind: Pod")).unwrap();
     let objects = installed();
-    let pod = &of_kind(&objects, "Deployment")[0]["spec"]["template"]["spec"];
+    let deployments = of_kind(&objects, "Deployment");
+    let hub_pods = deployments.iter().find(|deployment| name(deployment) == "addon-signer").unwrap();
+    let pod = &hub_pods["spec"]["template"]["spec"];
     for field in ["securityContext", "volumes"] {
         assert_eq!(documented["spec"][field], pod[field], "{field}");
     }
@@ -175,6 +177,19 @@ gateway no  list   addon.open-cluster-management.io addontemplates everywhere
 gateway yes update coordination.k8s.io leases in:addon-signer
 gateway no  delete coordination.k8s.io leases in:addon-signer
 gateway no  list   coordination.k8s.io leases in:addon-signer
+gateway yes list   certificates.k8s.io clustertrustbundles everywhere
+gateway no  create certificates.k8s.io clustertrustbundles everywhere
+gateway no  get    core configmaps in:addon-signer/addon-signer-ledger
+gateway no  list   ledger.addon-signer.io certificates everywhere
+gateway no  patch  addon-signer.io addonroutes in:observability
+gateway no  patch  core services in:observability
+gateway no  patch  core namespaces x
+gateway no  patch  discovery.k8s.io endpointslices in:observability
+gateway no  patch  cluster.open-cluster-management.io managedclusters x
+gateway no  patch  addon.open-cluster-management.io managedclusteraddons in:cluster1
+gateway no  create work.open-cluster-management.io manifestworks in:cluster1
+gateway no  create core serviceaccounts/token in:addon-signer/addon-signer
+gateway no  impersonate core users x
 agent yes create core secrets in:open-cluster-management-agent-addon
 agent yes update core secrets in:open-cluster-management-agent-addon/telemetry-client-cert
 agent no  get    core secrets in:open-cluster-management-agent/hub-kubeconfig-secret
