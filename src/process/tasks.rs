@@ -21,7 +21,10 @@ pub(crate) async fn until_stopped(
         anyhow::ensure!(stop.is_cancelled(), "the task {name:?} ended, although it must run as long as the process");
         Ok(())
     };
-    ended.await.context("the process stops, because one of its tasks ended")
+    match ended.await {
+        Err(error) if !stop.is_cancelled() => Err(error.context("the process stops, because one of its tasks ended")),
+        ended => ended,
+    }
 }
 
 /// Waits for `stop` and the tasks that heed it, or for the first task that ends by itself. After `stop` the hub may end

@@ -1,5 +1,6 @@
 //! Whom a change of a line would lock out: what is known of each addon on each cluster.
 
+use anyhow::Context;
 use serde::Serialize;
 
 use super::connection::Ca;
@@ -11,6 +12,8 @@ use crate::output::{render, table};
 use addon_signer_api::status::AuthorityState;
 use addon_signer_core::policy::GatewayCertificate;
 use addon_signer_core::timestamp::Timestamp;
+
+const NOT_KNOWN: &str = "whom it would lock out is not known (ClusterRole and Role addon-signer-viewer show it)";
 
 /// A command was not carried out, because somebody would be locked out: exit code 3.
 #[derive(Debug, thiserror::Error)]
@@ -53,6 +56,11 @@ impl Affected {
     /// Whether nobody would be locked out.
     pub(super) fn is_nobody(&self) -> bool {
         self.addons.is_empty() && self.unknown.is_none()
+    }
+
+    /// Nobody knows, because the step waits for this.
+    pub(super) fn unknown(waiting: &str) -> Self {
+        Self { addons: Vec::new(), unknown: Some(format!("the step waits for {waiting}")) }
     }
 
     /// Those whom the loss of this authority would lock out.
@@ -103,7 +111,8 @@ impl Affected {
 
     async fn rows(ca: &Ca, judge: impl Fn(&Row) -> Option<bool>) -> anyhow::Result<Self> {
         let ledger = Ok(LedgerSource::Hub(ca.client.clone()));
-        let Gathered { rows, no_ledger } = gather(&ca.client, ledger, ca.namespace(), &Selection::default()).await?;
+        let gathered = gather(&ca.client, ledger, ca.namespace(), &Selection::default()).await;
+        let Gathered { rows, no_ledger } = gathered.context(NOT_KNOWN)?;
         let affected = rows.into_iter().filter_map(|row| {
             let is_known = judge(&row)?;
             Some(AffectedAddOn::of(row, is_known))

@@ -116,7 +116,8 @@ impl Ca {
         let report: GatewayLineReport = serde_json::from_str(&text).with_context(place)?;
         let GatewayLineReport { authorities, rotation, problem, request, issued, not_used, anchors, .. } = report;
         let (is_issued, is_trusted_by_root) = (issued || request.is_some(), anchors.is_some());
-        Ok(LineReport { line, authorities, rotation, problem, request, is_issued, not_used, is_trusted_by_root })
+        let waits = None; // the problem says it
+        Ok(LineReport { line, authorities, rotation, problem, request, not_used, waits, is_issued, is_trusted_by_root })
     }
 
     /// A line to change, as it is, and the id of the authority that signs.
@@ -215,7 +216,8 @@ impl Ca {
                 eprintln!("{text}");
                 shown = text;
             }
-            if !is_under_way(&report) && started.elapsed() > PATIENCE {
+            let has_begun = is_under_way(&report) || report.waits.is_some() || report.not_used.is_some();
+            if !has_begun && started.elapsed() > PATIENCE {
                 bail!(
                     "no hub has begun within {} s: `addon-signer check` says what is wrong. The next hub to start will \
                      begin",

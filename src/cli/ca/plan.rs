@@ -57,6 +57,7 @@ impl Plan {
     pub(super) async fn of(ca: &Ca, name: &LineName, report: &LineReport, active: &str) -> anyhow::Result<Self> {
         let phase = report.rotation.as_ref().map(|rotation| rotation.phase);
         let waiting_for = report.rotation.as_ref().and_then(|rotation| rotation.waiting_for.clone());
+        let waiting_for = waiting_for.or_else(|| report.waits.clone());
         let (step, authority) = match (phase, report.in_state(AuthorityState::Next), oldest(report)) {
             (Some(RotationPhase::Activate), Some(next), _) => (NextStep::Activate, next.id.clone()),
             (Some(RotationPhase::Finish), _, Some(old)) => (NextStep::Finish, old.id.clone()),
@@ -65,13 +66,13 @@ impl Plan {
         let affected = match (step, name, &waiting_for) {
             (NextStep::Prepare, ..) | (NextStep::Activate, _, None) => Affected::default(),
             (NextStep::Finish, ..) => Affected::by_loss(ca, name, report, &authority).await?,
-            (NextStep::Activate, LineName::Gateway(GatewayCertificate::Serving), Some(_)) => {
-                Affected::without_anchor(ca, true).await?
+            (NextStep::Activate, LineName::Gateway(GatewayCertificate::Serving), Some(waiting)) => {
+                let lacking = Affected::without_anchor(ca, true).await?;
+                // Clusters have applied it, but perhaps no pod has read it.
+                if lacking.is_nobody() { Affected::unknown(waiting) } else { lacking }
             }
             // Gateways, or backends.
-            (NextStep::Activate, _, Some(waiting)) => {
-                Affected { addons: Vec::new(), unknown: Some(format!("the step waits for {waiting}")) }
-            }
+            (NextStep::Activate, _, Some(waiting)) => Affected::unknown(waiting),
         };
         Ok(Self { line: report.line.clone(), step, authority, waiting_for, affected })
     }
@@ -79,6 +80,7 @@ impl Plan {
     fn as_text(&self) -> String {
         let Self { line, authority, .. } = self;
         let mut text = match self.step {
+            NextStep::Prepare if self.waiting_for.is_some() => format!("{line}: a rotation was asked for.\n"),
             NextStep::Prepare => {
                 let by = format!("with `ca rotate`, or by the age of {authority}");
                 format!("{line}: no rotation is under way. The next one begins {by}.\n")
@@ -86,7 +88,7 @@ impl Plan {
             NextStep::Activate => format!("{line}: the next step lets {authority} sign.\n"),
             NextStep::Finish => format!("{line}: the next step removes {authority} with its key.\n"),
         };
-        self.waiting_for.iter().for_each(|what| text.push_str(&format!("It is waiting for: {what}\n")));
+        self.waiting_for.iter().for_each(|what| text.push_str(&format!("The line is waiting for: {what}\n")));
         text + "\nIf it were taken now:\n" + &self.affected.as_table()
     }
 }

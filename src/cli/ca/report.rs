@@ -10,7 +10,7 @@ use addon_signer_api::status::{
     AddOnSignerStatus, AuthorityState, AuthorityStatus, CONDITION_AUTHORITY_ISSUED, CONDITION_ROTATING, RotationStatus,
 };
 use addon_signer_core::timestamp::Timestamp;
-use addon_signer_hub::authorities::report::NOT_ROLLED_BACK;
+use addon_signer_hub::authorities::report::{NOT_ROLLED_BACK, WAITS};
 
 /// One line of authorities as `ca status --output json` prints it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -27,12 +27,15 @@ pub(super) struct LineReport {
     /// The certificate request of the next authority.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) request: Option<String>,
+    /// Why the authority that the issuer offers is not used.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) not_used: Option<String>,
+    /// What a rotation waits for that has not begun.
+    #[serde(skip)]
+    pub(super) waits: Option<String>,
     /// Whether its authorities come from an issuer.
     #[serde(skip)]
     pub(super) is_issued: bool,
-    /// Why the authority that the issuer offers is not used.
-    #[serde(skip)]
-    pub(super) not_used: Option<String>,
     /// Whether agents trust the root above its authorities.
     #[serde(skip)]
     pub(super) is_trusted_by_root: bool,
@@ -57,12 +60,13 @@ impl LineReport {
 
 /// What it does now, for `--watch`.
 pub(super) fn progress(report: &LineReport) -> String {
-    match &report.rotation {
+    let mut text = match &report.rotation {
         Some(RotationStatus { phase, waiting_for: Some(what), .. }) => format!("{phase:?}: waiting for {what}"),
         Some(RotationStatus { phase, .. }) => format!("{phase:?}"),
-        // A rotation that has not begun waits for an issuer, or for the hub.
-        None => report.problem.clone().unwrap_or_else(|| "waiting for the hub".to_owned()),
-    }
+        None => format!("waiting for {}", report.waits.as_deref().unwrap_or("the hub")),
+    };
+    report.not_used.iter().for_each(|why| text.push_str(&format!("\n{why}")));
+    text
 }
 
 /// The report of an AddOnSigner's line.
@@ -86,11 +90,13 @@ pub(super) fn client_report(object: GuardedSigner) -> LineReport {
     // A rotation that has not begun is in no other part of the status.
     let is_waiting =
         |it: &&Condition| it.type_ == CONDITION_ROTATING && it.reason == "Waiting" && status.rotation.is_none();
-    let waits = status.conditions.iter().find(is_waiting).map(|condition| condition.message.clone());
-    let problem = problem.or(refused).or_else(|| not_used.clone()).or(waits);
+    let waits = status.conditions.iter().find(is_waiting).map(|condition| condition.message.as_str());
+    let problem = problem.or(refused).or_else(|| not_used.clone()).or_else(|| waits.map(str::to_owned));
+    let waits = waits.map(|message| message.trim_start_matches(WAITS).trim_end_matches('.').to_owned());
     let is_issued = issued.is_some() || status.authority_request.is_some();
     let AddOnSignerStatus { authorities, rotation, authority_request: request, .. } = status;
-    LineReport { line, authorities, rotation, problem, request, is_issued, not_used, is_trusted_by_root: false }
+    let is_trusted_by_root = false;
+    LineReport { line, authorities, rotation, problem, request, not_used, waits, is_issued, is_trusted_by_root }
 }
 
 /// The lines as a table, with what each waits for.
@@ -113,7 +119,8 @@ pub(super) fn as_table(reports: &[LineReport]) -> String {
     }
     let mut text = output::render(&rows);
     for report in reports {
-        if let Some(problem) = &report.problem {
+        let not_used = report.not_used.as_ref().filter(|why| Some(*why) != report.problem.as_ref());
+        for problem in report.problem.iter().chain(not_used) {
             text.push_str(&format!("\n{}: {problem}\n", report.line));
         }
         if let Some(RotationStatus { waiting_for: Some(what), .. }) = &report.rotation {

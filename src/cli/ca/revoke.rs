@@ -67,7 +67,9 @@ pub(super) async fn revoke(args: RevokeArgs) -> anyhow::Result<()> {
 /// Shows each change until the authority is gone.
 pub(super) async fn follow_loss(ca: &Ca, name: &LineName, id: &str) -> anyhow::Result<()> {
     let is_gone = |report: &LineReport| report.authority(id).is_none();
-    ca.follow(name, is_gone, is_gone).await.map(drop)
+    // Without another authority the hub taints it first.
+    let has_begun = |report: &LineReport| report.authority(id).is_none_or(|authority| authority.tainted);
+    ca.follow(name, is_gone, has_begun).await.map(drop)
 }
 
 /// Shows whom the revocation would lock out, and lets a person type the id again. Without a terminal nobody may be

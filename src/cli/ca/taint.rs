@@ -27,7 +27,7 @@ pub(super) async fn taint(args: TaintArgs) -> anyhow::Result<()> {
         bail!("{id} of {} is tainted already", before.line);
     }
     ca.ask(&name, &before, ANNOTATION_TAINT, &id).await?;
-    eprintln!("Asked the hub to taint {id} of {}. {}", before.line, then(known));
+    eprintln!("Asked the hub to taint {id} of {}. {}", before.line, then(&before, known));
     if !args.change.watch {
         return Ok(());
     }
@@ -39,9 +39,13 @@ pub(super) async fn taint(args: TaintArgs) -> anyhow::Result<()> {
 }
 
 /// What follows for an authority in this state.
-fn then(known: &AuthorityStatus) -> &'static str {
+fn then(before: &LineReport, known: &AuthorityStatus) -> &'static str {
     match known.state {
+        AuthorityState::Next if before.is_issued => "It is dropped; the next one has to come from the issuer.",
         AuthorityState::Next => "Another authority takes its place.",
+        AuthorityState::Active if before.is_issued && before.in_state(AuthorityState::Next).is_none() => {
+            "Another authority signs as soon as it has come from the issuer and is trusted."
+        }
         AuthorityState::Active => "Another authority signs as soon as it is trusted.",
         AuthorityState::Old => {
             "It stays trusted until its last certificate has expired; `ca revoke` ends that at once."

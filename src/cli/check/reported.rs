@@ -12,8 +12,8 @@ use crate::inventory::API_SERVICE;
 use addon_signer_api::GuardedSigner;
 use addon_signer_api::rules::SignerConfig;
 use addon_signer_api::status::{
-    CONDITION_ADDONS_CONFLICTED, CONDITION_AUTHORITY_HEALTHY, CONDITION_FOREIGN, CONDITION_READY, CONDITION_REGISTERED,
-    CONDITION_TRUST_DISTRIBUTED, CONDITION_TRUST_PUBLISHED,
+    CONDITION_ADDONS_CONFLICTED, CONDITION_AUTHORITY_HEALTHY, CONDITION_AUTHORITY_ISSUED, CONDITION_FOREIGN,
+    CONDITION_READY, CONDITION_REGISTERED, CONDITION_TRUST_DISTRIBUTED, CONDITION_TRUST_PUBLISHED,
 };
 use addon_signer_core::ca::authority::LAST_CALL;
 use addon_signer_core::lease::LEASE_NAME;
@@ -122,9 +122,9 @@ impl Inspection {
             Some(condition) => Finding::bad(
                 about,
                 format!(
-                    "the API server cannot reach it: {} Check the Service addon-signer-inventory, its NetworkPolicy \
+                    "the API server cannot reach it: {}. Check the Service addon-signer-inventory, its NetworkPolicy \
                      and the hub's --inventory-listen",
-                    condition.message.unwrap_or_default()
+                    condition.message.unwrap_or_default().trim_end_matches('.')
                 ),
             ),
             None => Finding::bad(
@@ -145,6 +145,7 @@ fn judged(about: &str, condition: &Condition, now: Timestamp) -> Option<Finding>
         CONDITION_TRUST_DISTRIBUTED if !holds && condition.reason == DISTRIBUTING && is_new => Verdict::Unknown,
         CONDITION_READY
         | CONDITION_AUTHORITY_HEALTHY
+        | CONDITION_AUTHORITY_ISSUED
         | CONDITION_REGISTERED
         | CONDITION_TRUST_DISTRIBUTED
         | CONDITION_TRUST_PUBLISHED
@@ -198,6 +199,8 @@ mod tests {
             ("Ready", "True", "Signing", None),
             ("Registered", "False", "TakenAway", Some(Verdict::Bad)),
             ("Registered", "True", "Written", None),
+            ("AuthorityIssued", "False", "NotUsed", Some(Verdict::Bad)),
+            ("AuthorityIssued", "True", "Issued", None),
             ("Rotating", "True", "Forced", Some(Verdict::Bad)),
             ("Rotating", "True", "Waiting", None),
             ("Rotating", "False", "Settled", None),

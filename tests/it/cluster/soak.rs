@@ -59,8 +59,8 @@ async fn fifty_agents_lose_nothing() {
     traffic.wait_passed(1_000).await;
     roll_out("deployment/addon-signer");
     told("signers", "rollout", &traffic).await;
-    rotate();
     taint(dir.path()).await;
+    rotate();
     told("the clients' line, twice", "rotation", &traffic).await;
     rotate_gateways_line(dir.path(), &plain).await;
     told("the gateway's line", "rotation", &traffic).await;

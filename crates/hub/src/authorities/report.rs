@@ -85,6 +85,9 @@ pub const NOT_USED: &str = " is not used: ";
 /// What the line does then.
 pub const GOES_ON: &str = "The line continues with its present authorities.";
 
+/// How the message of `Rotating` begins while a step waits.
+pub const WAITS: &str = "Waiting for: ";
+
 /// How [`refused`] begins.
 pub const NOT_ROLLED_BACK: &str = "The rollback that was asked for is not done: ";
 

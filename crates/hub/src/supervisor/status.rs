@@ -11,7 +11,7 @@ use kube::api::{Patch, PatchParams};
 use serde::Serialize;
 use serde_json::json;
 
-use crate::authorities::report::{GOES_ON, authorities, forced, refused, rotation, time};
+use crate::authorities::report::{GOES_ON, WAITS, authorities, forced, refused, rotation, time};
 use crate::authorities::state::{LineState, ReadyLine};
 use crate::lease::{Leads, NotWritten};
 use addon_signer_api::status::{
@@ -163,7 +163,7 @@ pub fn wanted(
 }
 
 fn rotating(ready: &ReadyLine, now: Timestamp) -> (bool, &'static str, String) {
-    let waiting = ready.waiting.as_ref().map(|what| format!("Waiting for: {what}."));
+    let waiting = ready.waiting.as_ref().map(|what| format!("{WAITS}{what}."));
     let under_way = ready.line().members().len() > 1;
     let (rotates, reason, sentence) = match (forced(ready.line(), now), waiting) {
         (Some(forced), waiting) => {

@@ -230,9 +230,10 @@ impl Question<'_> {
     }
 
     /// A pair from a backup would take the line back to a key that may have been replaced for a reason. What the hub
-    /// made itself says nothing about the issuer's order.
+    /// made itself says nothing about the issuer's order, and a tainted key is worse than a pair that was made in
+    /// advance.
     fn older(&self, new: &Certified) -> Option<String> {
-        let active = self.line?.active().filter(|active| !active.certified.above().is_empty())?;
+        let active = self.line?.active().filter(|active| !active.certified.above().is_empty() && !active.tainted)?;
         let is_older = new.authority().not_before() < active.authority.not_before();
         is_older.then(|| format!("it is older than {}, which signs", active.authority.id()))
     }
