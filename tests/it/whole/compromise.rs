@@ -14,7 +14,7 @@ use hyper::{Method, StatusCode};
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
 use rustls::ServerConfig;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -174,12 +174,11 @@ async fn serving_id(world: &World) -> String {
 
 /// A server that pretends to be the gateway; returns its address.
 async fn pretend(leaf: Leaf) -> SocketAddr {
-    let key = PrivateKeyDer::try_from(leaf.key).unwrap();
     let config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_no_client_auth()
-        .with_single_cert(vec![leaf.certificate], key)
+        .with_single_cert(vec![leaf.certificate], leaf.key)
         .unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
