@@ -4,6 +4,7 @@ mod crashes;
 mod damage;
 mod distrust;
 mod in_time;
+mod killed;
 pub(super) mod kit;
 mod rollback;
 mod rotation;
