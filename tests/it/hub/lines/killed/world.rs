@@ -176,12 +176,11 @@ impl KilledWorld {
 
     /// Waits until the history has the Secret as it is now, and what follows from it is published.
     pub(super) async fn settled(&self) {
-        let view = self.view().await;
-        let ids: Vec<_> = view.ids().into_iter().map(str::to_owned).collect();
-        self.line.wait_bundle(&ids).await;
-        wait_until(PATIENCE, "the status to be as the Secret", async || {
+        wait_until(PATIENCE, "anchors and status to be as the Secret", async || {
+            let view = self.view().await;
             let Value::Array(told) = json!(self.line.status().await.authorities) else { panic!("it is a list") };
-            (View::of(&told) == view).then_some(())
+            let anchors = self.line.bundle().await?.pem();
+            (View::of(&told) == view && View::of_anchors(&anchors).ids() == view.ids()).then_some(())
         })
         .await;
         self.caught_up().await;
