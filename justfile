@@ -51,7 +51,7 @@ soak-cluster:
 # The long forms of tests that have one, optimised: half an hour; not a step of .ci/run.
 soak:
     KUBEBUILDER_ASSETS=$(tests/real/build.sh) GOMAXPROCS=1 ADDON_SIGNER_TESTS_NEED="api-server peers" ADDON_SIGNER_SOAK=1 \
-        cargo test --locked --release --test it -- --test-threads 1 --nocapture peers::soak hub::lines::killed
+        cargo test --locked --release --test it -- --test-threads 1 --nocapture peers::soak hub::lines::killed hub::lines::growth
 
 # Compare the gateway, built as for the image, with nginx and HAProxy, half an hour; not a step of .ci/run.
 proxies *flags:

@@ -21,15 +21,15 @@ use test_kit::process::Process;
 use test_kit::{TestHub, accept_cluster, install_addon, wait_until};
 
 /// An API server with a signer, and the addon on some clusters. No hub runs yet.
-pub(super) struct CrashWorld {
-    pub(super) hub: TestHub,
-    pub(super) admin: Client,
+pub(in crate::hub) struct CrashWorld {
+    pub(in crate::hub) hub: TestHub,
+    pub(in crate::hub) admin: Client,
     home: TempDir,
     kubeconfig: PathBuf,
 }
 
 impl CrashWorld {
-    pub(super) async fn start(clusters: &[&str]) -> Self {
+    pub(in crate::hub) async fn start(clusters: &[&str]) -> Self {
         let hub = TestHub::start().await;
         deploy(&hub).await;
         let admin = hub.admin().await;
@@ -55,7 +55,7 @@ impl CrashWorld {
     }
 
     /// Starts a hub on this ledger.
-    pub(super) fn start_hub(&self, ledger: &str) -> Child {
+    pub(in crate::hub) fn start_hub(&self, ledger: &str) -> Child {
         Child::start(self.dir(), &self.kubeconfig, ledger, &["--gateway-listen=127.0.0.1:0"])
     }
 

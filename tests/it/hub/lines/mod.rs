@@ -3,6 +3,7 @@
 mod crashes;
 mod damage;
 mod distrust;
+mod growth;
 mod in_time;
 mod killed;
 pub(super) mod kit;
