@@ -48,10 +48,10 @@ test-cluster:
 soak-cluster:
     ADDON_SIGNER_SOAK=1 ADDON_SIGNER_POSTGRES=${ADDON_SIGNER_POSTGRES:-/usr/lib/postgresql/15/bin} .ci/run cluster
 
-# The long forms of tests/it/peers/soak.rs, optimised: a quarter of an hour; not a step of .ci/run.
+# The long forms of tests that have one, optimised: half an hour; not a step of .ci/run.
 soak:
-    KUBEBUILDER_ASSETS=$(tests/real/build.sh) ADDON_SIGNER_TESTS_NEED=peers ADDON_SIGNER_SOAK=1 \
-        cargo test --locked --release --test it -- --test-threads 1 --nocapture peers::soak
+    KUBEBUILDER_ASSETS=$(tests/real/build.sh) GOMAXPROCS=1 ADDON_SIGNER_TESTS_NEED="api-server peers" ADDON_SIGNER_SOAK=1 \
+        cargo test --locked --release --test it -- --test-threads 1 --nocapture peers::soak hub::lines::killed hub::lines::growth
 
 # Compare the gateway, built as for the image, with nginx and HAProxy, half an hour; not a step of .ci/run.
 proxies *flags:

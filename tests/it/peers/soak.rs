@@ -5,13 +5,9 @@ use std::path::Path;
 use addon_signer_core::gateway::route::{Protocol, Route, RouteLimits};
 use test_kit::gateway::{GatewayWorld, LIMITS};
 use test_kit::process::command_that_dies_with_us;
+use test_kit::soak::soak;
 
 use super::{Files, Peers, roomy, said};
-
-/// The long form of something if `ADDON_SIGNER_SOAK` is set, else the short one.
-fn soak<T>(long: T, short: T) -> T {
-    if std::env::var_os("ADDON_SIGNER_SOAK").is_some() { long } else { short }
-}
 
 async fn ping_pong(arguments: &[&str]) {
     let Some(peers) = Peers::find() else { return };

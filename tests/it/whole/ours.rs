@@ -49,10 +49,15 @@ pub(crate) fn agent_with(
     gateway: SocketAddr,
     store: Store,
 ) -> Agent {
+    Agent::new(settings(kubeconfig, dir, cluster, gateway), store, Clock::default())
+}
+
+/// The settings of the agent of the addon telemetry on this cluster, whose kubeconfig is written to `dir`.
+pub(crate) fn settings(kubeconfig: &Kubeconfig, dir: &Path, cluster: &str, gateway: SocketAddr) -> Settings {
     let file = dir.join(format!("{cluster}.kubeconfig"));
     std::fs::write(&file, serde_saphyr::to_string(kubeconfig).unwrap()).unwrap();
     let addon = "telemetry".parse().unwrap();
-    let settings = Settings {
+    Settings {
         identity: PeerIdentity { cluster: cluster.parse().unwrap(), agent: AgentName::of_addon(&addon), addon },
         convention: Convention::default(),
         signer_name: "example.com/telemetry".to_owned(),
@@ -65,8 +70,7 @@ pub(crate) fn agent_with(
             refresh: Duration::from_secs(1),
             ..Timing::default()
         },
-    };
-    Agent::new(settings, store, Clock::default())
+    }
 }
 
 /// What the agent has stored; `None` until there are all three files.

@@ -21,8 +21,8 @@ pub(crate) enum ActivationCheck {
     Agents {
         /// What all gateways have in effect.
         in_effect: watch::Receiver<TrustInEffect>,
-        /// Whether they had the Next in effect when the check last waited; `None` without a Next.
-        seen: Option<Result<(), WaitsFor>>,
+        /// The Next when the check last waited, and whether they had it in effect; `None` without a Next.
+        seen: Option<(AuthorityId, Result<(), WaitsFor>)>,
     },
     /// Serving line: every addon with standing that is older than the publication of the anchor has it. One that gets a
     /// ManifestWork has applied it for so long that its pods and its agents use it; of one that gets none, every
@@ -95,7 +95,7 @@ impl ActivationCheck {
             // Changes of other authorities do not matter here.
             Self::Agents { in_effect, seen } => {
                 while in_effect.changed().await.is_ok() {
-                    let now = next.map(|next| in_effect.borrow_and_update().has(next));
+                    let now = next.map(|next| (next.clone(), in_effect.borrow_and_update().has(next)));
                     if now != *seen {
                         *seen = now;
                         return true;
@@ -118,10 +118,11 @@ fn is_new(registry: &Registry, next: &Member, key: &AddOnKey) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
+    use std::collections::{BTreeMap, BTreeSet};
     use std::sync::Arc;
     use std::time::Duration;
 
+    use futures::FutureExt;
     use ring::rand::SystemRandom;
 
     use super::*;
@@ -197,6 +198,20 @@ mod tests {
             let text = Waiver::text(self.line.next().unwrap().authority.id().as_str(), &without, now, "ann");
             self.activation.opens(&self.line, Waiver::read(&text).as_ref(), now)
         }
+    }
+
+    #[test]
+    fn each_next_in_a_row_is_noticed_once_gateways_trust_it() {
+        let (told, in_effect) = watch::channel(TrustInEffect::default());
+        let mut activation = ActivationCheck::of_gateways(in_effect);
+        let mut noticed = |trusts: &[&str], next: &str| {
+            let trusts = trusts.iter().map(|id| AuthorityId::from(*id)).collect();
+            told.send_replace(TrustInEffect::of(BTreeMap::from([("gateway-1".to_owned(), trusts)])));
+            activation.changed(Some(&next.into())).now_or_never()
+        };
+        assert_eq!(noticed(&["a", "b"], "b"), Some(true));
+        assert_eq!(noticed(&["a", "b", "c"], "c"), Some(true), "although b was trusted as well when it was Next");
+        assert_eq!(noticed(&["b", "c"], "c"), None, "nothing has changed for c");
     }
 
     #[test]

@@ -21,15 +21,15 @@ use test_kit::process::Process;
 use test_kit::{TestHub, accept_cluster, install_addon, wait_until};
 
 /// An API server with a signer, and the addon on some clusters. No hub runs yet.
-pub(super) struct CrashWorld {
-    pub(super) hub: TestHub,
-    pub(super) admin: Client,
+pub(in crate::hub) struct CrashWorld {
+    pub(in crate::hub) hub: TestHub,
+    pub(in crate::hub) admin: Client,
     home: TempDir,
     kubeconfig: PathBuf,
 }
 
 impl CrashWorld {
-    pub(super) async fn start(clusters: &[&str]) -> Self {
+    pub(in crate::hub) async fn start(clusters: &[&str]) -> Self {
         let hub = TestHub::start().await;
         deploy(&hub).await;
         let admin = hub.admin().await;
@@ -55,29 +55,13 @@ impl CrashWorld {
     }
 
     /// Starts a hub on this ledger.
-    pub(super) fn start_hub(&self, ledger: &str) -> Child {
-        let flags = [
-            "hub".to_owned(),
-            format!("--kubeconfig={}", self.kubeconfig.display()),
-            "--gateway-name=127.0.0.1".to_owned(),
-            "--gateway-listen=127.0.0.1:0".to_owned(),
-            "--metrics-listen=127.0.0.1:0".to_owned(),
-            format!("--ledger={ledger}"),
-            "--lease-duration=1s".to_owned(),
-            "--rate-burst=100000".to_owned(),
-        ];
-        let log = self.dir().join("addon-signer.log");
-        let said = fs::metadata(&log).map_or(0, |log| log.len());
-        let process = Process::start(Path::new(env!("CARGO_BIN_EXE_addon-signer")), &flags, self.dir());
-        Child { process, log, said }
+    pub(in crate::hub) fn start_hub(&self, ledger: &str) -> Child {
+        Child::start(self.dir(), &self.kubeconfig, ledger, &["--gateway-listen=127.0.0.1:0"])
     }
 
     /// Deletes the Lease, because its holder is dead for certain. The next epoch follows from the ledger.
     pub(super) async fn delete_lease(&self) {
-        match leases(&self.admin).delete(LEASE_NAME, &Default::default()).await {
-            Err(kube::Error::Api(status)) if status.is_not_found() => {}
-            deleted => drop(deleted.unwrap()),
-        }
+        delete_lease(&self.admin).await;
     }
 
     /// Starts a last hub in this process. Its clock is ahead, so that it sweeps what the others left open.
@@ -103,24 +87,50 @@ impl CrashWorld {
     }
 }
 
+/// Deletes the Lease of a holder that is dead for certain.
+pub(in crate::hub) async fn delete_lease(admin: &Client) {
+    match leases(admin).delete(LEASE_NAME, &Default::default()).await {
+        Err(kube::Error::Api(status)) if status.is_not_found() => {}
+        deleted => drop(deleted.unwrap()),
+    }
+}
+
 /// A process `addon-signer hub`. Dropping it kills the process by SIGKILL.
-pub(super) struct Child {
-    pub(super) process: Process,
+pub(in crate::hub) struct Child {
+    pub(in crate::hub) process: Process,
     log: PathBuf,
     /// Where its part of the log begins.
     said: u64,
 }
 
 impl Child {
+    /// Starts a hub on this ledger, with these flags besides those of every test; its log is in `dir`.
+    pub(in crate::hub) fn start(dir: &Path, kubeconfig: &Path, ledger: &str, flags: &[&str]) -> Self {
+        let mut all = vec![
+            "hub".to_owned(),
+            format!("--kubeconfig={}", kubeconfig.display()),
+            "--gateway-name=127.0.0.1".to_owned(),
+            "--metrics-listen=127.0.0.1:0".to_owned(),
+            format!("--ledger={ledger}"),
+            "--lease-duration=1s".to_owned(),
+            "--rate-burst=100000".to_owned(),
+        ];
+        all.extend(flags.iter().map(|flag| (*flag).to_owned()));
+        let log = dir.join("addon-signer.log");
+        let said = fs::metadata(&log).map_or(0, |log| log.len());
+        let process = Process::start(Path::new(env!("CARGO_BIN_EXE_addon-signer")), &all, dir);
+        Self { process, log, said }
+    }
+
     /// Whether its log contains these words.
-    pub(super) fn said(&self, words: &str) -> bool {
+    pub(in crate::hub) fn said(&self, words: &str) -> bool {
         let log = fs::read(&self.log).unwrap();
         let from = usize::try_from(self.said).unwrap();
         String::from_utf8_lossy(&log[from..]).contains(words)
     }
 
     /// Kills the process by SIGKILL; it must not have ended by itself.
-    pub(super) fn kill(mut self) {
+    pub(in crate::hub) fn kill(mut self) {
         self.process.assert_running();
     }
 }

@@ -5,7 +5,7 @@ pub(super) mod books;
 mod boundaries;
 mod file;
 mod frozen;
-mod kit;
+pub(super) mod kit;
 mod load;
 mod moments;
 mod revoked;

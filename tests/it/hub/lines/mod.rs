@@ -3,7 +3,9 @@
 mod crashes;
 mod damage;
 mod distrust;
+mod growth;
 mod in_time;
+mod killed;
 pub(super) mod kit;
 mod rollback;
 mod rotation;
