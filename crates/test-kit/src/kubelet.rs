@@ -1,5 +1,6 @@
 //! Plays the kubelet of a managed cluster, which no test has: it runs the containers of an applied Deployment as
-//! processes of this machine, with their Secrets and ConfigMaps as files.
+//! processes of this machine, with their Secrets and ConfigMaps as files. `tests/it/cluster` has a real one, but only
+//! one; here a hub has several clusters.
 
 use std::collections::BTreeMap;
 use std::fs;
