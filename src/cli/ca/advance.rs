@@ -80,7 +80,7 @@ async fn advance_signer(
         NextStep::Finish if affected.is_nobody() => {
             ca.ask(name, before, ANNOTATION_REVOKE_AUTHORITY, &authority).await?;
             eprintln!("Asked the hub to remove {authority} of {name}: nobody has a certificate of it any more.");
-            if watch { follow_loss(ca, name, &authority).await } else { Ok(()) }
+            if watch { follow_loss(ca, name, before, &authority).await } else { Ok(()) }
         }
         NextStep::Finish => {
             eprint!("{}", affected.as_table());

@@ -205,8 +205,10 @@ impl Ca {
         eprintln!("Ctrl-C stops watching; the hub continues.");
         let started = Instant::now();
         let mut shown = String::new();
+        let mut first = None;
         loop {
             let report = self.line(line).await?;
+            let first = first.get_or_insert_with(|| report.clone());
             if is_done(&report) {
                 print(&as_table(std::slice::from_ref(&report)));
                 return Ok(report);
@@ -216,7 +218,9 @@ impl Ca {
                 eprintln!("{text}");
                 shown = text;
             }
-            let has_begun = is_under_way(&report) || report.waits.is_some() || report.not_used.is_some();
+            // What stood there before says nothing about a hub that runs.
+            let waits = report.waits.is_some() || report.not_used.is_some();
+            let has_begun = is_under_way(&report) || (waits && report != *first);
             if !has_begun && started.elapsed() > PATIENCE {
                 bail!(
                     "no hub has begun within {} s: `addon-signer check` says what is wrong. The next hub to start will \

@@ -80,7 +80,7 @@ impl Plan {
     fn as_text(&self) -> String {
         let Self { line, authority, .. } = self;
         let mut text = match self.step {
-            NextStep::Prepare if self.waiting_for.is_some() => format!("{line}: a rotation was asked for.\n"),
+            NextStep::Prepare if self.waiting_for.is_some() => format!("{line}: a new authority is due.\n"),
             NextStep::Prepare => {
                 let by = format!("with `ca rotate`, or by the age of {authority}");
                 format!("{line}: no rotation is under way. The next one begins {by}.\n")

@@ -56,19 +56,21 @@ pub(super) async fn revoke(args: RevokeArgs) -> anyhow::Result<()> {
     let (before, active) = ca.begun_line(&name).await?;
     before.authority(&id).with_context(|| before.unknown(&id))?;
     if !args.yes {
-        let affected = Affected::by_loss(&ca, &name, &before, &id).await?;
+        let affected = Affected::by_loss(&ca, &name, &before, &id).await;
+        let affected = affected.context("not revoked; --yes revokes without this")?;
         confirm(&before, &id, &affected)?;
     }
     ca.ask(&name, &before, ANNOTATION_REVOKE_AUTHORITY, &id).await?;
     eprintln!("Asked the hub to revoke {id} of {}. {}", before.line, then(&before, &id, &active));
-    if args.watch { follow_loss(&ca, &name, &id).await } else { Ok(()) }
+    if args.watch { follow_loss(&ca, &name, &before, &id).await } else { Ok(()) }
 }
 
 /// Shows each change until the authority is gone.
-pub(super) async fn follow_loss(ca: &Ca, name: &LineName, id: &str) -> anyhow::Result<()> {
+pub(super) async fn follow_loss(ca: &Ca, name: &LineName, before: &LineReport, id: &str) -> anyhow::Result<()> {
     let is_gone = |report: &LineReport| report.authority(id).is_none();
     // Without another authority the hub taints it first.
-    let has_begun = |report: &LineReport| report.authority(id).is_none_or(|authority| authority.tainted);
+    let is_tainted = |report: &LineReport| report.authority(id).is_some_and(|authority| authority.tainted);
+    let has_begun = |report: &LineReport| is_gone(report) || (is_tainted(report) && !is_tainted(before));
     ca.follow(name, is_gone, has_begun).await.map(drop)
 }
 

@@ -1,23 +1,34 @@
 //! Vault signs the authorities of a line. It is a real one, so these tests need the real parts.
 
+use std::convert::Infallible;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use addon_signer_api::authority::AuthoritySource;
 use addon_signer_core::ca::authority::Authority;
 use addon_signer_hub::authorities::supply::{ServingSource, VaultOptions};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
-use rustls_pki_types::CertificateDer;
+use rustls::ServerConfig;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls_pki_types::pem::PemObject;
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
 
 use super::{NAMESPACE, PENDING, change, look, telemetry_of, wait_issued, wait_said};
 use crate::hub::lines::{OnServer, issue, rotate};
 use crate::hub::mk_served;
 use test_kit::hub::{PATIENCE, RunningHub, RunningHubOptions, wait_ready};
 use test_kit::needed::Needed;
+use test_kit::pki::{PemPair, TestCa};
 use test_kit::real::has_or_skip;
 use test_kit::vault::{AUDIENCE, PROGRAM, Vault, token};
 use test_kit::{TestHub, wait_until};
@@ -95,9 +106,13 @@ async fn vault_signs_each_authority_once() {
     wait_ready(&world.admin, "telemetry", "True").await;
     issue(&world.hub, &world.admin).await;
     let root = ids(world.root.as_bytes());
-    let kept = world.pending().await.data.unwrap();
-    assert_eq!(ids(&kept["tls.crt"].0), [first.clone(), root.clone()].concat());
+    let chain = line.data().await.remove(&format!("{}.crt", first[0])).unwrap().0;
+    assert_eq!(ids(&chain), [first.clone(), root].concat());
     assert_eq!(world.signed().await, 2);
+    wait_until(PATIENCE, "the second copy of the key to go", async || {
+        world.pending().await.data.is_none_or(|data| data.is_empty()).then_some(())
+    })
+    .await;
 
     // The hub's session has ended: it logs in again.
     world.vault.configure("sys/leases/revoke-prefix/auth/kubernetes/login", &json!({})).await;
@@ -171,7 +186,7 @@ async fn an_answer_of_vault_that_is_not_used_is_kept() {
     world.vault.configure("sys/mounts/pki/tune", &json!({ "max_lease_ttl": "24h" })).await;
     let running = world.start_hub(Some(world.options())).await;
     let said = wait_said(admin, " is not used: ").await;
-    let advice = format!("; delete the Secret {PENDING}, and the hub asks for another one.");
+    let advice = format!("; if that lasts, delete the Secret {PENDING}, and the hub asks for another one.");
     assert!(said.contains("/v1/pki is not used: ") && said.ends_with(&advice), "{said}");
     running.stop().await;
     let running = world.start_hub(Some(world.options())).await;
@@ -193,6 +208,67 @@ async fn an_answer_of_vault_that_is_not_used_is_kept() {
     wait_issued(&line, "False", "/v1/pki2 has not signed an authority: ").await;
     issue(&world.hub, admin).await;
     drop(running);
+}
+
+/// A Vault that lets everybody log in, and never says whether it has signed. Returns its address and CA, and counts.
+async fn start_silent() -> (String, String, Arc<AtomicUsize>) {
+    let ca = TestCa::named("vault-ca");
+    let PemPair { cert, key } = ca.server();
+    let chain = CertificateDer::pem_slice_iter(cert.as_bytes()).collect::<Result<_, _>>().unwrap();
+    let config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(chain, PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap())
+        .unwrap();
+    let (acceptor, asked) = (TlsAcceptor::from(Arc::new(config)), Arc::<AtomicUsize>::default());
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (address, count) = (format!("https://{}", listener.local_addr().unwrap()), Arc::clone(&asked));
+    tokio::spawn(async move {
+        while let Ok((tcp, _)) = listener.accept().await {
+            let (acceptor, count) = (acceptor.clone(), Arc::clone(&count));
+            let answer = move |request: Request<Incoming>| {
+                let is_login = request.uri().path() == "/v1/auth/kubernetes/login";
+                count.fetch_add(usize::from(!is_login), Ordering::Relaxed);
+                async move {
+                    if !is_login {
+                        std::future::pending::<()>().await;
+                    }
+                    Ok::<_, Infallible>(Response::new(r#"{"auth":{"client_token":"t"}}"#.to_owned()))
+                }
+            };
+            tokio::spawn(async move {
+                let Ok(tls) = acceptor.accept(tcp).await else { return };
+                let serving = http1::Builder::new().serve_connection(TokioIo::new(tls), service_fn(answer));
+                serving.await.ok(); // the hub ends the connection
+            });
+        }
+    });
+    (address, ca.pair().cert, asked)
+}
+
+#[tokio::test]
+async fn a_vault_that_may_have_signed_is_not_asked_at_once() {
+    let hub = TestHub::start().await;
+    let (address, ca, asked) = start_silent().await;
+    let files = TempDir::new().unwrap();
+    std::fs::write(files.path().join("ca.crt"), ca).unwrap();
+    std::fs::write(files.path().join("token"), "a token").unwrap();
+    let admin = mk_served(&hub, telemetry_of(json!({ "type": "Vault", "vault": { "path": "pki" } }))).await;
+    let vault = Some(VaultOptions {
+        address: address.parse().unwrap(),
+        ca: files.path().join("ca.crt"),
+        role: "addon-signer".to_owned(),
+        auth: "kubernetes".to_owned(),
+        token: files.path().join("token"),
+    });
+    let _running = RunningHub::start_with(&hub, RunningHubOptions { vault, ..RunningHubOptions::default() }).await;
+    wait_said(&admin, "/v1/pki has not signed an authority: no answer within 4 seconds; the hub asks again.").await;
+    look(&admin, "1").await;
+    wait_said(&admin, "because it did not answer the last time; the hub asks again.").await;
+    look(&admin, "2").await;
+    wait_said(&admin, "because it did not answer the last time; the hub asks again.").await;
+    assert_eq!(asked.load(Ordering::Relaxed), 1, "it may have signed");
 }
 
 #[tokio::test]

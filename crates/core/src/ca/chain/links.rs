@@ -21,6 +21,8 @@ const CURVE_P521: &str = "1.3.132.0.35";
 const SIGNATURES: [der::asn1::ObjectIdentifier; 6] =
     [asn1::RSA_SHA256, asn1::RSA_SHA384, asn1::RSA_SHA512, asn1::ECDSA_SHA256, asn1::ECDSA_SHA384, asn1::ED25519];
 
+const LONGEST_NAME: usize = 200;
+
 pub(super) fn read<'d>(der: &'d CertificateDer<'_>) -> Result<X509Certificate<'d>, NotUsable> {
     match X509Certificate::from_der(der) {
         Ok(([], certificate)) => Ok(certificate),
@@ -28,8 +30,9 @@ pub(super) fn read<'d>(der: &'d CertificateDer<'_>) -> Result<X509Certificate<'d
     }
 }
 
+/// The subject for people, at most 200 characters of it.
 pub(super) fn name(certificate: &X509Certificate<'_>) -> String {
-    certificate.subject().to_string()
+    certificate.subject().to_string().chars().take(LONGEST_NAME).collect()
 }
 
 /// The certificates from the authority, which has this key, to the root.

@@ -51,10 +51,11 @@ impl Question<'_> {
 
     async fn follow(&self, store: &AuthorityStore, leads: &Leads, issuer: &IssuerRef) -> Result<Supply, NoAnswer> {
         let requests = store.certificate_requests();
-        let Kept { version, pending } = self.kept(store).await?.map_err(NoAnswer::Refused)?;
+        let Kept { mut version, pending } = self.kept(store).await?.map_err(NoAnswer::Refused)?;
         let waits = match pending {
             Some(taken) if self.had(&taken.id()) => {
                 remove(leads, requests, &self.names.certificate_request(&taken.id()), None).await?;
+                version = self.forget(store, leads, version).await?;
                 None
             }
             waits => waits,

@@ -31,6 +31,9 @@ use addon_signer_core::timestamp::Timestamp;
 
 pub use vault::{Vault, VaultOptions};
 
+/// The most characters of a sentence about an authority from outside.
+const LONGEST_SENTENCE: usize = 1_000;
+
 /// Where the authorities of a line come from, and what they must be good for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SupplyPlan {
@@ -107,6 +110,23 @@ pub(super) enum Supply {
     Refused(String),
 }
 
+impl Supply {
+    /// With sentences of limited length. They quote what somebody outside has written, and stand in objects that people
+    /// and gateways read.
+    fn bounded(self) -> Self {
+        let cut = |text: String| match text.char_indices().nth(LONGEST_SENTENCE) {
+            Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
+            None => text,
+        };
+        match self {
+            Self::Made | Self::New(_) => self,
+            Self::Nothing(what) => Self::Nothing(cut(what)),
+            Self::Asked(what) => Self::Asked(cut(what)),
+            Self::Refused(why) => Self::Refused(cut(why)),
+        }
+    }
+}
+
 /// An authority from outside, with its key.
 pub(super) struct Given {
     /// The authority and what is above it.
@@ -169,7 +189,7 @@ impl Question<'_> {
             AuthoritySource::CertManager(issuer) => self.by_cert_manager(store, leads, issuer).await?.into(),
             AuthoritySource::Vault(path) => self.by_vault(store, leads, vault, path).await?.into(),
         };
-        Ok(Answer { supply: self.claimed(answer.supply, objects), ..answer })
+        Ok(Answer { supply: self.claimed(answer.supply, objects).bounded(), ..answer })
     }
 
     /// Two lines never share a key: a certificate would be an identity of both.
@@ -230,10 +250,9 @@ impl Question<'_> {
     }
 
     /// A pair from a backup would take the line back to a key that may have been replaced for a reason. What the hub
-    /// made itself says nothing about the issuer's order, and a tainted key is worse than a pair that was made in
-    /// advance.
+    /// made itself says nothing about the issuer's order.
     fn older(&self, new: &Certified) -> Option<String> {
-        let active = self.line?.active().filter(|active| !active.certified.above().is_empty() && !active.tainted)?;
+        let active = self.line?.active().filter(|active| !active.certified.above().is_empty())?;
         let is_older = new.authority().not_before() < active.authority.not_before();
         is_older.then(|| format!("it is older than {}, which signs", active.authority.id()))
     }
@@ -242,4 +261,19 @@ impl Question<'_> {
 /// Refuses what `origin` has.
 fn not_used(origin: &str, why: &impl std::fmt::Display) -> Supply {
     Supply::Refused(format!("The authority in {origin}{NOT_USED}{why}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sentence_about_what_came_is_cut() {
+        let refused = |text: String| match Supply::Refused(text).bounded() {
+            Supply::Refused(why) => why,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(refused("é".repeat(1_000)).chars().count(), 1_000);
+        assert_eq!(refused("é".repeat(100_000)).chars().count(), 1_001);
+    }
 }

@@ -87,9 +87,12 @@ impl Question<'_> {
         let name = self.names.pending();
         let Some(secret) = store.secret(&name).await? else { return Ok(Ok(Kept { version: None, pending: None })) };
         let pending = secret.0.data.as_ref().and_then(read);
+        let is_empty = secret.0.data.as_ref().is_none_or(BTreeMap::is_empty);
         Ok(match pending {
-            Some(_) => Ok(Kept { version: secret.0.metadata.resource_version.clone(), pending }),
-            None => Err(format!("The Secret {name} has no readable key: delete it for a new request")),
+            pending if pending.is_some() || is_empty => {
+                Ok(Kept { version: secret.0.metadata.resource_version.clone(), pending })
+            }
+            _ => Err(format!("The Secret {name} has no readable key: delete it for a new request")),
         })
     }
 
@@ -106,6 +109,17 @@ impl Question<'_> {
         };
         let version = self.keep(store, leads, version, &pending).await?;
         Ok(Ok((pending, version)))
+    }
+
+    /// Empties the Secret of this version, whose key the line has taken: no second copy of it stays. Returns the
+    /// version after that.
+    pub(super) async fn forget(
+        &self,
+        store: &AuthorityStore,
+        leads: &Leads,
+        version: Option<String>,
+    ) -> Result<Option<String>, StoreError> {
+        store.keep_pending(leads, self.names, version, BTreeMap::new()).await
     }
 
     /// Writes a key, and what was answered for it, into the Secret of this version.

@@ -1,5 +1,5 @@
-//! The steps of a rotation at which a signer is killed: what each persists, how a line comes there, and what the line was
-//! in the end, whether somebody was killed or not.
+//! The steps of a rotation at which a signer is killed: what each persists, how a line comes there, and what the line
+//! was in the end, whether somebody was killed or not.
 
 use k8s_openapi::api::core::v1::Secret;
 use test_kit::gate::Written;
@@ -76,7 +76,8 @@ impl Step {
         }
     }
 
-    /// Whether no agent may renew meanwhile: an authority is to go that has signed nothing, or agents are to be shut out.
+    /// Whether no agent may renew meanwhile: an authority is to go that has signed nothing, or agents are to be shut
+    /// out.
     pub(super) fn pauses(self) -> bool {
         matches!(self, Self::Finish | Self::RevokeActive)
     }

@@ -10,14 +10,15 @@ use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, StatusCode, Uri};
 use kube::client::Body;
 use kube::{Client, Config};
+use parking_lot::Mutex;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio::sync::Mutex;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use zeroize::Zeroizing;
 
+use addon_signer_platform::backoff::Pauses;
 use addon_signer_platform::connection::connect;
 use addon_signer_platform::errors::explain;
 
@@ -27,6 +28,8 @@ const ANSWER: Duration = Duration::from_secs(4);
 const LARGEST_ANSWER: usize = 256 * 1024;
 /// How much of an error's text people are shown.
 const LONGEST_ERROR: usize = 300;
+/// How long nobody asks after a call of which nobody knows whether Vault has signed: Vault would sign again and again.
+const UNCERTAIN: [Duration; 2] = [Duration::from_secs(15), Duration::from_secs(3_600)];
 /// The header with the token of a session.
 const TOKEN: &str = "x-vault-token";
 
@@ -50,9 +53,11 @@ pub struct VaultOptions {
 pub struct Vault {
     options: VaultOptions,
     session: Mutex<Option<Session>>,
+    pauses: Mutex<(Pauses, Option<Instant>)>,
 }
 
 /// The token of a session. Whoever has it may do what the hub may do there.
+#[derive(Clone)]
 struct Session(Zeroizing<String>);
 
 impl std::fmt::Debug for Session {
@@ -65,13 +70,15 @@ impl std::fmt::Debug for Session {
 enum Failed {
     /// 403: the session has ended, or has no right to the call.
     Forbidden(String),
+    /// There was no answer, or one that cannot be read: Vault may have done it.
+    Uncertain(String),
     Other(String),
 }
 
 impl Failed {
     fn said(self) -> String {
         match self {
-            Self::Forbidden(said) | Self::Other(said) => said,
+            Self::Forbidden(said) | Self::Uncertain(said) | Self::Other(said) => said,
         }
     }
 }
@@ -110,7 +117,9 @@ impl Vault {
     /// A Vault in which the hub has no session yet.
     #[must_use]
     pub fn new(options: VaultOptions) -> Self {
-        Self { options, session: Mutex::new(None) }
+        let [shortest, longest] = UNCERTAIN;
+        let pauses = Mutex::new((Pauses::new(shortest, longest), None));
+        Self { options, session: Mutex::new(None), pauses }
     }
 
     /// The URL of the PKI secrets engine at this path.
@@ -131,17 +140,36 @@ impl Vault {
             "max_path_length": 0,
             "ttl": format!("{}s", lifetime.as_secs()),
         });
+        if let Some(until) = self.pauses.lock().1.filter(|until| *until > Instant::now()) {
+            let left = until.duration_since(Instant::now()).as_secs() + 1;
+            return Err(format!("it is not asked for {left} seconds, because it did not answer the last time"));
+        }
         let sign = format!("/v1/{path}/root/sign-intermediate");
-        let mut session = self.session.lock().await;
-        if let Some(Session(token)) = &*session {
-            match call(&client, &sign, Some(token), &wish).await {
-                // Perhaps the session has only expired.
-                Err(Failed::Forbidden(_)) => {}
-                answer => return chain(&answer.map_err(Failed::said)?),
+        let signed = match self.call_in_session(&client, &sign, &wish).await {
+            Ok(answer) => chain(&answer).map_err(Failed::Uncertain),
+            Err(failed) => Err(failed),
+        };
+        signed.map_err(|failed| {
+            if matches!(failed, Failed::Uncertain(_)) {
+                let (pauses, until) = &mut *self.pauses.lock();
+                *until = Some(Instant::now() + pauses.after_failure());
+            }
+            failed.said()
+        })
+    }
+
+    /// Writes with the token of a session, and with that of a new one if the session has ended.
+    async fn call_in_session(&self, client: &Client, path: &str, body: &Value) -> Result<Bytes, Failed> {
+        let session = self.session.lock().clone();
+        if let Some(Session(token)) = session {
+            match call(client, path, Some(&token), body).await {
+                Err(Failed::Forbidden(_)) => {} // perhaps it has only expired
+                answer => return answer,
             }
         }
-        let Session(token) = session.insert(Session(self.login(&client).await?));
-        chain(&call(&client, &sign, Some(token), &wish).await.map_err(Failed::said)?)
+        let Session(token) = Session(self.login(client).await?);
+        *self.session.lock() = Some(Session(token.clone()));
+        call(client, path, Some(&token), body).await
     }
 
     /// A new session.
@@ -174,6 +202,7 @@ async fn read(file: &Path) -> Result<Zeroizing<Vec<u8>>, String> {
 
 /// Writes to a path of Vault.
 async fn call(client: &Client, path: &str, token: Option<&str>, body: &Value) -> Result<Bytes, Failed> {
+    let secret = body.get("jwt").and_then(Value::as_str).or(token).unwrap_or_default();
     let body = Body::from(body.to_string().into_bytes());
     let mut request = Request::builder().method(Method::POST).uri(path).header(CONTENT_TYPE, "application/json");
     if let Some(token) = token {
@@ -187,24 +216,25 @@ async fn call(client: &Client, path: &str, token: Option<&str>, body: &Value) ->
         let body = Limited::new(body, LARGEST_ANSWER).collect().await;
         Ok((head.status, body.map_err(|error| explain(&*error))?.to_bytes()))
     };
-    let late = |_| format!("no answer within {} seconds", ANSWER.as_secs());
-    let (status, body) = timeout(ANSWER, answered).await.map_err(late)?.map_err(Failed::Other)?;
+    let late = |_| Failed::Uncertain(format!("no answer within {} seconds", ANSWER.as_secs()));
+    let (status, body) = timeout(ANSWER, answered).await.map_err(late)?.map_err(Failed::Uncertain)?;
     match status {
         StatusCode::OK => Ok(body),
-        StatusCode::FORBIDDEN => Err(Failed::Forbidden(said(status, &body))),
-        status => Err(Failed::Other(said(status, &body))),
+        StatusCode::FORBIDDEN => Err(Failed::Forbidden(said(status, &body, secret))),
+        status => Err(Failed::Other(said(status, &body, secret))),
     }
 }
 
-/// What Vault says of an error, on one line.
-fn said(status: StatusCode, body: &[u8]) -> String {
+/// What Vault says of an error, on one line; nothing of it if that contains what was secret in the request.
+fn said(status: StatusCode, body: &[u8], secret: &str) -> String {
     #[derive(Deserialize)]
     struct Errors {
         errors: Vec<String>,
     }
     let errors = serde_json::from_slice(body).map_or_else(|_| Vec::new(), |Errors { errors }| errors);
     let text = errors.join("; ");
-    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let is_echo = !secret.is_empty() && text.contains(secret);
+    let words = text.split_whitespace().filter(|_| !is_echo).collect::<Vec<_>>().join(" ");
     let shown: String = words.chars().filter(|it| !it.is_control()).take(LONGEST_ERROR).collect();
     if shown.is_empty() { format!("it answered {status}") } else { format!("{shown} ({})", status.as_u16()) }
 }
@@ -233,9 +263,11 @@ mod tests {
 
     #[test]
     fn errors_are_one_line_of_bounded_length() {
-        let errors = |text: &str| said(StatusCode::BAD_REQUEST, json!({ "errors": [text] }).to_string().as_bytes());
+        let errors =
+            |text: &str| said(StatusCode::BAD_REQUEST, json!({ "errors": [text] }).to_string().as_bytes(), "hvs.token");
         assert_eq!(errors("1 error\n\t* permission \u{7}denied"), "1 error * permission denied (400)");
         assert_eq!(errors(&"é".repeat(1_000)).chars().count(), LONGEST_ERROR + " (400)".len());
-        assert_eq!(said(StatusCode::BAD_GATEWAY, b"<html>"), "it answered 502 Bad Gateway");
+        assert_eq!(said(StatusCode::BAD_GATEWAY, b"<html>", ""), "it answered 502 Bad Gateway");
+        assert_eq!(errors("X-Vault-Token: hvs.token"), "it answered 400 Bad Request");
     }
 }

@@ -28,11 +28,17 @@ impl Question<'_> {
     ) -> Result<Supply, StoreError> {
         let Some(vault) = vault else { return Ok(Supply::Refused(NOT_CONFIGURED.to_owned())) };
         let issuer = vault.engine(path);
-        let Kept { version, pending } = match self.kept(store).await? {
+        let Kept { mut version, pending } = match self.kept(store).await? {
             Ok(kept) => kept,
             Err(why) => return Ok(Supply::Refused(why)),
         };
-        let waits = pending.filter(|pending| !self.had(&pending.id()));
+        let waits = match pending {
+            Some(taken) if self.had(&taken.id()) => {
+                version = self.forget(store, leads, version).await?;
+                None
+            }
+            waits => waits,
+        };
         let asked = waits.as_ref().and_then(|pending| Some((pending, pending.answer.as_ref()?)));
         if let Some((pending, answer)) = asked.filter(|(_, answer)| answer.issuer == issuer) {
             return Ok(self.examine_answer(pending, answer));
@@ -74,7 +80,9 @@ impl Question<'_> {
         match supply {
             Supply::Refused(why) => {
                 let secret = self.names.pending();
-                Supply::Refused(format!("{why}; delete the Secret {secret}, and the hub asks for another one"))
+                Supply::Refused(format!(
+                    "{why}; if that lasts, delete the Secret {secret}, and the hub asks for another one"
+                ))
             }
             supply => supply,
         }
