@@ -100,10 +100,12 @@ pub(super) async fn import(args: ImportArgs) -> anyhow::Result<()> {
     let has = |report: &LineReport| report.authorities.iter().any(|it| it.id == id.as_str());
     let signs =
         |report: &LineReport| report.in_state(AuthorityState::Active).is_some_and(|active| active.id == id.as_str());
-    // The sentence names the time of the import, so a refusal of an earlier one is not taken for this one's.
+    // The sentence names the authority and the time of the import, so a refusal of an earlier one is not taken for this
+    // one's.
+    let this = format!("({id}, {now})");
     let refusal = |report: &LineReport| {
         let told = [report.not_used.clone(), report.problem.clone()].into_iter().flatten();
-        told.into_iter().find(|it| it.contains(NOT_USED) && it.contains(&now))
+        told.into_iter().find(|it| it.contains(NOT_USED) && it.contains(&this))
     };
     let is_refused = |report: &LineReport| refusal(report).is_some();
     let end = ca.follow(&name, |it| signs(it) || is_refused(it), |it| has(it) || is_refused(it)).await?;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use addon_signer_platform::clock::Clock;
 use serde_json::json;
 use x509_parser::prelude::{FromDer, X509CertificationRequest};
 
@@ -9,9 +10,9 @@ use super::{telemetry_of, wait_issued};
 use crate::cli::{run, write};
 use crate::hub::lines::{OnServer, issue};
 use crate::hub::mk_served;
-use test_kit::TestHub;
 use test_kit::company::{CompanyCa, ca_params, chain};
-use test_kit::hub::{RunningHub, RunningHubOptions, fresh_ledger, wait_ready};
+use test_kit::hub::{PATIENCE, RunningHub, RunningHubOptions, fresh_ledger, wait_ready};
+use test_kit::{TestHub, wait_until};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -65,6 +66,9 @@ async fn a_certificate_is_brought_days_later_and_after_a_restart() {
     let told = import(&chain(&[&answer])).await;
     assert_eq!(told.code, 1, "{}", told.stderr);
     assert!(told.stderr.contains("there is no root"), "{}", told.stderr);
+    let before = Clock::default().now();
+    // The refusal names the second in which it was brought.
+    wait_until(PATIENCE, "the next second", async || (Clock::default().now() > before).then_some(())).await;
     let told = import(&chain(&[&answer, &root.der])).await;
     assert_eq!(told.code, 0, "the refusal before was of another file: {}", told.stderr);
     let line = OnServer::client(&admin);
