@@ -69,7 +69,7 @@ impl Ledger {
     pub async fn last_ends(&self, now: Timestamp) -> Result<BTreeMap<AuthorityId, Timestamp>, LedgerError> {
         // The expression keeps SQLite from grouping by the index of issuers, which covers the whole table.
         let sql = "SELECT issuer || '', MAX(not_after) FROM certificates \
-                   WHERE not_after > $1 AND state <> 'abandoned' GROUP BY issuer || ''";
+                   WHERE not_after >= $1 AND state <> 'abandoned' GROUP BY issuer || ''";
         let rows = self.rows(sql.to_owned(), vec![now.unix().into()]).await?;
         let end = |row: &Cells| Some((row.str(0).into(), Timestamp::from_unix(row.int(1)?)));
         Ok(rows.iter().filter_map(end).collect())

@@ -49,8 +49,12 @@ impl Restorable {
     }
 
     async fn start_at(&self, ledger: &str, clock: Clock) -> RunningHub {
+        self.start_with(ledger, RunningHubOptions { clock, ..RunningHubOptions::default() }).await
+    }
+
+    async fn start_with(&self, ledger: &str, options: RunningHubOptions) -> RunningHub {
         let ledger = Some(self.url(ledger).parse().unwrap());
-        let options = RunningHubOptions { ledger, clock, ..RunningHubOptions::default() };
+        let options = RunningHubOptions { ledger, ..options };
         let running = RunningHub::start_with(&self.hub, options).await;
         wait_ready(&self.admin, "telemetry", "True").await;
         running
@@ -304,6 +308,27 @@ async fn older_secret_drops_no_anchor_while_certificates_live() {
     said(&log, &["The authorities are older than the ledger", &format!("behind=\"{}\"", ids[0])]).await;
     world.assert_rotation_keeps(&line, &ids[0]).await;
     world.assert_given_once().await;
+}
+
+/// By the clock of the hub that compares, all certificates have expired.
+#[tokio::test]
+async fn older_secret_and_a_fast_clock_drop_no_anchor() {
+    let (log, _guard) = capture("warn");
+    let mut world = Restorable::new().await;
+    let first = world.start("ledger.db").await;
+    let line = OnServer::client(&world.admin);
+    let ids = line.wait(&["Active"]).await;
+    let backup = line.data().await;
+    world.issue().await;
+    first.stop().await;
+    line.set_data(backup).await;
+    let (clock, ahead) = (Clock::default(), Duration::from_secs(2 * 86_400));
+    clock.advance(ahead);
+    let options = RunningHubOptions { clock: clock.clone(), date: Some(Clock::default()), ..Default::default() };
+    let _second = world.start_with("ledger.db", options).await;
+    said(&log, &["The authorities are older than the ledger", &format!("behind=\"{}\"", ids[0])]).await;
+    clock.set_back(ahead);
+    world.assert_rotation_keeps(&line, &ids[0]).await;
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
 
 use crate::authorities::asked::Asked;
-use crate::authorities::clock_check::clock_problem;
+use crate::authorities::clock_check::{self, clock_problem};
 use crate::authorities::stored::{StoredLine, WipedSecret, data, read};
 use crate::lease::{Leads, NotLeading, NotWritten};
 use addon_signer_api::Lenient;
@@ -99,6 +99,14 @@ impl AuthorityStore {
     /// [`StoreError::Api`].
     pub async fn clock_problem(&self, now: Timestamp) -> Result<Option<WaitsFor>, StoreError> {
         Ok(clock_problem(&self.client, now).await?)
+    }
+
+    /// The API server's time, if its answer has it.
+    ///
+    /// # Errors
+    /// [`StoreError::Api`].
+    pub(super) async fn server_time(&self) -> Result<Option<Timestamp>, StoreError> {
+        Ok(clock_check::now(&self.client).await?)
     }
 
     /// A Secret of the hub's namespace.

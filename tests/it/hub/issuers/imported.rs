@@ -15,7 +15,7 @@ use rustls_pki_types::UnixTime;
 use serde_json::json;
 
 use super::{change, put, put_authority, put_pair, telemetry_of, wait_issued};
-use crate::hub::lines::{OnServer, issue, revoke};
+use crate::hub::lines::{OnServer, issue, not_after, revoke, revoke_all};
 use crate::hub::signers::allow;
 use crate::hub::{mk_csr, mk_served, submit};
 use test_kit::TestHub;
@@ -173,6 +173,43 @@ async fn a_revoked_one_without_a_successor_is_tainted_until_then() {
     put_authority(&admin, &first, &[], &root).await;
     wait_issued(&line, "False", &format!("{} was replaced, rolled back or revoked before", first.id())).await;
     assert_eq!(line.wait(&["Active"]).await, [second.id()]);
+}
+
+/// The one that is to be revoked first waits for a successor. The other one needs none.
+#[tokio::test]
+async fn an_old_one_is_revoked_while_another_waits_for_its_issuer() {
+    let root = CompanyCa::root();
+    let (hub, admin, _running, line, first) = mk_imported(&root).await;
+    issue(&hub, &admin).await;
+    let second = root.authority("Telemetry CA 2");
+    put_authority(&admin, &second, &[], &root).await;
+    line.wait_signs(&[second.id(), first.id()]).await;
+    revoke_all(&admin, &[&second.id(), &first.id()]).await;
+    assert_eq!(line.wait(&["Active"]).await, [second.id()]);
+    wait_until(PATIENCE, "the second one to be tainted", async || {
+        line.status().await.authorities.first()?.tainted.then_some(())
+    })
+    .await;
+}
+
+/// The Secret of the line comes from before it had the pair, which the issuer still has.
+#[tokio::test]
+async fn a_pair_that_comes_again_keeps_its_certificates() {
+    let root = CompanyCa::root();
+    let (hub, admin, _running, line, _first) = mk_imported(&root).await;
+    let backup = line.data().await;
+    let second = root.authority("Telemetry CA 2");
+    put_authority(&admin, &second, &[], &root).await;
+    line.wait_signs(&[second.id()]).await;
+    let end = not_after(&issue(&hub, &admin).await);
+    line.set_data(backup).await;
+    wait_until(PATIENCE, "its end to be reserved again", async || {
+        let members = line.members().await?;
+        let again = members.iter().find(|member| member["id"] == second.id().as_str())?;
+        (again["leavesExpire"].as_i64()? >= end.unix()).then_some(())
+    })
+    .await;
+    line.wait_signs(&[second.id()]).await;
 }
 
 #[tokio::test]

@@ -183,8 +183,14 @@ pub(super) async fn taint(admin: &Client, authority: &str) {
 
 /// Revokes an authority of the signer telemetry, as `ca revoke` does.
 pub(in crate::hub) async fn revoke(admin: &Client, authority: &str) {
-    let text = AuthorityRequest::text(authority, Timestamp::from_unix(0), "ann");
-    ask(admin, ANNOTATION_REVOKE_AUTHORITY, &text).await;
+    revoke_all(admin, &[authority]).await;
+}
+
+/// The same, for several authorities in this order.
+pub(in crate::hub) async fn revoke_all(admin: &Client, authorities: &[&str]) {
+    let text = |authority: &&str| AuthorityRequest::text(authority, Timestamp::from_unix(0), "ann");
+    let requests: Vec<_> = authorities.iter().map(text).collect();
+    ask(admin, ANNOTATION_REVOKE_AUTHORITY, &requests.join("\n")).await;
 }
 
 async fn ask(admin: &Client, annotation: &str, text: &str) {

@@ -16,4 +16,5 @@ mod two_hubs;
 mod years;
 
 pub(crate) use kit::issue;
-pub(super) use kit::{OnServer, revoke, rotate};
+pub(super) use kit::{OnServer, revoke, revoke_all, rotate};
+pub(super) use serving::not_after;

@@ -22,7 +22,7 @@ use test_kit::hub::{
 };
 use test_kit::{TestHub, wait_until};
 
-pub(super) fn not_after(leaf: &CertificateDer<'_>) -> Timestamp {
+pub(in crate::hub) fn not_after(leaf: &CertificateDer<'_>) -> Timestamp {
     let (_, leaf) = X509Certificate::from_der(leaf).unwrap();
     Timestamp::from_unix(leaf.validity().not_after.timestamp())
 }

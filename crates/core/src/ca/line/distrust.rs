@@ -1,6 +1,6 @@
 //! Ends the trust in one authority: a tainted one signs no more once another can, a revoked one is gone at once.
 
-use super::{Line, MOST_AUTHORITIES, Member, State};
+use super::{Line, MOST_AUTHORITIES, Member, State, Step};
 use crate::ca::authority::AuthorityId;
 use crate::ca::chain::Certified;
 use crate::timestamp::Timestamp;
@@ -48,6 +48,15 @@ impl Line {
     /// The authority that may be tainted: it is in the line, and is not tainted already.
     pub(super) fn untainted(&self, id: Option<&AuthorityId>) -> Option<&Member> {
         self.members.iter().find(|member| Some(member.authority.id()) == id && !member.tainted)
+    }
+
+    /// Which of these authorities to revoke first: one that needs no successor, if there is one, because the other may
+    /// wait for an issuer. `None` if the line has none of them.
+    #[must_use]
+    pub fn first_to_revoke<'i>(&self, asked: impl Iterator<Item = &'i AuthorityId> + Clone) -> Option<&'i AuthorityId> {
+        let mut present = asked.filter(|id| self.member(id).is_some());
+        let needs_successor = |id: &AuthorityId| Step::Revoke { id: id.clone() }.needs_authority(self);
+        present.clone().find(|id| !needs_successor(id)).or_else(|| present.next())
     }
 
     /// The line after it became known that somebody else may have the key of `id`. It never becomes Active again. In

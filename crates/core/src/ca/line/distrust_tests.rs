@@ -171,3 +171,36 @@ fn a_revocation_comes_before_every_other_step() {
     assert!(matches!(line.next_step(&none), Step::Finish(_)), "an Old one that is spent");
     assert!(matches!(line.next_step(&Evidence { now: NOW, ..none }), Step::Taint { .. }));
 }
+
+#[test]
+fn a_revocation_waits_for_no_issuer_of_another_one() {
+    let line = mk_three();
+    let [next, active, old] = [0, 1, 2].map(|n| id(&line, n));
+    assert_eq!(line.first_to_revoke([&active, &old].into_iter()), Some(&active), "Next replaces it");
+    let line = revoke(&line, 0);
+    assert_eq!(line.first_to_revoke([&next].into_iter()), None);
+    assert_eq!(line.first_to_revoke([&active].into_iter()), Some(&active));
+    assert_eq!(line.first_to_revoke([&next, &active, &old].into_iter()), Some(&old));
+}
+
+#[test]
+fn without_an_authority_the_line_does_what_needs_none() {
+    let waits = |text: &str| Step::Wait(WaitsFor::Issuer(text.to_owned()));
+    let line = mk_line().reserve(NOW.plus(DAY)).unwrap();
+    let first = id(&line, 0);
+    let without = |line: &Line, evidence: &Evidence<'_>| line.next_step_without_authority(evidence, "an answer");
+    assert_eq!(without(&Line::default(), &mk_evidence(NOW)), Step::Begin);
+    let asked = Evidence { requested: Some("r1"), ..mk_evidence(NOW) };
+    assert_eq!((without(&line, &asked), without(&line, &mk_evidence(NOW))), (waits("an answer"), Step::Rest));
+    let revoked = Evidence { revoke: Some(&first), ..mk_evidence(NOW) };
+    assert_eq!(without(&line, &revoked), Step::Taint { id: first.clone() }, "until there is another one");
+    let tainted = line.taint(&first, None::<Authority>, NOW);
+    let text = format!("an answer; until then {first}, which is to be revoked, is trusted");
+    assert_eq!(without(&tainted, &revoked), waits(&text));
+    let with_next = tainted.prepare(mk_authority(), None, NOW);
+    assert_eq!(without(&with_next, &revoked), Step::Revoke { id: first.clone() });
+    let next = id(&with_next, 0);
+    let evidence = Evidence { taint: Some(&next), ..mk_evidence(NOW) };
+    assert_eq!(without(&with_next, &evidence), Step::Taint { id: next.clone() });
+    assert_eq!(states(&with_next.taint(&next, None::<Authority>, NOW)), [State::Active]);
+}

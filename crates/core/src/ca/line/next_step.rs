@@ -119,6 +119,25 @@ impl Line {
         }
     }
 
+    /// The same, while an issuer outside has no new authority and `issuer` is what it must do. A tainted Next is
+    /// dropped all the same, and what is to be revoked is tainted until there is another one.
+    pub fn next_step_without_authority(&self, evidence: &Evidence<'_>, issuer: &str) -> Step {
+        let step = self.next_step(evidence);
+        if !step.needs_authority(self) || matches!(step, Step::Begin | Step::Taint { .. }) {
+            return step;
+        }
+        let Step::Revoke { id } = step else { return Step::Wait(WaitsFor::Issuer(issuer.to_owned())) };
+        if self.member(&id).is_some_and(|member| !member.tainted) {
+            return Step::Taint { id };
+        }
+        match self.next_step_without_authority(&Evidence { revoke: None, ..evidence.clone() }, issuer) {
+            Step::Rest | Step::Wait(_) => {
+                Step::Wait(WaitsFor::Issuer(format!("{issuer}; until then {id}, which is to be revoked, is trusted")))
+            }
+            other => other,
+        }
+    }
+
     fn wait_for_old(&self) -> Step {
         match self.members.iter().rfind(|member| member.state == State::Old) {
             Some(Member { authority, leaves_expire: Some(end), .. }) => {

@@ -239,7 +239,7 @@ impl LineReconciler {
             offered: self.outside.offers(line),
             roll_back: asked.roll_back.as_ref().map(|asked| &asked.authority),
             taint: untainted(line, &asked.taint).map(|asked| &asked.authority),
-            revoke: present(line, &asked.revoke).map(|asked| &asked.authority),
+            revoke: line.first_to_revoke(asked.revoke.iter().map(|asked| &asked.authority)),
             renew_before: plan.authority.renew_before,
             deferral: plan.authority.deferral,
             next_is_trusted: self.activation.opens(line, asked.waiver.as_ref(), now),
@@ -376,11 +376,6 @@ impl LineReconciler {
 /// The first request about an authority that the line has and that is not tainted.
 fn untainted<'a>(line: &Line, requests: &'a [AuthorityRequest]) -> Option<&'a AuthorityRequest> {
     AuthorityRequest::find(requests, |id| line.member(id).is_some_and(|member| !member.tainted))
-}
-
-/// The first request about an authority that the line has.
-fn present<'a>(line: &Line, requests: &'a [AuthorityRequest]) -> Option<&'a AuthorityRequest> {
-    AuthorityRequest::find(requests, |id| line.member(id).is_some())
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use crate::authorities::supply::{Answer, Given, Question, Supply, SupplyPlan};
 use crate::authorities::versions::{LineObjects, ObjectVersion};
 use addon_signer_api::authority::AuthoritySource;
 use addon_signer_core::ca::authority::AuthorityId;
-use addon_signer_core::ca::line::{Evidence, Line, Step, WaitsFor};
+use addon_signer_core::ca::line::{Evidence, Line, Step};
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_platform::errors::explain;
 
@@ -164,27 +164,14 @@ impl LineReconciler {
         Ok(())
     }
 
-    /// The step of the line, if there is an authority for it. Without one, a tainted Next is dropped all the same, and
-    /// what is to be revoked is tainted until there is one.
+    /// The step of the line, if there is an authority for it.
     pub(super) fn step(&self, line: &Line, evidence: &Evidence<'_>) -> Step {
-        let step = line.next_step(evidence);
-        if !step.needs_authority(line) || matches!(step, Step::Begin | Step::Taint { .. }) {
-            return step;
-        }
-        let what = match &self.outside.supply {
-            None | Some(Supply::Made | Supply::New(_)) => return step,
-            Some(Supply::Nothing(what) | Supply::Asked(what)) => what.clone(),
-            Some(Supply::Refused(_)) => "a usable authority from the issuer".to_owned(),
-        };
-        let Step::Revoke { id } = step else { return Step::Wait(WaitsFor::Issuer(what)) };
-        if line.member(&id).is_some_and(|member| !member.tainted) {
-            return Step::Taint { id };
-        }
-        match self.step(line, &Evidence { revoke: None, ..evidence.clone() }) {
-            Step::Rest | Step::Wait(_) => {
-                Step::Wait(WaitsFor::Issuer(format!("{what}; until then {id}, which is to be revoked, is trusted")))
+        match &self.outside.supply {
+            None | Some(Supply::Made | Supply::New(_)) => line.next_step(evidence),
+            Some(Supply::Nothing(what) | Supply::Asked(what)) => line.next_step_without_authority(evidence, what),
+            Some(Supply::Refused(_)) => {
+                line.next_step_without_authority(evidence, "a usable authority from the issuer")
             }
-            other => other,
         }
     }
 }

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use tracing::{debug, error, warn};
 use zeroize::Zeroizing;
 
-use super::{LinePlan, LineReconciler, ROUND, ReconcileError, present, untainted};
+use super::{LinePlan, LineReconciler, ROUND, ReconcileError};
 use crate::authorities::asked::{Asked, AuthorityRequest};
 use crate::authorities::report;
 use crate::authorities::state::{LineState, ReadyLine};
@@ -17,7 +17,7 @@ use crate::authorities::stored::StoredLine;
 use crate::authorities::versions::LineObjects;
 use crate::authorities::{BACKENDS_TRUST_AFTER, GATEWAYS_TRUST_AFTER};
 use addon_signer_api::authority::AuthoritySource;
-use addon_signer_core::ca::authority::Authority;
+use addon_signer_core::ca::authority::{Authority, AuthorityId};
 use addon_signer_core::ca::chain::Certified;
 use addon_signer_core::ca::line::{Line, Member, Step, WaitsFor};
 use addon_signer_core::keys::private::PrivateKey;
@@ -162,6 +162,9 @@ impl LineReconciler {
         let not_rolled_back = self.not_rolled_back.clone();
         let outside = self.outside.is_used().then(|| self.outside.report());
         self.set(LineState::Ready(Arc::new(ReadyLine { stored, bundle, anchors, waiting, not_rolled_back, outside })));
+        if self.outside.given().is_some() {
+            self.compared = false; // the ledger may know it, from before the Secret was restored
+        }
         self.hold_next().await
     }
 
@@ -245,6 +248,10 @@ impl LineReconciler {
     }
 }
 
+fn about<'a>(requests: &'a [AuthorityRequest], id: &AuthorityId) -> Option<&'a AuthorityRequest> {
+    AuthorityRequest::find(requests, |authority| authority == id)
+}
+
 fn by(request: Option<&AuthorityRequest>) -> &str {
     request.map_or("", |request| &request.by)
 }
@@ -254,8 +261,8 @@ fn asked_by<'a>(step: &Step, plan: &LinePlan, asked: &'a Asked, before: &Line, a
     match step {
         Step::RollBack { .. } => by(asked.roll_back.as_ref()),
         // Without another authority, one that is to be revoked is tainted first.
-        Step::Taint { .. } => by(untainted(before, &asked.taint).or(present(before, &asked.revoke))),
-        Step::Revoke { .. } => by(present(before, &asked.revoke)),
+        Step::Taint { id } => by(about(&asked.taint, id).or_else(|| about(&asked.revoke, id))),
+        Step::Revoke { id } => by(about(&asked.revoke, id)),
         Step::Prepare if plan.supply.source == AuthoritySource::Request => {
             let request = asked.import.as_deref().and_then(|text| text.lines().next()).unwrap_or_default();
             request.split_once(' ').map_or("", |(_, user)| user)
