@@ -2,6 +2,7 @@
 
 mod cert_manager;
 mod imported;
+mod meddled;
 mod requested;
 
 use k8s_openapi::ByteString;

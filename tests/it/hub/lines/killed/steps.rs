@@ -1,5 +1,5 @@
-//! The steps of a rotation at which a signer is killed: what each persists, how a line comes there, and what the line was
-//! in the end, whether somebody was killed or not.
+//! The steps of a rotation at which a signer is killed: what each persists, how a line comes there, and what the line
+//! was in the end, whether somebody was killed or not.
 
 use k8s_openapi::api::core::v1::Secret;
 use test_kit::gate::Written;
