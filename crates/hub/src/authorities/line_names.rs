@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::ObjectMeta;
 
+use super::stored::owner;
 use addon_signer_api::Lenient;
 use addon_signer_core::ca::authority::AuthorityId;
 use addon_signer_core::ca::line::Line;
@@ -111,10 +112,17 @@ impl LineNames {
         }
     }
 
-    /// The signer name in the annotation of a Secret, if it is not the line's.
-    pub(super) fn owner_of<'s>(&self, secret: &'s Secret) -> Option<&'s String> {
-        let theirs = secret.metadata.annotations.as_ref().and_then(|all| all.get(ANNOTATION_SIGNER_NAME));
-        theirs.filter(|theirs| self.signer_name.as_ref() != Some(theirs))
+    /// Whose authorities the line has: the signer name, or the name of a line of the gateway.
+    pub(super) fn owner(&self) -> &str {
+        self.signer_name.as_deref().unwrap_or_else(|| self.line())
+    }
+
+    /// Whose authorities a Secret has, if they are not the line's. Somebody may have copied its content, with its
+    /// annotations or without.
+    pub(super) fn other_owner(&self, secret: &Secret) -> Option<String> {
+        let annotations = secret.metadata.annotations.as_ref();
+        let annotated = annotations.and_then(|all| all.get(ANNOTATION_SIGNER_NAME)).cloned();
+        [annotated, owner(secret)].into_iter().flatten().find(|theirs| theirs != self.owner())
     }
 
     /// The annotations of the Secret of this line, with what else is there.

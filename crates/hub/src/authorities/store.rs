@@ -48,16 +48,16 @@ pub enum StoreError {
         /// What is wrong with it.
         cause: String,
     },
-    /// The Secret has the line of another signer name.
+    /// The Secret has the authorities of another line.
     #[error(
-        "the Secret {secret} has the authorities of the signer name {signer_name}, of an AddOnSigner that is gone; \
-         give this AddOnSigner another name, or give those authorities up (docs/runbooks/lost-ca.md)"
+        "the Secret {secret} has the authorities of {owner}; restore its own from a backup, or, if an AddOnSigner that \
+         is gone has left them, give this AddOnSigner another name, or give them up (docs/runbooks/lost-ca.md)"
     )]
     OfAnother {
         /// Its name.
         secret: String,
-        /// Whose authorities it has.
-        signer_name: String,
+        /// Whose authorities it has: a signer name, or the name of a line of the gateway.
+        owner: String,
     },
     /// This hub is not certain that it leads, so nothing was written.
     #[error(transparent)]
@@ -175,9 +175,8 @@ impl AuthorityStore {
         match self.secrets.get_opt(&names.secret).await? {
             Some(secret) => {
                 let secret = WipedSecret(secret);
-                if let Some(theirs) = names.owner_of(&secret.0) {
-                    let (secret, signer_name) = (names.secret.clone(), theirs.clone());
-                    return Err(StoreError::OfAnother { secret, signer_name });
+                if let Some(owner) = names.other_owner(&secret.0) {
+                    return Err(StoreError::OfAnother { secret: names.secret.clone(), owner });
                 }
                 read(secret).map(Some).map_err(|cause| unreadable(names, cause))
             }
@@ -216,7 +215,7 @@ impl AuthorityStore {
                 ..ObjectMeta::default()
             },
             type_: Some(SECRET_TYPE.to_owned()),
-            data: Some(data(line, &BTreeMap::new(), Some(new_key))?),
+            data: Some(data(names.owner(), line, &BTreeMap::new(), Some(new_key))?),
             ..Secret::default()
         });
         let written = leads.write(self.secrets.create(&PostParams::default(), &secret.0)).await;
@@ -243,7 +242,7 @@ impl AuthorityStore {
         let secret = WipedSecret(Secret {
             metadata: ObjectMeta { annotations, ..before.metadata.clone() },
             type_: before.type_.clone(),
-            data: Some(data(line, before.data.as_ref().unwrap_or(&empty), new_key)?),
+            data: Some(data(names.owner(), line, before.data.as_ref().unwrap_or(&empty), new_key)?),
             ..Secret::default()
         });
         let written = leads.write(self.secrets.replace(&names.secret, &PostParams::default(), &secret.0)).await;

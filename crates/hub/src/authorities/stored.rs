@@ -38,6 +38,9 @@ impl fmt::Debug for StoredLine {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct StoredState {
+    /// Whose authorities they are. Secrets of earlier hubs do not say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    owner: Option<String>,
     authorities: Vec<StoredMember>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     handled_request: Option<String>,
@@ -75,9 +78,21 @@ impl StoredLine {
     }
 }
 
-/// The Secret's data for `line`: certificates from the line, keys from `keys`, and the new key for the newest
-/// authority.
+/// Whose authorities a Secret has, as its content says; `None` if it does not say it, or cannot be read.
+pub(super) fn owner(secret: &Secret) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Owned {
+        owner: Option<String>,
+    }
+    let state = secret.data.as_ref()?.get(LINE_KEY)?;
+    // What else is wrong with it is said by whoever reads it whole.
+    serde_json::from_slice::<Owned>(&state.0).ok()?.owner
+}
+
+/// The Secret's data for `line`, which belongs to `owner`: certificates from the line, keys from `keys`, and the new key
+/// for the newest authority.
 pub(super) fn data(
+    owner: &str,
     line: &Line,
     keys: &BTreeMap<String, ByteString>,
     new_key: Option<&[u8]>,
@@ -102,7 +117,8 @@ pub(super) fn data(
     let rolled_back = line.rolled_back().map(ToString::to_string);
     let dropped = line.dropped().map(ToString::to_string);
     let taken = line.taken().map(ToString::to_string);
-    let state = StoredState { authorities, handled_request, rolled_back, dropped, taken };
+    let owner = Some(owner.to_owned());
+    let state = StoredState { owner, authorities, handled_request, rolled_back, dropped, taken };
     data.insert(LINE_KEY.to_owned(), ByteString(serde_json::to_vec(&state)?));
     Ok(data)
 }

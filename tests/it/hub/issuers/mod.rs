@@ -3,6 +3,7 @@
 
 mod cert_manager;
 mod imported;
+mod meddled;
 mod requested;
 mod vault;
 

@@ -1,4 +1,4 @@
-//! Nothing grows with the number of rotations of a line but the ledger, which has a few rows for each. `just soak`
+//! Nothing grows with the number of rotations of a line but the ledger, which has some entries for each. `just soak`
 //! makes a thousand rotations, and tells how much memory the hub takes and how long it signs; otherwise there are few.
 
 use std::collections::BTreeMap;

@@ -103,6 +103,16 @@ impl OnServer {
         .await;
     }
 
+    /// Waits until the status has these authorities in these states.
+    pub(super) async fn wait_told(&self, states: &[&str], ids: &[String]) {
+        let wanted: Vec<_> = states.iter().zip(ids).map(|(state, id)| format!("{state} {id}")).collect();
+        wait_until(PATIENCE, &format!("the status to have {wanted:?}"), async || {
+            let told = self.status().await.authorities.into_iter().map(|it| format!("{:?} {}", it.state, it.id));
+            told.eq(wanted.iter().cloned()).then_some(())
+        })
+        .await;
+    }
+
     /// Waits until exactly these anchors are published.
     pub(in crate::hub) async fn wait_bundle(&self, ids: &[String]) {
         wait_until(PATIENCE, &format!("{} to hold {ids:?}", self.map), async || {

@@ -2,16 +2,20 @@
 
 mod crashes;
 mod damage;
+mod deleted;
 mod distrust;
+mod edited;
 mod growth;
 mod in_time;
 mod killed;
 pub(super) mod kit;
 mod rollback;
+mod rotating;
 mod rotation;
 mod secrecy;
 mod serving;
 mod silence;
+mod swapped;
 mod two_hubs;
 mod years;
 
