@@ -183,8 +183,8 @@ const REFUSED: [(&[&str], &str); 17] = [
     (&[r"signer.podLabels.app\.kubernetes\.io/component=x"], "component is the chart's own"),
     (&["signers[0].name=example.com/*"], "'/signers/0/name'"),
     (&["gateway.tlsRoute.enabled=true", "gateway.names={a.example}"], "'/gateway/tlsRoute/parentRefs'"),
-    (&["signer.replicas=2"], "a second signer needs gateway.separate"),
-    (&["signer.replicas=2", "gateway.separate=true"], "a second signer needs ledger.postgres.enabled"),
+    (&["signer.replicas=2", "gateway.separate=false"], "a second signer needs gateway.separate"),
+    (&["signer.replicas=2"], "a second signer needs ledger.postgres.enabled"),
     (&["gateway.ingress.enabled=true", "gateway.names={192.0.2.7}"], "put one into gateway.names"),
 ];
 

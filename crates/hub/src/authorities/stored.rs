@@ -89,8 +89,8 @@ pub(super) fn owner(secret: &Secret) -> Option<String> {
     serde_json::from_slice::<Owned>(&state.0).ok()?.owner
 }
 
-/// The Secret's data for `line`, which belongs to `owner`: certificates from the line, keys from `keys`, and the new key
-/// for the newest authority.
+/// The Secret's data for `line`, which belongs to `owner`: certificates from the line, keys from `keys`, and the new
+/// key for the newest authority.
 pub(super) fn data(
     owner: &str,
     line: &Line,

@@ -29,8 +29,8 @@ impl Rotating {
         Self { hub, admin, running, line, states: &[], ids: Vec::new() }
     }
 
-    /// Goes on to the next step: one authority signs, another one waits, or that one signs and the first is old. Returns
-    /// whether there was one.
+    /// Goes on to the next step: one authority signs, another one waits, or that one signs and the first is old.
+    /// Returns whether there was one.
     pub(super) async fn step(&mut self) -> bool {
         match self.states {
             [] => {

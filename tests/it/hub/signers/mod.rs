@@ -236,8 +236,8 @@ async fn same_object_name_with_new_signer_name_is_another_signer() {
     // It does not get the authorities, whose certificates are of the agents of the other one.
     let (reason, message) = wait_ready(&admin, "telemetry", "False").await;
     assert_eq!(reason, "AuthorityUnreadable");
-    let said = "has the authorities of example.com/telemetry; restore its own from a backup, or, if an AddOnSigner that \
-                is gone has left them, give this AddOnSigner another name";
+    let said = "has the authorities of example.com/telemetry; restore its own from a backup, or, if an AddOnSigner \
+                that is gone has left them, give this AddOnSigner another name";
     assert!(message.contains(said), "{message}");
     wait_trust(&running, &[]).await;
     let secrets: Api<Secret> = Api::namespaced(admin.clone(), "addon-signer");

@@ -29,7 +29,7 @@ const LARGEST_ANSWER: usize = 256 * 1024;
 /// How much of an error's text people are shown.
 const LONGEST_ERROR: usize = 300;
 /// How long nobody asks after a call of which nobody knows whether Vault has signed: Vault would sign again and again.
-const UNCERTAIN: [Duration; 2] = [Duration::from_secs(15), Duration::from_secs(3_600)];
+const UNCERTAIN: [Duration; 2] = [Duration::from_secs(60), Duration::from_secs(3_600)];
 /// The header with the token of a session.
 const TOKEN: &str = "x-vault-token";
 
