@@ -42,6 +42,9 @@ impl Sizes {
         ] {
             for mut object in read_as_is(admin, list).await["items"].as_array_mut().unwrap().drain(..) {
                 let name = object["metadata"]["name"].as_str().unwrap().to_owned();
+                if name == "addon-signer-ledger" {
+                    continue; // the ledger's checkpoint comes within a minute, and has always one size
+                }
                 for count in ["resourceVersion", "generation"] {
                     object["metadata"].as_object_mut().unwrap().remove(count);
                 }
