@@ -263,13 +263,12 @@ async fn a_vault_that_may_have_signed_is_not_asked_at_once() {
         token: files.path().join("token"),
     });
     let _running = RunningHub::start_with(&hub, RunningHubOptions { vault, ..RunningHubOptions::default() }).await;
-    wait_said(&admin, "/v1/pki has not signed an authority: no answer within 4 seconds; the hub asks again.").await;
-    let before = asked.load(Ordering::Relaxed);
+    wait_until(PATIENCE, "Vault to be asked", async || (asked.load(Ordering::Relaxed) > 0).then_some(())).await;
     for at in ["1", "2", "3"] {
         look(&admin, at).await;
         wait_said(&admin, "because it did not answer the last time; the hub asks again.").await;
     }
-    assert_eq!(asked.load(Ordering::Relaxed), before, "it may have signed");
+    assert_eq!(asked.load(Ordering::Relaxed), 1, "it may have signed");
 }
 
 #[tokio::test]

@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, timeout};
 use zeroize::Zeroizing;
 
+use addon_signer_core::timestamp::Timestamp;
 use addon_signer_platform::backoff::Pauses;
 use addon_signer_platform::connection::connect;
 use addon_signer_platform::errors::explain;
@@ -53,7 +54,8 @@ pub struct VaultOptions {
 pub struct Vault {
     options: VaultOptions,
     session: Mutex<Option<Session>>,
-    pauses: Mutex<(Pauses, Option<Instant>)>,
+    /// The pauses, and until when the last one lasts: the clock may be moved meanwhile, and is what people read.
+    pauses: Mutex<(Pauses, Option<(Instant, Timestamp)>)>,
 }
 
 /// The token of a session. Whoever has it may do what the hub may do there.
@@ -132,7 +134,13 @@ impl Vault {
     ///
     /// # Errors
     /// Why there is none: a part of a sentence.
-    pub(super) async fn sign(&self, path: &str, request: &str, lifetime: Duration) -> Result<String, String> {
+    pub(super) async fn sign(
+        &self,
+        path: &str,
+        request: &str,
+        lifetime: Duration,
+        now: Timestamp,
+    ) -> Result<String, String> {
         let client = self.client().await?;
         let wish = json!({
             "csr": request,
@@ -140,9 +148,8 @@ impl Vault {
             "max_path_length": 0,
             "ttl": format!("{}s", lifetime.as_secs()),
         });
-        if let Some(until) = self.pauses.lock().1.filter(|until| *until > Instant::now()) {
-            let left = until.duration_since(Instant::now()).as_secs() + 1;
-            return Err(format!("it is not asked for {left} seconds, because it did not answer the last time"));
+        if let Some((_, said)) = self.pauses.lock().1.filter(|(until, _)| *until > Instant::now()) {
+            return Err(format!("it is not asked before {said}, because it did not answer the last time"));
         }
         let sign = format!("/v1/{path}/root/sign-intermediate");
         let signed = match self.call_in_session(&client, &sign, &wish).await {
@@ -152,7 +159,8 @@ impl Vault {
         signed.map_err(|failed| {
             if matches!(failed, Failed::Uncertain(_)) {
                 let (pauses, until) = &mut *self.pauses.lock();
-                *until = Some(Instant::now() + pauses.after_failure());
+                let pause = pauses.after_failure();
+                *until = Some((Instant::now() + pause, now.plus(pause)));
             }
             failed.said()
         })

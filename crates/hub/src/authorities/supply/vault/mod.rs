@@ -68,7 +68,7 @@ impl Question<'_> {
     async fn signed(&self, vault: &Vault, path: &str, pending: &Pending) -> Result<String, String> {
         // Vault refuses a request that says that it is for a CA: it decides that itself.
         let request = self.wish(&pending.key).sign(&pending.key, &SystemRandom::new());
-        vault.sign(path, &request.map_err(|error| error.to_string())?, self.authority.duration).await
+        vault.sign(path, &request.map_err(|error| error.to_string())?, self.authority.duration, self.now).await
     }
 
     fn examine_answer(&self, pending: &Pending, answer: &IssuerAnswer) -> Supply {
