@@ -46,10 +46,8 @@ struct StoredState {
     handled_request: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     rolled_back: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    dropped: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    taken: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    gone: Vec<String>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -115,10 +113,9 @@ pub(super) fn data(
     let authorities = line.members().iter().map(stored_member).collect();
     let handled_request = line.handled_request().map(str::to_owned);
     let rolled_back = line.rolled_back().map(ToString::to_string);
-    let dropped = line.dropped().map(ToString::to_string);
-    let taken = line.taken().map(ToString::to_string);
+    let gone = line.gone().iter().map(ToString::to_string).collect();
     let owner = Some(owner.to_owned());
-    let state = StoredState { owner, authorities, handled_request, rolled_back, dropped, taken };
+    let state = StoredState { owner, authorities, handled_request, rolled_back, gone };
     data.insert(LINE_KEY.to_owned(), ByteString(serde_json::to_vec(&state)?));
     Ok(data)
 }
@@ -153,8 +150,7 @@ pub(super) fn read(secret: WipedSecret) -> Result<StoredLine, String> {
     let rolled_back = state.rolled_back.as_deref().map(AuthorityId::from);
     let line = Line::restore(members, state.handled_request, rolled_back);
     let line = line.map_err(|error| format!("{LINE_KEY}: {error}"))?;
-    let line = line.with_dropped(state.dropped.as_deref().map(AuthorityId::from));
-    let line = line.with_taken(state.taken.as_deref().map(AuthorityId::from));
+    let line = line.with_gone(state.gone.iter().map(|id| AuthorityId::from(id.as_str())).collect());
     let active = issuer(data, line.active().ok_or_else(|| format!("{LINE_KEY}: it names no active authority"))?)?;
     // Check the key of Next while Active still signs: later it would be too late.
     line.next().map(|next| issuer(data, next)).transpose()?;

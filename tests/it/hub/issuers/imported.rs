@@ -170,9 +170,12 @@ async fn a_revoked_one_without_a_successor_is_tainted_until_then() {
     put_authority(&admin, &second, &[], &root).await;
     line.wait_signs(&[second.id()]).await;
     issue(&hub, &admin).await;
+    let third = root.authority("Telemetry CA 3");
+    put_authority(&admin, &third, &[], &root).await;
+    line.wait_signs(&[third.id(), second.id()]).await;
     put_authority(&admin, &first, &[], &root).await;
     wait_issued(&line, "False", &format!("{} was replaced, rolled back or revoked before", first.id())).await;
-    assert_eq!(line.wait(&["Active"]).await, [second.id()]);
+    assert_eq!(line.wait(&["Active", "Old"]).await, [third.id(), second.id()]);
 }
 
 /// The one that is to be revoked first waits for a successor. The other one needs none.

@@ -35,10 +35,8 @@ async fn a_certificate_is_brought_days_later_and_after_a_restart() {
     let running = start().await;
     let (reason, message) = wait_ready(&admin, "telemetry", "False").await;
     assert_eq!(reason, "AuthorityNotIssued");
-    assert!(
-        message.ends_with("waits for the certificate of the request that `ca csr` prints (`ca import`)."),
-        "{message}"
-    );
+    let waits = "waits for the certificate of the request that `ca csr` prints (`ca import`).";
+    assert!(message.ends_with(waits), "{message}");
     let home = tempfile::tempdir().unwrap();
     let kubeconfig = write(home.path(), &hub.kubeconfig("ann", &["system:masters"])).display().to_string();
     let csr = async || run(home.path(), &["ca", "csr", "telemetry", "--kubeconfig", &kubeconfig]).await;

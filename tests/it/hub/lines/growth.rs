@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::{Duration, Instant};
 
+use addon_signer_core::ca::line::MOST_GONE;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::ListParams;
@@ -23,7 +24,7 @@ use crate::hub::crash::kit::CrashWorld;
 use crate::hub::{mk_csr, mk_ready_with};
 
 /// After so many rotations everything has its size.
-const FIRST: usize = 4;
+const FIRST: usize = MOST_GONE;
 
 /// The bytes of each object that a rotation could make larger, as JSON.
 #[derive(Debug)]

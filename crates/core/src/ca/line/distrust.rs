@@ -26,19 +26,6 @@ impl Line {
         old.map(|member| member.authority.id())
     }
 
-    /// The authority that was dropped last although it may have signed certificates in use, or was to sign next. The
-    /// ledger may still know it.
-    #[must_use]
-    pub fn dropped(&self) -> Option<&AuthorityId> {
-        self.dropped.as_ref()
-    }
-
-    /// The line that remembers this authority as [`Self::dropped`].
-    #[must_use]
-    pub fn with_dropped(self, dropped: Option<AuthorityId>) -> Self {
-        Self { dropped, ..self }
-    }
-
     /// Whether somebody else may know the key of the authority that signs.
     #[must_use]
     pub fn is_tainted(&self) -> bool {
@@ -71,8 +58,7 @@ impl Line {
         if member.leaves_expire.is_some_and(|end| end >= now) {
             (member.state, member.since) = (State::Old, now);
         } else {
-            self.members.retain(|member| member.authority.id() != id);
-            self.dropped = Some(id.clone());
+            self.remove(|member| member.authority.id() == id);
         }
         // A full line whose Next has certificates in use comes from a backup. It makes another one when it has room.
         if let Some(new) = new.filter(|_| self.members.len() < MOST_AUTHORITIES) {
@@ -99,13 +85,12 @@ impl Line {
             self.members.push(Member::new(new.into(), State::Next, now));
             self.rolled_back = None;
         }
-        self.members.retain(|member| member.authority.id() != id);
+        self.remove(|member| member.authority.id() == id);
         if is_active && let Some(next) = self.members.iter_mut().find(|member| member.state == State::Next) {
             (next.state, next.since, next.forced) = (State::Active, now, true);
             next.activate_after = next.activate_after.or(known_at);
         }
         super::sort(&mut self.members);
-        self.dropped = Some(id.clone());
         self
     }
 }

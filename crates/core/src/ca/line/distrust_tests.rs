@@ -84,9 +84,9 @@ fn a_tainted_next_is_replaced_with_another() {
     let line = taint(&before, 0, NOW);
     assert_eq!(states(&line), [State::Next, State::Active, State::Old]);
     assert!(line.members().iter().all(|member| !member.tainted && *member.authority.id() != id(&before, 0)));
-    assert_eq!((line.dropped(), line.handled_request()), (Some(&id(&before, 0)), Some("r1")));
+    assert_eq!((line.gone(), line.handled_request()), (&[id(&before, 0)][..], Some("r1")));
     assert_eq!(line.older_than(&mk_recorded(&before)), None);
-    assert!(line.with_dropped(None).older_than(&mk_recorded(&before)).is_some());
+    assert!(line.with_gone(Vec::new()).older_than(&mk_recorded(&before)).is_some());
 }
 
 /// Such a line comes from a backup: its Next has signed in the meantime.
@@ -98,7 +98,7 @@ fn a_tainted_next_with_certificates_in_use_becomes_old() {
     assert_eq!(states(&line), [State::Next, State::Active, State::Old, State::Old]);
     let kept = line.members().iter().find(|member| *member.authority.id() == id(&before, 0)).unwrap();
     assert!(kept.tainted && kept.state == State::Old);
-    assert_eq!(line.dropped(), None);
+    assert!(line.gone().is_empty());
     while before.members.len() < MOST_AUTHORITIES {
         before.members.push(Member::new(mk_authority().into(), State::Old, NOW));
     }
@@ -127,10 +127,10 @@ fn a_revoked_old_or_next_is_gone_whatever_depends_on_it() {
     let before = mk_three();
     for (n, left) in [(0, vec![State::Active, State::Old]), (2, vec![State::Next, State::Active])] {
         let line = revoke(&before, n);
-        assert_eq!((states(&line), line.dropped()), (left, Some(&id(&before, n))));
+        assert_eq!((states(&line), line.gone()), (left, &[id(&before, n)][..]));
         assert_eq!(line.forced(NOW), None);
         assert_eq!(line.older_than(&mk_recorded(&before)), None);
-        assert!(line.with_dropped(None).older_than(&mk_recorded(&before)).is_some());
+        assert!(line.with_gone(Vec::new()).older_than(&mk_recorded(&before)).is_some());
     }
 }
 
@@ -148,7 +148,7 @@ fn a_revoked_active_is_replaced_in_the_same_step() {
     assert_eq!(line.forced(NOW), line.active());
     assert_eq!(line.older_than(&mk_recorded(&first.reserve(NOW.plus(DAY)).unwrap())), None);
     assert_eq!(
-        Line::restore(line.members().to_vec(), None, None).map(|it| it.with_dropped(Some(id(&first, 0)))),
+        Line::restore(line.members().to_vec(), None, None).map(|it| it.with_gone(vec![id(&first, 0)])),
         Ok(line)
     );
     assert_eq!(first.clone().revoke(&id(&first, 0), None::<Authority>, None, NOW), first, "never without an Active");

@@ -30,6 +30,9 @@ pub const MAX_AUTHORITIES: usize = 4;
 /// The most that a line ever has: on the [`LAST_CALL`], or if its Active is tainted, a full one gets another.
 pub const MOST_AUTHORITIES: usize = MAX_AUTHORITIES + 1;
 
+/// The most authorities that a line remembers after they have left it, so that its state does not grow.
+pub const MOST_GONE: usize = 8;
+
 /// The end of an authority's leaves is reserved further ahead than a leaf needs, by the leaf's life divided by this
 /// number, so that one write serves many leaves.
 pub const RESERVE_AHEAD: u32 = 8;
@@ -81,8 +84,7 @@ pub struct Line {
     members: Vec<Member>,
     handled_request: Option<String>,
     rolled_back: Option<AuthorityId>,
-    dropped: Option<AuthorityId>,
-    taken: Option<AuthorityId>,
+    gone: Vec<AuthorityId>,
 }
 
 impl Line {
@@ -110,7 +112,7 @@ impl Line {
         if let Some([twice, _]) = ids.windows(2).find(|pair| matches!(pair, [a, b] if a == b)) {
             return Err(LineError::Duplicate((*twice).clone()));
         }
-        Ok(Self { members, handled_request, rolled_back, dropped: None, taken: None })
+        Ok(Self { members, handled_request, rolled_back, gone: Vec::new() })
     }
 
     /// The authorities: Next, Active, then Old.
@@ -165,23 +167,24 @@ impl Line {
         self.members.iter().find(|member| member.authority.id() == id)
     }
 
-    /// The authority that came last from outside. Where its pair stays, it is not used a second time.
+    /// The authorities that have left the line, the last ones last, at most [`MOST_GONE`]: replaced, rolled back or
+    /// revoked. An issuer that still has one does not bring it back.
     #[must_use]
-    pub fn taken(&self) -> Option<&AuthorityId> {
-        self.taken.as_ref()
+    pub fn gone(&self) -> &[AuthorityId] {
+        &self.gone
     }
 
-    /// The line that remembers this authority as [`Self::taken`].
+    /// The line that remembers these authorities as [`Self::gone`].
     #[must_use]
-    pub fn with_taken(self, taken: Option<AuthorityId>) -> Self {
-        Self { taken, ..self }
+    pub fn with_gone(self, gone: Vec<AuthorityId>) -> Self {
+        Self { gone, ..self }
     }
 
-    /// Whether the line had an authority with this id, and has no more: it was replaced, rolled back or revoked.
-    #[must_use]
-    pub fn gave_up(&self, id: &AuthorityId) -> bool {
-        let known = [&self.rolled_back, &self.dropped, &self.taken];
-        self.member(id).is_none() && known.iter().any(|known| known.as_ref() == Some(id))
+    /// Takes these authorities out of the line.
+    fn remove(&mut self, leaves: impl Fn(&Member) -> bool) {
+        let left = self.members.extract_if(.., |member| leaves(member)).map(|member| member.authority.id().clone());
+        self.gone.extend(left);
+        self.gone.drain(..self.gone.len().saturating_sub(MOST_GONE));
     }
 
     /// The latest end of a certificate that comes with the line's anchors: a day before the [`LAST_CALL`] of the newest
@@ -264,7 +267,7 @@ impl Line {
     /// The line without an Old authority.
     #[must_use]
     pub fn finish(mut self, id: &AuthorityId) -> Self {
-        self.members.retain(|member| member.state != State::Old || member.authority.id() != id);
+        self.remove(|member| member.state == State::Old && member.authority.id() == id);
         self
     }
 

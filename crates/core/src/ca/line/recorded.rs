@@ -47,14 +47,13 @@ impl Line {
             }
         }
         let is_there = |id: &AuthorityId| self.members.iter().any(|member| member.authority.id() == id);
-        // A Next that was not rolled back, or one with certificates in use, is never dropped, unless it is revoked or
-        // tainted. Others may be, unrecorded so far.
-        let is_dear = |id: &AuthorityId, known: &RecordedAuthority| {
-            let is_next = known.state == Some(State::Next) && self.rolled_back.as_ref() != Some(id);
-            self.dropped.as_ref() != Some(id) && (is_next || known.leaves_expire.is_some())
+        // One that has left the line is perhaps not recorded as removed yet. So is an Old one without certificates in
+        // use that left it too long ago to be remembered.
+        let is_gone = |id: &AuthorityId, known: &RecordedAuthority| {
+            self.gone.contains(id) || (known.state != Some(State::Next) && known.leaves_expire.is_none())
         };
         let missing =
-            recorded.iter().filter(|(id, known)| known.state.is_some() && is_dear(id, known) && !is_there(id));
+            recorded.iter().filter(|(id, known)| known.state.is_some() && !is_there(id) && !is_gone(id, known));
         let missing: Vec<_> = missing.map(|(id, _)| id.clone()).collect();
         let is_older = !behind.is_empty() || !missing.is_empty();
         is_older.then_some(Older { line, behind, missing })

@@ -331,6 +331,9 @@ impl LineReconciler {
             self.compared = false; // somebody else wrote it, perhaps from a backup
         }
         let mut stored = self.compare(stored, now).await?;
+        if self.unrecorded.is_none() {
+            self.record_steps(&stored.line).await?; // those of a hub that has ended, before another step hides them
+        }
         let of_map = match seen {
             Some(seen) => seen.asked(),
             None => self.store.asked(&self.names).await?,

@@ -41,7 +41,7 @@ impl LineReconciler {
         self.look_outside(plan, &asked, seen, None, now).await?;
         let (authority, pkcs8) = self.new_authority(plan, now)?;
         let id = authority.authority().id().clone();
-        let line = self.note_taken(Line::default().begin(authority, now));
+        let line = Line::default().begin(authority, now);
         let leads = self.leading.leads()?;
         let stored = self.store.create(&leads, &self.names, &line, &pkcs8).await?;
         self.unrecorded = Some(String::new());
@@ -62,14 +62,6 @@ impl LineReconciler {
 
     fn new_if(&mut self, is_needed: bool, plan: &LinePlan, now: Timestamp) -> Result<Option<Made>, ReconcileError> {
         is_needed.then(|| self.new_authority(plan, now)).transpose()
-    }
-
-    /// The line, which remembers an authority that it has from outside.
-    fn note_taken(&self, line: Line) -> Line {
-        match self.outside.given().filter(|id| line.member(id).is_some()) {
-            Some(id) => line.with_taken(Some(id.clone())),
-            None => line,
-        }
     }
 
     /// By when everybody has been told of an authority that becomes Active now; `None` if that is not known.
@@ -112,7 +104,6 @@ impl LineReconciler {
             }
             Step::Begin | Step::Rest | Step::Wait(_) => return Ok(stored),
         };
-        let line = self.note_taken(line);
         let new_key = new_key.as_ref().map(|pkcs8| pkcs8.as_slice());
         let leads = self.leading.leads()?;
         let before = stored.line.clone();
@@ -191,7 +182,7 @@ impl LineReconciler {
 
     /// Records a step of this process before it has an effect, unless it takes an authority away. A step that an
     /// earlier process has persisted has already taken effect, so recording it must not make the gateway wait.
-    async fn record_steps(&mut self, line: &Line) -> Result<(), ReconcileError> {
+    pub(super) async fn record_steps(&mut self, line: &Line) -> Result<(), ReconcileError> {
         if self.record.is_known(line) {
             (self.unrecorded, self.is_urgent) = (None, false);
             return Ok(());

@@ -234,9 +234,9 @@ impl Question<'_> {
         let line = self.line?;
         let member = line.member(id);
         let another = member.is_some_and(|member| chain.first() != Some(member.authority.certificate()));
-        let gave_up = line.gave_up(id);
+        let is_gone = line.gone().contains(id);
         let id = id.clone();
-        (member.is_some() || gave_up).then_some(move |origin: &str| match (another, gave_up) {
+        (member.is_some() || is_gone).then_some(move |origin: &str| match (another, is_gone) {
             (true, _) => {
                 let why = format!(
                     "it has another certificate for the key of {id}, and each authority has a key of its own \

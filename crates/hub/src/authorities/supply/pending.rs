@@ -66,7 +66,7 @@ impl Pending {
 impl Question<'_> {
     /// Whether the line has this authority, or has given it up.
     pub(super) fn had(&self, id: &AuthorityId) -> bool {
-        self.line.is_some_and(|line| line.member(id).is_some() || line.gave_up(id))
+        self.line.is_some_and(|line| line.member(id).is_some() || line.gone().contains(id))
     }
 
     /// The key that waits. A new one is made if there is none, or if the line has taken it.

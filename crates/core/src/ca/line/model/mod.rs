@@ -1,5 +1,5 @@
-//! Models a hub with one line, two gateways that learn late, and the agents' certificates. [`search`] explores what may
-//! happen to them.
+//! Models a hub with one line, two gateways that learn late, an issuer that answers late, the hub's clock, and the
+//! agents' certificates. [`search`] explores what may happen to them; [`broken`] shows that it finds faults.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,11 +12,19 @@ use super::*;
 use crate::keys::private::PrivateKey;
 use crate::keys::public::KeyKind;
 
+mod broken;
+mod search;
+mod world;
+
+use world::World;
+
 const HOUR: Duration = Duration::from_secs(3_600);
 const DAY: Duration = Duration::from_secs(86_400);
 const LEAF: Duration = DAY;
 const LIFE: Duration = Duration::from_secs(100 * 86_400);
 const RENEW_BEFORE: Duration = Duration::from_secs(30 * 86_400);
+/// So far that the hub's clock is on the last call.
+const JUMP: Duration = Duration::from_secs(100 * 86_400 - 43_200);
 const GATEWAYS: usize = 2;
 
 /// What may happen next.
@@ -42,6 +50,16 @@ enum Action {
     Days,
     /// A part of the life of an authority passes.
     Month,
+    /// The issuer answers with a new authority.
+    Offer,
+    /// The issuer has the first authority again that has left the line.
+    OfferAgain,
+    /// The hub's clock jumps ahead by most of an authority's life, then as far behind, and then it is right again.
+    Jump,
+    /// An administrator keeps a copy of the Secret.
+    BackUp,
+    /// An administrator replaces the Secret with the copy.
+    Restore,
 }
 
 /// An authority that an administrator names.
@@ -62,9 +80,7 @@ enum Crash {
     BeforeTheEffect,
 }
 
-/// The first ones make a rotation.
-const ROTATIONS: usize = 11;
-const ACTIONS: [Action; 15] = [
+const ROTATIONS: [Action; 11] = [
     Action::Rotate,
     Action::RollBack,
     Action::Step(Crash::No),
@@ -76,39 +92,93 @@ const ACTIONS: [Action; 15] = [
     Action::Hour,
     Action::Days,
     Action::Month,
+];
+const DISTRUST: [Action; 4] = [
     Action::Taint(Which::Signs),
     Action::Taint(Which::Other),
     Action::Revoke(Which::Signs),
     Action::Revoke(Which::Other),
 ];
+const ISSUER: [Action; 2] = [Action::Offer, Action::OfferAgain];
+/// Not together with distrust: a restored Secret has revoked authorities again, until the hub reads who is revoked.
+const MISHAPS: [Action; 3] = [Action::Jump, Action::BackUp, Action::Restore];
 
-/// The machine: what decides on a step, and what takes it.
-#[derive(Clone, Copy)]
-struct Machine {
-    decide: fn(&Line, &Evidence<'_>) -> Step,
-    take: fn(Line, &Step, Authority, Option<&str>, Timestamp) -> Line,
-    reserve: fn(&Line, Timestamp) -> Option<Line>,
+/// Which actions are explored together, and how far.
+struct Scope {
+    actions: Vec<Action>,
+    /// Every order of so many actions is explored.
+    depth: usize,
+    /// So many walks at random.
+    walks: usize,
 }
 
-const MACHINE: Machine = Machine { decide: Line::next_step, take, reserve: Line::reserve };
+impl Scope {
+    fn new(actions: &[&[Action]], depth: usize, walks: usize) -> Self {
+        Self { actions: actions.concat(), depth, walks }
+    }
 
-fn take(line: Line, step: &Step, new: Authority, requested: Option<&str>, now: Timestamp) -> Line {
-    match step {
-        Step::Begin => line.begin(new, now),
-        Step::Prepare => line.prepare(new, requested, now),
-        Step::Activate => line.activate(now),
-        Step::Force(_) => line.force(now),
-        Step::Finish(id) => line.finish(id),
-        Step::RollBack { id, signs } => line.roll_back(id, signs, now),
-        Step::Taint { id } => {
-            let new = step.needs_authority(&line).then_some(new);
-            line.taint(id, new, now)
-        }
-        Step::Revoke { id } => {
-            let new = step.needs_authority(&line).then_some(new);
-            line.revoke(id, new, None, now)
-        }
-        Step::Rest | Step::Wait(_) => line,
+    fn rotations() -> Self {
+        Self::new(&[&ROTATIONS], 8, 25_000)
+    }
+
+    fn distrust() -> Self {
+        Self::new(&[&ROTATIONS, &DISTRUST], 6, 25_000)
+    }
+
+    /// The hub makes no authority itself.
+    fn issuer() -> Self {
+        Self::new(&[&ROTATIONS, &DISTRUST, &ISSUER], 6, 25_000)
+    }
+
+    fn mishaps() -> Self {
+        Self::new(&[&ROTATIONS, &MISHAPS], 6, 25_000)
+    }
+
+    fn first(&self, machine: Machine) -> World {
+        World::new(machine, self.actions.contains(&Action::Offer))
+    }
+}
+
+/// The machine: what decides on a step, what takes it, and what guards it.
+#[derive(Clone, Copy)]
+struct Machine {
+    /// The next step, if there is an authority for it or not.
+    decide: fn(&Line, &Evidence<'_>, bool) -> Step,
+    take: fn(Line, &Step, Option<Authority>, Option<&str>, Timestamp) -> Line,
+    reserve: fn(&Line, Timestamp) -> Option<Line>,
+    /// Whether the line refuses an authority that the issuer has.
+    refuses: fn(&Line, &AuthorityId) -> bool,
+    /// Whether the hub's clock may be right by the API server's.
+    confirms: fn(Timestamp, Timestamp) -> bool,
+    /// Where the line is older than the ledger, which knows these certificates to be in use by the two clocks.
+    compare: fn(&World, Timestamp, Timestamp) -> Option<Older>,
+}
+
+const MACHINE: Machine = Machine {
+    decide,
+    take,
+    reserve: Line::reserve,
+    refuses: |line, id| line.gone().contains(id),
+    confirms: |hub, server| hub <= server,
+    compare: |world, hub, server| world.older(hub.min(server)),
+};
+
+fn decide(line: &Line, evidence: &Evidence<'_>, has_authority: bool) -> Step {
+    if has_authority { line.next_step(evidence) } else { line.next_step_without_authority(evidence, "its issuer") }
+}
+
+fn take(line: Line, step: &Step, new: Option<Authority>, requested: Option<&str>, now: Timestamp) -> Line {
+    match (step, new) {
+        (Step::Begin, Some(new)) => line.begin(new, now),
+        (Step::Prepare, Some(new)) => line.prepare(new, requested, now),
+        (Step::Begin | Step::Prepare, None) => panic!("there is an authority for {step:?}"),
+        (Step::Activate, _) => line.activate(now),
+        (Step::Force(_), _) => line.force(now),
+        (Step::Finish(id), _) => line.finish(id),
+        (Step::RollBack { id, signs }, _) => line.roll_back(id, signs, now),
+        (Step::Taint { id }, new) => line.taint(id, new, now),
+        (Step::Revoke { id }, new) => line.revoke(id, new, None, now),
+        (Step::Rest | Step::Wait(_), _) => line,
     }
 }
 
@@ -127,206 +197,21 @@ impl Made {
     }
 }
 
-#[derive(Clone)]
-struct World {
-    made: Made,
-    machine: Machine,
-    now: Timestamp,
-    /// What the Secret has.
-    stored: Line,
-    /// What the hub works with: what it has read or written last.
-    held: Line,
-    /// The anchors in the published bundle.
-    published: BTreeSet<AuthorityId>,
-    /// The anchors that each gateway trusts.
-    trusted: [BTreeSet<AuthorityId>; GATEWAYS],
-    /// The certificates in use: who signed each, and when it ends.
-    leaves: BTreeSet<(AuthorityId, Timestamp)>,
-    rotations: usize,
-    roll_back: Option<AuthorityId>,
-    taint: Option<AuthorityId>,
-    revoke: Option<AuthorityId>,
-    /// The authorities that were revoked: their certificates end, whatever depends on them.
-    revoked: BTreeSet<AuthorityId>,
-    /// The tainted authorities that have stopped signing.
-    given_up: BTreeSet<AuthorityId>,
-    authorities: usize,
-}
-
 /// An invariant that does not hold.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Broken {
     /// A gateway does not trust the key that has just signed (I5).
-    Untrusted(usize),
+    Untrusted,
     /// The anchor of a certificate in use is gone (I6).
     Dropped,
     /// A certificate ends later than what is stored of its authority says, or than the authority (I4, I6, I7).
     Unreserved,
     /// There are more authorities than a line may have.
     TooMany,
-    /// A revoked authority is in the line again, or a tainted one signs again.
+    /// An authority that has left the line is in it again, or a tainted one signs again.
     Back,
     /// A tainted authority waits to sign.
     Kept,
+    /// The hub says that a Secret is older that nobody has restored.
+    Accused,
 }
-
-impl World {
-    fn new(machine: Machine) -> Self {
-        let (made, now) = (Made::default(), Timestamp::from_unix(1_800_000_000));
-        let line = Line::default().begin(made.get(0, now), now);
-        let anchors = anchors(&line);
-        Self {
-            made,
-            machine,
-            now,
-            stored: line.clone(),
-            held: line,
-            published: anchors.clone(),
-            trusted: [anchors.clone(), anchors],
-            leaves: BTreeSet::new(),
-            rotations: 0,
-            roll_back: None,
-            taint: None,
-            revoke: None,
-            revoked: BTreeSet::new(),
-            given_up: BTreeSet::new(),
-            authorities: 1,
-        }
-    }
-
-    /// Identifies it for the search.
-    fn key(&self) -> String {
-        let line = |line: &Line| {
-            let member = |it: &Member| {
-                (it.authority.id().to_string(), it.state, it.since, it.leaves_expire, (it.forced, it.tainted))
-            };
-            (
-                line.members.iter().map(member).collect::<Vec<_>>(),
-                line.handled_request.clone(),
-                line.rolled_back.clone(),
-            )
-        };
-        let lines = (line(&self.stored), line(&self.held));
-        let heard = (&self.published, &self.trusted, &self.leaves);
-        let asked = (self.rotations, &self.roll_back, &self.taint, &self.revoke);
-        format!("{:?}", (self.now, lines, heard, asked, &self.revoked, &self.given_up))
-    }
-
-    fn act(&mut self, action: Action) -> Result<(), Broken> {
-        match action {
-            Action::Rotate => self.rotations += 1,
-            Action::RollBack => {
-                let current = self.stored.next().or_else(|| self.stored.active());
-                self.roll_back = current.map(|member| member.authority.id().clone());
-            }
-            Action::Taint(which) => self.taint = self.named(which),
-            Action::Revoke(which) => self.revoke = self.named(which),
-            Action::Step(crash) => self.step(crash),
-            Action::Issue => self.issue()?,
-            Action::Hear(gateway) => self.trusted[gateway].clone_from(&self.published),
-            Action::Hour => self.now = self.now.plus(HOUR),
-            Action::Days => self.now = self.now.plus(LEAF * 2),
-            Action::Month => self.now = self.now.plus(RENEW_BEFORE),
-        }
-        let now = self.now;
-        self.leaves.retain(|(id, end)| *end >= now && !self.revoked.contains(id));
-        let given_up = self.stored.members().iter().filter(|member| member.tainted && member.state != State::Active);
-        self.given_up.extend(given_up.map(|member| member.authority.id().clone()));
-        self.check()
-    }
-
-    fn named(&self, which: Which) -> Option<AuthorityId> {
-        let old = || self.stored.members().iter().find(|member| member.state == State::Old);
-        let member = match which {
-            Which::Signs => self.stored.active(),
-            Which::Other => self.stored.next().or_else(old),
-        };
-        member.map(|member| member.authority.id().clone())
-    }
-
-    fn step(&mut self, crash: Crash) {
-        let next = self.stored.next().map(|next| next.authority.id().clone());
-        let untrusting = |next: &AuthorityId| self.trusted.iter().any(|trusted| !trusted.contains(next));
-        let next_is_trusted = if next.as_ref().is_some_and(untrusting) { Err(WaitsFor::GatewaysRead) } else { Ok(()) };
-        let requested = (self.rotations > 0).then(|| self.rotations.to_string());
-        let evidence = Evidence {
-            now: self.now,
-            requested: requested.as_deref(),
-            offered: false,
-            roll_back: self.roll_back.as_ref(),
-            taint: self.taint.as_ref(),
-            revoke: self.revoke.as_ref(),
-            renew_before: RENEW_BEFORE,
-            deferral: RENEW_BEFORE / 4,
-            next_is_trusted,
-        };
-        let step = (self.machine.decide)(&self.stored, &evidence);
-        if crash != Crash::BeforeTheWrite {
-            let new = self.made.get(self.authorities, self.now);
-            self.authorities += usize::from(step.needs_authority(&self.stored));
-            if let Step::Revoke { id } = &step {
-                self.revoked.insert(id.clone());
-            }
-            self.stored = (self.machine.take)(self.stored.clone(), &step, new, requested.as_deref(), self.now);
-        }
-        // A hub that starts holds what is stored. Publishing is the first thing that it does with it.
-        if crash == Crash::No {
-            self.held = self.stored.clone();
-            self.published = anchors(&self.stored);
-        }
-    }
-
-    /// A hub that holds an older line than the stored one cannot write a reservation.
-    fn issue(&mut self) -> Result<(), Broken> {
-        let Some(active) = self.held.active() else { return Ok(()) };
-        let (id, ends) = (active.authority.id().clone(), active.authority.not_after());
-        if ends <= self.now || self.held.is_tainted() {
-            return Ok(());
-        }
-        let end = self.now.plus(LEAF).min(ends);
-        let forced = active.forced;
-        if let Some(line) = (self.machine.reserve)(&self.held, end) {
-            if self.held != self.stored {
-                return Ok(());
-            }
-            (self.held, self.stored) = (line.clone(), line);
-        }
-        self.leaves.insert((id.clone(), end));
-        match self.trusted.iter().position(|trusted| !trusted.contains(&id)) {
-            Some(gateway) if !forced => Err(Broken::Untrusted(gateway)),
-            _ => Ok(()),
-        }
-    }
-
-    fn check(&self) -> Result<(), Broken> {
-        if self.stored.members().len() > MOST_AUTHORITIES {
-            return Err(Broken::TooMany);
-        }
-        for member in self.stored.members() {
-            let id = member.authority.id();
-            if self.revoked.contains(id) || (member.state == State::Active && self.given_up.contains(id)) {
-                return Err(Broken::Back);
-            }
-            if member.tainted && member.state == State::Next {
-                return Err(Broken::Kept);
-            }
-        }
-        for (id, end) in &self.leaves {
-            let member = self.stored.members().iter().find(|member| member.authority.id() == id);
-            let member = member.ok_or(Broken::Dropped)?;
-            if !self.published.contains(id) {
-                return Err(Broken::Dropped);
-            }
-            if member.leaves_expire.is_none_or(|reserved| reserved < *end) || member.authority.not_after() < *end {
-                return Err(Broken::Unreserved);
-            }
-        }
-        Ok(())
-    }
-}
-
-fn anchors(line: &Line) -> BTreeSet<AuthorityId> {
-    line.members().iter().map(|member| member.authority.id().clone()).collect()
-}
-
-mod search;

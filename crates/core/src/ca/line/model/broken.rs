@@ -1,0 +1,118 @@
+//! Machines with one fault each, which the search and the walks must find.
+
+use super::*;
+
+fn find(machine: Machine, scope: &Scope, broken: Broken) {
+    assert_eq!(scope.search(machine).unwrap_err().broken, broken);
+    find_by_walks(machine, scope, broken);
+}
+
+/// For a fault that takes more actions than the search has.
+fn find_by_walks(machine: Machine, scope: &Scope, broken: Broken) {
+    assert_eq!(scope.walk(machine).unwrap_err().broken, broken);
+}
+
+#[test]
+fn a_broken_machine_is_found() {
+    let hasty = Machine {
+        decide: |line, evidence, has| decide(line, &Evidence { next_is_trusted: Ok(()), ..evidence.clone() }, has),
+        ..MACHINE
+    };
+    let forgetful = Machine {
+        decide: |line, evidence, has| match line.members().iter().find(|member| member.state == State::Old) {
+            Some(old) => Step::Finish(old.authority.id().clone()),
+            None => decide(line, evidence, has),
+        },
+        ..MACHINE
+    };
+    let thorough = Machine {
+        take: |line, step, new, requested, now| {
+            let mut after = take(line, step, new, requested, now);
+            if let Step::RollBack { id, .. } = step {
+                after.remove(|member| member.authority.id() == id);
+            }
+            after
+        },
+        ..MACHINE
+    };
+    find_by_walks(thorough, &Scope::rotations(), Broken::Dropped);
+    let careless = Machine { reserve: |_, _| None, ..MACHINE };
+    for (machine, broken) in [(hasty, Broken::Untrusted), (forgetful, Broken::Dropped), (careless, Broken::Unreserved)]
+    {
+        find(machine, &Scope::rotations(), broken);
+    }
+}
+
+#[test]
+fn a_machine_that_trusts_too_long_is_found() {
+    let lenient = Machine {
+        take: |mut line, step, new, requested, now| {
+            if let Step::Taint { id } = step {
+                line.members.iter_mut().filter(|member| member.authority.id() == id).for_each(|it| it.tainted = true);
+                return line;
+            }
+            take(line, step, new, requested, now)
+        },
+        ..MACHINE
+    };
+    let quiet = Machine {
+        take: |line, step, new, requested, now| {
+            let mut after = take(line, step, new, requested, now);
+            after.members.iter_mut().for_each(|member| member.forced = false);
+            after
+        },
+        ..MACHINE
+    };
+    let keeping = Machine {
+        take: |line, step, new, requested, now| {
+            let before = line.members.clone();
+            let mut after = take(line, step, new, requested, now);
+            if let Step::Revoke { id } = step {
+                let kept = before.into_iter().filter(|it| it.authority.id() == id);
+                after.members.extend(kept.map(|member| Member { state: State::Old, ..member }));
+            }
+            after
+        },
+        ..MACHINE
+    };
+    for (machine, broken) in [(lenient, Broken::Kept), (quiet, Broken::Untrusted), (keeping, Broken::Back)] {
+        find(machine, &Scope::distrust(), broken);
+    }
+}
+
+/// Too many actions for the search: a rotation and its rollback.
+#[test]
+fn a_machine_that_forgives_is_found() {
+    let forgiving = Machine {
+        decide: |line, evidence, has| {
+            let mut line = line.clone();
+            let taint = evidence.taint.filter(|id| line.untainted(Some(*id)).is_some());
+            let old = line.members.iter_mut().filter(|member| member.state == State::Old);
+            old.for_each(|member| member.tainted = false);
+            decide(&line, &Evidence { taint, ..evidence.clone() }, has)
+        },
+        ..MACHINE
+    };
+    let (taint, step) = (Action::Taint(Which::Signs), Action::Step(Crash::No));
+    let actions =
+        [Action::Issue, taint, step, step, Action::Hear(0), Action::Hear(1), step, Action::RollBack, step, step];
+    let follow = |machine| {
+        actions.into_iter().try_fold(World::new(machine, false), |mut world, action| world.act(action).map(|()| world))
+    };
+    assert_eq!(follow(forgiving).err(), Some(Broken::Back));
+    assert_eq!(follow(MACHINE).err(), None);
+}
+
+#[test]
+fn a_machine_that_believes_everybody_is_found() {
+    let trusting = Machine { refuses: |_, _| false, ..MACHINE };
+    find(trusting, &Scope::issuer(), Broken::Back);
+    let remembers_one = Machine { refuses: |line, id| line.gone().last() == Some(id), ..MACHINE };
+    find_by_walks(remembers_one, &Scope::issuer(), Broken::Back);
+    let timeless = Machine { confirms: |_, _| true, ..MACHINE };
+    let own = Machine { compare: |world, hub, _| world.older(hub), ..MACHINE };
+    let blind = Machine { compare: |_, _, _| None, ..MACHINE };
+    for (machine, broken) in [(timeless, Broken::Dropped), (own, Broken::Unreserved), (blind, Broken::Unreserved)] {
+        find(machine, &Scope::mishaps(), broken);
+    }
+}

@@ -1,0 +1,306 @@
+//! The world of the model: what each part of it knows, and what an action changes.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use super::*;
+
+#[derive(Clone)]
+pub(super) struct World {
+    made: Made,
+    machine: Machine,
+    now: Timestamp,
+    /// How often the hub's clock is off by [`JUMP`].
+    clock: i8,
+    /// What the Secret has.
+    stored: Line,
+    /// What the hub works with: what it has read or written last.
+    held: Line,
+    /// The copy of the Secret.
+    backup: Option<Line>,
+    /// Whether the Secret is that copy, and no hub has compared it with the ledger.
+    is_restored: bool,
+    /// The authorities of Secrets that were restored: a gateway may not know them when they sign again.
+    restored: BTreeSet<AuthorityId>,
+    /// The anchors in the published bundle.
+    published: BTreeSet<AuthorityId>,
+    /// The anchors that each gateway trusts.
+    trusted: [BTreeSet<AuthorityId>; GATEWAYS],
+    /// The last recorded state of each authority; `None` for one that was removed.
+    recorded: BTreeMap<AuthorityId, Option<State>>,
+    /// The certificates that have not expired: who signed each, and when it ends.
+    leaves: BTreeSet<(AuthorityId, Timestamp)>,
+    rotations: usize,
+    roll_back: Option<AuthorityId>,
+    taint: Option<AuthorityId>,
+    revoke: Option<AuthorityId>,
+    /// Whose certificates end, whatever depends on them: revoked ones, and those that a restored Secret lacks.
+    ended: BTreeSet<AuthorityId>,
+    /// The tainted authorities that have stopped signing.
+    given_up: BTreeSet<AuthorityId>,
+    /// The authorities that have left the line.
+    left: Vec<Authority>,
+    /// Whether authorities come from an issuer, and the one that it has.
+    has_issuer: bool,
+    offer: Option<Authority>,
+    authorities: usize,
+}
+
+impl World {
+    pub(super) fn new(machine: Machine, has_issuer: bool) -> Self {
+        let (made, now) = (Made::default(), Timestamp::from_unix(1_800_000_000));
+        let line = Line::default().begin(made.get(0, now), now);
+        let anchors = anchors(&line);
+        let mut world = Self {
+            made,
+            machine,
+            now,
+            clock: 0,
+            stored: line.clone(),
+            held: line,
+            backup: None,
+            is_restored: false,
+            restored: BTreeSet::new(),
+            published: anchors.clone(),
+            trusted: [anchors.clone(), anchors],
+            recorded: BTreeMap::new(),
+            leaves: BTreeSet::new(),
+            rotations: 0,
+            roll_back: None,
+            taint: None,
+            revoke: None,
+            ended: BTreeSet::new(),
+            given_up: BTreeSet::new(),
+            left: Vec::new(),
+            has_issuer,
+            offer: None,
+            authorities: 1,
+        };
+        world.record();
+        world
+    }
+
+    /// Identifies it for the search.
+    pub(super) fn key(&self) -> u64 {
+        let line = |line: &Line, hasher: &mut DefaultHasher| {
+            for it in &line.members {
+                let times = (it.since.unix(), it.leaves_expire.map(Timestamp::unix));
+                (it.authority.id(), it.state as u8, times, it.forced, it.tainted).hash(hasher);
+            }
+            (&line.handled_request, &line.rolled_back, &line.gone).hash(hasher);
+        };
+        let mut hasher = DefaultHasher::new();
+        [Some(&self.stored), Some(&self.held), self.backup.as_ref()].into_iter().flatten().for_each(|it| {
+            line(it, &mut hasher);
+        });
+        self.leaves.iter().for_each(|(id, end)| (id, end.unix()).hash(&mut hasher));
+        self.recorded.iter().for_each(|(id, state)| (id, state.map(|state| state as u8)).hash(&mut hasher));
+        (self.now.unix(), self.clock, &self.published, &self.trusted).hash(&mut hasher);
+        (self.rotations, &self.roll_back, &self.taint, &self.revoke).hash(&mut hasher);
+        (self.offer.as_ref().map(Authority::id), self.left.first().map(Authority::id)).hash(&mut hasher);
+        (&self.ended, &self.given_up, &self.restored, self.is_restored).hash(&mut hasher);
+        hasher.finish()
+    }
+
+    pub(super) fn act(&mut self, action: Action) -> Result<(), Broken> {
+        match action {
+            Action::Rotate => self.rotations += 1,
+            Action::RollBack => {
+                let current = self.stored.next().or_else(|| self.stored.active());
+                self.roll_back = current.map(|member| member.authority.id().clone());
+            }
+            Action::Taint(which) => self.taint = self.named(which),
+            Action::Revoke(which) => self.revoke = self.named(which),
+            Action::Step(crash) => self.step(crash)?,
+            Action::Issue => self.issue()?,
+            Action::Hear(gateway) => self.trusted[gateway].clone_from(&self.published),
+            Action::Hour => self.now = self.now.plus(HOUR),
+            Action::Days => self.now = self.now.plus(LEAF * 2),
+            Action::Month => self.now = self.now.plus(RENEW_BEFORE),
+            Action::Offer => self.offer = Some(self.make(self.now)),
+            Action::OfferAgain => self.offer_again(),
+            Action::Jump => self.clock = if self.clock == 1 { -1 } else { self.clock + 1 },
+            Action::BackUp => self.backup = Some(self.stored.clone()),
+            Action::Restore => self.restore(),
+        }
+        let now = self.now;
+        self.leaves.retain(|(_, end)| *end >= now);
+        let given_up = self.stored.members().iter().filter(|member| member.tainted && member.state != State::Active);
+        self.given_up.extend(given_up.map(|member| member.authority.id().clone()));
+        if self.is_restored { Ok(()) } else { self.check() }
+    }
+
+    fn named(&self, which: Which) -> Option<AuthorityId> {
+        let old = || self.stored.members().iter().find(|member| member.state == State::Old);
+        let member = match which {
+            Which::Signs => self.stored.active(),
+            Which::Other => self.stored.next().or_else(old),
+        };
+        member.map(|member| member.authority.id().clone())
+    }
+
+    fn hub_now(&self) -> Timestamp {
+        match self.clock {
+            0 => self.now,
+            1 => self.now.plus(JUMP),
+            _ => self.now.minus(JUMP),
+        }
+    }
+
+    fn make(&mut self, now: Timestamp) -> Authority {
+        self.authorities += 1;
+        self.made.get(self.authorities, now)
+    }
+
+    /// A line remembers so many only.
+    fn offer_again(&mut self) {
+        let first = self.left.first().filter(|_| self.left.len() <= MOST_GONE);
+        self.offer = first.filter(|first| !(self.machine.refuses)(&self.stored, first.id())).cloned();
+    }
+
+    fn restore(&mut self) {
+        let Some(backup) = self.backup.clone() else { return };
+        self.restored.extend(anchors(&backup));
+        self.left.retain(|it| backup.member(it.id()).is_none());
+        (self.stored, self.is_restored) = (backup, true);
+    }
+
+    fn step(&mut self, crash: Crash) -> Result<(), Broken> {
+        self.compare()?;
+        self.record();
+        let now = self.hub_now();
+        let next = self.stored.next().map(|next| next.authority.id().clone());
+        let untrusting = |next: &AuthorityId| self.trusted.iter().any(|trusted| !trusted.contains(next));
+        let next_is_trusted = if next.as_ref().is_some_and(untrusting) { Err(WaitsFor::GatewaysRead) } else { Ok(()) };
+        let requested = (self.rotations > 0).then(|| self.rotations.to_string());
+        // What ends too soon is not used.
+        let offer = self.offer.take().filter(|it| it.not_after() > now.plus(RENEW_BEFORE + LEAF));
+        let evidence = Evidence {
+            now,
+            requested: requested.as_deref(),
+            offered: offer.is_some(),
+            roll_back: self.roll_back.as_ref(),
+            taint: self.taint.as_ref(),
+            revoke: self.revoke.as_ref(),
+            renew_before: RENEW_BEFORE,
+            deferral: RENEW_BEFORE / 4,
+            next_is_trusted,
+        };
+        let mut step = (self.machine.decide)(&self.stored, &evidence, !self.has_issuer || offer.is_some());
+        if !matches!(step, Step::Revoke { .. }) && !(self.machine.confirms)(now, self.now) {
+            step = Step::Wait(WaitsFor::Clock { minutes: 0 });
+        }
+        let needs = step.needs_authority(&self.stored);
+        let (new, offer) = match offer {
+            Some(offer) if needs => (Some(offer), None),
+            None if needs && !self.has_issuer => (Some(self.make(now)), None),
+            offer => (None, offer),
+        };
+        if crash == Crash::BeforeTheWrite {
+            self.offer = new.filter(|_| self.has_issuer).or(offer);
+            return Ok(());
+        }
+        self.offer = offer;
+        self.write(&step, new, requested.as_deref(), now);
+        // A hub that starts holds what is stored. Publishing is the first thing that it does with it.
+        if crash == Crash::No {
+            self.record();
+            self.held = self.stored.clone();
+            self.published = anchors(&self.stored);
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, step: &Step, new: Option<Authority>, requested: Option<&str>, now: Timestamp) {
+        let revoked = match step {
+            Step::Revoke { id } => Some(id),
+            _ => None,
+        };
+        self.ended.extend(revoked.cloned());
+        let before = self.stored.clone();
+        self.stored = (self.machine.take)(before.clone(), step, new, requested, now);
+        let has_left = |id: &AuthorityId| Some(id) == revoked || self.stored.member(id).is_none();
+        let left = before.members().iter().map(|member| &member.authority).filter(|it| has_left(it.id()));
+        self.left.extend(left.cloned());
+    }
+
+    /// Compares the Secret with the ledger, and repairs what can be repaired.
+    fn compare(&mut self) -> Result<(), Broken> {
+        let older = (self.machine.compare)(self, self.hub_now(), self.now);
+        match older {
+            Some(_) if self.restored.is_empty() => return Err(Broken::Accused),
+            Some(Older { line, missing, .. }) => {
+                self.stored = line;
+                self.ended.extend(missing);
+            }
+            None => {}
+        }
+        self.is_restored = false;
+        Ok(())
+    }
+
+    /// Where the line is older than the ledger, if certificates are in use that end at `now` or later.
+    pub(super) fn older(&self, now: Timestamp) -> Option<Older> {
+        let known = |(id, state): (&AuthorityId, &Option<State>)| {
+            let ends = self.leaves.iter().filter(|(by, end)| by == id && *end >= now).map(|(_, end)| *end);
+            (id.clone(), RecordedAuthority { state: *state, leaves_expire: ends.max() })
+        };
+        self.stored.older_than(&self.recorded.iter().map(known).collect())
+    }
+
+    fn record(&mut self) {
+        self.recorded.values_mut().for_each(|state| *state = None);
+        let states = self.stored.members().iter().map(|member| (member.authority.id().clone(), Some(member.state)));
+        self.recorded.extend(states);
+    }
+
+    /// A hub that holds an older line than the stored one cannot write a reservation.
+    fn issue(&mut self) -> Result<(), Broken> {
+        let Some(active) = self.held.active() else { return Ok(()) };
+        let (id, ends) = (active.authority.id().clone(), active.authority.not_after());
+        let now = self.hub_now();
+        if ends <= now || self.held.is_tainted() {
+            return Ok(());
+        }
+        let end = now.plus(LEAF).min(ends);
+        let may_be_unknown = active.forced || self.restored.contains(&id);
+        if let Some(line) = (self.machine.reserve)(&self.held, end) {
+            if self.held != self.stored {
+                return Ok(());
+            }
+            (self.held, self.stored) = (line.clone(), line);
+        }
+        self.leaves.insert((id.clone(), end));
+        let is_trusted = self.trusted.iter().all(|trusted| trusted.contains(&id));
+        if is_trusted || may_be_unknown { Ok(()) } else { Err(Broken::Untrusted) }
+    }
+
+    fn check(&self) -> Result<(), Broken> {
+        if self.stored.members().len() > MOST_AUTHORITIES {
+            return Err(Broken::TooMany);
+        }
+        for member in self.stored.members() {
+            let id = member.authority.id();
+            let has_left = self.left.iter().any(|left| left.id() == id);
+            if has_left || (member.state == State::Active && self.given_up.contains(id)) {
+                return Err(Broken::Back);
+            }
+            if member.tainted && member.state == State::Next {
+                return Err(Broken::Kept);
+            }
+        }
+        for (id, end) in self.leaves.iter().filter(|(id, _)| !self.ended.contains(id)) {
+            let member = self.stored.member(id).ok_or(Broken::Dropped)?;
+            if !self.published.contains(id) {
+                return Err(Broken::Dropped);
+            }
+            if member.leaves_expire.is_none_or(|reserved| reserved < *end) || member.authority.not_after() < *end {
+                return Err(Broken::Unreserved);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn anchors(line: &Line) -> BTreeSet<AuthorityId> {
+    line.members().iter().map(|member| member.authority.id().clone()).collect()
+}
