@@ -9,12 +9,13 @@
 //! No call that the server may have seen is repeated here: before repeating a write, the caller has to check again
 //! whether the hub still leads.
 
+use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
 use hyper_rustls::{DefaultServerNameResolver, FixedServerNameResolver, HttpsConnector, ResolveServerName};
 use hyper_timeout::TimeoutConnector;
-use hyper_util::client::legacy::{Builder, Client as HyperClient};
+use hyper_util::client::legacy::{self, Builder, Client as HyperClient};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use kube::client::{Body, ClientBuilder, ConfigExt};
 use kube::{Client, Config};
@@ -67,6 +68,13 @@ pub fn connect_noting(config: Config, contacts: Contacts) -> Result<Client, kube
         .layer(ResponseBodyTimeoutLayer::new(SILENCE))
         .service(connections);
     Ok(ClientBuilder::new(service, config.default_namespace).build())
+}
+
+/// Whether a call failed because there was no connection, so that the server has seen nothing of it.
+#[must_use]
+pub fn never_connected(error: &(dyn Error + 'static)) -> bool {
+    let mut causes = std::iter::successors(Some(error), |&error| error.source());
+    causes.any(|cause| cause.downcast_ref::<legacy::Error>().is_some_and(legacy::Error::is_connect))
 }
 
 fn builder() -> Builder {

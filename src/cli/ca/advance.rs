@@ -6,7 +6,7 @@ use anyhow::bail;
 use clap::{ArgGroup, Args};
 
 use super::affected::Refused;
-use super::connection::{Ca, ConnectionArgs};
+use super::connection::{Ca, ReportArgs};
 use super::follow_rotation;
 use super::line::{LineArgs, LineName};
 use super::plan::{NextStep, Plan};
@@ -29,18 +29,15 @@ pub struct AdvanceArgs {
     /// Proceed without this cluster; may be repeated. Its agents may not trust the gateway until they have the bundle.
     #[arg(long, value_name = "CLUSTER", value_delimiter = ',', conflicts_with_all = ["signer", "gateway_client"])]
     except: Vec<ClusterName>,
-    /// Show progress, and return once the step is taken.
-    #[arg(long)]
-    watch: bool,
     #[command(flatten)]
-    connection: ConnectionArgs,
+    report: ReportArgs,
 }
 
 pub(super) async fn advance(args: AdvanceArgs) -> anyhow::Result<()> {
-    let ca = Ca::connect(&args.connection).await?;
+    let ca = Ca::connect(&args.report.connection).await?;
     let (name, before, active) = ca.begun(&args.line).await?;
     if let LineName::Signer(_) = name {
-        return advance_signer(&ca, &name, &before, &active, args.watch).await;
+        return advance_signer(&ca, &name, &args.report, &before, &active).await;
     }
     let Some(next) = before.in_state(AuthorityState::Next) else {
         bail!("no authority of {} is waiting to sign: `addon-signer ca rotate {name}` starts a rotation", before.line);
@@ -52,25 +49,31 @@ pub(super) async fn advance(args: AdvanceArgs) -> anyhow::Result<()> {
     }
     let without: BTreeSet<ClusterName> = args.except.into_iter().collect();
     let CommandUser { user, .. } = CommandUser::ask(&ca.client).await;
-    let text = Waiver::text(&next.id, &without, Clock::default().now(), &user);
-    ca.annotate(&name, ANNOTATION_ADVANCE, &text).await?;
+    let now = Clock::default().now();
+    let with_others = |present: &str| {
+        // Another administrator may have named other clusters.
+        let all: BTreeSet<_> = without.iter().cloned().chain(Waiver::named(present, &next.id)).collect();
+        Waiver::text(&next.id, &all, now, &user)
+    };
+    ca.annotate(&name, &before, ANNOTATION_ADVANCE, with_others).await?;
     let names: Vec<_> = without.iter().map(ClusterName::as_str).collect();
     let whom = if names.is_empty() { "the owners of backends".to_owned() } else { names.join(", ") };
-    eprintln!(
+    let sentence = format!(
         "Asked the hub to let {} sign without waiting for: {whom}. It still waits for everything else that `ca status` \
          lists.",
         next.id
     );
-    if args.watch { follow_rotation(&ca, &name, &active).await } else { Ok(()) }
+    args.report.asked(&before, &next.id, &sentence)?;
+    follow_rotation(&ca, &name, &args.report, &active).await
 }
 
 /// Removes the Old authority of an AddOnSigner if nobody has a certificate of it any more.
 async fn advance_signer(
     ca: &Ca,
     name: &LineName,
+    args: &ReportArgs,
     before: &LineReport,
     active: &str,
-    watch: bool,
 ) -> anyhow::Result<()> {
     let Plan { step, authority, affected, .. } = Plan::of(ca, name, before, active).await?;
     match step {
@@ -79,13 +82,14 @@ async fn advance_signer(
         NextStep::Activate => Err(Refused(format!("{authority} waits for {}", waiting_for(before))).into()),
         NextStep::Finish if affected.is_nobody() => {
             ca.ask(name, before, ANNOTATION_REVOKE_AUTHORITY, &authority).await?;
-            eprintln!("Asked the hub to remove {authority} of {name}: nobody has a certificate of it any more.");
-            if watch { follow_loss(ca, name, before, &authority).await } else { Ok(()) }
+            let sentence =
+                format!("Asked the hub to remove {authority} of {name}: nobody has a certificate of it any more.");
+            args.asked(before, &authority, &sentence)?;
+            follow_loss(ca, name, args, before, &authority).await
         }
         NextStep::Finish => {
-            eprint!("{}", affected.as_table());
             let sentence = format!("{}; `addon-signer ca revoke` removes {authority} all the same", affected.count());
-            Err(Refused(sentence).into())
+            Err(affected.refused(args.output, sentence))
         }
     }
 }

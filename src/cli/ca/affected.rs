@@ -8,7 +8,7 @@ use super::line::LineName;
 use super::report::LineReport;
 use crate::cli::certs::LedgerSource;
 use crate::cli::status::{Gathered, Row, Selection, State, gather};
-use crate::output::{render, table};
+use crate::output::{Format, print_json, render, table};
 use addon_signer_api::status::AuthorityState;
 use addon_signer_core::policy::GatewayCertificate;
 use addon_signer_core::timestamp::Timestamp;
@@ -84,14 +84,14 @@ impl Affected {
         }
     }
 
-    /// The addons whose certificate this authority has signed.
+    /// The addons with an agent that depends on a certificate of this authority.
     async fn holders(ca: &Ca, signer: &str, id: &str) -> anyhow::Result<Self> {
         let mine = ca.add_ons(signer).await?;
         Self::rows(ca, |row| {
             let has_standing = mine.contains(&row.addon) && row.state != State::NoStanding;
-            match &row.authority {
+            match row.depends_on.get(id) {
                 _ if !has_standing => None,
-                Some(authority) => (authority == id).then_some(true),
+                Some(is_certain) => Some(*is_certain),
                 None => (row.state == State::Unknown).then_some(false),
             }
         })
@@ -120,6 +120,19 @@ impl Affected {
         let addons: Vec<_> = affected.collect();
         let unknown = no_ledger.filter(|_| !addons.is_empty());
         Ok(Self { addons, unknown: unknown.map(|why| format!("the ledger was not asked: {why}")) })
+    }
+
+    /// The error for this sentence, after it has shown whom it would lock out.
+    pub(super) fn refused(&self, output: Format, sentence: String) -> anyhow::Error {
+        match output {
+            Format::Table => eprint!("{}", self.as_table()),
+            Format::Json => {
+                if let Err(error) = print_json(self) {
+                    return error.into();
+                }
+            }
+        }
+        Refused(sentence).into()
     }
 
     /// One line for each, and what is not known.

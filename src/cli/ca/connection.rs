@@ -9,15 +9,18 @@ use clap::{ArgGroup, Args};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{ListParams, ObjectMeta, Patch, PatchParams};
 use kube::{Api, Client, Resource};
+use serde::Serialize;
 use serde_json::json;
 use tokio::time::Instant;
 
 use super::line::{LineArgs, LineName};
+use super::pace::Pace;
 use super::report::{LineReport, as_table, client_report, progress};
 use crate::cli::caller::CommandUser;
-use crate::output::print;
+use crate::output::{Format, print, print_json};
 use addon_signer_api::status::AuthorityState;
 use addon_signer_api::{GuardedSigner, Lenient};
+use addon_signer_core::ca::line::MOST_GONE;
 use addon_signer_core::policy::GatewayCertificate;
 use addon_signer_hub::authorities::asked::AuthorityRequest;
 use addon_signer_hub::authorities::report::GatewayLineReport;
@@ -30,6 +33,9 @@ pub(super) const LOOK: Duration = Duration::from_secs(1);
 /// How long a hub may take to begin what it was asked for.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// How often a request is written anew that somebody else's write came before.
+const ATTEMPTS: usize = 5;
+
 /// How to reach the hub.
 #[derive(Debug, Clone, Args)]
 pub(super) struct ConnectionArgs {
@@ -41,17 +47,47 @@ pub(super) struct ConnectionArgs {
     namespace: String,
 }
 
-/// Arguments of `ca rotate` and `ca rollback`, and the common ones of other changes.
+/// How a command that changes a line reports.
+#[derive(Debug, Clone, Args)]
+pub(super) struct ReportArgs {
+    /// Show progress, and return once the hub has done it.
+    #[arg(long)]
+    pub(super) watch: bool,
+    /// The output format.
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    pub(super) output: Format,
+    #[command(flatten)]
+    pub(super) connection: ConnectionArgs,
+}
+
+/// What a command has asked the hub for, as `--output json` prints it.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct AskedFor<'r> {
+    line: &'r str,
+    /// The authority that it is about.
+    authority: &'r str,
+}
+
+impl ReportArgs {
+    /// Says what the hub was asked for, and prints it as JSON unless what follows is watched.
+    pub(super) fn asked(&self, line: &LineReport, authority: &str, sentence: &str) -> anyhow::Result<()> {
+        eprintln!("{sentence}");
+        if self.output == Format::Json && !self.watch {
+            print_json(&AskedFor { line: &line.line, authority })?;
+        }
+        Ok(())
+    }
+}
+
+/// Arguments of `ca rotate` and `ca rollback`, and the common ones of `ca taint`.
 #[derive(Debug, Clone, Args)]
 #[command(group(ArgGroup::new("one").required(true).args(["signer", "serving", "gateway_client"])))]
 pub struct ChangeArgs {
     #[command(flatten)]
     pub(super) line: LineArgs,
-    /// Show progress, and return once the hub has done it.
-    #[arg(long)]
-    pub(super) watch: bool,
     #[command(flatten)]
-    pub(super) connection: ConnectionArgs,
+    pub(super) report: ReportArgs,
 }
 
 /// A connection to the hub.
@@ -79,30 +115,39 @@ impl Ca {
         }
         let listed = self.signers.list(&ListParams::default()).await.context("AddOnSigners cannot be listed")?;
         let mut reports: Vec<LineReport> = listed.items.into_iter().map(client_report).collect();
-        reports.push(self.gateway(GatewayCertificate::Serving).await?);
+        reports.push(self.gateway(GatewayCertificate::Serving).await?.0);
         // A hub has this line once an AddOnRoute needs it.
-        let client = self.gateway(GatewayCertificate::Client).await?;
+        let (client, _) = self.gateway(GatewayCertificate::Client).await?;
         reports.extend(Some(client).filter(|report| !report.authorities.is_empty()));
         Ok(reports)
     }
 
     pub(super) async fn line(&self, name: &LineName) -> anyhow::Result<LineReport> {
+        Ok(self.read(name).await?.0)
+    }
+
+    /// A line, and the metadata of the object that reports it.
+    async fn read(&self, name: &LineName) -> anyhow::Result<(LineReport, ObjectMeta)> {
         let name = match name {
             LineName::Gateway(certificate) => return self.gateway(*certificate).await,
             LineName::Signer(name) => name,
         };
         match self.signers.get_opt(name).await.with_context(|| format!("the AddOnSigner {name} cannot be read"))? {
-            Some(object) => Ok(client_report(object)),
+            Some(object) => {
+                let metadata = object.meta().clone();
+                Ok((client_report(object), metadata))
+            }
             None => bail!("there is no AddOnSigner {name}; `kubectl get addonsigners` lists them"),
         }
     }
 
-    async fn gateway(&self, certificate: GatewayCertificate) -> anyhow::Result<LineReport> {
+    async fn gateway(&self, certificate: GatewayCertificate) -> anyhow::Result<(LineReport, ObjectMeta)> {
         let names = LineNames::gateway(certificate);
         let map = &names.config_map;
         let place = || format!("the ConfigMap {map} in the namespace {} cannot be read", self.namespace);
-        let map = self.config_maps.get_opt(map).await.with_context(place)?;
-        let text = map.and_then(|map| map.object.data?.remove(STATUS_KEY));
+        let map = self.config_maps.get_opt(map).await.with_context(place)?.map(|map| map.object).unwrap_or_default();
+        let (metadata, data) = (map.metadata, map.data);
+        let text = data.and_then(|mut data| data.remove(STATUS_KEY));
         let line = names.line().to_owned();
         let Some(text) = text else {
             let needed = match certificate {
@@ -111,13 +156,24 @@ impl Ca {
             };
             let problem =
                 Some(format!("no hub has published this authority in the namespace {}{needed}", self.namespace));
-            return Ok(LineReport { line, problem, ..LineReport::default() });
+            return Ok((LineReport { line, problem, ..LineReport::default() }, metadata));
         };
         let report: GatewayLineReport = serde_json::from_str(&text).with_context(place)?;
-        let GatewayLineReport { authorities, rotation, problem, request, issued, not_used, anchors, .. } = report;
+        let GatewayLineReport { authorities, rotation, problem, waits, request, issued, not_used, anchors, .. } =
+            report;
         let (is_issued, is_trusted_by_root) = (issued || request.is_some(), anchors.is_some());
-        let waits = None; // the problem says it
-        Ok(LineReport { line, authorities, rotation, problem, request, not_used, waits, is_issued, is_trusted_by_root })
+        let report = LineReport {
+            line,
+            authorities,
+            rotation,
+            problem,
+            request,
+            not_used,
+            waits,
+            is_issued,
+            is_trusted_by_root,
+        };
+        Ok((report, metadata))
     }
 
     /// A line to change, as it is, and the id of the authority that signs.
@@ -149,30 +205,44 @@ impl Ca {
         &self.namespace
     }
 
-    /// Writes an annotation of the AddOnSigner, or of the ConfigMap of a line of the gateway.
-    pub(super) async fn annotate(&self, line: &LineName, name: &str, text: &str) -> anyhow::Result<()> {
-        self.patch(line, &json!({ "metadata": { "annotations": { name: text } } })).await
+    /// Writes an annotation of the AddOnSigner, or of the ConfigMap of a line of the gateway: what `text` makes of the
+    /// present one. Nothing is written if the line is not what the caller has judged, because somebody else has
+    /// changed it.
+    pub(super) async fn annotate(
+        &self,
+        line: &LineName,
+        before: &LineReport,
+        name: &str,
+        text: impl Fn(&str) -> String,
+    ) -> anyhow::Result<()> {
+        for _ in 0..ATTEMPTS {
+            let (now, metadata) = self.read(line).await?;
+            if now.states() != before.states() {
+                bail!("{} has changed meanwhile: see `addon-signer ca status {line}`, and ask again", before.line);
+            }
+            let present = metadata.annotations.as_ref().and_then(|all| all.get(name)).map_or("", String::as_str);
+            let metadata =
+                json!({ "resourceVersion": metadata.resource_version, "annotations": { name: text(present) } });
+            match self.patch(line, &json!({ "metadata": metadata })).await {
+                Err(error) if is_conflict(&error) => {} // the hub has written its status, perhaps
+                done => return done,
+            }
+        }
+        bail!("{} is being changed all the time: try again", before.line)
     }
 
-    /// Adds a request about this authority to those in an annotation that concern others of the line: two
-    /// administrators do not undo each other's requests.
+    /// Adds a request about this authority to the last ones in an annotation that concern others: two administrators do
+    /// not undo each other's requests, and neither does a Secret of authorities that is restored.
     pub(super) async fn ask(&self, line: &LineName, before: &LineReport, name: &str, id: &str) -> anyhow::Result<()> {
         let user = CommandUser::ask(&self.client).await.user;
         let request = AuthorityRequest::text(id, Clock::default().now(), &user);
-        let (version, present) = match line {
-            LineName::Signer(signer) => annotation(self.signers.get(signer).await?.meta(), name),
-            LineName::Gateway(certificate) => {
-                let map = self.config_maps.get(&LineNames::gateway(*certificate).config_map).await?;
-                annotation(&map.object.metadata, name)
-            }
+        let with_request = |present: &str| {
+            let others: Vec<&str> =
+                present.lines().filter(|line| line.split(' ').next().is_some_and(|other| other != id)).collect();
+            let last = &others[others.len().saturating_sub(MOST_GONE)..];
+            [last, &[&*request]].concat().join("\n")
         };
-        let concerns_another = |line: &&str| {
-            let authority = line.split(' ').next().unwrap_or_default();
-            authority != id && before.authority(authority).is_some()
-        };
-        let lines: Vec<&str> = present.lines().filter(concerns_another).chain([&*request]).collect();
-        let metadata = json!({ "resourceVersion": version, "annotations": { name: lines.join("\n") } });
-        self.patch(line, &json!({ "metadata": metadata })).await
+        self.annotate(line, before, name, with_request).await
     }
 
     async fn patch(&self, line: &LineName, body: &serde_json::Value) -> anyhow::Result<()> {
@@ -195,10 +265,12 @@ impl Ca {
         Ok(())
     }
 
-    /// Shows each change until the hub has done what it was asked for. `is_under_way` says whether it has begun.
+    /// Shows each change until the hub has done what it was asked for, and then the line in this format. `is_under_way`
+    /// says whether it has begun.
     pub(super) async fn follow(
         &self,
         line: &LineName,
+        output: Format,
         is_done: impl Fn(&LineReport) -> bool,
         is_under_way: impl Fn(&LineReport) -> bool,
     ) -> anyhow::Result<LineReport> {
@@ -206,16 +278,22 @@ impl Ca {
         let started = Instant::now();
         let mut shown = String::new();
         let mut first = None;
+        let mut pace = Pace::default();
         loop {
             let report = self.line(line).await?;
             let first = first.get_or_insert_with(|| report.clone());
             if is_done(&report) {
-                print(&as_table(std::slice::from_ref(&report)));
+                match output {
+                    Format::Table => print(&as_table(std::slice::from_ref(&report))),
+                    Format::Json => print_json(&report)?,
+                }
                 return Ok(report);
             }
+            let counts = report.rotation.as_ref().and_then(|rotation| rotation.ready.zip(rotation.total));
+            let pace = pace.told(started.elapsed(), counts);
             let text = progress(&report);
             if text != shown {
-                eprintln!("{text}");
+                eprintln!("{text}{pace}");
                 shown = text;
             }
             // What stood there before says nothing about a hub that runs.
@@ -233,8 +311,6 @@ impl Ca {
     }
 }
 
-/// The version of an object, and one of its annotations.
-fn annotation(metadata: &ObjectMeta, name: &str) -> (Option<String>, String) {
-    let text = metadata.annotations.as_ref().and_then(|all| all.get(name));
-    (metadata.resource_version.clone(), text.cloned().unwrap_or_default())
+fn is_conflict(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(kube::Error::Api(status)) if status.code == 409)
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use clap::{ArgGroup, Args};
 
-use super::connection::{Ca, ConnectionArgs};
+use super::connection::{Ca, ConnectionArgs, ReportArgs};
 use super::line::LineName;
 use super::report::LineReport;
 use crate::cli::caller::CommandUser;
@@ -62,11 +62,8 @@ pub struct ImportArgs {
     /// input.
     #[arg(long, value_name = "FILE")]
     cert: PathBuf,
-    /// Show progress, and return once the new authority is signing.
-    #[arg(long)]
-    watch: bool,
     #[command(flatten)]
-    connection: ConnectionArgs,
+    report: ReportArgs,
 }
 
 pub(super) async fn csr(args: CsrArgs) -> anyhow::Result<()> {
@@ -82,7 +79,7 @@ pub(super) async fn csr(args: CsrArgs) -> anyhow::Result<()> {
 
 pub(super) async fn import(args: ImportArgs) -> anyhow::Result<()> {
     let (text, id) = read(&args.cert)?;
-    let ca = Ca::connect(&args.connection).await?;
+    let ca = Ca::connect(&args.report.connection).await?;
     let name = args.line.name();
     let before = ca.line(&name).await?;
     if before.request.is_none() {
@@ -92,9 +89,10 @@ pub(super) async fn import(args: ImportArgs) -> anyhow::Result<()> {
         bail!("{id} is an authority of {} already; `addon-signer ca csr {name}` prints the next request", before.line);
     }
     let (user, now) = (CommandUser::ask(&ca.client).await.user, Clock::default().now().to_string());
-    ca.annotate(&name, ANNOTATION_IMPORT, &format!("{now} {user}\n{text}")).await?;
-    eprintln!("Asked the hub to check {id}. It signs as soon as everybody who must trust it does.");
-    if !args.watch {
+    ca.annotate(&name, &before, ANNOTATION_IMPORT, |_| format!("{now} {user}\n{text}")).await?;
+    let sentence = format!("Asked the hub to check {id}. It signs as soon as everybody who must trust it does.");
+    args.report.asked(&before, id.as_str(), &sentence)?;
+    if !args.report.watch {
         return Ok(());
     }
     let has = |report: &LineReport| report.authorities.iter().any(|it| it.id == id.as_str());
@@ -108,7 +106,8 @@ pub(super) async fn import(args: ImportArgs) -> anyhow::Result<()> {
         told.into_iter().find(|it| it.contains(NOT_USED) && it.contains(&this))
     };
     let is_refused = |report: &LineReport| refusal(report).is_some();
-    let end = ca.follow(&name, |it| signs(it) || is_refused(it), |it| has(it) || is_refused(it)).await?;
+    let is_over = |it: &LineReport| signs(it) || is_refused(it);
+    let end = ca.follow(&name, args.report.output, is_over, |it| has(it) || is_refused(it)).await?;
     if signs(&end) { Ok(()) } else { bail!(refusal(&end).unwrap_or_default()) }
 }
 

@@ -11,7 +11,7 @@ use addon_signer_platform::clock::Clock;
 use advance::{AdvanceArgs, advance};
 pub(super) use affected::Refused;
 use bundle::{BundleArgs, bundle};
-use connection::{Ca, ChangeArgs, ConnectionArgs, LOOK};
+use connection::{Ca, ChangeArgs, ConnectionArgs, LOOK, ReportArgs};
 use import::{CsrArgs, ImportArgs, csr, import};
 use line::{LineArgs, LineName};
 use plan::{PlanArgs, plan};
@@ -26,6 +26,7 @@ mod bundle;
 mod connection;
 mod import;
 mod line;
+mod pace;
 mod plan;
 mod report;
 mod revoke;
@@ -112,9 +113,9 @@ async fn status(args: StatusArgs) -> anyhow::Result<()> {
     }
 }
 
-async fn rotate(args: ChangeArgs) -> anyhow::Result<()> {
-    let ca = Ca::connect(&args.connection).await?;
-    let (name, before, active) = ca.begun(&args.line).await?;
+async fn rotate(ChangeArgs { line, report }: ChangeArgs) -> anyhow::Result<()> {
+    let ca = Ca::connect(&report.connection).await?;
+    let (name, before, active) = ca.begun(&line).await?;
     if before.request.is_some() {
         bail!(
             "authorities of {} are imported: `addon-signer ca csr {name}` prints the next request, and `addon-signer \
@@ -130,18 +131,24 @@ async fn rotate(args: ChangeArgs) -> anyhow::Result<()> {
     }
     // The hub remembers the text of the last rotation that it has begun.
     let (now, user) = (Clock::default().now(), CommandUser::ask(&ca.client).await.user);
-    ca.annotate(&name, ANNOTATION_ROTATE, format!("{now} {user}").trim_end()).await?;
-    eprintln!("Requested a rotation of {}; {active} is signing for now.", before.line);
-    if args.watch { follow_rotation(&ca, &name, &active).await } else { Ok(()) }
+    let request = format!("{now} {user}").trim_end().to_owned();
+    ca.annotate(&name, &before, ANNOTATION_ROTATE, |_| request.clone()).await?;
+    let sentence = format!("Requested a rotation of {}; {active} is signing for now.", before.line);
+    report.asked(&before, &active, &sentence)?;
+    follow_rotation(&ca, &name, &report, &active).await
 }
 
-/// Shows each change until an authority other than `before` is signing.
-async fn follow_rotation(ca: &Ca, name: &LineName, before: &str) -> anyhow::Result<()> {
+/// Shows each change until an authority other than `before` is signing, if that is to be watched.
+async fn follow_rotation(ca: &Ca, name: &LineName, args: &ReportArgs, before: &str) -> anyhow::Result<()> {
+    if !args.watch {
+        return Ok(());
+    }
     let signs = |report: &LineReport| {
         let active = report.in_state(AuthorityState::Active).filter(|active| active.id != before);
         active.map(|active| active.id.clone())
     };
-    let now = ca.follow(name, |report| signs(report).is_some(), |report| report.rotation.is_some()).await?;
+    let is_done = |report: &LineReport| signs(report).is_some();
+    let now = ca.follow(name, args.output, is_done, |report| report.rotation.is_some()).await?;
     eprintln!(
         "{} is now signing. Certificates signed by {before} stay valid until they expire.",
         signs(&now).unwrap_or_default()

@@ -52,6 +52,11 @@ impl LineReport {
         format!("{} has no authority {id}: `addon-signer ca status` lists them", self.line)
     }
 
+    /// Its authorities, each with its state.
+    pub(super) fn states(&self) -> Vec<(&str, AuthorityState)> {
+        self.authorities.iter().map(|authority| (&*authority.id, authority.state)).collect()
+    }
+
     /// Its authority in this state, or one of them.
     pub(super) fn in_state(&self, state: AuthorityState) -> Option<&AuthorityStatus> {
         self.authorities.iter().find(|authority| authority.state == state)

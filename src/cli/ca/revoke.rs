@@ -1,15 +1,16 @@
 //! `ca revoke`: removes an authority with its key at once.
 
-use std::io::{IsTerminal, stdin};
+use std::io::{BufRead, IsTerminal, stdin};
 
 use anyhow::{Context, bail};
 use clap::{ArgGroup, Args};
 
-use super::affected::{Affected, Refused};
-use super::connection::{Ca, ConnectionArgs};
+use super::affected::Affected;
+use super::connection::{Ca, ReportArgs};
 use super::line::LineName;
 use super::report::LineReport;
 use crate::cli::signer_object;
+use crate::output::Format;
 use addon_signer_api::status::AuthorityState;
 use addon_signer_core::names::ANNOTATION_REVOKE_AUTHORITY;
 use addon_signer_core::policy::GatewayCertificate;
@@ -33,11 +34,8 @@ pub struct RevokeArgs {
     /// Do not ask, and go on even if somebody would be locked out.
     #[arg(long)]
     yes: bool,
-    /// Show progress, and return once the authority is gone.
-    #[arg(long)]
-    watch: bool,
     #[command(flatten)]
-    connection: ConnectionArgs,
+    report: ReportArgs,
 }
 
 impl RevokeArgs {
@@ -52,42 +50,52 @@ impl RevokeArgs {
 
 pub(super) async fn revoke(args: RevokeArgs) -> anyhow::Result<()> {
     let (name, id) = args.named().context("name the AddOnSigner and its authority")?;
-    let ca = Ca::connect(&args.connection).await?;
+    let ca = Ca::connect(&args.report.connection).await?;
     let (before, active) = ca.begun_line(&name).await?;
     before.authority(&id).with_context(|| before.unknown(&id))?;
     if !args.yes {
         let affected = Affected::by_loss(&ca, &name, &before, &id).await;
         let affected = affected.context("not revoked; --yes revokes without this")?;
-        confirm(&before, &id, &affected)?;
+        confirm(&before, &id, &affected, args.report.output)?;
     }
     ca.ask(&name, &before, ANNOTATION_REVOKE_AUTHORITY, &id).await?;
-    eprintln!("Asked the hub to revoke {id} of {}. {}", before.line, then(&before, &id, &active));
-    if args.watch { follow_loss(&ca, &name, &before, &id).await } else { Ok(()) }
+    let sentence = format!("Asked the hub to revoke {id} of {}. {}", before.line, then(&name, &before, &id, &active));
+    args.report.asked(&before, &id, &sentence)?;
+    follow_loss(&ca, &name, &args.report, &before, &id).await
 }
 
-/// Shows each change until the authority is gone.
-pub(super) async fn follow_loss(ca: &Ca, name: &LineName, before: &LineReport, id: &str) -> anyhow::Result<()> {
+/// Shows each change until the authority is gone, if that is to be watched.
+pub(super) async fn follow_loss(
+    ca: &Ca,
+    name: &LineName,
+    args: &ReportArgs,
+    before: &LineReport,
+    id: &str,
+) -> anyhow::Result<()> {
+    if !args.watch {
+        return Ok(());
+    }
     let is_gone = |report: &LineReport| report.authority(id).is_none();
     // Without another authority the hub taints it first.
     let is_tainted = |report: &LineReport| report.authority(id).is_some_and(|authority| authority.tainted);
     let has_begun = |report: &LineReport| is_gone(report) || (is_tainted(report) && !is_tainted(before));
-    ca.follow(name, is_gone, has_begun).await.map(drop)
+    ca.follow(name, args.output, is_gone, has_begun).await.map(drop)
 }
 
 /// Shows whom the revocation would lock out, and lets a person type the id again. Without a terminal nobody may be
 /// locked out.
-fn confirm(before: &LineReport, id: &str, affected: &Affected) -> anyhow::Result<()> {
-    eprint!("{}", affected.as_table());
+fn confirm(before: &LineReport, id: &str, affected: &Affected, output: Format) -> anyhow::Result<()> {
     if !stdin().is_terminal() {
-        if affected.is_nobody() {
-            return Ok(());
-        }
-        let sentence = format!("{}; --yes revokes {id} of {} all the same", affected.count(), before.line);
-        return Err(Refused(sentence).into());
+        let sentence = || format!("{}; --yes revokes {id} of {} all the same", affected.count(), before.line);
+        return if affected.is_nobody() { Ok(()) } else { Err(affected.refused(output, sentence())) };
     }
-    eprint!("To revoke {id} of {}, type this id again: ", before.line);
+    eprint!("{}To revoke {id} of {}, type this id again: ", affected.as_table(), before.line);
+    is_typed(id, &mut stdin().lock())
+}
+
+fn is_typed(id: &str, input: &mut impl BufRead) -> anyhow::Result<()> {
     let mut typed = String::new();
-    stdin().read_line(&mut typed).context("the id cannot be read")?;
+    input.read_line(&mut typed).context("the id cannot be read")?;
     if typed.trim() != id {
         bail!("that is not {id}: nothing was revoked");
     }
@@ -95,17 +103,32 @@ fn confirm(before: &LineReport, id: &str, affected: &Affected) -> anyhow::Result
 }
 
 /// What follows.
-fn then(before: &LineReport, id: &str, active: &str) -> String {
+fn then(name: &LineName, before: &LineReport, id: &str, active: &str) -> String {
     let signs = match before.in_state(AuthorityState::Next) {
         _ if id != active => format!("{active} keeps signing."),
         Some(next) => format!("{} signs at once.", next.id),
         None if before.is_issued => {
-            "It signs nothing more, but stays trusted until another authority has come from the issuer.".to_owned()
+            let signs = if matches!(name, LineName::Signer(_)) { "signs nothing more" } else { "still signs" };
+            format!("It {signs}, and stays trusted until another authority has come from the issuer.")
         }
         None => "A new one signs at once.".to_owned(),
     };
     match before.is_trusted_by_root {
         true => format!("{signs} Agents trust its root: whoever has the key can still act as the gateway."),
         false => signs,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_whole_id_revokes() {
+        let typed = |text: &str| is_typed("ef63119891b3cf28", &mut text.as_bytes()).map_err(|error| error.to_string());
+        assert_eq!(typed("ef63119891b3cf28\n"), Ok(()));
+        for other in ["\n", "", "ef63\n", "y\n", "yes\n"] {
+            assert_eq!(typed(other), Err("that is not ef63119891b3cf28: nothing was revoked".to_owned()));
+        }
     }
 }

@@ -8,12 +8,12 @@ use crate::cli::caller::CommandUser;
 use addon_signer_api::status::{AuthorityState, AuthorityStatus};
 use addon_signer_core::names::ANNOTATION_ROLL_BACK;
 use addon_signer_hub::authorities::asked::AuthorityRequest;
-use addon_signer_hub::authorities::report::NOT_ROLLED_BACK;
+use addon_signer_hub::authorities::report::refusal;
 use addon_signer_platform::clock::Clock;
 
-pub(super) async fn rollback(args: ChangeArgs) -> anyhow::Result<()> {
+pub(super) async fn rollback(ChangeArgs { line, report: args }: ChangeArgs) -> anyhow::Result<()> {
     let ca = Ca::connect(&args.connection).await?;
-    let (name, before, active) = ca.begun(&args.line).await?;
+    let (name, before, active) = ca.begun(&line).await?;
     let older = |old: &&AuthorityStatus| {
         before.in_state(AuthorityState::Active).is_some_and(|it| old.not_before <= it.not_before)
     };
@@ -31,17 +31,20 @@ pub(super) async fn rollback(args: ChangeArgs) -> anyhow::Result<()> {
         ),
     };
     let user = CommandUser::ask(&ca.client).await.user;
-    ca.annotate(&name, ANNOTATION_ROLL_BACK, &AuthorityRequest::text(&id, Clock::default().now(), &user)).await?;
-    eprintln!("Asked the hub to {sentence}");
+    let request = AuthorityRequest::text(&id, Clock::default().now(), &user);
+    ca.annotate(&name, &before, ANNOTATION_ROLL_BACK, |_| request.clone()).await?;
+    args.asked(&before, &id, &format!("Asked the hub to {sentence}"))?;
     if !args.watch {
         return Ok(());
     }
-    let is_refused = |report: &LineReport| report.problem.as_ref().is_some_and(|it| it.contains(NOT_ROLLED_BACK));
+    // What is said of another authority is about an earlier request.
+    let refusal = refusal(&id);
+    let is_refused = |report: &LineReport| report.problem.as_ref().is_some_and(|it| it.contains(&refusal));
     let is_done = |report: &LineReport| {
         let is_current = |state| report.in_state(state).is_some_and(|authority| authority.id == id);
         !is_current(AuthorityState::Next) && !is_current(AuthorityState::Active)
     };
     let ends = |report: &LineReport| is_done(report) || is_refused(report);
-    let now = ca.follow(&name, ends, ends).await?;
+    let now = ca.follow(&name, args.output, ends, ends).await?;
     if is_done(&now) { Ok(()) } else { bail!(now.problem.unwrap_or_default()) }
 }

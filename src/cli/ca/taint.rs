@@ -19,23 +19,25 @@ pub struct TaintArgs {
 }
 
 pub(super) async fn taint(args: TaintArgs) -> anyhow::Result<()> {
-    let ca = Ca::connect(&args.change.connection).await?;
-    let (name, before, active) = ca.begun(&args.change.line).await?;
+    let ChangeArgs { line, report: how } = args.change;
+    let ca = Ca::connect(&how.connection).await?;
+    let (name, before, active) = ca.begun(&line).await?;
     let id = args.authority.unwrap_or(active);
     let known = before.authority(&id).with_context(|| before.unknown(&id))?;
     if known.tainted {
         bail!("{id} of {} is tainted already", before.line);
     }
     ca.ask(&name, &before, ANNOTATION_TAINT, &id).await?;
-    eprintln!("Asked the hub to taint {id} of {}. {}", before.line, then(&before, known));
-    if !args.change.watch {
+    let sentence = format!("Asked the hub to taint {id} of {}. {}", before.line, then(&before, known));
+    how.asked(&before, &id, &sentence)?;
+    if !how.watch {
         return Ok(());
     }
     let has_begun = |report: &LineReport| report.authority(&id).is_none_or(|authority| authority.tainted);
     let signs_no_more = |report: &LineReport| {
         has_begun(report) && report.in_state(AuthorityState::Active).is_none_or(|active| active.id != id)
     };
-    ca.follow(&name, signs_no_more, has_begun).await.map(drop)
+    ca.follow(&name, how.output, signs_no_more, has_begun).await.map(drop)
 }
 
 /// What follows for an authority in this state.

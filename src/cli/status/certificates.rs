@@ -24,11 +24,41 @@ pub(super) struct Holding {
     pub(super) held: Option<Held>,
     /// Whether it has another one whose authority is gone.
     pub(super) has_stale: bool,
+    /// All that the gateway lets in.
+    certificates: Vec<AgentCertificate>,
+}
+
+/// A certificate of one of the agents of an addon on a cluster.
+#[derive(Debug, Clone)]
+struct AgentCertificate {
+    agent: String,
+    authority: String,
+    not_before: Timestamp,
+    /// Whether the gateway has seen it.
+    is_used: bool,
 }
 
 impl Holding {
+    /// The authorities on whose certificates an agent depends, and whether that is certain. An agent depends on its
+    /// last certificate; on one before it perhaps, while it has not used the last one, which it may not have received.
+    pub(super) fn depends_on(&self) -> BTreeMap<String, bool> {
+        let mut all = BTreeMap::new();
+        for one in &self.certificates {
+            let is_later = |it: &&AgentCertificate| {
+                it.agent == one.agent && it.authority != one.authority && it.not_before > one.not_before
+            };
+            let is_certain = match self.certificates.iter().filter(is_later).map(|later| later.is_used).max() {
+                None => true,
+                Some(false) => false,
+                Some(true) => continue,
+            };
+            *all.entry(one.authority.clone()).or_default() |= is_certain;
+        }
+        all
+    }
+
     fn add(&mut self, certificate: Certificate, accepted: &Accepted<'_>) {
-        let Certificate { not_before, not_after, issuer, last_seen, .. } = certificate;
+        let Certificate { agent, not_before, not_after, issuer, last_seen, .. } = certificate;
         if accepted.valid_from.is_some_and(|from| not_before < from) {
             return;
         }
@@ -36,6 +66,8 @@ impl Holding {
             self.has_stale = true;
             return;
         }
+        let (authority, is_used) = (issuer.clone(), last_seen.is_some());
+        self.certificates.push(AgentCertificate { agent, authority, not_before, is_used });
         let before = self.held.take();
         let last_seen = last_seen.max(before.as_ref().and_then(|before| before.last_seen));
         let longest = before.filter(|before| before.valid_until >= not_after);
@@ -110,5 +142,25 @@ mod tests {
         assert_eq!((only_gone.held, only_gone.has_stale), (None, true));
         let revoked = holding(all(), Some(NOW.plus(Duration::from_secs(1))));
         assert_eq!((revoked.held, revoked.has_stale), (None, false));
+    }
+
+    #[test]
+    fn agent_depends_on_all_before_the_one_that_it_used() {
+        let later = |agent: &str, issuer: &str, last_seen| {
+            let not_before = NOW.plus(Duration::from_secs(60));
+            Certificate { agent: agent.to_owned(), not_before, last_seen, ..mk_certificate(issuer, 2) }
+        };
+        let depends = |certificates| Vec::from_iter(holding(certificates, None).depends_on());
+        let (a1, a2) = ("a1".to_owned(), "a2".to_owned());
+        let first = || mk_certificate("a1", 1);
+        assert_eq!(depends(vec![first()]), [(a1.clone(), true)]);
+        let unused = vec![first(), later("a", "a2", None)];
+        assert_eq!(depends(unused), [(a1.clone(), false), (a2.clone(), true)]);
+        let renewed = || later("a", "a2", Some(NOW));
+        assert_eq!(depends(vec![first(), renewed()]), [(a2.clone(), true)]);
+        let another = Certificate { agent: "b".to_owned(), ..first() };
+        assert_eq!(depends(vec![first(), renewed(), another]), [(a1.clone(), true), (a2.clone(), true)]);
+        let back = Certificate { not_before: NOW.plus(Duration::from_secs(120)), ..first() };
+        assert_eq!(depends(vec![first(), renewed(), back]), [(a1, true), (a2, false)], "after a rollback");
     }
 }

@@ -7,7 +7,7 @@ use kube::api::{DynamicObject, ListParams};
 use kube::{Client, ResourceExt};
 use serde_json::Value;
 
-use super::certificates::{Accepted, holdings};
+use super::certificates::{Accepted, Holding, holdings};
 use super::pages::each;
 use super::requests::newest;
 use super::row::{Facts, Row};
@@ -68,6 +68,7 @@ pub(in crate::cli) async fn gather(
             unregistered,
             trust: brought.of(&key, is_brought),
             has_stale: holding.as_ref().is_some_and(|holding| holding.has_stale),
+            depends_on: holding.as_ref().map(Holding::depends_on).unwrap_or_default(),
             certificate: holding.map(|holding| holding.held),
             request: requests.remove(&key),
         };

@@ -1,5 +1,7 @@
 //! The state of an addon on a cluster, and what it is waiting for.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 use addon_signer_core::identity::AddOnKey;
@@ -60,6 +62,8 @@ pub(super) struct Facts {
     pub(super) certificate: Option<Option<Held>>,
     /// Whether it has a certificate whose authority is gone.
     pub(super) has_stale: bool,
+    /// The authorities on whose certificates its agents depend, and whether that is certain.
+    pub(super) depends_on: BTreeMap<String, bool>,
     pub(super) request: Option<Request>,
     /// Whether a ManifestWork has brought the present trust bundle; `None` if none should.
     pub(super) trust: Option<bool>,
@@ -79,6 +83,9 @@ pub(in crate::cli) struct Row {
     /// The id of the authority, as `ca status` shows it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::cli) authority: Option<String>,
+    /// The authorities on whose certificates its agents depend, and whether that is certain.
+    #[serde(skip)]
+    pub(in crate::cli) depends_on: BTreeMap<String, bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::cli) last_seen: Option<Timestamp>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -91,7 +98,7 @@ impl Row {
     /// Judges what is known.
     pub(super) fn of(key: &AddOnKey, facts: Facts) -> Self {
         let (state, waits_for) = facts.judge();
-        let Facts { unregistered, certificate, trust, .. } = facts;
+        let Facts { unregistered, certificate, trust, depends_on, .. } = facts;
         let held = certificate.flatten();
         Self {
             cluster: key.cluster.to_string(),
@@ -100,6 +107,7 @@ impl Row {
             registered: unregistered.is_none(),
             valid_until: held.as_ref().map(|held| held.valid_until),
             authority: held.as_ref().map(|held| held.authority.clone()),
+            depends_on,
             last_seen: held.and_then(|held| held.last_seen),
             has_trust: trust,
             waits_for,

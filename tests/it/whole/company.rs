@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use addon_signer_api::authority::AuthoritySource;
 use addon_signer_core::ca::authority::BACKDATE;
+use addon_signer_core::encoding::pem;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_hub::authorities::supply::ServingSource;
 use addon_signer_platform::clock::Clock;
@@ -40,7 +41,9 @@ async fn mk_whole(hub: &TestHub, root: &CompanyCa, client: &CompanyCa) -> (Clien
         serve_manifest_works(&admin).await;
     }
     put_authority_in(&admin, "company", client, &[], root).await;
-    put_authority_in(&admin, "serving", &root.authority("Gateway CA 1"), &[], root).await;
+    let middle = root.signs(ca_params("Gateway Issuing CA", HOUR * 24 * 800));
+    let serving = middle.signs(ca_params("Gateway CA 1", HOUR * 24 * 700));
+    put_authority_in(&admin, "serving", &serving, &[&middle], root).await;
     let issuer = json!({ "type": "Imported", "secretName": "company" });
     let spec = json!({
         "signerName": "example.com/telemetry",
@@ -80,11 +83,14 @@ async fn shown_issuer(pair: &ClientPair, whole: &Whole) -> Option<String> {
 #[tokio::test]
 async fn another_intermediate_of_the_root_needs_no_new_trust() {
     let (hub, root) = (TestHub::start().await, CompanyCa::root());
-    let (admin, whole) = mk_whole(&hub, &root, &root.authority("Telemetry CA")).await;
+    let client = root.authority("Telemetry CA");
+    let (admin, whole) = mk_whole(&hub, &root, &client).await;
     let dir = tempfile::tempdir().unwrap();
     let first = enrolled(&hub, &admin, dir.path(), "spoke1", whole.gateway).await;
     enrolled(&hub, &admin, dir.path(), "spoke2", whole.gateway).await;
     assert_eq!(String::from_utf8(first.anchors.clone()).unwrap(), chain(&[&root.der]), "the root alone");
+    let stored = std::fs::read(dir.path().join("spoke1/tls.crt")).unwrap();
+    assert_eq!(pem::certificates(&stored).unwrap()[1..], [client.der], "with its chain");
     assert_eq!(shown_issuer(&first, &whole).await.as_deref(), Some("CN=Gateway CA 1"));
     let before = trust_versions(&admin).await;
     let traffic = Traffic::start(whole.gateway, first.clone());

@@ -42,11 +42,13 @@ impl Origin {
         self.not_after
     }
 
-    /// Whether the certificate names an authority of the same line as this one, which may be gone: the subjects of one
-    /// line differ in their last word ([`Authority::self_signed`]).
+    /// Whether the certificate names this authority, or one of the same line, which may be gone: the subjects of
+    /// authorities that the hub makes differ in the id at their end ([`Authority::self_signed`]). Those of others say
+    /// nothing about their line.
     #[must_use]
     pub fn is_of_line(&self, authority: &Authority) -> bool {
-        authority.name().rsplit_once(' ').is_some_and(|(line, _)| self.issuer.starts_with(&kept(&format!("{line} "))))
+        let line = authority.name().strip_suffix(authority.id().as_str());
+        self.issuer == kept(authority.name()) || line.is_some_and(|line| self.issuer.starts_with(&kept(line)))
     }
 }
 

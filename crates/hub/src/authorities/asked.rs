@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::authorities::waiver::Waiver;
 use addon_signer_core::ca::authority::AuthorityId;
+use addon_signer_core::ca::line::Step;
 use addon_signer_core::names::{
     ANNOTATION_ADVANCE, ANNOTATION_IMPORT, ANNOTATION_REVOKE_AUTHORITY, ANNOTATION_ROLL_BACK, ANNOTATION_ROTATE,
     ANNOTATION_TAINT,
@@ -42,15 +43,13 @@ impl Asked {
         }
     }
 
-    /// `self`, with gaps filled from `other`.
-    pub(super) fn or(self, other: Self) -> Self {
-        Self {
-            rotate: self.rotate.or(other.rotate),
-            waiver: self.waiver.or(other.waiver),
-            roll_back: self.roll_back.or(other.roll_back),
-            taint: if self.taint.is_empty() { other.taint } else { self.taint },
-            revoke: if self.revoke.is_empty() { other.revoke } else { self.revoke },
-            import: self.import.or(other.import),
+    /// Whether the step waits for neither the ledger nor a clock that is right: it takes an authority away, or taints
+    /// one that cannot be taken away yet.
+    pub(super) fn is_urgent(&self, step: &Step) -> bool {
+        match step {
+            Step::Revoke { .. } => true,
+            Step::Taint { id } => AuthorityRequest::find(&self.revoke, |it| it == id).is_some(),
+            _ => false,
         }
     }
 }

@@ -128,7 +128,8 @@ impl LineNames {
     /// The annotations of the Secret of this line, with what else is there.
     pub(super) fn annotations(&self, line: &Line, mut there: BTreeMap<String, String>) -> BTreeMap<String, String> {
         there.extend(self.signer_name.clone().map(|name| (ANNOTATION_SIGNER_NAME.to_owned(), name)));
-        let ids: Vec<_> = line.members().iter().map(|member| member.authority.id().as_str()).collect();
+        let members = line.members().iter().map(|member| member.authority.id());
+        let ids: Vec<_> = members.chain(line.gone()).map(AuthorityId::as_str).collect();
         there.insert(ANNOTATION_AUTHORITIES.to_owned(), ids.join(" "));
         there
     }

@@ -2,9 +2,9 @@
 //!
 //! `reconciler` takes the steps of one line, `asked` reads what administrators ask for, `activation` has the evidence
 //! for the next step, `clock_check` compares the clock with the API server's, `versions` watches which versions of the
-//! objects the API server has, `store` reads and writes the Secret (`stored`) and the ConfigMap (`line_names`), `state`
-//! has what is known of a line, `supply` looks for authorities from outside, `trust_publisher` computes what the
-//! gateway is to trust, and `report` writes what people read.
+//! objects the API server has, `store` reads and writes the Secret (`stored`) and the ConfigMap, which `line_names`
+//! names, `state` has what is known of a line, `supply` looks for authorities from outside, `trust_publisher` computes
+//! what the gateway is to trust, `report` writes what people read, and `waiver` has whom an administrator excepts.
 
 pub(crate) mod activation;
 pub mod asked;

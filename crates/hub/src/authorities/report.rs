@@ -14,7 +14,7 @@ use crate::authorities::store::STATUS_KEY;
 use crate::lease::{Leads, NotWritten};
 use addon_signer_api::Lenient;
 use addon_signer_api::status::{AuthorityState, AuthorityStatus, RotationPhase, RotationStatus};
-use addon_signer_core::ca::line::{Line, NotRolledBack, Phase, State, WaitsFor};
+use addon_signer_core::ca::line::{Evidence, Line, Phase, State, WaitsFor};
 use addon_signer_core::timestamp::Timestamp;
 
 /// A time as Kubernetes writes it.
@@ -88,12 +88,18 @@ pub const GOES_ON: &str = "The line continues with its present authorities.";
 /// How the message of `Rotating` begins while a step waits.
 pub const WAITS: &str = "Waiting for: ";
 
-/// How [`refused`] begins.
-pub const NOT_ROLLED_BACK: &str = "The rollback that was asked for is not done: ";
+/// What every sentence about a rollback that is not done begins with.
+pub const NOT_ROLLED_BACK: &str = "The rollback of ";
 
-/// Says that a rollback is not done.
-pub fn refused(why: &NotRolledBack) -> String {
-    format!("{NOT_ROLLED_BACK}{why}.")
+/// How the sentence begins for the rollback of this authority.
+pub fn refusal(id: &str) -> String {
+    format!("{NOT_ROLLED_BACK}{id} is not done: ")
+}
+
+/// Says why the rollback that is asked for is not done; `None` if none is, or if it can be done.
+pub fn not_rolled_back(line: &Line, evidence: &Evidence<'_>) -> Option<String> {
+    let why = line.previous(evidence)?.err()?;
+    Some(format!("{}{why}.", refusal(evidence.roll_back?.as_str())))
 }
 
 /// The report of a line of the gateway, in its ConfigMap as `status.json`.
@@ -108,6 +114,9 @@ pub struct GatewayLineReport {
     /// Why the line does not sign, what its next step waits for, or that an authority was activated without evidence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
+    /// What a rotation waits for that has not begun.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits: Option<String>,
     /// The last request for a rotation that the hub has begun.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handled_request: Option<String>,
@@ -132,19 +141,21 @@ pub struct GatewayLineReport {
 pub fn render(
     line: &Line,
     waiting: Option<&WaitsFor>,
-    not_rolled_back: Option<&NotRolledBack>,
+    not_rolled_back: Option<String>,
     outside: Option<OutsideReport>,
     now: Timestamp,
 ) -> Result<String, serde_json::Error> {
     let rotation = rotation(line, waiting);
-    let begins = waiting.filter(|_| rotation.is_none()).map(|what| format!("A rotation waits for: {what}."));
+    let waits = waiting.filter(|_| rotation.is_none()).map(ToString::to_string);
+    let begins = waits.as_ref().map(|what| format!("A rotation waits for: {what}."));
     let issued = outside.is_some();
     let OutsideReport { refused: not_used, request } = outside.unwrap_or_default();
     let not_used = not_used.map(|why| format!("{why}. {GOES_ON}"));
     serde_json::to_string(&GatewayLineReport {
         authorities: authorities(line),
         rotation,
-        problem: forced(line, now).or(not_rolled_back.map(refused)).or(not_used.clone()).or(begins),
+        problem: forced(line, now).or(not_rolled_back).or(not_used.clone()).or(begins),
+        waits,
         handled_request: line.handled_request().map(str::to_owned),
         anchors: line
             .anchors()

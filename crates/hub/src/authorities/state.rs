@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::authorities::stored::StoredLine;
 use addon_signer_core::ca::bundle::Bundle;
-use addon_signer_core::ca::line::{Line, NotRolledBack, State, WaitsFor};
+use addon_signer_core::ca::line::{Line, State, WaitsFor};
 use addon_signer_core::gateway::replicas::TrustInEffect;
 
 /// A line that can be used.
@@ -19,7 +19,7 @@ pub struct ReadyLine {
     /// What its rotation waits for.
     pub waiting: Option<WaitsFor>,
     /// Why the rollback that is asked for is not done.
-    pub not_rolled_back: Option<NotRolledBack>,
+    pub not_rolled_back: Option<String>,
     /// What there is of authorities from outside; `None` if the hub makes them.
     pub outside: Option<OutsideReport>,
 }

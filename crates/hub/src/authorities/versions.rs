@@ -34,7 +34,8 @@ pub(super) struct ObjectVersion {
     pub(super) version: String,
     /// What its annotations ask for.
     pub(super) asked: Asked,
-    /// The authorities whose keys it has, by the annotation that the hub writes together with them.
+    /// The authorities whose keys it has, and the last ones that it had, by the annotation that the hub writes together
+    /// with them.
     authorities: Vec<AuthorityId>,
 }
 
@@ -96,8 +97,8 @@ impl WatchedObjects {
         })
     }
 
-    /// Claims an authority from outside for a line, if no other line's Secret has it, and no other line is about to
-    /// take it.
+    /// Claims an authority from outside for a line, if no other line's Secret has it or had it last, and no other line
+    /// is about to take it.
     ///
     /// # Errors
     /// Who has it, or what must be read first.
@@ -106,7 +107,7 @@ impl WatchedObjects {
         let secrets = known.secrets.all().ok_or("the Secrets of the other lines were not read yet")?;
         let mut others = secrets.iter().filter(|(name, _)| **name != names.secret);
         if let Some((owner, _)) = others.find(|(_, secret)| secret.authorities.contains(id)) {
-            return Err(format!("it is in the Secret {owner}, and each line has keys of its own"));
+            return Err(format!("it is or was in the Secret {owner}, and each line has keys of its own"));
         }
         let (mut claimed, now) = (self.claimed.lock(), Instant::now());
         claimed.retain(|_, (_, since)| now.duration_since(*since) < CLAIM);

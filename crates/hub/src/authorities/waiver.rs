@@ -34,6 +34,15 @@ impl Waiver {
         Some(Self { authority, clusters, by: parts.next().unwrap_or_default().to_owned() })
     }
 
+    /// The clusters in this text, if it is about the authority with this id.
+    #[must_use]
+    pub fn named(text: &str, authority: &str) -> BTreeSet<ClusterName> {
+        Self::read(text)
+            .filter(|waiver| waiver.authority == authority)
+            .map(|waiver| waiver.clusters)
+            .unwrap_or_default()
+    }
+
     /// Whether it is about this authority.
     #[must_use]
     pub fn is_for(&self, authority: &Authority) -> bool {

@@ -107,9 +107,9 @@ impl LineRecord {
     ) -> Result<Option<Older>, LedgerError> {
         let recorded = self.ask().await?;
         let ends = if again { self.ledger.last_ends(now).await? } else { self.ledger.first_ends(now).await? };
-        let known = |(id, (name, _)): (&AuthorityId, &Known)| {
+        let known = |(id, (name, tainted)): (&AuthorityId, &Known)| {
             let state = [State::Next, State::Active, State::Old].into_iter().find(|state| step(*state).name() == name);
-            (id.clone(), RecordedAuthority { state, leaves_expire: ends.get(id).copied() })
+            (id.clone(), RecordedAuthority { state, leaves_expire: ends.get(id).copied(), tainted: *tainted })
         };
         let older = line.older_than(&recorded.iter().map(known).collect());
         self.known = Some(present(recorded));

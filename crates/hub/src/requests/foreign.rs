@@ -171,7 +171,7 @@ impl Origins {
     }
 }
 
-/// Whether the certificate is of none of the line's authorities, those that are gone included. An expired one harms
+/// Whether the certificate is of none of the line's authorities, as far as their names tell. An expired one harms
 /// nobody.
 fn may_be_foreign(request: &SignedRequest, line: &LineState, now: Timestamp) -> bool {
     let (Some(ready), Some(origin)) = (line.last(), &request.origin) else { return true };

@@ -11,7 +11,7 @@ use kube::api::{Patch, PatchParams};
 use serde::Serialize;
 use serde_json::json;
 
-use crate::authorities::report::{GOES_ON, WAITS, authorities, forced, refused, rotation, time};
+use crate::authorities::report::{GOES_ON, WAITS, authorities, forced, rotation, time};
 use crate::authorities::state::{LineState, ReadyLine};
 use crate::lease::{Leads, NotWritten};
 use addon_signer_api::status::{
@@ -173,7 +173,7 @@ fn rotating(ready: &ReadyLine, now: Timestamp) -> (bool, &'static str, String) {
         (None, None) if under_way => (true, "Stepping", "The next step is being taken.".to_owned()),
         (None, None) => (false, "Settled", "One authority signs and no other is trusted.".to_owned()),
     };
-    let refused = ready.not_rolled_back.as_ref().map(|why| format!(" {}", refused(why)));
+    let refused = ready.not_rolled_back.as_ref().map(|why| format!(" {why}"));
     (rotates, reason, sentence + &refused.unwrap_or_default())
 }
 

@@ -4,26 +4,41 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use addon_signer_api::AddOnSigner;
+use addon_signer_api::authority::AuthoritySource;
 use addon_signer_core::ca::bundle::{Bundle, Purpose};
 use addon_signer_core::encoding::pem;
+use addon_signer_hub::authorities::supply::ServingSource;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
-use rcgen::{BasicConstraints, IsCa, PKCS_ECDSA_P384_SHA384};
+use rcgen::{
+    BasicConstraints, CertificateParams, CustomExtension, ExtendedKeyUsagePurpose, GeneralSubtree, IsCa,
+    NameConstraints, PKCS_ECDSA_P384_SHA384,
+};
 use rustls::RootCertStore;
 use rustls::server::WebPkiClientVerifier;
 use rustls_pki_types::UnixTime;
 use serde_json::json;
 
-use super::{change, put, put_authority, put_pair, telemetry_of, wait_issued};
-use crate::hub::lines::{OnServer, issue, not_after, revoke, revoke_all};
+use super::{change, put, put_authority, put_authority_in, put_pair, telemetry_of, wait_issued, wait_said};
+use crate::hub::lines::{OnServer, issue, not_after, report, revoke, revoke_all};
 use crate::hub::signers::allow;
 use crate::hub::{mk_csr, mk_served, submit};
 use test_kit::TestHub;
 use test_kit::company::{CompanyCa, ca_params, chain};
-use test_kit::hub::{PATIENCE, RunningHub, certificate, create_signer, telemetry, wait_csr, wait_ready};
+use test_kit::hub::{
+    PATIENCE, RunningHub, RunningHubOptions, certificate, create_signer, telemetry, wait_csr, wait_ready,
+};
 use test_kit::{accept_cluster, install_addon, wait_until};
 
 const DAY: Duration = Duration::from_secs(86_400);
+
+/// An authority for names in one domain.
+fn authority_for(root: &CompanyCa, domain: &str) -> CompanyCa {
+    let mut params = ca_params(domain, DAY * 700);
+    let permitted_subtrees = vec![GeneralSubtree::DnsName(domain.to_owned())];
+    params.name_constraints = Some(NameConstraints { permitted_subtrees, excluded_subtrees: Vec::new() });
+    root.signs(params)
+}
 
 /// A hub whose signer has the first authority of this company.
 async fn mk_imported(root: &CompanyCa) -> (TestHub, kube::Client, RunningHub, OnServer, CompanyCa) {
@@ -120,6 +135,16 @@ async fn a_pair_that_cannot_be_used_is_said_and_the_line_goes_on() {
     let middle = root.signs(middle);
     let below = middle.authority("below");
     let short = root.signs(ca_params("short", DAY * 30));
+    let with = |name: &str, change: fn(&mut CertificateParams)| {
+        let mut params = ca_params(name, DAY * 600);
+        change(&mut params);
+        root.signs(params)
+    };
+    let old = with("old", |it| (it.not_before, it.not_after) = (it.not_before - DAY, it.not_before));
+    let web = with("web", |it| it.extended_key_usages.push(ExtendedKeyUsagePurpose::ServerAuth));
+    let large = with("large", |it| {
+        it.custom_extensions.push(CustomExtension::from_oid_content(&[1, 3, 6, 1, 4, 1, 99999, 1], vec![4; 70_000]));
+    });
     let pem = |ca: &CompanyCa| chain(&[&ca.der]);
     let ca = &pem(&root);
     for (certificates, key, ca, why) in [
@@ -131,6 +156,9 @@ async fn a_pair_that_cannot_be_used_is_said_and_the_line_goes_on() {
         (pem(&middle) + &pem(&below), below.key(), ca, "the certificates are in the wrong order: \"CN=below\""),
         (pem(&below) + &pem(&other), below.key(), ca, "\"CN=other\" did not sign \"CN=below\""),
         (pem(&short), short.key(), ca, "within renewBefore from now"),
+        (pem(&old), old.key(), ca, "\"CN=old\" expired at "),
+        (pem(&web), web.key(), ca, "\"CN=web\" is not for the authentication of TLS clients"),
+        (pem(&large), large.key(), ca, "and at most 8192 are accepted"),
         (pem(&other), "hello".to_owned(), ca, "tls.key: there is no private key in PEM"),
         ("hello".to_owned(), other.key(), ca, "tls.crt has something other than certificates"),
         (pem(&other), other.key(), &"hello".to_owned(), "ca.crt has something other than certificates"),
@@ -244,11 +272,35 @@ async fn two_signers_never_share_an_authority() {
     })
     .await;
     let why = format!(
-        "The authority {} is not used: it is in the Secret telemetry-client-authorities, and each line has keys",
+        "The authority {} is not used: it is or was in the Secret telemetry-client-authorities, and each line has keys",
         first.id()
     );
     assert!(message.contains(&why), "{message}");
     assert_eq!(line.wait(&["Active"]).await, [first.id()]);
+}
+
+#[tokio::test]
+async fn an_authority_must_permit_the_names_that_are_issued() {
+    let (hub, root) = (TestHub::start().await, CompanyCa::root());
+    let mut spec = telemetry_of(json!({ "type": "Imported", "secretName": "company" }));
+    spec["identity"] = json!({ "dnsNames": ["agent.example.com"] });
+    let admin = mk_served(&hub, spec).await;
+    put_authority(&admin, &authority_for(&root, "example.org"), &[], &root).await;
+    put_authority_in(&admin, "serving", &root.authority("Gateway CA"), &[], &root).await;
+    let serving_source = ServingSource { source: AuthoritySource::Secret("serving".to_owned()), by_root: false };
+    let options = RunningHubOptions { serving_source, ..RunningHubOptions::default() };
+    let _running = RunningHub::start_with(&hub, options).await;
+    wait_said(&admin, "\"CN=example.org\" do not permit the DNS name agent.example.com").await;
+    put_authority(&admin, &authority_for(&root, "example.com"), &[], &root).await;
+    wait_ready(&admin, "telemetry", "True").await;
+
+    put_authority_in(&admin, "serving", &authority_for(&root, "example.org"), &[], &root).await;
+    let serving = OnServer::serving(&admin);
+    wait_until(PATIENCE, "the gateway's line to say why", async || {
+        let report = report(&serving).await;
+        report["notUsed"].as_str()?.contains("\"CN=example.org\" do not permit the DNS name gateway.").then_some(())
+    })
+    .await;
 }
 
 #[tokio::test]

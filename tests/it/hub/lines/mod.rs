@@ -21,4 +21,4 @@ mod years;
 
 pub(crate) use kit::issue;
 pub(super) use kit::{OnServer, revoke, revoke_all, rotate};
-pub(super) use serving::not_after;
+pub(super) use serving::{not_after, report};

@@ -50,7 +50,7 @@ pub(super) async fn activate_after(line: &OnServer) -> Timestamp {
     Timestamp::from_unix(seconds)
 }
 
-pub(super) async fn report(line: &OnServer) -> Value {
+pub(in crate::hub) async fn report(line: &OnServer) -> Value {
     let map = line.maps.get(line.map).await.unwrap();
     serde_json::from_str(&map.data.unwrap()["status.json"]).unwrap()
 }

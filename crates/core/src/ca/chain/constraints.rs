@@ -32,9 +32,10 @@ pub(super) fn check(certificate: &X509Certificate<'_>, depth: usize, demands: &D
         Purpose::Client => "client",
         Purpose::Server => "server",
     };
+    // rustls-webpki does not take anyExtendedKeyUsage for the others.
     let is_for = |usage: &x509_parser::extensions::ExtendedKeyUsage<'_>| match demands.purpose {
-        Purpose::Client => usage.any || usage.client_auth,
-        Purpose::Server => usage.any || usage.server_auth,
+        Purpose::Client => usage.client_auth,
+        Purpose::Server => usage.server_auth,
     };
     match certificate.extended_key_usage() {
         Ok(None) => {}
@@ -67,6 +68,10 @@ fn check_names(constraints: &NameConstraints<'_>, demands: &Demands<'_>) -> Resu
             return Err(format!("the DNS name {dns}"));
         }
     }
+    let has_holes = |base: &&GeneralName<'_>| matches!(base, GeneralName::IPAddress(base) if has_holes(base));
+    if !demands.addresses.is_empty() && permitted.iter().chain(&excluded).any(has_holes) {
+        return Err("addresses, because a mask of theirs has holes".to_owned());
+    }
     for address in demands.addresses {
         let has = |base: &&GeneralName<'_>| matches!(base, GeneralName::IPAddress(base) if is_in(*address, base));
         let is_restricted = permitted.iter().any(|base| matches!(base, GeneralName::IPAddress(_)));
@@ -74,11 +79,10 @@ fn check_names(constraints: &NameConstraints<'_>, demands: &Demands<'_>) -> Resu
             return Err(format!("the address {address}"));
         }
     }
-    // Subjects follow OCM's convention, which is below no company's directory name.
-    let permits_others = permitted.iter().any(|base| matches!(base, GeneralName::DirectoryName(_)));
-    let excludes_all =
-        |base: &&GeneralName<'_>| matches!(base, GeneralName::DirectoryName(name) if name.iter().next().is_none());
-    match permits_others || excluded.iter().any(excludes_all) {
+    // Subjects follow OCM's convention, which is below no company's directory name; and rustls-webpki takes each
+    // excluded directory name for one that has them all.
+    let is_directory = |base: &&GeneralName<'_>| matches!(base, GeneralName::DirectoryName(_));
+    match permitted.iter().chain(&excluded).any(is_directory) {
         true => Err("the subjects of our certificates (directory names)".to_owned()),
         false => Ok(()),
     }
@@ -99,4 +103,11 @@ fn is_in(address: IpAddr, base: &[u8]) -> bool {
     };
     let (network, mask) = base.split_at(base.len() / 2);
     network.len() == octets.len() && octets.iter().zip(network).zip(mask).all(|((a, b), mask)| a & mask == b & mask)
+}
+
+/// Whether the mask in the base has a one after a zero.
+fn has_holes(base: &[u8]) -> bool {
+    let (_, mask) = base.split_at(base.len() / 2);
+    let bits = mask.iter().flat_map(|byte| (0..8).rev().map(move |bit| byte >> bit & 1));
+    bits.skip_while(|bit| *bit == 1).any(|bit| bit == 1)
 }

@@ -20,6 +20,9 @@ use crate::timestamp::Timestamp;
 /// The most certificates above an authority. Agents get all but the root with every certificate.
 pub const MOST_ABOVE: usize = 4;
 
+/// The largest certificate in bytes. A TLS handshake message has at most 64 KiB for all of them, and a Secret 1 MiB.
+pub const LARGEST: usize = 8 * 1024;
+
 /// An authority with the certificates above it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Certified {
@@ -57,6 +60,9 @@ pub enum NotUsable {
     /// The chain is longer than needed.
     #[error("there are {0} certificates above the authority, and at most {MOST_ABOVE} are accepted")]
     TooMany(usize),
+    /// A certificate is too large for every handshake.
+    #[error("a certificate has {0} bytes, and at most {LARGEST} are accepted")]
+    TooLarge(usize),
     /// A certificate cannot be read, or is no CA certificate.
     #[error("{0}")]
     Certificate(#[from] AuthorityError),
@@ -162,6 +168,9 @@ impl Certified {
         public_key: &[u8],
         demands: &Demands<'_>,
     ) -> Result<Self, NotUsable> {
+        if let Some(large) = chain.iter().chain(roots).map(|der| der.len()).find(|bytes| *bytes > LARGEST) {
+            return Err(NotUsable::TooLarge(large));
+        }
         let certificates = links::path(chain, roots, public_key)?;
         let path: Vec<_> = certificates.iter().map(|der| links::read(der)).collect::<Result<_, _>>()?;
         for (depth, certificate) in path.iter().enumerate() {

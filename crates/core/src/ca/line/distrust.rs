@@ -7,10 +7,10 @@ use crate::timestamp::Timestamp;
 
 /// How many certificates per second the agents that are told to renew request in all. The slowest hub that was measured
 /// signs ten times as many (`docs/figures.md`), so that other requests do not wait for these.
-pub const RENEWALS_PER_SECOND: usize = 20;
+const RENEWALS_PER_SECOND: usize = 20;
 
 /// The shortest time within which agents are told to renew, in seconds.
-pub const LEAST_RENEWAL: usize = 60;
+const LEAST_RENEWAL: usize = 60;
 
 /// Within how many seconds so many addons on clusters are to renew.
 #[must_use]

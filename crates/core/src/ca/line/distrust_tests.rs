@@ -204,3 +204,16 @@ fn without_an_authority_the_line_does_what_needs_none() {
     assert_eq!(without(&with_next, &evidence), Step::Taint { id: next.clone() });
     assert_eq!(states(&with_next.taint(&next, None::<Authority>, NOW)), [State::Active]);
 }
+
+#[test]
+fn an_older_line_does_not_forgive() {
+    let before = mk_line();
+    let recorded = mk_recorded(&taint(&before, 0, NOW));
+    let older = before.older_than(&recorded).unwrap();
+    assert_eq!((older.behind, older.line.is_tainted()), (vec![id(&before, 0)], true));
+    assert_eq!(older.line.older_than(&recorded), None);
+    assert_eq!(older.line.next_step(&mk_evidence(NOW)), Step::Prepare);
+    let line = before.prepare(mk_authority(), None, NOW);
+    let restored = line.older_than(&mk_recorded(&taint(&line, 1, NOW))).unwrap().line;
+    assert!(restored.is_tainted() && restored.next().is_some_and(|next| !next.tainted));
+}

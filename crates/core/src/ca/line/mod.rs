@@ -16,7 +16,7 @@ use crate::ca::bundle::{Bundle, BundleError};
 use crate::ca::chain::Certified;
 use crate::timestamp::Timestamp;
 
-pub use distrust::{LEAST_RENEWAL, RENEWALS_PER_SECOND, renewal_window};
+pub use distrust::renewal_window;
 pub use next_step::{Evidence, Step};
 pub use recorded::{Older, RecordedAuthority};
 pub use rollback::NotRolledBack;
@@ -181,8 +181,8 @@ impl Line {
     }
 
     /// Takes these authorities out of the line.
-    fn remove(&mut self, leaves: impl Fn(&Member) -> bool) {
-        let left = self.members.extract_if(.., |member| leaves(member)).map(|member| member.authority.id().clone());
+    fn remove(&mut self, goes: impl Fn(&Member) -> bool) {
+        let left = self.members.extract_if(.., |member| goes(member)).map(|member| member.authority.id().clone());
         self.gone.extend(left);
         self.gone.drain(..self.gone.len().saturating_sub(MOST_GONE));
     }

@@ -86,7 +86,7 @@ impl Line {
     /// The step that the evidence allows now. An Old authority is dropped before a new one is made.
     pub fn next_step(&self, evidence: &Evidence<'_>) -> Step {
         let Some(active) = self.active() else { return Step::Begin };
-        if let Some(id) = evidence.revoke.filter(|id| self.members.iter().any(|it| it.authority.id() == *id)) {
+        if let Some(id) = evidence.revoke.filter(|id| self.member(id).is_some()) {
             return Step::Revoke { id: id.clone() };
         }
         if let Some(old) = self.members.iter().find(|member| is_spent(member, evidence.now)) {
@@ -139,7 +139,8 @@ impl Line {
     }
 
     fn wait_for_old(&self) -> Step {
-        match self.members.iter().rfind(|member| member.state == State::Old) {
+        let old = self.members.iter().filter(|member| member.state == State::Old);
+        match old.min_by_key(|member| member.leaves_expire) {
             Some(Member { authority, leaves_expire: Some(end), .. }) => {
                 Step::Wait(WaitsFor::OldCertificates { authority: authority.id().clone(), at: *end })
             }

@@ -13,14 +13,17 @@ pub struct RecordedAuthority {
     pub state: Option<State>,
     /// When the last of its unexpired certificates expires.
     pub leaves_expire: Option<Timestamp>,
+    /// Whether it was tainted, or was revoked after that.
+    pub tainted: bool,
 }
 
 /// What the ledger knows about a line that the line itself does not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Older {
-    /// The line with everything that can be restored: it keeps each anchor until the last certificate has expired.
+    /// The line with everything that can be restored: it keeps each anchor until the last certificate has expired, and
+    /// what was tainted stays so.
     pub line: Line,
-    /// Authorities of the line that have gone further, or have signed for longer.
+    /// Authorities of the line that have gone further, have signed for longer, or were tainted.
     pub behind: Vec<AuthorityId>,
     /// Authorities missing from the line. Nobody has their keys, and their certificates are not accepted.
     pub missing: Vec<AuthorityId>,
@@ -42,18 +45,20 @@ impl Line {
             if has_signed_longer {
                 member.leaves_expire = known.leaves_expire;
             }
-            if has_gone_further || has_signed_longer {
+            let is_forgiven = known.tainted && !member.tainted;
+            member.tainted |= known.tainted;
+            if has_gone_further || has_signed_longer || is_forgiven {
                 behind.push(member.authority.id().clone());
             }
         }
-        let is_there = |id: &AuthorityId| self.members.iter().any(|member| member.authority.id() == id);
         // One that has left the line is perhaps not recorded as removed yet. So is an Old one without certificates in
         // use that left it too long ago to be remembered.
         let is_gone = |id: &AuthorityId, known: &RecordedAuthority| {
             self.gone.contains(id) || (known.state != Some(State::Next) && known.leaves_expire.is_none())
         };
-        let missing =
-            recorded.iter().filter(|(id, known)| known.state.is_some() && !is_there(id) && !is_gone(id, known));
+        let missing = recorded
+            .iter()
+            .filter(|(id, known)| known.state.is_some() && self.member(id).is_none() && !is_gone(id, known));
         let missing: Vec<_> = missing.map(|(id, _)| id.clone()).collect();
         let is_older = !behind.is_empty() || !missing.is_empty();
         is_older.then_some(Older { line, behind, missing })

@@ -186,7 +186,11 @@ fn contradictory_stores_are_refused() {
 
 /// What the ledger has of each authority of a line, if it has seen all steps of the line.
 pub(super) fn mk_recorded(line: &Line) -> BTreeMap<AuthorityId, RecordedAuthority> {
-    let known = |member: &Member| RecordedAuthority { state: Some(member.state), leaves_expire: member.leaves_expire };
+    let known = |member: &Member| RecordedAuthority {
+        state: Some(member.state),
+        leaves_expire: member.leaves_expire,
+        tainted: member.tainted,
+    };
     line.members().iter().map(|member| (member.authority.id().clone(), known(member))).collect()
 }
 
@@ -222,7 +226,7 @@ fn a_line_that_lacks_what_the_ledger_knows_is_older() {
     let older = second.older_than(&mk_recorded(&third)).unwrap();
     assert_eq!((older.behind, older.missing), (vec![id(&second, 0), id(&second, 1)], vec![]));
     let mut finished = mk_recorded(&third);
-    finished.insert(id(&first, 0), RecordedAuthority { state: None, leaves_expire: None });
+    finished.insert(id(&first, 0), RecordedAuthority { state: None, leaves_expire: None, tainted: false });
     assert_eq!(first.older_than(&finished).unwrap().behind, [id(&first, 0)]);
 }
 

@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-use super::MAX_AUTHORITIES;
 use crate::ca::authority::AuthorityId;
 use crate::identity::AddOnKey;
 use crate::list::few_of;
@@ -207,9 +206,7 @@ impl fmt::Display for WaitsFor {
             Self::OldCertificates { authority, at } => {
                 write!(f, "the last certificate of {authority} to expire at {at}")
             }
-            Self::OldestAuthority => {
-                write!(f, "the oldest authority to be dropped, because a line has at most {MAX_AUTHORITIES}")
-            }
+            Self::OldestAuthority => f.write_str("the oldest authority to be dropped, because the line is full"),
             Self::Issuer(what) => f.write_str(what),
             Self::Ledger => f.write_str("the ledger to report what it knows about this line"),
             Self::ServerTime => f.write_str("the API server to report the time"),

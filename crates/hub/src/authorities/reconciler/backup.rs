@@ -30,7 +30,7 @@ impl LineReconciler {
         // By a clock that is ahead, certificates in use would count as expired.
         let date = self.store.server_time().await?.unwrap_or(Timestamp::from_unix(0));
         let comparing = self.record.compare(&stored.line, again, now.min(date));
-        let older = if self.unrecorded.is_some() {
+        let older = if self.unrecorded.is_some() && !again {
             comparing.await? // a line that was just created has no effect before it is recorded
         } else if let Ok(Ok(older)) = timeout(bound, comparing).await {
             older

@@ -87,6 +87,7 @@ impl LineReconciler {
             distributed: false,
             compared: false,
             not_rolled_back: None,
+            written: None,
             outside: Outside::default(),
             unrecorded: None,
             is_urgent: false,

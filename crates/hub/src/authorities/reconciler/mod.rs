@@ -28,7 +28,7 @@ use crate::metrics::HubMetrics;
 use crate::recording::chronicle::LineRecord;
 use addon_signer_api::rules::AuthorityPlan;
 use addon_signer_core::ca::authority::AuthorityError;
-use addon_signer_core::ca::line::{Evidence, Line, NotRolledBack, Step, WaitsFor};
+use addon_signer_core::ca::line::{Evidence, Line, Step, WaitsFor};
 use addon_signer_core::keys::private::KeyError;
 use addon_signer_core::revert_backoff::RevertBackoff;
 use addon_signer_core::timestamp::Timestamp;
@@ -59,7 +59,7 @@ pub(crate) struct LinePlan {
     pub authority: AuthorityPlan,
     /// Where they come from.
     pub supply: SupplyPlan,
-    /// What the AddOnSigner asks for. The reconciler also reads the annotations of the line's ConfigMap.
+    /// What the AddOnSigner asks for. A line of the gateway is asked by the annotations of its ConfigMap.
     pub asked: Asked,
     /// Whether something other than the ConfigMap names authorities whose certificates may not have expired yet.
     pub remembered: bool,
@@ -130,9 +130,11 @@ pub(crate) struct LineReconciler {
     /// Whether the Secret that this process has read or written last was compared with what the ledger knows.
     compared: bool,
     /// Why the rollback that is asked for is not done.
-    not_rolled_back: Option<NotRolledBack>,
+    not_rolled_back: Option<String>,
     /// What became of authorities from outside.
     outside: Outside,
+    /// The version of the Secret that the last step of this process has written.
+    written: Option<String>,
     /// Who asked for the steps that are not recorded yet; empty if they were due by time. `None` if no step waits.
     unrecorded: Option<String>,
     /// Whether one of them has an effect even if the ledger does not record it: it took an authority away.
@@ -196,10 +198,10 @@ impl LineReconciler {
             return false;
         }
         let plan = self.present_plan();
-        let asked = plan.asked.clone().or(seen.asked());
+        let asked = self.asked(&plan, Some(seen));
         let now = self.clock.now();
         let evidence = self.evidence(line, &plan, &asked, now);
-        let is_refused = line.previous(&evidence).and_then(Result::err) != ready.not_rolled_back;
+        let is_refused = report::not_rolled_back(line, &evidence) != ready.not_rolled_back;
         let wanted = self.wants(line, &plan, &asked, now);
         if is_refused || !self.outside.has_looked(&plan, &asked, Some(seen), wanted) {
             return false;
@@ -230,6 +232,15 @@ impl LineReconciler {
         let mut plan = self.plan.borrow_and_update().clone();
         plan.authority = self.activation.plan(plan.authority);
         plan
+    }
+
+    /// What is asked of the line, by annotations of its AddOnSigner, or of the ConfigMap of a line of the gateway.
+    /// Whoever may only write ConfigMaps has no say in the authorities of an AddOnSigner.
+    fn asked(&self, plan: &LinePlan, seen: Option<&LineObjects>) -> Asked {
+        match self.names.kind {
+            LineKind::Agents => plan.asked.clone(),
+            LineKind::Gateway(_) => seen.map(LineObjects::asked).unwrap_or_default(),
+        }
     }
 
     fn evidence<'e>(&'e self, line: &Line, plan: &LinePlan, asked: &'e Asked, now: Timestamp) -> Evidence<'e> {
@@ -327,34 +338,33 @@ impl LineReconciler {
             },
         };
         let held = self.state.borrow().last().and_then(|ready| ready.stored.version().map(str::to_owned));
-        if held.is_some() && held.as_deref() != stored.version() {
+        let is_ours = [&held, &self.written].into_iter().any(|version| version.as_deref() == stored.version());
+        if held.is_some() && !is_ours {
             self.compared = false; // somebody else wrote it, perhaps from a backup
         }
         let mut stored = self.compare(stored, now).await?;
         if self.unrecorded.is_none() {
             self.record_steps(&stored.line).await?; // those of a hub that has ended, before another step hides them
         }
-        let of_map = match seen {
-            Some(seen) => seen.asked(),
-            None => self.store.asked(&self.names).await?,
+        let asked = match (self.names.kind, seen) {
+            (LineKind::Gateway(_), None) => self.store.asked(&self.names).await?,
+            _ => self.asked(&plan, seen),
         };
-        let asked = plan.asked.clone().or(of_map);
         self.look_outside(&plan, &asked, seen, Some(&stored.line), now).await?;
         // Each step is persisted before the next one is chosen. A line needs only a few steps at once.
         for _ in 0..8 {
             let evidence = self.evidence(&stored.line, &plan, &asked, now);
-            let not_rolled_back = stored.line.previous(&evidence).and_then(Result::err);
+            let not_rolled_back = report::not_rolled_back(&stored.line, &evidence);
             let step = self.step(&stored.line, &evidence);
             self.not_rolled_back = not_rolled_back;
             if let Step::Rest | Step::Wait(_) = step {
                 return self.settle(stored, step).await;
             }
-            // A revocation waits for neither the ledger nor the clock check.
-            let is_revoked = matches!(step, Step::Revoke { .. });
-            if !self.compared && !is_revoked {
+            let is_urgent = asked.is_urgent(&step);
+            if !self.compared && !is_urgent {
                 return self.settle(stored, Step::Wait(WaitsFor::Ledger)).await;
             }
-            if !is_revoked && let Some(problem) = self.store.clock_problem(now).await? {
+            if !is_urgent && let Some(problem) = self.store.clock_problem(now).await? {
                 warn!(%problem, secret = self.names.secret, "A step of the authorities waits");
                 return self.settle(stored, Step::Wait(problem)).await;
             }

@@ -41,8 +41,7 @@ impl Outside {
 
     /// Whether there is a new authority for the line.
     pub(super) fn offers(&self, line: &Line) -> bool {
-        let is_there = |id| line.members().iter().any(|member| member.authority.id() == id);
-        matches!(&self.supply, Some(Supply::New(given)) if !is_there(given.certified.authority().id()))
+        matches!(&self.supply, Some(Supply::New(given)) if line.member(given.certified.authority().id()).is_none())
     }
 
     /// The new authority; `None` if the hub makes it itself. It is given once.
@@ -59,7 +58,7 @@ impl Outside {
                     self.given = Some(given.certified.authority().id().clone());
                     Ok(Some(*given))
                 }
-                _ => Ok(None),
+                _ => Err("The line waits for a new authority".to_owned()),
             },
             Some(Supply::Nothing(what) | Supply::Asked(what)) => Err(format!("The line waits for {what}")),
             Some(Supply::Refused(why)) => Err(why.clone()),

@@ -37,7 +37,7 @@ impl LineReconciler {
         seen: Option<&LineObjects>,
         now: Timestamp,
     ) -> Result<StoredLine, ReconcileError> {
-        let asked = plan.asked.clone().or(seen.map(LineObjects::asked).unwrap_or_default());
+        let asked = self.asked(plan, seen);
         self.look_outside(plan, &asked, seen, None, now).await?;
         let (authority, pkcs8) = self.new_authority(plan, now)?;
         let id = authority.authority().id().clone();
@@ -110,7 +110,8 @@ impl LineReconciler {
         let stored = self.store.replace(&leads, &self.names, &stored, &line, new_key).await?;
         let asked_by = asked_by(&step, plan, asked, &before, &stored.line);
         self.unrecorded.get_or_insert_default().push_str(asked_by);
-        self.is_urgent |= matches!(step, Step::Revoke { .. });
+        self.written = stored.version().map(str::to_owned);
+        self.is_urgent |= asked.is_urgent(&step);
         let (verb, id) = match &step {
             Step::Prepare => ("prepared", id_of(stored.line.next())),
             Step::Force(_) => ("forced", id_of(stored.line.active())),
@@ -174,7 +175,7 @@ impl LineReconciler {
         match self.names.kind {
             LineKind::Gateway(_) => {
                 let outside = self.outside.is_used().then(|| self.outside.report());
-                report::render(line, waiting, self.not_rolled_back.as_ref(), outside, self.clock.now()).map(Some)
+                report::render(line, waiting, self.not_rolled_back.clone(), outside, self.clock.now()).map(Some)
             }
             LineKind::Agents => Ok(None),
         }

@@ -3,14 +3,12 @@
 
 use super::pending::Pending;
 use super::{Answer, Question, Supply, not_used};
-use crate::authorities::store::{AuthorityStore, StoreError};
+use crate::authorities::store::{AuthorityStore, LineKind, StoreError};
 use crate::lease::Leads;
 use addon_signer_core::ca::authority::Authority;
 use addon_signer_core::encoding::pem;
 
 const ORIGIN: &str = "the certificate of `ca import`";
-/// What a rotation waits for.
-const NEXT: &str = "the certificate of the request that `ca csr` prints (`ca import`)";
 
 impl Question<'_> {
     /// The request of the next authority, and the authority if its certificate was brought.
@@ -20,10 +18,16 @@ impl Question<'_> {
             Err(why) => return Ok(Supply::Refused(why).into()),
         };
         let supply = match self.brought {
-            None => Supply::Nothing(NEXT.to_owned()),
+            None => Supply::Nothing(self.next()),
             Some(text) => self.answer(text, &pending),
         };
         Ok(Answer { supply, request: Some(pending.request) })
+    }
+
+    /// What a rotation waits for.
+    fn next(&self) -> String {
+        let line = if self.names.kind == LineKind::Agents { "" } else { " --serving" };
+        format!("the certificate of the request that `ca csr{line}` prints (`ca import{line}`)")
     }
 
     /// What became of the certificate that was brought last.
@@ -33,7 +37,7 @@ impl Question<'_> {
         };
         let first = chain.first().and_then(|der| Authority::from_der(der).ok());
         if first.as_ref().is_some_and(|first| self.had(first.id())) {
-            return Supply::Nothing(NEXT.to_owned());
+            return Supply::Nothing(self.next());
         }
         let when = text.split(' ').next().unwrap_or_default();
         let id = first.map_or_else(String::new, |first| format!(" ({}, {when})", first.id()));

@@ -84,6 +84,6 @@ fn no_late_answer_of_an_issuer_breaks_an_invariant() {
 }
 
 #[test]
-fn no_jump_of_a_clock_and_no_restored_secret_breaks_an_invariant() {
+fn no_clock_and_no_restored_secret_breaks_an_invariant() {
     explore(&Scope::mishaps());
 }

@@ -242,7 +242,7 @@ impl World {
     pub(super) fn older(&self, now: Timestamp) -> Option<Older> {
         let known = |(id, state): (&AuthorityId, &Option<State>)| {
             let ends = self.leaves.iter().filter(|(by, end)| by == id && *end >= now).map(|(_, end)| *end);
-            (id.clone(), RecordedAuthority { state: *state, leaves_expire: ends.max() })
+            (id.clone(), RecordedAuthority { state: *state, leaves_expire: ends.max(), tainted: false })
         };
         self.stored.older_than(&self.recorded.iter().map(known).collect())
     }

@@ -1,6 +1,7 @@
 //! A client of Vault: it logs in by the token of a ServiceAccount, and lets a PKI secrets engine sign authorities.
 //! Source: Vault's HTTP API, "Kubernetes auth method" and "PKI secrets engine".
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ use zeroize::Zeroizing;
 
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_platform::backoff::Pauses;
-use addon_signer_platform::connection::connect;
+use addon_signer_platform::connection::{connect, never_connected};
 use addon_signer_platform::errors::explain;
 
 /// The longest time of one call. A line does nothing else meanwhile. Shorter than the client's own bounds.
@@ -54,8 +55,17 @@ pub struct VaultOptions {
 pub struct Vault {
     options: VaultOptions,
     session: Mutex<Option<Session>>,
-    /// The pauses, and until when the last one lasts: the clock may be moved meanwhile, and is what people read.
-    pauses: Mutex<(Pauses, Option<(Instant, Timestamp)>)>,
+    /// The pauses of each engine after calls of which nobody knows what they did.
+    pauses: Mutex<BTreeMap<String, Pause>>,
+}
+
+/// The pauses of an engine.
+#[derive(Debug)]
+struct Pause {
+    pauses: Pauses,
+    until: Instant,
+    /// The same for people. The clock may be moved meanwhile.
+    said: Timestamp,
 }
 
 /// The token of a session. Whoever has it may do what the hub may do there.
@@ -119,9 +129,7 @@ impl Vault {
     /// A Vault in which the hub has no session yet.
     #[must_use]
     pub fn new(options: VaultOptions) -> Self {
-        let [shortest, longest] = UNCERTAIN;
-        let pauses = Mutex::new((Pauses::new(shortest, longest), None));
-        Self { options, session: Mutex::new(None), pauses }
+        Self { options, session: Mutex::new(None), pauses: Mutex::default() }
     }
 
     /// The URL of the PKI secrets engine at this path.
@@ -148,7 +156,7 @@ impl Vault {
             "max_path_length": 0,
             "ttl": format!("{}s", lifetime.as_secs()),
         });
-        if let Some((_, said)) = self.pauses.lock().1.filter(|(until, _)| *until > Instant::now()) {
+        if let Some(Pause { said, .. }) = self.pauses.lock().get(path).filter(|pause| pause.until > Instant::now()) {
             return Err(format!("it is not asked before {said}, because it did not answer the last time"));
         }
         let sign = format!("/v1/{path}/root/sign-intermediate");
@@ -156,14 +164,20 @@ impl Vault {
             Ok(answer) => chain(&answer).map_err(Failed::Uncertain),
             Err(failed) => Err(failed),
         };
-        signed.map_err(|failed| {
-            if matches!(failed, Failed::Uncertain(_)) {
-                let (pauses, until) = &mut *self.pauses.lock();
-                let pause = pauses.after_failure();
-                *until = Some((Instant::now() + pause, now.plus(pause)));
-            }
-            failed.said()
-        })
+        match &signed {
+            Ok(_) => drop(self.pauses.lock().remove(path)),
+            Err(Failed::Uncertain(_)) => self.pause(path, now),
+            Err(_) => {}
+        }
+        signed.map_err(Failed::said)
+    }
+
+    fn pause(&self, path: &str, now: Timestamp) {
+        let mut all = self.pauses.lock();
+        let [shortest, longest] = UNCERTAIN;
+        let mut pauses = all.remove(path).map_or_else(|| Pauses::new(shortest, longest), |pause| pause.pauses);
+        let pause = pauses.after_failure();
+        all.insert(path.to_owned(), Pause { pauses, until: Instant::now() + pause, said: now.plus(pause) });
     }
 
     /// Writes with the token of a session, and with that of a new one if the session has ended.
@@ -220,17 +234,23 @@ async fn call(client: &Client, path: &str, token: Option<&str>, body: &Value) ->
     }
     let request = request.body(body).map_err(|error| error.to_string())?;
     let answered = async {
-        let (head, body) = client.send(request).await.map_err(|error| explain(&error))?.into_parts();
+        let (head, body) = client.send(request).await.map_err(|error| unanswered(&error))?.into_parts();
         let body = Limited::new(body, LARGEST_ANSWER).collect().await;
-        Ok((head.status, body.map_err(|error| explain(&*error))?.to_bytes()))
+        Ok::<_, Failed>((head.status, body.map_err(|error| Failed::Uncertain(explain(&*error)))?.to_bytes()))
     };
     let late = |_| Failed::Uncertain(format!("no answer within {} seconds", ANSWER.as_secs()));
-    let (status, body) = timeout(ANSWER, answered).await.map_err(late)?.map_err(Failed::Uncertain)?;
+    let (status, body) = timeout(ANSWER, answered).await.map_err(late)??;
     match status {
         StatusCode::OK => Ok(body),
         StatusCode::FORBIDDEN => Err(Failed::Forbidden(said(status, &body, secret))),
         status => Err(Failed::Other(said(status, &body, secret))),
     }
+}
+
+/// Why there was no answer. Without a connection Vault has done nothing.
+fn unanswered(error: &kube::Error) -> Failed {
+    let said = explain(error);
+    if never_connected(error) { Failed::Other(said) } else { Failed::Uncertain(said) }
 }
 
 /// What Vault says of an error, on one line; nothing of it if that contains what was secret in the request.
