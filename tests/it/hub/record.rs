@@ -17,6 +17,7 @@ use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions, Connection};
 use tempfile::TempDir;
 
+use super::lines::{OnServer, revoke, rotate};
 use super::{mk_csr, mk_served, submit};
 use crate::cli;
 use test_kit::accounts::{HUB_GROUPS, HUB_USER};
@@ -243,4 +244,19 @@ async fn ledger_outage_delays_requests_but_not_the_gateway() {
     assert_eq!(running.trust.borrow().signers.len(), 1, "what was trusted stays trusted");
     drop(other);
     wait_csr(&recorded.admin, &name, "issued", certificate).await;
+}
+
+/// Also while another step of the line waits to be recorded.
+#[tokio::test]
+async fn a_revocation_waits_for_no_ledger() {
+    let recorded = Recorded::start().await;
+    recorded.issue().await;
+    let line = OnServer::client(&recorded.admin);
+    let mut other = recorded.connect().await;
+    sqlx::raw_sql("BEGIN IMMEDIATE").execute(&mut other).await.unwrap();
+    rotate(&recorded.admin, "r1").await;
+    let ids = line.wait(&["Next", "Active"]).await;
+    revoke(&recorded.admin, &ids[1]).await;
+    line.wait_bundle(&ids[..1]).await;
+    assert_eq!(line.wait(&["Active"]).await, ids[..1]);
 }

@@ -18,7 +18,7 @@ use sqlx::{AssertSqlSafe, ConnectOptions, Connection};
 use tempfile::TempDir;
 
 use super::crash::books::{assert_whole, der, entries, rows};
-use super::lines::{OnServer, rotate};
+use super::lines::{OnServer, rotate, taint};
 use super::{mk_csr, mk_served, submit};
 use test_kit::hub::{PATIENCE, RunningHub, RunningHubOptions, certificate, telemetry, wait_csr, wait_ready};
 use test_kit::log::{Log, capture};
@@ -329,6 +329,30 @@ async fn older_secret_and_a_fast_clock_drop_no_anchor() {
     said(&log, &["The authorities are older than the ledger", &format!("behind=\"{}\"", ids[0])]).await;
     clock.set_back(ahead);
     world.assert_rotation_keeps(&line, &ids[0]).await;
+}
+
+/// The request is gone as well: somebody has restored the AddOnSigner without its annotations.
+#[tokio::test]
+async fn what_was_tainted_never_signs_again_from_a_backup() {
+    let (_log, _guard) = capture("warn");
+    let mut world = Restorable::new().await;
+    let first = world.start("ledger.db").await;
+    let line = OnServer::client(&world.admin);
+    let ids = line.wait(&["Active"]).await;
+    world.issue().await;
+    let backup = line.data().await;
+    taint(&world.admin, &ids[0]).await;
+    let after = line.wait(&["Active", "Old"]).await;
+    line.wait_signs(&after).await;
+    first.stop().await;
+    taint(&world.admin, "0123456789abcdef").await;
+    line.set_data(backup).await;
+    let second = world.start("ledger.db").await;
+    let again = line.wait(&["Active", "Old"]).await;
+    assert_eq!(again[1], ids[0], "another one signs");
+    assert_eq!(differs(&second, "authorities"), 1);
+    world.issue().await;
+    world.assert_given_once().await;
 }
 
 #[tokio::test]

@@ -103,21 +103,11 @@ mod tests {
     }
 
     #[test]
-    fn an_annotation_of_the_addonsigner_wins_over_the_config_map() {
-        let read = |pairs: &[(&str, &str)]| {
-            Asked::read(&pairs.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect())
-        };
-        let waiver = "0a1b c1 1970-01-01T00:00:00Z ann";
-        let of_map = read(&[
-            (ANNOTATION_ROTATE, "r1"),
-            (ANNOTATION_ROLL_BACK, "0a1b"),
-            (ANNOTATION_ADVANCE, waiver),
-            (ANNOTATION_TAINT, "0a1b"),
-            (ANNOTATION_REVOKE_AUTHORITY, "0a1b"),
-        ]);
-        let both = read(&[(ANNOTATION_ROTATE, "r2")]).or(of_map.clone());
-        assert_eq!(both, Asked { rotate: Some("r2".to_owned()), ..of_map.clone() });
-        assert!(both.waiver.is_some() && both.roll_back.is_some() && !both.taint.is_empty() && !both.revoke.is_empty());
-        assert_eq!(Asked::default().or(of_map.clone()), of_map);
+    fn a_taint_that_replaces_a_revocation_is_as_urgent() {
+        let asked = |name: &str| Asked::read(&BTreeMap::from([(name.to_owned(), "0a1b".to_owned())]));
+        let [taint, revoke] = [Step::Taint { id: "0a1b".into() }, Step::Revoke { id: "0a1b".into() }];
+        assert!(asked(ANNOTATION_REVOKE_AUTHORITY).is_urgent(&taint));
+        assert!(!asked(ANNOTATION_TAINT).is_urgent(&taint));
+        assert!(Asked::default().is_urgent(&revoke) && !Asked::default().is_urgent(&Step::Prepare));
     }
 }

@@ -1,7 +1,9 @@
 //! Authorities whose key somebody else may know: a tainted one signs no more, and another one signs at once.
 
+use addon_signer_core::names::ANNOTATION_REVOKE_AUTHORITY;
 use addon_signer_ledger::Location;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::json;
 use tempfile::TempDir;
@@ -300,4 +302,19 @@ async fn requests_of_two_administrators_are_both_done() {
         ids.iter().all(|id| tainted.contains(id)).then_some(())
     })
     .await;
+}
+
+/// Only whoever may change the AddOnSigner decides on its authorities.
+#[tokio::test]
+async fn whoever_may_write_config_maps_revokes_nothing() {
+    let (hub, admin, _running) = mk_ready().await;
+    let line = OnServer::client(&admin);
+    let first = line.wait(&["Active"]).await;
+    issue(&hub, &admin).await;
+    let asked = json!({ "metadata": { "annotations": { ANNOTATION_REVOKE_AUTHORITY: format!("{} now", first[0]) } } });
+    line.maps.patch(line.map, &PatchParams::default(), &Patch::Merge(asked)).await.unwrap();
+    super::rotate(&admin, "r1").await;
+    let ids = line.wait(&["Active", "Old"]).await;
+    line.wait_signs(&ids).await;
+    assert_eq!(ids[1], first[0]);
 }

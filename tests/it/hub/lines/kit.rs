@@ -187,7 +187,7 @@ pub(super) async fn roll_back(admin: &Client, authority: &str) {
 }
 
 /// Taints an authority of the signer telemetry, as `ca taint` does.
-pub(super) async fn taint(admin: &Client, authority: &str) {
+pub(in crate::hub) async fn taint(admin: &Client, authority: &str) {
     ask(admin, ANNOTATION_TAINT, &AuthorityRequest::text(authority, Timestamp::from_unix(0), "ann")).await;
 }
 

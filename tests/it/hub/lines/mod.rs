@@ -20,5 +20,5 @@ mod two_hubs;
 mod years;
 
 pub(crate) use kit::issue;
-pub(super) use kit::{OnServer, revoke, revoke_all, rotate};
+pub(super) use kit::{OnServer, revoke, revoke_all, rotate, taint};
 pub(super) use serving::{not_after, report};
