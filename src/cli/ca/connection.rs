@@ -237,10 +237,10 @@ impl Ca {
         let user = CommandUser::ask(&self.client).await.user;
         let request = AuthorityRequest::text(id, Clock::default().now(), &user);
         let with_request = |present: &str| {
-            let others: Vec<&str> =
-                present.lines().filter(|line| line.split(' ').next().is_some_and(|other| other != id)).collect();
-            let last = &others[others.len().saturating_sub(MOST_GONE)..];
-            [last, &[&*request]].concat().join("\n")
+            let concerns_another = |line: &&str| line.split(' ').next().is_some_and(|other| other != id);
+            let others: Vec<&str> = present.lines().filter(concerns_another).collect();
+            let forgotten = others.len().saturating_sub(MOST_GONE);
+            others.into_iter().skip(forgotten).chain([&*request]).collect::<Vec<_>>().join("\n")
         };
         self.annotate(line, before, name, with_request).await
     }

@@ -13,6 +13,7 @@ use kube::runtime::wait::await_condition;
 use kube::{Api, Client, ResourceExt};
 use test_kit::hub::{PATIENCE, RunningHub, RunningHubOptions, certificate, fresh_ledger, wait_ready};
 use test_kit::objects::read_as_is;
+use test_kit::postgres::Database;
 use test_kit::soak::soak;
 use test_kit::store::TestStore;
 use test_kit::wait_until;
@@ -25,6 +26,8 @@ use crate::hub::{mk_csr, mk_ready_with};
 
 /// After so many rotations everything has its size.
 const FIRST: usize = MOST_GONE;
+/// The bytes of the ids that a line remembers, in its Secret and in an annotation.
+const REMEMBERED: usize = MOST_GONE * 50;
 
 /// The bytes of each object that a rotation could make larger, as JSON.
 #[derive(Debug)]
@@ -55,12 +58,13 @@ impl Sizes {
         Self(sizes)
     }
 
-    /// Checks that the same objects are there, and that none is larger by more than 5 %.
+    /// Checks that the same objects are there, and that none is larger by more than 5 %, and by the ids of those that
+    /// have left a line: the gateway's line rotates by itself, once in years.
     fn assert_like(&self, first: &Self) {
         assert_eq!(Vec::from_iter(self.0.keys()), Vec::from_iter(first.0.keys()));
         for (name, size) in &self.0 {
             let before = first.0[name];
-            assert!(size * 100 <= before * 105, "{name} had {before} bytes, and has {size}");
+            assert!(size * 100 <= before * 105 + REMEMBERED * 100, "{name} had {before} bytes, and has {size}");
         }
     }
 }
@@ -192,7 +196,11 @@ fn ends<T: Copy + Ord>(all: &[T]) -> [T; 2] {
 #[tokio::test]
 async fn hub_is_as_small_and_fast_after_many_rotations() {
     let rotations = soak(1_000, 10);
-    let store = TestStore::sqlite();
+    // SQLite keeps pages of the file in memory, up to 128 MiB, and the file grows.
+    let store = match soak(true, false) {
+        true => TestStore::Postgres(Database::create().await),
+        false => TestStore::sqlite(),
+    };
     let world = CrashWorld::start(&["spoke1"]).await;
     let child = world.start_hub(&store.url());
     wait_ready(&world.admin, "telemetry", "True").await;
