@@ -67,7 +67,7 @@ pub(super) async fn advance(args: AdvanceArgs) -> anyhow::Result<()> {
     follow_rotation(&ca, &name, &args.report, &active).await
 }
 
-/// Removes the Old authority of an AddOnSigner if nobody has a certificate of it any more.
+/// Removes the Old authority of an AddOnSigner if no agent depends on it any more.
 async fn advance_signer(
     ca: &Ca,
     name: &LineName,
@@ -82,8 +82,7 @@ async fn advance_signer(
         NextStep::Activate => Err(Refused(format!("{authority} waits for {}", waiting_for(before))).into()),
         NextStep::Finish if affected.is_nobody() => {
             ca.ask(name, before, ANNOTATION_REVOKE_AUTHORITY, &authority).await?;
-            let sentence =
-                format!("Asked the hub to remove {authority} of {name}: nobody has a certificate of it any more.");
+            let sentence = format!("Asked the hub to remove {authority} of {name}: no agent depends on it any more.");
             args.asked(before, &authority, &sentence)?;
             follow_loss(ca, name, args, before, &authority).await
         }

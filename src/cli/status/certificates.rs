@@ -40,7 +40,8 @@ struct AgentCertificate {
 
 impl Holding {
     /// The authorities on whose certificates an agent depends, and whether that is certain. An agent depends on its
-    /// last certificate; on one before it perhaps, while it has not used the last one, which it may not have received.
+    /// last certificate. On one before it that it has used it depends perhaps, while it has not used a later one, which
+    /// it may not have received. Gateways apart report no uses; then only the last one counts.
     pub(super) fn depends_on(&self) -> BTreeMap<String, bool> {
         let mut all = BTreeMap::new();
         for one in &self.certificates {
@@ -49,8 +50,8 @@ impl Holding {
             };
             let is_certain = match self.certificates.iter().filter(is_later).map(|later| later.is_used).max() {
                 None => true,
-                Some(false) => false,
-                Some(true) => continue,
+                Some(false) if one.is_used => false,
+                Some(_) => continue,
             };
             *all.entry(one.authority.clone()).or_default() |= is_certain;
         }
@@ -154,8 +155,9 @@ mod tests {
         let (a1, a2) = ("a1".to_owned(), "a2".to_owned());
         let first = || mk_certificate("a1", 1);
         assert_eq!(depends(vec![first()]), [(a1.clone(), true)]);
-        let unused = vec![first(), later("a", "a2", None)];
-        assert_eq!(depends(unused), [(a1.clone(), false), (a2.clone(), true)]);
+        let used = Certificate { last_seen: Some(NOW), ..first() };
+        assert_eq!(depends(vec![used, later("a", "a2", None)]), [(a1.clone(), false), (a2.clone(), true)]);
+        assert_eq!(depends(vec![first(), later("a", "a2", None)]), [(a2.clone(), true)], "no uses are reported");
         let renewed = || later("a", "a2", Some(NOW));
         assert_eq!(depends(vec![first(), renewed()]), [(a2.clone(), true)]);
         let another = Certificate { agent: "b".to_owned(), ..first() };

@@ -59,13 +59,17 @@ impl Store {
 async fn outage_is_two_lines(mut store: Store) {
     let (hub, admin, first) = mk_ready().await;
     first.stop().await;
+    // Its ledger was another one, of which it may have published a checkpoint.
+    let maps: Api<ConfigMap> = Api::namespaced(admin.clone(), "addon-signer");
+    if maps.get_opt("addon-signer-ledger").await.unwrap().is_some() {
+        maps.delete("addon-signer-ledger", &Default::default()).await.unwrap();
+    }
     let (log, _guard) = log::capture("addon_signer=info");
     let options = RunningHubOptions { ledger: Some(store.url().parse().unwrap()), ..RunningHubOptions::default() };
     let running = RunningHub::start_with(&hub, options).await;
     wait_ready(&admin, "telemetry", "True").await;
     let name = submit(&hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
     wait_csr(&admin, &name, "issued", certificate).await;
-    let maps: Api<ConfigMap> = Api::namespaced(admin.clone(), "addon-signer");
     wait_until(PATIENCE, "the checkpoint, after which all is quiet", async || {
         maps.get_opt("addon-signer-ledger").await.ok()?
     })
