@@ -104,3 +104,25 @@ fn connector(config: &Config) -> Result<TimeoutConnector<HttpsConnector<Dialer>>
     connector.set_connect_timeout(Some(CONNECT));
     Ok(connector)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_refused_connection_is_told_from_a_call_without_an_answer() {
+        let never = async |address: std::net::SocketAddr| {
+            let client = connect(Config::new(format!("http://{address}").parse().unwrap())).unwrap();
+            let request = hyper::Request::get("/").body(Body::empty()).unwrap();
+            never_connected(&client.send(request).await.unwrap_err())
+        };
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let closes = std::thread::spawn(move || drop(listener.accept().unwrap()));
+        assert!(!never(address).await, "it has perhaps read the call");
+        closes.join().unwrap();
+        assert!(never(address).await, "nobody listens any more");
+    }
+}

@@ -147,7 +147,7 @@ async fn plain_addon(fleet: &Fleet) -> (Caller, AbortOnDropHandle<()>) {
             ) {
                 sender.send_replace(plain_pair(secret, map));
             }
-            sleep(Duration::from_millis(500)).await;
+            sleep(Duration::from_millis(500)).await; // an addon looks at its files from time to time
         }
     });
     let pair = Arc::new(move || stored.borrow().clone());

@@ -158,7 +158,7 @@ impl TrafficClient {
     async fn run(self, kind: Kind) {
         while !self.stop.is_cancelled() {
             let Some(pair) = (self.caller.pair)().filter(ClientPair::belongs_together) else {
-                sleep(PAUSE).await;
+                sleep(PAUSE).await; // its files are written one after the other
                 continue;
             };
             let protocol: &[u8] = if matches!(kind, Kind::Http1) { b"http/1.1" } else { b"h2" };

@@ -74,6 +74,18 @@ impl Restorable {
         name
     }
 
+    /// A line, and its one authority, whose Secret is that from before its first certificate. No hub runs.
+    async fn restored_secret(&mut self) -> (OnServer, String) {
+        let running = self.start("ledger.db").await;
+        let line = OnServer::client(&self.admin);
+        let [id] = line.wait(&["Active"]).await.try_into().unwrap();
+        let backup = line.data().await;
+        self.issue().await;
+        running.stop().await;
+        line.set_data(backup).await;
+        (line, id)
+    }
+
     /// Rotates the line; returns the authority that signs from now on and the one before it.
     async fn rotate(&self, line: &OnServer) -> Vec<String> {
         rotate(&self.admin, "r1").await;
@@ -297,16 +309,10 @@ async fn older_authorities_are_noticed_and_missing_ones_named() {
 async fn older_secret_drops_no_anchor_while_certificates_live() {
     let (log, _guard) = capture("warn");
     let mut world = Restorable::new().await;
-    let first = world.start("ledger.db").await;
-    let line = OnServer::client(&world.admin);
-    let ids = line.wait(&["Active"]).await;
-    let backup = line.data().await;
-    world.issue().await;
-    first.stop().await;
-    line.set_data(backup).await;
+    let (line, id) = world.restored_secret().await;
     let _second = world.start("ledger.db").await;
-    said(&log, &["The authorities are older than the ledger", &format!("behind=\"{}\"", ids[0])]).await;
-    world.assert_rotation_keeps(&line, &ids[0]).await;
+    said(&log, &["The authorities are older than the ledger", &format!("behind=\"{id}\"")]).await;
+    world.assert_rotation_keeps(&line, &id).await;
     world.assert_given_once().await;
 }
 
@@ -315,20 +321,14 @@ async fn older_secret_drops_no_anchor_while_certificates_live() {
 async fn older_secret_and_a_fast_clock_drop_no_anchor() {
     let (log, _guard) = capture("warn");
     let mut world = Restorable::new().await;
-    let first = world.start("ledger.db").await;
-    let line = OnServer::client(&world.admin);
-    let ids = line.wait(&["Active"]).await;
-    let backup = line.data().await;
-    world.issue().await;
-    first.stop().await;
-    line.set_data(backup).await;
+    let (line, id) = world.restored_secret().await;
     let (clock, ahead) = (Clock::default(), Duration::from_secs(2 * 86_400));
     clock.advance(ahead);
     let options = RunningHubOptions { clock: clock.clone(), date: Some(Clock::default()), ..Default::default() };
     let _second = world.start_with("ledger.db", options).await;
-    said(&log, &["The authorities are older than the ledger", &format!("behind=\"{}\"", ids[0])]).await;
+    said(&log, &["The authorities are older than the ledger", &format!("behind=\"{id}\"")]).await;
     clock.set_back(ahead);
-    world.assert_rotation_keeps(&line, &ids[0]).await;
+    world.assert_rotation_keeps(&line, &id).await;
 }
 
 /// The request is gone as well: somebody has restored the AddOnSigner without its annotations.

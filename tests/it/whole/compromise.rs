@@ -107,7 +107,7 @@ impl Calls {
                 while !stop.load(Ordering::Relaxed) {
                     // The agent writes its files one after the other: between two of them they do not belong together.
                     let Some(pair) = pair(&dir, cluster).filter(ClientPair::belongs_together) else {
-                        sleep(PAUSE).await;
+                        sleep(PAUSE).await; // it looks again, as an addon does
                         continue;
                     };
                     let answer = pair.call(gateway, Method::POST, RECEIVE).await;

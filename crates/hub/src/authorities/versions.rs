@@ -201,10 +201,17 @@ fn version(object: &Meta) -> ObjectVersion {
 
 #[cfg(test)]
 mod tests {
+    use addon_signer_core::ca::line::Line;
     use futures::FutureExt;
     use kube::core::ObjectMeta;
 
     use super::*;
+
+    fn mk_object(name: &str, annotations: BTreeMap<String, String>) -> Meta {
+        let metadata =
+            ObjectMeta { name: Some(name.to_owned()), annotations: Some(annotations), ..ObjectMeta::default() };
+        Meta::from(PartialObjectMeta { metadata, types: None, _phantom: std::marker::PhantomData })
+    }
 
     fn bring(known: &watch::Sender<ObjectVersions>, event: Event<Meta>) {
         assert!(follow(Some(Ok(event)), known, |known| &mut known.config_maps));
@@ -214,11 +221,7 @@ mod tests {
     fn object_created_and_deleted_unseen_is_a_change() {
         let (known, mut objects) = channel();
         let names = LineNames::client("a", "example.com/a");
-        let map = Meta::from(PartialObjectMeta {
-            metadata: ObjectMeta { name: Some(names.config_map.clone()), ..ObjectMeta::default() },
-            types: None,
-            _phantom: std::marker::PhantomData,
-        });
+        let map = mk_object(&names.config_map, BTreeMap::new());
         known.send_modify(|known| known.secrets = Watched::nothing());
         bring(&known, Event::InitDone);
         let before = objects.of(&names, None);
@@ -230,5 +233,19 @@ mod tests {
         bring(&known, Event::Apply(map.clone()));
         bring(&known, Event::Delete(map));
         assert_eq!(objects.changed(&names, None, before.as_ref()).now_or_never(), Some(()));
+    }
+
+    #[test]
+    fn a_key_that_has_left_a_line_is_taken_by_no_other() {
+        let (known, objects) = channel();
+        let [own, other] = ["a", "b"].map(|name| LineNames::client(name, &format!("example.com/{name}")));
+        let (left, new) = (AuthorityId::from("0a1b"), AuthorityId::from("2c3d"));
+        let line = Line::default().with_gone(vec![left.clone()]);
+        let secret = mk_object(&own.secret, own.annotations(&line, BTreeMap::new()));
+        let is_followed = |event| follow(Some(Ok(event)), &known, |known| &mut known.secrets);
+        assert!(is_followed(Event::Init) && is_followed(Event::InitApply(secret)) && is_followed(Event::InitDone));
+        let why = objects.claim(&left, &other).unwrap_err();
+        assert_eq!(why, format!("it is or was in the Secret {}, and each line has keys of its own", own.secret));
+        assert_eq!(objects.claim(&new, &other), Ok(()));
     }
 }

@@ -175,6 +175,9 @@ fn purposes_and_critical_extensions_above_are_limits() {
     let authority = web.authority();
     let refused = "\"CN=web\" is not for the authentication of TLS clients (extended key usage)";
     assert_eq!(refusal(&[&authority, &web], &[&root]), refused);
+    let any = params_with("web", 900, |it| it.extended_key_usages.push(ExtendedKeyUsagePurpose::Any));
+    let any = root.signs(any);
+    assert_eq!(refusal(&[&any.authority(), &any], &[&root]), refused, "rustls-webpki does not take it for others");
     let serving = Demands { purpose: Purpose::Server, ..demands() };
     assert!(Certified::check(&ders(&[&authority, &web]), &ders(&[&root]), &authority.public_key(), &serving).is_ok());
     let mut policies = CustomExtension::from_oid_content(&[2, 5, 29, 32], vec![0x30, 0]);
@@ -212,7 +215,12 @@ fn name_constraints_must_permit_what_is_issued() {
     assert_eq!(outcome(vec![v4([10, 1, 3, 0])], vec![]), refused(address));
     assert_eq!(outcome(vec![], vec![v4([10, 1, 2, 0])]), refused(address));
     let company = GeneralSubtree::DirectoryName(params("Example Inc.", 1).distinguished_name);
-    assert_eq!(outcome(vec![company], vec![]), refused("the subjects of our certificates (directory names)"));
+    let subjects = refused("the subjects of our certificates (directory names)");
+    assert_eq!(outcome(vec![company.clone()], vec![]), subjects);
+    assert_eq!(outcome(vec![], vec![company]), subjects, "rustls-webpki takes it for one that has all");
+    let holes = || GeneralSubtree::IpAddress(CidrSubnet::V4([10, 0, 2, 0], [255, 0, 255, 0]));
+    let masks = refused("addresses, because a mask of theirs has holes");
+    assert_eq!((outcome(vec![holes()], vec![]), outcome(vec![], vec![holes()])), (masks.clone(), masks));
 }
 
 #[test]

@@ -149,7 +149,7 @@ impl Question<'_> {
 
 fn read(data: &BTreeMap<String, ByteString>) -> Option<Pending> {
     let (key, pkcs8) = PrivateKey::from_pem(&data.get(KEY)?.0, &SystemRandom::new()).ok()?;
-    let text = |key: &str| String::from_utf8(data.get(key)?.0.clone()).ok();
+    let text = |key: &str| String::from_utf8(data.get(key)?.0.clone()).ok(); // what is no text counts as missing
     let answer = text(CHAIN).zip(text(ISSUER)).map(|(chain, issuer)| IssuerAnswer { chain, issuer });
     Some(Pending { key, pkcs8, request: text(REQUEST)?, answer })
 }
