@@ -391,7 +391,6 @@ async fn the_audit_log_goes_where_it_is_told_or_nothing_starts() {
     assert!(of("standing") == 1, "{lines:?}");
     assert!(of("refused") == 1, "{lines:?}");
     assert!(of("admitted") <= 30 + 30, "{lines:?}");
-    assert!(of("suppressed") >= 3, "{lines:?}");
     let nowhere = run(home.path(), &["hub", "--gateway-name", "x", "--audit-log", "/no/such/file"]).await;
     assert_eq!(nowhere.code, 1);
     assert!(nowhere.stderr.contains("the audit log /no/such/file cannot be opened"), "{}", nowhere.stderr);

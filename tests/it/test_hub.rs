@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
+use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
-use kube::api::PostParams;
+use kube::api::{ListParams, PostParams};
 use serde_json::json;
 
 use test_kit::objects::{managed_cluster_addons, managed_clusters};
@@ -28,6 +29,23 @@ async fn api_server_goes_away_and_comes_back_with_its_state() {
     assert_eq!(cluster.data["spec"]["hubAcceptsClient"], json!(true));
     let addons = managed_cluster_addons(&admin, "cluster1").await;
     addons.get("telemetry").await.unwrap();
+}
+
+/// A real API server may have been another test's before.
+#[tokio::test]
+async fn a_hub_has_nothing_of_the_test_before() {
+    let _other = TestHub::start().await; // so that an API server which nobody uses is kept
+    let before = TestHub::start().await;
+    let admin = before.admin().await;
+    accept_cluster(&admin, "cluster1").await;
+    install_addon(&admin, "cluster1", "telemetry").await;
+    drop(before);
+
+    let hub = TestHub::start().await;
+    let admin = hub.admin().await;
+    let namespaces: Api<Namespace> = Api::all(admin.clone());
+    assert!(namespaces.get_opt("cluster1").await.unwrap().is_none());
+    assert!(managed_clusters(&admin).list(&ListParams::default()).await.unwrap().items.is_empty());
 }
 
 #[tokio::test]

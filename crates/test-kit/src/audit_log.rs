@@ -2,7 +2,8 @@
 //! it also has what our accounts read.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
+use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 use std::time::Duration;
 
@@ -63,17 +64,26 @@ pub fn write_policy(dir: &Path) {
     fs::write(dir.join(POLICY), policy.to_string()).unwrap();
 }
 
-/// Every call in the log.
-pub fn events(dir: &Path) -> Vec<Value> {
-    let text = fs::read_to_string(dir.join(LOG)).expect("the API server writes an audit log");
+/// The length of the log in bytes; 0 before there is one.
+pub fn length(dir: &Path) -> u64 {
+    fs::metadata(dir.join(LOG)).map_or(0, |log| log.len())
+}
+
+/// Every call in the log after its first `begin` bytes.
+pub fn events(dir: &Path, begin: u64) -> Vec<Value> {
+    let mut log = File::open(dir.join(LOG)).expect("the API server writes an audit log");
+    log.seek(SeekFrom::Start(begin)).unwrap();
+    let mut text = String::new();
+    log.read_to_string(&mut text).unwrap();
     // The last line may be incomplete, because the API server is still writing it.
     let complete = text.rfind('\n').map_or("", |end| &text[..end]);
     complete.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-pub fn writes(dir: &Path) -> Vec<Write> {
+/// The writes among them.
+pub fn writes(dir: &Path, begin: u64) -> Vec<Write> {
     let is_write = |event: &&Value| event["verb"].as_str().is_some_and(|verb| WRITES.contains(&verb));
-    events(dir).iter().filter(is_write).map(parse).collect()
+    events(dir, begin).iter().filter(is_write).map(parse).collect()
 }
 
 fn parse(event: &Value) -> Write {

@@ -3,7 +3,7 @@
 //!
 //! This module writes leaves as DER, because rcgen keeps only one organization of a subject.
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use k8s_openapi::ByteString;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, KeyPair, PublicKeyData, SigningKey};
@@ -32,7 +32,7 @@ pub struct TestCa {
     key: KeyPair,
     cert: String,
     name: Vec<u8>,
-    serial: AtomicU8,
+    serial: AtomicU32,
 }
 
 impl Default for TestCa {
@@ -58,7 +58,7 @@ impl TestCa {
 
     fn new(key: KeyPair, cert: String, name: &str) -> Self {
         let name = relative_name(COMMON_NAME, name);
-        Self { key, cert, name: tlv(SEQUENCE, &[&name]), serial: AtomicU8::new(1) }
+        Self { key, cert, name: tlv(SEQUENCE, &[&name]), serial: AtomicU32::new(1) }
     }
 
     /// The CA's own certificate and key, for `--cluster-signing-cert-file` and trust.
@@ -93,7 +93,7 @@ impl TestCa {
             SEQUENCE,
             &[
                 &[0xa0, 3, 2, 1, 2], // version 3
-                &tlv(0x02, &[&[0x01, serial]]),
+                &tlv(0x02, &[&[0x01], &serial.to_be_bytes()]),
                 &algorithm,
                 &self.name,
                 &tlv(SEQUENCE, &[&tlv(0x17, &[b"200101000000Z"]), &tlv(0x17, &[b"491231235959Z"])]),

@@ -13,7 +13,7 @@ use crate::crds::{self, MANAGED_CLUSTERS};
 use crate::moved;
 use crate::needed::{Needed, skip};
 use crate::objects;
-use crate::real::{self, RealHub};
+use crate::real::{RealHub, WITHOUT_FSYNC, assets};
 
 /// Which version of ManagedClusterAddOn the hub serves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,19 +31,30 @@ pub enum TestHub {
 }
 
 impl TestHub {
-    /// Starts a fresh hub with OCM's resources; a real one serves ManagedClusterAddOn in v1alpha1.
+    /// A hub with OCM's CRDs and ours, and nothing else; a real one serves ManagedClusterAddOn in v1alpha1.
     pub async fn start() -> Self {
         Self::start_with(AddOnApi::V1alpha1).await
     }
 
-    /// Starts a fresh hub; a real one serves ManagedClusterAddOn in `api` only, the stand-in has a fixed table of
-    /// resources.
+    /// The same; a real one serves ManagedClusterAddOn in `api` only, the stand-in has a fixed table of resources.
     pub async fn start_with(api: AddOnApi) -> Self {
-        if real::assets().is_none() {
-            let any = SocketAddr::from(([127, 0, 0, 1], 0));
-            return Self::StandIn(StandIn::start(any).await.unwrap());
+        match assets() {
+            Some(_) => Self::Real(Box::new(RealHub::shared(api).await)),
+            None => Self::stand_in().await,
         }
-        Self::with_ocm(RealHub::start(&["--unsafe-no-fsync"]).await, api).await
+    }
+
+    /// The same, but a real one has no CRD of ours.
+    pub async fn start_without_ours() -> Self {
+        match assets() {
+            Some(_) => Self::with_ocm(RealHub::start(&[WITHOUT_FSYNC]).await, AddOnApi::V1alpha1).await,
+            None => Self::stand_in().await,
+        }
+    }
+
+    async fn stand_in() -> Self {
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        Self::StandIn(StandIn::start(any).await.unwrap())
     }
 
     /// Installs OCM's resources on a real hub.

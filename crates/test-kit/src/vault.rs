@@ -115,6 +115,11 @@ impl Vault {
         self.write(path, Some(&self.root_token), body).await.data()
     }
 
+    /// Its process, for [`Frozen`](super::frozen::Frozen).
+    pub fn id(&self) -> u32 {
+        self.process.id()
+    }
+
     /// Forgets the keys: every call but a few is answered with 503.
     pub async fn seal(&self) {
         self.configure("sys/seal", &json!({})).await;

@@ -1,12 +1,14 @@
 //! The example of docs/writing-an-addon.md from installation to removal, by the commands of the documents.
 
 use std::collections::BTreeSet;
+use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hyper::{Method, StatusCode};
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::{Api, ResourceExt};
+use serde_json::{Value, json};
 use test_kit::needed::{Needed, skip};
 use test_kit::ocm::ADDON_NAMESPACE;
 use test_kit::real::RealHub;
@@ -71,6 +73,19 @@ async fn nothing_is_lost(fleet: &Fleet) {
     wait_until(PATIENCE, "three Leases", async || (live_gateways() == 3).then_some(())).await;
 }
 
+/// After a rotation `ca plan` names the addon, whose agent has a certificate of the authority that goes next. The
+/// command asks the hub's ledger for that, through the API server.
+fn plan_names_the_addon() {
+    let arguments = ["ca", "plan", "telemetry", "--output=json"];
+    let plan = Command::new(env!("CARGO_BIN_EXE_addon-signer")).args(arguments).output().unwrap();
+    assert_eq!(plan.status.code(), Some(3), "{}", String::from_utf8_lossy(&plan.stderr));
+    let plan: Value = serde_json::from_slice(&plan.stdout).unwrap();
+    let affected = plan["affected"]["addons"].as_array().unwrap();
+    let named = affected.iter().map(|addon| (&addon["cluster"], &addon["addon"], &addon["isKnown"]));
+    assert_eq!(named.collect::<Vec<_>>(), [(&json!(CLUSTER), &json!(ADDON), &json!(true))], "{plan}");
+    assert_eq!((&plan["step"], &plan["affected"]["unknown"]), (&json!("Finish"), &Value::Null), "{plan}");
+}
+
 /// The addon leaves the cluster: the gateway refuses its certificate, and OCM deletes its pod.
 async fn detach(fleet: &Fleet) {
     let pair = fleet.pair("telemetry-client-cert").await;
@@ -119,6 +134,7 @@ async fn an_addon_in_pods_from_installation_to_removal() {
     prometheus.names_no_cluster();
     prometheus.save();
     println!("{:?}: gateways and signer are replaced", begun.elapsed());
+    plan_names_the_addon();
     detach(&fleet).await;
     println!("{:?}: the addon is detached", begun.elapsed());
     remove();

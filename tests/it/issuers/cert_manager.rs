@@ -8,7 +8,7 @@ use test_kit::RealHub;
 use test_kit::cert_manager::{Approver, CertManager, PROGRAM, condition};
 use test_kit::needed::Needed;
 use test_kit::pki::TestCa;
-use test_kit::real::has_or_skip;
+use test_kit::real::{WITHOUT_FSYNC, has_or_skip};
 
 use super::{certificates, mk_request, path_length_of_ca};
 
@@ -35,7 +35,7 @@ async fn cert_manager_signs_only_what_is_approved() {
     if !has_or_skip(PROGRAM, Needed::Issuers) {
         return;
     }
-    let hub = RealHub::start(&["--unsafe-no-fsync"]).await;
+    let hub = RealHub::start(&[WITHOUT_FSYNC]).await;
     let started = Instant::now();
     let cert_manager = CertManager::start(&hub, Approver::Test).await;
     eprintln!("cert-manager ready after {:?}", started.elapsed());

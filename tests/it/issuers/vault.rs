@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use serde_json::json;
 use test_kit::needed::Needed;
-use test_kit::real::has_or_skip;
+use test_kit::real::{WITHOUT_FSYNC, has_or_skip};
 use test_kit::vault::{AUDIENCE, PROGRAM, Vault, token};
 use test_kit::{RealHub, client};
 
@@ -20,7 +20,7 @@ async fn vault_signs_an_intermediate_after_a_login_by_kubernetes() {
     if !has_or_skip(PROGRAM, Needed::Issuers) {
         return;
     }
-    let hub = RealHub::start(&["--unsafe-no-fsync"]).await;
+    let hub = RealHub::start(&[WITHOUT_FSYNC]).await;
     let vault = Vault::start().await;
     let root = vault.make_root("corporate root").await;
     vault.let_sign(&hub, ROLE, ACCOUNT, "10m").await;

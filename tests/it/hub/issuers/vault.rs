@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use addon_signer_api::authority::AuthoritySource;
 use addon_signer_core::ca::authority::Authority;
@@ -26,6 +27,7 @@ use tokio_rustls::TlsAcceptor;
 use super::{NAMESPACE, PENDING, change, look, telemetry_of, wait_issued, wait_said};
 use crate::hub::lines::{OnServer, issue, rotate};
 use crate::hub::mk_served;
+use test_kit::frozen::Frozen;
 use test_kit::hub::{PATIENCE, RunningHub, RunningHubOptions, wait_ready};
 use test_kit::needed::Needed;
 use test_kit::pki::{PemPair, TestCa};
@@ -210,6 +212,36 @@ async fn an_answer_of_vault_that_is_not_used_is_kept() {
     wait_issued(&line, "False", "/v1/pki2 has not signed an authority: ").await;
     issue(&world.hub, admin).await;
     drop(running);
+}
+
+/// Nobody does anything: the line goes on by itself.
+#[tokio::test]
+async fn a_vault_that_did_not_answer_is_asked_again_after_its_pause() {
+    let Some(world) = World::start().await else { return };
+    let admin = &world.admin;
+    // A hub whose time has been moved would lose its Lease.
+    let options = RunningHubOptions { vault: Some(world.options()), lease: None, ..RunningHubOptions::default() };
+    let _running = RunningHub::start_with(&world.hub, options).await;
+    let line = OnServer::client(admin);
+    line.wait(&["Active"]).await;
+    let frozen = Frozen::with_children(world.vault.id());
+    rotate(admin, "r1").await;
+    wait_issued(&line, "False", "no answer within 4 seconds; the hub asks again.").await;
+    drop(frozen);
+    // The pause is that of one engine.
+    for (path, said) in [
+        ("pki2", "/v1/pki2 has not signed an authority: 1 error occurred: * permission denied (403)"),
+        ("pki", "because it did not answer the last time"),
+    ] {
+        change(admin, json!({ "authority": { "issuer": { "vault": { "path": path } } } })).await;
+        wait_issued(&line, "False", said).await;
+    }
+    issue(&world.hub, admin).await;
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(61)).await;
+    tokio::time::resume();
+    let both = line.wait(&["Active", "Old"]).await;
+    line.wait_signs(&both).await;
 }
 
 /// A Vault that lets everybody log in, and never says whether it has signed. Returns its address and CA, and counts.

@@ -1,9 +1,12 @@
 //! Authorities whose key somebody else may know: a tainted one signs no more, and another one signs at once.
 
+use addon_signer_api::status::{AddOnSignerStatus, AuthorityState};
 use addon_signer_core::names::ANNOTATION_REVOKE_AUTHORITY;
 use addon_signer_ledger::Location;
+use hyper::StatusCode;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::api::{Patch, PatchParams};
+use kube::config::Kubeconfig;
 use kube::{Api, Client};
 use serde_json::json;
 use tempfile::TempDir;
@@ -13,6 +16,7 @@ use super::rotation::mk_held;
 use super::serving::{gateway_request, report};
 use crate::cli::{Output, run, write};
 use crate::hub::{mk_csr, mk_ready, mk_served, submit, wait_event};
+use test_kit::gate::{Gate, Moment};
 use test_kit::hub::{
     PATIENCE, RunningHub, RunningHubOptions, certificate, fresh_ledger, telemetry, wait_csr, wait_ready,
 };
@@ -27,8 +31,12 @@ struct Person {
 
 impl Person {
     fn ann(hub: &TestHub) -> Self {
+        Self::with(&hub.kubeconfig("ann", &["system:masters"]))
+    }
+
+    fn with(kubeconfig: &Kubeconfig) -> Self {
         let home = tempfile::tempdir().unwrap();
-        let kubeconfig = write(home.path(), &hub.kubeconfig("ann", &["system:masters"])).display().to_string();
+        let kubeconfig = write(home.path(), kubeconfig).display().to_string();
         Self { home, kubeconfig }
     }
 
@@ -289,11 +297,10 @@ async fn requests_of_two_administrators_are_both_done() {
     let ids = line.wait(&["Active", "Old"]).await;
     line.wait_signs(&ids).await;
     running.stop().await;
-    let person = Person::ann(&hub);
-    for id in &ids {
-        let told = person.ca(&["taint", "telemetry", "--authority", id]).await;
-        assert_eq!(told.code, 0, "{}", told.stderr);
-    }
+    let (ann, bob) = (Person::ann(&hub), Person::ann(&hub));
+    let asked: Vec<_> = ids.iter().map(|id| ["taint", "telemetry", "--authority", id]).collect();
+    let (first, second) = tokio::join!(ann.ca(&asked[0]), bob.ca(&asked[1]));
+    assert_eq!((first.code, second.code), (0, 0), "{}{}", first.stderr, second.stderr);
     let _running = start(&hub, &ledger).await;
     wait_until(PATIENCE, "both to be tainted", async || {
         let members = line.members().await?;
@@ -302,6 +309,44 @@ async fn requests_of_two_administrators_are_both_done() {
         ids.iter().all(|id| tainted.contains(id)).then_some(())
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_request_is_written_only_onto_what_the_command_has_seen() {
+    let (hub, admin, running) = mk_held().await;
+    running.follow_once();
+    let line = OnServer::client(&admin);
+    line.wait(&["Active"]).await;
+    super::rotate(&admin, "r1").await;
+    let ids = line.wait(&["Next", "Active"]).await;
+    wait_until(PATIENCE, "the report", async || line.status().await.rotation?.waiting_for).await;
+
+    // The line takes a step after the command has read it: another authority signs than the one to taint.
+    let gate = Gate::in_front_of(hub.admin().await).await;
+    let ann = Person::with(&gate.kubeconfig());
+    gate.stop_at(Moment::Before, |write| write.path.ends_with("/selfsubjectreviews"));
+    let meanwhile = async {
+        gate.stopped().await;
+        running.follow_once();
+        let signs = |status: AddOnSignerStatus| status.authorities[0].state == AuthorityState::Active;
+        wait_until(PATIENCE, "the step", async || signs(line.status().await).then_some(())).await;
+        gate.open();
+    };
+    let (told, ()) = tokio::join!(ann.ca(&["taint", "telemetry"]), meanwhile);
+    let sentence = "telemetry has changed meanwhile: see `addon-signer ca status telemetry`, and ask again";
+    assert_eq!((told.code, told.stderr.contains(sentence)), (1, true), "{}", told.stderr);
+
+    // Somebody else's write comes between the last look and the command's own write.
+    gate.stop_at(Moment::Late, |write| write.path.ends_with("/addonsigners/telemetry"));
+    let meanwhile = async {
+        gate.stopped().await;
+        super::kit::taint(&admin, &ids[1]).await;
+        let status = gate.deliver().await;
+        gate.open();
+        status
+    };
+    let (_, status) = tokio::join!(ann.ca(&["taint", "telemetry"]), meanwhile);
+    assert_eq!(status, StatusCode::CONFLICT);
 }
 
 /// Only whoever may change the AddOnSigner decides on its authorities.

@@ -1,0 +1,179 @@
+//! API servers that tests use one after the other: each start takes five seconds of a core.
+//!
+//! Whoever takes one deletes from etcd what the test before has left. A server is not used again if that test has
+//! changed what all tests share, such as OCM's CRDs.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::Request;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::ListParams;
+use kube::{Api, Client};
+use parking_lot::Mutex;
+use tokio::sync::{SemaphorePermit, oneshot};
+
+use super::etcd::Etcd;
+use super::server::{Server, WITHOUT_FSYNC};
+use crate::deploy::{apply, installed};
+use crate::wait::wait_until;
+use crate::{AddOnApi, client, crds};
+
+/// What the API server changes by itself.
+const ITS_OWN: [&str; 7] = [
+    API_SERVICES,
+    "/registry/flowschemas/",
+    "/registry/leases/kube-system/apiserver-",
+    "/registry/masterleases/",
+    "/registry/peerserverleases/",
+    "/registry/prioritylevelconfigurations/",
+    "/registry/ranges/",
+];
+/// The API server goes on to serve these for a moment after they are deleted.
+const SERVED: [&str; 2] = ["/registry/apiextensions.k8s.io/", API_SERVICES];
+const API_SERVICES: &str = "/registry/apiregistration.k8s.io/apiservices/";
+const REGISTERED: Duration = Duration::from_secs(30);
+
+static POOL: Mutex<Pool> = Mutex::new(Pool { idle: VecDeque::new(), in_use: 0 });
+
+struct Pool {
+    idle: VecDeque<Shared>,
+    in_use: usize,
+}
+
+/// A server with OCM's CRDs and ours.
+pub(super) struct Shared {
+    pub(super) server: Arc<Server>,
+    api: AddOnApi,
+    /// What it has in etcd without any test: each key, and the revision in which it was written.
+    keys: BTreeMap<String, String>,
+}
+
+impl Shared {
+    /// A server on which there is nothing of another test.
+    pub(super) async fn take(api: AddOnApi) -> Self {
+        while let Some(server) = Self::idle(api) {
+            if server.is_cleaned().await {
+                return server;
+            }
+        }
+        Self::start(api).await
+    }
+
+    /// One that nobody uses. If there is none for this API, another one ends: each needs memory.
+    fn idle(api: AddOnApi) -> Option<Self> {
+        let idle = &mut POOL.lock().idle;
+        match idle.iter().position(|server| server.api == api) {
+            Some(at) => idle.remove(at),
+            None => {
+                drop(idle.pop_front());
+                None
+            }
+        }
+    }
+
+    async fn start(api: AddOnApi) -> Self {
+        let server = Server::start(&[WITHOUT_FSYNC]).await;
+        let admin = client(server.kubeconfig("admin", &["system:masters"])).await;
+        crds::install(&admin, server.binaries(), api).await;
+        crds::grant_agent_rights(&admin).await;
+        let mut ours = installed();
+        ours.retain(|object| object["kind"] == "CustomResourceDefinition");
+        apply(&admin, &ours).await;
+        let served = served(&admin).await;
+        for Served { group, version, plural } in &served {
+            let list = format!("/apis/{group}/{version}/{plural}?limit=1");
+            let answers = async || admin.request_text(Request::get(&list).body(Vec::new()).unwrap()).await.ok();
+            wait_until(REGISTERED, &format!("{list} to be answered"), answers).await;
+        }
+        let mut etcd = Etcd::connect(server.etcd_port()).await;
+        let registered: Vec<_> = served.iter().map(Served::api_service).collect();
+        let keys = wait_until(REGISTERED, "the API server to register its APIs", async || {
+            Some(etcd.revisions().await).filter(|all| registered.iter().all(|key| all.contains_key(key)))
+        })
+        .await;
+        Self { server: Arc::new(server), api, keys }
+    }
+
+    /// Deletes what a test has left, until nothing is left: a call that it had begun may end meanwhile. Returns false
+    /// if it has changed what all tests share.
+    async fn is_cleaned(&self) -> bool {
+        let mut etcd = Etcd::connect(self.server.etcd_port()).await;
+        loop {
+            let mut now = etcd.revisions().await;
+            for (key, revision) in &self.keys {
+                let is_same = now.remove(key).is_some_and(|now| now == *revision);
+                if !is_same && !begins_with(key, &ITS_OWN) {
+                    return false;
+                }
+            }
+            if now.keys().any(|key| begins_with(key, &SERVED)) {
+                return false;
+            }
+            if now.is_empty() {
+                return true;
+            }
+            etcd.delete(now.keys()).await;
+        }
+    }
+
+    /// Lets another test have the server once the returned value is gone, and with it everything that the present test
+    /// still runs: what it has aborted goes when its runtime turns to the next task, or ends.
+    pub(super) fn until_dropped(self, slot: SemaphorePermit<'static>) -> oneshot::Sender<Infallible> {
+        POOL.lock().in_use += 1;
+        let (held, gone) = oneshot::channel();
+        let returned = Returned { shared: Some(self), _slot: slot };
+        tokio::spawn(async move {
+            let _returned = returned;
+            gone.await.ok(); // an error says that it is gone
+        });
+        held
+    }
+}
+
+struct Returned {
+    shared: Option<Shared>,
+    _slot: SemaphorePermit<'static>,
+}
+
+impl Drop for Returned {
+    fn drop(&mut self) {
+        let mut pool = POOL.lock();
+        pool.in_use -= 1;
+        // Another owner is a hub that outlives its test's runtime.
+        pool.idle.extend(self.shared.take().filter(|it| !it.server.is_worn() && Arc::strong_count(&it.server) == 1));
+        if pool.in_use == 0 {
+            pool.idle.clear(); // perhaps this was the last test
+        }
+    }
+}
+
+/// What a CRD serves.
+struct Served {
+    group: String,
+    version: String,
+    plural: String,
+}
+
+impl Served {
+    /// The key of the APIService that the API server makes for it.
+    fn api_service(&self) -> String {
+        format!("{API_SERVICES}{}.{}", self.version, self.group)
+    }
+}
+
+async fn served(admin: &Client) -> Vec<Served> {
+    let crds = Api::<CustomResourceDefinition>::all(admin.clone()).list(&ListParams::default()).await.unwrap();
+    let of = |crd: CustomResourceDefinition| {
+        let (group, plural) = (crd.spec.group, crd.spec.names.plural);
+        let versions = crd.spec.versions.into_iter().filter(|version| version.served);
+        versions.map(move |it| Served { group: group.clone(), version: it.name, plural: plural.clone() })
+    };
+    crds.items.into_iter().flat_map(of).collect()
+}
+
+fn begins_with(key: &str, prefixes: &[&str]) -> bool {
+    prefixes.iter().any(|prefix| key.starts_with(prefix))
+}
