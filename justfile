@@ -44,12 +44,12 @@ test-real:
 test-cluster:
     .ci/run cluster
 
-# What fifty agents lose on a node while everything is replaced, killed and rotated; not a step of .ci/run.
+# What fifty agents lose on a node while everything is replaced, killed and rotated; a part of `soak`.
 soak-cluster:
     ADDON_SIGNER_SOAK=1 ADDON_SIGNER_POSTGRES=${ADDON_SIGNER_POSTGRES:-/usr/lib/postgresql/15/bin} .ci/run cluster
 
-# The long forms of tests that have one, optimised: half an hour; not a step of .ci/run.
-soak:
+# The long forms of all tests that have one, most of them optimised: an hour; not a step of .ci/run.
+soak: soak-cluster
     KUBEBUILDER_ASSETS=$(tests/real/build.sh) GOMAXPROCS=1 ADDON_SIGNER_TESTS_NEED="api-server peers" ADDON_SIGNER_SOAK=1 \
         cargo test --locked --release --test it -- --test-threads 1 --nocapture peers::soak hub::lines::killed hub::lines::growth
 

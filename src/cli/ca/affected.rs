@@ -87,12 +87,12 @@ impl Affected {
     /// The addons with an agent that depends on a certificate of this authority.
     async fn holders(ca: &Ca, signer: &str, id: &str) -> anyhow::Result<Self> {
         let mine = ca.add_ons(signer).await?;
-        Self::rows(ca, |row| {
+        Self::rows(ca, |row, knows_certificates| {
             let has_standing = mine.contains(&row.addon) && row.state != State::NoStanding;
             match row.depends_on.get(id) {
                 _ if !has_standing => None,
                 Some(is_certain) => Some(*is_certain),
-                None => (row.state == State::Unknown).then_some(false),
+                None => (!knows_certificates).then_some(false),
             }
         })
         .await
@@ -100,7 +100,7 @@ impl Affected {
 
     /// The addons that may not trust the gateway's next authority; all of them if it is not published.
     pub(super) async fn without_anchor(ca: &Ca, is_published: bool) -> anyhow::Result<Self> {
-        Self::rows(ca, |row| match row.has_trust.filter(|_| is_published) {
+        Self::rows(ca, |row, _| match row.has_trust.filter(|_| is_published) {
             _ if matches!(row.state, State::NoStanding | State::NoCertificate) => None,
             Some(true) => None,
             Some(false) => Some(true),
@@ -109,12 +109,13 @@ impl Affected {
         .await
     }
 
-    async fn rows(ca: &Ca, judge: impl Fn(&Row) -> Option<bool>) -> anyhow::Result<Self> {
+    /// Those for which `judge` says whether it is certain; it is told whether the ledger was asked.
+    async fn rows(ca: &Ca, judge: impl Fn(&Row, bool) -> Option<bool>) -> anyhow::Result<Self> {
         let ledger = Ok(LedgerSource::Hub(ca.client.clone()));
         let gathered = gather(&ca.client, ledger, ca.namespace(), &Selection::default()).await;
         let Gathered { rows, no_ledger } = gathered.context(NOT_KNOWN)?;
         let affected = rows.into_iter().filter_map(|row| {
-            let is_known = judge(&row)?;
+            let is_known = judge(&row, no_ledger.is_none())?;
             Some(AffectedAddOn::of(row, is_known))
         });
         let addons: Vec<_> = affected.collect();

@@ -162,6 +162,7 @@ impl Ca {
         let GatewayLineReport { authorities, rotation, problem, waits, request, issued, not_used, anchors, .. } =
             report;
         let (is_issued, is_trusted_by_root) = (issued || request.is_some(), anchors.is_some());
+        let is_unreadable = problem.is_some();
         let report = LineReport {
             line,
             authorities,
@@ -170,6 +171,7 @@ impl Ca {
             request,
             not_used,
             waits,
+            is_unreadable,
             is_issued,
             is_trusted_by_root,
         };
@@ -234,6 +236,13 @@ impl Ca {
     /// Adds a request about this authority to the last ones in an annotation that concern others: two administrators do
     /// not undo each other's requests, and neither does a Secret of authorities that is restored.
     pub(super) async fn ask(&self, line: &LineName, before: &LineReport, name: &str, id: &str) -> anyhow::Result<()> {
+        if before.is_unreadable {
+            let problem = before.problem.as_deref().unwrap_or_default();
+            bail!(
+                "nothing was asked: the hub takes no step of {} until it can read its Secret. {problem}",
+                before.line
+            );
+        }
         let user = CommandUser::ask(&self.client).await.user;
         let request = AuthorityRequest::text(id, Clock::default().now(), &user);
         let with_request = |present: &str| {

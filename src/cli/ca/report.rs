@@ -12,6 +12,9 @@ use addon_signer_api::status::{
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_hub::authorities::report::{NOT_ROLLED_BACK, WAITS};
 
+/// The reasons of `Ready` for a Secret of authorities that is gone or cannot be used.
+const UNREADABLE: [&str; 2] = ["AuthorityMissing", "AuthorityUnreadable"];
+
 /// One line of authorities as `ca status --output json` prints it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -33,6 +36,9 @@ pub(super) struct LineReport {
     /// What a rotation waits for that has not begun.
     #[serde(skip)]
     pub(super) waits: Option<String>,
+    /// Whether the hub cannot read its authorities: it takes no step until it can.
+    #[serde(skip)]
+    pub(super) is_unreadable: bool,
     /// Whether its authorities come from an issuer.
     #[serde(skip)]
     pub(super) is_issued: bool,
@@ -85,6 +91,7 @@ pub(super) fn client_report(object: GuardedSigner) -> LineReport {
         }
     };
     let failing = status.conditions.iter().find(|condition| condition.type_ == "Ready" && condition.status != "True");
+    let is_unreadable = failing.is_some_and(|condition| UNREADABLE.contains(&&*condition.reason));
     let problem = failing.map(|condition| format!("{}: {}", condition.reason, condition.message));
     let refused = status.conditions.iter().find_map(|condition| {
         let at = condition.message.find(NOT_ROLLED_BACK)?;
@@ -101,7 +108,18 @@ pub(super) fn client_report(object: GuardedSigner) -> LineReport {
     let is_issued = issued.is_some() || status.authority_request.is_some();
     let AddOnSignerStatus { authorities, rotation, authority_request: request, .. } = status;
     let is_trusted_by_root = false;
-    LineReport { line, authorities, rotation, problem, request, not_used, waits, is_issued, is_trusted_by_root }
+    LineReport {
+        line,
+        authorities,
+        rotation,
+        problem,
+        request,
+        not_used,
+        waits,
+        is_unreadable,
+        is_issued,
+        is_trusted_by_root,
+    }
 }
 
 /// The lines as a table, with what each waits for.

@@ -34,20 +34,20 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
 use addon_signer_core::names::ANNOTATION_ROTATE;
 use test_kit::accounts::{HUB_GROUPS, HUB_USER};
 use test_kit::hub::{PATIENCE, create_route, create_signer, deploy, fresh_ledger};
 use test_kit::{TestHub, wait_until};
 
-/// A hub and a gateway, as `addon-signer hub` runs them.
+/// A hub and a gateway, as `addon-signer hub` runs them. Dropping it kills them.
 pub(crate) struct Whole {
     pub(crate) gateway: SocketAddr,
     pub(crate) metrics: SocketAddr,
     stop: CancellationToken,
-    task: JoinHandle<anyhow::Result<()>>,
+    task: AbortOnDropHandle<anyhow::Result<()>>,
     pub(crate) ledger: TempDir,
 }
 
@@ -93,7 +93,7 @@ impl Whole {
         let gateway = process.gateway_address().unwrap_or(nowhere);
         let metrics = process.metrics_address();
         let stop = CancellationToken::new();
-        let task = tokio::spawn(process.run(stop.clone()));
+        let task = AbortOnDropHandle::new(tokio::spawn(process.run(stop.clone())));
         Self { gateway, metrics, stop, task, ledger: dir }
     }
 

@@ -54,6 +54,7 @@ impl Etcd {
     async fn call(&mut self, what: &str, body: &Value) -> Value {
         let request = Request::builder().method(Method::POST).uri(format!("/v3/kv/{what}")).header(HOST, "etcd");
         let request = request.body(Full::from(body.to_string())).unwrap();
+        self.sender.ready().await.unwrap();
         let (head, body) = self.sender.send_request(request).await.unwrap().into_parts();
         let body = body.collect().await.unwrap().to_bytes();
         assert_eq!(head.status, StatusCode::OK, "{}", String::from_utf8_lossy(&body));

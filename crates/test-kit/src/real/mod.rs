@@ -67,6 +67,7 @@ impl RealHub {
     }
 
     async fn start_in(slot: SemaphorePermit<'static>, etcd_flags: &[&str]) -> Self {
+        shared::make_room();
         let server = Server::start(etcd_flags).await;
         Self::new(Arc::new(server), Some(Held::Slot { _slot: slot }))
     }

@@ -29,7 +29,7 @@ const READY: Duration = Duration::from_secs(60);
 pub(super) struct Server {
     api_server: Mutex<Option<Process>>,
     /// None if the processes are not ours.
-    etcd: Option<Process>,
+    etcd: Option<Mutex<Process>>,
     binaries: PathBuf,
     etcd_port: u16,
     port: u16,
@@ -53,7 +53,7 @@ impl Server {
         let etcd = start_etcd(&binaries, etcd_port, dir.path(), etcd_flags);
         let server = Self {
             api_server: Mutex::new(None),
-            etcd: Some(etcd),
+            etcd: Some(Mutex::new(etcd)),
             binaries,
             etcd_port,
             port: free_port(),
@@ -131,6 +131,12 @@ impl Server {
         &self.binaries
     }
 
+    pub(super) fn is_running(&self) -> bool {
+        let runs = |process: &mut Process| process.exited().is_none();
+        self.etcd.as_ref().is_some_and(|etcd| runs(&mut etcd.lock()))
+            && self.api_server.lock().as_mut().is_some_and(runs)
+    }
+
     /// Notes that no other test may use it.
     pub(super) fn wear_out(&self) {
         self.worn.store(true, Ordering::Relaxed);
@@ -190,6 +196,7 @@ impl Server {
             format!("--proxy-client-key-file={}", file("front-proxy-client.key")),
             format!("--audit-policy-file={}", file(audit_log::POLICY)),
             format!("--audit-log-path={}", file(audit_log::LOG)),
+            "--audit-log-maxsize=100000".to_owned(), // megabytes: tests remember where in the file they began
         ]
     }
 }

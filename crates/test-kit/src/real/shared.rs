@@ -14,18 +14,19 @@ use kube::api::ListParams;
 use kube::{Api, Client};
 use parking_lot::Mutex;
 use tokio::sync::{SemaphorePermit, oneshot};
+use tokio::time::{sleep, timeout};
 
 use super::etcd::Etcd;
 use super::server::{Server, WITHOUT_FSYNC};
 use crate::deploy::{apply, installed};
-use crate::wait::wait_until;
+use crate::wait::{PATIENCE, wait_until};
 use crate::{AddOnApi, client, crds};
 
 /// What the API server changes by itself.
 const ITS_OWN: [&str; 7] = [
     API_SERVICES,
     "/registry/flowschemas/",
-    "/registry/leases/kube-system/apiserver-",
+    IDENTITY,
     "/registry/masterleases/",
     "/registry/peerserverleases/",
     "/registry/prioritylevelconfigurations/",
@@ -33,6 +34,9 @@ const ITS_OWN: [&str; 7] = [
 ];
 /// The API server goes on to serve these for a moment after they are deleted.
 const SERVED: [&str; 2] = ["/registry/apiextensions.k8s.io/", API_SERVICES];
+/// Where the API server says that it is there.
+const IDENTITY: &str = "/registry/leases/kube-system/apiserver-";
+const MOMENT: Duration = Duration::from_millis(50);
 const API_SERVICES: &str = "/registry/apiregistration.k8s.io/apiservices/";
 const REGISTERED: Duration = Duration::from_secs(30);
 
@@ -55,23 +59,19 @@ impl Shared {
     /// A server on which there is nothing of another test.
     pub(super) async fn take(api: AddOnApi) -> Self {
         while let Some(server) = Self::idle(api) {
-            if server.is_cleaned().await {
+            if server.server.is_running() && timeout(PATIENCE, server.is_cleaned()).await.unwrap_or(false) {
                 return server;
             }
         }
+        make_room();
         Self::start(api).await
     }
 
-    /// One that nobody uses. If there is none for this API, another one ends: each needs memory.
+    /// One that nobody uses.
     fn idle(api: AddOnApi) -> Option<Self> {
         let idle = &mut POOL.lock().idle;
-        match idle.iter().position(|server| server.api == api) {
-            Some(at) => idle.remove(at),
-            None => {
-                drop(idle.pop_front());
-                None
-            }
-        }
+        let at = idle.iter().position(|server| server.api == api)?;
+        idle.remove(at)
     }
 
     async fn start(api: AddOnApi) -> Self {
@@ -103,6 +103,7 @@ impl Shared {
         let mut etcd = Etcd::connect(self.server.etcd_port()).await;
         loop {
             let mut now = etcd.revisions().await;
+            now.retain(|key, _| !key.starts_with(IDENTITY));
             for (key, revision) in &self.keys {
                 let is_same = now.remove(key).is_some_and(|now| now == *revision);
                 if !is_same && !begins_with(key, &ITS_OWN) {
@@ -116,6 +117,7 @@ impl Shared {
                 return true;
             }
             etcd.delete(now.keys()).await;
+            sleep(MOMENT).await; // what the API server is about to write comes
         }
     }
 
@@ -133,6 +135,12 @@ impl Shared {
     }
 }
 
+/// Ends a server that nobody uses, if there is one: each needs memory.
+pub(super) fn make_room() {
+    let idle = POOL.lock().idle.pop_front();
+    drop(idle); // it takes a while, and nobody else should wait for it
+}
+
 struct Returned {
     shared: Option<Shared>,
     _slot: SemaphorePermit<'static>,
@@ -144,9 +152,10 @@ impl Drop for Returned {
         pool.in_use -= 1;
         // Another owner is a hub that outlives its test's runtime.
         pool.idle.extend(self.shared.take().filter(|it| !it.server.is_worn() && Arc::strong_count(&it.server) == 1));
-        if pool.in_use == 0 {
-            pool.idle.clear(); // perhaps this was the last test
-        }
+        // Perhaps this was the last test.
+        let unused = if pool.in_use == 0 { std::mem::take(&mut pool.idle) } else { VecDeque::new() };
+        drop(pool);
+        drop(unused);
     }
 }
 

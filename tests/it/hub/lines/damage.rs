@@ -16,6 +16,7 @@ use ring::rand::SystemRandom;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use super::distrust::Person;
 use super::kit::{OnServer, issue, signed_by};
 use crate::hub::{MOMENT, mk_csr, mk_ready, submit};
 use test_kit::hub::{PATIENCE, RunningHub, certificate, wait_csr, wait_ready};
@@ -66,6 +67,9 @@ async fn a_deleted_authority_stops_signing_and_is_not_made_anew() {
     nothing_happens().await;
     assert_eq!(wait_ready(&admin, "telemetry", "False").await.0, "AuthorityMissing");
     assert_eq!(line.status().await.authorities[0].id, active[0], "status still names it");
+    let told = Person::ann(&hub).ca(&["revoke", "telemetry", &active[0], "--yes"]).await;
+    let sentence = "nothing was asked: the hub takes no step of telemetry until it can read its Secret. ";
+    assert_eq!((told.code, told.stderr.contains(sentence)), (1, true), "{}", told.stderr);
     backup.metadata.resource_version = None;
     backup.metadata.uid = None;
     line.secrets.create(&PostParams::default(), &backup).await.unwrap();

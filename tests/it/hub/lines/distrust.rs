@@ -18,19 +18,19 @@ use crate::cli::{Output, run, write};
 use crate::hub::{mk_csr, mk_ready, mk_served, submit, wait_event};
 use test_kit::gate::{Gate, Moment};
 use test_kit::hub::{
-    PATIENCE, RunningHub, RunningHubOptions, certificate, fresh_ledger, telemetry, wait_csr, wait_ready,
+    PATIENCE, RunningHub, RunningHubOptions, certificate, condition, fresh_ledger, telemetry, wait_csr, wait_ready,
 };
 use test_kit::objects::managed_cluster_addons;
 use test_kit::{TestHub, log, wait_until};
 
 /// A person with a kubeconfig.
-struct Person {
+pub(super) struct Person {
     home: TempDir,
     kubeconfig: String,
 }
 
 impl Person {
-    fn ann(hub: &TestHub) -> Self {
+    pub(super) fn ann(hub: &TestHub) -> Self {
         Self::with(&hub.kubeconfig("ann", &["system:masters"]))
     }
 
@@ -40,7 +40,7 @@ impl Person {
         Self { home, kubeconfig }
     }
 
-    async fn ca(&self, arguments: &[&str]) -> Output {
+    pub(super) async fn ca(&self, arguments: &[&str]) -> Output {
         run(self.home.path(), &[&["ca"], arguments, &["--kubeconfig", &self.kubeconfig]].concat()).await
     }
 }
@@ -269,7 +269,11 @@ async fn advance_removes_an_old_authority_that_nobody_needs() {
     super::rotate(&admin, "r1").await;
     let ids = line.wait(&["Active", "Old"]).await;
     line.wait_signs(&ids).await;
-    // No ledger is asked here, so it is not known whose certificate spoke1 has.
+    // No ledger is asked here, so it is not known whose certificate spoke1 has; also if its last request was refused.
+    let hostile =
+        CertificateSigningRequest { spec: mk_csr("spoke2", "telemetry").spec, ..mk_csr("spoke1", "telemetry") };
+    let name = submit(&hub, "spoke1", &hostile).await;
+    wait_csr(&admin, &name, "denied", |csr| condition(csr, "Denied")).await;
     let refused = ann.ca(&["advance", "telemetry"]).await;
     let sentence = format!("`addon-signer ca revoke` removes {} all the same", ids[1]);
     assert_eq!((refused.code, refused.stderr.contains(&sentence)), (3, true), "{}", refused.stderr);

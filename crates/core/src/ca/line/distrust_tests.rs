@@ -48,6 +48,21 @@ fn a_tainted_active_is_replaced_at_once_on_evidence() {
     assert!(matches!(line.next_step(&mk_evidence(NOW)), Step::Wait(WaitsFor::OldCertificates { .. })));
 }
 
+/// The Secret comes from a backup of the time before Next signed, and the ledger knows that it was tainted since.
+#[test]
+fn a_next_from_a_backup_that_was_tainted_never_signs() {
+    let backup = mk_three();
+    let next = id(&backup, 0);
+    let later = backup.clone().activate(NOW).taint(&next, None::<Authority>, NOW);
+    let line = backup.older_than(&mk_recorded(&later)).unwrap().line;
+    let trusted = Evidence { next_is_trusted: Ok(()), ..mk_evidence(NOW) };
+    assert_eq!(line.next_step(&trusted), Step::Taint { id: next.clone() });
+    let without = line.next_step_without_authority(&trusted, "somebody");
+    assert_eq!(without, Step::Taint { id: next.clone() });
+    let line = line.taint(&next, Some(mk_authority()), NOW);
+    assert!(line.next().is_some_and(|it| *it.authority.id() != next && !it.tainted));
+}
+
 #[test]
 fn a_larger_fleet_renews_in_a_longer_time() {
     let windows = [0, 1_200, 1_201, 3_500, 1_000_000].map(renewal_window);

@@ -211,6 +211,13 @@ impl Line {
             self.members.insert(0, Member::new(authority.into(), State::Next, now));
             self.rolled_back = None;
         }
+        self.with_handled(requested)
+    }
+
+    /// The line that has handled this request, if there is one. A first authority handles a request that is older than
+    /// the line, such as that of an AddOnSigner which is made again from a file.
+    #[must_use]
+    pub fn with_handled(mut self, requested: Option<&str>) -> Self {
         if requested.is_some() {
             self.handled_request = requested.map(str::to_owned);
         }

@@ -95,6 +95,10 @@ impl Line {
         if let Some(member) = self.untainted(evidence.taint) {
             return Step::Taint { id: member.authority.id().clone() };
         }
+        // One that comes from a backup, and is tainted as the ledger knows.
+        if let Some(next) = self.next().filter(|next| next.tainted) {
+            return Step::Taint { id: next.authority.id().clone() };
+        }
         if let (Some(id), Some(Ok(signs))) = (evidence.roll_back, self.previous(evidence)) {
             return Step::RollBack { id: id.clone(), signs };
         }

@@ -62,6 +62,7 @@ fn a_request_is_handled_once() {
     assert_eq!((line.next_step(&asked), line.phase()), (Step::Rest, Phase::Settled));
     let again = Evidence { requested: Some("r2"), ..mk_evidence(NOW) };
     assert_eq!(line.next_step(&again), Step::Prepare);
+    assert_eq!(mk_line().with_handled(Some("r1")).next_step(&asked), Step::Rest, "it is older than the line");
 }
 
 #[test]

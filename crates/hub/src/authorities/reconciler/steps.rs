@@ -41,7 +41,7 @@ impl LineReconciler {
         self.look_outside(plan, &asked, seen, None, now).await?;
         let (authority, pkcs8) = self.new_authority(plan, now)?;
         let id = authority.authority().id().clone();
-        let line = Line::default().begin(authority, now);
+        let line = Line::default().begin(authority, now).with_handled(asked.rotate.as_deref());
         let leads = self.leading.leads()?;
         let stored = self.store.create(&leads, &self.names, &line, &pkcs8).await?;
         self.unrecorded = Some(String::new());
