@@ -109,7 +109,7 @@ impl Affected {
         .await
     }
 
-    /// Those for which `judge` says whether it is certain; it is told whether the ledger was asked.
+    /// Whom `judge` counts: it returns whether the loss is certain, and is told whether the ledger was asked.
     async fn rows(ca: &Ca, judge: impl Fn(&Row, bool) -> Option<bool>) -> anyhow::Result<Self> {
         let ledger = Ok(LedgerSource::Hub(ca.client.clone()));
         let gathered = gather(&ca.client, ledger, ca.namespace(), &Selection::default()).await;

@@ -159,10 +159,10 @@ impl Ca {
             return Ok((LineReport { line, problem, ..LineReport::default() }, metadata));
         };
         let report: GatewayLineReport = serde_json::from_str(&text).with_context(place)?;
+        let is_unreadable = report.unreadable;
         let GatewayLineReport { authorities, rotation, problem, waits, request, issued, not_used, anchors, .. } =
             report;
         let (is_issued, is_trusted_by_root) = (issued || request.is_some(), anchors.is_some());
-        let is_unreadable = problem.is_some();
         let report = LineReport {
             line,
             authorities,

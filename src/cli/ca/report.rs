@@ -10,10 +10,7 @@ use addon_signer_api::status::{
     AddOnSignerStatus, AuthorityState, AuthorityStatus, CONDITION_AUTHORITY_ISSUED, CONDITION_ROTATING, RotationStatus,
 };
 use addon_signer_core::timestamp::Timestamp;
-use addon_signer_hub::authorities::report::{NOT_ROLLED_BACK, WAITS};
-
-/// The reasons of `Ready` for a Secret of authorities that is gone or cannot be used.
-const UNREADABLE: [&str; 2] = ["AuthorityMissing", "AuthorityUnreadable"];
+use addon_signer_hub::authorities::report::{NOT_ROLLED_BACK, UNREADABLE, WAITS};
 
 /// One line of authorities as `ca status --output json` prints it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]

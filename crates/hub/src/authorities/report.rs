@@ -102,6 +102,9 @@ pub fn not_rolled_back(line: &Line, evidence: &Evidence<'_>) -> Option<String> {
     Some(format!("{}{why}.", refusal(evidence.roll_back?.as_str())))
 }
 
+/// The reasons for which a line does not sign while its Secret is gone or cannot be used.
+pub const UNREADABLE: [&str; 2] = ["AuthorityMissing", "AuthorityUnreadable"];
+
 /// The report of a line of the gateway, in its ConfigMap as `status.json`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -114,6 +117,9 @@ pub struct GatewayLineReport {
     /// Why the line does not sign, what its next step waits for, or that an authority was activated without evidence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
+    /// Whether its Secret is gone or cannot be used: the hub takes no step until it can.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unreadable: bool,
     /// What a rotation waits for that has not begun.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits: Option<String>,
@@ -155,6 +161,7 @@ pub fn render(
         authorities: authorities(line),
         rotation,
         problem: forced(line, now).or(not_rolled_back).or(not_used.clone()).or(begins),
+        unreadable: false,
         waits,
         handled_request: line.handled_request().map(str::to_owned),
         anchors: line
@@ -177,6 +184,7 @@ pub async fn write_problem(
     leads: &Leads,
     maps: &Api<Lenient<ConfigMap>>,
     names: &LineNames,
+    reason: &str,
     problem: &str,
     request: Option<String>,
 ) -> Result<(), NotWritten> {
@@ -186,7 +194,8 @@ pub async fn write_problem(
     let Some(mut map) = found.or_else(|| request.is_some().then(|| names.new_config_map())) else { return Ok(()) };
     let data = map.object.data.get_or_insert_default();
     let known = data.get(STATUS_KEY).and_then(|text| serde_json::from_str(text).ok());
-    let report = GatewayLineReport { problem: Some(problem.to_owned()), request, ..known.unwrap_or_default() };
+    let (problem, unreadable) = (Some(problem.to_owned()), UNREADABLE.contains(&reason));
+    let report = GatewayLineReport { problem, unreadable, request, ..known.unwrap_or_default() };
     let text = serde_json::to_string(&report).map_err(kube::Error::SerdeError)?;
     if data.insert(STATUS_KEY.to_owned(), text.clone()) == Some(text) {
         return Ok(());

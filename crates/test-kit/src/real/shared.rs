@@ -85,6 +85,7 @@ impl Shared {
         let served = served(&admin).await;
         for Served { group, version, plural } in &served {
             let list = format!("/apis/{group}/{version}/{plural}?limit=1");
+            // The API server refuses until it has made what serves the list.
             let answers = async || admin.request_text(Request::get(&list).body(Vec::new()).unwrap()).await.ok();
             wait_until(REGISTERED, &format!("{list} to be answered"), answers).await;
         }

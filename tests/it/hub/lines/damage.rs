@@ -18,6 +18,7 @@ use tokio::time::Instant;
 
 use super::distrust::Person;
 use super::kit::{OnServer, issue, signed_by};
+use super::serving::report;
 use crate::hub::{MOMENT, mk_csr, mk_ready, submit};
 use test_kit::hub::{PATIENCE, RunningHub, certificate, wait_csr, wait_ready};
 use test_kit::wait_until;
@@ -76,6 +77,33 @@ async fn a_deleted_authority_stops_signing_and_is_not_made_anew() {
     wait_ready(&admin, "telemetry", "True").await;
     wait_csr(&admin, &waiting, "issued", certificate).await;
     assert_eq!(line.wait(&["Active"]).await, active);
+}
+
+/// What else the report of a gateway's line says, such as that an authority signs without evidence, is no reason.
+#[tokio::test]
+async fn authorities_of_the_gateway_are_revoked_unless_unreadable() {
+    let (hub, admin, _running) = mk_ready().await;
+    let (line, ann) = (OnServer::serving(&admin), Person::ann(&hub));
+    let mut ids = line.wait(&["Active"]).await;
+    issue(&hub, &admin).await; // an agent that may not have the next anchor
+    for _ in 0..2 {
+        let told = ann.ca(&["revoke", "--serving", &ids[0], "--yes"]).await;
+        assert_eq!(told.code, 0, "{}", told.stderr);
+        ids = wait_until(PATIENCE, "another authority, and its problem", async || {
+            let now = report(&line).await;
+            let id = now["authorities"][0]["id"].as_str().filter(|id| *id != ids[0])?;
+            now["problem"].is_string().then(|| vec![id.to_owned()])
+        })
+        .await;
+    }
+    line.secrets.delete(line.secret, &Default::default()).await.unwrap();
+    wait_until(PATIENCE, "the loss to be reported", async || {
+        report(&line).await["problem"].as_str()?.contains("is gone").then_some(())
+    })
+    .await;
+    let told = ann.ca(&["revoke", "--serving", &ids[0], "--yes"]).await;
+    let sentence = "nothing was asked: the hub takes no step of (serving) until it can read its Secret. ";
+    assert_eq!((told.code, told.stderr.contains(sentence)), (1, true), "{}", told.stderr);
 }
 
 /// One way to break the Secret, and what the message must name.

@@ -303,7 +303,7 @@ impl LineReconciler {
                     warn!(%error, secret = self.names.secret, "The line waits for its first authority");
                 }
                 let request = self.outside.report().request;
-                self.report_problem(&message, request.clone()).await;
+                self.report_problem(reason, &message, request.clone()).await;
                 self.set(LineState::Broken { reason, message, last, request });
                 ROUND
             }
@@ -311,12 +311,12 @@ impl LineReconciler {
     }
 
     /// Reports a problem of a line of the gateway in its ConfigMap, because it has no AddOnSigner with a status.
-    async fn report_problem(&self, problem: &str, request: Option<String>) {
+    async fn report_problem(&self, reason: &str, problem: &str, request: Option<String>) {
         if self.names.kind == LineKind::Agents {
             return;
         }
         let Ok(leads) = self.leading.leads() else { return };
-        match report::write_problem(&leads, &self.store.config_maps(), &self.names, problem, request).await {
+        match report::write_problem(&leads, &self.store.config_maps(), &self.names, reason, problem, request).await {
             Ok(()) | Err(NotWritten::NotLeading(_)) => {}
             // The problem itself is logged already.
             Err(error) => warn!(%error, "Could not write the report of the gateway's authorities; the hub retries"),
