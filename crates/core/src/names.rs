@@ -25,6 +25,8 @@ pub const ANNOTATION_AUTHORITIES: &str = "addon-signer.io/authorities";
 /// On the Secret of a client line: the signer name of its AddOnSigner. A different AddOnSigner of that name does not
 /// get the line.
 pub const ANNOTATION_SIGNER_NAME: &str = "addon-signer.io/signer-name";
+/// On a Secret of which an AddOnSigner takes its authority: the name of that AddOnSigner.
+pub const ANNOTATION_AUTHORITY_OF: &str = "addon-signer.io/authority-of";
 /// On the ConfigMap of the serving anchors: the clusters for which a new authority does not wait, and who asked for
 /// that.
 pub const ANNOTATION_ADVANCE: &str = "addon-signer.io/advance-without";

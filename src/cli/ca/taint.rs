@@ -41,16 +41,22 @@ pub(super) async fn taint(args: TaintArgs) -> anyhow::Result<()> {
 }
 
 /// What follows for an authority in this state.
-fn then(before: &LineReport, known: &AuthorityStatus) -> &'static str {
-    match known.state {
+fn then(before: &LineReport, known: &AuthorityStatus) -> String {
+    let next = before.in_state(AuthorityState::Next);
+    let follows = match known.state {
         AuthorityState::Next if before.is_issued => "It is dropped; the next one has to come from the issuer.",
         AuthorityState::Next => "Another authority takes its place.",
-        AuthorityState::Active if before.is_issued && before.in_state(AuthorityState::Next).is_none() => {
+        AuthorityState::Active if before.is_issued && next.is_none() => {
             "Another authority signs as soon as it has come from the issuer and is trusted."
         }
         AuthorityState::Active => "Another authority signs as soon as it is trusted.",
         AuthorityState::Old => {
             "It stays trusted until its last certificate has expired; `ca revoke` ends that at once."
         }
+    };
+    // A copied Secret has the keys of all of them.
+    match next.filter(|next| next.id != known.id) {
+        Some(next) => format!("{follows} If its Secret was copied, taint {} as well: it is the next to sign.", next.id),
+        None => follows.to_owned(),
     }
 }

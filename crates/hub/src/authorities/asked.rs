@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use crate::authorities::waiver::Waiver;
 use addon_signer_core::ca::authority::AuthorityId;
-use addon_signer_core::ca::line::Step;
 use addon_signer_core::names::{
     ANNOTATION_ADVANCE, ANNOTATION_IMPORT, ANNOTATION_REVOKE_AUTHORITY, ANNOTATION_ROLL_BACK, ANNOTATION_ROTATE,
     ANNOTATION_TAINT,
@@ -43,14 +42,9 @@ impl Asked {
         }
     }
 
-    /// Whether the step waits for neither the ledger nor a clock that is right: it takes an authority away, or taints
-    /// one that cannot be taken away yet.
-    pub(super) fn is_urgent(&self, step: &Step) -> bool {
-        match step {
-            Step::Revoke { .. } => true,
-            Step::Taint { id } => AuthorityRequest::find(&self.revoke, |it| it == id).is_some(),
-            _ => false,
-        }
+    /// The request to roll back this authority.
+    pub(super) fn rolls_back(&self, id: &AuthorityId) -> Option<&AuthorityRequest> {
+        self.roll_back.as_ref().filter(|request| request.authority == *id)
     }
 }
 
@@ -100,14 +94,5 @@ mod tests {
         assert_eq!(read, Asked { roll_back, taint, revoke, ..Asked::default() });
         assert_eq!(AuthorityRequest::read("0a1b").map(|asked| asked.by).as_deref(), Some(""));
         assert_eq!(AuthorityRequest::read(""), None);
-    }
-
-    #[test]
-    fn a_taint_that_replaces_a_revocation_is_as_urgent() {
-        let asked = |name: &str| Asked::read(&BTreeMap::from([(name.to_owned(), "0a1b".to_owned())]));
-        let [taint, revoke] = [Step::Taint { id: "0a1b".into() }, Step::Revoke { id: "0a1b".into() }];
-        assert!(asked(ANNOTATION_REVOKE_AUTHORITY).is_urgent(&taint));
-        assert!(!asked(ANNOTATION_TAINT).is_urgent(&taint));
-        assert!(Asked::default().is_urgent(&revoke) && !Asked::default().is_urgent(&Step::Prepare));
     }
 }

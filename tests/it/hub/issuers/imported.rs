@@ -7,9 +7,11 @@ use addon_signer_api::AddOnSigner;
 use addon_signer_api::authority::AuthoritySource;
 use addon_signer_core::ca::bundle::{Bundle, Purpose};
 use addon_signer_core::encoding::pem;
+use addon_signer_core::names::{ANNOTATION_AUTHORITY_OF, ANNOTATION_REVOKE_AUTHORITY};
 use addon_signer_hub::authorities::supply::ServingSource;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
+use kube::api::{Patch, PatchParams};
 use rcgen::{
     BasicConstraints, CertificateParams, CustomExtension, ExtendedKeyUsagePurpose, GeneralSubtree, IsCa,
     NameConstraints, PKCS_ECDSA_P384_SHA384,
@@ -19,7 +21,7 @@ use rustls::server::WebPkiClientVerifier;
 use rustls_pki_types::UnixTime;
 use serde_json::json;
 
-use super::{change, put, put_authority, put_authority_in, put_pair, telemetry_of, wait_issued, wait_said};
+use super::{OF_SEARCH, change, put, put_authority, put_authority_in, put_pair, telemetry_of, wait_issued, wait_said};
 use crate::hub::lines::{OnServer, issue, not_after, report, revoke, revoke_all};
 use crate::hub::signers::allow;
 use crate::hub::{mk_csr, mk_served, submit};
@@ -194,6 +196,14 @@ async fn a_revoked_one_without_a_successor_is_tainted_until_then() {
     })
     .await;
     assert!(line.status().await.authorities[0].tainted, "it signs nothing more");
+    // Another program writes the AddOnSigner as it has it.
+    let signers: Api<AddOnSigner> = Api::all(admin.clone());
+    let without = Patch::Merge(json!({ "metadata": { "annotations": { ANNOTATION_REVOKE_AUTHORITY: null } } }));
+    signers.patch("telemetry", &PatchParams::default(), &without).await.unwrap();
+    // Another program writes the AddOnSigner as it knows it.
+    let signers: Api<AddOnSigner> = Api::all(admin.clone());
+    let without = Patch::Merge(json!({ "metadata": { "annotations": { ANNOTATION_REVOKE_AUTHORITY: null } } }));
+    signers.patch("telemetry", &PatchParams::default(), &without).await.unwrap();
     let second = root.authority("Telemetry CA 2");
     put_authority(&admin, &second, &[], &root).await;
     line.wait_signs(&[second.id()]).await;
@@ -260,8 +270,8 @@ async fn two_signers_never_share_an_authority() {
     allow(&hub, &admin, "example.com/search").await;
     accept_cluster(&admin, "spoke2").await;
     install_addon(&admin, "spoke2", "search").await;
-    put(&admin, "swapped", &[("tls.crt", &chain(&[&first.der, &root.der])), ("tls.key", &first.key())]).await;
-    let issuer = json!({ "type": "Imported", "secretName": "swapped" });
+    put(&admin, OF_SEARCH, &[("tls.crt", &chain(&[&first.der, &root.der])), ("tls.key", &first.key())]).await;
+    let issuer = json!({ "type": "Imported", "secretName": OF_SEARCH });
     let spec = json!({ "signerName": "example.com/search", "addOns": ["search"], "authority": { "issuer": issuer } });
     create_signer(&admin, "search", spec).await;
     let signers: Api<AddOnSigner> = Api::all(admin.clone());
@@ -277,6 +287,22 @@ async fn two_signers_never_share_an_authority() {
     );
     assert!(message.contains(&why), "{message}");
     assert_eq!(line.wait(&["Active"]).await, [first.id()]);
+}
+
+/// Whoever writes AddOnSigners may name any Secret. Whoever writes the Secret says whose it is.
+#[tokio::test]
+async fn no_secret_is_taken_that_does_not_name_its_signer() {
+    let (hub, root) = (TestHub::start().await, CompanyCa::root());
+    let admin = mk_served(&hub, telemetry_of(json!({ "type": "Imported", "secretName": OF_SEARCH }))).await;
+    put_authority_in(&admin, OF_SEARCH, &root.authority("Search CA"), &[], &root).await;
+    let _running = RunningHub::start(&hub).await;
+    let why = "The authority in the Secret of-search is not used: it lacks the annotation \
+               addon-signer.io/authority-of: telemetry.";
+    wait_said(&admin, why).await;
+    let secrets: Api<Secret> = Api::namespaced(admin.clone(), "addon-signer");
+    let change = Patch::Merge(json!({ "metadata": { "annotations": { ANNOTATION_AUTHORITY_OF: "telemetry" } } }));
+    secrets.patch(OF_SEARCH, &PatchParams::default(), &change).await.unwrap();
+    wait_ready(&admin, "telemetry", "True").await;
 }
 
 #[tokio::test]

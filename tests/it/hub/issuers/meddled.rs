@@ -11,7 +11,7 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 
 use super::requested::point;
-use super::{PENDING, put_authority_in, put_pair, telemetry_of, wait_issued};
+use super::{OF_SEARCH, PENDING, put_authority_in, put_pair, telemetry_of, wait_issued};
 use crate::hub::lines::{OnServer, issue};
 use crate::hub::mk_served;
 use crate::hub::signers::allow;
@@ -104,8 +104,8 @@ async fn an_imported_secret_may_be_meddled_with_in_any_step() {
     let mut later = ca_params("Search CA", DAY * 700);
     later.not_before += DAY / 2; // so that it is not refused as older
     put_authority_in(&admin, "company", &first, &[], &root).await;
-    put_authority_in(&admin, "of-search", &root.signs(later), &[], &root).await;
-    let world = Outside::start(hub, admin, json!({ "type": "Imported", "secretName": "of-search" })).await;
+    put_authority_in(&admin, OF_SEARCH, &root.signs(later), &[], &root).await;
+    let world = Outside::start(hub, admin, json!({ "type": "Imported", "secretName": OF_SEARCH })).await;
     for (states, present) in [(&["Active"][..], &first), (&["Next", "Active"], &second), (&["Active", "Old"], &second)]
     {
         put_authority_in(&world.admin, "company", present, &[], &root).await;
@@ -121,7 +121,7 @@ async fn an_imported_secret_may_be_meddled_with_in_any_step() {
         put_pair(&world.admin, &chain(&[&present.der]), "please", &chain(&[&root.der])).await;
         wait_issued(&world.line, "False", "tls.key: there is no private key in PEM").await;
         world.assert_goes_on(states, &ids).await;
-        world.copy("of-search", "company").await;
+        world.copy(OF_SEARCH, "company").await;
         let why = "it is or was in the Secret search-client-authorities, and each line has keys of its own";
         wait_issued(&world.line, "False", why).await;
         world.assert_goes_on(states, &ids).await;

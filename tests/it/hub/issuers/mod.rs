@@ -9,6 +9,7 @@ mod vault;
 
 use std::cell::RefCell;
 
+use addon_signer_core::names::ANNOTATION_AUTHORITY_OF;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
@@ -24,6 +25,9 @@ const NAMESPACE: &str = "addon-signer";
 /// The Secret with the key of the next authority of telemetry.
 const PENDING: &str = "telemetry-client-authorities-pending";
 
+/// A Secret whose authority is that of the AddOnSigner search. All others are those of telemetry.
+const OF_SEARCH: &str = "of-search";
+
 /// An AddOnSigner whose authorities somebody else issues.
 fn telemetry_of(issuer: Value) -> Value {
     json!({ "signerName": "example.com/telemetry", "addOns": ["telemetry"], "authority": { "issuer": issuer } })
@@ -37,7 +41,9 @@ async fn put_pair(admin: &Client, certificates: &str, key: &str, root: &str) {
 async fn put(admin: &Client, name: &str, data: &[(&str, &str)]) {
     let secrets: Api<Secret> = Api::namespaced(admin.clone(), "addon-signer");
     let data = data.iter().map(|(key, text)| ((*key).to_owned(), ByteString(text.as_bytes().to_vec()))).collect();
-    let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
+    let of = if name == OF_SEARCH { "search" } else { "telemetry" };
+    let annotations = Some([(ANNOTATION_AUTHORITY_OF.to_owned(), of.to_owned())].into());
+    let metadata = ObjectMeta { name: Some(name.to_owned()), annotations, ..ObjectMeta::default() };
     let mut secret = Secret { metadata, data: Some(data), ..Secret::default() };
     if let Some(there) = secrets.get_opt(name).await.unwrap() {
         secret.metadata.resource_version = there.metadata.resource_version;

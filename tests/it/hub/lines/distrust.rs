@@ -135,6 +135,9 @@ async fn a_tainted_next_is_replaced_and_no_hub_misses_it() {
     assert_eq!(after[1], before[1]);
     line.wait_bundle(&after).await;
     assert_eq!(line.data().await.len(), 5, "its key is gone");
+    let told = ann.ca(&["taint", "telemetry"]).await;
+    let hint = format!("If its Secret was copied, taint {} as well: it is the next to sign.\n", after[0]);
+    assert_eq!((told.code, told.stderr.ends_with(&hint)), (0, true), "{}", told.stderr);
     running.stop().await;
     let _running = start(&hub, &ledger).await;
     let ids = line.wait(&["Active", "Old"]).await;

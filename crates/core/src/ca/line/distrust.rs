@@ -37,11 +37,15 @@ impl Line {
         self.members.iter().find(|member| Some(member.authority.id()) == id && !member.tainted)
     }
 
-    /// Which of these authorities to revoke first: one that needs no successor, if there is one, because the other may
-    /// wait for an issuer. `None` if the line has none of them.
+    /// Which authority to revoke first, of these and of those that the line is to revoke: one that needs no successor,
+    /// if there is one, because the other may wait for an issuer. `None` if the line has none of them.
     #[must_use]
-    pub fn first_to_revoke<'i>(&self, asked: impl Iterator<Item = &'i AuthorityId> + Clone) -> Option<&'i AuthorityId> {
-        let mut present = asked.filter(|id| self.member(id).is_some());
+    pub fn first_to_revoke<'i>(
+        &'i self,
+        asked: impl Iterator<Item = &'i AuthorityId> + Clone,
+    ) -> Option<&'i AuthorityId> {
+        let remembered = self.members.iter().filter(|member| member.to_revoke).map(|member| member.authority.id());
+        let mut present = asked.filter(|id| self.member(id).is_some()).chain(remembered);
         let needs_successor = |id: &AuthorityId| Step::Revoke { id: id.clone() }.needs_authority(self);
         present.clone().find(|id| !needs_successor(id)).or_else(|| present.next())
     }
@@ -66,6 +70,15 @@ impl Line {
             self.rolled_back = None;
         }
         super::sort(&mut self.members);
+        self
+    }
+
+    /// The line that revokes `id` when another authority can sign, whether that is still asked for or not.
+    #[must_use]
+    pub fn await_revocation(mut self, id: &AuthorityId) -> Self {
+        if let Some(member) = self.members.iter_mut().find(|member| member.authority.id() == id) {
+            (member.tainted, member.to_revoke) = (true, true);
+        }
         self
     }
 

@@ -1,4 +1,5 @@
-use super::tests::{DAY, NOW, id, mk_authority, mk_evidence, mk_line, mk_recorded, refused, states};
+use super::rollback_tests::refused;
+use super::tests::{DAY, NOW, id, mk_authority, mk_evidence, mk_line, mk_recorded, states};
 use super::*;
 
 /// The line after the step that the request leads to.
@@ -208,16 +209,34 @@ fn without_an_authority_the_line_does_what_needs_none() {
     let asked = Evidence { requested: Some("r1"), ..mk_evidence(NOW) };
     assert_eq!((without(&line, &asked), without(&line, &mk_evidence(NOW))), (waits("an answer"), Step::Rest));
     let revoked = Evidence { revoke: Some(&first), ..mk_evidence(NOW) };
-    assert_eq!(without(&line, &revoked), Step::Taint { id: first.clone() }, "until there is another one");
-    let tainted = line.taint(&first, None::<Authority>, NOW);
+    assert_eq!(without(&line, &revoked), Step::AwaitRevocation { id: first.clone() });
+    let tainted = line.clone().taint(&first, None::<Authority>, NOW);
+    assert_eq!(without(&tainted, &revoked), Step::AwaitRevocation { id: first.clone() });
+    let doomed = line.await_revocation(&first);
+    assert!(doomed.is_tainted(), "it signs no more");
     let text = format!("an answer; until then {first}, which is to be revoked, is trusted");
-    assert_eq!(without(&tainted, &revoked), waits(&text));
-    let with_next = tainted.prepare(mk_authority(), None, NOW);
+    assert_eq!(without(&doomed, &revoked), waits(&text));
+    let with_next = doomed.prepare(mk_authority(), None, NOW);
     assert_eq!(without(&with_next, &revoked), Step::Revoke { id: first.clone() });
     let next = id(&with_next, 0);
     let evidence = Evidence { taint: Some(&next), ..mk_evidence(NOW) };
     assert_eq!(without(&with_next, &evidence), Step::Taint { id: next.clone() });
     assert_eq!(states(&with_next.taint(&next, None::<Authority>, NOW)), [State::Active]);
+}
+
+/// The annotation that asked for it may be gone by then: with the object, or because another program wrote the object.
+#[test]
+fn a_revocation_that_waits_is_remembered() {
+    let line = mk_line().reserve(NOW.plus(DAY)).unwrap();
+    let (first, none) = (id(&line, 0), [].into_iter());
+    assert_eq!(line.first_to_revoke(none.clone()), None);
+    let line = line.await_revocation(&first);
+    assert_eq!(line.first_to_revoke(none.clone()), Some(&first));
+    let line = line.prepare(mk_authority(), None, NOW);
+    let evidence = Evidence { revoke: line.first_to_revoke(none.clone()), ..mk_evidence(NOW) };
+    assert_eq!(line.next_step(&evidence), Step::Revoke { id: first.clone() });
+    let line = line.clone().revoke(&first, None::<Authority>, None, NOW);
+    assert_eq!((states(&line), line.first_to_revoke(none)), (vec![State::Active], None));
 }
 
 #[test]

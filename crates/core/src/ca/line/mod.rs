@@ -60,6 +60,8 @@ pub struct Member {
     pub has_key: bool,
     /// Whether somebody else may know its key, as an administrator has said.
     pub tainted: bool,
+    /// Whether it goes at once when another authority can sign, as an administrator has asked.
+    pub to_revoke: bool,
 }
 
 impl Member {
@@ -74,6 +76,7 @@ impl Member {
             forced: false,
             has_key: true,
             tainted: false,
+            to_revoke: false,
         }
     }
 }
@@ -301,5 +304,7 @@ fn sort(members: &mut [Member]) {
 mod distrust_tests;
 #[cfg(test)]
 mod model;
+#[cfg(test)]
+mod rollback_tests;
 #[cfg(test)]
 mod tests;

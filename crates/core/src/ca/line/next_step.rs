@@ -55,6 +55,11 @@ pub enum Step {
         /// The authority.
         id: AuthorityId,
     },
+    /// Mark the authority `id` as one to revoke, and as tainted: an issuer has no other one that could sign.
+    AwaitRevocation {
+        /// The authority.
+        id: AuthorityId,
+    },
     /// Drop anchor and key of the authority `id` at once. An Active is replaced with Next, or else with a new one.
     Revoke {
         /// The authority.
@@ -67,6 +72,12 @@ pub enum Step {
 }
 
 impl Step {
+    /// Whether the step waits for neither the ledger nor a clock that is right: it takes an authority away, or will.
+    #[must_use]
+    pub fn is_urgent(&self) -> bool {
+        matches!(self, Self::Revoke { .. } | Self::AwaitRevocation { .. })
+    }
+
     /// Whether the step needs a new authority.
     #[must_use]
     pub fn needs_authority(&self, line: &Line) -> bool {
@@ -75,9 +86,13 @@ impl Step {
             Self::Begin | Self::Prepare => true,
             Self::Taint { id } => is(line.next(), id),
             Self::Revoke { id } => line.next().is_none() && is(line.active(), id),
-            Self::Activate | Self::Force(_) | Self::Finish(_) | Self::RollBack { .. } | Self::Rest | Self::Wait(_) => {
-                false
-            }
+            Self::Activate
+            | Self::Force(_)
+            | Self::Finish(_)
+            | Self::RollBack { .. }
+            | Self::AwaitRevocation { .. }
+            | Self::Rest
+            | Self::Wait(_) => false,
         }
     }
 }
@@ -104,11 +119,11 @@ impl Line {
         }
         let last_call = LAST_CALL.min(evidence.renew_before / 2);
         let ending = evidence.now.plus(last_call) >= active.authority.not_after();
-        if self.next().is_some() {
+        if let Some(next) = self.next() {
             return match &evidence.next_is_trusted {
                 Ok(()) => Step::Activate,
                 Err(waiting) if ending => Step::Force(waiting.clone()),
-                Err(waiting) => Step::Wait(waiting.clone()),
+                Err(waiting) => self.too_late(next, evidence).unwrap_or_else(|| Step::Wait(waiting.clone())),
             };
         }
         let asked = evidence.requested.is_some() && evidence.requested != self.handled_request();
@@ -124,15 +139,15 @@ impl Line {
     }
 
     /// The same, while an issuer outside has no new authority and `issuer` is what it must do. A tainted Next is
-    /// dropped all the same, and what is to be revoked is tainted until there is another one.
+    /// dropped all the same, and the line remembers what to revoke, which signs no more, until there is another one.
     pub fn next_step_without_authority(&self, evidence: &Evidence<'_>, issuer: &str) -> Step {
         let step = self.next_step(evidence);
         if !step.needs_authority(self) || matches!(step, Step::Begin | Step::Taint { .. }) {
             return step;
         }
         let Step::Revoke { id } = step else { return Step::Wait(WaitsFor::Issuer(issuer.to_owned())) };
-        if self.member(&id).is_some_and(|member| !member.tainted) {
-            return Step::Taint { id };
+        if self.member(&id).is_some_and(|member| !member.to_revoke) {
+            return Step::AwaitRevocation { id };
         }
         match self.next_step_without_authority(&Evidence { revoke: None, ..evidence.clone() }, issuer) {
             Step::Rest | Step::Wait(_) => {
@@ -140,6 +155,18 @@ impl Line {
             }
             other => other,
         }
+    }
+
+    /// Gives up a Next that ends before Active, and is due to be replaced before everybody trusts it: no certificate
+    /// may outlast what it has left ([`Self::last_end`]). An issuer may have another one by now.
+    fn too_late(&self, next: &Member, evidence: &Evidence<'_>) -> Option<Step> {
+        let (id, end) = (next.authority.id(), next.authority.not_after());
+        let is_due = evidence.now.plus(evidence.renew_before) >= end;
+        if !is_due || self.active().is_none_or(|active| active.authority.not_after() <= end) {
+            return None;
+        }
+        let signs = self.previous(&Evidence { roll_back: Some(id), ..evidence.clone() })?.ok()?;
+        Some(Step::RollBack { id: id.clone(), signs })
     }
 
     fn wait_for_old(&self) -> Step {

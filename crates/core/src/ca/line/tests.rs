@@ -3,18 +3,23 @@ use std::time::Duration;
 
 use ring::rand::SystemRandom;
 
+use super::rollback_tests::roll_back;
 use super::*;
 use crate::keys::private::PrivateKey;
 use crate::keys::public::KeyKind;
 
 pub(super) const NOW: Timestamp = Timestamp::from_unix(1_800_000_000);
-const YEAR: Duration = Duration::from_secs(365 * 86_400);
+pub(super) const YEAR: Duration = Duration::from_secs(365 * 86_400);
 pub(super) const DAY: Duration = Duration::from_secs(86_400);
 
 pub(super) fn mk_authority() -> Authority {
+    mk_authority_for(YEAR)
+}
+
+pub(super) fn mk_authority_for(life: Duration) -> Authority {
     let rng = SystemRandom::new();
     let (key, _) = PrivateKey::generate(KeyKind::EcdsaP256, &rng).unwrap();
-    Authority::self_signed("test", &key, NOW, YEAR, &rng).unwrap()
+    Authority::self_signed("test", &key, NOW, life, &rng).unwrap()
 }
 
 pub(super) fn mk_evidence(now: Timestamp) -> Evidence<'static> {
@@ -255,114 +260,6 @@ fn older_line_keeps_anchor_while_recorded_certificates_live() {
 
 pub(super) fn id(line: &Line, n: usize) -> AuthorityId {
     line.members()[n].authority.id().clone()
-}
-
-fn roll_back(line: &Line, n: usize, now: Timestamp) -> Line {
-    let asked = id(line, n);
-    let evidence = Evidence { roll_back: Some(&asked), ..mk_evidence(now) };
-    match line.next_step(&evidence) {
-        Step::RollBack { id, signs } if id == asked => line.clone().roll_back(&id, &signs, now),
-        step => panic!("{step:?}"),
-    }
-}
-
-pub(super) fn refused(line: &Line, n: usize, now: Timestamp) -> Option<NotRolledBack> {
-    let asked = id(line, n);
-    let evidence = Evidence { roll_back: Some(&asked), ..mk_evidence(now) };
-    assert!(!matches!(line.next_step(&evidence), Step::RollBack { .. }));
-    line.previous(&evidence)?.err()
-}
-
-#[test]
-fn next_that_is_rolled_back_is_gone_and_does_not_come_again() {
-    let line = mk_line().reserve(NOW.plus(DAY)).unwrap();
-    let with_next = line.clone().prepare(mk_authority(), Some("r1"), NOW);
-    let next = id(&with_next, 0);
-    let back = roll_back(&with_next, 0, NOW);
-    assert_eq!((back.members(), back.rolled_back()), (line.members(), Some(&next)));
-    let asked = Evidence { requested: Some("r1"), roll_back: Some(&next), ..mk_evidence(NOW) };
-    assert_eq!(back.next_step(&asked), Step::Rest, "its request is handled");
-    let trusted = Evidence { next_is_trusted: Ok(()), ..asked };
-    assert!(matches!(with_next.next_step(&trusted), Step::RollBack { .. }), "even if it could sign");
-    // The ledger may know the one and not yet the other.
-    assert_eq!(back.older_than(&mk_recorded(&with_next)), None);
-    assert!(line.older_than(&mk_recorded(&with_next)).is_some(), "without a rollback it is missing");
-}
-
-/// Such a line comes from a backup: its Next has signed in the meantime.
-#[test]
-fn next_with_certificates_in_use_becomes_old() {
-    let mut line = mk_line().prepare(mk_authority(), None, NOW);
-    line.members[0].leaves_expire = Some(NOW.plus(DAY));
-    let back = roll_back(&line, 0, NOW);
-    assert_eq!((id(&back, 1), states(&back)), (id(&line, 0), vec![State::Active, State::Old]));
-    assert_eq!(states(&roll_back(&line, 0, NOW.plus(2 * DAY))), [State::Active]);
-    let edited = back.clone().finish(&id(&back, 1)).with_gone(Vec::new());
-    assert!(edited.older_than(&mk_recorded(&back)).is_some(), "it is missed even though it was rolled back");
-}
-
-#[test]
-fn active_that_is_rolled_back_is_old_and_the_previous_signs() {
-    let line = mk_line().reserve(NOW.plus(DAY)).unwrap();
-    let line = line.prepare(mk_authority(), None, NOW).force(NOW).reserve(NOW.plus(2 * DAY)).unwrap();
-    let (new, first) = (id(&line, 0), id(&line, 1));
-    let later = NOW.plus(DAY);
-    let back = roll_back(&line, 0, later);
-    assert_eq!((id(&back, 0), id(&back, 1), states(&back)), (first, new.clone(), vec![State::Active, State::Old]));
-    assert_eq!(back.members()[1].leaves_expire, Some(NOW.plus(2 * DAY)), "its certificates are still in use");
-    assert_eq!(back.forced(NOW), None);
-    assert_eq!(Line::restore(back.members().to_vec(), None, Some(new.clone())), Ok(back.clone()));
-    let asked = Evidence { roll_back: Some(&new), ..mk_evidence(later) };
-    assert!(matches!(back.next_step(&asked), Step::Wait(WaitsFor::OldCertificates { .. })), "once");
-    assert_eq!(back.older_than(&mk_recorded(&line)), None);
-}
-
-fn mk_later_authority() -> Authority {
-    let (key, _) = PrivateKey::generate(KeyKind::EcdsaP256, &SystemRandom::new()).unwrap();
-    Authority::self_signed("test", &key, NOW.plus(DAY), YEAR, &SystemRandom::new()).unwrap()
-}
-
-#[test]
-fn what_cannot_be_rolled_back_has_its_reason() {
-    let two = mk_line().reserve(NOW.plus(2 * YEAR)).unwrap().prepare(mk_later_authority(), None, NOW).activate(NOW);
-    let first = id(&two, 1);
-    let three = two.clone().prepare(mk_authority(), None, NOW);
-    assert_eq!(refused(&three, 1, NOW), Some(NotRolledBack::NextComesFirst(id(&three, 0))));
-    assert_eq!(refused(&three, 2, NOW), None, "it neither waits nor signs");
-    let unknown = AuthorityId::from("0123456789abcdef");
-    for line in [&two, &three] {
-        let evidence = Evidence { roll_back: Some(&unknown), ..mk_evidence(NOW) };
-        assert_eq!(line.previous(&evidence), None);
-        assert_eq!(line.next_step(&evidence), line.next_step(&mk_evidence(NOW)));
-    }
-    assert_eq!(refused(&mk_line(), 0, NOW), Some(NotRolledBack::NoPrevious));
-    let back = roll_back(&two.clone().reserve(NOW.plus(2 * YEAR)).unwrap(), 0, NOW);
-    assert_eq!(refused(&back, 0, NOW), Some(NotRolledBack::NoPrevious), "the other one is newer");
-    let end = NOW.plus(YEAR);
-    assert_eq!(states(&roll_back(&two, 0, end.minus(71 * DAY))), [State::Active, State::Old]);
-    let soon = Some(NotRolledBack::ExpiresSoon(first.clone()));
-    assert_eq!(refused(&two, 0, end.minus(70 * DAY)), soon);
-    let next = mk_line().prepare(mk_authority(), None, NOW);
-    assert_eq!(refused(&next, 0, end.minus(70 * DAY)), Some(NotRolledBack::ExpiresSoon(id(&next, 1))));
-    let mut keyless = two.clone();
-    keyless.members[1].has_key = false;
-    assert_eq!(refused(&keyless, 0, NOW), Some(NotRolledBack::NoKey(first)));
-    let mut full = two;
-    while full.members.len() < MOST_AUTHORITIES {
-        full = full.reserve(NOW.plus(2 * YEAR)).unwrap_or(full).prepare(mk_later_authority(), None, NOW).activate(NOW);
-    }
-    assert_eq!(refused(&full, 0, NOW), Some(NotRolledBack::Full));
-}
-
-#[test]
-fn after_a_rollback_age_begins_a_rotation_later() {
-    let back = roll_back(&mk_line().prepare(mk_authority(), None, NOW), 0, NOW);
-    let end = back.active().unwrap().authority.not_after();
-    assert_eq!(back.next_step(&mk_evidence(end.minus(71 * DAY))), Step::Rest);
-    assert_eq!(back.next_step(&mk_evidence(end.minus(70 * DAY))), Step::Prepare);
-    let asked = Evidence { requested: Some("r"), ..mk_evidence(NOW) };
-    assert_eq!(back.next_step(&asked), Step::Prepare);
-    assert_eq!(back.prepare(mk_authority(), Some("r"), NOW).rolled_back(), None);
 }
 
 #[test]

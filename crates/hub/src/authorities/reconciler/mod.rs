@@ -216,6 +216,7 @@ impl LineReconciler {
             | Step::Finish(_)
             | Step::RollBack { .. }
             | Step::Taint { .. }
+            | Step::AwaitRevocation { .. }
             | Step::Revoke { .. } => false,
         }
     }
@@ -243,7 +244,7 @@ impl LineReconciler {
         }
     }
 
-    fn evidence<'e>(&'e self, line: &Line, plan: &LinePlan, asked: &'e Asked, now: Timestamp) -> Evidence<'e> {
+    fn evidence<'e>(&'e self, line: &'e Line, plan: &LinePlan, asked: &'e Asked, now: Timestamp) -> Evidence<'e> {
         Evidence {
             now,
             requested: asked.rotate.as_deref(),
@@ -360,7 +361,7 @@ impl LineReconciler {
             if let Step::Rest | Step::Wait(_) = step {
                 return self.settle(stored, step).await;
             }
-            let is_urgent = asked.is_urgent(&step);
+            let is_urgent = step.is_urgent();
             if !self.compared && !is_urgent {
                 return self.settle(stored, Step::Wait(WaitsFor::Ledger)).await;
             }
@@ -368,7 +369,7 @@ impl LineReconciler {
                 warn!(%problem, secret = self.names.secret, "A step of the authorities waits");
                 return self.settle(stored, Step::Wait(problem)).await;
             }
-            let is_alone = matches!(step, Step::RollBack { .. } | Step::Taint { .. } | Step::Revoke { .. });
+            let is_alone = step.is_urgent() || matches!(step, Step::RollBack { .. } | Step::Taint { .. });
             stored = self.take(stored, step, &plan, &asked, now).await?;
             if is_alone {
                 break; // it is recorded before another step hides it

@@ -98,6 +98,7 @@ impl LineReconciler {
                 let (authority, pkcs8) = self.new_if(can_make && step.needs_authority(&line), plan, now)?.unzip();
                 (line.taint(id, authority, now), pkcs8)
             }
+            Step::AwaitRevocation { id } => (line.await_revocation(id), None),
             Step::Revoke { id } => {
                 let (authority, pkcs8) = self.new_if(step.needs_authority(&line), plan, now)?.unzip();
                 (line.revoke(id, authority, self.known_at(now), now), pkcs8)
@@ -111,24 +112,36 @@ impl LineReconciler {
         let asked_by = asked_by(&step, plan, asked, &before, &stored.line);
         self.unrecorded.get_or_insert_default().push_str(asked_by);
         self.written = stored.version().map(str::to_owned);
-        self.is_urgent |= asked.is_urgent(&step);
-        let (verb, id) = match &step {
-            Step::Prepare => ("prepared", id_of(stored.line.next())),
-            Step::Force(_) => ("forced", id_of(stored.line.active())),
+        self.is_urgent |= step.is_urgent();
+        self.announce(&step, &stored.line, asked);
+        Ok(stored)
+    }
+
+    /// Tells the audit log of a step that led to this line, and people of one that nobody has asked for.
+    fn announce(&self, step: &Step, after: &Line, asked: &Asked) {
+        let (verb, id) = match step {
+            Step::Prepare => ("prepared", id_of(after.next())),
+            Step::Force(_) => ("forced", id_of(after.active())),
             Step::Finish(id) => ("removed", id.as_str()),
             Step::RollBack { id, .. } => ("rolled-back", id.as_str()),
-            Step::Taint { id } => ("tainted", id.as_str()),
+            Step::Taint { id } | Step::AwaitRevocation { id } => ("tainted", id.as_str()),
             Step::Revoke { id } => ("revoked", id.as_str()),
-            Step::Activate | Step::Begin | Step::Rest | Step::Wait(_) => ("activated", id_of(stored.line.active())),
+            Step::Activate | Step::Begin | Step::Rest | Step::Wait(_) => ("activated", id_of(after.active())),
         };
-        self.audit.authority(self.names.line(), id, verb);
-        if let Step::Force(waiting) = &step {
-            let line = self.names.line();
-            let text = "Activated an authority that some may not trust: the previous one is about to expire";
-            error!(line, authority = id, %waiting, "{text}");
-            self.metrics.authorities.forced(self.names.metrics_label());
+        let line = self.names.line();
+        self.audit.authority(line, id, verb);
+        match step {
+            Step::Force(waiting) => {
+                let text = "Activated an authority that some may not trust: the previous one is about to expire";
+                error!(line, authority = id, %waiting, "{text}");
+                self.metrics.authorities.forced(self.names.metrics_label());
+            }
+            Step::RollBack { id, .. } if asked.rolls_back(id).is_none() => {
+                let text = "Gave up an authority that is due to be replaced before everybody trusts it";
+                warn!(line, authority = %id, "{text}");
+            }
+            _ => {}
         }
-        Ok(stored)
     }
 
     /// Records and publishes the line, hands it to the signers, and sets the time that a Next on a line of the gateway
@@ -251,10 +264,9 @@ fn by(request: Option<&AuthorityRequest>) -> &str {
 /// Who asked for a step that led from one line to the other; empty if it was due by time.
 fn asked_by<'a>(step: &Step, plan: &LinePlan, asked: &'a Asked, before: &Line, after: &'a Line) -> &'a str {
     match step {
-        Step::RollBack { .. } => by(asked.roll_back.as_ref()),
-        // Without another authority, one that is to be revoked is tainted first.
-        Step::Taint { id } => by(about(&asked.taint, id).or_else(|| about(&asked.revoke, id))),
-        Step::Revoke { id } => by(about(&asked.revoke, id)),
+        Step::RollBack { id, .. } => by(asked.rolls_back(id)),
+        Step::Taint { id } => by(about(&asked.taint, id)),
+        Step::AwaitRevocation { id } | Step::Revoke { id } => by(about(&asked.revoke, id)),
         Step::Prepare if plan.supply.source == AuthoritySource::Request => {
             let request = asked.import.as_deref().and_then(|text| text.lines().next()).unwrap_or_default();
             request.split_once(' ').map_or("", |(_, user)| user)

@@ -1,11 +1,13 @@
-//! An authority with its key in a Secret that somebody else writes: a person, or cert-manager.
+//! An authority with its key in a Secret that somebody else writes: a person, or cert-manager. An annotation of the
+//! Secret names its AddOnSigner, because whoever may write AddOnSigners may name any Secret.
 
 use ring::rand::SystemRandom;
 
 use super::{Question, Supply, not_used};
-use crate::authorities::store::{AuthorityStore, StoreError};
+use crate::authorities::store::{AuthorityStore, LineKind, StoreError};
 use addon_signer_core::encoding::pem;
 use addon_signer_core::keys::private::PrivateKey;
+use addon_signer_core::names::ANNOTATION_AUTHORITY_OF;
 
 impl Question<'_> {
     /// What is in the Secret: `tls.crt` (the authority and what is above it), `tls.key`, and `ca.crt` (the root), which
@@ -16,6 +18,13 @@ impl Question<'_> {
         let Some(secret) = store.secret(name).await? else {
             return refused("it does not exist in the hub's namespace".to_owned());
         };
+        let annotations = secret.0.metadata.annotations.as_ref();
+        let of = annotations.and_then(|all| all.get(ANNOTATION_AUTHORITY_OF)).map(String::as_str);
+        // The Secret of a line of the gateway is named by a flag of the hub.
+        if self.names.kind == LineKind::Agents && of != Some(self.names.line()) {
+            let line = self.names.line();
+            return refused(format!("it lacks the annotation {ANNOTATION_AUTHORITY_OF}: {line}"));
+        }
         let data = secret.0.data.as_ref();
         let field = |key: &str| data.and_then(|data| data.get(key)).map(|bytes| bytes.0.as_slice());
         let (Some(certificate), Some(key)) = (field("tls.crt"), field("tls.key")) else {

@@ -112,6 +112,15 @@ fn a_machine_that_believes_everybody_is_found() {
     let timeless = Machine { confirms: |_, _| true, ..MACHINE };
     let own = Machine { compare: |world, hub, _| world.older(hub), ..MACHINE };
     let blind = Machine { compare: |_, _, _| None, ..MACHINE };
+    let forgiving = Machine {
+        compare: |world, hub, server| {
+            let mut world = world.clone();
+            world.tainted.clear();
+            world.older(hub.min(server))
+        },
+        ..MACHINE
+    };
+    find_by_walks(forgiving, &Scope::mishaps(), Broken::Back);
     for (machine, broken) in [(timeless, Broken::Dropped), (own, Broken::Unreserved), (blind, Broken::Unreserved)] {
         find(machine, &Scope::mishaps(), broken);
     }

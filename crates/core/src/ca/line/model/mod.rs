@@ -38,6 +38,8 @@ enum Action {
     Taint(Which),
     /// An administrator revokes this authority.
     Revoke(Which),
+    /// Another program writes the AddOnSigner without what was asked.
+    Forget,
     /// The hub takes the step that is due; `Crash` says where it ends before it is done.
     Step(Crash),
     /// The hub issues a certificate with the line that it holds.
@@ -50,7 +52,7 @@ enum Action {
     Days,
     /// A part of the life of an authority passes.
     Month,
-    /// The issuer answers with a new authority.
+    /// The issuer answers with a new authority, which lives half as long as one that the hub makes.
     Offer,
     /// The issuer has the first authority again that has left the line.
     OfferAgain,
@@ -93,14 +95,10 @@ const ROTATIONS: [Action; 11] = [
     Action::Days,
     Action::Month,
 ];
-const DISTRUST: [Action; 4] = [
-    Action::Taint(Which::Signs),
-    Action::Taint(Which::Other),
-    Action::Revoke(Which::Signs),
-    Action::Revoke(Which::Other),
-];
+const TAINTS: [Action; 2] = [Action::Taint(Which::Signs), Action::Taint(Which::Other)];
+const REVOCATIONS: [Action; 3] = [Action::Revoke(Which::Signs), Action::Revoke(Which::Other), Action::Forget];
 const ISSUER: [Action; 2] = [Action::Offer, Action::OfferAgain];
-/// Not together with distrust: a restored Secret has revoked authorities again, until the hub reads who is revoked.
+/// Not together with revocations: a restored Secret has revoked authorities again, until the hub reads who is revoked.
 const MISHAPS: [Action; 3] = [Action::Jump, Action::BackUp, Action::Restore];
 
 /// Which actions are explored together, and how far.
@@ -122,16 +120,16 @@ impl Scope {
     }
 
     fn distrust() -> Self {
-        Self::new(&[&ROTATIONS, &DISTRUST], 6, 25_000)
+        Self::new(&[&ROTATIONS, &TAINTS, &REVOCATIONS], 6, 25_000)
     }
 
     /// The hub makes no authority itself.
     fn issuer() -> Self {
-        Self::new(&[&ROTATIONS, &DISTRUST, &ISSUER], 6, 25_000)
+        Self::new(&[&ROTATIONS, &TAINTS, &REVOCATIONS, &ISSUER], 6, 25_000)
     }
 
     fn mishaps() -> Self {
-        Self::new(&[&ROTATIONS, &MISHAPS], 6, 25_000)
+        Self::new(&[&ROTATIONS, &TAINTS, &MISHAPS], 6, 25_000)
     }
 
     fn first(&self, machine: Machine) -> World {
@@ -177,23 +175,25 @@ fn take(line: Line, step: &Step, new: Option<Authority>, requested: Option<&str>
         (Step::Finish(id), _) => line.finish(id),
         (Step::RollBack { id, signs }, _) => line.roll_back(id, signs, now),
         (Step::Taint { id }, new) => line.taint(id, new, now),
+        (Step::AwaitRevocation { id }, _) => line.await_revocation(id),
         (Step::Revoke { id }, new) => line.revoke(id, new, None, now),
         (Step::Rest | Step::Wait(_), _) => line,
     }
 }
 
-/// Authorities by their number and the time at which they were made: making one anew each time would take too long.
+/// Authorities by their number, the time at which they were made, and their life: making one anew each time would take
+/// too long.
 #[derive(Clone, Default)]
-struct Made(Rc<RefCell<BTreeMap<(usize, i64), Authority>>>);
+struct Made(Rc<RefCell<BTreeMap<(usize, i64, Duration), Authority>>>);
 
 impl Made {
-    fn get(&self, number: usize, now: Timestamp) -> Authority {
+    fn get(&self, number: usize, now: Timestamp, life: Duration) -> Authority {
         let make = || {
             let rng = SystemRandom::new();
             let (key, _) = PrivateKey::generate(KeyKind::Ed25519, &rng).unwrap();
-            Authority::self_signed("model", &key, now, LIFE, &rng).unwrap()
+            Authority::self_signed("model", &key, now, life, &rng).unwrap()
         };
-        self.0.borrow_mut().entry((number, now.unix())).or_insert_with(make).clone()
+        self.0.borrow_mut().entry((number, now.unix(), life)).or_insert_with(make).clone()
     }
 }
 

@@ -31,11 +31,13 @@ pub(super) struct World {
     leaves: BTreeSet<(AuthorityId, Timestamp)>,
     rotations: usize,
     roll_back: Option<AuthorityId>,
-    taint: Option<AuthorityId>,
-    revoke: Option<AuthorityId>,
+    taint: Vec<AuthorityId>,
+    revoke: Vec<AuthorityId>,
     /// Whose certificates end, whatever depends on them: revoked ones, and those that a restored Secret lacks.
     ended: BTreeSet<AuthorityId>,
-    /// The tainted authorities that have stopped signing.
+    /// The authorities that were recorded as tainted.
+    pub(super) tainted: BTreeSet<AuthorityId>,
+    /// Those of them that have stopped signing.
     given_up: BTreeSet<AuthorityId>,
     /// The authorities that have left the line.
     left: Vec<Authority>,
@@ -48,7 +50,7 @@ pub(super) struct World {
 impl World {
     pub(super) fn new(machine: Machine, has_issuer: bool) -> Self {
         let (made, now) = (Made::default(), Timestamp::from_unix(1_800_000_000));
-        let line = Line::default().begin(made.get(0, now), now);
+        let line = Line::default().begin(made.get(0, now, LIFE), now);
         let anchors = anchors(&line);
         let mut world = Self {
             made,
@@ -66,9 +68,10 @@ impl World {
             leaves: BTreeSet::new(),
             rotations: 0,
             roll_back: None,
-            taint: None,
-            revoke: None,
+            taint: Vec::new(),
+            revoke: Vec::new(),
             ended: BTreeSet::new(),
+            tainted: BTreeSet::new(),
             given_up: BTreeSet::new(),
             left: Vec::new(),
             has_issuer,
@@ -84,7 +87,7 @@ impl World {
         let line = |line: &Line, hasher: &mut DefaultHasher| {
             for it in &line.members {
                 let times = (it.since.unix(), it.leaves_expire.map(Timestamp::unix));
-                (it.authority.id(), it.state as u8, times, it.forced, it.tainted).hash(hasher);
+                (it.authority.id(), it.state as u8, times, it.forced, it.tainted, it.to_revoke).hash(hasher);
             }
             (&line.handled_request, &line.rolled_back, &line.gone).hash(hasher);
         };
@@ -97,7 +100,7 @@ impl World {
         (self.now.unix(), self.clock, &self.published, &self.trusted).hash(&mut hasher);
         (self.rotations, &self.roll_back, &self.taint, &self.revoke).hash(&mut hasher);
         (self.offer.as_ref().map(Authority::id), self.left.first().map(Authority::id)).hash(&mut hasher);
-        (&self.ended, &self.given_up, &self.restored, self.is_restored).hash(&mut hasher);
+        (&self.ended, &self.tainted, &self.given_up, &self.restored, self.is_restored).hash(&mut hasher);
         hasher.finish()
     }
 
@@ -108,15 +111,26 @@ impl World {
                 let current = self.stored.next().or_else(|| self.stored.active());
                 self.roll_back = current.map(|member| member.authority.id().clone());
             }
-            Action::Taint(which) => self.taint = self.named(which),
-            Action::Revoke(which) => self.revoke = self.named(which),
+            Action::Taint(which) => {
+                let named = self.named(which).filter(|id| !self.taint.contains(id));
+                self.taint.extend(named);
+            }
+            Action::Revoke(which) => {
+                let named = self.named(which).filter(|id| !self.revoke.contains(id));
+                self.revoke.extend(named);
+            }
+            Action::Forget => {
+                self.roll_back = None;
+                self.taint.clear();
+                self.revoke.clear();
+            }
             Action::Step(crash) => self.step(crash)?,
             Action::Issue => self.issue()?,
             Action::Hear(gateway) => self.trusted[gateway].clone_from(&self.published),
             Action::Hour => self.now = self.now.plus(HOUR),
             Action::Days => self.now = self.now.plus(LEAF * 2),
             Action::Month => self.now = self.now.plus(RENEW_BEFORE),
-            Action::Offer => self.offer = Some(self.make(self.now)),
+            Action::Offer => self.offer = Some(self.make(self.now, LIFE / 2)),
             Action::OfferAgain => self.offer_again(),
             Action::Jump => self.clock = if self.clock == 1 { -1 } else { self.clock + 1 },
             Action::BackUp => self.backup = Some(self.stored.clone()),
@@ -124,8 +138,9 @@ impl World {
         }
         let now = self.now;
         self.leaves.retain(|(_, end)| *end >= now);
-        let given_up = self.stored.members().iter().filter(|member| member.tainted && member.state != State::Active);
-        self.given_up.extend(given_up.map(|member| member.authority.id().clone()));
+        let signs_no_more = self.stored.members().iter().filter(|member| member.state != State::Active);
+        let ids = signs_no_more.map(|member| member.authority.id());
+        self.given_up.extend(ids.filter(|id| self.tainted.contains(id)).cloned());
         if self.is_restored { Ok(()) } else { self.check() }
     }
 
@@ -146,9 +161,9 @@ impl World {
         }
     }
 
-    fn make(&mut self, now: Timestamp) -> Authority {
+    fn make(&mut self, now: Timestamp, life: Duration) -> Authority {
         self.authorities += 1;
-        self.made.get(self.authorities, now)
+        self.made.get(self.authorities, now, life)
     }
 
     /// A line remembers so many only.
@@ -179,8 +194,8 @@ impl World {
             requested: requested.as_deref(),
             offered: offer.is_some(),
             roll_back: self.roll_back.as_ref(),
-            taint: self.taint.as_ref(),
-            revoke: self.revoke.as_ref(),
+            taint: self.taint.iter().find(|id| self.stored.untainted(Some(*id)).is_some()),
+            revoke: self.stored.first_to_revoke(self.revoke.iter()),
             renew_before: RENEW_BEFORE,
             deferral: RENEW_BEFORE / 4,
             next_is_trusted,
@@ -192,7 +207,7 @@ impl World {
         let needs = step.needs_authority(&self.stored);
         let (new, offer) = match offer {
             Some(offer) if needs => (Some(offer), None),
-            None if needs && !self.has_issuer => (Some(self.make(now)), None),
+            None if needs && !self.has_issuer => (Some(self.make(now, LIFE)), None),
             offer => (None, offer),
         };
         if crash == Crash::BeforeTheWrite {
@@ -242,7 +257,8 @@ impl World {
     pub(super) fn older(&self, now: Timestamp) -> Option<Older> {
         let known = |(id, state): (&AuthorityId, &Option<State>)| {
             let ends = self.leaves.iter().filter(|(by, end)| by == id && *end >= now).map(|(_, end)| *end);
-            (id.clone(), RecordedAuthority { state: *state, leaves_expire: ends.max(), tainted: false })
+            let tainted = self.tainted.contains(id);
+            (id.clone(), RecordedAuthority { state: *state, leaves_expire: ends.max(), tainted })
         };
         self.stored.older_than(&self.recorded.iter().map(known).collect())
     }
@@ -251,6 +267,8 @@ impl World {
         self.recorded.values_mut().for_each(|state| *state = None);
         let states = self.stored.members().iter().map(|member| (member.authority.id().clone(), Some(member.state)));
         self.recorded.extend(states);
+        let tainted = self.stored.members().iter().filter(|member| member.tainted);
+        self.tainted.extend(tainted.map(|member| member.authority.id().clone()));
     }
 
     /// A hub that holds an older line than the stored one cannot write a reservation.
@@ -281,7 +299,9 @@ impl World {
         for member in self.stored.members() {
             let id = member.authority.id();
             let has_left = self.left.iter().any(|left| left.id() == id);
-            if has_left || (member.state == State::Active && self.given_up.contains(id)) {
+            // One from a backup signs nothing: the ledger knows that it is tainted.
+            let may_sign = member.state == State::Active && !(member.tainted && self.restored.contains(id));
+            if has_left || (may_sign && self.given_up.contains(id)) {
                 return Err(Broken::Back);
             }
             if member.tainted && member.state == State::Next {
