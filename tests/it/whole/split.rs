@@ -6,7 +6,7 @@ use addon_signer::process::registry_age::AgeBounds;
 use addon_signer::process::{HubOptions, HubProcess, InventoryOptions, Roles};
 use addon_signer_api::AddOnSigner;
 use addon_signer_core::csr::CertificateRequest;
-use addon_signer_core::names::ANNOTATION_TRUSTS;
+use addon_signer_core::names::{ANNOTATION_ROTATE, ANNOTATION_TRUSTS};
 use addon_signer_core::policy::GATEWAY_COMMON_NAME;
 use addon_signer_platform::clock::Clock;
 use hyper::Method;
@@ -28,6 +28,7 @@ use test_kit::gateways::{GatewayPod, answered, deploy_gateways, gateway_pod, wis
 use test_kit::hub::{PATIENCE, fresh_ledger};
 use test_kit::lease::leases;
 use test_kit::objects::managed_cluster_addons;
+use test_kit::silence::Silence;
 use test_kit::{TestHub, accept_cluster, install_addon, wait_until};
 
 const RECEIVE: &str = "/addons/telemetry/api/v1/receive";
@@ -134,7 +135,7 @@ async fn new_authority_signs_only_when_every_gateway_trusts_it() {
     leases(&admin).create(&Default::default(), &silent).await.unwrap();
     let before = active(&admin).await;
     let signers: Api<AddOnSigner> = Api::all(admin.clone());
-    let body = json!({ "metadata": { "annotations": { "addon-signer.io/rotate": "now" } } });
+    let body = json!({ "metadata": { "annotations": { ANNOTATION_ROTATE: "now" } } });
     signers.patch("telemetry", &PatchParams::default(), &Patch::Merge(&body)).await.unwrap();
     let named = "1 of 2 gateways to trust the new authority: gateway-2";
     wait_until(PATIENCE, named, async || (waits_for(&admin).await? == named).then_some(())).await;
@@ -250,6 +251,47 @@ async fn gateway_that_hears_nothing_of_signers_refuses_everybody() {
     wait_until(PATIENCE, "a call to pass again", async || answers(200).await).await;
     again.abort();
     talk[0].abort();
+    gateway.stop().await.unwrap();
+    signer.stop().await.unwrap();
+}
+
+/// It serves nobody by an outdated trust, and holds up nothing for ever: after its bound it refuses everybody, and a
+/// minute later the signer goes on without it (`core::gateway::replicas`).
+#[tokio::test]
+async fn gateway_that_is_cut_off_neither_serves_nor_blocks_for_ever() {
+    let hub = TestHub::start().await;
+    let admin = prepare(&hub, backend::start().await, "24h").await;
+    deploy_gateways(&hub).await;
+    let signer = start_signer(&hub, "signer-1").await;
+    let mut pod = gateway_pod(&hub, "gateway-1").await;
+    let way = Silence::in_front_of(&mut pod.kubeconfig).await;
+    let bounds = AgeBounds { stale: Duration::from_secs(1), outdated: Some(OUTDATED) };
+    let options = HubOptions { registry_age: bounds, ..gateway_options("gateway-1", &pod) };
+    accept_cluster(&admin, "noisy").await;
+    install_addon(&admin, "noisy", "telemetry").await;
+    let talk = [keep_talking(&admin), change_signer(&admin)];
+    let gateway = Whole::start_with(connection(pod.kubeconfig).await, options, Clock::default()).await;
+    let dir = tempfile::tempdir().unwrap();
+    let pair = enrolled(&hub, &admin, dir.path(), "spoke1", gateway.gateway).await;
+    let answers = async |status: u16| {
+        let (found, _) = pair.call(gateway.gateway, Method::POST, RECEIVE).await.ok()?;
+        (found == status).then_some(())
+    };
+    wait_until(PATIENCE, "a call to pass", async || answers(200).await).await;
+    let before = active(&admin).await;
+    drop(way);
+    talk.iter().for_each(JoinHandle::abort);
+    let signers: Api<AddOnSigner> = Api::all(admin.clone());
+    let body = json!({ "metadata": { "annotations": { ANNOTATION_ROTATE: "now" } } });
+    signers.patch("telemetry", &PatchParams::default(), &Patch::Merge(&body)).await.unwrap();
+    let named = "1 of 1 gateways to trust the new authority: gateway-1";
+    wait_until(PATIENCE, named, async || (waits_for(&admin).await? == named).then_some(())).await;
+    wait_until(PATIENCE, "the gateway to refuse everybody", async || answers(503).await).await;
+    assert_eq!((active(&admin).await, waits_for(&admin).await.as_deref()), (before.clone(), Some(named)));
+    let after_a_minute = PATIENCE * 4;
+    let new = async || (active(&admin).await != before).then_some(());
+    wait_until(after_a_minute, "the new authority to sign", new).await;
+    assert_eq!(answers(503).await, Some(()));
     gateway.stop().await.unwrap();
     signer.stop().await.unwrap();
 }
