@@ -87,6 +87,9 @@ pub struct AuthorityStatus {
     /// Whether somebody else may know its key, as an administrator has said; absent when not.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub tainted: bool,
+    /// Whether it is revoked as soon as another authority can sign; absent when not.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub to_revoke: bool,
     /// Within how many seconds agents with a certificate of it should renew, because it is tainted; absent when not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub renew_within: Option<i64>,

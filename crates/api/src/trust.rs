@@ -121,6 +121,7 @@ mod tests {
         let at = Time(Moment::UNIX_EPOCH);
         AuthorityStatus {
             tainted: false,
+            to_revoke: false,
             renew_within: None,
             id: authority.id().to_string(),
             state,

@@ -80,11 +80,14 @@ async fn advance_signer(
         NextStep::Prepare => bail!("no rotation of {name} is under way: `addon-signer ca rotate {name}` starts one"),
         // A certificate that a gateway does not trust would lock out its holder.
         NextStep::Activate => Err(Refused(format!("{authority} waits for {}", waiting_for(before))).into()),
+        NextStep::Revoke => {
+            bail!("{authority} of {name} is to be revoked, and waits for another authority from the issuer")
+        }
         NextStep::Finish if affected.is_nobody() => {
             ca.ask(name, before, ANNOTATION_REVOKE_AUTHORITY, &authority).await?;
             let sentence = format!("Asked the hub to remove {authority} of {name}: no agent depends on it any more.");
             args.asked(before, &authority, &sentence)?;
-            follow_loss(ca, name, args, before, &authority).await
+            follow_loss(ca, name, args, &authority).await
         }
         NextStep::Finish => {
             let sentence = format!("{}; `addon-signer ca revoke` removes {authority} all the same", affected.count());

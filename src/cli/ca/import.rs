@@ -90,7 +90,11 @@ pub(super) async fn import(args: ImportArgs) -> anyhow::Result<()> {
     }
     let (user, now) = (CommandUser::ask(&ca.client).await.user, Clock::default().now().to_string());
     ca.annotate(&name, &before, ANNOTATION_IMPORT, |_| format!("{now} {user}\n{text}")).await?;
-    let sentence = format!("Asked the hub to check {id}. It signs as soon as everybody who must trust it does.");
+    let signs = match before.to_revoke() {
+        Some(doomed) => format!("It signs at once, and {}, which is to be revoked, is gone.", doomed.id),
+        None => "It signs as soon as everybody who must trust it does.".to_owned(),
+    };
+    let sentence = format!("Asked the hub to check {id}. {signs}");
     args.report.asked(&before, id.as_str(), &sentence)?;
     if !args.report.watch {
         return Ok(());

@@ -33,6 +33,8 @@ pub(super) enum NextStep {
     Activate,
     /// The Old authority goes with its key.
     Finish,
+    /// The authority that is to be revoked goes, once another one has come from the issuer.
+    Revoke,
 }
 
 /// The step, and whom it would lock out.
@@ -59,13 +61,14 @@ impl Plan {
         let waiting_for = report.rotation.as_ref().and_then(|rotation| rotation.waiting_for.clone());
         let waiting_for = waiting_for.or_else(|| report.waits.clone());
         let (step, authority) = match (phase, report.in_state(AuthorityState::Next), oldest(report)) {
+            _ if let Some(doomed) = report.to_revoke() => (NextStep::Revoke, doomed.id.clone()),
             (Some(RotationPhase::Activate), Some(next), _) => (NextStep::Activate, next.id.clone()),
             (Some(RotationPhase::Finish), _, Some(old)) => (NextStep::Finish, old.id.clone()),
             _ => (NextStep::Prepare, active.to_owned()),
         };
         let affected = match (step, name, &waiting_for) {
             (NextStep::Prepare, ..) | (NextStep::Activate, _, None) => Affected::default(),
-            (NextStep::Finish, ..) => Affected::by_loss(ca, name, report, &authority).await?,
+            (NextStep::Finish | NextStep::Revoke, ..) => Affected::by_loss(ca, name, report, &authority).await?,
             (NextStep::Activate, LineName::Gateway(GatewayCertificate::Serving), Some(waiting)) => {
                 let lacking = Affected::without_anchor(ca, true).await?;
                 // Clusters have applied it, but perhaps no pod has read it.
@@ -87,6 +90,7 @@ impl Plan {
             }
             NextStep::Activate => format!("{line}: the next step lets {authority} sign.\n"),
             NextStep::Finish => format!("{line}: the next step removes {authority} with its key.\n"),
+            NextStep::Revoke => format!("{line}: {authority} is revoked as soon as another authority can sign.\n"),
         };
         self.waiting_for.iter().for_each(|what| text.push_str(&format!("The line is waiting for: {what}\n")));
         text + "\nIf it were taken now:\n" + &self.affected.as_table()

@@ -60,6 +60,11 @@ impl LineReport {
         self.authorities.iter().map(|authority| (&*authority.id, authority.state)).collect()
     }
 
+    /// Its authority that is revoked as soon as another one can sign.
+    pub(super) fn to_revoke(&self) -> Option<&AuthorityStatus> {
+        self.authorities.iter().find(|authority| authority.to_revoke)
+    }
+
     /// Its authority in this state, or one of them.
     pub(super) fn in_state(&self, state: AuthorityState) -> Option<&AuthorityStatus> {
         self.authorities.iter().find(|authority| authority.state == state)
@@ -152,8 +157,12 @@ pub(super) fn as_table(reports: &[LineReport]) -> String {
 
 /// `Old`, or `Old, tainted`.
 fn state(authority: &AuthorityStatus) -> String {
-    let tainted = if authority.tainted { ", tainted" } else { "" };
-    format!("{:?}{tainted}", authority.state)
+    let distrust = match (authority.to_revoke, authority.tainted) {
+        (true, _) => ", to be revoked",
+        (false, true) => ", tainted",
+        (false, false) => "",
+    };
+    format!("{:?}{distrust}", authority.state)
 }
 
 fn time(at: &Time) -> String {

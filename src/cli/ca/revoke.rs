@@ -61,24 +61,16 @@ pub(super) async fn revoke(args: RevokeArgs) -> anyhow::Result<()> {
     ca.ask(&name, &before, ANNOTATION_REVOKE_AUTHORITY, &id).await?;
     let sentence = format!("Asked the hub to revoke {id} of {}. {}", before.line, then(&name, &before, &id, &active));
     args.report.asked(&before, &id, &sentence)?;
-    follow_loss(&ca, &name, &args.report, &before, &id).await
+    follow_loss(&ca, &name, &args.report, &id).await
 }
 
 /// Shows each change until the authority is gone, if that is to be watched.
-pub(super) async fn follow_loss(
-    ca: &Ca,
-    name: &LineName,
-    args: &ReportArgs,
-    before: &LineReport,
-    id: &str,
-) -> anyhow::Result<()> {
+pub(super) async fn follow_loss(ca: &Ca, name: &LineName, args: &ReportArgs, id: &str) -> anyhow::Result<()> {
     if !args.watch {
         return Ok(());
     }
     let is_gone = |report: &LineReport| report.authority(id).is_none();
-    // Without another authority the hub taints it first.
-    let is_tainted = |report: &LineReport| report.authority(id).is_some_and(|authority| authority.tainted);
-    let has_begun = |report: &LineReport| is_gone(report) || (is_tainted(report) && !is_tainted(before));
+    let has_begun = |report: &LineReport| report.authority(id).is_none_or(|authority| authority.to_revoke);
     ca.follow(name, args.output, is_gone, has_begun).await.map(drop)
 }
 

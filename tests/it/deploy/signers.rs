@@ -123,6 +123,7 @@ fn mk_status() -> AddOnSignerStatus {
         add_on_list: Some("telemetry".to_owned()),
         authorities: vec![AuthorityStatus {
             tainted: false,
+            to_revoke: false,
             renew_within: None,
             id: "a1".to_owned(),
             state: AuthorityState::Active,

@@ -41,11 +41,6 @@ impl Asked {
             import: text(ANNOTATION_IMPORT).map(str::to_owned),
         }
     }
-
-    /// The request to roll back this authority.
-    pub(super) fn rolls_back(&self, id: &AuthorityId) -> Option<&AuthorityRequest> {
-        self.roll_back.as_ref().filter(|request| request.authority == *id)
-    }
 }
 
 /// A request about one authority, which `ca rollback`, `ca taint` or `ca revoke` writes. As it names the authority, it

@@ -37,6 +37,7 @@ pub fn authorities(line: &Line) -> Vec<AuthorityStatus> {
             not_after: time(member.authority.not_after()),
             last_leaf_expires: member.leaves_expire.map(time),
             tainted: member.tainted,
+            to_revoke: member.to_revoke.is_some(),
             renew_within: None,
             certificate: Some(member.authority.pem()),
         })

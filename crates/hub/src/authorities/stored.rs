@@ -64,8 +64,8 @@ struct StoredMember {
     forced: bool,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     tainted: bool,
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    to_revoke: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    to_revoke: Option<String>,
     /// Whether others trust its root.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     by_root: bool,
@@ -131,7 +131,7 @@ fn stored_member(member: &Member) -> StoredMember {
         activate_after: member.activate_after.map(Timestamp::unix),
         forced: member.forced,
         tainted: member.tainted,
-        to_revoke: member.to_revoke,
+        to_revoke: member.to_revoke.clone(),
         by_root: member.certified.is_trusted_by_root(),
     }
 }
@@ -190,7 +190,7 @@ fn read_member(stored: &StoredMember, pem: &[u8]) -> Result<Member, String> {
         forced: stored.forced,
         has_key: true,
         tainted: stored.tainted,
-        to_revoke: stored.to_revoke,
+        to_revoke: stored.to_revoke.clone(),
     })
 }
 

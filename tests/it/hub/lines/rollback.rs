@@ -1,10 +1,12 @@
 //! Rollbacks of a rotation: no certificate is lost, and no hub takes one for a restored backup.
 
 use addon_signer_ledger::Location;
+use serde_json::json;
 
 use super::kit::{OnServer, issue, roll_back, rotate, signed_by};
 use super::rotation::{PAST_ALL_LEAVES, mk_held};
 use crate::cli::{run, write};
+use crate::hub::issuers::change;
 use crate::hub::{mk_ready, mk_served, wait_event};
 use test_kit::hub::{PATIENCE, RunningHub, RunningHubOptions, telemetry, wait_ready};
 use test_kit::{TestHub, log, wait_until};
@@ -33,6 +35,30 @@ async fn next_that_is_rolled_back_goes_with_its_key_and_anchor() {
     let ids = line.wait(&["Next", "Active"]).await;
     line.look().await;
     assert_eq!(line.wait(&["Next", "Active"]).await, ids, "the old request is about another one");
+}
+
+/// Otherwise no certificate could outlast Next, which the line could neither use nor replace.
+#[tokio::test]
+async fn next_that_must_be_replaced_before_it_is_trusted_is_given_up() {
+    let (log, _guard) = log::capture("info");
+    let (_hub, admin, running) = mk_held().await;
+    let line = OnServer::client(&admin);
+    running.follow_once();
+    let first = line.wait(&["Active"]).await;
+    change(&admin, json!({ "authority": { "duration": "4800h" } })).await; // 200 days
+    rotate(&admin, "r1").await;
+    let ids = line.wait(&["Next", "Active"]).await;
+    line.look().await;
+    assert_eq!(line.wait(&["Next", "Active"]).await, ids, "it waits for the gateway");
+    change(&admin, json!({ "authority": { "duration": "8760h", "renewBefore": "5000h" } })).await;
+    assert_eq!(line.wait(&["Active"]).await, first);
+    line.wait_bundle(&first).await;
+    assert!(log.text().contains("given-up"), "the audit log has the step: {}", log.text());
+    line.look().await;
+    assert_eq!(line.wait(&["Active"]).await, first, "the old request is done");
+    rotate(&admin, "r2").await;
+    let ids = line.wait(&["Next", "Active"]).await;
+    assert_eq!(ids[1], first[0]);
 }
 
 async fn start(hub: &TestHub, ledger: &Location) -> RunningHub {

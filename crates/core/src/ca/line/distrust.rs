@@ -44,7 +44,8 @@ impl Line {
         &'i self,
         asked: impl Iterator<Item = &'i AuthorityId> + Clone,
     ) -> Option<&'i AuthorityId> {
-        let remembered = self.members.iter().filter(|member| member.to_revoke).map(|member| member.authority.id());
+        let remembered =
+            self.members.iter().filter(|member| member.to_revoke.is_some()).map(|member| member.authority.id());
         let mut present = asked.filter(|id| self.member(id).is_some()).chain(remembered);
         let needs_successor = |id: &AuthorityId| Step::Revoke { id: id.clone() }.needs_authority(self);
         present.clone().find(|id| !needs_successor(id)).or_else(|| present.next())
@@ -59,11 +60,7 @@ impl Line {
         if member.state != State::Next {
             return self;
         }
-        if member.leaves_expire.is_some_and(|end| end >= now) {
-            (member.state, member.since) = (State::Old, now);
-        } else {
-            self.remove(|member| member.authority.id() == id);
-        }
+        self.drop_next(now);
         // A full line whose Next has certificates in use comes from a backup. It makes another one when it has room.
         if let Some(new) = new.filter(|_| self.members.len() < MOST_AUTHORITIES) {
             self.members.push(Member::new(new.into(), State::Next, now));
@@ -73,11 +70,11 @@ impl Line {
         self
     }
 
-    /// The line that revokes `id` when another authority can sign, whether that is still asked for or not.
+    /// The line that revokes `id` when another authority can sign. It remembers that `by` has asked for it.
     #[must_use]
-    pub fn await_revocation(mut self, id: &AuthorityId) -> Self {
+    pub fn await_revocation(mut self, id: &AuthorityId, by: &str) -> Self {
         if let Some(member) = self.members.iter_mut().find(|member| member.authority.id() == id) {
-            (member.tainted, member.to_revoke) = (true, true);
+            (member.tainted, member.to_revoke) = (true, Some(by.to_owned()));
         }
         self
     }

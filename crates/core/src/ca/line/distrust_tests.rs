@@ -212,7 +212,7 @@ fn without_an_authority_the_line_does_what_needs_none() {
     assert_eq!(without(&line, &revoked), Step::AwaitRevocation { id: first.clone() });
     let tainted = line.clone().taint(&first, None::<Authority>, NOW);
     assert_eq!(without(&tainted, &revoked), Step::AwaitRevocation { id: first.clone() });
-    let doomed = line.await_revocation(&first);
+    let doomed = line.await_revocation(&first, "ann");
     assert!(doomed.is_tainted(), "it signs no more");
     let text = format!("an answer; until then {first}, which is to be revoked, is trusted");
     assert_eq!(without(&doomed, &revoked), waits(&text));
@@ -230,7 +230,7 @@ fn a_revocation_that_waits_is_remembered() {
     let line = mk_line().reserve(NOW.plus(DAY)).unwrap();
     let (first, none) = (id(&line, 0), [].into_iter());
     assert_eq!(line.first_to_revoke(none.clone()), None);
-    let line = line.await_revocation(&first);
+    let line = line.await_revocation(&first, "ann");
     assert_eq!(line.first_to_revoke(none.clone()), Some(&first));
     let line = line.prepare(mk_authority(), None, NOW);
     let evidence = Evidence { revoke: line.first_to_revoke(none.clone()), ..mk_evidence(NOW) };

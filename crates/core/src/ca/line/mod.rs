@@ -60,8 +60,8 @@ pub struct Member {
     pub has_key: bool,
     /// Whether somebody else may know its key, as an administrator has said.
     pub tainted: bool,
-    /// Whether it goes at once when another authority can sign, as an administrator has asked.
-    pub to_revoke: bool,
+    /// Who has asked to revoke it, if that waits for another authority that can sign.
+    pub to_revoke: Option<String>,
 }
 
 impl Member {
@@ -76,7 +76,7 @@ impl Member {
             forced: false,
             has_key: true,
             tainted: false,
-            to_revoke: false,
+            to_revoke: None,
         }
     }
 }
@@ -190,6 +190,14 @@ impl Line {
         self.gone.drain(..self.gone.len().saturating_sub(MOST_GONE));
     }
 
+    /// Takes Next out of the line. One that has certificates in use, because it comes from a backup, becomes Old.
+    fn drop_next(&mut self, now: Timestamp) {
+        self.remove(|member| member.state == State::Next && member.leaves_expire.is_none_or(|end| end < now));
+        if let Some(next) = self.members.iter_mut().find(|member| member.state == State::Next) {
+            (next.state, next.since) = (State::Old, now);
+        }
+    }
+
     /// The latest end of a certificate that comes with the line's anchors: a day before the [`LAST_CALL`] of the newest
     /// authority. So by the time the next authority must sign, everyone has its anchor.
     #[must_use]
@@ -278,6 +286,14 @@ impl Line {
     #[must_use]
     pub fn finish(mut self, id: &AuthorityId) -> Self {
         self.remove(|member| member.state == State::Old && member.authority.id() == id);
+        self
+    }
+
+    /// The line without Next.
+    #[must_use]
+    pub fn give_up(mut self, now: Timestamp) -> Self {
+        self.drop_next(now);
+        sort(&mut self.members);
         self
     }
 

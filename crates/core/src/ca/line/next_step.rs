@@ -43,6 +43,8 @@ pub enum Step {
     Force(WaitsFor),
     /// Drop anchor and key of the Old authority with this id.
     Finish(AuthorityId),
+    /// Drop anchor and key of the Next authority with this id, which has too little time left to wait for.
+    GiveUp(AuthorityId),
     /// Roll back the Next or Active authority `id`, so that `signs` signs.
     RollBack {
         /// The authority that is given up.
@@ -89,6 +91,7 @@ impl Step {
             Self::Activate
             | Self::Force(_)
             | Self::Finish(_)
+            | Self::GiveUp(_)
             | Self::RollBack { .. }
             | Self::AwaitRevocation { .. }
             | Self::Rest
@@ -123,7 +126,8 @@ impl Line {
             return match &evidence.next_is_trusted {
                 Ok(()) => Step::Activate,
                 Err(waiting) if ending => Step::Force(waiting.clone()),
-                Err(waiting) => self.too_late(next, evidence).unwrap_or_else(|| Step::Wait(waiting.clone())),
+                Err(_) if is_too_late(next, active, evidence) => Step::GiveUp(next.authority.id().clone()),
+                Err(waiting) => Step::Wait(waiting.clone()),
             };
         }
         let asked = evidence.requested.is_some() && evidence.requested != self.handled_request();
@@ -146,7 +150,7 @@ impl Line {
             return step;
         }
         let Step::Revoke { id } = step else { return Step::Wait(WaitsFor::Issuer(issuer.to_owned())) };
-        if self.member(&id).is_some_and(|member| !member.to_revoke) {
+        if self.member(&id).is_some_and(|member| member.to_revoke.is_none()) {
             return Step::AwaitRevocation { id };
         }
         match self.next_step_without_authority(&Evidence { revoke: None, ..evidence.clone() }, issuer) {
@@ -155,18 +159,6 @@ impl Line {
             }
             other => other,
         }
-    }
-
-    /// Gives up a Next that ends before Active, and is due to be replaced before everybody trusts it: no certificate
-    /// may outlast what it has left ([`Self::last_end`]). An issuer may have another one by now.
-    fn too_late(&self, next: &Member, evidence: &Evidence<'_>) -> Option<Step> {
-        let (id, end) = (next.authority.id(), next.authority.not_after());
-        let is_due = evidence.now.plus(evidence.renew_before) >= end;
-        if !is_due || self.active().is_none_or(|active| active.authority.not_after() <= end) {
-            return None;
-        }
-        let signs = self.previous(&Evidence { roll_back: Some(id), ..evidence.clone() })?.ok()?;
-        Some(Step::RollBack { id: id.clone(), signs })
     }
 
     fn wait_for_old(&self) -> Step {
@@ -178,6 +170,13 @@ impl Line {
             _ => Step::Rest,
         }
     }
+}
+
+/// Whether Next ends before Active, and is due to be replaced before everybody trusts it: no certificate may outlast
+/// what it has left ([`Line::last_end`]).
+fn is_too_late(next: &Member, active: &Member, evidence: &Evidence<'_>) -> bool {
+    let end = next.authority.not_after();
+    end < active.authority.not_after() && evidence.now.plus(evidence.renew_before) >= end
 }
 
 /// Whether the authority is Old and no longer needed: all its leaves have expired, or it has expired itself.

@@ -78,7 +78,7 @@ impl Line {
     /// dropped; everything else that does not sign is Old.
     #[must_use]
     pub fn roll_back(mut self, id: &AuthorityId, signs: &AuthorityId, now: Timestamp) -> Self {
-        self.remove(|member| member.state == State::Next && member.leaves_expire.is_none_or(|end| end < now));
+        self.drop_next(now);
         for member in &mut self.members {
             let state = if member.authority.id() == signs { State::Active } else { State::Old };
             if state != member.state {

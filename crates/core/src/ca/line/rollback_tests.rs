@@ -117,15 +117,19 @@ fn after_a_rollback_age_begins_a_rotation_later() {
 #[test]
 fn a_next_that_is_due_before_it_is_trusted_is_given_up() {
     let line = mk_line().prepare(mk_authority_for(120 * DAY), Some("r1"), NOW);
-    let (next, signs) = (id(&line, 0), id(&line, 1));
+    let (next, active) = (id(&line, 0), id(&line, 1));
     let (early, late) = (mk_evidence(NOW.plus(29 * DAY)), mk_evidence(NOW.plus(30 * DAY)));
     assert_eq!(line.next_step(&early), Step::Wait(WaitsFor::GatewaysRead));
-    assert_eq!(line.next_step(&late), Step::RollBack { id: next.clone(), signs: signs.clone() });
+    assert_eq!(line.next_step(&late), Step::GiveUp(next.clone()));
     assert_eq!(line.next_step(&Evidence { next_is_trusted: Ok(()), ..late.clone() }), Step::Activate);
-    let tainted = line.clone().taint(&signs, None::<Authority>, NOW);
-    assert_eq!(tainted.next_step(&late), Step::Wait(WaitsFor::GatewaysRead));
-    let line = line.roll_back(&next, &signs, late.now);
+    let sooner = Evidence { renew_before: 100 * DAY, ..mk_evidence(NOW.plus(20 * DAY)) };
+    assert_eq!(line.next_step(&sooner), Step::GiveUp(next.clone()), "the plan was changed");
+    let tainted = line.clone().taint(&active, None::<Authority>, NOW);
+    assert_eq!(tainted.next_step(&late), Step::GiveUp(next.clone()));
+    assert_eq!(tainted.give_up(late.now).next_step(&late), Step::Prepare);
+    let line = line.give_up(late.now);
     assert_eq!((states(&line), line.next_step(&late)), (vec![State::Active], Step::Rest));
+    assert_eq!((line.rolled_back(), line.gone()), (None, &[next][..]), "age begins the next rotation as always");
     let both = mk_line().prepare(mk_authority(), None, NOW);
     let last = mk_evidence(NOW.plus(300 * DAY));
     assert_eq!(both.next_step(&last), Step::Wait(WaitsFor::GatewaysRead), "Active is due as well");

@@ -214,6 +214,7 @@ impl LineReconciler {
             | Step::Activate
             | Step::Force(_)
             | Step::Finish(_)
+            | Step::GiveUp(_)
             | Step::RollBack { .. }
             | Step::Taint { .. }
             | Step::AwaitRevocation { .. }
@@ -369,7 +370,7 @@ impl LineReconciler {
                 warn!(%problem, secret = self.names.secret, "A step of the authorities waits");
                 return self.settle(stored, Step::Wait(problem)).await;
             }
-            let is_alone = step.is_urgent() || matches!(step, Step::RollBack { .. } | Step::Taint { .. });
+            let is_alone = is_urgent || matches!(step, Step::RollBack { .. } | Step::Taint { .. });
             stored = self.take(stored, step, &plan, &asked, now).await?;
             if is_alone {
                 break; // it is recorded before another step hides it

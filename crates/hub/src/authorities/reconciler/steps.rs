@@ -92,13 +92,14 @@ impl LineReconciler {
             Step::Activate => (line.activate(now), None),
             Step::Force(_) => (line.force(now), None),
             Step::Finish(id) => (line.finish(id), None),
+            Step::GiveUp(_) => (line.give_up(now), None),
             Step::RollBack { id, signs } => (line.roll_back(id, signs, now), None),
             Step::Taint { id } => {
                 let can_make = self.outside.can_give();
                 let (authority, pkcs8) = self.new_if(can_make && step.needs_authority(&line), plan, now)?.unzip();
                 (line.taint(id, authority, now), pkcs8)
             }
-            Step::AwaitRevocation { id } => (line.await_revocation(id), None),
+            Step::AwaitRevocation { id } => (line.await_revocation(id, by(about(&asked.revoke, id))), None),
             Step::Revoke { id } => {
                 let (authority, pkcs8) = self.new_if(step.needs_authority(&line), plan, now)?.unzip();
                 (line.revoke(id, authority, self.known_at(now), now), pkcs8)
@@ -110,21 +111,27 @@ impl LineReconciler {
         let before = stored.line.clone();
         let stored = self.store.replace(&leads, &self.names, &stored, &line, new_key).await?;
         let asked_by = asked_by(&step, plan, asked, &before, &stored.line);
-        self.unrecorded.get_or_insert_default().push_str(asked_by);
+        let actors = self.unrecorded.get_or_insert_default();
+        if actors != asked_by {
+            actors.push_str(if actors.is_empty() || asked_by.is_empty() { "" } else { ", " });
+            actors.push_str(asked_by);
+        }
         self.written = stored.version().map(str::to_owned);
         self.is_urgent |= step.is_urgent();
-        self.announce(&step, &stored.line, asked);
+        self.announce(&step, &stored.line);
         Ok(stored)
     }
 
     /// Tells the audit log of a step that led to this line, and people of one that nobody has asked for.
-    fn announce(&self, step: &Step, after: &Line, asked: &Asked) {
+    fn announce(&self, step: &Step, after: &Line) {
         let (verb, id) = match step {
             Step::Prepare => ("prepared", id_of(after.next())),
             Step::Force(_) => ("forced", id_of(after.active())),
             Step::Finish(id) => ("removed", id.as_str()),
+            Step::GiveUp(id) => ("given-up", id.as_str()),
             Step::RollBack { id, .. } => ("rolled-back", id.as_str()),
-            Step::Taint { id } | Step::AwaitRevocation { id } => ("tainted", id.as_str()),
+            Step::Taint { id } => ("tainted", id.as_str()),
+            Step::AwaitRevocation { id } => ("awaits-revocation", id.as_str()),
             Step::Revoke { id } => ("revoked", id.as_str()),
             Step::Activate | Step::Begin | Step::Rest | Step::Wait(_) => ("activated", id_of(after.active())),
         };
@@ -136,9 +143,9 @@ impl LineReconciler {
                 error!(line, authority = id, %waiting, "{text}");
                 self.metrics.authorities.forced(self.names.metrics_label());
             }
-            Step::RollBack { id, .. } if asked.rolls_back(id).is_none() => {
-                let text = "Gave up an authority that is due to be replaced before everybody trusts it";
-                warn!(line, authority = %id, "{text}");
+            Step::GiveUp(_) => {
+                let text = "Gave up an authority that would have to be replaced before everybody trusts it";
+                warn!(line, authority = id, "{text}");
             }
             _ => {}
         }
@@ -262,11 +269,15 @@ fn by(request: Option<&AuthorityRequest>) -> &str {
 }
 
 /// Who asked for a step that led from one line to the other; empty if it was due by time.
-fn asked_by<'a>(step: &Step, plan: &LinePlan, asked: &'a Asked, before: &Line, after: &'a Line) -> &'a str {
+fn asked_by<'a>(step: &Step, plan: &LinePlan, asked: &'a Asked, before: &'a Line, after: &'a Line) -> &'a str {
     match step {
-        Step::RollBack { id, .. } => by(asked.rolls_back(id)),
+        Step::RollBack { .. } => by(asked.roll_back.as_ref()),
         Step::Taint { id } => by(about(&asked.taint, id)),
-        Step::AwaitRevocation { id } | Step::Revoke { id } => by(about(&asked.revoke, id)),
+        Step::AwaitRevocation { id } => by(about(&asked.revoke, id)),
+        Step::Revoke { id } => {
+            let remembered = before.member(id).and_then(|member| member.to_revoke.as_deref());
+            remembered.unwrap_or_else(|| by(about(&asked.revoke, id)))
+        }
         Step::Prepare if plan.supply.source == AuthoritySource::Request => {
             let request = asked.import.as_deref().and_then(|text| text.lines().next()).unwrap_or_default();
             request.split_once(' ').map_or("", |(_, user)| user)

@@ -23,7 +23,7 @@ impl Question<'_> {
         // The Secret of a line of the gateway is named by a flag of the hub.
         if self.names.kind == LineKind::Agents && of != Some(self.names.line()) {
             let line = self.names.line();
-            return refused(format!("it lacks the annotation {ANNOTATION_AUTHORITY_OF}: {line}"));
+            return refused(format!("its annotation {ANNOTATION_AUTHORITY_OF} does not name {line}"));
         }
         let data = secret.0.data.as_ref();
         let field = |key: &str| data.and_then(|data| data.get(key)).map(|bytes| bytes.0.as_slice());

@@ -244,7 +244,7 @@ impl Question<'_> {
                 );
                 not_used(origin, &why)
             }
-            (false, true) => not_used(origin, &format!("{id} was replaced, rolled back or revoked before")),
+            (false, true) => not_used(origin, &format!("{id} has left this line before")),
             (false, false) => Supply::Nothing(format!("a new authority in {origin}, which still has {id}")),
         })
     }

@@ -104,6 +104,26 @@ fn a_machine_that_forgives_is_found() {
 }
 
 #[test]
+fn a_machine_that_only_waits_is_found() {
+    let oblivious = Machine {
+        take: |line, step, new, requested, now| match step {
+            Step::AwaitRevocation { id } => line.taint(id, None::<Authority>, now),
+            _ => take(line, step, new, requested, now),
+        },
+        ..MACHINE
+    };
+    find_by_walks(oblivious, &Scope::issuer(), Broken::Forgotten);
+    let patient = Machine {
+        decide: |line, evidence, has| match decide(line, evidence, has) {
+            Step::GiveUp(_) => Step::Wait(WaitsFor::GatewaysRead),
+            step => step,
+        },
+        ..MACHINE
+    };
+    find_by_walks(patient, &Scope::issuer(), Broken::Capped);
+}
+
+#[test]
 fn a_machine_that_believes_everybody_is_found() {
     let trusting = Machine { refuses: |_, _| false, ..MACHINE };
     find(trusting, &Scope::issuer(), Broken::Back);

@@ -175,7 +175,8 @@ fn take(line: Line, step: &Step, new: Option<Authority>, requested: Option<&str>
         (Step::Finish(id), _) => line.finish(id),
         (Step::RollBack { id, signs }, _) => line.roll_back(id, signs, now),
         (Step::Taint { id }, new) => line.taint(id, new, now),
-        (Step::AwaitRevocation { id }, _) => line.await_revocation(id),
+        (Step::AwaitRevocation { id }, _) => line.await_revocation(id, "ann"),
+        (Step::GiveUp(_), _) => line.give_up(now),
         (Step::Revoke { id }, new) => line.revoke(id, new, None, now),
         (Step::Rest | Step::Wait(_), _) => line,
     }
@@ -184,7 +185,9 @@ fn take(line: Line, step: &Step, new: Option<Authority>, requested: Option<&str>
 /// Authorities by their number, the time at which they were made, and their life: making one anew each time would take
 /// too long.
 #[derive(Clone, Default)]
-struct Made(Rc<RefCell<BTreeMap<(usize, i64, Duration), Authority>>>);
+struct Made(Rc<RefCell<BTreeMap<MadeKey, Authority>>>);
+
+type MadeKey = (usize, i64, Duration);
 
 impl Made {
     fn get(&self, number: usize, now: Timestamp, life: Duration) -> Authority {
@@ -212,6 +215,10 @@ enum Broken {
     Back,
     /// A tainted authority waits to sign.
     Kept,
+    /// Nothing is done about an authority that is to be revoked, although another one can sign.
+    Forgotten,
+    /// A Next that is due to be replaced waits all the same, and no certificate may outlast it.
+    Capped,
     /// The hub says that a Secret is older that nobody has restored.
     Accused,
 }

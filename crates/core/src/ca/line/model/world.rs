@@ -39,6 +39,8 @@ pub(super) struct World {
     pub(super) tainted: BTreeSet<AuthorityId>,
     /// Those of them that have stopped signing.
     given_up: BTreeSet<AuthorityId>,
+    /// The authorities whose revocation has waited.
+    doomed: BTreeSet<AuthorityId>,
     /// The authorities that have left the line.
     left: Vec<Authority>,
     /// Whether authorities come from an issuer, and the one that it has.
@@ -73,6 +75,7 @@ impl World {
             ended: BTreeSet::new(),
             tainted: BTreeSet::new(),
             given_up: BTreeSet::new(),
+            doomed: BTreeSet::new(),
             left: Vec::new(),
             has_issuer,
             offer: None,
@@ -87,7 +90,7 @@ impl World {
         let line = |line: &Line, hasher: &mut DefaultHasher| {
             for it in &line.members {
                 let times = (it.since.unix(), it.leaves_expire.map(Timestamp::unix));
-                (it.authority.id(), it.state as u8, times, it.forced, it.tainted, it.to_revoke).hash(hasher);
+                (it.authority.id(), it.state as u8, times, it.forced, it.tainted, &it.to_revoke).hash(hasher);
             }
             (&line.handled_request, &line.rolled_back, &line.gone).hash(hasher);
         };
@@ -201,7 +204,10 @@ impl World {
             next_is_trusted,
         };
         let mut step = (self.machine.decide)(&self.stored, &evidence, !self.has_issuer || offer.is_some());
-        if !matches!(step, Step::Revoke { .. }) && !(self.machine.confirms)(now, self.now) {
+        if matches!(step, Step::Rest | Step::Wait(_)) {
+            self.rests(&evidence, !self.has_issuer || offer.is_some())?;
+        }
+        if !step.is_urgent() && !(self.machine.confirms)(now, self.now) {
             step = Step::Wait(WaitsFor::Clock { minutes: 0 });
         }
         let needs = step.needs_authority(&self.stored);
@@ -225,12 +231,26 @@ impl World {
         Ok(())
     }
 
+    /// Whether the line may do nothing, with another authority or without.
+    fn rests(&self, evidence: &Evidence<'_>, has_authority: bool) -> Result<(), Broken> {
+        if has_authority && self.doomed.iter().any(|id| self.stored.member(id).is_some()) {
+            return Err(Broken::Forgotten);
+        }
+        let (Some(next), Some(active)) = (self.stored.next(), self.stored.active()) else { return Ok(()) };
+        let end = next.authority.not_after();
+        let is_capped = end < active.authority.not_after() && evidence.now.plus(RENEW_BEFORE) >= end;
+        if is_capped { Err(Broken::Capped) } else { Ok(()) }
+    }
+
     fn write(&mut self, step: &Step, new: Option<Authority>, requested: Option<&str>, now: Timestamp) {
         let revoked = match step {
             Step::Revoke { id } => Some(id),
             _ => None,
         };
         self.ended.extend(revoked.cloned());
+        if let Step::AwaitRevocation { id } = step {
+            self.doomed.insert(id.clone());
+        }
         let before = self.stored.clone();
         self.stored = (self.machine.take)(before.clone(), step, new, requested, now);
         let has_left = |id: &AuthorityId| Some(id) == revoked || self.stored.member(id).is_none();
