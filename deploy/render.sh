@@ -4,6 +4,9 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
+# The texts of Helm 3 have other blank lines.
+[[ $("${HELM:-helm}" version --short) == v4* ]] || { echo "deploy/render.sh needs Helm 4" >&2; exit 1; }
+
 # render FILE COMMENT FLAG...
 render() {
     local text

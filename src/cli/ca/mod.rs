@@ -129,6 +129,9 @@ async fn rotate(ChangeArgs { line, report }: ChangeArgs) -> anyhow::Result<()> {
             before.line
         );
     }
+    if let Some(doomed) = before.to_revoke() {
+        bail!("{} of {} is to be revoked: another authority replaces it as soon as one comes", doomed.id, before.line);
+    }
     // The hub remembers the text of the last rotation that it has begun.
     let (now, user) = (Clock::default().now(), CommandUser::ask(&ca.client).await.user);
     let request = format!("{now} {user}").trim_end().to_owned();

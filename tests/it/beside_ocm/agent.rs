@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use addon_signer_core::encoding::pem;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_platform::clock::Clock;
 use hyper::Method;
@@ -13,12 +14,14 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
 
 use crate::gateway::backend;
+use crate::hub::issuers::{change, put_authority_in};
 use crate::whole::client::ClientPair;
-use crate::whole::{Whole, prepare, rotate, serving_anchors};
-use test_kit::TestHub;
-use test_kit::install_addon;
+use crate::whole::{Whole, active, prepare, serving_anchors};
+use test_kit::company::{CompanyCa, ca_params};
+use test_kit::hub::PATIENCE;
 use test_kit::objects::managed_cluster_addons;
 use test_kit::ocm::{ADDON_NAMESPACE, OcmAgent};
+use test_kit::{TestHub, install_addon, wait_until};
 
 pub(super) const SECRET: &str = "telemetry-example.com-telemetry-client-cert";
 const RECEIVE: &str = "/addons/telemetry/api/v1/receive";
@@ -33,10 +36,11 @@ pub(super) async fn pair(admin: &Client, anchors: &str) -> Option<ClientPair> {
     Some(ClientPair { certificate: take("tls.crt")?, key: take("tls.key")?, anchors: anchors.as_bytes().to_vec() })
 }
 
+/// The name of its issuer.
 fn issuer(pair: &ClientPair) -> String {
     let leaf = pair.leaf();
     let (_, leaf) = X509Certificate::from_der(&leaf).unwrap();
-    leaf.issuer().to_string().rsplit(' ').next().unwrap().to_owned()
+    leaf.issuer().to_string()
 }
 
 /// Changes the Secret in a way that does not matter, so that the agent looks at it.
@@ -52,11 +56,17 @@ pub(super) async fn revoke(admin: &Client, before: Timestamp) {
     addons.patch("telemetry", &PatchParams::default(), &Patch::Merge(&body)).await.unwrap();
 }
 
+/// The authorities are below a CA of the company, so the agent keeps each certificate with its chain.
 #[tokio::test]
 async fn ocms_own_agent_enrols_is_let_in_and_renews_across_a_rotation() {
     let hub = TestHub::start().await;
     let Some(real) = hub.real_or_skip() else { return };
     let admin = prepare(&hub, backend::start().await, "10m").await;
+    let root = CompanyCa::root();
+    let middle = root.signs(ca_params("Issuing CA", Duration::from_secs(1_000 * 86_400)));
+    let [one, two] = ["Telemetry CA 1", "Telemetry CA 2"].map(|name| middle.authority(name));
+    put_authority_in(&admin, "company", &one, &[&middle], &root).await;
+    change(&admin, json!({ "authority": { "issuer": { "type": "Imported", "secretName": "company" } } })).await;
     // Hub and API server are 4.5 minutes late, so a certificate of 10 minutes is 4.5 minutes old when it is made.
     let clock = Clock::default();
     clock.set_back(Duration::from_secs(270));
@@ -71,9 +81,12 @@ async fn ocms_own_agent_enrols_is_let_in_and_renews_across_a_rotation() {
     assert_eq!(status, 200, "{body}");
     assert!(body.contains("\"cluster\":\"spoke1\""), "{body}");
     assert_eq!(first.call(whole.gateway, Method::POST, RECEIVE).await.unwrap().0, 200);
+    assert_eq!(issuer(&first), "CN=Telemetry CA 1");
+    let certificates = pem::certificates(&first.certificate).unwrap();
+    assert_eq!(certificates[1..], [one.der.clone(), middle.der.clone()], "all but the root");
 
-    let authority = rotate(&admin).await;
-    assert_ne!(issuer(&first), authority);
+    put_authority_in(&admin, "company", &two, &[&middle], &root).await;
+    wait_until(PATIENCE, "the new authority to sign", async || active(&admin).await.filter(|id| *id == two.id())).await;
     assert_eq!(first.call(whole.gateway, Method::POST, RECEIVE).await.unwrap().0, 200, "the old one still counts");
     let mut round = 0;
     let renewed = agent
@@ -82,7 +95,7 @@ async fn ocms_own_agent_enrols_is_let_in_and_renews_across_a_rotation() {
             if round % 40 == 0 {
                 touch(&admin, round).await;
             }
-            pair(&admin, &anchors).await.filter(|pair| issuer(pair) == authority)
+            pair(&admin, &anchors).await.filter(|pair| issuer(pair) == "CN=Telemetry CA 2")
         })
         .await;
     assert_eq!(renewed.call(whole.gateway, Method::POST, RECEIVE).await.unwrap().0, 200);

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
-use addon_signer_api::status::AuthorityState;
+use addon_signer_api::status::{AuthorityState, AuthorityStatus};
 use addon_signer_core::ca::serial::Serial;
 use addon_signer_core::journal::checkpoint::Checkpoint;
 use addon_signer_core::journal::entry::{Entry, Hash};
@@ -18,7 +18,7 @@ use sqlx::{AssertSqlSafe, ConnectOptions, Connection};
 use tempfile::TempDir;
 
 use super::crash::books::{assert_whole, der, entries, rows};
-use super::lines::{OnServer, rotate, taint};
+use super::lines::{OnServer, revoke, rotate, taint};
 use super::{mk_csr, mk_served, submit};
 use test_kit::hub::{PATIENCE, RunningHub, RunningHubOptions, certificate, telemetry, wait_csr, wait_ready};
 use test_kit::log::{Log, capture};
@@ -333,26 +333,30 @@ async fn older_secret_and_a_fast_clock_drop_no_anchor() {
 
 /// The request is gone as well: somebody has restored the AddOnSigner without its annotations.
 #[tokio::test]
-async fn what_was_tainted_never_signs_again_from_a_backup() {
-    let (_log, _guard) = capture("warn");
-    let mut world = Restorable::new().await;
-    let first = world.start("ledger.db").await;
-    let line = OnServer::client(&world.admin);
-    let ids = line.wait(&["Active"]).await;
-    world.issue().await;
-    let backup = line.data().await;
-    taint(&world.admin, &ids[0]).await;
-    let after = line.wait(&["Active", "Old"]).await;
-    line.wait_signs(&after).await;
-    first.stop().await;
-    taint(&world.admin, "0123456789abcdef").await;
-    line.set_data(backup).await;
-    let second = world.start("ledger.db").await;
-    let again = line.wait(&["Active", "Old"]).await;
-    assert_eq!(again[1], ids[0], "another one signs");
-    assert_eq!(differs(&second, "authorities"), 1);
-    world.issue().await;
-    world.assert_given_once().await;
+async fn what_was_tainted_or_revoked_never_signs_from_a_backup() {
+    for is_revoked in [false, true] {
+        let mut world = Restorable::new().await;
+        let (admin, line) = (world.admin.clone(), OnServer::client(&world.admin));
+        let distrust = async |id: &str| if is_revoked { revoke(&admin, id).await } else { taint(&admin, id).await };
+        let first = world.start("ledger.db").await;
+        let ids = line.wait(&["Active"]).await;
+        world.issue().await;
+        let backup = line.data().await;
+        distrust(&ids[0]).await;
+        wait_until(PATIENCE, "another one to sign", async || {
+            let is_another = |it: &AuthorityStatus| it.state == AuthorityState::Active && it.id != ids[0];
+            line.status().await.authorities.iter().any(is_another).then_some(())
+        })
+        .await;
+        first.stop().await;
+        distrust("0123456789abcdef").await;
+        line.set_data(backup).await;
+        let second = world.start("ledger.db").await;
+        assert_eq!(line.wait(&["Active", "Old"]).await[1], ids[0], "another one signs");
+        assert_eq!(differs(&second, "authorities"), 1);
+        world.issue().await;
+        world.assert_given_once().await;
+    }
 }
 
 #[tokio::test]

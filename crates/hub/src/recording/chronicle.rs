@@ -41,12 +41,20 @@ impl LineRecord {
         self.known.as_ref() == Some(&steps(line))
     }
 
-    /// Records what has changed in the line; `actor` is who asked for it. That an authority signs without evidence from
-    /// some clusters is read from the object that has `waiver`, because the answer to the step itself may be lost.
+    /// Records what has changed in the line; `actor` is who asked for it. Those that were `revoked` are recorded as
+    /// tainted as well, so that none of them signs when its Secret comes from a backup. That an authority signs without
+    /// evidence from some clusters is read from the object that has `waiver`, because the answer to the step itself may
+    /// be lost.
     ///
     /// # Errors
     /// [`LedgerError`]; what was not recorded is recorded the next time.
-    pub(crate) async fn write(&mut self, line: &Line, actor: &str, waiver: Option<&Waiver>) -> Result<(), LedgerError> {
+    pub(crate) async fn write(
+        &mut self,
+        line: &Line,
+        actor: &str,
+        waiver: Option<&Waiver>,
+        revoked: &[AuthorityId],
+    ) -> Result<(), LedgerError> {
         let known = match self.known.take() {
             Some(known) => known,
             None => present(self.ask().await?),
@@ -70,11 +78,13 @@ impl LineRecord {
                 None => self.ledger.change(record, actor).await?,
             }
         }
-        for id in known.keys().filter(|id| !now.contains_key(*id)) {
-            let line = self.line.clone();
-            let id = id.clone();
-            let record = Record::Authority { line, id, step: AuthorityStep::Removed, certificate: Vec::new() };
-            self.ledger.change(record, actor).await?;
+        for (id, (_, is_tainted)) in known.iter().filter(|(id, _)| !now.contains_key(*id)) {
+            let step =
+                |step| Record::Authority { line: self.line.clone(), id: id.clone(), step, certificate: Vec::new() };
+            if revoked.contains(id) && !is_tainted {
+                self.ledger.change(step(AuthorityStep::Tainted), actor).await?;
+            }
+            self.ledger.change(step(AuthorityStep::Removed), actor).await?;
         }
         self.known = Some(now);
         Ok(())

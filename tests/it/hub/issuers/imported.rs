@@ -22,7 +22,7 @@ use rustls_pki_types::UnixTime;
 use serde_json::json;
 
 use super::{OF_SEARCH, change, put, put_authority, put_authority_in, put_pair, telemetry_of, wait_issued, wait_said};
-use crate::hub::lines::{OnServer, issue, not_after, report, revoke, revoke_all};
+use crate::hub::lines::{OnServer, Person, issue, not_after, report, revoke, revoke_all};
 use crate::hub::signers::allow;
 use crate::hub::{mk_csr, mk_served, submit};
 use test_kit::TestHub;
@@ -197,6 +197,14 @@ async fn a_revoked_one_without_a_successor_is_tainted_until_then() {
     .await;
     let status = &line.status().await.authorities[0];
     assert!(status.tainted && status.to_revoke, "it signs nothing more");
+    let ann = Person::ann(&hub);
+    let told = ann.ca(&["status", "telemetry"]).await;
+    assert!(told.stdout.contains("Active, to be revoked"), "{}", told.stdout);
+    let told = ann.ca(&["plan", "telemetry"]).await;
+    let sentence = format!("telemetry: {} is revoked as soon as another authority can sign.", first.id());
+    assert!(told.stdout.contains(&sentence), "{}", told.stdout);
+    let told = ann.ca(&["rotate", "telemetry"]).await;
+    assert_eq!((told.code, told.stderr.contains("is to be revoked: another")), (1, true), "{}", told.stderr);
     // Another program writes the AddOnSigner as it knows it.
     let signers: Api<AddOnSigner> = Api::all(admin.clone());
     let without = Patch::Merge(json!({ "metadata": { "annotations": { ANNOTATION_REVOKE_AUTHORITY: null } } }));

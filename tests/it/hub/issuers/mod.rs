@@ -84,7 +84,7 @@ async fn wait_issued(line: &OnServer, status: &str, text: &str) -> String {
 }
 
 /// Changes the specification of the signer telemetry.
-pub(super) async fn change(admin: &Client, spec: Value) {
+pub(crate) async fn change(admin: &Client, spec: Value) {
     let signers: Api<addon_signer_api::AddOnSigner> = Api::all(admin.clone());
     let patch = Patch::Merge(json!({ "spec": spec }));
     signers.patch("telemetry", &PatchParams::default(), &patch).await.unwrap();

@@ -24,13 +24,13 @@ use test_kit::objects::managed_cluster_addons;
 use test_kit::{TestHub, log, wait_until};
 
 /// A person with a kubeconfig.
-pub(super) struct Person {
+pub(in crate::hub) struct Person {
     home: TempDir,
     kubeconfig: String,
 }
 
 impl Person {
-    pub(super) fn ann(hub: &TestHub) -> Self {
+    pub(in crate::hub) fn ann(hub: &TestHub) -> Self {
         Self::with(&hub.kubeconfig("ann", &["system:masters"]))
     }
 
@@ -40,7 +40,7 @@ impl Person {
         Self { home, kubeconfig }
     }
 
-    pub(super) async fn ca(&self, arguments: &[&str]) -> Output {
+    pub(in crate::hub) async fn ca(&self, arguments: &[&str]) -> Output {
         run(self.home.path(), &[&["ca"], arguments, &["--kubeconfig", &self.kubeconfig]].concat()).await
     }
 }

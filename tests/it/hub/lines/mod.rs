@@ -19,6 +19,7 @@ mod swapped;
 mod two_hubs;
 mod years;
 
+pub(super) use distrust::Person;
 pub(crate) use kit::issue;
 pub(super) use kit::{OnServer, revoke, revoke_all, rotate, taint};
 pub(super) use serving::{not_after, report};

@@ -1,5 +1,7 @@
 //! Rollbacks of a rotation: no certificate is lost, and no hub takes one for a restored backup.
 
+use std::time::Duration;
+
 use addon_signer_ledger::Location;
 use serde_json::json;
 
@@ -37,28 +39,35 @@ async fn next_that_is_rolled_back_goes_with_its_key_and_anchor() {
     assert_eq!(line.wait(&["Next", "Active"]).await, ids, "the old request is about another one");
 }
 
-/// Otherwise no certificate could outlast Next, which the line could neither use nor replace.
+/// Otherwise no certificate could outlast Next, which the gateway's line could neither use nor replace.
 #[tokio::test]
 async fn next_that_must_be_replaced_before_it_is_trusted_is_given_up() {
     let (log, _guard) = log::capture("info");
-    let (_hub, admin, running) = mk_held().await;
-    let line = OnServer::client(&admin);
-    running.follow_once();
+    let hub = TestHub::start().await;
+    let live_for = |longest: &str| json!({ "certificate": { "maxDuration": longest } });
+    let mut spec = telemetry();
+    spec["authority"] = json!({ "duration": "20000h" });
+    spec["certificate"] = json!({ "maxDuration": "8760h" });
+    let admin = mk_served(&hub, spec).await;
+    let running = RunningHub::start(&hub).await;
+    let line = OnServer::serving(&admin);
+    wait_ready(&admin, "telemetry", "True").await;
+    let far = running.clock.now().plus(Duration::from_secs(600 * 86_400));
+    let outlasts_all = async || (line.active().await.not_after() > far).then_some(());
+    wait_until(PATIENCE, "an authority that outlasts the longest certificates", outlasts_all).await;
     let first = line.wait(&["Active"]).await;
-    change(&admin, json!({ "authority": { "duration": "4800h" } })).await; // 200 days
-    rotate(&admin, "r1").await;
+    change(&admin, live_for("24h")).await;
+    issue(&hub, &admin).await; // so that Next waits for somebody
+    line.rotate_by_map("r1").await;
     let ids = line.wait(&["Next", "Active"]).await;
-    line.look().await;
-    assert_eq!(line.wait(&["Next", "Active"]).await, ids, "it waits for the gateway");
-    change(&admin, json!({ "authority": { "duration": "8760h", "renewBefore": "5000h" } })).await;
+    assert_eq!(ids[1], first[0]);
+    change(&admin, live_for("8760h")).await;
     assert_eq!(line.wait(&["Active"]).await, first);
     line.wait_bundle(&first).await;
     assert!(log.text().contains("given-up"), "the audit log has the step: {}", log.text());
-    line.look().await;
-    assert_eq!(line.wait(&["Active"]).await, first, "the old request is done");
-    rotate(&admin, "r2").await;
+    line.rotate_by_map("r2").await;
     let ids = line.wait(&["Next", "Active"]).await;
-    assert_eq!(ids[1], first[0]);
+    assert_eq!(ids[1], first[0], "the first request is done, and another one is free");
 }
 
 async fn start(hub: &TestHub, ledger: &Location) -> RunningHub {

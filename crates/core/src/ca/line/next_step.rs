@@ -25,6 +25,8 @@ pub struct Evidence<'e> {
     pub renew_before: Duration,
     /// How much later that is after a rollback, because the next authority may have the same fault.
     pub deferral: Duration,
+    /// Whether no certificate outlasts the newest authority ([`Line::last_end`]), as on the gateway's serving line.
+    pub caps: bool,
     /// Whether everybody who must trust the Next anchor does. The error says what the rotation is waiting for.
     pub next_is_trusted: Result<(), WaitsFor>,
 }
@@ -143,7 +145,7 @@ impl Line {
     }
 
     /// The same, while an issuer outside has no new authority and `issuer` is what it must do. A tainted Next is
-    /// dropped all the same, and the line remembers what to revoke, which signs no more, until there is another one.
+    /// dropped all the same, and the line remembers what to revoke, which is tainted, until there is another one.
     pub fn next_step_without_authority(&self, evidence: &Evidence<'_>, issuer: &str) -> Step {
         let step = self.next_step(evidence);
         if !step.needs_authority(self) || matches!(step, Step::Begin | Step::Taint { .. }) {
@@ -176,7 +178,7 @@ impl Line {
 /// what it has left ([`Line::last_end`]).
 fn is_too_late(next: &Member, active: &Member, evidence: &Evidence<'_>) -> bool {
     let end = next.authority.not_after();
-    end < active.authority.not_after() && evidence.now.plus(evidence.renew_before) >= end
+    evidence.caps && end < active.authority.not_after() && evidence.now.plus(evidence.renew_before) >= end
 }
 
 /// Whether the authority is Old and no longer needed: all its leaves have expired, or it has expired itself.

@@ -13,7 +13,7 @@ pub struct RecordedAuthority {
     pub state: Option<State>,
     /// When the last of its unexpired certificates expires.
     pub leaves_expire: Option<Timestamp>,
-    /// Whether it was tainted, or was revoked after that.
+    /// Whether it was tainted or revoked.
     pub tainted: bool,
 }
 

@@ -121,6 +121,8 @@ fn a_next_that_is_due_before_it_is_trusted_is_given_up() {
     let (early, late) = (mk_evidence(NOW.plus(29 * DAY)), mk_evidence(NOW.plus(30 * DAY)));
     assert_eq!(line.next_step(&early), Step::Wait(WaitsFor::GatewaysRead));
     assert_eq!(line.next_step(&late), Step::GiveUp(next.clone()));
+    let another_line = Evidence { caps: false, ..late.clone() };
+    assert_eq!(line.next_step(&another_line), Step::Wait(WaitsFor::GatewaysRead));
     assert_eq!(line.next_step(&Evidence { next_is_trusted: Ok(()), ..late.clone() }), Step::Activate);
     let sooner = Evidence { renew_before: 100 * DAY, ..mk_evidence(NOW.plus(20 * DAY)) };
     assert_eq!(line.next_step(&sooner), Step::GiveUp(next.clone()), "the plan was changed");
@@ -130,6 +132,9 @@ fn a_next_that_is_due_before_it_is_trusted_is_given_up() {
     let line = line.give_up(late.now);
     assert_eq!((states(&line), line.next_step(&late)), (vec![State::Active], Step::Rest));
     assert_eq!((line.rolled_back(), line.gone()), (None, &[next][..]), "age begins the next rotation as always");
+    let mut used = mk_line().prepare(mk_authority_for(120 * DAY), None, NOW);
+    used.members[0].leaves_expire = Some(NOW.plus(40 * DAY));
+    assert_eq!(states(&used.give_up(late.now)), [State::Active, State::Old], "it comes from a backup");
     let both = mk_line().prepare(mk_authority(), None, NOW);
     let last = mk_evidence(NOW.plus(300 * DAY));
     assert_eq!(both.next_step(&last), Step::Wait(WaitsFor::GatewaysRead), "Active is due as well");

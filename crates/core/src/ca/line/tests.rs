@@ -33,6 +33,7 @@ pub(super) fn mk_evidence(now: Timestamp) -> Evidence<'static> {
         revoke: None,
         renew_before: 90 * DAY,
         deferral: 20 * DAY,
+        caps: true,
         next_is_trusted,
     }
 }

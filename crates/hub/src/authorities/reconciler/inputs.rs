@@ -90,6 +90,7 @@ impl LineReconciler {
             written: None,
             outside: Outside::default(),
             unrecorded: None,
+            revoked: Vec::new(),
             is_urgent: false,
             pauses: pauses(),
         }

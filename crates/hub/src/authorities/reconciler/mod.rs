@@ -27,7 +27,7 @@ use crate::lease::{Leading, NotLeading, NotWritten};
 use crate::metrics::HubMetrics;
 use crate::recording::chronicle::LineRecord;
 use addon_signer_api::rules::AuthorityPlan;
-use addon_signer_core::ca::authority::AuthorityError;
+use addon_signer_core::ca::authority::{AuthorityError, AuthorityId};
 use addon_signer_core::ca::line::{Evidence, Line, Step, WaitsFor};
 use addon_signer_core::keys::private::KeyError;
 use addon_signer_core::revert_backoff::RevertBackoff;
@@ -137,6 +137,8 @@ pub(crate) struct LineReconciler {
     written: Option<String>,
     /// Who asked for the steps that are not recorded yet; empty if they were due by time. `None` if no step waits.
     unrecorded: Option<String>,
+    /// The authorities that such steps have revoked.
+    revoked: Vec<AuthorityId>,
     /// Whether one of them has an effect even if the ledger does not record it: it took an authority away.
     is_urgent: bool,
     /// The pauses after rounds that failed; see [`pauses`].
@@ -255,6 +257,7 @@ impl LineReconciler {
             revoke: line.first_to_revoke(asked.revoke.iter().map(|asked| &asked.authority)),
             renew_before: plan.authority.renew_before,
             deferral: plan.authority.deferral,
+            caps: matches!(self.activation, ActivationCheck::Serving { .. }),
             next_is_trusted: self.activation.opens(line, asked.waiver.as_ref(), now),
         }
     }

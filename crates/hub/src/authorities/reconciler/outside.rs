@@ -65,6 +65,11 @@ impl Outside {
         }
     }
 
+    /// Looks again: what the source has may have left the line.
+    pub(super) fn look_again(&mut self) {
+        self.looked_at = None;
+    }
+
     /// The authority that was given since the last look.
     pub(super) fn given(&self) -> Option<&AuthorityId> {
         self.given.as_ref()

@@ -117,7 +117,13 @@ impl LineReconciler {
             actors.push_str(asked_by);
         }
         self.written = stored.version().map(str::to_owned);
+        if before.gone() != stored.line.gone() {
+            self.outside.look_again();
+        }
         self.is_urgent |= step.is_urgent();
+        if let Step::Revoke { id } = &step {
+            self.revoked.push(id.clone());
+        }
         self.announce(&step, &stored.line);
         Ok(stored)
     }
@@ -205,7 +211,7 @@ impl LineReconciler {
     /// earlier process has persisted has already taken effect, so recording it must not make the gateway wait.
     pub(super) async fn record_steps(&mut self, line: &Line) -> Result<(), ReconcileError> {
         if self.record.is_known(line) {
-            (self.unrecorded, self.is_urgent) = (None, false);
+            self.all_recorded();
             return Ok(());
         }
         if !self.compared {
@@ -216,16 +222,22 @@ impl LineReconciler {
             LineKind::Gateway(_) => self.objects.of(&self.names, None).and_then(|seen| seen.asked().waiver),
             LineKind::Agents => None,
         };
-        let recording = self.record.write(line, actor.as_deref().unwrap_or_default(), waiver.as_ref());
+        let actor_name = actor.as_deref().unwrap_or_default();
+        let recording = self.record.write(line, actor_name, waiver.as_ref(), &self.revoked);
         if actor.is_some() && !self.is_urgent {
             recording.await?;
-            self.unrecorded = None;
+            self.all_recorded();
         } else if matches!(tokio::time::timeout(CATCH_UP, recording).await, Ok(Ok(()))) {
-            (self.unrecorded, self.is_urgent) = (None, false);
+            self.all_recorded();
         } else {
             debug!(secret = self.names.secret, "The ledger does not answer; the hub records the authorities later");
         }
         Ok(())
+    }
+
+    fn all_recorded(&mut self) {
+        (self.unrecorded, self.is_urgent) = (None, false);
+        self.revoked.clear();
     }
 
     async fn record_anchors(&mut self, line: &Line) {

@@ -201,6 +201,7 @@ impl World {
             revoke: self.stored.first_to_revoke(self.revoke.iter()),
             renew_before: RENEW_BEFORE,
             deferral: RENEW_BEFORE / 4,
+            caps: true,
             next_is_trusted,
         };
         let mut step = (self.machine.decide)(&self.stored, &evidence, !self.has_issuer || offer.is_some());
