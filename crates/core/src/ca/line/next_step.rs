@@ -49,7 +49,7 @@ pub enum Step {
     GiveUp(AuthorityId),
     /// Roll back the Next or Active authority `id`, so that `signs` signs.
     RollBack {
-        /// The authority that is given up.
+        /// The authority that is rolled back.
         id: AuthorityId,
         /// The one before it.
         signs: AuthorityId,
