@@ -15,10 +15,12 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::json;
+use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
+use super::client::ClientPair;
 use super::ours::enrolled;
 use super::silence::{OUTDATED, connection, keep_talking};
 use super::{Whole, active, get, options, prepare, rotate};
@@ -222,6 +224,37 @@ fn change_signer(admin: &Client) -> JoinHandle<()> {
     })
 }
 
+/// A gateway that refuses everybody soon after the last word of the API server, which talks to it all the time.
+struct Bounded {
+    gateway: Whole,
+    pair: ClientPair,
+    /// What talks: about clusters and addons, and about signers.
+    talk: [JoinHandle<()>; 2],
+    /// Where the agent keeps its certificate.
+    _dir: TempDir,
+}
+
+impl Bounded {
+    async fn start(hub: &TestHub, admin: &Client, pod: GatewayPod) -> Self {
+        let bounds = AgeBounds { stale: Duration::from_secs(1), outdated: Some(OUTDATED) };
+        let options = HubOptions { registry_age: bounds, ..gateway_options("gateway-1", &pod) };
+        accept_cluster(admin, "noisy").await;
+        install_addon(admin, "noisy", "telemetry").await;
+        let talk = [keep_talking(admin), change_signer(admin)];
+        let gateway = Whole::start_with(connection(pod.kubeconfig).await, options, Clock::default()).await;
+        let dir = tempfile::tempdir().unwrap();
+        let pair = enrolled(hub, admin, dir.path(), "spoke1", gateway.gateway).await;
+        let bounded = Self { gateway, pair, talk, _dir: dir };
+        wait_until(PATIENCE, "a call to pass", async || bounded.answers(200).await).await;
+        bounded
+    }
+
+    async fn answers(&self, status: u16) -> Option<()> {
+        let (found, _) = self.pair.call(self.gateway.gateway, Method::POST, RECEIVE).await.ok()?;
+        (found == status).then_some(())
+    }
+}
+
 /// It could miss that an authority was dropped.
 #[tokio::test]
 async fn gateway_that_hears_nothing_of_signers_refuses_everybody() {
@@ -229,29 +262,16 @@ async fn gateway_that_hears_nothing_of_signers_refuses_everybody() {
     let admin = prepare(&hub, backend::start().await, "24h").await;
     deploy_gateways(&hub).await;
     let signer = start_signer(&hub, "signer-1").await;
-    let bounds = AgeBounds { stale: Duration::from_secs(1), outdated: Some(OUTDATED) };
     let pod = gateway_pod(&hub, "gateway-1").await;
-    let options = HubOptions { registry_age: bounds, ..gateway_options("gateway-1", &pod) };
-    let connection = connection(pod.kubeconfig).await;
-    accept_cluster(&admin, "noisy").await;
-    install_addon(&admin, "noisy", "telemetry").await;
-    let talk = [keep_talking(&admin), change_signer(&admin)];
-    let gateway = Whole::start_with(connection, options, Clock::default()).await;
-    let dir = tempfile::tempdir().unwrap();
-    let pair = enrolled(&hub, &admin, dir.path(), "spoke1", gateway.gateway).await;
-    let answers = async |status: u16| {
-        let (found, _) = pair.call(gateway.gateway, Method::POST, RECEIVE).await.ok()?;
-        (found == status).then_some(())
-    };
-    wait_until(PATIENCE, "a call to pass", async || answers(200).await).await;
-    talk[1].abort();
-    wait_until(PATIENCE, "the gateway to refuse everybody", async || answers(503).await).await;
+    let bounded = Bounded::start(&hub, &admin, pod).await;
+    bounded.talk[1].abort();
+    wait_until(PATIENCE, "the gateway to refuse everybody", async || bounded.answers(503).await).await;
     // Only the signers were not heard of.
     let again = change_signer(&admin);
-    wait_until(PATIENCE, "a call to pass again", async || answers(200).await).await;
+    wait_until(PATIENCE, "a call to pass again", async || bounded.answers(200).await).await;
     again.abort();
-    talk[0].abort();
-    gateway.stop().await.unwrap();
+    bounded.talk[0].abort();
+    bounded.gateway.stop().await.unwrap();
     signer.stop().await.unwrap();
 }
 
@@ -265,34 +285,22 @@ async fn gateway_that_is_cut_off_neither_serves_nor_blocks_for_ever() {
     let signer = start_signer(&hub, "signer-1").await;
     let mut pod = gateway_pod(&hub, "gateway-1").await;
     let way = Silence::in_front_of(&mut pod.kubeconfig).await;
-    let bounds = AgeBounds { stale: Duration::from_secs(1), outdated: Some(OUTDATED) };
-    let options = HubOptions { registry_age: bounds, ..gateway_options("gateway-1", &pod) };
-    accept_cluster(&admin, "noisy").await;
-    install_addon(&admin, "noisy", "telemetry").await;
-    let talk = [keep_talking(&admin), change_signer(&admin)];
-    let gateway = Whole::start_with(connection(pod.kubeconfig).await, options, Clock::default()).await;
-    let dir = tempfile::tempdir().unwrap();
-    let pair = enrolled(&hub, &admin, dir.path(), "spoke1", gateway.gateway).await;
-    let answers = async |status: u16| {
-        let (found, _) = pair.call(gateway.gateway, Method::POST, RECEIVE).await.ok()?;
-        (found == status).then_some(())
-    };
-    wait_until(PATIENCE, "a call to pass", async || answers(200).await).await;
+    let bounded = Bounded::start(&hub, &admin, pod).await;
     let before = active(&admin).await;
     drop(way);
-    talk.iter().for_each(JoinHandle::abort);
+    bounded.talk.iter().for_each(JoinHandle::abort);
     let signers: Api<AddOnSigner> = Api::all(admin.clone());
     let body = json!({ "metadata": { "annotations": { ANNOTATION_ROTATE: "now" } } });
     signers.patch("telemetry", &PatchParams::default(), &Patch::Merge(&body)).await.unwrap();
     let named = "1 of 1 gateways to trust the new authority: gateway-1";
     wait_until(PATIENCE, named, async || (waits_for(&admin).await? == named).then_some(())).await;
-    wait_until(PATIENCE, "the gateway to refuse everybody", async || answers(503).await).await;
+    wait_until(PATIENCE, "the gateway to refuse everybody", async || bounded.answers(503).await).await;
     assert_eq!((active(&admin).await, waits_for(&admin).await.as_deref()), (before.clone(), Some(named)));
     let after_a_minute = PATIENCE * 4;
     let new = async || (active(&admin).await != before).then_some(());
     wait_until(after_a_minute, "the new authority to sign", new).await;
-    assert_eq!(answers(503).await, Some(()));
-    gateway.stop().await.unwrap();
+    assert_eq!(bounded.answers(503).await, Some(()));
+    bounded.gateway.stop().await.unwrap();
     signer.stop().await.unwrap();
 }
 

@@ -103,7 +103,7 @@ impl World {
         (self.now.unix(), self.clock, &self.published, &self.trusted).hash(&mut hasher);
         (self.rotations, &self.roll_back, &self.taint, &self.revoke).hash(&mut hasher);
         (self.offer.as_ref().map(Authority::id), self.left.first().map(Authority::id)).hash(&mut hasher);
-        (&self.ended, &self.tainted, &self.given_up, &self.restored, self.is_restored).hash(&mut hasher);
+        (&self.ended, &self.tainted, &self.given_up, &self.doomed, &self.restored, self.is_restored).hash(&mut hasher);
         hasher.finish()
     }
 
