@@ -152,8 +152,8 @@ impl Probe {
             let sentence = format!("{}: the gateway refuses everybody\n", self.age.sentence());
             return (StatusCode::SERVICE_UNAVAILABLE, sentence.into());
         }
-        let serves = |serving: &OwnCertificate| is_current(serving.borrow().as_deref(), self.clock.now());
-        if !self.serving.as_ref().is_none_or(serves) {
+        let has_certificate = self.has_certificate();
+        if !has_certificate && self.routes.is_some() {
             return (StatusCode::SERVICE_UNAVAILABLE, "the gateway has no valid certificate\n".into());
         }
         if age > self.age.bounds.stale {
@@ -163,7 +163,17 @@ impl Probe {
             let sentence = format!("ok; {}: {what}\n", self.age.sentence());
             return (StatusCode::OK, sentence.into());
         }
+        if !has_certificate {
+            // Still ready: the signer that leads may be of another version, and it ends only when this one is ready.
+            return (StatusCode::OK, "ok; the inventory has no valid certificate yet\n".into());
+        }
         (StatusCode::OK, self.signer.as_ref().map_or("ok\n".into(), SignerProbe::says))
+    }
+
+    /// Whether what this process serves over TLS, the gateway or else the inventory, has a valid certificate.
+    fn has_certificate(&self) -> bool {
+        let serves = |serving: &OwnCertificate| is_current(serving.borrow().as_deref(), self.clock.now());
+        self.serving.as_ref().is_none_or(serves)
     }
 
     /// Why a process that signs is not ready: another one leads, or it ends. A signer without a gateway is ready while

@@ -1,5 +1,5 @@
-//! The agent as a client of the gateway: it proves a certificate there and fetches the anchors. Each request has its
-//! own connection.
+//! The agent as a client of the gateway: it proves a certificate there and asks whether it should get another one. Each
+//! request has its own connection.
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -12,24 +12,22 @@ use hyper::{Method, Request, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
 use rustls::client::Resumption;
 use rustls::{CertificateError, ClientConfig, RootCertStore};
-use rustls_pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName};
+use rustls_pki_types::{PrivatePkcs8KeyDer, ServerName};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tower::ServiceExt;
 
-use addon_signer_core::ca::bundle::{Bundle, Purpose};
 use addon_signer_core::credentials::plan::Usable;
 use addon_signer_core::gateway::{PROBLEM_REVOKED, PROBLEM_TYPES};
 use addon_signer_core::names::HEADER_RENEW_WITHIN;
-use addon_signer_core::timestamp::Timestamp;
 use addon_signer_platform::errors::explain;
 use addon_signer_platform::proxy::Dialer;
 
 /// The time limit of one request, from connecting to the last byte of the answer.
 const ANSWER: Duration = Duration::from_secs(10);
-/// Larger than any trust bundle. It limits how much of the agent's memory a broken gateway can use.
+/// Larger than any answer. It limits how much of the agent's memory a broken gateway can use.
 const MAX_BODY: usize = 256 * 1024;
 
 /// The text is not the address of a gateway. It may contain a password, so it is not shown.
@@ -55,9 +53,6 @@ pub enum GatewayError {
     /// The gateway reads a different user from the certificate.
     #[error("the gateway {0} reports a different user for this certificate: {1:?}")]
     OtherUser(String, String),
-    /// The anchors that the gateway sent cannot be used.
-    #[error("the gateway {0} sent anchors that cannot be used: {1}")]
-    Bundle(String, String),
 }
 
 /// The address of the gateway.
@@ -85,11 +80,11 @@ impl FromStr for Gateway {
     }
 }
 
-/// What the gateway answers when it is asked for its anchors.
+/// What the gateway says to the holder of a certificate.
 #[derive(Debug)]
-pub struct Refreshed {
-    /// The anchors, if they differ from the stored ones.
-    pub bundle: Option<Bundle>,
+pub struct News {
+    /// Whether the gateway publishes other anchors than the stored ones.
+    pub has_other_anchors: bool,
     /// Within what time the certificate should be renewed; `None` if it need not.
     pub renew_within: Option<Duration>,
 }
@@ -99,7 +94,6 @@ struct Reply {
     etag: Option<String>,
     renew_within: Option<Duration>,
     body: Bytes,
-    server: Vec<CertificateDer<'static>>,
 }
 
 impl Gateway {
@@ -117,24 +111,19 @@ impl Gateway {
         }
     }
 
-    /// Asks for the anchors that the gateway publishes. The stored anchors verified the
-    /// connection, and the new anchors must verify it too. So no agent gets anchors that lock it out of the gateway.
+    /// Asks whether the gateway publishes other anchors than the stored ones, and whether to renew. The agent takes no
+    /// anchors from the answer: whoever has taken over a gateway could otherwise bring their own to every agent.
     ///
     /// # Errors
     /// [`GatewayError`].
-    pub async fn refresh(&self, usable: &Usable, now: Timestamp) -> Result<Refreshed, GatewayError> {
-        let digest = usable.bundle.digest();
-        let tag = format!("\"{digest}\"");
+    pub async fn news(&self, usable: &Usable) -> Result<News, GatewayError> {
+        let tag = format!("\"{}\"", usable.bundle.digest());
         let reply = self.ask(usable, "/v1/bundle", Some(&tag)).await?;
-        if reply.status == StatusCode::NOT_MODIFIED || reply.etag.as_ref() == Some(&tag) {
-            return Ok(Refreshed { bundle: None, renew_within: reply.renew_within });
+        let is_same = reply.status == StatusCode::NOT_MODIFIED || reply.etag.as_ref() == Some(&tag);
+        if !is_same {
+            self.expect_ok(&reply)?;
         }
-        let unusable = |cause: &dyn std::fmt::Display| GatewayError::Bundle(self.url.clone(), cause.to_string());
-        let bundle = Bundle::from_pem(self.expect_ok(&reply)?).map_err(|error| unusable(&error))?;
-        let (leaf, above) = reply.server.split_first().ok_or_else(|| unusable(&"it has no certificate"))?;
-        bundle.verify_chain(leaf, above, Purpose::Server, now).map_err(|error| unusable(&error))?;
-        let bundle = (bundle.digest() != digest).then_some(bundle);
-        Ok(Refreshed { bundle, renew_within: reply.renew_within })
+        Ok(News { has_other_anchors: !is_same, renew_within: reply.renew_within })
     }
 
     fn expect_ok<'r>(&self, reply: &'r Reply) -> Result<&'r [u8], GatewayError> {
@@ -171,9 +160,6 @@ impl Gateway {
         known: Option<&str>,
     ) -> Result<Reply, Box<dyn std::error::Error + Send + Sync>> {
         let stream = self.connect(usable).await?;
-        let server = stream.get_ref().1.peer_certificates().filter(|chain| !chain.is_empty());
-        let server: Vec<_> =
-            server.ok_or("the gateway sent no certificate")?.iter().map(|it| it.clone().into_owned()).collect();
         let mut request = Request::builder()
             .method(Method::GET)
             .uri(path)
@@ -192,7 +178,7 @@ impl Gateway {
             let renew_within = seconds.map(|seconds: u32| Duration::from_secs(seconds.into()));
             let status = response.status();
             let body = Limited::new(response.into_body(), MAX_BODY).collect().await?.to_bytes();
-            Ok(Reply { status, etag, renew_within, body, server })
+            Ok(Reply { status, etag, renew_within, body })
         };
         let (reply, ended) = tokio::join!(asked, connection);
         // If the connection broke, its error says more than the error of the request.

@@ -9,20 +9,22 @@
 //! What is stored and good is published: a directory that is a copy of the Secret gets it, `/readyz` says so (`probe`),
 //! and then the command of `--on-renew` runs. It runs beside the rest, which it never delays.
 //!
-//! Only the gateway knows that a certificate is revoked. The agent asks it for its anchors from time to time, and once
-//! when it starts. If the gateway answers that the certificate is revoked, the agent replaces it like a missing one,
-//! with the same pauses. If the authority is tainted, the gateway tells the agent to renew (`told`). If the stored
-//! anchors do not verify the gateway (`distrust`), the agent gets a new certificate, which brings the present ones.
+//! Only the gateway knows that a certificate is revoked. The agent asks it from time to time, and once when it
+//! starts. If the gateway answers that the certificate is revoked, the agent replaces it like a missing one, with the
+//! same pauses. If the authority is tainted, the gateway tells the agent to renew (`told`). If the stored anchors do
+//! not verify the gateway, or it publishes others (`outdated`), the agent gets a new certificate, which brings the
+//! present ones. Anchors come from the hub alone: a gateway that was taken over can make the agent renew, and cannot
+//! change whom it trusts.
 
 pub mod api_error;
 pub mod cli;
-mod distrust;
 pub mod enrol;
 pub mod gateway;
 pub mod health;
 pub mod on_renew;
 mod order;
 mod outcome;
+mod outdated;
 pub mod owner;
 pub mod probe;
 mod publisher;
@@ -44,12 +46,12 @@ use addon_signer_core::credentials::Credentials;
 use addon_signer_core::credentials::plan::{Plan, Unusable, Usable, Wanted, plan};
 use addon_signer_core::identity::PeerIdentity;
 use addon_signer_platform::clock::Clock;
-use distrust::Distrust;
 use enrol::{EnrolError, Enroller};
-use gateway::{Gateway, GatewayError};
+use gateway::{Gateway, GatewayError, News};
 use health::HealthLease;
 use on_renew::OnRenew;
 use order::Order;
+use outdated::Outdated;
 use probe::Probe;
 use publisher::Publisher;
 use retry::{Backoff, jittered};
@@ -75,12 +77,12 @@ pub struct Agent {
     candidate: Option<Credentials>,
     /// The stored certificate that the gateway reported as revoked.
     revoked: Option<CertificateDer<'static>>,
-    distrust: Distrust,
+    outdated: Outdated,
     told: Told,
     backoff: Backoff,
     /// When the next attempt may start.
     resume_at: Instant,
-    /// When the next request for anchors is due.
+    /// When the gateway is to be asked for news again.
     refresh_at: Instant,
     health: Option<HealthLease>,
     /// When the next renewal of the health Lease is due.
@@ -112,7 +114,7 @@ impl Agent {
             enroller: Enroller::new(order, hub_kubeconfig),
             candidate: None,
             revoked: None,
-            distrust: Distrust::new(timing.retry_first),
+            outdated: Outdated::new(timing.retry_first),
             told: Told::default(),
             backoff: Backoff::new(timing.retry_first, timing.retry_cap),
             resume_at: now,
@@ -155,9 +157,8 @@ impl Agent {
             self.announce(stored, usable); // even if the hub is away
         }
         if let Plan::Keep(usable) = plan {
-            // Every other answer, or none, leaves the stored certificate good.
-            let proven = self.gateway.prove(&usable, &self.wanted.user).await;
-            self.note(&usable, proven.as_ref().err());
+            self.refresh_at = Instant::now();
+            self.refresh(&usable).await;
         }
         let outcome = match self.judge(stored.as_ref()) {
             Plan::Keep(usable) => Outcome::Valid { renew_at: usable.renew_at },
@@ -174,12 +175,10 @@ impl Agent {
                 self.replace(None).await?
             }
         };
-        self.refresh_at = Instant::now();
         let stored = self.store.load().await?;
         if let (Some(stored), Plan::Keep(usable) | Plan::Renew(usable)) = (&stored, self.judge(stored.as_ref())) {
-            let fresh = self.refresh(stored, &usable).await;
             self.keep_health(&usable).await;
-            self.publisher.publish(&self.store, fresh.as_ref().unwrap_or(stored), &usable)?;
+            self.publisher.publish(&self.store, stored, &usable)?;
             self.publisher.run_command().await?;
         }
         Ok(outcome)
@@ -208,7 +207,7 @@ impl Agent {
 
     /// Does one round and returns the pause before the next.
     async fn tend(&mut self) -> Duration {
-        let mut stored = match self.store.load().await {
+        let stored = match self.store.load().await {
             Ok(stored) => stored,
             Err(error) => {
                 warn!(id = %self.identity, %error, "Cannot read the stored credentials");
@@ -217,15 +216,12 @@ impl Agent {
         };
         if let (Some(found), Plan::Keep(usable) | Plan::Renew(usable)) = (&stored, self.judge(stored.as_ref())) {
             self.announce(found, &usable); // before the gateway takes its time
-            if let Some(fresh) = self.refresh(found, &usable).await {
-                self.announce(&fresh, &usable);
-                stored = Some(fresh);
-            }
+            self.refresh(&usable).await;
         }
         match self.judge(stored.as_ref()) {
             Plan::Keep(usable) => {
                 self.keep_health(&usable).await;
-                let due = self.clock.now().until(usable.renew_at).min(self.told.rest(&usable.certificate));
+                let due = self.clock.now().until(usable.renew_at).min(self.told_rest(&usable));
                 due.min(until(self.refresh_at)).min(self.timing.poll)
             }
             Plan::Renew(usable) => {
@@ -272,7 +268,7 @@ impl Agent {
             None => {
                 let (fresh, usable) = self.enroller.enrol(self.timing.answer, &self.clock).await?;
                 let has_other = old.is_some_and(|old| old.bundle.digest() != usable.bundle.digest());
-                self.distrust.came(has_other, Instant::now());
+                self.outdated.came(has_other, Instant::now());
                 (fresh, usable)
             }
         };
@@ -284,7 +280,7 @@ impl Agent {
             (Err(GatewayError::Revoked(_)), _) => return Err(AgentError::RevokedAtOnce),
             (Err(error), Some(_)) => {
                 // The next one may bring other anchors.
-                let is_useless = matches!(error, GatewayError::Untrusted(..)) && self.distrust.is_due(Instant::now());
+                let is_useless = matches!(error, GatewayError::Untrusted(..)) && self.outdated.is_due(Instant::now());
                 self.candidate = (!is_useless).then_some(fresh);
                 return Err(AgentError::NotProven(error));
             }
@@ -306,12 +302,12 @@ impl Agent {
     fn note(&mut self, usable: &Usable, error: Option<&GatewayError>) {
         match error {
             Some(GatewayError::NotAsked(..)) => {} // it is unknown whether that was the gateway
-            Some(GatewayError::Untrusted(..)) => self.distrust.saw(true),
+            Some(GatewayError::Untrusted(..)) => self.outdated.saw(true),
             Some(GatewayError::Revoked(_)) => {
                 self.revoked = Some(usable.certificate.clone());
-                self.distrust.saw(false);
+                self.outdated.saw(false);
             }
-            _ => self.distrust.saw(false),
+            _ => self.outdated.saw(false),
         }
     }
 
@@ -335,34 +331,27 @@ impl Agent {
         }
     }
 
-    /// Stores the anchors that the gateway publishes, so that a change of its line of authorities reaches this cluster.
-    /// Returns what is stored now if that is something else.
-    async fn refresh(&mut self, stored: &Credentials, usable: &Usable) -> Option<Credentials> {
+    /// Asks the gateway for news, if that is due. No answer, or any other than that the certificate is revoked, leaves
+    /// it good.
+    async fn refresh(&mut self, usable: &Usable) {
         if !until(self.refresh_at).is_zero() {
-            return None;
+            return;
         }
         self.refresh_at = Instant::now() + jittered(self.timing.refresh);
-        let bundle = match self.gateway.refresh(usable, self.clock.now()).await {
-            Ok(refreshed) => {
-                self.note(usable, None);
-                self.told.hear(&usable.certificate, refreshed.renew_within, Instant::now());
-                refreshed.bundle?
+        let news = self.gateway.news(usable).await;
+        self.note(usable, news.as_ref().err());
+        match news {
+            Ok(News { has_other_anchors, renew_within }) => {
+                self.told.hear(&usable.certificate, renew_within, Instant::now());
+                self.outdated.saw(has_other_anchors);
             }
-            Err(error) => {
-                self.note(usable, Some(&error));
-                warn!(id = %self.identity, %error, "Cannot refresh the gateway's anchors");
-                return None;
-            }
-        };
-        let pem = bundle.pem();
-        self.candidate = self.candidate.take().map(|held| held.with_bundle(&pem));
-        let fresh = stored.with_bundle(&pem);
-        if let Err(error) = self.store.save(&fresh).await {
-            warn!(id = %self.identity, %error, "Cannot store the gateway's new anchors");
-            return None;
+            Err(error) => warn!(id = %self.identity, %error, "Cannot ask the gateway for news"),
         }
-        info!(id = %self.identity, digest = bundle.digest(), "Stored the gateway's new anchors");
-        Some(fresh)
+    }
+
+    /// How long it is until the certificate is to be renewed because the gateway said so.
+    fn told_rest(&self, usable: &Usable) -> Duration {
+        self.told.rest(&usable.certificate).max(self.outdated.rest(Instant::now()))
     }
 
     /// Renews the health Lease if that is due and the certificate is still good: the gateway may have taken long to
@@ -380,8 +369,8 @@ impl Agent {
     /// What to do about the stored credentials.
     fn judge(&self, stored: Option<&Credentials>) -> Plan {
         match self.judge_alone(stored) {
-            Plan::Keep(usable) if self.distrust.is_due(Instant::now()) => Plan::Renew(usable),
-            Plan::Keep(usable) if self.told.rest(&usable.certificate).is_zero() => Plan::Renew(usable),
+            Plan::Keep(usable) if self.outdated.is_due(Instant::now()) => Plan::Renew(usable),
+            Plan::Keep(usable) if self.told_rest(&usable).is_zero() => Plan::Renew(usable),
             plan => plan,
         }
     }

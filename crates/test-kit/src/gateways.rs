@@ -91,14 +91,26 @@ pub fn wish(common_name: &str, names: &[&str]) -> CsrParams {
     }
 }
 
-/// Makes a request as a gateway does, and waits for its certificate or condition.
-pub async fn answered(client: &Client, signer_name: &str, usage: &str, wish: &CsrParams) -> CertificateSigningRequest {
+/// A request as a gateway makes it.
+pub fn mk_request(signer_name: &str, usage: &str, wish: &CsrParams) -> CertificateSigningRequest {
     let mut request = mk_csr_of("spoke1", "telemetry", wish);
     request.spec.signer_name = signer_name.to_owned();
     request.spec.usages = Some(vec!["digital signature".to_owned(), usage.to_owned()]);
     request.metadata.labels = None;
+    request
+}
+
+/// Makes this request, and waits for its certificate or condition.
+pub async fn answered(client: &Client, signer_name: &str, usage: &str, wish: &CsrParams) -> CertificateSigningRequest {
     let requests: Api<CertificateSigningRequest> = Api::all(client.clone());
+    let request = mk_request(signer_name, usage, wish);
     let name = requests.create(&PostParams::default(), &request).await.unwrap().name_any();
+    answer_to(client, &name).await
+}
+
+/// Waits for the certificate or the condition of this request.
+pub async fn answer_to(client: &Client, name: &str) -> CertificateSigningRequest {
+    let requests: Api<CertificateSigningRequest> = Api::all(client.clone());
     let one = ListParams::default().fields(&format!("metadata.name={name}"));
     wait_until(PATIENCE, "an answer", async || {
         let found = requests.list(&one).await.unwrap().items.into_iter().next()?;

@@ -48,7 +48,7 @@ namespace: {{ .Release.Namespace }}
 - --metrics-listen=0.0.0.0:9090
 {{- end -}}
 
-{{/* What every pod has: (dict "root" $ "pod" .Values.signer). */}}
+{{/* What every pod has: (dict "root" $ "component" "hub" "pod" .Values.signer). */}}
 {{- define "addon-signer.pod" -}}
 automountServiceAccountToken: true
 {{- with .root.Values.imagePullSecrets }}
@@ -66,8 +66,13 @@ tolerations: {{- toYaml . | nindent 2 }}
 {{- with .pod.affinity }}
 affinity: {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .pod.topologySpreadConstraints }}
-topologySpreadConstraints: {{- toYaml . | nindent 2 }}
+{{- if .pod.topologySpreadConstraints }}
+{{- /* Without a selector a constraint counts no pods. */}}
+{{- $selector := dict "matchLabels" (include "addon-signer.selector" . | fromYaml) }}
+topologySpreadConstraints:
+{{- range .pod.topologySpreadConstraints }}
+  - {{ toYaml (merge (deepCopy .) (dict "labelSelector" $selector)) | nindent 4 | trim }}
+{{- end }}
 {{- end }}
 {{- end -}}
 
@@ -82,6 +87,7 @@ securityContext:
 livenessProbe:
   httpGet: { path: /healthz, port: metrics }
   periodSeconds: 10
+  timeoutSeconds: 5 # a machine that is short of CPU is not short of gateways as well
 {{- end -}}
 
 {{/* OpenShift's SCC restricted-v2 chooses a user and a group of its own, and refuses others. */}}

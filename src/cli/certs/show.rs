@@ -87,7 +87,7 @@ fn last_seen(details: &Details) -> String {
     match (&details.certificate.last_seen, &details.certificate.last_seen_from) {
         (Some(at), Some(from)) => format!("{at} from {from}"),
         (Some(at), None) => at.to_string(),
-        (None, _) => "never at the gateway".to_owned(),
+        (None, _) => "never, or only at gateways apart from the signer, which report no uses".to_owned(),
     }
 }
 

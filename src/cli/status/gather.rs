@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Context;
+use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{DynamicObject, ListParams};
-use kube::{Client, ResourceExt};
+use kube::{Api, Client, ResourceExt};
 use serde_json::Value;
 
 use super::certificates::{Accepted, Holding, holdings};
@@ -19,6 +20,7 @@ use addon_signer_api::manifest_work::{Place, Placement};
 use addon_signer_api::ocm::{self, AddOnApi};
 use addon_signer_api::registrations::names_signer;
 use addon_signer_core::identity::AddOnKey;
+use addon_signer_core::names::LABEL_GATEWAY;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_hub::registrations::registry::{clusters_api, discover};
 use addon_signer_platform::clock::Clock;
@@ -44,6 +46,7 @@ pub(in crate::cli) async fn gather(
 ) -> anyhow::Result<Gathered> {
     let now = Clock::default().now();
     let signers = FleetSigners::list(client).await?;
+    let has_gateways_apart = has_gateways_apart(client, namespace).await?;
     let brought = BroughtTrust::read(client, namespace, wanted).await?;
     let addons = installed(client, &signers, wanted).await?;
     let accepted = |key: &AddOnKey| {
@@ -71,11 +74,19 @@ pub(in crate::cli) async fn gather(
             depends_on: holding.as_ref().map(Holding::depends_on).unwrap_or_default(),
             certificate: holding.map(|holding| holding.held),
             request: requests.remove(&key),
+            has_gateways_apart,
         };
         rows.push(Row::of(&key, facts));
     }
     rows.sort_by(|one, other| (one.state, &one.cluster, &one.addon).cmp(&(other.state, &other.cluster, &other.addon)));
     Ok(Gathered { rows, no_ledger })
+}
+
+/// Whether a gateway keeps a Lease of its own.
+async fn has_gateways_apart(client: &Client, namespace: &str) -> anyhow::Result<bool> {
+    let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
+    let found = leases.list_metadata(&ListParams::default().labels(LABEL_GATEWAY).limit(1)).await;
+    Ok(!found.with_context(|| format!("the Leases in {namespace} cannot be listed"))?.items.is_empty())
 }
 
 /// What is kept of a ManagedClusterAddOn.

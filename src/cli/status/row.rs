@@ -26,7 +26,7 @@ pub(in crate::cli) enum State {
     Unknown,
     /// The cluster is not accepted, or the addon is suspended or being deleted.
     NoStanding,
-    /// It has a certificate and uses it.
+    /// It has a certificate and uses it, as far as gateways report that.
     Ready,
 }
 
@@ -67,6 +67,8 @@ pub(super) struct Facts {
     pub(super) request: Option<Request>,
     /// Whether a ManifestWork has brought the present trust bundle; `None` if none should.
     pub(super) trust: Option<bool>,
+    /// Whether gateways run apart from the signer: these report no uses.
+    pub(super) has_gateways_apart: bool,
 }
 
 /// One line of the answer.
@@ -136,7 +138,7 @@ impl Facts {
             Some(Some(_)) if self.trust == Some(false) => {
                 (State::NoTrust, Some("its cluster to apply the present trust bundle".to_owned()))
             }
-            Some(Some(Held { last_seen: None, .. })) => {
+            Some(Some(Held { last_seen: None, .. })) if !self.has_gateways_apart => {
                 (State::NeverSeen, Some("its first call at the gateway".to_owned()))
             }
             Some(Some(_)) => (State::Ready, None),
@@ -219,6 +221,7 @@ mod tests {
                 Some("its first call at the gateway"),
             ),
             (Facts { certificate: held(Some(1)), ..Facts::default() }, State::Ready, None),
+            (Facts { certificate: held(None), has_gateways_apart: true, ..Facts::default() }, State::Ready, None),
         ] {
             assert_eq!(facts.judge(), (state, waits_for.map(str::to_owned)), "{facts:?}");
         }

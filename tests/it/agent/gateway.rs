@@ -18,7 +18,6 @@ use hyper_util::rt::TokioIo;
 use ring::rand::SystemRandom;
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
-use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivatePkcs8KeyDer, UnixTime};
 use serde_json::json;
 use tokio::net::TcpListener;
@@ -28,16 +27,16 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 use super::parts::{SOON, YEAR, bundle, issue};
 use test_kit::wait_until;
 
-/// Whether a certificate is revoked.
-type Revoked = Box<dyn Fn(&[u8]) -> bool + Send>;
+/// Which certificates (DER) are meant.
+type Which = Box<dyn Fn(&[u8]) -> bool + Send>;
 
 /// How the gateway answers.
 pub(super) struct Answers {
     pub(super) refuse: bool,
-    pub(super) revoked: Revoked,
+    pub(super) revoked: Which,
     pub(super) bundle: Bundle,
-    /// The certificate (PEM) whose holder it tells to renew at once.
-    pub(super) told: Option<Vec<u8>>,
+    /// Whose holders it tells to renew at once.
+    pub(super) told: Which,
     acceptor: TlsAcceptor,
     /// Whether it ends each connection without a word.
     pub(super) away: bool,
@@ -59,7 +58,7 @@ impl GatewayStandIn {
             refuse: false,
             revoked: Box::new(|_| false),
             bundle: bundle(serving),
-            told: None,
+            told: Box::new(|_| false),
             acceptor,
             away: false,
             connections: 0,
@@ -128,15 +127,13 @@ fn answer(answers: &mut Answers, peer: &CertificateDer<'_>, request: &Request<In
         return reply(403, json!({ "type": "https://addon-signer.io/problems/revoked" }).to_string());
     }
     let tag = format!("\"{}\"", answers.bundle.digest());
-    let is_told = |pem: &Vec<u8>| CertificateDer::from_pem_slice(pem).is_ok_and(|told| told == *peer);
-    let told = answers.told.as_ref().is_some_and(is_told);
     match request.uri().path() {
         "/v1/whoami" => {
             let (_, leaf) = X509Certificate::from_der(peer).unwrap();
             let user = leaf.subject().iter_common_name().next().unwrap().as_str().unwrap();
             reply(200, json!({ "user": user }).to_string())
         }
-        "/v1/bundle" if told => {
+        "/v1/bundle" if (answers.told)(peer) => {
             let builder = Response::builder().status(304).header("x-addon-signer-renew-within", "0");
             builder.body(Full::default()).unwrap()
         }

@@ -5,7 +5,6 @@ use std::os::unix::fs::PermissionsExt;
 
 use addon_signer_agent::store::Store;
 use addon_signer_agent::{Agent, Outcome};
-use addon_signer_core::ca::bundle::Bundle;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
@@ -16,7 +15,7 @@ use serde_json::json;
 use tokio::task::AbortHandle;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use super::parts::{AgentWorld, NAMESPACE, SOON, USER, bundle, issuer};
+use super::parts::{AgentWorld, NAMESPACE, SOON, USER};
 use test_kit::log::capture;
 use test_kit::secrets::{find, private_bytes};
 use test_kit::{crds, wait_until};
@@ -182,33 +181,43 @@ async fn labels_and_type_that_others_chose_survive() {
 }
 
 #[tokio::test]
-async fn new_anchors_of_the_gateway_arrive_and_useless_ones_do_not() {
+async fn anchors_that_the_gateway_publishes_come_with_a_certificate() {
     let world = AgentWorld::start().await;
     let mut agent = world.agent(world.secret_store());
     agent.once().await.unwrap();
     let _running = run(agent);
-    let old = world.gateway.answers.lock().unwrap().bundle.clone();
-    let next = issuer("next serving CA", &world.clock);
-    let both = Bundle::new([old.authorities(), &[next.authority().clone()]].concat()).unwrap();
+    let both = world.with_next();
+    world.publish(&both);
     world.gateway.answers.lock().unwrap().bundle = both.clone();
     let arrived = async || (data(&world).await["ca.crt"].0 == both.pem().into_bytes()).then_some(());
     wait_until(SOON, "both anchors", arrived).await;
-    // The agent must keep the anchor of the gateway's certificate: without it, it could never call the gateway again.
-    world.gateway.answers.lock().unwrap().bundle = bundle(&next);
-    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
-    assert_eq!(data(&world).await["ca.crt"].0, both.pem().into_bytes());
-    assert_eq!(world.requests().await.len(), 1, "anchors cost no certificate");
+    world.gateway.wait_for_connections(4).await; // for newer anchors
+    assert_eq!(world.requests().await.len(), 2, "one certificate was enough");
+}
+
+/// Whoever has taken over a gateway would otherwise be trusted for longer than its certificate is valid.
+#[tokio::test]
+async fn a_gateway_cannot_change_whom_the_agent_trusts() {
+    let world = AgentWorld::start().await;
+    let mut agent = world.agent(world.secret_store());
+    agent.once().await.unwrap();
+    let true_anchors = data(&world).await["ca.crt"].clone();
+    let _running = run(agent);
+    let with_another = world.with_next();
+    world.gateway.answers.lock().unwrap().bundle = with_another;
+    world.wait_for_requests(3).await;
+    world.gateway.wait_for_connections(2).await;
+    assert_eq!(data(&world).await["ca.crt"], true_anchors);
 }
 
 #[tokio::test]
 async fn an_agent_that_runs_once_keeps_the_present_anchors() {
     let world = AgentWorld::start().await;
     assert!(matches!(world.agent(world.secret_store()).once().await.unwrap(), Outcome::Enrolled { .. }));
-    let old = world.gateway.answers.lock().unwrap().bundle.clone();
-    let next = issuer("next serving CA", &world.clock);
-    let both = Bundle::new([old.authorities(), &[next.authority().clone()]].concat()).unwrap();
+    let both = world.with_next();
+    world.publish(&both);
     world.gateway.answers.lock().unwrap().bundle = both.clone();
-    assert!(matches!(world.agent(world.secret_store()).once().await.unwrap(), Outcome::Valid { .. }));
+    assert!(matches!(world.agent(world.secret_store()).once().await.unwrap(), Outcome::Enrolled { .. }));
     assert_eq!(data(&world).await["ca.crt"].0, both.pem().into_bytes());
 }
 

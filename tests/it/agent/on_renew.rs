@@ -12,7 +12,7 @@ use addon_signer_core::ca::bundle::Bundle;
 use tokio::process::Command;
 use tokio::task::AbortHandle;
 
-use super::parts::{AgentWorld, Mood, NAMESPACE, SIGNER, SOON, identity, issuer};
+use super::parts::{AgentWorld, Mood, NAMESPACE, SIGNER, SOON, identity};
 use super::program::{run as run_program, text};
 use test_kit::built::agent_program;
 use test_kit::log::capture;
@@ -65,12 +65,12 @@ async fn stored(store: &Store) -> [Vec<u8>; 2] {
     [credentials.certificate, credentials.bundle]
 }
 
-/// The gateway says that it has two authorities now. Returns their anchors.
+/// The gateway has two authorities now. Returns their anchors.
 fn add_anchor(world: &AgentWorld) -> Bundle {
-    let mut answers = world.gateway.answers.lock().unwrap();
-    let next = issuer("next serving CA", &world.clock);
-    answers.bundle = Bundle::new([answers.bundle.authorities(), &[next.authority().clone()]].concat()).unwrap();
-    answers.bundle.clone()
+    let both = world.with_next();
+    world.publish(&both);
+    world.gateway.answers.lock().unwrap().bundle = both.clone();
+    both
 }
 
 async fn sees_every_change(world: &AgentWorld, store: impl Fn() -> Store) {
@@ -82,14 +82,15 @@ async fn sees_every_change(world: &AgentWorld, store: impl Fn() -> Store) {
     assert_ne!(second[0], first[0], "the new certificate is there when the command runs");
     let anchors = add_anchor(world);
     let third = seen(world, 2).await;
-    assert_eq!(third, [second[0].clone(), anchors.pem().into_bytes()]);
+    assert_ne!(third[0], second[0]);
+    assert_eq!(third[1], anchors.pem().into_bytes());
     assert_eq!(stored(&store()).await, third);
     drop(running);
     let again = run(world.agent(store()), mk_command(world, KEEP));
     assert_eq!(seen(world, 3).await, third, "an earlier process may have ended before it ran the command");
     world.gateway.wait_for_connections(4).await; // some rounds
     assert!(!world.dir.path().join("run-4").exists());
-    assert_eq!(world.requests().await.len(), 2);
+    assert_eq!(world.requests().await.len(), 3);
     drop(again);
 }
 

@@ -106,6 +106,13 @@ impl AgentWorld {
         bundle(&serving)
     }
 
+    /// The anchors that the gateway publishes, and another one.
+    pub(super) fn with_next(&self) -> Bundle {
+        let old = self.gateway.answers.lock().unwrap().bundle.clone();
+        let next = issuer("next serving CA", &self.clock);
+        Bundle::new([old.authorities(), &[next.authority().clone()]].concat()).unwrap()
+    }
+
     /// New certificates come with this trust bundle from now on.
     pub(super) fn publish(&self, trust: &Bundle) {
         *self.trust.lock().unwrap() = trust.pem();
@@ -130,6 +137,13 @@ impl AgentWorld {
 
     pub(super) fn agent_at(&self, store: Store, gateway: &str) -> Agent {
         Agent::new(self.settings(identity(), gateway), store, self.clock.clone())
+    }
+
+    /// The same with such a pause after each certificate.
+    pub(super) fn agent_with_pauses(&self, store: Store, pause: Duration) -> Agent {
+        let mut settings = self.settings(identity(), &self.gateway.url());
+        settings.timing.retry_first = pause;
+        Agent::new(settings, store, self.clock.clone())
     }
 
     /// The agent of another addon, with the Secret of that addon.
@@ -170,7 +184,7 @@ impl AgentWorld {
     }
 
     pub(super) async fn wait_for_requests(&self, count: usize) {
-        wait_until(SOON, "requests", async || (self.requests().await.len() == count).then_some(())).await;
+        wait_until(SOON, "requests", async || (self.requests().await.len() >= count).then_some(())).await;
     }
 }
 

@@ -1,5 +1,10 @@
 //! The gateway tells the agent to renew, because the authority of its certificate is tainted.
 
+use std::time::Duration;
+
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
+
 use super::parts::{AgentWorld, SOON};
 use test_kit::wait_until;
 
@@ -15,7 +20,8 @@ async fn agent_that_is_told_to_renew_renews_once() {
     let running = tokio::spawn(world.agent(world.secret_store()).run());
     world.gateway.wait_for_connections(2).await;
     assert_eq!(stored(&world).await, first, "nobody has told it");
-    world.gateway.answers.lock().unwrap().told = Some(first.clone());
+    let told = CertificateDer::from_pem_slice(&first).unwrap();
+    world.gateway.answers.lock().unwrap().told = Box::new(move |peer| peer == told.as_ref());
     let renewed = wait_until(SOON, "another certificate", async || {
         let now = stored(&world).await;
         (now != first).then_some(now)
@@ -23,5 +29,19 @@ async fn agent_that_is_told_to_renew_renews_once() {
     .await;
     world.gateway.wait_for_connections(4).await; // it asks for anchors, and hears nothing more
     assert_eq!((stored(&world).await, world.requests().await.len()), (renewed, 2));
+    running.abort();
+}
+
+/// Each certificate costs the hub an entry in its ledger.
+#[tokio::test]
+async fn gateway_that_tells_it_again_and_again_is_heard_once() {
+    let world = AgentWorld::start().await;
+    world.agent(world.secret_store()).once().await.unwrap();
+    world.gateway.answers.lock().unwrap().told = Box::new(|_| true);
+    let pauses = Duration::from_secs(3_600);
+    let running = tokio::spawn(world.agent_with_pauses(world.secret_store(), pauses).run());
+    world.wait_for_requests(2).await;
+    world.gateway.wait_for_connections(6).await;
+    assert_eq!(world.requests().await.len(), 2);
     running.abort();
 }

@@ -7,8 +7,8 @@ use addon_signer_core::names::ANNOTATION_TRUSTS;
 use addon_signer_core::policy::GATEWAY_COMMON_NAME;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, Resource, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use super::on_api_server::start;
 use crate::whole::prepare;
 use crate::whole::split::{start_gateway, start_signer};
-use test_kit::gateways::{GatewayPod, answered, deploy_gateways, gateway_pod, wish};
+use test_kit::gateways::{GatewayPod, answer_to, answered, deploy_gateways, gateway_pod, mk_request, wish};
 use test_kit::lease::leases;
 use test_kit::{TestHub, wait_until};
 
@@ -63,6 +63,7 @@ async fn a_gateway_that_was_taken_over_can_change_nothing() {
     it_takes_no_certificate_from_the_others(&hub, &hostile).await;
     gateway.stop().await.unwrap();
     signer.stop().await.unwrap();
+    what_it_left_is_denied_when_its_pod_is_gone(&hub).await;
 }
 
 async fn it_cannot_change_trust(hostile: &Client) {
@@ -92,13 +93,16 @@ async fn it_writes_only_its_own_lease(admin: &Client, hostile: &Client, pod: &Ga
     let said = refusal(own.create(&PostParams::default(), &invented).await, "a Lease of nobody");
     assert!(said.contains(policy), "{said}");
 
-    for (owner, seconds, why) in [
-        (None, 600, "the only owner of a gateway's Lease must be the gateway's pod"),
-        (pod.uid.clone(), 86_401, "a gateway's Lease must be outdated after 24 hours at the latest"),
+    let owner = |kind: &str| json!([{ "apiVersion": "v1", "kind": kind, "name": "gateway-2", "uid": pod.uid }]);
+    let only_owner = "the only owner of a gateway's Lease must be the gateway's pod";
+    for (owners, seconds, finalizers, why) in [
+        (json!([]), 600, json!([]), only_owner),
+        (owner("Nothing"), 600, json!([]), only_owner),
+        (owner("Pod"), 600, json!(["a/a"]), "a gateway's Lease must have no finalizers"),
+        (owner("Pod"), 86_401, json!([]), "a gateway's Lease must be outdated after 24 hours at the latest"),
     ] {
-        let owners = owner.map(|uid| json!([{ "apiVersion": "v1", "kind": "Pod", "name": "gateway-2", "uid": uid }]));
         let lasting: Lease = serde_json::from_value(json!({
-            "metadata": { "name": "gateway-2", "ownerReferences": owners },
+            "metadata": { "name": "gateway-2", "ownerReferences": owners, "finalizers": finalizers },
             "spec": { "holderIdentity": "a", "leaseDurationSeconds": seconds },
         }))
         .unwrap();
@@ -108,12 +112,8 @@ async fn it_writes_only_its_own_lease(admin: &Client, hostile: &Client, pod: &Ga
 }
 
 async fn it_gets_no_certificate(hostile: &Client) {
+    it_makes_no_other_requests(hostile).await;
     for (signer_name, usage, wish) in [
-        (
-            "example.com/telemetry",
-            "client auth",
-            wish("system:open-cluster-management:cluster:spoke1:addon:telemetry:agent:telemetry", &[]),
-        ),
         ("addon-signer.io/gateway-serving", "server auth", wish(GATEWAY_COMMON_NAME, &["elsewhere.example"])),
         ("addon-signer.io/gateway-client", "client auth", wish("admin", &[])),
     ] {
@@ -125,6 +125,29 @@ async fn it_gets_no_certificate(hostile: &Client) {
         let (params, change) = (PatchParams::default(), merge(json!({ "status": {} })));
         refusal(requests.patch_approval(&name, &params, &change).await, "an approval");
         refusal(requests.patch_status(&name, &params, &change).await, "a certificate");
+    }
+}
+
+/// OCM's agents make no request while there are ten with their labels, whoever made them.
+async fn it_makes_no_other_requests(hostile: &Client) {
+    let requests = Api::<CertificateSigningRequest>::all(hostile.clone());
+    let of = |signer_name: &str, change: fn(&mut CertificateSigningRequest)| {
+        let mut request = mk_request(signer_name, "client auth", &wish(GATEWAY_COMMON_NAME, &[]));
+        change(&mut request);
+        request
+    };
+    let own = |change| of("addon-signer.io/gateway-client", change);
+    let bare = "must have no labels, annotations, finalizers or owners";
+    for (request, why) in [
+        (of("example.com/telemetry", |_| {}), "may only request its own two certificates"),
+        (own(|request| request.metadata.labels = Some([("a".to_owned(), "b".to_owned())].into())), bare),
+        (own(|request| request.metadata.annotations = Some([("a".to_owned(), "b".to_owned())].into())), bare),
+        (own(|request| request.metadata.finalizers = Some(vec!["a/a".to_owned()])), bare),
+        // What is before the PEM block is ignored.
+        (own(|request| request.spec.request.0.splice(0..0, [b'\n'; 17_000]).for_each(drop)), "larger than 16 KiB"),
+    ] {
+        let said = refusal(requests.create(&PostParams::default(), &request).await, why);
+        assert!(said.contains(why), "{said}");
     }
 }
 
@@ -142,6 +165,23 @@ async fn it_takes_no_certificate_from_the_others(hub: &TestHub, hostile: &Client
         assert!(count < 30, "it gets as many certificates as it likes");
     }
     start_gateway(hub, "gateway-3").await.stop().await.unwrap();
+}
+
+/// A request that waited while its pod was deleted.
+async fn what_it_left_is_denied_when_its_pod_is_gone(hub: &TestHub) {
+    let pod = gateway_pod(hub, "gateway-4").await;
+    let wish = wish(GATEWAY_COMMON_NAME, &[]);
+    let left = mk_request("addon-signer.io/gateway-client", "client auth", &wish);
+    let requests = Api::<CertificateSigningRequest>::all(pod.client().await);
+    let left = requests.create(&PostParams::default(), &left).await.unwrap().name_any();
+    let admin = hub.admin().await;
+    let pods: Api<Pod> = Api::namespaced(admin.clone(), "addon-signer");
+    pods.delete("gateway-4", &DeleteParams::default().grace_period(0)).await.unwrap();
+    let signer = start_signer(hub, "signer-2").await;
+    let status = answer_to(&admin, &left).await.status.unwrap();
+    assert!(status.certificate.is_none());
+    assert_eq!(status.conditions.unwrap()[0].reason.as_deref(), Some("RequesterPodGone"));
+    signer.stop().await.unwrap();
 }
 
 /// An API server enforces a new policy a moment after it was created.

@@ -11,6 +11,7 @@ mod metrics;
 pub(crate) mod ours;
 mod own_identity;
 mod revocation;
+mod signer_inventory;
 mod silence;
 pub(crate) mod split;
 mod startup;

@@ -3,14 +3,11 @@
 use std::time::Duration;
 
 use addon_signer::process::registry_age::AgeBounds;
-use addon_signer::process::{HubOptions, HubProcess, InventoryOptions, Roles};
+use addon_signer::process::{HubOptions, HubProcess, Roles};
 use addon_signer_api::AddOnSigner;
-use addon_signer_core::csr::CertificateRequest;
 use addon_signer_core::names::{ANNOTATION_ROTATE, ANNOTATION_TRUSTS};
-use addon_signer_core::policy::GATEWAY_COMMON_NAME;
 use addon_signer_platform::clock::Clock;
 use hyper::Method;
-use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
@@ -25,9 +22,9 @@ use super::ours::enrolled;
 use super::silence::{OUTDATED, connection, keep_talking};
 use super::{Whole, active, get, options, prepare, rotate};
 use crate::gateway::backend;
-use test_kit::accounts::{GATEWAY_USER, HUB_GROUPS, HUB_USER};
-use test_kit::gateways::{GatewayPod, answered, deploy_gateways, gateway_pod, wish};
-use test_kit::hub::{PATIENCE, fresh_ledger};
+use test_kit::accounts::{HUB_GROUPS, HUB_USER};
+use test_kit::gateways::{GatewayPod, deploy_gateways, gateway_pod};
+use test_kit::hub::PATIENCE;
 use test_kit::lease::leases;
 use test_kit::objects::managed_cluster_addons;
 use test_kit::silence::Silence;
@@ -302,57 +299,4 @@ async fn gateway_that_is_cut_off_neither_serves_nor_blocks_for_ever() {
     assert_eq!(bounded.answers(503).await, Some(()));
     bounded.gateway.stop().await.unwrap();
     signer.stop().await.unwrap();
-}
-
-#[tokio::test]
-async fn waiting_signer_serves_its_inventory_with_its_own_name_only() {
-    let hub = TestHub::start().await;
-    let admin = prepare(&hub, "127.0.0.1:9".parse().unwrap(), "24h").await;
-    deploy_gateways(&hub).await;
-    let with_inventory = async |replica: &str| {
-        let client = hub.client_at(HUB_USER, &HUB_GROUPS, &Clock::default()).await;
-        let listen = ([127, 0, 0, 1], 0).into();
-        let inventory = Some(InventoryOptions { listen, service: "addon-signer-inventory".to_owned() });
-        let options = HubOptions { roles: Roles::Signer, replica: replica.to_owned(), inventory, ..options() };
-        let (dir, ledger) = fresh_ledger();
-        let process = HubProcess::prepare(client, HubOptions { ledger, ..options }, Clock::default()).await.unwrap();
-        let (address, metrics) = (process.inventory_address().unwrap(), process.metrics_address());
-        let stop = CancellationToken::new();
-        (address, metrics, stop.clone(), tokio::spawn(process.run(stop)), dir)
-    };
-    let signers = [with_inventory("signer-1").await, with_inventory("signer-2").await];
-    for (_, metrics, ..) in &signers {
-        // It needs a certificate to be ready.
-        wait_until(PATIENCE, "both signers to be ready", async || {
-            (get(*metrics, "/readyz").await.0 == 200).then_some(())
-        })
-        .await;
-        let (_, text) = get(*metrics, "/metrics").await;
-        let end = "addon_signer_gateway_certificate_end_timestamp_seconds{signer=\"gateway-serving\"} ";
-        let end = text.lines().find_map(|line| line.strip_prefix(end)).expect(&text);
-        assert!(end.parse::<i64>().unwrap() > Clock::default().now().unix());
-        assert!(!text.contains("addon_signer_gateway_calls"), "a signer has no gateway: {text}");
-    }
-    let requests: Api<CertificateSigningRequest> = Api::all(admin);
-    let served = requests.list(&Default::default()).await.unwrap().items.into_iter();
-    let served: Vec<_> =
-        served.filter(|request| request.spec.signer_name == "addon-signer.io/gateway-serving").collect();
-    assert_eq!(served.len(), 2);
-    for request in served {
-        let read = CertificateRequest::from_pem(&request.spec.request.0).unwrap();
-        assert_eq!(read.extensions().dns_names, ["addon-signer-inventory.addon-signer.svc"]);
-        assert!(read.extensions().ip_addresses.is_empty(), "the gateways' names are not the signer's");
-    }
-    let gateway = hub.client_at(GATEWAY_USER, &HUB_GROUPS, &Clock::default()).await;
-    for (names, answer) in
-        [(&["addon-signer-inventory.addon-signer.svc"][..], "Denied"), (&["gateway.example", "127.0.0.1"], "Approved")]
-    {
-        let wish = wish(GATEWAY_COMMON_NAME, names);
-        let request = answered(&gateway, "addon-signer.io/gateway-serving", "server auth", &wish).await;
-        assert_eq!(request.status.unwrap().conditions.unwrap()[0].type_, answer, "{names:?}");
-    }
-    for (_, _, stop, task, _dir) in signers {
-        stop.cancel();
-        task.await.unwrap().unwrap();
-    }
 }

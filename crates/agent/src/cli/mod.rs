@@ -68,7 +68,7 @@ struct AgentArgs {
     /// The kubeconfig for the Secret and the Lease [default: KUBECONFIG, ~/.kube/config, or the pod's own account].
     #[arg(long, env = "ADDON_SIGNER_KUBECONFIG", value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// How often to ask the gateway for its present anchors; at most 6m.
+    /// How often to ask the gateway whether there are other anchors; at most 6m.
     #[arg(long, env = "ADDON_SIGNER_REFRESH", value_name = "DURATION",
           default_value = "5m", value_parser = parse_refresh)]
     refresh: Duration,

@@ -29,11 +29,6 @@ impl Credentials {
     pub fn files(&self) -> [(&'static str, &[u8]); 3] {
         [(CERTIFICATE, &self.certificate), (KEY, &self.key), (BUNDLE, &self.bundle)]
     }
-
-    /// The same certificate and key with other anchors.
-    pub fn with_bundle(&self, bundle: &str) -> Self {
-        Self { bundle: bundle.as_bytes().to_vec(), ..self.clone() }
-    }
 }
 
 impl fmt::Debug for Credentials {

@@ -48,6 +48,9 @@ pub enum Refusal {
     /// Rule 1, serving: the requester is not the gateway.
     #[error("the requester {0:?} is not the gateway's account")]
     NotTheGateway(String),
+    /// Rule 1, serving: the pod that made the request is gone, so whoever holds the key may not be the gateway.
+    #[error("the pod {0} that made the request is gone or ends")]
+    PodGone(String),
     /// Rule 2: the subject does not have exactly one common name.
     #[error("the subject has {0} common names; it must have exactly one")]
     CommonNames(usize),
@@ -146,7 +149,8 @@ impl Refusal {
             | Self::RequesterGroup(_)
             | Self::ProxiedUserMissing
             | Self::ProxiedUserUnproven
-            | Self::NotTheGateway(_) => 1,
+            | Self::NotTheGateway(_)
+            | Self::PodGone(_) => 1,
             Self::CommonNames(_)
             | Self::CommonName(_)
             | Self::AnotherCluster { .. }
@@ -181,6 +185,7 @@ impl Refusal {
             Self::ProxiedUserMissing => "ProxiedUserMissing",
             Self::ProxiedUserUnproven => "ProxiedUserUnproven",
             Self::NotTheGateway(_) => "RequesterNotTheGateway",
+            Self::PodGone(_) => "RequesterPodGone",
             Self::CommonNames(_) => "CommonNameNotSingle",
             Self::CommonName(_) => "CommonNameNotConvention",
             Self::AnotherCluster { .. } => "SubjectOfAnotherCluster",

@@ -191,12 +191,16 @@ pub struct KnownAccounts {
     pub gateway: String,
 }
 
+/// The pod whose token made the request; `None` if it was made from outside of pods.
+pub fn pod_of(csr: &CertificateSigningRequest) -> Option<&str> {
+    csr.spec.extra.as_ref()?.get(POD_NAME)?.first().map(String::as_str)
+}
+
 /// The tenant that must wait if it asks for too much.
 pub fn tenant_of(csr: &CertificateSigningRequest, accounts: &KnownAccounts) -> String {
     let username = csr.spec.username.as_deref().unwrap_or_default();
     let tenant = policy::tenant(username, csr_user(csr), accounts.grpc_proxy.as_deref());
-    let pod = csr.spec.extra.as_ref().and_then(|extra| extra.get(POD_NAME)?.first());
-    match pod.filter(|_| username == accounts.gateway) {
+    match pod_of(csr).filter(|_| username == accounts.gateway) {
         Some(pod) => format!("{tenant} pod {pod}"),
         None => tenant,
     }

@@ -1,15 +1,18 @@
 //! Asks policy about a request, and right before a certificate is signed or written whether its answer still holds.
 
-use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use std::sync::Arc;
 use std::time::Duration;
+
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
 
 use super::{Signer, SignerError, SignerKind, SignerShared};
 use crate::registrations::registry;
 use crate::requests::action::{self, Action, Mode};
 use crate::requests::guard::Guarded;
 use addon_signer_api::rules::SignerConfig;
-use addon_signer_core::policy::{self, Approved, Claim};
+use addon_signer_core::policy::{self, Approved, Claim, Refusal};
 
 impl Signer {
     /// The configuration at this moment; `None` for the gateway's own signers, whose rules do not change.
@@ -33,7 +36,11 @@ impl Signer {
             (SignerKind::Gateway { certificate, rules, inventory }, _) => {
                 let of_inventory = inventory.as_ref().filter(|rules| rules.account == submission.username);
                 let rules = of_inventory.unwrap_or(rules);
-                return Ok(action::answer(csr, mode, policy::evaluate_gateway(rules, *certificate, &submission)));
+                let approved = match policy::evaluate_gateway(rules, *certificate, &submission) {
+                    Ok(approved) => self.gone_pod(csr).await?.map_or(Ok(approved), |pod| Err(Refusal::PodGone(pod))),
+                    refused => refused,
+                };
+                return Ok(action::answer(csr, mode, approved));
             }
             (SignerKind::Client { .. }, None) => return Ok(Action::Wait),
             (SignerKind::Client { .. }, Some(config)) => config,
@@ -64,6 +71,18 @@ impl Signer {
             Ok(_) => Action::Wait,
             refused => action::answer(csr, mode, refused),
         })
+    }
+
+    /// The pod that made a request for a certificate of the gateway, if it is gone or ends. Whoever has taken over a
+    /// gateway can leave requests that wait until long after its pod was deleted, and keep their keys.
+    async fn gone_pod(&self, csr: &CertificateSigningRequest) -> Result<Option<String>, SignerError> {
+        let account = csr.spec.username.as_deref().and_then(|name| name.strip_prefix("system:serviceaccount:"));
+        let namespace = account.and_then(|account| account.split_once(':')).map(|(namespace, _)| namespace);
+        let (Some(namespace), Some(name)) = (namespace, action::pod_of(csr)) else { return Ok(None) };
+        let pods: Api<Pod> = Api::namespaced(self.shared.client.clone(), namespace);
+        let found = if action::is_sane_name(name) { pods.get_metadata_opt(name).await? } else { None };
+        let lives = found.is_some_and(|pod| pod.metadata.deletion_timestamp.is_none());
+        Ok((!lives).then(|| name.to_owned()))
     }
 
     /// Whether the requester's cluster may have one more answer; if not, how long it must wait. Nothing is counted.

@@ -1,0 +1,89 @@
+//! Whether the stored anchors are outdated: they do not verify the gateway's certificate, or the gateway publishes
+//! others. A new certificate brings the present anchors. The gateway is believed only so far: each request costs the
+//! hub an entry in its ledger, and a gateway that was taken over could make all agents request one after the other.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::retry::Backoff;
+
+/// The longest pause between two requests made because of the gateway. Where something terminates TLS in front of it,
+/// no certificate helps.
+const LONGEST: Duration = Duration::from_secs(3_600);
+
+/// What was last seen of the gateway's anchors, and when a certificate may be requested because of the gateway.
+#[derive(Debug)]
+pub(crate) struct Outdated {
+    is_outdated: bool,
+    requested: Instant,
+    again: Instant,
+    first_pause: Duration,
+    pauses: Backoff,
+}
+
+impl Outdated {
+    pub(crate) fn new(first_pause: Duration) -> Self {
+        let (now, pauses) = (Instant::now(), Backoff::new(first_pause, LONGEST));
+        Self { is_outdated: false, requested: now, again: now, first_pause, pauses }
+    }
+
+    /// Notes whether the stored anchors are outdated. The pauses stay: behind some load balancers only one of several
+    /// gateways can be verified.
+    pub(crate) fn saw(&mut self, is_outdated: bool) {
+        self.is_outdated = is_outdated;
+    }
+
+    /// Whether a certificate is to be requested now, because the anchors are outdated.
+    pub(crate) fn is_due(&self, now: Instant) -> bool {
+        self.is_outdated && self.rest(now).is_zero()
+    }
+
+    /// How long no certificate may be requested because of the gateway, whatever it says.
+    pub(crate) fn rest(&self, now: Instant) -> Duration {
+        self.again.saturating_duration_since(now)
+    }
+
+    /// A certificate came, with other anchors than the stored ones or with the same.
+    pub(crate) fn came(&mut self, has_other_anchors: bool, now: Instant) {
+        if has_other_anchors || now.duration_since(self.requested) >= 2 * LONGEST {
+            self.pauses = Backoff::new(self.first_pause, LONGEST);
+        }
+        self.requested = now;
+        self.again = now + self.pauses.after_failure();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Lets a certificate come, and time pass until another one is due; returns the seconds.
+    fn pause(outdated: &mut Outdated, has_other_anchors: bool, now: &mut Instant) -> u64 {
+        outdated.came(has_other_anchors, *now);
+        let begun = *now;
+        while !outdated.is_due(*now) {
+            *now += Duration::from_secs(1);
+        }
+        now.duration_since(begun).as_secs()
+    }
+
+    #[test]
+    fn certificates_that_do_not_help_are_requested_less_often() {
+        let mut outdated = Outdated::new(Duration::from_secs(30));
+        let mut now = Instant::now();
+        assert!(!outdated.is_due(now), "nothing was seen");
+        outdated.saw(true);
+        assert!(outdated.is_due(now), "the first one at once");
+        for expected in [30, 60, 120, 240, 480, 960, 1_920, 3_600, 3_600] {
+            let pause = pause(&mut outdated, false, &mut now);
+            assert!((expected * 4 / 5..=expected * 6 / 5 + 1).contains(&pause), "{pause} s, not {expected} s");
+            outdated.saw(false);
+            assert!(!outdated.is_due(now));
+            outdated.saw(true);
+        }
+        assert!(pause(&mut outdated, true, &mut now) <= 37, "other anchors start over");
+        now += 2 * LONGEST;
+        assert!(pause(&mut outdated, false, &mut now) <= 37, "so does a long time");
+    }
+}
