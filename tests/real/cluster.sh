@@ -44,11 +44,18 @@ conntrack openssl mount containernetworking-plugins)"
     grep -qw overlay /proc/filesystems || fail "the kernel has no overlay file system"
     [[ -w /sys/fs/cgroup ]] || fail "/sys/fs/cgroup is not writable"
     unshare --pid --fork --mount --mount-proc --net true || fail "this process may not make namespaces"
+    unshare --net ip link add test0 type veth peer name test1 2>/dev/null || fail "the kernel has no veth devices"
+    unshare --net iptables --table nat --list >/dev/null 2>&1 || fail "iptables has no table nat here"
 }
 
-# The roots of the machine's cgroups: one with cgroups v2, one for each controller with v1.
+# The roots of the machine's cgroups: one with cgroups v2, one for each group of controllers with v1, where links have
+# the names of single ones.
 hierarchies() {
-    if [[ -e /sys/fs/cgroup/cgroup.controllers ]]; then echo /sys/fs/cgroup; else printf '%s\n' /sys/fs/cgroup/*; fi
+    if [[ -e /sys/fs/cgroup/cgroup.controllers ]]; then
+        echo /sys/fs/cgroup
+    else
+        find /sys/fs/cgroup -mindepth 1 -maxdepth 1 -type d
+    fi
 }
 
 # remove_cgroups NAME: they can go when the last process in them has ended, which takes the kernel a moment.

@@ -4,6 +4,7 @@
 mod chart;
 mod lifecycle;
 mod monitoring;
+mod signing;
 mod soak;
 mod story;
 mod traffic;

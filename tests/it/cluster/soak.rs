@@ -11,6 +11,7 @@ use addon_signer_core::encoding::pem;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use kube::api::{EvictParams, ListParams};
+use kube::config::Kubeconfig;
 use kube::{Api, Client, ResourceExt};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
@@ -25,6 +26,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 use tokio_util::task::AbortOnDropHandle;
 
+use super::signing::Signing;
 use super::traffic::{Caller, Traffic};
 use super::{
     CLUSTER, Fleet, NODE, PATIENCE, TURN, allow_streams, command, gateway, install, kubectl, live_gateways, rotate,
@@ -51,6 +53,7 @@ async fn fifty_agents_lose_nothing() {
     allow_streams();
     let dir = tempfile::tempdir().unwrap();
     let _agents = enrol(&fleet, dir.path()).await;
+    let signing = Signing::start((0..AGENTS).map(cluster).map(|it| (it.clone(), kubeconfig(&fleet, &it))).collect());
     let (plain, _follows) = plain_addon(&fleet).await;
     println!("{AGENTS} agents of ours are enrolled, and one of OCM's");
     let gap = watch_leader(fleet.admin.clone());
@@ -67,7 +70,9 @@ async fn fifty_agents_lose_nothing() {
     // From here on all connections are made with certificates of the new authorities.
     roll_out("deployment/addon-signer-gateway");
     told("gateways", "rollout", &traffic).await;
+    settled(&fleet.admin).await;
     evict(&fleet.admin, "gateway").await;
+    settled(&fleet.admin).await;
     told("a gateway", "eviction", &traffic).await;
     traffic.someone_kills(true);
     kill(&fleet.admin, "gateway").await;
@@ -78,6 +83,8 @@ async fn fifty_agents_lose_nothing() {
     told("a signer", "SIGKILL", &traffic).await;
     println!("{}", traffic.stop().await);
     println!("longest time between two renewals of the Lease: {:.1} s", gap.stop().await.as_secs_f64());
+    let (signed, longest) = signing.stop().await;
+    println!("{signed} certificates meanwhile, the slowest after {:.1} s", longest.as_secs_f64());
     wait_until(PATIENCE, "three Leases", async || (live_gateways() == 3).then_some(())).await;
     drop(postgres);
 }
@@ -114,16 +121,19 @@ fn pairs(dir: &Path) -> Vec<ClientPair> {
     (0..AGENTS).filter_map(|n| pair(dir, &cluster(n))).collect()
 }
 
+/// What OCM's agent of this cluster has.
+fn kubeconfig(fleet: &Fleet, cluster: &str) -> Kubeconfig {
+    let group = format!("system:open-cluster-management:{cluster}");
+    fleet.kubeconfig(&format!("{group}:a1"), &[&group, "system:open-cluster-management:managed-clusters"])
+}
+
 /// Our agents of so many clusters, each with its own certificate.
 async fn enrol(fleet: &Fleet, dir: &Path) -> Vec<AbortOnDropHandle<Infallible>> {
     let mut agents = Vec::new();
     for cluster in (0..AGENTS).map(cluster) {
         accept_cluster(&fleet.admin, &cluster).await;
         test_kit::install_addon(&fleet.admin, &cluster, "telemetry").await;
-        let user = format!("system:open-cluster-management:{cluster}:a1");
-        let group = format!("system:open-cluster-management:{cluster}");
-        let kubeconfig = fleet.kubeconfig(&user, &[&group, "system:open-cluster-management:managed-clusters"]);
-        let agent = agent_with(&kubeconfig, dir, &cluster, gateway(), Store::directory(dir.join(&cluster)));
+        let agent = agent_with(&kubeconfig(fleet, &cluster), dir, &cluster, gateway(), Store::directory(dir.join(&cluster)));
         agents.push(AbortOnDropHandle::new(tokio::spawn(agent.run())));
     }
     let all = async || (pairs(dir).len() == AGENTS).then_some(());
@@ -212,6 +222,17 @@ async fn one_pod(admin: &Client, component: &str) -> Pod {
     let found = pods.list(&ListParams::default().labels(&label)).await.unwrap().items.into_iter();
     let mut lasting = found.filter(|pod| pod.metadata.deletion_timestamp.is_none());
     lasting.find(|pod| component == "gateway" || leader.starts_with(&format!("{}_", pod.name_any()))).unwrap()
+}
+
+/// Waits until no gateway ends any more: what an earlier event does must not count as a later one's.
+async fn settled(admin: &Client) {
+    let pods: Api<Pod> = Api::namespaced(admin.clone(), "addon-signer");
+    let label = ListParams::default().labels("app.kubernetes.io/component=gateway");
+    wait_until(PATIENCE, "three gateways, none of which ends", async || {
+        let found = pods.list(&label).await.unwrap().items;
+        (found.len() == 3 && found.iter().all(|pod| pod.metadata.deletion_timestamp.is_none())).then_some(())
+    })
+    .await;
 }
 
 async fn evict(admin: &Client, component: &str) {

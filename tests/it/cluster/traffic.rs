@@ -175,7 +175,7 @@ impl TrafficClient {
                 Kind::Http2 => self.pushes_by_http2(io).await,
                 Kind::Stream => self.stream(io).await,
             };
-            // There was no call that could have been begun.
+            // The gateway has begun no call.
             if calls.is_err() {
                 self.counts.repeated.fetch_add(1, Ordering::Relaxed);
                 sleep(PAUSE).await;
@@ -270,7 +270,16 @@ impl TrafficClient {
         let mut sender = sender.ready().await?;
         let (answer, mut sent) = sender.send_request(watch, false)?;
         sent.send_data(Bytes::from_static(&[0; 5]), true)?;
-        let answer = answer.await?;
+        let answer = match answer.await {
+            Ok(answer) => answer,
+            Err(error) if error.is_go_away() || error.reason() == Some(h2::Reason::REFUSED_STREAM) => {
+                return Err(error.into()); // not begun
+            }
+            Err(error) => {
+                self.counts.lose(format!("a stream got no answer: {error:?}"));
+                return Ok(());
+            }
+        };
         if answer.status() != StatusCode::OK {
             self.counts.lose(format!("a stream got {}", answer.status()));
             return Ok(());
@@ -281,7 +290,7 @@ impl TrafficClient {
             tokio::select! {
                 () = self.stop.cancelled() => return Ok(()),
                 // After a GOAWAY there are no further calls on the connection.
-                _ = looks.tick() => is_told |= sender.clone().ready().await.is_err(),
+                _ = looks.tick() => is_told |= sender.clone().ready().await.is_err_and(|error| error.is_go_away()),
                 data = body.data() => match data {
                     Some(Ok(data)) => body.flow_control().release_capacity(data.len())?,
                     _ if is_told => {

@@ -8,6 +8,8 @@ mod routes;
 mod signers;
 mod tables;
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 use test_kit::deploy::{checkout, documented, everything, file, installed, name, of_kind};
 
@@ -52,6 +54,41 @@ fn secrets_are_granted_only_inside_a_namespace() {
     for (role, rule) in rules(&all_objects(), "ClusterRole") {
         assert!(!contains(rule, "resources", "secrets"), "{role}: {rule}");
         assert!(!contains(rule, "resources", "configmaps"), "{role}: {rule}");
+    }
+}
+
+/// Gateways apart from the signer trust the authorities that stand there.
+#[test]
+fn only_the_hub_writes_the_status_of_an_addonsigner() {
+    let objects = all_objects();
+    let all = ["ClusterRole", "Role"].into_iter().flat_map(|kind| rules(&objects, kind));
+    let writers: BTreeSet<_> =
+        all.filter(|(_, rule)| contains(rule, "resources", "addonsigners/status")).map(|(role, _)| role).collect();
+    assert_eq!(writers, ["addon-signer-hub"].into());
+}
+
+/// kube-proxy sends a pod what a load balancer still sends to its node only until kubelet takes the pod for unready.
+#[test]
+fn a_gateway_that_ends_gets_connections_until_its_delay_is_over() {
+    for objects in [installed(), everything()] {
+        let deployment = *of_kind(&objects, "Deployment").iter().find(|it| name(it) == "addon-signer-gateway").unwrap();
+        let container = &deployment["spec"]["template"]["spec"]["containers"][0];
+        let argument = |wanted| items(container, "/args").into_iter().find_map(|it| it.as_str()?.strip_prefix(wanted));
+        let delay: u64 = argument("--shutdown-delay=").unwrap().strip_suffix('s').unwrap().parse().unwrap();
+        let probe = &container["readinessProbe"];
+        let unready = probe["periodSeconds"].as_u64().unwrap() * (probe["failureThreshold"].as_u64().unwrap() - 1);
+        assert!(unready > delay, "{probe}");
+        assert_eq!(deployment["spec"]["template"]["spec"]["terminationGracePeriodSeconds"], delay + 25);
+        assert_eq!(deployment["spec"]["minReadySeconds"], delay);
+    }
+}
+
+#[test]
+fn pods_are_spread_by_their_own_labels() {
+    for deployment in [installed(), everything()].iter().flat_map(|objects| of_kind(objects, "Deployment")) {
+        for constraint in items(deployment, "/spec/template/spec/topologySpreadConstraints") {
+            assert_eq!(constraint["labelSelector"], deployment["spec"]["selector"], "{constraint}");
+        }
     }
 }
 

@@ -154,6 +154,8 @@ hub   no  delete      coordination.k8s.io leases in:addon-signer/addon-signer
 hub   no  get         coordination.k8s.io leases in:default/addon-signer
 hub   yes create      events.k8s.io events in:default
 hub   no  create      events.k8s.io events in:cluster1
+hub   yes get         core pods  in:addon-signer/x
+hub   no  get         core pods  in:default/x
 hub   no  create      core pods  in:addon-signer
 hub   no  impersonate core users x
 gateway yes watch  addon-signer.io addonsigners        everywhere
