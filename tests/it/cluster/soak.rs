@@ -133,7 +133,8 @@ async fn enrol(fleet: &Fleet, dir: &Path) -> Vec<AbortOnDropHandle<Infallible>> 
     for cluster in (0..AGENTS).map(cluster) {
         accept_cluster(&fleet.admin, &cluster).await;
         test_kit::install_addon(&fleet.admin, &cluster, "telemetry").await;
-        let agent = agent_with(&kubeconfig(fleet, &cluster), dir, &cluster, gateway(), Store::directory(dir.join(&cluster)));
+        let agent =
+            agent_with(&kubeconfig(fleet, &cluster), dir, &cluster, gateway(), Store::directory(dir.join(&cluster)));
         agents.push(AbortOnDropHandle::new(tokio::spawn(agent.run())));
     }
     let all = async || (pairs(dir).len() == AGENTS).then_some(());
