@@ -139,13 +139,6 @@ impl AgentWorld {
         Agent::new(self.settings(identity(), gateway), store, self.clock.clone())
     }
 
-    /// The same with such a pause after each certificate.
-    pub(super) fn agent_with_pauses(&self, store: Store, pause: Duration) -> Agent {
-        let mut settings = self.settings(identity(), &self.gateway.url());
-        settings.timing.retry_first = pause;
-        Agent::new(settings, store, self.clock.clone())
-    }
-
     /// The agent of another addon, with the Secret of that addon.
     pub(super) fn agent_for_addon(&self, addon: &str) -> Agent {
         let store = Store::secret(self.admin.clone(), NAMESPACE, &addon.parse().unwrap());

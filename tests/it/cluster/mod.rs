@@ -69,10 +69,15 @@ impl Fleet {
 
     /// What addon-signer-agent keeps for the addon, in its own pod.
     async fn pair(&self, secret: &str) -> ClientPair {
+        self.stored(secret).await.unwrap()
+    }
+
+    /// The same, if it is there.
+    async fn stored(&self, secret: &str) -> Option<ClientPair> {
         let secrets: Api<Secret> = Api::namespaced(self.admin.clone(), ADDON_NAMESPACE);
-        let data = secrets.get(secret).await.unwrap().data.unwrap();
+        let data = secrets.get_opt(secret).await.unwrap()?.data?;
         let part = |name: &str| data[name].0.clone();
-        ClientPair { certificate: part("tls.crt"), key: part("tls.key"), anchors: part("ca.crt") }
+        Some(ClientPair { certificate: part("tls.crt"), key: part("tls.key"), anchors: part("ca.crt") })
     }
 
     /// What the backend has counted of an addon of the cluster; nothing while it does not answer.

@@ -21,8 +21,11 @@ use super::{
     CLUSTER, Fleet, PATIENCE, TURN, allow_streams, command, gateway, install, kubectl, kubectl_wait, live_gateways,
     path, rotate,
 };
+use crate::whole::ours::issuer;
 
 const ADDON: &str = "telemetry";
+/// The Secret that its agent keeps.
+const SECRET: &str = "telemetry-client-cert";
 const SIGNERS: [&str; 2] = ["example.com/", "addon-signer.io/"];
 /// What the names of our objects contain, and those of the example.
 const OURS: [&str; 3] = ["addon-signer", "telemetry", "observability"];
@@ -58,7 +61,7 @@ async fn unanswered(fleet: &Fleet) -> Vec<String> {
 /// New pods take the place of the gateways and the signer, and another authority signs, while agents call.
 async fn nothing_is_lost(fleet: &Fleet) {
     allow_streams();
-    let pair = fleet.pair("telemetry-client-cert").await;
+    let pair = fleet.pair(SECRET).await;
     let caller = Caller { addon: ADDON, streams: true, pair: Arc::new(move || Some(pair.clone())) };
     let traffic = Traffic::start(vec![caller; 4], Duration::from_millis(20));
     traffic.wait_passed(200).await;
@@ -91,9 +94,19 @@ async fn plan_names_the_addon() {
     assert_eq!(plan["step"], "Finish", "{plan}");
 }
 
+/// An agent that has lost its Secret gets a certificate of the new authority, and the gateway accepts it.
+async fn the_new_authority_is_used(fleet: &Fleet) {
+    let before = issuer(&fleet.pair(SECRET).await);
+    kubectl(&["delete", "secret", "-n", ADDON_NAMESPACE, SECRET]);
+    let another = async || fleet.stored(SECRET).await.filter(|pair| issuer(pair) != before);
+    let pair = wait_until(PATIENCE, "a certificate of the new authority", another).await;
+    assert_eq!(pair.call(gateway(), Method::GET, "/v1/whoami").await.unwrap().0, StatusCode::OK);
+    fleet.wait_pushes(ADDON).await;
+}
+
 /// The addon leaves the cluster: the gateway refuses its certificate, and OCM deletes its pod.
 async fn detach(fleet: &Fleet) {
-    let pair = fleet.pair("telemetry-client-cert").await;
+    let pair = fleet.pair(SECRET).await;
     let whoami = async || pair.call(gateway(), Method::GET, "/v1/whoami").await.unwrap().0;
     assert_eq!(whoami().await, StatusCode::OK);
     kubectl(&["delete", "managedclusteraddon", "-n", CLUSTER, ADDON, "--wait=false"]);
@@ -140,6 +153,7 @@ async fn an_addon_in_pods_from_installation_to_removal() {
     prometheus.save();
     println!("{:?}: gateways and signer are replaced", begun.elapsed());
     plan_names_the_addon().await;
+    the_new_authority_is_used(&fleet).await;
     detach(&fleet).await;
     println!("{:?}: the addon is detached", begun.elapsed());
     remove();
