@@ -5,18 +5,17 @@ use std::time::Duration;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::api::PostParams;
 use kube::config::Kubeconfig;
+use kube::runtime::wait::await_condition;
 use kube::{Api, ResourceExt};
 use test_kit::client;
 use test_kit::request::mk_csr;
 use tokio::task::{JoinHandle, JoinSet};
-use tokio::time::{Instant, interval, sleep};
+use tokio::time::{Instant, interval, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::PATIENCE;
 
 const PACE: Duration = Duration::from_secs(1);
-/// How often somebody looks whether a certificate is there.
-const LOOK: Duration = Duration::from_millis(100);
 
 pub(super) struct Signing {
     task: JoinHandle<(usize, Duration)>,
@@ -53,9 +52,9 @@ async fn ask(cluster: String, kubeconfig: Kubeconfig) -> Duration {
     let requests: Api<CertificateSigningRequest> = Api::all(client(kubeconfig).await);
     let began = Instant::now();
     let name = requests.create(&PostParams::default(), &mk_csr(&cluster, "telemetry")).await.unwrap().name_any();
-    while requests.get(&name).await.unwrap().status.unwrap_or_default().certificate.is_none() {
-        assert!(began.elapsed() < PATIENCE, "{name} has no certificate");
-        sleep(LOOK).await;
-    }
+    let is_certified = |request: Option<&CertificateSigningRequest>| {
+        request.and_then(|request| request.status.as_ref()?.certificate.as_ref()).is_some()
+    };
+    timeout(PATIENCE, await_condition(requests, &name, is_certified)).await.unwrap().unwrap();
     began.elapsed()
 }
