@@ -138,10 +138,6 @@ pub struct HubArgs {
     #[arg(long, env = "ADDON_SIGNER_SHUTDOWN_DELAY", value_name = "DURATION",
           default_value = "5s", value_parser = duration)]
     shutdown_delay: Duration,
-    /// The account of gateways in processes of their own, for --roles signer [default: the ServiceAccount
-    /// addon-signer-gateway of the namespace].
-    #[arg(long, env = "ADDON_SIGNER_GATEWAY_ACCOUNT", value_name = "USERNAME")]
-    gateway_account: Option<String>,
     /// How long another hub waits before it takes over from a silent one; at least 1s.
     #[arg(long, env = "ADDON_SIGNER_LEASE_DURATION", value_name = "DURATION",
           default_value = "15s", value_parser = lease_duration)]
@@ -239,7 +235,6 @@ pub async fn run(args: HubArgs) -> anyhow::Result<()> {
         inventory,
         replica: args.replica,
         pod_uid: args.pod_uid,
-        gateway_account: args.gateway_account,
         shutdown_delay: args.shutdown_delay,
         ledger,
         lease_duration: args.lease_duration,

@@ -146,7 +146,6 @@ async fn set(directory: &Path, story: &mut Story) -> anyhow::Result<Stage> {
         inventory: None,
         replica: "demo".to_owned(),
         pod_uid: None,
-        gateway_account: None,
         shutdown_delay: Duration::ZERO,
         ledger: ledger.clone(),
         lease_duration: lease::DEFAULT_DURATION,

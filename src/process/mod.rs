@@ -78,9 +78,6 @@ pub struct HubOptions {
     /// How long a gateway without a signer still accepts connections after it was told to stop, while those who send
     /// them learn that it ends.
     pub shutdown_delay: Duration,
-    /// The account of gateways in other processes, whose certificates a signer without a gateway signs; `None` for the
-    /// ServiceAccount `addon-signer-gateway` of the namespace.
-    pub gateway_account: Option<String>,
     /// Where decisions are recorded.
     pub ledger: Location,
     /// How long the Lease is valid without a renewal, in whole seconds.
@@ -89,13 +86,6 @@ pub struct HubOptions {
     pub registry_age: AgeBounds,
     /// Where the inventory is served; `None` for nowhere.
     pub inventory: Option<InventoryOptions>,
-}
-
-impl HubOptions {
-    fn gateway_account(&self) -> String {
-        let default = || format!("system:serviceaccount:{}:addon-signer-gateway", self.namespace);
-        self.gateway_account.clone().unwrap_or_else(default)
-    }
 }
 
 /// Access to the API server.

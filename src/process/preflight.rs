@@ -141,6 +141,7 @@ async fn ask(client: &Client, namespace: &str, rights: Rights<'_>) -> Result<Pre
             asking.check_requests().await?;
             asking.check_lease(LEASE_NAME).await?;
             asking.check_gateways().await?;
+            asking.check_pods().await?;
         }
         Rights::Gateway { lease } => {
             asking.check_lease(lease).await?;
@@ -211,6 +212,13 @@ impl Asking<'_> {
         let lacks = || self.cannot(&format!("list leases in the namespace {}", self.namespace));
         let listed = leases.list(&ListParams::default().labels(LABEL_GATEWAY).limit(1)).await;
         listed.map(drop).map_err(|error| Obstacle::new(error, lacks))
+    }
+
+    /// Without this right no request of a gateway in a pod would be decided. There need be no pod of this name.
+    async fn check_pods(&self) -> Result<(), Obstacle> {
+        let pods: Api<Lenient<Pod>> = Api::namespaced(self.client.clone(), self.namespace);
+        let lacks = || self.cannot(&format!("get pods in the namespace {}", self.namespace));
+        pods.get_opt("addon-signer").await.map(drop).map_err(|error| Obstacle::new(error, lacks))
     }
 
     /// Without this right the gateway would get no certificate.

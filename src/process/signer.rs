@@ -171,7 +171,8 @@ fn settings(options: &HubOptions, account: String) -> HubSettings {
         (rules(account, names), None)
     } else {
         let of_gateways = ServingNames::of(&options.gateway_names);
-        (rules(options.gateway_account(), of_gateways), options.inventory.is_some().then(|| rules(account, names)))
+        let account_of_gateways = format!("system:serviceaccount:{}:addon-signer-gateway", options.namespace);
+        (rules(account_of_gateways, of_gateways), options.inventory.is_some().then(|| rules(account, names)))
     };
     HubSettings {
         serving_source: options.serving_source.clone(),

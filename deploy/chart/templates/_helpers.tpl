@@ -66,13 +66,12 @@ tolerations: {{- toYaml . | nindent 2 }}
 {{- with .pod.affinity }}
 affinity: {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- if .pod.topologySpreadConstraints }}
 {{- /* Without a selector a constraint counts no pods. */}}
 {{- $selector := dict "matchLabels" (include "addon-signer.selector" . | fromYaml) }}
+{{- $apart := dict "maxSkew" 1 "topologyKey" "kubernetes.io/hostname" "whenUnsatisfiable" "ScheduleAnyway" }}
 topologySpreadConstraints:
-{{- range .pod.topologySpreadConstraints }}
-  - {{ toYaml (merge (deepCopy .) (dict "labelSelector" $selector)) | nindent 4 | trim }}
-{{- end }}
+{{- range .pod.topologySpreadConstraints | default (list $apart) }}
+  - {{ toYaml (hasKey . "labelSelector" | ternary . (set (deepCopy .) "labelSelector" $selector)) | nindent 4 | trim }}
 {{- end }}
 {{- end -}}
 
@@ -110,6 +109,11 @@ seccompProfile: { type: RuntimeDefault }
 {{- end }}
 {{- if and (gt (int .Values.signer.replicas) 1) (not .Values.ledger.postgres.enabled) }}
 {{- fail "signer.replicas: a second signer needs ledger.postgres.enabled: true, because two cannot share a ledger in a file" }}
+{{- end }}
+{{- range .Values.gateway.args }}
+{{- if hasPrefix "--shutdown-delay" . }}
+{{- fail "gateway.args: --shutdown-delay is set by gateway.shutdownDelaySeconds, together with the grace period" }}
+{{- end }}
 {{- end }}
 {{- range $part := list "signer" "gateway" }}
 {{- range $label := list "app.kubernetes.io/name" "app.kubernetes.io/component" }}

@@ -168,12 +168,13 @@ fn library_brings_the_agent_into_an_addons_pods() {
 }
 
 /// A value, and words that name what is wrong.
-const REFUSED: [(&[&str], &str); 17] = [
+const REFUSED: [(&[&str], &str); 18] = [
     (&["gatway.names={a.example}"], "additional properties 'gatway' not allowed"),
     (&["gateway.separate=perhaps"], "'/gateway/separate'"),
     (&["gateway.service.type=Ingress"], "'/gateway/service/type'"),
     (&["gateway.names={https://gateway.example}"], "'/gateway/names/0'"),
     (&["gateway.args={-v}"], "'/gateway/args/0'"),
+    (&["gateway.args={--shutdown-delay=20s}"], "is set by gateway.shutdownDelaySeconds"),
     (&["image.digest=latest"], "'/image/digest'"),
     (&["signers[0].name=kubernetes.io/kube-apiserver-client"], "kube-apiserver-client is reserved"),
     (&["signers[0].name=addon-signer.io/gateway-serving"], "gateway-serving is reserved"),

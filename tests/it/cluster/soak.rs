@@ -22,8 +22,7 @@ use test_kit::real::RealHub;
 use test_kit::wait::wait_or_explain;
 use test_kit::{accept_cluster, wait_until};
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::signing::Signing;
@@ -56,7 +55,6 @@ async fn fifty_agents_lose_nothing() {
     let signing = Signing::start((0..AGENTS).map(cluster).map(|it| (it.clone(), kubeconfig(&fleet, &it))).collect());
     let (plain, _follows) = plain_addon(&fleet).await;
     println!("{AGENTS} agents of ours are enrolled, and one of OCM's");
-    let gap = watch_leader(fleet.admin.clone());
     let callers = (0..AGENTS).map(|n| ours(dir.path(), n)).chain([plain.clone()]);
     let traffic = Traffic::start(callers, Duration::from_millis(200));
     traffic.wait_passed(1_000).await;
@@ -82,7 +80,6 @@ async fn fifty_agents_lose_nothing() {
     kill(&fleet.admin, "hub").await;
     told("a signer", "SIGKILL", &traffic).await;
     println!("{}", traffic.stop().await);
-    println!("longest time between two renewals of the Lease: {:.1} s", gap.stop().await.as_secs_f64());
     let (signed, longest) = signing.stop().await;
     println!("{signed} certificates meanwhile, the slowest after {:.1} s", longest.as_secs_f64());
     wait_until(PATIENCE, "three Leases", async || (live_gateways() == 3).then_some(())).await;
@@ -258,36 +255,4 @@ async fn kill(admin: &Client, component: &str) {
         (now.ready && now.restart_count > before.restart_count).then_some(())
     })
     .await;
-}
-
-/// Watches how long nobody renews the leader's Lease.
-struct LeaderWatch(JoinHandle<Duration>, tokio_util::sync::CancellationToken);
-
-impl LeaderWatch {
-    async fn stop(self) -> Duration {
-        self.1.cancel();
-        self.0.await.unwrap()
-    }
-}
-
-fn watch_leader(admin: Client) -> LeaderWatch {
-    let stop = tokio_util::sync::CancellationToken::new();
-    let stopped = stop.clone();
-    let leases: Api<Lease> = Api::namespaced(admin, "addon-signer");
-    let task = tokio::spawn(async move {
-        let (mut last, mut since, mut longest) = (None, Instant::now(), Duration::ZERO);
-        while !stopped.is_cancelled() {
-            let renewed = leases.get("addon-signer").await.unwrap().spec.and_then(|spec| {
-                spec.holder_identity.filter(|holder| !holder.is_empty())?;
-                spec.renew_time
-            });
-            if renewed.is_some() && renewed != last {
-                longest = longest.max(since.elapsed());
-                (last, since) = (renewed, Instant::now());
-            }
-            sleep(Duration::from_millis(50)).await;
-        }
-        longest
-    });
-    LeaderWatch(task, stop)
 }

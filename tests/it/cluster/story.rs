@@ -94,6 +94,15 @@ async fn plan_names_the_addon() {
     assert_eq!(plan["step"], "Finish", "{plan}");
 }
 
+/// What docs/runbooks/README.md says for an installation without the inventory: the ledger is a file in the hub's pod.
+fn status_in_the_pod_knows_the_addon() {
+    let exec = ["exec", "-n=addon-signer", "deploy/addon-signer", "--", "/addon-signer", "status", "--output=json"];
+    let ledger = "--ledger=sqlite:///var/lib/addon-signer/ledger.db";
+    let rows: Value = serde_json::from_str(&kubectl(&[&exec[..], &[ledger]].concat())).unwrap();
+    let rows = rows.as_array().unwrap().iter().map(|row| (&row["cluster"], &row["addon"], &row["state"]));
+    assert!(rows.clone().any(|row| row == (&json!(CLUSTER), &json!(ADDON), &json!("Ready"))), "{rows:?}");
+}
+
 /// An agent that has lost its Secret gets a certificate of the new authority, and the gateway accepts it.
 async fn the_new_authority_is_used(fleet: &Fleet) {
     let before = issuer(&fleet.pair(SECRET).await);
@@ -153,6 +162,7 @@ async fn an_addon_in_pods_from_installation_to_removal() {
     prometheus.save();
     println!("{:?}: gateways and signer are replaced", begun.elapsed());
     plan_names_the_addon().await;
+    status_in_the_pod_knows_the_addon();
     the_new_authority_is_used(&fleet).await;
     detach(&fleet).await;
     println!("{:?}: the addon is detached", begun.elapsed());

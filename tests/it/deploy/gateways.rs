@@ -95,14 +95,21 @@ async fn it_writes_only_its_own_lease(admin: &Client, hostile: &Client, pod: &Ga
 
     let owner = |kind: &str| json!([{ "apiVersion": "v1", "kind": kind, "name": "gateway-2", "uid": pod.uid }]);
     let only_owner = "the only owner of a gateway's Lease must be the gateway's pod";
-    for (owners, seconds, finalizers, why) in [
-        (json!([]), 600, json!([]), only_owner),
-        (owner("Nothing"), 600, json!([]), only_owner),
-        (owner("Pod"), 600, json!(["a/a"]), "a gateway's Lease must have no finalizers"),
-        (owner("Pod"), 86_401, json!([]), "a gateway's Lease must be outdated after 24 hours at the latest"),
+    let trusts = |bytes| json!({ ANNOTATION_TRUSTS: "a".repeat(bytes) });
+    let too_large = "no more than 64 KiB";
+    for (owners, seconds, finalizers, annotations, why) in [
+        (json!([]), 600, json!([]), json!({}), only_owner),
+        (owner("Nothing"), 600, json!([]), json!({}), only_owner),
+        (owner("Pod"), 600, json!(["a/a"]), json!({}), "a gateway's Lease must have no finalizers"),
+        (owner("Pod"), 86_401, json!([]), json!({}), "a gateway's Lease must be outdated after 24 hours at the latest"),
+        (owner("Pod"), 600, json!([]), trusts(65_537), too_large),
+        (owner("Pod"), 600, json!([]), json!({ "a": "a".repeat(1_025) }), too_large),
+        (owner("Pod"), 600, json!([]), json!({ "a": "", "b": "", "c": "", "d": "", "e": "" }), too_large),
     ] {
         let lasting: Lease = serde_json::from_value(json!({
-            "metadata": { "name": "gateway-2", "ownerReferences": owners, "finalizers": finalizers },
+            "metadata": {
+                "name": "gateway-2", "ownerReferences": owners, "finalizers": finalizers, "annotations": annotations
+            },
             "spec": { "holderIdentity": "a", "leaseDurationSeconds": seconds },
         }))
         .unwrap();

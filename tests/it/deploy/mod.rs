@@ -80,13 +80,16 @@ fn a_gateway_that_ends_gets_connections_until_its_delay_is_over() {
         assert!(unready > delay, "{probe}");
         assert_eq!(deployment["spec"]["template"]["spec"]["terminationGracePeriodSeconds"], delay + 25);
         assert_eq!(deployment["spec"]["minReadySeconds"], delay);
+        assert!(deployment["spec"]["progressDeadlineSeconds"].as_u64().unwrap() > delay, "Kubernetes requires it");
     }
 }
 
 #[test]
 fn pods_are_spread_by_their_own_labels() {
     for deployment in [installed(), everything()].iter().flat_map(|objects| of_kind(objects, "Deployment")) {
-        for constraint in items(deployment, "/spec/template/spec/topologySpreadConstraints") {
+        let constraints = items(deployment, "/spec/template/spec/topologySpreadConstraints");
+        assert!(!constraints.is_empty(), "{}", name(deployment));
+        for constraint in constraints {
             assert_eq!(constraint["labelSelector"], deployment["spec"]["selector"], "{constraint}");
         }
     }

@@ -71,7 +71,6 @@ pub(crate) fn options() -> HubOptions {
         inventory: None,
         replica: "hub".to_owned(),
         pod_uid: None,
-        gateway_account: None,
         shutdown_delay: Duration::ZERO,
         ledger: "sqlite:///named/by/whoever/starts.db".parse().unwrap(),
         lease_duration: DEFAULT_DURATION,

@@ -94,7 +94,6 @@ impl World {
         let options = HubOptions {
             roles: Roles::Both,
             pod_uid: None,
-            gateway_account: None,
             shutdown_delay: Duration::ZERO,
             namespace: "addon-signer".to_owned(),
             gateway_listen: any,
