@@ -230,6 +230,10 @@ impl Agent {
             }
             Plan::Enrol(reason) => {
                 self.publisher.withdraw(&reason);
+                // Only the gateway says so, and a false one could say it of each certificate.
+                if matches!(reason, Unusable::Revoked) {
+                    self.resume_at = self.resume_at.max(Instant::now() + self.outdated.rest(Instant::now()));
+                }
                 if until(self.resume_at).is_zero() {
                     info!(id = %self.identity, %reason, "Enrolling");
                 }

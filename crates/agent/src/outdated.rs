@@ -9,9 +9,9 @@ use tokio::time::Instant;
 use crate::retry::Backoff;
 
 /// The longest pause between two requests made because of the gateway. Where something terminates TLS in front of it,
-/// no certificate helps. After a false gateway is gone, the anchors of a new authority must still arrive within the
-/// quarter of an hour that the hub waits before that signs. And one identity gets a certificate each ten minutes.
-const LONGEST: Duration = Duration::from_secs(600);
+/// no certificate helps. OCM allows ten requests for an addon, and Kubernetes keeps each for up to two hours: with
+/// these pauses there are eight at most.
+const LONGEST: Duration = Duration::from_secs(3_600);
 
 /// What was last seen of the gateway's anchors, and when a certificate may be requested because of the gateway.
 #[derive(Debug)]
@@ -76,7 +76,7 @@ mod tests {
         assert!(!outdated.is_due(now), "nothing was seen");
         outdated.saw(true);
         assert!(outdated.is_due(now), "the first one at once");
-        for expected in [30, 60, 120, 240, 480, 600, 600] {
+        for expected in [30, 60, 120, 240, 480, 960, 1_920, 3_600, 3_600] {
             let pause = pause(&mut outdated, false, &mut now);
             assert!((expected * 4 / 5..=expected * 6 / 5 + 1).contains(&pause), "{pause} s, not {expected} s");
             outdated.saw(false);

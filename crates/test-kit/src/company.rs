@@ -48,7 +48,11 @@ pub fn ca_params(name: &str, life: Duration) -> CertificateParams {
 impl CompanyCa {
     /// The root, a P-384 key, for ten years.
     pub fn root() -> Self {
-        let key = KeyPair::generate_for(&PKCS_ECDSA_P384_SHA384).unwrap();
+        Self::root_with(KeyPair::generate_for(&PKCS_ECDSA_P384_SHA384).unwrap())
+    }
+
+    /// A root with this key.
+    pub fn root_with(key: KeyPair) -> Self {
         let params = ca_params("Example Root CA", YEAR * 10);
         let der = params.self_signed(&key).unwrap().der().clone();
         Self { params, key, der }
@@ -60,9 +64,13 @@ impl CompanyCa {
     }
 
     /// A CA below this one with a key of this kind.
-    #[expect(clippy::disallowed_methods, reason = "a CA, not a leaf")]
     pub fn signs_with_key(&self, params: CertificateParams, algorithm: &'static SignatureAlgorithm) -> Self {
-        let key = KeyPair::generate_for(algorithm).unwrap();
+        self.signs_for(params, KeyPair::generate_for(algorithm).unwrap())
+    }
+
+    /// A CA below this one with this key.
+    #[expect(clippy::disallowed_methods, reason = "a CA, not a leaf")]
+    pub fn signs_for(&self, params: CertificateParams, key: KeyPair) -> Self {
         let der = params.signed_by(&key, &self.issuer()).unwrap().der().clone();
         Self { params, key, der }
     }

@@ -1,11 +1,14 @@
 //! The agent replaces a certificate that the gateway calls revoked, and makes pauses if the hub keeps refusing.
 
+use std::collections::HashSet;
+use std::sync::Mutex;
 use std::time::Duration;
 
 use addon_signer_agent::{AgentError, Outcome};
 
 use super::parts::{AgentWorld, Mood, SOON};
 use test_kit::wait_until;
+use tokio::time::Instant;
 
 /// Lets the gateway call the stored certificate revoked; returns the certificate.
 async fn revoke(world: &AgentWorld) -> Vec<u8> {
@@ -56,6 +59,21 @@ async fn refusing_hub_is_asked_after_pauses_and_revoked_pair_stays() {
     let asked = world.requests().await.len();
     assert!((3..=8).contains(&asked), "{asked} requests");
     assert_eq!(world.secret_store().load().await.unwrap().unwrap().certificate, first);
+    running.abort();
+}
+
+/// A false gateway could accept each certificate when it is new, and call it revoked as soon as it is stored.
+#[tokio::test]
+async fn gateway_calling_each_certificate_revoked_is_heard_less_often() {
+    let world = AgentWorld::start().await;
+    world.agent(world.secret_store()).once().await.unwrap();
+    let seen = Mutex::new(HashSet::new());
+    world.gateway.answers.lock().unwrap().revoked = Box::new(move |shown| !seen.lock().unwrap().insert(shown.to_vec()));
+    let running = tokio::spawn(world.agent(world.secret_store()).run());
+    let begun = Instant::now();
+    world.wait_for_requests(8).await;
+    // Six pauses, the first one of 100 ms and each twice as long as the one before, a fifth less at least.
+    assert!(begun.elapsed() >= Duration::from_secs(5), "after {:?}", begun.elapsed());
     running.abort();
 }
 

@@ -103,6 +103,7 @@ async fn it_writes_only_its_own_lease(admin: &Client, hostile: &Client, pod: &Ga
         (owner("Pod"), 600, json!(["a/a"]), json!({}), "a gateway's Lease must have no finalizers"),
         (owner("Pod"), 86_401, json!([]), json!({}), "a gateway's Lease must be outdated after 24 hours at the latest"),
         (owner("Pod"), 600, json!([]), trusts(65_537), too_large),
+        (owner("Pod"), 600, json!([]), json!({ "a": "\u{1f511}".repeat(257) }), too_large),
         (owner("Pod"), 600, json!([]), json!({ "a": "a".repeat(1_025) }), too_large),
         (owner("Pod"), 600, json!([]), json!({ "a": "", "b": "", "c": "", "d": "", "e": "" }), too_large),
     ] {

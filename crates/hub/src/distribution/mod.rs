@@ -68,7 +68,7 @@ const LONGEST: Duration = Duration::from_secs(600);
 
 /// How long after a cluster has applied the bundle its pods and agents use it. A kubelet shows pods a changed ConfigMap
 /// within 3 minutes: it checks every 60 to 90 s, and may read it from a cache that is 60 s old. Our agents ask the
-/// gateway at least every 6 minutes, and make a request 12 minutes after the last one at the latest.
+/// gateway at least every 6 minutes.
 pub(crate) const APPLIED_FOR: Duration = Duration::from_secs(900);
 
 /// What the distributor reads and reports.

@@ -13,8 +13,8 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use rcgen::{
-    BasicConstraints, CertificateParams, CustomExtension, ExtendedKeyUsagePurpose, GeneralSubtree, IsCa,
-    NameConstraints, PKCS_ECDSA_P384_SHA384,
+    BasicConstraints, CertificateParams, CustomExtension, ExtendedKeyUsagePurpose, GeneralSubtree, IsCa, KeyPair,
+    NameConstraints, PKCS_ECDSA_P384_SHA384, PKCS_RSA_SHA256,
 };
 use rustls::RootCertStore;
 use rustls::server::WebPkiClientVerifier;
@@ -340,13 +340,16 @@ async fn an_authority_must_permit_the_names_that_are_issued() {
 async fn an_rsa_key_or_another_algorithm_signs_as_well() {
     let root = CompanyCa::root();
     let (hub, admin, running, line, _) = mk_imported(&root).await;
-    let rsa = include_str!("../../../../crates/core/testdata/keys/rsa2048-pkcs1.pem");
-    let der = pem::certificates(include_bytes!("../../../../crates/core/testdata/chains/rsa2048.pem")).unwrap();
     let p384 = root.signs_with_key(ca_params("P-384", DAY * 700), &PKCS_ECDSA_P384_SHA384);
     put_authority(&admin, &p384, &[], &root).await;
     line.wait_signs(&[p384.id()]).await; // the first one has signed nothing, so it is gone
     issue(&hub, &admin).await;
-    put_pair(&admin, &chain(&[&der[0]]), rsa, &chain(&[&der[1]])).await;
+    let rsa = |pem: &str| KeyPair::from_pem_and_sign_algo(pem, &PKCS_RSA_SHA256).unwrap();
+    let rsa_root = CompanyCa::root_with(rsa(include_str!("../../../../crates/core/testdata/keys/rsa3072-pkcs8.pem")));
+    let key = rsa(include_str!("../../../../crates/core/testdata/keys/rsa2048-pkcs8.pem"));
+    let authority = rsa_root.signs_for(ca_params("RSA", DAY * 700), key);
+    let pkcs1 = include_str!("../../../../crates/core/testdata/keys/rsa2048-pkcs1.pem");
+    put_pair(&admin, &chain(&[&authority.der]), pkcs1, &chain(&[&rsa_root.der])).await;
     let ids = line.wait(&["Active", "Old"]).await;
     line.wait_signs(&ids).await;
     let leaf = issue(&hub, &admin).await;

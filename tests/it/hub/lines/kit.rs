@@ -1,5 +1,6 @@
 //! A line of authorities as an administrator sees it on the API server.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -21,6 +22,7 @@ use serde_json::{Value, json};
 
 use crate::hub::{mk_csr, submit};
 use test_kit::hub::{PATIENCE, certificate, wait_csr};
+use test_kit::wait::wait_or_explain;
 use test_kit::{TestHub, wait_until};
 
 const ROTATE: &str = "addon-signer.io/rotate";
@@ -79,12 +81,17 @@ impl OnServer {
 
     /// Waits until the line has authorities in these states; returns their ids.
     pub(in crate::hub) async fn wait(&self, states: &[&str]) -> Vec<String> {
-        wait_until(PATIENCE, &format!("the line {} to be {states:?}", self.secret), async || {
+        let last = RefCell::new(None);
+        let probe = async || {
             let members = self.members().await?;
             let found: Vec<_> = members.iter().map(|member| member["state"].as_str().unwrap()).collect();
-            (found == states).then(|| members.iter().map(|m| m["id"].as_str().unwrap().to_owned()).collect())
-        })
-        .await
+            let ids = || members.iter().map(|m| m["id"].as_str().unwrap().to_owned()).collect();
+            let is_wanted = found == states;
+            last.replace(Some((format!("{found:?}"), self.status().await)));
+            is_wanted.then(ids)
+        };
+        let what = format!("the line {} to be {states:?}", self.secret);
+        wait_or_explain(PATIENCE, &what, probe, || format!("{:#?}", last.borrow())).await
     }
 
     /// The published anchors, if there are any.
