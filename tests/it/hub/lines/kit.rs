@@ -87,7 +87,9 @@ impl OnServer {
             let found: Vec<_> = members.iter().map(|member| member["state"].as_str().unwrap()).collect();
             let ids = || members.iter().map(|m| m["id"].as_str().unwrap().to_owned()).collect();
             let is_wanted = found == states;
-            last.replace(Some((format!("{found:?}"), self.status().await)));
+            // Perhaps there is no signer, or an API server that does not answer: then it is not shown.
+            let signer = Api::<AddOnSigner>::all(self.admin.clone()).get_opt("telemetry").await.ok().flatten();
+            last.replace(Some((format!("{found:?}"), signer.and_then(|signer| signer.status))));
             is_wanted.then(ids)
         };
         let what = format!("the line {} to be {states:?}", self.secret);
