@@ -329,6 +329,29 @@ mod tests {
         assert!(said.starts_with("the credential for the API server cannot be used"), "{said}");
     }
 
+    /// A role of an earlier version may list pods, but not get them.
+    #[tokio::test]
+    async fn signer_that_may_not_get_pods_does_not_start() {
+        let service = tower::service_fn(async |request: Request<Body>| {
+            let path = request.uri().path();
+            let (code, body) = if path.ends_with("/selfsubjectreviews") {
+                (201, json!({ "status": { "userInfo": { "username": "hub" } } }))
+            } else if path.contains("/pods/") {
+                (403, json!({ "kind": "Status", "code": 403, "reason": "Forbidden" }))
+            } else if path.contains("/leases/") {
+                (404, json!({ "kind": "Status", "code": 404, "reason": "NotFound" }))
+            } else {
+                (200, json!({ "metadata": {}, "items": [] }))
+            };
+            let body = Body::from(body.to_string().into_bytes());
+            Ok::<_, Infallible>(Response::builder().status(code).body(body).unwrap())
+        });
+        let asked = ask(&Client::new(service, "default"), PLACE, Rights::Signer).await;
+        let Err(Obstacle::Lasting(said)) = asked else { panic!("it starts, or tries again") };
+        let said = said.to_string();
+        assert!(said.starts_with("hub cannot get pods in the namespace addon-signer; the chart's role"), "{said}");
+    }
+
     #[tokio::test]
     async fn unreadable_object_time_does_not_stop_hub_from_running() {
         let service = tower::service_fn(async |request: Request<Body>| {

@@ -67,6 +67,17 @@ fn only_the_hub_writes_the_status_of_an_addonsigner() {
     assert_eq!(writers, ["addon-signer-hub"].into());
 }
 
+/// Otherwise gateways that serve nobody keep a node from being drained.
+#[test]
+fn pods_that_are_not_ready_do_not_hold_up_a_drain() {
+    let objects = everything();
+    let budgets = of_kind(&objects, "PodDisruptionBudget");
+    assert!(!budgets.is_empty());
+    for budget in budgets {
+        assert_eq!(budget["spec"]["unhealthyPodEvictionPolicy"], "AlwaysAllow", "{}", name(budget));
+    }
+}
+
 /// kube-proxy sends a pod what a load balancer still sends to its node only until kubelet takes the pod for unready.
 #[test]
 fn a_gateway_that_ends_gets_connections_until_its_delay_is_over() {
