@@ -48,14 +48,17 @@ test-cluster:
 soak-cluster:
     ADDON_SIGNER_SOAK=1 ADDON_SIGNER_POSTGRES=${ADDON_SIGNER_POSTGRES:-/usr/lib/postgresql/15/bin} .ci/run cluster
 
-# The long forms of all tests that have one, most of them optimised: an hour; not a step of .ci/run.
-soak: soak-cluster
-    KUBEBUILDER_ASSETS=$(tests/real/build.sh) GOMAXPROCS=1 ADDON_SIGNER_TESTS_NEED="api-server peers" ADDON_SIGNER_SOAK=1 \
-        cargo test --locked --release --test it -- --test-threads 1 --nocapture peers::soak hub::lines::killed hub::lines::growth
+# The long forms of all tests that have one, most of them optimised: an hour.
+soak:
+    .ci/run soak
+
+# Everything that CI runs, and all that it leaves out: hours.
+everything:
+    .ci/run everything
 
 # Compare the gateway, built as for the image, with nginx and HAProxy, half an hour; not a step of .ci/run.
 proxies *flags:
-    KUBEBUILDER_ASSETS=$(tests/real/build.sh) cargo run --locked --profile image -p addon-signer-load --bin proxies -- {{flags}}
+    KUBEBUILDER_ASSETS=$(tests/real/build.sh) cargo run --locked --profile image --manifest-path tools/Cargo.toml --bin proxies -- {{flags}}
 
 # Integration tests on the oldest and the newest Kubernetes; not a step of .ci/run.
 versions *minors:

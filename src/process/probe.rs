@@ -226,7 +226,9 @@ impl SignerProbe {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
+
+    use tokio::time::Instant;
 
     #[tokio::test(start_paused = true)]
     async fn a_task_that_hangs_fails_the_liveness_probe_and_is_named() {

@@ -18,7 +18,7 @@ use crate::whole::ours::enrolled;
 use crate::whole::{Whole, active, prepare};
 use test_kit::deploy::apply;
 use test_kit::hub::{PATIENCE, RunningHub, RunningHubOptions, telemetry, wait_ready};
-use test_kit::{TestHub, wait_until};
+use test_kit::{TestHub, wait_for, wait_until};
 
 pub(crate) struct Output {
     pub(crate) code: i32,
@@ -30,7 +30,7 @@ pub(crate) struct Output {
 pub(crate) async fn run(home: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_addon-signer"));
     command.env_clear().env("HOME", home).args(arguments).stdin(Stdio::null());
-    let output = tokio::time::timeout(Duration::from_secs(90), command.output()).await.unwrap().unwrap();
+    let output = wait_for(Duration::from_secs(90), "the program to end", command.output()).await.unwrap();
     Output {
         code: output.status.code().unwrap_or(-1),
         stdout: String::from_utf8(output.stdout).unwrap(),

@@ -21,6 +21,7 @@ mod gateway;
 mod hub;
 mod inventory;
 mod issuers;
+mod kit;
 mod layers;
 mod ledger;
 mod ocm_types;

@@ -7,16 +7,12 @@ use sqlx::{Connection, PgConnection, Row};
 use tokio::time::timeout;
 
 use test_kit::cut::{Cut, Moment};
-use test_kit::needed::{Needed, skip};
+use test_kit::needed::{Needed, has};
 use test_kit::postgres::{Postgres, PostgresOptions, programs};
-use test_kit::store::on_every_store;
+use test_kit::store::on_store;
 
 fn postgres_is_there() -> bool {
-    let there = programs().is_some();
-    if !there {
-        skip(Needed::Postgres);
-    }
-    there
+    has(Needed::Postgres, programs().is_some())
 }
 
 async fn numbers(connection: &mut PgConnection) -> Vec<i64> {
@@ -162,7 +158,7 @@ async fn closed_proxy_breaks_what_is_open_and_lets_nobody_in() {
 
 #[tokio::test]
 async fn every_store_is_empty_at_first() {
-    on_every_store(async |store| {
+    on_store(async |store| {
         let url = store.url();
         if url.starts_with("postgres:") {
             let mut connection = PgConnection::connect(&url).await.unwrap();

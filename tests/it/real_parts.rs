@@ -9,7 +9,7 @@ use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::json;
 
-use test_kit::needed::{Needed, skip};
+use test_kit::needed::{Needed, has};
 use test_kit::objects::managed_cluster_addons;
 use test_kit::ocm::{ADDON_NAMESPACE, OcmAgent};
 use test_kit::{AddOnApi, TestHub, accept_cluster, install_addon, real};
@@ -17,11 +17,7 @@ use test_kit::{AddOnApi, TestHub, accept_cluster, install_addon, real};
 const SIGNER: &str = "example.com/telemetry";
 
 fn real_parts_are_there() -> bool {
-    let there = real::assets().is_some();
-    if !there {
-        skip(Needed::ApiServer);
-    }
-    there
+    has(Needed::ApiServer, real::assets().is_some())
 }
 
 #[tokio::test]

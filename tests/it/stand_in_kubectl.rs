@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::stand_in::{mk_admin, mk_csr, mk_hub};
 use test_kit::accept_cluster;
-use test_kit::needed::{Needed, skip};
+use test_kit::needed::{Needed, has};
 
 /// kubectl with the kubeconfig of a hub's administrator.
 struct Kubectl {
@@ -22,8 +22,7 @@ impl Kubectl {
     fn new(hub: &StandIn) -> Option<Self> {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let installed = |dir: std::path::PathBuf| dir.join("kubectl").is_file();
-        if !std::env::split_paths(&path).any(installed) {
-            skip(Needed::Kubectl);
+        if !has(Needed::Kubectl, std::env::split_paths(&path).any(installed)) {
             return None;
         }
         let home = tempfile::tempdir().unwrap();

@@ -16,6 +16,7 @@ pub mod route;
 pub mod route_refs;
 pub mod route_rules;
 pub mod rules;
+mod schemas;
 pub mod signer;
 pub mod status;
 pub mod trust;

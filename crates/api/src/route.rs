@@ -327,6 +327,7 @@ pub struct AddOnRouteStatus {
     pub gateway_client_ca: Option<String>,
     /// Accepted, ResolvedRefs and Programmed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "crate::schemas::conditions")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".to_owned()]))]
     pub conditions: Vec<Condition>,
 }

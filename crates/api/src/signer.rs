@@ -236,6 +236,7 @@ pub struct RoutesFrom {
     pub namespaces: Vec<String>,
     /// Labels of namespaces. An empty selector selects all; whoever labels namespaces decides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crate::schemas::label_selector")]
     pub selector: Option<LabelSelector>,
 }
 

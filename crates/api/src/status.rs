@@ -65,6 +65,7 @@ pub struct AddOnSignerStatus {
     /// Ready, AuthorityHealthy, AuthorityIssued, AddOnsConflicted, Rotating, Registered, TrustDistributed,
     /// TrustPublished and ForeignCertificates.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "crate::schemas::conditions")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".to_owned()]))]
     pub conditions: Vec<Condition>,
 }
@@ -78,11 +79,14 @@ pub struct AuthorityStatus {
     /// What the authority is used for.
     pub state: AuthorityState,
     /// Start of its certificate.
+    #[schemars(schema_with = "crate::schemas::time")]
     pub not_before: Time,
     /// End of its certificate.
+    #[schemars(schema_with = "crate::schemas::time")]
     pub not_after: Time,
     /// No certificate that it signed is valid after this time; absent when it signed none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crate::schemas::optional_time")]
     pub last_leaf_expires: Option<Time>,
     /// Whether somebody else may know its key, as an administrator has said; absent when not.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -116,6 +120,7 @@ pub struct RotationStatus {
     /// The step that is under way.
     pub phase: RotationPhase,
     /// When this step began.
+    #[schemars(schema_with = "crate::schemas::time")]
     pub since: Time,
     /// How many addons on clusters have what the step waits for; absent where it waits for something else.
     #[serde(default, skip_serializing_if = "Option::is_none")]

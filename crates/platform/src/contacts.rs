@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use futures::{FutureExt, stream};
@@ -16,7 +16,7 @@ use http_body_util::{BodyExt, StreamBody};
 use hyper::body::{Body as HttpBody, Bytes};
 use kube::client::Body;
 use parking_lot::Mutex;
-use tokio::time::sleep_until;
+use tokio::time::{Instant, sleep_until};
 use tower::{BoxError, Service};
 
 /// The beginning of the event that says why a watch cannot continue, for instance because its version was compacted.
@@ -143,7 +143,7 @@ where
 
 /// The body, with an error if it takes longer than `whole`.
 fn in_time(body: UnsyncBoxBody<Bytes, BoxError>, whole: Duration) -> UnsyncBoxBody<Bytes, BoxError> {
-    let latest = tokio::time::Instant::now() + whole;
+    let latest = Instant::now() + whole;
     let frames = stream::unfold(body, move |mut body| async move {
         let frame = tokio::select! {
             biased;
@@ -196,7 +196,7 @@ mod tests {
         let contacts = Contacts::default();
         let whole = ask(&contacts, "/apis/g/v1/things", ["x"; 50].into_iter()).await.collect().await.unwrap();
         assert_eq!(whole.to_bytes(), "x".repeat(50));
-        let began = tokio::time::Instant::now();
+        let began = Instant::now();
         let endless = ask(&contacts, "/apis/g/v1/things", std::iter::repeat("x")).await;
         let error = endless.collect().await.unwrap_err();
         assert_eq!(error.to_string(), "the API server did not end its answer within 60 s");

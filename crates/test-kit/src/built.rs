@@ -1,7 +1,7 @@
-//! The two programs, built with cargo, because only a test of the same package can ask cargo for a program's path.
+//! Programs, built with cargo, because only a test of the same package can ask cargo for a program's path.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::LazyLock;
 
@@ -15,11 +15,19 @@ static BUILT: LazyLock<PathBuf> = LazyLock::new(|| {
         profile_dir = profile_dir.parent().unwrap();
     }
     // Build the tests too, so that the features are those of `cargo test`, which has then built the programs already.
-    let arguments: &[&str] = if cfg!(debug_assertions) {
-        &["build", "--locked", "--offline", "--quiet", "--bins", "--tests"]
-    } else {
-        &["build", "--locked", "--offline", "--quiet", "--bins", "--release"]
-    };
+    let profile = if cfg!(debug_assertions) { "--tests" } else { "--release" };
+    build(&["--bins", profile], profile_dir.parent().unwrap());
+    profile_dir.to_owned()
+});
+
+/// The directory with the example's programs. It is a workspace of its own, with a target directory of its own.
+static EXAMPLE: LazyLock<PathBuf> = LazyLock::new(|| {
+    let target = BUILT.parent().unwrap().join("example");
+    build(&["--manifest-path", "examples/telemetry/Cargo.toml"], &target);
+    target.join("debug")
+});
+
+fn build(arguments: &[&str], target: &Path) {
     let mut command = Command::new(cargo());
     // Remove the variables that cargo set for this test's package: build scripts watch them, and would run again.
     for (name, _) in std::env::vars_os() {
@@ -27,11 +35,10 @@ static BUILT: LazyLock<PathBuf> = LazyLock::new(|| {
             command.env_remove(name);
         }
     }
-    let target = profile_dir.parent().unwrap();
-    let built = command.current_dir(checkout()).args(arguments).arg("--target-dir").arg(target).output().unwrap();
+    command.current_dir(checkout()).args(["build", "--locked", "--offline", "--quiet"]).args(arguments);
+    let built = command.arg("--target-dir").arg(target).output().unwrap();
     assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
-    profile_dir.to_owned()
-});
+}
 
 /// The path of the agent's program.
 pub fn agent_program() -> PathBuf {
@@ -41,6 +48,11 @@ pub fn agent_program() -> PathBuf {
 /// The path of the hub's program.
 pub fn hub_program() -> PathBuf {
     BUILT.join("addon-signer")
+}
+
+/// The path of a program of examples/telemetry.
+pub fn example_program(name: &str) -> PathBuf {
+    EXAMPLE.join(name)
 }
 
 /// The cargo that runs this test, so that it finds what it has built; another version would build everything again.

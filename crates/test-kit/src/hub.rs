@@ -33,7 +33,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::lease::Holding;
-use super::{TestHub, objects, wait_until};
+use super::{TestHub, objects, wait_for, wait_until};
 use crate::accounts::{HUB_GROUPS, HUB_USER};
 use crate::deploy::{apply, installed, part};
 
@@ -227,12 +227,12 @@ impl RunningHub {
 impl RunningHub {
     /// Waits until the hub ends; returns how it ended.
     pub async fn ended(&mut self) -> Result<(), HubError> {
-        (&mut self.task).await.unwrap()
+        wait_for(PATIENCE, "the hub to end", &mut self.task).await.unwrap()
     }
 
     /// Waits until the hub leads; returns its epoch.
     pub async fn leads(&mut self) -> u32 {
-        tokio::time::timeout(PATIENCE, self.leading.acquired()).await.unwrap().unwrap()
+        wait_for(PATIENCE, "the hub to lead", self.leading.acquired()).await.unwrap()
     }
 
     /// Makes a hub without a Lease believe that it leads in this epoch, or that its time as leader has ended.
@@ -244,7 +244,7 @@ impl RunningHub {
     pub async fn stop(mut self) {
         self.holding.stop.cancel();
         if let Some(task) = self.holding.task.take() {
-            task.await.unwrap();
+            wait_for(PATIENCE, "the hub to give its Lease back", task).await.unwrap();
         }
     }
 }

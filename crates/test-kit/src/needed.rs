@@ -1,7 +1,18 @@
 //! What tests need besides this repository. A test that lacks something does nothing and passes, so `.ci/run` names by
 //! `ADDON_SIGNER_TESTS_NEED` what must be there.
+//!
+//! Whatever a test can find on a machine, it asks for here, so this is also where it shows which tests use something
+//! real: with `ADDON_SIGNER_ASKED` naming a file, each question is a line of it, the need and then the test. `.ci/run`
+//! runs on the real parts what has asked on the stand-in.
 
 use std::env;
+use std::fs::File;
+use std::io::Write;
+use std::path::PathBuf;
+use std::thread;
+
+/// The variable that names the directory with the real parts, as for Kubernetes' envtest.
+const ASSETS: &str = "KUBEBUILDER_ASSETS";
 
 /// What a test may lack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,22 +79,45 @@ impl Needed {
     }
 }
 
-/// Fails if this run names what is lacking.
+/// That directory; no question of a test's.
+pub(crate) fn real_parts() -> Option<PathBuf> {
+    env::var_os(ASSETS).filter(|value| !value.is_empty()).map(PathBuf::from)
+}
+
+/// Whether the test has what it asks for, which is `there` or not; otherwise it does something else. Fails if this run
+/// names what is lacking.
 #[track_caller]
-pub fn lacks(needed: Needed) {
+pub fn asks(needed: Needed, there: bool) -> bool {
+    note(needed);
+    if there {
+        return true;
+    }
     if let Err(sentence) = may_lack(needed, &env::var("ADDON_SIGNER_TESTS_NEED").unwrap_or_default()) {
         panic!("{sentence}");
     }
+    false
 }
 
-/// Says that a test does nothing; fails if this run names what is lacking.
+/// Like [`asks`], for a test that does nothing without it, and says so.
 #[track_caller]
-pub fn skip(needed: Needed) {
-    lacks(needed);
-    eprintln!("skipped: {}", needed.lack());
+pub fn has(needed: Needed, there: bool) -> bool {
+    let has = asks(needed, there);
+    if !has {
+        eprintln!("skipped: {}", needed.lack());
+    }
+    has
 }
 
-fn may_lack(needed: Needed, named: &str) -> Result<(), String> {
+/// Writes that this test asks for it. libtest names a test's thread after the test; `.ci/run` fails on another name.
+fn note(needed: Needed) {
+    let Some(file) = env::var_os("ADDON_SIGNER_ASKED") else { return };
+    let line = format!("{} {}\n", needed.name(), thread::current().name().unwrap_or("nobody"));
+    // One write, which others cannot split.
+    File::options().append(true).create(true).open(file).unwrap().write_all(line.as_bytes()).unwrap();
+}
+
+/// What [`asks`] says when a run names these.
+pub fn may_lack(needed: Needed, named: &str) -> Result<(), String> {
     let known = |name: &&str| Needed::ALL.iter().any(|needed| needed.name() == *name);
     if let Some(unknown) = named.split_whitespace().find(|name| !known(name)) {
         return Err(format!("ADDON_SIGNER_TESTS_NEED names {unknown}, which no test needs"));
@@ -92,14 +126,4 @@ fn may_lack(needed: Needed, named: &str) -> Result<(), String> {
         true => Err(format!("ADDON_SIGNER_TESTS_NEED names {}, but {}", needed.name(), needed.lack())),
         false => Ok(()),
     }
-}
-
-#[test]
-fn what_a_run_names_must_be_there() {
-    assert_eq!(may_lack(Needed::Openssl, ""), Ok(()));
-    assert_eq!(may_lack(Needed::Openssl, "postgres mount"), Ok(()));
-    let sentence = "ADDON_SIGNER_TESTS_NEED names mount, but this process may not mount a file system";
-    assert_eq!(may_lack(Needed::Mount, "postgres mount"), Err(sentence.to_owned()));
-    let typo = "ADDON_SIGNER_TESTS_NEED names mounts, which no test needs";
-    assert_eq!(may_lack(Needed::Mount, "mounts"), Err(typo.to_owned()));
 }

@@ -14,7 +14,7 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use tempfile::TempDir;
 
 use super::frozen::Frozen;
-use super::needed::{Needed, lacks};
+use super::needed::{Needed, asks};
 use super::pki::TestCa;
 use super::process::{Account, Process, command_that_dies_with_us, free_port};
 use super::wait::wait_or_explain;
@@ -29,9 +29,7 @@ const READY: Duration = Duration::from_secs(60);
 /// The directory with `initdb` and `postgres`, if the tests are to run on PostgreSQL too.
 pub fn programs() -> Option<PathBuf> {
     let programs = env::var_os(PROGRAMS).filter(|value| !value.is_empty()).map(PathBuf::from);
-    if programs.is_none() {
-        lacks(Needed::Postgres);
-    }
+    asks(Needed::Postgres, programs.is_some());
     programs
 }
 

@@ -47,7 +47,7 @@ pub fn read(from: &Path) -> BTreeSet<Right> {
 
 /// The right by which a call was allowed; `None` if another account made it, if it was refused, or if no role allows
 /// it.
-fn right(event: &Value) -> Option<Right> {
+pub fn right(event: &Value) -> Option<Right> {
     let text = |pointer: &str| event.pointer(pointer).and_then(Value::as_str);
     let part = |name: &str| text(&format!("/objectRef/{name}"));
     let groups = event.pointer("/user/groups").and_then(Value::as_array).into_iter().flatten();
@@ -65,37 +65,4 @@ fn right(event: &Value) -> Option<Right> {
         resource: resource.join("/"),
         name: part("name").map(str::to_owned),
     })
-}
-
-#[test]
-fn right_belongs_to_the_role_that_allowed_the_call() {
-    let event = |user: &str, decision: &str| {
-        serde_json::json!({
-            "user": { "username": user },
-            "verb": "update",
-            "objectRef": {
-                "apiGroup": "certificates.k8s.io", "resource": "certificatesigningrequests", "subresource": "status",
-                "name": "csr-1",
-            },
-            "annotations": {
-                "authorization.k8s.io/decision": decision,
-                "authorization.k8s.io/reason":
-                    "RBAC: allowed by ClusterRoleBinding \"binding\" of ClusterRole \"hub\" to ServiceAccount \"a/b\"",
-            },
-        })
-    };
-    let expected = Right {
-        role: "ClusterRole hub".to_owned(),
-        verb: "update".to_owned(),
-        group: "certificates.k8s.io".to_owned(),
-        resource: "certificatesigningrequests/status".to_owned(),
-        name: Some("csr-1".to_owned()),
-    };
-    assert_eq!(right(&event(HUB_USER, "allow")), Some(expected.clone()));
-    let mut by_the_addon = event("addon", "allow");
-    assert_eq!(right(&by_the_addon), None);
-    by_the_addon["user"]["groups"] = serde_json::json!(["system:authenticated", ADDON_GROUP]);
-    assert_eq!(right(&by_the_addon), Some(expected));
-    assert_eq!(right(&event(HUB_USER, "forbid")), None);
-    assert_eq!(right(&event("admin", "allow")), None);
 }

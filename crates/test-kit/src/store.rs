@@ -1,4 +1,4 @@
-//! The store of a test's ledger: always a file, and also PostgreSQL if `ADDON_SIGNER_POSTGRES` names its programs.
+//! The store of a test's ledger: PostgreSQL if `ADDON_SIGNER_POSTGRES` names its programs, otherwise a file.
 
 use tempfile::TempDir;
 
@@ -37,14 +37,12 @@ impl TestStore {
     }
 }
 
-/// Runs a test on SQLite, then on PostgreSQL if it is there.
-pub async fn on_every_store(test: impl AsyncFn(&TestStore)) {
-    let mut stores = vec![TestStore::sqlite()];
-    if postgres::programs().is_some() {
-        stores.push(TestStore::Postgres(Database::create().await));
-    }
-    for store in stores {
-        eprintln!("on {}", store.name()); // shown when the test fails
-        test(&store).await;
-    }
+/// Runs a test on this run's store.
+pub async fn on_store(test: impl AsyncFn(&TestStore)) {
+    let store = match postgres::programs() {
+        Some(_) => TestStore::Postgres(Database::create().await),
+        None => TestStore::sqlite(),
+    };
+    eprintln!("on {}", store.name()); // shown when the test fails
+    test(&store).await;
 }

@@ -1,14 +1,20 @@
 //! Waits until something is true, for a limited time.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
+
+use crate::quick::pass_during;
 
 /// How long a test waits for an event; long enough for a loaded machine.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(50);
+/// How long it waits before time passes quickly.
+const AS_USUAL: Duration = Duration::from_millis(500);
 
-/// Calls `probe` until it returns a value. After `timeout` it panics and names `what`.
+/// Calls `probe` until it returns a value. After `timeout` on the machine's clock it panics and names `what`. What does
+/// not come at once is what somebody pauses for, so after a moment time passes quickly for the test's runtime
+/// ([`crate::quick`]).
 pub async fn wait_until<T, F>(timeout: Duration, what: &str, probe: F) -> T
 where
     F: AsyncFnMut() -> Option<T>,
@@ -21,14 +27,34 @@ pub async fn wait_or_explain<T, F>(timeout: Duration, what: &str, mut probe: F, 
 where
     F: AsyncFnMut() -> Option<T>,
 {
-    let deadline = Instant::now() + timeout;
+    let began = Instant::now();
     loop {
         if let Some(value) = probe().await {
             return value;
         }
-        if Instant::now() >= deadline {
+        if began.elapsed() >= timeout {
             panic!("waited {timeout:?} in vain for {what}\n{}", explain());
         }
-        sleep(POLL).await;
+        pause(began).await;
     }
+}
+
+/// The output of a future that ends in time; otherwise as [`wait_until`].
+pub async fn wait_for<T>(timeout: Duration, what: &str, future: impl Future<Output = T>) -> T {
+    let began = Instant::now();
+    let patience = async {
+        while began.elapsed() < timeout {
+            pause(began).await;
+        }
+    };
+    tokio::select! {
+        biased;
+        output = future => output,
+        () = patience => panic!("waited {timeout:?} in vain for {what}"),
+    }
+}
+
+/// A pause in a wait that began then.
+async fn pause(began: Instant) {
+    if began.elapsed() < AS_USUAL { sleep(POLL).await } else { pass_during(POLL).await }
 }

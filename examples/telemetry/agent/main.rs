@@ -1,6 +1,6 @@
-//! An agent that pushes a line every few seconds through addon-signer's gateway. Before that, it asks the backend by gRPC
-//! whether it takes pushes. It reads its certificate and the trust bundle again each time, so it notices when they are
-//! renewed.
+//! An agent that pushes a line every few seconds through addon-signer's gateway. Before that, it asks the backend by
+//! gRPC whether it takes pushes. It reads its certificate and the trust bundle again each time, so it notices when they
+//! are renewed.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};

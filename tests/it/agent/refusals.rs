@@ -11,6 +11,7 @@ use kube::{Api, ResourceExt};
 
 use super::parts::{AgentWorld, Mood, NAMESPACE, SOON};
 use test_kit::objects::create_namespace;
+use test_kit::quick::pass;
 use test_kit::request::mk_csr;
 use test_kit::wait_until;
 
@@ -45,7 +46,7 @@ async fn old_pair_stays_and_one_request_waits_for_approval() {
     let error = agent.once().await.unwrap_err();
     assert!(matches!(error, AgentError::Enrol(EnrolError::Pending(_))), "{error}");
     let running = tokio::spawn(agent.run());
-    tokio::time::sleep(Duration::from_secs(4)).await;
+    pass(Duration::from_secs(4)).await;
     assert_eq!(world.requests().await.len(), 2, "the pending request is taken up, not repeated");
     assert_eq!(store.load().await.unwrap(), first);
     world.mood(Mood::Issue);

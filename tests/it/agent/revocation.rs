@@ -7,6 +7,7 @@ use std::time::Duration;
 use addon_signer_agent::{AgentError, Outcome};
 
 use super::parts::{AgentWorld, Mood, SOON};
+use test_kit::quick::pass;
 use test_kit::wait_until;
 use tokio::time::Instant;
 
@@ -29,7 +30,7 @@ async fn a_revoked_certificate_is_replaced_long_before_it_is_due() {
         (store.load().await.unwrap().unwrap().certificate != first).then_some(())
     })
     .await;
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    pass(Duration::from_secs(2)).await;
     assert_eq!(world.requests().await.len(), 2, "the new one is kept");
     running.abort();
 }
@@ -54,7 +55,7 @@ async fn refusing_hub_is_asked_after_pauses_and_revoked_pair_stays() {
     let first = revoke(&world).await;
     let running = tokio::spawn(world.agent(world.secret_store()).run());
     world.wait_for_requests(3).await;
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    pass(Duration::from_secs(1)).await;
     // The pauses are 0.1, 0.2, 0.4 and then 0.5 s, as after any other failure.
     let asked = world.requests().await.len();
     assert!((3..=8).contains(&asked), "{asked} requests");

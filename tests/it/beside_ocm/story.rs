@@ -20,11 +20,11 @@ use serde_json::{Value, json};
 use crate::hub::distribution::APPLIED_FOR;
 use crate::whole::{Whole, get, rotate};
 use addon_signer_core::names::ANNOTATION_ROTATE;
-use test_kit::built::agent_program;
+use test_kit::built::{agent_program, example_program};
 use test_kit::deploy::{apply, example, part};
 use test_kit::hub::deploy;
 use test_kit::kubelet::{Kubelet, Pod};
-use test_kit::needed::{Needed, skip};
+use test_kit::needed::{Needed, has};
 use test_kit::objects::{create_namespace, managed_cluster_addons, managed_clusters, manifest_works};
 use test_kit::ocm::{OcmAgent, Spoke};
 use test_kit::process::{Process, free_port};
@@ -140,7 +140,7 @@ impl Fleet {
         let python = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/telemetry/agent.py");
         let images = BTreeMap::from([
             ("addon-signer-agent", vec![agent_program()]),
-            ("telemetry", vec![program("telemetry-agent")]),
+            ("telemetry", vec![example_program("telemetry-agent")]),
             ("telemetry-python", vec![PathBuf::from("python3"), python]),
         ]);
         Kubelet { client: self.own_admin.clone(), namespace, images, account }
@@ -188,11 +188,6 @@ fn placement(cluster: &str) -> Value {
         "metadata": { "name": cluster, "namespace": SETTINGS },
         "spec": { "clusterSets": ["global"], "predicates": [{ "requiredClusterSelector": selector }] },
     })
-}
-
-/// A program of the example.
-fn program(name: &str) -> PathBuf {
-    agent_program().with_file_name(name)
 }
 
 /// The example's AddOnSigner and AddOnRoute with a backend on this machine.
@@ -320,8 +315,8 @@ async fn names<K: Clone + DeserializeOwned + Debug + ResourceExt>(api: &Api<K>) 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_addons_on_three_clusters_from_placement_to_detachment() {
-    if assets().is_none() {
-        return skip(Needed::ApiServer);
+    if !has(Needed::ApiServer, assets().is_some()) {
+        return;
     }
     let fleet = Fleet::start().await;
     deploy(&fleet.hub).await;
@@ -333,7 +328,7 @@ async fn two_addons_on_three_clusters_from_placement_to_detachment() {
     clock.set_back(APPLIED_FOR);
     let whole = Whole::start(&fleet.hub, clock.clone()).await;
     let dir = tempfile::tempdir().unwrap();
-    let listen = [format!("LISTEN=127.0.0.1:{port}"), program("telemetry-backend").display().to_string()];
+    let listen = [format!("LISTEN=127.0.0.1:{port}"), example_program("telemetry-backend").display().to_string()];
     let _backend = Process::start(Path::new("/usr/bin/env"), &listen, dir.path());
     let (proxy, gateway) = (TunnelProxy::start().await, whole.gateway.to_string());
     fleet.install(&format!("https://{gateway}"), &proxy).await;

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
-use test_kit::needed::{Needed, skip};
+use test_kit::needed::{Needed, has};
 use test_kit::real::assets;
 
 use super::{TURN, command, kubectl, kubectl_wait, path};
@@ -16,11 +16,7 @@ const NAMESPACE: &str = "pki";
 
 /// Whether this runs in the cluster of `tests/real/cluster.sh`, which has Helm.
 fn is_cluster() -> bool {
-    let is_here = std::env::var_os("ADDON_SIGNER_CLUSTER").is_some();
-    if !is_here {
-        skip(Needed::Cluster);
-    }
-    is_here
+    has(Needed::Cluster, std::env::var_os("ADDON_SIGNER_CLUSTER").is_some())
 }
 
 /// What `helm template` prints.

@@ -11,14 +11,13 @@ use serde_json::{Value, json};
 use super::{all_objects, all_sets, documented, installed, name, of_kind};
 use test_kit::accounts::{ADDON_GROUP, AGENT_USER, GATEWAY_USER, HUB_GROUPS, HUB_USER};
 use test_kit::deploy::{apply, params, patch};
-use test_kit::needed::{Needed, skip};
+use test_kit::needed::{Needed, has};
 use test_kit::real::assets;
 use test_kit::{TestHub, wait_until};
 
 /// Starts a real hub; prints a line and returns `None` if there is none.
 pub(super) async fn start() -> Option<TestHub> {
-    if assets().is_none() {
-        skip(Needed::ApiServer);
+    if !has(Needed::ApiServer, assets().is_some()) {
         return None;
     }
     Some(TestHub::start().await)

@@ -10,7 +10,7 @@ use addon_signer_core::gateway::route::{Backend, Protocol, Route};
 
 use super::backend;
 use test_kit::gateway::{GatewayWorld, SOON, mk_backend, route};
-use test_kit::needed::{Needed, skip};
+use test_kit::needed::{Needed, has};
 use test_kit::wait_until;
 
 /// Runs a command in a network with the addresses 198.51.100.1 and .2. It reaches another network, which has
@@ -47,8 +47,8 @@ fn connection_reaching_hub_or_its_namespace_carries_nothing() {
         tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(inside());
         return;
     }
-    if !in_networks(&mut Command::new("unshare")).output().is_ok_and(|made| made.status.success()) {
-        skip(Needed::Network);
+    let made = in_networks(&mut Command::new("unshare")).output();
+    if !has(Needed::Network, made.is_ok_and(|made| made.status.success())) {
         return;
     }
     let name = "gateway::neighbours::connection_reaching_hub_or_its_namespace_carries_nothing";

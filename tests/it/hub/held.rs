@@ -18,7 +18,8 @@ use crate::ledger::{mk_intent, mk_signed};
 use test_kit::hub::{PATIENCE, RunningHub, certificate, condition, wait_csr, wait_ready};
 use test_kit::issue::{Ca, Leaf};
 use test_kit::log;
-use test_kit::store::on_every_store;
+use test_kit::quick::pass;
+use test_kit::store::on_store;
 use test_kit::{TestHub, wait_until};
 
 /// A certificate for an agent in spoke1, from an authority that no hub has.
@@ -74,7 +75,7 @@ async fn said(admin: &Client, name: &str) -> String {
 
 #[tokio::test]
 async fn request_whose_row_holds_wrong_certificate_waits_and_says_why() {
-    on_every_store(async |store| {
+    on_store(async |store| {
         let (log, _guard) = log::capture("addon_signer=info");
         let (hub, admin, first) = mk_ready().await;
         first.stop().await;
@@ -91,7 +92,7 @@ async fn request_whose_row_holds_wrong_certificate_waits_and_says_why() {
             assert!(sentence.starts_with(&expected), "{sentence}");
             assert!(sentence.contains("certs verify"), "{sentence}");
         }
-        tokio::time::sleep(MOMENT * 3).await;
+        pass(MOMENT * 3).await;
         let text = log.text();
         let of = |words: &str| text.lines().filter(|line| line.contains(words)).count();
         assert_eq!((of("A request cannot be worked on"), of("Could not work on a request")), (3, 0), "{text}");
@@ -125,7 +126,7 @@ async fn request_whose_row_holds_wrong_certificate_waits_and_says_why() {
 /// The right ledger is put back: a hub that starts on it signs the request and removes the condition.
 #[tokio::test]
 async fn held_request_is_signed_once_ledger_is_right_again() {
-    on_every_store(async |store| {
+    on_store(async |store| {
         let (hub, admin, first) = mk_ready().await;
         first.stop().await;
         let uid = submitted(&hub, &admin, "request-1").await;

@@ -19,7 +19,8 @@ use super::{MOMENT, mk_csr, mk_ready, mk_served, submit};
 use test_kit::accounts::{HUB_GROUPS, HUB_USER};
 use test_kit::hub::{PATIENCE, RunningHub, RunningHubOptions, certificate, telemetry, wait_csr, wait_ready};
 use test_kit::lease::{change, leases};
-use test_kit::store::on_every_store;
+use test_kit::quick::pass;
+use test_kit::store::on_store;
 use test_kit::{TestHub, wait_until};
 
 /// The shortest duration in which a loaded machine can still renew.
@@ -122,7 +123,7 @@ async fn a_hub_that_is_not_sure_signs_nothing() {
     let line: Api<Secret> = Api::namespaced(admin.clone(), "addon-signer");
     let before = line.get("telemetry-client-authorities").await.unwrap().metadata.resource_version;
     super::lines::rotate(&admin, "r1").await;
-    tokio::time::sleep(MOMENT).await;
+    pass(MOMENT).await;
     let csrs: Api<CertificateSigningRequest> = Api::all(admin.clone());
     let status = csrs.get(&name).await.unwrap().status.unwrap_or_default();
     assert!(status.conditions.is_none(), "{status:?}");
@@ -149,7 +150,7 @@ async fn a_hub_whose_lease_was_taken_ends_with_a_sentence() {
         spec.lease_transitions = spec.lease_transitions.map(|count| count + 1);
     })
     .await;
-    let ended = timeout(PATIENCE, running.ended()).await.unwrap().unwrap_err();
+    let ended = running.ended().await.unwrap_err();
     assert!(matches!(&ended, HubError::LeaseLost(Loss::Taken(thief)) if thief == "thief"), "{ended:?}");
     assert_eq!(
         ended.to_string(),
@@ -166,7 +167,7 @@ async fn a_hub_whose_lease_was_deleted_ends() {
     let mut running = start(&hub).await;
     running.leads().await;
     leases(&admin).delete(LEASE_NAME, &Default::default()).await.unwrap();
-    let ended = timeout(PATIENCE, running.ended()).await.unwrap().unwrap_err();
+    let ended = running.ended().await.unwrap_err();
     assert!(matches!(ended, HubError::LeaseLost(Loss::Deleted)), "{ended:?}");
     assert!(leases(&admin).get_opt(LEASE_NAME).await.unwrap().is_none(), "it is not made again");
 }
@@ -183,13 +184,13 @@ async fn a_hub_whose_etcd_was_restored_under_it_ends() {
     let before = version().await;
     wait_until(PATIENCE, "a renewal", async || (version().await != before).then_some(())).await;
     hub.restore(later);
-    let ended = timeout(PATIENCE, running.ended()).await.unwrap().unwrap_err();
+    let ended = running.ended().await.unwrap_err();
     assert!(matches!(ended, HubError::LeaseLost(Loss::Restored)), "{ended:?}");
     // Nor does one wait for ever behind watches that see nothing.
     let mut waiting = start(&hub).await;
     waits(&waiting).await;
     hub.restore(backup);
-    let ended = timeout(PATIENCE, waiting.ended()).await.unwrap().unwrap_err();
+    let ended = waiting.ended().await.unwrap_err();
     assert!(matches!(ended, HubError::LeaseLost(Loss::Restored)), "{ended:?}");
 }
 
@@ -209,7 +210,7 @@ async fn a_hub_that_waits_ends_whatever_lease_a_restored_etcd_has() {
         let mut waiting = start(&hub).await;
         waits(&waiting).await;
         hub.restore(backup);
-        let ended = timeout(PATIENCE, waiting.ended()).await.unwrap().unwrap_err();
+        let ended = waiting.ended().await.unwrap_err();
         assert!(matches!(ended, HubError::LeaseLost(Loss::Restored)), "{ended:?}");
     }
 }
@@ -217,7 +218,7 @@ async fn a_hub_that_waits_ends_whatever_lease_a_restored_etcd_has() {
 /// A hub that waits also learns of the epochs that pass while it waits, not only of those before its start.
 #[tokio::test]
 async fn hub_that_waited_leads_in_an_epoch_new_to_the_ledger() {
-    on_every_store(async |store| {
+    on_store(async |store| {
         let (hub, admin, first) = mk_ready().await;
         first.stop().await;
         let taken = |spec: &mut LeaseSpec| {

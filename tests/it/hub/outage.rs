@@ -15,6 +15,8 @@ use test_kit::cut::Cut;
 use test_kit::hub::{PATIENCE, RunningHub, RunningHubOptions, certificate, wait_csr, wait_ready};
 use test_kit::log;
 use test_kit::postgres::{self, Postgres, programs};
+use test_kit::quick::pass;
+use test_kit::wait_for;
 use test_kit::wait_until;
 
 const REQUESTS: usize = 20;
@@ -82,9 +84,9 @@ async fn outage_is_two_lines(mut store: Store) {
         names.push(submit(&hub, "spoke1", &mk_csr("spoke1", "telemetry")).await);
     }
     let mut health = running.ledger.health();
-    let down = tokio::time::timeout(PATIENCE, health.wait_for(|health| matches!(health, Health::Down(_)))).await;
-    drop(down.expect("the ledger is away").unwrap());
-    tokio::time::sleep(AWAY).await;
+    let down = health.wait_for(|health| matches!(health, Health::Down(_)));
+    drop(wait_for(PATIENCE, "the ledger to be away", down).await.unwrap());
+    pass(AWAY).await;
     let (reason, message) = wait_ready(&admin, "telemetry", "False").await;
     assert!(reason == "LedgerAway", "{reason}: {message}");
     assert!(message.starts_with("Nothing is signed"), "{reason}: {message}");

@@ -1,6 +1,8 @@
 //! The hub's tasks give signs of life also when nothing happens; otherwise Kubernetes would end the hub.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::mk_ready;
 use test_kit::hub::PATIENCE;

@@ -22,7 +22,8 @@ use super::{mk_csr, mk_served, submit};
 use crate::cli;
 use test_kit::accounts::{HUB_GROUPS, HUB_USER};
 use test_kit::hub::{PATIENCE, RunningHub, RunningHubOptions, certificate, telemetry, wait_csr, wait_ready};
-use test_kit::{TestHub, objects, wait_until};
+use test_kit::quick::pass;
+use test_kit::{TestHub, objects, wait_for, wait_until};
 
 /// Longer than SQLite waits for a lock plus the hub's pause, so a request is tried more than once.
 const AGAIN: Duration = Duration::from_secs(9);
@@ -221,9 +222,12 @@ async fn an_archive_stops_before_the_row_that_the_hub_has_published() {
     let unknown = archive("elsewhere").await;
     assert_eq!(unknown.code, 1);
     assert!(unknown.stderr.contains("the published checkpoint must be known"), "{}", unknown.stderr);
-    let moved = archive("addon-signer").await;
-    assert_eq!(moved.code, 0, "{}", moved.stderr);
-    assert!(moved.stdout.starts_with("rows 1 to "), "{}", moved.stdout);
+    wait_until(PATIENCE, "the row to be of a second before", async || {
+        let moved = archive("addon-signer").await;
+        assert_eq!(moved.code, 0, "{}", moved.stderr);
+        moved.stdout.starts_with("rows 1 to ").then_some(())
+    })
+    .await;
     assert_eq!(location.contradicts(&Checkpoint::read(&text).unwrap()).await, Ok(None));
 }
 
@@ -237,8 +241,8 @@ async fn ledger_outage_delays_requests_but_not_the_gateway() {
     let running = recorded.running.as_ref().unwrap();
     let mut health = running.ledger.health();
     let down = |health: &addon_signer_ledger::Health| matches!(health, addon_signer_ledger::Health::Down(_));
-    tokio::time::timeout(PATIENCE, health.wait_for(down)).await.unwrap().unwrap();
-    tokio::time::sleep(AGAIN).await;
+    drop(wait_for(PATIENCE, "the ledger to be away", health.wait_for(down)).await.unwrap());
+    pass(AGAIN).await;
     let waiting = wait_csr(&recorded.admin, &name, "there", |csr| Some(csr.clone())).await;
     assert!(waiting.status.is_none_or(|status| status.conditions.is_none() && status.certificate.is_none()));
     assert_eq!(running.trust.borrow().signers.len(), 1, "what was trusted stays trusted");

@@ -22,6 +22,7 @@ use test_kit::hub::{
     wait_ready,
 };
 use test_kit::objects::managed_cluster_addons;
+use test_kit::quick::pass;
 use test_kit::{TestHub, accept_cluster, wait_until};
 
 #[tokio::test]
@@ -48,7 +49,7 @@ async fn a_valid_request_costs_two_writes() {
     let api: Api<CertificateSigningRequest> = Api::all(admin.clone());
     let created = submit(&hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
     wait_csr(&admin, &created, "issued", certificate).await;
-    tokio::time::sleep(MOMENT).await;
+    pass(MOMENT).await;
     let csr = api.get(&created).await.unwrap();
     if let Some(real) = hub.real() {
         let object = format!("certificatesigningrequests//{created}");
@@ -91,7 +92,7 @@ async fn an_approved_request_that_policy_refuses_fails() {
     create_signer(&admin, "other", serde_json::json!({"signerName": "example.com/other", "addOns": ["other"]})).await;
     if hub.is_real() {
         // The administrator has not granted this signer name: the hub can write nothing, and signs nothing.
-        tokio::time::sleep(MOMENT).await;
+        pass(MOMENT).await;
         assert!(certificate(&api.get(&name).await.unwrap()).is_none());
         grant_other(&hub).await;
     }
@@ -131,7 +132,7 @@ async fn external_approval_is_waited_for_and_then_signed() {
     let _running = RunningHub::start(&hub).await;
     wait_ready(&admin, "telemetry", "True").await;
     let name = submit(&hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
-    tokio::time::sleep(MOMENT).await;
+    pass(MOMENT).await;
     let api: Api<CertificateSigningRequest> = Api::all(admin.clone());
     let mut csr = api.get(&name).await.unwrap();
     assert!(csr.status.as_ref().is_none_or(|status| status.conditions.is_none()));
@@ -237,7 +238,7 @@ async fn registrations_are_written_beside_those_of_others() {
 async fn the_api_server_may_go_away_and_come_back() {
     let (hub, admin, _running) = mk_ready().await;
     hub.pause().await;
-    tokio::time::sleep(Duration::from_secs(if hub.is_real() { 30 } else { 5 })).await;
+    pass(Duration::from_secs(if hub.is_real() { 30 } else { 5 })).await;
     hub.resume().await;
     let name = submit(&hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
     wait_csr(&admin, &name, "issued", certificate).await;

@@ -27,6 +27,7 @@ use test_kit::hub::{
     PATIENCE, RunningHub, RunningHubOptions, addon, certificate, condition, create_signer, deploy, telemetry, wait_csr,
     wait_ready,
 };
+use test_kit::quick::pass;
 use test_kit::{TestHub, accept_cluster, install_addon, objects, wait_until};
 
 /// A hub whose ledger is a file that the test knows, and a person with the rights of the chart.
@@ -204,7 +205,7 @@ async fn every_move_of_the_time_is_recorded_once_also_when_no_hub_ran() {
     world.wait_recorded(5, ["revoked", late, "", ""]).await;
 
     world.restart().await;
-    tokio::time::sleep(MOMENT).await;
+    pass(MOMENT).await;
     world.wait_recorded(5, ["revoked", late, "", ""]).await;
     world.running.take().unwrap().stop().await;
     world.annotate(json!(early)).await;
@@ -288,7 +289,7 @@ async fn request_under_way_during_revocation_is_decided_anew() {
     let mut other = file.connect().await.unwrap();
     sqlx::raw_sql("BEGIN IMMEDIATE").execute(&mut other).await.unwrap();
     let name = world.request().await;
-    tokio::time::sleep(MOMENT).await; // its intent waits for the lock, which the hub tries to get for longer
+    pass(MOMENT).await; // its intent waits for the lock, which the hub tries to get for longer
     let revoked = world.running.as_ref().unwrap().clock.now();
     world.annotate(json!(revoked.to_string())).await;
     world.wait_known(Some(revoked)).await;

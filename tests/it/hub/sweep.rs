@@ -15,7 +15,7 @@ use super::crash::books::{CertificateRow, rows};
 use super::{mk_csr, mk_ready};
 use crate::ledger::{mk_intent, mk_serial, mk_signed, open};
 use test_kit::hub::{PATIENCE, RunningHub, RunningHubOptions, certificate, wait_csr};
-use test_kit::store::{TestStore, on_every_store};
+use test_kit::store::{TestStore, on_store};
 use test_kit::{TestHub, wait_until};
 
 /// Writes rows as a hub would have left them two minutes ago, in an epoch before all others.
@@ -53,7 +53,7 @@ pub(super) async fn submit(hub: &TestHub, name: &str) -> String {
 /// The ledger finds a request by its time and its UID, so the time must not change while the UID stays.
 #[tokio::test]
 async fn a_request_keeps_its_time_and_the_ledger_has_it() {
-    on_every_store(async |store| {
+    on_store(async |store| {
         let (hub, admin, first) = mk_ready().await;
         first.stop().await;
         let uid = submit(&hub, "timed").await;
@@ -85,7 +85,7 @@ async fn issued(admin: &Client, name: &str) -> String {
 
 #[tokio::test]
 async fn only_deleted_requests_certificate_is_unpublished() {
-    on_every_store(async |store| {
+    on_store(async |store| {
         let (hub, admin, first) = mk_ready().await;
         first.stop().await;
         let of = |n| Intent { request: "again".to_owned(), ..mk_intent(n) };
@@ -103,7 +103,7 @@ async fn only_deleted_requests_certificate_is_unpublished() {
 
 #[tokio::test]
 async fn intent_of_a_deleted_request_is_abandoned() {
-    on_every_store(async |store| {
+    on_store(async |store| {
         let (hub, _, first) = mk_ready().await;
         first.stop().await;
         left(store, [(mk_intent(1), None), (mk_intent(2), Some(mk_signed(2)))]).await;
@@ -116,7 +116,7 @@ async fn intent_of_a_deleted_request_is_abandoned() {
 
 #[tokio::test]
 async fn row_whose_serial_number_was_altered_keeps_no_other_row_open() {
-    on_every_store(async |store| {
+    on_store(async |store| {
         let (hub, _, first) = mk_ready().await;
         first.stop().await;
         left(store, [(mk_intent(1), None), (mk_intent(2), None), (mk_intent(3), None)]).await;
@@ -130,7 +130,7 @@ async fn row_whose_serial_number_was_altered_keeps_no_other_row_open() {
 
 #[tokio::test]
 async fn certificate_whose_publication_was_not_noted_is_found() {
-    on_every_store(async |store| {
+    on_store(async |store| {
         let (hub, admin, first) = mk_ready().await;
         first.stop().await;
         let running = RunningHub::start_with(&hub, on(store)).await;
@@ -153,7 +153,7 @@ async fn certificate_whose_publication_was_not_noted_is_found() {
 /// This happens after a ledger was restored from a backup, or if somebody else wrote the certificate.
 #[tokio::test]
 async fn row_of_a_request_with_another_certificate_is_closed() {
-    on_every_store(async |store| {
+    on_store(async |store| {
         let (hub, admin, first) = mk_ready().await;
         let uid = submit(&hub, "other").await;
         let before = issued(&admin, "other").await;

@@ -11,6 +11,7 @@ use serde_json::json;
 
 use super::{MOMENT, mk_csr, mk_csr_of, mk_ready, mk_ready_with, submit};
 use test_kit::hub::{PATIENCE, RunningHubOptions, certificate, condition, create_signer, telemetry, wait_csr};
+use test_kit::quick::pass;
 use test_kit::{accept_cluster, wait_until};
 
 #[tokio::test]
@@ -112,7 +113,7 @@ async fn a_refused_request_that_others_keep_is_left_to_them() {
         Some(csr.clone())
     })
     .await;
-    tokio::time::sleep(MOMENT).await;
+    pass(MOMENT).await;
     let later = api.get(&name).await.unwrap();
     assert_eq!(later.metadata.finalizers, csr.metadata.finalizers);
     assert_eq!(later, kept, "nothing writes on it");

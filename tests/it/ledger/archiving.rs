@@ -23,7 +23,8 @@ use super::checker;
 use super::rows;
 use super::{Open, fill, mk_intent, mk_serial, mk_signed, options, sqlite};
 use test_kit::hub::PATIENCE;
-use test_kit::store::{TestStore, on_every_store};
+use test_kit::soak::soak;
+use test_kit::store::{TestStore, on_store};
 use test_kit::wait_until;
 
 /// A time at which the certificates of `mk_intent` have expired.
@@ -105,7 +106,7 @@ async fn check(location: &Location, archives: &[&Path]) -> Result<VerifyReport, 
 
 #[tokio::test]
 async fn what_is_over_goes_and_the_chain_is_checked_across() {
-    on_every_store(async |store| across(store, &store.url().parse().unwrap()).await).await;
+    on_store(async |store| across(store, &store.url().parse().unwrap()).await).await;
 }
 
 async fn across(store: &TestStore, location: &Location) {
@@ -161,7 +162,7 @@ async fn across(store: &TestStore, location: &Location) {
 
 #[tokio::test]
 async fn the_row_of_the_published_checkpoint_stays_with_all_after_it() {
-    on_every_store(async |store| {
+    on_store(async |store| {
         let location: Location = store.url().parse().unwrap();
         let open = hub(&location, &clock(), 1).await;
         fill(&open, 0..3).await;
@@ -309,7 +310,7 @@ async fn an_archive_that_is_killed_at_any_moment_loses_nothing() {
                 kills += 1;
             }
         }
-        wait += wait / 8;
+        wait += wait / soak(8, 2);
         let left = check(&location, &[]).await.unwrap();
         if left.unchecked == 0 {
             assert_eq!(left.certificates, EXPIRED);

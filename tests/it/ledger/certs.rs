@@ -18,7 +18,7 @@ use serde_json::Value;
 use super::rows;
 use super::{fill, mk_identity, mk_intent, mk_serial, mk_uid, open, options};
 use crate::cli::run;
-use test_kit::store::{TestStore, on_every_store};
+use test_kit::store::{TestStore, on_store};
 
 /// The number of certificates in the ledger that `prepare` makes.
 const ALL: usize = 121;
@@ -53,7 +53,7 @@ async fn prepare(location: &Location, checkpoint: &Path) {
 
 #[tokio::test]
 async fn lists_are_tables_json_and_csv() {
-    on_every_store(lists).await;
+    on_store(lists).await;
 }
 
 async fn lists(store: &TestStore) {
@@ -120,7 +120,7 @@ async fn one_certificate_is_shown_with_everything_about_it() {
 
 #[tokio::test]
 async fn the_check_says_what_is_good_and_names_the_first_bad_row() {
-    on_every_store(checks).await;
+    on_store(checks).await;
 }
 
 async fn checks(store: &TestStore) {

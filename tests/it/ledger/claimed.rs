@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use super::checker::check_with;
 use super::rows::{self, EntryRow};
 use super::tampering::{dump, make_anew, mk_ledger, print};
-use test_kit::store::{TestStore, on_every_store};
+use test_kit::store::{TestStore, on_store};
 
 /// The last row of an archive and its hash, as the table `archives` has them.
 type ArchiveEnd = (u64, Vec<u8>);
@@ -268,7 +268,7 @@ async fn theirs(store: &TestStore, archives: &[PathBuf], checkpoint: Option<&Pat
 
 #[tokio::test]
 async fn neither_checker_trusts_archive_claims_over_a_checkpoint() {
-    on_every_store(async |store| {
+    on_store(async |store| {
         let (all, text) = mk_ledger(store).await;
         rows::disarm(store).await;
         let dir = TempDir::new().unwrap();

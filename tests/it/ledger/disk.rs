@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use super::kit::RunningWriter;
 use super::{mk_intent, mk_signed};
 use test_kit::hub::PATIENCE;
-use test_kit::needed::{Needed, skip};
+use test_kit::needed::{Needed, has};
 
 /// A file system of 1 MiB in memory.
 struct Disk {
@@ -24,10 +24,7 @@ impl Disk {
     fn mount() -> Option<Self> {
         let dir = TempDir::new().unwrap();
         let mounted = mount(&["-t", "tmpfs", "-o", "size=1m,mode=0700", "tmpfs"], dir.path());
-        if !mounted {
-            skip(Needed::Mount);
-        }
-        mounted.then_some(Self { dir })
+        has(Needed::Mount, mounted).then_some(Self { dir })
     }
 
     fn url(&self) -> String {

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use super::kit::RunningWriter;
 use super::rows::{run, sqlite, try_run};
 use test_kit::postgres::{Database, PASSWORD, Postgres, PostgresOptions, programs};
-use test_kit::store::{TestStore, on_every_store};
+use test_kit::store::{TestStore, on_store};
 
 struct Place {
     dir: TempDir,
@@ -101,7 +101,7 @@ async fn postgres_that_was_left_before_the_first_migration_is_ours() {
 
 #[tokio::test]
 async fn database_of_another_program_is_left_alone() {
-    on_every_store(async |store| {
+    on_store(async |store| {
         run(store, "CREATE TABLE accounts (name TEXT); INSERT INTO accounts VALUES ('x')").await;
         let error = RunningWriter::start(&store.url()).ended().await;
         assert!(matches!(error, LedgerError::Foreign { .. }), "{error}");
@@ -113,7 +113,7 @@ async fn database_of_another_program_is_left_alone() {
 
 #[tokio::test]
 async fn foreign_database_using_the_same_library_is_left_alone() {
-    on_every_store(async |store| {
+    on_store(async |store| {
         run(store, "CREATE TABLE _sqlx_migrations (version BIGINT PRIMARY KEY); CREATE TABLE accounts (name TEXT)")
             .await;
         let error = RunningWriter::start(&store.url()).ended().await;
@@ -125,7 +125,7 @@ async fn foreign_database_using_the_same_library_is_left_alone() {
 
 #[tokio::test]
 async fn newer_schema_stops_the_program() {
-    on_every_store(async |store| {
+    on_store(async |store| {
         let running = RunningWriter::start(&store.url());
         running.issue(1).await;
         running.stop().await;
@@ -160,7 +160,7 @@ async fn corrupt_file_stops_the_program() {
 
 #[tokio::test]
 async fn last_row_that_was_altered_stops_the_program() {
-    on_every_store(async |store| {
+    on_store(async |store| {
         let running = RunningWriter::start(&store.url());
         running.issue(1).await;
         let tip = running.ledger.health().borrow().clone();
@@ -178,7 +178,7 @@ async fn last_row_that_was_altered_stops_the_program() {
 
 #[tokio::test]
 async fn entries_cannot_be_altered_or_deleted_by_mistake() {
-    on_every_store(async |store| {
+    on_store(async |store| {
         let running = RunningWriter::start(&store.url());
         running.issue(1).await;
         running.stop().await;
@@ -196,7 +196,7 @@ async fn entries_cannot_be_altered_or_deleted_by_mistake() {
 /// The program checks this before it decides; the store checks it too.
 #[tokio::test]
 async fn the_store_has_no_second_row_that_stands_for_a_request() {
-    on_every_store(async |store| {
+    on_store(async |store| {
         let running = RunningWriter::start(&store.url());
         running.issue(1).await;
         running.stop().await;

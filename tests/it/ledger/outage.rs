@@ -13,7 +13,7 @@ use super::{mk_intent, mk_serial, mk_signed};
 use test_kit::cut::{Cut, Moment};
 use test_kit::hub::PATIENCE;
 use test_kit::postgres::{PASSWORD, Postgres, PostgresOptions, programs};
-use test_kit::store::on_every_store;
+use test_kit::store::on_store;
 
 /// Starts PostgreSQL; `None` if it is not installed.
 async fn postgres() -> Option<Postgres> {
@@ -187,7 +187,7 @@ fn existing(number: u64) -> Intended {
 
 #[tokio::test]
 async fn clock_that_jumps_back_an_hour_stops_nothing() {
-    on_every_store(async |store| {
+    on_store(async |store| {
         let running = RunningWriter::start(&store.url());
         running.issue(1).await;
         let before = running.up().await;
@@ -207,7 +207,7 @@ async fn clock_that_jumps_back_an_hour_stops_nothing() {
 
 #[tokio::test]
 async fn leader_of_an_earlier_epoch_writes_nothing() {
-    on_every_store(async |store| {
+    on_store(async |store| {
         if store.is_file() {
             let first = RunningWriter::start_as(&store.url(), "hub-0", 5);
             first.issue(1).await;

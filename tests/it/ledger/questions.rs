@@ -8,11 +8,11 @@ use addon_signer_core::timestamp::Timestamp;
 use addon_signer_ledger::Reader;
 
 use super::{mk_abandoned, mk_intent, mk_signed, mk_uid, open, options};
-use test_kit::store::on_every_store;
+use test_kit::store::on_store;
 
 #[tokio::test]
 async fn hub_learns_recorded_requests_authorities_and_signers() {
-    on_every_store(async |store| {
+    on_store(async |store| {
         let hub = open(options(&store.url().parse().unwrap(), "hub-a"), 1).await;
         let late = Timestamp::from_unix(1_795_099_999);
         for (n, not_after) in [(1, late), (2, mk_intent(2).not_after), (3, late.plus(Duration::from_secs(9)))] {
@@ -48,7 +48,7 @@ async fn hub_learns_recorded_requests_authorities_and_signers() {
 
 #[tokio::test]
 async fn a_certificate_late_in_its_life_without_successor_is_named() {
-    on_every_store(async |store| {
+    on_store(async |store| {
         let location = store.url().parse().unwrap();
         let hub = open(options(&location, "hub-a"), 1).await;
         // 1 and 8 are of one agent, of which 8 lives longer; 2 is only an intent; 4 lives for ten days.
@@ -82,7 +82,7 @@ async fn a_certificate_late_in_its_life_without_successor_is_named() {
 
 #[tokio::test]
 async fn certificates_that_are_valid_are_counted_by_authority() {
-    on_every_store(async |store| {
+    on_store(async |store| {
         let location = store.url().parse().unwrap();
         let hub = open(options(&location, "hub-a"), 1).await;
         let (begin, day) = (mk_intent(1).not_before, Duration::from_secs(86_400));

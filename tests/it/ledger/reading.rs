@@ -10,7 +10,7 @@ use addon_signer_core::timestamp::Timestamp;
 use addon_signer_ledger::{CertificateUse, Location, Reader, answer};
 
 use super::{fill, mk_identity, mk_intent, mk_serial, mk_signed, mk_uid, open, options, sqlite};
-use test_kit::store::on_every_store;
+use test_kit::store::on_store;
 
 /// A time at which the certificates of `mk_intent` are valid.
 const NOW: Timestamp = Timestamp::from_unix(1_795_040_000);
@@ -27,7 +27,7 @@ async fn numbers(reader: &Reader, filter: Filter) -> Vec<u64> {
 
 #[tokio::test]
 async fn every_filter_lets_through_what_it_says() {
-    on_every_store(async |store| filters(&store.url().parse().unwrap()).await).await;
+    on_store(async |store| filters(&store.url().parse().unwrap()).await).await;
 }
 
 async fn filters(location: &Location) {
@@ -87,7 +87,7 @@ async fn filters(location: &Location) {
 
 #[tokio::test]
 async fn pages_have_no_gaps_or_repeats_while_certificates_are_added() {
-    on_every_store(async |store| pages(&store.url().parse().unwrap()).await).await;
+    on_store(async |store| pages(&store.url().parse().unwrap()).await).await;
 }
 
 async fn pages(location: &Location) {
@@ -134,7 +134,7 @@ async fn pages(location: &Location) {
 
 #[tokio::test]
 async fn one_certificate_is_found_by_serial_uid_and_name() {
-    on_every_store(async |store| show(&store.url().parse().unwrap()).await).await;
+    on_store(async |store| show(&store.url().parse().unwrap()).await).await;
 }
 
 async fn show(location: &Location) {

@@ -1,6 +1,6 @@
 //! Reads and changes the rows of a ledger as somebody with access to the store can do it.
 
-use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteSynchronous};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection};
 
 use test_kit::store::TestStore;
@@ -31,9 +31,10 @@ macro_rules! on {
     };
 }
 
-/// Opens a file as any program does; creates it if it does not exist.
+/// Opens a file as any program does; creates it if it does not exist. What a test writes need not survive a crash.
 pub(super) async fn sqlite(file: &std::path::Path) -> SqliteConnection {
-    SqliteConnectOptions::new().filename(file).create_if_missing(true).connect().await.unwrap()
+    let options = SqliteConnectOptions::new().filename(file).create_if_missing(true);
+    options.synchronous(SqliteSynchronous::Off).connect().await.unwrap()
 }
 
 /// Runs statements.
@@ -66,12 +67,10 @@ pub(super) async fn disarm(store: &TestStore) {
 /// Replaces all rows by these, and restores the index of these rows as it was at `disarm`.
 pub(super) async fn replace(store: &TestStore, rows: &[EntryRow]) {
     run(store, "DELETE FROM entries; DELETE FROM certificates; DELETE FROM unfinished").await;
-    for EntryRow { seq, entry, hash } in rows.iter().cloned() {
+    on!(store, connection => for EntryRow { seq, entry, hash } in rows.iter().cloned() {
         let insert = "INSERT INTO entries (seq, entry, hash) VALUES ($1, $2, $3)";
-        on!(store, connection => {
-            sqlx::query(insert).bind(seq).bind(entry).bind(hash).execute(&mut connection).await.map(drop).unwrap();
-        });
-    }
+        sqlx::query(insert).bind(seq).bind(entry).bind(hash).execute(&mut connection).await.unwrap();
+    });
     let intents = "SELECT seq FROM entries WHERE entry LIKE '%\"kind\":\"intent\"%'";
     run(store, &format!("INSERT INTO certificates SELECT * FROM saved WHERE seq IN ({intents})")).await;
     run(store, "INSERT INTO unfinished SELECT seq FROM certificates WHERE state IN ('intent', 'signed')").await;

@@ -19,7 +19,7 @@ use super::checker::check;
 use super::kit::RunningWriter;
 use super::rows::{self, EntryRow};
 use test_kit::postgres::{Database, programs};
-use test_kit::store::{TestStore, on_every_store};
+use test_kit::store::{TestStore, on_store};
 
 /// The last row that the published checkpoint covers.
 const CHECKPOINT: usize = 9;
@@ -194,7 +194,7 @@ pub(super) fn print(database: &Database, sql: &str, file: PathBuf) -> PathBuf {
 
 #[tokio::test]
 async fn changed_rows_are_found_and_both_checkers_name_the_same_one() {
-    on_every_store(async |store| {
+    on_store(async |store| {
         let (rows, checkpoint) = mk_ledger(store).await;
         assert_eq!(rows.len(), 11);
         assert_eq!((ours(store, Some(&checkpoint)).await, theirs(store, Some(&checkpoint)).await), (None, None));

@@ -11,7 +11,7 @@ use ring::rand::SystemRandom;
 
 use super::rows::{self, run};
 use super::{Open, fill, mk_abandoned, mk_intent, mk_serial, mk_signed, mk_uid, open, options, sqlite};
-use test_kit::store::{TestStore, on_every_store};
+use test_kit::store::{TestStore, on_store};
 
 const CERTIFICATES: u64 = 700;
 
@@ -59,7 +59,7 @@ async fn prepare(location: &Location) -> Checkpoint {
 
 #[tokio::test]
 async fn an_untouched_ledger_is_valid() {
-    on_every_store(async |store| untouched(&store.url().parse().unwrap()).await).await;
+    on_store(async |store| untouched(&store.url().parse().unwrap()).await).await;
 }
 
 async fn untouched(location: &Location) {
@@ -116,7 +116,7 @@ async fn checkpoints_of_other_ledgers_and_other_keys_prove_nothing() {
 
 #[tokio::test]
 async fn rows_that_were_altered_are_named() {
-    on_every_store(async |store| altered_rows(store, &store.url().parse().unwrap()).await).await;
+    on_store(async |store| altered_rows(store, &store.url().parse().unwrap()).await).await;
 }
 
 async fn altered_rows(store: &TestStore, location: &Location) {
@@ -154,7 +154,7 @@ async fn altered_rows(store: &TestStore, location: &Location) {
 /// A huge row number must not make the check look for missing rows for ever.
 #[tokio::test]
 async fn an_entry_far_behind_the_others_is_found() {
-    on_every_store(async |store| {
+    on_store(async |store| {
         let location: Location = store.url().parse().unwrap();
         prepare(&location).await;
         rows::disarm(store).await;
@@ -170,7 +170,7 @@ async fn an_entry_far_behind_the_others_is_found() {
 /// One row has the texts of two entries one after the other, and both hashes.
 #[tokio::test]
 async fn two_entries_in_one_row_are_found() {
-    on_every_store(async |store| {
+    on_store(async |store| {
         let location: Location = store.url().parse().unwrap();
         prepare(&location).await;
         rows::disarm(store).await;
@@ -196,7 +196,7 @@ async fn two_entries_in_one_row_are_found() {
 
 #[tokio::test]
 async fn rows_of_the_index_that_were_altered_are_named() {
-    on_every_store(async |store| altered_index(store, &store.url().parse().unwrap()).await).await;
+    on_store(async |store| altered_index(store, &store.url().parse().unwrap()).await).await;
 }
 
 /// A change, the SQL of the number of the row that the check must name, and what it must say about that row.

@@ -7,7 +7,7 @@ use std::process::Command;
 use addon_signer_core::gateway::route::Protocol;
 use tempfile::TempDir;
 use test_kit::gateway::{GatewayWorld, SOON};
-use test_kit::needed::{Needed, skip};
+use test_kit::needed::{Needed, has};
 use test_kit::process::{Process, command_that_dies_with_us};
 use test_kit::wait::wait_or_explain;
 
@@ -28,8 +28,7 @@ struct Curl {
 impl Curl {
     #[track_caller]
     fn find() -> Option<Peers> {
-        if Command::new("curl").arg("--version").output().is_err() {
-            skip(Needed::Curl);
+        if !has(Needed::Curl, Command::new("curl").arg("--version").output().is_ok()) {
             return None;
         }
         Peers::find()

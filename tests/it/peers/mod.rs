@@ -11,9 +11,10 @@ use addon_signer_gateway::Limits;
 use tempfile::TempDir;
 use test_kit::gateway::{GatewayWorld, SOON, mk_backend, route};
 use test_kit::issue::Leaf;
-use test_kit::needed::{Needed, skip};
+use test_kit::needed::Needed;
 use test_kit::pki::pem;
 use test_kit::process::{Process, command_that_dies_with_us};
+use test_kit::real::{assets, has_or_skip};
 use test_kit::wait::wait_or_explain;
 
 mod curl;
@@ -34,11 +35,10 @@ impl Peers {
     /// `None` if they were not built.
     #[track_caller]
     fn find() -> Option<Self> {
-        let program = test_kit::real::assets().map(|assets| assets.join("peers")).filter(|program| program.exists());
-        if program.is_none() {
-            skip(Needed::Peers);
+        if !has_or_skip("peers", Needed::Peers) {
+            return None;
         }
-        Some(Self { program: program?, dir: tempfile::tempdir().unwrap() })
+        Some(Self { program: assets()?.join("peers"), dir: tempfile::tempdir().unwrap() })
     }
 
     /// Starts a server.

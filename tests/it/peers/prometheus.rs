@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use addon_signer_core::gateway::route::Protocol;
 use test_kit::gateway::GatewayWorld;
-use test_kit::needed::{Needed, skip};
+use test_kit::needed::{Needed, has};
 use test_kit::process::{Process, free_port};
 use test_kit::wait::wait_or_explain;
 
@@ -50,8 +50,8 @@ fn start(dir: &Path, world: &GatewayWorld) -> Process {
 
 #[tokio::test]
 async fn prometheus_writes_what_it_scrapes() {
-    if Command::new("prometheus").arg("--version").output().is_err() {
-        return skip(Needed::Prometheus);
+    if !has(Needed::Prometheus, Command::new("prometheus").arg("--version").output().is_ok()) {
+        return;
     }
     let Some(peers) = Peers::find() else { return };
     let server = peers.serve(&["http-server"]).await;

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use addon_signer_core::ca::authority::BACKDATE;
 use addon_signer_core::timestamp::Timestamp;
@@ -18,7 +18,7 @@ use rustls::pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use tokio_rustls::TlsAcceptor;
 
 use super::client::ClientPair;
@@ -133,7 +133,7 @@ fn now() -> Timestamp {
 }
 
 /// Taint, wait, revoke: the way that locks nobody out.
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test]
 async fn stolen_client_authority_ends_without_one_failed_call() {
     let world = World::start().await;
     let id = active(&world.admin).await.unwrap();
@@ -192,7 +192,7 @@ async fn pretend(leaf: Leaf) -> SocketAddr {
 }
 
 /// The same ends what whoever has the key of a gateway's certificate can do: it is below that authority.
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test]
 async fn stolen_serving_authority_is_believed_until_agents_enrol() {
     let world = World::start().await;
     let id = serving_id(&world).await;

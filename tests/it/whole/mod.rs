@@ -41,7 +41,7 @@ use tokio_util::task::AbortOnDropHandle;
 use addon_signer_core::names::ANNOTATION_ROTATE;
 use test_kit::accounts::{HUB_GROUPS, HUB_USER};
 use test_kit::hub::{PATIENCE, create_route, create_signer, deploy, fresh_ledger};
-use test_kit::{TestHub, wait_until};
+use test_kit::{TestHub, wait_for, wait_until};
 
 /// A hub and a gateway, as `addon-signer hub` runs them. Dropping it kills them.
 pub(crate) struct Whole {
@@ -99,13 +99,13 @@ impl Whole {
 
     /// Waits until the process ends by itself; returns how it ended.
     pub(crate) async fn ended(self) -> anyhow::Result<()> {
-        tokio::time::timeout(PATIENCE, self.task).await.unwrap().unwrap()
+        wait_for(PATIENCE, "the process to end", self.task).await.unwrap()
     }
 
     /// Stops the process as SIGTERM does.
     pub(crate) async fn stop(self) -> anyhow::Result<()> {
         self.stop.cancel();
-        self.task.await.unwrap()
+        wait_for(PATIENCE, "the process to end", self.task).await.unwrap()
     }
 }
 

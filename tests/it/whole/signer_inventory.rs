@@ -17,7 +17,7 @@ use super::{get, options, prepare};
 use test_kit::accounts::{GATEWAY_USER, HUB_GROUPS, HUB_USER};
 use test_kit::gateways::{answered, deploy_gateways, wish};
 use test_kit::hub::{PATIENCE, fresh_ledger};
-use test_kit::{TestHub, wait_until};
+use test_kit::{TestHub, wait_for, wait_until};
 
 const SERVICE: &str = "addon-signer-inventory";
 
@@ -64,7 +64,7 @@ impl InventorySigner {
 
     async fn stop(self) {
         self.stop.cancel();
-        self.task.await.unwrap().unwrap();
+        wait_for(PATIENCE, "the signer to end", self.task).await.unwrap().unwrap();
     }
 }
 

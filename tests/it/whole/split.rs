@@ -28,7 +28,7 @@ use test_kit::hub::PATIENCE;
 use test_kit::lease::leases;
 use test_kit::objects::managed_cluster_addons;
 use test_kit::silence::Silence;
-use test_kit::{TestHub, accept_cluster, install_addon, wait_until};
+use test_kit::{TestHub, accept_cluster, install_addon, wait_for, wait_until};
 
 const RECEIVE: &str = "/addons/telemetry/api/v1/receive";
 
@@ -203,7 +203,7 @@ async fn gateway_that_ends_is_unready_first_and_serves_meanwhile() {
     assert_eq!(pair.call(address, Method::POST, RECEIVE).await.unwrap().0, 200, "a new connection");
     let (holder, trusts) = report(&admin, "gateway-1").await.unwrap();
     assert!(!holder.is_empty() && !trusts.is_empty(), "it still counts");
-    stopping.await.unwrap().unwrap();
+    wait_for(PATIENCE, "the gateway to end", stopping).await.unwrap().unwrap();
     assert_eq!(report(&admin, "gateway-1").await.unwrap().0, "");
     assert!(pair.call(address, Method::POST, RECEIVE).await.is_err());
     signer.stop().await.unwrap();

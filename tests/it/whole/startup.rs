@@ -26,7 +26,7 @@ use test_kit::accounts::{HUB_GROUPS, HUB_USER};
 use test_kit::hub::{PATIENCE, deploy};
 use test_kit::lease::{change, leases};
 use test_kit::log::capture;
-use test_kit::{TestHub, wait_until};
+use test_kit::{TestHub, wait_for, wait_until};
 
 /// What happens at once takes less than this.
 const SOON: Duration = Duration::from_secs(3);
@@ -34,7 +34,7 @@ const SOON: Duration = Duration::from_secs(3);
 async fn refused(client: Client, options: HubOptions) -> String {
     let started =
         async { HubProcess::prepare(client, options, Clock::default()).await?.run(CancellationToken::new()).await };
-    format!("{:#}", tokio::time::timeout(PATIENCE, started).await.unwrap().unwrap_err())
+    format!("{:#}", wait_for(PATIENCE, "the process to end", started).await.unwrap_err())
 }
 
 /// The end of the path that requests have.

@@ -12,7 +12,7 @@ use serde_json::json;
 use tempfile::TempDir;
 use tokio::sync::Semaphore;
 
-use super::assets::{ASSETS, assets};
+use super::assets::assets;
 use crate::audit_log;
 use crate::client;
 use crate::pki::{PemPair, TestCa, base64};
@@ -43,7 +43,7 @@ pub(super) struct Server {
 impl Server {
     /// Starts etcd, with `etcd_flags` besides its own, and the API server, and waits until that is ready.
     pub(super) async fn start(etcd_flags: &[&str]) -> Self {
-        let binaries = assets().unwrap_or_else(|| panic!("{ASSETS} is not set; see tests/real/README.md"));
+        let binaries = assets().unwrap_or_else(|| panic!("KUBEBUILDER_ASSETS is not set; see tests/real/README.md"));
         let dir = TempDir::new().unwrap();
         let ca = TestCa::default();
         let front_proxy = TestCa::default();

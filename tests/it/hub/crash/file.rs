@@ -108,6 +108,23 @@ impl File {
         }
     }
 
+    /// Locks the file while there is a request that has no row yet.
+    async fn lock_before_a_row(&mut self, world: &CrashWorld) {
+        // The load makes no more requests while those that earlier kills interrupted are unanswered.
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            self.lock().await;
+            let all = sqlx::query_scalar("SELECT uid FROM certificates").fetch_all(&mut self.connection).await;
+            let rows: HashSet<String> = all.unwrap().into_iter().collect();
+            if world.ours().await.iter().any(|csr| !rows.contains(&csr.uid().unwrap())) {
+                return;
+            }
+            self.unlock().await;
+            assert!(Instant::now() < deadline, "waited {PATIENCE:?} in vain for a request without a row");
+            sleep(Duration::from_millis(10)).await;
+        }
+    }
+
     /// Locks the file while rows are in this state; returns their requests.
     async fn lock_in(&mut self, state: &str) -> Vec<String> {
         loop {
@@ -126,7 +143,7 @@ impl File {
 async fn kill_at(boundary: FileBoundary, child: Child, file: &mut File, world: &CrashWorld) {
     let locked = match boundary {
         FileBoundary::BeforeTheIntent => {
-            file.lock().await;
+            file.lock_before_a_row(world).await;
             sleep(SETTLED).await;
             true
         }

@@ -9,6 +9,7 @@ use crate::hub::{MOMENT, mk_served};
 use addon_signer_core::rate::Rate;
 use std::time::Duration;
 use test_kit::hub::{PATIENCE, RunningHub, RunningHubOptions, certificate, condition, telemetry, wait_ready};
+use test_kit::quick::pass;
 use test_kit::{TestHub, accept_cluster, install_addon, wait_until};
 
 /// The controller of another signer: it may sign for its own signer name alone, and update any request's status.
@@ -55,7 +56,7 @@ async fn without_policy_rewritten_annotation_yields_no_certificate() {
         csrs().await.iter().find_map(|csr| condition(csr, "ProxyUnproven"))
     })
     .await;
-    tokio::time::sleep(MOMENT).await; // a certificate would come now
+    pass(MOMENT).await; // a certificate would come now
     let signed = async || csrs().await.iter().filter_map(certificate).collect::<Vec<_>>();
     assert_eq!(signed().await, [""; 0]);
     let told: Vec<_> = csrs().await.iter().filter_map(|csr| condition(csr, "ProxyUnproven")).collect();

@@ -21,6 +21,7 @@ use super::kit::{OnServer, issue, signed_by};
 use super::serving::report;
 use crate::hub::{MOMENT, mk_csr, mk_ready, submit};
 use test_kit::hub::{PATIENCE, RunningHub, certificate, wait_csr, wait_ready};
+use test_kit::quick::pass;
 use test_kit::wait_until;
 
 type Data = BTreeMap<String, ByteString>;
@@ -56,7 +57,7 @@ async fn a_deleted_authority_stops_signing_and_is_not_made_anew() {
     let waiting = submit(&hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
     let csrs: Api<k8s_openapi::api::certificates::v1::CertificateSigningRequest> = Api::all(admin.clone());
     let nothing_happens = async || {
-        tokio::time::sleep(MOMENT).await;
+        pass(MOMENT).await;
         assert!(line.secrets.get_opt(line.secret).await.unwrap().is_none(), "made anew");
         assert_eq!(certificate(&csrs.get(&waiting).await.unwrap()), None);
     };

@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use crate::hub::{mk_csr, submit};
 use test_kit::hub::{PATIENCE, certificate, wait_csr};
 use test_kit::wait::wait_or_explain;
-use test_kit::{TestHub, wait_until};
+use test_kit::{TestHub, wait_for, wait_until};
 
 const ROTATE: &str = "addon-signer.io/rotate";
 static POKES: AtomicU32 = AtomicU32::new(0);
@@ -154,7 +154,7 @@ impl OnServer {
             self.maps.delete(self.map, &Default::default()).await.unwrap();
             let is_new = |map: Option<&ConfigMap>| map.is_some_and(|map| map.metadata.uid != before);
             let again = await_condition(self.maps.clone(), self.map, is_new);
-            tokio::time::timeout(PATIENCE, again).await.unwrap().unwrap();
+            wait_for(PATIENCE, "the anchors to be published again", again).await.unwrap();
         }
     }
 

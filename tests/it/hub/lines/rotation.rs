@@ -14,6 +14,7 @@ use super::kit::{OnServer, issue, rotate, signed_by};
 use crate::hub::{MOMENT, mk_csr, mk_ready, mk_ready_with, submit, wait_event, wait_note};
 use test_kit::hub::{PATIENCE, RunningHub, RunningHubOptions};
 use test_kit::lease::leases;
+use test_kit::quick::pass;
 use test_kit::{TestHub, wait_until};
 
 /// After the end of every certificate that is valid for a day, and after the end that is reserved for further ones.
@@ -42,7 +43,7 @@ async fn an_anchor_is_published_and_trusted_before_its_key_signs() {
     line.wait_bundle(&ids).await;
     wait_until(PATIENCE, "both to be handed to the gateway", async || (trusted(&running).len() == 2).then_some(()))
         .await;
-    tokio::time::sleep(MOMENT).await;
+    pass(MOMENT).await;
     line.poke().await;
     let leaf = issue(&hub, &admin).await;
     let bundle = line.bundle().await.unwrap();
@@ -175,7 +176,7 @@ async fn old_authority_goes_with_key_and_anchor_after_its_last_leaf() {
     let ids = line.wait(&["Active", "Old"]).await;
     running.clock.advance(Duration::from_secs(86_400 - 600));
     line.poke().await;
-    tokio::time::sleep(MOMENT).await;
+    pass(MOMENT).await;
     assert_eq!(line.wait(&["Active", "Old"]).await, ids, "a leaf of it lives for ten more minutes");
     assert_eq!(signed_by(&line.bundle().await.unwrap(), &leaf, running.clock.now()), ids[1]);
     let rotation = line.status().await.rotation.unwrap();
@@ -234,7 +235,7 @@ async fn a_handled_request_is_not_repeated_after_a_restart() {
     drop(running);
     let running = RunningHub::start(&hub).await;
     issue(&hub, &admin).await;
-    tokio::time::sleep(MOMENT).await;
+    pass(MOMENT).await;
     assert_eq!(line.wait(&["Active"]).await, second);
     drop(running);
 }
@@ -246,7 +247,7 @@ async fn an_ageing_authority_is_replaced_by_itself() {
     let first = line.wait(&["Active"]).await;
     running.clock.advance(Duration::from_secs((8_760 - 2_160 - 1) * 3_600));
     line.poke().await;
-    tokio::time::sleep(MOMENT).await;
+    pass(MOMENT).await;
     assert_eq!(line.wait(&["Active"]).await, first, "an hour too early");
     running.clock.advance(Duration::from_secs(2 * 3_600));
     line.poke().await;

@@ -20,6 +20,7 @@ use test_kit::accounts::{HUB_GROUPS, HUB_USER};
 use test_kit::hub::{
     PATIENCE, RunningHub, RunningHubOptions, certificate, fresh_ledger, telemetry, wait_csr, wait_ready,
 };
+use test_kit::quick::pass;
 use test_kit::{TestHub, wait_until};
 
 pub(in crate::hub) fn not_after(leaf: &CertificateDer<'_>) -> Timestamp {
@@ -159,9 +160,9 @@ async fn a_restart_does_not_shorten_the_wait() {
     line.rotate_by_map("r1").await;
     let _running = RunningHub::start_with(&hub, options()).await;
     line.wait(&["Next", "Active"]).await;
-    tokio::time::sleep(MOMENT).await;
+    pass(MOMENT).await;
     line.poke().await;
-    tokio::time::sleep(MOMENT).await;
+    pass(MOMENT).await;
     let next = line.members().await.unwrap().remove(0);
     assert_eq!(next["state"], "Next");
     assert!(next["activateAfter"].is_null(), "nobody knows yet whose certificate is the last: {next}");

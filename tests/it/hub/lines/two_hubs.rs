@@ -15,6 +15,7 @@ use rustls_pki_types::pem::PemObject;
 use super::kit::{OnServer, issue, rotate};
 use crate::hub::{MOMENT, mk_csr, mk_ready, mk_served};
 use test_kit::hub::{PATIENCE, RunningHub, RunningHubOptions, certificate, telemetry, wait_csr, wait_ready};
+use test_kit::quick::pass;
 use test_kit::{TestHub, wait_until};
 
 const REQUESTS: usize = 50;
@@ -45,7 +46,7 @@ async fn two_hubs_make_one_authority_and_one_certificate_per_request() {
     for name in &names {
         given.push(wait_csr(&admin, name, "issued", certificate).await);
     }
-    tokio::time::sleep(MOMENT + Duration::from_secs(1)).await;
+    pass(MOMENT + Duration::from_secs(1)).await;
     let csrs: Api<CertificateSigningRequest> = Api::all(admin.clone());
     let bundle = line.bundle().await.unwrap();
     for (name, pem) in names.iter().zip(&given) {
@@ -59,7 +60,7 @@ async fn two_hubs_make_one_authority_and_one_certificate_per_request() {
     // Both hubs want to make the rotation, and it is made once.
     rotate(&admin, "r1").await;
     let ids = line.wait(&["Active", "Old"]).await;
-    tokio::time::sleep(MOMENT).await;
+    pass(MOMENT).await;
     assert_eq!(line.wait(&["Active", "Old"]).await, ids);
     assert_eq!(ids[1], active[0]);
     issue(&hub, &admin).await;

@@ -18,11 +18,22 @@ use super::kit::{OnServer, create_undecodable};
 use super::serving::{gateway_request, not_after};
 use crate::hub::{distribution, mk_csr, submit};
 use test_kit::hub::{PATIENCE, RunningHub, certificate, create_signer, deploy, telemetry, wait_ready};
+use test_kit::soak::soak;
 use test_kit::{TestHub, accept_cluster, install_addon, wait_until};
 
 const DAY: Duration = Duration::from_secs(86_400);
 /// The gateway renews after 2/3 of the 24 hours that its certificate is valid.
 const GATEWAY: Duration = Duration::from_secs(16 * 3_600);
+
+/// How far the clock moves at most. `just soak` has the long form.
+fn far() -> Duration {
+    soak(5, 20) * DAY
+}
+
+/// How far it may move without going past what an authority does in its last days.
+async fn until_due(line: &OnServer, now: Timestamp) -> Duration {
+    now.until(line.active().await.not_after()).saturating_sub(8 * DAY).max(GATEWAY)
+}
 
 /// What an agent has stored.
 struct StoredPair {
@@ -74,10 +85,9 @@ async fn every_agent_trusts_gateway_for_a_year_and_a_half() {
     let mut shown = leaf(&issued(&admin, &gateway_request(&hub).await).await);
     while begin.until(running.clock.now()) < 550 * DAY {
         let now = running.clock.now();
-        let mut step = 5 * DAY;
+        let mut step = far();
         for line in &lines {
-            let left = now.until(line.active().await.not_after());
-            step = if left < 8 * DAY { GATEWAY } else { step };
+            step = step.min(until_due(line, now).await);
         }
         running.clock.advance(step);
         let now = running.clock.now();
@@ -124,8 +134,7 @@ async fn cluster_off_for_a_year_finds_current_anchors_on_return() {
     let begin = running.clock.now();
     let mut waited = false;
     while begin.until(running.clock.now()) < 380 * DAY {
-        let left = running.clock.now().until(line.active().await.not_after());
-        running.clock.advance(if left < 8 * DAY { GATEWAY } else { 5 * DAY });
+        running.clock.advance(until_due(&line, running.clock.now()).await.min(far()));
         line.look().await;
         if !waited && distribution::rotation(&admin).await.contains("\"Next\"") {
             wait_until(PATIENCE, "the rotation to wait for the cluster that is off", async || {

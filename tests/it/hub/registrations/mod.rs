@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 
 use crate::hub::{MOMENT, mk_csr, mk_ready, mk_served, submit};
 use test_kit::hub::{PATIENCE, RunningHub, addon, certificate, telemetry, wait_csr, wait_ready};
+use test_kit::quick::pass;
 use test_kit::{AddOnApi, TestHub, install_addon, wait_until};
 
 const USER: &str = "system:open-cluster-management:cluster:spoke1:addon:telemetry:agent:telemetry";
@@ -60,7 +61,7 @@ async fn external_registration_is_left_to_others() {
     wait_ready(&admin, "telemetry", "True").await;
     let name = submit(&hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
     wait_csr(&admin, &name, "issued", certificate).await;
-    tokio::time::sleep(MOMENT).await;
+    pass(MOMENT).await;
     assert_eq!(addon(&admin, "spoke1", "telemetry").await.data.get("status"), None);
 }
 

@@ -9,6 +9,7 @@ use super::is_v1beta1;
 use crate::hub::{MOMENT, mk_csr, mk_served, submit};
 use test_kit::hub::{PATIENCE, RunningHub, addon, certificate, condition, telemetry, wait_csr, wait_ready};
 use test_kit::objects::{managed_cluster_addons, poison};
+use test_kit::quick::pass;
 use test_kit::{TestHub, accept_cluster, install_addon, wait_until};
 
 async fn change(admin: &Client, cluster: &str, status: bool, change: Value) {
@@ -41,7 +42,7 @@ async fn oversized_status_is_left_alone_and_standing_still_counts() {
     accept_cluster(&admin, "spoke2").await;
     install_addon(&admin, "spoke2", "telemetry").await;
     wait_until(PATIENCE, "another entry", async || registrations(&admin, "spoke2").await.get(0).map(drop)).await;
-    tokio::time::sleep(MOMENT).await;
+    pass(MOMENT).await;
     assert!(registrations(&admin, "spoke1").await == json!([padded]), "the hub wrote into it");
     for cluster in ["spoke1", "spoke2"] {
         let name = submit(&hub, cluster, &mk_csr(cluster, "telemetry")).await;

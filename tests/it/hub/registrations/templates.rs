@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::{registrations, wait_registered};
 use crate::hub::{MOMENT, mk_served};
 use test_kit::hub::{PATIENCE, RunningHub, telemetry, wait_ready};
+use test_kit::quick::pass;
 use test_kit::{AddOnApi, TestHub, wait_until};
 
 const GROUP: &str = "addon.open-cluster-management.io";
@@ -84,7 +85,7 @@ async fn an_addon_with_a_template_is_left_to_the_addon_manager() {
     let named = registration(&["example.com/other", "example.com/telemetry"]);
     patch(&admin, "AddOnTemplate", "one", json!({ "registration": named })).await;
     assert_eq!(wait_registered(&admin, "NamedByTemplate").await.0, "True");
-    tokio::time::sleep(MOMENT).await;
+    pass(MOMENT).await;
     assert_eq!(registrations(&admin, "telemetry").await, Value::Null);
 
     patch(&admin, "ClusterManagementAddOn", "telemetry", json!({ "supportedConfigs": [] })).await;

@@ -21,6 +21,7 @@ use test_kit::deploy::{apply, part};
 use test_kit::hub::{
     PATIENCE, RunningHub, certificate, condition, create_signer, deploy, telemetry, wait_csr, wait_ready,
 };
+use test_kit::quick::pass;
 use test_kit::{TestHub, wait_until};
 
 fn signers(admin: &Client) -> Api<AddOnSigner> {
@@ -61,7 +62,7 @@ async fn wait_trust(running: &RunningHub, names: &[&str]) {
 }
 
 async fn stays_unanswered(admin: &Client, name: &str) {
-    tokio::time::sleep(MOMENT).await;
+    pass(MOMENT).await;
     let api: Api<CertificateSigningRequest> = Api::all(admin.clone());
     let status = api.get(name).await.unwrap().status.unwrap_or_default();
     assert!(status.certificate.is_none(), "{status:?}");
@@ -269,9 +270,9 @@ async fn an_object_that_cannot_be_decoded_says_so_and_others_go_on() {
     let ready = &status.conditions[0];
     assert_eq!((ready.type_.as_str(), ready.status.as_str(), ready.reason.as_str()), ("Ready", "False", "InvalidSpec"));
     assert!(ready.message.contains("Sometimes"), "{}", ready.message);
-    tokio::time::sleep(MOMENT).await;
+    pass(MOMENT).await;
     let version = any.get("sometimes").await.unwrap().metadata.resource_version;
-    tokio::time::sleep(MOMENT).await;
+    pass(MOMENT).await;
     assert_eq!(any.get("sometimes").await.unwrap().metadata.resource_version, version, "written again and again");
     let name = submit(&hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
     wait_csr(&admin, &name, "issued", certificate).await;
@@ -314,9 +315,9 @@ async fn the_status_says_what_is() {
         assert_eq!(printed(&admin).await[..5], printed_as(&authority.not_after.0.to_string()));
     }
     // A status that has not changed is not written again.
-    tokio::time::sleep(MOMENT).await;
+    pass(MOMENT).await;
     let version = signers(&admin).get("telemetry").await.unwrap().metadata.resource_version;
-    tokio::time::sleep(MOMENT).await;
+    pass(MOMENT).await;
     assert_eq!(signers(&admin).get("telemetry").await.unwrap().metadata.resource_version, version);
 }
 

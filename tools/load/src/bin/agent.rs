@@ -2,7 +2,7 @@
 //!
 //! ```console
 //! $ cargo build --profile agent-image -p addon-signer-agent
-//! $ cargo run -p addon-signer-load --bin agent -- --program target/agent-image/addon-signer-agent
+//! $ cargo run --manifest-path tools/Cargo.toml --bin agent -- --program target/agent-image/addon-signer-agent
 //! ```
 //!
 //! The agent is a child process; hub and gateway are in this process. They run on the stand-in, or on a real API server

@@ -3,7 +3,7 @@
 //!
 //! ```console
 //! $ export KUBEBUILDER_ASSETS=$(tests/real/build.sh)
-//! $ cargo run --release -p addon-signer-load --bin drain -- --requests 2000 --peer 100
+//! $ cargo run --release --manifest-path tools/Cargo.toml --bin drain -- --requests 2000 --peer 100
 //! ```
 //!
 //! Every contestant drains requests that were created before, of the same clusters, on the same API server with an etcd

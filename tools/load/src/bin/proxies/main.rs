@@ -3,7 +3,7 @@
 //!
 //! ```console
 //! $ export KUBEBUILDER_ASSETS=$(tests/real/build.sh)
-//! $ cargo run --profile image -p addon-signer-load --bin proxies
+//! $ cargo run --profile image --manifest-path tools/Cargo.toml --bin proxies
 //! ```
 //!
 //! This process is the gateway, and does nothing else while a load program runs; each of the others is a process of its

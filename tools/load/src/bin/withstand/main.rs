@@ -2,12 +2,12 @@
 //!
 //! ```console
 //! $ export KUBEBUILDER_ASSETS=$(tests/real/build.sh)
-//! $ cargo run --release -p addon-signer-load --bin withstand -- --part flood
-//! $ cargo run --release -p addon-signer-load --bin withstand -- --part signers
-//! $ cargo run --release -p addon-signer-load --bin withstand -- --part burst
-//! $ cargo run --release -p addon-signer-load --bin withstand -- --part fleet --clusters 3500
-//! $ cargo run --release -p addon-signer-load --bin withstand -- --part strangers
-//! $ cargo run --release -p addon-signer-load --bin withstand -- --part idle
+//! $ cargo run --release --manifest-path tools/Cargo.toml --bin withstand -- --part flood
+//! $ cargo run --release --manifest-path tools/Cargo.toml --bin withstand -- --part signers
+//! $ cargo run --release --manifest-path tools/Cargo.toml --bin withstand -- --part burst
+//! $ cargo run --release --manifest-path tools/Cargo.toml --bin withstand -- --part fleet --clusters 3500
+//! $ cargo run --release --manifest-path tools/Cargo.toml --bin withstand -- --part strangers
+//! $ cargo run --release --manifest-path tools/Cargo.toml --bin withstand -- --part idle
 //! ```
 //!
 //! The hub is a process of its own; everything else shares the machine with it.

@@ -4,7 +4,7 @@
 //!
 //! ```console
 //! $ export ADDON_SIGNER_POSTGRES=/usr/lib/postgresql/15/bin   # for PostgreSQL as well
-//! $ cargo bench --bench ledger -- [--certificates N] [--dir DIR] \
+//! $ cargo bench --manifest-path tools/Cargo.toml --bench ledger -- [--certificates N] [--dir DIR] \
 //!       [--part lists|verify|issue]... [--store sqlite|postgres]
 //! ```
 //!

@@ -1,8 +1,8 @@
 //! Measures the cost of issuing: parse, possession, policy, template, signature and our own check of the result. The
 //! floor is the cost of the three operations of ring that every signer needs, with the same keys and the same bytes.
 //!
-//! Run `cargo bench --bench issue`. The last line is the ratio of the two. They are measured in turn, so that a busy
-//! machine slows both alike.
+//! Run `cargo bench --manifest-path tools/Cargo.toml --bench issue`. The last line is the ratio of the two. They are
+//! measured in turn, so that a busy machine slows both alike.
 #![allow(missing_docs, clippy::unwrap_used, clippy::indexing_slicing, reason = "a benchmark fails by panicking")]
 
 use std::hint::black_box;
