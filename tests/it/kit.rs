@@ -11,12 +11,12 @@ use test_kit::moved::made;
 use test_kit::needed::{Needed, may_lack};
 use test_kit::pki::{base64, pem as pem_of};
 use test_kit::quick::pass;
-use test_kit::real::assets;
 use test_kit::rights::{Right, right};
 use test_kit::secrets::{find, private_bytes};
 
+/// The waits run at the same time, which must not make time run away.
 #[tokio::test]
-async fn an_hour_passes_in_seconds_and_in_order() {
+async fn time_passes_ten_times_as_fast_and_in_order() {
     let (real, quick) = (std::time::Instant::now(), tokio::time::Instant::now());
     let mut order = Vec::new();
     let waiting = async {
@@ -25,10 +25,12 @@ async fn an_hour_passes_in_seconds_and_in_order() {
             order.push(pause);
         }
     };
-    tokio::join!(waiting, pass(Duration::from_secs(4)));
+    let time = Duration::from_secs(6);
+    tokio::join!(waiting, pass(time), pass(time));
     assert_eq!(order, [1, 2]);
-    assert!(quick.elapsed() >= Duration::from_secs(4));
-    assert!(assets().is_some() || real.elapsed() < Duration::from_secs(3));
+    let (real, quick) = (real.elapsed(), quick.elapsed());
+    assert!(quick >= time, "{quick:?}");
+    assert!(quick <= real * 11, "{quick:?} in {real:?}");
 }
 
 #[test]

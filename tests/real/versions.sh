@@ -43,7 +43,7 @@ main() {
         verdict=ok
         ADDON_SIGNER_REAL_PARTS=$assets ADDON_SIGNER_TESTS_KUBERNETES=$version .ci/run real >"$log" 2>&1 ||
             { verdict=FAILED; failed=1; }
-        # The first result is that of all tests; the step runs one of them again.
+        # The first result is that of the tests; the step runs one of them again.
         counts=$(sed -n '/^test result/{s/[^.]*\. \([0-9]* passed; [0-9]* failed\).*/\1/p;q}' "$log")
         lines+=("$(printf '%-9s %-6s %s, %d s' "$version" "$verdict" "${counts:-no result}" $((SECONDS - started)))")
     done

@@ -16,7 +16,7 @@ static BUILT: LazyLock<PathBuf> = LazyLock::new(|| {
     }
     // Build the tests too, so that the features are those of `cargo test`, which has then built the programs already.
     let profile = if cfg!(debug_assertions) { "--tests" } else { "--release" };
-    build(&["--bins", profile], profile_dir.parent().unwrap());
+    build(&["--offline", "--bins", profile], profile_dir.parent().unwrap());
     profile_dir.to_owned()
 });
 
@@ -35,7 +35,7 @@ fn build(arguments: &[&str], target: &Path) {
             command.env_remove(name);
         }
     }
-    command.current_dir(checkout()).args(["build", "--locked", "--offline", "--quiet"]).args(arguments);
+    command.current_dir(checkout()).args(["build", "--locked", "--quiet"]).args(arguments);
     let built = command.arg("--target-dir").arg(target).output().unwrap();
     assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
 }

@@ -12,9 +12,12 @@ const POLL: Duration = Duration::from_millis(50);
 /// How long it waits before time passes quickly.
 const AS_USUAL: Duration = Duration::from_millis(500);
 
+/// A shorter timeout states a bound, which is of the machine's time.
+const PATIENT: Duration = Duration::from_secs(10);
+
 /// Calls `probe` until it returns a value. After `timeout` on the machine's clock it panics and names `what`. What does
-/// not come at once is what somebody pauses for, so after a moment time passes quickly for the test's runtime
-/// ([`crate::quick`]).
+/// not come at once is what somebody pauses for, so in a patient wait time passes quickly after a moment for the test's
+/// runtime ([`crate::quick`]).
 pub async fn wait_until<T, F>(timeout: Duration, what: &str, probe: F) -> T
 where
     F: AsyncFnMut() -> Option<T>,
@@ -35,7 +38,7 @@ where
         if began.elapsed() >= timeout {
             panic!("waited {timeout:?} in vain for {what}\n{}", explain());
         }
-        pause(began).await;
+        pause(began, timeout).await;
     }
 }
 
@@ -44,7 +47,7 @@ pub async fn wait_for<T>(timeout: Duration, what: &str, future: impl Future<Outp
     let began = Instant::now();
     let patience = async {
         while began.elapsed() < timeout {
-            pause(began).await;
+            pause(began, timeout).await;
         }
     };
     tokio::select! {
@@ -54,7 +57,7 @@ pub async fn wait_for<T>(timeout: Duration, what: &str, future: impl Future<Outp
     }
 }
 
-/// A pause in a wait that began then.
-async fn pause(began: Instant) {
-    if began.elapsed() < AS_USUAL { sleep(POLL).await } else { pass_during(POLL).await }
+/// A pause in a wait that began then and may take so long.
+async fn pause(began: Instant, timeout: Duration) {
+    if timeout < PATIENT || began.elapsed() < AS_USUAL { sleep(POLL).await } else { pass_during(POLL).await }
 }

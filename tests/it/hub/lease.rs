@@ -19,7 +19,7 @@ use super::{MOMENT, mk_csr, mk_ready, mk_served, submit};
 use test_kit::accounts::{HUB_GROUPS, HUB_USER};
 use test_kit::hub::{PATIENCE, RunningHub, RunningHubOptions, certificate, telemetry, wait_csr, wait_ready};
 use test_kit::lease::{change, leases};
-use test_kit::quick::pass;
+use test_kit::quick::{as_usual, pass};
 use test_kit::store::on_store;
 use test_kit::{TestHub, wait_until};
 
@@ -218,6 +218,7 @@ async fn a_hub_that_waits_ends_whatever_lease_a_restored_etcd_has() {
 /// A hub that waits also learns of the epochs that pass while it waits, not only of those before its start.
 #[tokio::test]
 async fn hub_that_waited_leads_in_an_epoch_new_to_the_ledger() {
+    as_usual();
     on_store(async |store| {
         let (hub, admin, first) = mk_ready().await;
         first.stop().await;
@@ -281,6 +282,7 @@ async fn api_servers_guard_a_lease_by_its_version() {
 /// A real process is frozen until its Lease has expired: when it wakes up it only ends.
 #[tokio::test]
 async fn a_process_that_was_frozen_ends_when_another_has_taken_over() {
+    as_usual();
     let (hub, admin, running) = mk_ready().await;
     running.stop().await;
     let home = tempfile::tempdir().unwrap();

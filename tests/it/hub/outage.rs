@@ -15,7 +15,7 @@ use test_kit::cut::Cut;
 use test_kit::hub::{PATIENCE, RunningHub, RunningHubOptions, certificate, wait_csr, wait_ready};
 use test_kit::log;
 use test_kit::postgres::{self, Postgres, programs};
-use test_kit::quick::pass;
+use test_kit::quick::{as_usual, pass};
 use test_kit::wait_for;
 use test_kit::wait_until;
 
@@ -59,6 +59,7 @@ impl Store {
 }
 
 async fn outage_is_two_lines(mut store: Store) {
+    as_usual();
     let (hub, admin, first) = mk_ready().await;
     first.stop().await;
     // Its ledger was another one, of which it may have published a checkpoint.

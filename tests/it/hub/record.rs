@@ -22,7 +22,7 @@ use super::{mk_csr, mk_served, submit};
 use crate::cli;
 use test_kit::accounts::{HUB_GROUPS, HUB_USER};
 use test_kit::hub::{PATIENCE, RunningHub, RunningHubOptions, certificate, telemetry, wait_csr, wait_ready};
-use test_kit::quick::pass;
+use test_kit::quick::{as_usual, pass};
 use test_kit::{TestHub, objects, wait_for, wait_until};
 
 /// Longer than SQLite waits for a lock plus the hub's pause, so a request is tried more than once.
@@ -233,6 +233,7 @@ async fn an_archive_stops_before_the_row_that_the_hub_has_published() {
 
 #[tokio::test]
 async fn ledger_outage_delays_requests_but_not_the_gateway() {
+    as_usual();
     let recorded = Recorded::start().await;
     recorded.issue().await;
     let mut other = recorded.connect().await;

@@ -27,7 +27,7 @@ use test_kit::hub::{
     PATIENCE, RunningHub, RunningHubOptions, addon, certificate, condition, create_signer, deploy, telemetry, wait_csr,
     wait_ready,
 };
-use test_kit::quick::pass;
+use test_kit::quick::{as_usual, pass};
 use test_kit::{TestHub, accept_cluster, install_addon, objects, wait_until};
 
 /// A hub whose ledger is a file that the test knows, and a person with the rights of the chart.
@@ -283,6 +283,7 @@ async fn until_a_revocation_in_the_future_has_come_requests_wait() {
 /// The revocation comes after the decision and before the signature: nobody gets a revoked certificate.
 #[tokio::test]
 async fn request_under_way_during_revocation_is_decided_anew() {
+    as_usual();
     let world = RevocationWorld::start().await;
     world.issue().await;
     let file = SqliteConnectOptions::new().filename(world.home.path().join("ledger.db"));

@@ -17,6 +17,7 @@ use crate::gateway::backend;
 use crate::hub::revocation::revoker;
 use test_kit::hub::PATIENCE;
 use test_kit::objects::managed_cluster_addons;
+use test_kit::quick::as_usual;
 use test_kit::{TestHub, install_addon, wait_until};
 
 const RECEIVE: &str = "/addons/telemetry/api/v1/receive";
@@ -24,6 +25,7 @@ const RECEIVE: &str = "/addons/telemetry/api/v1/receive";
 /// Invariant I15.
 #[tokio::test]
 async fn revoked_agent_is_out_in_two_seconds_and_enrols_again() {
+    as_usual();
     let hub = TestHub::start().await;
     let admin = prepare(&hub, backend::start().await, "24h").await;
     let whole = Whole::start(&hub, Clock::default()).await;
@@ -77,6 +79,7 @@ async fn revoked_agent_is_out_in_two_seconds_and_enrols_again() {
 /// Invariant I15, for everybody whose certificate a revoked authority has signed.
 #[tokio::test]
 async fn certificates_of_a_revoked_authority_end_in_two_seconds() {
+    as_usual();
     let hub = TestHub::start().await;
     let admin = prepare(&hub, backend::start().await, "24h").await;
     let whole = Whole::start(&hub, Clock::default()).await;

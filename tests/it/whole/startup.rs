@@ -26,6 +26,7 @@ use test_kit::accounts::{HUB_GROUPS, HUB_USER};
 use test_kit::hub::{PATIENCE, deploy};
 use test_kit::lease::{change, leases};
 use test_kit::log::capture;
+use test_kit::quick::as_usual;
 use test_kit::{TestHub, wait_for, wait_until};
 
 /// What happens at once takes less than this.
@@ -153,6 +154,7 @@ async fn gateway_without_its_rights_is_told_where_they_are() {
 
 #[tokio::test]
 async fn an_api_server_that_is_away_is_named_and_waited_for() {
+    as_usual();
     let hub = TestHub::start().await;
     prepare(&hub, "127.0.0.1:9".parse().unwrap(), "24h").await;
     hub.pause().await;
@@ -231,6 +233,7 @@ async fn hub_that_has_not_read_routes_or_neighbours_is_not_ready() {
 
 #[tokio::test]
 async fn readiness_and_metrics_are_served() {
+    as_usual();
     let hub = TestHub::start().await;
     prepare(&hub, "127.0.0.1:9".parse().unwrap(), "24h").await;
     let whole = Whole::start(&hub, Clock::default()).await;
@@ -257,6 +260,7 @@ async fn readiness_and_metrics_are_served() {
 /// Kubernetes must not take the gateway out of service because the hub cannot sign.
 #[tokio::test]
 async fn readiness_says_that_the_ledger_is_away_and_does_not_fail() {
+    as_usual();
     let hub = TestHub::start().await;
     let admin = prepare(&hub, "127.0.0.1:9".parse().unwrap(), "24h").await;
     let whole = Whole::start(&hub, Clock::default()).await;
