@@ -35,7 +35,7 @@ use x509_parser::prelude::FromDer;
 use test_kit::rules::{mk_registry, mk_rules, mk_submission};
 
 /// The request of OCM's own agent: P-256, two groups, one DNS name.
-const REQUEST: &[u8] = include_bytes!("../certs/requests/good/ocm-agent-v1.3.pem");
+const REQUEST: &[u8] = include_bytes!("../../certs/requests/good/ocm-agent-v1.3.pem");
 const NOW: Timestamp = Timestamp::from_unix(1_798_761_600);
 
 /// Everything that exists before a request comes.

@@ -22,7 +22,7 @@ use ring::rand::SystemRandom;
 use test_kit::rules::{mk_registry, mk_rules, mk_submission};
 
 /// The request of OCM's own agent: P-256, two groups, one DNS name.
-const REQUEST: &[u8] = include_bytes!("../../certs/requests/good/ocm-agent-v1.3.pem");
+const REQUEST: &[u8] = include_bytes!("../../../certs/requests/good/ocm-agent-v1.3.pem");
 
 /// The last step of issuing that is recorded.
 #[derive(Clone, Copy, PartialEq, Eq)]
