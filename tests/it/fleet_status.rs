@@ -177,7 +177,7 @@ async fn the_worst_come_first_with_what_they_wait_for() {
 }
 
 #[tokio::test]
-async fn a_thousand_clusters_are_shown_in_pages_and_each_once() {
+async fn all_clusters_are_shown_in_pages_and_each_once() {
     let (clusters, limit) = soak((1_050, "400"), (550, "200"));
     let hub = TestHub::start().await;
     let admin = prepare(&hub, "127.0.0.1:9".parse().unwrap(), "24h").await;
