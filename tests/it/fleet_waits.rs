@@ -175,7 +175,9 @@ async fn peak(home: &tempfile::TempDir, kubeconfig: &str) -> (u64, Vec<Value>) {
 }
 
 /// A page of requests that Kubernetes' types blow up, and four pages of requests that are large as they are.
-#[tokio::test]
+///
+/// The stand-in answers pings of HTTP/2 while another thread writes a page.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_of_a_megabyte_take_little_memory_and_hide_nobody() {
     const PAGE: usize = 16;
     let hub = TestHub::start().await;
