@@ -10,7 +10,7 @@ ci:
 
 # Format the code.
 fmt:
-    cargo fmt --all
+    for workspace in . tools examples/telemetry; do (cd $workspace && cargo fmt --all); done
 
 # Tests on the stand-in for an API server.
 test:
@@ -48,7 +48,7 @@ test-cluster:
 soak-cluster:
     ADDON_SIGNER_SOAK=1 ADDON_SIGNER_POSTGRES=${ADDON_SIGNER_POSTGRES:-/usr/lib/postgresql/15/bin} .ci/run cluster
 
-# The long forms of all tests that have one, most of them optimised: an hour.
+# The long forms of all tests that have one, optimised.
 soak:
     .ci/run soak
 
@@ -60,7 +60,7 @@ everything:
 proxies *flags:
     KUBEBUILDER_ASSETS=$(tests/real/build.sh) cargo run --locked --profile image --manifest-path tools/Cargo.toml --bin proxies -- {{flags}}
 
-# Integration tests on the oldest and the newest Kubernetes; not a step of .ci/run.
+# The step `real` on the oldest and the newest Kubernetes.
 versions *minors:
     tests/real/versions.sh {{minors}}
 

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::Value;
 use test_kit::deploy::{checkout, documents};
-use test_kit::needed::{Needed, has};
+use test_kit::needed::{Needed, found};
 
 const ALERTS: &str = "deploy/chart/files/alerts.yaml";
 const TESTS: &str = "tests/alerts/alerts_test.yaml";
@@ -39,10 +39,7 @@ fn each_alert_has_a_runbook_and_a_test_that_sees_it_fire() {
 fn promtool_sees_each_alert_fire_when_it_should_and_not_before() {
     for arguments in [["check", "rules", ALERTS], ["test", "rules", TESTS]] {
         let output = Command::new("promtool").args(arguments).current_dir(checkout()).output();
-        if !has(Needed::Prometheus, output.is_ok()) {
-            return;
-        }
-        let output = output.unwrap();
+        let Some(output) = found(Needed::Prometheus, output.ok()) else { return };
         let said = [output.stdout, output.stderr].concat();
         let said = String::from_utf8_lossy(&said);
         assert!(output.status.success(), "promtool {arguments:?}: {said}");

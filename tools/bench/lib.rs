@@ -1,1 +1,1 @@
-//! Has only benchmarks; cargo wants a target that is none.
+//! Empty: this package has only benchmarks.

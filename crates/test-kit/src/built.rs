@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 use crate::deploy::checkout;
 
-/// The directory with the programs of this profile.
+/// The directory with the programs: debug builds, or builds as for images where something is measured.
 static BUILT: LazyLock<PathBuf> = LazyLock::new(|| {
     let own = std::env::current_exe().unwrap();
     let mut profile_dir = own.parent().unwrap();
@@ -15,9 +15,11 @@ static BUILT: LazyLock<PathBuf> = LazyLock::new(|| {
         profile_dir = profile_dir.parent().unwrap();
     }
     // Build the tests too, so that the features are those of `cargo test`, which has then built the programs already.
-    let profile = if cfg!(debug_assertions) { "--tests" } else { "--release" };
-    build(&["--offline", "--bins", profile], profile_dir.parent().unwrap());
-    profile_dir.to_owned()
+    let (arguments, profile): (&[_], _) =
+        if cfg!(debug_assertions) { (&["--tests"], "debug") } else { (&["--profile", "image"], "image") };
+    let target = profile_dir.parent().unwrap();
+    build(&[&["--offline", "--bins"], arguments].concat(), target);
+    target.join(profile)
 });
 
 /// The directory with the example's programs. It is a workspace of its own, with a target directory of its own.

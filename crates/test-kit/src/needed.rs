@@ -79,7 +79,7 @@ impl Needed {
     }
 }
 
-/// That directory; no question of a test's.
+/// That directory, without noting that a test asks for it.
 pub(crate) fn real_parts() -> Option<PathBuf> {
     env::var_os(ASSETS).filter(|value| !value.is_empty()).map(PathBuf::from)
 }
@@ -106,6 +106,13 @@ pub fn has(needed: Needed, there: bool) -> bool {
         eprintln!("skipped: {}", needed.lack());
     }
     has
+}
+
+/// Like [`has`], for what is `there` if it is something.
+#[track_caller]
+pub fn found<T>(needed: Needed, there: Option<T>) -> Option<T> {
+    has(needed, there.is_some());
+    there
 }
 
 /// Writes that this test asks for it. libtest names a test's thread after the test; `.ci/run` fails on another name.

@@ -1,6 +1,6 @@
 //! Time that passes quickly. What runs in a test's own runtime, the hub and the stand-in, takes its pauses from tokio's
-//! clock, so a test need not sit through them. A program, another thread and a real server have the machine's clock:
-//! for whoever talks to them a deadline comes ten times as soon, so where that matters, time passes [`as_usual`].
+//! clock, so a test need not sit through them. Programs, other threads and real servers have the machine's clock: they
+//! see deadlines of the runtime expire ten times as early. Where that matters, a test calls [`as_usual`].
 
 use std::cell::Cell;
 use std::env;
@@ -16,8 +16,8 @@ use crate::needed::real_parts;
 const FACTOR: u32 = 10;
 /// How long time passes as usual between two steps.
 const TURN: Duration = Duration::from_millis(5);
-/// What other threads and programs get at least, however short a pause is, so that what must not happen could.
-const FLOOR: Duration = Duration::from_millis(500);
+/// A pause of at most this is not shorter for other threads and programs, so that what must not happen could.
+const FLOOR: Duration = Duration::from_millis(1_500);
 
 thread_local! {
     /// When this thread's runtime made its last step: waits that run at the same time do not make it faster still.

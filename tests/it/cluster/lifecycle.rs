@@ -5,7 +5,7 @@ use std::process::Command;
 
 use kube::Client;
 use serde_json::Value;
-use test_kit::needed::{Needed, has};
+use test_kit::needed::{Needed, found};
 use test_kit::real::{RealHub, assets};
 use test_kit::{AddOnApi, client, crds, wait_until};
 
@@ -58,11 +58,7 @@ fn revision() -> u64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn adopted_upgraded_rolled_back_and_uninstalled_by_helm() {
-    let hub = RealHub::of_cluster();
-    if !has(Needed::Cluster, hub.is_some()) {
-        return;
-    }
-    let hub = hub.unwrap();
+    let Some(hub) = found(Needed::Cluster, RealHub::of_cluster()) else { return };
     let _turn = TURN.lock().await;
     let _admin = prepare(&hub).await;
     let before = our_objects();

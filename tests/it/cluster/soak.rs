@@ -15,7 +15,7 @@ use kube::config::Kubeconfig;
 use kube::{Api, Client, ResourceExt};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
-use test_kit::needed::{Needed, has};
+use test_kit::needed::{Needed, found};
 use test_kit::ocm::ADDON_NAMESPACE;
 use test_kit::postgres::Postgres;
 use test_kit::real::RealHub;
@@ -44,11 +44,7 @@ async fn fifty_agents_lose_nothing() {
         eprintln!("skipped: this is a part of `just soak-cluster`");
         return;
     }
-    let hub = RealHub::of_cluster();
-    if !has(Needed::Cluster, hub.is_some()) {
-        return;
-    }
-    let hub = hub.unwrap();
+    let Some(hub) = found(Needed::Cluster, RealHub::of_cluster()) else { return };
     let _turn = TURN.lock().await;
     let postgres = prepare_ledger().await;
     let fleet = Fleet::start(hub).await;

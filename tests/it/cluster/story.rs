@@ -9,7 +9,7 @@ use hyper::{Method, StatusCode};
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
-use test_kit::needed::{Needed, has};
+use test_kit::needed::{Needed, found};
 use test_kit::ocm::ADDON_NAMESPACE;
 use test_kit::real::RealHub;
 use test_kit::wait::wait_or_explain;
@@ -141,11 +141,7 @@ pub(super) fn delete_the_rest() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_addon_in_pods_from_installation_to_removal() {
-    let hub = RealHub::of_cluster();
-    if !has(Needed::Cluster, hub.is_some()) {
-        return;
-    }
-    let hub = hub.unwrap();
+    let Some(hub) = found(Needed::Cluster, RealHub::of_cluster()) else { return };
     let _turn = TURN.lock().await;
     let fleet = Fleet::start(hub).await;
     let before = our_objects();

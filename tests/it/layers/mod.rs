@@ -1,6 +1,6 @@
 //! Rules of the architecture that the compiler does not check: which crates a crate may be built from, and that no
-//! files form a circle. Also, files and lines are short, and `SECURITY.md` and `ARCHITECTURE.md` name only tests that
-//! exist.
+//! files form a circle. Also, files and lines are short, `SECURITY.md` and `ARCHITECTURE.md` name only tests that
+//! exist, and every long form of a test is run.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -94,6 +94,26 @@ fn a_long_file_and_a_wide_line_are_found() {
     assert_eq!(too_big(&format!("{wide}\n").repeat(MAX_LINES)), Vec::<String>::new());
     assert_eq!(too_big(&format!("\n{wide}ä\n")), ["121 columns in line 2; wrap it"]);
     assert_eq!(too_big(&"\n".repeat(MAX_LINES + 1)), ["401 lines; split it"]);
+}
+
+/// Otherwise the long form of a test would run nowhere.
+#[test]
+fn every_long_form_is_run_by_the_step_soak() {
+    let script = fs::read_to_string(root().join(".ci/run")).unwrap();
+    let step = script.split("\nstep_soak() {\n").nth(1).unwrap().split("\n}\n").next().unwrap();
+    let tests = root().join("tests/it");
+    let mut modules = Vec::new();
+    for file in sources(&tests) {
+        if fs::read_to_string(&file).unwrap().lines().any(|line| line.starts_with("use test_kit::soak::")) {
+            let path = file.strip_prefix(&tests).unwrap().with_extension("").display().to_string();
+            modules.push(path.trim_end_matches("/mod").replace('/', "::"));
+        }
+    }
+    assert!(!modules.is_empty());
+    for module in modules {
+        let is_run = step.split_whitespace().any(|word| word.len() > 4 && format!("{module}::").contains(word));
+        assert!(is_run, "step_soak of .ci/run names no tests of {module}");
+    }
 }
 
 #[test]

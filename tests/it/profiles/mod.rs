@@ -29,7 +29,7 @@ use x509_parser::prelude::FromDer;
 use crate::requests::Fixture;
 use crate::requests::tlv::{SEQUENCE, children, list};
 use keys::PublishedKey;
-use test_kit::needed::{Needed, has};
+use test_kit::needed::{Needed, found};
 
 mod keys;
 
@@ -218,10 +218,7 @@ fn openssl_accepts_a_new_chain() {
             openssl(Command::new("openssl").args(arguments).args(["-CAfile", ca, leaf]).current_dir(scratch.path()))
         };
         let accepted = verify(purpose, ca);
-        if !has(Needed::Openssl, accepted.is_some()) {
-            return;
-        }
-        let accepted = accepted.unwrap();
+        let Some(accepted) = found(Needed::Openssl, accepted) else { return };
         assert!(accepted.status.success(), "{leaf}: {}", String::from_utf8_lossy(&accepted.stderr));
         assert!(!verify(wrong, ca).unwrap().status.success(), "{leaf} as {wrong}");
         let foreign = if ca == "client-ca" { "serving-ca" } else { "client-ca" };

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::templates::{create, mk_management_addon};
 use test_kit::hub::{PATIENCE, RunningHub, certificate, condition, create_signer, deploy};
-use test_kit::needed::{Needed, has};
+use test_kit::needed::{Needed, found};
 use test_kit::ocm::OcmAgent;
 use test_kit::programs::start_addon_manager;
 use test_kit::{TestHub, install_addon, wait_until};
@@ -82,10 +82,7 @@ async fn the_addon_manager_approves_everything_and_policy_decides() {
     let hub = TestHub::start().await;
     let Some(real) = hub.real_or_skip() else { return };
     let signing_ca = mk_signing_ca("its-own");
-    if !has(Needed::Openssl, signing_ca.is_some()) {
-        return;
-    }
-    let signing_ca = signing_ca.unwrap();
+    let Some(signing_ca) = found(Needed::Openssl, signing_ca) else { return };
     deploy(&hub).await;
     let admin = hub.admin().await;
     let _agent = OcmAgent::start(real, "spoke1", "a1").await;
