@@ -110,7 +110,7 @@ impl TrafficCaller {
         let usable = self.current().await?;
         let tcp = TcpStream::connect(self.gateway).await?;
         tcp.set_nodelay(true)?;
-        let mut config = client_config(&usable)?;
+        let mut config = client_config(&usable, &self.clock)?;
         config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
         let name = ServerName::from(self.gateway.ip());
         Ok(TlsConnector::from(Arc::new(config)).connect(name, tcp).await?)

@@ -19,6 +19,7 @@ mod fleet_status;
 mod fleet_waits;
 mod gateway;
 mod hub;
+mod installations;
 mod inventory;
 mod issuers;
 mod kit;

@@ -22,6 +22,7 @@ use tower::ServiceExt;
 use addon_signer_core::credentials::plan::Usable;
 use addon_signer_core::gateway::{PROBLEM_REVOKED, PROBLEM_TYPES};
 use addon_signer_core::names::HEADER_RENEW_WITHIN;
+use addon_signer_platform::clock::Clock;
 use addon_signer_platform::errors::explain;
 use addon_signer_platform::proxy::Dialer;
 
@@ -102,8 +103,8 @@ impl Gateway {
     ///
     /// # Errors
     /// [`GatewayError`].
-    pub async fn prove(&self, usable: &Usable, user: &str) -> Result<(), GatewayError> {
-        let reply = self.ask(usable, "/v1/whoami", None).await?;
+    pub async fn prove(&self, usable: &Usable, user: &str, clock: &Clock) -> Result<(), GatewayError> {
+        let reply = self.ask(usable, "/v1/whoami", None, clock).await?;
         let answer: serde_json::Value = self.expect_ok(&reply).map(serde_json::from_slice)?.unwrap_or_default();
         match answer.get("user").and_then(|found| found.as_str()) {
             Some(found) if found == user => Ok(()),
@@ -116,9 +117,9 @@ impl Gateway {
     ///
     /// # Errors
     /// [`GatewayError`].
-    pub async fn news(&self, usable: &Usable) -> Result<News, GatewayError> {
+    pub async fn news(&self, usable: &Usable, clock: &Clock) -> Result<News, GatewayError> {
         let tag = format!("\"{}\"", usable.bundle.digest());
-        let reply = self.ask(usable, "/v1/bundle", Some(&tag)).await?;
+        let reply = self.ask(usable, "/v1/bundle", Some(&tag), clock).await?;
         let is_same = reply.status == StatusCode::NOT_MODIFIED || reply.etag.as_ref() == Some(&tag);
         if !is_same {
             self.expect_ok(&reply)?;
@@ -142,8 +143,14 @@ impl Gateway {
         Err(GatewayError::Refused(self.url.clone(), reply.status, detail.to_owned()))
     }
 
-    async fn ask(&self, usable: &Usable, path: &str, known: Option<&str>) -> Result<Reply, GatewayError> {
-        match timeout(ANSWER, self.exchange(usable, path, known)).await {
+    async fn ask(
+        &self,
+        usable: &Usable,
+        path: &str,
+        known: Option<&str>,
+        clock: &Clock,
+    ) -> Result<Reply, GatewayError> {
+        match timeout(ANSWER, self.exchange(usable, path, known, clock)).await {
             Ok(Ok(reply)) => Ok(reply),
             Ok(Err(error)) => {
                 let kind = if is_untrusted(error.as_ref()) { GatewayError::Untrusted } else { GatewayError::NotAsked };
@@ -158,8 +165,9 @@ impl Gateway {
         usable: &Usable,
         path: &str,
         known: Option<&str>,
+        clock: &Clock,
     ) -> Result<Reply, Box<dyn std::error::Error + Send + Sync>> {
-        let stream = self.connect(usable).await?;
+        let stream = self.connect(usable, clock).await?;
         let mut request = Request::builder()
             .method(Method::GET)
             .uri(path)
@@ -185,8 +193,12 @@ impl Gateway {
         reply.map_err(|error| ended.err().map_or(error, Into::into))
     }
 
-    async fn connect(&self, usable: &Usable) -> Result<TlsStream<TcpStream>, Box<dyn std::error::Error + Send + Sync>> {
-        let config = client_config(usable)?;
+    async fn connect(
+        &self,
+        usable: &Usable,
+        clock: &Clock,
+    ) -> Result<TlsStream<TcpStream>, Box<dyn std::error::Error + Send + Sync>> {
+        let config = client_config(usable, clock)?;
         let tcp = Dialer::from_env()?.oneshot(self.url.parse()?).await?.into_inner();
         Ok(TlsConnector::from(Arc::new(config)).connect(self.name.clone(), tcp).await?)
     }
@@ -207,17 +219,18 @@ fn is_untrusted(error: &(dyn std::error::Error + 'static)) -> bool {
     )
 }
 
-/// A TLS configuration with the certificate and the anchors of `usable`, without resumption.
+/// A TLS configuration with the certificate and the anchors of `usable`, without resumption. The gateway's certificate
+/// must be valid at the time of `clock`.
 ///
 /// # Errors
 /// rustls refuses the certificate, because it does not belong to the key.
-pub fn client_config(usable: &Usable) -> Result<ClientConfig, rustls::Error> {
+pub fn client_config(usable: &Usable, clock: &Clock) -> Result<ClientConfig, rustls::Error> {
     let roots = RootCertStore { roots: usable.bundle.anchors().to_vec() };
     let provider = addon_signer_platform::crypto::provider();
     // rustls takes its own copy of the key and keeps it for as long as the connection lives.
     let key = PrivatePkcs8KeyDer::from(usable.pkcs8.to_vec());
     let chain = std::iter::once(&usable.certificate).chain(&usable.chain).cloned().collect();
-    let mut config = ClientConfig::builder_with_provider(provider)
+    let mut config = ClientConfig::builder_with_details(provider, Arc::new(clock.clone()))
         .with_safe_default_protocol_versions()?
         .with_root_certificates(roots)
         .with_client_auth_cert(chain, key.into())?;

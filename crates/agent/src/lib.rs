@@ -276,7 +276,7 @@ impl Agent {
                 (fresh, usable)
             }
         };
-        let proven = self.gateway.prove(&usable, &self.wanted.user).await;
+        let proven = self.gateway.prove(&usable, &self.wanted.user, &self.clock).await;
         self.note(&usable, proven.as_ref().err());
         match (proven, old) {
             (Ok(()), _) => {}
@@ -342,7 +342,7 @@ impl Agent {
             return;
         }
         self.refresh_at = Instant::now() + jittered(self.timing.refresh);
-        let news = self.gateway.news(usable).await;
+        let news = self.gateway.news(usable, &self.clock).await;
         self.note(usable, news.as_ref().err());
         match news {
             Ok(News { has_other_anchors, renew_within }) => {

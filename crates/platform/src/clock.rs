@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use addon_signer_core::timestamp::Timestamp;
+use rustls::time_provider::TimeProvider;
+use rustls_pki_types::UnixTime;
 
 /// The system's time of day, which tests can shift.
 #[derive(Debug, Clone, Default)]
@@ -29,5 +31,13 @@ impl Clock {
     /// Moves this clock and all its clones back, so that a test can make something that is already old.
     pub fn set_back(&self, by: Duration) {
         self.ahead.fetch_sub(i64::try_from(by.as_secs()).unwrap_or(i64::MAX), Ordering::Relaxed);
+    }
+}
+
+/// So a TLS connection judges certificates by the same clock as everything else.
+impl TimeProvider for Clock {
+    fn current_time(&self) -> Option<UnixTime> {
+        let seconds = u64::try_from(self.now().unix()).ok()?;
+        Some(UnixTime::since_unix_epoch(Duration::from_secs(seconds)))
     }
 }

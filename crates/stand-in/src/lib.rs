@@ -60,8 +60,10 @@ mod writes;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use kube::config::{AuthInfo, Cluster, Context, Kubeconfig, NamedAuthInfo, NamedCluster, NamedContext};
+use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
@@ -69,6 +71,7 @@ use tokio::task::JoinHandle;
 use auth::User;
 use server::Command;
 use state::Hub;
+use store::Key;
 
 /// Why a stand-in did not start.
 #[derive(Debug, thiserror::Error)]
@@ -179,6 +182,28 @@ impl StandIn {
     /// watches get nothing until the versions have grown past what they have seen.
     pub fn restore(&self, backup: Backup) {
         self.hub.write(|store| *store = backup.0);
+    }
+
+    /// Stores objects as they are, with their uids and times, like an etcd that is moved here. From now on the clock
+    /// that stamps objects is so many seconds ahead of the machine's. Returns the objects of kinds that it does not
+    /// serve, which it leaves out.
+    pub fn load(&self, objects: Vec<Value>, ahead: i64) -> Vec<Value> {
+        self.hub.ahead.store(ahead, Ordering::Relaxed);
+        let (served, others): (Vec<_>, Vec<_>) = objects.into_iter().partition(|object| Key::of(object).is_some());
+        self.hub.write(|store| {
+            for object in served {
+                if let Some(key) = Key::of(&object) {
+                    store.put(key, object);
+                }
+            }
+        });
+        others
+    }
+
+    /// How many seconds that clock is ahead.
+    #[must_use]
+    pub fn ahead(&self) -> i64 {
+        self.hub.ahead.load(Ordering::Relaxed)
     }
 
     /// Simulates an API server that is down: closes open connections, and new ones at once. The port stays in use, and

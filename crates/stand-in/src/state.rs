@@ -1,6 +1,7 @@
 //! What all connections share: the objects, the known callers, and the signal that wakes the watches.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use ring::hmac;
@@ -32,6 +33,8 @@ pub(super) struct Hub {
     random: SystemRandom,
     /// A random key that bearer tokens are derived from.
     token_key: hmac::Key,
+    /// How many seconds the clock that stamps objects is ahead of the machine's.
+    pub(super) ahead: AtomicI64,
     /// Ends the watches when the hub is dropped.
     pub(super) stop: CancellationToken,
 }
@@ -48,6 +51,7 @@ impl Hub {
             revision: watch::Sender::new(0),
             random,
             token_key,
+            ahead: AtomicI64::new(0),
             stop: CancellationToken::new(),
         };
         let namespaces = Resource::find("", "v1", "namespaces").ok_or(ApiError::NoSuchPath)?;
@@ -123,7 +127,8 @@ impl Hub {
             let place = usize::from(*byte) % SUFFIX_ALPHABET.len();
             SUFFIX_ALPHABET.get(place).map(|letter| char::from(*letter))
         });
-        Ok(Stamp { now: fields::timestamp(now()), uid: self.uid()?, suffix: letters.collect() })
+        let now = now().saturating_add(self.ahead.load(Ordering::Relaxed));
+        Ok(Stamp { now: fields::timestamp(now), uid: self.uid()?, suffix: letters.collect() })
     }
 
     /// A random UUID (RFC 9562, version 4).

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::fields;
+use super::resource::Resource;
+use super::resources::RESOURCES;
 
 /// How many changes are kept per resource. A watch that starts before the oldest gets 410 and lists again, as with
 /// etcd's compaction. It is large enough for a watch to follow thousands of CSRs without a gap.
@@ -22,6 +24,18 @@ pub(super) struct Key {
     /// Empty for cluster-scoped resources.
     pub(super) namespace: String,
     pub(super) name: String,
+}
+
+impl Key {
+    /// The key of a whole object, if its kind is served.
+    pub(super) fn of(object: &Value) -> Option<Self> {
+        let text = |path| fields::text(object, path);
+        let (group, version) = text("apiVersion").rsplit_once('/').unwrap_or(("", text("apiVersion")));
+        let is_it = |it: &&Resource| it.group == group && it.version == version && it.kind == text("kind");
+        let plural = RESOURCES.iter().find(is_it)?.plural;
+        let (namespace, name) = (text("metadata.namespace").to_owned(), text("metadata.name").to_owned());
+        Some(Self { plural, namespace, name })
+    }
 }
 
 /// One write, as watches replay it.

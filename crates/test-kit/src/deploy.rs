@@ -1,5 +1,6 @@
 //! The objects of deploy/ and of the example, and how a test applies them.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -7,6 +8,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{DynamicObject, GroupVersionKind, Patch, PatchParams};
 use kube::discovery::{Scope, pinned_kind};
 use kube::{Api, Client};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::wait_until;
@@ -50,7 +52,13 @@ pub fn example() -> Vec<Value> {
     files.iter().flat_map(|file| documents(&dir.join(file))).collect()
 }
 
+/// The objects in a file. It is parsed once, because a debug build takes long for the whole chart.
 pub fn documents(file: &Path) -> Vec<Value> {
+    static READ: Mutex<BTreeMap<PathBuf, Vec<Value>>> = Mutex::new(BTreeMap::new());
+    READ.lock().entry(file.to_owned()).or_insert_with(|| read(file)).clone()
+}
+
+fn read(file: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(file).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
     let objects: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
     objects.into_iter().filter(|object| !object.is_null()).collect()

@@ -17,9 +17,14 @@ type MovedBody = UnsyncBoxBody<Bytes, <Body as hyper::body::Body>::Error>;
 
 const TIME: usize = "2026-01-01T00:00:00Z".len();
 
+/// How many seconds a clock was moved ahead.
+pub(crate) fn ahead(clock: &Clock) -> i64 {
+    clock.now().unix() - Clock::default().now().unix()
+}
+
 /// The answer with its `Date` moved as `clock` was moved, and, if the clock is late, the times of the addons in it.
 pub(crate) fn moved(mut answer: Response<Body>, path: &str, clock: &Clock) -> Response<MovedBody> {
-    let by = clock.now().unix() - Clock::default().now().unix();
+    let by = ahead(clock);
     if let Some(date) = answer.headers_mut().get_mut(DATE) {
         let sent = rfc2822::parse(date.to_str().unwrap()).unwrap().timestamp().as_second();
         let shown = jiff::Timestamp::from_second(sent + by).unwrap();

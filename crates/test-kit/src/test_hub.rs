@@ -8,6 +8,7 @@ use hyper::Request;
 use kube::client::Body;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
+use serde_json::Value;
 
 use crate::crds::{self, MANAGED_CLUSTERS};
 use crate::moved;
@@ -31,6 +32,14 @@ pub enum TestHub {
 }
 
 impl TestHub {
+    /// The stand-in with these objects, whose clock is `clock`. Also returns the objects of kinds that it lacks.
+    pub async fn moved_here(objects: Vec<Value>, clock: &Clock) -> (Self, Vec<Value>) {
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let hub = StandIn::start(any).await.unwrap();
+        let left_out = hub.load(objects, moved::ahead(clock));
+        (Self::StandIn(hub), left_out)
+    }
+
     /// A hub with OCM's CRDs and ours, and nothing else; a real one serves ManagedClusterAddOn in v1alpha1.
     pub async fn start() -> Self {
         Self::start_with(AddOnApi::V1alpha1).await
@@ -93,11 +102,13 @@ impl TestHub {
     /// A client for a hub with this clock, with which the API server's clock moves: see `moved.rs`.
     pub async fn client_at(&self, user: &str, groups: &[&str], clock: &Clock) -> Client {
         let clock = clock.clone();
+        let stamps = matches!(self, Self::StandIn(hub) if hub.ahead() != 0);
         let client = self.client_as(user, groups).await;
         let service = tower::service_fn(move |request: Request<Body>| {
             let client = client.clone();
             let clock = clock.clone();
-            let path = request.uri().path().to_owned();
+            // What it has stamped itself has the right time.
+            let path = if stamps { String::new() } else { request.uri().path().to_owned() };
             async move { client.send(request).await.map(|answer| moved::moved(answer, &path, &clock)) }
         });
         Client::new(service, "default")

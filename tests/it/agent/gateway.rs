@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use addon_signer_core::ca::bundle::Bundle;
 use addon_signer_core::ca::issuer::Issuer;
@@ -18,7 +17,7 @@ use hyper_util::rt::TokioIo;
 use ring::rand::SystemRandom;
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
-use rustls_pki_types::{CertificateDer, PrivatePkcs8KeyDer, UnixTime};
+use rustls_pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
@@ -145,22 +144,12 @@ fn answer(answers: &mut Answers, peer: &CertificateDer<'_>, request: &Request<In
     }
 }
 
-/// Gives the gateway the agent's clock.
-#[derive(Debug)]
-struct SharedTime(Clock);
-
-impl rustls::time_provider::TimeProvider for SharedTime {
-    fn current_time(&self) -> Option<UnixTime> {
-        Some(UnixTime::since_unix_epoch(Duration::from_secs(self.0.now().unix().try_into().unwrap())))
-    }
-}
-
 fn server_config(clients: &Bundle, serving: &Issuer, clock: &Clock) -> ServerConfig {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let roots = RootCertStore { roots: clients.anchors().to_vec() };
     let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone()).build().unwrap();
     let (certificate, key) = serving_pair(serving, clock);
-    ServerConfig::builder_with_details(provider, Arc::new(SharedTime(clock.clone())))
+    ServerConfig::builder_with_details(provider, Arc::new(clock.clone()))
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_client_cert_verifier(verifier)

@@ -35,6 +35,7 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 use serde_json::Value;
 
+pub(crate) use signers::allow;
 use test_kit::hub::{PATIENCE, RunningHub, RunningHubOptions, create_signer, deploy, telemetry, wait_ready};
 pub(crate) use test_kit::request::{mk_csr, mk_csr_of};
 use test_kit::{TestHub, accept_cluster, install_addon, wait_until};

@@ -47,6 +47,13 @@ pub(crate) async fn run(store: &TestStore, sql: &str) {
     try_run(store, sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
 }
 
+/// Runs statements on the file of a ledger that nobody has open, which closes it.
+pub(crate) async fn run_on(file: &std::path::Path, sql: &str) {
+    let mut connection = sqlite(file).await;
+    sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).execute(&mut connection).await.unwrap();
+    connection.close().await.unwrap();
+}
+
 /// All entries.
 pub(super) async fn read(store: &TestStore) -> Vec<EntryRow> {
     let sql = "SELECT seq, entry, hash FROM entries ORDER BY seq";

@@ -1,6 +1,7 @@
 //! An addon that calls the gateway with the certificate and key that its agent stored.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 
 use http_body_util::{BodyExt, Full};
@@ -15,6 +16,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
+use addon_signer_platform::clock::Clock;
 use test_kit::company::chain;
 use test_kit::issue::Leaf;
 
@@ -35,6 +37,13 @@ impl ClientPair {
         Self { certificate: chain(&certificates).into_bytes(), key: key.as_bytes().to_vec(), anchors: anchors.to_vec() }
     }
 
+    /// What an agent has stored in a directory; `None` until there are all three files.
+    pub(crate) fn read(directory: &Path) -> Option<Self> {
+        // Callers wait for a pair, so a file that cannot be read is one that is not there yet.
+        let read = |name: &str| std::fs::read(directory.join(name)).ok();
+        Some(Self { certificate: read("tls.crt")?, key: read("tls.key")?, anchors: read("ca.crt")? })
+    }
+
     /// Whether the key is that of the certificate.
     pub(crate) fn belongs_together(&self) -> bool {
         let Ok(key) = PrivateKeyDer::from_pem_slice(&self.key) else { return false };
@@ -48,11 +57,17 @@ impl ClientPair {
     }
 
     pub(crate) fn config(&self) -> ClientConfig {
+        self.config_at(&Clock::default())
+    }
+
+    /// The configuration of a client with this clock.
+    fn config_at(&self, clock: &Clock) -> ClientConfig {
         let mut roots = RootCertStore::empty();
         for anchor in CertificateDer::pem_slice_iter(&self.anchors) {
             roots.add(anchor.unwrap()).unwrap();
         }
-        let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ClientConfig::builder_with_details(provider, Arc::new(clock.clone()))
             .with_safe_default_protocol_versions()
             .unwrap()
             .with_root_certificates(roots);
@@ -64,9 +79,20 @@ impl ClientPair {
     }
 
     pub(crate) async fn connect(&self, gateway: SocketAddr) -> std::io::Result<TlsStream<TcpStream>> {
+        Self::connect_with(self.config(), gateway).await
+    }
+
+    async fn connect_with(config: ClientConfig, gateway: SocketAddr) -> std::io::Result<TlsStream<TcpStream>> {
         let tcp = TcpStream::connect(gateway).await?;
         tcp.set_nodelay(true)?;
-        TlsConnector::from(Arc::new(self.config())).connect(ServerName::from(gateway.ip()), tcp).await
+        TlsConnector::from(Arc::new(config)).connect(ServerName::from(gateway.ip()), tcp).await
+    }
+
+    /// What the gateway answers to a client with this clock who asks who it is.
+    pub(crate) async fn whoami_at(&self, gateway: SocketAddr, clock: &Clock) -> Option<(StatusCode, String)> {
+        let stream = Self::connect_with(self.config_at(clock), gateway).await.ok()?;
+        let request = Request::get("/v1/whoami").header("host", gateway.to_string());
+        Self::exchange(stream, request).await.ok()
     }
 
     /// The certificate that the server shows.
@@ -92,7 +118,13 @@ impl ClientPair {
         gateway: SocketAddr,
         request: hyper::http::request::Builder,
     ) -> Result<(StatusCode, String), Box<dyn std::error::Error + Send + Sync>> {
-        let stream = self.connect(gateway).await?;
+        Self::exchange(self.connect(gateway).await?, request).await
+    }
+
+    async fn exchange(
+        stream: TlsStream<TcpStream>,
+        request: hyper::http::request::Builder,
+    ) -> Result<(StatusCode, String), Box<dyn std::error::Error + Send + Sync>> {
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
         let driver = tokio::spawn(connection);
         let content = if request.method_ref() == Some(&Method::POST) { "metrics" } else { "" };

@@ -87,14 +87,20 @@ impl Whole {
 
     /// Starts the process with these options and a ledger of its own.
     pub(crate) async fn start_with(connection: impl Into<HubConnection>, options: HubOptions, clock: Clock) -> Self {
-        let (dir, ledger) = fresh_ledger();
-        let process = HubProcess::prepare(connection, HubOptions { ledger, ..options }, clock).await.unwrap();
+        let (ledger, location) = fresh_ledger();
+        let whole = Self::start_on(connection, HubOptions { ledger: location, ..options }, clock).await;
+        Self { ledger, ..whole }
+    }
+
+    /// The same with the ledger of these options.
+    pub(crate) async fn start_on(connection: impl Into<HubConnection>, options: HubOptions, clock: Clock) -> Self {
+        let process = HubProcess::prepare(connection, options, clock).await.unwrap();
         let nowhere = SocketAddr::from(([127, 0, 0, 1], 9)); // a signer has no gateway
         let gateway = process.gateway_address().unwrap_or(nowhere);
         let metrics = process.metrics_address();
         let stop = CancellationToken::new();
         let task = AbortOnDropHandle::new(tokio::spawn(process.run(stop.clone())));
-        Self { gateway, metrics, stop, task, ledger: dir }
+        Self { gateway, metrics, stop, task, ledger: tempfile::tempdir().unwrap() }
     }
 
     /// Waits until the process ends by itself; returns how it ended.

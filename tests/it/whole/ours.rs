@@ -75,9 +75,7 @@ pub(crate) fn settings(kubeconfig: &Kubeconfig, dir: &Path, cluster: &str, gatew
 
 /// What the agent has stored; `None` until there are all three files.
 pub(crate) fn pair(dir: &Path, cluster: &str) -> Option<ClientPair> {
-    // Callers wait for a pair, so a file that cannot be read is one that is not there yet.
-    let read = |name: &str| std::fs::read(dir.join(cluster).join(name)).ok();
-    Some(ClientPair { certificate: read("tls.crt")?, key: read("tls.key")?, anchors: read("ca.crt")? })
+    ClientPair::read(&dir.join(cluster))
 }
 
 pub(crate) fn issuer(pair: &ClientPair) -> String {

@@ -6,11 +6,9 @@ use std::time::Duration;
 
 use rustls::ServerConfig;
 use rustls::crypto::CryptoProvider;
-use rustls::pki_types::UnixTime;
 use rustls::server::NoServerSessionStorage;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
-use rustls::time_provider::TimeProvider;
 
 use addon_signer_platform::clock::Clock;
 
@@ -42,7 +40,7 @@ pub fn server_config(
     serving: Arc<CertifiedKey>,
     clock: &Clock,
 ) -> Result<ServerConfig, rustls::Error> {
-    let mut config = ServerConfig::builder_with_details(provider(), Arc::new(ClockTime(clock.clone())))
+    let mut config = ServerConfig::builder_with_details(provider(), Arc::new(clock.clone()))
         .with_protocol_versions(&[&rustls::version::TLS13])?
         .with_client_cert_verifier(verifier)
         .with_cert_resolver(Arc::new(SingleCertAndKey::from(serving)));
@@ -53,15 +51,4 @@ pub fn server_config(
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.max_early_data_size = 0;
     Ok(config)
-}
-
-/// Gives rustls the time from our clock.
-#[derive(Debug)]
-pub(crate) struct ClockTime(pub(crate) Clock);
-
-impl TimeProvider for ClockTime {
-    fn current_time(&self) -> Option<UnixTime> {
-        let seconds = u64::try_from(self.0.now().unix()).ok()?;
-        Some(UnixTime::since_unix_epoch(Duration::from_secs(seconds)))
-    }
 }

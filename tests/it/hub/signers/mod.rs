@@ -34,7 +34,7 @@ pub(super) async fn change(admin: &Client, name: &str, spec: Value) {
 }
 
 /// Gives the hub the right to sign for another signer name, as the chart does by `signers`.
-pub(in crate::hub) async fn allow(hub: &TestHub, admin: &Client, signer_name: &str) {
+pub(crate) async fn allow(hub: &TestHub, admin: &Client, signer_name: &str) {
     if !hub.is_real() {
         return;
     }
