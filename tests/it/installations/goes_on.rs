@@ -9,7 +9,9 @@ use std::time::Duration;
 use addon_signer::process::{HubOptions, Roles};
 use addon_signer_agent::store::Store;
 use addon_signer_agent::{Agent, Outcome};
-use addon_signer_api::AddOnSigner;
+use addon_signer_api::route::{CONDITION_ACCEPTED, CONDITION_PROGRAMMED, CONDITION_RESOLVED_REFS};
+use addon_signer_api::status::CONDITION_READY;
+use addon_signer_api::{AddOnRoute, AddOnSigner};
 use addon_signer_core::journal::checkpoint::Checkpoint;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_ledger::Location;
@@ -17,6 +19,7 @@ use addon_signer_ledger::verify::{Check, verify};
 use addon_signer_platform::clock::Clock;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
@@ -51,7 +54,7 @@ struct Site<'f> {
 /// Serves what a folder has, with a copy of its ledger.
 pub(super) async fn goes_on(folder: &Path, kind: Kind, location: &Location) {
     let site = Site::open(folder, kind, location).await;
-    let (lines, requests) = (site.lines().await, site.requests().await);
+    let (lines, requests, conditions) = (site.lines().await, site.requests().await, site.conditions().await);
     assert!(
         lines["telemetry-client-authorities"].iter().any(|(_, state)| state == "Next"),
         "in mid-rotation: {lines:?}"
@@ -67,6 +70,9 @@ pub(super) async fn goes_on(folder: &Path, kind: Kind, location: &Location) {
         site.assert_signs(signer).await;
     }
     assert_eq!(site.lines().await, lines);
+    // A hub that starts knows AddOnRoutes before it serves their AddOnSigners, and may say so for a moment.
+    let are_same = async || (site.conditions().await == conditions).then_some(());
+    wait_until(PATIENCE, &format!("the conditions to be {conditions:?}"), are_same).await;
     site.verify().await;
     site.assert_rotation_ends().await;
     site.assert_revoked_enrols(&gateway).await;
@@ -150,6 +156,23 @@ impl<'f> Site<'f> {
         ours.map(|request| (request.name_any(), serde_json::to_value(&request.status).unwrap())).collect()
     }
 
+    /// Whether each AddOnSigner is ready, and all conditions of each AddOnRoute, with the reasons.
+    async fn conditions(&self) -> Vec<String> {
+        let signers = Api::<AddOnSigner>::all(self.admin.clone()).list(&Default::default()).await.unwrap();
+        let signers = signers.items.into_iter().map(|signer| (signer.name_any(), signer.status.unwrap().conditions));
+        let routes = Api::<AddOnRoute>::all(self.admin.clone()).list(&Default::default()).await.unwrap();
+        let routes = routes.items.into_iter().map(|route| (route.name_any(), route.status.unwrap().conditions));
+        let is_told = |condition: &Condition| {
+            [CONDITION_READY, CONDITION_ACCEPTED, CONDITION_RESOLVED_REFS, CONDITION_PROGRAMMED]
+                .contains(&&*condition.type_)
+        };
+        let tell = |(name, conditions): (String, Vec<Condition>)| {
+            let told = conditions.into_iter().filter(is_told);
+            told.map(|it| format!("{name}: {} {} {}", it.type_, it.status, it.reason)).collect::<Vec<_>>()
+        };
+        signers.chain(routes).flat_map(tell).collect()
+    }
+
     async fn answer(&self, gateway: &Whole, pair: &ClientPair) -> (u16, String) {
         wait_until(PATIENCE, "an answer of the gateway", async || {
             let (status, body) = pair.whoami_at(gateway.gateway, &self.clock).await?;
@@ -184,7 +207,7 @@ impl<'f> Site<'f> {
         Agent::new(settings, store, self.clock.clone())
     }
 
-    /// The signer issues a certificate, by the authority that it had.
+    /// The signer issues a certificate.
     async fn assert_signs(&self, signer: &str) {
         let signers: Api<AddOnSigner> = Api::all(self.admin.clone());
         if signers.get_opt(signer).await.unwrap().is_none() {

@@ -180,8 +180,7 @@ impl Site {
         let signer = self.start_signer(clock).await;
         let request = submit(&self.hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
         wait_csr(&self.admin, &request, "issued", certificate).await;
-        let whole = wait_until(PATIENCE, "a checkpoint", async || self.checkpoint().await).await;
-        assert!(whole.contains("\"seq\""), "{whole}");
+        wait_until(PATIENCE, "a checkpoint", async || self.checkpoint().await).await;
         signer.stop().await.unwrap();
     }
 
