@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use super::lines::OnServer;
 use test_kit::company::{CompanyCa, chain};
 use test_kit::hub::{PATIENCE, wait_ready};
-use test_kit::wait::{wait_or_explain, wait_until};
+use test_kit::wait::wait_or_explain;
 
 const NAMESPACE: &str = "addon-signer";
 /// The Secret with the key of the next authority of telemetry.
@@ -75,12 +75,14 @@ pub(crate) async fn put_authority_in(
 /// Waits until `AuthorityIssued` has this status and a message with this text.
 async fn wait_issued(line: &OnServer, status: &str, text: &str) -> String {
     let what = format!("AuthorityIssued to be {status} and to say {text:?}");
-    wait_until(PATIENCE, &what, async || {
+    let last = RefCell::new(None);
+    let as_expected = async || {
         let conditions = line.status().await.conditions;
         let issued = conditions.into_iter().find(|condition| condition.type_ == "AuthorityIssued")?;
+        *last.borrow_mut() = Some((issued.status.clone(), issued.message.clone()));
         (issued.status == status && issued.message.contains(text)).then_some(issued.message)
-    })
-    .await
+    };
+    wait_or_explain(PATIENCE, &what, as_expected, || format!("{:?}", last.borrow())).await
 }
 
 /// Changes the specification of the signer telemetry.

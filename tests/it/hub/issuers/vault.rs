@@ -226,8 +226,10 @@ async fn a_vault_that_did_not_answer_is_asked_again_after_its_pause() {
     line.wait(&["Active"]).await;
     let frozen = Frozen::with_children(world.vault.id());
     rotate(admin, "r1").await;
-    wait_issued(&line, "False", "no answer within 4 seconds; the hub asks again.").await;
+    // Whether there was no answer, or the hub has looked once more since.
+    wait_issued(&line, "False", "/v1/pki has not signed an authority: ").await;
     drop(frozen);
+    world.vault.read("sys/seal-status", None).await; // it runs again
     // The pause is that of one engine.
     for (path, said) in [
         ("pki2", "/v1/pki2 has not signed an authority: 1 error occurred: * permission denied (403)"),
