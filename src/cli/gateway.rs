@@ -10,7 +10,7 @@ use clap::{Args, Subcommand};
 use hyper::{Method, Uri};
 use k8s_openapi::api::core::v1::{Namespace, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::api::{DynamicObject, ListParams, PartialObjectMeta};
+use kube::api::{DynamicObject, PartialObjectMeta};
 use kube::{Api, Client, Resource, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 use crate::output::{Format, print, print_json, render, table};
 use addon_signer_api::ocm::{cluster_set, managed_cluster_resource};
 use addon_signer_api::route::{CONDITION_ACCEPTED, CONDITION_RESOLVED_REFS};
-use addon_signer_api::route_refs::{endpoints, service_facts, service_of};
+use addon_signer_api::route_refs::{endpoints, service_facts, service_of, slices_of};
 use addon_signer_api::route_rules::route_plan;
 use addon_signer_api::rules::SignerConfig;
 use addon_signer_api::status::CONDITION_READY;
@@ -28,10 +28,13 @@ use addon_signer_core::gateway::anchors::BackendAnchors;
 use addon_signer_core::gateway::attachment::{Attachment, Labels};
 use addon_signer_core::gateway::path::SafePath;
 use addon_signer_core::gateway::route::{Route, RouteName, RouteTable};
-use addon_signer_core::gateway::routing::{NO_HOSTNAME, Parent, References, RoutePlan, Verdict, World, resolve};
+use addon_signer_core::gateway::routing::{
+    self, Backends, NO_HOSTNAME, Parent, References, Resolved, RoutePlan, Verdict, WantedServices, World, resolve,
+};
 use addon_signer_core::identity::{AddOnName, ClusterName};
 use addon_signer_gateway::problem_of;
 use addon_signer_platform::kubernetes;
+use addon_signer_platform::listing::{self, Selector};
 
 /// Explain what the gateway does.
 #[derive(Debug, Clone, Subcommand)]
@@ -190,15 +193,8 @@ impl Existing {
         let namespaces = list::<PartialObjectMeta<Namespace>>(client).await?.into_iter();
         let namespaces = namespaces.map(|namespace| (namespace.name_any(), namespace.labels().clone())).collect();
         let mut references = References::default();
-        for service in list::<Guarded<Service>>(client).await? {
-            let key = (service.namespace().unwrap_or_default(), service.name_any());
-            let service = service.read().ok(); // one that the hub cannot read does not exist for it either
-            references.services.extend(service.map(|service| (key, service_facts(service))));
-        }
-        for slice in list::<Guarded<EndpointSlice>>(client).await? {
-            let (name, Ok(slice)) = (slice.name_any(), slice.read()) else { continue };
-            let Some(service) = service_of(&slice) else { continue };
-            references.endpoints.entry(service).or_default().insert(name, endpoints(slice));
+        for (namespace, services) in named_services(&plans) {
+            references.backends.insert(namespace.clone(), backends(client, &namespace, services).await?);
         }
         // The hub's --backend-addresses and what ClusterTrustBundles hold are not known here; the hub's own verdict is
         // in the condition ResolvedRefs.
@@ -261,9 +257,10 @@ impl Existing {
         let claimed = self.signers.iter().flat_map(|signer| &signer.attachment.hostnames);
         // The first name of a gateway is everybody's.
         let names: Vec<String> = [String::new(), authority.to_owned()].into_iter().chain(claimed.cloned()).collect();
-        let world =
-            World { parents: &parents, names: &names, namespaces: &self.namespaces, references: &self.references };
-        resolve(&self.plans, &world)
+        let (namespaces, references, before) = (&self.namespaces, &self.references, &BTreeMap::new());
+        let world = World { parents: &parents, names: &names, namespaces, references, before };
+        let Resolved { table, verdicts, .. } = resolve(&self.plans, &world);
+        (table, verdicts)
     }
 
     fn decide(&self, table: &RouteTable, signer: &Served, args: &ExplainArgs) -> Decided {
@@ -338,10 +335,43 @@ fn served(signer: AddOnSigner) -> Option<Served> {
     Some(Served { name: signer.name_any(), addons, attachment: config.attachment })
 }
 
+/// The Services that AddOnRoutes name, by namespaces.
+fn named_services(plans: &[RoutePlan]) -> WantedServices {
+    let mut named = WantedServices::new();
+    for plan in plans {
+        if let routing::Target::Service { name, .. } = &plan.backend.target {
+            named.entry(plan.name.namespace.clone()).or_default().insert(name.clone());
+        }
+    }
+    named
+}
+
+/// These Services of a namespace with their endpoints, as the hub reads them.
+async fn backends(client: &Client, namespace: &str, names: BTreeSet<String>) -> anyhow::Result<Backends> {
+    let mut found = Backends::default();
+    let services: Api<Guarded<Service>> = Api::namespaced(client.clone(), namespace);
+    let slices: Api<Guarded<EndpointSlice>> = Api::namespaced(client.clone(), namespace);
+    let of_names = Selector::labels(&slices_of(names.iter().map(String::as_str)));
+    for name in names {
+        let named = Selector::fields(&format!("metadata.name={name}"));
+        let service = listing::any(&services, &named).await;
+        let service = service.with_context(|| format!("cannot list services in {namespace}"))?;
+        // One that the hub cannot read does not exist for it either.
+        found.services.insert(name, service.and_then(|service| service.object.0.ok()).map(service_facts));
+    }
+    let listed = listing::each(slices, of_names, |slice| {
+        let (name, Ok(slice)) = (slice.name_any(), slice.object.0) else { return };
+        let Some(service) = service_of(&slice).map(str::to_owned) else { return };
+        found.endpoints.entry(service).or_default().insert(name, Arc::new(endpoints(slice)));
+    });
+    listed.await.with_context(|| format!("cannot list endpointslices in {namespace}"))?;
+    Ok(found)
+}
+
 async fn list<K>(client: &Client) -> anyhow::Result<Vec<K>>
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
 {
-    let objects = Api::<K>::all(client.clone()).list(&ListParams::default()).await;
-    Ok(objects.with_context(|| format!("cannot list {}", K::plural(&())))?.items)
+    let objects = listing::all(Api::<K>::all(client.clone()), Selector::all()).await;
+    objects.with_context(|| format!("cannot list {}", K::plural(&())))
 }

@@ -10,7 +10,7 @@ use anyhow::{Context, bail, ensure};
 use ipnet::IpNet;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestSpec};
-use kube::api::{DynamicObject, ListParams, ObjectMeta, Patch, PatchParams, PostParams};
+use kube::api::{DynamicObject, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
 use ring::rand::SystemRandom;
@@ -46,6 +46,7 @@ use addon_signer_hub::lease;
 use addon_signer_ledger::Location;
 use addon_signer_platform::clock::Clock;
 use addon_signer_platform::connection::connect;
+use addon_signer_platform::listing::{self, Selector};
 use stand_in::StandIn;
 
 const CLUSTERS: [&str; 3] = ["cluster1", "cluster2", "cluster3"];
@@ -233,7 +234,7 @@ async fn play(stage: &mut Stage, story: &mut Story) -> anyhow::Result<()> {
 
 /// Present once all AddOnRoutes are in effect.
 async fn programmed(admin: &Client) -> anyhow::Result<Option<()>> {
-    let routes = Api::<AddOnRoute>::all(admin.clone()).list(&ListParams::default()).await?.items;
+    let routes = listing::all(Api::<AddOnRoute>::all(admin.clone()), Selector::all()).await?;
     let is_programmed = |route: &AddOnRoute| {
         let conditions = route.status.iter().flat_map(|status| &status.conditions);
         conditions.into_iter().any(|it| it.type_ == CONDITION_PROGRAMMED && it.status == "True")

@@ -17,7 +17,7 @@ use super::probe::Probe;
 use super::registry_age::RegistryAge;
 use super::running::Running;
 use super::tasks::{Tasks, until_stopped};
-use super::{Addresses, HubOptions, HubProcess, NOT_ASKED, route_settings, serving_names};
+use super::{Addresses, HubConnection, HubOptions, HubProcess, NOT_ASKED, route_settings, serving_names};
 use addon_signer_hub::gateways::{Follower, FollowerParts, FollowerSettings, GatewayLease, LeaseKeeper};
 use addon_signer_telemetry::pulse::{Pulse, Pulses};
 
@@ -32,10 +32,14 @@ impl HubProcess {
         let gateway = gateway.context("a process with the role gateway has no gateway")?;
         let bound = options.registry_age.outdated.context("a gateway needs --registry-refuse-after")?;
         let (metrics, pulses) = (ProcessMetrics::register(options.roles), Pulses::default());
-        let client = connection.client;
-        let parts = FollowerParts { client: client.clone(), clock: clock.clone(), pulses: pulses.clone() };
+        let HubConnection { client, contacts } = connection;
+        let parts = FollowerParts {
+            client: client.clone(),
+            contacts: contacts.clone(),
+            clock: clock.clone(),
+            pulses: pulses.clone(),
+        };
         let (follower, ends, applied) = Follower::wire(parts);
-        let contacts = connection.contacts;
         let age = RegistryAge::new(contacts.clone(), ends.registry.clone(), options.registry_age, options.roles);
         let mut running =
             Running::new(client.clone(), clock.clone(), ends.audit.clone(), pulses.clone(), age.clone(), stop.clone());

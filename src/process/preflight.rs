@@ -7,9 +7,8 @@ use std::time::Duration;
 use anyhow::{Context, anyhow};
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Service};
-use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::api::{ApiResource, DynamicObject, ListParams, PostParams};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
+use kube::api::{ApiResource, DynamicObject, PostParams};
 use kube::client::AuthError;
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
@@ -17,6 +16,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::warn;
 
+use addon_signer_api::kept::Kept;
 use addon_signer_api::ocm::AddOnApi;
 use addon_signer_api::request::BoundedRequest;
 use addon_signer_api::{AddOnRoute, AddOnSigner, Guarded, Lenient};
@@ -27,6 +27,7 @@ use addon_signer_hub::authorities::store::LineNames;
 use addon_signer_hub::registrations::registry::{RegistryError, discover};
 use addon_signer_platform::backoff::Pauses;
 use addon_signer_platform::errors::explain;
+use addon_signer_platform::listing::{self, Selector};
 use addon_signer_telemetry::pulse::Pulse;
 
 /// The pauses between two attempts. Kubernetes could take up to five minutes to restart a process that exits.
@@ -182,9 +183,6 @@ impl Asking<'_> {
         self.check_ours::<AddOnSigner>().await?;
         // Without these rights the gateway would have no routes.
         self.check_ours::<AddOnRoute>().await?;
-        self.check_ours::<Service>().await?;
-        self.check_ours::<EndpointSlice>().await?;
-        self.check_ours::<Namespace>().await?;
         self.check_neighbours().await
     }
 
@@ -195,7 +193,7 @@ impl Asking<'_> {
 
     async fn check_requests(&self) -> Result<(), Obstacle> {
         let requests: Api<BoundedRequest> = Api::all(self.client.clone());
-        let listed = requests.list(&ListParams::default().limit(1)).await;
+        let listed = listing::any(&requests, &Selector::all()).await;
         listed.map(drop).map_err(|error| Obstacle::new(error, || self.cannot("list certificatesigningrequests")))
     }
 
@@ -210,7 +208,7 @@ impl Asking<'_> {
         let kind = ApiResource::erase::<Lease>(&());
         let leases: Api<Lenient<DynamicObject>> = Api::namespaced_with(self.client.clone(), self.namespace, &kind);
         let lacks = || self.cannot(&format!("list leases in the namespace {}", self.namespace));
-        let listed = leases.list(&ListParams::default().labels(LABEL_GATEWAY).limit(1)).await;
+        let listed = listing::any(&leases, &Selector::labels(LABEL_GATEWAY)).await;
         listed.map(drop).map_err(|error| Obstacle::new(error, lacks))
     }
 
@@ -226,9 +224,9 @@ impl Asking<'_> {
         let maps: Api<Lenient<ConfigMap>> = Api::namespaced(self.client.clone(), self.namespace);
         for certificate in GatewayCertificate::ALL {
             let name = LineNames::gateway(certificate).config_map;
-            let one = ListParams::default().fields(&format!("metadata.name={name}"));
+            let one = Selector::fields(&format!("metadata.name={name}"));
             let lacks = || self.cannot(&format!("list the ConfigMap {name} in the namespace {}", self.namespace));
-            maps.list(&one).await.map_err(|error| Obstacle::new(error, lacks))?;
+            listing::any(&maps, &one).await.map_err(|error| Obstacle::new(error, lacks))?;
         }
         Ok(())
     }
@@ -236,11 +234,11 @@ impl Asking<'_> {
     /// Checks that objects of a kind can be read.
     async fn check_ours<K>(&self) -> Result<(), Obstacle>
     where
-        K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
+        K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Kept,
     {
         // One that cannot be decoded is reported later, on that object.
         let objects: Api<Guarded<K>> = Api::all(self.client.clone());
-        match objects.list(&ListParams::default().limit(1)).await {
+        match listing::any(&objects, &Selector::all()).await {
             Ok(_) => Ok(()),
             // Without the CRD the answer is plain text, whose reason kube cannot read.
             Err(kube::Error::Api(status)) if status.code == 404 => Err(Obstacle::Lasting(anyhow!(
@@ -253,13 +251,13 @@ impl Asking<'_> {
 
     /// Without this right the gateway would refuse all backends, because each may be the hub itself.
     async fn check_neighbours(&self) -> Result<(), Obstacle> {
-        let one = ListParams::default().limit(1);
+        let one = Selector::all();
         let lacks =
             |what: &'static str| move || self.cannot(&format!("list {what} in the namespace {}", self.namespace));
         let pods: Api<Lenient<Pod>> = Api::namespaced(self.client.clone(), self.namespace);
-        pods.list(&one).await.map_err(|error| Obstacle::new(error, lacks("pods")))?;
+        listing::any(&pods, &one).await.map_err(|error| Obstacle::new(error, lacks("pods")))?;
         let services: Api<Lenient<Service>> = Api::namespaced(self.client.clone(), self.namespace);
-        services.list(&one).await.map_err(|error| Obstacle::new(error, lacks("services")))?;
+        listing::any(&services, &one).await.map_err(|error| Obstacle::new(error, lacks("services")))?;
         Ok(())
     }
 }

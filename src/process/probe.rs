@@ -66,25 +66,19 @@ const SHUTTING_DOWN: &str = "this process is shutting down\n";
 /// The watch of requests. Who does not lead watches only its own, and only for a moment.
 const REQUESTS: &str = "certificatesigningrequests";
 
-/// The watches that the process must read for as long as it runs. Not that of Services: there are two.
-const WATCHES: [&str; 7] = [
-    REQUESTS,
-    "addonroutes",
-    "addonsigners",
-    "endpointslices",
-    "managedclusteraddons",
-    "managedclusters",
-    "namespaces",
-];
+/// The watches that the process must read for as long as it has them.
+const WATCHES: [&str; 6] =
+    [REQUESTS, "addonroutes", "addonsigners", "managedclusteraddons", "managedclusters", "namespaces"];
+/// The same in each namespace of backends, and in the hub's own.
+const WATCHES_OF_BACKENDS: [&str; 2] = ["endpointslices", "services"];
 
 /// Fails if a task hangs, so that Kubernetes restarts the process. A silent API server makes nothing hang: calls time
 /// out, and watches are requested again.
 fn lives(pulses: &Pulses, contacts: &Contacts, signs: bool) -> (StatusCode, Cow<'static, str>) {
     let idle = contacts.idle(&WATCHES, HANGS_AFTER);
-    let watches = idle
-        .into_iter()
-        .filter(|resource| signs || *resource != REQUESTS)
-        .map(|resource| format!("watch of {resource}"));
+    let idle = idle.into_iter().filter(|resource| signs || *resource != REQUESTS).map(str::to_owned);
+    let of_backends = contacts.idle_in_namespaces(&WATCHES_OF_BACKENDS, HANGS_AFTER);
+    let watches = idle.chain(of_backends).map(|resource| format!("watch of {resource}"));
     let hanging: Vec<String> = pulses.silent(HANGS_AFTER).into_iter().chain(watches).collect();
     if hanging.is_empty() {
         return (StatusCode::OK, "ok\n".into());

@@ -20,9 +20,9 @@ const DOCUMENT: &str = "docs/reference.md";
 /// Flags that have a variable in every command; those of `hub` and of the agent all have one.
 const WITH_VARIABLE: [&str; 5] = ["--log-format", "--audit-log", "--kubeconfig", "--namespace", "--ledger"];
 /// Words in the hub's code that look like a condition or a reason, but are statuses, kinds, or names of tasks.
-const NO_REASONS: &str = "True False Registering AddOnSigners ManagedClusters ManagedClusterAddOn ManagedClusterAddOns \
-                          ClusterManagementAddOn AddOnTemplate AddOnTemplates ManifestWork ConfigMap Succeeded \
-                          AddOnRoutes Services EndpointSlices";
+const NO_REASONS: &str = "True False Registering Reading AddOnSigners ManagedClusters ManagedClusterAddOn \
+                          ManagedClusterAddOns ClusterManagementAddOn AddOnTemplate AddOnTemplates ManifestWork \
+                          ConfigMap Succeeded AddOnRoutes";
 
 pub(crate) type Names = BTreeSet<String>;
 

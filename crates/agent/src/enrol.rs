@@ -1,4 +1,5 @@
 //! Gets one certificate through a CertificateSigningRequest, with the cluster's hub kubeconfig.
+#![expect(clippy::disallowed_types, reason = "`order` says how much is read of an answer")]
 
 use std::path::PathBuf;
 use std::time::Duration;

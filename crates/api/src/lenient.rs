@@ -10,16 +10,20 @@ use serde::ser::{Serialize, Serializer};
 use serde_json::{Map, Value};
 
 use super::AddOnSigner;
-use addon_signer_core::bounded::{self, Keep};
+use super::kept::{KeepOf, Kept};
+use addon_signer_core::bounded;
+
+/// What is wrong with an object of which a part was not read.
+const TOO_LARGE: &str = "it is larger than the hub reads: mind its labels";
 
 /// One of our objects, whatever its content.
 pub type Guarded<K> = Lenient<DeserializeGuard<K>>;
 /// An AddOnSigner, whatever its metadata contains.
 pub type GuardedSigner = Guarded<AddOnSigner>;
 
-/// An object without the metadata that cannot be read. The API server accepts times in `managedFields` that are later
-/// than any that this program can read, and values in it that are nested more deeply. One object with those must hide
-/// neither itself nor the others in its list or watch.
+/// An object without what nobody uses ([`Kept`]), and without the metadata that cannot be read. The API server accepts
+/// times in `managedFields` that are later than any that this program can read, and values in it that are nested more
+/// deeply. One object with those must hide neither itself nor the others in its list or watch.
 #[derive(Debug, Clone)]
 pub struct Lenient<K> {
     /// The object.
@@ -39,11 +43,11 @@ impl<K> Guarded<K> {
     }
 }
 
-impl<'de, K: DeserializeOwned> Deserialize<'de> for Lenient<K> {
+impl<'de, K: DeserializeOwned + Kept> Deserialize<'de> for Lenient<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         // serde_json counts levels from the beginning of a list, and one object must not make it give up the others.
-        let mut value = bounded::read(deserializer, &Keep::All(usize::MAX))?.value;
-        let doubt = value.get_mut("metadata").and_then(mend);
+        let bounded::Kept { mut value, is_cut } = bounded::read(deserializer, KeepOf::<K>::KEEP)?;
+        let doubt = value.get_mut("metadata").and_then(mend).or_else(|| is_cut.then(|| TOO_LARGE.to_owned()));
         let object = K::deserialize(value).map_err(D::Error::custom)?;
         Ok(Self { object, doubt })
     }

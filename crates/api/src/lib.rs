@@ -6,6 +6,7 @@ pub mod authority;
 pub mod cert_manager;
 pub mod cluster_trust_bundle;
 pub mod identity;
+pub mod kept;
 pub mod lenient;
 pub mod manager;
 pub mod manifest_work;

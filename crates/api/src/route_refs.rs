@@ -4,15 +4,21 @@ use k8s_openapi::api::core::v1::{Service, ServicePort as CorePort};
 use k8s_openapi::api::discovery::v1::{EndpointConditions, EndpointSlice};
 use kube::ResourceExt;
 
-use addon_signer_core::gateway::routing::{Endpoints, InNamespace, ServiceFacts, ServicePort};
+use addon_signer_core::gateway::routing::{Endpoints, ServiceFacts, ServicePort};
 
 /// The label that says whose an EndpointSlice is.
-const SERVICE_NAME: &str = "kubernetes.io/service-name";
+pub(crate) const SERVICE_NAME: &str = "kubernetes.io/service-name";
+
+/// Selects the EndpointSlices of these Services.
+#[must_use]
+pub fn slices_of<'s>(services: impl IntoIterator<Item = &'s str>) -> String {
+    format!("{SERVICE_NAME} in ({})", services.into_iter().collect::<Vec<_>>().join(","))
+}
 
 /// The Service of an EndpointSlice.
 #[must_use]
-pub fn service_of(slice: &EndpointSlice) -> Option<InNamespace> {
-    Some((slice.namespace()?, slice.labels().get(SERVICE_NAME)?.clone()))
+pub fn service_of(slice: &EndpointSlice) -> Option<&str> {
+    slice.labels().get(SERVICE_NAME).map(String::as_str)
 }
 
 /// A Service.

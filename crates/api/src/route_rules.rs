@@ -121,6 +121,11 @@ fn backend_ref(spec: &BackendSpec, is_grpc: bool) -> Result<BackendRef, InvalidF
         (Some(service), None) => {
             let port = u16::try_from(service.port).ok().filter(|port| *port > 0);
             let port = port.ok_or_else(|| invalid("backend.service.port", &"it must be from 1 to 65535"))?;
+            // It becomes a part of a selector, whether the API server has the schema or not.
+            let is_name = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+            if !(1..=63).contains(&service.name.len()) || !service.name.bytes().all(is_name) {
+                return Err(invalid("backend.service.name", &"it is not the name of a Service"));
+            }
             Target::Service { name: service.name.clone(), port }
         }
         (None, Some(address)) => {

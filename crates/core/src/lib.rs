@@ -47,6 +47,7 @@ pub mod keys;
 pub mod lease;
 pub mod list;
 pub mod names;
+pub mod oldest;
 pub mod ownership;
 pub mod policy;
 pub mod query;

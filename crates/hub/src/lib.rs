@@ -298,10 +298,11 @@ fn read_for_gateways(
     let namespace = settings.namespace.clone();
     let beside = neighbours::keep(client.clone(), namespace.clone(), links.neighbours.clone());
     tasks.spawn("pods and Services of the hub's namespace", beside.map(Ok));
+    let contacts = replicas.contacts.clone();
     let pulse = pulses.start("Leases of gateways");
     tasks.spawn("Leases of gateways", replicas::keep(client.clone(), namespace, replicas, pulse).map(Ok));
-    let route_links =
-        RouteLinks { client: client.clone(), trust: trust.subscribe(), table: table.clone(), pulses: pulses.clone() };
+    let (trust, table, pulses) = (trust.subscribe(), table.clone(), pulses.clone());
+    let route_links = RouteLinks { client: client.clone(), contacts, trust, table, pulses };
     let judgement = routes::start(tasks, route_links, settings.routes.clone());
     routes::report(tasks, links, judgement.judged);
     judgement.needs_certificate

@@ -3,12 +3,10 @@
 use std::net::IpAddr;
 
 use futures::StreamExt;
-use futures::stream::BoxStream;
 use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::api::{Api, ApiResource};
 use kube::core::{NotUsed, Object};
 use kube::runtime::watcher::{self, Event};
-use kube::runtime::{WatchStreamExt, watcher as watch_objects};
 use kube::{Client, Resource, ResourceExt};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -17,11 +15,10 @@ use tracing::warn;
 
 use crate::relist::Watched;
 use addon_signer_api::Lenient;
+use addon_signer_api::kept::Kept;
+use addon_signer_core::bounded::Keep;
 use addon_signer_core::gateway::neighbours::{Addresses, Neighbours};
-use addon_signer_platform::backoff::WatchBackoff;
-
-/// How many objects a page of a list has: while one is read, some 20 KB of text each.
-const PAGE: u32 = 50;
+use addon_signer_platform::listing::{Selector, Watch, watch as watch_objects};
 
 /// The parts of a pod that determine its addresses.
 type PodObject = Lenient<Object<NotUsed, PodState>>;
@@ -63,6 +60,21 @@ struct Ip {
     ip: String,
 }
 
+/// The most memory for the addresses of a pod or a Service.
+const ADDRESSES: usize = 256 << 10;
+
+impl Kept for PodState {
+    const KEEP: Keep = Keep::Fields(&[("phase", Keep::Scalar(64)), ("podIPs", Keep::All(ADDRESSES))]);
+}
+
+impl Kept for ServicePlan {
+    const KEEP: Keep = Keep::Fields(&[("clusterIPs", Keep::All(ADDRESSES)), ("externalIPs", Keep::All(ADDRESSES))]);
+}
+
+impl Kept for ServiceState {
+    const KEEP: Keep = Keep::Fields(&[("loadBalancer", Keep::Fields(&[("ingress", Keep::All(ADDRESSES))]))]);
+}
+
 /// Follows the pods and Services of a namespace until a watch ends.
 pub(super) async fn keep(client: Client, namespace: String, known: watch::Sender<Neighbours>) {
     let mut pods = objects::<Pod, PodObject>(&client, &namespace);
@@ -81,14 +93,14 @@ pub(super) async fn keep(client: Client, namespace: String, known: watch::Sender
     }
 }
 
-fn objects<K, O>(client: &Client, namespace: &str) -> BoxStream<'static, watcher::Result<Event<O>>>
+fn objects<K, O>(client: &Client, namespace: &str) -> Watch<O>
 where
     K: Resource<DynamicType = ()>,
     O: Resource<DynamicType = ApiResource, Scope = kube::core::DynamicResourceScope>,
     O: Clone + DeserializeOwned + std::fmt::Debug + Send + 'static,
 {
     let api: Api<O> = Api::namespaced_with(client.clone(), namespace, &ApiResource::erase::<K>(&()));
-    watch_objects(api, watcher::Config::default().page_size(PAGE)).backoff(WatchBackoff::default()).boxed()
+    watch_objects(api, Selector::all())
 }
 
 /// Applies one event to what is known of one kind; returns `false` if the watch has ended.

@@ -24,6 +24,7 @@ use tower::{BoxError, ServiceBuilder};
 use tower_http::timeout::ResponseBodyTimeoutLayer;
 
 use crate::contacts::{Contacts, Noting};
+use crate::pages::Bounds;
 use crate::proxy::Dialer;
 
 /// The longest time until TCP and TLS are set up.
@@ -39,9 +40,11 @@ const ANSWER: Duration = Duration::from_secs(30);
 const SILENCE: Duration = Duration::from_secs(75);
 /// The longest time from the beginning of an answer to its end, unless it is a watch.
 const WHOLE: Duration = Duration::from_secs(60);
-/// Bytes that the server may send ahead on one stream, and on the whole connection.
-const STREAM_WINDOW: u32 = 1 << 20;
-const CONNECTION_WINDOW: u32 = 4 << 20;
+/// Bytes that the server may send ahead on one stream.
+const STREAM_WINDOW: u32 = 1 << 18;
+/// The same on the whole connection: as much as all its streams may have. Pages of lists wait for each other, and those
+/// that wait must leave room for the one that is received, and for calls.
+const CONNECTION_WINDOW: u32 = 128 * STREAM_WINDOW;
 
 /// Makes a client for these settings. It connects when it is first used.
 ///
@@ -58,12 +61,13 @@ pub fn connect(config: Config) -> Result<Client, kube::Error> {
 pub fn connect_noting(config: Config, contacts: Contacts) -> Result<Client, kube::Error> {
     let connector = connector(&config)?;
     let connections: HyperClient<_, Body> = builder().build(connector);
+    let bounds = Bounds::new(WHOLE);
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
         .option_layer(config.auth_layer()?)
         .layer(config.extra_headers_layer()?)
         .map_err(BoxError::from)
-        .layer_fn(move |inner| Noting { inner, contacts: contacts.clone(), whole: WHOLE })
+        .layer_fn(move |inner| Noting { inner, contacts: contacts.clone(), bounds: bounds.clone() })
         .timeout(ANSWER)
         .layer(ResponseBodyTimeoutLayer::new(SILENCE))
         .service(connections);

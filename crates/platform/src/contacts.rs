@@ -8,19 +8,36 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use futures::FutureExt;
 use futures::future::BoxFuture;
-use futures::{FutureExt, stream};
 use http::{Request, Response};
-use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt, StreamBody};
+use http_body_util::BodyExt;
 use hyper::body::{Body as HttpBody, Bytes};
 use kube::client::Body;
 use parking_lot::Mutex;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 use tower::{BoxError, Service};
+
+use crate::pages::{Answer, Bounds};
 
 /// The beginning of the event that says why a watch cannot continue, for instance because its version was compacted.
 const ERROR: &[u8] = br#"{"type":"ERROR""#;
+
+/// The name of a resource in a namespace, as people read it too.
+#[must_use]
+pub fn in_namespace(resource: &str, namespace: &str) -> String {
+    format!("{resource} in the namespace {namespace}")
+}
+
+/// What a path lists or watches, if it does. Source: Kubernetes, API concepts, "Resource URIs".
+fn watched(path: &str) -> String {
+    let mut parts = path.rsplit('/');
+    let resource = parts.next().unwrap_or_default();
+    match (parts.next(), parts.next()) {
+        (Some(namespace), Some("namespaces")) => in_namespace(resource, namespace),
+        _ => resource.to_owned(),
+    }
+}
 
 /// What is known about the watches of one resource.
 #[derive(Debug, Clone, Copy)]
@@ -31,7 +48,7 @@ struct Contact {
     active: Instant,
 }
 
-/// The contacts of a client, by the plural names of resources.
+/// The contacts of a client, by the plural names of resources, or by these and a namespace ([`in_namespace`]).
 #[derive(Debug, Clone, Default)]
 pub struct Contacts(Arc<Mutex<HashMap<String, Contact>>>);
 
@@ -50,6 +67,24 @@ impl Contacts {
         let known = self.0.lock();
         let is_idle = |resource: &str| known.get(resource).is_some_and(|contact| contact.active.elapsed() > bound);
         resources.iter().copied().filter(|resource| is_idle(resource)).collect()
+    }
+
+    /// The same for resources in namespaces, whichever these are.
+    pub fn idle_in_namespaces(&self, resources: &[&str], bound: Duration) -> Vec<String> {
+        let is_one = |name: &str| resources.iter().any(|it| name.starts_with(&in_namespace(it, "")));
+        let known = self.0.lock();
+        let mut idle: Vec<String> = known
+            .iter()
+            .filter(|(name, contact)| is_one(name) && contact.active.elapsed() > bound)
+            .map(|(name, _)| name.clone())
+            .collect();
+        idle.sort_unstable();
+        idle
+    }
+
+    /// Forgets a watch that is no longer needed.
+    pub fn forget(&self, resource: &str) {
+        self.0.lock().remove(resource);
     }
 
     /// Notes that the API server answered a call about this resource that was sent then, which is no watch.
@@ -84,14 +119,9 @@ impl Contacts {
 pub(crate) struct Noting<S> {
     pub(crate) inner: S,
     pub(crate) contacts: Contacts,
-    /// The longest time from the head of an answer to its end.
-    pub(crate) whole: Duration,
+    /// Those of all answers but watches.
+    pub(crate) bounds: Bounds,
 }
-
-/// An answer began but did not end.
-#[derive(Debug, thiserror::Error)]
-#[error("the API server did not end its answer within {} s", .0.as_secs())]
-struct Endless(Duration);
 
 impl<S, B> Service<Request<Body>> for Noting<S>
 where
@@ -100,7 +130,7 @@ where
     B: HttpBody<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
-    type Response = Response<UnsyncBoxBody<Bytes, BoxError>>;
+    type Response = Response<Answer>;
     type Error = S::Error;
     type Future = BoxFuture<'static, Result<Self::Response, Self::Error>>;
 
@@ -109,16 +139,18 @@ where
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let resource = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
-        let is_watch = request.uri().query().is_some_and(|query| query.split('&').any(|part| part == "watch=true"));
+        let resource = watched(request.uri().path());
+        let asks =
+            |wanted: &str| request.uri().query().is_some_and(|query| query.split('&').any(|it| it.starts_with(wanted)));
+        let (is_watch, is_page) = (asks("watch=true"), asks("limit="));
         let mut last = self.contacts.asked(&resource, is_watch);
         let contacts = self.contacts.clone();
-        let whole = self.whole;
+        let bounds = self.bounds.clone();
         let answer = self.inner.call(request);
         async move {
             let response = answer.await?;
             if !is_watch || !response.status().is_success() {
-                return Ok(response.map(|body| in_time(boxed(body), whole)));
+                return Ok(response.map(|body| bounds.apply(boxed(body), is_page)));
             }
             contacts.heard_at(&resource, Instant::now());
             Ok(response.map(|body| {
@@ -141,21 +173,7 @@ where
     }
 }
 
-/// The body, with an error if it takes longer than `whole`.
-fn in_time(body: UnsyncBoxBody<Bytes, BoxError>, whole: Duration) -> UnsyncBoxBody<Bytes, BoxError> {
-    let latest = Instant::now() + whole;
-    let frames = stream::unfold(body, move |mut body| async move {
-        let frame = tokio::select! {
-            biased;
-            () = sleep_until(latest) => Some(Err(Endless(whole).into())),
-            frame = body.frame() => frame,
-        };
-        frame.map(|frame| (frame, body))
-    });
-    StreamBody::new(frames).boxed_unsync()
-}
-
-fn boxed<B>(body: B) -> UnsyncBoxBody<Bytes, BoxError>
+fn boxed<B>(body: B) -> Answer
 where
     B: HttpBody<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
@@ -167,6 +185,8 @@ where
 mod tests {
     use std::convert::Infallible;
 
+    use futures::stream;
+    use http_body_util::StreamBody;
     use hyper::body::Frame;
     use tower::{ServiceExt, service_fn};
 
@@ -175,7 +195,7 @@ mod tests {
     const BOUND: Duration = Duration::from_secs(60);
 
     /// Asks a server that sends these pieces, one each second, for `path`.
-    async fn ask<P>(contacts: &Contacts, path: &str, pieces: P) -> UnsyncBoxBody<Bytes, BoxError>
+    async fn ask<P>(contacts: &Contacts, path: &str, pieces: P) -> Answer
     where
         P: Iterator<Item = &'static str> + Clone + Send + 'static,
     {
@@ -187,7 +207,7 @@ mod tests {
             });
             std::future::ready(Ok::<_, Infallible>(Response::new(StreamBody::new(frames))))
         });
-        let noting = Noting { inner, contacts: contacts.clone(), whole: BOUND };
+        let noting = Noting { inner, contacts: contacts.clone(), bounds: Bounds::new(BOUND) };
         noting.oneshot(Request::get(path).body(Body::empty()).unwrap()).await.unwrap().into_body()
     }
 
@@ -249,6 +269,20 @@ mod tests {
             watch.frame().await.unwrap().unwrap();
             assert!(contacts.age(&["things"]).unwrap() < BOUND, "what it has told before is new");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_of_one_namespace_is_told_from_that_of_another() {
+        let contacts = Contacts::default();
+        for path in ["/api/v1/namespaces/a/services", "/api/v1/namespaces/b/services", "/api/v1/services"] {
+            contacts.asked(&watched(path), true);
+        }
+        tokio::time::advance(2 * BOUND).await;
+        contacts.asked(&watched("/api/v1/namespaces/b/services"), true);
+        let idle = || contacts.idle_in_namespaces(&["services"], BOUND);
+        assert_eq!(idle(), ["services in the namespace a"]);
+        contacts.forget(&in_namespace("services", "a"));
+        assert!(idle().is_empty(), "nobody needs it any more");
     }
 
     #[test]

@@ -8,5 +8,7 @@ pub mod contacts;
 pub mod crypto;
 pub mod errors;
 pub mod kubernetes;
+pub mod listing;
 pub mod logs;
+mod pages;
 pub mod proxy;

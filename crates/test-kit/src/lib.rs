@@ -6,6 +6,7 @@
     clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
+    clippy::disallowed_types,
     reason = "a test fails by panicking, and its helpers have no users outside"
 )]
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, bail};
 use clap::{ArgGroup, Args};
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::{ListParams, ObjectMeta, Patch, PatchParams};
+use kube::api::{ObjectMeta, Patch, PatchParams};
 use kube::{Api, Client, Resource};
 use serde::Serialize;
 use serde_json::json;
@@ -27,6 +27,7 @@ use addon_signer_hub::authorities::report::GatewayLineReport;
 use addon_signer_hub::authorities::store::{LineNames, STATUS_KEY};
 use addon_signer_platform::clock::Clock;
 use addon_signer_platform::kubernetes;
+use addon_signer_platform::listing::{self, Selector};
 
 /// How often `--watch` polls.
 pub(super) const LOOK: Duration = Duration::from_secs(1);
@@ -113,8 +114,9 @@ impl Ca {
         if let Some(name) = name {
             return Ok(vec![self.line(&name).await?]);
         }
-        let listed = self.signers.list(&ListParams::default()).await.context("AddOnSigners cannot be listed")?;
-        let mut reports: Vec<LineReport> = listed.items.into_iter().map(client_report).collect();
+        let mut reports = Vec::new();
+        let listed = listing::each(self.signers.clone(), Selector::all(), |signer| reports.push(client_report(signer)));
+        listed.await.context("AddOnSigners cannot be listed")?;
         reports.push(self.gateway(GatewayCertificate::Serving).await?.0);
         // A hub has this line once an AddOnRoute needs it.
         let (client, _) = self.gateway(GatewayCertificate::Client).await?;

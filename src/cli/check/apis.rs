@@ -3,7 +3,6 @@
 use anyhow::{Context, bail};
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
-use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 
 use super::policies::WORKS;
@@ -16,6 +15,7 @@ use addon_signer_api::status::CONDITION_TRUST_DISTRIBUTED;
 use addon_signer_hub::registrations::discovery::served_version;
 use addon_signer_hub::registrations::registry::discover;
 use addon_signer_platform::errors::explain;
+use addon_signer_platform::listing::{self, Selector};
 
 /// The label of a namespace that says which pods may run in it.
 const POD_SECURITY: &str = "pod-security.kubernetes.io/enforce";
@@ -26,7 +26,7 @@ impl Inspection {
     /// The APIs that the hub reads. Without the hub's own API there is nothing else to check.
     pub(super) async fn apis(&self) -> anyhow::Result<Vec<Finding>> {
         let signers: Api<GuardedSigner> = Api::all(self.client.clone());
-        match signers.list(&ListParams::default().limit(1)).await {
+        match listing::any(&signers, &Selector::all()).await {
             Ok(_) => {}
             Err(kube::Error::Api(status)) if status.code == 404 => {
                 bail!("the API server does not know AddOnSigner: install the chart first (docs/install.md)")
@@ -116,9 +116,9 @@ impl Inspection {
     /// A hub whose AddOnSigners report how far ManifestWorks have brought the trust bundle has the right anyway.
     async fn without_right(&self, about: &str) -> kube::Result<Finding> {
         let signers: Api<GuardedSigner> = Api::all(self.client.clone());
-        let signers = signers.list(&ListParams::default()).await?;
+        let signers = listing::all(signers, Selector::all()).await?;
         let mut conditions =
-            signers.items.into_iter().filter_map(|signer| signer.read().ok()?.status).flat_map(|it| it.conditions);
+            signers.into_iter().filter_map(|signer| signer.read().ok()?.status).flat_map(|it| it.conditions);
         if conditions.any(|condition| condition.type_ == CONDITION_TRUST_DISTRIBUTED) {
             let sentence = format!(
                 "the hub writes them, but there is no ClusterRoleBinding {WORKS_RIGHT} for the namespace {}: check \

@@ -7,7 +7,6 @@ use std::time::Duration;
 use hyper::Uri;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
-use kube::api::ListParams;
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::ServerName;
 use tokio_rustls::TlsConnector;
@@ -18,6 +17,7 @@ use addon_signer_api::{GuardedSigner, Lenient};
 use addon_signer_core::ca::bundle::Bundle;
 use addon_signer_hub::authorities::store::SERVING_CONFIG_MAP;
 use addon_signer_platform::errors::explain;
+use addon_signer_platform::listing::{self, Selector};
 use addon_signer_platform::proxy::Dialer;
 
 /// The longest time until TCP and TLS are set up.
@@ -100,8 +100,8 @@ impl Inspection {
     async fn gateway_admits(&self) -> bool {
         let signers: Api<GuardedSigner> = Api::all(self.client.clone());
         // If it is not known, the gateway is checked as if there were one.
-        let Ok(signers) = signers.list(&ListParams::default()).await else { return true };
-        let mut statuses = signers.items.into_iter().filter_map(|signer| signer.read().ok()?.status);
+        let Ok(signers) = listing::all(signers, Selector::all()).await else { return true };
+        let mut statuses = signers.into_iter().filter_map(|signer| signer.read().ok()?.status);
         statuses.any(|status| !status.authorities.is_empty())
     }
 }

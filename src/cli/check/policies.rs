@@ -7,14 +7,13 @@ use k8s_openapi::api::admissionregistration::v1::{
     ValidatingAdmissionPolicySpec,
 };
 use kube::Api;
-use kube::api::ListParams;
 use serde_json::{Map, Value, json};
 
 use super::{Finding, Inspection, unknown};
-use crate::cli::status::pages::each;
 use addon_signer_api::GuardedSigner;
 use addon_signer_api::request::BoundedRequest;
 use addon_signer_hub::requests::action::{self, PROXY_UNPROVEN};
+use addon_signer_platform::listing::{self, Selector};
 
 /// A policy of the chart. Its binding has the same name.
 pub(super) struct ShippedPolicy {
@@ -102,12 +101,12 @@ impl Inspection {
     /// How many requests the hub does not answer because it cannot trust OCM's gRPC server, and why.
     async fn unproven(&self) -> kube::Result<Option<(usize, String)>> {
         let signers: Api<GuardedSigner> = Api::all(self.client.clone());
-        let signers = signers.list(&ListParams::default()).await?.items;
+        let signers = listing::all(signers, Selector::all()).await?;
         let requests: Api<BoundedRequest> = Api::all(self.client.clone());
         let mut told = Vec::new();
         for signer in signers.into_iter().filter_map(|signer| signer.read().ok()) {
-            let of_signer = ListParams::default().fields(&format!("spec.signerName={}", signer.spec.signer_name));
-            each(requests.clone(), of_signer, |request| told.extend(unproven(request))).await?;
+            let of_signer = Selector::fields(&format!("spec.signerName={}", signer.spec.signer_name));
+            listing::each(requests.clone(), of_signer, |request| told.extend(unproven(request))).await?;
         }
         let count = told.len();
         Ok(told.pop().map(|why| (count, why)))

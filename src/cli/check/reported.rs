@@ -3,13 +3,13 @@
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
-use kube::api::ListParams;
-use kube::{Api, ResourceExt};
+use kube::{Api, Resource, ResourceExt};
 
 use super::authorities::ReportedLine;
 use super::{Finding, Inspection, Verdict, unknown};
 use crate::inventory::API_SERVICE;
 use addon_signer_api::GuardedSigner;
+use addon_signer_api::ocm::created_at;
 use addon_signer_api::rules::SignerConfig;
 use addon_signer_api::status::{
     CONDITION_ADDONS_CONFLICTED, CONDITION_AUTHORITY_HEALTHY, CONDITION_AUTHORITY_ISSUED, CONDITION_FOREIGN,
@@ -17,7 +17,9 @@ use addon_signer_api::status::{
 };
 use addon_signer_core::ca::authority::LAST_CALL;
 use addon_signer_core::lease::LEASE_NAME;
+use addon_signer_core::oldest::{MOST_SIGNERS, Oldest};
 use addon_signer_core::timestamp::Timestamp;
+use addon_signer_platform::listing::{self, Selector};
 
 /// Reasons of conditions that are true although an authority was activated without evidence.
 const FORCED: [&str; 2] = ["Forced", "GatewayAuthorityForced"];
@@ -64,17 +66,26 @@ impl Inspection {
     /// Every AddOnSigner: its conditions and its authorities.
     pub(super) async fn signers(&self) -> Vec<Finding> {
         let signers: Api<GuardedSigner> = Api::all(self.client.clone());
-        let signers = match signers.list(&ListParams::default()).await {
-            Ok(signers) => signers.items,
+        let signers = match listing::all(signers, Selector::all()).await {
+            Ok(signers) => signers,
             Err(error) => return vec![unknown("AddOnSigners".to_owned(), &error)],
         };
         if signers.is_empty() {
             let sentence = "none exists, so no addon gets certificates: see deploy/example/signer.yaml";
             return vec![Finding::new(Verdict::Unknown, "AddOnSigners", sentence)];
         }
+        let mut oldest = Oldest::new(MOST_SIGNERS);
+        for signer in &signers {
+            oldest.put("", &signer.name_any(), created_at(signer.meta()));
+        }
         let mut found = Vec::new();
         for signer in signers {
             let about = format!("AddOnSigner {}", signer.name_any());
+            if !oldest.is_chosen("", &signer.name_any()) {
+                let sentence = format!("it takes no effect: there are {MOST_SIGNERS} older ones, which is the most");
+                found.push(Finding::bad(&about, sentence));
+                continue;
+            }
             let signer = match signer.read() {
                 Ok(signer) => signer,
                 Err(error) => {

@@ -2,13 +2,15 @@
 
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kube::api::ListParams;
-use kube::{Api, ResourceExt};
+use kube::{Api, Resource, ResourceExt};
 
 use super::reported::outdated;
 use super::{Finding, Inspection, Verdict, unknown};
+use addon_signer_api::ocm::created_at;
 use addon_signer_api::route::{CONDITION_ACCEPTED, CONDITION_PROGRAMMED, CONDITION_RESOLVED_REFS, REASON_NO_ENDPOINT};
 use addon_signer_api::{AddOnRoute, Guarded};
+use addon_signer_core::oldest::{MOST_ROUTES, Oldest};
+use addon_signer_platform::listing::{self, Selector};
 
 /// The label of namespaces that the NetworkPolicy of the chart lets the gateway reach.
 const BACKEND_LABEL: &str = "addon-signer.io/upstream";
@@ -17,17 +19,28 @@ impl Inspection {
     /// Every AddOnRoute.
     pub(super) async fn routes(&self) -> Vec<Finding> {
         let routes: Api<Guarded<AddOnRoute>> = Api::all(self.client.clone());
-        let routes = match routes.list(&ListParams::default()).await {
-            Ok(routes) => routes.items,
+        let routes = match listing::all(routes, Selector::all()).await {
+            Ok(routes) => routes,
             Err(error) => return vec![unknown("AddOnRoutes".to_owned(), &error)],
         };
         if routes.is_empty() {
             let sentence = "none exists, so the gateway passes no calls on: see deploy/example/route.yaml";
             return vec![Finding::new(Verdict::Unknown, "AddOnRoutes", sentence)];
         }
+        let mut oldest = Oldest::new(MOST_ROUTES);
+        for route in &routes {
+            oldest.put(&route.namespace().unwrap_or_default(), &route.name_any(), created_at(route.meta()));
+        }
         let mut found = Vec::new();
         for route in routes {
-            let about = format!("AddOnRoute {}/{}", route.namespace().unwrap_or_default(), route.name_any());
+            let (namespace, name) = (route.namespace().unwrap_or_default(), route.name_any());
+            let about = format!("AddOnRoute {namespace}/{name}");
+            if !oldest.is_chosen(&namespace, &name) {
+                let sentence =
+                    format!("it takes no effect: the namespace has {MOST_ROUTES} older ones, which is the most");
+                found.push(Finding::bad(&about, sentence));
+                continue;
+            }
             match route.read() {
                 Ok(route) => found.extend(self.route(&about, &route).await),
                 Err(error) => {

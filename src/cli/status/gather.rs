@@ -4,12 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Context;
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::api::{DynamicObject, ListParams};
+use kube::api::DynamicObject;
 use kube::{Api, Client, ResourceExt};
 use serde_json::Value;
 
 use super::certificates::{Accepted, Holding, holdings};
-use super::pages::each;
 use super::requests::newest;
 use super::row::{Facts, Row};
 use super::selection::Selection;
@@ -25,6 +24,7 @@ use addon_signer_core::timestamp::Timestamp;
 use addon_signer_hub::registrations::registry::{clusters_api, discover};
 use addon_signer_platform::clock::Clock;
 use addon_signer_platform::errors::explain;
+use addon_signer_platform::listing::{self, Selector};
 
 /// The answer.
 pub(in crate::cli) struct Gathered {
@@ -85,8 +85,8 @@ pub(in crate::cli) async fn gather(
 /// Whether a gateway keeps a Lease of its own.
 async fn has_gateways_apart(client: &Client, namespace: &str) -> anyhow::Result<bool> {
     let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
-    let found = leases.list_metadata(&ListParams::default().labels(LABEL_GATEWAY).limit(1)).await;
-    Ok(!found.with_context(|| format!("the Leases in {namespace} cannot be listed"))?.items.is_empty())
+    let found = listing::any(&leases, &Selector::labels(LABEL_GATEWAY)).await;
+    Ok(found.with_context(|| format!("the Leases in {namespace} cannot be listed"))?.is_some())
 }
 
 /// What is kept of a ManagedClusterAddOn.
@@ -110,7 +110,7 @@ async fn installed(
     let api = discover(client).await?;
     let accepted = accepted(client, wanted).await?;
     let mut addons = BTreeMap::new();
-    let listed = each(wanted.objects(client, &api.resource()), ListParams::default(), |addon| {
+    let listed = listing::each(wanted.objects(client, &api.resource()), Selector::all(), |addon| {
         let addon = &addon.object;
         let Some(key) = ocm::addon_key(addon).filter(|key| wanted.has(key)) else { return };
         let Some(served) = signers.of_addon.get(&key.addon) else { return };
@@ -134,7 +134,7 @@ async fn installed(
 async fn accepted(client: &Client, wanted: &Selection) -> anyhow::Result<BTreeSet<String>> {
     let mut accepted = BTreeSet::new();
     let named = wanted.cluster.iter().map(|cluster| format!("metadata.name={cluster}")).collect::<String>();
-    let listed = each(clusters_api(client), ListParams::default().fields(&named), |cluster| {
+    let listed = listing::each(clusters_api(client), Selector::fields(&named), |cluster| {
         let cluster = &cluster.object;
         if ocm::hub_accepts_client(cluster) && !ocm::is_being_deleted(cluster) {
             accepted.insert(cluster.name_any());

@@ -2,7 +2,6 @@
 
 mod certificates;
 mod gather;
-pub(in crate::cli) mod pages;
 mod requests;
 mod row;
 mod selection;

@@ -5,10 +5,8 @@ use std::collections::BTreeMap;
 use anyhow::Context;
 use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestCondition};
 use k8s_openapi::jiff::Timestamp as Made;
-use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt};
 
-use super::pages::each;
 use super::row::Request;
 use super::signers::Answerer;
 use addon_signer_api::request::BoundedRequest;
@@ -16,6 +14,7 @@ use addon_signer_core::identity::AddOnKey;
 use addon_signer_core::names::{ANNOTATION_CSR_USER, LABEL_ADDON_NAME, LABEL_CLUSTER_NAME};
 use addon_signer_core::policy::{tenant, tenant_of_cluster};
 use addon_signer_hub::requests::action::{self, WAITS};
+use addon_signer_platform::listing::{self, Selector};
 
 /// The account of OCM's gRPC server, which makes requests for agents (ocm `pkg/server/services/csr/csr.go`). With
 /// another account, anybody could claim that it acts for a cluster.
@@ -38,8 +37,9 @@ pub(super) async fn newest(
     let api: Api<BoundedRequest> = Api::all(client.clone());
     let mut newest = NewestRequests::default();
     for (name, answerer) in answerers {
-        let of_signer = ListParams::default().fields(&format!("spec.signerName={name}"));
-        let listed = each(api.clone(), of_signer, |request| newest.take(&request.csr, answerer, &wanted)).await;
+        let of_signer = Selector::fields(&format!("spec.signerName={name}"));
+        let listed =
+            listing::each(api.clone(), of_signer, |request| newest.take(&request.csr, answerer, &wanted)).await;
         listed.context("CertificateSigningRequests cannot be listed")?;
     }
     Ok(newest.left())

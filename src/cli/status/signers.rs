@@ -3,10 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Context;
-use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt};
 
-use super::pages::each;
 use addon_signer_api::identity::Requester;
 use addon_signer_api::rules::claimant;
 use addon_signer_api::signer::{Approval, TrustMode};
@@ -14,6 +12,7 @@ use addon_signer_api::status::{CONDITION_READY, DUPLICATE_SIGNER_NAME};
 use addon_signer_api::{AddOnSigner, GuardedSigner};
 use addon_signer_core::identity::AddOnName;
 use addon_signer_core::ownership::{Claimant, Ownership};
+use addon_signer_platform::listing::{self, Selector};
 
 /// Who signs for an addon.
 #[derive(Debug, Default)]
@@ -75,7 +74,7 @@ impl FleetSigners {
         let api: Api<GuardedSigner> = Api::all(client.clone());
         let mut all = Self::default();
         // `check` reports which ones cannot be read.
-        let listed = each(api, ListParams::default(), |signer: GuardedSigner| {
+        let listed = listing::each(api, Selector::all(), |signer: GuardedSigner| {
             signer.read().iter().for_each(|signer| all.add(signer));
         });
         listed.await.context("AddOnSigners cannot be listed")?;

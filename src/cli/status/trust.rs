@@ -4,16 +4,15 @@ use std::collections::BTreeMap;
 
 use anyhow::Context;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::ListParams;
 use kube::{Api, Client};
 
-use super::pages::each;
 use super::selection::Selection;
 use addon_signer_api::Lenient;
 use addon_signer_api::manifest_work::{self, Work, digest_of};
 use addon_signer_core::identity::AddOnKey;
 use addon_signer_core::names::LABEL_HUB_TRUST;
 use addon_signer_hub::authorities::store::{BUNDLE_KEY, SERVING_CONFIG_MAP};
+use addon_signer_platform::listing::{self, Selector};
 
 /// How far ManifestWorks have brought the present bundle: whether each cluster has applied it.
 #[derive(Default)]
@@ -31,8 +30,8 @@ impl BroughtTrust {
             |work: &Work| work.is_applied && work.content.as_ref().is_some_and(|content| content.anchors == present);
         let api = wanted.objects(client, &manifest_work::resource());
         let mut works = BTreeMap::new();
-        let of_trust = ListParams::default().labels(LABEL_HUB_TRUST);
-        let listed = each(api, of_trust, |work| {
+        let of_trust = Selector::labels(LABEL_HUB_TRUST);
+        let listed = listing::each(api, of_trust, |work| {
             works.extend(Work::read(&work.object).map(|(key, work)| (key, is_present(&work))));
         });
         match listed.await {

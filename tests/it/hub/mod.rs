@@ -1,5 +1,6 @@
 //! Tests of the hub against an API server: the stand-in by default, a real one if `KUBEBUILDER_ASSETS` names it.
 
+mod authors;
 mod client_certificate;
 mod cluster_bundle;
 mod corpus;

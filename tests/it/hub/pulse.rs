@@ -17,6 +17,7 @@ async fn tasks_of_a_hub_at_rest_give_signs_of_life() {
     let expected = [
         "CAs of backends",
         "Leases of gateways",
+        "Services of backends",
         "authorities of gateway-client",
         "authorities of gateway-serving",
         "authorities of telemetry",

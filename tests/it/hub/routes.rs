@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use addon_signer_api::cluster_trust_bundle::resource;
 use addon_signer_api::route::{CONDITION_ACCEPTED, CONDITION_PROGRAMMED, CONDITION_RESOLVED_REFS};
 use addon_signer_api::{AddOnRoute, AddOnSigner};
+use addon_signer_core::gateway::routing::REASON_PENDING;
 use k8s_openapi::api::core::v1::{Namespace, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -137,7 +138,7 @@ async fn both_sides_consent_and_either_may_withdraw() {
     let addresses: &[&str] = &["10.1.0.1:8080", "10.1.0.3:8080"];
     wait_table(&running, &[("receive", addresses)]).await;
     open(&admin, json!({ "routesFrom": null })).await;
-    let message = wait_reasons(&admin, "receive", ["NotAllowedByListeners", CONDITION_RESOLVED_REFS, "Invalid"]).await;
+    let message = wait_reasons(&admin, "receive", ["NotAllowedByListeners", REASON_PENDING, "Invalid"]).await;
     let sentence = "The AddOnSigner telemetry does not let the namespace observability attach routes (its \
                     spec.gateway.routesFrom).";
     assert_eq!(message, sentence);
@@ -151,7 +152,7 @@ async fn both_sides_consent_and_either_may_withdraw() {
     wait_table(&running, &[]).await;
     let spec = Patch::Merge(json!({ "spec": { "signer": "another" } }));
     routes(&admin).patch("receive", &PatchParams::default(), &spec).await.unwrap();
-    wait_reasons(&admin, "receive", ["NoMatchingParent", CONDITION_RESOLVED_REFS, "Invalid"]).await;
+    wait_reasons(&admin, "receive", ["NoMatchingParent", REASON_PENDING, "Invalid"]).await;
 }
 
 #[tokio::test]
@@ -225,7 +226,7 @@ async fn backends_that_lead_elsewhere_are_refused_with_a_sentence() {
     let mut spec = mk_spec("/z");
     spec["hostnames"] = json!(["search.gateway.example"]);
     apply_route(&admin, NAMESPACE, "hostname", spec).await;
-    let reasons = ["NoMatchingListenerHostname", "RefNotPermitted", "Invalid"];
+    let reasons = ["NoMatchingListenerHostname", REASON_PENDING, "Invalid"];
     let message = wait_reasons(&admin, "hostname", reasons).await;
     let sentence = "The AddOnSigner telemetry does not have search.gateway.example in its \
                     spec.gateway.hostnames (spec.hostnames).";

@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use addon_signer::process::registry_age::AgeBounds;
 use addon_signer::process::{HubOptions, HubProcess, Roles};
-use addon_signer_api::AddOnSigner;
+use addon_signer_api::route::CONDITION_ACCEPTED;
+use addon_signer_api::{AddOnRoute, AddOnSigner};
 use addon_signer_core::lease::LEASE_NAME;
 use addon_signer_platform::clock::Clock;
 use hyper::{Request, Response};
 use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::client::Body;
 use kube::{Api, Client};
@@ -23,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Whole, get, options, prepare};
 use test_kit::accounts::{HUB_GROUPS, HUB_USER};
-use test_kit::hub::{PATIENCE, deploy};
+use test_kit::hub::{PATIENCE, apply_route, deploy};
 use test_kit::lease::{change, leases};
 use test_kit::log::capture;
 use test_kit::quick::as_usual;
@@ -118,10 +120,7 @@ async fn an_api_server_that_refuses_the_hub_ends_it() {
         (REQUESTS, "certificatesigningrequests"),
         ("/pods", "pods in the namespace addon-signer"),
         ("/namespaces/addon-signer/services", "services in the namespace addon-signer"),
-        ("/api/v1/services", "services"),
         ("/addonroutes", "addonroutes"),
-        ("/endpointslices", "endpointslices"),
-        ("/api/v1/namespaces", "namespaces"),
     ] {
         let (client, _fault, asked) = mk_refused(&hub, path, Some((403, "you may not"))).await;
         let error = refused(client, options()).await;
@@ -216,14 +215,30 @@ async fn an_expired_certificate_of_the_gateway_is_no_readiness() {
 /// be a neighbour.
 #[tokio::test]
 async fn hub_that_has_not_read_routes_or_neighbours_is_not_ready() {
-    for (path, missing) in [
-        ("/endpointslices", "AddOnRoutes and Services have not been read yet"),
-        ("/pods", "the pods and Services of this namespace have not been read yet"),
+    // The hub first asks whether it may read pods.
+    for (path, answered, missing) in [
+        ("/addonroutes", 1, "AddOnRoutes and Services have not been read yet"),
+        ("/endpointslices", 0, "AddOnRoutes and Services have not been read yet"),
+        ("/pods", 1, "the pods and Services of this namespace have not been read yet"),
     ] {
         let hub = TestHub::start().await;
-        prepare(&hub, "127.0.0.1:9".parse().unwrap(), "24h").await;
-        // The hub first asks whether it may.
-        let (client, fault, _) = mk_refused_after(&hub, path, 1, Some((500, "not now"))).await;
+        let admin = prepare(&hub, "127.0.0.1:9".parse().unwrap(), "24h").await;
+        let spec = json!({
+            "signer": "telemetry",
+            "match": { "http": [{ "path": "/x" }] },
+            "backend": { "service": { "name": "receive", "port": 80 } },
+        });
+        apply_route(&admin, "default", "to-service", spec).await;
+        let first = Whole::start(&hub, Clock::default()).await;
+        let routes: Api<AddOnRoute> = Api::namespaced(admin, "default");
+        wait_until(PATIENCE, "the route to be accepted", async || {
+            let status = routes.get("to-service").await.unwrap().status?;
+            let accepted = |it: &&Condition| it.type_ == CONDITION_ACCEPTED && it.status == "True";
+            status.conditions.iter().find(accepted).map(drop)
+        })
+        .await;
+        first.stop().await.unwrap();
+        let (client, fault, _) = mk_refused_after(&hub, path, answered, Some((500, "not now"))).await;
         let whole = Whole::start_with(client, options(), Clock::default()).await;
         not_ready(&whole, missing).await;
         fault.send_replace(None);

@@ -12,7 +12,7 @@ use crate::identity::{AddOnName, ClusterName};
 use crate::timestamp::Timestamp;
 
 /// The name of an AddOnRoute.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RouteName {
     /// `metadata.namespace`, which is also the backend's.
     pub namespace: String,
@@ -254,6 +254,13 @@ impl RouteTable {
     pub fn of_addons(&self) -> impl Iterator<Item = (&AddOnName, &RouteName)> {
         let addons = self.routes.values().flatten();
         addons.flat_map(|(addon, routes)| routes.iter().map(move |route| (addon, &route.name)))
+    }
+
+    /// The backend of each AddOnRoute in it that has one.
+    #[must_use]
+    pub fn backends_by_name(&self) -> BTreeMap<RouteName, Arc<Backend>> {
+        let routes = self.routes.values().flat_map(BTreeMap::values).flatten();
+        routes.filter_map(|route| Some((route.name.clone(), Arc::clone(route.backend.as_ref().ok()?)))).collect()
     }
 
     /// All backends.

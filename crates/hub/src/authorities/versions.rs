@@ -8,11 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
-use futures::stream::BoxStream;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::core::{ApiResource, DynamicObject, PartialObjectMeta};
 use kube::runtime::watcher::{self, Event};
-use kube::runtime::{WatchStreamExt, watcher as watch_objects};
 use kube::{Api, Client, Resource, ResourceExt};
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -25,7 +23,7 @@ use crate::relist::Watched;
 use addon_signer_api::Lenient;
 use addon_signer_core::ca::authority::AuthorityId;
 use addon_signer_core::names::ANNOTATION_AUTHORITIES;
-use addon_signer_platform::backoff::WatchBackoff;
+use addon_signer_platform::listing::{Selector, Watch, watch as watch_objects};
 
 /// An object as the watch has shown it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -161,13 +159,10 @@ pub(crate) async fn keep(client: Client, namespace: String, known: watch::Sender
 
 type Meta = Lenient<PartialObjectMeta<DynamicObject>>;
 
-fn metadata<K: Resource<DynamicType = ()>>(
-    client: &Client,
-    namespace: &str,
-) -> BoxStream<'static, watcher::Result<Event<Meta>>> {
+fn metadata<K: Resource<DynamicType = ()>>(client: &Client, namespace: &str) -> Watch<Meta> {
     let resource = ApiResource::erase::<K>(&());
     let api: Api<Meta> = Api::namespaced_with(client.clone(), namespace, &resource);
-    watch_objects(api, watcher::Config::default()).backoff(WatchBackoff::default()).boxed()
+    watch_objects(api, Selector::all())
 }
 
 /// Applies one event to the versions of one kind; returns `false` if the watch has ended.

@@ -12,8 +12,6 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use kube::Client;
-use kube::runtime::watcher;
-use kube::runtime::{WatchStreamExt, watcher as watch_objects};
 use tokio::sync::watch;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep, sleep_until};
 use tracing::{debug, info, warn};
@@ -28,7 +26,6 @@ pub(crate) mod steps;
 use crate::lease::Leading;
 use crate::registrations::version::AddOnVersion;
 use crate::registrations::wanted::Signers;
-use crate::registrations::work::PAGE;
 use crate::relist::{News, Relist};
 use crate::trial::{ASK_AGAIN, Asking, Right};
 use addon_signer_api::manifest_work::{self, digest_of};
@@ -39,8 +36,8 @@ use addon_signer_core::registry::SharedRegistry;
 use addon_signer_core::revert_backoff::RevertBackoff;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_core::trust::Trust;
-use addon_signer_platform::backoff::WatchBackoff;
 use addon_signer_platform::clock::Clock;
+use addon_signer_platform::listing::{Selector, watch as watch_objects};
 use addon_signer_telemetry::pulse::Pulse;
 use calls::{NotTaken, Works};
 use known::Known;
@@ -374,8 +371,7 @@ async fn changed<T>(news: &mut watch::Receiver<T>) {
 /// Keeps the hub's ManifestWorks up to date.
 async fn watch_works(client: Client, known: Known) {
     let api = kube::Api::<OcmObject>::all_with(client, &manifest_work::resource());
-    let config = watcher::Config::default().labels(LABEL_HUB_TRUST).page_size(PAGE);
-    let mut events = watch_objects(api, config).backoff(WatchBackoff::default()).boxed();
+    let mut events = watch_objects(api, Selector::labels(LABEL_HUB_TRUST));
     let mut relist = Relist::default();
     while let Some(event) = events.next().await {
         match event.map(|event| relist.news(event, |found| manifest_work::key_of(&found.object))) {

@@ -18,12 +18,15 @@ use addon_signer_core::registry::SharedRegistry;
 use addon_signer_core::trust::Trust;
 use addon_signer_core::usage::UsageTracker;
 use addon_signer_platform::clock::Clock;
+use addon_signer_platform::contacts::Contacts;
 use addon_signer_telemetry::pulse::Pulses;
 
 /// What [`Follower::wire`] needs.
 pub struct FollowerParts {
     /// The client with the gateway's account.
     pub client: Client,
+    /// When that client last heard from the API server.
+    pub contacts: Contacts,
     /// The clock.
     pub clock: Clock,
     /// The signs of life of the tasks.
@@ -42,6 +45,7 @@ pub struct FollowerSettings {
 /// Reads what a gateway must know.
 pub struct Follower {
     client: Client,
+    contacts: Contacts,
     registry: SharedRegistry,
     trust: watch::Sender<Arc<Trust>>,
     neighbours: watch::Sender<Neighbours>,
@@ -52,11 +56,12 @@ pub struct Follower {
 impl Follower {
     /// Creates a follower and its links to the gateway.
     pub fn wire(parts: FollowerParts) -> (Self, GatewayEnds, watch::Receiver<Arc<Trust>>) {
-        let FollowerParts { client, clock, pulses } = parts;
+        let FollowerParts { client, contacts, clock, pulses } = parts;
         let (senders, ends, applied) = GatewayEnds::wire(&clock, Arc::new(UsageTracker::undrained()));
         let registry = ends.registry.clone();
         let follower = Self {
             client,
+            contacts,
             registry,
             trust: senders.trust,
             neighbours: senders.neighbours,
@@ -84,6 +89,7 @@ impl Follower {
         tasks.spawn("pods and Services of the hub's namespace", beside.map(Ok));
         let links = RouteLinks {
             client: self.client.clone(),
+            contacts: self.contacts.clone(),
             trust: self.trust.subscribe(),
             table: self.routes.clone(),
             pulses: self.pulses.clone(),

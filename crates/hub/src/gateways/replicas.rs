@@ -7,8 +7,7 @@ use futures::StreamExt;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::ApiResource;
 use kube::core::{NotUsed, Object};
-use kube::runtime::watcher::{self, Event};
-use kube::runtime::{WatchStreamExt, watcher as watch_objects};
+use kube::runtime::watcher::Event;
 use kube::{Api, Client, ResourceExt};
 use serde::Deserialize;
 use tokio::sync::watch;
@@ -17,11 +16,13 @@ use tracing::warn;
 
 use super::lease::LEASES;
 use addon_signer_api::Lenient;
+use addon_signer_api::kept::Kept;
+use addon_signer_core::bounded::Keep;
 use addon_signer_core::gateway::replicas::{Replicas, Report, TrustInEffect};
 use addon_signer_core::names::{ANNOTATION_TRUSTS, LABEL_GATEWAY};
 use addon_signer_core::trust::Trust;
-use addon_signer_platform::backoff::WatchBackoff;
-use addon_signer_platform::contacts::Contacts;
+use addon_signer_platform::contacts::{Contacts, in_namespace};
+use addon_signer_platform::listing::{Selector, watch as watch_objects};
 use addon_signer_telemetry::pulse::Pulse;
 
 /// How often the hub looks for gateways that have been silent for too long.
@@ -41,6 +42,11 @@ type LeaseObject = Lenient<Object<LeaseFacts, NotUsed>>;
 struct LeaseFacts {
     holder_identity: String,
     lease_duration_seconds: u32,
+}
+
+impl Kept for LeaseFacts {
+    const KEEP: Keep =
+        Keep::Fields(&[("holderIdentity", Keep::Scalar(1024)), ("leaseDurationSeconds", Keep::Scalar(64))]);
 }
 
 /// What the reader needs.
@@ -78,8 +84,8 @@ impl HeardTime {
 pub(crate) async fn keep(client: Client, namespace: String, inputs: ReplicasInputs, pulse: Pulse) {
     let ReplicasInputs { mut own, contacts, in_effect } = inputs;
     let api: Api<LeaseObject> = Api::namespaced_with(client, &namespace, &ApiResource::erase::<Lease>(&()));
-    let config = watcher::Config::default().labels(LABEL_GATEWAY);
-    let mut events = watch_objects(api, config).backoff(WatchBackoff::default()).boxed();
+    let leases = in_namespace(LEASES, &namespace);
+    let mut events = watch_objects(api, Selector::labels(LABEL_GATEWAY));
     let (mut heard, mut replicas, mut is_complete) = (HeardTime::new(), Replicas::default(), false);
     let mut rounds = interval(ROUND);
     loop {
@@ -103,7 +109,7 @@ pub(crate) async fn keep(client: Client, namespace: String, inputs: ReplicasInpu
             },
             changed = own_changed => if changed.is_err() { return },
             _ = rounds.tick() => {
-                heard.pass(contacts.age(&[LEASES]).unwrap_or_default());
+                heard.pass(contacts.age(&[&leases]).unwrap_or_default());
                 replicas.forget_silent(heard.time);
             }
         }

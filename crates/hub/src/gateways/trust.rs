@@ -3,26 +3,32 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::stream::BoxStream;
 use futures::{StreamExt, stream};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::runtime::watcher::{self, Event};
-use kube::runtime::{WatchStreamExt, watcher as watch_objects};
-use kube::{Api, Client, ResourceExt};
+use kube::{Api, Client, Resource, ResourceExt};
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tracing::warn;
 
 use crate::authorities::report::GatewayLineReport;
 use crate::authorities::store::{LineNames, STATUS_KEY};
 use crate::relist::{News, Relist};
+use addon_signer_api::ocm::created_at;
 use addon_signer_api::trust::{NotTrusted, active, bundle, signer_trust};
 use addon_signer_api::{GuardedSigner, Lenient};
 use addon_signer_core::ca::authority::AuthorityId;
 use addon_signer_core::ca::bundle::Bundle;
+use addon_signer_core::oldest::{MOST_SIGNERS, Oldest, Place};
 use addon_signer_core::policy::GatewayCertificate;
 use addon_signer_core::trust::{SignerTrust, Trust};
-use addon_signer_platform::backoff::WatchBackoff;
+use addon_signer_platform::listing::{Selector, watch as watch_objects};
+
+/// The shortest time between two lists that look for AddOnSigners which have come to take effect.
+const LIST_PAUSE: Duration = Duration::from_secs(30);
 
 /// An event of one of the watches.
 enum WatchEvent {
@@ -33,11 +39,16 @@ enum WatchEvent {
 /// Keeps `trust` up to date until a watch ends. There is none before everything was listed once.
 pub async fn keep(client: Client, namespace: String, trust: watch::Sender<Arc<Trust>>) {
     let mut events = watches(&client, &namespace);
-    let mut reader = TrustReader::default();
+    let mut next_list = Instant::now();
+    let mut reader = TrustReader::new();
     while let Some(event) = events.next().await {
         match event {
             WatchEvent::Signer(event) => reader.observe_signer(*event),
             WatchEvent::Line(certificate, event) => reader.line(certificate).observe(certificate, *event),
+        }
+        if reader.is_listed && reader.oldest.has_vacancy() && Instant::now() >= next_list {
+            events = watches(&client, &namespace);
+            next_list = Instant::now() + LIST_PAUSE;
         }
         if let Some(now) = reader.trust() {
             trust.send_if_modified(|known| {
@@ -52,13 +63,13 @@ pub async fn keep(client: Client, namespace: String, trust: watch::Sender<Arc<Tr
 }
 
 fn watches(client: &Client, namespace: &str) -> BoxStream<'static, WatchEvent> {
-    let signers = watch_objects(Api::<GuardedSigner>::all(client.clone()), watcher::Config::default());
+    let signers = watch_objects(Api::<GuardedSigner>::all(client.clone()), Selector::all());
     let signers = said("AddOnSigners", signers).map(|event| WatchEvent::Signer(Box::new(event))).boxed();
     let lines = GatewayCertificate::ALL.map(|certificate| {
         let name = LineNames::gateway(certificate).config_map;
-        let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
+        let named = Selector::fields(&format!("metadata.name={name}"));
         let maps: Api<Lenient<ConfigMap>> = Api::namespaced(client.clone(), namespace);
-        let events = said("the gateway's authorities", watch_objects(maps, config));
+        let events = said("the gateway's authorities", watch_objects(maps, named));
         events.map(move |event| WatchEvent::Line(certificate, Box::new(event))).boxed()
     });
     stream::select_all(lines.into_iter().chain([signers])).boxed()
@@ -68,7 +79,7 @@ fn said<E: Send + 'static>(
     what: &'static str,
     events: impl stream::Stream<Item = watcher::Result<Event<E>>> + Send + 'static,
 ) -> impl stream::Stream<Item = Event<E>> + Send + 'static {
-    events.backoff(WatchBackoff::default()).filter_map(move |event| async move {
+    events.filter_map(move |event| async move {
         event.inspect_err(|error| warn!(%error, what, "A watch of what to trust failed; the gateway retries")).ok()
     })
 }
@@ -90,9 +101,10 @@ struct KnownLine {
     active: Option<AuthorityId>,
 }
 
-#[derive(Default)]
 struct TrustReader {
     relist: Relist<String>,
+    /// Which AddOnSigners take effect.
+    oldest: Oldest,
     is_listed: bool,
     signers: BTreeMap<String, KnownSigner>,
     serving: KnownLine,
@@ -100,13 +112,28 @@ struct TrustReader {
 }
 
 impl TrustReader {
+    fn new() -> Self {
+        Self {
+            relist: Relist::default(),
+            oldest: Oldest::new(MOST_SIGNERS),
+            is_listed: false,
+            signers: BTreeMap::new(),
+            serving: KnownLine::default(),
+            client: KnownLine::default(),
+        }
+    }
+
     fn observe_signer(&mut self, event: Event<GuardedSigner>) {
         match self.relist.news(event, |object| Some(object.name_any())) {
             None => {}
             Some(News::There(object)) => self.put(object),
-            Some(News::Gone(object)) => drop(self.signers.remove(&object.name_any())),
+            Some(News::Gone(object)) => {
+                self.oldest.remove("", &object.name_any());
+                self.signers.remove(&object.name_any());
+            }
             Some(News::Listed(shown)) => {
                 self.signers.retain(|name, _| shown.contains(name));
+                self.oldest.retain(|_, name| shown.contains(name));
                 self.is_listed = true;
             }
         }
@@ -114,6 +141,10 @@ impl TrustReader {
 
     fn put(&mut self, object: GuardedSigner) {
         let (name, uid) = (object.name_any(), object.uid());
+        match self.oldest.put("", &name, created_at(object.meta())) {
+            Place::TooMany => return drop(self.signers.remove(&name)),
+            Place::Chosen(younger) => younger.iter().for_each(|younger| drop(self.signers.remove(younger))),
+        }
         let before = self.signers.remove(&name).filter(|known| known.uid == uid).and_then(|known| known.trust);
         let said = |cause: &str| warn!(signer = name, cause, "An AddOnSigner is trusted for nothing");
         let trust = match object.read() {
@@ -192,8 +223,6 @@ impl KnownLine {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use kube::core::DeserializeGuard;
     use ring::rand::SystemRandom;
     use serde_json::json;
@@ -232,7 +261,7 @@ mod tests {
 
     /// A reader that has read everything: there is no AddOnSigner, and no ConfigMap.
     fn mk_reader() -> TrustReader {
-        let mut reader = TrustReader::default();
+        let mut reader = TrustReader::new();
         for certificate in GatewayCertificate::ALL {
             reader.line(certificate).observe(certificate, Event::InitDone);
         }

@@ -1,10 +1,11 @@
 //! Which versions of OCM's resources the API server serves.
 
 use kube::Client;
-use kube::api::{Api, ApiResource, GroupVersionKind, ListParams};
+use kube::api::{Api, ApiResource, GroupVersionKind};
 use kube::core::Status;
 
 use addon_signer_api::ocm::OcmObject;
+use addon_signer_platform::listing::{self, Selector};
 
 /// The first of `versions` in which the API server serves `plural`; `None` when it serves none of them.
 ///
@@ -46,7 +47,7 @@ pub(crate) async fn readable_version(
     for version in versions {
         let Some(served) = served_version(client, group, plural, &[version]).await? else { continue };
         let objects = Api::<OcmObject>::all_with(client.clone(), &resource(group, served, kind, plural));
-        if objects.list(&ListParams::default().limit(1)).await.is_ok() {
+        if listing::any(&objects, &Selector::all()).await.is_ok() {
             return Ok(Some(served));
         }
         first.get_or_insert(served);

@@ -6,10 +6,8 @@
 use std::sync::Arc;
 
 use futures::StreamExt;
-use futures::stream::BoxStream;
 use kube::api::{Api, ApiResource, DynamicObject};
-use kube::runtime::watcher::{self, Event};
-use kube::runtime::{WatchStreamExt, watcher as watch_objects};
+use kube::runtime::watcher::{self};
 use kube::{Client, ResourceExt};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{self, error::TrySendError};
@@ -19,7 +17,7 @@ use crate::distribution::known::Known;
 use crate::recording::Notes;
 use crate::registrations::discovery::{readable_version, says_absent};
 use crate::registrations::version::{AddOnVersion, is_refusal};
-use crate::registrations::work::{PAGE, SeenAddOn};
+use crate::registrations::work::SeenAddOn;
 use crate::relist::{News, Relist};
 use crate::standings::Standings;
 use crate::tasks::HubTasks;
@@ -30,7 +28,7 @@ use addon_signer_core::names::ANNOTATION_SUSPENDED;
 use addon_signer_core::registry::{
     AddOn, AddOnFacts, Change, ClusterFacts, Registry, SharedRegistry, Standing, StandingChange,
 };
-use addon_signer_platform::backoff::WatchBackoff;
+use addon_signer_platform::listing::{Selector, Watch, watch as watch_objects};
 use addon_signer_telemetry::audit::Audit;
 
 /// The registry, and where its changes go.
@@ -153,7 +151,7 @@ pub(crate) fn start(tasks: &mut HubTasks, client: &Client, version: AddOnVersion
 /// # Errors
 /// [`RegistryError::Ended`]; errors of the watch itself are logged and retried.
 async fn watch_clusters(client: Client, registry: Recorded) -> Result<(), RegistryError> {
-    let mut events = pages_of(clusters_api(&client));
+    let mut events = watch_objects(clusters_api(&client), Selector::all());
     let mut relist = Relist::default();
     while let Some(event) = events.next().await {
         match event.map(|event| relist.news(event, |found| found.name_any().parse::<ClusterName>().ok())) {
@@ -231,14 +229,8 @@ async fn watch_addons(client: Client, version: AddOnVersion, registry: Recorded)
     Err(RegistryError::Ended("ManagedClusterAddOns"))
 }
 
-fn addon_events(client: &Client, version: &AddOnVersion) -> BoxStream<'static, watcher::Result<Event<OcmObject>>> {
-    pages_of(addons_api(client, version.now()))
-}
-
-/// Watches objects whose list comes in pages of [`PAGE`], so that few of them are in memory at a time.
-fn pages_of(api: Api<OcmObject>) -> BoxStream<'static, watcher::Result<Event<OcmObject>>> {
-    let config = watcher::Config::default().page_size(PAGE);
-    watch_objects(api, config).backoff(WatchBackoff::default()).boxed()
+fn addon_events(client: &Client, version: &AddOnVersion) -> Watch<OcmObject> {
+    watch_objects(addons_api(client, version.now()), Selector::all())
 }
 
 /// Whether another version must be used after a watch has failed. If nobody answers, the version is as it was.

@@ -9,8 +9,7 @@ use futures::StreamExt;
 use futures::stream::{BoxStream, pending};
 use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject};
-use kube::runtime::WatchStreamExt;
-use kube::runtime::watcher::{self, Event, watcher};
+use kube::runtime::watcher::{self, Event};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 use tracing::{debug, info, warn};
@@ -24,8 +23,9 @@ use addon_signer_api::addon_template::{
 };
 use addon_signer_api::ocm::ADDON_GROUP;
 use addon_signer_core::templates::{TemplatedAddOns, Templates};
-use addon_signer_platform::backoff::{Pauses, WatchBackoff};
+use addon_signer_platform::backoff::Pauses;
 use addon_signer_platform::errors::explain;
+use addon_signer_platform::listing::{Selector, watch as watch_objects};
 
 /// How soon the hub asks the API server again what it serves, while it does not serve both resources; and the longest
 /// pause after a refusal.
@@ -93,7 +93,7 @@ async fn served(client: &Client) -> Result<[Option<ApiResource>; 2], kube::Error
 
 fn objects(client: &Client, resource: &ApiResource) -> Objects {
     let api = Api::<Lenient<DynamicObject>>::all_with(client.clone(), resource);
-    watcher(api, watcher::Config::default()).backoff(WatchBackoff::default()).boxed()
+    watch_objects(api, Selector::all()).boxed()
 }
 
 /// Follows both watches until the API server refuses one of them: it may serve or read another version only.
@@ -203,7 +203,7 @@ mod tests {
             }
             "v1alpha1" => json!({ "groupVersion": api, "resources": resources }),
             _ => {
-                if query.contains("limit=500") {
+                if query.contains("limit=16") {
                     lists.lock().unwrap().insert(began.elapsed().as_secs());
                 }
                 if refuses(began.elapsed().as_secs()) {

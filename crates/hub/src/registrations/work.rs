@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use kube::Client;
-use kube::api::{Api, ListParams, Patch as Change, PatchParams};
+use kube::api::{Api, Patch as Change, PatchParams};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
@@ -16,11 +16,8 @@ use addon_signer_api::ocm::{AddOnApi, OcmObject};
 use addon_signer_api::registrations::FIELD_MANAGER;
 use addon_signer_core::identity::AddOnKey;
 use addon_signer_platform::errors::explain;
+use addon_signer_platform::listing::{Pages, Selector};
 
-/// How many objects one page of a list of all addons has. A cluster may pad each of its addons to 1.5 MB, and kube
-/// holds the text of a page up to three times while it reads it: 72 MB, and as much in the watch's list if both go on
-/// at once. What is kept of 16 such objects is 6 MB.
-pub(crate) const PAGE: u32 = 16;
 /// How long the API server may take for one answer.
 const ANSWER: Duration = Duration::from_secs(15);
 
@@ -122,18 +119,15 @@ pub(super) async fn list(target: Target, seen: mpsc::Sender<SeenAddOn>) -> Done 
 
 async fn list_pages(target: &Target, seen: &mpsc::Sender<SeenAddOn>) -> Result<(), String> {
     let addons: Api<OcmObject> = Api::all_with(target.client.clone(), &target.version.now().resource());
-    let mut params = ListParams::default().limit(PAGE);
+    let mut pages = Pages::new(addons, Selector::all());
     loop {
-        let page = match timeout(ANSWER, addons.list(&params)).await {
+        let page = match timeout(ANSWER, pages.next()).await {
             Ok(page) => page.map_err(|error| explain(&error))?,
             Err(_) => return Err(slow()),
         };
-        for object in page.items {
+        let Some(page) = page else { return Ok(()) };
+        for object in page {
             show(seen, SeenAddOn::There(Box::new(object))).await;
-        }
-        match page.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => params = ListParams::default().limit(PAGE).continue_token(&token),
-            None => return Ok(()),
         }
     }
 }

@@ -3,9 +3,11 @@
 //!
 //! A hub that waits reads too, so that its gateway has all routes as soon as the hub leads; it writes nothing.
 
+mod backends;
 mod bundles;
 mod reading;
 mod report;
+mod services;
 mod status;
 mod watches;
 
@@ -17,25 +19,33 @@ use futures::{FutureExt, StreamExt};
 use ipnet::IpNet;
 use kube::Client;
 use tokio::sync::watch;
+use tokio::sync::watch::error::RecvError;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::HubLinks;
 use crate::tasks::HubTasks;
 use addon_signer_core::ca::bundle::Bundle;
-use addon_signer_core::gateway::route::{RouteName, RouteTable};
-use addon_signer_core::gateway::routing::{Parent, Verdict, World, resolve};
+use addon_signer_core::gateway::route::{Backend, RouteName, RouteTable};
+use addon_signer_core::gateway::routing::{
+    NO_PARENT, Parent, Problem, References, Resolved, Verdict, WantedServices, World, resolve,
+};
 use addon_signer_core::trust::Trust;
+use addon_signer_platform::contacts::Contacts;
 use addon_signer_telemetry::pulse::{Pulse, Pulses};
+use backends::AllBackends;
 use bundles::Bundles;
 use reading::{KnownRoute, Reading};
 use report::StatusWriter;
+use watches::NamespaceWatch;
 
 /// The pause after the table was made, while further changes gather.
 const PAUSE: Duration = Duration::from_millis(50);
 /// How often there is a sign of life while nothing changes.
 const QUIET: Duration = Duration::from_secs(15);
-/// For how long after its start a hub holds back a table whose ClusterTrustBundles it has not read yet.
-const FIRST_BUNDLES: Duration = Duration::from_secs(10);
+/// The shortest time between two lists that look for AddOnRoutes which have come to take effect.
+const LIST_PAUSE: Duration = Duration::from_secs(30);
+/// For how long a hub that starts holds back a table of which it has not read everything yet.
+const FIRST: Duration = Duration::from_secs(10);
 
 /// What the hub's settings say about routes.
 #[derive(Debug, Clone, Default)]
@@ -68,12 +78,45 @@ impl Judged {
 }
 
 /// What to say about all AddOnRoutes.
-pub(crate) type AllJudged = Arc<BTreeMap<RouteName, Judged>>;
+#[derive(Debug, Default)]
+pub(crate) struct Judgements {
+    pub(crate) routes: BTreeMap<RouteName, Judged>,
+    /// Of each namespace that has too many, the oldest one that takes no effect.
+    pub(crate) left_out: BTreeSet<RouteName>,
+}
+pub(crate) type AllJudged = Arc<Judgements>;
+
+/// What others keep for the keeper.
+struct Inputs {
+    trust: watch::Receiver<Arc<Trust>>,
+    bundles: watch::Receiver<Bundles>,
+    backends: watch::Receiver<AllBackends>,
+}
+
+impl Inputs {
+    /// Waits until one has changed.
+    async fn changed(&mut self) -> Result<(), RecvError> {
+        tokio::select! {
+            changed = self.trust.changed() => changed,
+            changed = self.bundles.changed() => changed,
+            changed = self.backends.changed() => changed,
+        }
+    }
+
+    /// Notes what backends are now. Returns whom to trust.
+    fn read(&mut self, references: &mut References) -> Arc<Trust> {
+        references.bundles = self.bundles.borrow_and_update().clone();
+        references.backends = self.backends.borrow_and_update().clone();
+        self.trust.borrow_and_update().clone()
+    }
+}
 
 /// Where the keeper's results go.
 struct Outputs {
     /// The names of the ClusterTrustBundles to read.
-    wanted: watch::Sender<BTreeSet<String>>,
+    bundles: watch::Sender<BTreeSet<String>>,
+    /// The Services to read.
+    services: watch::Sender<WantedServices>,
     table: watch::Sender<Arc<RouteTable>>,
     judged: watch::Sender<AllJudged>,
     /// Whether any route needs the gateway's client certificate.
@@ -83,6 +126,7 @@ struct Outputs {
 /// What the gateway's routes are made from, and where they go.
 pub(crate) struct RouteLinks {
     pub(crate) client: Client,
+    pub(crate) contacts: Contacts,
     pub(crate) trust: watch::Receiver<Arc<Trust>>,
     pub(crate) table: watch::Sender<Arc<RouteTable>>,
     pub(crate) pulses: Pulses,
@@ -98,16 +142,23 @@ pub(crate) struct Judgement {
 
 /// Keeps the gateway's routes.
 pub(crate) fn start(tasks: &mut HubTasks, links: RouteLinks, settings: RouteSettings) -> Judgement {
-    let RouteLinks { client, trust, table, pulses } = links;
+    let RouteLinks { client, contacts, trust, table, pulses } = links;
     let (judged, to_write) = watch::channel(AllJudged::default());
-    let (wanted, names) = watch::channel(BTreeSet::new());
-    let (read, bundles) = watch::channel(Bundles::default());
+    let (bundles, names) = watch::channel(BTreeSet::new());
+    let (services, wanted) = watch::channel(WantedServices::new());
+    let (read_bundles, known_bundles) = watch::channel(Bundles::default());
+    let (read_backends, known_backends) = watch::channel(AllBackends::new());
     let (needs_certificate, is_needed) = watch::channel(false);
-    let outputs = Outputs { wanted, table, judged, needs_certificate };
-    let keeper = keep(client.clone(), settings, trust, bundles, outputs, pulses.start("routes of the gateway"));
+    let inputs = Inputs { trust, bundles: known_bundles, backends: known_backends };
+    let outputs = Outputs { bundles, services, table, judged, needs_certificate };
+    let pulse = pulses.start("routes of the gateway");
+    let keeper = keep(client.clone(), contacts.clone(), settings, inputs, outputs, pulse);
     tasks.spawn("routes of the gateway", keeper.map(Ok));
+    let pulse = pulses.start("Services of backends");
+    let backends = backends::keep(client.clone(), contacts, wanted, read_backends, pulse);
+    tasks.spawn("Services of backends", backends.map(Ok));
     let pulse = pulses.start("CAs of backends");
-    tasks.spawn("CAs of backends", bundles::keep(client, names, read, pulse).map(Ok));
+    tasks.spawn("CAs of backends", bundles::keep(client, names, read_bundles, pulse).map(Ok));
     Judgement { judged: to_write, needs_certificate: is_needed }
 }
 
@@ -126,77 +177,143 @@ pub(crate) fn report(tasks: &mut HubTasks, links: &HubLinks, judged: watch::Rece
 /// Keeps the table until a watch ends.
 async fn keep(
     client: Client,
+    contacts: Contacts,
     settings: RouteSettings,
-    mut trust: watch::Receiver<Arc<Trust>>,
-    mut bundles: watch::Receiver<Bundles>,
+    mut inputs: Inputs,
     outputs: Outputs,
     pulse: Pulse,
 ) {
-    let mut events = watches::all(&client);
+    let mut events = watches::routes(&client);
+    let mut namespaces = NamespaceWatch::new(client.clone(), contacts);
     let mut reading = Reading::new(settings.backend_addresses);
-    let waits = Instant::now() + FIRST_BUNDLES;
+    let mut before = BTreeMap::new();
+    let mut waits = Instant::now() + FIRST;
+    let mut next_list = Instant::now();
     loop {
         pulse.beat();
         let is_start = Instant::now() < waits;
         tokio::select! {
             () = sleep_until(waits), if is_start => {}
-            () = sleep(QUIET) => continue,
+            () = sleep(QUIET) => {}
             event = events.next() => match event {
-                Some(event) => reading.observe(event),
+                Some(event) => reading.observe_route(event),
                 None => return,
             },
-            changed = trust.changed() => if changed.is_err() { return },
-            changed = bundles.changed() => match changed {
-                Ok(()) => reading.references.bundles = bundles.borrow_and_update().clone(),
-                Err(_) => return,
+            event = namespaces.events.next() => match event {
+                Some(event) => reading.observe_namespace(event),
+                None => return,
             },
+            changed = inputs.changed() => if changed.is_err() { return },
         }
         // A list brings its objects one by one; what follows is done once for all that are there.
         while let Some(Some(event)) = events.next().now_or_never() {
-            reading.observe(event);
+            reading.observe_route(event);
         }
-        let trust = trust.borrow_and_update().clone();
-        judge(&reading, &settings.names, &trust, &outputs, Instant::now() < waits);
+        while let Some(Some(event)) = namespaces.events.next().now_or_never() {
+            reading.observe_namespace(event);
+        }
+        if reading.has_routes() && reading.oldest.has_vacancy() && Instant::now() >= next_list {
+            events = watches::routes(&client);
+            next_list = Instant::now() + LIST_PAUSE;
+        }
+        let trust = inputs.read(&mut reading.references);
+        if namespaces.turn(trust.signers.iter().any(|signer| signer.attachment.selector.is_some())) {
+            reading.forget_namespaces();
+            waits = waits.max(Instant::now() + FIRST);
+        }
+        let is_unread = !reading.has_routes() || namespaces.is_on && !reading.has_namespaces();
+        if reading.has_routes() {
+            let state = State { reading: &reading, names: &settings.names, trust: &trust };
+            state.judge(&outputs, &mut before, Instant::now() < waits, is_unread);
+        }
         // Whoever may change Services must not keep a processor busy.
         sleep(PAUSE).await;
     }
 }
 
-/// Makes the table and the verdicts. A hub that starts must neither refuse calls nor write conditions because of
-/// ClusterTrustBundles that it has not read yet.
-fn judge(reading: &Reading, names: &[String], trust: &Trust, outputs: &Outputs, is_start: bool) {
-    let Some(namespaces) = reading.complete() else { return };
-    let parents: Vec<Parent<'_>> = trust.signers.iter().map(|signer| Parent::from(&**signer)).collect();
-    let world = World { parents: &parents, names, namespaces, references: &reading.references };
-    let (table, mut verdicts) = resolve(reading.plans(), &world);
-    // Nobody else may make the hub read anything.
-    let in_table: BTreeSet<&RouteName> = table.names().collect();
-    let named = bundles::named(reading.plans().filter(|plan| in_table.contains(&plan.name)));
-    drop(in_table);
-    let is_unread = named.iter().any(|name| !reading.references.bundles.contains_key(name));
-    outputs.wanted.send_if_modified(|known| std::mem::replace(known, named.clone()) != named);
-    if is_start && is_unread {
-        return;
-    }
-    outputs.table.send_if_modified(|known| {
-        let differs = **known != table;
-        if differs {
-            *known = Arc::new(table);
+/// What is known now.
+struct State<'s> {
+    reading: &'s Reading,
+    names: &'s [String],
+    trust: &'s Trust,
+}
+
+impl State<'_> {
+    /// Makes the table and the verdicts. A hub that starts must neither refuse calls nor write conditions because of
+    /// what it has not read yet.
+    fn judge(
+        &self,
+        outputs: &Outputs,
+        before: &mut BTreeMap<RouteName, Arc<Backend>>,
+        is_start: bool,
+        is_unread: bool,
+    ) {
+        let Self { reading, names, trust } = *self;
+        let parents: Vec<Parent<'_>> = trust.signers.iter().map(|signer| Parent::from(&**signer)).collect();
+        let namespaces = reading.namespaces();
+        let world = World { parents: &parents, names, namespaces, references: &reading.references, before };
+        let Resolved { table, verdicts, wanted } = resolve(reading.plans(), &world);
+        // Nobody else may make the hub read anything.
+        let in_table: BTreeSet<&RouteName> = table.names().collect();
+        let named = bundles::named(reading.plans().filter(|plan| in_table.contains(&plan.name)));
+        drop(in_table);
+        outputs.bundles.send_if_modified(|known| std::mem::replace(known, named.clone()) != named);
+        outputs.services.send_if_modified(|known| std::mem::replace(known, wanted.clone()) != wanted);
+        let is_first = !outputs.table.borrow().is_complete();
+        if is_first && has_read_none(&wanted, &reading.references) {
+            return;
         }
-        differs
-    });
-    let client_anchors = trust.client_anchors.as_ref().map(Bundle::pem);
-    let mut is_needed = false;
-    let judged = reading.routes().map(|(name, route)| {
-        let verdict = verdicts.remove(name);
-        let needs = Judged::needs_certificate(route, verdict.as_ref());
-        is_needed |= needs;
-        // Owners copy it. One that is there stays while the line cannot be read, or the route is not accepted.
-        let before = route.status.as_ref().and_then(|status| status.gateway_client_ca.clone());
-        let is_shown = Judged::is_shown_certificate(route) && (needs || before.is_some());
-        let client_anchors = client_anchors.clone().or(before).filter(|_| is_shown);
-        (name.clone(), Judged { route: Arc::clone(route), verdict, client_anchors })
-    });
-    outputs.judged.send_replace(Arc::new(judged.collect()));
-    outputs.needs_certificate.send_if_modified(|known| std::mem::replace(known, is_needed) != is_needed);
+        if is_start && (is_unread || reading.routes().any(|(name, route)| is_early(route, verdicts.get(name)))) {
+            return;
+        }
+        *before = table.backends_by_name();
+        outputs.table.send_if_modified(|known| {
+            let differs = **known != table;
+            if differs {
+                *known = Arc::new(table);
+            }
+            differs
+        });
+        self.tell(outputs, verdicts);
+    }
+
+    /// What there is to say about each route.
+    fn tell(&self, outputs: &Outputs, mut verdicts: BTreeMap<RouteName, Verdict>) {
+        let client_anchors = self.trust.client_anchors.as_ref().map(Bundle::pem);
+        let mut is_needed = false;
+        let judged = self.reading.routes().map(|(name, route)| {
+            let verdict = verdicts.remove(name);
+            let needs = Judged::needs_certificate(route, verdict.as_ref());
+            is_needed |= needs;
+            // Owners copy it. One that is there stays while the line cannot be read, or the route is not accepted.
+            let before = route.status.as_ref().and_then(|status| status.gateway_client_ca.clone());
+            let is_shown = Judged::is_shown_certificate(route) && (needs || before.is_some());
+            let client_anchors = client_anchors.clone().or(before).filter(|_| is_shown);
+            (name.clone(), Judged { route: Arc::clone(route), verdict, client_anchors })
+        });
+        let routes = judged.collect();
+        let left_out = self
+            .reading
+            .oldest
+            .exceeded()
+            .map(|(namespace, name, _)| RouteName { namespace: namespace.to_owned(), name: name.to_owned() });
+        outputs.judged.send_replace(Arc::new(Judgements { routes, left_out: left_out.collect() }));
+        outputs.needs_certificate.send_if_modified(|known| std::mem::replace(known, is_needed) != is_needed);
+    }
+}
+
+/// Whether Services are wanted, and those of no namespace were read: the API server answers nobody, and calls are
+/// better answered by gateways that run already.
+fn has_read_none(wanted: &WantedServices, references: &References) -> bool {
+    !wanted.is_empty() && wanted.keys().all(|namespace| !references.backends.contains_key(namespace))
+}
+
+/// Whether it is too early to say this of a route: its backend was not read yet, or its AddOnSigner is not served yet
+/// after a start, although it was accepted before.
+fn is_early(route: &KnownRoute, verdict: Option<&Verdict>) -> bool {
+    let Some(Verdict { accepted, resolved, .. }) = verdict else { return false };
+    match accepted {
+        Ok(()) => resolved.as_ref().is_err_and(Problem::is_pending),
+        Err(problem) => problem.reason == NO_PARENT && route.was_accepted(),
+    }
 }

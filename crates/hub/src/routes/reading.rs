@@ -1,22 +1,21 @@
 //! What the watches have shown: AddOnRoutes as the core reads them, and what they refer to.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ipnet::IpNet;
-use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::runtime::watcher::Event;
 use kube::{Resource, ResourceExt};
 
-use super::watches::WatchEvent;
+use super::watches::{NamespaceEvent, RouteEvent};
 use crate::relist::{News, Relist};
-use addon_signer_api::route::AddOnRouteStatus;
-use addon_signer_api::route_refs::{endpoints, service_facts, service_of};
+use addon_signer_api::ocm::created_at;
+use addon_signer_api::route::{AddOnRouteStatus, CONDITION_ACCEPTED};
 use addon_signer_api::route_rules::route_plan;
 use addon_signer_api::{AddOnRoute, Guarded};
 use addon_signer_core::gateway::attachment::Labels;
 use addon_signer_core::gateway::route::RouteName;
-use addon_signer_core::gateway::routing::{InNamespace, References, RoutePlan};
+use addon_signer_core::gateway::routing::{References, RoutePlan};
+use addon_signer_core::oldest::{MOST_ROUTES, Oldest, Place};
 
 /// An AddOnRoute, as far as the hub keeps it.
 #[derive(Debug, Clone, PartialEq)]
@@ -31,64 +30,63 @@ pub(crate) struct KnownRoute {
     pub(crate) status: Option<AddOnRouteStatus>,
 }
 
+impl KnownRoute {
+    /// Whether the status says that it was accepted.
+    pub(super) fn was_accepted(&self) -> bool {
+        let conditions = self.status.iter().flat_map(|status| &status.conditions);
+        conditions.filter(|condition| condition.type_ == CONDITION_ACCEPTED).any(|condition| condition.status == "True")
+    }
+}
+
 /// What the watches have shown so far.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Reading {
     /// Services, their endpoints, and the settings.
     pub(super) references: References,
     routes: BTreeMap<RouteName, Arc<KnownRoute>>,
     namespaces: BTreeMap<String, Labels>,
-    /// Of which Service each EndpointSlice is.
-    slices: BTreeMap<InNamespace, InNamespace>,
-    lists: Lists,
-}
-
-/// The lists under way, and which were complete once.
-#[derive(Debug, Default)]
-struct Lists {
-    routes: List,
-    services: List,
-    slices: List,
-    namespaces: List,
-}
-
-#[derive(Debug, Default)]
-struct List {
-    relist: Relist<InNamespace>,
-    is_complete: bool,
-}
-
-/// What an event changes.
-enum Change<O> {
-    Put(InNamespace, O),
-    Remove(InNamespace),
-    /// All others are gone.
-    Keep(HashSet<InNamespace>),
-}
-
-impl List {
-    fn change<O: ResourceExt>(&mut self, event: Event<O>) -> Option<Change<O>> {
-        let key = |object: &O| (object.namespace().unwrap_or_default(), object.name_any());
-        Some(match self.relist.news(event, |object| Some(key(object)))? {
-            News::There(object) => Change::Put(key(&object), object),
-            News::Gone(object) => Change::Remove(key(&object)),
-            News::Listed(shown) => {
-                self.is_complete = true;
-                Change::Keep(shown)
-            }
-        })
-    }
+    list_of_routes: Relist<RouteName>,
+    list_of_namespaces: Relist<String>,
+    /// Which AddOnRoutes take effect.
+    pub(super) oldest: Oldest,
+    has_routes: bool,
+    has_namespaces: bool,
 }
 
 impl Reading {
     pub(super) fn new(networks: Vec<IpNet>) -> Self {
-        Self { references: References { networks, ..References::default() }, ..Self::default() }
+        Self {
+            references: References { networks, ..References::default() },
+            routes: BTreeMap::new(),
+            namespaces: BTreeMap::new(),
+            list_of_routes: Relist::default(),
+            list_of_namespaces: Relist::default(),
+            oldest: Oldest::new(MOST_ROUTES),
+            has_routes: false,
+            has_namespaces: false,
+        }
     }
 
-    /// The labels of all namespaces; `None` until all kinds were listed once.
-    pub(super) fn complete(&self) -> Option<&BTreeMap<String, Labels>> {
-        let Lists { routes, services, slices, namespaces } = &self.lists;
-        [routes, services, slices, namespaces].iter().all(|list| list.is_complete).then_some(&self.namespaces)
+    /// Whether all AddOnRoutes were listed once.
+    pub(super) fn has_routes(&self) -> bool {
+        self.has_routes
+    }
+
+    /// Whether all namespaces were listed since they are watched.
+    pub(super) fn has_namespaces(&self) -> bool {
+        self.has_namespaces
+    }
+
+    /// The labels of the namespaces that are known.
+    pub(super) fn namespaces(&self) -> &BTreeMap<String, Labels> {
+        &self.namespaces
+    }
+
+    /// Their watch begins or ends.
+    pub(super) fn forget_namespaces(&mut self) {
+        self.namespaces.clear();
+        self.list_of_namespaces = Relist::default();
+        self.has_namespaces = false;
     }
 
     /// What all AddOnRoutes that can be read ask for.
@@ -101,93 +99,67 @@ impl Reading {
         self.routes.iter()
     }
 
-    /// Takes an event.
-    pub(super) fn observe(&mut self, event: WatchEvent) {
-        match event {
-            WatchEvent::Route(event) => {
-                let change = self.lists.routes.change(event);
-                apply(
-                    change,
-                    &mut self.routes,
-                    |(namespace, name)| RouteName { namespace, name },
-                    |object| known_route(object).map(Arc::new),
-                );
-            }
-            WatchEvent::Service(event) => {
-                let change = self.lists.services.change(event);
-                apply(change, &mut self.references.services, |key| key, |object| object.read().ok().map(service_facts));
-            }
-            WatchEvent::Namespace(event) => {
-                let change = self.lists.namespaces.change(event);
-                apply(change, &mut self.namespaces, |(_, name)| name, |object| Some(object.labels().clone()));
-            }
-            WatchEvent::Slice(event) => self.observe_slice(event),
-        }
-    }
-
-    fn observe_slice(&mut self, event: Event<Guarded<EndpointSlice>>) {
-        match self.lists.slices.change(event) {
+    pub(super) fn observe_route(&mut self, event: RouteEvent) {
+        let name = |route: &Guarded<AddOnRoute>| RouteName {
+            namespace: route.namespace().unwrap_or_default(),
+            name: route.name_any(),
+        };
+        match self.list_of_routes.news(event, |route| Some(name(route))) {
             None => {}
-            Some(Change::Remove(key)) => self.forget_slice(&key),
-            Some(Change::Keep(shown)) => {
-                let gone: Vec<_> = self.slices.keys().filter(|key| !shown.contains(*key)).cloned().collect();
-                gone.iter().for_each(|key| self.forget_slice(key));
+            Some(News::Gone(route)) => self.forget(&name(&route)),
+            Some(News::Listed(shown)) => {
+                self.routes.retain(|name, _| shown.contains(name));
+                let exists = |namespace: &str, name: &str| {
+                    shown.contains(&RouteName { namespace: namespace.to_owned(), name: name.to_owned() })
+                };
+                self.oldest.retain(exists);
+                self.has_routes = true;
             }
-            Some(Change::Put(key, object)) => {
-                self.forget_slice(&key);
-                let Ok(slice) = object.read() else { return };
-                let Some(service) = service_of(&slice) else { return };
-                let of_service = self.references.endpoints.entry(service.clone()).or_default();
-                of_service.insert(key.1.clone(), endpoints(slice));
-                self.slices.insert(key, service);
+            // One that is being deleted is out of effect at once.
+            Some(News::There(route)) if route.meta().deletion_timestamp.is_some() => self.forget(&name(&route)),
+            Some(News::There(route)) => {
+                let (name, created) = (name(&route), created_at(route.meta()));
+                match self.oldest.put(&name.namespace, &name.name, created) {
+                    Place::TooMany => drop(self.routes.remove(&name)),
+                    Place::Chosen(younger) => {
+                        let younger = younger.map(|name_of| RouteName { name: name_of, ..name.clone() });
+                        younger.iter().for_each(|younger| drop(self.routes.remove(younger)));
+                        self.routes.insert(name, Arc::new(known_route(route)));
+                    }
+                }
             }
         }
     }
 
-    fn forget_slice(&mut self, key: &InNamespace) {
-        let Some(service) = self.slices.remove(key) else { return };
-        let known = &mut self.references.endpoints;
-        if let Some(slices) = known.get_mut(&service) {
-            slices.remove(&key.1);
-            if slices.is_empty() {
-                known.remove(&service);
+    fn forget(&mut self, name: &RouteName) {
+        self.oldest.remove(&name.namespace, &name.name);
+        self.routes.remove(name);
+    }
+
+    /// Labels that are too many to be kept are not known, so they select nothing.
+    pub(super) fn observe_namespace(&mut self, event: NamespaceEvent) {
+        match self.list_of_namespaces.news(event, |namespace| Some(namespace.name_any())) {
+            None => {}
+            Some(News::Gone(namespace)) => drop(self.namespaces.remove(&namespace.name_any())),
+            Some(News::Listed(shown)) => {
+                self.namespaces.retain(|name, _| shown.contains(name));
+                self.has_namespaces = true;
             }
+            Some(News::There(namespace)) if namespace.doubt.is_none() => {
+                self.namespaces.insert(namespace.name_any(), namespace.labels().clone());
+            }
+            Some(News::There(namespace)) => drop(self.namespaces.remove(&namespace.name_any())),
         }
     }
 }
 
-/// Applies a change. An object of which nothing can be read is kept as if it were not there.
-fn apply<O, K: Ord, V>(
-    change: Option<Change<O>>,
-    known: &mut BTreeMap<K, V>,
-    key: impl Fn(InNamespace) -> K,
-    read: impl FnOnce(O) -> Option<V>,
-) {
-    match change {
-        None => {}
-        Some(Change::Put(name, object)) => match read(object) {
-            Some(value) => drop(known.insert(key(name), value)),
-            None => drop(known.remove(&key(name))),
-        },
-        Some(Change::Remove(name)) => drop(known.remove(&key(name))),
-        Some(Change::Keep(shown)) => {
-            let shown: BTreeSet<K> = shown.into_iter().map(key).collect();
-            known.retain(|name, _| shown.contains(name));
-        }
-    }
-}
-
-/// One that is being deleted is out of effect at once.
-fn known_route(object: Guarded<AddOnRoute>) -> Option<KnownRoute> {
+fn known_route(object: Guarded<AddOnRoute>) -> KnownRoute {
     let (uid, generation) = (object.uid(), object.meta().generation);
-    if object.meta().deletion_timestamp.is_some() {
-        return None;
-    }
-    Some(match object.read() {
+    match object.read() {
         Ok(route) => {
             let plan = route_plan(&route).map_err(|error| error.to_string());
             KnownRoute { uid, generation, plan, status: route.status }
         }
         Err(error) => KnownRoute { uid, generation, plan: Err(format!("it cannot be read: {error}")), status: None },
-    })
+    }
 }

@@ -1,10 +1,12 @@
 //! Writes the conditions of AddOnRoutes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use kube::Client;
+use k8s_openapi::api::core::v1::{Namespace, ObjectReference};
 use kube::api::{Api, PatchParams};
+use kube::runtime::events::{EventType, Recorder};
+use kube::{Client, Resource};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::warn;
@@ -12,9 +14,12 @@ use tracing::warn;
 use super::{AllJudged, Judged, status};
 use crate::authorities::report::time;
 use crate::lease::{Leading, NotWritten};
+use crate::supervisor::changes::event;
+use crate::supervisor::reporter;
 use crate::supervisor::status::patch_of_status;
 use addon_signer_api::{AddOnRoute, AddOnRouteStatus, Guarded};
 use addon_signer_core::gateway::route::RouteName;
+use addon_signer_core::oldest::MOST_ROUTES;
 use addon_signer_core::revert_backoff::RevertBackoff;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_platform::clock::Clock;
@@ -70,11 +75,18 @@ impl StatusWriter {
     /// Runs until nothing is judged any more.
     pub(crate) async fn run(mut self) {
         let mut written = BTreeMap::<RouteName, Written>::new();
+        let mut said = BTreeSet::new();
         loop {
             self.pulse.beat();
             let judged = self.judged.borrow_and_update().clone();
-            written.retain(|name, _| judged.contains_key(name));
-            for (name, one) in judged.iter() {
+            written.retain(|name, _| judged.routes.contains_key(name));
+            said.retain(|name| judged.left_out.contains(name));
+            for name in &judged.left_out {
+                if self.leading.leads().is_ok() && said.insert(name.clone()) {
+                    self.say_left_out(name).await;
+                }
+            }
+            for (name, one) in &judged.routes {
                 let wanted = status::wanted(one, self.clock.now());
                 if one.route.status.as_ref() == Some(&wanted) {
                     continue;
@@ -96,6 +108,27 @@ impl StatusWriter {
             if let Ok(Err(_)) = tokio::time::timeout(ROUND, self.judged.changed()).await {
                 return;
             }
+        }
+    }
+
+    /// An event, because nothing more is kept of those that take no effect. It is about the namespace: the hub has no
+    /// right to write events about what is in it.
+    async fn say_left_out(&self, name: &RouteName) {
+        let RouteName { namespace, name: route } = name;
+        let note = format!(
+            "The AddOnRoute {route} and younger ones take no effect: there are {MOST_ROUTES} older ones, which is the \
+             most."
+        );
+        let about = ObjectReference {
+            api_version: Some(Namespace::api_version(&()).into_owned()),
+            kind: Some(Namespace::kind(&()).into_owned()),
+            name: Some(namespace.clone()),
+            ..ObjectReference::default()
+        };
+        let event = event(EventType::Warning, "Reading", "TooManyAddOnRoutes", note);
+        if let Err(error) = Recorder::new(self.client.clone(), reporter()).publish(&event, &about).await {
+            // Not retried: the command check says it too.
+            warn!(route = %name, error = explain(&error), "Could not write an event about an AddOnRoute");
         }
     }
 

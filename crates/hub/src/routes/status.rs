@@ -1,19 +1,19 @@
 //! The status that an AddOnRoute should have.
 
 use super::Judged;
-use crate::supervisor::status::condition;
+use crate::supervisor::status::condition_of;
 use addon_signer_api::route::{
     AddOnRouteStatus, CONDITION_ACCEPTED, CONDITION_PROGRAMMED, CONDITION_RESOLVED_REFS, REASON_NO_ENDPOINT,
 };
-use addon_signer_core::gateway::routing::{Problem, RoutePlan, Target};
+use addon_signer_core::gateway::routing::{RoutePlan, Target};
 use addon_signer_core::timestamp::Timestamp;
 
 /// The status of one that was judged now.
 pub(super) fn wanted(judged: &Judged, now: Timestamp) -> AddOnRouteStatus {
     let before = judged.route.status.as_ref().map_or(&[][..], |status| &status.conditions);
     let generation = judged.route.generation;
-    let say = |kind: &str, holds: bool, reason: &str, message: String| {
-        condition(before, kind, holds, reason, message, generation, now)
+    let say = |kind: &str, status: &str, reason: &str, message: String| {
+        condition_of(before, (kind, status, reason), message, generation, now)
     };
     let conditions = match (&judged.verdict, &judged.route.plan) {
         (Some(verdict), _) => [
@@ -22,13 +22,16 @@ pub(super) fn wanted(judged: &Judged, now: Timestamp) -> AddOnRouteStatus {
             (CONDITION_PROGRAMMED, &verdict.programmed, (CONDITION_PROGRAMMED, "All its paths are in effect.")),
         ]
         .map(|(kind, outcome, (reason, good))| match outcome {
-            Ok(()) => say(kind, true, reason, good.to_owned()),
-            Err(Problem { reason, cause }) => say(kind, false, reason, sentence(cause)),
+            Ok(()) => say(kind, "True", reason, good.to_owned()),
+            Err(problem) => {
+                let status = if problem.is_pending() { "Unknown" } else { "False" };
+                say(kind, status, problem.reason, sentence(&problem.cause))
+            }
         })
         .into(),
         (None, Err(cause)) => vec![
-            say(CONDITION_ACCEPTED, false, "UnsupportedValue", sentence(cause)),
-            say(CONDITION_PROGRAMMED, false, "Invalid", "The AddOnRoute is not accepted.".to_owned()),
+            say(CONDITION_ACCEPTED, "False", "UnsupportedValue", sentence(cause)),
+            say(CONDITION_PROGRAMMED, "False", "Invalid", "The AddOnRoute is not accepted.".to_owned()),
         ],
         (None, Ok(_)) => Vec::new(), // cannot happen: each one that is readable gets a verdict
     };

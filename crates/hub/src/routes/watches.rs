@@ -1,58 +1,59 @@
-//! The watches of AddOnRoutes, and of Services, EndpointSlices and namespaces.
+//! The watches of AddOnRoutes and of namespaces.
 
-use futures::stream::{BoxStream, select_all};
+use futures::stream::{BoxStream, pending};
 use futures::{Stream, StreamExt};
-use k8s_openapi::api::core::v1::{Namespace, Service};
-use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::Client;
 use kube::api::{Api, PartialObjectMeta};
 use kube::runtime::watcher::{self, Event};
-use kube::runtime::{WatchStreamExt, watcher as watch_objects};
-use kube::{Client, Resource};
-use serde::de::DeserializeOwned;
 use tracing::warn;
 
 use addon_signer_api::{AddOnRoute, Guarded, Lenient};
-use addon_signer_platform::backoff::WatchBackoff;
+use addon_signer_platform::contacts::Contacts;
+use addon_signer_platform::listing::{Selector, watch};
 
-/// How many objects a page of a list has. Whoever may write in any namespace may make each as large as etcd allows, 1.5
-/// MiB, and decoding takes three times that.
-const PAGE: u32 = 10;
+pub(super) type RouteEvent = Event<Guarded<AddOnRoute>>;
+pub(super) type NamespaceEvent = Event<Lenient<PartialObjectMeta<Namespace>>>;
 
-/// An event of one of the watches.
-pub(super) enum WatchEvent {
-    Route(Event<Guarded<AddOnRoute>>),
-    Service(Event<Guarded<Service>>),
-    Slice(Event<Guarded<EndpointSlice>>),
-    Namespace(Event<Lenient<PartialObjectMeta<Namespace>>>),
+/// The watch of AddOnRoutes. A failure is logged, and the watch goes on.
+pub(super) fn routes(client: &Client) -> BoxStream<'static, RouteEvent> {
+    said("AddOnRoutes", watch(Api::all(client.clone()), Selector::all())).boxed()
 }
 
-/// All watches; a failure is logged, and its watch begins again.
-pub(super) fn all(client: &Client) -> BoxStream<'static, WatchEvent> {
-    select_all([
-        said("AddOnRoutes", objects(client)).map(WatchEvent::Route).boxed(),
-        said("Services", objects(client)).map(WatchEvent::Service).boxed(),
-        said("EndpointSlices", objects(client)).map(WatchEvent::Slice).boxed(),
-        said("namespaces", objects(client)).map(WatchEvent::Namespace).boxed(),
-    ])
-    .boxed()
+/// The watch of namespaces, for as long as their labels decide anything.
+pub(super) struct NamespaceWatch {
+    client: Client,
+    contacts: Contacts,
+    pub(super) is_on: bool,
+    pub(super) events: BoxStream<'static, NamespaceEvent>,
 }
 
-fn config() -> watcher::Config {
-    watcher::Config::default().page_size(PAGE)
-}
+impl NamespaceWatch {
+    pub(super) fn new(client: Client, contacts: Contacts) -> Self {
+        Self { client, contacts, is_on: false, events: pending().boxed() }
+    }
 
-fn objects<K>(client: &Client) -> impl Stream<Item = watcher::Result<Event<K>>> + Send + 'static
-where
-    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug + Send + 'static,
-{
-    watch_objects(Api::<K>::all(client.clone()), config())
+    /// Starts or ends it. Returns whether that is new.
+    pub(super) fn turn(&mut self, on: bool) -> bool {
+        if self.is_on == on {
+            return false;
+        }
+        self.is_on = on;
+        if on {
+            self.events = said("namespaces", watch(Api::all(self.client.clone()), Selector::all())).boxed();
+        } else {
+            self.events = pending().boxed();
+            self.contacts.forget("namespaces");
+        }
+        true
+    }
 }
 
 fn said<E: Send + 'static>(
     kind: &'static str,
     events: impl Stream<Item = watcher::Result<Event<E>>> + Send + 'static,
 ) -> impl Stream<Item = Event<E>> + Send + 'static {
-    events.backoff(WatchBackoff::default()).filter_map(move |event| async move {
+    events.filter_map(move |event| async move {
         event.inspect_err(|error| warn!(%error, kind, "A watch for the gateway's routes failed; the hub retries")).ok()
     })
 }

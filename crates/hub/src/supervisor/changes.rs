@@ -18,7 +18,7 @@ pub(super) const REGISTERING: &str = "Registering";
 const NOTE_MAX: usize = 1024;
 
 /// An event. A note that is too long is cut.
-pub(super) fn event(type_: EventType, action: &str, reason: &str, mut note: String) -> Event {
+pub(crate) fn event(type_: EventType, action: &str, reason: &str, mut note: String) -> Event {
     note.truncate(note.floor_char_boundary(NOTE_MAX));
     Event { type_, reason: reason.to_owned(), note: Some(note), action: action.to_owned(), secondary: None }
 }

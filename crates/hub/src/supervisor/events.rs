@@ -2,16 +2,22 @@
 
 use std::collections::HashSet;
 
-use kube::ResourceExt;
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::runtime::events::EventType;
 use kube::runtime::watcher::Event;
+use kube::{Resource, ResourceExt};
+use tokio::time::Instant;
 use tracing::warn;
 
-use super::Supervisor;
+use super::changes::event;
 use super::pending::CallEnd;
+use super::{LIST_PAUSE, Supervisor, WRITES};
 use crate::lease::NotWritten;
 use crate::relist::News;
 use crate::supervisor::status;
+use addon_signer_api::ocm::created_at;
 use addon_signer_api::{AddOnSigner, GuardedSigner};
+use addon_signer_core::oldest::{MOST_SIGNERS, Place};
 use addon_signer_platform::errors::explain;
 
 /// An object was not read; `undecodable` says why.
@@ -22,22 +28,62 @@ impl Supervisor {
     pub(super) fn observe(&mut self, event: Event<GuardedSigner>) {
         match self.relist.news(event, |object| Some(object.name_any())) {
             None => self.listed.clear(),
-            // What a list shows has no effect before it is complete: what is missing may have a better claim.
-            Some(News::There(object)) if self.relist.is_listing() => self.listed.push(object),
-            Some(News::There(object)) => {
-                let name = object.name_any();
-                self.put(object);
-                self.settle([name]);
-            }
+            Some(News::There(object)) => self.there(object),
             Some(News::Gone(object)) => {
                 let name = object.name_any();
-                self.objects.remove(&name);
-                self.undecodable.remove(&name);
-                self.notes.deleted(&name);
-                self.settle([name]);
+                self.oldest.remove("", &name);
+                self.gone(name);
             }
             Some(News::Listed(shown)) => self.complete(shown),
         }
+    }
+
+    /// An object exists. If it is one too many, it is as if it did not.
+    fn there(&mut self, object: GuardedSigner) {
+        let name = object.name_any();
+        let younger = match self.oldest.put("", &name, created_at(object.meta())) {
+            Place::TooMany => {
+                self.leave_out(name);
+                if !self.relist.is_listing() && self.oldest.exceeded().any(|(.., count)| count == 1) {
+                    self.tell_left_out();
+                }
+                return;
+            }
+            Place::Chosen(younger) => younger,
+        };
+        if let Some(younger) = younger {
+            self.leave_out(younger);
+        }
+        // What a list shows has no effect before it is complete: what is missing may have a better claim.
+        if self.relist.is_listing() {
+            self.listed.push(object);
+        } else {
+            self.put(object);
+            self.settle([name]);
+        }
+    }
+
+    /// Whether one has come to take effect of which only the name is known.
+    pub(super) fn must_list_again(&mut self) -> bool {
+        let is_due = self.signers.borrow().is_some() && self.oldest.has_vacancy() && Instant::now() >= self.next_list;
+        if is_due {
+            self.next_list = Instant::now() + LIST_PAUSE;
+        }
+        is_due
+    }
+
+    fn leave_out(&mut self, name: String) {
+        self.listed.retain(|listed| listed.name_any() != name);
+        if self.objects.contains_key(&name) || self.undecodable.contains_key(&name) {
+            self.gone(name);
+        }
+    }
+
+    fn gone(&mut self, name: String) {
+        self.objects.remove(&name);
+        self.undecodable.remove(&name);
+        self.notes.deleted(&name);
+        self.settle([name]);
     }
 
     fn put(&mut self, object: GuardedSigner) {
@@ -62,12 +108,35 @@ impl Supervisor {
         for object in std::mem::take(&mut self.listed) {
             self.put(object);
         }
+        self.oldest.retain(|_, name| shown.contains(name));
+        self.tell_left_out();
         self.objects.retain(|name, _| shown.contains(name));
         self.undecodable.retain(|name, _| shown.contains(name));
         self.notes.listed(self.objects.keys().chain(self.undecodable.keys()).cloned().collect());
-        self.settle(shown.into_iter().chain(known));
+        let there: Vec<String> = self.objects.keys().chain(self.undecodable.keys()).cloned().collect();
+        self.settle(there.into_iter().chain(known));
         self.tell_signers(); // that there are none, too
         self.trust_publisher.set_listed();
+    }
+
+    /// Says of the oldest AddOnSigner that takes no effect, because there are too many, that this is so.
+    fn tell_left_out(&mut self) {
+        let Some((_, name, count)) = self.oldest.exceeded().next() else { return };
+        let name = name.to_owned();
+        warn!(
+            signer = name,
+            count, "AddOnSigners take no effect: there are {MOST_SIGNERS} older ones, which is the most"
+        );
+        if self.links.leading.leads().is_ok() {
+            let note = format!("It takes no effect: there are {MOST_SIGNERS} older AddOnSigners, which is the most.");
+            let about = ObjectReference {
+                api_version: Some(AddOnSigner::api_version(&()).into_owned()),
+                kind: Some(AddOnSigner::kind(&()).into_owned()),
+                name: Some(name.clone()),
+                ..ObjectReference::default()
+            };
+            self.write_event(&name, event(EventType::Warning, "Reading", "TooManyAddOnSigners", note), about);
+        }
     }
 
     /// The object, unless it is being deleted.
@@ -90,7 +159,10 @@ impl Supervisor {
     pub(super) fn say_undecodable(&mut self) {
         let Ok(leads) = self.links.leading.leads() else { return };
         let now = self.links.clock.now();
-        for name in std::mem::take(&mut self.unsaid) {
+        // Each may be as large as an API server accepts, which has to read and write it.
+        while self.calls.len() < WRITES
+            && let Some(name) = self.unsaid.pop_first()
+        {
             let Some(error) = self.undecodable.get(&name).cloned() else { continue };
             let (leads, api) = (leads.clone(), self.api.clone());
             self.calls.push(Box::pin(async move {

@@ -7,7 +7,6 @@ use std::time::Duration;
 use futures::StreamExt;
 use kube::Api;
 use kube::runtime::events::{Recorder, Reporter};
-use kube::runtime::{WatchStreamExt, watcher};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior};
@@ -15,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 mod calls;
-mod changes;
+pub(crate) mod changes;
 mod events;
 mod gone;
 mod looking;
@@ -47,8 +46,9 @@ use crate::requests::signer::{ClusterLimits, SignerShared};
 use addon_signer_api::rules::SignerConfig;
 use addon_signer_api::{AddOnSigner, AddOnSignerSpec, GuardedSigner};
 use addon_signer_core::identity::{AddOnKey, SignerName};
+use addon_signer_core::oldest::{MOST_SIGNERS, Oldest};
 use addon_signer_core::ownership::Ownership;
-use addon_signer_platform::backoff::WatchBackoff;
+use addon_signer_platform::listing::{Selector, watch as watch_objects};
 use addon_signer_telemetry::pulse::Pulse;
 use pending::{Calls, Pending};
 use status::{Report, Validity};
@@ -56,6 +56,8 @@ use status::{Report, Validity};
 /// How often the supervisor writes statuses that could not be written, checks missing rights again, and checks what has
 /// expired.
 const ROUND: Duration = Duration::from_secs(15);
+/// The shortest time between two lists that look for AddOnSigners which have come to take effect.
+const LIST_PAUSE: Duration = Duration::from_secs(30);
 /// After this time the hub checks again whether it may sign: an administrator can take the right away at any time. The
 /// API server's refusal of an answer makes it check earlier.
 const PERMISSION_AGE: Duration = Duration::from_secs(600);
@@ -108,6 +110,10 @@ pub(super) struct Supervisor {
     /// Objects that could not be decoded, each with its error.
     undecodable: BTreeMap<String, String>,
     relist: Relist<String>,
+    /// Which AddOnSigners take effect.
+    oldest: Oldest,
+    /// When they may be listed again at the earliest, because one has come to take effect.
+    next_list: Instant,
     /// What the list has shown that is under way.
     listed: Vec<GuardedSigner>,
     /// The names in `undecodable` whose status does not have the error yet.
@@ -209,6 +215,8 @@ impl Supervisor {
             ownership: Ownership::default(),
             undecodable: BTreeMap::new(),
             relist: Relist::default(),
+            oldest: Oldest::new(MOST_SIGNERS),
+            next_list: Instant::now(),
             listed: Vec::new(),
             unsaid: BTreeSet::new(),
             looked_at: BTreeMap::new(),
@@ -242,9 +250,16 @@ impl Supervisor {
         }
     }
 
+    /// Asks again whether the hub may sign, unless it has just asked.
+    fn ask_if_old(&mut self, name: &str) {
+        if self.served.get(name).is_some_and(Served::may_have_changed) {
+            self.asking.add(name);
+        }
+    }
+
     pub(super) async fn run(mut self) -> Result<(), HubError> {
         self.start_gateway_lines();
-        let mut events = watcher(self.api.clone(), watcher::Config::default()).backoff(WatchBackoff::default()).boxed();
+        let mut events = watch_objects(self.api.clone(), Selector::all());
         let mut serving = self.serving.subscribe();
         let mut leading = self.links.leading.clone();
         let mut registrations = self.registrations.clone();
@@ -255,6 +270,9 @@ impl Supervisor {
         loop {
             self.pulse.beat();
             self.begin_calls();
+            if self.must_list_again() {
+                events = watch_objects(self.api.clone(), Selector::all());
+            }
             tokio::select! {
                 event = events.next() => match event {
                     Some(Ok(event)) => self.observe(event),
@@ -270,11 +288,7 @@ impl Supervisor {
                     }
                     self.report_all(); // writes each status that could not be written before
                 }
-                Some(name) = self.forbidden.recv() => {
-                    if self.served.get(&name).is_some_and(Served::may_have_changed) {
-                        self.asking.add(&name);
-                    }
-                }
+                Some(name) = self.forbidden.recv() => self.ask_if_old(&name),
                 changed = serving.changed() => {
                     if changed.is_err() {
                         return Err(HubError::TaskEnded("authorities of gateway-serving".to_owned()));
@@ -304,7 +318,7 @@ impl Supervisor {
 }
 
 /// Who writes events.
-fn reporter() -> Reporter {
+pub(crate) fn reporter() -> Reporter {
     Reporter { controller: "addon-signer".to_owned(), instance: None }
 }
 

@@ -240,6 +240,17 @@ pub(crate) fn condition(
     now: Timestamp,
 ) -> Condition {
     let status = if holds { "True" } else { "False" };
+    condition_of(before, (kind, status, reason), message, generation, now)
+}
+
+/// The same with any status.
+pub(crate) fn condition_of(
+    before: &[Condition],
+    (kind, status, reason): (&str, &str, &str),
+    message: String,
+    generation: Option<i64>,
+    now: Timestamp,
+) -> Condition {
     let same = before.iter().find(|condition| condition.type_ == kind && condition.status == status);
     Condition {
         type_: kind.to_owned(),

@@ -46,7 +46,7 @@ impl CrashWorld {
     }
 
     /// A directory that exists as long as the world.
-    pub(super) fn dir(&self) -> &Path {
+    pub(in crate::hub) fn dir(&self) -> &Path {
         self.home.path()
     }
 
@@ -60,7 +60,7 @@ impl CrashWorld {
     }
 
     /// Deletes the Lease, because its holder is dead for certain. The next epoch follows from the ledger.
-    pub(super) async fn delete_lease(&self) {
+    pub(in crate::hub) async fn delete_lease(&self) {
         delete_lease(&self.admin).await;
     }
 

@@ -8,15 +8,26 @@ use std::sync::Arc;
 
 use super::attachment::{Attachment, Labels};
 use super::path::PathPattern;
-use super::route::{Clusters, Route, RouteLimits, RouteName, RouteTable};
+use super::route::{Backend, Clusters, Route, RouteLimits, RouteName, RouteTable};
 use crate::identity::AddOnName;
 use crate::timestamp::Timestamp;
 use crate::trust::SignerTrust;
 
-pub use refs::{BackendRef, CaRef, Endpoints, InNamespace, References, ServiceFacts, ServicePort, Target, TlsPlan};
+pub use refs::{BackendRef, Backends, CaRef, Endpoints, References, ServiceFacts, ServicePort, Target, TlsPlan};
 
 /// How many paths one addon may have: each call looks at all of them.
 pub const MOST_PATHS: usize = 256;
+
+/// In how many namespaces AddOnRoutes may name Services. There are two watches for each, all watches share one
+/// connection with all calls, and an API server allows 100 streams on it (kube-apiserver,
+/// `--http2-max-streams-per-connection`).
+pub const MOST_NAMESPACES: usize = 24;
+
+/// The reason for which it is not known yet whether a backend can be used.
+pub const REASON_PENDING: &str = "Pending";
+
+/// The reason for which a route is not accepted whose AddOnSigner is not served.
+pub const NO_PARENT: &str = "NoMatchingParent";
 
 /// The reason for which a route is not accepted whose host name is not the gateway's, or not its AddOnSigner's.
 pub const NO_HOSTNAME: &str = "NoMatchingListenerHostname";
@@ -68,6 +79,12 @@ impl Problem {
     fn new(reason: &'static str, cause: impl Into<String>) -> Self {
         Self { reason, cause: cause.into() }
     }
+
+    /// Whether nothing is wrong that is known: something was not read yet.
+    #[must_use]
+    pub fn is_pending(&self) -> bool {
+        self.reason == REASON_PENDING
+    }
 }
 
 /// The conditions of an AddOnRoute.
@@ -75,7 +92,7 @@ impl Problem {
 pub struct Verdict {
     /// Whether it may attach to its AddOnSigner.
     pub accepted: Result<(), Problem>,
-    /// Whether its backend was found.
+    /// Whether its backend was found. Nobody looks for that of a route that is not accepted.
     pub resolved: Result<(), Problem>,
     /// Whether the backend has an address to connect to.
     pub has_endpoint: bool,
@@ -111,14 +128,27 @@ pub struct World<'w> {
     pub namespaces: &'w BTreeMap<String, Labels>,
     /// Services and CA certificates.
     pub references: &'w References,
+    /// The backends that routes had before. One stays in effect until what its route names now was read.
+    pub before: &'w BTreeMap<RouteName, Arc<Backend>>,
 }
 
-/// The routes in effect, and what to say about each AddOnRoute.
+/// The Services that accepted AddOnRoutes name, by namespaces.
+pub type WantedServices = BTreeMap<String, BTreeSet<String>>;
+
+/// What follows from all AddOnRoutes.
+#[derive(Debug)]
+pub struct Resolved {
+    /// The routes in effect.
+    pub table: RouteTable,
+    /// What to say about each AddOnRoute.
+    pub verdicts: BTreeMap<RouteName, Verdict>,
+    /// What must be read for them.
+    pub wanted: WantedServices,
+}
+
+/// The routes in effect, what to say about each AddOnRoute, and which Services they need.
 #[must_use]
-pub fn resolve<'p>(
-    plans: impl IntoIterator<Item = &'p RoutePlan>,
-    world: &World<'_>,
-) -> (RouteTable, BTreeMap<RouteName, Verdict>) {
+pub fn resolve<'p>(plans: impl IntoIterator<Item = &'p RoutePlan>, world: &World<'_>) -> Resolved {
     let mut plans: Vec<&RoutePlan> = plans.into_iter().collect();
     plans.sort_by(|one, other| (one.created, &one.name).cmp(&(other.created, &other.name)));
     let mut table = RouteTable::of_signers(world.parents.iter().map(|signer| signer.name));
@@ -129,22 +159,26 @@ pub fn resolve<'p>(
             table.claim(hostname, signer.name);
         }
     }
-    let verdicts = plans.into_iter().map(|plan| (plan.name.clone(), attach(plan, world, &mut table))).collect();
-    (table, verdicts)
+    let mut wanted = WantedServices::new();
+    let mut of = |plan: &RoutePlan| attach(plan, world, &mut table, &mut wanted);
+    let verdicts = plans.into_iter().map(|plan| (plan.name.clone(), of(plan))).collect();
+    Resolved { table, verdicts, wanted }
 }
 
 /// Adds what an AddOnRoute asks for to the table. Older ones are in it already.
-fn attach(plan: &RoutePlan, world: &World<'_>, table: &mut RouteTable) -> Verdict {
-    let backend = world.references.find(&plan.name.namespace, &plan.backend);
-    let resolved = backend.as_ref().map(|_| ()).map_err(Clone::clone);
-    let has_endpoint = backend.as_ref().is_ok_and(|backend| !backend.addresses.is_empty());
+fn attach(plan: &RoutePlan, world: &World<'_>, table: &mut RouteTable, wanted: &mut WantedServices) -> Verdict {
     let (signer, addons) = match accept(plan, world) {
         Ok(accepted) => accepted,
         Err(problem) => {
-            let programmed = Err(Problem::new("Invalid", "the AddOnRoute is not accepted"));
-            return Verdict { accepted: Err(problem), resolved, has_endpoint, programmed };
+            let why = "the AddOnRoute is not accepted";
+            let resolved = Err(Problem::new(REASON_PENDING, format!("{why}, so its backend was not looked for")));
+            let programmed = Err(Problem::new("Invalid", why));
+            return Verdict { accepted: Err(problem), resolved, has_endpoint: false, programmed };
         }
     };
+    let backend = backend(plan, world, wanted);
+    let resolved = backend.as_ref().map(|_| ()).map_err(Clone::clone);
+    let has_endpoint = backend.as_ref().is_ok_and(|backend| !backend.addresses.is_empty());
     let mut lost = None;
     for PathPlan { path, methods, delete_with_content } in &plan.paths {
         if let Some(problem) = full(&addons, signer.name, table) {
@@ -166,17 +200,39 @@ fn attach(plan: &RoutePlan, world: &World<'_>, table: &mut RouteTable) -> Verdic
         lost = lost.or_else(|| conflict(&route, signer.name, table));
         table.add(signer.name, &Arc::new(route));
     }
-    let cause = "its backend cannot be used, as ResolvedRefs says: calls are answered with 503";
-    let unresolved = || Problem::new("Invalid", cause);
-    let programmed = lost.map_or_else(|| resolved.clone().map_err(|_| unresolved()), Err);
+    let unresolved = |problem: Problem| {
+        let reason = if problem.is_pending() { REASON_PENDING } else { "Invalid" };
+        Problem::new(reason, "its backend cannot be used, as ResolvedRefs says: calls are answered with 503")
+    };
+    let programmed = lost.map_or_else(|| resolved.clone().map_err(unresolved), Err);
     Verdict { accepted: Ok(()), resolved, has_endpoint, programmed }
+}
+
+/// The backend of an accepted AddOnRoute.
+fn backend(plan: &RoutePlan, world: &World<'_>, wanted: &mut WantedServices) -> Result<Arc<Backend>, Problem> {
+    let namespace = &plan.name.namespace;
+    if let Target::Service { name, .. } = &plan.backend.target {
+        if wanted.len() >= MOST_NAMESPACES && !wanted.contains_key(namespace) {
+            let cause = format!(
+                "older AddOnRoutes name Services in {MOST_NAMESPACES} other namespaces, which is the most \
+                 (spec.backend.service)"
+            );
+            return Err(Problem::new("LimitExceeded", cause));
+        }
+        wanted.entry(namespace.clone()).or_default().insert(name.clone());
+    }
+    let found = world.references.find(namespace, &plan.backend);
+    found.or_else(|problem| {
+        let before = world.before.get(&plan.name).filter(|_| problem.is_pending());
+        before.cloned().ok_or(problem)
+    })
 }
 
 /// The AddOnSigner of an AddOnRoute, and the addons whose agents may call.
 fn accept<'w>(plan: &RoutePlan, world: &World<'w>) -> Result<(Parent<'w>, Arc<BTreeSet<AddOnName>>), Problem> {
     let RoutePlan { name: RouteName { namespace, .. }, signer: name, .. } = plan;
     let signer = world.parents.iter().find(|parent| parent.name == name).copied().ok_or_else(|| {
-        Problem::new("NoMatchingParent", format!("there is no AddOnSigner {name} that the hub serves (spec.signer)"))
+        Problem::new(NO_PARENT, format!("there is no AddOnSigner {name} that the hub serves (spec.signer)"))
     })?;
     if !signer.attachment.allows(namespace, world.namespaces.get(namespace)) {
         let cause = format!(

@@ -6,16 +6,13 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 
-use super::Problem;
+use super::{Problem, REASON_PENDING};
 use crate::gateway::anchors::BackendAnchors;
 use crate::gateway::backend;
 use crate::gateway::route::{Backend, BackendTls, Protocol};
 
 /// How many addresses of a Service are used: each new connection looks at them.
 const MOST_ADDRESSES: usize = 1000;
-
-/// A name in a namespace.
-pub type InNamespace = (String, String);
 
 /// Where an AddOnRoute sends its calls.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -110,13 +107,22 @@ pub struct Endpoints {
     pub ports: BTreeMap<String, u16>,
 }
 
-/// Everything that AddOnRoutes can refer to.
+/// What was read of the Services that the AddOnRoutes of a namespace name.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Backends {
+    /// Those that were read; `None` for one that does not exist.
+    pub services: BTreeMap<String, Option<ServiceFacts>>,
+    /// The EndpointSlices of each, by the names of these.
+    pub endpoints: BTreeMap<String, BTreeMap<String, Arc<Endpoints>>>,
+    /// Why the API server lets nobody read them: a part of a sentence.
+    pub refusal: Option<String>,
+}
+
+/// Everything that accepted AddOnRoutes refer to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct References {
-    /// All Services.
-    pub services: BTreeMap<InNamespace, ServiceFacts>,
-    /// Their EndpointSlices, by the names of these.
-    pub endpoints: BTreeMap<InNamespace, BTreeMap<String, Endpoints>>,
+    /// The Services, by namespaces.
+    pub backends: BTreeMap<String, Backends>,
     /// The certificates of ClusterTrustBundles, or why one cannot be used.
     pub bundles: BTreeMap<String, Result<BackendAnchors, String>>,
     /// The networks in which an AddOnRoute may name an address (`--backend-addresses`).
@@ -153,10 +159,14 @@ impl References {
     }
 
     fn service(&self, (namespace, name): (&str, &str), port: u16, named: &BackendRef) -> Result<Backend, Problem> {
-        let key = (namespace.to_owned(), name.to_owned());
-        let Some(service) = self.services.get(&key) else {
-            let cause = format!("there is no Service {name} in the namespace {namespace} (spec.backend.service)");
-            return Err(Problem::new("BackendNotFound", cause));
+        let known = self.backends.get(namespace);
+        let service = match known.and_then(|known| known.services.get(name)) {
+            Some(Some(service)) => service,
+            Some(None) => {
+                let cause = format!("there is no Service {name} in the namespace {namespace} (spec.backend.service)");
+                return Err(Problem::new("BackendNotFound", cause));
+            }
+            None => return Err(unread(namespace, name, known.and_then(|known| known.refusal.as_deref()))),
         };
         if service.is_external_name {
             let cause =
@@ -170,31 +180,11 @@ impl References {
         let protocol = protocol(named, found.app_protocol.as_deref())?;
         Ok(Backend {
             authority: format!("{name}.{namespace}.svc:{port}"),
-            addresses: self.addresses(&key, &found.name)?,
+            addresses: addresses(name, known.and_then(|known| known.endpoints.get(name)), &found.name)?,
             is_by_address: false,
             protocol,
             tls: self.tls(named, protocol, &format!("{name}.{namespace}.svc"))?,
         })
-    }
-
-    /// The addresses behind a port of a Service. Whoever writes EndpointSlices may name any (CVE-2021-25740).
-    fn addresses(&self, service: &InNamespace, port: &str) -> Result<Vec<SocketAddr>, Problem> {
-        let slices = self.endpoints.get(service).into_iter().flat_map(BTreeMap::values);
-        let all = slices.flat_map(|slice| {
-            let port = slice.ports.get(port).copied();
-            slice.addresses.iter().filter_map(move |address| Some(SocketAddr::new(*address, port?)))
-        });
-        let mut addresses: Vec<SocketAddr> = all.collect();
-        for address in &addresses {
-            if let Err(refused) = backend::check(address.ip()) {
-                let cause = format!("an endpoint of the Service {}: {refused} (spec.backend.service)", service.1);
-                return Err(Problem::new("RefNotPermitted", cause));
-            }
-        }
-        addresses.sort_unstable();
-        addresses.dedup();
-        addresses.truncate(MOST_ADDRESSES);
-        Ok(addresses)
     }
 
     fn tls(&self, named: &BackendRef, protocol: Protocol, own_name: &str) -> Result<Option<BackendTls>, Problem> {
@@ -216,12 +206,49 @@ impl References {
             CaRef::Bundle(name) => match self.bundles.get(name) {
                 Some(Ok(anchors)) => anchors.clone(),
                 Some(Err(cause)) => return Err(invalid(format!("ClusterTrustBundle {name}: {cause}"))),
-                None => return Err(invalid(format!("the ClusterTrustBundle {name} has not been read yet"))),
+                None => {
+                    let cause = format!("the ClusterTrustBundle {name} has not been read yet");
+                    return Err(Problem::new(REASON_PENDING, cause));
+                }
             },
         };
         let server_name = plan.server_name.clone().unwrap_or_else(|| own_name.to_owned());
         Ok(Some(BackendTls { anchors, server_name, client_certificate: plan.client_certificate }))
     }
+}
+
+/// Why nothing is known of a Service.
+fn unread(namespace: &str, name: &str, refusal: Option<&str>) -> Problem {
+    match refusal {
+        Some(why) => Problem::new("RefNotPermitted", format!("the hub cannot read the Service {name}: {why}")),
+        None => {
+            let cause = format!("the Service {name} of the namespace {namespace} has not been read yet");
+            Problem::new(REASON_PENDING, cause)
+        }
+    }
+}
+
+/// The addresses behind a port of a Service. Whoever writes EndpointSlices may name any (CVE-2021-25740).
+fn addresses(
+    service: &str,
+    slices: Option<&BTreeMap<String, Arc<Endpoints>>>,
+    port: &str,
+) -> Result<Vec<SocketAddr>, Problem> {
+    let all = slices.into_iter().flat_map(BTreeMap::values).flat_map(|slice| {
+        let port = slice.ports.get(port).copied();
+        slice.addresses.iter().filter_map(move |address| Some(SocketAddr::new(*address, port?)))
+    });
+    let mut addresses: Vec<SocketAddr> = all.collect();
+    for address in &addresses {
+        if let Err(refused) = backend::check(address.ip()) {
+            let cause = format!("an endpoint of the Service {service}: {refused} (spec.backend.service)");
+            return Err(Problem::new("RefNotPermitted", cause));
+        }
+    }
+    addresses.sort_unstable();
+    addresses.dedup();
+    addresses.truncate(MOST_ADDRESSES);
+    Ok(addresses)
 }
 
 /// The protocol, which is HTTP/2 for gRPC.

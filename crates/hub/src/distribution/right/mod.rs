@@ -3,7 +3,7 @@
 //! Whoever may write any ManifestWork may do anything on every cluster. A policy of the chart takes back
 //! all but the hub's own. So the hub does not use the right before it has seen that policy in force.
 
-use kube::api::{ApiResource, DynamicObject, ListParams, PostParams};
+use kube::api::{ApiResource, DynamicObject, PostParams};
 use kube::{Api, Client, Error};
 use serde_json::{Value, json};
 use tracing::{info, warn};
@@ -16,6 +16,7 @@ use addon_signer_api::manifest_work::{MANIFEST_WORKS, WORK_GROUP, WORK_VERSION, 
 use addon_signer_api::status::CONDITION_TRUST_DISTRIBUTED;
 use addon_signer_api::{AddOnSigner, Lenient};
 use addon_signer_platform::errors::explain;
+use addon_signer_platform::listing::{self, Selector};
 
 /// What the hub does with ManifestWorks.
 const VERBS: [&str; 5] = ["create", "list", "watch", "patch", "delete"];
@@ -101,12 +102,14 @@ async fn was_there(client: &Client) -> Result<bool, Error> {
     // Untyped, because one that cannot be decoded must not hide the others.
     let kind = ApiResource::erase::<AddOnSigner>(&());
     let signers: Api<Lenient<DynamicObject>> = Api::all_with(client.clone(), &kind);
-    let listed = signers.list(&ListParams::default()).await?;
-    let conditions = |signer: &Lenient<DynamicObject>| {
-        signer.object.data.pointer("/status/conditions").and_then(Value::as_array).cloned()
-    };
-    let mut all = listed.items.iter().filter_map(conditions).flatten();
-    Ok(all.any(|condition| condition.get("type").is_some_and(|kind| kind == CONDITION_TRUST_DISTRIBUTED)))
+    let mut was_there = false;
+    listing::each(signers, Selector::all(), |signer| {
+        let conditions = signer.object.data.pointer("/status/conditions").and_then(Value::as_array);
+        let mut kinds = conditions.into_iter().flatten().filter_map(|condition| condition.get("type"));
+        was_there |= kinds.any(|kind| kind == CONDITION_TRUST_DISTRIBUTED);
+    })
+    .await?;
+    Ok(was_there)
 }
 
 #[cfg(test)]

@@ -10,7 +10,6 @@ use std::time::Duration;
 use futures::StreamExt;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::runtime::watcher::Event;
-use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -37,8 +36,8 @@ use addon_signer_api::request::BoundedRequest;
 use addon_signer_core::doubling::doubled;
 use addon_signer_core::policy::tenant_of_cluster;
 use addon_signer_core::queue::FairQueue;
-use addon_signer_platform::backoff::WatchBackoff;
 use addon_signer_platform::clock::Clock;
+use addon_signer_platform::listing::{Selector, watch as watch_objects};
 use addon_signer_telemetry::pulse::Pulse;
 
 /// How many requests are in work at once. Some of them wait for the ledger; the others keep one API server busy and
@@ -46,10 +45,6 @@ use addon_signer_telemetry::pulse::Pulse;
 const CONCURRENCY: usize = 32;
 /// How many of them may be of one cluster.
 const OF_A_CLUSTER: usize = 8;
-/// How many requests the API server sends in one page. A request may have 1.5 MB, which are up to 9 MB as JSON, where
-/// `<` has six bytes, and kube holds the text of a page up to three times while it reads it: 36 MB, or 216 MB at worst.
-/// With smaller pages the list of a flood would take longer than the API server can continue it.
-const PAGE: u32 = 8;
 /// The pauses of a request that waits for something in the hub, which wakes it when it changes.
 const SOON: Duration = Duration::from_millis(500);
 const LATE: Duration = Duration::from_secs(30);
@@ -141,9 +136,7 @@ impl Dispatcher {
     /// # Errors
     /// The watch ended, or the work on a request panicked.
     pub(crate) async fn run(mut self, pulse: Pulse) -> Result<(), HubError> {
-        let config = watcher::Config::default().page_size(PAGE);
-        let watch = |api| watcher(api, config.clone()).backoff(WatchBackoff::default()).boxed();
-        let mut events = watch(self.api.clone());
+        let mut events = watch_objects(self.api.clone(), Selector::all());
         let mut rounds = tokio::time::interval(ROUND);
         loop {
             pulse.beat();
@@ -174,7 +167,7 @@ impl Dispatcher {
                 _ = rounds.tick() => if Instant::now() >= self.next_list
                     && self.known.wants_list() | self.origins.wants_list() {
                     self.next_list = Instant::now() + LIST_PAUSE;
-                    events = watch(self.api.clone());
+                    events = watch_objects(self.api.clone(), Selector::all());
                 },
             }
         }

@@ -1,4 +1,5 @@
-use std::net::SocketAddr;
+mod backends;
+
 use std::time::Duration;
 
 use super::*;
@@ -8,7 +9,7 @@ use crate::gateway::attachment::Attachment;
 use crate::gateway::route::Protocol;
 use crate::identity::Convention;
 
-const GOLDEN_CA: &[u8] = include_bytes!("../../../../../certs/profiles/client-ca.pem");
+const GOLDEN_CA: &[u8] = include_bytes!("../../../../../../certs/profiles/client-ca.pem");
 const SECOND: Duration = Duration::from_secs(1);
 
 fn mk_signer(attachment: Attachment) -> SignerTrust {
@@ -29,6 +30,7 @@ struct Existing {
     signers: Vec<SignerTrust>,
     namespaces: BTreeMap<String, Labels>,
     references: References,
+    before: BTreeMap<RouteName, Arc<Backend>>,
 }
 
 impl Existing {
@@ -44,24 +46,30 @@ impl Existing {
             app_protocol: app_protocol.map(str::to_owned),
         };
         let ports = vec![port("plain", 80, None), port("tls", 443, Some("https")), port("odd", 1, Some("odd"))];
-        let key = || ("ns".to_owned(), "web".to_owned());
-        let slice = |address: &str| Endpoints {
-            addresses: vec![address.parse().unwrap()],
-            ports: [("plain".to_owned(), 8080), ("tls".to_owned(), 8443)].into(),
+        let slice = |address: &str| {
+            let addresses = vec![address.parse().unwrap()];
+            Arc::new(Endpoints { addresses, ports: [("plain".to_owned(), 8080), ("tls".to_owned(), 8443)].into() })
         };
         let slices = [("one".to_owned(), slice("10.0.0.1")), ("two".to_owned(), slice("10.0.0.2"))].into();
         let external = ServiceFacts { is_external_name: true, ports: Vec::new() };
+        let services = [
+            ("web".to_owned(), Some(ServiceFacts { is_external_name: false, ports })),
+            ("elsewhere".to_owned(), Some(external)),
+            ("gone".to_owned(), None),
+        ];
+        let backends =
+            Backends { services: services.into(), endpoints: [("web".to_owned(), slices)].into(), refusal: None };
         let references = References {
-            services: [
-                (key(), ServiceFacts { is_external_name: false, ports }),
-                (("ns".to_owned(), "elsewhere".to_owned()), external),
-            ]
-            .into(),
-            endpoints: [(key(), slices)].into(),
+            backends: [("ns".to_owned(), backends)].into(),
             bundles: [("broken".to_owned(), Err("it has no certificate".to_owned()))].into(),
             networks: vec!["127.0.0.0/8".parse().unwrap()],
         };
-        Self { signers: vec![mk_signer(attachment)], namespaces: BTreeMap::new(), references }
+        let signers = vec![mk_signer(attachment)];
+        Self { signers, namespaces: BTreeMap::new(), references, before: BTreeMap::new() }
+    }
+
+    fn backends(&mut self) -> &mut Backends {
+        self.references.backends.get_mut("ns").unwrap()
     }
 
     fn resolve(&self, plans: &[RoutePlan]) -> (RouteTable, Vec<Verdict>) {
@@ -69,12 +77,15 @@ impl Existing {
     }
 
     fn resolve_at(&self, names: &[&str], plans: &[RoutePlan]) -> (RouteTable, Vec<Verdict>) {
+        let Resolved { table, verdicts, .. } = self.resolved(names, plans);
+        (table, plans.iter().map(|plan| verdicts[&plan.name].clone()).collect())
+    }
+
+    fn resolved(&self, names: &[&str], plans: &[RoutePlan]) -> Resolved {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         let parents: Vec<Parent<'_>> = self.signers.iter().map(Parent::from).collect();
-        let world =
-            World { parents: &parents, names: &names, namespaces: &self.namespaces, references: &self.references };
-        let (table, verdicts) = resolve(plans, &world);
-        (table, plans.iter().map(|plan| verdicts[&plan.name].clone()).collect())
+        let Self { namespaces, references, before, .. } = self;
+        resolve(plans, &World { parents: &parents, names: &names, namespaces, references, before })
     }
 
     fn verdict(&self, plan: RoutePlan) -> Verdict {
@@ -170,8 +181,10 @@ fn a_route_that_may_not_attach_has_no_effect_and_is_told_why() {
         (RoutePlan { addons: Arc::new(["c".parse().unwrap()].into()), ..mk_plan() }, "UnsupportedValue"),
     ] {
         let verdict = existing.verdict(plan.clone());
-        assert_eq!((reason(&verdict.accepted), reason(&verdict.programmed)), (expected, "Invalid"), "{verdict:?}");
-        assert_eq!(existing.paths(&[plan], "a"), [""; 0]);
+        let reasons = [&verdict.accepted, &verdict.resolved, &verdict.programmed].map(reason);
+        assert_eq!(reasons, [expected, REASON_PENDING, "Invalid"], "{verdict:?}");
+        assert_eq!(existing.paths(std::slice::from_ref(&plan), "a"), [""; 0]);
+        assert_eq!(existing.resolved(&[], &[plan]).wanted, WantedServices::new(), "nobody reads its Services");
     }
     let at_host = RoutePlan { hostnames: hostnames("h.example"), ..mk_plan() };
     assert_eq!(existing.verdict(at_host).accepted, Ok(()));
@@ -208,104 +221,6 @@ fn the_first_name_of_the_gateway_stays_everybodys() {
     let hostnames = ["gateway.example".to_owned()].into();
     existing.signers = vec![mk_signer(Attachment { hostnames, ..Attachment::default() })];
     assert!(existing.resolve(&[]).0.may_use("gateway.example", "another"));
-}
-
-#[test]
-fn paths_without_a_usable_backend_stay_and_are_told_why() {
-    let existing = Existing::new();
-    let service = |name: &str, port| mk_backend(Target::Service { name: name.to_owned(), port });
-    let address = |text: &str| mk_backend(Target::Address(text.parse::<SocketAddr>().unwrap()));
-    let tls = |ca| Some(mk_tls(ca));
-    for (backend, expected) in [
-        (service("gone", 80), "BackendNotFound"),
-        (service("web", 81), "BackendNotFound"),
-        (service("elsewhere", 80), "RefNotPermitted"),
-        (service("web", 1), "UnsupportedProtocol"),
-        (service("web", 443), "InvalidCACertificateRef"),
-        (BackendRef { tls: tls(CaRef::Bundle("gone".into())), ..service("web", 443) }, "InvalidCACertificateRef"),
-        (BackendRef { tls: tls(CaRef::Bundle("broken".into())), ..service("web", 443) }, "InvalidCACertificateRef"),
-        (
-            BackendRef {
-                protocol: Some(Protocol::Http),
-                tls: tls(CaRef::Inline(BackendAnchors::default())),
-                ..service("web", 80)
-            },
-            "UnsupportedProtocol",
-        ),
-        (address("10.0.0.1:80"), "RefNotPermitted"),
-    ] {
-        let plan = RoutePlan { backend, ..mk_plan() };
-        let verdict = existing.verdict(plan.clone());
-        let reasons = [&verdict.accepted, &verdict.resolved, &verdict.programmed].map(reason);
-        assert_eq!(reasons, ["", expected, "Invalid"], "{verdict:?}");
-        let (table, _) = existing.resolve(&[plan]);
-        let routes = table.of("s", &"a".parse().unwrap());
-        assert!(routes[0].backend.is_err(), "no shorter route may get its calls");
-    }
-}
-
-#[test]
-fn a_service_leads_to_the_endpoints_of_its_port() {
-    let existing = Existing::new();
-    let find = |backend: &BackendRef| Arc::unwrap_or_clone(existing.references.find("ns", backend).unwrap());
-    let plain = find(&mk_backend(Target::Service { name: "web".to_owned(), port: 80 }));
-    assert_eq!(plain.addresses, ["10.0.0.1:8080", "10.0.0.2:8080"].map(|text| text.parse().unwrap()));
-    assert_eq!((plain.authority.as_str(), plain.protocol, plain.tls), ("web.ns.svc:80", Protocol::Http, None));
-    let by_address = find(&mk_backend(Target::Address("127.0.0.1:9".parse().unwrap())));
-    assert_eq!((by_address.authority.as_str(), by_address.is_by_address), ("127.0.0.1:9", true));
-    let named = mk_backend(Target::Service { name: "web".to_owned(), port: 443 });
-    let tls = find(&BackendRef { tls: Some(mk_tls(CaRef::Inline(BackendAnchors::default()))), ..named });
-    assert_eq!((tls.protocol, tls.tls.unwrap().server_name.as_str()), (Protocol::Https, "web.ns.svc"));
-}
-
-/// Whoever may write EndpointSlices may name any address: CVE-2021-25740.
-#[test]
-fn endpoints_that_no_backend_may_have_are_refused() {
-    for refused in ["127.0.0.1", "169.254.169.254", "::1", "fe80::1"] {
-        let mut existing = Existing::new();
-        let slices = existing.references.endpoints.values_mut().flat_map(BTreeMap::values_mut);
-        slices.for_each(|slice| slice.addresses.push(refused.parse().unwrap()));
-        let verdict = existing.verdict(mk_plan());
-        assert_eq!(reason(&verdict.resolved), "RefNotPermitted", "{refused}");
-    }
-}
-
-#[test]
-fn the_route_or_the_service_says_the_protocol() {
-    let find = |app_protocol: Option<&str>, named: BackendRef| {
-        let mut existing = Existing::new();
-        let service = existing.references.services.get_mut(&("ns".to_owned(), "web".to_owned())).unwrap();
-        service.ports[0].app_protocol = app_protocol.map(str::to_owned);
-        existing.references.find("ns", &named).map(|backend| backend.protocol)
-    };
-    let service = || mk_backend(Target::Service { name: "web".to_owned(), port: 80 });
-    let with_tls = || BackendRef { tls: Some(mk_tls(CaRef::Inline(BackendAnchors::default()))), ..service() };
-    let grpc = |named: BackendRef| BackendRef { default_protocol: Protocol::H2c, ..named };
-    for (app_protocol, named, expected) in [
-        (None, service(), Protocol::Http),
-        (None, with_tls(), Protocol::Https),
-        (None, grpc(service()), Protocol::H2c),
-        (None, grpc(with_tls()), Protocol::H2),
-        (Some("kubernetes.io/ws"), service(), Protocol::Http),
-        (Some("kubernetes.io/h2c"), service(), Protocol::H2c),
-        (Some("grpc"), service(), Protocol::H2c),
-        (Some("grpc"), grpc(with_tls()), Protocol::H2),
-        (Some("https"), with_tls(), Protocol::Https),
-        (Some("kubernetes.io/wss"), with_tls(), Protocol::Wss),
-        (Some("http"), BackendRef { protocol: Some(Protocol::H2c), ..service() }, Protocol::H2c),
-    ] {
-        assert_eq!(find(app_protocol, named.clone()), Ok(expected), "{app_protocol:?} {named:?}");
-    }
-    for (app_protocol, named) in [
-        (Some("http"), grpc(service())),
-        (Some("kubernetes.io/wss"), grpc(with_tls())),
-        (None, BackendRef { protocol: Some(Protocol::Http), ..grpc(service()) }),
-        (Some("http"), with_tls()),
-    ] {
-        let refused = find(app_protocol, named.clone()).unwrap_err();
-        assert_eq!(refused.reason, "UnsupportedProtocol", "{app_protocol:?} {named:?}");
-        assert!(refused.cause.contains("set spec.backend.protocol to H"), "{}", refused.cause);
-    }
 }
 
 #[test]

@@ -1,0 +1,294 @@
+//! What is kept of an object of each kind while it is read: what is used, in bounded memory. Whoever may write a kind
+//! may pad its objects to 1.5 MB with labels, annotations and fields that mean nothing here.
+
+use std::marker::PhantomData;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::core::{DeserializeGuard, DynamicObject, NotUsed, Object, PartialObjectMeta};
+
+use super::route_refs::SERVICE_NAME;
+use super::{AddOnRoute, AddOnSigner};
+use addon_signer_core::bounded::Keep;
+use addon_signer_core::names::{
+    ANNOTATION_ADVANCE, ANNOTATION_AUTHORITIES, ANNOTATION_AUTHORITY_OF, ANNOTATION_IMPORT,
+    ANNOTATION_REVOKE_AUTHORITY, ANNOTATION_REVOKE_BEFORE, ANNOTATION_REVOKED_BY, ANNOTATION_ROLL_BACK,
+    ANNOTATION_ROTATE, ANNOTATION_SIGNER_NAME, ANNOTATION_TAINT, ANNOTATION_TRUSTS,
+};
+
+/// The longest of the texts that name an object.
+const LONGEST: usize = 1024;
+/// The most of an annotation: a chain of certificates.
+const ANNOTATION: usize = 64 << 10;
+/// The most memory for the labels of an object: some 80 of them.
+const LABELS: usize = 16 << 10;
+/// The most memory for the specification of an AddOnSigner: more than its schema allows.
+const SIGNER: usize = 96 << 10;
+/// The same for an AddOnRoute: a CA of 64 KiB and 1,024 clusters fit.
+const ROUTE: usize = 512 << 10;
+/// The most memory for a status, which the hub writes.
+const STATUS: usize = 512 << 10;
+/// The most memory for each list of configurations in OCM's objects.
+const CONFIGS: usize = 256 << 10;
+/// How many manifests of an AddOnTemplate are read.
+const MOST_MANIFESTS: usize = 1000;
+/// How many entries of `metadata.managedFields` are read. Kubernetes keeps ten, and one for each program that applies.
+const MANAGERS: usize = 32;
+/// How many ports of a Service or an EndpointSlice are read (Kubernetes, `EndpointSlice.ports`: at most 100).
+const PORTS: usize = 100;
+/// How many endpoints of an EndpointSlice are read (Kubernetes, `EndpointSlice.endpoints`: at most 1,000).
+const ENDPOINTS: usize = 1000;
+
+/// A kind, or a part of one, of which this much is kept.
+pub trait Kept {
+    /// That which is kept.
+    const KEEP: Keep;
+}
+
+/// [`Kept::KEEP`] where a reader can borrow it.
+pub(crate) struct KeepOf<K>(PhantomData<K>);
+
+impl<K: Kept> KeepOf<K> {
+    pub(crate) const KEEP: &'static Keep = &K::KEEP;
+}
+
+const METADATA: Keep = Keep::Fields(&[
+    ("name", Keep::Scalar(LONGEST)),
+    ("namespace", Keep::Scalar(LONGEST)),
+    ("uid", Keep::Scalar(LONGEST)),
+    ("resourceVersion", Keep::Scalar(LONGEST)),
+    ("generation", Keep::Scalar(LONGEST)),
+    ("creationTimestamp", Keep::Scalar(LONGEST)),
+    ("deletionTimestamp", Keep::Scalar(LONGEST)),
+    ("labels", Keep::All(LABELS)),
+    (
+        "annotations",
+        Keep::Fields(&[
+            (ANNOTATION_ADVANCE, Keep::Scalar(ANNOTATION)),
+            (ANNOTATION_AUTHORITIES, Keep::Scalar(ANNOTATION)),
+            (ANNOTATION_AUTHORITY_OF, Keep::Scalar(ANNOTATION)),
+            (ANNOTATION_IMPORT, Keep::Scalar(ANNOTATION)),
+            (ANNOTATION_REVOKE_AUTHORITY, Keep::Scalar(ANNOTATION)),
+            (ANNOTATION_REVOKE_BEFORE, Keep::Scalar(ANNOTATION)),
+            (ANNOTATION_REVOKED_BY, Keep::Scalar(ANNOTATION)),
+            (ANNOTATION_ROLL_BACK, Keep::Scalar(ANNOTATION)),
+            (ANNOTATION_ROTATE, Keep::Scalar(ANNOTATION)),
+            (ANNOTATION_SIGNER_NAME, Keep::Scalar(ANNOTATION)),
+            (ANNOTATION_TAINT, Keep::Scalar(ANNOTATION)),
+            (ANNOTATION_TRUSTS, Keep::Scalar(ANNOTATION)),
+        ]),
+    ),
+    (
+        "managedFields",
+        Keep::Each(
+            MANAGERS,
+            &Keep::Fields(&[
+                ("manager", Keep::Scalar(LONGEST)),
+                ("operation", Keep::Scalar(LONGEST)),
+                ("subresource", Keep::Scalar(LONGEST)),
+                ("time", Keep::Scalar(LONGEST)),
+            ]),
+        ),
+    ),
+]);
+
+const VERSION: (&str, Keep) = ("apiVersion", Keep::Scalar(LONGEST));
+const KIND: (&str, Keep) = ("kind", Keep::Scalar(LONGEST));
+
+impl<K: Kept> Kept for DeserializeGuard<K> {
+    const KEEP: Keep = K::KEEP;
+}
+
+impl Kept for AddOnSigner {
+    const KEEP: Keep = Keep::Fields(&[
+        VERSION,
+        KIND,
+        ("metadata", METADATA),
+        ("spec", Keep::All(SIGNER)),
+        ("status", Keep::All(STATUS)),
+    ]);
+}
+
+impl Kept for AddOnRoute {
+    const KEEP: Keep = Keep::Fields(&[
+        VERSION,
+        KIND,
+        ("metadata", METADATA),
+        ("spec", Keep::All(ROUTE)),
+        ("status", Keep::All(STATUS)),
+    ]);
+}
+
+impl Kept for Service {
+    const KEEP: Keep = Keep::Fields(&[
+        (
+            "metadata",
+            Keep::Fields(&[
+                ("name", Keep::Scalar(LONGEST)),
+                ("namespace", Keep::Scalar(LONGEST)),
+                ("resourceVersion", Keep::Scalar(LONGEST)),
+            ]),
+        ),
+        (
+            "spec",
+            Keep::Fields(&[
+                ("type", Keep::Scalar(LONGEST)),
+                (
+                    "ports",
+                    Keep::Each(
+                        PORTS,
+                        &Keep::Fields(&[
+                            ("name", Keep::Scalar(LONGEST)),
+                            ("port", Keep::Scalar(LONGEST)),
+                            ("protocol", Keep::Scalar(LONGEST)),
+                            ("appProtocol", Keep::Scalar(LONGEST)),
+                        ]),
+                    ),
+                ),
+            ]),
+        ),
+    ]);
+}
+
+impl Kept for EndpointSlice {
+    const KEEP: Keep = Keep::Fields(&[
+        (
+            "metadata",
+            Keep::Fields(&[
+                ("name", Keep::Scalar(LONGEST)),
+                ("namespace", Keep::Scalar(LONGEST)),
+                ("resourceVersion", Keep::Scalar(LONGEST)),
+                ("labels", Keep::Fields(&[(SERVICE_NAME, Keep::Scalar(LONGEST))])),
+            ]),
+        ),
+        ("addressType", Keep::Scalar(LONGEST)),
+        (
+            "endpoints",
+            Keep::Each(
+                ENDPOINTS,
+                &Keep::Fields(&[
+                    ("addresses", Keep::Each(1, &Keep::Scalar(LONGEST))),
+                    ("conditions", Keep::Fields(&[("ready", Keep::Scalar(LONGEST))])),
+                ]),
+            ),
+        ),
+        (
+            "ports",
+            Keep::Each(
+                PORTS,
+                &Keep::Fields(&[
+                    ("name", Keep::Scalar(LONGEST)),
+                    ("port", Keep::Scalar(LONGEST)),
+                    ("protocol", Keep::Scalar(LONGEST)),
+                ]),
+            ),
+        ),
+    ]);
+}
+
+impl<K> Kept for PartialObjectMeta<K> {
+    const KEEP: Keep = Keep::Fields(&[VERSION, KIND, ("metadata", METADATA)]);
+}
+
+impl<P: Kept + Clone, S: Kept + Clone> Kept for Object<P, S> {
+    const KEEP: Keep = Keep::Fields(&[VERSION, KIND, ("metadata", METADATA), ("spec", P::KEEP), ("status", S::KEEP)]);
+}
+
+impl Kept for NotUsed {
+    const KEEP: Keep = Keep::Fields(&[]);
+}
+
+/// One that is read by its name, by programs that need little of it.
+impl Kept for Pod {
+    const KEEP: Keep = Keep::Fields(&[("metadata", METADATA)]);
+}
+
+/// A hub writes whole ones back, of its own namespace, by their names.
+impl Kept for ConfigMap {
+    const KEEP: Keep = Keep::All(usize::MAX);
+}
+
+/// OCM's: what ClusterManagementAddOns and AddOnTemplates say of registration, and conditions.
+impl Kept for DynamicObject {
+    const KEEP: Keep = Keep::Fields(&[
+        VERSION,
+        KIND,
+        ("metadata", METADATA),
+        (
+            "spec",
+            Keep::Fields(&[
+                ("supportedConfigs", Keep::All(CONFIGS)),
+                ("defaultConfigs", Keep::All(CONFIGS)),
+                ("installStrategy", Keep::All(CONFIGS)),
+                ("registration", Keep::All(CONFIGS)),
+                ("agentSpec", Keep::Fields(&[("workload", Keep::Fields(&[("manifests", MANIFESTS)]))])),
+            ]),
+        ),
+        ("status", Keep::Fields(&[("conditions", Keep::All(CONFIGS))])),
+    ]);
+}
+
+const MANIFESTS: Keep = Keep::Each(MOST_MANIFESTS, &Keep::Fields(&[("kind", Keep::Scalar(LONGEST))]));
+
+#[cfg(test)]
+mod tests {
+    use kube::ResourceExt;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::{Guarded, Lenient};
+
+    fn padded(kind: &str, content: Value) -> String {
+        let labels: serde_json::Map<String, Value> =
+            (0..20_000).map(|at| (format!("padding.example/{at}"), "x".repeat(40).into())).collect();
+        let mut object = json!({ "apiVersion": "v1", "kind": kind, "metadata": { "name": "a", "labels": labels } });
+        object.as_object_mut().unwrap().extend(content.as_object().unwrap().clone());
+        object.to_string()
+    }
+
+    #[test]
+    fn padding_costs_nothing_and_is_told_where_it_matters() {
+        let spec = json!({ "spec": { "signerName": "a.b/c", "addOns": ["t"] } });
+        let signer: Guarded<AddOnSigner> = serde_json::from_str(&padded("AddOnSigner", spec)).unwrap();
+        let kept: usize = signer.labels().iter().map(|(key, value)| key.len() + value.len()).sum();
+        assert!(kept < LABELS, "{kept}");
+        assert_eq!(signer.read().unwrap_err(), "it is larger than the hub reads: mind its labels");
+        let namespace: Lenient<PartialObjectMeta<AddOnSigner>> =
+            serde_json::from_str(&padded("Namespace", json!({}))).unwrap();
+        assert!(namespace.doubt.is_some(), "a selector may ask for a label that was not read");
+        let service: Guarded<Service> =
+            serde_json::from_str(&padded("Service", json!({ "spec": { "ports": [{ "port": 80 }] } }))).unwrap();
+        assert_eq!(service.object.0.unwrap().spec.unwrap().ports.unwrap().len(), 1);
+    }
+
+    /// A watch cannot go on from an object without one.
+    #[test]
+    fn every_kind_keeps_its_version() {
+        fn version<K: serde::de::DeserializeOwned + ResourceExt>() -> Option<String> {
+            let metadata = json!({ "name": "a", "resourceVersion": "7" });
+            let object = json!({ "metadata": metadata, "spec": {} });
+            serde_json::from_value::<K>(object).unwrap().resource_version()
+        }
+        let versions = [
+            version::<Guarded<AddOnSigner>>(),
+            version::<Guarded<AddOnRoute>>(),
+            version::<Guarded<Service>>(),
+            version::<Guarded<EndpointSlice>>(),
+            version::<Lenient<ConfigMap>>(),
+            version::<Lenient<Pod>>(),
+            version::<Lenient<DynamicObject>>(),
+            version::<Lenient<PartialObjectMeta<Pod>>>(),
+            version::<Lenient<Object<NotUsed, NotUsed>>>(),
+        ];
+        assert_eq!(versions, [const { Some("7") }; 9].map(|version| version.map(str::to_owned)));
+    }
+
+    #[test]
+    fn slices_are_read_up_to_what_kubernetes_allows() {
+        let ports: Vec<Value> = (0..20_000).map(|at| json!({ "name": format!("p{at}"), "port": 1 })).collect();
+        let slice = json!({ "endpoints": [{ "addresses": ["10.0.0.1", "10.0.0.2"] }], "ports": ports });
+        let slice: Guarded<EndpointSlice> = serde_json::from_str(&padded("EndpointSlice", slice)).unwrap();
+        let slice = slice.object.0.unwrap();
+        assert_eq!((slice.ports.unwrap().len(), slice.endpoints.unwrap()[0].addresses.len()), (PORTS, 1));
+    }
+}

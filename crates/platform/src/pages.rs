@@ -1,0 +1,92 @@
+//! Bounds of an answer that is no watch: how long it may take, and how large a page of a list may be.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::stream;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::{Bytes, Frame};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, sleep_until};
+use tower::BoxError;
+
+/// The most bytes of an answer. kube holds its text up to three times while it reads it.
+const LARGEST: usize = 12 << 20;
+
+/// The body of an answer.
+pub(crate) type Answer = UnsyncBoxBody<Bytes, BoxError>;
+
+/// An answer began but did not end.
+#[derive(Debug, thiserror::Error)]
+#[error("the API server did not end its answer within {} s", .0.as_secs())]
+struct Endless(Duration);
+
+/// An answer is larger than this process reads.
+#[derive(Debug, thiserror::Error)]
+#[error("the API server's answer has more than {} MiB", LARGEST >> 20)]
+struct TooLarge;
+
+/// Whether an error is that of an answer which is too large, so that less should be asked for.
+pub(crate) fn is_too_large(error: &(dyn Error + 'static)) -> bool {
+    let mut causes = std::iter::successors(Some(error), |&error| error.source());
+    causes.any(|cause| cause.is::<TooLarge>())
+}
+
+/// Bounds answers.
+#[derive(Debug, Clone)]
+pub(crate) struct Bounds {
+    /// The longest time from the head of an answer to its end.
+    pub(crate) whole: Duration,
+    /// Whose page of a list is received.
+    turns: Arc<Semaphore>,
+}
+
+impl Bounds {
+    pub(crate) fn new(whole: Duration) -> Self {
+        Self { whole, turns: Arc::new(Semaphore::new(1)) }
+    }
+
+    /// The body of an answer, with an error if it takes too long or is too large. Pages come one after the other.
+    pub(crate) fn apply(&self, body: Answer, is_page: bool) -> Answer {
+        let whole = self.whole;
+        let turns = is_page.then(|| Arc::clone(&self.turns));
+        let reading = Reading { body, turns, turn: None, latest: None, left: LARGEST };
+        let frames = stream::unfold(reading, move |mut reading| async move {
+            let frame = reading.next(whole).await?;
+            Some((frame, reading))
+        });
+        StreamBody::new(frames).boxed_unsync()
+    }
+}
+
+struct Reading {
+    body: Answer,
+    turns: Option<Arc<Semaphore>>,
+    turn: Option<OwnedSemaphorePermit>,
+    latest: Option<Instant>,
+    left: usize,
+}
+
+impl Reading {
+    async fn next(&mut self, whole: Duration) -> Option<Result<Frame<Bytes>, BoxError>> {
+        if let Some(turns) = self.turns.take() {
+            self.turn = turns.acquire_owned().await.ok(); // nobody closes it
+        }
+        let latest = *self.latest.get_or_insert_with(|| Instant::now() + whole);
+        let frame = tokio::select! {
+            biased;
+            () = sleep_until(latest) => return Some(Err(Endless(whole).into())),
+            frame = self.body.frame() => frame?,
+        };
+        let received = frame.as_ref().ok().and_then(Frame::data_ref).map_or(0, Bytes::len);
+        match self.left.checked_sub(received) {
+            None => Some(Err(TooLarge.into())),
+            Some(left) => {
+                self.left = left;
+                Some(frame)
+            }
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! An author makes the largest objects of a kind that the API server takes.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::{Api, Client, ResourceExt};
+use serde_json::{Map, Value, json};
+
+use crate::hub::crash::kit::{Child, CrashWorld};
+use crate::hub::{mk_csr, submit};
+use test_kit::hub::{PATIENCE, apply_route, certificate};
+use test_kit::objects::create_namespace;
+use test_kit::soak::soak;
+use test_kit::wait::wait_or_explain;
+use test_kit::wait_until;
+
+/// The namespace whose AddOnRoutes may attach.
+const ALLOWED: &str = "observability";
+/// One whose AddOnRoutes may not.
+const OTHER: &str = "tenant";
+const OWN: &str = "addon-signer";
+
+/// How much memory the hub may take while it reads a flood, and afterwards, in MB.
+const PEAK: u64 = 150;
+const SETTLED: u64 = 20;
+
+/// A kind that the hub watches, the namespace, and what an object of it is besides its padded metadata.
+struct Kind {
+    api_version: &'static str,
+    kind: &'static str,
+    plural: &'static str,
+    namespace: Option<&'static str>,
+    content: fn(usize) -> Value,
+    /// What the objects that stay in effect may cost, in MB.
+    budget: u64,
+}
+
+fn kinds() -> Vec<Kind> {
+    let kind = |api_version, kind, plural, namespace, content, budget| Kind {
+        api_version,
+        kind,
+        plural,
+        namespace,
+        content,
+        budget,
+    };
+    let nothing: fn(usize) -> Value = |_| json!({});
+    vec![
+        kind("discovery.k8s.io/v1", "EndpointSlice", "endpointslices", Some(ALLOWED), slice, 5),
+        kind("discovery.k8s.io/v1", "EndpointSlice", "endpointslices", Some(OTHER), slice, 0),
+        kind("v1", "Service", "services", Some(ALLOWED), service, 5),
+        kind("v1", "Service", "services", Some(OTHER), service, 0),
+        kind("v1", "Service", "services", Some(OWN), service, 5),
+        kind("addon-signer.io/v1alpha1", "AddOnSigner", "addonsigners", None, signer, 10),
+        kind("addon-signer.io/v1alpha1", "AddOnRoute", "addonroutes", Some(OTHER), route, 10),
+        kind("addon-signer.io/v1alpha1", "AddOnRoute", "addonroutes", Some(ALLOWED), route, 10),
+        kind("v1", "Namespace", "namespaces", None, nothing, 5),
+        kind("v1", "Secret", "secrets", Some(OWN), nothing, 5),
+        kind("v1", "ConfigMap", "configmaps", Some(OWN), nothing, 5),
+        kind("cluster.open-cluster-management.io/v1", "ManagedCluster", "managedclusters", None, cluster, 5),
+    ]
+}
+
+/// 18,000 ports: what a slice may have, and what nobody uses.
+fn slice(_: usize) -> Value {
+    let ports: Vec<Value> = (0..18_000).map(|at| json!({ "name": format!("p{at}"), "port": 1 })).collect();
+    json!({ "addressType": "IPv4", "endpoints": [{ "addresses": ["10.1.0.1"] }], "ports": ports })
+}
+
+fn service(at: usize) -> Value {
+    json!({ "spec": { "ports": [{ "name": "p", "port": at + 1, "protocol": "TCP" }] } })
+}
+
+fn signer(at: usize) -> Value {
+    json!({ "spec": { "signerName": format!("example.com/flood-{at}"), "addOns": [format!("flood-{at}")] } })
+}
+
+fn route(at: usize) -> Value {
+    json!({ "spec": {
+        "signer": "telemetry",
+        "match": { "http": [{ "path": format!("/flood/{at}") }] },
+        "backend": { "service": { "name": "receive", "port": 19291 } },
+    } })
+}
+
+fn cluster(_: usize) -> Value {
+    json!({ "spec": { "hubAcceptsClient": true } })
+}
+
+impl Kind {
+    fn api(&self, admin: &Client) -> Api<DynamicObject> {
+        let (group, version) = self.api_version.rsplit_once('/').unwrap_or(("", self.api_version));
+        let kind = GroupVersionKind::gvk(group, version, self.kind);
+        let resource = ApiResource::from_gvk_with_plural(&kind, self.plural);
+        match self.namespace {
+            Some(namespace) => Api::namespaced_with(admin.clone(), namespace, &resource),
+            None => Api::all_with(admin.clone(), &resource),
+        }
+    }
+
+    /// An object of about a megabyte. Labels cost an API server seconds, because it notes who wrote each.
+    fn object(&self, at: usize) -> DynamicObject {
+        let mut content = (self.content)(at);
+        let is_slice = self.plural == "endpointslices";
+        let mut labels: Map<String, Value> = Map::new();
+        if is_slice {
+            labels.insert("kubernetes.io/service-name".to_owned(), "receive".into());
+        }
+        let has_labels = ["addonsigners", "namespaces"].contains(&self.plural);
+        if has_labels {
+            labels.extend((0..9_000).map(|at| (format!("padding.example/{at}"), "x".repeat(63).into())));
+        }
+        let owner = json!({ "apiVersion": "v1", "kind": "Pod", "uid": "u", "name": "x".repeat(1_200_000) });
+        let owners: &[Value] = if is_slice || has_labels { &[] } else { &[owner] };
+        let metadata = json!({
+            "name": format!("flood-{at}"), "namespace": self.namespace, "labels": labels, "ownerReferences": owners,
+        });
+        let object = content.as_object_mut().unwrap();
+        object.insert("apiVersion".to_owned(), self.api_version.into());
+        object.insert("kind".to_owned(), self.kind.into());
+        object.insert("metadata".to_owned(), metadata);
+        serde_json::from_value(content).unwrap()
+    }
+}
+
+/// A field of the memory of a process, in MB.
+fn memory(child: &Child, field: &str) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", child.process.id())).unwrap();
+    let kib = status.lines().find_map(|line| line.strip_prefix(field)?.split_whitespace().nth(1)).unwrap();
+    kib.parse::<u64>().unwrap() / 1024
+}
+
+/// Waits until a hub that has to do no more has its memory for a second.
+async fn settled(child: &Child) -> u64 {
+    let (mut last, mut since) = (0, Instant::now());
+    wait_until(2 * PATIENCE, "the memory of the hub to settle", async || {
+        let now = memory(child, "RssAnon");
+        if now.abs_diff(last) > 1 {
+            (last, since) = (now, Instant::now());
+        }
+        (since.elapsed() > Duration::from_secs(1)).then_some(now)
+    })
+    .await
+}
+
+/// Forgets the peak (Linux, `/proc/PID/clear_refs`).
+fn forget_peak(child: &Child) {
+    fs::write(format!("/proc/{}/clear_refs", child.process.id()), "5").unwrap();
+}
+
+async fn is_served(world: &CrashWorld, child: &Child) {
+    let name = submit(&world.hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
+    let requests: Api<CertificateSigningRequest> = Api::all(world.admin.clone());
+    let is_issued = async || certificate(&requests.get(&name).await.unwrap()).map(drop);
+    wait_or_explain(3 * PATIENCE, "a request to be answered", is_issued, || child.process.tail()).await;
+    requests.delete(&name, &DeleteParams::default()).await.unwrap();
+}
+
+async fn mk_world() -> CrashWorld {
+    let world = CrashWorld::start(&["spoke1"]).await;
+    for namespace in [ALLOWED, OTHER] {
+        create_namespace(&world.admin, namespace).await;
+    }
+    let selector = json!({ "matchLabels": { "kubernetes.io/metadata.name": ALLOWED } });
+    let from = json!({ "spec": { "gateway": { "routesFrom": { "namespaces": [ALLOWED], "selector": selector } } } });
+    let signers: Api<addon_signer_api::AddOnSigner> = Api::all(world.admin.clone());
+    signers.patch("telemetry", &PatchParams::default(), &Patch::Merge(from)).await.unwrap();
+    apply_route(&world.admin, ALLOWED, "receive", route(0)["spec"].clone()).await;
+    world
+}
+
+/// How many objects of a kind: some 30 MB where somebody real keeps them, if more people than administrators may write
+/// such objects.
+fn flood_size(world: &CrashWorld, kind: &Kind) -> usize {
+    let is_others = kind.namespace == Some(ALLOWED) || kind.plural == "addonsigners";
+    soak(
+        200,
+        if !world.hub.is_real() {
+            2
+        } else if is_others {
+            25
+        } else {
+            6
+        },
+    )
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_author_of_one_kind_of_objects_fills_memory() {
+    let world = mk_world().await;
+    let ledger = format!("sqlite://{}/ledger.db", world.dir().display());
+    let child = world.start_hub(&ledger);
+    is_served(&world, &child).await;
+    let (before, peak_before) = (settled(&child).await, memory(&child, "VmHWM"));
+    let mut failures = Vec::new();
+    for kind in kinds() {
+        let api = kind.api(&world.admin);
+        forget_peak(&child);
+        for at in 0..flood_size(&world, &kind) {
+            api.create(&PostParams::default(), &kind.object(at)).await.unwrap();
+        }
+        is_served(&world, &child).await;
+        let (peak, after) = (memory(&child, "VmHWM"), settled(&child).await);
+        let taken = format!(
+            "{} in {:?}: {before} MB before, {peak} at most where it was {peak_before}, {after} after",
+            kind.plural, kind.namespace
+        );
+        println!("{taken}");
+        if peak > peak_before + PEAK || after > before + SETTLED + kind.budget {
+            failures.push(taken);
+        }
+    }
+    assert_eq!(failures, Vec::<String>::new());
+    // One that starts meets all of them at once.
+    child.kill();
+    world.delete_lease().await;
+    let child = world.start_hub(&ledger);
+    is_served(&world, &child).await;
+    let (peak, after) = (memory(&child, "VmHWM"), settled(&child).await);
+    let taken = format!("restart: {peak} MB at most, {after} after");
+    println!("{taken}");
+    assert!(peak <= peak_before + PEAK && after <= before + 3 * SETTLED, "{taken}; {before} before");
+    for kind in kinds() {
+        let api = kind.api(&world.admin);
+        for at in 0..flood_size(&world, &kind) {
+            api.delete(&format!("flood-{at}"), &DeleteParams::default()).await.unwrap().map_left(|it| it.name_any());
+        }
+    }
+    is_served(&world, &child).await;
+}
