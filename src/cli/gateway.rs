@@ -16,7 +16,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::output::{Format, print, print_json, render, table};
-use addon_signer_api::ocm::{cluster_set, managed_cluster_resource};
+use addon_signer_api::ocm::{cluster_set, created_at, managed_cluster_resource};
 use addon_signer_api::route::{CONDITION_ACCEPTED, CONDITION_RESOLVED_REFS};
 use addon_signer_api::route_refs::{endpoints, service_facts, service_of, slices_of};
 use addon_signer_api::route_rules::route_plan;
@@ -32,6 +32,7 @@ use addon_signer_core::gateway::routing::{
     self, Backends, NO_HOSTNAME, Parent, References, Resolved, RoutePlan, Verdict, WantedServices, World, resolve,
 };
 use addon_signer_core::identity::{AddOnName, ClusterName};
+use addon_signer_core::oldest::{MOST_ROUTES, Oldest};
 use addon_signer_gateway::problem_of;
 use addon_signer_platform::kubernetes;
 use addon_signer_platform::listing::{self, Selector};
@@ -168,9 +169,18 @@ impl Existing {
         let signers = list::<Guarded<AddOnSigner>>(client).await?;
         let signers = signers.into_iter().filter_map(|it| served(it.read().ok()?)).collect(); // unreadable: not Ready
         let (mut plans, mut unreadable, mut unresolved) = (Vec::new(), Vec::new(), BTreeMap::new());
-        let is_deleted = |route: &Guarded<AddOnRoute>| route.meta().deletion_timestamp.is_some();
-        for route in list::<Guarded<AddOnRoute>>(client).await?.into_iter().filter(|route| !is_deleted(route)) {
+        let mut routes = list::<Guarded<AddOnRoute>>(client).await?;
+        routes.retain(|route| route.meta().deletion_timestamp.is_none());
+        let mut oldest = Oldest::new(MOST_ROUTES);
+        for route in &routes {
+            oldest.put(&route.namespace().unwrap_or_default(), &route.name_any(), created_at(route.meta()));
+        }
+        for route in routes {
             let name = RouteName { namespace: route.namespace().unwrap_or_default(), name: route.name_any() };
+            if !oldest.is_chosen(&name.namespace, &name.name) {
+                unreadable.push((name, None, format!("the namespace has {MOST_ROUTES} older ones, which is the most")));
+                continue;
+            }
             let route = match route.read() {
                 Ok(route) => route,
                 Err(error) => {

@@ -79,7 +79,7 @@ PANELS = [
     ("Ledger: time of a commit", "", "timeseries", "s", 8,
      [(quantile(0.99, "addon_signer_ledger_commit_seconds"), "99 %")]),
     ("Ledger: room on its disk", "Of a SQLite file.", "timeseries", "bytes", 8,
-     [("min(addon_signer_ledger_available_bytes > 0)", "bytes")]),
+     [("min(addon_signer_ledger_available_bytes)", "bytes")]),
     ("Programs", "Version and roles of what runs.", "table", "short", 24,
      [("count by (version, roles) (addon_signer_build_info)", "")]),
 ]

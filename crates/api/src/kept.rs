@@ -33,8 +33,10 @@ const CONFIGS: usize = 256 << 10;
 /// How many manifests of an AddOnTemplate are read.
 const MOST_MANIFESTS: usize = 1000;
 /// How many entries of `metadata.managedFields` are read. Kubernetes keeps ten, and one for each program that applies.
-const MANAGERS: usize = 32;
-/// How many ports of a Service or an EndpointSlice are read (Kubernetes, `EndpointSlice.ports`: at most 100).
+const MANAGERS: usize = 256;
+/// How many ports of a Service are read.
+const SERVICE_PORTS: usize = 1000;
+/// How many ports of an EndpointSlice are read (Kubernetes, `EndpointSlice.ports`: at most 100).
 const PORTS: usize = 100;
 /// How many endpoints of an EndpointSlice are read (Kubernetes, `EndpointSlice.endpoints`: at most 1,000).
 const ENDPOINTS: usize = 1000;
@@ -136,7 +138,7 @@ impl Kept for Service {
                 (
                     "ports",
                     Keep::Each(
-                        PORTS,
+                        SERVICE_PORTS,
                         &Keep::Fields(&[
                             ("name", Keep::Scalar(LONGEST)),
                             ("port", Keep::Scalar(LONGEST)),

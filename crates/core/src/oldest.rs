@@ -10,7 +10,10 @@ pub const MOST_SIGNERS: usize = 512;
 /// How many AddOnRoutes of each namespace take effect.
 pub const MOST_ROUTES: usize = 64;
 
-/// The objects that were seen, by groups. Of those that take no effect only the names and times are kept.
+/// Of how many that take no effect, the oldest, names and times are kept in each group.
+const SPARE: usize = 256;
+
+/// The objects that were seen, by groups. Of those that take no effect only the names and times of some are kept.
 #[derive(Debug)]
 pub struct Oldest {
     most: usize,
@@ -24,6 +27,8 @@ struct Group {
     by_age: BTreeSet<(Timestamp, String)>,
     /// Those that take effect.
     chosen: BTreeSet<String>,
+    /// Whether there were more than are kept.
+    has_more: bool,
 }
 
 /// What becomes of an object.
@@ -50,6 +55,13 @@ impl Oldest {
             known.by_age.remove(&(before, name.to_owned()));
         }
         known.by_age.insert((created, name.to_owned()));
+        if known.by_age.len() > self.most + SPARE
+            && let Some((_, youngest)) = known.by_age.pop_last()
+        {
+            known.created.remove(&youngest);
+            known.chosen.remove(&youngest);
+            known.has_more = true;
+        }
         let is_old = known.by_age.iter().take(self.most).any(|(_, older)| older == name);
         if !is_old {
             known.chosen.remove(name);
@@ -72,7 +84,7 @@ impl Oldest {
             known.by_age.remove(&(created, name.to_owned()));
             known.chosen.remove(name);
         }
-        if known.created.is_empty() {
+        if known.created.is_empty() && !known.has_more {
             self.groups.remove(group);
         }
     }
@@ -85,6 +97,7 @@ impl Oldest {
             .map(|(group, name)| (group.clone(), name.clone()))
             .collect();
         gone.iter().for_each(|(group, name)| self.remove(group, name));
+        self.groups.retain(|_, known| known.has_more || !known.created.is_empty());
     }
 
     /// Whether an object that was noted takes effect.
@@ -93,10 +106,18 @@ impl Oldest {
         self.groups.get(group).is_some_and(|known| known.chosen.contains(name))
     }
 
-    /// Whether some object may take effect of which only the name is known: all must be read again.
+    /// Whether some object may take effect of which only the name is known, or not even that: all must be read again.
     #[must_use]
     pub fn has_vacancy(&self) -> bool {
-        self.groups.values().any(|known| known.chosen.len() < known.created.len().min(self.most))
+        self.groups.values().any(|known| {
+            let there = if known.has_more { self.most } else { known.created.len().min(self.most) };
+            known.chosen.len() < there
+        })
+    }
+
+    /// All will be read again.
+    pub fn begin_list(&mut self) {
+        self.groups.values_mut().for_each(|known| known.has_more = false);
     }
 
     /// The groups that have too many objects: the oldest one of those that take no effect, and how many there are.
@@ -138,6 +159,22 @@ mod tests {
         assert!(oldest.has_vacancy());
         assert_eq!(oldest.put("a", "fourth", at(4)), Place::Chosen(None));
         assert_eq!(oldest.exceeded().count(), 0);
+    }
+
+    #[test]
+    fn of_very_many_not_even_the_names_are_kept() {
+        let mut oldest = Oldest::new(2);
+        let all = || (0..10_000).map(|second| (format!("{second}"), at(second)));
+        all().for_each(|(name, created)| drop(oldest.put("a", &name, created)));
+        assert_eq!(oldest.groups["a"].created.len(), 2 + SPARE);
+        assert_eq!(oldest.put("a", "0", at(0)), Place::Chosen(None));
+        (0..2 + SPARE).for_each(|second| oldest.remove("a", &format!("{second}")));
+        oldest.put("a", "x", at(1));
+        assert!(oldest.has_vacancy(), "there are others");
+        oldest.begin_list();
+        assert!(!oldest.has_vacancy(), "the list has begun");
+        all().skip(2 + SPARE).for_each(|(name, created)| drop(oldest.put("a", &name, created)));
+        assert!(oldest.is_chosen("a", "x") && !oldest.has_vacancy());
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
@@ -14,7 +15,8 @@ use addon_signer_telemetry::metrics::{add, add_seconds};
 pub struct LedgerMetrics {
     up: Gauge,
     entries: Gauge,
-    available: Gauge,
+    /// None of a ledger in PostgreSQL.
+    available: Family<[(&'static str, &'static str); 0], Gauge>,
     commit: Histogram,
 }
 
@@ -29,7 +31,11 @@ impl LedgerMetrics {
     /// Registers the metrics.
     pub fn register(registry: &mut Registry) -> Self {
         Self {
-            up: add(registry, "ledger_up", "1 while decisions can be recorded; 0 while nothing is signed"),
+            up: add(
+                registry,
+                "ledger_up",
+                "1 if the last attempt to record something succeeded; 0 while nothing is signed",
+            ),
             entries: add(registry, "ledger_entries", "Number of the ledger's last entry"),
             available: add(registry, "ledger_available_bytes", "Bytes left on the disk of a ledger in SQLite"),
             commit: add_seconds(
@@ -57,7 +63,7 @@ impl LedgerMetrics {
             self.entries.set(i64::try_from(last).unwrap_or(i64::MAX));
         }
         if let Some(bytes) = location.available() {
-            self.available.set(i64::try_from(bytes).unwrap_or(i64::MAX));
+            self.available.get_or_create(&[]).set(i64::try_from(bytes).unwrap_or(i64::MAX));
         }
     }
 }

@@ -15,7 +15,7 @@ use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::backoff::WatchBackoff;
@@ -23,6 +23,13 @@ use crate::pages::is_too_large;
 
 /// How many objects a page has, unless they are too large together.
 const PAGE: u32 = 16;
+/// How many it has at least: so many are never too large, and a list that is read one by one would outlast the API
+/// server's patience with it, 5 minutes.
+const LEAST: u32 = 2;
+/// After this long with events that nobody takes, the API server is not heard either: a reader that hangs is seen.
+const HANGS: Duration = Duration::from_secs(60);
+/// How often to look for that.
+const ROUND: Duration = Duration::from_secs(15);
 /// How many events may wait for the reader of a watch.
 const WAITING: usize = 16;
 /// How often to ask an API server that says "later" because it is overloaded or only beginning to serve such objects.
@@ -99,16 +106,36 @@ where
     K: kube::Resource + Clone + DeserializeOwned + std::fmt::Debug + Send + 'static,
 {
     let mut page = PAGE;
+    let mut taken = Instant::now();
     loop {
         let mut watched = watcher(api.clone(), selected.config(page)).backoff(WatchBackoff::default()).boxed();
-        while let Some(event) = watched.next().await {
-            let halves = page > 1 && matches!(&event, Err(error) if is_too_large(error));
+        loop {
+            let event = match timeout(ROUND, watched.next()).await {
+                Ok(Some(event)) => event,
+                Ok(None) => break,
+                Err(_) if events.is_closed() => return,
+                Err(_) => {
+                    if events.capacity() == WAITING {
+                        taken = Instant::now();
+                    } else if taken.elapsed() > HANGS {
+                        drop(events.reserve_many(WAITING).await); // it is closed, or all was taken
+                    }
+                    continue;
+                }
+            };
+            let is_error = event.is_err();
+            let halves = page > LEAST && matches!(&event, Err(error) if is_too_large(error));
             // Nobody needs to hear of a page that is asked for again.
             if !halves && events.send(event).await.is_err() {
                 return;
             }
             if halves {
                 page /= 2;
+                break;
+            }
+            // The next list begins with large pages again.
+            if is_error && page < PAGE {
+                page = PAGE;
                 break;
             }
         }
@@ -142,10 +169,11 @@ impl<K: Clone + DeserializeOwned + std::fmt::Debug> Pages<K> {
         let page = loop {
             let params = ListParams { continue_token: self.after.clone(), ..self.selected.pages(self.size) };
             match patiently(&self.api, &params).await {
-                Err(error) if self.size > 1 && is_too_large(&error) => self.size /= 2,
+                Err(error) if self.size > LEAST && is_too_large(&error) => self.size /= 2,
                 listed => break listed?,
             }
         };
+        self.size = (2 * self.size).min(PAGE); // those that follow may be small
         self.after = page.metadata.continue_.filter(|token| !token.is_empty());
         self.has_ended = self.after.is_none();
         Ok(Some(page.items))
@@ -291,7 +319,7 @@ mod tests {
         let names = |found: Vec<DynamicObject>| found.iter().map(ResourceExt::name_any).collect::<Vec<_>>();
         let expected: Vec<String> = (0..20).map(|at| at.to_string()).collect();
         assert_eq!(names(all(api, Selector::all()).await.unwrap()), expected);
-        assert_eq!(*limits.lock(), [16, 8, 4, 4, 4, 4, 4]);
+        assert_eq!(*limits.lock(), [16, 8, 16, 8, 16]);
         let (api, limits) = mk_large();
         let mut events = watch(api, Selector::all());
         let mut shown = Vec::new();
@@ -304,6 +332,6 @@ mod tests {
             }
         }
         assert_eq!(names(shown), expected);
-        assert_eq!(limits.lock()[..7], [16, 8, 4, 4, 4, 4, 4]);
+        assert_eq!(limits.lock()[..4], [16, 8, 8, 8]);
     }
 }

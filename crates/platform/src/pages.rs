@@ -12,8 +12,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep_until};
 use tower::BoxError;
 
-/// The most bytes of an answer. kube holds its text up to three times while it reads it.
-const LARGEST: usize = 12 << 20;
+/// The most bytes of an answer: two objects of any size. kube holds its text up to three times while it reads it.
+const LARGEST: usize = 20 << 20;
 
 /// The body of an answer.
 pub(crate) type Answer = UnsyncBoxBody<Bytes, BoxError>;

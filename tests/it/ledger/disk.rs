@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use addon_signer_ledger::LedgerError;
+use addon_signer_ledger::{Health, LedgerError};
 use tempfile::TempDir;
 use tokio::time::timeout;
 
@@ -13,6 +13,7 @@ use super::kit::RunningWriter;
 use super::{mk_intent, mk_signed};
 use test_kit::hub::PATIENCE;
 use test_kit::needed::{Needed, has};
+use test_kit::quick::pass;
 
 /// A file system of 1 MiB in memory.
 struct Disk {
@@ -79,7 +80,7 @@ async fn full_disk_is_reported_and_loses_nothing() {
     assert!(error.to_string().contains("the disk is full; free some space"), "{error}");
 
     std::fs::remove_file(disk.file("filler")).unwrap();
-    running.up().await;
+    running.writes(9_999).await;
     timeout(PATIENCE, running.issue(10_000)).await.unwrap();
     running.stop().await;
 }
@@ -110,9 +111,50 @@ async fn a_file_that_is_gone_for_a_while_does_not_end_the_writer() {
     assert!(!database.exists(), "no second ledger was made");
     std::fs::rename(&elsewhere, &database).unwrap();
     std::fs::remove_file(disk.file("filler")).unwrap();
-    running.up().await;
     more.abort();
+    running.writes(9_999).await;
     timeout(PATIENCE, running.issue(10_000)).await.unwrap();
+}
+
+/// Opening a ledger on a full disk succeeds, so it says nothing.
+#[tokio::test]
+async fn a_full_disk_is_up_in_no_sample_until_a_write_succeeds() {
+    let Some(disk) = Disk::mount() else { return };
+    let running = RunningWriter::start(&disk.url());
+    running.issue(0).await;
+    running.up().await;
+    disk.fill();
+    // The store is tried every 30 s while nobody asks.
+    pass(Duration::from_secs(31)).await;
+    let error = running.down().await;
+    assert!(error.to_string().contains("the disk is full; free some space"), "{error}");
+    let is_up = || matches!(*running.ledger.health().borrow(), Health::Up { .. });
+    for number in 1..40 {
+        running.ledger.intend(mk_intent(number)).await.unwrap_err();
+        assert!(!is_up(), "after {number} requests");
+        pass(Duration::from_millis(250)).await; // it is opened again every second
+        assert!(!is_up(), "after {number} requests");
+    }
+    std::fs::remove_file(disk.file("filler")).unwrap();
+    running.writes(1).await;
+    running.stop().await;
+}
+
+/// Whoever asked in vain has given up: the store is tried again all the same.
+#[tokio::test]
+async fn a_disk_with_room_again_is_seen_while_nobody_asks() {
+    let Some(disk) = Disk::mount() else { return };
+    let running = RunningWriter::start(&disk.url());
+    running.issue(0).await;
+    disk.fill();
+    let mut number = 1;
+    while running.ledger.intend(mk_intent(number)).await.is_ok() {
+        number += 1;
+    }
+    std::fs::remove_file(disk.file("filler")).unwrap();
+    pass(Duration::from_secs(93)).await;
+    running.up().await;
+    running.stop().await;
 }
 
 #[tokio::test]

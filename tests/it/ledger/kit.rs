@@ -9,6 +9,7 @@ use tokio::time::timeout;
 
 use super::{Open, mk_intent, mk_signed, options, start};
 use test_kit::hub::PATIENCE;
+use test_kit::wait_until;
 
 /// A running writer. It ends some time after this value is dropped, or in [`RunningWriter::stop`].
 pub(super) struct RunningWriter {
@@ -36,6 +37,12 @@ impl RunningWriter {
             Health::Up { tip, .. } => tip,
             other => panic!("{other:?}"),
         }
+    }
+
+    /// Waits until it records an intent. After a write that failed, only another one says that the writer can write.
+    pub(super) async fn writes(&self, number: u64) {
+        wait_until(PATIENCE, "a write to succeed", async || self.ledger.intend(mk_intent(number)).await.ok()).await;
+        self.up().await;
     }
 
     /// Waits until the writer cannot write; returns why.

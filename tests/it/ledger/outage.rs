@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use addon_signer_core::journal::checkpoint::Checkpoint;
 use addon_signer_core::journal::record::{Existing, Intended};
-use addon_signer_ledger::{LedgerError, Location};
+use addon_signer_ledger::{Health, LedgerError, Location};
 use sqlx::{Connection, PgConnection};
 use tokio::time::{sleep, timeout};
 
@@ -13,6 +13,7 @@ use super::{mk_intent, mk_serial, mk_signed};
 use test_kit::cut::{Cut, Moment};
 use test_kit::hub::PATIENCE;
 use test_kit::postgres::{PASSWORD, Postgres, PostgresOptions, programs};
+use test_kit::quick::pass;
 use test_kit::store::on_store;
 
 /// Starts PostgreSQL; `None` if it is not installed.
@@ -42,7 +43,7 @@ async fn postgres_that_goes_away_is_said_and_found_again() {
     sleep(Duration::from_secs(3)).await;
     assert!(matches!(running.down().await, LedgerError::Unavailable { .. }));
     server.start_again().await;
-    running.up().await;
+    running.writes(100).await;
     running.issue(2).await;
     assert_eq!(running.ledger.intend(mk_intent(1)).await.unwrap(), existing(1));
     assert_eq!(count(&server, "certificates WHERE state = 'signed'").await, 2);
@@ -57,7 +58,7 @@ async fn postgres_that_stands_still_is_no_silence() {
     let refused = timeout(PATIENCE, running.ledger.intend(mk_intent(2))).await.expect("an answer, not silence");
     assert!(matches!(refused, Err(LedgerError::Unavailable { .. })), "{refused:?}");
     server.thaw();
-    running.up().await;
+    running.writes(100).await;
     running.issue(2).await;
     assert_eq!(count(&server, "certificates WHERE state = 'signed'").await, 2);
 }
@@ -177,6 +178,28 @@ async fn a_server_that_is_silent_after_the_login_is_not_waited_for() {
     assert!(matches!(compared, Err(LedgerError::Unavailable { .. })), "{compared:?}");
     held.rollback().await.unwrap();
     assert_eq!(location.last_epoch().await, 1);
+}
+
+/// As one whose disk is full, or that has become a standby.
+#[tokio::test]
+async fn a_server_that_refuses_writes_is_said_while_nobody_asks() {
+    let Some(server) = postgres().await else { return };
+    let running = RunningWriter::start(&server.url("ledger"));
+    running.up().await;
+    let mut connection = PgConnection::connect(&server.url("postgres")).await.unwrap();
+    let set = async |connection: &mut PgConnection, sql: &'static str| {
+        sqlx::query(sql).execute(&mut *connection).await.unwrap();
+        let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'ledger'";
+        sqlx::query(end).execute(connection).await.unwrap();
+    };
+    set(&mut connection, "ALTER DATABASE ledger SET default_transaction_read_only = on").await;
+    pass(Duration::from_secs(31)).await;
+    let error = running.down().await;
+    assert!(matches!(error, LedgerError::Unavailable { .. }), "{error}");
+    sleep(Duration::from_secs(3)).await;
+    assert!(matches!(*running.ledger.health().borrow(), Health::Down(_)), "it can be opened, and not be written to");
+    set(&mut connection, "ALTER DATABASE ledger RESET default_transaction_read_only").await;
+    running.writes(1).await;
 }
 
 fn existing(number: u64) -> Intended {

@@ -267,7 +267,7 @@ async fn readiness_and_metrics_are_served() {
     };
     assert!(end("gateway-serving") > Clock::default().now().unix());
     assert_eq!(end("gateway-client"), 0, "no route needs one");
-    let left = text.lines().find_map(|line| line.strip_prefix("addon_signer_ledger_available_bytes ")).unwrap();
+    let left = text.lines().find_map(|line| line.strip_prefix("addon_signer_ledger_available_bytes{} ")).unwrap();
     assert!(left.parse::<u64>().unwrap() > 0, "{left}");
     tokio::time::timeout(Duration::from_secs(15), whole.stop()).await.unwrap().unwrap();
 }

@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client, Resource, ResourceExt};
 use tokio::sync::watch;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tracing::warn;
 
 use crate::authorities::report::GatewayLineReport;
@@ -30,6 +30,9 @@ use addon_signer_platform::listing::{Selector, watch as watch_objects};
 /// The shortest time between two lists that look for AddOnSigners which have come to take effect.
 const LIST_PAUSE: Duration = Duration::from_secs(30);
 
+/// How often to look for that.
+const ROUND: Duration = Duration::from_secs(15);
+
 /// An event of one of the watches.
 enum WatchEvent {
     Signer(Box<Event<GuardedSigner>>),
@@ -41,12 +44,15 @@ pub async fn keep(client: Client, namespace: String, trust: watch::Sender<Arc<Tr
     let mut events = watches(&client, &namespace);
     let mut next_list = Instant::now();
     let mut reader = TrustReader::new();
-    while let Some(event) = events.next().await {
-        match event {
-            WatchEvent::Signer(event) => reader.observe_signer(*event),
-            WatchEvent::Line(certificate, event) => reader.line(certificate).observe(certificate, *event),
+    loop {
+        match timeout(ROUND, events.next()).await {
+            Ok(None) => return,
+            Ok(Some(WatchEvent::Signer(event))) => reader.observe_signer(*event),
+            Ok(Some(WatchEvent::Line(certificate, event))) => reader.line(certificate).observe(certificate, *event),
+            Err(_) => {}
         }
-        if reader.is_listed && reader.oldest.has_vacancy() && Instant::now() >= next_list {
+        let is_idle = reader.is_listed && !reader.relist.is_listing();
+        if is_idle && reader.oldest.has_vacancy() && Instant::now() >= next_list {
             events = watches(&client, &namespace);
             next_list = Instant::now() + LIST_PAUSE;
         }
@@ -125,7 +131,7 @@ impl TrustReader {
 
     fn observe_signer(&mut self, event: Event<GuardedSigner>) {
         match self.relist.news(event, |object| Some(object.name_any())) {
-            None => {}
+            None => self.oldest.begin_list(),
             Some(News::There(object)) => self.put(object),
             Some(News::Gone(object)) => {
                 self.oldest.remove("", &object.name_any());

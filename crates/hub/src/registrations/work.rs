@@ -20,6 +20,8 @@ use addon_signer_platform::listing::{Pages, Selector};
 
 /// How long the API server may take for one answer.
 const ANSWER: Duration = Duration::from_secs(15);
+/// How long a page of a list may take, which waits for the pages of others.
+const PAGE: Duration = Duration::from_secs(120);
 
 /// How soon a list that failed starts again.
 const LIST_AGAIN: Duration = Duration::from_secs(5);
@@ -121,7 +123,7 @@ async fn list_pages(target: &Target, seen: &mpsc::Sender<SeenAddOn>) -> Result<(
     let addons: Api<OcmObject> = Api::all_with(target.client.clone(), &target.version.now().resource());
     let mut pages = Pages::new(addons, Selector::all());
     loop {
-        let page = match timeout(ANSWER, pages.next()).await {
+        let page = match timeout(PAGE, pages.next()).await {
             Ok(page) => page.map_err(|error| explain(&error))?,
             Err(_) => return Err(slow()),
         };

@@ -11,7 +11,7 @@ use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
@@ -28,6 +28,10 @@ const WATCHED: [&str; 2] = ["services", "endpointslices"];
 /// The pause after a change of what is wanted or known, while further changes gather: whoever may change AddOnRoutes or
 /// Services must keep no processor busy.
 const PAUSE: Duration = Duration::from_millis(50);
+/// The shortest time between two beginnings of the watches of a namespace, whose list may be long.
+const AGAIN: Duration = Duration::from_secs(3);
+/// The shortest time between two lists that look for EndpointSlices for which there was no room.
+const LIST_PAUSE: Duration = Duration::from_secs(30);
 /// How often there is a sign of life while nothing changes.
 const QUIET: Duration = Duration::from_secs(15);
 
@@ -37,12 +41,13 @@ pub(super) type AllBackends = BTreeMap<String, Backends>;
 /// The watches of a namespace.
 struct Following {
     names: BTreeSet<String>,
+    since: Instant,
     stop: CancellationToken,
 }
 
 /// Keeps what was read up to date until nobody wants any more.
 ///
-/// When other Services of a namespace are wanted, its watches begin again, and what was known stays until their lists
+/// When further Services of a namespace are wanted, its watches begin again, and what was known stays until their lists
 /// are complete.
 pub(super) async fn keep(
     client: Client,
@@ -52,12 +57,17 @@ pub(super) async fn keep(
     pulse: Pulse,
 ) {
     let mut following = BTreeMap::<String, Following>::new();
-    let mut tasks = JoinSet::new();
+    let (mut tasks, mut stopped) = (JoinSet::new(), Vec::new());
     loop {
         pulse.beat();
         let services = wanted.borrow_and_update().clone();
-        following.retain(|namespace, Following { names, stop }| {
-            let stays = services.get(namespace) == Some(names);
+        let mut is_late = false;
+        following.retain(|namespace, Following { names, since, stop }| {
+            let wanted = services.get(namespace);
+            let is_early = wanted.is_some() && since.elapsed() < AGAIN;
+            let is_enough = wanted.is_some_and(|wanted| wanted.is_subset(names));
+            is_late |= is_early && !is_enough;
+            let stays = is_enough || is_early;
             if !stays {
                 stop.cancel();
             }
@@ -70,22 +80,31 @@ pub(super) async fn keep(
                 let follow = follow(client.clone(), namespace.clone(), names.clone(), known.clone());
                 let stopped = stop.clone().run_until_cancelled_owned(follow);
                 tasks.spawn(stopped.map(move |ended| (namespace, ended)));
-                Following { names, stop }
+                Following { names, since: Instant::now(), stop }
             });
         }
         tokio::select! {
             changed = wanted.changed() => if changed.is_err() { return },
             Some(ended) = tasks.join_next() => match ended {
                 Ok((namespace, None)) if !following.contains_key(&namespace) => {
-                    WATCHED.iter().for_each(|resource| contacts.forget(&in_namespace(resource, &namespace)));
+                    forget_contacts(&contacts, &namespace);
+                    stopped.push(namespace);
                 }
                 Ok((_, None)) => {} // it has begun again
                 Ok((_, Some(()))) | Err(_) => return,
             },
-            () = sleep(QUIET) => {}
+            () = sleep(if is_late { AGAIN } else { QUIET }) => {
+                // A reader that was being ended may have noted one more contact.
+                stopped.retain(|namespace| !following.contains_key(namespace));
+                stopped.drain(..).for_each(|namespace| forget_contacts(&contacts, &namespace));
+            }
         }
         sleep(PAUSE).await;
     }
+}
+
+fn forget_contacts(contacts: &Contacts, namespace: &str) {
+    WATCHED.iter().for_each(|resource| contacts.forget(&in_namespace(resource, namespace)));
 }
 
 /// Forgets what is no longer wanted.
@@ -110,15 +129,21 @@ fn forget(known: &watch::Sender<AllBackends>, wanted: &WantedServices) {
 /// Follows these Services of a namespace until a watch ends.
 async fn follow(client: Client, namespace: String, names: BTreeSet<String>, known: watch::Sender<AllBackends>) {
     let services: Api<Guarded<Service>> = Api::namespaced(client.clone(), &namespace);
-    let slices: Api<Guarded<EndpointSlice>> = Api::namespaced(client, &namespace);
+    let all_slices: Api<Guarded<EndpointSlice>> = Api::namespaced(client, &namespace);
     let of_names = Selector::labels(&slices_of(names.iter().map(String::as_str)));
     let mut services = watch_objects(services, Selector::all());
-    let mut slices = watch_objects(slices, of_names);
+    let mut slices = watch_objects(all_slices.clone(), of_names.clone());
     let mut read = KnownServices::new(&namespace, names);
+    let mut next_list = Instant::now();
     loop {
+        if Instant::now() >= next_list && read.wants_slices_again() {
+            slices = watch_objects(all_slices.clone(), of_names.clone());
+            next_list = Instant::now() + LIST_PAUSE;
+        }
         let mut news = tokio::select! {
             event = services.next() => event.map(Box::new).map(News::Service),
             event = slices.next() => event.map(Box::new).map(News::Slice),
+            () = sleep(QUIET) => continue,
         };
         // A list brings its objects one by one; what follows is done once for all that are there.
         let mut refused = None;

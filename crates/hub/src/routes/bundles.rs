@@ -7,7 +7,7 @@ use std::time::Duration;
 use kube::api::Api;
 use kube::{Client, Error};
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tracing::warn;
 
 use crate::registrations::discovery::served_version;
@@ -22,6 +22,8 @@ use addon_signer_telemetry::pulse::Pulse;
 
 /// How soon a changed ClusterTrustBundle counts.
 const ROUND: Duration = Duration::from_secs(15);
+/// The pause between two rounds, whoever changes what is wanted.
+const PAUSE: Duration = Duration::from_secs(1);
 /// How long the API server may take for one.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -55,6 +57,7 @@ pub(crate) async fn keep(
         if !names.is_empty() {
             read_all(&client, &names, &read, &pulse).await;
         }
+        sleep(PAUSE).await;
         if let Ok(Err(_)) = timeout(ROUND, wanted.changed()).await {
             return;
         }

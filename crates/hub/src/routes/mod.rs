@@ -40,6 +40,10 @@ use watches::NamespaceWatch;
 
 /// The pause after the table was made, while further changes gather.
 const PAUSE: Duration = Duration::from_millis(50);
+/// The same for one that has read no backend at all.
+const LAST: Duration = Duration::from_secs(60);
+/// How often routes are judged while a list is under way.
+const JUDGED_WHILE_LISTING: Duration = Duration::from_secs(1);
 /// How often there is a sign of life while nothing changes.
 const QUIET: Duration = Duration::from_secs(15);
 /// The shortest time between two lists that look for AddOnRoutes which have come to take effect.
@@ -152,7 +156,7 @@ pub(crate) fn start(tasks: &mut HubTasks, links: RouteLinks, settings: RouteSett
     let inputs = Inputs { trust, bundles: known_bundles, backends: known_backends };
     let outputs = Outputs { bundles, services, table, judged, needs_certificate };
     let pulse = pulses.start("routes of the gateway");
-    let keeper = keep(client.clone(), contacts.clone(), settings, inputs, outputs, pulse);
+    let keeper = keep(client.clone(), settings, inputs, outputs, pulse);
     tasks.spawn("routes of the gateway", keeper.map(Ok));
     let pulse = pulses.start("Services of backends");
     let backends = backends::keep(client.clone(), contacts, wanted, read_backends, pulse);
@@ -175,26 +179,21 @@ pub(crate) fn report(tasks: &mut HubTasks, links: &HubLinks, judged: watch::Rece
 }
 
 /// Keeps the table until a watch ends.
-async fn keep(
-    client: Client,
-    contacts: Contacts,
-    settings: RouteSettings,
-    mut inputs: Inputs,
-    outputs: Outputs,
-    pulse: Pulse,
-) {
+async fn keep(client: Client, settings: RouteSettings, mut inputs: Inputs, outputs: Outputs, pulse: Pulse) {
     let mut events = watches::routes(&client);
-    let mut namespaces = NamespaceWatch::new(client.clone(), contacts);
+    let mut namespaces = NamespaceWatch::new(client.clone());
     let mut reading = Reading::new(settings.backend_addresses);
     let mut before = BTreeMap::new();
     let mut waits = Instant::now() + FIRST;
-    let mut next_list = Instant::now();
+    let (mut next_list, mut judged, began) = (Instant::now(), Instant::now(), Instant::now());
     loop {
         pulse.beat();
         let is_start = Instant::now() < waits;
         tokio::select! {
             () = sleep_until(waits), if is_start => {}
-            () = sleep(QUIET) => {}
+            () = sleep(QUIET) => if !reading.must_list_again(next_list) {
+                continue;
+            },
             event = events.next() => match event {
                 Some(event) => reading.observe_route(event),
                 None => return,
@@ -212,19 +211,26 @@ async fn keep(
         while let Some(Some(event)) = namespaces.events.next().now_or_never() {
             reading.observe_namespace(event);
         }
-        if reading.has_routes() && reading.oldest.has_vacancy() && Instant::now() >= next_list {
+        if reading.must_list_again(next_list) {
             events = watches::routes(&client);
             next_list = Instant::now() + LIST_PAUSE;
         }
+        // A long list comes faster if nothing is judged in between.
+        if reading.is_listing() && judged.elapsed() < JUDGED_WHILE_LISTING {
+            continue;
+        }
+        judged = Instant::now();
         let trust = inputs.read(&mut reading.references);
-        if namespaces.turn(trust.signers.iter().any(|signer| signer.attachment.selector.is_some())) {
-            reading.forget_namespaces();
+        let selects = trust.signers.iter().any(|signer| signer.attachment.selector.is_some());
+        if selects && namespaces.start() {
             waits = waits.max(Instant::now() + FIRST);
         }
         let is_unread = !reading.has_routes() || namespaces.is_on && !reading.has_namespaces();
         if reading.has_routes() {
             let state = State { reading: &reading, names: &settings.names, trust: &trust };
-            state.judge(&outputs, &mut before, Instant::now() < waits, is_unread);
+            let is_held = Instant::now() < waits && is_unread;
+            let age = began.elapsed();
+            state.judge(&outputs, &mut before, is_held, age);
         }
         // Whoever may change Services must not keep a processor busy.
         sleep(PAUSE).await;
@@ -241,13 +247,7 @@ struct State<'s> {
 impl State<'_> {
     /// Makes the table and the verdicts. A hub that starts must neither refuse calls nor write conditions because of
     /// what it has not read yet.
-    fn judge(
-        &self,
-        outputs: &Outputs,
-        before: &mut BTreeMap<RouteName, Arc<Backend>>,
-        is_start: bool,
-        is_unread: bool,
-    ) {
+    fn judge(&self, outputs: &Outputs, before: &mut BTreeMap<RouteName, Arc<Backend>>, is_held: bool, age: Duration) {
         let Self { reading, names, trust } = *self;
         let parents: Vec<Parent<'_>> = trust.signers.iter().map(|signer| Parent::from(&**signer)).collect();
         let namespaces = reading.namespaces();
@@ -259,11 +259,10 @@ impl State<'_> {
         drop(in_table);
         outputs.bundles.send_if_modified(|known| std::mem::replace(known, named.clone()) != named);
         outputs.services.send_if_modified(|known| std::mem::replace(known, wanted.clone()) != wanted);
+        let is_early = || reading.routes().any(|(name, route)| is_early(route, verdicts.get(name)));
+        let is_silent = || age < LAST && has_read_none(&wanted, &reading.references);
         let is_first = !outputs.table.borrow().is_complete();
-        if is_first && has_read_none(&wanted, &reading.references) {
-            return;
-        }
-        if is_start && (is_unread || reading.routes().any(|(name, route)| is_early(route, verdicts.get(name)))) {
+        if is_held || is_first && (age < FIRST && is_early() || is_silent()) {
             return;
         }
         *before = table.backends_by_name();

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 use kube::{Resource, ResourceExt};
+use tokio::time::Instant;
 
 use super::watches::{NamespaceEvent, RouteEvent};
 use crate::relist::{News, Relist};
@@ -72,6 +73,16 @@ impl Reading {
         self.has_routes
     }
 
+    /// Whether a list of AddOnRoutes is under way.
+    pub(super) fn is_listing(&self) -> bool {
+        self.list_of_routes.is_listing()
+    }
+
+    /// Whether AddOnRoutes must be listed again, because one has come to take effect of which only the name is known.
+    pub(super) fn must_list_again(&self, not_before: Instant) -> bool {
+        self.has_routes && !self.is_listing() && self.oldest.has_vacancy() && Instant::now() >= not_before
+    }
+
     /// Whether all namespaces were listed since they are watched.
     pub(super) fn has_namespaces(&self) -> bool {
         self.has_namespaces
@@ -80,13 +91,6 @@ impl Reading {
     /// The labels of the namespaces that are known.
     pub(super) fn namespaces(&self) -> &BTreeMap<String, Labels> {
         &self.namespaces
-    }
-
-    /// Their watch begins or ends.
-    pub(super) fn forget_namespaces(&mut self) {
-        self.namespaces.clear();
-        self.list_of_namespaces = Relist::default();
-        self.has_namespaces = false;
     }
 
     /// What all AddOnRoutes that can be read ask for.
@@ -105,7 +109,7 @@ impl Reading {
             name: route.name_any(),
         };
         match self.list_of_routes.news(event, |route| Some(name(route))) {
-            None => {}
+            None => self.oldest.begin_list(),
             Some(News::Gone(route)) => self.forget(&name(&route)),
             Some(News::Listed(shown)) => {
                 self.routes.retain(|name, _| shown.contains(name));

@@ -1,6 +1,6 @@
 //! Writes the conditions of AddOnRoutes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Namespace, ObjectReference};
@@ -30,6 +30,8 @@ use addon_signer_telemetry::pulse::Pulse;
 const PAUSE: Duration = Duration::from_secs(1);
 /// The longest pause before the hub writes again what another program keeps undoing.
 const LONGEST: Duration = Duration::from_secs(600);
+/// How often it is said at most of a namespace that it has too many.
+const SAY_AGAIN: Duration = Duration::from_secs(600);
 /// How often the hub looks, even if nothing changes: a write may have failed.
 const ROUND: Duration = Duration::from_secs(15);
 
@@ -75,14 +77,15 @@ impl StatusWriter {
     /// Runs until nothing is judged any more.
     pub(crate) async fn run(mut self) {
         let mut written = BTreeMap::<RouteName, Written>::new();
-        let mut said = BTreeSet::new();
+        let mut said = BTreeMap::new();
         loop {
             self.pulse.beat();
             let judged = self.judged.borrow_and_update().clone();
             written.retain(|name, _| judged.routes.contains_key(name));
-            said.retain(|name| judged.left_out.contains(name));
+            said.retain(|_, said: &mut Instant| said.elapsed() < SAY_AGAIN);
             for name in &judged.left_out {
-                if self.leading.leads().is_ok() && said.insert(name.clone()) {
+                if self.leading.leads().is_ok() && !said.contains_key(&name.namespace) {
+                    said.insert(name.namespace.clone(), Instant::now());
                     self.say_left_out(name).await;
                 }
             }

@@ -28,6 +28,10 @@ pub(super) struct KnownServices {
     slices: BTreeMap<String, String>,
     /// How many addresses and ports they have in all.
     kept: usize,
+    /// Whether there was no room for an EndpointSlice.
+    has_refused: bool,
+    /// Whether there may be room for it now.
+    has_room: bool,
     list_of_services: Relist<String>,
     list_of_slices: Relist<String>,
     /// Whether Services were listed once, and EndpointSlices.
@@ -43,6 +47,8 @@ impl KnownServices {
             endpoints: BTreeMap::new(),
             slices: BTreeMap::new(),
             kept: 0,
+            has_refused: false,
+            has_room: false,
             list_of_services: Relist::default(),
             list_of_slices: Relist::default(),
             listed: [false; 2],
@@ -54,6 +60,13 @@ impl KnownServices {
         let services = self.names.iter().map(|name| (name.clone(), self.services.get(name).cloned()));
         let all = || Backends { services: services.collect(), endpoints: self.endpoints.clone(), refusal: None };
         (self.listed == [true; 2]).then(all)
+    }
+
+    /// Whether the EndpointSlices must be listed again, because there may be room for one that was refused.
+    pub(super) fn wants_slices_again(&mut self) -> bool {
+        let wants = std::mem::take(&mut self.has_room);
+        self.has_refused &= !wants;
+        wants
     }
 
     pub(super) fn observe_service(&mut self, event: Event<Guarded<Service>>) {
@@ -92,9 +105,14 @@ impl KnownServices {
         }
     }
 
+    /// Keeps what can be used. One without an address or a port would cost its name.
     fn keep(&mut self, name: String, service: String, found: Endpoints) {
+        if found.addresses.is_empty() || found.ports.is_empty() {
+            return;
+        }
         let kept = self.kept + size(&found);
         if kept > MOST {
+            self.has_refused = true;
             let namespace = &self.namespace;
             warn!(
                 namespace,
@@ -112,6 +130,7 @@ impl KnownServices {
         let Some(service) = self.slices.remove(name) else { return };
         let Some(slices) = self.endpoints.get_mut(&service) else { return };
         self.kept -= slices.remove(name).map_or(0, |found| size(&found));
+        self.has_room |= self.has_refused;
         if slices.is_empty() {
             self.endpoints.remove(&service);
         }

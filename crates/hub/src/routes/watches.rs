@@ -9,7 +9,6 @@ use kube::runtime::watcher::{self, Event};
 use tracing::warn;
 
 use addon_signer_api::{AddOnRoute, Guarded, Lenient};
-use addon_signer_platform::contacts::Contacts;
 use addon_signer_platform::listing::{Selector, watch};
 
 pub(super) type RouteEvent = Event<Guarded<AddOnRoute>>;
@@ -20,32 +19,27 @@ pub(super) fn routes(client: &Client) -> BoxStream<'static, RouteEvent> {
     said("AddOnRoutes", watch(Api::all(client.clone()), Selector::all())).boxed()
 }
 
-/// The watch of namespaces, for as long as their labels decide anything.
+/// The watch of namespaces. It begins when their labels decide anything, and stays: nobody can make others wait for its
+/// list by turns.
 pub(super) struct NamespaceWatch {
     client: Client,
-    contacts: Contacts,
     pub(super) is_on: bool,
     pub(super) events: BoxStream<'static, NamespaceEvent>,
 }
 
 impl NamespaceWatch {
-    pub(super) fn new(client: Client, contacts: Contacts) -> Self {
-        Self { client, contacts, is_on: false, events: pending().boxed() }
+    pub(super) fn new(client: Client) -> Self {
+        Self { client, is_on: false, events: pending().boxed() }
     }
 
-    /// Starts or ends it. Returns whether that is new.
-    pub(super) fn turn(&mut self, on: bool) -> bool {
-        if self.is_on == on {
-            return false;
-        }
-        self.is_on = on;
-        if on {
+    /// Starts it. Returns whether that is new.
+    pub(super) fn start(&mut self) -> bool {
+        let is_new = !self.is_on;
+        if is_new {
+            self.is_on = true;
             self.events = said("namespaces", watch(Api::all(self.client.clone()), Selector::all())).boxed();
-        } else {
-            self.events = pending().boxed();
-            self.contacts.forget("namespaces");
         }
-        true
+        is_new
     }
 }
 

@@ -1,6 +1,7 @@
 //! Handles the events of the watch of AddOnSigners.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::events::EventType;
@@ -20,6 +21,9 @@ use addon_signer_api::{AddOnSigner, GuardedSigner};
 use addon_signer_core::oldest::{MOST_SIGNERS, Place};
 use addon_signer_platform::errors::explain;
 
+/// How often it is said at most that AddOnSigners take no effect.
+const TELL_AGAIN: Duration = Duration::from_secs(600);
+
 /// An object was not read; `undecodable` says why.
 struct Undecodable;
 
@@ -27,7 +31,10 @@ impl Supervisor {
     /// Handles one event, then starts and stops tasks to match.
     pub(super) fn observe(&mut self, event: Event<GuardedSigner>) {
         match self.relist.news(event, |object| Some(object.name_any())) {
-            None => self.listed.clear(),
+            None => {
+                self.listed.clear();
+                self.oldest.begin_list();
+            }
             Some(News::There(object)) => self.there(object),
             Some(News::Gone(object)) => {
                 let name = object.name_any();
@@ -65,7 +72,8 @@ impl Supervisor {
 
     /// Whether one has come to take effect of which only the name is known.
     pub(super) fn must_list_again(&mut self) -> bool {
-        let is_due = self.signers.borrow().is_some() && self.oldest.has_vacancy() && Instant::now() >= self.next_list;
+        let is_idle = self.signers.borrow().is_some() && !self.relist.is_listing();
+        let is_due = is_idle && self.oldest.has_vacancy() && Instant::now() >= self.next_list;
         if is_due {
             self.next_list = Instant::now() + LIST_PAUSE;
         }
@@ -122,6 +130,10 @@ impl Supervisor {
     /// Says of the oldest AddOnSigner that takes no effect, because there are too many, that this is so.
     fn tell_left_out(&mut self) {
         let Some((_, name, count)) = self.oldest.exceeded().next() else { return };
+        if self.told_left_out.is_some_and(|told| told.elapsed() < TELL_AGAIN) {
+            return;
+        }
+        self.told_left_out = Some(Instant::now());
         let name = name.to_owned();
         warn!(
             signer = name,

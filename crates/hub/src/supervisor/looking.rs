@@ -14,6 +14,7 @@ use crate::supervisor::status;
 use addon_signer_api::AddOnSigner;
 use addon_signer_api::rules::{SignerConfig, claimant};
 use addon_signer_core::identity::AddOnName;
+use addon_signer_core::oldest::MOST_SIGNERS;
 use addon_signer_core::policy::GatewayCertificate;
 
 /// The longest name of an AddOnSigner: it is the value of a label on its Secret (Kubernetes, `IsValidLabelValue`).
@@ -130,6 +131,10 @@ impl Supervisor {
         self.looked_at.remove(name);
         let Some(config) = self.stopped.remove(name) else { return false };
         if config.registers {
+            // After a restart the ledger knows those that were left out.
+            if self.deleted.len() >= MOST_SIGNERS {
+                self.deleted.pop_first();
+            }
             self.deleted.insert(config.rules.signer_name.clone(), config);
         }
         true

@@ -114,6 +114,8 @@ pub(super) struct Supervisor {
     oldest: Oldest,
     /// When they may be listed again at the earliest, because one has come to take effect.
     next_list: Instant,
+    /// When it was last said that AddOnSigners take no effect.
+    told_left_out: Option<Instant>,
     /// What the list has shown that is under way.
     listed: Vec<GuardedSigner>,
     /// The names in `undecodable` whose status does not have the error yet.
@@ -217,6 +219,7 @@ impl Supervisor {
             relist: Relist::default(),
             oldest: Oldest::new(MOST_SIGNERS),
             next_list: Instant::now(),
+            told_left_out: None,
             listed: Vec::new(),
             unsaid: BTreeSet::new(),
             looked_at: BTreeMap::new(),

@@ -10,25 +10,41 @@ use crate::{LedgerError, Location};
 
 /// Entries between two foldings: some 64 MiB of journal.
 const ENTRIES: u64 = 10_000;
+/// As many entries take as much of the journal as a trial.
+const TRIAL: u64 = 10;
 /// Passes of one folding. Each pass folds what commits added during the one before, which is less each time.
 const PASSES: u32 = 3;
 
-/// The entry after which the journal was last folded, and the task that is folding it now.
+/// What the journal has got since it was last folded, and the task that is folding it now.
 pub(super) struct Folding {
     location: Location,
-    since: u64,
+    /// The last entry.
+    tip: u64,
+    entries: u64,
     task: Option<AbortOnDropHandle<Result<(), LedgerError>>>,
 }
 
 impl Folding {
     /// For a ledger whose last entry is `tip`.
     pub(super) fn new(location: &Location, tip: u64) -> Self {
-        Self { location: location.clone(), since: tip, task: None }
+        Self { location: location.clone(), tip, entries: 0, task: None }
     }
 
     /// Starts a folding when one is due, and folds the rest on the writer's connection. SQLite reuses the journal from
     /// its beginning only when all of it has been folded; otherwise the journal grows forever.
     pub(super) async fn after_commit(&mut self, tip: u64, connection: &mut Connection) {
+        let entries = tip.saturating_sub(self.tip);
+        self.tip = tip;
+        self.after(entries, connection).await;
+    }
+
+    /// The same after a trial.
+    pub(super) async fn after_trial(&mut self, connection: &mut Connection) {
+        self.after(TRIAL, connection).await;
+    }
+
+    async fn after(&mut self, entries: u64, connection: &mut Connection) {
+        self.entries = self.entries.saturating_add(entries);
         if matches!(self.location, Location::Postgres(_)) {
             return;
         }
@@ -36,8 +52,8 @@ impl Folding {
             self.end().await;
             let rest = connection.fold().await;
             self.report(rest.map_err(|error| classify(&self.location, &error)));
-        } else if self.task.is_none() && tip.saturating_sub(self.since) >= ENTRIES {
-            self.since = tip;
+        } else if self.task.is_none() && self.entries >= ENTRIES {
+            self.entries = 0;
             self.task = Some(AbortOnDropHandle::new(tokio::spawn(fold(self.location.clone()))));
         }
     }

@@ -6,12 +6,14 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout};
-use tracing::{debug, info, warn};
+use tracing::{info, warn};
 
 mod folding;
+mod health;
 mod transaction;
 
 use folding::Folding;
+use health::QUIET;
 use transaction::{Commit, commit, new_id, read_id, read_tip};
 
 use super::batch::{self, Author};
@@ -65,6 +67,10 @@ pub struct LedgerWriter {
     /// The ledger that this process has written, to compare with a store that comes back.
     written: Option<DurableTip>,
     retry_at: Instant,
+    /// When an open store is tried next.
+    trial_at: Instant,
+    /// When somebody last asked in vain, after a write had failed.
+    refused: Option<Instant>,
 }
 
 /// A ledger's id, and its last entry that is known to be durable.
@@ -89,8 +95,19 @@ impl LedgerWriter {
     pub fn new(options: WriterOptions) -> (Self, Ledger) {
         let (sender, jobs) = mpsc::channel(QUEUE);
         let (health, watched) = watch::channel(Health::Starting);
-        let retry_at = Instant::now();
-        let writer = Self { options, epoch: 0, jobs, health, store: None, lock: None, written: None, retry_at };
+        let now = Instant::now();
+        let writer = Self {
+            options,
+            epoch: 0,
+            jobs,
+            health,
+            store: None,
+            lock: None,
+            written: None,
+            retry_at: now,
+            trial_at: now,
+            refused: None,
+        };
         (writer, Ledger::new(sender, watched))
     }
 
@@ -110,6 +127,9 @@ impl LedgerWriter {
             if self.store.is_none() && Instant::now() >= self.retry_at {
                 self.open().await?;
             }
+            if self.store.is_some() && Instant::now() >= self.trial_at {
+                self.try_to_write().await?;
+            }
             let Some(more) = self.gather(&mut waiting).await else { break };
             if !more && waiting.is_empty() {
                 continue;
@@ -121,14 +141,13 @@ impl LedgerWriter {
         Ok(())
     }
 
-    /// Waits for commands. `None` when every handle is gone; `Some(false)` when it is time to open the store again.
+    /// Waits for commands. `None` when every handle is gone; `Some(false)` when it is time to open or to try the store.
     async fn gather(&mut self, waiting: &mut Vec<Job>) -> Option<bool> {
         let mut deadline = Instant::now() + NOTES;
         while waiting.iter().all(|job| job.reply.is_none()) {
             let idle = waiting.is_empty();
-            if self.store.is_none() {
-                deadline = deadline.min(self.retry_at);
-            }
+            let due = if self.store.is_none() { self.retry_at } else { self.trial_at };
+            let wake = if idle { due } else { deadline.min(due) };
             tokio::select! {
                 job = self.jobs.recv() => match job {
                     Some(job) => {
@@ -138,7 +157,7 @@ impl LedgerWriter {
                     None if idle => return None,
                     None => break,
                 },
-                () = sleep_until(deadline), if !idle || self.store.is_none() => return Some(!idle),
+                () = sleep_until(wake) => return Some(!idle),
             }
         }
         while waiting.len() < BATCH {
@@ -153,11 +172,9 @@ impl LedgerWriter {
     async fn open(&mut self) -> Result<(), LedgerError> {
         match self.try_open().await {
             Ok(store) => {
-                let ledger = &self.options.location;
-                info!(%ledger, entries = store.tip.seq, epoch = self.epoch, "Opened the ledger");
                 self.written = Some(DurableTip { ledger: store.ledger.clone(), tip: store.tip });
-                self.health.send_replace(Health::Up { ledger: store.ledger.clone(), tip: store.tip });
                 self.store = Some(store);
+                self.trial_at = self.refused.map_or_else(Instant::now, |refused| refused + QUIET);
                 Ok(())
             }
             Err(error) if self.may_pass(&error) => {
@@ -166,29 +183,6 @@ impl LedgerWriter {
             }
             Err(error) => Err(error),
         }
-    }
-
-    /// A file that this process has written comes back with its disk.
-    fn may_pass(&self, error: &LedgerError) -> bool {
-        error.is_passing() || self.written.is_some() && matches!(error, LedgerError::File { .. })
-    }
-
-    fn fail(&mut self, error: LedgerError) {
-        self.store = None;
-        self.retry_at = Instant::now() + RETRY;
-        let down = Health::Down(error);
-        self.health.send_if_modified(|health| {
-            let news = *health != down;
-            // Warns once: an unavailable store fails for one reason after another, and `/readyz` shows the current one.
-            match (&*health, &down) {
-                (Health::Starting | Health::Up { .. }, Health::Down(error)) => {
-                    warn!(%error, "The ledger cannot be written to; nothing is signed until it can");
-                }
-                (_, still) => debug!(?still, "The ledger still cannot be written to"),
-            }
-            *health = down;
-            news
-        });
     }
 
     async fn try_open(&mut self) -> Result<OpenLedger, LedgerError> {
@@ -242,6 +236,7 @@ impl LedgerWriter {
     async fn write(&mut self, jobs: Vec<Job>) -> Result<(), LedgerError> {
         let author = self.author();
         let Some(store) = &mut self.store else {
+            self.refused = self.refused.map(|_| Instant::now());
             let error = match &*self.health.borrow() {
                 Health::Down(error) => error.clone(),
                 Health::Starting | Health::Up { .. } => LedgerError::Stopped,
@@ -257,24 +252,22 @@ impl LedgerWriter {
             Commit::Durable(tip, outcomes) => {
                 self.options.metrics.committed(begun.elapsed());
                 store.tip = tip;
-                self.written = Some(DurableTip { ledger: store.ledger.clone(), tip });
-                self.health.send_replace(Health::Up { ledger: store.ledger.clone(), tip });
                 answer_each(jobs, outcomes);
                 store.folding.after_commit(tip.seq, &mut store.connection).await;
+                self.succeeded();
                 Ok(())
             }
             Commit::Failed(error) => {
+                self.refused = Some(Instant::now());
                 let error = self.explain(error);
                 answer_all(jobs, &error);
-                if !self.may_pass(&error) {
-                    return Err(error);
-                }
-                self.fail(error);
-                Ok(())
+                self.failed(error)
             }
             Commit::Unknown { would_be, outcomes, cause } => {
+                self.refused = Some(Instant::now()); // before it is opened again
                 if self.was_committed(before, would_be, cause.clone()).await? {
                     answer_each(jobs, outcomes);
+                    self.succeeded();
                 } else {
                     answer_all(jobs, &cause);
                 }

@@ -179,7 +179,7 @@ fn attach(plan: &RoutePlan, world: &World<'_>, table: &mut RouteTable, wanted: &
     let backend = backend(plan, world, wanted);
     let resolved = backend.as_ref().map(|_| ()).map_err(Clone::clone);
     let has_endpoint = backend.as_ref().is_ok_and(|backend| !backend.addresses.is_empty());
-    let mut lost = None;
+    let (mut lost, mut compared) = (None, BTreeMap::new());
     for PathPlan { path, methods, delete_with_content } in &plan.paths {
         if let Some(problem) = full(&addons, signer.name, table) {
             lost = lost.or(Some(problem));
@@ -197,7 +197,7 @@ fn attach(plan: &RoutePlan, world: &World<'_>, table: &mut RouteTable, wanted: &
             backend: backend.as_ref().map(Arc::clone).map_err(|problem| problem.cause.clone()),
             limits: plan.limits,
         };
-        lost = lost.or_else(|| conflict(&route, signer.name, table));
+        lost = lost.or_else(|| conflict(&route, signer.name, table, &mut compared));
         table.add(signer.name, &Arc::new(route));
     }
     let unresolved = |problem: Problem| {
@@ -266,14 +266,20 @@ fn full(addons: &BTreeSet<AddOnName>, signer: &str, table: &RouteTable) -> Optio
     Some(Problem::new("LimitExceeded", cause))
 }
 
-/// Whether an older AddOnRoute decides about calls of this one.
-fn conflict(route: &Route, signer: &str, table: &RouteTable) -> Option<Problem> {
+/// Whether an older AddOnRoute decides about calls of this one. Clusters, which may be a thousand of each, are compared
+/// once with those of each older AddOnRoute, however many paths and addons both have.
+fn conflict(
+    route: &Route,
+    signer: &str,
+    table: &RouteTable,
+    compared: &mut BTreeMap<RouteName, bool>,
+) -> Option<Problem> {
     let mut older =
         route.addons.iter().flat_map(|addon| table.of(signer, addon)).filter(|older| older.name != route.name);
     let first = older.find(|older| {
         older.path.is_same_as(&route.path)
             && overlap(&older.hostnames, &route.hostnames)
-            && clusters_overlap(&older.clusters, &route.clusters)
+            && *compared.entry(older.name.clone()).or_insert_with(|| clusters_overlap(&older.clusters, &route.clusters))
     })?;
     let cause = format!("the path {} is that of the older AddOnRoute {}, which gets its calls", route.path, first.name);
     Some(Problem::new("Conflicted", cause))

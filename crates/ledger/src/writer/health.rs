@@ -1,0 +1,79 @@
+//! Whether the ledger can be written: its health is that of its last write.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tracing::{debug, info, warn};
+
+use super::transaction::trial;
+use super::{DurableTip, LedgerWriter, RETRY};
+use crate::LedgerError;
+use crate::handle::Health;
+
+/// How often a store to which nobody writes is tried.
+const IDLE: Duration = Duration::from_secs(30);
+/// For how long nobody must have asked after a failed write before a trial counts: requests that wait for the ledger
+/// ask again after a minute at most.
+pub(super) const QUIET: Duration = Duration::from_secs(90);
+
+impl LedgerWriter {
+    /// Tries whether the open store can be written to: only that says whether decisions can be recorded. A full disk,
+    /// for instance, lets a ledger be opened.
+    pub(super) async fn try_to_write(&mut self) -> Result<(), LedgerError> {
+        let author = self.author();
+        let Some(store) = &mut self.store else { return Ok(()) };
+        match trial(&mut store.connection, &author, &self.options.location).await {
+            Ok(()) => {
+                store.folding.after_trial(&mut store.connection).await;
+                self.succeeded();
+                Ok(())
+            }
+            Err(error) => self.failed(self.explain(error)),
+        }
+    }
+
+    /// A write is durable.
+    pub(super) fn succeeded(&mut self) {
+        let Some(store) = &self.store else { return };
+        let (ledger, tip) = (store.ledger.clone(), store.tip);
+        if !matches!(*self.health.borrow(), Health::Up { .. }) {
+            info!(ledger = %self.options.location, entries = tip.seq, epoch = self.epoch, "Opened the ledger");
+        }
+        self.refused = None;
+        self.trial_at = Instant::now() + IDLE;
+        self.written = Some(DurableTip { ledger: ledger.clone(), tip });
+        self.health.send_replace(Health::Up { ledger, tip });
+    }
+
+    /// A write has failed.
+    pub(super) fn failed(&mut self, error: LedgerError) -> Result<(), LedgerError> {
+        if !self.may_pass(&error) {
+            return Err(error);
+        }
+        self.fail(error);
+        Ok(())
+    }
+
+    /// A file that this process has written comes back with its disk.
+    pub(super) fn may_pass(&self, error: &LedgerError) -> bool {
+        error.is_passing() || self.written.is_some() && matches!(error, LedgerError::File { .. })
+    }
+
+    pub(super) fn fail(&mut self, error: LedgerError) {
+        self.store = None;
+        self.retry_at = Instant::now() + RETRY;
+        let down = Health::Down(error);
+        self.health.send_if_modified(|health| {
+            let news = *health != down;
+            // Warns once: an unavailable store fails for one reason after another, and `/readyz` shows the current one.
+            match (&*health, &down) {
+                (Health::Starting | Health::Up { .. }, Health::Down(error)) => {
+                    warn!(%error, "The ledger cannot be written to; nothing is signed until it can");
+                }
+                (_, still) => debug!(?still, "The ledger still cannot be written to"),
+            }
+            *health = down;
+            news
+        });
+    }
+}
