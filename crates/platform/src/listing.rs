@@ -136,6 +136,7 @@ where
             // The next list begins with large pages again.
             if is_error && page < PAGE {
                 page = PAGE;
+                sleep(LATER).await;
                 break;
             }
         }

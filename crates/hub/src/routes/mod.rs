@@ -186,12 +186,14 @@ async fn keep(client: Client, settings: RouteSettings, mut inputs: Inputs, outpu
     let mut before = BTreeMap::new();
     let mut waits = Instant::now() + FIRST;
     let (mut next_list, mut judged, began) = (Instant::now(), Instant::now(), Instant::now());
+    let mut is_late = false;
     loop {
         pulse.beat();
         let is_start = Instant::now() < waits;
         tokio::select! {
             () = sleep_until(waits), if is_start => {}
-            () = sleep(QUIET) => if !reading.must_list_again(next_list) {
+            () = sleep(JUDGED_WHILE_LISTING), if is_late => {}
+            () = sleep(QUIET) => if outputs.table.borrow().is_complete() && !reading.must_list_again(next_list) {
                 continue;
             },
             event = events.next() => match event {
@@ -216,7 +218,8 @@ async fn keep(client: Client, settings: RouteSettings, mut inputs: Inputs, outpu
             next_list = Instant::now() + LIST_PAUSE;
         }
         // A long list comes faster if nothing is judged in between.
-        if reading.is_listing() && judged.elapsed() < JUDGED_WHILE_LISTING {
+        is_late = reading.is_listing() && judged.elapsed() < JUDGED_WHILE_LISTING;
+        if is_late {
             continue;
         }
         judged = Instant::now();

@@ -20,6 +20,9 @@ use test_kit::lease::{change, leases};
 use test_kit::process::Process;
 use test_kit::{TestHub, accept_cluster, install_addon, wait_until};
 
+/// Whoever is killed is followed soon.
+pub(in crate::hub) const SHORT_LEASE: &str = "--lease-duration=1s";
+
 /// An API server with a signer, and the addon on some clusters. No hub runs yet.
 pub(in crate::hub) struct CrashWorld {
     pub(in crate::hub) hub: TestHub,
@@ -56,6 +59,11 @@ impl CrashWorld {
 
     /// Starts a hub on this ledger.
     pub(in crate::hub) fn start_hub(&self, ledger: &str) -> Child {
+        Child::start(self.dir(), &self.kubeconfig, ledger, &["--gateway-listen=127.0.0.1:0", SHORT_LEASE])
+    }
+
+    /// Starts one that goes on leading while the API server has much to do.
+    pub(in crate::hub) fn start_patient_hub(&self, ledger: &str) -> Child {
         Child::start(self.dir(), &self.kubeconfig, ledger, &["--gateway-listen=127.0.0.1:0"])
     }
 
@@ -112,7 +120,6 @@ impl Child {
             "--gateway-name=127.0.0.1".to_owned(),
             "--metrics-listen=127.0.0.1:0".to_owned(),
             format!("--ledger={ledger}"),
-            "--lease-duration=1s".to_owned(),
             "--rate-burst=100000".to_owned(),
         ];
         all.extend(flags.iter().map(|flag| (*flag).to_owned()));

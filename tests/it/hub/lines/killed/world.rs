@@ -17,7 +17,7 @@ use super::agents::Agents;
 use super::history::{History, View};
 use crate::gateway::backend;
 use crate::hub::crash::books::{assert_whole, compare, entries, rows};
-use crate::hub::crash::kit::{Child, delete_lease};
+use crate::hub::crash::kit::{Child, SHORT_LEASE, delete_lease};
 use crate::hub::issuers::put_authority_in;
 use crate::whole::split::start_gateway;
 use crate::whole::{Whole, prepare};
@@ -233,5 +233,6 @@ fn ledger(dir: &TempDir) -> String {
 }
 
 fn start_signer(dir: &TempDir, kubeconfig: &std::path::Path) -> Child {
-    Child::start(dir.path(), kubeconfig, &ledger(dir), &["--roles=signer", "--gateway-name=gateway.example"])
+    let flags = ["--roles=signer", "--gateway-name=gateway.example", SHORT_LEASE];
+    Child::start(dir.path(), kubeconfig, &ledger(dir), &flags)
 }
