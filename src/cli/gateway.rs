@@ -366,8 +366,8 @@ async fn backends(client: &Client, namespace: &str, names: BTreeSet<String>) -> 
         let named = Selector::fields(&format!("metadata.name={name}"));
         let service = listing::any(&services, &named).await;
         let service = service.with_context(|| format!("cannot list services in {namespace}"))?;
-        // One that the hub cannot read does not exist for it either.
-        found.services.insert(name, service.and_then(|service| service.object.0.ok()).map(service_facts));
+        let service = service.and_then(|service| service.object.0.ok()); // unreadable: as if there were none
+        found.services.insert(name, service.map(service_facts));
     }
     let listed = listing::each(slices, of_names, |slice| {
         let (name, Ok(slice)) = (slice.name_any(), slice.object.0) else { return };
