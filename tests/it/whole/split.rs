@@ -7,8 +7,11 @@ use addon_signer::process::{HubOptions, HubProcess, Roles};
 use addon_signer_api::AddOnSigner;
 use addon_signer_core::names::{ANNOTATION_ROTATE, ANNOTATION_TRUSTS};
 use addon_signer_platform::clock::Clock;
+use futures::future::join_all;
 use hyper::Method;
 use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::json;
@@ -24,9 +27,9 @@ use super::{Whole, active, get, options, prepare, rotate};
 use crate::gateway::backend;
 use test_kit::accounts::{HUB_GROUPS, HUB_USER};
 use test_kit::gateways::{GatewayPod, deploy_gateways, gateway_pod};
-use test_kit::hub::PATIENCE;
+use test_kit::hub::{PATIENCE, apply_route};
 use test_kit::lease::leases;
-use test_kit::objects::managed_cluster_addons;
+use test_kit::objects::{create_namespace, create_service, managed_cluster_addons};
 use test_kit::silence::Silence;
 use test_kit::{TestHub, accept_cluster, install_addon, wait_for, wait_until};
 
@@ -86,6 +89,7 @@ async fn signer_and_two_gateways_enrol_serve_rotate_and_refuse() {
         assert_eq!(status, 200, "{body}");
     }
 
+    follow_a_service(&admin, &pair, &gateways).await;
     let first = active(&admin).await.unwrap();
     let second = rotate(&admin).await;
     for name in ["gateway-1", "gateway-2"] {
@@ -111,6 +115,45 @@ async fn signer_and_two_gateways_enrol_serve_rotate_and_refuse() {
         gateway.stop().await.unwrap();
     }
     assert_eq!(report(&admin, "gateway-1").await.unwrap().0, "", "a gateway that ends says so");
+}
+
+/// Routes a path to a Service of a namespace that the AddOnSigner selects by label, which gateways read with rights of
+/// their own.
+async fn follow_a_service(admin: &Client, pair: &ClientPair, gateways: &[Whole]) {
+    let routes_from = json!({ "namespaces": ["default"], "selector": { "matchLabels": { "team": "observability" } } });
+    let signers: Api<AddOnSigner> = Api::all(admin.clone());
+    let patch = Patch::Merge(json!({ "spec": { "gateway": { "routesFrom": routes_from } } }));
+    signers.patch("telemetry", &PatchParams::default(), &patch).await.unwrap();
+    create_namespace(admin, "observability").await;
+    let labels = Patch::Merge(json!({ "metadata": { "labels": { "team": "observability" } } }));
+    Api::<Namespace>::all(admin.clone()).patch("observability", &PatchParams::default(), &labels).await.unwrap();
+    let spec = json!({
+        "signer": "telemetry",
+        "match": { "http": [{ "path": "/api/v1/query" }] },
+        "backend": { "service": { "name": "query", "port": 80 } },
+    });
+    apply_route(admin, "observability", "query", spec).await;
+    join_all(gateways.iter().map(|gateway| wait_status(pair, gateway, 503))).await; // there is no such Service
+    create_service(admin, "observability", "query").await;
+    let slices: Api<EndpointSlice> = Api::namespaced(admin.clone(), "observability");
+    // Addresses for documents are nobody's.
+    let slice = json!({
+        "metadata": { "name": "query-1", "labels": { "kubernetes.io/service-name": "query" } },
+        "addressType": "IPv4",
+        "endpoints": [{ "addresses": ["192.0.2.7"] }],
+        "ports": [{ "name": "", "port": 80, "protocol": "TCP" }],
+    });
+    slices.create(&Default::default(), &serde_json::from_value(slice).unwrap()).await.unwrap();
+    join_all(gateways.iter().map(|gateway| wait_status(pair, gateway, 502))).await;
+}
+
+/// Waits until a call of the path of `follow_a_service` gets this answer.
+async fn wait_status(pair: &ClientPair, gateway: &Whole, expected: u16) {
+    wait_until(PATIENCE, &format!("the answer {expected}"), async || {
+        let (status, _) = pair.call(gateway.gateway, Method::GET, "/addons/telemetry/api/v1/query").await.ok()?;
+        (status == expected).then_some(())
+    })
+    .await;
 }
 
 /// A gateway that lives but does not report keeps a new authority from signing (invariant I5), and is named.
