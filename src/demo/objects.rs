@@ -2,8 +2,9 @@
 
 use std::net::SocketAddr;
 
+use anyhow::Context;
 use k8s_openapi::api::core::v1::Namespace;
-use kube::api::{DynamicObject, ObjectMeta, PostParams};
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ObjectMeta, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
@@ -29,6 +30,18 @@ pub(super) async fn create_namespace(admin: &Client, name: &str) -> anyhow::Resu
     let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
     let namespaces: Api<Namespace> = Api::all(admin.clone());
     namespaces.create(&PostParams::default(), &Namespace { metadata, ..Namespace::default() }).await?;
+    Ok(())
+}
+
+/// Puts the chart's policy for the trust bundle on requests in force.
+pub(super) async fn protect_trust_bundle(admin: &Client) -> anyhow::Result<()> {
+    let text = include_str!("../../deploy/chart/files/trust-bundle-policy.yaml");
+    for object in serde_saphyr::from_multiple::<Value>(text)? {
+        let object: DynamicObject = serde_json::from_value(object)?;
+        let kind = object.types.as_ref().map(GroupVersionKind::try_from).context("no kind")??;
+        let api: Api<DynamicObject> = Api::all_with(admin.clone(), &ApiResource::from_gvk(&kind));
+        api.create(&PostParams::default(), &object).await?;
+    }
     Ok(())
 }
 

@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::backend::Backend;
-use super::objects::{accept, create_namespace, create_route, create_signer};
+use super::objects::{accept, create_namespace, create_route, create_signer, protect_trust_bundle};
 use super::traffic::{Traffic, TrafficCaller};
 use super::{ADDON, BACKENDS, DemoArgs, SIGNER, grpc, ledger};
 use crate::output::{print, render, table};
@@ -120,6 +120,7 @@ async fn set(directory: &Path, story: &mut Story) -> anyhow::Result<Stage> {
     for namespace in [NAMESPACE, BACKENDS] {
         create_namespace(&admin, namespace).await?;
     }
+    protect_trust_bundle(&admin).await?;
     create_signer(&admin).await?;
     let http = json!({ "http": [{ "path": ROUTE, "methods": ["POST"] }] });
     create_route(&admin, "receive", http, backend.address).await?;

@@ -23,7 +23,7 @@ use test_kit::deploy::{apply, part};
 use test_kit::hub::{
     PATIENCE, RunningHub, RunningHubOptions, apply_route, condition, create_signer, deploy, wait_csr, wait_ready,
 };
-use test_kit::objects::{create_namespace, create_service};
+use test_kit::objects::{bind_policy, create_namespace, create_service, policy_bindings};
 use test_kit::request::mk_csr;
 use test_kit::{TestHub, accept_cluster, install_addon, wait_until};
 
@@ -62,12 +62,19 @@ async fn a_sound_installation_is_good_line_by_line() {
         "ok   API: the API server serves AddOnTemplate v1alpha1\n",
         "ok   ManifestWorks: it is not installed (trust.manifestWorks)\n",
         "ok   gRPC account: it is not installed (grpcAccount.enabled)\n",
+        "ok   trust bundle of requests: a policy lets only the hub set it\n",
         "ok   AddOnRoute default/receive: the gateway passes its calls to 127.0.0.1:9\n",
         "ok   inventory: it is not installed (inventory.enabled)\n",
         &format!("ok   gateway {}: it presents a certificate for this name that agents accept\n", whole.gateway),
     ] {
         assert!(good.stdout.contains(line), "{line}{}", good.stdout);
     }
+    policy_bindings(&admin).delete("addon-signer-trust-bundle", &DeleteParams::default()).await.unwrap();
+    let unprotected = check(&hub, home.path(), &[]).await;
+    let line = "BAD  trust bundle of requests: whoever may update requests can choose whom a new agent trusts: there \
+                is no ValidatingAdmissionPolicyBinding addon-signer-trust-bundle; install the chart again\n";
+    assert!(unprotected.stdout.contains(line), "{}", unprotected.stdout);
+    bind_policy(&admin, "trust-bundle").await;
     let port = whole.gateway.port();
     let other = check(&hub, home.path(), &["--gateway", &format!("https://localhost:{port}")]).await;
     assert_eq!(other.code, 1, "{}", other.stdout);

@@ -34,6 +34,9 @@ pub const CONDITION_TRUST_DISTRIBUTED: &str = "TrustDistributed";
 /// Condition type: the ClusterTrustBundle has the present trust bundle.
 pub const CONDITION_TRUST_PUBLISHED: &str = "TrustPublished";
 
+/// Condition type: only the hub can set the trust bundle that agents take from their requests.
+pub const CONDITION_TRUST_BUNDLE_PROTECTED: &str = "TrustBundleProtected";
+
 /// Whether a condition is true, its reason and its message.
 pub type ConditionValue = (bool, &'static str, String);
 

@@ -54,6 +54,7 @@ use registrations::registry::{self, Recorded, RegistryError, Sinks};
 use registrations::version::AddOnVersion;
 use registrations::wanted::Signers;
 use requests::action::KnownAccounts;
+use requests::bundle_policy;
 use requests::dispatcher::{Dispatcher, DispatcherLinks};
 use requests::foreign::ForeignReport;
 use requests::guard::Guard;
@@ -214,6 +215,7 @@ async fn run(hub: Hub, settings: HubSettings, addons: AddOnVersion) -> Result<()
     let feeding = recording::Feeding { writer, epoch, notes: notes.clone(), signers: served.clone() };
     recording::start(&mut tasks, &links, &settings.namespace, feeding);
     let published = publish(&mut tasks, &links, served.clone());
+    let protected = watch_bundle_policy(&mut tasks, &links);
     let distributed = distribute(&mut tasks, &links, addons.clone(), (&settings.namespace, known), served.clone());
     let inputs = registrations::RegistrationInputs { seen, all_again, signers: served, templates, report };
     let writer = registrations::RegistrationWriter::new(
@@ -233,12 +235,12 @@ async fn run(hub: Hub, settings: HubSettings, addons: AddOnVersion) -> Result<()
     let (known, objects) = versions::channel();
     let watching = versions::keep(links.client.clone(), settings.namespace.clone(), known);
     tasks.spawn("watch of the objects of authorities", watching.map(Ok));
-    let registrations = reported;
     let ends = SupervisorLinks {
         signers,
-        registrations,
+        registrations: reported,
         distributed,
         published,
+        protected,
         needs_certificate,
         signing,
         forbidden,
@@ -342,5 +344,15 @@ fn publish(
     let pulse = links.pulses.start("trust of the hub cluster");
     let publisher = BundlePublisher::new(&links.client, links.leading.clone(), inputs, pulse);
     tasks.spawn("trust of the hub cluster", publisher.run().map(Ok));
+    reported
+}
+
+/// Tries whether only the hub can set the trust bundle on requests.
+fn watch_bundle_policy(tasks: &mut HubTasks, links: &HubLinks) -> watch::Receiver<Report> {
+    let (report, reported) = watch::channel(Report::AsBefore);
+    let pulse = links.pulses.start("policy of the trust bundle");
+    let metrics = links.metrics.distribution.clone();
+    let watching = bundle_policy::keep(links.client.clone(), report, metrics, pulse);
+    tasks.spawn("policy of the trust bundle", watching.map(Ok));
     reported
 }

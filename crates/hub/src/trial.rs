@@ -97,6 +97,12 @@ fn is_by(policy: &str, status: &Status) -> bool {
     named.is_some_and(|(name, said)| name.contains(policy) && said.starts_with(" with binding '"))
 }
 
+/// What the policy says, if it is the policy's refusal.
+pub(super) fn said_by<'s>(policy: &str, status: &'s Status) -> Option<&'s str> {
+    let said = status.message.split_once(" denied request: ").map(|(_, said)| said);
+    said.filter(|_| is_by(policy, status))
+}
+
 /// Whether it is an answer to the trial. The API server returns 429 or 5xx when it, or a webhook, cannot answer now.
 fn is_lasting(status: &Status) -> bool {
     status.code < 500 && status.code != 429

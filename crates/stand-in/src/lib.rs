@@ -10,10 +10,11 @@
 //!   CustomResourceDefinition is stored, without schema, defaults, CEL rules or pruning. A CustomResourceDefinition is
 //!   stored as a plain object. One with the name of ClusterTrustBundles stands for the flags that make a real
 //!   Kubernetes 1.36 server serve them.
-//! - No admission policies except two: while the ValidatingAdmissionPolicyBinding addon-signer-manifest-works is
+//! - No admission policies except three: while the ValidatingAdmissionPolicyBinding addon-signer-manifest-works is
 //!   stored, the hub's account may create and change only ManifestWorks that have the hub's name and label; while that
 //!   of addon-signer-grpc-account is stored, only OCM's gRPC server may say for whom it makes a request, and nobody may
-//!   change it.
+//!   change it; while that of addon-signer-trust-bundle is stored, only the hub may set the trust bundle on a request,
+//!   and only with the certificate.
 //! - No aggregation: an APIService is stored, and no request is proxied to its Service.
 //! - No controllers: no garbage collection by owner, no built-in signers, no CSR cleaner. The content of a deleted
 //!   namespace is deleted at once.

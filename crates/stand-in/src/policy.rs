@@ -1,12 +1,12 @@
-//! The ValidatingAdmissionPolicies of the chart: that for ManifestWorks as far as its rule about names, and that
-//! for the gRPC account but for the length of the annotation. Pure functions.
+//! The ValidatingAdmissionPolicies of the chart: that for ManifestWorks as far as its rule about names, that for the
+//! gRPC account but for the length of the annotation, and that for the trust bundle on requests. Pure functions.
 //!
 //! A policy is in force while its binding is stored, and denies.
 
 use serde_json::Value;
 
 use super::fields::{self, text};
-use super::resources::{BINDING_PLURAL, CSR_PLURAL};
+use super::resources::{BINDING_PLURAL, CSR_PLURAL, POLICY_PLURAL};
 use super::status::ApiError;
 use super::store::{Key, Store};
 use super::write::Write;
@@ -19,16 +19,20 @@ const LABEL: &str = "addon-signer.io/hub-trust";
 /// The policy for the gRPC account, and its binding.
 const GRPC: &str = "addon-signer-grpc-account";
 const GRPC_ACCOUNT: &str = "system:serviceaccount:open-cluster-management-hub:grpc-server-sa";
+/// The policy for the trust bundle on requests, and its binding.
+const BUNDLE: &str = "addon-signer-trust-bundle";
+const TRUST_BUNDLE: &str = "addon-signer.io/trust-bundle";
 const CSR_USER: &str = "open-cluster-management.io/csr-user";
 
 /// Refuses what the policies in force forbid. `old` is what there was before; `None` for a new object.
 pub(super) fn check(store: &Store, w: &Write<'_>, old: Option<&Value>, new: &Value) -> Result<(), ApiError> {
     let broken = match w.resource.plural {
-        "manifestworks" => works(w, new).map(|message| (WORKS, message)),
-        CSR_PLURAL => grpc(w, old, new).map(|message| (GRPC, message)),
-        _ => None,
+        "manifestworks" => vec![(WORKS, works(w, new).map(str::to_owned))],
+        CSR_PLURAL => vec![(GRPC, grpc(w, old, new).map(str::to_owned)), (BUNDLE, bundle(store, w, old, new))],
+        _ => Vec::new(),
     };
-    let Some((policy, message)) = broken.filter(|(policy, _)| is_in_force(store, policy)) else { return Ok(()) };
+    let mut broken = broken.into_iter().filter_map(|(policy, message)| Some((policy, message?)));
+    let Some((policy, message)) = broken.find(|(policy, _)| is_in_force(store, policy)) else { return Ok(()) };
     Err(ApiError::DeniedByPolicy { resource: w.resource, name: text(new, "metadata.name").to_owned(), policy, message })
 }
 
@@ -59,6 +63,33 @@ fn grpc(w: &Write<'_>, old: Option<&Value>, new: &Value) -> Option<&'static str>
              add, change or remove it later",
         ),
     }
+}
+
+/// Only the hub's account changes the trust bundle, and only in the update that brings the certificate.
+fn bundle(store: &Store, w: &Write<'_>, old: Option<&Value>, new: &Value) -> Option<String> {
+    let bundle = |object: &Value| fields::get(object, "metadata.annotations")?.get(TRUST_BUNDLE).cloned();
+    let user = &w.user.name;
+    if old.and_then(bundle) == bundle(new) {
+        return None;
+    }
+    let key = Key { plural: POLICY_PLURAL, namespace: String::new(), name: BUNDLE.to_owned() };
+    let variables = store.get(&key).map(|policy| fields::list(policy, "spec.variables")).unwrap_or_default();
+    let account = variables.iter().find(|variable| text(variable, "name") == "account");
+    let account = account.map(|variable| text(variable, "expression").trim_matches('\'')).unwrap_or_default();
+    if user != account {
+        return Some(format!(
+            "only the account {account} may set, change or remove the annotation {TRUST_BUNDLE}, and this is \
+             {user}"
+        ));
+    }
+    let has_certificate = |object: &Value| !text(object, "status.certificate").is_empty();
+    let brings_certificate = old.is_some_and(|old| !has_certificate(old) && has_certificate(new));
+    (!brings_certificate).then(|| {
+        format!(
+            "the annotation {TRUST_BUNDLE} may be set, changed or removed only in the update that brings the \
+             certificate"
+        )
+    })
 }
 
 fn is_in_force(store: &Store, policy: &str) -> bool {

@@ -28,6 +28,7 @@ const CUSTOM: Resource = Resource { custom: true, subresources: &["status"], ..B
 pub(super) const CSR_PLURAL: &str = "certificatesigningrequests";
 
 /// The plural of bindings of policies; their rules are in `policy`.
+pub(super) const POLICY_PLURAL: &str = "validatingadmissionpolicies";
 pub(super) const BINDING_PLURAL: &str = "validatingadmissionpolicybindings";
 
 /// The plural of ClusterTrustBundles; their rules are in `checks`.
@@ -168,6 +169,15 @@ pub(super) static RESOURCES: &[Resource] = &[
         namespaced: false,
         short: &["crd", "crds"],
         subresources: &["status"],
+        ..BUILT_IN
+    },
+    // Stored only: the rules of the chart's policies are in `policy`.
+    Resource {
+        group: "admissionregistration.k8s.io",
+        plural: POLICY_PLURAL,
+        singular: "validatingadmissionpolicy",
+        kind: "ValidatingAdmissionPolicy",
+        namespaced: false,
         ..BUILT_IN
     },
     Resource {

@@ -80,7 +80,7 @@ pub(super) enum ApiError {
          {message}",
         resource.qualified()
     )]
-    DeniedByPolicy { resource: &'static Resource, name: String, policy: &'static str, message: &'static str },
+    DeniedByPolicy { resource: &'static Resource, name: String, policy: &'static str, message: String },
     /// A well-formed patch that cannot be applied to this object.
     #[error("the server rejected our request due to an error in our request")]
     Inapplicable,

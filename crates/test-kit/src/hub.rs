@@ -146,6 +146,7 @@ pub async fn deploy(hub: &TestHub) {
         apply(&admin, &part("signers")).await;
     } else {
         objects::create_namespace(&admin, "addon-signer").await;
+        objects::bind_policy(&admin, "trust-bundle").await;
     }
 }
 

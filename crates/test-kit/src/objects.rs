@@ -50,14 +50,21 @@ pub async fn serve_manifest_works(admin: &Client) {
 
 /// Makes the policy of a part of the chart be in force on the stand-in.
 pub async fn bind_policy(admin: &Client, component: &str) {
-    for binding in of_kind(&part(component), "ValidatingAdmissionPolicyBinding") {
-        create(&policy_bindings(admin), binding.clone()).await;
+    for kind in ["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"] {
+        for object in of_kind(&part(component), kind) {
+            create(&policy_objects(admin, kind), object.clone()).await;
+        }
     }
 }
 
 /// ValidatingAdmissionPolicyBindings.
 pub fn policy_bindings(admin: &Client) -> Api<DynamicObject> {
-    let kind = GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", "ValidatingAdmissionPolicyBinding");
+    policy_objects(admin, "ValidatingAdmissionPolicyBinding")
+}
+
+/// Policies, or their bindings, by kind.
+pub fn policy_objects(admin: &Client, kind: &str) -> Api<DynamicObject> {
+    let kind = GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", kind);
     Api::all_with(admin.clone(), &ApiResource::from_gvk(&kind))
 }
 

@@ -24,6 +24,12 @@ pub(super) struct ShippedPolicy {
     chosen: &'static [&'static str],
 }
 
+/// What keeps others from setting the trust bundle that agents take from their requests.
+const BUNDLE: ShippedPolicy = ShippedPolicy {
+    name: "addon-signer-trust-bundle",
+    text: include_str!("../../../deploy/chart/files/trust-bundle-policy.yaml"),
+    chosen: &["account"],
+};
 /// What limits `trust.manifestWorks` of the chart.
 pub(super) const WORKS: ShippedPolicy = ShippedPolicy {
     name: "addon-signer-manifest-works",
@@ -60,6 +66,21 @@ impl Inspection {
         let is_in_force = policy.is_denied_by(&binding.spec);
         let not_in_force = || format!("the ValidatingAdmissionPolicyBinding {name} does not deny everywhere");
         Ok((!is_in_force).then(not_in_force))
+    }
+
+    /// Whether only the hub can set the trust bundle that agents take from their requests.
+    pub(super) async fn trust_bundle(&self) -> Vec<Finding> {
+        let about = "trust bundle of requests";
+        vec![match self.policy(&BUNDLE).await {
+            Ok(None) => Finding::good(about, "a policy lets only the hub set it"),
+            Ok(Some(lack)) => Finding::bad(
+                about,
+                format!(
+                    "whoever may update requests can choose whom a new agent trusts: {lack}; install the chart again"
+                ),
+            ),
+            Err(error) => unknown(about.to_owned(), &error),
+        }]
     }
 
     /// Whether a policy protects the annotation that names whom OCM's gRPC server is acting for, if it is to be

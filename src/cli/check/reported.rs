@@ -13,7 +13,8 @@ use addon_signer_api::ocm::created_at;
 use addon_signer_api::rules::SignerConfig;
 use addon_signer_api::status::{
     CONDITION_ADDONS_CONFLICTED, CONDITION_AUTHORITY_HEALTHY, CONDITION_AUTHORITY_ISSUED, CONDITION_FOREIGN,
-    CONDITION_READY, CONDITION_REGISTERED, CONDITION_TRUST_DISTRIBUTED, CONDITION_TRUST_PUBLISHED,
+    CONDITION_READY, CONDITION_REGISTERED, CONDITION_TRUST_BUNDLE_PROTECTED, CONDITION_TRUST_DISTRIBUTED,
+    CONDITION_TRUST_PUBLISHED,
 };
 use addon_signer_core::ca::authority::LAST_CALL;
 use addon_signer_core::lease::LEASE_NAME;
@@ -160,6 +161,7 @@ fn judged(about: &str, condition: &Condition, now: Timestamp) -> Option<Finding>
         | CONDITION_REGISTERED
         | CONDITION_TRUST_DISTRIBUTED
         | CONDITION_TRUST_PUBLISHED
+        | CONDITION_TRUST_BUNDLE_PROTECTED
             if !holds =>
         {
             Verdict::Bad

@@ -26,6 +26,7 @@ mod signers;
 mod stage;
 mod sweep;
 mod tenants;
+mod trust_policy;
 mod waived;
 
 use std::time::Duration;

@@ -12,6 +12,8 @@ use addon_signer_telemetry::metrics::{SignerLabel, add, count};
 pub(crate) struct DistributionMetrics {
     works_written: Counter,
     missing: Family<SignerLabel, Gauge>,
+    /// None until the API server has answered.
+    protected: Family<[(&'static str, &'static str); 0], Gauge>,
 }
 
 impl DistributionMetrics {
@@ -27,11 +29,21 @@ impl DistributionMetrics {
                 "trust_missing",
                 "Addons on clusters that have not applied the present trust bundle by their ManifestWork",
             ),
+            protected: add(
+                registry,
+                "trust_bundle_protected",
+                "1 while a policy keeps others from setting the trust bundle that agents take from their requests",
+            ),
         }
     }
 
     pub(super) fn work_written(&self) {
         self.works_written.inc();
+    }
+
+    /// Sets whether only the hub can set the trust bundle on requests.
+    pub(crate) fn bundle_protected(&self, is_protected: bool) {
+        self.protected.get_or_create(&[]).set(i64::from(is_protected));
     }
 
     /// Sets how many addons on clusters lack the present trust bundle; `None` if the hub delivers it to none of them.

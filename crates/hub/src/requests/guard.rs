@@ -32,7 +32,7 @@ const ROUND: Duration = Duration::from_secs(15);
 const LATER: Duration = Duration::from_secs(5);
 /// The policy of `grpcAccount` in the chart.
 pub(super) const POLICY: &str = "addon-signer-grpc-account";
-/// The name of the request that the hub tries to create, and for whom it would be.
+/// The name of the requests that the hub tries to create, and the value of their annotation.
 const NOBODY: &str = "addon-signer-probe";
 
 /// What the hub knows of the policy.
@@ -153,7 +153,7 @@ impl PolicyTrial for RequestTrial {
     const POLICY: &'static str = POLICY;
 
     async fn attempt(&self) -> Result<Right, Error> {
-        let probe = probe().map_err(|error| Error::Service(Box::new(error)))?;
+        let probe = probe(ANNOTATION_CSR_USER).map_err(|error| Error::Service(Box::new(error)))?;
         let requests: Api<CertificateSigningRequest> = Api::all(self.client.clone());
         trial::judge(POLICY, requests.create(&PostParams { dry_run: true, field_manager: None }, &probe).await)
     }
@@ -169,14 +169,15 @@ impl PolicyTrial for RequestTrial {
     }
 }
 
-/// What the policy forbids, and nothing else: the hub's account may make requests for this signer name.
-fn probe() -> Result<CertificateSigningRequest, BuildError> {
+/// A request with this annotation, which a policy forbids, and which nothing else refuses: the hub's account may make
+/// requests for this signer name.
+pub(super) fn probe(annotation: &str) -> Result<CertificateSigningRequest, BuildError> {
     let rng = SystemRandom::new();
     let (key, _) = PrivateKey::generate(KeyKind::EcdsaP256, &rng)?;
     let request = CsrParams { common_name: NOBODY.to_owned(), ..CsrParams::default() }.sign(&key, &rng)?;
     let metadata = ObjectMeta {
         name: Some(NOBODY.to_owned()),
-        annotations: Some([(ANNOTATION_CSR_USER.to_owned(), NOBODY.to_owned())].into()),
+        annotations: Some([(annotation.to_owned(), NOBODY.to_owned())].into()),
         ..ObjectMeta::default()
     };
     let spec = CertificateSigningRequestSpec {
@@ -216,7 +217,7 @@ mod tests {
             let mut server = server.lock().unwrap();
             server.1 += 1;
             body = match server.0 {
-                None => json!(probe().unwrap()),
+                None => json!(probe(ANNOTATION_CSR_USER).unwrap()),
                 Some(message) => {
                     answer = answer.status(StatusCode::UNPROCESSABLE_ENTITY);
                     json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": 422,

@@ -4,11 +4,12 @@
 //! others when it is their turn, `signer` works on the requests of one signer name, `action` names the one action for a
 //! request, `answers` writes it, `unconfirmed` keeps certificates that the watch has not shown yet, `sweep` ends what
 //! was left open in the ledger, `unrecorded` finds certificates that the ledger does not have, `foreign` those that
-//! another program signed, `guard` knows whether OCM's gRPC server can be trusted, `failures` logs why work on a
-//! request failed.
+//! another program signed, `guard` knows whether OCM's gRPC server can be trusted, `bundle_policy` whether only the hub
+//! sets the trust bundle on requests, `failures` logs why work on a request failed.
 
 pub mod action;
 pub(crate) mod answers;
+pub(crate) mod bundle_policy;
 pub(super) mod dispatcher;
 mod failures;
 pub(super) mod foreign;

@@ -145,6 +145,8 @@ pub(super) struct Supervisor {
     paced: BTreeMap<String, paced::Paced>,
     /// What to report about the ClusterTrustBundle.
     published: watch::Receiver<Report>,
+    /// What to report about the policy for the trust bundle on requests.
+    protected: watch::Receiver<Report>,
     /// Whether any AddOnRoute needs the gateway's client certificate.
     needs_certificate: watch::Receiver<bool>,
     /// Addons that the hub left to another program in the last report that events were written for.
@@ -176,6 +178,8 @@ pub(super) struct SupervisorLinks {
     pub(super) distributed: watch::Receiver<Distribution>,
     /// What to report about the ClusterTrustBundle.
     pub(super) published: watch::Receiver<Report>,
+    /// What to report about the policy for the trust bundle on requests.
+    pub(super) protected: watch::Receiver<Report>,
     /// Whether any AddOnRoute needs the gateway's client certificate.
     pub(super) needs_certificate: watch::Receiver<bool>,
     /// Tells the dispatcher of requests which signers there are.
@@ -197,6 +201,7 @@ impl Supervisor {
             registrations,
             distributed,
             published,
+            protected,
             needs_certificate,
             signing,
             forbidden,
@@ -204,14 +209,13 @@ impl Supervisor {
             objects,
             notes,
         } = ends;
-        let client = links.client.clone();
         let shared = shared(&links, &settings, addons);
         Self {
             shared,
             recorders: BTreeMap::new(),
-            store: AuthorityStore::new(&client, &settings.namespace),
+            store: AuthorityStore::new(&links.client, &settings.namespace),
             trust_publisher: TrustPublisher::new(links.trust.clone(), links.registry.clone()),
-            api: Api::all(client),
+            api: Api::all(links.client.clone()),
             serving: watch::channel(LineState::Starting).0,
             objects: BTreeMap::new(),
             ownership: Ownership::default(),
@@ -236,6 +240,7 @@ impl Supervisor {
             distributed,
             paced: BTreeMap::new(),
             published,
+            protected,
             needs_certificate,
             left: Arc::default(),
             deleted: BTreeMap::new(),
@@ -268,6 +273,7 @@ impl Supervisor {
         let mut registrations = self.registrations.clone();
         let mut recorded = self.recorded.clone();
         let mut in_effect = self.links.in_effect.clone();
+        let mut protected = self.protected.clone();
         let mut rounds = tokio::time::interval(ROUND);
         rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -308,6 +314,7 @@ impl Supervisor {
                 // Before the first list the hub would act as if all AddOnSigners were deleted.
                 Ok(()) = recorded.changed(), if self.signers.borrow().is_some() => self.tell_signers(),
                 () = leading.changed() => self.report_all(),
+                Ok(()) = protected.changed() => self.report_all(),
                 Ok(()) = in_effect.changed() => self.report_all(), // a first certificate may wait for it
                 Some(ended) = self.tasks.join_next() => {
                     let (name, stopped) = ended?;

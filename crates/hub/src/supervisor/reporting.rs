@@ -8,6 +8,7 @@ use super::pending::{CallEnd, WrittenStatus};
 use super::{Supervisor, changes, status};
 use crate::authorities::state::LineState;
 use crate::distribution::steps::{Distribution, Reached};
+use crate::requests::bundle_policy;
 use crate::supervisor::status::{Report, Reports};
 use addon_signer_api::{AddOnSigner, AddOnSignerStatus};
 
@@ -82,6 +83,7 @@ impl Supervisor {
             (None, None) => return None,
         };
         let validity = validity.and(status::recordable(&self.links.ledger.health().borrow()));
+        let validity = validity.and(bundle_policy::publishable(&self.protected.borrow()));
         let serving = self.serving.borrow().clone();
         let others = self.ownership.not_of(name);
         // Whoever names an addon and is not served for it has no claim to it that outlasts a restart.
@@ -93,6 +95,7 @@ impl Supervisor {
             registered: self.registered(name),
             distributed,
             published: self.published(name),
+            protected: self.protected.borrow().clone(),
             foreign: self.foreign(name),
             first_waits_for: line.ready().and_then(|ready| ready.first_waits_for(&self.links.in_effect.borrow())),
         };

@@ -16,8 +16,8 @@ use crate::authorities::state::{LineState, ReadyLine};
 use crate::lease::{Leads, NotWritten};
 use addon_signer_api::status::{
     AddOnSignerStatus, CONDITION_ADDONS_CONFLICTED, CONDITION_AUTHORITY_HEALTHY, CONDITION_AUTHORITY_ISSUED,
-    CONDITION_FOREIGN, CONDITION_READY, CONDITION_REGISTERED, CONDITION_ROTATING, CONDITION_TRUST_DISTRIBUTED,
-    CONDITION_TRUST_PUBLISHED, ConditionValue, DUPLICATE_SIGNER_NAME,
+    CONDITION_FOREIGN, CONDITION_READY, CONDITION_REGISTERED, CONDITION_ROTATING, CONDITION_TRUST_BUNDLE_PROTECTED,
+    CONDITION_TRUST_DISTRIBUTED, CONDITION_TRUST_PUBLISHED, ConditionValue, DUPLICATE_SIGNER_NAME,
 };
 use addon_signer_api::{AddOnSigner, AddOnSignerSpec, GuardedSigner};
 use addon_signer_core::ca::line::WaitsFor;
@@ -75,6 +75,8 @@ pub struct Reports {
     pub distributed: Report,
     /// The ClusterTrustBundle.
     pub published: Report,
+    /// Whether only the hub can set the trust bundle on requests.
+    pub protected: Report,
     /// Certificates that another program signed.
     pub foreign: Report,
     /// What the first certificate of its authority waits for.
@@ -135,6 +137,7 @@ pub fn wanted(
         (CONDITION_REGISTERED, reports.registered),
         (CONDITION_TRUST_DISTRIBUTED, reports.distributed),
         (CONDITION_TRUST_PUBLISHED, reports.published),
+        (CONDITION_TRUST_BUNDLE_PROTECTED, reports.protected),
         (CONDITION_FOREIGN, reports.foreign),
     ];
     for (kind, report) in known {

@@ -72,6 +72,7 @@ fn mk_supervisor(pulses: &Pulses) -> (Supervisor, lease::Announcer, HubEnds) {
         registrations: watch::channel(None).1,
         distributed: watch::channel(Default::default()).1,
         published: watch::channel(status::Report::AsBefore).1,
+        protected: watch::channel(status::Report::AsBefore).1,
         signing,
         forbidden,
         foreign,

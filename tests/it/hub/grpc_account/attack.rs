@@ -13,7 +13,7 @@ use test_kit::quick::pass;
 use test_kit::{TestHub, accept_cluster, install_addon, wait_until};
 
 /// The controller of another signer: it may sign for its own signer name alone, and update any request's status.
-pub(super) async fn accomplice(hub: &TestHub) -> Client {
+pub(in crate::hub) async fn accomplice(hub: &TestHub) -> Client {
     let group = "system:serviceaccounts:other";
     let rules = json!([
         rule("certificatesigningrequests", &[], &["get"]),

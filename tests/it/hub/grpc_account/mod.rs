@@ -1,9 +1,9 @@
 //! Requests that OCM's gRPC server makes for agents: who says for whom they are, and what becomes of them where nothing
 //! keeps others from changing that.
 
-mod attack;
+pub(super) mod attack;
 mod good;
-mod policy;
+pub(super) mod policy;
 mod trial;
 
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
@@ -33,7 +33,7 @@ fn user(cluster: &str) -> String {
     format!("system:open-cluster-management:{cluster}:a1")
 }
 
-fn requests(client: &Client) -> Api<CertificateSigningRequest> {
+pub(super) fn requests(client: &Client) -> Api<CertificateSigningRequest> {
     Api::all(client.clone())
 }
 

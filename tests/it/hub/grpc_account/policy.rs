@@ -18,7 +18,7 @@ const LATER: &str = "denied request: the annotation open-cluster-management.io/c
                      created, and nobody may add, change or remove it later";
 
 /// Whoever approves for the signer of the tests.
-async fn approver(hub: &TestHub) -> Client {
+pub(in crate::hub) async fn approver(hub: &TestHub) -> Client {
     let group = "system:serviceaccounts:approver";
     let rules = json!([
         rule("certificatesigningrequests", &[], &["get"]),
@@ -39,7 +39,7 @@ pub(super) async fn wait_policy(admin: &Client) {
     .await;
 }
 
-fn refused<A>(answer: kube::Result<A>, said: &str) {
+pub(in crate::hub) fn refused<A>(answer: kube::Result<A>, said: &str) {
     let Err(kube::Error::Api(status)) = answer else { panic!("it was not refused") };
     assert!(status.code == 422, "{}", status.message);
     assert!(status.message.contains(said), "{}", status.message);

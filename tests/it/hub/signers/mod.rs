@@ -290,7 +290,9 @@ async fn the_status_says_what_is() {
         let object = signers(&admin).get("telemetry").await.unwrap();
         let status = object.status.as_ref()?;
         let is_registered = status.conditions.iter().any(|condition| condition.type_ == "Registered");
-        (is_registered && status.authorities.first()?.last_leaf_expires.is_some()).then_some(object)
+        // An API server knows a new policy some seconds late.
+        let is_protected = status.conditions.iter().any(|condition| condition.reason == "PolicyInForce");
+        (is_registered && is_protected && status.authorities.first()?.last_leaf_expires.is_some()).then_some(object)
     })
     .await;
     let status = object.status.clone().unwrap();
@@ -302,6 +304,7 @@ async fn the_status_says_what_is() {
         ("AuthorityHealthy", "True", "Readable"),
         ("Rotating", "False", "Settled"),
         ("Registered", "True", "Written"),
+        ("TrustBundleProtected", "True", "PolicyInForce"),
     ];
     assert_eq!(said, expected);
     assert!(status.conditions.iter().all(|c| c.observed_generation == object.meta().generation));

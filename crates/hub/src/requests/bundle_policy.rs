@@ -1,0 +1,113 @@
+//! Whether only the hub can set the trust bundle that agents take from their requests: without the policy
+//! addon-signer-trust-bundle whoever may update /approval or /status of a request chooses whom a new agent trusts. The
+//! hub signs all the same, and says so.
+
+use std::time::Duration;
+
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use kube::api::PostParams;
+use kube::{Api, Client, Error};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+use tracing::{info, warn};
+
+use super::guard::probe;
+use crate::distribution::metrics::DistributionMetrics;
+use crate::supervisor::status::{Report, Validity};
+use crate::trial::{self, Asking, PolicyProblem, PolicyTrial, Right};
+use addon_signer_api::status::ConditionValue;
+use addon_signer_core::names::ANNOTATION_TRUST_BUNDLE;
+use addon_signer_telemetry::pulse::Pulse;
+
+/// How often the task gives a sign of life.
+const ROUND: Duration = Duration::from_secs(15);
+const POLICY: &str = "addon-signer-trust-bundle";
+/// How the policy's message begins if it lets another account than the hub's set the annotation.
+const ANOTHER_ACCOUNT: &str = "only the account ";
+/// The reason of the condition then.
+const REFUSES_HUB: &str = "PolicyRefusesHub";
+
+/// Asks the API server for as long as the hub runs.
+pub(crate) async fn keep(client: Client, report: watch::Sender<Report>, metrics: DistributionMetrics, pulse: Pulse) {
+    let mut asking = Asking::new(BundleTrial { client });
+    loop {
+        pulse.beat();
+        if asking.is_due() {
+            asking.ask().await;
+            if let Some(right) = &asking.last {
+                metrics.bundle_protected(*right == Right::Guarded);
+                let now = Report::ConditionValue(condition(right));
+                report.send_if_modified(|known| std::mem::replace(known, now.clone()) != now);
+            }
+        }
+        sleep_until(asking.due().min(Instant::now() + ROUND)).await;
+    }
+}
+
+/// Whether certificates can be published: they cannot while the policy refuses the hub itself.
+pub(crate) fn publishable(report: &Report) -> Validity {
+    match report {
+        Report::ConditionValue((_, REFUSES_HUB, message)) => Err((REFUSES_HUB, message.clone())),
+        _ => Ok(()),
+    }
+}
+
+fn condition(right: &Right) -> ConditionValue {
+    let Right::Unguarded(problem) = right else {
+        let sentence = "Only the hub can set the trust bundle that agents take from their requests.";
+        return (true, "PolicyInForce", sentence.to_owned());
+    };
+    let (reason, sentence) = match problem {
+        PolicyProblem::Missing => (
+            problem.reason(),
+            format!(
+                "The ValidatingAdmissionPolicy {POLICY} is not in force, so whoever may update requests can choose \
+                 whom a new agent trusts. Install the chart again; the binding must deny."
+            ),
+        ),
+        PolicyProblem::Unknown(said) if said.starts_with(ANOTHER_ACCOUNT) => (
+            REFUSES_HUB,
+            format!(
+                "Nothing can be signed, because the ValidatingAdmissionPolicy {POLICY} refuses the hub: {said}. Name \
+                 the hub's account in the chart's value hubAccount."
+            ),
+        ),
+        PolicyProblem::Unknown(said) => (
+            problem.reason(),
+            format!(
+                "The hub cannot tell whether the ValidatingAdmissionPolicy {POLICY} is in force. Its trial, a dry run \
+                 of a request that this policy must refuse, ended with: {said}. If something else refuses the trial, \
+                 exempt the hub's account from it."
+            ),
+        ),
+    };
+    (false, reason, sentence)
+}
+
+/// Tries to create a request that has a trust bundle.
+struct BundleTrial {
+    client: Client,
+}
+
+impl PolicyTrial for BundleTrial {
+    const POLICY: &'static str = POLICY;
+
+    async fn attempt(&self) -> Result<Right, Error> {
+        let probe = probe(ANNOTATION_TRUST_BUNDLE).map_err(|error| Error::Service(Box::new(error)))?;
+        let requests: Api<CertificateSigningRequest> = Api::all(self.client.clone());
+        let answer = requests.create(&PostParams { dry_run: true, field_manager: None }, &probe).await;
+        if let Err(Error::Api(status)) = &answer
+            && let Some(said) = trial::said_by(POLICY, status).filter(|said| said.starts_with(ANOTHER_ACCOUNT))
+        {
+            return Ok(Right::Unguarded(PolicyProblem::Unknown(said.into())));
+        }
+        trial::judge(POLICY, answer)
+    }
+
+    fn log(&self, right: &Right) {
+        match condition(right) {
+            (true, _, sentence) => info!(policy = POLICY, "{sentence}"),
+            (false, reason, sentence) => warn!(policy = POLICY, reason, "{sentence}"),
+        }
+    }
+}
