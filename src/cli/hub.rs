@@ -1,7 +1,7 @@
 //! `addon-signer hub`.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -17,12 +17,13 @@ use crate::process::open_files;
 use crate::process::registry_age::AgeBounds;
 use crate::process::{HubConnection, HubOptions, HubProcess, InventoryOptions, Roles};
 use addon_signer_api::authority::AuthoritySource;
+use addon_signer_core::ca::chain::Roots;
 use addon_signer_core::gateway::replicas::LARGEST_BOUND;
 use addon_signer_core::lease::LEASE_NAME;
 use addon_signer_core::rate::Rate;
 use addon_signer_core::units::{UnitError, parse_duration};
 use addon_signer_gateway::Limits;
-use addon_signer_hub::authorities::supply::ServingSource;
+use addon_signer_hub::authorities::supply::{ServingSource, Trusted};
 use addon_signer_ledger::Location;
 use addon_signer_platform::arguments::Opaque;
 use addon_signer_platform::clock::Clock;
@@ -74,6 +75,10 @@ pub struct HubArgs {
     /// needs no new trust on any cluster, but every CA of that root can act as the gateway.
     #[arg(long, env = "ADDON_SIGNER_SERVING_TRUST", value_name = "WHAT", value_enum, default_value = "Authority")]
     serving_trust: ServingTrust,
+    /// The roots that agents may trust, as a file of certificates in PEM. With --serving-trust Root the hub takes an
+    /// authority only below one of these; without this flag, only below a root that agents trust already.
+    #[arg(long, env = "ADDON_SIGNER_SERVING_ROOTS", value_name = "FILE")]
+    serving_roots: Option<PathBuf>,
     #[command(flatten)]
     vault: VaultArgs,
     /// Whether the gateway writes a line of JSON to standard output for each call that has ended.
@@ -154,6 +159,12 @@ pub enum ServingTrust {
     Root,
 }
 
+/// Reads the roots that agents may trust.
+fn serving_roots(file: &Path) -> anyhow::Result<Roots> {
+    let text = std::fs::read(file).with_context(|| format!("--serving-roots {}", file.display()))?;
+    Roots::from_pem(&text).with_context(|| format!("--serving-roots {}", file.display()))
+}
+
 fn duration(text: &str) -> Result<Duration, UnitError> {
     parse_duration(text)
 }
@@ -215,6 +226,7 @@ pub async fn run(args: HubArgs) -> anyhow::Result<()> {
     let contacts = Contacts::default();
     let client = kubernetes::client_noting(args.kubeconfig.as_deref(), contacts.clone()).await?;
     let inventory = args.inventory_listen.map(|listen| InventoryOptions { listen, service: args.inventory_service });
+    let roots = args.serving_roots.as_deref().map(serving_roots).transpose()?;
     let options = HubOptions {
         roles: args.roles,
         namespace: args.namespace,
@@ -223,7 +235,10 @@ pub async fn run(args: HubArgs) -> anyhow::Result<()> {
         gateway_names: args.gateway_name,
         serving_source: ServingSource {
             source: args.serving_issuer,
-            by_root: args.serving_trust == ServingTrust::Root,
+            trusted: match args.serving_trust {
+                ServingTrust::Authority => Trusted::Authority,
+                ServingTrust::Root => Trusted::Root(roots),
+            },
         },
         vault: args.vault.options(),
         access_log: args.access_log,

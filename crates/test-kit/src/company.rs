@@ -9,6 +9,7 @@ use rcgen::{
 use rustls::pki_types::CertificateDer;
 
 use addon_signer_core::ca::authority::AuthorityId;
+use addon_signer_core::ca::chain::Roots;
 use addon_signer_core::encoding::pem;
 use addon_signer_platform::clock::Clock;
 
@@ -84,6 +85,11 @@ impl CompanyCa {
     #[expect(clippy::disallowed_methods, reason = "a CA, not a leaf")]
     pub fn certifies(&self, point: &[u8], params: &CertificateParams) -> CertificateDer<'static> {
         params.signed_by(&Point(point), &self.issuer()).unwrap().der().clone()
+    }
+
+    /// It as the one root that agents may trust.
+    pub fn roots(&self) -> Roots {
+        Roots::from_pem(chain(&[&self.der]).as_bytes()).unwrap()
     }
 
     /// The id that the hub gives it as an authority.

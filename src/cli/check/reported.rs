@@ -22,8 +22,9 @@ use addon_signer_core::oldest::{MOST_SIGNERS, Oldest};
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_platform::listing::{self, Selector};
 
-/// Reasons of conditions that are true although an authority was activated without evidence.
-const FORCED: [&str; 2] = ["Forced", "GatewayAuthorityForced"];
+/// Reasons of conditions that are true although an authority was activated without evidence, or agents trust a root
+/// that nobody has named.
+const TRUE_BUT_BAD: [&str; 3] = ["Forced", "GatewayAuthorityForced", "GatewayRootUnnamed"];
 
 /// The reason of `TrustDistributed` if the only ones that lack the trust bundle are those that get none by a
 /// ManifestWork.
@@ -167,7 +168,7 @@ fn judged(about: &str, condition: &Condition, now: Timestamp) -> Option<Finding>
             Verdict::Bad
         }
         CONDITION_FOREIGN | CONDITION_ADDONS_CONFLICTED if holds => Verdict::Bad,
-        _ if FORCED.contains(&condition.reason.as_str()) => Verdict::Bad,
+        _ if TRUE_BUT_BAD.contains(&condition.reason.as_str()) => Verdict::Bad,
         _ => return None,
     };
     let Condition { type_, status, reason, message, .. } = condition;

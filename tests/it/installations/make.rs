@@ -65,6 +65,8 @@ struct Site {
     /// Its URL, with a password.
     ledger: String,
     kind: Kind,
+    /// The company's.
+    root: CompanyCa,
     vault: Option<VaultOptions>,
     dir: TempDir,
 }
@@ -73,7 +75,8 @@ struct Site {
 pub(super) async fn make(ledger: &str, kind: Kind, folder: &Path) {
     let hub = TestHub::start().await;
     let admin = prepare(&hub, backend::start().await, "1h").await;
-    let mut site = Site { hub, admin, ledger: ledger.to_owned(), kind, vault: None, dir: tempfile::tempdir().unwrap() };
+    let (ledger, root, dir) = (ledger.to_owned(), CompanyCa::root(), tempfile::tempdir().unwrap());
+    let mut site = Site { hub, admin, ledger, kind, root, vault: None, dir };
     site.prepare().await;
     let issuers = site.start_issuers().await;
     site.hours_ago().await;
@@ -92,7 +95,7 @@ pub(super) async fn make(ledger: &str, kind: Kind, folder: &Path) {
 impl Site {
     /// Signers, routes, clusters and addons.
     async fn prepare(&self) {
-        let Self { hub, admin, kind, .. } = self;
+        let Self { hub, admin, kind, root, .. } = self;
         deploy_gateways(hub).await;
         if hub.is_real() {
             apply(admin, &part("manifest-works")).await;
@@ -100,13 +103,12 @@ impl Site {
         } else {
             serve_manifest_works(admin).await;
         }
-        let root = CompanyCa::root();
-        put_authority_in(admin, "of-secret", &root.authority("Secret CA"), &[], &root).await;
+        put_authority_in(admin, "of-secret", &root.authority("Secret CA"), &[], root).await;
         let secrets: Api<Secret> = Api::namespaced(admin.clone(), NAMESPACE);
         let of = json!({ "metadata": { "annotations": { ANNOTATION_AUTHORITY_OF: "secret" } } });
         secrets.patch("of-secret", &PatchParams::default(), &Patch::Merge(&of)).await.unwrap();
-        if kind.serving_source().by_root {
-            put_authority_in(admin, "serving", &root.authority("Gateway CA"), &[], &root).await;
+        if *kind == Kind::ByRoot {
+            put_authority_in(admin, "serving", &root.authority("Gateway CA"), &[], root).await;
         }
         self.sign_for("secret", json!({ "issuer": { "type": "Imported", "secretName": "of-secret" } })).await;
         self.sign_for("asked", json!({ "issuer": { "type": "Imported" } })).await;
@@ -165,7 +167,7 @@ impl Site {
             roles: Roles::Signer,
             replica: "signer-1".to_owned(),
             ledger: self.ledger.parse().unwrap(),
-            serving_source: self.kind.serving_source(),
+            serving_source: self.kind.serving_source(Some(self.root.roots())),
             vault: self.vault.clone(),
             retention: DAY,
             ..options()

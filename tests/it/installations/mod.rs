@@ -11,8 +11,9 @@ use std::{env, fs};
 
 use addon_signer_agent::Settings;
 use addon_signer_api::authority::AuthoritySource;
+use addon_signer_core::ca::chain::Roots;
 use addon_signer_core::identity::{AddOnName, AgentName, PeerIdentity};
-use addon_signer_hub::authorities::supply::ServingSource;
+use addon_signer_hub::authorities::supply::{ServingSource, Trusted};
 use addon_signer_ledger::Location;
 
 use crate::ledger::rows;
@@ -59,10 +60,12 @@ impl Kind {
         }
     }
 
-    fn serving_source(self) -> ServingSource {
+    /// With the roots that agents may trust, which earlier versions did not know.
+    fn serving_source(self, roots: Option<Roots>) -> ServingSource {
+        let source = AuthoritySource::Secret("serving".to_owned());
         match self {
             Self::Usual | Self::Postgres => ServingSource::default(),
-            Self::ByRoot => ServingSource { source: AuthoritySource::Secret("serving".to_owned()), by_root: true },
+            Self::ByRoot => ServingSource { source, trusted: Trusted::Root(roots) },
         }
     }
 }

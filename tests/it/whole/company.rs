@@ -7,7 +7,7 @@ use addon_signer_api::authority::AuthoritySource;
 use addon_signer_core::ca::authority::BACKDATE;
 use addon_signer_core::encoding::pem;
 use addon_signer_core::timestamp::Timestamp;
-use addon_signer_hub::authorities::supply::ServingSource;
+use addon_signer_hub::authorities::supply::{ServingSource, Trusted};
 use addon_signer_platform::clock::Clock;
 use hyper::{Method, StatusCode};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -53,7 +53,10 @@ async fn mk_whole(hub: &TestHub, root: &CompanyCa, client: &CompanyCa) -> (Clien
     });
     create_signer(&admin, "telemetry", spec).await;
     create_route(&admin, backend::start().await, "/api/v1/receive", &["POST"]).await;
-    let serving_source = ServingSource { source: AuthoritySource::Secret("serving".to_owned()), by_root: true };
+    let serving_source = ServingSource {
+        source: AuthoritySource::Secret("serving".to_owned()),
+        trusted: Trusted::Root(Some(root.roots())),
+    };
     let clock = Clock::default();
     let connection = hub.client_at(test_kit::accounts::HUB_USER, &test_kit::accounts::HUB_GROUPS, &clock).await;
     let options = addon_signer::process::HubOptions { serving_source, ..options() };

@@ -156,12 +156,12 @@ pub fn render(
     let waits = waiting.filter(|_| rotation.is_none()).map(ToString::to_string);
     let begins = waits.as_ref().map(|what| format!("A rotation waits for: {what}."));
     let issued = outside.is_some();
-    let OutsideReport { refused: not_used, request } = outside.unwrap_or_default();
+    let OutsideReport { refused: not_used, request, unnamed_root } = outside.unwrap_or_default();
     let not_used = not_used.map(|why| format!("{why}. {GOES_ON}"));
     serde_json::to_string(&GatewayLineReport {
         authorities: authorities(line),
         rotation,
-        problem: forced(line, now).or(not_rolled_back).or(not_used.clone()).or(begins),
+        problem: forced(line, now).or(not_rolled_back).or(not_used.clone()).or(unnamed_root).or(begins),
         unreadable: false,
         waits,
         handled_request: line.handled_request().map(str::to_owned),

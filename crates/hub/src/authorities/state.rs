@@ -31,6 +31,8 @@ pub struct OutsideReport {
     pub refused: Option<String>,
     /// The certificate request of the next authority, in PEM.
     pub request: Option<String>,
+    /// Says which root agents trust that no administrator has named.
+    pub unnamed_root: Option<String>,
 }
 
 impl ReadyLine {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::runtime::events::{Event, EventType};
 
-use super::status::{FORCED, GATEWAY_FORCED, SIGNING, SIGNING_SENTENCE, STARTING};
+use super::status::{FORCED, GATEWAY_FORCED, ROOT_UNNAMED, SIGNING, SIGNING_SENTENCE, STARTING};
 use addon_signer_api::AddOnSignerStatus;
 use addon_signer_api::status::{
     AuthorityState, AuthorityStatus, CONDITION_ADDONS_CONFLICTED, CONDITION_FOREIGN, CONDITION_READY,
@@ -75,7 +75,7 @@ fn of_condition(before: &[Condition], condition: &Condition) -> Option<Event> {
     let holds = condition.status == "True";
     let (type_, action) = match kind {
         CONDITION_READY if reason == STARTING => return None,
-        CONDITION_READY if holds && reason != GATEWAY_FORCED => (EventType::Normal, "Signing"),
+        CONDITION_READY if holds && ![GATEWAY_FORCED, ROOT_UNNAMED].contains(&reason) => (EventType::Normal, "Signing"),
         CONDITION_READY | CONDITION_FOREIGN | CONDITION_ADDONS_CONFLICTED => (EventType::Warning, "Signing"),
         CONDITION_REGISTERED if !holds => (EventType::Warning, REGISTERING),
         CONDITION_REGISTERED if known.is_some() => (EventType::Normal, REGISTERING),
@@ -145,6 +145,7 @@ mod tests {
             (ready("False", STARTING), vec![]),
             (ready("True", "Signing"), vec!["Normal Signing Signing"]),
             (ready("True", GATEWAY_FORCED), vec!["Warning Signing GatewayAuthorityForced"]),
+            (ready("True", ROOT_UNNAMED), vec!["Warning Signing GatewayRootUnnamed"]),
             (ready("False", "LedgerAway"), vec!["Warning Signing LedgerAway"]),
             (ready("False", "InvalidSpec"), vec!["Warning Signing InvalidSpec"]),
             (ready("False", STARTING), vec![]),

@@ -34,6 +34,9 @@ pub(super) const FORCED: &str = "Forced";
 /// The reason of `Ready` while that is the authority of the gateway's certificate.
 pub(super) const GATEWAY_FORCED: &str = "GatewayAuthorityForced";
 
+/// The reason of `Ready` while agents trust a root that no administrator has named.
+pub(super) const ROOT_UNNAMED: &str = "GatewayRootUnnamed";
+
 /// The reason of `Ready` while requests are signed.
 pub(super) const SIGNING: &str = "Signing";
 /// The message with it.
@@ -210,6 +213,10 @@ fn ended(ready: &ReadyLine, now: Timestamp) -> Option<(bool, &'static str, Strin
 fn signing(serving: &LineState, first: Option<WaitsFor>, now: Timestamp) -> (bool, &'static str, String) {
     if let Some(forced) = serving.last().and_then(|ready| forced(ready.line(), now)) {
         return (true, GATEWAY_FORCED, format!("Requests are signed, but agents may not trust the gateway. {forced}"));
+    }
+    let outside = serving.last().and_then(|ready| ready.outside.as_ref());
+    if let Some(unnamed) = outside.and_then(|outside| outside.unnamed_root.as_ref()) {
+        return (true, ROOT_UNNAMED, format!("Requests are signed. {unnamed}"));
     }
     match serving {
         LineState::Broken { message, last: None, .. } => (false, "GatewayAuthorityBroken", message.clone()),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use addon_signer_api::authority::AuthoritySource;
 use addon_signer_api::cert_manager::IssuerRef;
-use addon_signer_hub::authorities::supply::ServingSource;
+use addon_signer_hub::authorities::supply::{ServingSource, Trusted};
 use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::{Client, ResourceExt};
 use rcgen::{CertificateParams, IsCa};
@@ -224,7 +224,7 @@ async fn an_answer_that_cannot_be_used_is_said() {
 async fn the_gateways_line_asks_an_issuer_as_well() {
     let Some((hub, admin, cert_manager)) = mk_cluster(telemetry()).await else { return };
     let issuer = IssuerRef { name: "corporate".to_owned(), kind: "Issuer".to_owned(), group: GROUP.to_owned() };
-    let serving_source = ServingSource { source: AuthoritySource::CertManager(issuer), by_root: false };
+    let serving_source = ServingSource { source: AuthoritySource::CertManager(issuer), trusted: Trusted::Authority };
     let options = RunningHubOptions { serving_source, ..RunningHubOptions::default() };
     let _running = RunningHub::start_with(&hub, options).await;
     let request = wait_request(&admin, |_| true).await;

@@ -8,7 +8,7 @@ use addon_signer_api::authority::AuthoritySource;
 use addon_signer_core::ca::bundle::{Bundle, Purpose};
 use addon_signer_core::encoding::pem;
 use addon_signer_core::names::{ANNOTATION_AUTHORITY_OF, ANNOTATION_REVOKE_AUTHORITY};
-use addon_signer_hub::authorities::supply::ServingSource;
+use addon_signer_hub::authorities::supply::{ServingSource, Trusted};
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
@@ -320,7 +320,8 @@ async fn an_authority_must_permit_the_names_that_are_issued() {
     let admin = mk_served(&hub, spec).await;
     put_authority(&admin, &authority_for(&root, "example.org"), &[], &root).await;
     put_authority_in(&admin, "serving", &root.authority("Gateway CA"), &[], &root).await;
-    let serving_source = ServingSource { source: AuthoritySource::Secret("serving".to_owned()), by_root: false };
+    let serving_source =
+        ServingSource { source: AuthoritySource::Secret("serving".to_owned()), trusted: Trusted::Authority };
     let options = RunningHubOptions { serving_source, ..RunningHubOptions::default() };
     let _running = RunningHub::start_with(&hub, options).await;
     wait_said(&admin, "\"CN=example.org\" do not permit the DNS name agent.example.com").await;

@@ -5,6 +5,7 @@ mod cert_manager;
 mod imported;
 mod meddled;
 mod requested;
+mod roots;
 mod vault;
 
 use std::cell::RefCell;

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use addon_signer_api::authority::AuthoritySource;
 use addon_signer_core::ca::authority::Authority;
-use addon_signer_hub::authorities::supply::{ServingSource, VaultOptions};
+use addon_signer_core::ca::chain::Roots;
+use addon_signer_hub::authorities::supply::{ServingSource, Trusted, VaultOptions};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -316,7 +317,8 @@ async fn a_vault_that_may_have_signed_is_not_asked_at_once() {
 #[tokio::test]
 async fn vault_signs_the_gateways_authorities_too() {
     let Some(world) = World::start().await else { return };
-    let serving_source = ServingSource { source: AuthoritySource::Vault("pki".to_owned()), by_root: true };
+    let trusted = Trusted::Root(Some(Roots::from_pem(world.root.as_bytes()).unwrap()));
+    let serving_source = ServingSource { source: AuthoritySource::Vault("pki".to_owned()), trusted };
     let options = RunningHubOptions { serving_source, vault: Some(world.options()), ..RunningHubOptions::default() };
     let _running = RunningHub::start_with(&world.hub, options).await;
     let line = OnServer::serving(&world.admin);

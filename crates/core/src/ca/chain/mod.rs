@@ -6,6 +6,7 @@
 
 mod constraints;
 mod links;
+mod roots;
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -16,6 +17,8 @@ use super::authority::{Authority, AuthorityError};
 use super::bundle::Purpose;
 use crate::encoding::pem;
 use crate::timestamp::Timestamp;
+
+pub use roots::Roots;
 
 /// The most certificates above an authority. Agents get all but the root with every certificate.
 pub const MOST_ABOVE: usize = 4;

@@ -307,7 +307,7 @@ impl LineReconciler {
                 } else if !is_known {
                     warn!(%error, secret = self.names.secret, "The line waits for its first authority");
                 }
-                let request = self.outside.report().request;
+                let request = self.outside.request();
                 self.report_problem(reason, &message, request.clone()).await;
                 self.set(LineState::Broken { reason, message, last, request });
                 ROUND

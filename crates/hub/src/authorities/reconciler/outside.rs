@@ -35,7 +35,7 @@ struct LookedAt {
 
 impl Outside {
     /// Whether authorities come from outside.
-    pub(super) fn is_used(&self) -> bool {
+    fn is_used(&self) -> bool {
         !matches!(self.supply, None | Some(Supply::Made))
     }
 
@@ -94,13 +94,19 @@ impl Outside {
         }
     }
 
-    /// What people should know.
-    pub(super) fn report(&self) -> OutsideReport {
+    /// What people should know; `None` if the hub makes authorities.
+    pub(super) fn report(&self, plan: &SupplyPlan, line: &Line) -> Option<OutsideReport> {
         let refused = match &self.supply {
             Some(Supply::Refused(why)) => Some(why.clone()),
             _ => None,
         };
-        OutsideReport { refused, request: self.request.clone() }
+        let unnamed_root = plan.trusted.unnamed(line);
+        self.is_used().then(|| OutsideReport { refused, request: self.request.clone(), unnamed_root })
+    }
+
+    /// The certificate request of the next authority, in PEM.
+    pub(super) fn request(&self) -> Option<String> {
+        self.request.clone()
     }
 }
 

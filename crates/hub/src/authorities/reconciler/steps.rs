@@ -178,7 +178,7 @@ impl LineReconciler {
         self.reported = report;
         self.record_anchors(&stored.line).await;
         let not_rolled_back = self.not_rolled_back.clone();
-        let outside = self.outside.is_used().then(|| self.outside.report());
+        let outside = self.outside.report(&self.plan.borrow().supply, &stored.line);
         self.set(LineState::Ready(Arc::new(ReadyLine { stored, bundle, anchors, waiting, not_rolled_back, outside })));
         if self.outside.given().is_some() {
             self.compared = false; // the ledger may know it, from before the Secret was restored
@@ -200,7 +200,7 @@ impl LineReconciler {
     pub(super) fn report(&self, line: &Line, waiting: Option<&WaitsFor>) -> Result<Option<String>, serde_json::Error> {
         match self.names.kind {
             LineKind::Gateway(_) => {
-                let outside = self.outside.is_used().then(|| self.outside.report());
+                let outside = self.outside.report(&self.plan.borrow().supply, line);
                 report::render(line, waiting, self.not_rolled_back.clone(), outside, self.clock.now()).map(Some)
             }
             LineKind::Agents => Ok(None),

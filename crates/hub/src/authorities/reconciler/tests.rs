@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::*;
+use crate::authorities::supply::Trusted;
 use crate::authorities::versions;
 use crate::lease;
 use addon_signer_api::authority::AuthoritySource;
@@ -66,7 +67,7 @@ fn mk_plan() -> LinePlan {
         AuthorityPlan { key: KeyKind::EcdsaP256, duration: 365 * DAY, renew_before: 30 * DAY, deferral: DAY };
     let supply = SupplyPlan {
         source: AuthoritySource::Made,
-        by_root: false,
+        trusted: Trusted::Authority,
         longest: DAY,
         purpose: Purpose::Client,
         dns_names: Vec::new(),

@@ -21,9 +21,9 @@ use crate::authorities::versions::WatchedObjects;
 use crate::lease::Leads;
 use addon_signer_api::authority::AuthoritySource;
 use addon_signer_api::rules::{AuthorityPlan, SignerConfig};
-use addon_signer_core::ca::authority::AuthorityId;
+use addon_signer_core::ca::authority::{Authority, AuthorityId};
 use addon_signer_core::ca::bundle::Purpose;
-use addon_signer_core::ca::chain::{Certified, Demands};
+use addon_signer_core::ca::chain::{Certified, Demands, Roots};
 use addon_signer_core::ca::line::Line;
 use addon_signer_core::identity::ClusterName;
 use addon_signer_core::policy::{GatewayCertificate, GatewayRules, SignerRules};
@@ -34,13 +34,16 @@ pub use vault::{Vault, VaultOptions};
 /// The most characters of a sentence about an authority from outside.
 const LONGEST_SENTENCE: usize = 1_000;
 
+/// The flag that names the roots that agents may trust.
+const FLAG: &str = "--serving-roots";
+
 /// Where the authorities of a line come from, and what they must be good for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SupplyPlan {
     /// Where they come from.
     pub source: AuthoritySource,
-    /// Whether others trust their roots, and not themselves.
-    pub by_root: bool,
+    /// What others trust of them.
+    pub trusted: Trusted,
     /// How long the longest certificate may be valid.
     pub longest: Duration,
     /// The purpose of the certificates.
@@ -56,9 +59,56 @@ pub(crate) struct SupplyPlan {
 pub struct ServingSource {
     /// Where they come from.
     pub source: AuthoritySource,
-    /// Whether agents trust their roots, and not themselves: then another authority of the same root needs no new
-    /// trust, but every CA of that root can act as the gateway.
-    pub by_root: bool,
+    /// What agents trust of them.
+    pub trusted: Trusted,
+}
+
+/// What others trust of an authority from outside.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Trusted {
+    /// The authority itself.
+    #[default]
+    Authority,
+    /// Its root: then another authority of the same root needs no new trust, but every CA of that root can act as the
+    /// gateway. So it must be one of these. Without them it is a root that they trust already.
+    Root(Option<Roots>),
+}
+
+impl Trusted {
+    /// Anchors the authority as others trust it.
+    fn anchor(&self, certified: Certified, line: Option<&Line>) -> Result<Certified, String> {
+        let Self::Root(named) = self else { return Ok(certified) };
+        let certified = certified.trusted_by_root().map_err(|error| error.to_string())?;
+        let present: Roots = line.into_iter().flat_map(by_root).collect();
+        if named.as_ref().unwrap_or(&present).has(certified.anchor()) {
+            return Ok(certified);
+        }
+        let root: Roots = [certified.anchor()].into_iter().collect();
+        Err(match named {
+            Some(named) => format!("its root is {root}, and {FLAG} names only {named}"),
+            None if present.is_empty() => format!("its root is {root}, and {FLAG} must name each root of agents"),
+            None => format!("its root is {root}, and without {FLAG} agents trust no other than {present}"),
+        })
+    }
+
+    /// Says which roots of the line nobody has named.
+    pub(super) fn unnamed(&self, line: &Line) -> Option<String> {
+        let Self::Root(named) = self else { return None };
+        let is_named = |root: &Authority| named.as_ref().is_some_and(|named| named.has(root));
+        let unnamed: Roots = by_root(line).filter(|root| !is_named(root)).collect();
+        (!unnamed.is_empty()).then(|| {
+            format!(
+                "Agents trust the root {unnamed}, which {FLAG} does not name. It must name each root that agents may \
+                 trust; others are refused."
+            )
+        })
+    }
+}
+
+/// The roots by which authorities of the line are trusted.
+fn by_root(line: &Line) -> impl Iterator<Item = &Authority> {
+    let certified = line.members().iter().map(|member| &member.certified);
+    certified.filter(|certified| certified.is_trusted_by_root()).map(Certified::anchor)
 }
 
 impl SupplyPlan {
@@ -70,7 +120,7 @@ impl SupplyPlan {
         let names = cluster.iter().flat_map(|of| addons.iter().flat_map(|addon| convention.dns_names(of, addon)));
         Self {
             source: config.source.clone(),
-            by_root: false, // gateways pin the authority
+            trusted: Trusted::Authority, // gateways pin the authority
             longest: *max_duration,
             purpose: Purpose::Client,
             dns_names: names.collect(),
@@ -80,13 +130,13 @@ impl SupplyPlan {
 
     /// The plan of a line of the gateway. Only the serving authorities come from `source`.
     pub(crate) fn of_gateway(certificate: GatewayCertificate, rules: &GatewayRules, serving: ServingSource) -> Self {
-        let (ServingSource { source, by_root }, purpose) = match certificate {
+        let (ServingSource { source, trusted }, purpose) = match certificate {
             GatewayCertificate::Serving => (serving, Purpose::Server),
             GatewayCertificate::Client => (ServingSource::default(), Purpose::Client),
         };
         Self {
             source,
-            by_root,
+            trusted,
             longest: rules.duration,
             purpose,
             dns_names: rules.dns_names.iter().cloned().collect(),
@@ -221,9 +271,8 @@ impl Question<'_> {
             dns_names,
             addresses,
         };
-        let checked = Certified::check(chain, roots, public_key, &demands);
-        let anchored = if self.plan.by_root { checked.and_then(Certified::trusted_by_root) } else { checked };
-        match anchored {
+        let checked = Certified::check(chain, roots, public_key, &demands).map_err(|error| error.to_string());
+        match checked.and_then(|certified| self.plan.trusted.anchor(certified, self.line)) {
             Ok(certified) => Supply::New(Box::new(Given { certified, pkcs8 })),
             Err(why) => not_used(origin, &why),
         }

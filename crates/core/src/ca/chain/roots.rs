@@ -1,0 +1,60 @@
+//! The roots that agents may trust for authorities below them.
+
+use std::fmt;
+
+use data_encoding::HEXLOWER;
+use ring::digest::{SHA256, digest};
+
+use super::NotUsable;
+use crate::ca::authority::Authority;
+use crate::encoding::pem;
+
+/// The roots that agents may trust.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Roots(Vec<Authority>);
+
+impl Roots {
+    /// Reads certificates in PEM.
+    ///
+    /// # Errors
+    /// [`NotUsable::Empty`] without a certificate or with anything else, [`NotUsable::Certificate`] if one cannot be an
+    /// anchor.
+    pub fn from_pem(text: &[u8]) -> Result<Self, NotUsable> {
+        let certificates = pem::certificates(text).filter(|all| !all.is_empty()).ok_or(NotUsable::Empty)?;
+        Ok(Self(certificates.iter().map(|der| Authority::from_der(der)).collect::<Result<_, _>>()?))
+    }
+
+    /// Whether this very certificate is among them.
+    pub fn has(&self, root: &Authority) -> bool {
+        self.0.iter().any(|known| known.certificate() == root.certificate())
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl<'a> FromIterator<&'a Authority> for Roots {
+    fn from_iter<I: IntoIterator<Item = &'a Authority>>(roots: I) -> Self {
+        let mut all = Self::default();
+        for root in roots {
+            if !all.has(root) {
+                all.0.push(root.clone());
+            }
+        }
+        all
+    }
+}
+
+/// Each by its subject, and by what `openssl x509 -fingerprint -sha256` prints.
+impl fmt::Display for Roots {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (n, root) in self.0.iter().enumerate() {
+            let fingerprint = HEXLOWER.encode(digest(&SHA256, root.certificate()).as_ref());
+            let comma = if n == 0 { "" } else { ", " };
+            write!(f, "{comma}{:?} (SHA-256 {fingerprint})", root.name())?;
+        }
+        Ok(())
+    }
+}
