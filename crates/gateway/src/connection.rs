@@ -5,6 +5,7 @@
 //! has expired, so expiry needs no timer of its own.
 
 use std::future::pending;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Limits;
 use super::ending::EndCause;
+use super::heads::SplitHeads;
 use super::lingering::Lingering;
 use super::routes;
 use super::session::Session;
@@ -65,12 +67,13 @@ pub(super) async fn serve(
     let answering = Arc::clone(&session);
     // hyper moves the future several times before it runs, and it has kilobytes.
     let service = service_fn(move |request| Box::pin(routes::answer(Arc::clone(&answering), request)));
-    let connection = builder.serve_connection_with_upgrades(TokioIo::new(Lingering::new(tls)), service);
+    let too_many_heads = CancellationToken::new();
+    let heads = is_h2.then(|| SplitHeads::new(too_many_heads.clone()));
+    let connection = builder.serve_connection_with_upgrades(TokioIo::new(Lingering::new(tls, heads)), service);
     tokio::pin!(connection);
     let mut sweep = interval_at(Instant::now() + first, SWEEP);
     sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let stopping = stopping(&session, is_h2, &stop);
-    tokio::pin!(stopping);
+    let mut stopping = pin!(stopping(&session, is_h2, &stop, &too_many_heads));
     let _agreed = Agreed(Arc::clone(&session));
     let mut end: Option<Instant> = None;
     let mut tunnel = None;
@@ -131,11 +134,22 @@ async fn carried(tunnel: &mut Option<BoxFuture<'static, ()>>) {
     }
 }
 
-/// Waits for `stop`; HTTP/2 itself tells the client what to send again. A client of HTTP/1.1 learns from the answer to
-/// its next call that the connection ends: a call that is under way when an idle connection is closed is lost, and many
-/// clients do not repeat a POST. Returns when the connection must have ended.
-async fn stopping(session: &Session, is_h2: bool, stop: &CancellationToken) -> Instant {
-    stop.cancelled().await;
+/// Waits for `stop`, or for too many heads in several frames; HTTP/2 itself tells the client what to send again. A
+/// client of HTTP/1.1 learns from the answer to its next call that the connection ends: a call that is under way when
+/// an idle connection is closed is lost, and many clients do not repeat a POST. Returns when the connection must have
+/// ended.
+async fn stopping(
+    session: &Session,
+    is_h2: bool,
+    stop: &CancellationToken,
+    too_many_heads: &CancellationToken,
+) -> Instant {
+    tokio::select! {
+        () = stop.cancelled() => {}
+        () = too_many_heads.cancelled() => {
+            session.shared.stats.split_heads_ended.inc();
+        }
+    }
     let drain = session.shared.limits.drain_timeout;
     let latest = Instant::now() + drain;
     if !is_h2 && !session.is_busy() {

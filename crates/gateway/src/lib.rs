@@ -45,6 +45,7 @@ mod connection;
 mod download;
 mod ending;
 mod grpc;
+mod heads;
 mod lingering;
 pub mod listener;
 mod problem;

@@ -110,7 +110,9 @@ fn the_figures_in_the_document_are_those_of_the_limits() {
     let head = u64::from(limits.max_header_bytes);
     let buffer = limits.call_buffer as u64;
     let streams = u64::from(limits.max_streams);
-    let connection = u64::from(limits.connection_window) + streams * 4096 + 128 * 1024;
+    // The table of 4 KiB has at most 110 paths, the shortest of which count as 37 bytes (RFC 7541 section 4.1).
+    let kept = 110 * FRAME;
+    let connection = u64::from(limits.connection_window) + streams * 4096 + 128 * 1024 + kept;
     let upload = buffer + FRAME;
     let download = 3 * buffer; // read from the backend, a piece, and what waits for the client
     let call = head + upload + download;
@@ -121,6 +123,7 @@ fn the_figures_in_the_document_are_those_of_the_limits() {
     let of_identity = connections * sockets[0] + calls * sockets[1];
     for figure in [
         format!("| {} KiB | {} KiB of bodies", kib(connection), kib(u64::from(limits.connection_window))),
+        format!("{} KiB of heads that HPACK keeps", kib(kept)),
         format!("| {} KiB | {} KiB of head, {} KiB on the way", kib(call), kib(head), kib(upload)),
         format!("{} KiB on the way to the client", kib(download)),
         format!("| {} MiB | {connections} connections of {} KiB", kib(identity) / 1024, kib(connection)),

@@ -7,6 +7,7 @@ mod content;
 mod faults;
 mod frames;
 mod grpc;
+mod heads;
 mod http2;
 mod http_backend;
 mod identity;
