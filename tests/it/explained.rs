@@ -93,7 +93,9 @@ async fn explain_says_of_each_call_what_the_gateway_does() {
         (Method::GET, "/empty", Some("default/empty")),
         (Method::GET, "/bundle", Some("default/bundle")),
         (Method::GET, "/v1/whoami", None),
-        (Method::GET, "/crl/x", None),
+        (Method::GET, "/addons", None),
+        (Method::GET, "/crl/x", Some("default/rest")),
+        (Method::GET, "/.well-known/est/cacerts", Some("default/rest")),
     ] {
         let (status, body) = pair.call(whole.gateway, method.clone(), path).await.unwrap();
         let url = format!("https://{}{path}", whole.gateway);

@@ -126,8 +126,9 @@ fn detail_of(cause: &NoAccess) -> String {
     match cause {
         NoAccess::NotReady => ASK_AGAIN.to_owned(),
         NoAccess::Host(_) => "use a name of the gateway that the addon may use".to_owned(),
-        NoAccess::NotFound => "this path is kept for the gateway, which has /v1/whoami and /v1/bundle".to_owned(),
-        NoAccess::AnotherAddOn(_) => "use /addons/<addon>/ with the addon of the certificate".to_owned(),
+        NoAccess::NotFound | NoAccess::AnotherAddOn(_) => {
+            "use /addons/<addon>/ with the addon of the certificate".to_owned()
+        }
         NoAccess::NoRoute => "the AddOnRoutes of the addon list the paths that exist".to_owned(),
         NoAccess::Path(error) => error.to_string(),
         NoAccess::AnotherCluster(_) => "use the name of the cluster in the certificate".to_owned(),

@@ -23,7 +23,7 @@ async fn each_connection_and_each_refusal_is_one_line() {
     let world = GatewayWorld::start(Vec::new()).await;
     let agent = world.agent();
     let mut connection = world.connect(&agent).await;
-    for path in ["/v1/whoami", "/v1/whoami", "/crl/nothing?password=x", "/addons/search/x"] {
+    for path in ["/v1/whoami", "/v1/whoami", "/addons?password=x", "/addons/search/x"] {
         connection.get(path).await;
     }
     let expected = json!({
@@ -35,7 +35,7 @@ async fn each_connection_and_each_refusal_is_one_line() {
     let names = ["event", "cluster", "serial", "method", "path", "cause"];
     let serial = agent.serial.to_string();
     let expected = [
-        json!(["refused-request", "c1", serial, "GET", "/crl/nothing", "NotFound"]),
+        json!(["refused-request", "c1", serial, "GET", "/addons", "NotFound"]),
         json!(["refused-request", "c1", serial, "GET", "/addons/search/x", "AnotherAddOn"]),
     ];
     assert_eq!(pick(&log.json()[1..], &names), expected);

@@ -77,7 +77,7 @@ async fn calls_are_counted_by_addon_route_and_code() {
     let world = GatewayWorld::start(vec![backend.await.route(Protocol::Http)]).await;
     let search = world.search.client("c1", "search", world.clock.now(), HOUR);
     let mut agent = world.connect(&world.agent()).await;
-    for path in ["/200", "/299", "/298", "/404", "/777", "/v1/whoami", "/crl/x", "/addons/search/x"] {
+    for path in ["/200", "/299", "/298", "/404", "/777", "/v1/whoami", "/addons", "/addons/search/x"] {
         agent.get(path).await;
     }
     let upload = Request::post("/upload").body(Full::from("content")).unwrap();

@@ -91,7 +91,7 @@ async fn requests_outside_the_routes_are_refused() {
         ("/addons/telemetry", 404, "no-route"),
         ("/addons", 404, "not-found"),
         ("/", 404, "no-route"),
-        ("/crl/telemetry.crl", 404, "not-found"),
+        ("/crl/telemetry.crl", 404, "no-route"),
         ("/addons/telemetry/api/../../search/api", 400, "bad-path"),
         ("/addons/telemetry/api/%2e%2e/x", 400, "bad-path"),
         ("/addons/telemetry/api%2fx", 400, "bad-path"),

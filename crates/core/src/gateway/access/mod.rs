@@ -204,13 +204,13 @@ pub enum Target {
 /// belongs to the caller's own addon.
 ///
 /// # Errors
-/// [`NoAccess::NotFound`] for paths that are kept for the gateway, [`NoAccess::AnotherAddOn`].
+/// [`NoAccess::NotFound`] for a path that names no addon, [`NoAccess::AnotherAddOn`].
 pub fn target(own: &AddOnName, path: &SafePath<'_>) -> Result<Target, NoAccess> {
     let segments: Vec<&str> = path.segments().take(3).collect();
     match segments.as_slice() {
         ["v1", "whoami"] => Ok(Target::WhoAmI),
         ["v1", "bundle"] => Ok(Target::Bundle),
-        ["addons"] | ["crl", ..] | [".well-known", "est", ..] => Err(NoAccess::NotFound),
+        ["addons"] => Err(NoAccess::NotFound),
         ["addons", addon, ..] if *addon == own.as_str() => Ok(Target::Backend(2)),
         ["addons", addon, ..] => Err(NoAccess::AnotherAddOn((*addon).to_owned())),
         _ => Ok(Target::Backend(0)),
