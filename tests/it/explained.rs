@@ -2,11 +2,11 @@
 
 use std::net::SocketAddr;
 
-use addon_signer_api::AddOnRoute;
+use addon_signer_api::{AddOnRoute, AddOnSigner};
 use addon_signer_platform::clock::Clock;
 use hyper::Method;
 use k8s_openapi::api::core::v1::Service;
-use kube::api::{ListParams, PostParams};
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
@@ -17,6 +17,7 @@ use crate::whole::ours::enrolled;
 use crate::whole::{Whole, prepare};
 use test_kit::TestHub;
 use test_kit::hub::{apply_route, wait_ready};
+use test_kit::objects::create_namespace;
 use test_kit::wait_until;
 
 async fn create_routes(admin: &Client, backend: SocketAddr) {
@@ -43,6 +44,13 @@ async fn create_routes(admin: &Client, backend: SocketAddr) {
     ] {
         apply_route(admin, "default", name, spec).await;
     }
+    // A younger route of another namespace, whose path is only read like that of default/receive.
+    let signers: Api<AddOnSigner> = Api::all(admin.clone());
+    let open = json!({ "spec": { "gateway": { "routesFrom": { "namespaces": ["default", "elsewhere"] } } } });
+    signers.patch("telemetry", &PatchParams::default(), &Patch::Merge(open)).await.unwrap();
+    create_namespace(admin, "elsewhere").await;
+    let alike = route(json!({ "path": "/API/v1/receive", "methods": ["POST"] }), address.clone());
+    apply_route(admin, "elsewhere", "alike", alike).await;
     let mut others = route(json!({ "path": "/others" }), address);
     others["clusters"] = json!({ "names": ["spoke2"] });
     apply_route(admin, "default", "others", others).await;
@@ -56,7 +64,7 @@ async fn wait_settled(admin: &Client, pair: &ClientPair, gateway: SocketAddr) {
         (answer.0 == 403).then_some(())
     })
     .await;
-    let routes: Api<AddOnRoute> = Api::namespaced(admin.clone(), "default");
+    let routes: Api<AddOnRoute> = Api::all(admin.clone());
     wait_until(test_kit::hub::PATIENCE, "the hub to say what it thinks of them", async || {
         let all = routes.list(&ListParams::default()).await.unwrap().items;
         all.iter().all(|route| route.status.is_some()).then_some(())
@@ -85,6 +93,7 @@ async fn explain_says_of_each_call_what_the_gateway_does() {
         (Method::GET, "/api/admin/x", Some("default/admin")),
         (Method::POST, "/api/admin", Some("default/admin")),
         (Method::POST, "/api/ADMIN", None),
+        (Method::POST, "/API/v1/receive", None),
         (Method::GET, "/a/../b", None),
         (Method::GET, "/tenants/spoke1/x", Some("default/tenants")),
         (Method::GET, "/tenants/spoke2/x", Some("default/tenants")),
@@ -118,7 +127,8 @@ async fn explain_says_of_each_call_what_the_gateway_does() {
     assert!(nobody.stderr.contains("no AddOnSigner that is Ready has the addon search"), "{}", nobody.stderr);
     let flags = ["--cluster=spoke1", "--addon=telemetry", "--kubeconfig", &kubeconfig];
     let table = run(dir.path(), &[&["gateway", "explain", "GET", "https://127.0.0.1/gone"], &flags[..]].concat()).await;
-    for line in ["call    refused with 503 (no-backend)\n", "route   default/gone\n", "no Service gone"] {
+    let alike = "The AddOnRoute elsewhere/alike is not wholly in effect: some backends read";
+    for line in ["call    refused with 503 (no-backend)\n", "route   default/gone\n", "no Service gone", alike] {
         assert!(table.stdout.contains(line), "{line}{}", table.stdout);
     }
     whole.stop().await.unwrap();

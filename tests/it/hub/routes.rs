@@ -201,13 +201,39 @@ async fn the_older_of_two_routes_wins_and_the_other_is_told() {
     // Times of creation are whole seconds, and among those of the same second the name decides.
     let is_later = || k8s_openapi::jiff::Timestamp::now() > older.metadata.creation_timestamp.as_ref().unwrap().0;
     wait_until(PATIENCE, "the next second", async || is_later().then_some(())).await;
-    apply_route(&admin, NAMESPACE, "younger", mk_spec("/X")).await;
+    apply_route(&admin, NAMESPACE, "younger", mk_spec("/x/")).await;
     let message = wait_reasons(&admin, "younger", [CONDITION_ACCEPTED, CONDITION_RESOLVED_REFS, "Conflicted"]).await;
-    assert_eq!(message, "The path /X is that of the older AddOnRoute observability/older, which gets its calls.");
+    assert_eq!(message, "The path /x is that of the older AddOnRoute observability/older, which gets its calls.");
     routes(&admin).delete("older", &DeleteParams::default()).await.unwrap();
     wait_reasons(&admin, "younger", ALL_GOOD).await;
     let addresses: &[&str] = &["10.1.0.1:8080", "10.1.0.3:8080"];
     wait_table(&running, &[("younger", addresses)]).await;
+}
+
+/// Both lead to one address that the administrator allows. Of one second, the older one is the first by namespace.
+#[tokio::test]
+async fn a_younger_path_of_others_that_is_read_alike_stays_out() {
+    let mut options = RunningHubOptions::default();
+    options.routes.backend_addresses = vec!["192.0.2.0/24".parse().unwrap()];
+    let (_hub, admin, running) = mk_ready_with(options).await;
+    create_namespace(&admin, NAMESPACE).await;
+    open(&admin, json!({ "routesFrom": { "namespaces": ["default", NAMESPACE] } })).await;
+    let spec = |paths: &[&str]| {
+        let paths: Vec<Value> = paths.iter().map(|path| json!({ "path": path })).collect();
+        json!({ "signer": "telemetry", "match": { "http": paths }, "backend": { "address": "192.0.2.7:80" } })
+    };
+    apply_route(&admin, "default", "older", spec(&["/api/v1/receive"])).await;
+    apply_route(&admin, NAMESPACE, "younger", spec(&["/API/v1/receive", "/own"])).await;
+    let message = wait_reasons(&admin, "younger", [CONDITION_ACCEPTED, CONDITION_RESOLVED_REFS, "Conflicted"]).await;
+    let sentence = "Some backends read the path /API/v1/receive as one at or below /api/v1/receive of the older \
+                    AddOnRoute default/older: it has no effect.";
+    assert_eq!(message, sentence);
+    let address: &[&str] = &["192.0.2.7:80"];
+    wait_table(&running, &[("older", address), ("younger", address)]).await;
+    let older: Api<AddOnRoute> = Api::namespaced(admin.clone(), "default");
+    older.delete("older", &DeleteParams::default()).await.unwrap();
+    wait_reasons(&admin, "younger", ALL_GOOD).await;
+    wait_table(&running, &[("younger", address), ("younger", address)]).await;
 }
 
 #[tokio::test]

@@ -169,19 +169,11 @@ impl Route {
             && !other.path.names_cluster()
     }
 
-    /// Whether calls that match this route as written pass, although some backend could take them for calls of `other`.
-    /// A younger route of another namespace must not switch off calls of an older one. It needs no protection here
-    /// either: its backend gets only its own calls, because each namespace sends calls to its own Services. Where both
-    /// may lead to the same place (one namespace, or one `backend.address`), the stricter route is heeded at any age.
+    /// Whether calls that match this route as written pass, although some backend could take them for calls of `other`:
+    /// a younger route of another namespace must not stop an older one, wherever both lead (`docs/paths.md`, rule 2).
     pub(super) fn need_not_heed(&self, other: &Self) -> bool {
         let is_older = (self.created, &self.name) < (other.created, &other.name);
-        let is_of_others = self.name.namespace != other.name.namespace;
-        self.is_interchangeable_with(other) || (is_older && is_of_others && !self.shares_backend_with(other))
-    }
-
-    fn shares_backend_with(&self, other: &Self) -> bool {
-        let backends = self.backend.as_ref().ok().zip(other.backend.as_ref().ok());
-        backends.is_some_and(|(one, other)| one.authority == other.authority)
+        self.is_interchangeable_with(other) || (is_older && self.name.namespace != other.name.namespace)
     }
 
     /// What decides between routes for the same call: the longer path, then the older AddOnRoute, then its name.

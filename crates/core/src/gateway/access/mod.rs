@@ -140,7 +140,7 @@ pub enum NoAccess {
     /// No route of the addon is a prefix of the path.
     #[error("no route of the addon matches the path")]
     NoRoute,
-    /// The backend could see the path below another route, which must be heeded.
+    /// The path is ambiguous, or its normal form belongs to another route.
     #[error(transparent)]
     Path(#[from] PathError),
     /// The segment `{cluster}` of the route names another cluster.
@@ -275,6 +275,18 @@ impl Call<'_> {
             |route: &&Arc<Route>| route.clusters.admit(cluster, cluster_set) && route.path.is_for(cluster, path);
         all().find(admits).or_else(|| all().next())
     }
+
+    /// Whether the normal form of the path belongs to another route than the one that decides: rule 2 of
+    /// `docs/paths.md`.
+    fn is_of_another(&self, decides: Option<&Route>, table: &RouteTable) -> bool {
+        let length = decides.map_or(0, |route| route.path.length());
+        let mut as_long = self.routes(table).take_while(|route| route.path.length() >= length);
+        as_long.any(|other| {
+            other.path.is_alike(self.path)
+                && !other.path.matches(self.path)
+                && decides.is_none_or(|route| !route.need_not_heed(other))
+        })
+    }
 }
 
 /// The route of a call. Host and addon choose the routes, then the longest path decides, and only then whether the
@@ -287,16 +299,11 @@ pub fn route<'t>(table: &'t RouteTable, call: &Call<'_>) -> Result<&'t Arc<Route
     if !table.knows(call.caller.signer) {
         return Err(NoAccess::NotReady);
     }
-    let chosen = call.decided_by(table);
-    let longest = chosen.map(|route| route.path.length());
-    let is_longest = |route: &&Arc<Route>| Some(route.path.length()) == longest && route.path.matches(path);
-    let as_long = |route: &&Arc<Route>| longest.is_none_or(|longest| route.path.length() >= longest);
-    let mut others =
-        call.routes(table).filter(as_long).filter(|route| !is_longest(route) && route.path.may_match(path));
-    if others.any(|other| chosen.is_none_or(|chosen| !chosen.need_not_heed(other))) {
+    let decides = call.decided_by(table);
+    if call.is_of_another(decides.map(|route| &**route), table) {
         return Err(PathError::Route.into());
     }
-    let route = chosen.ok_or(NoAccess::NoRoute)?;
+    let route = decides.ok_or(NoAccess::NoRoute)?;
     if !route.path.is_for(cluster, path) {
         return Err(NoAccess::AnotherCluster(route.name.clone()));
     }

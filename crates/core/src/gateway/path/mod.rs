@@ -2,14 +2,16 @@
 //!
 //! Routes match decoded segments, but the backend gets the path as it came. So a path that could mean anything is
 //! refused: dot segments in any spelling, encoded separators, empty segments, control characters, bytes that are not
-//! UTF-8. A path that only *some* backends read as another one (see `reading`) is refused if that one would meet
-//! another route.
+//! UTF-8. A path that only *some* backends take for another one is compared in its normal form, which can refuse a call
+//! and admits none: `docs/paths.md` has the rules.
 
+mod normal;
 mod pattern;
-mod reading;
 
+use std::borrow::Cow;
+
+use normal::normal_form;
 pub use pattern::{PathPattern, PatternError};
-use reading::Reading;
 
 /// How many segments a path may have.
 const MOST_SEGMENTS: usize = 128;
@@ -38,7 +40,7 @@ pub enum PathError {
     /// An encoded `/` or `\\`, a backslash, or a control character.
     #[error("the path has an encoded separator, a backslash or a control character")]
     Separator,
-    /// Another reading of the path belongs to another route.
+    /// The normal form of the path belongs to another route.
     #[error(
         "the path belongs to another route if its case, parameters (;), file extensions, trailing dots or spaces are \
          ignored, or if it is decoded twice"
@@ -48,10 +50,24 @@ pub enum PathError {
 
 /// A path whose segments mean the same to every reader.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SafePath<'p> {
-    raw: Vec<&'p str>,
-    decoded: Vec<String>,
-    readings: Vec<Reading>,
+pub struct SafePath<'p>(Vec<Segment<'p>>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Segment<'p> {
+    raw: &'p str,
+    decoded: Cow<'p, str>,
+    normal: Cow<'p, str>,
+}
+
+impl<'p> Segment<'p> {
+    fn read(raw: &'p str) -> Result<Self, PathError> {
+        let decoded = decode(raw, |_| None)?;
+        let normal = match &decoded {
+            Cow::Borrowed(text) => normal_form(text)?,
+            Cow::Owned(text) => normal_form(text)?.into_owned().into(),
+        };
+        Ok(Self { raw, decoded, normal })
+    }
 }
 
 impl<'p> SafePath<'p> {
@@ -68,69 +84,53 @@ impl<'p> SafePath<'p> {
         if raw.iter().rev().skip(1).any(|segment| segment.is_empty()) {
             return Err(PathError::EmptySegment);
         }
-        let mut safe = Self { decoded: Vec::with_capacity(raw.len()), readings: Vec::with_capacity(raw.len()), raw };
-        for segment in &safe.raw {
-            let decoded = decode(segment).ok_or(PathError::Encoding)?;
-            let decoded = String::from_utf8(decoded).map_err(|_| PathError::NotUtf8)?;
-            safe.readings.push(Reading::of(&decoded)?);
-            safe.decoded.push(decoded);
-        }
-        Ok(safe)
+        raw.into_iter().map(Segment::read).collect::<Result<_, _>>().map(Self)
     }
 
     /// The decoded segments.
     pub fn segments(&self) -> impl ExactSizeIterator<Item = &str> {
-        self.decoded.iter().map(String::as_str)
+        self.0.iter().map(|segment| &*segment.decoded)
     }
 
     /// The path without its first `skip` segments.
     #[must_use]
     pub fn below(&self, skip: usize) -> PathBelow<'_> {
-        PathBelow {
-            raw: self.raw.get(skip..).unwrap_or_default(),
-            decoded: self.decoded.get(skip..).unwrap_or_default(),
-            readings: self.readings.get(skip..).unwrap_or_default(),
-        }
+        PathBelow(self.0.get(skip..).unwrap_or_default())
     }
 }
 
 /// The end of a path: what the backend gets.
 #[derive(Debug, Clone, Copy)]
-pub struct PathBelow<'s> {
-    raw: &'s [&'s str],
-    decoded: &'s [String],
-    readings: &'s [Reading],
-}
+pub struct PathBelow<'s>(&'s [Segment<'s>]);
 
 impl PathBelow<'_> {
     /// As it came, with a leading slash; empty if there are no segments.
     #[must_use]
     pub fn as_sent(&self) -> String {
-        self.raw.iter().fold(String::new(), |path, segment| path + "/" + segment)
+        self.0.iter().fold(String::new(), |path, segment| path + "/" + segment.raw)
     }
 }
 
-/// Percent-decodes once (RFC 3986 section 2.1). `None` if a percent sign has no two digits.
-fn decode(text: &str) -> Option<Vec<u8>> {
-    decode_with(text.as_bytes(), |_| None)
-}
-
-/// Percent-decodes; `alone` gives what a percent sign without two digits becomes, or `None` to end.
-fn decode_with(text: &[u8], alone: fn(u8) -> Option<u8>) -> Option<Vec<u8>> {
+/// Percent-decodes once (RFC 3986 section 2.1); `alone` gives what a percent sign without two digits becomes, or `None`
+/// to refuse it.
+fn decode(text: &str, alone: fn(u8) -> Option<u8>) -> Result<Cow<'_, str>, PathError> {
+    if !text.contains('%') {
+        return Ok(text.into());
+    }
     let mut decoded = Vec::with_capacity(text.len());
-    let mut rest = text;
+    let mut rest = text.as_bytes();
     while let [first, tail @ ..] = rest {
         let digit = |at: usize| tail.get(at).and_then(|byte| char::from(*byte).to_digit(16));
         let encoded = digit(0).zip(digit(1)).and_then(|(high, low)| u8::try_from(high * 16 + low).ok());
         let (byte, length) = match (first, encoded) {
             (b'%', Some(byte)) => (byte, 2),
-            (b'%', None) => (alone(*first)?, 0),
+            (b'%', None) => (alone(*first).ok_or(PathError::Encoding)?, 0),
             (byte, _) => (*byte, 0),
         };
         decoded.push(byte);
         rest = tail.get(length..).unwrap_or_default();
     }
-    Some(decoded)
+    String::from_utf8(decoded).map(Cow::Owned).map_err(|_| PathError::NotUtf8)
 }
 
 #[cfg(test)]

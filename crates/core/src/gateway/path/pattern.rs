@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::PathBelow;
-use super::reading::Reading;
+use super::normal::{is_alike, normal_form};
 use crate::identity::ClusterName;
 
 /// The segment of a route that stands for the caller's cluster.
@@ -20,8 +20,26 @@ pub struct PatternError(String);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Segment {
-    Text { text: String, reading: Reading },
+    Text { text: String, normal: String },
     Cluster,
+}
+
+impl Segment {
+    /// `None` for one that stands for the caller's cluster.
+    fn text(&self) -> Option<&str> {
+        match self {
+            Self::Text { text, .. } => Some(text),
+            Self::Cluster => None,
+        }
+    }
+
+    /// The normal form of the text.
+    fn normal(&self) -> Option<&str> {
+        match self {
+            Self::Text { normal, .. } => Some(normal),
+            Self::Cluster => None,
+        }
+    }
 }
 
 /// All paths that begin with these segments, or exactly one path.
@@ -49,10 +67,9 @@ fn segment(name: &str) -> Option<Segment> {
     if name == CLUSTER {
         return Some(Segment::Cluster);
     }
-    let reading = Reading::of_route(name);
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._~!$&'()*+,=:@-".contains(&byte);
-    let has_form = !reading.is_empty() && name.bytes().all(is_plain);
-    has_form.then(|| Segment::Text { text: name.to_owned(), reading })
+    let normal = normal_form(name).ok().filter(|_| !name.is_empty() && name.bytes().all(is_plain))?;
+    Some(Segment::Text { text: name.to_owned(), normal: normal.into_owned() })
 }
 
 impl PathPattern {
@@ -81,52 +98,56 @@ impl PathPattern {
         self.segments.contains(&Segment::Cluster)
     }
 
+    /// Whether segments begin with these, or are exactly as many.
+    fn begins<T>(&self, others: &[T], is: impl Fn(&Segment, &T) -> bool) -> bool {
+        let length = self.segments.len();
+        let is_as_long = if self.is_exact { others.len() == length } else { others.len() >= length };
+        is_as_long && self.segments.iter().zip(others).all(|(segment, other)| is(segment, other))
+    }
+
     /// Whether it is the path of a call, whatever cluster that names.
     #[must_use]
     pub fn matches(&self, path: PathBelow<'_>) -> bool {
-        let is_as_long = path.decoded.len() == self.segments.len() || !self.is_exact;
-        let mut pairs = self.segments.iter().zip(path.decoded);
-        is_as_long
-            && path.decoded.len() >= self.segments.len()
-            && pairs.all(|(segment, other)| match segment {
-                Segment::Text { text, .. } => text == other,
-                Segment::Cluster => !other.is_empty(),
-            })
+        self.begins(path.0, |own, of_call| match own.text() {
+            Some(text) => text == of_call.decoded,
+            None => !of_call.decoded.is_empty(),
+        })
     }
 
-    /// Whether some backend could take the path of a call for this one.
+    /// Whether some backend could take the path of a call for this one: their normal forms match. Some backends drop
+    /// the last slash.
     #[must_use]
-    pub fn may_match(&self, path: PathBelow<'_>) -> bool {
-        let trailing = path.readings.iter().rev().take_while(|segment| segment.is_empty()).count();
-        let is_as_long = path.readings.len() - trailing == self.segments.len() || !self.is_exact;
-        let mut pairs = self.segments.iter().zip(path.readings);
-        is_as_long
-            && path.readings.len() >= self.segments.len()
-            && pairs.all(|(segment, other)| match segment {
-                Segment::Text { reading, .. } => other.may_be(reading),
-                Segment::Cluster => !other.is_empty(),
-            })
+    pub fn is_alike(&self, path: PathBelow<'_>) -> bool {
+        let segments = match path.0 {
+            [before @ .., last] if last.normal.is_empty() => before,
+            all => all,
+        };
+        self.begins(segments, |own, of_call| own.normal().is_none_or(|normal| is_alike(&of_call.normal, normal)))
     }
 
     /// Whether the segments that stand for the caller's cluster name this one.
     #[must_use]
     pub fn is_for(&self, cluster: &ClusterName, path: PathBelow<'_>) -> bool {
-        let mut pairs = self.segments.iter().zip(path.decoded);
-        pairs.all(|(segment, other)| *segment != Segment::Cluster || other == cluster.as_str())
+        let mut pairs = self.segments.iter().zip(path.0);
+        pairs.all(|(segment, of_call)| *segment != Segment::Cluster || of_call.decoded == cluster.as_str())
     }
 
-    /// Whether some backend could take each path of one pattern for a path of the other, so that only one of them can
-    /// be in effect.
+    /// Whether both have the same normal form, so that only one of them can be in effect.
     #[must_use]
     pub fn is_same_as(&self, other: &Self) -> bool {
-        let same = |(one, other): (&Segment, &Segment)| match (one, other) {
-            (Segment::Text { reading: one, .. }, Segment::Text { reading: other, .. }) => one == other,
-            (Segment::Cluster, Segment::Cluster) => true,
-            _ => false,
+        let normal = self.segments.iter().map(Segment::normal);
+        self.is_exact == other.is_exact && normal.eq(other.segments.iter().map(Segment::normal))
+    }
+
+    /// Whether it is at or below the other path in its normal form, but not as it is written.
+    #[must_use]
+    pub fn is_only_read_below(&self, other: &Self) -> bool {
+        let as_written =
+            |of_other: &Segment, own: &Segment| of_other.text().is_none_or(|text| own.text() == Some(text));
+        let as_read = |of_other: &Segment, own: &Segment| {
+            of_other.normal().is_none_or(|normal| own.normal().is_some_and(|own| is_alike(own, normal)))
         };
-        self.length() == other.length()
-            && self.is_exact == other.is_exact
-            && self.segments.iter().zip(&other.segments).all(same)
+        other.begins(&self.segments, as_read) && !other.begins(&self.segments, as_written)
     }
 }
 

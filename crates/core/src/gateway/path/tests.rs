@@ -116,7 +116,7 @@ fn a_grpc_method_is_exactly_one_path() {
     let method = PathPattern::grpc("a.v1.Push", Some("Do")).unwrap();
     let matches = |path: &str| {
         let path = SafePath::parse(path).unwrap();
-        (service.matches(path.below(0)), method.matches(path.below(0)), method.may_match(path.below(0)))
+        (service.matches(path.below(0)), method.matches(path.below(0)), method.is_alike(path.below(0)))
     };
     assert_eq!(matches("/a.v1.Push/Do"), (true, true, true));
     assert_eq!(matches("/a.v1.Push/Other"), (true, false, false));

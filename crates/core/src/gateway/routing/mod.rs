@@ -197,7 +197,11 @@ fn attach(plan: &RoutePlan, world: &World<'_>, table: &mut RouteTable, wanted: &
             backend: backend.as_ref().map(Arc::clone).map_err(|problem| problem.cause.clone()),
             limits: plan.limits,
         };
-        lost = lost.or_else(|| conflict(&route, signer.name, table, &mut compared));
+        if let Some(problem) = read_alike(&route, signer.name, table, &mut compared) {
+            lost = lost.or(Some(problem));
+            continue;
+        }
+        lost = lost.or_else(|| same_path(&route, signer.name, table, &mut compared));
         table.add(signer.name, &Arc::new(route));
     }
     let unresolved = |problem: Problem| {
@@ -266,23 +270,56 @@ fn full(addons: &BTreeSet<AddOnName>, signer: &str, table: &RouteTable) -> Optio
     Some(Problem::new("LimitExceeded", cause))
 }
 
-/// Whether an older AddOnRoute decides about calls of this one. Clusters, which may be a thousand of each, are compared
-/// once with those of each older AddOnRoute, however many paths and addons both have.
-fn conflict(
+/// Whether a path must stay out of the table (`docs/paths.md`, rule 1).
+fn read_alike(
     route: &Route,
     signer: &str,
     table: &RouteTable,
     compared: &mut BTreeMap<RouteName, bool>,
 ) -> Option<Problem> {
-    let mut older =
-        route.addons.iter().flat_map(|addon| table.of(signer, addon)).filter(|older| older.name != route.name);
-    let first = older.find(|older| {
-        older.path.is_same_as(&route.path)
+    let is_of_others = |older: &Route| older.name.namespace != route.name.namespace;
+    let is_alike = |older: &Route| is_of_others(older) && route.path.is_only_read_below(&older.path);
+    let Route { name, path, .. } = find_older(route, signer, table, compared, is_alike)?;
+    let own = &route.path;
+    let cause = format!(
+        "some backends read the path {own} as one at or below {path} of the older AddOnRoute {name}: it has no effect"
+    );
+    Some(Problem::new("Conflicted", cause))
+}
+
+/// Whether an older AddOnRoute decides about calls of this one.
+fn same_path(
+    route: &Route,
+    signer: &str,
+    table: &RouteTable,
+    compared: &mut BTreeMap<RouteName, bool>,
+) -> Option<Problem> {
+    let own = &route.path;
+    let Route { name, path, .. } = find_older(route, signer, table, compared, |older| older.path.is_same_as(own))?;
+    let cause = if path == own {
+        format!("the path {path} is that of the older AddOnRoute {name}, which gets its calls")
+    } else {
+        format!("some backends read the path {own} as {path} of the older AddOnRoute {name}: calls to both are refused")
+    };
+    Some(Problem::new("Conflicted", cause))
+}
+
+/// The first route of an older AddOnRoute that `is`, and that may have an addon, a host and a cluster in common with
+/// this one. Clusters, which may be a thousand of each, are compared once with those of each older AddOnRoute, however
+/// many paths and addons both have.
+fn find_older<'t>(
+    route: &Route,
+    signer: &str,
+    table: &'t RouteTable,
+    compared: &mut BTreeMap<RouteName, bool>,
+    is: impl Fn(&Route) -> bool,
+) -> Option<&'t Route> {
+    let known = route.addons.iter().flat_map(|addon| table.of(signer, addon)).map(|older| &**older);
+    known.filter(|older| older.name != route.name).find(|older| {
+        is(older)
             && overlap(&older.hostnames, &route.hostnames)
             && *compared.entry(older.name.clone()).or_insert_with(|| clusters_overlap(&older.clusters, &route.clusters))
-    })?;
-    let cause = format!("the path {} is that of the older AddOnRoute {}, which gets its calls", route.path, first.name);
-    Some(Problem::new("Conflicted", cause))
+    })
 }
 
 /// Whether two sets have a member in common. An empty one has all.

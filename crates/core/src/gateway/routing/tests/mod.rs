@@ -1,3 +1,4 @@
+mod alike;
 mod backends;
 
 use std::time::Duration;
