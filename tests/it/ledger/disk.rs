@@ -10,6 +10,7 @@ use tempfile::TempDir;
 use tokio::time::timeout;
 
 use super::kit::RunningWriter;
+use super::recorded::Recorded;
 use super::{mk_intent, mk_signed};
 use test_kit::hub::PATIENCE;
 use test_kit::needed::{Needed, has};
@@ -123,6 +124,9 @@ async fn a_full_disk_is_up_in_no_sample_until_a_write_succeeds() {
     let running = RunningWriter::start(&disk.url());
     running.issue(0).await;
     running.up().await;
+    let mut recorded = Recorded::default();
+    recorded.sample(&running);
+    recorded.assert_fires(&[("LedgerAway", false)]);
     disk.fill();
     // The store is tried every 30 s while nobody asks.
     pass(Duration::from_secs(31)).await;
@@ -131,12 +135,16 @@ async fn a_full_disk_is_up_in_no_sample_until_a_write_succeeds() {
     let is_up = || matches!(*running.ledger.health().borrow(), Health::Up { .. });
     for number in 1..40 {
         running.ledger.intend(mk_intent(number)).await.unwrap_err();
+        recorded.sample(&running);
         assert!(!is_up(), "after {number} requests");
         pass(Duration::from_millis(250)).await; // it is opened again every second
         assert!(!is_up(), "after {number} requests");
     }
+    recorded.assert_fires(&[("LedgerAway", true), ("LedgerDiskFillsUp", true)]);
     std::fs::remove_file(disk.file("filler")).unwrap();
     running.writes(1).await;
+    recorded.sample(&running);
+    recorded.assert_fires(&[("LedgerAway", false)]);
     running.stop().await;
 }
 

@@ -2,8 +2,9 @@
 
 use addon_signer_core::journal::entry::Tip;
 use addon_signer_core::journal::record::Intended;
-use addon_signer_ledger::{Health, Ledger, LedgerError};
+use addon_signer_ledger::{Health, Ledger, LedgerError, LedgerMetrics, Location, WriterOptions};
 use addon_signer_platform::clock::Clock;
+use addon_signer_telemetry::metrics::Metrics;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
@@ -15,6 +16,7 @@ use test_kit::wait_until;
 pub(super) struct RunningWriter {
     pub(super) ledger: Ledger,
     pub(super) clock: Clock,
+    metrics: (Metrics, LedgerMetrics, Location),
     writer: JoinHandle<Result<(), LedgerError>>,
 }
 
@@ -25,10 +27,19 @@ impl RunningWriter {
     }
 
     pub(super) fn start_as(url: &str, replica: &str, epoch: u64) -> Self {
-        let options = options(&url.parse().unwrap(), replica);
+        let (metrics, owned) = Metrics::new(LedgerMetrics::register);
+        let location: Location = url.parse().unwrap();
+        let options = WriterOptions { metrics: owned.clone(), ..options(&location, replica) };
         let clock = options.clock.clone();
         let Open { ledger, writer } = start(options, epoch);
-        Self { ledger, clock, writer }
+        Self { ledger, clock, metrics: (metrics, owned, location), writer }
+    }
+
+    /// The metrics as /metrics shows them at this moment.
+    pub(super) fn metrics(&self) -> String {
+        let (metrics, owned, location) = &self.metrics;
+        owned.look(&self.ledger.health().borrow(), location);
+        metrics.render().unwrap()
     }
 
     /// Waits until the writer can write; returns the last durable entry.

@@ -12,6 +12,7 @@ mod opening;
 mod outage;
 mod questions;
 mod reading;
+mod recorded;
 pub(crate) mod rows;
 mod tampering;
 mod verifying;

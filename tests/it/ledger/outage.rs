@@ -9,6 +9,7 @@ use sqlx::{Connection, PgConnection};
 use tokio::time::{sleep, timeout};
 
 use super::kit::RunningWriter;
+use super::recorded::Recorded;
 use super::{mk_intent, mk_serial, mk_signed};
 use test_kit::cut::{Cut, Moment};
 use test_kit::hub::PATIENCE;
@@ -186,6 +187,8 @@ async fn a_server_that_refuses_writes_is_said_while_nobody_asks() {
     let Some(server) = postgres().await else { return };
     let running = RunningWriter::start(&server.url("ledger"));
     running.up().await;
+    let mut recorded = Recorded::default();
+    recorded.sample(&running);
     let mut connection = PgConnection::connect(&server.url("postgres")).await.unwrap();
     let set = async |connection: &mut PgConnection, sql: &'static str| {
         sqlx::query(sql).execute(&mut *connection).await.unwrap();
@@ -200,6 +203,8 @@ async fn a_server_that_refuses_writes_is_said_while_nobody_asks() {
     let mut health = running.ledger.health();
     let up = timeout(Duration::from_secs(3), health.wait_for(|health| matches!(health, Health::Up { .. })));
     assert!(up.await.is_err(), "it can be opened, and not be written to");
+    recorded.sample(&running);
+    recorded.assert_fires(&[("LedgerAway", true), ("LedgerDiskFillsUp", false)]);
     set(&mut connection, "ALTER DATABASE ledger RESET default_transaction_read_only").await;
     running.writes(1).await;
 }
