@@ -81,6 +81,14 @@ pub enum NotWritten {
     Api(#[from] kube::Error),
 }
 
+impl NotWritten {
+    /// Whether the API server will refuse the same write again, as far as can be known: it did answer, nobody was
+    /// faster, and it is not overloaded.
+    pub(crate) fn is_lasting(&self) -> bool {
+        matches!(self, Self::Api(kube::Error::Api(status)) if ![404, 409, 429, 503, 504].contains(&status.code))
+    }
+}
+
 impl Leads {
     /// Checks that this hub certainly leads at this moment, in the epoch of this evidence.
     ///

@@ -101,8 +101,14 @@ impl StatusWriter {
                     Ok(()) => {}
                     Err(NotWritten::NotLeading(_)) => break,
                     Err(error) => {
-                        let error = explain(&error);
-                        warn!(route = %name, error, "Could not write the status of an AddOnRoute; the hub retries");
+                        warn!(route = %name, %error, "Could not write the status of an AddOnRoute; the hub retries");
+                        let is_told = said.contains_key(&name.namespace);
+                        if error.is_lasting() && !is_told {
+                            said.insert(name.namespace.clone(), Instant::now());
+                            let RouteName { namespace, name } = name;
+                            let note = format!("The status of the AddOnRoute {name} cannot be written: {error}");
+                            self.say(namespace, "StatusNotWritten", note).await;
+                        }
                     }
                 }
                 self.pulse.beat();
@@ -114,24 +120,29 @@ impl StatusWriter {
         }
     }
 
-    /// An event, because nothing more is kept of those that take no effect. It is about the namespace: the hub has no
-    /// right to write events about what is in it.
+    /// Nothing more is kept of those that take no effect.
     async fn say_left_out(&self, name: &RouteName) {
         let RouteName { namespace, name: route } = name;
         let note = format!(
             "The AddOnRoute {route} and younger ones take no effect: there are {MOST_ROUTES} older ones, which is the \
              most."
         );
+        self.say(namespace, "TooManyAddOnRoutes", note).await;
+    }
+
+    /// Writes an event about an AddOnRoute. It is about the namespace: the hub has no right to write events about what
+    /// is in it.
+    async fn say(&self, namespace: &str, reason: &str, note: String) {
         let about = ObjectReference {
             api_version: Some(Namespace::api_version(&()).into_owned()),
             kind: Some(Namespace::kind(&()).into_owned()),
-            name: Some(namespace.clone()),
+            name: Some(namespace.to_owned()),
             ..ObjectReference::default()
         };
-        let event = event(EventType::Warning, "Reading", "TooManyAddOnRoutes", note);
+        let event = event(EventType::Warning, "Reading", reason, note);
         if let Err(error) = Recorder::new(self.client.clone(), reporter()).publish(&event, &about).await {
             // Not retried: the command check says it too.
-            warn!(route = %name, error = explain(&error), "Could not write an event about an AddOnRoute");
+            warn!(namespace, error = explain(&error), "Could not write an event about an AddOnRoute");
         }
     }
 

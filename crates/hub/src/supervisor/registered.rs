@@ -53,6 +53,14 @@ impl Supervisor {
         }
     }
 
+    /// Writes an event about an AddOnSigner, unless it is the last one with its reason.
+    pub(super) fn publish_once(&mut self, name: &str, event: Event) {
+        let last = self.recorders.get(&(name.to_owned(), event.reason.clone()));
+        if last.is_none_or(|(note, _)| *note != event.note) {
+            self.publish(name, event);
+        }
+    }
+
     /// Writes an event about an AddOnSigner.
     pub(super) fn publish(&mut self, name: &str, event: Event) {
         let Some(about) = self.objects.get(name).map(|object| object.object_ref(&())) else { return };

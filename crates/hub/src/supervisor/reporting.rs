@@ -1,6 +1,7 @@
 //! Writes the statuses of AddOnSigners, and events about what changes in them.
 
 use kube::ResourceExt;
+use kube::runtime::events::EventType;
 use tracing::warn;
 
 use super::paced::Paced;
@@ -9,6 +10,7 @@ use super::{Supervisor, changes, status};
 use crate::authorities::state::LineState;
 use crate::distribution::steps::{Distribution, Reached};
 use crate::requests::bundle_policy;
+use crate::supervisor::changes::event;
 use crate::supervisor::status::{Report, Reports};
 use addon_signer_api::{AddOnSigner, AddOnSignerStatus};
 
@@ -53,6 +55,10 @@ impl Supervisor {
         if let Err(error) = outcome {
             // The next change or the next round tries again.
             warn!(signer = name, %error, "Could not write the status of an AddOnSigner; the hub retries");
+            if error.is_lasting() {
+                let note = format!("The status cannot be written, so it may be out of date: {error}");
+                self.publish_once(&name, event(EventType::Warning, "Reading", "StatusNotWritten", note));
+            }
             return;
         }
         let Some(object) = self.objects.get_mut(&name) else { return };

@@ -98,3 +98,55 @@ async fn is_told_again(admin: &Client, name: &str) {
     let api: Api<AddOnSigner> = Api::all(admin.clone());
     wait_until(2 * PATIENCE, "the next one to be read", async || api.get(name).await.unwrap().status.map(drop)).await;
 }
+
+/// Objects of 1.5 MiB exist, and nobody can write anything more into them.
+#[tokio::test]
+async fn a_status_that_cannot_be_written_is_an_event() {
+    let (hub, admin, _running) = mk_ready().await;
+    if hub.real_or_skip().is_none() {
+        return;
+    }
+    create_namespace(&admin, NAMESPACE).await;
+    // As large as etcd takes it: a status needs a kilobyte more.
+    let owner = |length: usize| json!([{ "apiVersion": "v1", "kind": "Pod", "uid": "u", "name": "x".repeat(length) }]);
+    let padded = async |create: &dyn Fn(Value) -> futures::future::BoxFuture<'static, bool>| {
+        for length in (1_560_000..1_573_000).rev().step_by(700) {
+            if create(owner(length)).await {
+                return;
+            }
+        }
+        panic!("none was accepted");
+    };
+    padded(&|owners| {
+        let signers: Api<AddOnSigner> = Api::all(admin.clone());
+        let spec = json!({ "signerName": "example.com/large", "addOns": ["large"] });
+        let object = json!({
+            "apiVersion": "addon-signer.io/v1alpha1", "kind": "AddOnSigner", "spec": spec,
+            "metadata": { "name": "large", "ownerReferences": owners },
+        });
+        Box::pin(async move {
+            signers.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.is_ok()
+        })
+    })
+    .await;
+    padded(&|owners| {
+        let routes: Api<AddOnRoute> = Api::namespaced(admin.clone(), NAMESPACE);
+        let object = json!({
+            "apiVersion": "addon-signer.io/v1alpha1", "kind": "AddOnRoute", "spec": route(1),
+            "metadata": { "name": "large", "ownerReferences": owners },
+        });
+        Box::pin(async move {
+            routes.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.is_ok()
+        })
+    })
+    .await;
+    for (about, begins) in [
+        ("large", "The status cannot be written, so it may be out of date: "),
+        (NAMESPACE, "The status of the AddOnRoute large cannot be written: "),
+    ] {
+        wait_until(PATIENCE, &format!("an event about {about}"), async || {
+            events_about(&admin, about).await.into_iter().find(|note| note.starts_with(begins))
+        })
+        .await;
+    }
+}
