@@ -51,6 +51,12 @@ impl Etcd {
         }
     }
 
+    /// Gives back the room of what was deleted, for what is written next.
+    pub(super) async fn compact(&mut self) {
+        let now = self.call("range", &json!({ "key": encoded(FIRST) })).await["header"]["revision"].clone();
+        self.call("compaction", &json!({ "revision": now, "physical": true })).await;
+    }
+
     async fn call(&mut self, what: &str, body: &Value) -> Value {
         let request = Request::builder().method(Method::POST).uri(format!("/v3/kv/{what}")).header(HOST, "etcd");
         let request = request.body(Full::from(body.to_string())).unwrap();

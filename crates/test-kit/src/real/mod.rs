@@ -72,6 +72,11 @@ impl RealHub {
         Self::new(Arc::new(server), Some(Held::Slot { _slot: slot }))
     }
 
+    /// Makes room in etcd for as much as was deleted.
+    pub async fn compact(&self) {
+        etcd::Etcd::connect(self.server.etcd_port()).await.compact().await;
+    }
+
     /// A hub with OCM's CRDs and ours, and nothing else. Other tests have used its API server, and others will.
     pub(crate) async fn shared(api: AddOnApi) -> Self {
         tokio::task::yield_now().await; // what this test has dropped before is given back
