@@ -18,6 +18,13 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// A commit is durable once it is answered. If a client drops off the network, its transaction keeps the fence row
 /// locked, and only this timeout ends it. Our transactions are never idle in between.
 const WRITER: [(&str, &str); 2] = [("synchronous_commit", "on"), ("idle_in_transaction_session_timeout", "5s")];
+/// Keeps all names of a session in the schema that has the ledger, and PostgreSQL's own names before those: otherwise
+/// `search_path`, which anybody may set who may alter the role or the database, decides which table or operator a
+/// statement means. A new ledger is made in the first schema of the path.
+const PIN: &str = "SELECT pg_catalog.set_config('search_path', pg_catalog.quote_ident(COALESCE((\
+    SELECT n.nspname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n \
+    ON n.oid OPERATOR(pg_catalog.=) c.relnamespace \
+    WHERE c.oid OPERATOR(pg_catalog.=) pg_catalog.to_regclass('fence')), pg_catalog.current_schema())), false)";
 /// The size of a block of most file systems. To write a smaller page, they would have to read the block first.
 const PAGE: u32 = 4096;
 /// Largest cache, in KiB, which a negative number means; SQLite takes no more than it needs. A cached page need not be
@@ -193,10 +200,12 @@ impl Connection {
 
     async fn postgres(options: &PgConnectOptions, settings: &[(&str, &str)]) -> Result<Self, sqlx::Error> {
         let options = options.clone().statement_cache_capacity(STATEMENTS).options(settings.iter().copied());
-        match tokio::time::timeout(CONNECT, options.connect()).await {
-            Ok(connected) => connected.map(Self::Postgres),
-            Err(_) => Err(sqlx::Error::PoolTimedOut),
-        }
+        let connect = async {
+            let mut connection = options.connect().await?;
+            sqlx::raw_sql(PIN).execute(&mut connection).await?;
+            Ok(Self::Postgres(connection))
+        };
+        tokio::time::timeout(CONNECT, connect).await.unwrap_or(Err(sqlx::Error::PoolTimedOut))
     }
 
     /// Runs one statement; returns how many rows it changed.

@@ -5,9 +5,9 @@ use std::io::{self, Read};
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use sqlx::SqlStr;
 use sqlx::migrate::{MigrateError, Migration, MigrationType, Migrator};
-use sqlx::sqlite::SqliteConnection;
+use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
+use sqlx::{ConnectOptions, SqlStr};
 use tokio::time::timeout;
 
 use super::connection::Connection;
@@ -71,6 +71,13 @@ async fn as_it_is(location: &Location, mut connection: Connection) -> Result<Con
         0 => Err(LedgerError::Foreign { ledger: location.to_string(), cause: "it is empty".to_owned() }),
         found => Err(LedgerError::Newer { ledger: location.to_string(), found }),
     }
+}
+
+/// A database in memory with the schema of a ledger and nothing else.
+pub(crate) async fn in_memory() -> Result<Connection, sqlx::Error> {
+    let mut made = SqliteConnectOptions::new().in_memory(true).connect().await?;
+    SQLITE.run_direct(None, &mut made, false).await?;
+    Ok(Connection::Sqlite(made))
 }
 
 /// The schema of this program.

@@ -33,7 +33,7 @@ pub enum CertsCommand {
     Show(show::ShowArgs),
     /// Revoke all certificates of an addon on one cluster; connections end within 2 seconds.
     Revoke(revoke::RevokeArgs),
-    /// Check that the ledger was not altered: the chain of its entries, the published checkpoint, and the index.
+    /// Check that the ledger was not altered: the chain of its entries, the published checkpoint, the index, the schema.
     Verify(verify::VerifyArgs),
     /// Move the oldest entries, whose certificates have all expired, into a file.
     Archive(archive::ArchiveArgs),

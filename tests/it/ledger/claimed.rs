@@ -242,8 +242,8 @@ fn begun_after(seq: u64, hash: &[u8]) -> Vec<EntryRow> {
 async fn ours(store: &TestStore, archives: &[PathBuf], checkpoint: Option<&str>) -> Option<u64> {
     let checkpoint = checkpoint.map(|text| Checkpoint::read(text).unwrap());
     let check = Check { location: store.url().parse().unwrap(), checkpoint, archives: archives.to_vec() };
-    match verify(check, |_| ()).await {
-        Ok(_) => None,
+    match rows::of_rows(verify(check, |_| ()).await) {
+        Ok(()) => None,
         Err(VerifyError::Fault(fault) | VerifyError::File { cause: FileError::Fault(fault), .. }) => Some(fault.row),
         Err(other) => panic!("{other}"),
     }

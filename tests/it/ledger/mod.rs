@@ -6,6 +6,7 @@ pub(crate) mod checker;
 mod claimed;
 mod disk;
 mod format;
+mod hiding;
 mod kit;
 mod listing;
 mod opening;

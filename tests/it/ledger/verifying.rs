@@ -21,7 +21,7 @@ async fn check(location: &Location, checkpoint: Option<Checkpoint>) -> Result<Ve
 
 /// The first bad row and what is wrong with it.
 async fn fault(location: &Location) -> (u64, String) {
-    match check(location, None).await {
+    match rows::of_rows(check(location, None).await) {
         Err(VerifyError::Fault(fault)) => (fault.row, fault.problem.to_string()),
         other => panic!("{other:?}"),
     }
@@ -147,7 +147,7 @@ async fn altered_rows(store: &TestStore, location: &Location) {
         assert!(found == row, "{change}: {found}: {problem}");
         assert!(problem.contains(what), "{change}: {found}: {problem}");
         run(store, undo).await;
-        check(location, None).await.unwrap();
+        rows::of_rows(check(location, None).await).unwrap();
     }
 }
 
@@ -303,5 +303,5 @@ async fn altered_index(store: &TestStore, location: &Location) {
         assert!(problem.contains(what), "{change}: {found}, not {expected}: {problem}");
         run(store, &undo).await;
     }
-    check(location, None).await.unwrap();
+    rows::of_rows(check(location, None).await).unwrap();
 }

@@ -4,6 +4,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use super::VerifyError;
+use super::lists::Lists;
 use crate::connection::{Cells, Connection};
 use addon_signer_core::journal::chain::{Fault, Problem};
 use addon_signer_core::journal::entry::Entry;
@@ -56,11 +57,13 @@ pub(super) struct Index {
     last: u64,
     /// Rows that were compared.
     pub(super) certificates: u64,
+    /// Whose they are.
+    pub(super) lists: Lists,
 }
 
 impl Index {
     pub(super) fn new(last: u64) -> Self {
-        Self { rows: VecDeque::new(), claims: HashMap::new(), last, certificates: 0 }
+        Self { rows: VecDeque::new(), claims: HashMap::new(), last, certificates: 0, lists: Lists::default() }
     }
 
     /// Adds rows, in their order.
@@ -111,6 +114,7 @@ impl Index {
             self.claims.entry(at).or_default().push(claim);
         }
         self.certificates += 1;
+        self.lists.add(intent.seq, row.str(4), row.str(5));
         Ok(())
     }
 }

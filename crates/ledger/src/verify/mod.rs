@@ -5,10 +5,13 @@
 //! are read in the order of their numbers; the error names the first wrong one.
 
 mod index;
+mod lists;
 mod rows;
+mod schema;
 
 use std::path::PathBuf;
 
+use super::connection::Connection;
 use super::error::classify;
 use super::file::{self, FileError};
 use super::{LedgerError, Location};
@@ -17,6 +20,7 @@ use addon_signer_core::journal::checkpoint::Checkpoint;
 use addon_signer_core::journal::entry::{Entry, Tip};
 use index::Index;
 use rows::{Pages, RowPage, Snapshot};
+pub use schema::SchemaChanges;
 
 /// What to check.
 #[derive(Debug, Clone)]
@@ -81,6 +85,21 @@ pub enum VerifyError {
     /// The checkpoint does not belong to this ledger.
     #[error("the checkpoint proves nothing about this ledger: {0}")]
     Checkpoint(String),
+    /// The schema is not the one that the migrations make.
+    #[error(
+        "its schema is not the one that addon-signer makes, so lists may leave certificates out: {changes}; make these \
+         parts what they were (\"An altered schema\" in docs/ledger.md), then check again{}",
+        rows.as_ref().map_or_else(String::new, |rows| format!(". With this schema: {rows}"))
+    )]
+    Schema {
+        /// What was changed.
+        changes: SchemaChanges,
+        /// What is wrong with the rows, if they could be read.
+        rows: Option<Box<VerifyError>>,
+    },
+    /// The store's indexes, or its file, contradict its tables.
+    #[error("its store is not sound: {0}; rebuild its indexes with REINDEX or restore a backup, then check again")]
+    Unsound(String),
     /// The ledger cannot be read.
     #[error(transparent)]
     Ledger(#[from] LedgerError),
@@ -125,13 +144,28 @@ pub async fn verify(check: Check, progress: impl Fn(VerifyProgress)) -> Result<V
 }
 
 async fn run(check: Check, progress: impl Fn(VerifyProgress)) -> Result<VerifyReport, VerifyError> {
-    let Check { location, checkpoint, archives } = check;
-    let snapshot = Snapshot::take(&location).await?;
+    let mut connection = Snapshot::begin(&check.location).await?;
+    let changes = schema::changes(&mut connection).await?;
+    let checked = check_rows(connection, check, progress).await;
+    let Some(changes) = changes else { return checked };
+    // Another schema is itself why the store may have failed.
+    let rows = checked.err().filter(|error| !matches!(error, VerifyError::Store(_)));
+    Err(VerifyError::Schema { changes, rows: rows.map(Box::new) })
+}
+
+async fn check_rows(
+    connection: Connection,
+    check: Check,
+    progress: impl Fn(VerifyProgress),
+) -> Result<VerifyReport, VerifyError> {
+    let Check { checkpoint, archives, .. } = check;
+    let snapshot = Snapshot::take(connection).await?;
     let mut notes = RecordedKeys::default();
     let (chain, first) = begin(&snapshot, checkpoint.as_ref(), &archives, &mut notes)?;
     let from = chain.tip().seq + 1;
     let last = snapshot.last;
     let recorded = snapshot.ledger.clone();
+    let counted = snapshot.counted;
     let mut walk = Walk { chain, notes, index: Index::new(last) };
     let mut pages = snapshot.read(from);
     let found = walk
@@ -147,11 +181,37 @@ async fn run(check: Check, progress: impl Fn(VerifyProgress)) -> Result<VerifyRe
     walk.index.end()?;
     index::check_unfinished(&mut connection).await?;
     let Walk { notes, index, .. } = walk;
+    check_store(&mut connection, &index, counted, (last + 1).saturating_sub(from)).await?;
     let ledger = notes.ledger.clone().unwrap_or(recorded);
     let unchecked = first - 1;
     let checkpoint =
         checkpoint.map(|checkpoint| judge_checkpoint(checkpoint, &ledger, &notes, unchecked)).transpose()?;
     Ok(VerifyReport { ledger, first, tip, certificates: index.certificates, unchecked, checkpoint })
+}
+
+/// Checks that no index hides a row: that as many were read as there are, and that lists return them all.
+async fn check_store(
+    connection: &mut Connection,
+    index: &Index,
+    counted: Option<[u64; 2]>,
+    entries: u64,
+) -> Result<(), VerifyError> {
+    let read = [entries, index.certificates];
+    if let Some(there) = counted.filter(|there| *there != read) {
+        return Err(VerifyError::Unsound(format!(
+            "it has {} entries and {} certificates, and its primary keys lead to {} and {}",
+            there[0], there[1], read[0], read[1]
+        )));
+    }
+    index.lists.compare(connection).await?;
+    if let Connection::Sqlite(_) = connection {
+        let rows = connection.rows("PRAGMA integrity_check(1)".to_owned(), Vec::new()).await?;
+        let said = rows.first().map_or("", |row| row.str(0));
+        if said != "ok" {
+            return Err(VerifyError::Unsound(format!("SQLite's integrity_check says {said:?}")));
+        }
+    }
+    Ok(())
 }
 
 /// The state of a check on its way through the ledger.

@@ -5,7 +5,6 @@ use tokio::task::JoinHandle;
 
 use super::VerifyError;
 use crate::connection::{Cells, Connection};
-use crate::error::classify;
 use crate::{Location, schema};
 use addon_signer_core::journal::chain::{Fault, Problem, begins};
 use addon_signer_core::journal::entry::{Hash, Tip};
@@ -15,6 +14,14 @@ use addon_signer_core::timestamp::Timestamp;
 const ENTRIES: u64 = 1024;
 /// Pages that are read ahead.
 const AHEAD: usize = 4;
+/// Makes PostgreSQL read tables from one end to the other, and write the schema as it does by default.
+const WITHOUT_INDEXES: &str = "SET LOCAL enable_indexscan = off; SET LOCAL enable_indexonlyscan = off; \
+                               SET LOCAL enable_bitmapscan = off; SET LOCAL quote_all_identifiers = off";
+/// By their primary keys, pages come in their order without a sorted copy of the whole table. If a key leaves a row out,
+/// there are fewer rows than [`Snapshot::counted`]. Lists, too, must be right by an index, even while their table is so
+/// small that they need none.
+const WITH_INDEXES: &str = "SET LOCAL enable_indexscan TO DEFAULT; SET LOCAL enable_indexonlyscan TO DEFAULT; \
+                            SET LOCAL enable_bitmapscan TO DEFAULT; SET LOCAL enable_seqscan = off";
 
 /// A connection whose transaction sees the ledger at one moment, whatever its hub writes meanwhile.
 pub(super) struct Snapshot {
@@ -27,27 +34,45 @@ pub(super) struct Snapshot {
     archives: Vec<(u64, Option<Hash>)>,
     /// The id of the ledger, from the table of latest values.
     pub(super) ledger: String,
+    /// How many entries and how many certificates PostgreSQL finds without an index. In SQLite a table is itself in the
+    /// order of its numbers.
+    pub(super) counted: Option<[u64; 2]>,
 }
 
 impl Snapshot {
-    /// Begins the transaction.
-    pub(super) async fn take(location: &Location) -> Result<Self, VerifyError> {
-        let connection = schema::open_to_read(location).await?;
-        Self::look(connection).await.map_err(|error| classify(location, &error).into())
+    /// Begins the transaction, which does not use indexes yet.
+    pub(super) async fn begin(location: &Location) -> Result<Connection, VerifyError> {
+        let mut connection = schema::open_to_read(location).await?;
+        connection.begin_to_read().await?;
+        if let Connection::Postgres(_) = connection {
+            connection.command(WITHOUT_INDEXES).await?;
+        }
+        Ok(connection)
     }
 
-    async fn look(mut connection: Connection) -> Result<Self, sqlx::Error> {
-        connection.begin_to_read().await?;
-        let rows = connection.rows("SELECT MAX(seq), MIN(seq) FROM entries".to_owned(), Vec::new()).await?;
+    /// Reads what all pages have in common.
+    pub(super) async fn take(mut connection: Connection) -> Result<Self, sqlx::Error> {
+        let ends = match connection {
+            Connection::Sqlite(_) => {
+                "(SELECT MAX(seq) FROM entries NOT INDEXED), (SELECT MIN(seq) FROM entries NOT INDEXED)"
+            }
+            Connection::Postgres(_) => "MAX(seq), MIN(seq), COUNT(*), (SELECT COUNT(*) FROM certificates) FROM entries",
+        };
+        let rows = connection.rows(format!("SELECT {ends}"), Vec::new()).await?;
         let last = rows.first().map_or(0, |row| row.count(0));
         let first = rows.first().filter(|row| row.int(1).is_some()).map(|row| row.count(1));
+        let counted = rows.first().filter(|row| row.len() > 2).map(|row| [row.count(2), row.count(3)]);
         let sql = "SELECT through, hash FROM archives ORDER BY through".to_owned();
         let archives = connection.rows(sql, Vec::new()).await?;
         let archives = archives.iter().map(|row| (row.count(0), Hash::from_bytes(row.bytes(1)))).collect();
-        let sql = "SELECT value FROM latest WHERE topic = 'ledger' AND name = ''".to_owned();
+        // The expressions have no index.
+        let sql = "SELECT value FROM latest WHERE topic || '' = 'ledger' AND name || '' = ''".to_owned();
         let rows = connection.rows(sql, Vec::new()).await?;
         let ledger = rows.first().map(|row| row.text(0)).unwrap_or_default();
-        Ok(Self { connection, last, first, archives, ledger })
+        if let Connection::Postgres(_) = connection {
+            connection.command(WITH_INDEXES).await?;
+        }
+        Ok(Self { connection, last, first, archives, ledger, counted })
     }
 
     /// The last entry that is in an archive; 0 for none.
@@ -118,17 +143,22 @@ async fn read(
     pages: mpsc::Sender<RowPage>,
 ) -> Result<Connection, sqlx::Error> {
     let columns = super::index::COLUMNS;
+    let table_only = match connection {
+        Connection::Sqlite(_) => " NOT INDEXED",
+        Connection::Postgres(_) => "", // see WITH_INDEXES
+    };
     let mut first = from;
     let mut index_after = i64::MIN;
     loop {
         // Reads by ranges, not by row counts, so that no row is left out, however often a number occurs.
         let end = first + ENTRIES - 1;
         let is_last = end >= last;
-        let sql = "SELECT seq, entry, hash FROM entries WHERE seq BETWEEN $1 AND $2 ORDER BY seq".to_owned();
+        let sql = format!("SELECT seq, entry, hash FROM entries{table_only} WHERE seq BETWEEN $1 AND $2 ORDER BY seq");
         let entries = connection.rows(sql, vec![first.into(), end.into()]).await?;
         let upto = if is_last { i64::MAX } else { i64::try_from(end).unwrap_or(i64::MAX) };
         let sql = format!(
-            "SELECT {columns} FROM certificates LEFT JOIN unfinished ON unfinished.seq = certificates.seq \
+            "SELECT {columns} FROM certificates{table_only} LEFT JOIN unfinished \
+             ON unfinished.seq = certificates.seq \
              WHERE certificates.seq > $1 AND certificates.seq <= $2 ORDER BY certificates.seq"
         );
         let index = connection.rows(sql, vec![index_after.into(), upto.into()]).await?;
