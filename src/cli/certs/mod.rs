@@ -33,7 +33,8 @@ pub enum CertsCommand {
     Show(show::ShowArgs),
     /// Revoke all certificates of an addon on one cluster; connections end within 2 seconds.
     Revoke(revoke::RevokeArgs),
-    /// Check that the ledger was not altered: the chain of its entries, the published checkpoint, the index, the schema.
+    /// Check that the ledger was not altered: the chain of its entries, the published checkpoint, the index and the
+    /// schema.
     Verify(verify::VerifyArgs),
     /// Move the oldest entries, whose certificates have all expired, into a file.
     Archive(archive::ArchiveArgs),

@@ -264,7 +264,7 @@ async fn a_schema_in_postgresql_that_hides_a_certificate_is_named() {
 
 /// An operator that comes before PostgreSQL's own would hide a certificate from every list.
 #[tokio::test]
-async fn the_search_path_of_a_role_does_not_change_what_a_list_returns() {
+async fn the_search_path_of_a_role_changes_no_list() {
     if found(Needed::Postgres, programs()).is_none() {
         return;
     }
@@ -284,7 +284,7 @@ async fn the_search_path_of_a_role_does_not_change_what_a_list_returns() {
 }
 
 #[tokio::test]
-async fn a_partial_index_hides_a_certificate_from_lists_and_not_from_the_check() {
+async fn an_index_hides_a_certificate_from_lists_not_from_the_check() {
     on_store(async |store| {
         let location = mk_ledger(store).await;
         assert_eq!(listed(&location, CLUSTER).await, [HIDDEN]);

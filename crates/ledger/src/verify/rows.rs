@@ -17,9 +17,9 @@ const AHEAD: usize = 4;
 /// Makes PostgreSQL read tables from one end to the other, and write the schema as it does by default.
 const WITHOUT_INDEXES: &str = "SET LOCAL enable_indexscan = off; SET LOCAL enable_indexonlyscan = off; \
                                SET LOCAL enable_bitmapscan = off; SET LOCAL quote_all_identifiers = off";
-/// By their primary keys, pages come in their order without a sorted copy of the whole table. If a key leaves a row out,
-/// there are fewer rows than [`Snapshot::counted`]. Lists, too, must be right by an index, even while their table is so
-/// small that they need none.
+/// By their primary keys, pages come in their order without a sorted copy of the whole table. If a key leaves a row
+/// out, there are fewer rows than [`Snapshot::counted`]. Lists, too, must be right by an index, even while their table
+/// is so small that they need none.
 const WITH_INDEXES: &str = "SET LOCAL enable_indexscan TO DEFAULT; SET LOCAL enable_indexonlyscan TO DEFAULT; \
                             SET LOCAL enable_bitmapscan TO DEFAULT; SET LOCAL enable_seqscan = off";
 
