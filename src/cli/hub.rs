@@ -159,10 +159,17 @@ pub enum ServingTrust {
     Root,
 }
 
-/// Reads the roots that agents may trust.
-fn serving_roots(file: &Path) -> anyhow::Result<Roots> {
-    let text = std::fs::read(file).with_context(|| format!("--serving-roots {}", file.display()))?;
-    Roots::from_pem(&text).with_context(|| format!("--serving-roots {}", file.display()))
+/// What agents trust of the gateway's authorities, with the roots in this file.
+fn trusted(trust: ServingTrust, roots: Option<&Path>) -> anyhow::Result<Trusted> {
+    let read = |file: &Path| {
+        let text = std::fs::read(file).with_context(|| format!("--serving-roots {}", file.display()))?;
+        Roots::from_pem(&text).with_context(|| format!("--serving-roots {}", file.display()))
+    };
+    match (trust, roots) {
+        (ServingTrust::Root, roots) => Ok(Trusted::Root(roots.map(read).transpose()?)),
+        (ServingTrust::Authority, None) => Ok(Trusted::Authority),
+        (ServingTrust::Authority, Some(_)) => anyhow::bail!("--serving-roots needs --serving-trust Root"),
+    }
 }
 
 fn duration(text: &str) -> Result<Duration, UnitError> {
@@ -226,20 +233,14 @@ pub async fn run(args: HubArgs) -> anyhow::Result<()> {
     let contacts = Contacts::default();
     let client = kubernetes::client_noting(args.kubeconfig.as_deref(), contacts.clone()).await?;
     let inventory = args.inventory_listen.map(|listen| InventoryOptions { listen, service: args.inventory_service });
-    let roots = args.serving_roots.as_deref().map(serving_roots).transpose()?;
+    let trusted = trusted(args.serving_trust, args.serving_roots.as_deref())?;
     let options = HubOptions {
         roles: args.roles,
         namespace: args.namespace,
         gateway_listen: args.gateway_listen,
         gateway_limits,
         gateway_names: args.gateway_name,
-        serving_source: ServingSource {
-            source: args.serving_issuer,
-            trusted: match args.serving_trust {
-                ServingTrust::Authority => Trusted::Authority,
-                ServingTrust::Root => Trusted::Root(roots),
-            },
-        },
+        serving_source: ServingSource { source: args.serving_issuer, trusted },
         vault: args.vault.options(),
         access_log: args.access_log,
         metrics_listen: args.metrics_listen,
@@ -300,5 +301,25 @@ mod tests {
         assert_eq!(refuse_after(&[]), Ok(None));
         assert!(refuse_after(&["--roles=gateway", "--registry-refuse-after=25h"]).unwrap_err().contains("at most 24h"));
         assert!(refuse_after(&["--roles=gateway", "--inventory-listen=127.0.0.1:1"]).unwrap_err().contains("signer"));
+    }
+
+    #[test]
+    fn named_roots_are_read_and_are_refused_without_root() {
+        let file = |text: &str| {
+            let file = tempfile::NamedTempFile::new().unwrap();
+            std::fs::write(file.path(), text).unwrap();
+            file
+        };
+        let pem = include_str!("../../certs/profiles/serving-ca.pem");
+        let (good, empty) = (file(pem), file("no certificate"));
+        let roots = Roots::from_pem(pem.as_bytes()).unwrap();
+        assert_eq!(trusted(ServingTrust::Root, Some(good.path())).unwrap(), Trusted::Root(Some(roots)));
+        assert_eq!(trusted(ServingTrust::Root, None).unwrap(), Trusted::Root(None));
+        assert_eq!(trusted(ServingTrust::Authority, None).unwrap(), Trusted::Authority);
+        let said = |trust, file: &Path| format!("{:#}", trusted(trust, Some(file)).unwrap_err());
+        assert_eq!(said(ServingTrust::Authority, good.path()), "--serving-roots needs --serving-trust Root");
+        let expected = format!("--serving-roots {}: there is no certificate in PEM", empty.path().display());
+        assert_eq!(said(ServingTrust::Root, empty.path()), expected);
+        assert!(said(ServingTrust::Root, Path::new("/nowhere")).contains("--serving-roots /nowhere: No such file"));
     }
 }

@@ -62,7 +62,7 @@ async fn a_sound_installation_is_good_line_by_line() {
         "ok   API: the API server serves AddOnTemplate v1alpha1\n",
         "ok   ManifestWorks: it is not installed (trust.manifestWorks)\n",
         "ok   gRPC account: it is not installed (grpcAccount.enabled)\n",
-        "ok   trust bundle of requests: a policy lets only the hub set it\n",
+        "ok   trust bundle in CSRs: a policy lets only system:serviceaccount:addon-signer:addon-signer set it\n",
         "ok   AddOnRoute default/receive: the gateway passes its calls to 127.0.0.1:9\n",
         "ok   inventory: it is not installed (inventory.enabled)\n",
         &format!("ok   gateway {}: it presents a certificate for this name that agents accept\n", whole.gateway),
@@ -71,7 +71,7 @@ async fn a_sound_installation_is_good_line_by_line() {
     }
     policy_bindings(&admin).delete("addon-signer-trust-bundle", &DeleteParams::default()).await.unwrap();
     let unprotected = check(&hub, home.path(), &[]).await;
-    let line = "BAD  trust bundle of requests: whoever may update requests can choose whom a new agent trusts: there \
+    let line = "BAD  trust bundle in CSRs: whoever may update CSRs can choose whom a new agent trusts: there \
                 is no ValidatingAdmissionPolicyBinding addon-signer-trust-bundle; install the chart again\n";
     assert!(unprotected.stdout.contains(line), "{}", unprotected.stdout);
     bind_policy(&admin, "trust-bundle").await;

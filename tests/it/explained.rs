@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use addon_signer_api::route::CONDITION_RESOLVED_REFS;
 use addon_signer_api::{AddOnRoute, AddOnSigner};
 use addon_signer_platform::clock::Clock;
 use hyper::Method;
@@ -67,7 +68,12 @@ async fn wait_settled(admin: &Client, pair: &ClientPair, gateway: SocketAddr) {
     let routes: Api<AddOnRoute> = Api::all(admin.clone());
     wait_until(test_kit::hub::PATIENCE, "the hub to say what it thinks of them", async || {
         let all = routes.list(&ListParams::default()).await.unwrap().items;
-        all.iter().all(|route| route.status.is_some()).then_some(())
+        // The first status may come before the hub has read the backends.
+        let is_known = |route: &AddOnRoute| {
+            let conditions = route.status.iter().flat_map(|status| &status.conditions);
+            conditions.filter(|it| it.type_ == CONDITION_RESOLVED_REFS).any(|it| it.status != "Unknown")
+        };
+        all.iter().all(is_known).then_some(())
     })
     .await;
 }

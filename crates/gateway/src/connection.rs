@@ -68,8 +68,8 @@ pub(super) async fn serve(
     // hyper moves the future several times before it runs, and it has kilobytes.
     let service = service_fn(move |request| Box::pin(routes::answer(Arc::clone(&answering), request)));
     let too_many_heads = CancellationToken::new();
-    let heads = is_h2.then(|| SplitHeads::new(too_many_heads.clone()));
-    let connection = builder.serve_connection_with_upgrades(TokioIo::new(Lingering::new(tls, heads)), service);
+    let io = SplitHeads::of_client(Lingering::new(tls), is_h2, &session.shared.stats, &too_many_heads);
+    let connection = builder.serve_connection_with_upgrades(TokioIo::new(io), service);
     tokio::pin!(connection);
     let mut sweep = interval_at(Instant::now() + first, SWEEP);
     sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -146,9 +146,7 @@ async fn stopping(
 ) -> Instant {
     tokio::select! {
         () = stop.cancelled() => {}
-        () = too_many_heads.cancelled() => {
-            session.shared.stats.split_heads_ended.inc();
-        }
+        () = too_many_heads.cancelled() => {}
     }
     let drain = session.shared.limits.drain_timeout;
     let latest = Instant::now() + drain;

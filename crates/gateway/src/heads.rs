@@ -1,44 +1,72 @@
-//! Counts the heads of an HTTP/2 client that come in several frames.
+//! Counts the heads of HTTP/2 that come in several frames.
 //!
 //! h2's HPACK table keeps the buffer of a whole head for as long as it keeps a path or a host name from it, some 110
 //! heads of a connection. One frame has at most 16 KiB; a head that goes on in CONTINUATION frames may have six times
-//! as much, also if it is refused then. Few clients ever send one, so a connection ends after some of them.
+//! as much, also if it is refused then. Few peers ever send one, so a connection ends after some of them.
 
 use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 
+use prometheus_client::metrics::counter::Counter;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_util::sync::CancellationToken;
 
-/// How many heads of several frames a connection may have before it ends gracefully; after twice as many it is cut.
-const MOST: usize = 8;
+use super::GatewayStats;
+
+/// How many heads of several frames end a connection gracefully; after twice as many it is cut.
+pub const MOST_SPLIT_HEADS: usize = 2;
 
 /// The client's preface, before the first frame (RFC 9113 section 3.4).
 const PREFACE: usize = 24;
 const FRAME_HEAD: usize = 9;
-const CONTINUATION: u8 = 9;
+const HEADERS: u8 = 1;
+const PUSH_PROMISE: u8 = 5;
 const END_HEADERS: u8 = 4;
+
+/// A connection whose frames are counted as they are read.
+#[derive(Debug)]
+pub(super) struct SplitHeads<S> {
+    inner: S,
+    frames: Option<Frames>,
+}
 
 /// What was read of the frames of a connection.
 #[derive(Debug)]
-pub(super) struct SplitHeads {
+struct Frames {
     /// How many bytes follow that are not the head of a frame.
     skipped: usize,
     head: [u8; FRAME_HEAD],
     known: usize,
+    /// How many heads were begun that go on in another frame.
     count: usize,
+    ended: Counter,
     too_many: CancellationToken,
 }
 
-impl SplitHeads {
-    /// Cancels the token when the connection must end.
-    pub(super) fn new(too_many: CancellationToken) -> Self {
-        Self { skipped: PREFACE, head: [0; FRAME_HEAD], known: 0, count: 0, too_many }
+impl<S> SplitHeads<S> {
+    /// What a client sends. The token is cancelled when the connection must end.
+    pub(super) fn of_client(inner: S, is_h2: bool, stats: &GatewayStats, too_many: &CancellationToken) -> Self {
+        let frames = || Frames::new(PREFACE, stats.split_heads_ended.clone(), too_many.clone());
+        Self { inner, frames: is_h2.then(frames) }
     }
 
-    /// Takes what was read from the client.
+    /// What a backend sends that speaks HTTP/2. The token is cancelled when no further call may begin.
+    pub(super) fn of_backend(inner: S, too_many: CancellationToken) -> Self {
+        Self { inner, frames: Some(Frames::new(0, Counter::default(), too_many)) }
+    }
+}
+
+impl Frames {
+    fn new(skipped: usize, ended: Counter, too_many: CancellationToken) -> Self {
+        Self { skipped, head: [0; FRAME_HEAD], known: 0, count: 0, ended, too_many }
+    }
+
+    /// Takes what was read.
     ///
     /// # Errors
-    /// The client goes on sending such heads, so the connection is cut.
-    pub(super) fn read(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+    /// The peer goes on sending such heads, so the connection is cut.
+    fn read(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
             let skipped = self.skipped.min(bytes.len());
             self.skipped -= skipped;
@@ -53,16 +81,53 @@ impl SplitHeads {
                 self.known = 0;
                 let [a, b, c, kind, flags, ..] = self.head;
                 self.skipped = u32::from_be_bytes([0, a, b, c]) as usize;
-                self.count += usize::from(kind == CONTINUATION && flags & END_HEADERS != 0);
+                self.count += usize::from([HEADERS, PUSH_PROMISE].contains(&kind) && flags & END_HEADERS == 0);
             }
         }
-        if self.count >= MOST {
+        if self.count >= MOST_SPLIT_HEADS && !self.too_many.is_cancelled() {
+            self.ended.inc();
             self.too_many.cancel();
         }
-        match self.count > 2 * MOST {
+        match self.count > 2 * MOST_SPLIT_HEADS {
             true => Err(io::Error::other("too many heads in several frames")),
             false => Ok(()),
         }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for SplitHeads<S> {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let before = buf.filled().len();
+        ready!(Pin::new(&mut this.inner).poll_read(cx, buf))?;
+        let read = buf.filled().get(before..).unwrap_or_default();
+        Poll::Ready(this.frames.as_mut().map_or(Ok(()), |frames| frames.read(read)))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for SplitHeads<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write_vectored(cx, bufs)
     }
 }
 
@@ -70,41 +135,47 @@ impl SplitHeads {
 mod tests {
     use super::*;
 
+    const CONTINUATION: u8 = 9;
+
     fn frame(kind: u8, flags: u8, payload: usize) -> Vec<u8> {
         let length = u32::try_from(payload).unwrap().to_be_bytes();
-        [&length[1..], &[kind, flags, 0, 0, 0, 1], &vec![CONTINUATION; payload]].concat()
+        [&length[1..], &[kind, flags, 0, 0, 0, 1], &vec![HEADERS; payload]].concat()
+    }
+
+    fn mk_frames() -> Frames {
+        Frames::new(PREFACE, Counter::default(), CancellationToken::new())
     }
 
     #[test]
     fn heads_of_several_frames_are_counted_however_they_are_read() {
-        let mut bytes = vec![CONTINUATION; PREFACE];
-        for _ in 0..5 {
+        let mut bytes = vec![HEADERS; PREFACE];
+        for end in [END_HEADERS, 0, END_HEADERS, 0] {
             bytes.extend(frame(4, 0, 0)); // SETTINGS
-            bytes.extend(frame(1, 0, 16_384)); // HEADERS
+            bytes.extend(frame(HEADERS, 0, 16_384));
             bytes.extend(frame(CONTINUATION, 0, 100));
-            bytes.extend(frame(CONTINUATION, END_HEADERS, 1));
-            bytes.extend(frame(1, END_HEADERS, 9));
-            bytes.extend(frame(0, END_HEADERS, 300)); // DATA
+            // h2 forgets a malformed head although its end has not come.
+            bytes.extend(frame(CONTINUATION, end, 1));
+            bytes.extend(frame(HEADERS, END_HEADERS, 9));
+            bytes.extend(frame(0, 0, 300)); // DATA
         }
         for piece in [1, 2, 9, 24, 25, 4_096, bytes.len()] {
-            let mut heads = SplitHeads::new(CancellationToken::new());
+            let mut frames = mk_frames();
             for read in bytes.chunks(piece) {
-                heads.read(read).unwrap();
+                frames.read(read).unwrap();
             }
-            assert_eq!(heads.count, 5, "in pieces of {piece}");
+            assert_eq!(frames.count, 4, "in pieces of {piece}");
         }
     }
 
     #[test]
     fn after_some_the_connection_ends_and_after_more_it_is_cut() {
-        let too_many = CancellationToken::new();
-        let mut heads = SplitHeads::new(too_many.clone());
-        heads.read(&[0; PREFACE]).unwrap();
-        let head = [frame(1, 0, 10), frame(CONTINUATION, END_HEADERS, 10)].concat();
-        for n in 1..=2 * MOST {
-            heads.read(&head).unwrap();
-            assert_eq!(too_many.is_cancelled(), n >= MOST, "{n}");
+        let mut frames = mk_frames();
+        frames.read(&[0; PREFACE]).unwrap();
+        for n in 1..=4 {
+            frames.read(&frame(HEADERS, 0, 10)).unwrap();
+            assert_eq!(frames.too_many.is_cancelled(), n >= 2, "{n}");
         }
-        assert!(heads.read(&head).is_err());
+        assert!(frames.read(&frame(PUSH_PROMISE, 0, 10)).is_err());
+        assert_eq!(frames.ended.get(), 1);
     }
 }

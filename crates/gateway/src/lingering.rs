@@ -12,8 +12,6 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
-use super::heads::SplitHeads;
-
 /// How long the client has to take the answer and to end its side.
 const LINGER: Duration = Duration::from_secs(2);
 
@@ -22,23 +20,17 @@ pub(super) struct Lingering<S> {
     inner: S,
     /// The end of [`LINGER`], when the gateway's side is shut down.
     end: Option<Pin<Box<Sleep>>>,
-    /// For HTTP/2.
-    heads: Option<SplitHeads>,
 }
 
 impl<S> Lingering<S> {
-    pub(super) fn new(inner: S, heads: Option<SplitHeads>) -> Self {
-        Self { inner, end: None, heads }
+    pub(super) fn new(inner: S) -> Self {
+        Self { inner, end: None }
     }
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Lingering<S> {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let this = self.get_mut();
-        let before = buf.filled().len();
-        ready!(Pin::new(&mut this.inner).poll_read(cx, buf))?;
-        let read = buf.filled().get(before..).unwrap_or_default();
-        Poll::Ready(this.heads.as_mut().map_or(Ok(()), |heads| heads.read(read)))
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_read(cx, buf)
     }
 }
 

@@ -30,6 +30,9 @@ const WARNING: Duration = Duration::from_secs(60);
 /// The most bytes that are kept of a refusal's message.
 const SAID_MAX: usize = 512;
 
+/// The reason of a condition while a policy lets another account do what the hub does.
+pub(super) const REFUSES_HUB: &str = "PolicyRefusesHub";
+
 /// What the hub may do that a policy must narrow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Right {
@@ -48,6 +51,8 @@ pub enum PolicyProblem {
     Missing,
     /// The trial of what the policy forbids ended otherwise.
     Unknown(Arc<str>),
+    /// The policy lets another account do what the hub does. It says which.
+    RefusesHub(Arc<str>),
 }
 
 impl PolicyProblem {
@@ -56,6 +61,7 @@ impl PolicyProblem {
         match self {
             Self::Missing => "PolicyMissing",
             Self::Unknown(_) => "PolicyUnknown",
+            Self::RefusesHub(_) => REFUSES_HUB,
         }
     }
 }

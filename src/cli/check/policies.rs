@@ -70,17 +70,26 @@ impl Inspection {
 
     /// Whether only the hub can set the trust bundle that agents take from their requests.
     pub(super) async fn trust_bundle(&self) -> Vec<Finding> {
-        let about = "trust bundle of requests";
+        let about = "trust bundle in CSRs";
         vec![match self.policy(&BUNDLE).await {
-            Ok(None) => Finding::good(about, "a policy lets only the hub set it"),
+            Ok(None) => match self.bundle_account().await {
+                Ok(account) => Finding::good(about, format!("a policy lets only {account} set it")),
+                Err(error) => unknown(about.to_owned(), &error),
+            },
             Ok(Some(lack)) => Finding::bad(
                 about,
-                format!(
-                    "whoever may update requests can choose whom a new agent trusts: {lack}; install the chart again"
-                ),
+                format!("whoever may update CSRs can choose whom a new agent trusts: {lack}; install the chart again"),
             ),
             Err(error) => unknown(about.to_owned(), &error),
         }]
+    }
+
+    /// The account that the policy for trust bundles lets set them.
+    async fn bundle_account(&self) -> kube::Result<String> {
+        let policies: Api<ValidatingAdmissionPolicy> = Api::all(self.client.clone());
+        let variables = policies.get(BUNDLE.name).await?.spec.and_then(|spec| spec.variables).unwrap_or_default();
+        let account = variables.into_iter().find(|variable| variable.name == "account");
+        Ok(account.map(|account| account.expression.trim().trim_matches('\'').to_owned()).unwrap_or_default())
     }
 
     /// Whether a policy protects the annotation that names whom OCM's gRPC server is acting for, if it is to be

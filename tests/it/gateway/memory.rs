@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use addon_signer_core::gateway::route::{Route, RouteLimits};
-use addon_signer_gateway::Limits;
+use addon_signer_gateway::{Limits, MOST_SPLIT_HEADS};
 use futures::stream;
 use http_body_util::StreamBody;
 use hyper::Request;
@@ -111,7 +111,9 @@ fn the_figures_in_the_document_are_those_of_the_limits() {
     let buffer = limits.call_buffer as u64;
     let streams = u64::from(limits.max_streams);
     // The table of 4 KiB has at most 110 paths, the shortest of which count as 37 bytes (RFC 7541 section 4.1).
-    let kept = 110 * FRAME;
+    // A head of several frames has six at most.
+    let split = 2 * MOST_SPLIT_HEADS as u64;
+    let kept = (110 - split + 6 * split) * FRAME;
     let connection = u64::from(limits.connection_window) + streams * 4096 + 128 * 1024 + kept;
     let upload = buffer + FRAME;
     let download = 3 * buffer; // read from the backend, a piece, and what waits for the client

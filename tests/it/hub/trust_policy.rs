@@ -91,6 +91,13 @@ impl Writers {
                 assert!(error.to_string().contains(said), "{who}, /{subresource}, {bundle:?}: {error}");
             }
             let patch = json!({ "metadata": { "annotations": { ANNOTATION_TRUST_BUNDLE: bundle } } });
+            for subresource in ["status", "approval"] {
+                let patch = Patch::Merge(&patch);
+                refused(
+                    requests(admin).patch_subresource(subresource, name, &Default::default(), &patch).await,
+                    ANOTHER,
+                );
+            }
             refused(requests(admin).patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await, ANOTHER);
         }
     }
@@ -151,7 +158,7 @@ async fn without_the_policy_the_hub_signs_and_says_what_is_missing() {
     let running = RunningHub::start(&hub).await;
     let said = wait_protected(&admin, "False", "PolicyMissing").await;
     let sentence = "The ValidatingAdmissionPolicy addon-signer-trust-bundle is not in force, so whoever may update \
-                    requests can choose whom a new agent trusts. Install the chart again; the binding must deny.";
+                    CSRs can choose whom a new agent trusts. Install the chart again; the binding must deny.";
     assert_eq!(said, sentence);
     let has_metric = |value: u8| {
         let metrics = running.metrics.render().unwrap();
@@ -201,8 +208,8 @@ async fn a_hub_that_the_policy_refuses_says_which_account_it_has() {
     .await;
     let running = RunningHub::start(&hub).await;
     let said = wait_protected(&admin, "False", "PolicyRefusesHub").await;
-    let sentence = "Nothing can be signed, because the ValidatingAdmissionPolicy addon-signer-trust-bundle refuses the \
-                    hub: only the account outside may set, change or remove the annotation \
+    let sentence = "No certificate can be given out, because the ValidatingAdmissionPolicy addon-signer-trust-bundle \
+                    refuses the hub: only the account outside may set, change or remove the annotation \
                     addon-signer.io/trust-bundle, and this is system:serviceaccount:addon-signer:addon-signer. Name \
                     the hub's account in the chart's value hubAccount.";
     assert_eq!(said, sentence);

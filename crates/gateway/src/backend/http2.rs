@@ -15,6 +15,7 @@ use hyper::http::uri::Parts;
 use hyper::{HeaderMap, Request, Response, Uri, Version};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::connect::Io;
@@ -22,6 +23,7 @@ use super::tls::Shown;
 use super::{Failure, Pool, Silence};
 use crate::Limits;
 use crate::body::{BodyError, Upload, UploadProgress};
+use crate::heads::SplitHeads;
 
 /// How many calls of a cluster share a connection. It has room for all of their answers, so that those that are not
 /// read seldom hold up the others. They still can: h2 ends a connection on which too many small pieces wait, and the
@@ -34,6 +36,8 @@ pub(crate) struct Http2 {
     sender: SendRequest<Bytes>,
     /// Each call has it. It says whether one of them has waited in vain.
     calls: Arc<AtomicBool>,
+    /// Whether the backend has sent too many heads in several frames.
+    too_many_heads: CancellationToken,
     pub(super) address: SocketAddr,
     pub(super) shown: Shown,
     /// When a call last took it.
@@ -44,6 +48,8 @@ impl Http2 {
     pub(super) async fn new(io: Io, address: SocketAddr, shown: Shown, limits: &Limits) -> Result<Self, h2::Error> {
         // HTTP/1.1 has as much of an answer on its way: what is read, and a piece.
         let window = u32::try_from(limits.call_buffer).unwrap_or(u32::MAX).saturating_mul(2);
+        let too_many_heads = CancellationToken::new();
+        let io = SplitHeads::of_backend(io, too_many_heads.clone());
         let (sender, connection) = Builder::new()
             .enable_push(false)
             .initial_window_size(window)
@@ -54,7 +60,7 @@ impl Http2 {
             .await?;
         // It ends when neither the pool nor a call has the sender. Its error is also the one of each stream.
         tokio::spawn(connection);
-        Ok(Self { sender, calls: Arc::default(), address, shown, used: Instant::now() })
+        Ok(Self { sender, calls: Arc::default(), too_many_heads, address, shown, used: Instant::now() })
     }
 
     pub(super) fn silence(&self) -> Silence {
@@ -63,7 +69,7 @@ impl Http2 {
 
     /// Whether the backend accepts further calls on it.
     fn is_open(&self) -> bool {
-        if self.calls.load(Ordering::Relaxed) {
+        if self.calls.load(Ordering::Relaxed) || self.too_many_heads.is_cancelled() {
             return false;
         }
         let mut unwoken = Context::from_waker(Waker::noop());

@@ -32,7 +32,7 @@ impl DistributionMetrics {
             protected: add(
                 registry,
                 "trust_bundle_protected",
-                "1 while a policy keeps others from setting the trust bundle that agents take from their requests",
+                "1 while a policy keeps others from setting the trust bundle that agents take from their CSRs",
             ),
         }
     }

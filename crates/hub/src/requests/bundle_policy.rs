@@ -14,7 +14,7 @@ use tracing::{info, warn};
 use super::guard::probe;
 use crate::distribution::metrics::DistributionMetrics;
 use crate::supervisor::status::{Report, Validity};
-use crate::trial::{self, Asking, PolicyProblem, PolicyTrial, Right};
+use crate::trial::{self, Asking, PolicyProblem, PolicyTrial, REFUSES_HUB, Right};
 use addon_signer_api::status::ConditionValue;
 use addon_signer_core::names::ANNOTATION_TRUST_BUNDLE;
 use addon_signer_telemetry::pulse::Pulse;
@@ -24,8 +24,6 @@ const ROUND: Duration = Duration::from_secs(15);
 const POLICY: &str = "addon-signer-trust-bundle";
 /// How the policy's message begins if it lets another account than the hub's set the annotation.
 const ANOTHER_ACCOUNT: &str = "only the account ";
-/// The reason of the condition then.
-const REFUSES_HUB: &str = "PolicyRefusesHub";
 
 /// Asks the API server for as long as the hub runs.
 pub(crate) async fn keep(client: Client, report: watch::Sender<Report>, metrics: DistributionMetrics, pulse: Pulse) {
@@ -54,22 +52,22 @@ pub(crate) fn publishable(report: &Report) -> Validity {
 
 fn condition(right: &Right) -> ConditionValue {
     let Right::Unguarded(problem) = right else {
-        let sentence = "Only the hub can set the trust bundle that agents take from their requests.";
+        let sentence = "Only the hub can set the trust bundle that agents take from their CSRs.";
         return (true, "PolicyInForce", sentence.to_owned());
     };
     let (reason, sentence) = match problem {
         PolicyProblem::Missing => (
             problem.reason(),
             format!(
-                "The ValidatingAdmissionPolicy {POLICY} is not in force, so whoever may update requests can choose \
-                 whom a new agent trusts. Install the chart again; the binding must deny."
+                "The ValidatingAdmissionPolicy {POLICY} is not in force, so whoever may update CSRs can choose whom \
+                 a new agent trusts. Install the chart again; the binding must deny."
             ),
         ),
-        PolicyProblem::Unknown(said) if said.starts_with(ANOTHER_ACCOUNT) => (
-            REFUSES_HUB,
+        PolicyProblem::RefusesHub(said) => (
+            problem.reason(),
             format!(
-                "Nothing can be signed, because the ValidatingAdmissionPolicy {POLICY} refuses the hub: {said}. Name \
-                 the hub's account in the chart's value hubAccount."
+                "No certificate can be given out, because the ValidatingAdmissionPolicy {POLICY} refuses the hub: \
+                 {said}. Name the hub's account in the chart's value hubAccount."
             ),
         ),
         PolicyProblem::Unknown(said) => (
@@ -99,7 +97,7 @@ impl PolicyTrial for BundleTrial {
         if let Err(Error::Api(status)) = &answer
             && let Some(said) = trial::said_by(POLICY, status).filter(|said| said.starts_with(ANOTHER_ACCOUNT))
         {
-            return Ok(Right::Unguarded(PolicyProblem::Unknown(said.into())));
+            return Ok(Right::Unguarded(PolicyProblem::RefusesHub(said.into())));
         }
         trial::judge(POLICY, answer)
     }
@@ -109,5 +107,57 @@ impl PolicyTrial for BundleTrial {
             (true, _, sentence) => info!(policy = POLICY, "{sentence}"),
             (false, reason, sentence) => warn!(policy = POLICY, reason, "{sentence}"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use hyper::{Request, Response, StatusCode};
+    use kube::client::Body;
+    use prometheus_client::registry::Registry;
+    use serde_json::json;
+
+    use super::*;
+    use crate::trial::RIGHT_AGE;
+    use addon_signer_telemetry::pulse::Pulses;
+
+    const LATE: &str = "ValidatingAdmissionPolicy 'addon-signer-trust-bundle' with binding 'b' denied request: later";
+    const ANOTHER: &str = "ValidatingAdmissionPolicy 'addon-signer-trust-bundle' with binding 'b' denied request: only \
+                           the account a may set it, and this is b";
+
+    /// An API server that refuses each dry run so.
+    fn mk_client(refusal: &Arc<Mutex<&'static str>>) -> Client {
+        let refusal = Arc::clone(refusal);
+        let service = tower::service_fn(move |_: Request<Body>| {
+            let status = json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": 422,
+                                 "message": *refusal.lock().unwrap(), "reason": "Invalid" });
+            let answer = Response::builder().status(StatusCode::UNPROCESSABLE_ENTITY);
+            let answer = answer.body(Body::from(status.to_string().into_bytes())).unwrap();
+            async { Ok::<_, std::convert::Infallible>(answer) }
+        });
+        Client::new(service, "default")
+    }
+
+    fn is(report: &Report, reason: &str) -> bool {
+        matches!(report, Report::ConditionValue((_, it, _)) if *it == reason)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_running_hub_notices_that_the_policy_refuses_it() {
+        let refusal = Arc::new(Mutex::new(LATE));
+        let (report, mut reported) = watch::channel(Report::AsBefore);
+        let metrics = DistributionMetrics::register(&mut Registry::default());
+        let task = tokio::spawn(keep(mk_client(&refusal), report, metrics, Pulses::default().start("policy")));
+        reported.wait_for(|report| is(report, "PolicyInForce")).await.unwrap();
+        assert_eq!(publishable(&reported.borrow()), Ok(()));
+        *refusal.lock().unwrap() = ANOTHER;
+        let refused = reported.wait_for(|report| is(report, REFUSES_HUB));
+        tokio::time::timeout(RIGHT_AGE + 2 * ROUND, refused).await.unwrap().unwrap();
+        let (reason, message) = publishable(&reported.borrow()).unwrap_err();
+        assert_eq!(reason, REFUSES_HUB);
+        assert!(message.contains("refuses the hub: only the account a may set it, and this is b. Name"), "{message}");
+        task.abort();
     }
 }

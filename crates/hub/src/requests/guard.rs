@@ -132,7 +132,7 @@ impl fmt::Display for Unproven<'_> {
                 "the ValidatingAdmissionPolicy addon-signer-grpc-account is not in force, so anyone could change \
                  whom the request is for. Install the chart again; the binding must deny",
             ),
-            PolicyProblem::Unknown(said) => write!(
+            PolicyProblem::Unknown(said) | PolicyProblem::RefusesHub(said) => write!(
                 f,
                 "the hub cannot tell whether the ValidatingAdmissionPolicy addon-signer-grpc-account is in force. Its \
                  trial, a dry run of a change that this policy must refuse, ended with: {said}. First check that \

@@ -215,9 +215,7 @@ fn signing(serving: &LineState, first: Option<WaitsFor>, now: Timestamp) -> (boo
         return (true, GATEWAY_FORCED, format!("Requests are signed, but agents may not trust the gateway. {forced}"));
     }
     let outside = serving.last().and_then(|ready| ready.outside.as_ref());
-    if let Some(unnamed) = outside.and_then(|outside| outside.unnamed_root.as_ref()) {
-        return (true, ROOT_UNNAMED, format!("Requests are signed. {unnamed}"));
-    }
+    let unnamed = outside.and_then(|outside| outside.unnamed_root.as_ref());
     match serving {
         LineState::Broken { message, last: None, .. } => (false, "GatewayAuthorityBroken", message.clone()),
         LineState::Starting | LineState::Absent => {
@@ -230,7 +228,10 @@ fn signing(serving: &LineState, first: Option<WaitsFor>, now: Timestamp) -> (boo
                     format!("Requests for this signer are validated. The first certificate waits for: {what}.")
                 }
             };
-            (true, SIGNING, sentence)
+            match unnamed {
+                None => (true, SIGNING, sentence),
+                Some(unnamed) => (true, ROOT_UNNAMED, format!("{sentence} {unnamed}")),
+            }
         }
     }
 }

@@ -104,8 +104,8 @@ impl Kind {
         }
     }
 
-    /// An object of about a megabyte. Labels cost an API server seconds, because it notes who wrote each, so every fourth
-    /// one has them.
+    /// An object of about a megabyte. Labels cost an API server seconds, because it notes who wrote each, so every
+    /// fourth one has them.
     fn object(&self, at: usize) -> DynamicObject {
         let mut content = (self.content)(at);
         let is_slice = self.plural == "endpointslices";
@@ -113,7 +113,7 @@ impl Kind {
         if is_slice {
             labels.insert("kubernetes.io/service-name".to_owned(), "receive".into());
         }
-        let has_labels = at % 4 == 0 && ["addonsigners", "namespaces"].contains(&self.plural);
+        let has_labels = at.is_multiple_of(4) && ["addonsigners", "namespaces"].contains(&self.plural);
         if has_labels {
             labels.extend((0..9_000).map(|at| (format!("padding.example/{at}"), "x".repeat(63).into())));
         }

@@ -16,6 +16,7 @@ use test_kit::company::{CompanyCa, ca_params, chain};
 use test_kit::hub::{PATIENCE, RunningHub, RunningHubOptions, fresh_ledger, telemetry, wait_ready};
 use test_kit::{TestHub, wait_until};
 
+const SIGNING: &str = "Requests for this signer are validated and signed.";
 const YEAR: Duration = Duration::from_secs(365 * 86_400);
 
 /// A hub whose gateway's authorities come from there, and which may trust these roots.
@@ -107,7 +108,7 @@ async fn without_named_roots_the_one_that_agents_trust_stays_alone() {
     );
     wait_until(PATIENCE, "the condition to say it", async || {
         let said = wait_ready(&admin, "telemetry", "True").await;
-        (said == ("GatewayRootUnnamed".to_owned(), format!("Requests are signed. {sentence}"))).then_some(())
+        (said == ("GatewayRootUnnamed".to_owned(), format!("{SIGNING} {sentence}"))).then_some(())
     })
     .await;
     let home = tempfile::tempdir().unwrap();
@@ -115,7 +116,7 @@ async fn without_named_roots_the_one_that_agents_trust_stays_alone() {
     let checked = run(home.path(), &["check", "--kubeconfig", &kubeconfig]).await;
     for line in [
         format!("BAD  gateway's authority: {sentence}\n"),
-        format!("BAD  AddOnSigner telemetry: Ready is True, GatewayRootUnnamed: Requests are signed. {sentence}\n"),
+        format!("BAD  AddOnSigner telemetry: Ready is True, GatewayRootUnnamed: {SIGNING} {sentence}\n"),
     ] {
         assert!(checked.stdout.contains(&line), "{line}{}", checked.stdout);
     }

@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-use data_encoding::HEXLOWER;
 use ring::digest::{SHA256, digest};
 
 use super::NotUsable;
@@ -20,7 +19,7 @@ impl Roots {
     /// [`NotUsable::Empty`] without a certificate or with anything else, [`NotUsable::Certificate`] if one cannot be an
     /// anchor.
     pub fn from_pem(text: &[u8]) -> Result<Self, NotUsable> {
-        let certificates = pem::certificates(text).filter(|all| !all.is_empty()).ok_or(NotUsable::Empty)?;
+        let certificates = pem::certificates(text).ok_or(NotUsable::Empty)?;
         Ok(Self(certificates.iter().map(|der| Authority::from_der(der)).collect::<Result<_, _>>()?))
     }
 
@@ -51,9 +50,10 @@ impl<'a> FromIterator<&'a Authority> for Roots {
 impl fmt::Display for Roots {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (n, root) in self.0.iter().enumerate() {
-            let fingerprint = HEXLOWER.encode(digest(&SHA256, root.certificate()).as_ref());
+            let fingerprint = digest(&SHA256, root.certificate());
+            let bytes: Vec<String> = fingerprint.as_ref().iter().map(|byte| format!("{byte:02X}")).collect();
             let comma = if n == 0 { "" } else { ", " };
-            write!(f, "{comma}{:?} (SHA-256 {fingerprint})", root.name())?;
+            write!(f, "{comma}{:?} (SHA-256 {})", root.name(), bytes.join(":"))?;
         }
         Ok(())
     }

@@ -279,11 +279,18 @@ impl Call<'_> {
     /// Whether the normal form of the path belongs to another route than the one that decides: rule 2 of
     /// `docs/paths.md`.
     fn is_of_another(&self, decides: Option<&Route>, table: &RouteTable) -> bool {
+        let Caller { cluster, cluster_set, .. } = self.caller;
+        // A route of another namespace that is for other clusters gets no call of this one.
+        let may_get = |other: &Route| {
+            let is_of_others = decides.is_some_and(|route| route.name.namespace != other.name.namespace);
+            !is_of_others || other.clusters.admit(cluster, cluster_set)
+        };
         let length = decides.map_or(0, |route| route.path.length());
         let mut as_long = self.routes(table).take_while(|route| route.path.length() >= length);
         as_long.any(|other| {
             other.path.is_alike(self.path)
                 && !other.path.matches(self.path)
+                && may_get(other)
                 && decides.is_none_or(|route| !route.need_not_heed(other))
         })
     }

@@ -82,7 +82,7 @@ impl fmt::Display for Unguarded {
                 "it may write any: the ValidatingAdmissionPolicy addon-signer-manifest-works is not in force. \
                  Install the chart again; the binding must deny",
             ),
-            PolicyProblem::Unknown(said) => write!(
+            PolicyProblem::Unknown(said) | PolicyProblem::RefusesHub(said) => write!(
                 f,
                 "it cannot tell whether the ValidatingAdmissionPolicy addon-signer-manifest-works is in force. Its \
                  trial, a dry run of a ManifestWork addon-signer-probe that this policy must refuse, ended with: \

@@ -52,7 +52,7 @@ impl Signer {
                         self.shared.guard.refute();
                         Outcome::Wait
                     }
-                    PolicyProblem::Unknown(_) => Outcome::Held,
+                    PolicyProblem::Unknown(_) | PolicyProblem::RefusesHub(_) => Outcome::Held,
                 };
                 self.say_unproven(leads, csr, now, &doubt).await?;
                 return Ok(Some(outcome));

@@ -133,6 +133,20 @@ fn paths_read_alike_are_in_effect_where_no_call_could_meet_both() {
 }
 
 #[test]
+fn a_route_for_other_clusters_refuses_no_call_read_alike() {
+    let clusters = |name: &str| Arc::new(Clusters::Names([name.parse().unwrap()].into()));
+    let older = |cluster| RoutePlan { clusters: clusters(cluster), ..mk_of("a", "older", 1, "/API".parse().unwrap()) };
+    let younger = RoutePlan { clusters: clusters("c1"), ..mk_of("b", "younger", 2, "/api".parse().unwrap()) };
+    let (table, verdicts) = mk_existing().resolve(&[older("c2"), younger.clone()]);
+    assert_eq!(verdicts[1].programmed, Ok(()));
+    assert_eq!(called(&table, "/api").unwrap().namespace, "b");
+    assert!(called(&table, "/Api").is_err());
+    let (table, verdicts) = mk_existing().resolve(&[older("c1"), younger]);
+    assert_eq!(reason(&verdicts[1].programmed), "Conflicted");
+    assert!(called(&table, "/api").is_err());
+}
+
+#[test]
 fn paths_of_one_owner_that_are_read_alike_stay_in_the_table() {
     let cause = "some backends read the path /Api as /api of the older AddOnRoute a/older: calls to both are refused";
     for (path, programmed) in [("/API/v1", Ok(())), ("/Api", Err(Problem::new("Conflicted", cause)))] {
