@@ -19,7 +19,8 @@ async fn names_that_a_cluster_chooses_give_it_no_more_certificates() {
     let rate = Rate { burst: 10, interval: Duration::from_secs(3_600) };
     let (hub, admin, running) = mk_ready_with(RunningHubOptions { rate, ..RunningHubOptions::default() }).await;
     let mut names = Vec::new();
-    for n in 0..60 {
+    // On a slow machine one that was told to wait may get its certificate after all: fewer than may be told.
+    for n in 0..55 {
         let addon = "system:open-cluster-management:cluster:spoke1:addon:telemetry";
         let wish = CsrParams {
             common_name: format!("{addon}:agent:agent-{n}"),
