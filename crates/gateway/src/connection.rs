@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Limits;
 use super::ending::EndCause;
-use super::heads::SplitHeads;
+use super::heads::LargeHeads;
 use super::lingering::Lingering;
 use super::routes;
 use super::session::Session;
@@ -68,7 +68,7 @@ pub(super) async fn serve(
     // hyper moves the future several times before it runs, and it has kilobytes.
     let service = service_fn(move |request| Box::pin(routes::answer(Arc::clone(&answering), request)));
     let too_many_heads = CancellationToken::new();
-    let io = SplitHeads::of_client(Lingering::new(tls), is_h2, &session.shared.stats, &too_many_heads);
+    let io = LargeHeads::of_client(Lingering::new(tls), is_h2, &session.shared.stats, &too_many_heads);
     let connection = builder.serve_connection_with_upgrades(TokioIo::new(io), service);
     tokio::pin!(connection);
     let mut sweep = interval_at(Instant::now() + first, SWEEP);
@@ -134,7 +134,7 @@ async fn carried(tunnel: &mut Option<BoxFuture<'static, ()>>) {
     }
 }
 
-/// Waits for `stop`, or for too many heads in several frames; HTTP/2 itself tells the client what to send again. A
+/// Waits for `stop`, or for too many large heads; HTTP/2 itself tells the client what to send again. A
 /// client of HTTP/1.1 learns from the answer to its next call that the connection ends: a call that is under way when
 /// an idle connection is closed is lost, and many clients do not repeat a POST. Returns when the connection must have
 /// ended.

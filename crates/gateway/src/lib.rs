@@ -63,7 +63,6 @@ mod websocket;
 
 use backend::Backends;
 
-pub use heads::MOST_SPLIT_HEADS;
 pub use problem::problem_of;
 pub use stats::{CertificateEnds, GatewayStats};
 

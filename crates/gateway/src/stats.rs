@@ -68,8 +68,8 @@ pub struct GatewayStats {
     pub sessions_ended: Counter,
     /// Connections that were closed because the client was idle or took no data.
     pub idle_ended: Counter,
-    /// Connections that were ended because too many heads of HTTP/2 came in several frames.
-    pub split_heads_ended: Counter,
+    /// Connections that were ended because of too many large heads of HTTP/2.
+    pub large_heads_ended: Counter,
     /// Calls, bytes and sessions of each addon.
     traffic: TrafficStats,
     /// For each forwarded call: the time until the response began or the backend failed, without the backend's share.
@@ -116,9 +116,9 @@ impl GatewayStats {
                 "sessions_ended",
                 "Connections closed because trust or standing was lost, or the certificate expired or was revoked",
             ),
-            split_heads_ended: counter(
-                "split_heads_ended",
-                "Connections ended because too many heads of HTTP/2 came in several frames",
+            large_heads_ended: counter(
+                "large_heads_ended",
+                "Connections ended because of too many large heads of HTTP/2",
             ),
             idle_ended: counter("idle_ended", "Connections closed because the client was idle or took no data"),
             handshakes_failed,

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use addon_signer_core::gateway::route::{Route, RouteLimits};
-use addon_signer_gateway::{Limits, MOST_SPLIT_HEADS};
+use addon_signer_gateway::Limits;
 use futures::stream;
 use http_body_util::StreamBody;
 use hyper::Request;
@@ -110,10 +110,9 @@ fn the_figures_in_the_document_are_those_of_the_limits() {
     let head = u64::from(limits.max_header_bytes);
     let buffer = limits.call_buffer as u64;
     let streams = u64::from(limits.max_streams);
-    // The table of 4 KiB has at most 110 paths, the shortest of which count as 37 bytes (RFC 7541 section 4.1).
-    // A head of several frames has six at most.
-    let split = 2 * MOST_SPLIT_HEADS as u64;
-    let kept = (110 - split + 6 * split) * FRAME;
+    // Of 110 heads in HPACK's table 4 may have six frames, 12 more one of 16 KiB, which Huffman's code and the growth of
+    // buffers make 68 KiB, and the others 4 KiB, which they make 21 KiB.
+    let kept = (4 * 6 * 16 + 12 * 68 + 94 * 21) * 1024;
     let connection = u64::from(limits.connection_window) + streams * 4096 + 128 * 1024 + kept;
     let upload = buffer + FRAME;
     let download = 3 * buffer; // read from the backend, a piece, and what waits for the client

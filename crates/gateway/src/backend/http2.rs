@@ -23,7 +23,7 @@ use super::tls::Shown;
 use super::{Failure, Pool, Silence};
 use crate::Limits;
 use crate::body::{BodyError, Upload, UploadProgress};
-use crate::heads::SplitHeads;
+use crate::heads::LargeHeads;
 
 /// How many calls of a cluster share a connection. It has room for all of their answers, so that those that are not
 /// read seldom hold up the others. They still can: h2 ends a connection on which too many small pieces wait, and the
@@ -36,7 +36,7 @@ pub(crate) struct Http2 {
     sender: SendRequest<Bytes>,
     /// Each call has it. It says whether one of them has waited in vain.
     calls: Arc<AtomicBool>,
-    /// Whether the backend has sent too many heads in several frames.
+    /// Whether the backend has sent too many large heads.
     too_many_heads: CancellationToken,
     pub(super) address: SocketAddr,
     pub(super) shown: Shown,
@@ -49,7 +49,7 @@ impl Http2 {
         // HTTP/1.1 has as much of an answer on its way: what is read, and a piece.
         let window = u32::try_from(limits.call_buffer).unwrap_or(u32::MAX).saturating_mul(2);
         let too_many_heads = CancellationToken::new();
-        let io = SplitHeads::of_backend(io, too_many_heads.clone());
+        let io = LargeHeads::of_backend(io, too_many_heads.clone());
         let (sender, connection) = Builder::new()
             .enable_push(false)
             .initial_window_size(window)
