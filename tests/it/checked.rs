@@ -45,6 +45,13 @@ async fn a_sound_installation_is_good_line_by_line() {
         conditions.iter().any(|it| it.type_ == CONDITION_PROGRAMMED && it.status == "True").then_some(())
     })
     .await;
+    // A policy takes effect some seconds after it was applied.
+    let signers: Api<addon_signer_api::AddOnSigner> = Api::all(admin.clone());
+    wait_until(3 * PATIENCE, "the hub to see the policy in force", async || {
+        let conditions = signers.get("telemetry").await.unwrap().status?.conditions;
+        conditions.iter().any(|it| it.reason == "PolicyInForce").then_some(())
+    })
+    .await;
     let home = tempfile::tempdir().unwrap();
     let gateway = format!("https://{}", whole.gateway);
     let good = check(&hub, home.path(), &["--gateway", &gateway]).await;

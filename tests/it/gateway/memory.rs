@@ -110,8 +110,8 @@ fn the_figures_in_the_document_are_those_of_the_limits() {
     let head = u64::from(limits.max_header_bytes);
     let buffer = limits.call_buffer as u64;
     let streams = u64::from(limits.max_streams);
-    // Of 110 heads in HPACK's table 4 may have six frames, 12 more one of 16 KiB, which Huffman's code and the growth of
-    // buffers make 68 KiB, and the others 4 KiB, which they make 21 KiB.
+    // Of 110 heads in HPACK's table 4 may have six frames, 12 more one of 16 KiB, which Huffman's code and the growth
+    // of buffers make 68 KiB, and the others 4 KiB, which they make 21 KiB.
     let kept = (4 * 6 * 16 + 12 * 68 + 94 * 21) * 1024;
     let connection = u64::from(limits.connection_window) + streams * 4096 + 128 * 1024 + kept;
     let upload = buffer + FRAME;
