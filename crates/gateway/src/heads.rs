@@ -2,8 +2,8 @@
 //!
 //! h2's HPACK table keeps the buffers of a whole head for as long as it keeps a path or a host name from it, some 110
 //! heads of a connection. One frame has at most 16 KiB, and Huffman's code makes up to 52 KiB of it; a head that goes
-//! on in CONTINUATION frames may have six frames, also if it is refused then. Few peers send any, because what is the same
-//! in each head is in the table, so a connection ends after some of them.
+//! on in CONTINUATION frames may have six frames, also if it is refused then. Few peers send any, because what is the
+//! same in each head is in the table, so a connection ends after some of them.
 
 use std::io;
 use std::pin::Pin;
