@@ -69,6 +69,7 @@ async fn a_sound_installation_is_good_line_by_line() {
         "ok   API: the API server serves AddOnTemplate v1alpha1\n",
         "ok   ManifestWorks: it is not installed (trust.manifestWorks)\n",
         "ok   gRPC account: it is not installed (grpcAccount.enabled)\n",
+        "ok   anchors of the gateway: a policy lets the role addon-signer-admin change no anchor\n",
         "ok   trust bundle in CSRs: a policy lets only system:serviceaccount:addon-signer:addon-signer set it\n",
         "ok   AddOnRoute default/receive: the gateway passes its calls to 127.0.0.1:9\n",
         "ok   inventory: it is not installed (inventory.enabled)\n",

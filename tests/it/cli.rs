@@ -14,9 +14,9 @@ use tokio::process::{Child, Command};
 use crate::gateway::backend;
 use crate::hub::lines::issue;
 use crate::hub::mk_served;
+use crate::people::ca_admin;
 use crate::whole::ours::enrolled;
 use crate::whole::{Whole, active, prepare};
-use test_kit::deploy::apply;
 use test_kit::hub::{PATIENCE, RunningHub, RunningHubOptions, telemetry, wait_ready};
 use test_kit::{TestHub, wait_for, wait_until};
 
@@ -66,28 +66,6 @@ async fn the_limit_of_open_files_is_raised_and_said_if_it_is_too_low() {
     assert!(enough.contains("nowhere"), "{enough}");
     let none = hub("--gateway-identity-connections 0").await;
     assert!(none.contains("there must be at least 1"), "{none}");
-}
-
-/// Makes a kubeconfig of a person with the roles for people, bound as the comment there describes.
-async fn ca_admin(hub: &TestHub, home: &Path) -> String {
-    if hub.is_real() {
-        let subjects = json!([{ "kind": "Group", "name": "ca-admins", "apiGroup": "rbac.authorization.k8s.io" }]);
-        let role =
-            |kind: &str| json!({ "kind": kind, "name": "addon-signer-admin", "apiGroup": "rbac.authorization.k8s.io" });
-        let binding = |kind: &str, metadata: Value, role: Value| {
-            json!({
-                "apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": metadata, "roleRef": role,
-                "subjects": subjects,
-            })
-        };
-        let namespaced = json!({ "name": "ca-admins", "namespace": "addon-signer" });
-        let bindings = [
-            binding("ClusterRoleBinding", json!({ "name": "ca-admins" }), role("ClusterRole")),
-            binding("RoleBinding", namespaced, role("Role")),
-        ];
-        apply(&hub.admin().await, &bindings).await;
-    }
-    write(home, &hub.kubeconfig("carol", &["ca-admins"])).display().to_string()
 }
 
 #[tokio::test]

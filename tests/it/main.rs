@@ -28,6 +28,7 @@ mod layers;
 mod ledger;
 mod ocm_types;
 mod peers;
+mod people;
 mod postgres;
 mod profiles;
 mod real_parts;

@@ -147,6 +147,7 @@ pub async fn deploy(hub: &TestHub) {
     } else {
         objects::create_namespace(&admin, "addon-signer").await;
         objects::bind_policy(&admin, "trust-bundle").await;
+        objects::bind_policy(&admin, "anchors").await;
     }
 }
 

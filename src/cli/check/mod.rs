@@ -118,6 +118,7 @@ pub async fn run(args: CheckArgs) -> anyhow::Result<()> {
     say(inspection.routes().await);
     say(inspection.gateway_lines().await);
     say(inspection.trust_bundle().await);
+    say(inspection.anchors().await);
     say(inspection.manifest_works().await);
     say(inspection.grpc_account().await);
     say(inspection.inventory().await);

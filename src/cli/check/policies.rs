@@ -30,6 +30,12 @@ const BUNDLE: ShippedPolicy = ShippedPolicy {
     text: include_str!("../../../deploy/chart/files/trust-bundle-policy.yaml"),
     chosen: &["account"],
 };
+/// What limits the right to patch the ConfigMaps of the gateway's anchors.
+const ANCHORS: ShippedPolicy = ShippedPolicy {
+    name: "addon-signer-anchors",
+    text: include_str!("../../../deploy/chart/files/anchors-policy.yaml"),
+    chosen: &[],
+};
 /// What limits `trust.manifestWorks` of the chart.
 pub(super) const WORKS: ShippedPolicy = ShippedPolicy {
     name: "addon-signer-manifest-works",
@@ -79,6 +85,19 @@ impl Inspection {
             Ok(Some(lack)) => Finding::bad(
                 about,
                 format!("whoever may update CSRs can choose whom a new agent trusts: {lack}; install the chart again"),
+            ),
+            Err(error) => unknown(about.to_owned(), &error),
+        }]
+    }
+
+    /// Whether whoever may ask for a rotation could change what the gateway's anchors are.
+    pub(super) async fn anchors(&self) -> Vec<Finding> {
+        let about = "anchors of the gateway";
+        vec![match self.policy(&ANCHORS).await {
+            Ok(None) => Finding::good(about, "a policy lets the role addon-signer-admin change no anchor"),
+            Ok(Some(lack)) => Finding::bad(
+                about,
+                format!("whoever has the role addon-signer-admin can change them: {lack}; install the chart again"),
             ),
             Err(error) => unknown(about.to_owned(), &error),
         }]
@@ -170,6 +189,12 @@ impl ShippedPolicy {
     /// The fields of a policy, with what the API server writes into those that are left out (k8s.io/kubernetes
     /// `pkg/apis/admissionregistration/v1/defaults.go`).
     fn fields(&self, mut policy: ValidatingAdmissionPolicySpec) -> Map<String, Value> {
+        for condition in policy.match_conditions.iter_mut().flatten() {
+            let namespace = condition.expression.strip_prefix("request.namespace == ").filter(|it| is_one_text(it));
+            if namespace.is_some() {
+                "request.namespace == ''".clone_into(&mut condition.expression); // the release's
+            }
+        }
         policy.failure_policy.get_or_insert_with(|| "Fail".to_owned());
         if let Some(constraints) = &mut policy.match_constraints {
             constraints.match_policy.get_or_insert_with(|| "Equivalent".to_owned());
