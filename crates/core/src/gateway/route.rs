@@ -172,8 +172,12 @@ impl Route {
     /// Whether calls that match this route as written pass, although some backend could take them for calls of `other`:
     /// a younger route of another namespace must not stop an older one, wherever both lead (`docs/paths.md`, rule 2).
     pub(super) fn need_not_heed(&self, other: &Self) -> bool {
-        let is_older = (self.created, &self.name) < (other.created, &other.name);
-        self.is_interchangeable_with(other) || (is_older && self.name.namespace != other.name.namespace)
+        self.is_interchangeable_with(other) || self.is_older_of_others(other)
+    }
+
+    /// Whether it is older than a route of another namespace.
+    pub(super) fn is_older_of_others(&self, other: &Self) -> bool {
+        self.name.namespace != other.name.namespace && (self.created, &self.name) < (other.created, &other.name)
     }
 
     /// What decides between routes for the same call: the longer path, then the older AddOnRoute, then its name.

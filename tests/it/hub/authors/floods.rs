@@ -27,6 +27,8 @@ const OWN: &str = "addon-signer";
 /// How much memory the hub may take while it reads a flood, and afterwards, in MB.
 const PEAK: u64 = 60;
 const SETTLED: u64 = 20;
+/// What each watch keeps for good: the buffer in which the largest object was read.
+const BUFFER: u64 = 2;
 /// The same for one that starts and meets the floods of all kinds.
 const START: u64 = 120;
 
@@ -209,7 +211,7 @@ async fn no_author_of_one_kind_of_objects_fills_memory() {
     let count = flood_size(&world);
     let left = count.min(25);
     let mut failures = Vec::new();
-    for kind in kinds() {
+    for (buffers, kind) in (1..).zip(kinds()) {
         forget_peak(&child);
         flood(&world, &kind, count).await;
         is_served(&world, &child).await;
@@ -219,7 +221,8 @@ async fn no_author_of_one_kind_of_objects_fills_memory() {
             kind.plural, kind.namespace
         );
         println!("{taken}");
-        if peak > peak_before + PEAK || after > before + SETTLED + kind.budget {
+        let may_keep = SETTLED + kind.budget + buffers * BUFFER;
+        if peak > peak_before + PEAK || after > before + may_keep {
             failures.push(taken);
         }
         if left < count {

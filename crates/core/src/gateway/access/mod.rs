@@ -265,12 +265,20 @@ impl Call<'_> {
     }
 
     /// The route that decides about the call, if any does: of those with the longest path that matches, the first that
-    /// admits the caller's cluster, else the first.
+    /// admits the caller's cluster, else the first. A path that names another cluster in its `{cluster}` takes no call
+    /// from an older route of another namespace (`docs/paths.md`, rule 3).
     #[must_use]
     pub fn decided_by<'t>(&self, table: &'t RouteTable) -> Option<&'t Arc<Route>> {
         let Call { caller: Caller { cluster, cluster_set, .. }, path, .. } = *self;
-        let longest = self.routes(table).find(|route| route.path.matches(path))?.path.length();
-        let all = || self.routes(table).filter(|route| route.path.length() == longest && route.path.matches(path));
+        let has_older = |route: &Route| {
+            let mut others = self.routes(table);
+            others.any(|other| other.is_older_of_others(route) && other.path.matches(path))
+        };
+        let decides = |route: &&Arc<Route>| {
+            route.path.matches(path) && (route.path.is_for(cluster, path) || !has_older(route))
+        };
+        let longest = self.routes(table).find(decides)?.path.length();
+        let all = || self.routes(table).filter(|route| route.path.length() == longest).filter(decides);
         let admits =
             |route: &&Arc<Route>| route.clusters.admit(cluster, cluster_set) && route.path.is_for(cluster, path);
         all().find(admits).or_else(|| all().next())
