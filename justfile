@@ -75,3 +75,7 @@ differential seed="1" mutants="20000":
 # Ten seconds of every fuzz target.
 fuzz:
     .ci/run fuzz
+
+# What makes the code hard to take over, in figures.
+house:
+    tools/house.py
