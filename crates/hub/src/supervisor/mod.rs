@@ -24,6 +24,8 @@ pub(crate) mod permission;
 mod registered;
 mod reporting;
 mod rights;
+#[cfg(test)]
+mod seen;
 mod start;
 pub mod status;
 mod task;

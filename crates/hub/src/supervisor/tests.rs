@@ -1,5 +1,6 @@
 //! Tests the supervisor by itself, without an API server.
 
+use std::collections::BTreeSet;
 use std::convert::Infallible;
 
 use hyper::{Request, Response};
@@ -8,6 +9,7 @@ use kube::client::Body;
 use kube::core::DeserializeGuard;
 use kube::runtime::watcher::Event;
 use serde_json::json;
+use tokio::time::Instant;
 
 use super::*;
 use crate::authorities::supply::ServingSource;
@@ -18,6 +20,7 @@ use crate::{Hub, HubEnds, HubParts, lease};
 use addon_signer_api::ocm::AddOnApi;
 use addon_signer_api::signer::{Approval, RegistrationMode};
 use addon_signer_core::ca::line::WaitsFor;
+use addon_signer_core::identity::SignerName;
 use addon_signer_core::policy::GatewayRules;
 use addon_signer_core::rate::Rate;
 use addon_signer_platform::clock::Clock;
@@ -87,38 +90,51 @@ fn mk_object(name: &str) -> AddOnSigner {
     AddOnSigner::new(name, serde_json::from_value(spec).unwrap())
 }
 
+/// The watch's object.
+fn guarded(object: &AddOnSigner) -> GuardedSigner {
+    GuardedSigner::from(DeserializeGuard(Ok(object.clone())))
+}
+
+/// The supervisor sees a list of these objects.
+fn list(supervisor: &mut Supervisor, objects: &[AddOnSigner]) {
+    supervisor.observe(Event::Init);
+    objects.iter().for_each(|object| supervisor.observe(Event::InitApply(guarded(object))));
+    supervisor.observe(Event::InitDone);
+}
+
 #[tokio::test]
 async fn recorded_signer_is_gone_only_if_no_object_may_be_it() {
     let (mut supervisor, _announcer, _ends) = mk_supervisor(&Pulses::default());
     let mut specs = ["here", "gone", "left"].map(|name| mk_object(name).spec);
     specs[2].registration = RegistrationMode::External;
-    supervisor.recorded = watch::channel(specs.to_vec()).1;
-    supervisor.objects = BTreeMap::from([("renamed".to_owned(), mk_object("here"))]);
+    supervisor.set_recorded(specs.to_vec());
+    list(&mut supervisor, &[]);
     // What this hub has seen itself.
-    let mut seen = |name: &str| {
-        let config = SignerConfig::read(&mk_object(name).spec, None).unwrap();
-        supervisor.deleted.insert(config.rules.signer_name.clone(), Arc::new(config));
-    };
-    seen("here");
-    seen("seen");
+    for name in ["here", "seen"] {
+        supervisor.observe(Event::Apply(guarded(&mk_object(name))));
+        supervisor.observe(Event::Delete(guarded(&mk_object(name))));
+    }
+    let renamed = AddOnSigner::new("renamed", mk_object("here").spec);
+    supervisor.observe(Event::Apply(guarded(&renamed)));
     let gone = |supervisor: &mut Supervisor| {
         supervisor.tell_signers();
-        let signers = supervisor.signers.borrow().clone().unwrap();
+        let signers = supervisor.signers().unwrap();
         signers.deleted.keys().map(ToString::to_string).collect::<Vec<_>>()
     };
     assert_eq!(gone(&mut supervisor), ["example.com/gone", "example.com/seen"]);
-    supervisor.undecodable.insert("any".to_owned(), String::new());
+    let bad = serde_json::from_value(json!({ "metadata": { "name": "any" }, "spec": 1 })).unwrap();
+    supervisor.observe(Event::Apply(bad));
     assert_eq!(gone(&mut supervisor), ["example.com/seen"]);
 }
 
 #[tokio::test]
 async fn only_complete_list_counts_and_absent_signers_lose_claims() {
     let (mut supervisor, _announcer, _ends) = mk_supervisor(&Pulses::default());
-    let good = |name: &str| GuardedSigner::from(DeserializeGuard(Ok(mk_object(name))));
+    let good = |name: &str| guarded(&mk_object(name));
     let bad: GuardedSigner = serde_json::from_value(json!({ "metadata": { "name": "a" }, "spec": 1 })).unwrap();
     let see = |supervisor: &mut Supervisor, events: Vec<Event<GuardedSigner>>| {
         events.into_iter().for_each(|event| supervisor.observe(event));
-        (supervisor.undecodable.contains_key("a"), supervisor.ownership.not_of("b").len())
+        (supervisor.is_undecodable("a"), supervisor.ownership.not_of("b").len())
     };
     see(&mut supervisor, vec![Event::Init, Event::InitApply(good("a")), Event::InitDone]);
     assert_eq!(see(&mut supervisor, vec![Event::Apply(bad.clone()), Event::Apply(good("b"))]), (true, 1));
@@ -133,16 +149,13 @@ async fn only_complete_list_counts_and_absent_signers_lose_claims() {
 #[tokio::test]
 async fn unserved_signer_is_awaited_until_last_certificate_expires() {
     let (mut supervisor, _announcer, _ends) = mk_supervisor(&Pulses::default());
-    supervisor.trust_publisher.set_listed();
     let mut other = mk_object("b");
     let ends = supervisor.links.clock.now().plus(Duration::from_secs(600)).to_string();
     let authority =
         json!({ "id": "x", "state": "Active", "notBefore": ends, "notAfter": ends, "lastLeafExpires": ends });
     other.status = Some(serde_json::from_value(json!({ "authorities": [authority] })).unwrap());
-    supervisor.objects = BTreeMap::from([("a".to_owned(), mk_object("a"))]);
-    supervisor.settle(["a".to_owned()]);
-    supervisor.objects.insert("b".to_owned(), other);
-    supervisor.settle(["b".to_owned()]);
+    list(&mut supervisor, &[mk_object("a")]);
+    supervisor.observe(Event::Apply(guarded(&other)));
     let awaited = WaitsFor::UnservedSigner("b".to_owned());
     assert_eq!(supervisor.trust_publisher.last_leaf().unwrap_err(), awaited);
     supervisor.links.clock.advance(Duration::from_secs(601));
@@ -159,15 +172,16 @@ async fn unserved_signer_is_awaited_until_last_certificate_expires() {
 async fn slots_for_authorities_are_limited_and_freed_ones_reused() {
     let (mut supervisor, _announcer, _ends) = mk_supervisor(&Pulses::default());
     let names: Vec<_> = (0..=MAX_LINES).map(|n| format!("a{n}")).collect();
-    for name in &names {
+    let mk_object = |name: &str| {
         let mut object = mk_object(name);
-        object.spec.add_ons = vec![name.clone()];
-        supervisor.objects.insert(name.clone(), object);
-    }
-    supervisor.settle(names.clone());
+        object.spec.add_ons = vec![name.to_owned()];
+        object
+    };
+    let objects: Vec<_> = names.iter().map(|name| mk_object(name)).collect();
+    list(&mut supervisor, &objects);
     let places = |supervisor: &Supervisor| {
         let of = |served: &Served| served.plan.borrow().has_slot;
-        supervisor.served.values().filter(|served| of(served)).count()
+        supervisor.all_served().filter(|(_, served)| of(served)).count()
     };
     assert_eq!(places(&supervisor), 0, "nobody has asked");
     let of = |name: &str| -> SignerName { format!("example.com/{name}").parse().unwrap() };
@@ -179,23 +193,23 @@ async fn slots_for_authorities_are_limited_and_freed_ones_reused() {
     }
     assert_eq!(places(&supervisor), MAX_LINES);
     supervisor.take_answer("a0", &of("a0"), Ok(Ok(())));
-    assert_eq!(supervisor.served["a0"].permission.as_ref().unwrap_err().0, "TooManySigners");
-    supervisor.objects.remove("a1");
-    supervisor.settle(["a1".to_owned()]);
-    assert!(supervisor.served["a0"].is_unsure(), "it is asked about again in the next round");
+    assert_eq!(supervisor.served("a0").unwrap().permission.as_ref().unwrap_err().0, "TooManySigners");
+    supervisor.observe(Event::Delete(guarded(&mk_object("a1"))));
+    assert!(supervisor.served("a0").unwrap().is_unsure(), "it is asked about again in the next round");
     supervisor.take_answer("a0", &of("a0"), Ok(Ok(())));
     assert_eq!(places(&supervisor), MAX_LINES);
     // One that is made anew with its name is another one, and inherits no place.
-    supervisor.objects.get_mut("a2").unwrap().metadata.uid = Some("another".to_owned());
-    supervisor.settle(["a2".to_owned()]);
+    let mut another = mk_object("a2");
+    another.metadata.uid = Some("another".to_owned());
+    supervisor.observe(Event::Apply(guarded(&another)));
     assert_eq!(places(&supervisor), MAX_LINES - 1);
     // The one before was refused.
-    supervisor.objects.get_mut("a3").unwrap().spec.certificate.duration = "1m".to_owned();
-    supervisor.settle(["a3".to_owned()]);
+    let mut a3 = mk_object("a3");
+    a3.spec.certificate.duration = "1m".to_owned();
+    supervisor.observe(Event::Apply(guarded(&a3)));
     assert_eq!(places(&supervisor), MAX_LINES - 2);
-    let a3 = supervisor.objects.get_mut("a3").unwrap();
     (a3.spec.certificate.duration, a3.metadata.uid) = ("24h".to_owned(), Some("another".to_owned()));
-    supervisor.settle(["a3".to_owned()]);
+    supervisor.observe(Event::Apply(guarded(&a3)));
     assert_eq!(places(&supervisor), MAX_LINES - 2);
 }
 
@@ -204,55 +218,51 @@ async fn unserved_signer_is_deleted_only_once_its_object_goes() {
     let (mut supervisor, _announcer, _ends) = mk_supervisor(&Pulses::default());
     let mut refused = mk_object("a");
     refused.spec.certificate.duration = "1m".to_owned();
-    let guarded = |object: &AddOnSigner| GuardedSigner::from(DeserializeGuard(Ok(object.clone())));
     let good = guarded(&mk_object("a"));
     let bad = serde_json::from_value(json!({ "metadata": { "name": "a" }, "spec": 1 })).unwrap();
     for unserved in [guarded(&refused), bad] {
         let mut see = |events: Vec<Event<GuardedSigner>>| {
             events.into_iter().for_each(|event| supervisor.observe(event));
-            let signers = supervisor.signers.borrow().clone().unwrap();
+            let signers = supervisor.signers().unwrap();
             (signers.served.len(), signers.deleted.len())
         };
         assert_eq!(see(vec![Event::Init, Event::InitApply(good.clone()), Event::InitDone]), (1, 0));
         assert_eq!(see(vec![Event::Apply(unserved.clone())]), (0, 0), "it is there");
         assert_eq!(see(vec![Event::Delete(unserved)]), (0, 1));
         assert_eq!(see(vec![Event::Apply(good.clone())]), (1, 0));
-        assert!(supervisor.stopped.is_empty());
+        assert!(!supervisor.has_stopped());
     }
 }
 
 #[tokio::test]
 async fn one_deleted_during_a_list_that_breaks_off_is_stopped() {
     let (mut supervisor, _announcer, _ends) = mk_supervisor(&Pulses::default());
-    let guarded = |object: AddOnSigner| GuardedSigner::from(DeserializeGuard(Ok(object)));
     let mut see = |events: Vec<Event<GuardedSigner>>| {
         events.into_iter().for_each(|event| supervisor.observe(event));
-        supervisor.served.len()
+        supervisor.all_served().count()
     };
-    assert_eq!(see(vec![Event::Init, Event::InitApply(guarded(mk_object("a"))), Event::InitDone]), 1);
+    assert_eq!(see(vec![Event::Init, Event::InitApply(guarded(&mk_object("a"))), Event::InitDone]), 1);
     let mut deleting = mk_object("a");
     deleting.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
-    assert_eq!(see(vec![Event::Init, Event::InitApply(guarded(deleting)), Event::Init]), 1);
+    assert_eq!(see(vec![Event::Init, Event::InitApply(guarded(&deleting)), Event::Init]), 1);
     assert_eq!(see(vec![Event::InitDone]), 0);
 }
 
 #[tokio::test]
 async fn the_name_of_the_gateways_own_signer_is_refused() {
     let (mut supervisor, _announcer, _ends) = mk_supervisor(&Pulses::default());
-    supervisor.objects = BTreeMap::from([("gateway-serving".to_owned(), mk_object("gateway-serving"))]);
-    supervisor.settle(["gateway-serving".to_owned()]);
-    assert!(supervisor.served.is_empty());
-    assert_eq!(supervisor.refused["gateway-serving"].0, "InvalidName");
+    supervisor.observe(Event::Apply(guarded(&mk_object("gateway-serving"))));
+    assert_eq!(supervisor.all_served().count(), 0);
+    assert_eq!(supervisor.refusal("gateway-serving").unwrap().0, "InvalidName");
 }
 
 #[tokio::test]
 async fn an_edit_is_a_reason_to_ask_about_the_right_again() {
     let (mut supervisor, _announcer, _ends) = mk_supervisor(&Pulses::default());
-    supervisor.objects = BTreeMap::from([("a".to_owned(), mk_object("a"))]);
-    supervisor.settle(["a".to_owned()]);
-    let asks = |supervisor: &mut Supervisor| supervisor.asking.begin().inspect(|name| supervisor.asking.end(name));
-    assert_eq!((asks(&mut supervisor).as_deref(), asks(&mut supervisor)), (Some("a"), None));
-    supervisor.objects.get_mut("a").unwrap().spec.approval = Approval::External;
-    supervisor.settle(["a".to_owned()]);
-    assert_eq!((asks(&mut supervisor).as_deref(), asks(&mut supervisor)), (Some("a"), None));
+    let mut object = mk_object("a");
+    supervisor.observe(Event::Apply(guarded(&object)));
+    assert_eq!((supervisor.next_asked().as_deref(), supervisor.next_asked()), (Some("a"), None));
+    object.spec.approval = Approval::External;
+    supervisor.observe(Event::Apply(guarded(&object)));
+    assert_eq!((supervisor.next_asked().as_deref(), supervisor.next_asked()), (Some("a"), None));
 }

@@ -274,9 +274,8 @@ impl Call<'_> {
             let mut others = self.routes(table);
             others.any(|other| other.is_older_of_others(route) && other.path.matches(path))
         };
-        let decides = |route: &&Arc<Route>| {
-            route.path.matches(path) && (route.path.is_for(cluster, path) || !has_older(route))
-        };
+        let decides =
+            |route: &&Arc<Route>| route.path.matches(path) && (route.path.is_for(cluster, path) || !has_older(route));
         let longest = self.routes(table).find(decides)?.path.length();
         let all = || self.routes(table).filter(|route| route.path.length() == longest).filter(decides);
         let admits =
