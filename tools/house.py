@@ -4,7 +4,8 @@
     tools/house.py            the table
     tools/house.py -v         and which structs, files and imports are counted
 
-Lines of tests are those of tests/, crates/test-kit, files `tests.rs` or under `tests/`, and what follows `#[cfg(test)]`.
+Lines of tests are those of tests/, crates/test-kit, files `tests.rs` or under `tests/`, what only tests declare, and what
+follows `#[cfg(test)]`.
 Fields are those of structs with named fields; "arguments" are structs that derive clap's Args or Parser.
 """
 
@@ -24,7 +25,14 @@ def sources():
         for path in sorted(folder.rglob("*.rs")):
             parts = path.relative_to(ROOT).parts
             is_test = "tests" in parts or path.name == "tests.rs" or "test-kit" in parts
-            yield path, is_test
+            yield path, is_test or is_only_for_tests(path)
+
+
+def is_only_for_tests(path):
+    """Whether the module above declares the file with `#[cfg(test)]`."""
+    above = [path.parent / "mod.rs", path.parent / "lib.rs"]
+    declared = re.compile(rf"#\[cfg\(test\)\]\n(?:pub(?:\(.*?\))? )?mod {path.stem};")
+    return any(file != path and file.exists() and declared.search(file.read_text()) for file in above)
 
 
 def split(path, is_test):
@@ -32,7 +40,7 @@ def split(path, is_test):
     text = path.read_text()
     if is_test:
         return "", text
-    at = re.search(r"^\s*#\[cfg\(test\)\]", text, re.M)
+    at = re.search(r"^#\[cfg\(test\)\]\n(?!.*;$)", text, re.M)
     return (text, "") if at is None else (text[: at.start()], text[at.start() :])
 
 

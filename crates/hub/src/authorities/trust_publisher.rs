@@ -132,9 +132,19 @@ impl TrustPublisher {
         self.change(|entries| entries.listed = true);
     }
 
-    /// Notes the AddOnSigners that exist but are not served, and whose certificates are unknown.
-    pub(crate) fn set_unserved(&self, names: BTreeSet<String>) {
-        self.change(|entries| entries.unserved = names);
+    /// Notes the AddOnSigners that exist but are not served, and whose certificates are unknown. Returns whether that
+    /// is new.
+    pub(crate) fn set_unserved(&self, names: BTreeSet<String>) -> bool {
+        let is_new = self.entries.lock().unserved != names;
+        if is_new {
+            self.change(|entries| entries.unserved = names);
+        }
+        is_new
+    }
+
+    /// Whether there are any.
+    pub(crate) fn has_unserved(&self) -> bool {
+        !self.entries.lock().unserved.is_empty()
     }
 
     /// The longest life that any signer may give a certificate.

@@ -7,6 +7,7 @@ use kube::ResourceExt;
 use tracing::info;
 
 use super::Supervisor;
+use super::entry::{Entry, Read, State};
 use crate::authorities::asked::Asked;
 use crate::authorities::reconciler::LinePlan;
 use crate::authorities::supply::SupplyPlan;
@@ -14,7 +15,7 @@ use crate::supervisor::status;
 use addon_signer_api::AddOnSigner;
 use addon_signer_api::rules::{SignerConfig, claimant};
 use addon_signer_core::identity::AddOnName;
-use addon_signer_core::oldest::MOST_SIGNERS;
+use addon_signer_core::ownership::Claimant;
 use addon_signer_core::policy::GatewayCertificate;
 
 /// The longest name of an AddOnSigner: it is the value of a label on its Secret (Kubernetes, `IsValidLabelValue`).
@@ -25,14 +26,12 @@ impl Supervisor {
     /// others.
     pub(super) fn settle(&mut self, names: impl IntoIterator<Item = String>) {
         let mut concerned: BTreeSet<_> = names.into_iter().collect();
-        // One that cannot be decoded keeps what it named before, so nobody else can take that over.
-        let known = concerned.iter().filter(|name| !self.undecodable.contains_key(*name));
-        let claims: Vec<_> = known.map(|name| (name.clone(), self.objects.get(name).map(claimant))).collect();
+        let claims: Vec<_> = concerned.iter().filter_map(|name| self.claim(name)).collect();
         concerned.extend(self.ownership.update(claims));
         let mut has_changed = false;
         for name in concerned {
             has_changed |= self.look(&name);
-            self.writing.add(&name);
+            self.calls.writing.add(&name);
         }
         has_changed |= self.find_unserved();
         if has_changed {
@@ -40,70 +39,84 @@ impl Supervisor {
         }
     }
 
+    /// What an AddOnSigner names. One that cannot be decoded keeps what it named before, so nobody else can take that
+    /// over.
+    fn claim(&self, name: &str) -> Option<(String, Option<Claimant>)> {
+        let entry = self.entries.get(name);
+        let is_known = !entry.is_some_and(Entry::is_undecodable);
+        is_known.then(|| (name.to_owned(), entry.and_then(Entry::object).map(claimant)))
+    }
+
     /// Finds those whose certificates are unknown; an expiry can change this without an event. Returns whether it has
     /// changed.
     pub(super) fn find_unserved(&mut self) -> bool {
-        let unserved = self.unknown_certificates();
-        let is_new = unserved != self.unserved;
-        if is_new {
-            self.trust_publisher.set_unserved(unserved.clone());
-            self.unserved = unserved;
-        }
-        is_new
+        self.trust_publisher.set_unserved(self.unknown_certificates())
     }
 
     /// Those of which it is unknown which certificates they have issued, or to whom: they cannot be read, or are not
     /// served while certificates of theirs may be in use.
     fn unknown_certificates(&self) -> BTreeSet<String> {
         let now = self.links.clock.now();
-        let is_one = |(name, (reason, _)): &(&String, &(&'static str, String))| {
-            let remembers = || self.objects.get(*name).is_some_and(|object| status::remembers(object, now));
-            ["InvalidSpec", "InvalidName"].contains(reason) || remembers()
+        let is_one = |entry: &Entry| match (&entry.state, entry.object()) {
+            _ if entry.is_undecodable() => true,
+            (State::Refused((reason, _), _), object) => {
+                ["InvalidSpec", "InvalidName"].contains(reason)
+                    || object.is_some_and(|object| status::remembers(object, now))
+            }
+            (State::Idle(_) | State::Served(_), _) => false,
         };
-        let refused = self.refused.iter().filter(is_one).map(|(name, _)| name);
-        refused.chain(self.undecodable.keys()).cloned().collect()
+        self.entries.iter().filter(|(_, entry)| is_one(entry)).map(|(name, _)| name.clone()).collect()
     }
 
     /// Checks one AddOnSigner. Returns whether what is served has changed.
     fn look(&mut self, name: &str) -> bool {
+        let Some(entry) = self.entries.get(name) else { return false };
         // One that was deleted and created again with its name is another signer, perhaps with another signer name.
-        let uid = self.objects.get(name).map(|object| object.metadata.uid.clone().unwrap_or_default());
-        let is_another = self.looked_at.get(name).is_some_and(|known| Some(known) != uid.as_ref());
+        let uid = entry.object().map(|object| object.metadata.uid.clone().unwrap_or_default());
+        let is_another = entry.uid.is_some() && entry.uid != uid;
         let has_gone = is_another && self.forget(name);
-        let Some((object, uid)) = self.objects.get(name).zip(uid) else { return has_gone };
-        self.looked_at.insert(name.to_owned(), uid);
-        let has_line = object.status.as_ref().is_some_and(|status| !status.authorities.is_empty());
-        if has_line {
-            self.lines.insert(name.to_owned());
-        }
+        let has_changed = match uid {
+            Some(uid) => self.match_object(name, uid),
+            None => false,
+        };
+        self.entries.retain(|known, entry| known != name || !entry.is_gone());
+        has_changed || has_gone
+    }
+
+    /// Serves an AddOnSigner as its object says, or not. Returns whether what is served has changed.
+    fn match_object(&mut self, name: &str, uid: String) -> bool {
+        let Some(entry) = self.entries.get_mut(name) else { return false };
+        let Read::Object(object) = &entry.read else { return false };
+        entry.uid = Some(uid);
+        entry.has_line |= object.status.as_ref().is_some_and(|status| !status.authorities.is_empty());
+        let (has_slot, object) = (entry.has_line, object.clone());
         let plan = |config: &SignerConfig| LinePlan {
             authority: config.authority,
             supply: SupplyPlan::of_signer(config),
             asked: Asked::read(object.annotations()),
-            remembered: status::remembers(object, self.links.clock.now()),
-            has_slot: self.lines.contains(name),
+            remembered: status::remembers(&object, self.links.clock.now()),
+            has_slot,
         };
-        match self.read(object).map(|config| (plan(&config), Arc::new(config))) {
-            Ok((plan, config)) => {
-                self.refused.remove(name);
-                self.serve(name, config, plan) || has_gone
-            }
+        match self.config(&object).map(|config| (plan(&config), Arc::new(config))) {
+            Ok((plan, config)) => self.serve(name, config, plan),
             // It has no effect from now on, as after a restart: what was removed from it must not stay in effect
             // because of a mistake elsewhere in the same edit.
             Err(refusal) => {
-                self.refused.insert(name.to_owned(), refusal);
-                self.stop(name) || has_gone
+                let was_served = self.stop(name);
+                if let Some(entry) = self.entries.get_mut(name) {
+                    entry.refuse(refusal);
+                }
+                was_served
             }
         }
     }
 
     /// Serves an AddOnSigner with this configuration from now on. Returns whether that is new.
     fn serve(&mut self, name: &str, config: Arc<SignerConfig>, plan: LinePlan) -> bool {
-        let Some(served) = self.served.get_mut(name) else {
-            self.stopped.remove(name);
+        let Some(served) = self.entries.get_mut(name).and_then(Entry::served_mut) else {
             self.links.metrics.serve(name);
             self.start(name, config, plan);
-            self.asking.add(name);
+            self.calls.asking.add(name);
             return true;
         };
         served.plan.send_if_modified(|known| {
@@ -113,7 +126,7 @@ impl Supervisor {
         let is_new = served.config.send_if_modified(|known| std::mem::replace(known, Arc::clone(&config)) != config);
         if is_new {
             self.trust_publisher.set_signer(name, config, served.line.subscribe());
-            self.asking.add(name); // the right that it needs may be another one
+            self.calls.asking.add(name); // the right that it needs may be another one
         }
         is_new
     }
@@ -121,21 +134,19 @@ impl Supervisor {
     /// Forgets an AddOnSigner that was deleted. Returns whether it was served or had been.
     fn forget(&mut self, name: &str) -> bool {
         let was_served = self.stop(name);
-        self.lines.remove(name);
-        self.refused.remove(name);
-        self.recorders.retain(|(signer, _), _| signer != name);
+        self.calls.forget(name);
+        let Some(entry) = self.entries.get_mut(name) else { return was_served };
+        entry.has_line = false;
+        let last = entry.take_last();
         // One that cannot be read was not deleted.
-        if self.undecodable.contains_key(name) {
+        if entry.is_undecodable() {
+            entry.state = State::Idle(last);
             return was_served;
         }
-        self.looked_at.remove(name);
-        let Some(config) = self.stopped.remove(name) else { return false };
+        (entry.state, entry.uid) = (State::default(), None);
+        let Some(config) = last else { return false };
         if config.registers {
-            // After a restart the ledger knows those that were left out.
-            if self.deleted.len() >= MOST_SIGNERS {
-                self.deleted.pop_first();
-            }
-            self.deleted.insert(config.rules.signer_name.clone(), config);
+            self.registered.delete(config);
         }
         true
     }
@@ -143,20 +154,21 @@ impl Supervisor {
     /// Stops what runs for an AddOnSigner: the gateway no longer accepts its certificates. Returns whether it was
     /// served.
     pub(super) fn stop(&mut self, name: &str) -> bool {
-        let Some(served) = self.served.remove(name) else { return false };
+        let Some(entry) = self.entries.get_mut(name) else { return false };
+        let Some(served) = entry.served() else { return false };
         info!(signer = name, "The hub no longer serves an AddOnSigner; the gateway refuses its certificates");
         served.keeping.cancel();
         self.links.metrics.stop(name);
         let config = served.config.borrow().clone();
-        self.signing.stop(&config.rules.signer_name, name);
+        self.ends.signing.stop(&config.rules.signer_name, name);
+        // It is among the unserved now, until `find_unserved` has looked.
         self.trust_publisher.remove_signer(name);
-        self.unserved.insert(name.to_owned()); // as the trust publisher has it now; `find_unserved` checks
-        self.stopped.insert(name.to_owned(), config);
+        entry.state = State::Idle(Some(config));
         true
     }
 
     /// The configuration of an object, or why the hub does not serve it.
-    fn read(&self, object: &AddOnSigner) -> Result<SignerConfig, (&'static str, String)> {
+    fn config(&self, object: &AddOnSigner) -> Result<SignerConfig, (&'static str, String)> {
         let name = object.name_any();
         if let Some(first) = self.ownership.has_signer_name_of(&name) {
             return Err(status::duplicate(first, &object.spec));

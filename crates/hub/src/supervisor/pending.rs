@@ -2,17 +2,12 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use futures::future::BoxFuture;
-use futures::stream::FuturesUnordered;
 use kube::runtime::events::Event;
 
 use crate::lease::NotWritten;
 use crate::supervisor::status::Validity;
 use addon_signer_api::AddOnSignerStatus;
 use addon_signer_core::identity::SignerName;
-
-/// A call that is under way.
-pub(super) type Calls = FuturesUnordered<BoxFuture<'static, CallEnd>>;
 
 /// The outcome of a call.
 pub(super) enum CallEnd {

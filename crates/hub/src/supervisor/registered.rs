@@ -8,6 +8,7 @@ use kube::runtime::events::{Event, EventType};
 
 use super::Supervisor;
 use super::changes::{REGISTERING, event};
+use super::entry::Entry;
 use crate::supervisor::status::Report;
 use addon_signer_api::registrations::REASON_TAKEN_AWAY;
 use addon_signer_core::identity::AddOnKey;
@@ -18,8 +19,8 @@ const EVENTS: usize = 10;
 impl Supervisor {
     /// The condition `Registered` of an AddOnSigner; it stays as it was until the first report.
     pub(super) fn registered(&self, name: &str) -> Report {
-        let Some(served) = self.served.get(name) else { return Report::Nothing };
-        match &*self.registrations.borrow() {
+        let Some(served) = self.served(name) else { return Report::Nothing };
+        match &*self.ends.registrations.borrow() {
             Some(report) => report.condition(&served.config.borrow()).into(),
             None => Report::AsBefore,
         }
@@ -27,10 +28,10 @@ impl Supervisor {
 
     /// Writes an event for each addon that the hub newly leaves to another program.
     pub(super) fn tell_left(&mut self) {
-        let Some(report) = self.registrations.borrow().clone() else { return };
-        let before = std::mem::replace(&mut self.left, Arc::clone(&report.left));
+        let Some(report) = self.ends.registrations.borrow().clone() else { return };
+        let before = std::mem::replace(&mut self.registered.left, Arc::clone(&report.left));
         let mut news: Vec<(String, AddOnKey)> = Vec::new();
-        for (name, served) in &self.served {
+        for (name, served) in self.all_served() {
             let config = served.config.borrow().clone();
             news.extend(
                 report.left_of(&config).filter(|key| !before.contains(key)).map(|key| (name.clone(), key.clone())),
@@ -55,15 +56,15 @@ impl Supervisor {
 
     /// Writes an event about an AddOnSigner, unless it is the last one with its reason.
     pub(super) fn publish_once(&mut self, name: &str, event: Event) {
-        let last = self.recorders.get(&(name.to_owned(), event.reason.clone()));
-        if last.is_none_or(|(note, _)| *note != event.note) {
+        if !self.calls.was_last(name, &event) {
             self.publish(name, event);
         }
     }
 
     /// Writes an event about an AddOnSigner.
     pub(super) fn publish(&mut self, name: &str, event: Event) {
-        let Some(about) = self.objects.get(name).map(|object| object.object_ref(&())) else { return };
-        self.write_event(name, event, about);
+        let object = self.entries.get(name).and_then(Entry::object);
+        let Some(about) = object.map(|object| object.object_ref(&())) else { return };
+        self.calls.write_event(name, event, about);
     }
 }

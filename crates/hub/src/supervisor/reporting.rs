@@ -4,6 +4,7 @@ use kube::ResourceExt;
 use kube::runtime::events::EventType;
 use tracing::warn;
 
+use super::entry::{Entry, State};
 use super::paced::Paced;
 use super::pending::{CallEnd, WrittenStatus};
 use super::{Supervisor, changes, status};
@@ -18,10 +19,9 @@ impl Supervisor {
     /// Lets each status be compared with its object soon, and written if it differs.
     pub(super) fn report_all(&mut self) {
         self.say_undecodable();
-        self.paced.retain(|name, _| self.served.contains_key(name));
         self.trust_publisher.tell_agents();
-        for name in self.objects.keys() {
-            self.writing.add(name);
+        for (name, _) in self.entries.iter().filter(|(_, entry)| entry.object().is_some()) {
+            self.calls.writing.add(name);
         }
     }
 
@@ -29,19 +29,19 @@ impl Supervisor {
     pub(super) fn begin_writes(&mut self) {
         // Otherwise statuses are written when this hub leads again.
         let Ok(leads) = self.links.leading.leads() else { return };
-        while let Some(name) = self.writing.begin() {
+        while let Some(name) = self.calls.writing.begin() {
             let wanted = self.wanted(&name);
-            let Some((object, status)) = self.objects.get(&name).zip(wanted) else {
-                self.writing.end(&name);
+            let Some((object, status)) = self.entries.get(&name).and_then(Entry::object).zip(wanted) else {
+                self.calls.writing.end(&name);
                 continue;
             };
             if object.status.as_ref() == Some(&status) {
-                self.writing.end(&name);
+                self.calls.writing.end(&name);
                 continue;
             }
             let events = changes::events(object.status.as_ref(), &status);
             let (leads, api, of) = (leads.clone(), self.api.clone(), object.metadata.clone());
-            self.calls.push(Box::pin(async move {
+            self.calls.under_way.push(Box::pin(async move {
                 let outcome = status::write(&leads, &api, &name, &of, &status).await;
                 let version = of.resource_version;
                 CallEnd::Written(Box::new(WrittenStatus { name, version, status, events, outcome }))
@@ -51,7 +51,7 @@ impl Supervisor {
 
     pub(super) fn take_written(&mut self, written: WrittenStatus) {
         let WrittenStatus { name, version, status, events, outcome } = written;
-        self.writing.end(&name);
+        self.calls.writing.end(&name);
         if let Err(error) = outcome {
             // The next change or the next round tries again.
             warn!(signer = name, %error, "Could not write the status of an AddOnSigner; the hub retries");
@@ -61,12 +61,12 @@ impl Supervisor {
             }
             return;
         }
-        let Some(object) = self.objects.get_mut(&name) else { return };
+        let Some(object) = self.entries.get_mut(&name).and_then(Entry::object_mut) else { return };
         if object.metadata.resource_version == version {
             object.status = Some(status);
         } else {
             // The watch was faster, with this status or with another one.
-            self.writing.add(&name);
+            self.calls.writing.add(&name);
         }
         for event in events {
             self.publish(&name, event);
@@ -82,18 +82,19 @@ impl Supervisor {
     /// The status that an AddOnSigner should have now.
     fn wanted(&mut self, name: &str) -> Option<AddOnSignerStatus> {
         let distributed = self.distributed(name);
-        let object = self.objects.get(name)?;
-        let (validity, line) = match (self.served.get(name), self.refused.get(name)) {
-            (Some(served), _) => (served.permission.clone(), served.line.borrow().clone()),
-            (None, Some(refusal)) => (Err(refusal.clone()), LineState::Starting),
-            (None, None) => return None,
+        let entry = self.entries.get(name)?;
+        let object = entry.object()?;
+        let (validity, line) = match &entry.state {
+            State::Served(served) => (served.permission.clone(), served.line.borrow().clone()),
+            State::Refused(refusal, _) => (Err(refusal.clone()), LineState::Starting),
+            State::Idle(_) => return None,
         };
         let validity = validity.and(status::recordable(&self.links.ledger.health().borrow()));
-        let validity = validity.and(bundle_policy::publishable(&self.protected.borrow()));
+        let validity = validity.and(bundle_policy::publishable(&self.ends.protected.borrow()));
         let serving = self.serving.borrow().clone();
         let others = self.ownership.not_of(name);
         // Whoever names an addon and is not served for it has no claim to it that outlasts a restart.
-        let is_served = self.served.get(name).is_some_and(|served| served.permission.is_ok());
+        let is_served = entry.served().is_some_and(|served| served.permission.is_ok());
         let had = |addon: &str| object.status.as_ref().is_some_and(|status| status.add_ons.contains(addon));
         let reports = Reports {
             add_ons: self.owned(object).filter(|addon| is_served || had(addon)).cloned().collect(),
@@ -101,7 +102,7 @@ impl Supervisor {
             registered: self.registered(name),
             distributed,
             published: self.published(name),
-            protected: self.protected.borrow().clone(),
+            protected: self.ends.protected.borrow().clone(),
             foreign: self.foreign(name),
             first_waits_for: line.ready().and_then(|ready| ready.first_waits_for(&self.links.in_effect.borrow())),
         };
@@ -110,7 +111,7 @@ impl Supervisor {
         for authority in &mut wanted.authorities {
             authority.renew_within = renew_within.get(&authority.id.as_str().into()).map(|seconds| i64::from(*seconds));
         }
-        if !self.served.contains_key(name) {
+        if entry.served().is_none() {
             // Gateways trust what has a certificate here.
             wanted.authorities.iter_mut().for_each(|authority| authority.certificate = None);
         }
@@ -120,10 +121,10 @@ impl Supervisor {
     /// The condition `TrustDistributed`. Each round of the supervisor brings it up to date, or a later one if it
     /// changes often; the metric is always up to date.
     fn distributed(&mut self, name: &str) -> Report {
-        let served = self.served.get(name);
-        let config = served.map(|served| served.config.borrow().clone()).filter(|config| config.brings_trust);
-        let before = self.paced.remove(name);
-        match (config, &*self.distributed.borrow()) {
+        let mut served = self.entries.get_mut(name).and_then(Entry::served_mut);
+        let config = served.as_ref().map(|served| served.config.borrow().clone());
+        let before = served.as_mut().and_then(|served| served.paced.take());
+        match (config.filter(|config| config.brings_trust), &*self.ends.distributed.borrow()) {
             (Some(_), Distribution::Starting) => Report::AsBefore,
             (Some(config), Distribution::Reached { trust, report, unguarded, .. }) => {
                 let reached = Reached::sum(config.rules.addons.iter().filter_map(|addon| report.get(addon)));
@@ -134,7 +135,9 @@ impl Supervisor {
                 let bundle = trust.serving_anchors.as_ref().map(|bundle| bundle.digest()).unwrap_or_default();
                 let paced = Paced::say(before, reached, bundle);
                 let told = paced.told();
-                self.paced.insert(name.to_owned(), paced);
+                if let Some(served) = served {
+                    served.paced = Some(paced);
+                }
                 Report::ConditionValue(told)
             }
             (None, _) | (_, Distribution::Off) => {
@@ -146,19 +149,18 @@ impl Supervisor {
 
     /// The condition `TrustPublished`, brought up to date in the same way.
     fn published(&self, name: &str) -> Report {
-        let served = self.served.get(name);
-        let is_wanted = served.is_some_and(|served| served.config.borrow().publishes_trust);
-        if is_wanted { self.published.borrow().clone() } else { Report::Nothing }
+        let is_wanted = self.served(name).is_some_and(|served| served.config.borrow().publishes_trust);
+        if is_wanted { self.ends.published.borrow().clone() } else { Report::Nothing }
     }
 
     /// The condition about certificates that another program signed. Each round of the supervisor brings it up to date,
     /// however many there are.
     fn foreign(&self, name: &str) -> Report {
-        let Some(served) = self.served.get(name) else {
+        let Some(served) = self.served(name) else {
             self.links.metrics.requests.foreign_certificates(name, None);
             return Report::Nothing;
         };
-        match self.foreign.borrow().get(served.config.borrow().rules.signer_name.as_str()) {
+        match self.ends.foreign.borrow().get(served.config.borrow().rules.signer_name.as_str()) {
             Some(foreign) => {
                 self.links.metrics.requests.foreign_certificates(name, Some(foreign.count));
                 foreign.condition().into()

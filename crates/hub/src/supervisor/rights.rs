@@ -3,8 +3,9 @@
 use tokio::time::Instant;
 use tracing::warn;
 
+use super::entry::{Entry, Served};
 use super::pending::CallEnd;
-use super::{MAX_LINES, Served, Supervisor, permission};
+use super::{MAX_LINES, Supervisor, permission};
 use crate::supervisor::status::Validity;
 use addon_signer_core::identity::SignerName;
 use addon_signer_platform::errors::explain;
@@ -13,22 +14,24 @@ impl Supervisor {
     /// Asks the API server soon whether the hub may sign for these signers. Otherwise a signer without its ClusterRole
     /// would look healthy while the API server refuses every answer.
     pub(super) fn ask_about(&mut self, which: impl Fn(&Served) -> bool) {
-        for (name, _) in self.served.iter().filter(|(_, served)| which(served)) {
-            self.asking.add(name);
+        for (name, entry) in &self.entries {
+            if entry.served().is_some_and(&which) {
+                self.calls.asking.add(name);
+            }
         }
     }
 
     /// Starts the reviews for which there is a free slot.
     pub(super) fn begin_reviews(&mut self) {
-        while let Some(name) = self.asking.begin() {
-            let Some(served) = self.served.get_mut(&name) else {
-                self.asking.end(&name);
+        while let Some(name) = self.calls.asking.begin() {
+            let Some(served) = self.entries.get_mut(&name).and_then(Entry::served_mut) else {
+                self.calls.asking.end(&name);
                 continue;
             };
             served.asked = Some(Instant::now());
             let config = served.config.borrow().clone();
             let client = self.links.client.clone();
-            self.calls.push(Box::pin(async move {
+            self.calls.under_way.push(Box::pin(async move {
                 let answer = permission::check(&client, &config.rules.signer_name, config.approves).await;
                 CallEnd::Asked(name, config.rules.signer_name.clone(), answer)
             }));
@@ -36,13 +39,13 @@ impl Supervisor {
     }
 
     pub(super) fn take_answer(&mut self, name: &str, of: &SignerName, answer: Result<Validity, kube::Error>) {
-        self.asking.end(name);
+        self.calls.asking.end(name);
         // Another object of this name may exist by now; its rights are reviewed separately.
-        if self.served.get(name).is_none_or(|served| served.config.borrow().rules.signer_name != *of) {
+        if self.served(name).is_none_or(|served| served.config.borrow().rules.signer_name != *of) {
             return;
         }
         let answer = answer.map(|permission| permission.and_then(|()| self.take_slot(name)));
-        let Some(served) = self.served.get_mut(name) else { return };
+        let Some(served) = self.entries.get_mut(name).and_then(Entry::served_mut) else { return };
         match answer {
             Ok(permission) => {
                 // An existing line stays trusted when the right is taken away.
@@ -51,7 +54,7 @@ impl Supervisor {
                 }
                 if served.permission != permission {
                     served.permission = permission;
-                    self.writing.add(name);
+                    self.calls.writing.add(name);
                 }
             }
             Err(error) => {
@@ -64,8 +67,9 @@ impl Supervisor {
 
     /// Takes a slot for the signer's line among those that the gateway trusts.
     fn take_slot(&mut self, name: &str) -> Validity {
-        if self.lines.contains(name) || self.lines.len() < MAX_LINES {
-            self.lines.insert(name.to_owned());
+        let lines = self.entries.values().filter(|entry| entry.has_line).count();
+        if let Some(entry) = self.entries.get_mut(name).filter(|entry| entry.has_line || lines < MAX_LINES) {
+            entry.has_line = true;
             return Ok(());
         }
         let sentence = format!(

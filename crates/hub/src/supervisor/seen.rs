@@ -2,45 +2,41 @@
 
 use tokio::sync::watch;
 
-use super::{Served, Supervisor};
+use super::Supervisor;
+use super::entry::{Entry, State};
 use crate::registrations::wanted::Signers;
 use addon_signer_api::AddOnSignerSpec;
 
 impl Supervisor {
-    pub(super) fn served(&self, name: &str) -> Option<&Served> {
-        self.served.get(name)
-    }
-
-    pub(super) fn all_served(&self) -> impl Iterator<Item = (&String, &Served)> {
-        self.served.iter()
-    }
-
     /// Why the hub does not serve an object.
     pub(super) fn refusal(&self, name: &str) -> Option<&(&'static str, String)> {
-        self.refused.get(name)
+        match &self.entries.get(name)?.state {
+            State::Refused(refusal, _) => Some(refusal),
+            State::Idle(_) | State::Served(_) => None,
+        }
     }
 
     pub(super) fn is_undecodable(&self, name: &str) -> bool {
-        self.undecodable.contains_key(name)
+        self.entries.get(name).is_some_and(Entry::is_undecodable)
     }
 
     /// Whether it remembers any that was served and is not.
     pub(super) fn has_stopped(&self) -> bool {
-        !self.stopped.is_empty()
+        self.entries.values().any(|entry| matches!(entry.state, State::Idle(Some(_)) | State::Refused(_, Some(_))))
     }
 
     /// What it has told the writer of registrations.
     pub(super) fn signers(&self) -> Option<Signers> {
-        self.signers.borrow().clone()
+        self.ends.signers.borrow().clone()
     }
 
     /// The next one about whose rights the API server is to be asked.
     pub(super) fn next_asked(&mut self) -> Option<String> {
-        self.asking.begin().inspect(|name| self.asking.end(name))
+        self.calls.asking.begin().inspect(|name| self.calls.asking.end(name))
     }
 
     /// The specifications that the ledger knows.
     pub(super) fn set_recorded(&mut self, specs: Vec<AddOnSignerSpec>) {
-        self.recorded = watch::channel(specs).1;
+        self.registered.recorded = watch::channel(specs).1;
     }
 }

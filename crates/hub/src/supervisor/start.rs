@@ -7,15 +7,16 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
+use super::Supervisor;
+use super::entry::{Served, State};
 use super::status::STARTING;
-use super::{Served, Supervisor};
 use crate::HubSettings;
 use crate::authorities::GATEWAY_PLAN;
 use crate::authorities::activation::ActivationCheck;
 use crate::authorities::asked::Asked;
 use crate::authorities::reconciler::{LinePlan, LineReconciler, ReconcilerLine, ReconcilerLinks, Reserve};
 use crate::authorities::state::LineState;
-use crate::authorities::store::LineNames;
+use crate::authorities::store::{AuthorityStore, LineNames};
 use crate::authorities::supply::SupplyPlan;
 use crate::requests::signer::{Signer, SignerKind};
 use crate::requests::unconfirmed::Unconfirmed;
@@ -29,12 +30,12 @@ impl Supervisor {
     pub(super) fn start_gateway_lines(&mut self) {
         let activation = ActivationCheck::Serving {
             trust_publisher: self.trust_publisher.clone(),
-            distributed: self.distributed.clone(),
+            distributed: self.ends.distributed.clone(),
             registry: self.links.registry.clone(),
         };
         let always = watch::Sender::new(true).subscribe();
         self.start_gateway_line(GatewayCertificate::Serving, self.serving.clone(), activation, always);
-        let (state, needed) = (watch::Sender::new(LineState::Starting), self.needs_certificate.clone());
+        let (state, needed) = (watch::Sender::new(LineState::Starting), self.ends.needs_certificate.clone());
         self.start_gateway_line(GatewayCertificate::Client, state, ActivationCheck::Backends, needed);
     }
 
@@ -77,18 +78,18 @@ impl Supervisor {
         });
         let inventory = inventory.filter(|_| certificate == GatewayCertificate::Serving);
         let signer = self.signer(SignerKind::Gateway { certificate, rules, inventory }, line, reserve);
-        self.signing.serve(&certificate.signer_name(), signer);
+        self.ends.signing.serve(&certificate.signer_name(), signer);
     }
 
     fn reconciler_links(&self) -> ReconcilerLinks {
         ReconcilerLinks {
-            store: self.store.clone(),
+            store: AuthorityStore::new(&self.links.client, &self.settings.namespace),
             clock: self.links.clock.clone(),
             audit: self.links.audit.clone(),
             leading: self.links.leading.clone(),
             trust_publisher: self.trust_publisher.clone(),
             metrics: self.links.metrics.clone(),
-            objects: self.versions.clone(),
+            objects: self.ends.objects.clone(),
             vault: self.settings.vault.clone(),
             ledger: self.links.ledger.clone(),
         }
@@ -115,6 +116,7 @@ impl Supervisor {
             permission: Err((STARTING, "The hub has not checked yet whether it may sign.".to_owned())),
             asked: None,
             keeping: CancellationToken::new(),
+            paced: None,
         };
         let line = ReconcilerLine {
             names: LineNames::client(name, config.rules.signer_name.as_str()),
@@ -128,19 +130,18 @@ impl Supervisor {
         self.trust_publisher.set_signer(name, config, served.line.subscribe());
         self.spawn_until(served.keeping.clone(), format!("authorities of {name}"), reconciler.run());
         self.spawn_until(served.keeping.clone(), format!("status of {name}"), self.announce(name, &served));
-        self.served.insert(name.to_owned(), served);
-        self.start_signing(name);
+        self.start_signing(name, &served);
+        self.entries.entry(name.to_owned()).or_default().state = State::Served(served);
     }
 
-    fn start_signing(&mut self, name: &str) {
-        let Some(served) = self.served.get(name) else { return };
+    fn start_signing(&mut self, name: &str, served: &Served) {
         let kind = SignerKind::Client { name: name.to_owned(), config: served.config.subscribe() };
         let line = served.line.subscribe();
         let reserve = served.reserve.clone();
         let signer_name = served.config.borrow().rules.signer_name.clone();
         let signer = self.signer(kind, line, reserve);
         info!(signer = name, signer_name = signer_name.as_str(), "The hub serves this AddOnSigner");
-        self.signing.serve(&signer_name, signer);
+        self.ends.signing.serve(&signer_name, signer);
     }
 
     /// Tells the supervisor about every change of the line, so that the status follows it.

@@ -1,0 +1,136 @@
+//! What the hub knows of one AddOnSigner.
+
+use std::sync::Arc;
+
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::paced::Paced;
+use super::status::Validity;
+use super::{PERMISSION_AGE, ROUND};
+use crate::authorities::reconciler::{LinePlan, Reserve};
+use crate::authorities::state::LineState;
+use addon_signer_api::AddOnSigner;
+use addon_signer_api::rules::SignerConfig;
+
+/// An AddOnSigner: its object, and what the hub does for it.
+#[derive(Default)]
+pub(super) struct Entry {
+    pub(super) read: Read,
+    /// `metadata.uid` of the object for which [`Self::state`] is.
+    pub(super) uid: Option<String>,
+    pub(super) state: State,
+    /// Whether it has a line of authorities, or may create one.
+    pub(super) has_line: bool,
+}
+
+/// What the watch has shown last.
+#[derive(Default)]
+pub(super) enum Read {
+    /// An object that can be read.
+    Object(Box<AddOnSigner>),
+    /// One that cannot be read.
+    Undecodable {
+        error: String,
+        /// Whether its status has the error, or a call is under way that writes it.
+        is_reported: bool,
+    },
+    /// None that takes effect: it is deleted, is being deleted, or is one too many.
+    #[default]
+    Gone,
+}
+
+/// What the hub does.
+pub(super) enum State {
+    /// Nothing, and it has not said why. Like the next one it keeps the last configuration with which it was served.
+    Idle(Option<Arc<SignerConfig>>),
+    /// It does not serve the object, for this reason and with this message.
+    Refused((&'static str, String), Option<Arc<SignerConfig>>),
+    /// It serves the object.
+    Served(Served),
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self::Idle(None)
+    }
+}
+
+/// What runs for an AddOnSigner that the hub serves.
+pub(super) struct Served {
+    pub(super) line: watch::Sender<LineState>,
+    pub(super) plan: watch::Sender<LinePlan>,
+    pub(super) config: watch::Sender<Arc<SignerConfig>>,
+    pub(super) reserve: mpsc::Sender<Reserve>,
+    /// Whether the hub's account may sign for it, by the API server's last answer, and there is a slot for its line.
+    pub(super) permission: Validity,
+    /// When the API server was last asked.
+    pub(super) asked: Option<Instant>,
+    pub(super) keeping: CancellationToken,
+    /// What was reported of how far the trust bundle has reached.
+    pub(super) paced: Option<Paced>,
+}
+
+impl Entry {
+    pub(super) fn object(&self) -> Option<&AddOnSigner> {
+        match &self.read {
+            Read::Object(object) => Some(object),
+            Read::Undecodable { .. } | Read::Gone => None,
+        }
+    }
+
+    pub(super) fn object_mut(&mut self) -> Option<&mut AddOnSigner> {
+        match &mut self.read {
+            Read::Object(object) => Some(object),
+            Read::Undecodable { .. } | Read::Gone => None,
+        }
+    }
+
+    pub(super) fn is_undecodable(&self) -> bool {
+        matches!(self.read, Read::Undecodable { .. })
+    }
+
+    pub(super) fn is_gone(&self) -> bool {
+        matches!(self.read, Read::Gone)
+    }
+
+    pub(super) fn served(&self) -> Option<&Served> {
+        match &self.state {
+            State::Served(served) => Some(served),
+            State::Idle(_) | State::Refused(..) => None,
+        }
+    }
+
+    pub(super) fn served_mut(&mut self) -> Option<&mut Served> {
+        match &mut self.state {
+            State::Served(served) => Some(served),
+            State::Idle(_) | State::Refused(..) => None,
+        }
+    }
+
+    /// From now on it is not served, for this reason.
+    pub(super) fn refuse(&mut self, refusal: (&'static str, String)) {
+        self.state = State::Refused(refusal, self.take_last());
+    }
+
+    /// The last configuration with which it was served, unless it is served now. The entry forgets it.
+    pub(super) fn take_last(&mut self) -> Option<Arc<SignerConfig>> {
+        match &mut self.state {
+            State::Idle(last) | State::Refused(_, last) => last.take(),
+            State::Served(_) => None,
+        }
+    }
+}
+
+impl Served {
+    /// Whether the right to sign is missing, or was last asked about long ago.
+    pub(super) fn is_unsure(&self) -> bool {
+        self.permission.is_err() || self.asked.is_none_or(|asked| asked.elapsed() >= PERMISSION_AGE)
+    }
+
+    /// Whether the last answer is so old that a refusal of the API server may be news.
+    pub(super) fn may_have_changed(&self) -> bool {
+        self.asked.is_none_or(|asked| asked.elapsed() >= ROUND)
+    }
+}
