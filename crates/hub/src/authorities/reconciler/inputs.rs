@@ -96,3 +96,15 @@ impl LineReconciler {
         }
     }
 }
+
+/// What tests do to a reconciler, and see of it.
+#[cfg(test)]
+impl LineReconciler {
+    pub(super) fn forget_steps(&mut self) {
+        self.unrecorded = None;
+    }
+
+    pub(super) fn states(&self) -> watch::Receiver<LineState> {
+        self.state.subscribe()
+    }
+}

@@ -7,17 +7,23 @@ use hyper::{Method, Request, Response};
 use kube::Client;
 use kube::client::Body;
 use serde_json::{Value, json};
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use super::*;
+use crate::authorities::store::{AuthorityStore, LineNames};
 use crate::authorities::supply::Trusted;
+use crate::authorities::trust_publisher::TrustPublisher;
 use crate::authorities::versions;
 use crate::lease;
+use crate::metrics::HubMetrics;
 use addon_signer_api::authority::AuthoritySource;
 use addon_signer_core::ca::bundle::Purpose;
 use addon_signer_core::keys::public::KeyKind;
 use addon_signer_core::registry::SharedRegistry;
 use addon_signer_ledger::{LedgerWriter, WriterOptions};
+use addon_signer_platform::clock::Clock;
+use addon_signer_telemetry::audit::Audit;
 use addon_signer_telemetry::pulse::Pulses;
 
 const DAY: Duration = Duration::from_secs(86_400);
@@ -117,7 +123,7 @@ async fn mk_reconciler(client: Client, line_plan: LinePlan) -> (LineReconciler, 
 async fn pauses_of(count: usize, good: u32) -> Vec<u64> {
     let (client, mut moments) = mk_client(good);
     let (mut reconciler, _links) = mk_reconciler(client, mk_plan()).await;
-    reconciler.unrecorded = None; // as if an earlier process had made it
+    reconciler.forget_steps(); // as if an earlier process had made it
     let running = tokio::spawn(reconciler.run());
     let mut asked = Vec::new();
     while asked.len() <= count {
@@ -140,7 +146,7 @@ async fn failing_api_server_is_asked_less_often_until_it_succeeds() {
 async fn new_line_has_no_effect_before_it_is_recorded() {
     let (client, _moments) = mk_client(ALWAYS);
     let (reconciler, _links) = mk_reconciler(client, mk_plan()).await;
-    let mut state = reconciler.state.subscribe();
+    let mut state = reconciler.states();
     let running = tokio::spawn(reconciler.run());
     assert!(tokio::time::timeout(10 * ROUND, state.wait_for(|state| state.ready().is_some())).await.is_err());
     running.abort();
@@ -151,8 +157,8 @@ async fn a_line_takes_no_step_before_it_is_compared_with_the_ledger() {
     let (client, _moments) = mk_client(ALWAYS);
     let plan = LinePlan { asked: Asked { rotate: Some("r1".to_owned()), ..Asked::default() }, ..mk_plan() };
     let (mut reconciler, _links) = mk_reconciler(client, plan).await;
-    reconciler.unrecorded = None; // as if an earlier process had made it
-    let mut state = reconciler.state.subscribe();
+    reconciler.forget_steps(); // as if an earlier process had made it
+    let mut state = reconciler.states();
     let running = tokio::spawn(reconciler.run());
     let ready = state.wait_for(|state| state.ready().is_some()).await.unwrap().ready().cloned().unwrap();
     assert_eq!(ready.line().members().len(), 1, "a Next was made");
