@@ -25,18 +25,18 @@ impl LineReconciler {
         if self.compared {
             return Ok(stored);
         }
-        let again = self.state.borrow().last().is_some();
+        let again = self.line.state.borrow().last().is_some();
         let bound = if self.record.is_up() { PATIENCE } else { CATCH_UP };
         // By a clock that is ahead, certificates in use would count as expired.
-        let date = self.store.server_time().await?.unwrap_or(Timestamp::from_unix(0));
+        let date = self.links.store.server_time().await?.unwrap_or(Timestamp::from_unix(0));
         let comparing = self.record.compare(&stored.line, again, now.min(date));
-        let older = if self.unrecorded.is_some() && !again {
+        let older = if self.unrecorded.by.is_some() && !again {
             comparing.await? // a line that was just created has no effect before it is recorded
         } else if let Ok(Ok(older)) = timeout(bound, comparing).await {
             older
         } else {
             debug!(
-                secret = self.names.secret,
+                secret = self.line.names.secret,
                 "The ledger does not answer; the hub compares the authorities with it later"
             );
             return Ok(stored);
@@ -52,19 +52,19 @@ impl LineReconciler {
     async fn make_good(&self, stored: StoredLine, older: &Older) -> Result<StoredLine, ReconcileError> {
         let ids = |ids: &[AuthorityId]| ids.iter().map(AuthorityId::as_str).collect::<Vec<_>>().join(" ");
         error!(
-            secret = self.names.secret,
+            secret = self.line.names.secret,
             behind = ids(&older.behind),
             missing = ids(&older.missing),
             "The authorities are older than the ledger: their Secret was restored from a backup, or given up. \
              Certificates of missing ones are refused. See \"Restoring a backup\" in docs/operations.md"
         );
         if older.line == stored.line {
-            self.metrics.recording.differs(Difference::Authorities, older.behind.len() + older.missing.len());
+            self.links.metrics.recording.differs(Difference::Authorities, older.behind.len() + older.missing.len());
             return Ok(stored);
         }
-        let leads = self.leading.leads()?;
-        let good = self.store.replace(&leads, &self.names, &stored, &older.line, None).await?;
-        self.metrics.recording.differs(Difference::Authorities, older.behind.len() + older.missing.len());
+        let leads = self.links.leading.leads()?;
+        let good = self.links.store.replace(&leads, &self.line.names, &stored, &older.line, None).await?;
+        self.links.metrics.recording.differs(Difference::Authorities, older.behind.len() + older.missing.len());
         Ok(good)
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::{mpsc, watch};
 
-use super::{LinePlan, LineReconciler, Outside, REVERT, ROUND, Reserve, pauses};
+use super::{LinePlan, LineReconciler, Outside, Published, REVERT, ROUND, Reserve, Unrecorded, pauses};
 use crate::authorities::activation::ActivationCheck;
 use crate::authorities::metrics::LineGauges;
 use crate::authorities::state::LineState;
@@ -62,37 +62,23 @@ pub(crate) struct ReconcilerLine {
 impl LineReconciler {
     /// A reconciler that has not read its line yet.
     pub(crate) fn new(links: ReconcilerLinks, line: ReconcilerLine) -> Self {
-        let ReconcilerLinks { store, clock, audit, leading, trust_publisher, metrics, objects, vault, ledger } = links;
-        let ReconcilerLine { names, plan, activation, state, reservations, pulse } = line;
         Self {
-            gauges: LineGauges::new(metrics.authorities.clone(), names.metrics_label()),
-            record: LineRecord::new(ledger, names.line()),
-            names,
-            store,
-            clock,
-            audit,
-            plan,
-            activation,
-            leading,
-            state,
-            trust_publisher,
-            metrics,
-            objects,
-            vault,
-            reservations,
-            pulse,
-            published: None,
-            reverts: RevertBackoff::new(REVERT, ROUND),
-            reported: None,
-            distributed: false,
+            gauges: LineGauges::new(links.metrics.authorities.clone(), line.names.metrics_label()),
+            record: LineRecord::new(links.ledger.clone(), line.names.line()),
+            outside: Outside::default(),
+            written: None,
+            published: Published {
+                version: None,
+                report: None,
+                is_recorded: false,
+                reverts: RevertBackoff::new(REVERT, ROUND),
+            },
+            unrecorded: Unrecorded::default(),
             compared: false,
             not_rolled_back: None,
-            written: None,
-            outside: Outside::default(),
-            unrecorded: None,
-            revoked: Vec::new(),
-            is_urgent: false,
             pauses: pauses(),
+            links,
+            line,
         }
     }
 }
@@ -101,10 +87,10 @@ impl LineReconciler {
 #[cfg(test)]
 impl LineReconciler {
     pub(super) fn forget_steps(&mut self) {
-        self.unrecorded = None;
+        self.unrecorded.by = None;
     }
 
     pub(super) fn states(&self) -> watch::Receiver<LineState> {
-        self.state.subscribe()
+        self.line.state.subscribe()
     }
 }

@@ -1,10 +1,8 @@
 //! Keeps one line of authorities: reads it, takes the step that the evidence allows, persists it, and only then lets it
 //! have an effect.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep};
 use tracing::{debug, error, info, warn};
 
@@ -19,12 +17,10 @@ use crate::authorities::asked::{Asked, AuthorityRequest};
 use crate::authorities::metrics::LineGauges;
 use crate::authorities::report;
 use crate::authorities::state::LineState;
-use crate::authorities::store::{AuthorityStore, LineKind, LineNames, StoreError};
-use crate::authorities::supply::{SupplyPlan, Vault};
-use crate::authorities::trust_publisher::TrustPublisher;
-use crate::authorities::versions::{LineObjects, ObjectVersion, WatchedObjects};
-use crate::lease::{Leading, NotLeading, NotWritten};
-use crate::metrics::HubMetrics;
+use crate::authorities::store::{LineKind, StoreError};
+use crate::authorities::supply::SupplyPlan;
+use crate::authorities::versions::{LineObjects, ObjectVersion};
+use crate::lease::{NotLeading, NotWritten};
 use crate::recording::chronicle::LineRecord;
 use addon_signer_api::rules::AuthorityPlan;
 use addon_signer_core::ca::authority::{AuthorityError, AuthorityId};
@@ -34,9 +30,6 @@ use addon_signer_core::revert_backoff::RevertBackoff;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_ledger::LedgerError;
 use addon_signer_platform::backoff::Pauses;
-use addon_signer_platform::clock::Clock;
-use addon_signer_telemetry::audit::Audit;
-use addon_signer_telemetry::pulse::Pulse;
 
 pub(crate) use inputs::{ReconcilerLine, ReconcilerLinks};
 use outside::Outside;
@@ -102,47 +95,46 @@ pub(crate) enum ReconcileError {
 
 /// Keeps one line.
 pub(crate) struct LineReconciler {
-    names: LineNames,
-    store: AuthorityStore,
-    clock: Clock,
-    audit: Audit,
-    plan: watch::Receiver<LinePlan>,
-    activation: ActivationCheck,
-    leading: Leading,
-    state: watch::Sender<LineState>,
-    trust_publisher: TrustPublisher,
-    metrics: HubMetrics,
+    links: ReconcilerLinks,
+    line: ReconcilerLine,
     gauges: LineGauges,
-    objects: WatchedObjects,
-    vault: Option<Arc<Vault>>,
-    reservations: mpsc::Receiver<Reserve>,
-    pulse: Pulse,
-    /// The `resourceVersion` of the ConfigMap with its anchors, as this process has read or written it last.
-    published: Option<String>,
-    /// If somebody changes that ConfigMap back again and again, the hub answers with growing pauses.
-    reverts: RevertBackoff<Instant>,
-    /// The report that this ConfigMap has; `None` for a client line, which reports in its AddOnSigner.
-    reported: Option<String>,
-    /// Whether the ledger has the anchors that this ConfigMap has.
-    distributed: bool,
     /// Records its steps in the ledger.
     record: LineRecord,
-    /// Whether the Secret that this process has read or written last was compared with what the ledger knows.
-    compared: bool,
-    /// Why the rollback that is asked for is not done.
-    not_rolled_back: Option<String>,
     /// What became of authorities from outside.
     outside: Outside,
     /// The version of the Secret that the last step of this process has written.
     written: Option<String>,
-    /// Who asked for the steps that are not recorded yet; empty if they were due by time. `None` if no step waits.
-    unrecorded: Option<String>,
-    /// The authorities that such steps have revoked.
+    published: Published,
+    unrecorded: Unrecorded,
+    /// Whether the Secret that this process has read or written last was compared with what the ledger knows.
+    compared: bool,
+    /// Why the rollback that is asked for is not done.
+    not_rolled_back: Option<String>,
+    /// The pauses after rounds that failed; see [`pauses`].
+    pauses: Pauses,
+}
+
+/// The ConfigMap with the line's anchors, as this process has read or written it last.
+struct Published {
+    /// Its `resourceVersion`.
+    version: Option<String>,
+    /// The report in it; `None` for a client line, which reports in its AddOnSigner.
+    report: Option<String>,
+    /// Whether the ledger has the anchors in it.
+    is_recorded: bool,
+    /// If somebody changes it back again and again, the hub answers with growing pauses.
+    reverts: RevertBackoff<Instant>,
+}
+
+/// The steps of this process that the ledger does not have yet.
+#[derive(Default)]
+struct Unrecorded {
+    /// Who asked for them; empty if they were due by time. `None` if there are none.
+    by: Option<String>,
+    /// The authorities that they have revoked.
     revoked: Vec<AuthorityId>,
     /// Whether one of them has an effect even if the ledger does not record it: it took an authority away.
     is_urgent: bool,
-    /// The pauses after rounds that failed; see [`pauses`].
-    pauses: Pauses,
 }
 
 /// The pauses of a new reconciler.
@@ -154,18 +146,19 @@ impl LineReconciler {
     /// Keeps the line until the signers that use it are gone.
     pub(crate) async fn run(mut self) {
         loop {
-            self.pulse.beat(); // at least once per round
+            self.line.pulse.beat(); // at least once per round
             let source = self.source();
-            let seen = self.objects.of(&self.names, source.as_deref());
+            let seen = self.links.objects.of(&self.line.names, source.as_deref());
             let pause = if self.is_settled(seen.as_ref()) { ROUND } else { self.round(seen.as_ref()).await };
-            let next = self.state.borrow().last().and_then(|ready| Some(ready.line().next()?.authority.id().clone()));
-            let quiet = self.reverts.due().unwrap_or_else(Instant::now);
+            let next =
+                self.line.state.borrow().last().and_then(|ready| Some(ready.line().next()?.authority.id().clone()));
+            let quiet = self.published.reverts.due().unwrap_or_else(Instant::now);
             tokio::select! {
                 () = sleep(pause) => {}
-                () = self.objects.changed_after(quiet, &self.names, source.as_deref(), seen.as_ref()) => {}
-                changed = self.plan.changed() => if changed.is_err() { return },
-                changed = self.activation.changed(next.as_ref()) => if !changed { return },
-                reserve = self.reservations.recv() => match reserve {
+                () = self.links.objects.changed_after(quiet, &self.line.names, source.as_deref(), seen.as_ref()) => {}
+                changed = self.line.plan.changed() => if changed.is_err() { return },
+                changed = self.line.activation.changed(next.as_ref()) => if !changed { return },
+                reserve = self.line.reservations.recv() => match reserve {
                     Some(reserve) => self.reserve(reserve).await,
                     None => return,
                 },
@@ -176,11 +169,11 @@ impl LineReconciler {
     /// Whether there is nothing to do: the line that this process has read or written last is what the API server has,
     /// it is recorded and published, its report is true, and no step is due. A check then costs no call.
     fn is_settled(&mut self, seen: Option<&LineObjects>) -> bool {
-        let state = self.state.borrow().ready().cloned();
+        let state = self.line.state.borrow().ready().cloned();
         if !self.has_slot(seen) {
             // Whatever exists may have issued certificates.
             let is_absent = seen.is_some_and(|seen| seen.secret.is_none() && seen.config_map.is_none());
-            if is_absent && matches!(*self.state.borrow(), LineState::Starting) {
+            if is_absent && matches!(*self.line.state.borrow(), LineState::Starting) {
                 self.set(LineState::Absent);
             }
             return true; // a slot wakes this task
@@ -189,26 +182,26 @@ impl LineReconciler {
         let has = |object: &Option<ObjectVersion>, version: Option<&str>| {
             object.as_ref().is_some_and(|object| Some(object.version.as_str()) == version)
         };
-        let is_current = has(&seen.secret, ready.stored.version()) && has(&seen.config_map, self.published.as_deref());
+        let is_current =
+            has(&seen.secret, ready.stored.version()) && has(&seen.config_map, self.published.version.as_deref());
         let line = ready.line();
         let is_held =
-            self.names.kind == LineKind::Agents || line.next().is_none_or(|next| next.activate_after.is_some());
-        let is_recorded = self.unrecorded.is_none() && self.distributed && self.record.is_known(line);
+            self.line.names.kind == LineKind::Agents || line.next().is_none_or(|next| next.activate_after.is_some());
+        let is_recorded = self.unrecorded.by.is_none() && self.published.is_recorded && self.record.is_known(line);
         // What the report states may end by time alone, such as that not everybody is known to trust the authority.
-        let is_true = self.report(line, ready.waiting.as_ref()).is_ok_and(|report| report == self.reported);
+        let is_true = self.report(line, ready.waiting.as_ref()).is_ok_and(|report| report == self.published.report);
         if !is_current || !is_held || !is_recorded || !is_true {
             return false;
         }
         let plan = self.present_plan();
         let asked = self.asked(&plan, Some(seen));
-        let now = self.clock.now();
-        let evidence = self.evidence(line, &plan, &asked, now);
-        let is_refused = report::not_rolled_back(line, &evidence) != ready.not_rolled_back;
+        let now = self.links.clock.now();
         let wanted = self.wants(line, &plan, &asked, now);
-        if is_refused || !self.outside.has_looked(&plan, &asked, Some(seen), wanted) {
+        let (step, not_rolled_back) = self.decide(line, &plan, &asked, now);
+        if not_rolled_back != ready.not_rolled_back || !self.outside.has_looked(&plan, &asked, Some(seen), wanted) {
             return false;
         }
-        match self.step(line, &evidence) {
+        match step {
             Step::Rest => ready.waiting.is_none(),
             Step::Wait(what) => ready.waiting.as_ref() == Some(&what),
             Step::Begin
@@ -228,20 +221,20 @@ impl LineReconciler {
     /// any more: backends may still trust its anchors.
     fn has_slot(&self, seen: Option<&LineObjects>) -> bool {
         let exists = || seen.is_some_and(|seen| seen.secret.is_some());
-        self.plan.borrow().has_slot || (self.names.kind != LineKind::Agents && exists())
+        self.line.plan.borrow().has_slot || (self.line.names.kind != LineKind::Agents && exists())
     }
 
     /// The desired state of the line at this moment.
     fn present_plan(&mut self) -> LinePlan {
-        let mut plan = self.plan.borrow_and_update().clone();
-        plan.authority = self.activation.plan(plan.authority);
+        let mut plan = self.line.plan.borrow_and_update().clone();
+        plan.authority = self.line.activation.plan(plan.authority);
         plan
     }
 
     /// What is asked of the line, by annotations of its AddOnSigner, or of the ConfigMap of a line of the gateway.
     /// Whoever may only write ConfigMaps has no say in the authorities of an AddOnSigner.
     fn asked(&self, plan: &LinePlan, seen: Option<&LineObjects>) -> Asked {
-        match self.names.kind {
+        match self.line.names.kind {
             LineKind::Agents => plan.asked.clone(),
             LineKind::Gateway(_) => seen.map(LineObjects::asked).unwrap_or_default(),
         }
@@ -257,9 +250,15 @@ impl LineReconciler {
             revoke: line.first_to_revoke(asked.revoke.iter().map(|asked| &asked.authority)),
             renew_before: plan.authority.renew_before,
             deferral: plan.authority.deferral,
-            caps: matches!(self.activation, ActivationCheck::Serving { .. }),
-            next_is_trusted: self.activation.opens(line, asked.waiver.as_ref(), now),
+            caps: matches!(self.line.activation, ActivationCheck::Serving { .. }),
+            next_is_trusted: self.line.activation.opens(line, asked.waiver.as_ref(), now),
         }
+    }
+
+    /// The next step, and why the rollback that is asked for is not done.
+    fn decide(&self, line: &Line, plan: &LinePlan, asked: &Asked, now: Timestamp) -> (Step, Option<String>) {
+        let evidence = self.evidence(line, plan, asked, now);
+        (self.step(line, &evidence), report::not_rolled_back(line, &evidence))
     }
 
     /// Checks the line once; returns the pause before the next check.
@@ -276,13 +275,13 @@ impl LineReconciler {
             }
             Err(ReconcileError::Ledger(error)) => {
                 // The ledger's writer has logged the error.
-                debug!(%error, secret = self.names.secret, "A step of the authorities waits for the ledger");
+                debug!(%error, secret = self.line.names.secret, "A step of the authorities waits for the ledger");
                 self.pauses.after_failure()
             }
             Err(ReconcileError::Store(StoreError::Api(error))) => {
-                warn!(%error, secret = self.names.secret, "Could not read or write the authorities; the hub retries");
+                warn!(%error, secret = self.line.names.secret, "Could not read or write the authorities; the hub retries");
                 // Keep the line that was read: while the API server does not answer, nobody else can change it.
-                if self.state.borrow().last().is_none() {
+                if self.line.state.borrow().last().is_none() {
                     let message = format!("The authorities cannot be read or written: {error}.");
                     self.set(LineState::Broken { reason: "AuthorityUnavailable", message, last: None, request: None });
                 }
@@ -298,14 +297,14 @@ impl LineReconciler {
                     ReconcileError::NoAuthority(_) => "AuthorityNotIssued",
                     _ => "AuthorityFailed",
                 };
-                let last = self.state.borrow().last().cloned();
+                let last = self.line.state.borrow().last().cloned();
                 let message = format!("{error}.");
                 // An issuer may take days, so what it waits for is said once.
-                let is_known = self.state.borrow().problem() == Some(&message);
+                let is_known = self.line.state.borrow().problem() == Some(&message);
                 if reason != "AuthorityNotIssued" {
-                    error!(%error, secret = self.names.secret, "The authorities cannot sign");
+                    error!(%error, secret = self.line.names.secret, "The authorities cannot sign");
                 } else if !is_known {
-                    warn!(%error, secret = self.names.secret, "The line waits for its first authority");
+                    warn!(%error, secret = self.line.names.secret, "The line waits for its first authority");
                 }
                 let request = self.outside.request();
                 self.report_problem(reason, &message, request.clone()).await;
@@ -317,11 +316,13 @@ impl LineReconciler {
 
     /// Reports a problem of a line of the gateway in its ConfigMap, because it has no AddOnSigner with a status.
     async fn report_problem(&self, reason: &str, problem: &str, request: Option<String>) {
-        if self.names.kind == LineKind::Agents {
+        if self.line.names.kind == LineKind::Agents {
             return;
         }
-        let Ok(leads) = self.leading.leads() else { return };
-        match report::write_problem(&leads, &self.store.config_maps(), &self.names, reason, problem, request).await {
+        let Ok(leads) = self.links.leading.leads() else { return };
+        match report::write_problem(&leads, &self.links.store.config_maps(), &self.line.names, reason, problem, request)
+            .await
+        {
             Ok(()) | Err(NotWritten::NotLeading(_)) => {}
             // The problem itself is logged already.
             Err(error) => warn!(%error, "Could not write the report of the gateway's authorities; the hub retries"),
@@ -333,35 +334,33 @@ impl LineReconciler {
         if !self.has_slot(seen) {
             return Ok(());
         }
-        let now = self.clock.now();
-        let remembered = plan.remembered || self.state.borrow().last().is_some();
-        let stored = match self.store.load(&self.names, remembered, now).await? {
+        let now = self.links.clock.now();
+        let remembered = plan.remembered || self.line.state.borrow().last().is_some();
+        let stored = match self.links.store.load(&self.line.names, remembered, now).await? {
             Some(stored) => stored,
-            None => match self.store.clock_problem(now).await? {
+            None => match self.links.store.clock_problem(now).await? {
                 Some(problem) => return Err(ReconcileError::Clock(problem)),
                 None => self.begin(&plan, seen, now).await?,
             },
         };
-        let held = self.state.borrow().last().and_then(|ready| ready.stored.version().map(str::to_owned));
+        let held = self.line.state.borrow().last().and_then(|ready| ready.stored.version().map(str::to_owned));
         let is_ours = [&held, &self.written].into_iter().any(|version| version.as_deref() == stored.version());
         if held.is_some() && !is_ours {
             self.compared = false; // somebody else wrote it, perhaps from a backup
         }
         let mut stored = self.compare(stored, now).await?;
-        if self.unrecorded.is_none() {
+        if self.unrecorded.by.is_none() {
             self.record_steps(&stored.line).await?; // those of a hub that has ended, before another step hides them
         }
-        let asked = match (self.names.kind, seen) {
-            (LineKind::Gateway(_), None) => self.store.asked(&self.names).await?,
+        let asked = match (self.line.names.kind, seen) {
+            (LineKind::Gateway(_), None) => self.links.store.asked(&self.line.names).await?,
             _ => self.asked(&plan, seen),
         };
         self.look_outside(&plan, &asked, seen, Some(&stored.line), now).await?;
         // Each step is persisted before the next one is chosen. A line needs only a few steps at once.
         for _ in 0..8 {
-            let evidence = self.evidence(&stored.line, &plan, &asked, now);
-            let not_rolled_back = report::not_rolled_back(&stored.line, &evidence);
-            let step = self.step(&stored.line, &evidence);
-            self.not_rolled_back = not_rolled_back;
+            let step;
+            (step, self.not_rolled_back) = self.decide(&stored.line, &plan, &asked, now);
             if let Step::Rest | Step::Wait(_) = step {
                 return self.settle(stored, step).await;
             }
@@ -369,8 +368,8 @@ impl LineReconciler {
             if !self.compared && !is_urgent {
                 return self.settle(stored, Step::Wait(WaitsFor::Ledger)).await;
             }
-            if !is_urgent && let Some(problem) = self.store.clock_problem(now).await? {
-                warn!(%problem, secret = self.names.secret, "A step of the authorities waits");
+            if !is_urgent && let Some(problem) = self.links.store.clock_problem(now).await? {
+                warn!(%problem, secret = self.line.names.secret, "A step of the authorities waits");
                 return self.settle(stored, Step::Wait(problem)).await;
             }
             let is_alone = is_urgent || matches!(step, Step::RollBack { .. } | Step::Taint { .. });
@@ -386,8 +385,8 @@ impl LineReconciler {
         if let LineState::Ready(ready) = &state {
             self.gauges.show(ready.line());
         }
-        self.state.send_replace(state);
-        self.trust_publisher.publish(self.names.line());
+        self.line.state.send_replace(state);
+        self.links.trust_publisher.publish(self.line.names.line());
     }
 }
 

@@ -120,11 +120,11 @@ impl LookedAt {
 impl LineReconciler {
     /// The Secret from which the line's authorities come.
     pub(super) fn source(&self) -> Option<String> {
-        match &self.plan.borrow().supply.source {
+        match &self.line.plan.borrow().supply.source {
             AuthoritySource::Made => None,
             AuthoritySource::Secret(name) => Some(name.clone()),
             AuthoritySource::Request | AuthoritySource::CertManager(_) | AuthoritySource::Vault(_) => {
-                Some(self.names.pending())
+                Some(self.line.names.pending())
             }
         }
     }
@@ -147,7 +147,7 @@ impl LineReconciler {
     ) -> Result<(), ReconcileError> {
         let wanted = line.is_none_or(|line| self.wants(line, plan, asked, now));
         let question = Question {
-            names: &self.names,
+            names: &self.line.names,
             plan: &plan.supply,
             authority: &plan.authority,
             line,
@@ -155,16 +155,17 @@ impl LineReconciler {
             wanted,
             now,
         };
-        let leads = self.leading.leads()?;
-        let answer = match question.ask(&self.store, &leads, &self.objects, self.vault.as_deref()).await {
-            // A line that has begun goes on with what it has.
-            Err(StoreError::Api(error)) if line.is_some() => {
-                let why = explain(&error);
-                let sentence = format!("The next authority{NOT_USED}its issuer could not be asked: {why}");
-                Answer { supply: Supply::Refused(sentence), request: self.outside.request.take() }
-            }
-            answer => answer?,
-        };
+        let leads = self.links.leading.leads()?;
+        let answer =
+            match question.ask(&self.links.store, &leads, &self.links.objects, self.links.vault.as_deref()).await {
+                // A line that has begun goes on with what it has.
+                Err(StoreError::Api(error)) if line.is_some() => {
+                    let why = explain(&error);
+                    let sentence = format!("The next authority{NOT_USED}its issuer could not be asked: {why}");
+                    Answer { supply: Supply::Refused(sentence), request: self.outside.request.take() }
+                }
+                answer => answer?,
+            };
         self.outside = Outside {
             supply: Some(answer.supply),
             request: answer.request,

@@ -27,8 +27,8 @@ impl LineReconciler {
         let persisted = match self.persist_reservation(&reserve).await {
             Ok(persisted) => persisted,
             Err(error) => {
-                warn!(%error, secret = self.names.secret, "Could not reserve the end of certificates; the hub retries");
-                self.published = None; // the write may have arrived all the same: the next round reads the line
+                warn!(%error, secret = self.line.names.secret, "Could not reserve the end of certificates; the hub retries");
+                self.published.version = None; // the write may have arrived all the same: the next round reads the line
                 false
             }
         };
@@ -36,7 +36,7 @@ impl LineReconciler {
     }
 
     async fn persist_reservation(&mut self, reserve: &Reserve) -> Result<bool, ReconcileError> {
-        let ready = self.state.borrow().ready().cloned();
+        let ready = self.line.state.borrow().ready().cloned();
         let Some(ready) = ready else { return Ok(false) };
         if ready.line().active().is_none_or(|active| *active.authority.id() != reserve.authority) {
             return Ok(false);
@@ -44,14 +44,14 @@ impl LineReconciler {
         if ready.line().reserve(reserve.until).is_none() {
             return Ok(true);
         }
-        let now = self.clock.now();
+        let now = self.links.clock.now();
         let further = reserve.until.plus(now.until(reserve.until) / RESERVE_AHEAD);
         // A Next of the gateway's line waits for this time, so it is not set later than a certificate may end.
-        let end = self.trust_publisher.last_end().map_or(further, |last| further.min(last)).max(reserve.until);
+        let end = self.links.trust_publisher.last_end().map_or(further, |last| further.min(last)).max(reserve.until);
         let Some(line) = ready.line().reserve(end) else { return Ok(true) };
-        let leads = self.leading.leads()?;
-        let stored = self.store.replace(&leads, &self.names, &ready.stored, &line, None).await?;
-        self.published = None; // the report of the gateway's line names the reserved time
+        let leads = self.links.leading.leads()?;
+        let stored = self.links.store.replace(&leads, &self.line.names, &ready.stored, &line, None).await?;
+        self.published.version = None; // the report of the gateway's line names the reserved time
         let (bundle, anchors) = (ready.bundle.clone(), ready.anchors.clone());
         let (waiting, not_rolled_back) = (ready.waiting.clone(), ready.not_rolled_back.clone());
         let outside = ready.outside.clone();

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use tracing::{debug, error, warn};
 use zeroize::Zeroizing;
 
-use super::{LinePlan, LineReconciler, ROUND, ReconcileError};
+use super::{LinePlan, LineReconciler, ROUND, ReconcileError, Unrecorded};
 use crate::authorities::asked::{Asked, AuthorityRequest};
 use crate::authorities::report;
 use crate::authorities::state::{LineState, ReadyLine};
@@ -42,10 +42,10 @@ impl LineReconciler {
         let (authority, pkcs8) = self.new_authority(plan, now)?;
         let id = authority.authority().id().clone();
         let line = Line::default().begin(authority, now).with_handled(asked.rotate.as_deref());
-        let leads = self.leading.leads()?;
-        let stored = self.store.create(&leads, &self.names, &line, &pkcs8).await?;
-        self.unrecorded = Some(String::new());
-        self.audit.authority(self.names.line(), id.as_str(), "created");
+        let leads = self.links.leading.leads()?;
+        let stored = self.links.store.create(&leads, &self.line.names, &line, &pkcs8).await?;
+        self.unrecorded.by = Some(String::new());
+        self.links.audit.authority(self.line.names.line(), id.as_str(), "created");
         Ok(stored)
     }
 
@@ -56,7 +56,7 @@ impl LineReconciler {
         }
         let rng = SystemRandom::new();
         let (key, pkcs8) = PrivateKey::generate(plan.authority.key, &rng)?;
-        let authority = Authority::self_signed(&self.names.authority, &key, now, plan.authority.duration, &rng)?;
+        let authority = Authority::self_signed(&self.line.names.authority, &key, now, plan.authority.duration, &rng)?;
         Ok((authority.into(), pkcs8))
     }
 
@@ -66,10 +66,12 @@ impl LineReconciler {
 
     /// By when everybody has been told of an authority that becomes Active now; `None` if that is not known.
     fn known_at(&self, now: Timestamp) -> Option<Timestamp> {
-        match self.names.kind {
+        match self.line.names.kind {
             LineKind::Agents => Some(now.plus(GATEWAYS_TRUST_AFTER)),
             // While it cannot be known, the authority is said to be forced until it is replaced.
-            LineKind::Gateway(GatewayCertificate::Serving) => self.trust_publisher.last_leaf().unwrap_or_default(),
+            LineKind::Gateway(GatewayCertificate::Serving) => {
+                self.links.trust_publisher.last_leaf().unwrap_or_default()
+            }
             LineKind::Gateway(GatewayCertificate::Client) => Some(now.plus(BACKENDS_TRUST_AFTER)),
         }
     }
@@ -107,11 +109,11 @@ impl LineReconciler {
             Step::Begin | Step::Rest | Step::Wait(_) => return Ok(stored),
         };
         let new_key = new_key.as_ref().map(|pkcs8| pkcs8.as_slice());
-        let leads = self.leading.leads()?;
+        let leads = self.links.leading.leads()?;
         let before = stored.line.clone();
-        let stored = self.store.replace(&leads, &self.names, &stored, &line, new_key).await?;
+        let stored = self.links.store.replace(&leads, &self.line.names, &stored, &line, new_key).await?;
         let asked_by = asked_by(&step, plan, asked, &before, &stored.line);
-        let actors = self.unrecorded.get_or_insert_default();
+        let actors = self.unrecorded.by.get_or_insert_default();
         if actors != asked_by {
             actors.push_str(if actors.is_empty() || asked_by.is_empty() { "" } else { ", " });
             actors.push_str(asked_by);
@@ -120,9 +122,9 @@ impl LineReconciler {
         if before.gone() != stored.line.gone() {
             self.outside.look_again();
         }
-        self.is_urgent |= step.is_urgent();
+        self.unrecorded.is_urgent |= step.is_urgent();
         if let Step::Revoke { id } = &step {
-            self.revoked.push(id.clone());
+            self.unrecorded.revoked.push(id.clone());
         }
         self.announce(&step, &stored.line);
         Ok(stored)
@@ -141,13 +143,13 @@ impl LineReconciler {
             Step::Revoke { id } => ("revoked", id.as_str()),
             Step::Activate | Step::Begin | Step::Rest | Step::Wait(_) => ("activated", id_of(after.active())),
         };
-        let line = self.names.line();
-        self.audit.authority(line, id, verb);
+        let line = self.line.names.line();
+        self.links.audit.authority(line, id, verb);
         match step {
             Step::Force(waiting) => {
                 let text = "Activated an authority that some may not trust: the previous one is about to expire";
                 error!(line, authority = id, %waiting, "{text}");
-                self.metrics.authorities.forced(self.names.metrics_label());
+                self.links.metrics.authorities.forced(self.line.names.metrics_label());
             }
             Step::GiveUp(_) => {
                 let text = "Gave up an authority that would have to be replaced before everybody trusts it";
@@ -166,19 +168,21 @@ impl LineReconciler {
             _ => None,
         };
         let report = self.report(&stored.line, waiting.as_ref())?;
-        let leads = self.leading.leads()?;
+        let leads = self.links.leading.leads()?;
         self.record_steps(&stored.line).await?;
-        let is_same = report == self.reported && self.state.borrow().last().is_some_and(|last| last.anchors == anchors);
-        let was_published = self.published.is_some();
-        let (version, was_changed) = self.store.publish(&leads, &self.names, &anchors, report.clone()).await?;
+        let is_same = report == self.published.report
+            && self.line.state.borrow().last().is_some_and(|last| last.anchors == anchors);
+        let was_published = self.published.version.is_some();
+        let (version, was_changed) =
+            self.links.store.publish(&leads, &self.line.names, &anchors, report.clone()).await?;
         if was_changed && was_published && is_same {
             self.note_revert();
         }
-        self.published = version;
-        self.reported = report;
+        self.published.version = version;
+        self.published.report = report;
         self.record_anchors(&stored.line).await;
         let not_rolled_back = self.not_rolled_back.clone();
-        let outside = self.outside.report(&self.plan.borrow().supply, &stored.line);
+        let outside = self.outside.report(&self.line.plan.borrow().supply, &stored.line);
         self.set(LineState::Ready(Arc::new(ReadyLine { stored, bundle, anchors, waiting, not_rolled_back, outside })));
         if self.outside.given().is_some() {
             self.compared = false; // the ledger may know it, from before the Secret was restored
@@ -188,8 +192,8 @@ impl LineReconciler {
 
     /// The hub has put back the anchors. For a while it ignores changes; the regular checks continue.
     fn note_revert(&mut self) {
-        let config_map = &self.names.config_map;
-        if self.reverts.wrote(Instant::now()) == ROUND {
+        let config_map = &self.line.names.config_map;
+        if self.published.reverts.wrote(Instant::now()) == ROUND {
             warn!(config_map, "Somebody keeps changing the anchors; metadata.managedFields of the ConfigMap shows who");
         } else {
             debug!(config_map, "Somebody changed the anchors; the hub has put them back");
@@ -198,10 +202,10 @@ impl LineReconciler {
 
     /// What the report of the gateway's line says at this moment; `None` for the line of an AddOnSigner.
     pub(super) fn report(&self, line: &Line, waiting: Option<&WaitsFor>) -> Result<Option<String>, serde_json::Error> {
-        match self.names.kind {
+        match self.line.names.kind {
             LineKind::Gateway(_) => {
-                let outside = self.outside.report(&self.plan.borrow().supply, line);
-                report::render(line, waiting, self.not_rolled_back.clone(), outside, self.clock.now()).map(Some)
+                let outside = self.outside.report(&self.line.plan.borrow().supply, line);
+                report::render(line, waiting, self.not_rolled_back.clone(), outside, self.links.clock.now()).map(Some)
             }
             LineKind::Agents => Ok(None),
         }
@@ -211,63 +215,61 @@ impl LineReconciler {
     /// earlier process has persisted has already taken effect, so recording it must not make the gateway wait.
     pub(super) async fn record_steps(&mut self, line: &Line) -> Result<(), ReconcileError> {
         if self.record.is_known(line) {
-            self.all_recorded();
+            self.unrecorded = Unrecorded::default();
             return Ok(());
         }
         if !self.compared {
             return Ok(()); // what the ledger knows of the line is still needed
         }
-        let actor = self.unrecorded.clone();
-        let waiver = match self.names.kind {
-            LineKind::Gateway(_) => self.objects.of(&self.names, None).and_then(|seen| seen.asked().waiver),
+        let actor = self.unrecorded.by.clone();
+        let waiver = match self.line.names.kind {
+            LineKind::Gateway(_) => self.links.objects.of(&self.line.names, None).and_then(|seen| seen.asked().waiver),
             LineKind::Agents => None,
         };
         let actor_name = actor.as_deref().unwrap_or_default();
-        let recording = self.record.write(line, actor_name, waiver.as_ref(), &self.revoked);
-        if actor.is_some() && !self.is_urgent {
+        let recording = self.record.write(line, actor_name, waiver.as_ref(), &self.unrecorded.revoked);
+        if actor.is_some() && !self.unrecorded.is_urgent {
             recording.await?;
-            self.all_recorded();
+            self.unrecorded = Unrecorded::default();
         } else if matches!(tokio::time::timeout(CATCH_UP, recording).await, Ok(Ok(()))) {
-            self.all_recorded();
+            self.unrecorded = Unrecorded::default();
         } else {
-            debug!(secret = self.names.secret, "The ledger does not answer; the hub records the authorities later");
+            debug!(
+                secret = self.line.names.secret,
+                "The ledger does not answer; the hub records the authorities later"
+            );
         }
         Ok(())
     }
 
-    fn all_recorded(&mut self) {
-        (self.unrecorded, self.is_urgent) = (None, false);
-        self.revoked.clear();
-    }
-
     async fn record_anchors(&mut self, line: &Line) {
-        let recording = self.record.distributed(line, &self.names.config_map);
-        self.distributed = matches!(tokio::time::timeout(CATCH_UP, recording).await, Ok(Ok(())));
-        if !self.distributed {
-            debug!(secret = self.names.secret, "The ledger does not answer; the hub records the anchors later");
+        let recording = self.record.distributed(line, &self.line.names.config_map);
+        self.published.is_recorded = matches!(tokio::time::timeout(CATCH_UP, recording).await, Ok(Ok(())));
+        if !self.published.is_recorded {
+            debug!(secret = self.line.names.secret, "The ledger does not answer; the hub records the anchors later");
         }
     }
 
     /// Sets when a Next on a line of the gateway may sign without further evidence. On the serving line, every new
     /// certificate comes with the new anchor from now on, so the end of the last certificate without it is known.
     async fn hold_next(&mut self) -> Result<(), ReconcileError> {
-        let LineKind::Gateway(certificate) = self.names.kind else { return Ok(()) };
-        let ready = self.state.borrow().ready().cloned();
+        let LineKind::Gateway(certificate) = self.line.names.kind else { return Ok(()) };
+        let ready = self.line.state.borrow().ready().cloned();
         let Some(ready) = ready else { return Ok(()) };
         if ready.line().next().is_none_or(|next| next.activate_after.is_some()) {
             return Ok(());
         }
-        let now = self.clock.now();
+        let now = self.links.clock.now();
         let until = match certificate {
             GatewayCertificate::Client => now.plus(BACKENDS_TRUST_AFTER),
-            GatewayCertificate::Serving => match self.trust_publisher.last_leaf() {
+            GatewayCertificate::Serving => match self.links.trust_publisher.last_leaf() {
                 Ok(last) => last.unwrap_or(now),
                 Err(_) => return Ok(()), // not known yet: the next round asks again
             },
         };
         let line = ready.line().clone().hold_next_until(until, now);
-        let leads = self.leading.leads()?;
-        self.store.replace(&leads, &self.names, &ready.stored, &line, None).await?;
+        let leads = self.links.leading.leads()?;
+        self.links.store.replace(&leads, &self.line.names, &ready.stored, &line, None).await?;
         Ok(()) // the watch of the Secret brings the next round
     }
 }
