@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Renders the chart into the files that are in the tree, with Helm 4 (or the program in HELM):
-# deploy/install.yaml for people without Helm, and tests/golden/chart/everything.yaml for tests. A test compares them.
+# deploy/install.yaml for people without Helm, and tests/golden/chart for tests. A test compares them.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -18,3 +18,9 @@ render deploy/install.yaml "The chart with its default values, rendered by deplo
     --set namespace.create=true,check.enabled=false
 render tests/golden/chart/everything.yaml "deploy/chart/ci/everything.yaml, rendered by deploy/render.sh." \
     --values deploy/chart/ci/everything.yaml
+# What depends on the families of addresses.
+for families in ipv4 ipv6 both-families; do
+    render "tests/golden/chart/$families.yaml" "deploy/chart/ci/$families.yaml, rendered by deploy/render.sh." \
+        --values "deploy/chart/ci/$families.yaml" --show-only 'templates/*/service.yaml' \
+        --show-only 'templates/*/deployment.yaml' --show-only templates/network-policies.yaml
+done

@@ -50,8 +50,8 @@ pub struct HubArgs {
     /// The namespace of the Secrets and ConfigMaps of the authorities.
     #[arg(long, env = "ADDON_SIGNER_NAMESPACE", default_value = "addon-signer")]
     namespace: String,
-    /// Where the gateway listens.
-    #[arg(long, env = "ADDON_SIGNER_GATEWAY_LISTEN", value_name = "ADDRESS", default_value = "0.0.0.0:8443")]
+    /// Where the gateway listens; `[::]` stands for every address, of IPv4 and of IPv6.
+    #[arg(long, env = "ADDON_SIGNER_GATEWAY_LISTEN", value_name = "ADDRESS", default_value = "[::]:8443")]
     gateway_listen: SocketAddr,
     /// How many connections the gateway has at a time, plus one eighth as many handshakes.
     #[arg(long, env = "ADDON_SIGNER_GATEWAY_CONNECTIONS", value_name = "N",

@@ -27,6 +27,7 @@ use tokio_util::sync::CancellationToken;
 use addon_signer_core::trust::Trust;
 use addon_signer_ledger::Reader;
 use addon_signer_platform::clock::Clock;
+use addon_signer_platform::listen;
 use addon_signer_telemetry::audit::Audit;
 
 mod ca_bundle;
@@ -93,9 +94,9 @@ impl Inventory {
     ///
     /// # Errors
     /// [`InventoryError::Listen`] names the address.
-    pub async fn bind(listen: SocketAddr) -> Result<Self, InventoryError> {
-        let failed = |source| InventoryError::Listen { address: listen, source };
-        let listener = TcpListener::bind(listen).await.map_err(failed)?;
+    pub async fn bind(address: SocketAddr) -> Result<Self, InventoryError> {
+        let failed = |source| InventoryError::Listen { address, source };
+        let listener = listen::bind(address, None).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         Ok(Self { listener, address })
     }

@@ -34,6 +34,7 @@ use addon_signer_hub::routes::RouteSettings;
 use addon_signer_ledger::Location;
 use addon_signer_platform::clock::Clock;
 use addon_signer_platform::contacts::Contacts;
+use addon_signer_platform::listen;
 
 /// The life of the gateway's own certificates. It is short, because the gateway renews them itself.
 const CERTIFICATE_LIFETIME: Duration = Duration::from_secs(86_400);
@@ -143,7 +144,7 @@ impl HubProcess {
         let inventory = OptionFuture::from(inventory).await.transpose()?;
         let listening =
             || format!("cannot listen for metrics on {}; choose another --metrics-listen", options.metrics_listen);
-        let metrics_listener = TcpListener::bind(options.metrics_listen).await.with_context(listening)?;
+        let metrics_listener = listen::bind(options.metrics_listen, None).with_context(listening)?;
         let metrics_address = metrics_listener.local_addr().with_context(listening)?;
         Ok(Self { connection, options, clock, gateway, inventory, metrics_listener, metrics_address })
     }

@@ -22,6 +22,7 @@ dir=/run/addon-signer-cluster
 node=10.99.0.1
 pods=10.98.0.0/24
 services=10.97.0.0/24
+services_of_ipv6=fd00:97::/112 # for Services that ask for both families
 dns=10.97.0.10
 ready_seconds=120
 
@@ -196,7 +197,7 @@ start_api_server() {
         --client-ca-file="$dir/pki/ca.crt" --authorization-mode=Node,RBAC --enable-admission-plugins=NodeRestriction \
         --service-account-issuer=https://kubernetes.default.svc \
         --service-account-key-file="$dir/pki/accounts.key" \
-        --service-account-signing-key-file="$dir/pki/accounts.key" --service-cluster-ip-range="$services" \
+        --service-account-signing-key-file="$dir/pki/accounts.key" --service-cluster-ip-range="$services,$services_of_ipv6" \
         --kubelet-client-certificate="$dir/pki/to-kubelet.crt" --kubelet-client-key="$dir/pki/to-kubelet.key" \
         --kubelet-preferred-address-types=InternalIP --enable-aggregator-routing \
         --proxy-client-cert-file="$dir/pki/front-proxy-client.crt" \

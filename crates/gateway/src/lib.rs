@@ -33,6 +33,7 @@ use addon_signer_core::registry::SharedRegistry;
 use addon_signer_core::trust::Trust;
 use addon_signer_core::usage::UsageTracker;
 use addon_signer_platform::clock::Clock;
+use addon_signer_platform::listen;
 use addon_signer_telemetry::audit::Audit;
 
 mod accept;
@@ -241,7 +242,7 @@ impl Gateway {
     /// [`GatewayError::Listen`] names the address.
     pub async fn bind(config: GatewayConfig) -> Result<Self, GatewayError> {
         let failed = |source| GatewayError::Listen { address: config.listen, source };
-        let listener = listener::bind(config.listen, config.limits.client_socket).map_err(failed)?;
+        let listener = listen::bind(config.listen, Some(config.limits.client_socket)).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         Ok(Self { listener, address, config })
     }

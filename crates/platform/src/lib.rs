@@ -8,6 +8,7 @@ pub mod contacts;
 pub mod crypto;
 pub mod errors;
 pub mod kubernetes;
+pub mod listen;
 pub mod listing;
 pub mod logs;
 mod pages;

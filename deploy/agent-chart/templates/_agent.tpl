@@ -49,7 +49,7 @@ key.
     - --secret-namespace={{ .Release.Namespace }}
     - --output-dir=/certificates
     - --owner={{ $agent.workload }}
-    - --metrics-listen=0.0.0.0:9090
+    - --metrics-listen=[::]:9090
     {{- with $agent.onRenew }}
     - {{ printf "--on-renew=%s" . | quote }}
     {{- end }}

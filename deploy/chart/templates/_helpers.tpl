@@ -45,7 +45,7 @@ namespace: {{ .Release.Namespace }}
 {{- range .Values.gateway.backendAddresses }}
 - {{ printf "--backend-addresses=%s" . | quote }}
 {{- end }}
-- --metrics-listen=0.0.0.0:9090
+- {{ printf "--metrics-listen=%s:9090" .Values.listenAddress | quote }}
 {{- end -}}
 
 {{/* What every pod has: (dict "root" $ "component" "hub" "pod" .Values.signer). */}}

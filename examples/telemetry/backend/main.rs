@@ -21,7 +21,8 @@ type Totals = Arc<Mutex<BTreeMap<String, (u64, usize)>>>;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> std::io::Result<()> {
-    let address = std::env::var("LISTEN").unwrap_or_else(|_| "0.0.0.0:19291".to_owned());
+    // Every address, of IPv4 and of IPv6. A kernel without IPv6 needs 0.0.0.0.
+    let address = std::env::var("LISTEN").unwrap_or_else(|_| "[::]:19291".to_owned());
     // gRPC's own service for health. A backend that is overloaded or being replaced would say NOT_SERVING.
     let (_reporter, health) = tonic_health::server::health_reporter();
     let app = Router::new()

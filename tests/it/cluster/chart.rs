@@ -59,13 +59,22 @@ fn files_in_the_tree_are_what_the_chart_renders() {
     if !is_cluster() {
         return;
     }
-    let everything = path("deploy/chart/ci/everything.yaml");
-    for (file, values) in [
-        ("deploy/install.yaml", ["--set", "namespace.create=true,check.enabled=false"]),
-        ("tests/golden/chart/everything.yaml", ["--values", &everything]),
-    ] {
-        let rendered = render("helm4", "addon-signer", &[&["--skip-tests"][..], &values].concat());
-        let committed = std::fs::read_to_string(path(file)).unwrap();
+    let values = |name: &str| vec![format!("--values={}", path(&format!("deploy/chart/ci/{name}.yaml")))];
+    let of_families = ["templates/*/service.yaml", "templates/*/deployment.yaml", "templates/network-policies.yaml"];
+    let of_families = of_families.map(|file| format!("--show-only={file}"));
+    let mut files = vec![
+        ("deploy/install.yaml".to_owned(), vec!["--set=namespace.create=true,check.enabled=false".to_owned()]),
+        ("tests/golden/chart/everything.yaml".to_owned(), values("everything")),
+    ];
+    files.extend(
+        ["ipv4", "ipv6", "both-families"]
+            .map(|name| (format!("tests/golden/chart/{name}.yaml"), [values(name), of_families.to_vec()].concat())),
+    );
+    for (file, values) in files {
+        let values = values.iter().map(String::as_str);
+        let rendered =
+            render("helm4", "addon-signer", &std::iter::once("--skip-tests").chain(values).collect::<Vec<_>>());
+        let committed = std::fs::read_to_string(path(&file)).unwrap();
         // The first line says how it was made.
         let (_, committed) = committed.split_once('\n').unwrap();
         assert!(committed.trim_end() == rendered.trim_end(), "{file} is stale: run deploy/render.sh");

@@ -1,6 +1,7 @@
 //! The objects of deploy/: what they grant, how their pods run, and that an API server accepts them.
 
 mod bad_specs;
+mod families;
 mod gateways;
 mod on_api_server;
 mod rights;

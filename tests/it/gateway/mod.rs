@@ -4,6 +4,7 @@ mod access;
 mod audits;
 pub(crate) mod backend;
 mod content;
+mod families;
 mod faults;
 mod frames;
 mod grpc;

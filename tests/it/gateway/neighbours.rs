@@ -34,30 +34,35 @@ ip link set here up
 
 const INSIDE: &str = "ADDON_SIGNER_TEST_INSIDE";
 
-/// Runs a command there; `None` if this process may not make networks.
-fn in_networks(command: &mut Command) -> &mut Command {
+/// Runs the rest of a command in networks that this script makes.
+fn in_networks<'a>(script: &str, command: &'a mut Command) -> &'a mut Command {
     command.args(["--map-root-user", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]);
-    command.args(["sh", "-c", NETWORKS, "sh"])
+    command.args(["sh", "-c", script, "sh"])
 }
 
-/// The test itself runs inside, in a process of its own.
-#[test]
-fn connection_reaching_hub_or_its_namespace_carries_nothing() {
+/// Runs the test of this name in networks that this script makes, in a process of its own; inside, runs `test`. If this
+/// process may not make networks, it passes.
+pub(super) fn run_inside(script: &str, name: &str, test: impl Future<Output = ()>) {
     if std::env::var_os(INSIDE).is_some() {
-        tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(inside());
+        tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(test);
         return;
     }
-    let made = in_networks(&mut Command::new("unshare")).output();
+    let made = in_networks(script, &mut Command::new("unshare")).output();
     if !has(Needed::Network, made.is_ok_and(|made| made.status.success())) {
         return;
     }
-    let name = "gateway::neighbours::connection_reaching_hub_or_its_namespace_carries_nothing";
     let mut unshare = Command::new("unshare");
-    let test = in_networks(&mut unshare).arg(std::env::current_exe().unwrap()).args([name, "--exact", "--nocapture"]);
-    let run = test.env(INSIDE, "yes").output().unwrap();
+    let command = in_networks(script, &mut unshare).arg(std::env::current_exe().unwrap());
+    let run = command.args([name, "--exact", "--nocapture"]).env(INSIDE, "yes").output().unwrap();
     let said = String::from_utf8_lossy(&run.stdout) + String::from_utf8_lossy(&run.stderr);
     assert!(run.status.success(), "{said}");
     assert!(said.contains("1 passed"), "{said}");
+}
+
+#[test]
+fn connection_reaching_hub_or_its_namespace_carries_nothing() {
+    let name = "gateway::neighbours::connection_reaching_hub_or_its_namespace_carries_nothing";
+    run_inside(NETWORKS, name, inside());
 }
 
 async fn status(world: &GatewayWorld, path: &str) -> (u16, bool) {

@@ -7,6 +7,7 @@ pub(crate) mod client;
 mod company;
 mod compromise;
 mod gateway_lease;
+mod ipv6;
 mod metrics;
 pub(crate) mod ours;
 mod own_identity;

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Parser;
-use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::info;
 use tracing_subscriber::layer::SubscriberExt;
@@ -26,7 +25,7 @@ use addon_signer_platform::arguments::{self, Opaque};
 use addon_signer_platform::clock::Clock;
 use addon_signer_platform::errors::explain;
 use addon_signer_platform::logs::{self, LogFormat};
-use addon_signer_platform::{crypto, kubernetes};
+use addon_signer_platform::{crypto, kubernetes, listen};
 
 /// Keep an addon's client certificate valid on a managed cluster.
 #[derive(Debug, Clone, Parser)]
@@ -226,8 +225,8 @@ async fn work(args: &AgentArgs) -> anyhow::Result<()> {
         return once(agent).await;
     }
     let Some(address) = args.metrics_listen else { match agent.run().await {} };
-    let listener = TcpListener::bind(address).await;
-    let listener = listener.with_context(|| format!("cannot listen on {address}: choose another --metrics-listen"))?;
+    let listener = listen::bind(address, None)
+        .with_context(|| format!("cannot listen on {address}: choose another --metrics-listen"))?;
     let probe = Probe::new(clock);
     tokio::select! {
         never = agent.with_probe(probe.clone()).run() => match never {},

@@ -10,7 +10,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use rustix::net::sockopt;
 use rustls::ServerConfig;
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, timeout};
@@ -23,6 +23,7 @@ use super::hello;
 use super::no_handshake::NoHandshake;
 use addon_signer_core::gateway::handshakes::{Handshakes, Slot, Source};
 use addon_signer_core::identity::ClusterName;
+use addon_signer_platform::listen::{self, BACKLOG};
 
 /// Pause after a failed accept, for instance when file descriptors have run out. Retrying at once would only spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -56,22 +57,6 @@ const VANISHED: Duration = Duration::from_secs(35);
 
 /// Added to the time that a session has to end after the stop: it may begin [`FIRST`] later.
 pub const DRAIN_MARGIN: Duration = Duration::from_secs(FIRST.as_secs() + 1);
-
-/// How many connections wait to be accepted.
-const BACKLOG: u32 = 1024;
-
-/// Like `TcpListener::bind`, with fixed socket buffers of this size for each connection.
-///
-/// # Errors
-/// An address in use, or one that this machine does not have.
-pub fn bind(address: SocketAddr, socket_buffer: u32) -> std::io::Result<TcpListener> {
-    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-    socket.set_reuseaddr(true)?;
-    socket.set_recv_buffer_size(socket_buffer)?;
-    socket.set_send_buffer_size(socket_buffer)?;
-    socket.bind(address)?;
-    socket.listen(BACKLOG)
-}
 
 /// How many connections a listener has, and for how long.
 #[derive(Debug, Clone, Copy)]
@@ -246,6 +231,7 @@ impl Pools {
         stop: &CancellationToken,
         connections: &mut JoinSet<()>,
     ) {
+        let remote = listen::peer(remote);
         door.on_accept();
         match self.begin(&self.waiting, remote.ip().into()) {
             Some(waiting) => {
@@ -363,7 +349,7 @@ mod tests {
 
     #[tokio::test]
     async fn connection_ends_35_seconds_after_its_peer_vanishes() {
-        let listener = bind("127.0.0.1:0".parse().unwrap(), 65_536).unwrap();
+        let listener = listen::bind("127.0.0.1:0".parse().unwrap(), Some(65_536)).unwrap();
         let _client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (tcp, _) = listener.accept().await.unwrap();
         prepare(&tcp).unwrap();

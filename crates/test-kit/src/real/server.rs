@@ -181,7 +181,7 @@ impl Server {
             "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
             format!("--service-account-key-file={}", file("service-account.pub")),
             format!("--service-account-signing-key-file={}", file("service-account.key")),
-            "--service-cluster-ip-range=10.0.0.0/24".to_owned(),
+            "--service-cluster-ip-range=10.0.0.0/24,fd00:10::/112".to_owned(),
             "--disable-admission-plugins=ServiceAccount".to_owned(),
             // Without them Kubernetes 1.36 has no ClusterTrustBundles.
             "--feature-gates=ClusterTrustBundle=true,ClusterTrustBundleProjection=true".to_owned(),
