@@ -24,6 +24,7 @@ use addon_signer_core::csr::build::BuildError;
 use addon_signer_core::keys::private::{KeyError, PrivateKey};
 use addon_signer_core::keys::public::KeyKind;
 use addon_signer_core::names::ANNOTATION_TRUST_BUNDLE;
+use addon_signer_core::timestamp::Timestamp;
 use addon_signer_platform::clock::Clock;
 use addon_signer_platform::errors::explain;
 use addon_signer_platform::kubernetes::{self, KubeconfigError};
@@ -73,6 +74,9 @@ pub enum EnrolError {
     /// The issued certificate is not what the request asked for.
     #[error("the certificate that the hub issued for {0} cannot be used: {1}")]
     Unsuitable(String, Unusable),
+    /// The hub has issued it just now, so that this machine's clock must be wrong.
+    #[error("the certificate that the hub has just issued for {0} expired at {1}; check this machine's clock")]
+    ExpiredAtOnce(String, Timestamp),
     /// No key could be made.
     #[error(transparent)]
     Key(#[from] KeyError),
@@ -115,8 +119,13 @@ impl Enroller {
             Ok(Answer::Issued { certificate, bundle }) => {
                 let bundle = bundle.ok_or_else(|| EnrolError::NoTrust(pending.name.clone()))?;
                 let credentials = Credentials { certificate, key: pending.key, bundle: bundle.into_bytes() };
-                let usable = examine(&credentials, &self.order.wanted, clock.now(), &SystemRandom::new())
-                    .map_err(|reason| EnrolError::Unsuitable(pending.name, reason))?;
+                let usable =
+                    examine(&credentials, &self.order.wanted, clock.now(), &SystemRandom::new()).map_err(|reason| {
+                        match reason {
+                            Unusable::Expired(end) => EnrolError::ExpiredAtOnce(pending.name, end),
+                            other => EnrolError::Unsuitable(pending.name, other),
+                        }
+                    })?;
                 Ok((credentials, usable))
             }
             Ok(Answer::Refused { verdict, reason, message }) => {

@@ -3,10 +3,12 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use addon_signer_core::timestamp::Timestamp;
 
 /// Condition type: the object is valid and its CSRs are signed.
 pub const CONDITION_READY: &str = "Ready";
@@ -81,16 +83,17 @@ pub struct AuthorityStatus {
     pub id: String,
     /// What the authority is used for.
     pub state: AuthorityState,
+    // Not the type of Kubernetes' own objects, whose times end on 9999-12-30.
     /// Start of its certificate.
     #[schemars(schema_with = "crate::schemas::time")]
-    pub not_before: Time,
+    pub not_before: Timestamp,
     /// End of its certificate.
     #[schemars(schema_with = "crate::schemas::time")]
-    pub not_after: Time,
+    pub not_after: Timestamp,
     /// No certificate that it signed is valid after this time; absent when it signed none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schemas::optional_time")]
-    pub last_leaf_expires: Option<Time>,
+    pub last_leaf_expires: Option<Timestamp>,
     /// Whether somebody else may know its key, as an administrator has said; absent when not.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub tainted: bool,
@@ -124,7 +127,7 @@ pub struct RotationStatus {
     pub phase: RotationPhase,
     /// When this step began.
     #[schemars(schema_with = "crate::schemas::time")]
-    pub since: Time,
+    pub since: Timestamp,
     /// How many addons on clusters have what the step waits for; absent where it waits for something else.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready: Option<i64>,

@@ -98,8 +98,6 @@ pub fn signer_trust(object: &AddOnSigner) -> Result<Option<SignerTrust>, NotTrus
 mod tests {
     use std::time::Duration;
 
-    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-    use k8s_openapi::jiff::Timestamp as Moment;
     use ring::rand::SystemRandom;
     use serde_json::json;
 
@@ -118,14 +116,14 @@ mod tests {
     }
 
     fn mk_status(authority: &Authority, state: AuthorityState) -> AuthorityStatus {
-        let at = Time(Moment::UNIX_EPOCH);
+        let at = Timestamp::from_unix(0);
         AuthorityStatus {
             tainted: false,
             to_revoke: false,
             renew_within: None,
             id: authority.id().to_string(),
             state,
-            not_before: at.clone(),
+            not_before: at,
             not_after: at,
             last_leaf_expires: None,
             certificate: Some(authority.pem()),

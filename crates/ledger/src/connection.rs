@@ -17,7 +17,8 @@ const BUSY: Duration = Duration::from_secs(5);
 const CONNECT: Duration = Duration::from_secs(5);
 /// A commit is durable once it is answered. If a client drops off the network, its transaction keeps the fence row
 /// locked, and only this timeout ends it. Our transactions are never idle in between.
-const WRITER: [(&str, &str); 2] = [("synchronous_commit", "on"), ("idle_in_transaction_session_timeout", "5s")];
+const WRITER: &str = "SET synchronous_commit = on; SET idle_in_transaction_session_timeout = '5s'";
+const READER: &str = "SET default_transaction_read_only = on";
 /// Keeps all names of a session in the schema that has the ledger, and PostgreSQL's own names before those: otherwise
 /// `search_path`, which anybody may set who may alter the role or the database, decides which table or operator a
 /// statement means. A new ledger is made in the first schema of the path.
@@ -184,7 +185,7 @@ impl Connection {
                     .pragma("temp_store", "MEMORY");
                 options.connect().await.map(Self::Sqlite)
             }
-            Location::Postgres(options) => Self::postgres(options, &WRITER).await,
+            Location::Postgres(options) => Self::postgres(options, WRITER).await,
         };
         opened.map_err(|error| super::error::classify(location, &error))
     }
@@ -193,15 +194,17 @@ impl Connection {
     pub(crate) async fn open_to_read(location: &Location) -> Result<Self, LedgerError> {
         let opened = match location {
             Location::Sqlite(path) => sqlite(path).read_only(true).connect().await.map(Self::Sqlite),
-            Location::Postgres(options) => Self::postgres(options, &[("default_transaction_read_only", "on")]).await,
+            Location::Postgres(options) => Self::postgres(options, READER).await,
         };
         opened.map_err(|error| super::error::classify(location, &error))
     }
 
-    async fn postgres(options: &PgConnectOptions, settings: &[(&str, &str)]) -> Result<Self, sqlx::Error> {
-        let options = options.clone().statement_cache_capacity(STATEMENTS).options(settings.iter().copied());
+    /// The settings come as statements: a pooler such as PgBouncer may drop or refuse those of the startup message.
+    async fn postgres(options: &PgConnectOptions, settings: &'static str) -> Result<Self, sqlx::Error> {
+        let options = options.clone().statement_cache_capacity(STATEMENTS);
         let connect = async {
             let mut connection = options.connect().await?;
+            sqlx::raw_sql(settings).execute(&mut connection).await?;
             sqlx::raw_sql(PIN).execute(&mut connection).await?;
             Ok(Self::Postgres(connection))
         };

@@ -1,6 +1,12 @@
 //! Errors as one line of text.
 
 use std::error::Error;
+use std::io;
+
+use rustls::CertificateError;
+
+/// Added where this machine's clock may be the cause.
+const CLOCK: &str = "; check this machine's clock";
 
 /// The error and its chain of causes, because clients often say only "connection error" at the top and keep the cause
 /// at the bottom. No text appears twice. For a refusal by the API server only the message appears, because kube would
@@ -23,7 +29,36 @@ pub fn explain(error: &(dyn Error + 'static)) -> String {
         // The cause of a refusal has the same message again.
         next = if refusal.is_some() { None } else { cause.source() };
     }
+    if certificate_error(error).is_some_and(depends_on_time) {
+        text.push_str(CLOCK);
+    }
     text
+}
+
+/// What was wrong with the other end's certificate, if a TLS handshake failed because of that.
+fn certificate_error<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e CertificateError> {
+    let mut causes = std::iter::successors(Some(error), |&error| error.source());
+    causes.find_map(|cause| {
+        // The error in an `io::Error` is not its source.
+        let tls = match cause.downcast_ref::<io::Error>() {
+            Some(error) => error.get_ref()?.downcast_ref(),
+            None => cause.downcast_ref(),
+        };
+        match tls? {
+            rustls::Error::InvalidCertificate(cause) => Some(cause),
+            _ => None,
+        }
+    })
+}
+
+fn depends_on_time(cause: &CertificateError) -> bool {
+    matches!(
+        cause,
+        CertificateError::Expired
+            | CertificateError::ExpiredContext { .. }
+            | CertificateError::NotValidYet
+            | CertificateError::NotValidYetContext { .. }
+    )
 }
 
 #[cfg(test)]
@@ -40,5 +75,17 @@ mod tests {
             kube::core::Status { code: 403, message: "User \"x\" cannot list".to_owned(), ..Default::default() };
         let refused = NotListed(kube::Error::Api(Box::new(status)));
         assert_eq!(explain(&refused), "AddOnSigners cannot be listed: User \"x\" cannot list");
+    }
+
+    #[test]
+    fn certificates_outside_their_time_hint_at_the_clock() {
+        let text = |cause| {
+            let error = io::Error::new(io::ErrorKind::InvalidData, rustls::Error::InvalidCertificate(cause));
+            explain(&kube::Error::Service(Box::new(error)))
+        };
+        for cause in [CertificateError::Expired, CertificateError::NotValidYet] {
+            assert!(text(cause).ends_with("; check this machine's clock"));
+        }
+        assert!(!text(CertificateError::UnknownIssuer).contains("clock"));
     }
 }

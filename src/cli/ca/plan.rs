@@ -100,7 +100,7 @@ impl Plan {
 /// The Old authority that goes first: the one whose certificates expire first.
 fn oldest(report: &LineReport) -> Option<&AuthorityStatus> {
     let old = report.authorities.iter().filter(|authority| authority.state == AuthorityState::Old);
-    old.min_by_key(|authority| authority.last_leaf_expires.clone())
+    old.min_by_key(|authority| authority.last_leaf_expires)
 }
 
 pub(super) async fn plan(args: PlanArgs) -> anyhow::Result<()> {

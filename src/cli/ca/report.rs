@@ -1,6 +1,6 @@
 //! What the commands show of a line.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 use serde::Serialize;
 
@@ -9,7 +9,6 @@ use addon_signer_api::GuardedSigner;
 use addon_signer_api::status::{
     AddOnSignerStatus, AuthorityState, AuthorityStatus, CONDITION_AUTHORITY_ISSUED, CONDITION_ROTATING, RotationStatus,
 };
-use addon_signer_core::timestamp::Timestamp;
 use addon_signer_hub::authorities::report::{NOT_ROLLED_BACK, UNREADABLE, WAITS};
 
 /// One line of authorities as `ca status --output json` prints it.
@@ -129,12 +128,12 @@ pub(super) fn as_table(reports: &[LineReport]) -> String {
     let mut rows = table(&["LINE", "AUTHORITY", "STATE", "NOT AFTER", "LAST CERTIFICATE EXPIRES"]);
     for report in reports {
         for authority in &report.authorities {
-            let last = authority.last_leaf_expires.as_ref().map_or_else(|| "-".to_owned(), time);
+            let last = authority.last_leaf_expires.map_or_else(|| "-".to_owned(), |end| end.to_string());
             rows.add_row([
                 report.line.clone(),
                 authority.id.clone(),
                 state(authority),
-                time(&authority.not_after),
+                authority.not_after.to_string(),
                 last,
             ]);
         }
@@ -163,8 +162,4 @@ fn state(authority: &AuthorityStatus) -> String {
         (false, false) => "",
     };
     format!("{:?}{distrust}", authority.state)
-}
-
-fn time(at: &Time) -> String {
-    Timestamp::from_unix(at.0.as_second()).to_string()
 }

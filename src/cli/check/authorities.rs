@@ -38,7 +38,7 @@ impl ReportedLine<'_> {
     fn waits(&self) -> Option<(Timestamp, &str)> {
         let is_full = self.authorities.len() >= MAX_AUTHORITIES; // a further one waits to be made
         let rotation = self.rotation.filter(|rotation| rotation.phase != RotationPhase::Finish || is_full)?;
-        Some((Timestamp::from_unix(rotation.since.0.as_second()), rotation.waiting_for.as_deref()?))
+        Some((rotation.since, rotation.waiting_for.as_deref()?))
     }
 
     /// The authority that signs, its end, and what a rotation waits for.
@@ -46,7 +46,7 @@ impl ReportedLine<'_> {
         let Some(active) = self.authorities.iter().find(|authority| authority.state == AuthorityState::Active) else {
             return vec![Finding::bad(about, "no authority is signing: if a hub is running, its log says why")];
         };
-        let end = Timestamp::from_unix(active.not_after.0.as_second());
+        let end = active.not_after;
         let sentence = format!("the authority {} is signing, and expires at {end}", active.id);
         let waits = self.waits();
         if now.until(end) <= self.near() {
@@ -110,7 +110,7 @@ mod tests {
 
     /// The findings for a line whose authority ends in this many seconds and whose `renewBefore` is this.
     fn verdicts(left: u64, renew_before: u64, rotation: Option<RotationStatus>) -> Vec<Finding> {
-        let end = k8s_openapi::jiff::Timestamp::from_second(i64::try_from(left).unwrap()).unwrap().to_string();
+        let end = Timestamp::from_unix(i64::try_from(left).unwrap());
         let authority = json!([{ "id": "a", "state": "Active", "notBefore": "1970-01-01T00:00:00Z", "notAfter": end }]);
         let authorities: Vec<AuthorityStatus> = serde_json::from_value(authority).unwrap();
         let renew_before = Duration::from_secs(renew_before);

@@ -101,8 +101,13 @@ impl AgentWorld {
 
     /// The gateway's certificate is of another authority from now on, whose anchor nobody has. Returns that anchor.
     pub(super) fn replace_serving(&self) -> Bundle {
-        let serving = issuer("serving CA", &self.clock);
-        self.gateway.replace(&self.clients, &serving, &self.clock);
+        self.replace_serving_at(&self.clock)
+    }
+
+    /// The same, with a certificate that was made at the time of this clock, and lasts half a year.
+    pub(super) fn replace_serving_at(&self, clock: &Clock) -> Bundle {
+        let serving = issuer("serving CA", clock);
+        self.gateway.replace(&self.clients, &serving, clock);
         bundle(&serving)
     }
 
@@ -137,6 +142,11 @@ impl AgentWorld {
 
     pub(super) fn agent_at(&self, store: Store, gateway: &str) -> Agent {
         Agent::new(self.settings(identity(), gateway), store, self.clock.clone())
+    }
+
+    /// The agent on a machine with this clock.
+    pub(super) fn agent_with_clock(&self, clock: Clock) -> Agent {
+        Agent::new(self.settings(identity(), &self.gateway.url()), self.secret_store(), clock)
     }
 
     /// The agent of another addon, with the Secret of that addon.

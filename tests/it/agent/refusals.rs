@@ -6,6 +6,7 @@ use addon_signer_agent::enrol::EnrolError;
 use addon_signer_agent::gateway::GatewayError;
 use addon_signer_agent::store::{Store, StoreError};
 use addon_signer_agent::{AgentError, Outcome};
+use addon_signer_platform::clock::Clock;
 use kube::api::PostParams;
 use kube::{Api, ResourceExt};
 
@@ -85,6 +86,35 @@ async fn without_an_old_pair_an_unproven_one_is_stored() {
     let error = agent.once().await.unwrap_err();
     assert!(matches!(error, AgentError::NotProven(GatewayError::NotAsked(..))), "{error}");
     assert!(error.to_string().contains("refused"), "names the cause: {error}");
+}
+
+const CLOCK: &str = "; check this machine's clock";
+
+#[tokio::test]
+async fn agent_whose_clock_is_days_ahead_is_told_so() {
+    let world = AgentWorld::start().await;
+    let clock = Clock::default();
+    clock.advance(Duration::from_secs(3 * 86_400));
+    let error = world.agent_with_clock(clock.clone()).once().await.unwrap_err();
+    assert!(matches!(error, AgentError::Enrol(EnrolError::ExpiredAtOnce(..))), "{error}");
+    assert!(error.to_string().ends_with(CLOCK), "{error}");
+    clock.set_back(Duration::from_secs(6 * 86_400));
+    let error = world.agent_with_clock(clock).once().await.unwrap_err();
+    assert!(error.to_string().ends_with(CLOCK), "{error}");
+}
+
+#[tokio::test]
+async fn gateway_with_an_expired_certificate_hints_at_the_clock() {
+    let world = AgentWorld::start().await;
+    let past = Clock::default();
+    past.set_back(Duration::from_secs(270 * 86_400));
+    world.publish(&world.replace_serving_at(&past));
+    let mut agent = world.agent(world.secret_store());
+    agent.once().await.unwrap();
+    world.make_due();
+    let error = agent.once().await.unwrap_err();
+    assert!(matches!(error, AgentError::NotProven(GatewayError::NotAsked(..))), "{error}");
+    assert!(error.to_string().ends_with(CLOCK), "{error}");
 }
 
 #[tokio::test]

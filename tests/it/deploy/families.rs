@@ -59,7 +59,8 @@ fn values_choose_the_families() {
     assert_eq!(families, [json!(["IPv4"]), json!(["IPv6"]), json!(["IPv6", "IPv4"])]);
     assert_eq!(gateway_service(&both)["ipFamilyPolicy"], "PreferDualStack");
     assert_eq!(gateway_service(&v6)["loadBalancerSourceRanges"], json!(["2001:db8:2::/48"]));
-    let addresses = ["2001:db8:4::1/128", "2001:db8:1::/64", "2001:db8:3::5/128"];
+    // DNS at a node, the API server, backends, the database.
+    let addresses = ["fd00:90::a/128", "2001:db8:4::1/128", "2001:db8:1::/64", "2001:db8:3::5/128"];
     assert_eq!(networks(&v6), addresses.map(|address| address.parse().unwrap()));
 }
 

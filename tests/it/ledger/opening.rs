@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use addon_signer_ledger::LedgerError;
 use sqlx::Connection;
 use tempfile::TempDir;
+use tokio::io::AsyncReadExt;
 
 use super::kit::RunningWriter;
 use super::rows::{run, sqlite, try_run};
@@ -235,4 +236,23 @@ async fn postgres_with_tls_is_asked_for_its_certificate() {
     let error = RunningWriter::start_as(&url.replace(PASSWORD, "guess"), "hub-1", 2).down().await;
     assert!(error.to_string().contains("password authentication failed"), "{error}");
     assert!(!error.to_string().contains("guess"), "{error}");
+}
+
+/// Poolers such as PgBouncer refuse a client whose first message has a parameter that they do not keep.
+#[tokio::test]
+async fn first_message_has_no_parameter_that_poolers_refuse() {
+    let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let url = format!("postgres://me:pw@{}/ledger?sslmode=disable", listener.local_addr().unwrap());
+    let _running = RunningWriter::start(&url);
+    let (mut client, _) = listener.accept().await.unwrap();
+    let mut message = vec![0; client.read_u32().await.unwrap() as usize - 4];
+    client.read_exact(&mut message).await.unwrap();
+    // The version, then names and values that each end with a zero, then one more zero.
+    let texts: Vec<_> = message[4..].split(|byte| *byte == 0).map(String::from_utf8_lossy).collect();
+    let names: Vec<_> = texts.chunks(2).map(|pair| pair[0].as_ref()).filter(|name| !name.is_empty()).collect();
+    assert!(names.contains(&"user") && names.contains(&"database"), "{names:?}");
+    // What PgBouncer keeps of each client, and what docs/ledger.md lets it ignore.
+    let known = ["user", "database", "application_name", "client_encoding", "DateStyle", "TimeZone"];
+    let is_known = |name: &&str| known.contains(name) || *name == "extra_float_digits";
+    assert!(names.iter().all(is_known), "{names:?}");
 }

@@ -33,9 +33,9 @@ pub fn authorities(line: &Line) -> Vec<AuthorityStatus> {
                 State::Active => AuthorityState::Active,
                 State::Old => AuthorityState::Old,
             },
-            not_before: time(member.authority.not_before()),
-            not_after: time(member.authority.not_after()),
-            last_leaf_expires: member.leaves_expire.map(time),
+            not_before: member.authority.not_before(),
+            not_after: member.authority.not_after(),
+            last_leaf_expires: member.leaves_expire,
             tainted: member.tainted,
             to_revoke: member.to_revoke.is_some(),
             renew_within: None,
@@ -56,7 +56,7 @@ pub fn rotation(line: &Line, waiting: Option<&WaitsFor>) -> Option<RotationStatu
     let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
     Some(RotationStatus {
         phase,
-        since: time(since),
+        since,
         ready: ready.map(count),
         total: total.map(count),
         stragglers: waiting
@@ -204,5 +204,32 @@ pub async fn write_problem(
     match is_new {
         true => leads.write(maps.create(&PostParams::default(), &map)).await.map(drop),
         false => leads.write(maps.replace(name, &PostParams::default(), &map)).await.map(drop),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use ring::rand::SystemRandom;
+    use serde_json::json;
+
+    use super::*;
+    use addon_signer_core::ca::authority::Authority;
+    use addon_signer_core::keys::private::PrivateKey;
+    use addon_signer_core::keys::public::KeyKind;
+
+    /// By this time a certificate says that it never ends (RFC 5280, section 4.1.2.5). jiff has no such time.
+    #[test]
+    fn authority_without_an_end_is_shown_as_such() {
+        let (now, rng) = (Timestamp::from_unix(1_800_000_000), SystemRandom::new());
+        let (key, _) = PrivateKey::generate(KeyKind::EcdsaP256, &rng).unwrap();
+        let life = now.until(Timestamp::from_rfc3339("9999-12-31T23:59:59Z").unwrap());
+        let authority = Authority::self_signed("company", &key, now, life, &rng).unwrap();
+        let reported = &authorities(&Line::default().begin(authority, now))[0];
+        let written = serde_json::to_value(reported).unwrap();
+        assert_eq!(written["notAfter"], json!("9999-12-31T23:59:59Z"));
+        assert_eq!(serde_json::from_value::<AuthorityStatus>(written).unwrap(), *reported);
+        assert_eq!(reported.not_before, now.minus(Duration::from_secs(300)));
     }
 }

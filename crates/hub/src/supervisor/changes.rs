@@ -48,10 +48,7 @@ fn steps(before: &[AuthorityStatus], after: &[AuthorityStatus]) -> Vec<Event> {
                 step("AuthorityPrepared", format!("The authority {id} was created, and signs once it is trusted."));
             }
             (None | Some(AuthorityState::Next | AuthorityState::Old), AuthorityState::Active) => {
-                step(
-                    "AuthorityActivated",
-                    format!("The authority {id} is now signing. It expires at {}.", not_after.0),
-                );
+                step("AuthorityActivated", format!("The authority {id} is now signing. It expires at {not_after}."));
             }
             _ => {}
         }

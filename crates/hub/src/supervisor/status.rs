@@ -304,8 +304,7 @@ pub(crate) fn patch_of_status(uid: Option<&String>, status: &impl Serialize) -> 
 /// Whether the status of an object names an authority whose certificates may not have expired yet.
 pub fn remembers(signer: &AddOnSigner, now: Timestamp) -> bool {
     let authorities = signer.status.iter().flat_map(|status| &status.authorities);
-    let ends = authorities.filter_map(|authority| authority.last_leaf_expires.as_ref());
-    ends.into_iter().any(|end| end.0.as_second() > now.unix())
+    authorities.filter_map(|authority| authority.last_leaf_expires).any(|end| end > now)
 }
 
 /// Writes into the status of an object that it cannot be decoded.
