@@ -69,8 +69,8 @@ fn kinds() -> Vec<Kind> {
     ]
 }
 
-/// 18,000 ports: what a slice may have, and what nobody uses. They cost an API server a second, so only every fourth one
-/// has them.
+/// 18,000 ports: what a slice may have, and what nobody uses. They cost an API server a second, so only every fourth
+/// one has them.
 fn slice(at: usize) -> Value {
     let count = if at.is_multiple_of(4) { 18_000 } else { 1 };
     let ports: Vec<Value> = (0..count).map(|at| json!({ "name": format!("p{at}"), "port": 1 })).collect();

@@ -279,7 +279,8 @@ impl LineReconciler {
                 self.pauses.after_failure()
             }
             Err(ReconcileError::Store(StoreError::Api(error))) => {
-                warn!(%error, secret = self.line.names.secret, "Could not read or write the authorities; the hub retries");
+                let secret = &self.line.names.secret;
+                warn!(%error, secret, "Could not read or write the authorities; the hub retries");
                 // Keep the line that was read: while the API server does not answer, nobody else can change it.
                 if self.line.state.borrow().last().is_none() {
                     let message = format!("The authorities cannot be read or written: {error}.");

@@ -27,7 +27,8 @@ impl LineReconciler {
         let persisted = match self.persist_reservation(&reserve).await {
             Ok(persisted) => persisted,
             Err(error) => {
-                warn!(%error, secret = self.line.names.secret, "Could not reserve the end of certificates; the hub retries");
+                let secret = &self.line.names.secret;
+                warn!(%error, secret, "Could not reserve the end of certificates; the hub retries");
                 self.published.version = None; // the write may have arrived all the same: the next round reads the line
                 false
             }
