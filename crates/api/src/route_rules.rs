@@ -176,8 +176,8 @@ fn is_bundle_name(name: &str) -> bool {
 /// # Errors
 /// One sentence without a period.
 pub fn ca_certificates(text: &str) -> Result<BackendAnchors, String> {
-    let found = pem::certificates(text.as_bytes()).filter(|found| !found.is_empty());
-    let found = found.ok_or("it must have CERTIFICATE PEM blocks and nothing else")?;
+    let found = pem::certificates(text.as_bytes())
+        .map_err(|error| format!("it must have CERTIFICATE PEM blocks and nothing else: {error}"))?;
     for certificate in &found {
         webpki::anchor_from_trusted_cert(certificate)
             .map_err(|error| format!("a certificate in it cannot be an anchor: {error}"))?;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use clap::{ArgGroup, Args};
+use rustls_pki_types::CertificateDer;
 
 use super::connection::{Ca, ConnectionArgs, ReportArgs};
 use super::line::LineName;
@@ -13,8 +14,10 @@ use crate::cli::caller::CommandUser;
 use crate::cli::signer_object;
 use crate::output::print;
 use addon_signer_api::status::AuthorityState;
-use addon_signer_core::ca::authority::AuthorityId;
+use addon_signer_core::ca::authority::{Authority, AuthorityId};
 use addon_signer_core::ca::chain::Certified;
+use addon_signer_core::csr::CertificateRequest;
+use addon_signer_core::encoding::pem;
 use addon_signer_core::names::ANNOTATION_IMPORT;
 use addon_signer_core::policy::GatewayCertificate;
 use addon_signer_hub::authorities::report::NOT_USED;
@@ -78,16 +81,17 @@ pub(super) async fn csr(args: CsrArgs) -> anyhow::Result<()> {
 }
 
 pub(super) async fn import(args: ImportArgs) -> anyhow::Result<()> {
-    let (text, id) = read(&args.cert)?;
+    let chain = read(&args.cert)?;
     let ca = Ca::connect(&args.report.connection).await?;
     let name = args.line.name();
     let before = ca.line(&name).await?;
-    if before.request.is_none() {
-        bail!("{}", no_request(&before));
-    }
-    if before.authority(id.as_str()).is_some() {
+    let Some(request) = before.request.clone() else { bail!("{}", no_request(&before)) };
+    // Of one that was brought before, the request is gone.
+    let first = chain.first().and_then(|der| Authority::from_der(der).ok());
+    if let Some(id) = first.map(|it| it.id().clone()).filter(|id| before.authority(id.as_str()).is_some()) {
         bail!("{id} is an authority of {} already; `addon-signer ca csr {name}` prints the next request", before.line);
     }
+    let (text, id) = certified(&chain, &request).with_context(|| unusable(&args.cert))?;
     let (user, now) = (CommandUser::ask(&ca.client).await.user, Clock::default().now().to_string());
     ca.annotate(&name, &before, ANNOTATION_IMPORT, |_| format!("{now} {user}\n{text}")).await?;
     let signs = match before.to_revoke() {
@@ -122,18 +126,26 @@ fn no_request(report: &LineReport) -> String {
     )
 }
 
-/// The certificates, and the id of the authority. The hub checks the rest.
-fn read(file: &Path) -> anyhow::Result<(String, AuthorityId)> {
-    let named = || format!("{} cannot be used", file.display());
-    let mut text = String::new();
+fn unusable(file: &Path) -> String {
+    format!("{} cannot be used", file.display())
+}
+
+fn read(file: &Path) -> anyhow::Result<Vec<CertificateDer<'static>>> {
+    let mut text = Vec::new();
     match file.as_os_str() == "-" {
-        true => std::io::stdin().read_to_string(&mut text).map(drop),
-        false => std::fs::read_to_string(file).map(|read| text = read),
+        true => std::io::stdin().read_to_end(&mut text).map(drop),
+        false => std::fs::read(file).map(|read| text = read),
     }
-    .with_context(named)?;
+    .with_context(|| unusable(file))?;
     if text.len() > MOST_BYTES {
         bail!("{} is larger than a chain of certificates: {} bytes", file.display(), text.len());
     }
-    let certified = Certified::read(text.as_bytes()).with_context(named)?;
+    pem::certificates(&text).with_context(|| unusable(file))
+}
+
+/// The certificates in PEM, and the id of the authority for this request. The hub checks the rest.
+fn certified(chain: &[CertificateDer<'static>], request: &str) -> anyhow::Result<(String, AuthorityId)> {
+    let request = CertificateRequest::from_pem(request.as_bytes()).context("the hub's request")?;
+    let certified = Certified::brought(chain, request.public_key_der())?;
     Ok((certified.pem(), certified.authority().id().clone()))
 }

@@ -7,6 +7,7 @@ use rustls_pki_types::{CertificateDer, TrustAnchor, UnixTime};
 use webpki::{EndEntityCert, KeyUsage};
 
 use crate::ca::authority::{Authority, AuthorityError};
+use crate::encoding::pem::{self, PemError};
 use crate::timestamp::Timestamp;
 
 /// The signature algorithms of authorities, and of issuers above them.
@@ -28,8 +29,8 @@ pub enum BundleError {
     #[error("the trust bundle has no CA certificate")]
     Empty,
     /// The text contains something other than certificates.
-    #[error("the trust bundle must contain CERTIFICATE PEM blocks and nothing else")]
-    NotCertificates,
+    #[error("the trust bundle must contain certificates in PEM and nothing else: {0}")]
+    NotCertificates(PemError),
     /// One of the certificates is not a CA certificate.
     #[error(transparent)]
     Authority(#[from] AuthorityError),
@@ -77,7 +78,7 @@ impl Bundle {
         if text.trim_ascii().is_empty() {
             return Err(BundleError::Empty);
         }
-        let certificates = crate::encoding::pem::certificates(text).ok_or(BundleError::NotCertificates)?;
+        let certificates = pem::certificates(text).map_err(BundleError::NotCertificates)?;
         let read = certificates.iter().map(|der| Authority::from_der(der)).collect::<Result<Vec<_>, _>>()?;
         Self::new(read)
     }

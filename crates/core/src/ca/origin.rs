@@ -22,7 +22,7 @@ impl Origin {
     /// Reads the first certificate of a chain in PEM. `None` if it cannot be read.
     #[must_use]
     pub fn read(chain: &[u8]) -> Option<Self> {
-        let first: CertificateDer<'_> = pem::certificates(chain)?.into_iter().next()?;
+        let first: CertificateDer<'_> = pem::certificates(chain).ok()?.into_iter().next()?;
         let (_, parsed) = X509Certificate::from_der(&first).ok()?;
         Some(Self {
             issuer: kept(&parsed.issuer().to_string()),

@@ -207,7 +207,7 @@ async fn an_answer_that_cannot_be_used_is_said() {
             "the private key is not the key of the first certificate, \"CN=other\"",
         ),
         (signed(&ca_params("short", DAY * 30)), "within renewBefore from now"),
-        ("hello".to_owned(), "something other than certificates in PEM"),
+        ("hello".to_owned(), "its certificate: it has no certificate in PEM"),
     ] {
         answer(&admin, &name, &certificates, &root, true).await;
         look(&admin, why).await;

@@ -162,8 +162,8 @@ async fn a_pair_that_cannot_be_used_is_said_and_the_line_goes_on() {
         (pem(&web), web.key(), ca, "\"CN=web\" is not for the authentication of TLS clients"),
         (pem(&large), large.key(), ca, "and at most 8192 are accepted"),
         (pem(&other), "hello".to_owned(), ca, "tls.key: there is no private key in PEM"),
-        ("hello".to_owned(), other.key(), ca, "tls.crt has something other than certificates"),
-        (pem(&other), other.key(), &"hello".to_owned(), "ca.crt has something other than certificates"),
+        ("hello".to_owned(), other.key(), ca, "tls.crt: it has no certificate in PEM"),
+        (pem(&other), other.key(), &"hello".to_owned(), "ca.crt: it has no certificate in PEM"),
         (pem(&other), other.key(), &String::new(), "there is no root (ca.crt)"),
     ] {
         put_pair(&admin, &certificates, &key, ca).await;

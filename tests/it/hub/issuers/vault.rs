@@ -166,12 +166,12 @@ async fn vault_that_does_not_sign_is_said_and_asked_again() {
     world.vault.configure("sys/leases/revoke-prefix/auth/kubernetes/login", &json!({})).await;
     look(admin, "2").await;
     wait_said(admin, "failed: ").await;
-    for (file, why) in [("ca.crt", "has no CA certificates in PEM"), ("token", "cannot be read: No such file")] {
+    for (file, why) in [("ca.crt", ": it has no certificate in PEM"), ("token", " cannot be read: No such file")] {
         let path = world.file(file);
         let before = std::fs::read(&path).unwrap();
         if file == "ca.crt" { std::fs::write(&path, "hello") } else { std::fs::remove_file(&path) }.unwrap();
         look(admin, file).await;
-        wait_said(admin, &format!("{} {why}", path.display())).await;
+        wait_said(admin, &format!("{}{why}", path.display())).await;
         std::fs::write(&path, before).unwrap();
     }
     std::fs::write(world.file("token"), token(admin, ACCOUNT, &[AUDIENCE]).await).unwrap();

@@ -44,17 +44,8 @@ pub(super) fn path(
     if chain.len() > MOST_ABOVE + 1 || roots.len() > MOST_ROOTS {
         return Err(NotUsable::TooMany(chain.len().max(roots.len()) - 1)); // before anything is verified
     }
-    let parsed: Vec<_> = chain.iter().map(read).collect::<Result<_, _>>()?;
-    let (Some(first), Some(last), Some(last_der)) = (parsed.first(), parsed.last(), chain.last()) else {
-        return Err(NotUsable::Empty);
-    };
-    let has_key = |certificate: &&X509Certificate<'_>| certificate.public_key().raw == public_key;
-    if !has_key(&first) {
-        return Err(match parsed.iter().find(has_key) {
-            Some(owner) => NotUsable::Order(name(owner)),
-            None => NotUsable::OtherKey(name(first)),
-        });
-    }
+    let parsed = check_owner(chain, public_key)?;
+    let (Some(last), Some(last_der)) = (parsed.last(), chain.last()) else { return Err(NotUsable::Empty) };
     for certificate in &parsed {
         check_key(certificate)?;
     }
@@ -73,6 +64,21 @@ pub(super) fn path(
     match path.len() - 1 {
         above if above > MOST_ABOVE => Err(NotUsable::TooMany(above)),
         _ => Ok(path),
+    }
+}
+
+/// Reads a chain whose first certificate must have this key.
+pub(super) fn check_owner<'d>(
+    chain: &'d [CertificateDer<'_>],
+    public_key: &[u8],
+) -> Result<Vec<X509Certificate<'d>>, NotUsable> {
+    let parsed: Vec<_> = chain.iter().map(read).collect::<Result<_, _>>()?;
+    let has_key = |certificate: &&X509Certificate<'_>| certificate.public_key().raw == public_key;
+    match (parsed.first(), parsed.iter().find(has_key)) {
+        (None, _) => Err(NotUsable::Empty),
+        (Some(first), _) if has_key(&first) => Ok(parsed),
+        (Some(_), Some(owner)) => Err(NotUsable::Order(name(owner))),
+        (Some(first), None) => Err(NotUsable::OtherKey(name(first))),
     }
 }
 

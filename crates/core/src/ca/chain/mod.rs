@@ -15,7 +15,7 @@ use rustls_pki_types::CertificateDer;
 
 use super::authority::{Authority, AuthorityError};
 use super::bundle::Purpose;
-use crate::encoding::pem;
+use crate::encoding::pem::{self, PemError};
 use crate::timestamp::Timestamp;
 
 pub use roots::Roots;
@@ -55,8 +55,11 @@ pub struct Demands<'d> {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotUsable {
     /// There is no certificate.
-    #[error("there is no certificate in PEM")]
+    #[error("there is no certificate")]
     Empty,
+    /// The text has something else.
+    #[error(transparent)]
+    Pem(#[from] PemError),
     /// It is not known what to chain to.
     #[error("there is no root (ca.crt), and the chain does not end with one")]
     NoRoot,
@@ -67,7 +70,7 @@ pub enum NotUsable {
     #[error("a certificate has {0} bytes, and at most {LARGEST} are accepted")]
     TooLarge(usize),
     /// A certificate cannot be read, or is no CA certificate.
-    #[error("{0}")]
+    #[error(transparent)]
     Certificate(#[from] AuthorityError),
     /// The key is another one's.
     #[error("the private key is not the key of the first certificate, {0:?}")]
@@ -151,12 +154,24 @@ impl Certified {
     /// Reads what [`Self::pem`] wrote. It was checked before.
     ///
     /// # Errors
-    /// [`NotUsable::Empty`] or [`NotUsable::Certificate`].
+    /// [`NotUsable::Pem`] or [`NotUsable::Certificate`].
     pub fn read(text: &[u8]) -> Result<Self, NotUsable> {
-        let certificates = pem::certificates(text).ok_or(NotUsable::Empty)?;
-        let (first, above) = certificates.split_first().ok_or(NotUsable::Empty)?;
+        Self::of(&pem::certificates(text)?)
+    }
+
+    fn of(chain: &[CertificateDer<'static>]) -> Result<Self, NotUsable> {
+        let (first, above) = chain.split_first().ok_or(NotUsable::Empty)?;
         let authority = Authority::from_der(first)?;
         Ok(Self { above: above.to_vec(), ..Self::from(authority) })
+    }
+
+    /// An authority for the key `public_key`, of which nothing else is checked.
+    ///
+    /// # Errors
+    /// [`NotUsable::Order`] or [`NotUsable::OtherKey`] if the first certificate has another key, whatever it is.
+    pub fn brought(chain: &[CertificateDer<'static>], public_key: &[u8]) -> Result<Self, NotUsable> {
+        links::check_owner(chain, public_key)?;
+        Self::of(chain)
     }
 
     /// Checks an authority from outside with the key `public_key` (SubjectPublicKeyInfo). `chain` begins with the
@@ -180,9 +195,7 @@ impl Certified {
             constraints::check(certificate, depth, demands)?;
         }
         links::check_dates(&path, demands)?;
-        let (first, above) = certificates.split_first().ok_or(NotUsable::Empty)?;
-        let authority = Authority::from_der(first)?;
-        Ok(Self { above: above.to_vec(), ..Self::from(authority) })
+        Self::of(&certificates)
     }
 
     /// The same, trusted by its root and not by its own certificate, where there is a root above it.

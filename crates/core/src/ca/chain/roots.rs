@@ -16,10 +16,10 @@ impl Roots {
     /// Reads certificates in PEM.
     ///
     /// # Errors
-    /// [`NotUsable::Empty`] without a certificate or with anything else, [`NotUsable::Certificate`] if one cannot be an
+    /// [`NotUsable::Pem`] without a certificate or with anything else, [`NotUsable::Certificate`] if one cannot be an
     /// anchor.
     pub fn from_pem(text: &[u8]) -> Result<Self, NotUsable> {
-        let certificates = pem::certificates(text).ok_or(NotUsable::Empty)?;
+        let certificates = pem::certificates(text)?;
         Ok(Self(certificates.iter().map(|der| Authority::from_der(der)).collect::<Result<_, _>>()?))
     }
 

@@ -152,7 +152,7 @@ pub fn examine(
     if let Some((name, _)) = credentials.files().into_iter().find(|(_, bytes)| bytes.trim_ascii().is_empty()) {
         return Err(Unusable::Absent(name));
     }
-    let mut chain = pem::certificates(&credentials.certificate).ok_or(Unusable::Certificate)?;
+    let mut chain = pem::certificates(&credentials.certificate).map_err(|_| Unusable::Certificate)?;
     let certificate = chain.remove(0); // there is one
     let (rest, leaf) = X509Certificate::from_der(&certificate).map_err(|_| Unusable::Certificate)?;
     if !rest.is_empty() {

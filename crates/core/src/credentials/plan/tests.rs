@@ -112,7 +112,7 @@ fn incomplete_or_unreadable_files_are_replaced() {
         let expected = match name {
             CERTIFICATE => Unusable::Certificate,
             KEY => Unusable::Key(KeyError::Unreadable),
-            _ => Unusable::Bundle(BundleError::NotCertificates),
+            _ => Unusable::Bundle(BundleError::NotCertificates(crate::encoding::pem::PemError::NoBlock)),
         };
         assert_eq!(garbage, expected);
     }

@@ -6,6 +6,9 @@ use zeroize::Zeroizing;
 
 use super::KeyError;
 use crate::encoding::asn1;
+use crate::encoding::pem::{self, PemError};
+
+const MARK: &[u8] = b"Proc-Type: 4,ENCRYPTED";
 
 /// PrivateKeyInfo, RFC 5208 section 5, without attributes.
 #[derive(Sequence)]
@@ -15,35 +18,28 @@ struct PrivateKeyInfo<'a> {
     key: &'a OctetStringRef,
 }
 
-/// What the key of the text may be in PKCS#8. SEC 1 does not need to name the curve, so there is one for each.
+/// What the key of the text may be in PKCS#8. SEC 1 does not need to name the curve, so there is one for each. OpenSSL
+/// may write the parameters of a curve before it.
 pub(super) fn forms(text: &[u8]) -> Result<Vec<Zeroizing<Vec<u8>>>, KeyError> {
+    let blocks = pem::blocks(text).map_err(|error| match error {
+        PemError::Container(container) => KeyError::Container(container),
+        _ => KeyError::NotPem,
+    })?;
+    let block = blocks.iter().find(|block| block.label.ends_with("PRIVATE KEY")).ok_or(KeyError::NotPem)?;
+    // The second is the older form of OpenSSL.
+    let is_encrypted = block.whole.windows(MARK.len()).any(|window| window == MARK);
+    if block.label == "ENCRYPTED PRIVATE KEY" || is_encrypted {
+        return Err(KeyError::Encrypted);
+    }
     let mut buffer = Zeroizing::new(vec![0_u8; text.len()]);
-    let (label, der) = der::pem::decode(block(text)?, &mut buffer).map_err(|_| KeyError::NotPem)?;
+    let (label, der) = der::pem::decode(block.whole, &mut buffer).map_err(|_| KeyError::NotPem)?;
     let curve = |curve: ObjectIdentifier| wrap(asn1::EC_PUBLIC_KEY, AnyRef::from(&curve), der);
     match label {
         "PRIVATE KEY" => Ok(vec![Zeroizing::new(der.to_vec())]),
         "EC PRIVATE KEY" => Ok(vec![curve(asn1::CURVE_P256)?, curve(asn1::CURVE_P384)?]),
         "RSA PRIVATE KEY" => Ok(vec![wrap(asn1::RSA_ENCRYPTION, AnyRef::NULL, der)?]),
-        "ENCRYPTED PRIVATE KEY" => Err(KeyError::Encrypted),
         _ => Err(KeyError::NotPem),
     }
-}
-
-/// The first block of a private key. OpenSSL may write the parameters of a curve before it.
-fn block(text: &[u8]) -> Result<&[u8], KeyError> {
-    let text = std::str::from_utf8(text).map_err(|_| KeyError::NotPem)?;
-    let is_key = |(at, _): &(usize, &str)| {
-        let label = text.get(*at..).and_then(|rest| rest.lines().next());
-        label.is_some_and(|label| label.trim_end().ends_with("PRIVATE KEY-----"))
-    };
-    let (begin, _) = text.match_indices("-----BEGIN ").find(is_key).ok_or(KeyError::NotPem)?;
-    let rest = text.get(begin..).unwrap_or_default();
-    if rest.contains("Proc-Type: 4,ENCRYPTED") {
-        return Err(KeyError::Encrypted); // the older form of OpenSSL
-    }
-    let (end, _) = rest.match_indices("-----END ").next().ok_or(KeyError::NotPem)?;
-    let last = rest.get(end..).and_then(|rest| rest.find("KEY-----")).ok_or(KeyError::NotPem)?;
-    Ok(rest.get(..end + last + "KEY-----".len()).unwrap_or_default().as_bytes())
 }
 
 fn wrap(oid: ObjectIdentifier, parameters: AnyRef<'_>, key: &[u8]) -> Result<Zeroizing<Vec<u8>>, KeyError> {

@@ -112,11 +112,12 @@ impl Question<'_> {
             return Supply::Asked(format!("the {kind} {issuer} to answer the CertificateRequest {name}{said}"));
         };
         let origin = format!("the CertificateRequest {name}");
-        let supply = match (pem::certificates(certificate), ca.map_or_else(|| Some(Vec::new()), pem::certificates)) {
-            (Some(chain), Some(roots)) => {
+        let supply = match (pem::certificates(certificate), ca.map_or_else(|| Ok(Vec::new()), pem::certificates)) {
+            (Ok(chain), Ok(roots)) => {
                 self.examine(&origin, (&chain, &roots), (pending.key.public_key_der(), pending.pkcs8.clone()))
             }
-            _ => not_used(&origin, &"it has something other than certificates in PEM"),
+            (Err(error), _) => not_used(&origin, &format_args!("its certificate: {error}")),
+            (_, Err(error)) => not_used(&origin, &format_args!("its ca: {error}")),
         };
         match supply {
             Supply::Refused(why) => Supply::Refused(format!("{why}; {DELETE}")),

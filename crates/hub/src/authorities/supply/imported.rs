@@ -30,13 +30,14 @@ impl Question<'_> {
         let (Some(certificate), Some(key)) = (field("tls.crt"), field("tls.key")) else {
             return refused("it lacks tls.crt or tls.key".to_owned());
         };
-        let Some(chain) = pem::certificates(certificate) else {
-            return refused("tls.crt has something other than certificates in PEM".to_owned());
+        let chain = match pem::certificates(certificate) {
+            Ok(chain) => chain,
+            Err(error) => return refused(format!("tls.crt: {error}")),
         };
         let roots = match field("ca.crt").filter(|roots| !roots.trim_ascii().is_empty()).map(pem::certificates) {
             None => Vec::new(),
-            Some(Some(roots)) => roots,
-            Some(None) => return refused("ca.crt has something other than certificates in PEM".to_owned()),
+            Some(Ok(roots)) => roots,
+            Some(Err(error)) => return refused(format!("ca.crt: {error}")),
         };
         match PrivateKey::from_pem(key, &SystemRandom::new()) {
             Ok((key, pkcs8)) => {

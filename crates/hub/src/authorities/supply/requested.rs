@@ -32,8 +32,9 @@ impl Question<'_> {
 
     /// What became of the certificate that was brought last.
     fn answer(&self, text: &str, pending: &Pending) -> Supply {
-        let Some(chain) = pem::certificates(text.as_bytes()) else {
-            return not_used(ORIGIN, &"it has something other than certificates in PEM");
+        let chain = match pem::certificates(text.as_bytes()) {
+            Ok(chain) => chain,
+            Err(error) => return not_used(ORIGIN, &error),
         };
         let first = chain.first().and_then(|der| Authority::from_der(der).ok());
         if first.as_ref().is_some_and(|first| self.had(first.id())) {

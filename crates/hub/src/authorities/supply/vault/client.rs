@@ -12,13 +12,12 @@ use hyper::{Method, Request, StatusCode, Uri};
 use kube::client::Body;
 use kube::{Client, Config};
 use parking_lot::Mutex;
-use rustls_pki_types::CertificateDer;
-use rustls_pki_types::pem::PemObject;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout};
 use zeroize::Zeroizing;
 
+use addon_signer_core::encoding::pem;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_platform::backoff::Pauses;
 use addon_signer_platform::connection::{connect, never_connected};
@@ -208,9 +207,7 @@ impl Vault {
     /// Files are read anew each time, because they are replaced while the hub runs.
     async fn client(&self) -> Result<Client, String> {
         let ca = &self.options.ca;
-        let roots: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&read(ca).await?).collect();
-        let roots = roots.ok().filter(|roots| !roots.is_empty());
-        let roots = roots.ok_or_else(|| format!("{} has no CA certificates in PEM", ca.display()))?;
+        let roots = pem::certificates(&read(ca).await?).map_err(|error| format!("{}: {error}", ca.display()))?;
         let mut config = Config::new(self.options.address.clone());
         config.root_cert = Some(roots.into_iter().map(|root| root.to_vec()).collect());
         connect(config).map_err(|error| explain(&error))

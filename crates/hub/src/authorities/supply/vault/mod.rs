@@ -74,8 +74,8 @@ impl Question<'_> {
     fn examine_answer(&self, pending: &Pending, answer: &IssuerAnswer) -> Supply {
         let origin = format!("the answer of {}", answer.issuer);
         let supply = match pem::certificates(answer.chain.as_bytes()) {
-            Some(chain) => self.examine(&origin, (&chain, &[]), (pending.key.public_key_der(), pending.pkcs8.clone())),
-            None => not_used(&origin, &"it has something other than certificates in PEM"),
+            Ok(chain) => self.examine(&origin, (&chain, &[]), (pending.key.public_key_der(), pending.pkcs8.clone())),
+            Err(error) => not_used(&origin, &error),
         };
         match supply {
             Supply::Refused(why) => {
