@@ -207,6 +207,92 @@ mod tests {
         assert_eq!(left, ["authorization", "x-request-id"]);
     }
 
+    /// What the documentation of the products says that they read.
+    const IDENTITIES: &[&str] = &[
+        "Remote-User",
+        "Remote-Groups",
+        "Remote-Email",
+        "X-WebAuth-User",
+        "X-Auth-Request-User",
+        "X-Auth-Request-Preferred-Username",
+        "X-Forwarded-User",
+        "X-Forwarded-Tls-Client-Cert-Info",
+        "X-Forwarded",
+        "X-User",
+        "X-User-Id",
+        "X-Auth-CouchDB-UserName",
+        "X-Authenticated-Userid",
+        "X-Consumer-Username",
+        "X-Proxy-Roles",
+        "X-Goog-Authenticated-User-Email",
+        "X-MS-CLIENT-PRINCIPAL",
+        "X-MS-CLIENT-PRINCIPAL-NAME",
+        "X-Amzn-Oidc-Identity",
+        "Cf-Access-Authenticated-User-Email",
+        "Tailscale-User-Login",
+        "Kubeflow-Userid",
+        "X-Rh-Identity",
+        "OIDC_CLAIM_sub",
+        "SM_USER",
+        "iv-user",
+        "X-SSL-Client-Verify",
+        "X-SSL-Cert",
+        "SSL-Client-Cert",
+        "ssl-client-subject-dn",
+        "X-Client-Cert",
+        "X-Client-Certificate",
+        "X-Client-Verify",
+        "X-Client-DN",
+        "X-Amzn-Mtls-Clientcert-Leaf",
+        "X-ARR-ClientCert",
+        "WL-Proxy-Client-Cert",
+        "L5d-Client-Id",
+        "CF-Connecting-IP",
+        "CF-Connecting-IPv6",
+        "Client-IP",
+        "Proxy",
+    ];
+
+    #[test]
+    fn headers_that_other_proxies_set_are_stripped_as_folded() {
+        for name in IDENTITIES {
+            for between in ["-", "_", "."] {
+                let name = name.to_uppercase().replace(['-', '_'], between);
+                for name in [format!("HTTP{between}{name}"), name] {
+                    let mut headers = HeaderMap::new();
+                    headers.insert(name.parse::<HeaderName>().unwrap(), HeaderValue::from_static("root"));
+                    strip_request(&mut headers);
+                    assert!(headers.is_empty(), "{name}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn headers_that_only_resemble_an_identity_are_passed_on() {
+        for name in [
+            "x-auth-token",
+            "x-auth-key",
+            "x-user-agent",
+            "x-client-version",
+            "x-client-request-id",
+            "x-ms-version",
+            "x-amz-date",
+            "x-goog-api-key",
+            "x-vault-token",
+            "cf-access-client-id",
+            "http-referer",
+            "http2-settings",
+            "proxying",
+            "remote",
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(name, HeaderValue::from_static("kept"));
+            strip_request(&mut headers);
+            assert_eq!(headers.len(), 1, "{name}");
+        }
+    }
+
     #[test]
     fn method_and_path_overrides_are_stripped_in_any_spelling() {
         let mut headers = HeaderMap::new();

@@ -37,9 +37,17 @@ const fn passed(name: &'static str, why: &'static str) -> HeaderRule {
     HeaderRule { name, treatment: Treatment::Passed, why }
 }
 
+/// A name that the owner of a backend may want to set himself.
+const fn login(name: &'static str) -> HeaderRule {
+    removed(name, LOGIN)
+}
+
 const IDENTITY: &str = "an identity, as Kubernetes' aggregation layer writes it";
 const CERTIFICATE: &str = "the client's certificate (RFC 9440)";
 const PROXY: &str = "an identity or an address by convention of proxies";
+const LOGIN: &str = "a login name by convention of proxies; no route can set it yet";
+const FORWARDED_CERTIFICATE: &str = "a client certificate by convention of proxies";
+const ADDRESS: &str = "a client's address by convention of proxies";
 const METHOD: &str = "some backends use it instead of the method, which the gateway has checked";
 const PATH: &str = "some backends use it instead of the path, which the gateway has checked";
 const HOST: &str = "some backends use it instead of the host, which the gateway has checked";
@@ -47,8 +55,9 @@ const HOP: &str = "of one connection only (RFC 9110 section 7.6.1)";
 const TRACE: &str = "trace context (W3C, Zipkin), which claims nothing";
 
 /// Every header that the gateway does not simply pass on, and those of which one might think so. In the names of those
-/// that are removed or set everything except letters and digits counts as `-`: CGI and WSGI map `-` and `_` to the same
-/// variable, PHP also `.` and others.
+/// that are removed or set everything except letters and digits counts as `-`: CGI, WSGI and nginx map `-` and `_` to
+/// the same variable, PHP also `.` and others. A leading `HTTP_` does not count: CGI's variables have it, so programs
+/// that know these look for a header of that name too.
 pub static REQUEST_HEADERS: &[HeaderRule] = &[
     set("x-remote-user", IDENTITY),
     set("x-remote-group", IDENTITY),
@@ -66,11 +75,88 @@ pub static REQUEST_HEADERS: &[HeaderRule] = &[
     set("x-forwarded-proto", "https"),
     set("x-forwarded-host", "the host name that the client called"),
     removed("x-forwarded-*", PROXY),
+    removed("x-forwarded", PROXY),
     removed("forwarded", PROXY),
-    removed("x-real-ip", PROXY),
-    removed("x-client-ip", PROXY),
-    removed("x-cluster-client-ip", PROXY),
-    removed("true-client-ip", PROXY),
+    removed("forwarded-for", ADDRESS),
+    removed("x-real-ip", ADDRESS),
+    removed("client-ip", ADDRESS),
+    removed("x-client-ip", ADDRESS),
+    removed("x-cluster-client-ip", ADDRESS),
+    removed("true-client-ip", ADDRESS),
+    removed("x-originating-ip", ADDRESS),
+    removed("x-original-forwarded-for", ADDRESS), // ingress-nginx
+    removed("x-proxyuser-ip", ADDRESS),           // Google
+    removed("proxy-client-ip", ADDRESS),          // WebLogic
+    removed("cf-connecting-*", ADDRESS),          // Cloudflare
+    removed("cf-pseudo-ipv4", ADDRESS),
+    removed("fastly-client-ip", ADDRESS),
+    removed("fly-client-ip", ADDRESS),
+    removed("do-connecting-ip", ADDRESS), // DigitalOcean
+    removed("x-azure-clientip", ADDRESS),
+    removed("x-azure-socketip", ADDRESS),
+    removed("x-appengine-*", PROXY),
+    removed("wl-proxy-*", PROXY), // WebLogic: address and certificate
+    removed("proxy", "CGI makes HTTP_PROXY of it, which some programs take for their own proxy (CVE-2016-5385)"),
+    removed("ssl-client-*", FORWARDED_CERTIFICATE), // ingress-nginx, Apache
+    removed("x-ssl-*", FORWARDED_CERTIFICATE),      // HAProxy's and nginx' examples
+    removed("tls-client-*", FORWARDED_CERTIFICATE),
+    removed("x-tls-client-*", FORWARDED_CERTIFICATE),
+    removed("x-client-cert*", FORWARDED_CERTIFICATE), // Puppet, Google's load balancers
+    removed("x-client-verify", FORWARDED_CERTIFICATE),
+    removed("x-client-dn", FORWARDED_CERTIFICATE),
+    removed("x-client-cn", FORWARDED_CERTIFICATE),
+    removed("x-amzn-mtls-*", FORWARDED_CERTIFICATE),
+    removed("x-arr-clientcert", FORWARDED_CERTIFICATE), // Azure
+    removed("cf-client-cert-*", FORWARDED_CERTIFICATE),
+    removed("l5d-client-id", FORWARDED_CERTIFICATE), // Linkerd
+    login("remote-*"),                               // Authelia; of Remote-User CGI makes HTTP_REMOTE_USER
+    login("x-webauth-*"),                            // Grafana, Gitea
+    login("x-auth-request-*"),                       // oauth2-proxy
+    login("x-auth-user"),
+    login("x-auth-username"),
+    login("x-auth-email"),
+    login("x-auth-groups"),
+    login("x-auth-roles"),
+    login("x-auth-couchdb-*"),
+    login("x-authenticated-*"), // Kong
+    login("x-consumer-*"),
+    login("x-credential-*"),
+    login("x-user"),
+    login("x-username"),
+    login("x-user-id"), // OpenStack's services
+    login("x-user-name"),
+    login("x-user-email"),
+    login("x-user-groups"),
+    login("x-user-roles"),
+    login("x-email"),
+    login("x-groups"),
+    login("x-roles"),
+    login("x-identity-status"),
+    login("x-proxy-*"), // OpenSearch
+    login("x-sso-*"),   // Nexus
+    login("x-authentik-*"),
+    login("x-pomerium-*"),
+    login("x-vouch-*"),
+    login("tailscale-user-*"),
+    login("kubeflow-userid"),
+    login("kubeflow-groups"),
+    login("x-rh-identity"),           // Red Hat
+    login("x-endpoint-api-userinfo"), // Google's API gateways
+    login("x-apigateway-api-userinfo"),
+    login("x-goog-authenticated-user-*"),
+    login("x-goog-iap-jwt-assertion"),
+    login("x-amzn-oidc-*"),
+    login("x-ms-client-principal*"),
+    login("cf-access-authenticated-user-*"),
+    login("cf-access-jwt-assertion"),
+    login("oidc-*"),   // mod_auth_openidc
+    login("mellon-*"), // mod_auth_mellon
+    login("shib-*"),   // Shibboleth
+    login("sm-user*"), // SiteMinder
+    login("iv-user*"), // WebSEAL
+    login("iv-groups"),
+    login("iv-creds*"),
+    login("oam-*"),                            // Oracle
     removed("x-http-method-override", METHOD), // Rails, Symfony, Express' method-override, Google's APIs
     removed("x-http-method", METHOD),          // Microsoft's OData
     removed("x-method-override", METHOD),
@@ -120,6 +206,7 @@ pub(super) fn is_removed(name: &str) -> bool {
 }
 
 fn is_listed(name: &str) -> bool {
+    let name = name.strip_prefix("http-").unwrap_or(name);
     REMOVED.names.contains(name) || REMOVED.prefixes.iter().any(|prefix| name.starts_with(prefix))
 }
 
