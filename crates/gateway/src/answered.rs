@@ -15,6 +15,8 @@ use super::record::{BACKEND_GONE, CLIENT_GONE, CallRecord, SESSION_ENDED};
 pub(super) struct Answered {
     body: OutBody,
     record: Arc<CallRecord>,
+    /// The answer to a HEAD. hyper sends its body to a client of HTTP/2, which takes that for an error.
+    is_head: bool,
     /// How many bytes are to come, if the head says so: HTTP/1.1 asks for nothing after them.
     left: Option<u64>,
 }
@@ -22,13 +24,16 @@ pub(super) struct Answered {
 impl Answered {
     /// The answer of a call. An answer to HEAD has no body, whatever it says.
     pub(super) fn of(answer: Response<OutBody>, is_head: bool, record: Arc<CallRecord>) -> Response<Self> {
-        let (parts, body) = answer.into_parts();
+        let (mut parts, body) = answer.into_parts();
+        if is_head && let Some(length) = body.size_hint().exact().filter(|length| *length > 0) {
+            parts.headers.entry(CONTENT_LENGTH).or_insert_with(|| length.into());
+        }
         let length = || parts.headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok(); // a bad length counts as none
         let left = if record.is_told() { length() } else { None };
         if is_head || body.is_end_stream() {
             record.complete();
         }
-        Response::from_parts(parts, Self { body, record, left })
+        Response::from_parts(parts, Self { body, record, is_head, left })
     }
 }
 
@@ -61,7 +66,7 @@ impl Body for Answered {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.is_head || self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {

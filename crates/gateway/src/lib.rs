@@ -26,6 +26,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use addon_signer_core::gateway::headers::answer::MOST_BYTES;
 use addon_signer_core::gateway::neighbours::Neighbours;
 use addon_signer_core::gateway::pace::MinRate;
 use addon_signer_core::gateway::route::RouteTable;
@@ -149,7 +150,7 @@ impl Limits {
             idle_timeout: Duration::from_secs(120),
             min_rate: MinRate { bytes_per_second: 256, patience: Duration::from_secs(30) },
             drain_timeout: Duration::from_secs(10),
-            max_header_bytes: 32 * 1024,
+            max_header_bytes: MOST_BYTES,
             max_streams: 64,
             stream_window: 128 * 1024,
             connection_window: 256 * 1024,

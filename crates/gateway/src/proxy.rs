@@ -208,7 +208,10 @@ impl Exchange<'_> {
                 silence.note();
             }
             match sent? {
-                Ok(response) => return Ok(response),
+                Ok(mut response) => {
+                    let settled = headers::answer::settle(response.status(), response.headers_mut());
+                    return settled.map(|()| response).map_err(|cause| Refusal::Backend(cause.to_string()));
+                }
                 Err(Failure { unsent: Some(unsent), .. }) if tries < TRIES => {
                     tries += 1;
                     request = *unsent;
@@ -261,11 +264,7 @@ fn answer(
     (mut parts, body): (response::Parts, BackendBody),
     (call, stream): (Arc<InFlight>, Option<Arc<UploadProgress>>),
 ) -> Response<OutBody> {
-    let trailers = parts.headers.remove(TRAILER);
-    headers::strip_hop_by_hop(&mut parts.headers);
-    if let Some(trailers) = trailers {
-        parts.headers.insert(TRAILER, trailers);
-    }
+    headers::strip_answer(&mut parts.headers);
     parts.version = Version::default();
     parts.extensions.clear();
     if let Some(upload) = body.upload() {

@@ -18,15 +18,12 @@ use super::record::CallRecord;
 use super::session::{InFlight, Session};
 use addon_signer_core::gateway::access::{self, NoAccess, Target};
 use addon_signer_core::gateway::authz::Peer;
+use addon_signer_core::gateway::headers::answer::MOST_HEADERS;
 use addon_signer_core::gateway::path::SafePath;
 use addon_signer_core::names::HEADER_RENEW_WITHIN;
 
 /// A client that cancels a call sooner than this did not wait for its answer.
 const BARELY_WAITED: Duration = Duration::from_secs(1);
-
-/// How many headers a call may have: each takes a few hundred bytes, however small it is. hyper allows as many with
-/// HTTP/1.1.
-const MOST_HEADERS: usize = 100;
 
 /// Answers one call. The peer is checked first, again for every call.
 ///

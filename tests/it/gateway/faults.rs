@@ -91,7 +91,7 @@ fn http1_faults() -> Vec<(&'static str, Outcome, Act)> {
 const FINE: &str = "HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nfine";
 
 /// A backend of HTTP/1.1 that does so at the first request, and answers the others.
-async fn start_http1(act: Act) -> SocketAddr {
+pub(super) async fn start_http1(act: Act) -> SocketAddr {
     let listener = TcpListener::bind(ANY).await.unwrap();
     let address = listener.local_addr().unwrap();
     let (act, requests) = (Arc::new(act), Arc::<AtomicUsize>::default());

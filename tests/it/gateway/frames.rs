@@ -43,14 +43,37 @@ pub(super) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8>
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
-/// A field that enters no table (RFC 7541 section 6.2.2), shorter than 127 bytes.
+/// A field that enters no table (RFC 7541 section 6.2.2).
 pub(super) fn field(name: &str, value: &str) -> Vec<u8> {
-    let [name_length, value_length] = [name, value].map(|text| u8::try_from(text.len()).unwrap());
-    [&[0, name_length], name.as_bytes(), &[value_length], value.as_bytes()].concat()
+    [&[0], &string(name)[..], &string(value)].concat()
+}
+
+/// Its length in seven bits, and in as many more as it needs (RFC 7541 section 5.1).
+fn string(text: &str) -> Vec<u8> {
+    let mut bytes = vec![u8::try_from(text.len().min(127)).unwrap()];
+    if let Some(mut rest) = text.len().checked_sub(127) {
+        while rest > 127 {
+            bytes.push(u8::try_from(rest % 128).unwrap() | 128);
+            rest /= 128;
+        }
+        bytes.push(u8::try_from(rest).unwrap());
+    }
+    [&bytes, text.as_bytes()].concat()
+}
+
+/// A head in as many frames as it needs.
+pub(super) fn head_of(stream: u32, fields: &[u8]) -> Vec<u8> {
+    let pieces = fields.chunks(16_384);
+    let last = pieces.len() - 1;
+    let frame = |(index, piece): (usize, &[u8])| {
+        let kind = if index == 0 { HEADERS } else { CONTINUATION };
+        frame(kind, if index == last { END_HEADERS } else { 0 }, stream, piece)
+    };
+    pieces.enumerate().flat_map(frame).collect()
 }
 
 pub(super) fn head(stream: u32, status: &str) -> Vec<u8> {
-    frame(HEADERS, END_HEADERS, stream, &field(":status", status))
+    head_of(stream, &field(":status", status))
 }
 
 pub(super) fn answer(stream: u32, text: &str) -> Vec<u8> {

@@ -7,6 +7,7 @@ mod content;
 mod families;
 mod faults;
 mod frames;
+pub(crate) mod framing;
 mod grpc;
 mod heads;
 mod http2;

@@ -12,6 +12,7 @@ use test_kit::process::{Process, command_that_dies_with_us};
 use test_kit::wait::wait_or_explain;
 
 use super::{Files, Peers, Server, said};
+use crate::gateway::framing::worlds_of_whole_answers;
 
 const VERSIONS: [&str; 2] = ["--http1.1", "--http2"];
 /// curl waits for `100 Continue` for longer than its `--max-time`, so without one it never sends the body.
@@ -20,7 +21,7 @@ const ONLY_WHEN_TOLD: [&str; 4] = ["--expect100-timeout", "60", "--header", "Exp
 /// curl as the agent, with a gateway and a backend.
 struct Curl {
     world: GatewayWorld,
-    _server: Server,
+    _server: Option<Server>,
     files: Files,
     dir: TempDir,
 }
@@ -28,18 +29,19 @@ struct Curl {
 impl Curl {
     #[track_caller]
     fn find() -> Option<Peers> {
-        if !has(Needed::Curl, Command::new("curl").arg("--version").output().is_ok()) {
-            return None;
-        }
-        Peers::find()
+        if is_there() { Peers::find() } else { None }
     }
 
     async fn start(peers: &Peers) -> Self {
         let server = peers.serve(&["http-server"]).await;
         let world = GatewayWorld::start(vec![server.route(Protocol::Http)]).await;
+        Self { _server: Some(server), ..Self::of(world) }
+    }
+
+    fn of(world: GatewayWorld) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let files = Files::write(dir.path(), &world);
-        Self { world, _server: server, files, dir }
+        Self { world, _server: None, files, dir }
     }
 
     fn arguments(&self, arguments: &[&str], path: &str) -> Vec<String> {
@@ -65,6 +67,25 @@ impl Curl {
         let body = format!("@{}", file.display());
         let post = ["--data-binary", &body, "--output", "-", "--write-out", "%{http_code}, %{size_upload} sent"];
         self.get(&[arguments, &post].concat(), path).await
+    }
+}
+
+#[track_caller]
+fn is_there() -> bool {
+    has(Needed::Curl, Command::new("curl").arg("--version").output().is_ok())
+}
+
+/// Its library for HTTP/2 refuses more than RFC 9113 asks for.
+#[tokio::test]
+async fn curl_takes_every_answer_that_is_made_one() {
+    if !is_there() {
+        return;
+    }
+    for version in VERSIONS {
+        for (what, world, content) in worlds_of_whole_answers().await {
+            let said = Curl::of(world).get(&[version, "--write-out", ", %{http_version}"], "/x").await;
+            assert_eq!(said, format!("{content}, {}", version.trim_start_matches("--http")), "{what}");
+        }
     }
 }
 

@@ -58,7 +58,7 @@ impl Body for BackendBody {
         Poll::Ready(frame.map(|frame| {
             frame.map(|mut frame| {
                 if let Some(trailers) = frame.trailers_mut() {
-                    headers::strip_hop_by_hop(trailers);
+                    headers::strip_answer_trailers(trailers);
                 }
                 frame
             })

@@ -12,7 +12,7 @@ use h2::{Reason, RecvStream, SendStream};
 use hyper::body::{Body, Bytes, Frame};
 use hyper::header::{CONTENT_LENGTH, HOST};
 use hyper::http::uri::Parts;
-use hyper::{HeaderMap, Request, Response, Uri, Version};
+use hyper::{HeaderMap, Request, Response, StatusCode, Uri, Version};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -180,10 +180,14 @@ impl Exchange {
             Pin::new(&mut self.response).poll(cx).map_err(StreamError::from)
         });
         match answered.await {
-            Ok(response) => Ok(response.map(|received| {
-                let upload = (!self.upload.is_over).then(|| Rest::spawn(self.upload));
-                Http2Body { received, upload, calls }
-            })),
+            Ok(response) => {
+                // h2 looks for content only where there was none in the answer to a HEAD (RFC 9110 section 6.4.1).
+                let is_empty = matches!(response.status(), StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+                Ok(response.map(|received| {
+                    let upload = (!self.upload.is_over).then(|| Rest::spawn(self.upload));
+                    Http2Body { received, is_empty, upload, calls }
+                }))
+            }
             Err(error) => {
                 let Pump { body, .. } = self.upload;
                 let is_whole = body.is_untouched();
@@ -285,6 +289,8 @@ impl Drop for ResetUnlessOver {
 /// The body of a response.
 pub(crate) struct Http2Body {
     received: RecvStream,
+    /// Whether its status allows no content.
+    is_empty: bool,
     upload: Option<Rest>,
     calls: Arc<AtomicBool>,
 }
@@ -319,6 +325,7 @@ impl Body for Http2Body {
             received = ready!(this.received.poll_data(cx)); // it carries the end at most
         }
         match received {
+            Some(Ok(_)) if this.is_empty => Poll::Ready(Some(Err(h2::Error::from(Reason::PROTOCOL_ERROR).into()))),
             Some(Ok(piece)) => {
                 this.received.flow_control().release_capacity(piece.len()).ok(); // or the stream has ended
                 Poll::Ready(Some(Ok(Frame::data(piece))))

@@ -1,12 +1,14 @@
 //! Decides which headers of requests and responses cross the gateway. Pure functions; [`rules`] has the table.
 
+pub mod answer;
 pub mod rules;
 pub mod trace;
 
 use std::net::IpAddr;
 
 use http::header::{
-    CONNECTION, HeaderMap, HeaderName, HeaderValue, InvalidHeaderValue, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+    CONNECTION, CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue, InvalidHeaderValue, TE, TRAILER, TRANSFER_ENCODING,
+    UPGRADE,
 };
 use ring::digest;
 use x509_parser::certificate::X509Certificate;
@@ -32,6 +34,18 @@ static HOP_BY_HOP: [HeaderName; 9] = [
 /// Removes headers that apply to one connection only, including those that `Connection` lists.
 pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
     strip(headers, |name| HOP_BY_HOP.contains(name));
+}
+
+/// Removes the same from the head of an answer, except `Trailer`: HTTP/1.1 sends only trailers that it has announced.
+pub fn strip_answer(headers: &mut HeaderMap) {
+    strip(headers, |name| name != TRAILER && HOP_BY_HOP.contains(name));
+}
+
+/// Removes what the trailers of an answer may not have: a length, too, which would be the second one (RFC 9110 section
+/// 6.5.1).
+pub fn strip_answer_trailers(trailers: &mut HeaderMap) {
+    strip(trailers, |name| name == CONTENT_LENGTH || HOP_BY_HOP.contains(name));
+    answer::trim(trailers);
 }
 
 /// Removes the headers of a client's request that must not reach the backend, or of its trailers: those of the
