@@ -16,11 +16,14 @@ use tokio::time::timeout;
 use zeroize::Zeroizing;
 
 use super::order::{Answer, LISTED, MAX_PAGE_BYTES, MAX_PAGES, MAX_REQUESTS, Order, PAGE};
+use super::published::{PUBLISHED, Published, SOME};
 use crate::api_error::{ApiError, Attempt};
-use addon_signer_core::bounded::{self, Kept};
+use addon_signer_core::bounded::{self, Keep, Kept};
+use addon_signer_core::ca::serial::Serial;
 use addon_signer_core::credentials::Credentials;
 use addon_signer_core::credentials::plan::{Unusable, Usable, examine};
 use addon_signer_core::csr::build::BuildError;
+use addon_signer_core::identity::GATEWAY_SERVING_SIGNER;
 use addon_signer_core::keys::private::{KeyError, PrivateKey};
 use addon_signer_core::keys::public::KeyKind;
 use addon_signer_core::names::ANNOTATION_TRUST_BUNDLE;
@@ -155,6 +158,22 @@ impl Enroller {
         Ok(Pending { name: created.name_any(), key: Zeroizing::new(pem.as_bytes().to_vec()) })
     }
 
+    /// Whether the hub has given out other anchors than these since it signed this certificate. Only the hub's own word
+    /// counts, on the requests of the gateways or of other agents; it costs the hub neither a request nor a certificate.
+    pub(crate) async fn has_newer_anchors(&self, usable: &Usable) -> Result<bool, EnrolError> {
+        let requests: Api<CertificateSigningRequest> = Api::all(kubernetes::client(Some(&self.kubeconfig)).await?);
+        let known = usable.bundle.digest();
+        let mut newest = None;
+        for signer in [GATEWAY_SERVING_SIGNER, &self.order.signer_name] {
+            let query = ListParams::default().fields(&format!("spec.signerName={signer}")).limit(SOME);
+            let attempt = Attempt { server: HUB, verb: "list", resource: RESOURCE };
+            let found = answered(attempt, page(&requests, &query, &PUBLISHED)).await?;
+            newest = newest.max(Published::newest(&found.value, &known));
+        }
+        let signed = Serial::of(&usable.certificate).map(Serial::made);
+        Ok(newest.zip(signed).is_some_and(|(published, signed)| published.replaces(signed)))
+    }
+
     /// Counts the requests in any state, as OCM's agent does, but only those that the cluster itself made. If others
     /// made so many or such large ones with the same labels that these cannot be read, the agent continues anyway.
     async fn check_limit(&self, requests: &Api<CertificateSigningRequest>) -> Result<(), EnrolError> {
@@ -162,7 +181,7 @@ impl Enroller {
         let mut ours = 0;
         for _ in 0..MAX_PAGES {
             let attempt = Attempt { server: HUB, verb: "list", resource: RESOURCE };
-            let found = answered(attempt, page(requests, &query)).await?;
+            let found = answered(attempt, page(requests, &query, &LISTED)).await?;
             ours += self.order.ours(&found.value);
             match found.value.pointer("/metadata/continue").and_then(Value::as_str) {
                 Some(token) if !found.is_cut && !token.is_empty() => query = query.continue_token(token),
@@ -217,7 +236,11 @@ async fn final_answer(
 }
 
 /// Reads one page of requests, and discards one that is too large.
-async fn page(requests: &Api<CertificateSigningRequest>, query: &ListParams) -> kube::Result<Kept> {
+async fn page(
+    requests: &Api<CertificateSigningRequest>,
+    query: &ListParams,
+    wanted: &'static Keep,
+) -> kube::Result<Kept> {
     let request = Request::new(requests.resource_url()).list(query).map_err(kube::Error::BuildRequest)?;
     let body = requests.clone().into_client().request_stream(request).await?;
     let mut text = Vec::new();
@@ -225,7 +248,7 @@ async fn page(requests: &Api<CertificateSigningRequest>, query: &ListParams) -> 
     if text.len() as u64 > MAX_PAGE_BYTES {
         return Ok(Kept { value: Value::Null, is_cut: true });
     }
-    bounded::read(&mut serde_json::Deserializer::from_slice(&text), &LISTED).map_err(kube::Error::SerdeError)
+    bounded::read(&mut serde_json::Deserializer::from_slice(&text), wanted).map_err(kube::Error::SerdeError)
 }
 
 async fn answered<T>(attempt: Attempt, request: impl Future<Output = kube::Result<T>>) -> Result<T, ApiError> {

@@ -11,10 +11,11 @@
 //!
 //! Only the gateway knows that a certificate is revoked. The agent asks it from time to time, and once when it
 //! starts. If the gateway answers that the certificate is revoked, the agent replaces it like a missing one, with the
-//! same pauses. If the authority is tainted, the gateway tells the agent to renew (`told`). If the stored anchors do
-//! not verify the gateway, or it publishes others (`outdated`), the agent gets a new certificate, which brings the
-//! present ones. Anchors come from the hub alone: a gateway that was taken over can make the agent renew, and cannot
-//! change whom it trusts.
+//! same pauses. If the authority is tainted, the gateway tells the agent to renew (`told`). If the gateway publishes
+//! other anchors (`outdated`), the agent gets a new certificate, which brings the present ones. Anchors come from the
+//! hub alone: a gateway that was taken over can make the agent renew, and cannot change whom it trusts. Whoever the
+//! stored anchors do not verify may be anybody, and causes nothing: the agent reads on the hub whether the hub gives out
+//! others (`published`).
 
 pub mod api_error;
 pub mod cli;
@@ -27,6 +28,7 @@ mod outcome;
 mod outdated;
 pub mod owner;
 pub mod probe;
+mod published;
 mod publisher;
 mod retry;
 mod settings;
@@ -277,7 +279,7 @@ impl Agent {
             }
         };
         let proven = self.gateway.prove(&usable, &self.wanted.user, &self.clock).await;
-        self.note(&usable, proven.as_ref().err());
+        self.note(&usable, proven.as_ref().err()).await;
         match (proven, old) {
             (Ok(()), _) => {}
             // A revoked certificate is dropped: only a new one helps, and the pause before it grows.
@@ -303,15 +305,28 @@ impl Agent {
     }
 
     /// Notes what an answer of the gateway says about these credentials.
-    fn note(&mut self, usable: &Usable, error: Option<&GatewayError>) {
+    async fn note(&mut self, usable: &Usable, error: Option<&GatewayError>) {
         match error {
             Some(GatewayError::NotAsked(..)) => {} // it is unknown whether that was the gateway
-            Some(GatewayError::Untrusted(..)) => self.outdated.saw(true),
+            // What comes of a candidate says more than what comes of older credentials.
+            Some(GatewayError::Untrusted(..)) if self.candidate.is_some() => {}
+            Some(GatewayError::Untrusted(..)) => self.compare(usable).await,
             Some(GatewayError::Revoked(_)) => {
                 self.revoked = Some(usable.certificate.clone());
                 self.outdated.saw(false);
             }
             _ => self.outdated.saw(false),
+        }
+    }
+
+    /// Asks the hub whether these anchors are outdated: they do not verify who answers at the gateway's address.
+    async fn compare(&mut self, usable: &Usable) {
+        if !self.outdated.may_compare(Instant::now()) {
+            return;
+        }
+        match self.enroller.has_newer_anchors(usable).await {
+            Ok(has_newer) => self.outdated.saw(has_newer),
+            Err(error) => warn!(id = %self.identity, %error, "Cannot ask the hub for its present anchors"),
         }
     }
 
@@ -343,7 +358,7 @@ impl Agent {
         }
         self.refresh_at = Instant::now() + jittered(self.timing.refresh);
         let news = self.gateway.news(usable, &self.clock).await;
-        self.note(usable, news.as_ref().err());
+        self.note(usable, news.as_ref().err()).await;
         match news {
             Ok(News { has_other_anchors, renew_within }) => {
                 self.told.hear(&usable.certificate, renew_within, Instant::now());

@@ -1,6 +1,7 @@
-//! Whether the stored anchors are outdated: they do not verify the gateway's certificate, or the gateway publishes
-//! others. A new certificate brings the present anchors. The gateway is believed only so far: each request costs the
-//! hub an entry in its ledger, and a gateway that was taken over could make all agents request one after the other.
+//! Whether the stored anchors are outdated: the gateway that they verify publishes others, or they do not verify who
+//! answers and the hub gives out others. A new certificate brings the present anchors. The gateway is believed only so
+//! far: each request costs the hub an entry in its ledger, and a gateway that was taken over could make all agents
+//! request one after the other.
 
 use std::time::Duration;
 
@@ -12,6 +13,8 @@ use crate::retry::Backoff;
 /// no certificate helps. OCM allows ten requests for an addon, and Kubernetes keeps each for up to two hours: with
 /// these pauses there are eight at most.
 const LONGEST: Duration = Duration::from_secs(3_600);
+/// The longest pause between two questions to the hub, whose answers Kubernetes deletes after an hour.
+const LONGEST_LOOK: Duration = Duration::from_secs(900);
 
 /// What was last seen of the gateway's anchors, and when a certificate may be requested because of the gateway.
 #[derive(Debug)]
@@ -21,12 +24,15 @@ pub(crate) struct Outdated {
     again: Instant,
     first_pause: Duration,
     pauses: Backoff,
+    look_again: Instant,
+    looks: Backoff,
 }
 
 impl Outdated {
     pub(crate) fn new(first_pause: Duration) -> Self {
-        let (now, pauses) = (Instant::now(), Backoff::new(first_pause, LONGEST));
-        Self { is_outdated: false, requested: now, again: now, first_pause, pauses }
+        let now = Instant::now();
+        let [pauses, looks] = [LONGEST, LONGEST_LOOK].map(|longest| Backoff::new(first_pause, longest));
+        Self { is_outdated: false, requested: now, again: now, first_pause, pauses, look_again: now, looks }
     }
 
     /// Notes whether the stored anchors are outdated. The pauses stay: behind some load balancers only one of several
@@ -45,11 +51,21 @@ impl Outdated {
         self.again.saturating_duration_since(now)
     }
 
-    /// A certificate came, with other anchors than the stored ones or with the same.
+    /// Whether the hub may be asked now what it gives out. A stranger at the gateway's address makes agents ask.
+    pub(crate) fn may_compare(&mut self, now: Instant) -> bool {
+        let may = now >= self.look_again;
+        if may {
+            self.look_again = now + self.looks.after_failure();
+        }
+        may
+    }
+
+    /// A certificate came, with other anchors than the stored ones or with the same. They are the present ones.
     pub(crate) fn came(&mut self, has_other_anchors: bool, now: Instant) {
         if has_other_anchors || now.duration_since(self.requested) >= 2 * LONGEST {
             self.pauses = Backoff::new(self.first_pause, LONGEST);
         }
+        self.is_outdated = false;
         self.requested = now;
         self.again = now + self.pauses.after_failure();
     }
@@ -62,6 +78,8 @@ mod tests {
     /// Lets a certificate come, and time pass until another one is due; returns the seconds.
     fn pause(outdated: &mut Outdated, has_other_anchors: bool, now: &mut Instant) -> u64 {
         outdated.came(has_other_anchors, *now);
+        assert!(!outdated.is_due(*now + 2 * LONGEST), "they are the present ones");
+        outdated.saw(true);
         let begun = *now;
         while !outdated.is_due(*now) {
             *now += Duration::from_secs(1);
@@ -86,5 +104,14 @@ mod tests {
         assert!(pause(&mut outdated, true, &mut now) <= 37, "other anchors start over");
         now += 2 * LONGEST;
         assert!(pause(&mut outdated, false, &mut now) <= 37, "so does a long time");
+    }
+    #[test]
+    fn the_hub_is_asked_less_often_and_four_times_an_hour() {
+        let mut outdated = Outdated::new(Duration::from_secs(30));
+        let begun = Instant::now();
+        let seconds: Vec<u64> = (0..86_400).filter(|n| outdated.may_compare(begun + Duration::from_secs(*n))).collect();
+        assert_eq!(seconds[0], 0, "the first time at once");
+        assert!(seconds.windows(2).all(|pair| (24..=1_081).contains(&(pair[1] - pair[0]))), "{seconds:?}");
+        assert!(seconds.len() < 140, "{seconds:?}");
     }
 }

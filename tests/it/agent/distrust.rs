@@ -1,8 +1,11 @@
 //! The agent is locked out by its own anchors: the gateway's authorities were replaced while it was away.
 
-use addon_signer_agent::Outcome;
+use std::time::Duration;
 
-use super::parts::{AgentWorld, Mood, SOON};
+use addon_signer_agent::Outcome;
+use addon_signer_core::identity::GATEWAY_SERVING_SIGNER;
+
+use super::parts::{AgentWorld, Mood, SIGNER, SOON};
 use test_kit::wait_until;
 
 async fn stored(world: &AgentWorld) -> (Vec<u8>, Vec<u8>) {
@@ -12,30 +15,39 @@ async fn stored(world: &AgentWorld) -> (Vec<u8>, Vec<u8>) {
 
 #[tokio::test]
 async fn agent_distrusting_gateway_gets_anchors_with_new_certificate() {
-    let world = AgentWorld::start().await;
-    world.agent(world.secret_store()).once().await.unwrap();
-    let running = tokio::spawn(world.agent(world.secret_store()).run());
-    let anchors = world.replace_serving();
-    world.publish(&anchors);
-    let has_it = async || (stored(&world).await.1 == anchors.pem().into_bytes()).then_some(());
-    wait_until(SOON, "the new anchors", has_it).await;
-    world.gateway.wait_for_connections(4).await; // for newer anchors
-    assert_eq!(world.requests().await.len(), 2, "that was enough");
-    running.abort();
+    for signer in [GATEWAY_SERVING_SIGNER, SIGNER] {
+        let world = AgentWorld::start().await;
+        world.agent(world.secret_store()).once().await.unwrap();
+        let running = tokio::spawn(world.agent(world.secret_store()).run());
+        let anchors = world.replace_serving();
+        world.gateway.wait_for_connections(2).await;
+        world.publish(&anchors);
+        world.certify_another(signer, "another", &anchors).await;
+        let has_it = async || (stored(&world).await.1 == anchors.pem().into_bytes()).then_some(());
+        wait_until(SOON, "the new anchors", has_it).await;
+        world.gateway.wait_for_connections(4).await; // for newer anchors
+        assert_eq!(world.requests().await.len(), 2, "that was enough");
+        running.abort();
+    }
 }
 
+/// Anybody may answer at the gateway's address.
 #[tokio::test]
-async fn while_no_certificate_helps_old_one_stays_and_requests_go_on() {
+async fn stranger_at_the_gateways_address_costs_no_certificate() {
     let world = AgentWorld::start().await;
+    world.certify_another(GATEWAY_SERVING_SIGNER, "an-older-one", &world.with_next()).await;
+    world.clock.advance(Duration::from_secs(60));
     world.agent(world.secret_store()).once().await.unwrap();
-    let first = stored(&world).await;
-    let anchors = world.replace_serving();
-    let running = tokio::spawn(world.agent(world.secret_store()).run());
-    world.wait_for_requests(4).await;
-    assert_eq!(stored(&world).await, first);
-    world.publish(&anchors);
-    let has_it = async || (stored(&world).await.1 == anchors.pem().into_bytes()).then_some(());
-    wait_until(SOON, "the new anchors", has_it).await;
+    world.replace_serving();
+    let mut agent = world.agent(world.secret_store());
+    assert!(matches!(agent.once().await.unwrap(), Outcome::Valid { .. }));
+    let running = tokio::spawn(agent.run());
+    world.gateway.wait_for_connections(8).await;
+    assert_eq!(world.requests().await.len(), 1);
+    world.make_due();
+    world.wait_for_requests(2).await;
+    world.gateway.wait_for_connections(4).await;
+    assert_eq!(world.requests().await.len(), 2, "the renewal is held, and not repeated");
     running.abort();
 }
 
@@ -47,11 +59,12 @@ async fn once_gets_the_anchors_or_keeps_the_old_certificate() {
     let first = stored(&world).await;
     let anchors = world.replace_serving();
     assert!(matches!(once().await, Outcome::Valid { .. }), "no certificate helps");
-    assert_eq!((stored(&world).await, world.requests().await.len()), (first, 2));
+    assert_eq!((stored(&world).await, world.requests().await.len()), (first, 1));
     world.publish(&anchors);
+    world.certify_another(GATEWAY_SERVING_SIGNER, "another", &anchors).await;
     assert!(matches!(once().await, Outcome::Enrolled { .. }));
     assert!(matches!(once().await, Outcome::Valid { .. }));
-    assert_eq!(world.requests().await.len(), 3);
+    assert_eq!(world.requests().await.len(), 2);
 }
 
 /// A wrong certificate was shown, and then the gateway is away.
@@ -59,7 +72,8 @@ async fn once_gets_the_anchors_or_keeps_the_old_certificate() {
 async fn gateway_gone_after_distrust_costs_no_further_certificate() {
     let world = AgentWorld::start().await;
     world.agent(world.secret_store()).once().await.unwrap();
-    world.replace_serving();
+    let anchors = world.replace_serving();
+    world.certify_another(GATEWAY_SERVING_SIGNER, "another", &anchors).await;
     world.mood(Mood::Ignore);
     let running = tokio::spawn(world.agent(world.secret_store()).run());
     world.wait_for_requests(2).await;

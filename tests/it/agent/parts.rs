@@ -25,6 +25,7 @@ use tempfile::TempDir;
 
 use super::gateway::GatewayStandIn;
 use test_kit::objects::create_namespace;
+use test_kit::request::mk_csr;
 use test_kit::rules::{mk_registry, mk_rules};
 use test_kit::{TestHub, wait_until};
 
@@ -175,10 +176,26 @@ impl AgentWorld {
         }
     }
 
+    /// The hub gives out a certificate of `signer` with these anchors, to somebody else.
+    pub(super) async fn certify_another(&self, signer: &str, name: &str, trust: &Bundle) {
+        let mut object = mk_csr("cluster2", "telemetry");
+        object.metadata.name = Some(name.to_owned());
+        object.metadata.generate_name = None;
+        object.spec.signer_name = signer.to_owned();
+        let requests: Api<CertificateSigningRequest> = Api::all(self.admin.clone());
+        let made = requests.create(&PostParams::default(), &object).await.unwrap();
+        let approved = decide(&requests, made, "Approved").await;
+        let any = issuer("any CA", &self.clock);
+        publish(&requests, approved, any.authority().certificate(), Some(trust.pem())).await;
+    }
+
+    /// What agents have requested.
     pub(super) async fn requests(&self) -> Vec<CertificateSigningRequest> {
         let all: Api<CertificateSigningRequest> = Api::all(self.admin.clone());
         let fields = format!("spec.signerName={SIGNER}");
-        all.list(&ListParams::default().fields(&fields)).await.unwrap().items
+        let mut found = all.list(&ListParams::default().fields(&fields)).await.unwrap().items;
+        found.retain(is_agents);
+        found
     }
 
     /// Moves the clock after every possible time of renewal and before the certificate's end.
@@ -229,11 +246,11 @@ impl Signer {
         let fields = ListParams::default().fields(&format!("spec.signerName={SIGNER}"));
         loop {
             let found = self.requests.list(&fields).await.map(|list| list.items).unwrap_or_default();
-            for request in found.into_iter().filter(|request| !is_decided(request)) {
+            for request in found.into_iter().filter(|request| is_agents(request) && !is_decided(request)) {
                 let mood = *self.mood.lock().unwrap();
                 match mood {
                     Mood::Ignore => {}
-                    Mood::Deny => self.decide(request, "Denied").await,
+                    Mood::Deny => _ = decide(&self.requests, request, "Denied").await,
                     Mood::Issue | Mood::WithoutTrust => self.sign(request, mood).await,
                 }
             }
@@ -241,33 +258,49 @@ impl Signer {
         }
     }
 
-    async fn decide(&self, mut request: CertificateSigningRequest, verdict: &str) {
-        let condition = CertificateSigningRequestCondition {
-            type_: verdict.to_owned(),
-            status: "True".to_owned(),
-            reason: Some("AddOnNotFound".to_owned()),
-            message: Some("The addon telemetry is not installed.".to_owned()),
-            ..CertificateSigningRequestCondition::default()
-        };
-        request.status.get_or_insert_default().conditions.get_or_insert_default().push(condition);
-        let name = request.metadata.name.clone().unwrap();
-        self.requests.replace_subresource("approval", &name, &PostParams::default(), &request).await.unwrap();
-    }
-
     async fn sign(&self, request: CertificateSigningRequest, mood: Mood) {
-        let name = request.metadata.name.clone().unwrap();
         let approved = approve(&request);
-        self.decide(request, "Approved").await;
-        let mut request = self.requests.get(&name).await.unwrap();
-        let certificate = pem(&issue(&self.issuer, approved, &self.clock));
-        request.status.get_or_insert_default().certificate = Some(ByteString(certificate.into_bytes()));
-        if mood == Mood::Issue {
-            let annotations = request.metadata.annotations.get_or_insert_default();
-            let trust = self.trust.lock().unwrap().clone();
-            annotations.insert("addon-signer.io/trust-bundle".to_owned(), trust);
-        }
-        self.requests.replace_status(&name, &PostParams::default(), &request).await.unwrap();
+        let request = decide(&self.requests, request, "Approved").await;
+        let trust = (mood == Mood::Issue).then(|| self.trust.lock().unwrap().clone());
+        publish(&self.requests, request, &issue(&self.issuer, approved, &self.clock), trust).await;
     }
+}
+
+async fn decide(
+    requests: &Api<CertificateSigningRequest>,
+    mut request: CertificateSigningRequest,
+    verdict: &str,
+) -> CertificateSigningRequest {
+    let condition = CertificateSigningRequestCondition {
+        type_: verdict.to_owned(),
+        status: "True".to_owned(),
+        reason: Some("AddOnNotFound".to_owned()),
+        message: Some("The addon telemetry is not installed.".to_owned()),
+        ..CertificateSigningRequestCondition::default()
+    };
+    request.status.get_or_insert_default().conditions.get_or_insert_default().push(condition);
+    let name = request.metadata.name.clone().unwrap();
+    requests.replace_subresource("approval", &name, &PostParams::default(), &request).await.unwrap()
+}
+
+async fn publish(
+    requests: &Api<CertificateSigningRequest>,
+    mut request: CertificateSigningRequest,
+    certificate: &CertificateDer<'_>,
+    trust: Option<String>,
+) {
+    let name = request.metadata.name.clone().unwrap();
+    request.status.get_or_insert_default().certificate = Some(ByteString(pem(certificate).into_bytes()));
+    if let Some(trust) = trust {
+        let annotations = request.metadata.annotations.get_or_insert_default();
+        annotations.insert("addon-signer.io/trust-bundle".to_owned(), trust);
+    }
+    requests.replace_status(&name, &PostParams::default(), &request).await.unwrap();
+}
+
+/// The world's own requests have a name from the beginning.
+fn is_agents(request: &CertificateSigningRequest) -> bool {
+    request.metadata.generate_name.is_some()
 }
 
 fn is_decided(request: &CertificateSigningRequest) -> bool {

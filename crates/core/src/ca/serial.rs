@@ -62,6 +62,12 @@ impl Serial {
         Some(Self(bytes))
     }
 
+    /// When the number was made, or a second before that.
+    pub fn made(self) -> Timestamp {
+        let time = self.0.iter().take(TIME).fold(0, |time, octet| time << 8 | i64::from(*octet));
+        Timestamp::from_unix(time << 1)
+    }
+
     /// The octets, the highest first.
     pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.0
@@ -92,6 +98,9 @@ mod tests {
         assert_eq!((one.len(), &one[..8]), (40, &*format!("{:08x}", 1_795_000_000 / 2)));
         assert_ne!(one[8..], other[8..]);
         assert!(one < at(1_795_000_002));
+        for text in [one, at(1_795_000_001)] {
+            assert_eq!(Serial::from_hex(&text).unwrap().made(), Timestamp::from_unix(1_795_000_000));
+        }
     }
 
     #[test]
