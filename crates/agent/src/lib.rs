@@ -14,8 +14,8 @@
 //! same pauses. If the authority is tainted, the gateway tells the agent to renew (`told`). If the gateway publishes
 //! other anchors (`outdated`), the agent gets a new certificate, which brings the present ones. Anchors come from the
 //! hub alone: a gateway that was taken over can make the agent renew, and cannot change whom it trusts. Whoever the
-//! stored anchors do not verify may be anybody, and causes nothing: the agent reads on the hub whether the hub gives out
-//! others (`published`).
+//! stored anchors do not verify may be anybody, and causes nothing: the agent reads on the hub whether the hub gives
+//! out others (`published`).
 
 pub mod api_error;
 pub mod cli;
@@ -316,17 +316,6 @@ impl Agent {
                 self.outdated.saw(false);
             }
             _ => self.outdated.saw(false),
-        }
-    }
-
-    /// Asks the hub whether these anchors are outdated: they do not verify who answers at the gateway's address.
-    async fn compare(&mut self, usable: &Usable) {
-        if !self.outdated.may_compare(Instant::now()) {
-            return;
-        }
-        match self.enroller.has_newer_anchors(usable).await {
-            Ok(has_newer) => self.outdated.saw(has_newer),
-            Err(error) => warn!(id = %self.identity, %error, "Cannot ask the hub for its present anchors"),
         }
     }
 

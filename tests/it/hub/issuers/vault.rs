@@ -304,7 +304,8 @@ async fn a_vault_that_may_have_signed_is_not_asked_at_once() {
     let file = files.path().join("ca.crt");
     for at in ["1", "2"] {
         // Something else in between, so that the sentence is that of a hub that has looked.
-        for (content, said) in [("hello", "has no CA certificates"), (&*ca, "because it did not answer the last time")]
+        for (content, said) in
+            [("hello", "has no certificate in PEM"), (&*ca, "because it did not answer the last time")]
         {
             std::fs::write(&file, content).unwrap();
             look(&admin, &format!("{at} {content:.5}")).await;
