@@ -8,6 +8,7 @@ use std::sync::LazyLock;
 
 use addon_signer_core::gateway::access::{Call, Caller, Target};
 use addon_signer_core::gateway::authz::Peer;
+use addon_signer_core::gateway::host::Host;
 use addon_signer_core::gateway::path::SafePath;
 use addon_signer_core::gateway::route::RouteTable;
 use addon_signer_core::gateway::{access, headers};
@@ -30,8 +31,9 @@ fn follow(path: &str) {
     let Ok(Target::Backend(skip)) = access::target(&PEER.identity.addon, &safe) else { return };
     let below = safe.below(skip);
     let (addon, cluster) = (&PEER.identity.addon, &PEER.identity.cluster);
+    let host = Host::Name("h".to_owned());
     let caller = Caller { signer: "golden", addon, cluster, cluster_set: None };
-    let call = Call { caller, host: "h", method: &Method::GET, path: below };
+    let call = Call { caller, host: &host, method: &Method::GET, path: below };
     let Ok(route) = access::route(&TABLE, &call) else { return };
     let sent = below.as_sent();
     assert!(path.ends_with(&sent), "what is passed on is the end of what came");

@@ -26,6 +26,7 @@ use addon_signer_api::{AddOnRoute, AddOnSigner, Guarded};
 use addon_signer_core::gateway::access::{self, Call, Caller, NoAccess, Target};
 use addon_signer_core::gateway::anchors::BackendAnchors;
 use addon_signer_core::gateway::attachment::{Attachment, Labels};
+use addon_signer_core::gateway::host::Host;
 use addon_signer_core::gateway::path::SafePath;
 use addon_signer_core::gateway::route::{Route, RouteName, RouteTable};
 use addon_signer_core::gateway::routing::{
@@ -266,7 +267,11 @@ impl Existing {
             .collect();
         let claimed = self.signers.iter().flat_map(|signer| &signer.attachment.hostnames);
         // The first name of a gateway is everybody's.
-        let names: Vec<String> = [String::new(), authority.to_owned()].into_iter().chain(claimed.cloned()).collect();
+        let names: Vec<Host> = [Host::Name(String::new())]
+            .into_iter()
+            .chain(Host::of_authority(authority))
+            .chain(claimed.cloned())
+            .collect();
         let (namespaces, references, before) = (&self.namespaces, &self.references, &BTreeMap::new());
         let world = World { parents: &parents, names: &names, namespaces, references, before };
         let Resolved { table, verdicts, .. } = resolve(&self.plans, &world);
@@ -276,7 +281,8 @@ impl Existing {
     fn decide(&self, table: &RouteTable, signer: &Served, args: &ExplainArgs) -> Decided {
         let ExplainArgs { addon, cluster, method, .. } = args;
         let authority = args.url.authority().map_or("", |authority| authority.as_str());
-        let asked = access::host(authority, &[host_name(authority)], table, &signer.name).and_then(|host| {
+        let names = Vec::from_iter(Host::of_authority(authority));
+        let asked = access::host(authority, &names, table, &signer.name).and_then(|host| {
             let path = SafePath::parse(args.url.path())?;
             let target = access::target(addon, &path)?;
             Ok((host, path, target))
@@ -326,13 +332,6 @@ fn said_by_hub<'r>(route: &'r AddOnRoute, condition: &str) -> Option<(&'r str, S
     let refused = conditions.iter().find(|it| it.type_ == condition && it.status == "False")?;
     let is_about_this = refused.observed_generation == route.metadata.generation;
     is_about_this.then(|| (refused.reason.as_str(), refused.message.trim_end_matches('.').to_owned()))
-}
-
-/// The host without its port and brackets.
-fn host_name(authority: &str) -> String {
-    let name = authority.parse::<hyper::http::uri::Authority>().map(|it| it.host().to_owned()).unwrap_or_default();
-    let name = name.trim_matches(['[', ']']);
-    name.strip_suffix('.').unwrap_or(name).to_owned()
 }
 
 /// An AddOnSigner that is Ready, with the addons that are its own.

@@ -18,6 +18,7 @@ use crate::process::registry_age::AgeBounds;
 use crate::process::{HubConnection, HubOptions, HubProcess, InventoryOptions, Roles};
 use addon_signer_api::authority::AuthoritySource;
 use addon_signer_core::ca::chain::Roots;
+use addon_signer_core::gateway::host::Host;
 use addon_signer_core::gateway::replicas::LARGEST_BOUND;
 use addon_signer_core::lease::LEASE_NAME;
 use addon_signer_core::rate::Rate;
@@ -63,7 +64,7 @@ pub struct HubArgs {
     gateway_identity_connections: usize,
     /// A DNS name or address at which agents reach the gateway; may be repeated.
     #[arg(long, env = "ADDON_SIGNER_GATEWAY_NAME", value_name = "NAME_OR_IP", value_delimiter = ',', required = true)]
-    gateway_name: Vec<String>,
+    gateway_name: Vec<Host>,
     /// Who issues the authorities of the gateway's certificate for agents: SelfSigned, Imported (`ca csr --serving`),
     /// Imported:SECRET for a Secret of the hub's namespace with tls.crt, tls.key and ca.crt, CertManager:KIND/NAME for
     /// an issuer of cert-manager (CertManager:KIND.GROUP/NAME for one of another API group), or Vault:PATH for a PKI
@@ -291,6 +292,16 @@ mod tests {
         let all = [&["hub", "--gateway-name=a", "--replica=g1"], arguments].concat();
         let bound = Hub::try_parse_from(all).unwrap().args.refuse_after();
         bound.map(|bound| bound.map(|bound| bound.as_secs())).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_name_of_the_gateway_is_a_host_in_any_spelling() {
+        let read = |names: &str| Hub::try_parse_from(["hub", "--gateway-name", names]).map(|hub| hub.args.gateway_name);
+        let host = |name: &str| name.parse::<Host>().unwrap();
+        assert_eq!(read("Gateway.Example.,[FD00:0::1]").unwrap(), [host("gateway.example"), host("fd00::1")]);
+        for bad in ["https://gateway.example", "gateway.example:8443", "[192.0.2.7]", "a,,b"] {
+            assert!(read(bad).unwrap_err().to_string().contains("not a DNS name or an IP address"), "{bad}");
+        }
     }
 
     #[test]

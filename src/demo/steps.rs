@@ -136,7 +136,7 @@ async fn set(directory: &Path, story: &mut Story) -> anyhow::Result<Stage> {
         namespace: NAMESPACE.to_owned(),
         gateway_listen: LOOPBACK,
         gateway_limits: Limits::default(),
-        gateway_names: vec!["127.0.0.1".to_owned(), "localhost".to_owned()],
+        gateway_names: vec!["127.0.0.1".parse()?, "localhost".parse()?],
         serving_source: ServingSource::default(),
         vault: None,
         access_log: false,

@@ -25,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 use crate::inventory::Inventory;
 use crate::process::registry_age::AgeBounds;
 pub use crate::process::roles::Roles;
+use addon_signer_core::gateway::host::Host;
 use addon_signer_core::rate::Rate;
 use addon_signer_gateway::certificates::ServingNames;
 use addon_signer_gateway::{Gateway, GatewayConfig, Limits};
@@ -54,7 +55,7 @@ pub struct HubOptions {
     /// How much clients of the gateway may use.
     pub gateway_limits: Limits,
     /// The names and addresses by which agents reach the gateway.
-    pub gateway_names: Vec<String>,
+    pub gateway_names: Vec<Host>,
     /// Where the authorities of the serving certificate come from.
     pub serving_source: ServingSource,
     /// The Vault that may be asked for authorities.

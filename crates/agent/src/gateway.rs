@@ -20,6 +20,7 @@ use tokio_rustls::client::TlsStream;
 use tower::ServiceExt;
 
 use addon_signer_core::credentials::plan::Usable;
+use addon_signer_core::gateway::host::Host;
 use addon_signer_core::gateway::{PROBLEM_REVOKED, PROBLEM_TYPES};
 use addon_signer_core::names::HEADER_RENEW_WITHIN;
 use addon_signer_platform::clock::Clock;
@@ -70,13 +71,9 @@ impl FromStr for Gateway {
         let refused = || GatewayUrlError;
         let uri: Uri = text.parse().map_err(|_| refused())?;
         let plain = uri.scheme_str() == Some("https") && uri.query().is_none() && matches!(uri.path(), "" | "/");
-        let authority = uri.authority().filter(|authority| plain && !authority.as_str().contains('@'));
-        let authority = authority.ok_or_else(refused)?;
-        let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
-        let name = ServerName::try_from(host).map_err(|_| refused())?;
-        if authority.port_u16().is_none() && authority.as_str() != authority.host() {
-            return Err(refused()); // the port is not a number
-        }
+        let authority = uri.authority().filter(|_| plain).ok_or_else(refused)?;
+        let host = Host::of_authority(authority.as_str()).ok_or_else(refused)?;
+        let name = ServerName::try_from(host.to_string()).map_err(|_| refused())?;
         Ok(Self { url: format!("https://{authority}"), name })
     }
 }
@@ -244,7 +241,11 @@ mod tests {
 
     #[test]
     fn only_https_without_a_path_is_a_gateway() {
-        for bad in ["", "gateway", "http://a", "https://", "https://a/b", "https://u@a", "https://a?b", "https://a:b"] {
+        let bad_hosts = ["https://a:b", "https://[127.0.0.1]:1", "https://a:0001", "https://[a]", "https://a..b"];
+        for bad in ["", "gateway", "http://a", "https://", "https://a/b", "https://u@a", "https://a?b"]
+            .iter()
+            .chain(&bad_hosts)
+        {
             assert_eq!(bad.parse::<Gateway>(), Err(GatewayUrlError), "{bad:?}");
         }
         for (good, name) in

@@ -14,7 +14,7 @@ use crate::route::{
     AddOnRoute, AddOnRouteSpec, BackendProtocol, BackendSpec, BackendTlsSpec, GrpcMatch, HttpMatch, LimitsSpec, Method,
     RouteClusters, RouteMatch,
 };
-use crate::rules::InvalidField;
+use crate::rules::{InvalidField, hosts};
 use addon_signer_core::encoding::pem;
 use addon_signer_core::gateway::anchors::BackendAnchors;
 use addon_signer_core::gateway::path::{PathPattern, PatternError};
@@ -52,7 +52,7 @@ pub fn route_plan(object: &AddOnRoute) -> Result<RoutePlan, InvalidField> {
         signer: signer.clone(),
         addons: Arc::new(names("addOns", add_ons)?),
         clusters: Arc::new(read_clusters(clusters)?),
-        hostnames: Arc::new(hostnames.iter().map(|name| name.to_ascii_lowercase()).collect()),
+        hostnames: Arc::new(hosts("hostnames", hostnames)?),
         paths: paths(matching)?,
         backend: backend_ref(backend, is_grpc)?,
         limits: read_limits(limits, is_grpc)?,

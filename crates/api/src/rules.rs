@@ -1,6 +1,7 @@
 //! Converts an AddOnSigner to the core's types. What the schema could not check is checked here, and an error names the
 //! field. A signer whose AddOnSigner is invalid signs nothing.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
@@ -11,6 +12,7 @@ use crate::signer::{AddOnSigner, AddOnSignerSpec, Approval, GatewaySpec, Registr
 use crate::status::{AddOnSignerStatus, CONDITION_READY, DUPLICATE_SIGNER_NAME};
 use addon_signer_core::ca::line::RESERVE_AHEAD;
 use addon_signer_core::gateway::attachment::{Attachment, Requirement};
+use addon_signer_core::gateway::host::{Host, NoHost};
 use addon_signer_core::identity::{Convention, IdentityError, SignerName};
 use addon_signer_core::keys::public::KeyKind;
 use addon_signer_core::ownership::Claimant;
@@ -194,8 +196,12 @@ fn attachment(spec: &GatewaySpec) -> Result<Attachment, InvalidField> {
     Ok(Attachment {
         namespaces: namespaces.iter().cloned().collect(),
         selector: selector.as_ref().map(requirements).transpose()?,
-        hostnames: hostnames.iter().map(|name| name.to_ascii_lowercase()).collect(),
+        hostnames: hosts("gateway.hostnames", hostnames)?,
     })
+}
+
+pub(crate) fn hosts(field: &'static str, names: &[String]) -> Result<BTreeSet<Host>, InvalidField> {
+    names.iter().map(|name| name.parse().map_err(|cause: NoHost| invalid(field, &cause.to_string()))).collect()
 }
 
 fn requirements(selector: &LabelSelector) -> Result<Vec<Requirement>, InvalidField> {

@@ -27,6 +27,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use addon_signer_core::gateway::headers::answer::MOST_BYTES;
+use addon_signer_core::gateway::host::Host;
 use addon_signer_core::gateway::neighbours::Neighbours;
 use addon_signer_core::gateway::pace::MinRate;
 use addon_signer_core::gateway::route::RouteTable;
@@ -179,7 +180,7 @@ pub struct GatewayConfig {
     /// The limits.
     pub limits: Limits,
     /// The names and addresses at which agents reach it. It answers calls for no other.
-    pub names: Vec<String>,
+    pub names: Vec<Host>,
     /// Whether each call that has ended is an event on the tracing target `access`.
     pub access_log: bool,
 }

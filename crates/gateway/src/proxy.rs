@@ -24,6 +24,7 @@ use super::websocket;
 use addon_signer_core::gateway::access::{self, Call, CallConnection, Caller, NoAccess};
 use addon_signer_core::gateway::authz::Peer;
 use addon_signer_core::gateway::headers;
+use addon_signer_core::gateway::host::Host;
 use addon_signer_core::gateway::pace::MinRate;
 use addon_signer_core::gateway::path::PathBelow;
 use addon_signer_core::gateway::route::{Backend, Route};
@@ -33,9 +34,8 @@ use addon_signer_core::identity::{ClusterName, PeerIdentity};
 const TRIES: usize = 3;
 
 /// The host that a call is for.
-pub(super) struct Host {
-    /// Without the port, in lower case.
-    pub(super) name: String,
+pub(super) struct CalledHost {
+    pub(super) host: Host,
     pub(super) as_sent: HeaderValue,
 }
 
@@ -43,7 +43,7 @@ pub(super) struct Host {
 pub(super) struct Forward<'f> {
     pub(super) session: &'f Session,
     pub(super) peer: Arc<Peer>,
-    pub(super) host: Host,
+    pub(super) host: CalledHost,
     pub(super) path: PathBelow<'f>,
     /// Lasts until both bodies have ended.
     pub(super) in_flight: InFlight,
@@ -111,7 +111,7 @@ impl Forward<'_> {
         self.session.shared.registry.read(|registry| {
             let cluster_set = registry.cluster_set(cluster);
             let caller = Caller { signer: &self.peer.signer.name, addon, cluster, cluster_set };
-            let call = Call { caller, host: &self.host.name, method: request.method(), path: self.path };
+            let call = Call { caller, host: &self.host.host, method: request.method(), path: self.path };
             access::route(&table, &call).cloned()
         })
     }

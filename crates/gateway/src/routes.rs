@@ -13,7 +13,7 @@ use super::answered::Answered;
 use super::body::{OutBody, full, has_content};
 use super::grpc;
 use super::problem::Refusal;
-use super::proxy::{Forward, Host};
+use super::proxy::{CalledHost, Forward};
 use super::record::CallRecord;
 use super::session::{InFlight, Session};
 use addon_signer_core::gateway::access::{self, NoAccess, Target};
@@ -96,7 +96,7 @@ struct Asked {
 
 /// Reads `:authority`, or `Host` where the URI has no authority (RFC 9112 section 3.2.2). If there are several, they
 /// must be the same: the backend sees only one of them.
-fn host(session: &Session, peer: &Peer, request: &Request<Incoming>) -> Result<Host, NoAccess> {
+fn host(session: &Session, peer: &Peer, request: &Request<Incoming>) -> Result<CalledHost, NoAccess> {
     let fields = || request.headers().get_all(HOST).iter().map(HeaderValue::as_bytes);
     let authority = request.uri().authority().map(|authority| authority.as_str().as_bytes());
     let as_sent = authority.or_else(|| fields().next()).unwrap_or_default();
@@ -107,8 +107,8 @@ fn host(session: &Session, peer: &Peer, request: &Request<Incoming>) -> Result<H
         return Err(refused());
     }
     let table = session.shared.routes.borrow();
-    let name = access::host(&text, &session.shared.names, &table, &peer.signer.name)?;
-    Ok(Host { name, as_sent: HeaderValue::from_bytes(as_sent).map_err(|_| refused())? })
+    let host = access::host(&text, &session.shared.names, &table, &peer.signer.name)?;
+    Ok(CalledHost { host, as_sent: HeaderValue::from_bytes(as_sent).map_err(|_| refused())? })
 }
 
 /// Answers the gateway's own paths, which are in docs/reference.md, and forwards the others.

@@ -26,6 +26,7 @@ use super::{Clock, Limits, SharedRegistry};
 use addon_signer_core::gateway::access::{self, NoStanding};
 use addon_signer_core::gateway::authz::{self, Peer};
 use addon_signer_core::gateway::headers;
+use addon_signer_core::gateway::host::Host;
 use addon_signer_core::gateway::route::{Route, RouteTable};
 use addon_signer_core::gateway::slots::NoSlot;
 use addon_signer_core::trust::Trust;
@@ -46,7 +47,7 @@ pub(super) struct GatewayShared {
     pub(super) slots: SharedSlots,
     pub(super) route_slots: RouteSlots,
     pub(super) limits: Limits,
-    pub(super) names: Vec<String>,
+    pub(super) names: Vec<Host>,
     pub(super) access_log: bool,
     pub(super) stats: Arc<GatewayStats>,
     pub(super) backends: Backends,

@@ -41,9 +41,9 @@ pub const ANY: SocketAddr = SocketAddr::new(LOCALHOST, 0);
 pub const HOUR: Duration = Duration::from_secs(3600);
 pub const SOON: Duration = Duration::from_secs(5);
 
-/// A gateway that agents reach by the name `gateway.example`, and on loopback.
+/// A gateway that agents reach by the name `gateway.example`, on loopback and by an address of IPv6.
 pub fn mk_config(limits: Limits) -> GatewayConfig {
-    let names = ["gateway.example", "127.0.0.1"].map(str::to_owned).into();
+    let names = ["gateway.example", "127.0.0.1", "2001:db8::7"].map(|name| name.parse().unwrap()).into();
     GatewayConfig { listen: ANY, limits, names, access_log: false }
 }
 

@@ -82,7 +82,8 @@ pub async fn gateway_pod(hub: &TestHub, pod: &str) -> GatewayPod {
 
 /// What a request asks for, besides its usage: this subject, with these names or addresses.
 pub fn wish(common_name: &str, names: &[&str]) -> CsrParams {
-    let ServingNames { dns, ips } = ServingNames::of(&names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>());
+    let ServingNames { dns, ips } =
+        ServingNames::of(&names.iter().map(|name| name.parse().unwrap()).collect::<Vec<_>>());
     CsrParams {
         common_name: common_name.to_owned(),
         organizations: Vec::new(),

@@ -121,7 +121,7 @@ impl Default for RunningHubOptions {
             rate,
             grpc_proxy: None,
             routes: RouteSettings {
-                names: vec!["gateway.example".to_owned(), "telemetry.gateway.example".to_owned()],
+                names: ["gateway.example", "telemetry.gateway.example"].map(|name| name.parse().unwrap()).to_vec(),
                 backend_addresses: Vec::new(),
             },
             follow: true,

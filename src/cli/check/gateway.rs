@@ -15,6 +15,7 @@ use tower::ServiceExt;
 use super::{Finding, Inspection, Verdict, unknown};
 use addon_signer_api::{GuardedSigner, Lenient};
 use addon_signer_core::ca::bundle::Bundle;
+use addon_signer_core::gateway::host::Host;
 use addon_signer_hub::authorities::store::SERVING_CONFIG_MAP;
 use addon_signer_platform::errors::explain;
 use addon_signer_platform::listing::{self, Selector};
@@ -39,9 +40,9 @@ impl FromStr for GatewayAddress {
         // Anything more is a mistake, and it could be a password.
         let is_bare = uri.path_and_query().is_none_or(|it| it == "/") && !text.contains('@');
         let is_bare = is_bare && uri.scheme_str() == Some("https");
-        let host = uri.host().filter(|_| is_bare).ok_or_else(refused)?;
-        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-        Ok(Self { name: ServerName::try_from(host).map_err(|_| refused())?, uri })
+        let authority = uri.authority().filter(|_| is_bare);
+        let host = authority.and_then(|authority| Host::of_authority(authority.as_str())).ok_or_else(refused)?;
+        Ok(Self { name: ServerName::try_from(host.to_string()).map_err(|_| refused())?, uri })
     }
 }
 
@@ -139,9 +140,16 @@ mod tests {
         for good in ["https://gateway", "https://gateway/", "https://192.0.2.1:8443", "https://[::1]:8443"] {
             assert!(good.parse::<GatewayAddress>().is_ok(), "{good}");
         }
-        for bad in
-            ["gateway", "http://gateway", "https://a:b@gateway", "https://gateway/x", "https://gateway?x=y", "https://"]
-        {
+        for bad in [
+            "gateway",
+            "http://gateway",
+            "https://a:b@gateway",
+            "https://gateway/x",
+            "https://gateway?x=y",
+            "https://",
+            "https://[127.0.0.1]:8443",
+            "https://gateway:08443",
+        ] {
             let said = bad.parse::<GatewayAddress>().unwrap_err();
             assert!(said.ends_with("is not the address of a gateway; use https://HOST[:PORT]"), "{said}");
         }

@@ -60,7 +60,7 @@ pub(crate) fn options() -> HubOptions {
         namespace: "addon-signer".to_owned(),
         gateway_listen: any,
         gateway_limits: Limits::default(),
-        gateway_names: vec!["127.0.0.1".to_owned(), "gateway.example".to_owned()],
+        gateway_names: ["127.0.0.1", "gateway.example"].map(|name| name.parse().unwrap()).to_vec(),
         serving_source: ServingSource::default(),
         vault: None,
         access_log: false,

@@ -3,6 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::host::Host;
+
 /// The labels of an object.
 pub type Labels = BTreeMap<String, String>;
 
@@ -38,7 +40,7 @@ pub struct Attachment {
     /// The namespaces whose labels meet all of these; `None` for no others. An empty list is met by every namespace.
     pub selector: Option<Vec<Requirement>>,
     /// The host names that routes may claim.
-    pub hostnames: BTreeSet<String>,
+    pub hostnames: BTreeSet<Host>,
 }
 
 impl Attachment {

@@ -10,6 +10,7 @@ pub mod authz;
 pub mod backend;
 pub mod handshakes;
 pub mod headers;
+pub mod host;
 pub mod neighbours;
 pub mod pace;
 pub mod path;

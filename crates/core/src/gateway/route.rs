@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::anchors::BackendAnchors;
+use super::host::Host;
 use super::path::PathPattern;
 use crate::identity::{AddOnName, ClusterName};
 use crate::timestamp::Timestamp;
@@ -145,7 +146,7 @@ pub struct Route {
     /// The clusters whose agents may call.
     pub clusters: Arc<Clusters>,
     /// The names at which the route is; empty for all names of the gateway that the signer's agents may use.
-    pub hostnames: Arc<BTreeSet<String>>,
+    pub hostnames: Arc<BTreeSet<Host>>,
     /// The paths.
     pub path: PathPattern,
     /// The allowed methods, in upper case.
@@ -193,7 +194,7 @@ pub struct RouteTable {
     is_complete: bool,
     routes: BTreeMap<String, BTreeMap<AddOnName, Vec<Arc<Route>>>>,
     /// The host names that are not everybody's, with the AddOnSigners whose agents may use them.
-    claimed: BTreeMap<String, BTreeSet<String>>,
+    claimed: BTreeMap<Host, BTreeSet<String>>,
 }
 
 impl RouteTable {
@@ -225,13 +226,13 @@ impl RouteTable {
     }
 
     /// Reserves a host name for the agents of an AddOnSigner. Several may share it.
-    pub fn claim(&mut self, hostname: &str, signer: &str) {
-        self.claimed.entry(hostname.to_owned()).or_default().insert(signer.to_owned());
+    pub fn claim(&mut self, hostname: &Host, signer: &str) {
+        self.claimed.entry(hostname.clone()).or_default().insert(signer.to_owned());
     }
 
     /// Whether agents of the AddOnSigner may use a host name of the gateway.
     #[must_use]
-    pub fn may_use(&self, hostname: &str, signer: &str) -> bool {
+    pub fn may_use(&self, hostname: &Host, signer: &str) -> bool {
         self.claimed.get(hostname).is_none_or(|signers| signers.contains(signer))
     }
 

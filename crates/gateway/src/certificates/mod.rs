@@ -30,6 +30,7 @@ use x509_parser::prelude::FromDer;
 use addon_signer_core::ca::authority::{Authority, AuthorityId};
 use addon_signer_core::ca::bundle::{BundleError, Purpose};
 use addon_signer_core::csr::build::{BuildError, CsrParams};
+use addon_signer_core::gateway::host::Host;
 use addon_signer_core::keys::private::{KeyError, PrivateKey};
 use addon_signer_core::keys::public::KeyKind;
 use addon_signer_core::policy::{GATEWAY_COMMON_NAME, GatewayCertificate};
@@ -56,14 +57,14 @@ pub struct ServingNames {
 }
 
 impl ServingNames {
-    /// These, each an address or a DNS name.
+    /// These.
     #[must_use]
-    pub fn of(names: &[String]) -> Self {
+    pub fn of(names: &[Host]) -> Self {
         let mut serving = Self::default();
         for name in names {
-            match name.parse::<IpAddr>() {
-                Ok(address) => serving.ips.insert(address),
-                Err(_) => serving.dns.insert(name.clone()),
+            match name {
+                Host::Address(address) => serving.ips.insert(*address),
+                Host::Name(name) => serving.dns.insert(name.clone()),
             };
         }
         serving

@@ -144,7 +144,7 @@ mod tests {
         let before = mk_signers(&["a"]);
         for same in [
             change(|config| config.generation += 1),
-            change(|config| config.attachment.hostnames = ["h.example".to_owned()].into()),
+            change(|config| config.attachment.hostnames = ["h.example".parse().unwrap()].into()),
             change(|config| config.rules.max_duration *= 2),
             change(|config| config.approves = false),
         ] {

@@ -25,6 +25,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use crate::HubLinks;
 use crate::tasks::HubTasks;
 use addon_signer_core::ca::bundle::Bundle;
+use addon_signer_core::gateway::host::Host;
 use addon_signer_core::gateway::route::{Backend, RouteName, RouteTable};
 use addon_signer_core::gateway::routing::{
     NO_PARENT, Parent, Problem, References, Resolved, Verdict, WantedServices, World, resolve,
@@ -55,7 +56,7 @@ const FIRST: Duration = Duration::from_secs(10);
 #[derive(Debug, Clone, Default)]
 pub struct RouteSettings {
     /// The names at which agents reach the gateway.
-    pub names: Vec<String>,
+    pub names: Vec<Host>,
     /// The networks in which a backend may be an address.
     pub backend_addresses: Vec<IpNet>,
 }
@@ -243,7 +244,7 @@ async fn keep(client: Client, settings: RouteSettings, mut inputs: Inputs, outpu
 /// What is known now.
 struct State<'s> {
     reading: &'s Reading,
-    names: &'s [String],
+    names: &'s [Host],
     trust: &'s Trust,
 }
 

@@ -65,7 +65,7 @@ fn hosts(plan: &RoutePlan) -> String {
     if plan.hostnames.is_empty() {
         return "*".to_owned();
     }
-    plan.hostnames.iter().cloned().collect::<Vec<_>>().join(",")
+    plan.hostnames.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }
 
 fn backend(plan: &RoutePlan) -> String {

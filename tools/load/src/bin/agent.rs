@@ -98,7 +98,7 @@ impl World {
             namespace: "addon-signer".to_owned(),
             gateway_listen: any,
             gateway_limits: Limits::default(),
-            gateway_names: vec!["127.0.0.1".to_owned()],
+            gateway_names: vec!["127.0.0.1".parse().unwrap()],
             serving_source: Default::default(),
             vault: None,
             access_log: false,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use http::Method;
 
 use super::authz::{NotAnIdentity, Peer};
+use super::host::Host;
 use super::path::{PathBelow, PathError, SafePath};
 use super::route::{Backend, Route, RouteName, RouteTable};
 use super::slots::NoSlot;
@@ -217,18 +218,14 @@ pub fn target(own: &AddOnName, path: &SafePath<'_>) -> Result<Target, NoAccess> 
     }
 }
 
-/// The host name of a call without its port, in lower case. `authority` is that of HTTP/2 or the header `Host`; never
+/// The host of a call. `authority` is that of HTTP/2 or the header `Host`; never
 /// the TLS server name, because a connection may be for several names.
 ///
 /// # Errors
 /// [`NoAccess::Host`]: there is none, or it is not a name of the gateway that agents of the signer may use.
-pub fn host(authority: &str, names: &[String], table: &RouteTable, signer: &str) -> Result<String, NoAccess> {
-    let port = authority.rsplit_once(':').filter(|(_, port)| port.bytes().all(|byte| byte.is_ascii_digit()));
-    let name = port.map_or(authority, |(name, _)| name);
-    let name = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
-    let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
-    let is_ours = names.iter().any(|known| known.eq_ignore_ascii_case(&name));
-    if is_ours && table.may_use(&name, signer) { Ok(name) } else { Err(NoAccess::Host(authority.to_owned())) }
+pub fn host(authority: &str, names: &[Host], table: &RouteTable, signer: &str) -> Result<Host, NoAccess> {
+    let ours = Host::of_authority(authority).filter(|host| names.contains(host) && table.may_use(host, signer));
+    ours.ok_or_else(|| NoAccess::Host(authority.to_owned()))
 }
 
 /// Who calls, as far as it decides the route.
@@ -250,7 +247,7 @@ pub struct Call<'c> {
     /// Who calls.
     pub caller: Caller<'c>,
     /// What [`host`] has returned.
-    pub host: &'c str,
+    pub host: &'c Host,
     /// The method.
     pub method: &'c Method,
     /// The path that the backend gets.

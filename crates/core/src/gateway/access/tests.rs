@@ -59,7 +59,7 @@ fn called_at(table: &RouteTable, host: &str, method: &Method, path: &str) -> Res
     let path = SafePath::parse(path)?;
     let Target::Backend(skip) = target(&identity.addon, &path)? else { panic!("it is the gateway's own") };
     let caller = Caller { signer: "s", addon: &identity.addon, cluster: &identity.cluster, cluster_set: Some("prod") };
-    let call = Call { caller, host, method, path: path.below(skip) };
+    let call = Call { caller, host: &host.parse().unwrap(), method, path: path.below(skip) };
     route(table, &call).map(|route| route.name.name.clone())
 }
 
@@ -273,13 +273,16 @@ fn of_two_routes_with_the_same_path_the_older_one_gets_the_call() {
 
 #[test]
 fn a_route_with_host_names_is_only_there() {
-    let mut table =
-        mk_table([mk_route("/"), Route { hostnames: Arc::new(["a.example".to_owned()].into()), ..mk_route("/x") }]);
+    let mut table = mk_table([
+        mk_route("/"),
+        Route { hostnames: Arc::new(["a.example".parse().unwrap()].into()), ..mk_route("/x") },
+    ]);
     assert_eq!(called_at(&table, "a.example", &Method::GET, "/x"), Ok("/x".to_owned()));
     assert_eq!(called_at(&table, GATEWAY, &Method::GET, "/x"), Ok("/".to_owned()));
-    let names = ["gateway.example", "a.example", "b.example", "192.0.2.7", "2001:db8::7"].map(str::to_owned);
-    table.claim("a.example", "s");
-    table.claim("b.example", "another");
+    let names =
+        ["gateway.example", "a.example", "b.example", "192.0.2.7", "2001:DB8:0::7"].map(|name| name.parse().unwrap());
+    table.claim(&"a.example".parse().unwrap(), "s");
+    table.claim(&"b.example".parse().unwrap(), "another");
     let found = |authority: &str| host(authority, &names, &table, "s");
     for (authority, name) in [
         ("gateway.example", "gateway.example"),
@@ -288,11 +291,15 @@ fn a_route_with_host_names_is_only_there() {
         ("192.0.2.7:8443", "192.0.2.7"),
         ("[2001:db8::7]:8443", "2001:db8::7"),
         ("[2001:db8::7]", "2001:db8::7"),
+        ("[2001:0DB8::0.0.0.7]:1", "2001:db8::7"),
         ("a.example", "a.example"),
     ] {
-        assert_eq!(found(authority), Ok(name.to_owned()));
+        assert_eq!(found(authority), Ok(name.parse().unwrap()));
     }
     for authority in [
+        "[192.0.2.7]:8443",
+        "gateway.example:008443",
+        "2001:db8::7:8443",
         "b.example",
         "evil.example",
         "gateway.example.evil.example",

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::attachment::{Attachment, Labels};
+use super::host::Host;
 use super::path::PathPattern;
 use super::route::{Backend, Clusters, Route, RouteLimits, RouteName, RouteTable};
 use crate::identity::AddOnName;
@@ -46,7 +47,7 @@ pub struct RoutePlan {
     /// The clusters whose agents may call.
     pub clusters: Arc<Clusters>,
     /// At which names of the gateway; at all if empty.
-    pub hostnames: Arc<BTreeSet<String>>,
+    pub hostnames: Arc<BTreeSet<Host>>,
     /// The paths.
     pub paths: Vec<PathPlan>,
     /// Where calls go.
@@ -123,7 +124,7 @@ pub struct World<'w> {
     /// The AddOnSigners that are served.
     pub parents: &'w [Parent<'w>],
     /// The names of the gateway.
-    pub names: &'w [String],
+    pub names: &'w [Host],
     /// The labels of all namespaces.
     pub namespaces: &'w BTreeMap<String, Labels>,
     /// Services and CA certificates.
@@ -152,10 +153,8 @@ pub fn resolve<'p>(plans: impl IntoIterator<Item = &'p RoutePlan>, world: &World
     let mut plans: Vec<&RoutePlan> = plans.into_iter().collect();
     plans.sort_by(|one, other| (one.created, &one.name).cmp(&(other.created, &other.name)));
     let mut table = RouteTable::of_signers(world.parents.iter().map(|signer| signer.name));
-    // What AddOnSigners list is in lower case, as are the host names of calls.
-    let names: Vec<String> = world.names.iter().skip(1).map(|name| name.to_ascii_lowercase()).collect();
     for signer in world.parents {
-        for hostname in names.iter().filter(|name| signer.attachment.hostnames.contains(*name)) {
+        for hostname in world.names.iter().skip(1).filter(|name| signer.attachment.hostnames.contains(*name)) {
             table.claim(hostname, signer.name);
         }
     }
@@ -244,11 +243,10 @@ fn accept<'w>(plan: &RoutePlan, world: &World<'w>) -> Result<(Parent<'w>, Arc<BT
         );
         return Err(Problem::new("NotAllowedByListeners", cause));
     }
-    let is_named = |hostname: &str| world.names.iter().any(|known| known.eq_ignore_ascii_case(hostname));
     for hostname in &*plan.hostnames {
         let cause = if !signer.attachment.hostnames.contains(hostname) {
             format!("the AddOnSigner {name} does not have {hostname} in its spec.gateway.hostnames (spec.hostnames)")
-        } else if !is_named(hostname) {
+        } else if !world.names.contains(hostname) {
             format!("{hostname} is none of the hub's --gateway-name (spec.hostnames)")
         } else {
             continue;

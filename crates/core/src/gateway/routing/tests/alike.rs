@@ -34,7 +34,7 @@ fn read_pattern(cell: &str) -> PathPattern {
 fn mk_existing() -> Existing {
     let mut existing = Existing::new();
     let namespaces = ["a", "b"].map(str::to_owned).into();
-    let hostnames = ["h.example".to_owned()].into();
+    let hostnames = [mk_host("h.example")].into();
     existing.signers = vec![mk_signer(Attachment { namespaces, hostnames, selector: None })];
     existing
 }
@@ -53,7 +53,7 @@ fn called(table: &RouteTable, path: &str) -> Result<RouteName, NoAccess> {
     let (addon, cluster) = ("a".parse().unwrap(), "c1".parse().unwrap());
     let caller = Caller { signer: "s", addon: &addon, cluster: &cluster, cluster_set: None };
     let path = SafePath::parse(path)?;
-    let call = Call { caller, host: "gateway.example", method: &Method::GET, path: path.below(0) };
+    let call = Call { caller, host: &mk_host("gateway.example"), method: &Method::GET, path: path.below(0) };
     access::route(table, &call).map(|route| route.name.clone())
 }
 
@@ -108,11 +108,11 @@ fn only_a_path_that_is_read_alike_stays_out_of_the_table() {
 fn paths_read_alike_are_in_effect_where_no_call_could_meet_both() {
     let addons = |name: &str| Arc::new([name.parse().unwrap()].into());
     let clusters = |name: &str| Arc::new(Clusters::Names([name.parse().unwrap()].into()));
-    let hostnames = |name: &str| Arc::new([name.to_owned()].into());
+    let hostnames = |name: &str| Arc::new([mk_host(name)].into());
     let mut existing = mk_existing();
     existing.signers.push(SignerTrust { name: "other".to_owned(), ..existing.signers[0].clone() });
-    existing.signers[1].attachment.hostnames.insert("i.example".to_owned());
-    existing.signers[0].attachment.hostnames.insert("i.example".to_owned());
+    existing.signers[1].attachment.hostnames.insert(mk_host("i.example"));
+    existing.signers[0].attachment.hostnames.insert(mk_host("i.example"));
     let reason_beside = |older: RoutePlan, younger: RoutePlan| {
         let (_, verdicts) = existing.resolve_at(&["gateway.example", "h.example", "i.example"], &[older, younger]);
         assert_eq!(verdicts[0].programmed, Ok(()));

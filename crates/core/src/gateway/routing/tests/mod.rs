@@ -13,6 +13,10 @@ use crate::identity::Convention;
 const GOLDEN_CA: &[u8] = include_bytes!("../../../../../../certs/profiles/client-ca.pem");
 const SECOND: Duration = Duration::from_secs(1);
 
+fn mk_host(name: &str) -> Host {
+    name.parse().unwrap()
+}
+
 fn mk_signer(attachment: Attachment) -> SignerTrust {
     SignerTrust {
         name: "s".to_owned(),
@@ -38,7 +42,7 @@ impl Existing {
     fn new() -> Self {
         let attachment = Attachment {
             namespaces: ["ns".to_owned()].into(),
-            hostnames: ["h.example", "unserved.example"].map(str::to_owned).into(),
+            hostnames: ["h.example", "unserved.example"].map(mk_host).into(),
             selector: None,
         };
         let port = |name: &str, port, app_protocol: Option<&str>| ServicePort {
@@ -83,7 +87,7 @@ impl Existing {
     }
 
     fn resolved(&self, names: &[&str], plans: &[RoutePlan]) -> Resolved {
-        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let names: Vec<Host> = names.iter().map(|name| mk_host(name)).collect();
         let parents: Vec<Parent<'_>> = self.signers.iter().map(Parent::from).collect();
         let Self { namespaces, references, before, .. } = self;
         resolve(plans, &World { parents: &parents, names: &names, namespaces, references, before })
@@ -173,7 +177,7 @@ fn a_route_that_may_attach_is_for_all_addons_of_its_signer() {
 fn a_route_that_may_not_attach_has_no_effect_and_is_told_why() {
     let existing = Existing::new();
     let elsewhere = RouteName { namespace: "other".to_owned(), name: "r".to_owned() };
-    let hostnames = |name: &str| Arc::new([name.to_owned()].into());
+    let hostnames = |name: &str| Arc::new([mk_host(name)].into());
     for (plan, expected) in [
         (RoutePlan { signer: "gone".to_owned(), ..mk_plan() }, "NoMatchingParent"),
         (RoutePlan { name: elsewhere, ..mk_plan() }, "NotAllowedByListeners"),
@@ -204,24 +208,24 @@ fn labels_of_a_namespace_decide_only_where_they_are_known() {
 #[test]
 fn a_host_name_of_another_signer_may_not_be_used() {
     let (table, _) = Existing::new().resolve(&[]);
-    assert!(table.may_use("h.example", "s"));
-    assert!(!table.may_use("h.example", "another"));
-    assert!(table.may_use("gateway.example", "another"), "nobody claims it");
+    assert!(table.may_use(&mk_host("h.example"), "s"));
+    assert!(!table.may_use(&mk_host("h.example"), "another"));
+    assert!(table.may_use(&mk_host("gateway.example"), "another"), "nobody claims it");
 }
 
 #[test]
 fn a_name_of_the_gateway_may_be_written_with_capitals() {
     let (table, _) = Existing::new().resolve_at(&["Gateway.Example", "H.Example"], &[]);
-    assert!(table.may_use("h.example", "s"));
-    assert!(!table.may_use("h.example", "another"));
+    assert!(table.may_use(&mk_host("h.example"), "s"));
+    assert!(!table.may_use(&mk_host("h.example"), "another"));
 }
 
 #[test]
 fn the_first_name_of_the_gateway_stays_everybodys() {
     let mut existing = Existing::new();
-    let hostnames = ["gateway.example".to_owned()].into();
+    let hostnames = [mk_host("gateway.example")].into();
     existing.signers = vec![mk_signer(Attachment { hostnames, ..Attachment::default() })];
-    assert!(existing.resolve(&[]).0.may_use("gateway.example", "another"));
+    assert!(existing.resolve(&[]).0.may_use(&mk_host("gateway.example"), "another"));
 }
 
 #[test]
@@ -250,7 +254,7 @@ fn the_older_of_two_routes_with_one_path_gets_its_calls() {
     assert_eq!(conflicted(of(sets("test")), older_of(sets("prod"))), "");
     let addons = |addon: &str, plan| RoutePlan { addons: Arc::new([addon.parse().unwrap()].into()), ..plan };
     assert_eq!(conflicted(addons("a", younger("/x")), addons("b", older.clone())), "");
-    let at_host = RoutePlan { hostnames: Arc::new(["h.example".to_owned()].into()), ..younger("/x") };
+    let at_host = RoutePlan { hostnames: Arc::new([mk_host("h.example")].into()), ..younger("/x") };
     assert_eq!(conflicted(at_host, older.clone()), "Conflicted", "the older one is at all names");
 }
 
