@@ -196,6 +196,8 @@ async fn an_answer_that_cannot_be_used_is_said() {
     let signed = |params: &CertificateParams| chain(&[&root.certifies(&point, params)]);
     let mut leaf = ca_params("leaf", DAY * 400);
     leaf.is_ca = IsCa::NoCa;
+    let mut nameless = ca_params("", DAY * 400);
+    nameless.distinguished_name = rcgen::DistinguishedName::new();
     let good = signed(&ca_params("Telemetry CA", DAY * 400));
     answer(&admin, &name, &good, &root, false).await;
     look(&admin, "0").await;
@@ -206,6 +208,7 @@ async fn an_answer_that_cannot_be_used_is_said() {
             chain(&[&root.authority("other").der]),
             "the private key is not the key of the first certificate, \"CN=other\"",
         ),
+        (signed(&nameless), "certificate 1 of the chain has an empty subject"),
         (signed(&ca_params("short", DAY * 30)), "within renewBefore from now"),
         ("hello".to_owned(), "its certificate: it has no certificate in PEM"),
     ] {

@@ -13,8 +13,8 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use rcgen::{
-    BasicConstraints, CertificateParams, CustomExtension, ExtendedKeyUsagePurpose, GeneralSubtree, IsCa, KeyPair,
-    NameConstraints, PKCS_ECDSA_P384_SHA384, PKCS_RSA_SHA256,
+    BasicConstraints, CertificateParams, CustomExtension, DistinguishedName, ExtendedKeyUsagePurpose, GeneralSubtree,
+    IsCa, KeyPair, NameConstraints, PKCS_ECDSA_P384_SHA384, PKCS_RSA_SHA256,
 };
 use rustls::RootCertStore;
 use rustls::server::WebPkiClientVerifier;
@@ -147,6 +147,7 @@ async fn a_pair_that_cannot_be_used_is_said_and_the_line_goes_on() {
     let large = with("large", |it| {
         it.custom_extensions.push(CustomExtension::from_oid_content(&[1, 3, 6, 1, 4, 1, 99999, 1], vec![4; 70_000]));
     });
+    let nameless = with("", |it| it.distinguished_name = DistinguishedName::new());
     let pem = |ca: &CompanyCa| chain(&[&ca.der]);
     let ca = &pem(&root);
     for (certificates, key, ca, why) in [
@@ -165,6 +166,7 @@ async fn a_pair_that_cannot_be_used_is_said_and_the_line_goes_on() {
         ("hello".to_owned(), other.key(), ca, "tls.crt: it has no certificate in PEM"),
         (pem(&other), other.key(), &"hello".to_owned(), "ca.crt: it has no certificate in PEM"),
         (pem(&other), other.key(), &String::new(), "there is no root (ca.crt)"),
+        (pem(&nameless), nameless.key(), ca, "certificate 1 of the chain has an empty subject"),
     ] {
         put_pair(&admin, &certificates, &key, ca).await;
         let told = wait_issued(&line, "False", why).await;

@@ -103,11 +103,15 @@ async fn a_file_that_is_not_for_the_request_is_not_sent() {
     let answer = root.certifies(&point(&request), &ca_params("Telemetry CA", DAY * 700));
     let mut old_root = ca_params("old root", DAY * 700);
     old_root.key_usages.clear(); // which makes it no CA certificate for us
+    let mut nameless = ca_params("", DAY * 700);
+    nameless.distinguished_name = rcgen::DistinguishedName::new();
+    let nameless = root.signs(nameless);
     let (old_root, other) = (root.signs(old_root), root.authority("other"));
     let file = home.path().join("chain.pem");
     for (certificates, why) in [
         (chain(&[&other.der, &root.der]), "the private key is not the key of the first certificate, \"CN=other\""),
         (chain(&[&old_root.der, &answer]), "in the wrong order: \"CN=Telemetry CA\" has the private key"),
+        (chain(&[&answer, &nameless.der]), "certificate 2 of the chain has an empty subject"),
         (chain(&[&answer]) + &root.key(), "it has a private key in line "),
     ] {
         std::fs::write(&file, certificates).unwrap();

@@ -82,6 +82,14 @@ pub(super) fn check_owner<'d>(
     }
 }
 
+/// Checks that a certificate has a subject. The first of a chain has the number 1.
+pub(super) fn check_subject((number, certificate): (usize, &X509Certificate<'_>)) -> Result<(), NotUsable> {
+    match certificate.subject().iter_attributes().next() {
+        Some(_) => Ok(()),
+        None => Err(NotUsable::NoSubject(number)),
+    }
+}
+
 /// The root that has signed the last certificate of a chain.
 fn root_of(
     last: &X509Certificate<'_>,

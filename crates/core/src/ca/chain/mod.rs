@@ -72,6 +72,12 @@ pub enum NotUsable {
     /// A certificate cannot be read, or is no CA certificate.
     #[error(transparent)]
     Certificate(#[from] AuthorityError),
+    /// A certificate has no subject, which is the issuer in those below it.
+    #[error(
+        "certificate {0} of the chain has an empty subject, which no CA may have (RFC 5280, section 4.1.2.6), and with \
+         which Java reads no certificate below it"
+    )]
+    NoSubject(usize),
     /// The key is another one's.
     #[error("the private key is not the key of the first certificate, {0:?}")]
     OtherKey(String),
@@ -168,9 +174,11 @@ impl Certified {
     /// An authority for the key `public_key`, of which nothing else is checked.
     ///
     /// # Errors
-    /// [`NotUsable::Order`] or [`NotUsable::OtherKey`] if the first certificate has another key, whatever it is.
+    /// [`NotUsable::Order`] or [`NotUsable::OtherKey`] if the first certificate has another key, whatever it is;
+    /// [`NotUsable::NoSubject`].
     pub fn brought(chain: &[CertificateDer<'static>], public_key: &[u8]) -> Result<Self, NotUsable> {
-        links::check_owner(chain, public_key)?;
+        let parsed = links::check_owner(chain, public_key)?;
+        (1..).zip(&parsed).try_for_each(links::check_subject)?;
         Self::of(chain)
     }
 
@@ -191,6 +199,7 @@ impl Certified {
         }
         let certificates = links::path(chain, roots, public_key)?;
         let path: Vec<_> = certificates.iter().map(|der| links::read(der)).collect::<Result<_, _>>()?;
+        (1..).zip(&path).try_for_each(links::check_subject)?;
         for (depth, certificate) in path.iter().enumerate() {
             constraints::check(certificate, depth, demands)?;
         }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use ring::digest::{SHA256, digest};
 
-use super::NotUsable;
+use super::{NotUsable, links};
 use crate::ca::authority::Authority;
 use crate::encoding::pem;
 
@@ -16,10 +16,13 @@ impl Roots {
     /// Reads certificates in PEM.
     ///
     /// # Errors
-    /// [`NotUsable::Pem`] without a certificate or with anything else, [`NotUsable::Certificate`] if one cannot be an
-    /// anchor.
+    /// [`NotUsable::Pem`] without a certificate or with anything else, [`NotUsable::Certificate`] or
+    /// [`NotUsable::NoSubject`] if one cannot be an anchor.
     pub fn from_pem(text: &[u8]) -> Result<Self, NotUsable> {
         let certificates = pem::certificates(text)?;
+        for (number, der) in (1..).zip(&certificates) {
+            links::check_subject((number, &links::read(der)?))?;
+        }
         Ok(Self(certificates.iter().map(|der| Authority::from_der(der)).collect::<Result<_, _>>()?))
     }
 

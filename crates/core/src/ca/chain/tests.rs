@@ -149,6 +149,37 @@ fn a_leaf_or_a_certificate_without_key_usage_is_no_authority() {
     assert!(refusal(&[&below_leaf, &leaf], &[&root]).contains("CN=leaf\" is not a CA certificate"));
 }
 
+/// RFC 5280 section 4.1.2.6. Java reads no certificate whose issuer is empty.
+#[test]
+fn an_empty_subject_is_refused_of_each_in_the_chain() {
+    let empty = |days| params_with("", days, |it| it.distinguished_name = DistinguishedName::new());
+    let told = |found: Result<_, NotUsable>| found.map(|_: Certified| ()).unwrap_err().to_string();
+    let says = |number: u32| format!("certificate {number} of the chain has an empty subject");
+    let root = root();
+    let (authority, middle) = (root.signs(empty(300)), root.signs(empty(500)));
+    let below = middle.authority();
+    let rootless = root_of(empty(1000), &rcgen::PKCS_ECDSA_P256_SHA256);
+    let of_rootless = rootless.authority();
+    for (chain, roots, number) in [
+        (vec![&authority], vec![&root], 1),
+        (vec![&below, &middle], vec![&root], 2),
+        (vec![&of_rootless], vec![&rootless], 2),
+        (vec![&rootless], vec![], 1),
+    ] {
+        let found = told(check(&chain, &roots));
+        assert!(found.starts_with(&says(number)), "{found}");
+    }
+    let found = told(Certified::brought(&ders(&[&below, &middle]), &below.public_key()));
+    assert!(found.starts_with(&says(2)), "{found}");
+    let roots = chain_pem(&[&root, &rootless]);
+    let found = Roots::from_pem(roots.as_bytes()).unwrap_err().to_string();
+    assert!(found.starts_with(&says(2)), "{found}");
+}
+
+fn chain_pem(cas: &[&Ca]) -> String {
+    cas.iter().map(|ca| pem::encode("CERTIFICATE", &ca.der)).collect()
+}
+
 #[test]
 fn path_lengths_above_must_permit_the_authority() {
     let with = |name: &str, length| {
