@@ -158,8 +158,8 @@ impl Enroller {
         Ok(Pending { name: created.name_any(), key: Zeroizing::new(pem.as_bytes().to_vec()) })
     }
 
-    /// Whether the hub has given out other anchors than these since it signed this certificate. Only the hub's own
-    /// word counts, on the requests of the gateways or of other agents; it costs the hub neither a request nor a certificate.
+    /// Whether the hub has given out other anchors than these since it signed this certificate. Only what the hub wrote
+    /// counts, on requests of the gateways or of other agents. It costs the hub neither a request nor a certificate.
     pub(crate) async fn has_newer_anchors(&self, usable: &Usable) -> Result<bool, EnrolError> {
         let requests: Api<CertificateSigningRequest> = Api::all(kubernetes::client(Some(&self.kubeconfig)).await?);
         let known = usable.bundle.digest();

@@ -13,9 +13,8 @@
 //! starts. If the gateway answers that the certificate is revoked, the agent replaces it like a missing one, with the
 //! same pauses. If the authority is tainted, the gateway tells the agent to renew (`told`). If the gateway publishes
 //! other anchors (`outdated`), the agent gets a new certificate, which brings the present ones. Anchors come from the
-//! hub alone: a gateway that was taken over can make the agent renew, and cannot change whom it trusts. Whoever the
-//! stored anchors do not verify may be anybody, and causes nothing: the agent reads on the hub whether the hub gives
-//! out others (`published`).
+//! hub alone: a gateway that was taken over can make the agent renew, and cannot change whom it trusts. Whom the stored
+//! anchors do not verify may be a stranger: the agent reads on the hub whether that gives out others (`published`).
 
 pub mod api_error;
 pub mod cli;
@@ -310,7 +309,7 @@ impl Agent {
             Some(GatewayError::NotAsked(..)) => {} // it is unknown whether that was the gateway
             // What comes of a candidate says more than what comes of older credentials.
             Some(GatewayError::Untrusted(..)) if self.candidate.is_some() => {}
-            Some(GatewayError::Untrusted(..)) => self.compare(usable).await,
+            Some(GatewayError::Untrusted(..)) => self.outdated.compare(&self.enroller, usable).await,
             Some(GatewayError::Revoked(_)) => {
                 self.revoked = Some(usable.certificate.clone());
                 self.outdated.saw(false);

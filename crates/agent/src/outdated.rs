@@ -6,8 +6,11 @@
 use std::time::Duration;
 
 use tokio::time::Instant;
+use tracing::warn;
 
+use crate::enrol::Enroller;
 use crate::retry::Backoff;
+use addon_signer_core::credentials::plan::Usable;
 
 /// The longest pause between two requests made because of the gateway. Where something terminates TLS in front of it,
 /// no certificate helps. OCM allows ten requests for an addon, and Kubernetes keeps each for up to two hours: with
@@ -51,8 +54,19 @@ impl Outdated {
         self.again.saturating_duration_since(now)
     }
 
-    /// Whether the hub may be asked now what it gives out. A stranger at the gateway's address makes agents ask.
-    pub(crate) fn may_compare(&mut self, now: Instant) -> bool {
+    /// Asks the hub whether these anchors are outdated: they do not verify who answers at the gateway's address.
+    pub(crate) async fn compare(&mut self, enroller: &Enroller, usable: &Usable) {
+        if !self.may_compare(Instant::now()) {
+            return;
+        }
+        match enroller.has_newer_anchors(usable).await {
+            Ok(has_newer) => self.saw(has_newer),
+            Err(error) => warn!(%error, "Cannot ask the hub for its present anchors"),
+        }
+    }
+
+    /// Whether the hub may be asked now. A stranger at the gateway's address makes agents ask.
+    fn may_compare(&mut self, now: Instant) -> bool {
         let may = now >= self.look_again;
         if may {
             self.look_again = now + self.looks.after_failure();

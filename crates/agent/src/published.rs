@@ -1,5 +1,5 @@
-//! Which anchors the hub gives out now, as the requests of others show it: the hub writes them on each one together
-//! with the certificate. An agent that cannot verify the gateway learns here whether it has outdated anchors, or whether a
+//! Which anchors the hub gives out now, as the requests of others show it: the hub writes them on each request together
+//! with the certificate. An agent that cannot verify the gateway learns here whether its anchors are outdated, or a
 //! stranger answers at the gateway's address. Kubernetes keeps an issued request for an hour.
 
 use serde_json::Value;

@@ -30,7 +30,7 @@ async fn start(hub: &TestHub, gateway_listen: SocketAddr, names: &[&str]) -> Who
     prepare(hub, backend::start_at(ANY).await, "24h").await;
     let options = HubOptions {
         gateway_listen,
-        gateway_names: names.iter().map(|name| (*name).to_owned()).collect(),
+        gateway_names: names.iter().map(|name| name.parse().unwrap()).collect(),
         metrics_listen: ANY,
         backend_addresses: vec!["::1/128".parse().unwrap()],
         ..options()
