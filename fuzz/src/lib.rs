@@ -90,7 +90,7 @@ pub fn mk_registry() -> Registry {
     registry.complete_addons(|_| false);
     // All clusters of the corpus are accepted, so only the subject prevents a certificate for another cluster.
     for cluster in ["spoke1", "spoke2", "spoke", "spoke12"] {
-        let accepted = ClusterFacts { accepted: true, deleting: false };
+        let accepted = ClusterFacts::ACCEPTED;
         registry.set_cluster(cluster.parse().expect("a name"), Some(accepted));
         let telemetry = "telemetry".parse().expect("a name");
         registry.set_addon(cluster.parse().expect("a name"), telemetry, Some(AddOnFacts::Installed));

@@ -19,7 +19,7 @@ use crate::whole::{Whole, options, prepare};
 use test_kit::accounts::{HUB_GROUPS, HUB_USER};
 use test_kit::deploy::{apply, part};
 use test_kit::hub::{PATIENCE, certificate, condition, wait_csr};
-use test_kit::objects::serve_manifest_works;
+use test_kit::objects::{remake_cluster, serve_manifest_works};
 use test_kit::request::mk_csr;
 use test_kit::soak::soak;
 use test_kit::{TestHub, accept_cluster, install_addon, wait_until};
@@ -173,6 +173,9 @@ async fn the_worst_come_first_with_what_they_wait_for() {
     assert!(check.stdout.contains(line), "{}", check.stdout);
     let one = world.rows(&["--cluster", "spoke2", "--addon", "telemetry"]).await;
     assert_eq!(one.iter().map(state).collect::<Vec<_>>(), ["spoke2 NoCertificate"]);
+    remake_cluster(&admin, "spoke5").await;
+    let remade = world.rows(&["--cluster", "spoke5"]).await;
+    assert_eq!(remade.iter().map(state).collect::<Vec<_>>(), ["spoke5 NoCertificate"]);
     world.whole.stop().await.unwrap();
 }
 

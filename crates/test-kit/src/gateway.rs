@@ -377,7 +377,7 @@ fn mk_table() -> RouteTable {
 }
 
 fn register(registry: &SharedRegistry) {
-    let accepted = ClusterFacts { accepted: true, deleting: false };
+    let accepted = ClusterFacts::ACCEPTED;
     registry.write(|registry| {
         registry.set_cluster("c1".parse().unwrap(), Some(accepted));
         for addon in ["telemetry", "search"] {

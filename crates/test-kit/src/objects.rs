@@ -93,6 +93,19 @@ pub async fn accept_cluster(client: &Client, name: &str) {
     create_namespace(client, name).await;
 }
 
+/// Deletes the ManagedCluster and makes another one of its name, in a later second. All else stays.
+pub async fn remake_cluster(client: &Client, name: &str) {
+    let clusters = managed_clusters(client);
+    let made = async || clusters.get(name).await.unwrap().metadata.creation_timestamp;
+    let before = made().await;
+    wait_until(PATIENCE, "the next second", async || {
+        clusters.delete(name, &Default::default()).await.unwrap();
+        accept_cluster(client, name).await;
+        (made().await > before).then_some(())
+    })
+    .await;
+}
+
 /// Installs the addon on the cluster.
 pub async fn install_addon(client: &Client, cluster: &str, addon: &str) {
     let resource = addon_resource(client).await;

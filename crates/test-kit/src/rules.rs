@@ -26,7 +26,7 @@ pub fn mk_rules<const N: usize>(signer_name: &str, addons: [AddOnName; N]) -> Si
 /// A registry with one accepted cluster that has these addons.
 pub fn mk_registry<const N: usize>(cluster: &ClusterName, addons: [AddOnName; N]) -> Registry {
     let mut registry = Registry::default();
-    let accepted = ClusterFacts { accepted: true, deleting: false };
+    let accepted = ClusterFacts::ACCEPTED;
     registry.set_cluster(cluster.clone(), Some(accepted));
     for addon in addons {
         registry.set_addon(cluster.clone(), addon, Some(AddOnFacts::Installed));

@@ -1,6 +1,6 @@
 //! Asks the hub's Kubernetes API, and the ledger, for everything known about each addon on each cluster.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use anyhow::Context;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -108,7 +108,7 @@ async fn installed(
     wanted: &Selection,
 ) -> anyhow::Result<BTreeMap<AddOnKey, InstalledAddOn>> {
     let api = discover(client).await?;
-    let accepted = accepted(client, wanted).await?;
+    let clusters = accepted(client, wanted).await?;
     let mut addons = BTreeMap::new();
     let listed = listing::each(wanted.objects(client, &api.resource()), Selector::all(), |addon| {
         let addon = &addon.object;
@@ -118,9 +118,9 @@ async fn installed(
         // An unreadable revocation leaves no standing.
         let revoked_before = ocm::revocation(addon).ok().flatten().map(|known| known.before);
         let read = InstalledAddOn {
-            no_standing: no_standing(addon, &key, &accepted),
+            no_standing: no_standing(addon, &key, &clusters),
             unregistered: unregistered(addon, api, served),
-            valid_from: ocm::created(addon).max(revoked_before),
+            valid_from: ocm::created(addon).max(revoked_before).max(clusters.get(key.cluster.as_str()).copied()),
             revoked_before,
             is_brought: has_place && served.brings_trust,
         };
@@ -130,14 +130,15 @@ async fn installed(
     Ok(addons)
 }
 
-/// The clusters that the hub has accepted and that are not being deleted.
-async fn accepted(client: &Client, wanted: &Selection) -> anyhow::Result<BTreeSet<String>> {
-    let mut accepted = BTreeSet::new();
+/// The clusters that the hub has accepted and that are not being deleted, with the times of their creation.
+async fn accepted(client: &Client, wanted: &Selection) -> anyhow::Result<BTreeMap<String, Timestamp>> {
+    let mut accepted = BTreeMap::new();
     let named = wanted.cluster.iter().map(|cluster| format!("metadata.name={cluster}")).collect::<String>();
     let listed = listing::each(clusters_api(client), Selector::fields(&named), |cluster| {
         let cluster = &cluster.object;
-        if ocm::hub_accepts_client(cluster) && !ocm::is_being_deleted(cluster) {
-            accepted.insert(cluster.name_any());
+        let created = ocm::created(cluster).filter(|_| ocm::hub_accepts_client(cluster));
+        if let Some(created) = created.filter(|_| !ocm::is_being_deleted(cluster)) {
+            accepted.insert(cluster.name_any(), created);
         }
     });
     listed.await.context("ManagedClusters cannot be listed")?;
@@ -145,8 +146,8 @@ async fn accepted(client: &Client, wanted: &Selection) -> anyhow::Result<BTreeSe
 }
 
 /// Why the hub's registry would refuse it.
-fn no_standing(addon: &DynamicObject, key: &AddOnKey, accepted: &BTreeSet<String>) -> Option<&'static str> {
-    if !accepted.contains(key.cluster.as_str()) {
+fn no_standing(addon: &DynamicObject, key: &AddOnKey, accepted: &BTreeMap<String, Timestamp>) -> Option<&'static str> {
+    if !accepted.contains_key(key.cluster.as_str()) {
         return Some("the hub to accept the cluster");
     }
     if ocm::is_being_deleted(addon) {

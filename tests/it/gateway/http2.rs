@@ -31,7 +31,7 @@ pub(super) async fn client(world: &GatewayWorld) -> SendRequest<Content> {
 /// The certificate of an agent of c2, which may call too.
 pub(super) fn mk_other_cluster(world: &GatewayWorld) -> Leaf {
     world.registry.write(|registry| {
-        registry.set_cluster("c2".parse().unwrap(), Some(ClusterFacts { accepted: true, deleting: false }));
+        registry.set_cluster("c2".parse().unwrap(), Some(ClusterFacts::ACCEPTED));
         registry.set_addon("c2".parse().unwrap(), "telemetry".parse().unwrap(), Some(AddOnFacts::Installed));
     });
     world.telemetry.client("c2", "telemetry", world.clock.now(), HOUR)

@@ -136,7 +136,7 @@ async fn ends_within_two_seconds(mut connection: Connection) {
 /// Invariant I15, on connections that are idle.
 #[tokio::test]
 async fn idle_sessions_end_within_two_seconds_of_losing_standing() {
-    let not_accepted = ClusterFacts { accepted: false, deleting: false };
+    let not_accepted = ClusterFacts { accepted: false, ..ClusterFacts::ACCEPTED };
     type Loss = fn(&mut Registry, ClusterFacts);
     let losses: [Loss; 3] = [
         |registry, _| drop(registry.set_addon("c1".parse().unwrap(), "telemetry".parse().unwrap(), None)),

@@ -208,7 +208,7 @@ async fn crowded_cluster_takes_no_slots_of_another() {
     let limits = Limits { max_cluster_connections: 3, max_cluster_calls: 1, ..Limits::default() };
     let world = GatewayWorld::start_with(vec![route("/", &backend)], limits).await;
     world.registry.write(|registry| {
-        registry.set_cluster("c2".parse().unwrap(), Some(ClusterFacts { accepted: true, deleting: false }));
+        registry.set_cluster("c2".parse().unwrap(), Some(ClusterFacts::ACCEPTED));
         registry.set_addon("c2".parse().unwrap(), "telemetry".parse().unwrap(), Some(AddOnFacts::Installed));
     });
     let now = world.clock.now();

@@ -78,7 +78,7 @@ async fn a_connection_that_was_refused_stays_refused() {
         let before = refusals();
         let mut refused = world.connect(&stranger(&world, "c9")).await;
         wait_until(SOON, "the connection to be refused", async || (refusals() > before).then_some(())).await;
-        register(Some(ClusterFacts { accepted: true, deleting: false }));
+        register(Some(ClusterFacts::ACCEPTED));
         refused.send(get("/v1/whoami")).await.ok() // it may have ended already
     };
     let answer = wait_until(SOON, "a refused connection to be answered", answered).await;

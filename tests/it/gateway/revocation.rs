@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use addon_signer_core::registry::{AddOn, AddOnFacts, Revocation};
+use addon_signer_core::registry::{AddOn, AddOnFacts, ClusterFacts, Registry, Revocation};
 use addon_signer_core::timestamp::Timestamp;
 use http_body_util::BodyExt;
 use hyper::StatusCode;
@@ -81,16 +81,28 @@ async fn revoked_certificate_is_refused_and_later_one_let_in() {
 /// An agent that was revoked does not come back when its ManagedClusterAddOn is made anew without the annotation.
 #[tokio::test]
 async fn certificate_older_than_addon_object_is_refused() {
+    older_is_refused(|registry, created| {
+        let found = AddOn { created, ..AddOnFacts::Installed.into() };
+        registry.put_addon("c1".parse().unwrap(), "telemetry".parse().unwrap(), Some(found));
+    })
+    .await;
+}
+
+/// A cluster that is made anew under its name may be somebody else's.
+#[tokio::test]
+async fn certificate_older_than_its_cluster_object_is_refused() {
+    older_is_refused(|registry, created| {
+        registry.set_cluster("c1".parse().unwrap(), Some(ClusterFacts { created, ..ClusterFacts::ACCEPTED }));
+    })
+    .await;
+}
+
+async fn older_is_refused(make: impl Fn(&mut Registry, Timestamp)) {
     let (log, _, _guard) = capture_audit();
     let world = GatewayWorld::start(Vec::new()).await;
     let begins = world.clock.now().minus(Duration::from_secs(300));
     let agent = world.agent();
-    let make = |created| {
-        let found = AddOn { created, ..AddOnFacts::Installed.into() };
-        world.registry.write(|registry| {
-            registry.put_addon("c1".parse().unwrap(), "telemetry".parse().unwrap(), Some(found));
-        });
-    };
+    let make = |created| world.registry.write(|registry| make(registry, created));
     make(begins);
     assert_eq!(world.try_get(Some(&agent), "/v1/whoami").await.unwrap(), StatusCode::OK);
     make(begins.plus(Duration::from_secs(1)));

@@ -87,9 +87,9 @@ impl Fixture {
         registry.complete_addons(|_| false);
         let cluster = match self {
             Self::ClusterUnknown => None,
-            Self::ClusterNotAccepted => Some(ClusterFacts { accepted: false, deleting: false }),
-            Self::ClusterDeleting => Some(ClusterFacts { accepted: true, deleting: true }),
-            _ => Some(ClusterFacts { accepted: true, deleting: false }),
+            Self::ClusterNotAccepted => Some(ClusterFacts { accepted: false, ..ClusterFacts::ACCEPTED }),
+            Self::ClusterDeleting => Some(ClusterFacts { deleting: true, ..ClusterFacts::ACCEPTED }),
+            _ => Some(ClusterFacts::ACCEPTED),
         };
         let addon = match self {
             Self::AddonNotInstalled => None,

@@ -11,12 +11,13 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
+use super::client::ClientPair;
 use super::{Whole, active, ours, prepare};
 use crate::cli::{run, write};
 use crate::gateway::backend;
 use crate::hub::revocation::revoker;
 use test_kit::hub::PATIENCE;
-use test_kit::objects::managed_cluster_addons;
+use test_kit::objects::{managed_cluster_addons, remake_cluster};
 use test_kit::quick::as_usual;
 use test_kit::{TestHub, install_addon, wait_until};
 
@@ -73,6 +74,26 @@ async fn revoked_agent_is_out_in_two_seconds_and_enrols_again() {
     for old in [&first, &second] {
         assert_eq!(old.call(whole.gateway, Method::POST, RECEIVE).await.unwrap().0, 403);
     }
+    whole.stop().await.unwrap();
+}
+
+/// Whoever has the name now may be somebody else. The ManagedClusterAddOn stays.
+#[tokio::test]
+async fn old_certificates_of_a_remade_cluster_stay_out() {
+    as_usual();
+    let hub = TestHub::start().await;
+    let admin = prepare(&hub, backend::start().await, "24h").await;
+    let whole = Whole::start(&hub, Clock::default()).await;
+    let dir = tempfile::tempdir().unwrap();
+    let first = ours::enrolled(&hub, &admin, dir.path(), "spoke1", whole.gateway).await;
+    let call = async |pair: &ClientPair| pair.call(whole.gateway, Method::POST, RECEIVE).await.unwrap().0.as_u16();
+    assert_eq!(call(&first).await, 200);
+    remake_cluster(&admin, "spoke1").await;
+    let second = wait_until(PATIENCE, "a certificate of the new cluster", async || {
+        ours::pair(dir.path(), "spoke1").filter(|pair| pair.certificate != first.certificate)
+    })
+    .await;
+    assert_eq!((call(&second).await, call(&first).await), (200, 403));
     whole.stop().await.unwrap();
 }
 

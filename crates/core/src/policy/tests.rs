@@ -37,7 +37,7 @@ fn mk_registry() -> Registry {
     let mut registry = Registry::default();
     registry.complete_clusters(|_| false);
     registry.complete_addons(|_| false);
-    registry.set_cluster("spoke1".parse().unwrap(), Some(ClusterFacts { accepted: true, deleting: false }));
+    registry.set_cluster("spoke1".parse().unwrap(), Some(ClusterFacts::ACCEPTED));
     registry.set_addon("spoke1".parse().unwrap(), "telemetry".parse().unwrap(), Some(AddOnFacts::Installed));
     registry
 }
@@ -90,7 +90,8 @@ fn an_addon_of_a_cluster_whose_name_begins_anothers_may_not_ask() {
     let addon = by(HUB_USER, "system:open-cluster-management:cluster:spoke1:addon:telemetry");
     let cluster = by("system:open-cluster-management:spoke1:a1", "system:open-cluster-management:spoke1");
     let mut registry = mk_registry();
-    let facts = crate::registry::ClusterFacts { accepted: false, deleting: true };
+    let facts =
+        crate::registry::ClusterFacts { accepted: false, deleting: true, ..crate::registry::ClusterFacts::ACCEPTED };
     for (other, refused) in [("spoke", false), ("spoke2", false), ("xspoke1", false), ("spoke12", true)] {
         let other: crate::identity::ClusterName = other.parse().unwrap();
         registry.set_cluster(other.clone(), Some(facts));

@@ -22,6 +22,14 @@ pub struct ClusterFacts {
     pub accepted: bool,
     /// `metadata.deletionTimestamp` is set.
     pub deleting: bool,
+    /// `metadata.creationTimestamp`, which the API server sets. A cluster that is made again under its name may be
+    /// somebody else's, even if the ManagedClusterAddOn has stayed.
+    pub created: Timestamp,
+}
+
+impl ClusterFacts {
+    /// A cluster that has been accepted since the beginning of time.
+    pub const ACCEPTED: Self = Self { accepted: true, deleting: false, created: Timestamp::from_unix(0) };
 }
 
 /// What the hub knows about a ManagedClusterAddOn.
@@ -127,7 +135,7 @@ pub struct Registry {
 /// The state of an addon, which is compared before and after a change.
 struct Found {
     standing: Result<(), NotRegistered>,
-    /// When the object was made, if it is there.
+    /// When the younger of the two objects was made, if the addon's is there.
     created: Option<Timestamp>,
     /// `None` if the object is not there or cannot be read. Then the revocation is unknown, but it was not withdrawn.
     revocation: Option<Option<Revocation>>,
@@ -306,16 +314,16 @@ impl Registry {
     }
 
     /// The earliest beginning of a certificate of `addon` on `cluster`: those that begin earlier are revoked, or were
-    /// made for an earlier ManagedClusterAddOn of that name. So anyone who gets that object deleted and recreated
-    /// without the revocation needs a new certificate.
+    /// made for an earlier ManagedClusterAddOn or ManagedCluster of that name. So anyone who gets such an object
+    /// deleted and recreated without the revocation needs a new certificate.
     pub fn valid_from(&self, cluster: &ClusterName, addon: &AddOnName) -> Option<Timestamp> {
-        let found = self.addon(cluster, addon)?;
-        Some(found.revocation.as_ref().map_or(found.created, |revocation| revocation.before.max(found.created)))
+        self.created(cluster, addon).max(self.revoked_before(cluster, addon))
     }
 
-    /// When the ManagedClusterAddOn was created.
+    /// When the ManagedClusterAddOn or its ManagedCluster was created, whichever was later.
     pub fn created(&self, cluster: &ClusterName, addon: &AddOnName) -> Option<Timestamp> {
-        self.addon(cluster, addon).map(|addon| addon.created)
+        let created = self.addon(cluster, addon)?.created;
+        Some(self.clusters.get(cluster).map_or(created, |facts| facts.created.max(created)))
     }
 
     /// Certificates of `addon` on `cluster` that begin before this time are revoked.

@@ -13,7 +13,7 @@ fn check(registry: &Registry) -> Result<(), NotRegistered> {
     registry.check(&"c1".parse().unwrap(), &"a1".parse().unwrap())
 }
 
-const ACCEPTED: Option<ClusterFacts> = Some(ClusterFacts { accepted: true, deleting: false });
+const ACCEPTED: Option<ClusterFacts> = Some(ClusterFacts::ACCEPTED);
 
 #[test]
 fn only_an_installed_addon_of_an_accepted_cluster_has_standing() {
@@ -22,11 +22,15 @@ fn only_an_installed_addon_of_an_accepted_cluster_has_standing() {
         (ACCEPTED, Some(Installed), Ok(())),
         (None, Some(Installed), Err(NotRegistered::ClusterUnknown)),
         (
-            Some(ClusterFacts { accepted: false, deleting: false }),
+            Some(ClusterFacts { accepted: false, ..ClusterFacts::ACCEPTED }),
             Some(Installed),
             Err(NotRegistered::ClusterNotAccepted),
         ),
-        (Some(ClusterFacts { accepted: true, deleting: true }), Some(Installed), Err(NotRegistered::ClusterDeleting)),
+        (
+            Some(ClusterFacts { deleting: true, ..ClusterFacts::ACCEPTED }),
+            Some(Installed),
+            Err(NotRegistered::ClusterDeleting),
+        ),
         (ACCEPTED, None, Err(NotRegistered::AddOnUnknown)),
         (ACCEPTED, Some(Deleting), Err(NotRegistered::AddOnDeleting)),
         (ACCEPTED, Some(Suspended), Err(NotRegistered::AddOnSuspended)),
@@ -167,4 +171,27 @@ fn recreating_addon_never_revives_its_old_certificates() {
     assert_eq!(put(made(400, Some(500))).1, 500);
     assert_eq!(put(made(400, None)), (vec![Change::Unrevoked(None)], 400), "taken back");
     assert_eq!(registry.valid_from(&cluster, &"a2".parse().unwrap()), None);
+}
+
+#[test]
+fn remaking_a_cluster_never_revives_its_old_certificates() {
+    let mut registry = registry(ACCEPTED, None);
+    let (cluster, addon): (ClusterName, AddOnName) = ("c1".parse().unwrap(), "a1".parse().unwrap());
+    let revocation = Revocation { before: Timestamp::from_unix(300), by: String::new() };
+    let made = |revocation| AddOn { created: Timestamp::from_unix(100), revocation, ..AddOnFacts::Installed.into() };
+    registry.put_addon(cluster.clone(), addon.clone(), Some(made(Some(Box::new(revocation)))));
+    let mut remake = |created| {
+        let facts = ClusterFacts { created: Timestamp::from_unix(created), ..ClusterFacts::ACCEPTED };
+        let changes = registry.set_cluster(cluster.clone(), Some(facts));
+        let from =
+            [Registry::created, Registry::valid_from].map(|ask| ask(&registry, &cluster, &addon).unwrap().unix());
+        (changes, from)
+    };
+    assert_eq!(remake(50), (vec![], [100, 300]), "older than the addon");
+    assert_eq!(remake(200), (vec![], [200, 300]));
+    assert_eq!(remake(400), (vec![], [400, 400]), "made anew while nobody looked");
+    let changes = registry.put_addon(cluster.clone(), addon.clone(), Some(made(None)));
+    assert_eq!(changes, vec![], "nothing becomes valid again");
+    registry.set_cluster(cluster.clone(), None);
+    assert_eq!(registry.valid_from(&cluster, &addon), Some(Timestamp::from_unix(100)), "it has no standing");
 }

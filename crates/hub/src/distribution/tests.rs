@@ -31,7 +31,7 @@ fn put_addon(known: &Known, number: usize) {
 /// A registry in which the addon is registered on so many clusters.
 fn live(clusters: usize) -> SharedRegistry {
     let registry = SharedRegistry::default();
-    let accepted = ClusterFacts { accepted: true, deleting: false };
+    let accepted = ClusterFacts::ACCEPTED;
     registry.write(|registry| {
         for AddOnKey { cluster, addon } in (0..clusters).map(key) {
             registry.set_cluster(cluster.clone(), Some(accepted));

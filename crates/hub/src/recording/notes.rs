@@ -274,7 +274,7 @@ mod tests {
         assert!(tokio::time::timeout(RETRY, notes.find_missed(&ledger, &registry)).await.is_err());
         assert_eq!(missed(), []);
         registry.write(|registry| {
-            registry.set_cluster(cluster.clone(), Some(ClusterFacts { accepted: true, deleting: false }));
+            registry.set_cluster(cluster.clone(), Some(ClusterFacts::ACCEPTED));
             registry.set_addon(cluster.clone(), "here".parse().unwrap(), Some(AddOnFacts::Installed));
             registry.complete_clusters(|_| true);
             registry.complete_addons(|_| true);

@@ -90,7 +90,7 @@ mod tests {
         let found = [("a", "one"), ("a", "two"), ("a", "gone"), ("deleted", "one")];
         let found = found.map(|(signer, addon)| (signer.to_owned(), key(addon)));
         let mut registry = Registry::default();
-        registry.set_cluster(key("one").cluster, Some(ClusterFacts { accepted: true, deleting: false }));
+        registry.set_cluster(key("one").cluster, Some(ClusterFacts::ACCEPTED));
         registry.set_addon(key("one").cluster, key("one").addon, Some(AddOnFacts::Installed));
         registry.set_addon(key("two").cluster, key("two").addon, Some(AddOnFacts::Installed));
         let counted = |registry: &Registry| count(&found, ["a", "b"].into_iter(), registry);

@@ -28,6 +28,7 @@ use addon_signer_core::names::ANNOTATION_SUSPENDED;
 use addon_signer_core::registry::{
     AddOn, AddOnFacts, Change, ClusterFacts, Registry, SharedRegistry, Standing, StandingChange,
 };
+use addon_signer_core::timestamp::Timestamp;
 use addon_signer_platform::listing::{Selector, Watch, watch as watch_objects};
 use addon_signer_telemetry::audit::Audit;
 
@@ -283,8 +284,11 @@ fn cluster_entry(object: &DynamicObject) -> Option<(ClusterName, ClusterFacts)> 
     object.name_any().parse().ok().map(|name| (name, cluster_facts(object)))
 }
 
+/// Without a readable time of creation a cluster is as good as not accepted.
 fn cluster_facts(object: &DynamicObject) -> ClusterFacts {
-    ClusterFacts { accepted: ocm::hub_accepts_client(object), deleting: ocm::is_being_deleted(object) }
+    let created = ocm::created(object).unwrap_or(Timestamp::from_unix(i64::MAX));
+    let accepted = created.unix() < i64::MAX && ocm::hub_accepts_client(object);
+    ClusterFacts { accepted, deleting: ocm::is_being_deleted(object), created }
 }
 
 fn read_addon(object: &DynamicObject) -> AddOn {
@@ -340,6 +344,16 @@ mod tests {
         Response::new(Body::from(body.to_string().into_bytes()))
     }
 
+    #[test]
+    fn a_cluster_without_a_time_of_creation_is_not_accepted() {
+        let (metadata, spec) =
+            (json!({ "creationTimestamp": "2026-01-01T00:00:00Z" }), json!({ "hubAcceptsClient": true }));
+        let mut object: DynamicObject = serde_json::from_value(json!({ "metadata": metadata, "spec": spec })).unwrap();
+        assert!(cluster_facts(&object).accepted);
+        object.metadata.creation_timestamp = None;
+        assert!(!cluster_facts(&object).accepted);
+    }
+
     #[tokio::test(start_paused = true)]
     async fn listed_suspension_counts_before_the_list_is_complete() {
         let lists = Arc::new(AtomicU32::new(0));
@@ -360,7 +374,7 @@ mod tests {
         };
         let recorded = Recorded { registry: registry.clone(), sinks: Some(sinks) };
         let (cluster, addon): (ClusterName, AddOnName) = ("spoke1".parse().unwrap(), "telemetry".parse().unwrap());
-        let accepted = ClusterFacts { accepted: true, deleting: false };
+        let accepted = ClusterFacts::ACCEPTED;
         recorded.write(|registry| registry.set_cluster(cluster.clone(), Some(accepted)));
         recorded.write(|registry| registry.complete_clusters(|_| true));
         let client = Client::new(service, "default");

@@ -27,7 +27,7 @@ pub(crate) fn mk_approved_after(revoked_before: Option<Timestamp>) -> Approved {
         ..Submission::default()
     };
     let mut registry = Registry::default();
-    registry.set_cluster("spoke1".parse().unwrap(), Some(ClusterFacts { accepted: true, deleting: false }));
+    registry.set_cluster("spoke1".parse().unwrap(), Some(ClusterFacts::ACCEPTED));
     registry.complete_clusters(|_| true);
     registry.complete_addons(|_| false);
     let revocation = revoked_before.map(|before| Box::new(Revocation { before, by: String::new() }));

@@ -38,16 +38,16 @@ pub enum NoStanding {
         /// Certificates that begin before this time are revoked.
         before: Timestamp,
     },
-    /// The certificate was issued for a ManagedClusterAddOn that has been deleted and recreated since. The holder may
-    /// get another one.
+    /// The certificate was issued for a ManagedClusterAddOn or a ManagedCluster that has been deleted and recreated
+    /// since. The holder may get another one.
     #[error(
-        "the certificate of {} begins at {}, before its ManagedClusterAddOn was created at {created}",
+        "the certificate of {} begins at {}, before its ManagedClusterAddOn or ManagedCluster was created at {created}",
         peer.identity, peer.not_before
     )]
     OlderThanAddOn {
         /// The holder of the certificate.
         peer: Arc<Peer>,
-        /// When the ManagedClusterAddOn was created.
+        /// When the younger of the two was created.
         created: Timestamp,
     },
     /// The addon, or the cluster, has all the connections that it may have.
