@@ -13,6 +13,8 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::{Request, Response};
+use hyper::body::{Body as HttpBody, Bytes};
 use hyper_rustls::{DefaultServerNameResolver, FixedServerNameResolver, HttpsConnector, ResolveServerName};
 use hyper_timeout::TimeoutConnector;
 use hyper_util::client::legacy::{self, Builder, Client as HyperClient};
@@ -20,11 +22,11 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use kube::client::{Body, ClientBuilder, ConfigExt};
 use kube::{Client, Config};
 use rustls_pki_types::ServerName;
-use tower::{BoxError, ServiceBuilder};
+use tower::{BoxError, Service, ServiceBuilder};
 use tower_http::timeout::ResponseBodyTimeoutLayer;
 
 use crate::contacts::{Contacts, Noting};
-use crate::pages::Bounds;
+use crate::pages::{Answer, Bounds};
 use crate::proxy::Dialer;
 
 /// The longest time until TCP and TLS are set up.
@@ -35,8 +37,8 @@ const PING_AFTER: Duration = Duration::from_secs(3);
 const PING_ANSWER: Duration = Duration::from_secs(3);
 /// The longest time until an answer begins. It is long, because a busy API server queues calls.
 const ANSWER: Duration = Duration::from_secs(30);
-/// The longest silence within an answer. A watch is never silent for so long, because the API server sends a bookmark
-/// each minute (kube-apiserver, `defaultBookmarkFrequency`). A proxy may answer PINGs for an API server that is gone.
+/// The longest silence within an answer. A watch ends after it and is resumed (`contacts.rs`): the API server may be
+/// idle and send no bookmark, or it is gone and a proxy answers PINGs for it.
 const SILENCE: Duration = Duration::from_secs(75);
 /// The longest time from the beginning of an answer to its end, unless it is a watch.
 const WHOLE: Duration = Duration::from_secs(60);
@@ -61,17 +63,30 @@ pub fn connect(config: Config) -> Result<Client, kube::Error> {
 pub fn connect_noting(config: Config, contacts: Contacts) -> Result<Client, kube::Error> {
     let connector = connector(&config)?;
     let connections: HyperClient<_, Body> = builder().build(connector);
-    let bounds = Bounds::new(WHOLE);
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
         .option_layer(config.auth_layer()?)
         .layer(config.extra_headers_layer()?)
         .map_err(BoxError::from)
+        .service(bounded(connections, contacts));
+    Ok(ClientBuilder::new(service, config.default_namespace).build())
+}
+
+/// What sends calls, with bounds, and with notes of when it heard from the API server.
+fn bounded<S, B>(
+    connections: S,
+    contacts: Contacts,
+) -> impl Service<Request<Body>, Response = Response<Answer>, Error = BoxError, Future: Send> + Clone
+where
+    S: Service<Request<Body>, Response = Response<B>, Error: Into<BoxError>, Future: Send + 'static> + Clone,
+    B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
+{
+    let bounds = Bounds::new(WHOLE);
+    ServiceBuilder::new()
         .layer_fn(move |inner| Noting { inner, contacts: contacts.clone(), bounds: bounds.clone() })
         .timeout(ANSWER)
         .layer(ResponseBodyTimeoutLayer::new(SILENCE))
-        .service(connections);
-    Ok(ClientBuilder::new(service, config.default_namespace).build())
+        .service(connections)
 }
 
 /// Whether a call failed because there was no connection, so that the server has seen nothing of it.
@@ -111,9 +126,123 @@ fn connector(config: &Config) -> Result<TimeoutConnector<HttpsConnector<Dialer>>
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
     use std::net::TcpListener;
 
+    use futures::{StreamExt, stream};
+    use http_body_util::{BodyExt, Full, StreamBody};
+    use hyper::body::Frame;
+    use kube::Api;
+    use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+    use kube::runtime::watcher::Event;
+    use parking_lot::Mutex;
+    use tokio::sync::watch;
+    use tokio::time::{sleep, timeout};
+    use tower::service_fn;
+
     use super::*;
+    use crate::listing::{self, Selector, Watch};
+
+    /// What a server does with a watch.
+    #[derive(Clone, Copy, PartialEq)]
+    enum Mood {
+        /// It answers, and sends these bytes after 40 seconds, if there are any.
+        Sends(&'static str),
+        /// It does not answer.
+        Gone,
+    }
+
+    const EVENT: &str = "{\"type\":\"ADDED\",\"object\":{\"metadata\":{\"name\":\"a\",\"resourceVersion\":\"9\"}}}\n";
+
+    /// A server of ConfigMaps without bookmarks, and what its watches ask for.
+    struct Server {
+        mood: watch::Sender<Mood>,
+        asked: Arc<Mutex<Vec<String>>>,
+        contacts: Contacts,
+        events: Watch<DynamicObject>,
+    }
+
+    impl Server {
+        /// It was listed and is watched.
+        async fn start(mood: Mood) -> Self {
+            let (mood, now) = watch::channel(mood);
+            let asked = Arc::<Mutex<Vec<String>>>::default();
+            let versions = asked.clone();
+            let answering = service_fn(move |request: Request<Body>| {
+                let query = request.uri().query().unwrap_or_default().to_owned();
+                let is_watch = query.contains("watch=true");
+                if is_watch {
+                    versions.lock().push(query.rsplit_once("resourceVersion=").unwrap().1.to_owned());
+                }
+                let mood = *now.borrow();
+                async move {
+                    match mood {
+                        _ if !is_watch => {}
+                        Mood::Gone => std::future::pending().await,
+                        Mood::Sends(text) => return Ok::<_, Infallible>(Response::new(sends(text))),
+                    }
+                    let list = r#"{"metadata":{"resourceVersion":"7"},"items":[]}"#;
+                    Ok(Response::new(Full::from(list).map_err(BoxError::from).boxed_unsync()))
+                }
+            });
+            let contacts = Contacts::default();
+            let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "ConfigMap"));
+            let client = Client::new(bounded(answering, contacts.clone()), "default");
+            let mut events = listing::watch(Api::all_with(client, &kind), Selector::all());
+            while !matches!(events.next().await.unwrap().unwrap(), Event::InitDone) {}
+            Self { mood, asked, contacts, events }
+        }
+
+        fn age(&self) -> Duration {
+            self.contacts.age(&["configmaps"]).unwrap()
+        }
+    }
+
+    /// Sends this, then nothing more.
+    fn sends(text: &'static str) -> Answer {
+        let once = stream::once(async move {
+            sleep(Duration::from_secs(40)).await;
+            Ok(Frame::data(Bytes::from(text)))
+        });
+        let once = once.filter(move |_| std::future::ready(!text.is_empty()));
+        StreamBody::new(once.chain(stream::pending())).boxed_unsync()
+    }
+
+    /// Bookmarks have no promised interval: an idle API server was silent for two minutes.
+    #[tokio::test(start_paused = true)]
+    async fn a_quiet_hour_is_no_failure_and_no_silence() {
+        let mut server = Server::start(Mood::Sends(EVENT)).await;
+        assert!(matches!(server.events.next().await.unwrap().unwrap(), Event::Apply(_)));
+        server.mood.send_replace(Mood::Sends(""));
+        for minute in 0..60 {
+            let quiet = timeout(Duration::from_secs(60), server.events.next()).await;
+            assert!(quiet.is_err(), "{quiet:?} in minute {minute}");
+            assert!(server.age() <= SILENCE, "{:?} in minute {minute}", server.age());
+        }
+        let asked = server.asked.lock().clone();
+        assert!((48..50).contains(&asked.len()), "every 75 s: {asked:?}");
+        assert!(asked[0] == "7" && asked[1..].iter().all(|version| version == "9"), "{asked:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn watch_that_cannot_be_resumed_fails_and_counts_as_silence() {
+        let mut server = Server::start(Mood::Sends("")).await;
+        server.mood.send_replace(Mood::Gone);
+        let failed = timeout(SILENCE + ANSWER + Duration::from_secs(1), server.events.next()).await;
+        assert!(failed.unwrap().unwrap().is_err());
+        assert!(server.age() >= SILENCE + ANSWER, "{:?}", server.age());
+        server.mood.send_replace(Mood::Sends(""));
+        let quiet = timeout(Duration::from_secs(60), server.events.next()).await;
+        assert!(quiet.is_err() && server.age() <= SILENCE, "{quiet:?}");
+    }
+
+    /// Whoever stops in the middle of an event is not idle.
+    #[tokio::test(start_paused = true)]
+    async fn silence_within_an_event_is_a_failure() {
+        let mut server = Server::start(Mood::Sends(&EVENT[..20])).await;
+        let bound = Duration::from_secs(41) + SILENCE;
+        assert!(timeout(bound, server.events.next()).await.unwrap().unwrap().is_err());
+    }
 
     #[tokio::test]
     async fn a_refused_connection_is_told_from_a_call_without_an_answer() {

@@ -1,22 +1,26 @@
 //! When the API server was last heard from on each watch.
 //!
-//! What a watch has reported is as old as the last sign of life on it: an API server sends a bookmark each minute
-//! (kube-apiserver, `defaultBookmarkFrequency`), and ends a watch after the time that its reader asked for.
+//! What a watch has reported is as old as the last sign of life on it: an API server sends a bookmark each minute if it
+//! can (kube-apiserver, `defaultBookmarkFrequency`), and ends a watch after the time that its reader asked for. A watch
+//! that was silent for too long ends here, and its reader resumes it where it was: the API server's answer to that is a
+//! sign of life, too, and only if there is none has anything failed.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures::FutureExt;
 use futures::future::BoxFuture;
+use futures::{FutureExt, stream};
 use http::{Request, Response};
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, StreamBody};
 use hyper::body::{Body as HttpBody, Bytes};
 use kube::client::Body;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use tower::{BoxError, Service};
+use tower_http::timeout::TimeoutError;
+use tracing::debug;
 
 use crate::pages::{Answer, Bounds};
 
@@ -153,7 +157,8 @@ where
                 return Ok(response.map(|body| bounds.apply(boxed(body), is_page)));
             }
             contacts.heard_at(&resource, Instant::now());
-            Ok(response.map(|body| {
+            let name = resource.clone();
+            let noted = response.map(|body| {
                 boxed(body.map_frame(move |frame| {
                     // Each event is a line. A part of one is not a sign of life: nobody can read it yet. An error means
                     // that the watch could not continue: what was known stays as old as it was until it is listed
@@ -167,10 +172,28 @@ where
                     }
                     frame
                 }))
-            }))
+            });
+            Ok(noted.map(|body| ending(body, name)))
         }
         .boxed()
     }
+}
+
+/// The same answer to a watch, which ends if the API server is silent for too long between two events.
+fn ending(watch: Answer, resource: String) -> Answer {
+    let frames = stream::unfold((watch, resource, true), |(mut watch, resource, mut is_between)| async move {
+        let frame = watch.frame().await?;
+        match &frame {
+            Err(error) if is_between && error.is::<TimeoutError>() => {
+                debug!(resource, "A watch was silent; resuming it");
+                return None;
+            }
+            Ok(frame) => is_between = frame.data_ref().map_or(is_between, |data| data.ends_with(b"\n")),
+            Err(_) => {}
+        }
+        Some((frame, (watch, resource, is_between)))
+    });
+    StreamBody::new(frames).boxed_unsync()
 }
 
 fn boxed<B>(body: B) -> Answer
@@ -185,8 +208,6 @@ where
 mod tests {
     use std::convert::Infallible;
 
-    use futures::stream;
-    use http_body_util::StreamBody;
     use hyper::body::Frame;
     use tower::{ServiceExt, service_fn};
 

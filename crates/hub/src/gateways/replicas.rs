@@ -28,7 +28,7 @@ use addon_signer_telemetry::pulse::Pulse;
 /// How often the hub looks for gateways that have been silent for too long.
 const ROUND: Duration = Duration::from_secs(5);
 
-/// An API server that is heard sends a bookmark each minute.
+/// A watch that was silent for so long is resumed, and an API server that lives answers.
 const SILENCE: Duration = Duration::from_secs(75);
 
 /// The name of the gateway in the hub's own process, which has no Lease.
