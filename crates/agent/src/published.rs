@@ -3,13 +3,9 @@
 //! stranger answers at the gateway's address. Kubernetes keeps an issued request for an hour.
 
 use serde_json::Value;
-use tokio::time::Instant;
-use tracing::warn;
 
-use crate::Agent;
 use addon_signer_core::bounded::Keep;
 use addon_signer_core::ca::bundle::Bundle;
-use addon_signer_core::credentials::plan::Usable;
 use addon_signer_core::names::ANNOTATION_TRUST_BUNDLE;
 use addon_signer_core::timestamp::Timestamp;
 
@@ -54,19 +50,6 @@ impl Published {
     /// Whether these are other anchors, of a request that was made after `signed`.
     pub(crate) fn replaces(&self, signed: Timestamp) -> bool {
         self.is_other && self.requested >= signed
-    }
-}
-
-impl Agent {
-    /// Asks the hub whether these anchors are outdated: they do not verify who answers at the gateway's address.
-    pub(crate) async fn compare(&mut self, usable: &Usable) {
-        if !self.outdated.may_compare(Instant::now()) {
-            return;
-        }
-        match self.enroller.has_newer_anchors(usable).await {
-            Ok(has_newer) => self.outdated.saw(has_newer),
-            Err(error) => warn!(id = %self.identity, %error, "Cannot ask the hub for its present anchors"),
-        }
     }
 }
 
