@@ -22,7 +22,8 @@ pub(crate) fn ahead(clock: &Clock) -> i64 {
     clock.now().unix() - Clock::default().now().unix()
 }
 
-/// The answer with its `Date` moved as `clock` was moved, and, if the clock is late, the times of the addons in it.
+/// The answer with its `Date` moved as `clock` was moved, and, if the clock is late, the times of the addons and
+/// clusters in it.
 pub(crate) fn moved(mut answer: Response<Body>, path: &str, clock: &Clock) -> Response<MovedBody> {
     let by = ahead(clock);
     if let Some(date) = answer.headers_mut().get_mut(DATE) {
@@ -31,11 +32,12 @@ pub(crate) fn moved(mut answer: Response<Body>, path: &str, clock: &Clock) -> Re
         let text = rfc2822::DateTimePrinter::new().timestamp_to_rfc9110_string(&shown).unwrap();
         *date = text.parse().unwrap();
     }
-    let of_addons = path.ends_with("/managedclusteraddons") || path.contains("/managedclusteraddons/");
+    let kinds = ["/managedclusteraddons", "/managedclusters"];
+    let is_made = kinds.iter().any(|kind| path.ends_with(kind) || path.contains(&format!("{kind}/")));
     let mut rest = Vec::new();
     answer.map(|body| {
         let body = body.map_frame(move |frame| match frame.into_data() {
-            Ok(data) if by < 0 && of_addons => Frame::data(made(&mut rest, &data, by)),
+            Ok(data) if by < 0 && is_made => Frame::data(made(&mut rest, &data, by)),
             Ok(data) => Frame::data(data),
             Err(frame) => frame,
         });
