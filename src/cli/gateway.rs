@@ -2,7 +2,6 @@
 //! objects with the caller's kubeconfig and sends nothing to the gateway.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
@@ -35,6 +34,7 @@ use addon_signer_core::gateway::routing::{
 use addon_signer_core::identity::{AddOnName, ClusterName};
 use addon_signer_core::oldest::{MOST_ROUTES, Oldest};
 use addon_signer_gateway::problem_of;
+use addon_signer_platform::kubeconfig::Access;
 use addon_signer_platform::kubernetes;
 use addon_signer_platform::listing::{self, Selector};
 
@@ -60,9 +60,8 @@ pub(super) struct ExplainArgs {
     /// The URL as the agent calls it, such as https://gateway.example:8443/addons/telemetry/api/v1/receive.
     #[arg(value_name = "URL")]
     url: Uri,
-    /// The hub's kubeconfig [default: KUBECONFIG, ~/.kube/config, or the pod's own account].
-    #[arg(long, env = "ADDON_SIGNER_KUBECONFIG", value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
+    #[command(flatten)]
+    access: Access,
     /// The output format.
     #[arg(long, value_enum, default_value_t = Format::Table)]
     output: Format,
@@ -111,7 +110,7 @@ impl From<&NoAccess> for Problem {
 /// # Errors
 /// The API server cannot be asked, or nobody serves the addon.
 pub(super) async fn run(GatewayCommand::Explain(args): GatewayCommand) -> anyhow::Result<()> {
-    let client = kubernetes::client(args.kubeconfig.as_deref()).await?;
+    let client = kubernetes::client(&args.access).await?;
     let existing = Existing::read(&client, &args.cluster).await?;
     let explanation = existing.explain(&args)?;
     match args.output {

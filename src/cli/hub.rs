@@ -29,6 +29,7 @@ use addon_signer_ledger::Location;
 use addon_signer_platform::arguments::Opaque;
 use addon_signer_platform::clock::Clock;
 use addon_signer_platform::contacts::Contacts;
+use addon_signer_platform::kubeconfig::{Access, Plugins};
 use addon_signer_platform::kubernetes;
 
 /// A lower value would refuse everybody between two signs of life from an idle API server.
@@ -45,9 +46,8 @@ pub struct HubArgs {
     /// apart, so that the process that faces agents holds no key of an authority.
     #[arg(long, env = "ADDON_SIGNER_ROLES", value_name = "ROLES", default_value_t = Roles::Both)]
     roles: Roles,
-    /// The hub's kubeconfig [default: KUBECONFIG, ~/.kube/config, or the pod's own account].
-    #[arg(long, env = "ADDON_SIGNER_KUBECONFIG", value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
+    #[command(flatten)]
+    access: Access,
     /// The namespace of the Secrets and ConfigMaps of the authorities.
     #[arg(long, env = "ADDON_SIGNER_NAMESPACE", default_value = "addon-signer")]
     namespace: String,
@@ -232,7 +232,7 @@ pub async fn run(args: HubArgs) -> anyhow::Result<()> {
     let of_inventory = if args.inventory_listen.is_some() { inventory::OPEN_FILES } else { 0 };
     open_files::raise(of_gateway.saturating_add(of_inventory));
     let contacts = Contacts::default();
-    let client = kubernetes::client_noting(args.kubeconfig.as_deref(), contacts.clone()).await?;
+    let client = kubernetes::connected(&args.access, Plugins::Run, contacts.clone()).await?.client;
     let inventory = args.inventory_listen.map(|listen| InventoryOptions { listen, service: args.inventory_service });
     let trusted = trusted(args.serving_trust, args.serving_roots.as_deref())?;
     let options = HubOptions {

@@ -255,6 +255,7 @@ fn agent(hub: &StandIn, cluster: &str, caller: &TrafficCaller, gateway: SocketAd
         signer_name: SIGNER.to_owned(),
         expiration_seconds: None,
         hub_kubeconfig: file,
+        plugins: addon_signer_platform::kubeconfig::Plugins::Refuse,
         gateway: format!("https://{gateway}").parse()?,
         timing: Timing { poll: Duration::from_millis(500), retry_first: Duration::from_secs(1), ..Timing::default() },
     };

@@ -24,6 +24,7 @@ mod installations;
 mod inventory;
 mod issuers;
 mod kit;
+mod kubeconfigs;
 mod layers;
 mod ledger;
 mod ocm_types;

@@ -18,7 +18,8 @@ use serde_json::Value;
 
 const DOCUMENT: &str = "docs/reference.md";
 /// Flags that have a variable in every command; those of `hub` and of the agent all have one.
-const WITH_VARIABLE: [&str; 5] = ["--log-format", "--audit-log", "--kubeconfig", "--namespace", "--ledger"];
+const WITH_VARIABLE: [&str; 6] =
+    ["--log-format", "--audit-log", "--kubeconfig", "--context", "--namespace", "--ledger"];
 /// Words in the hub's code that look like a condition or a reason, but are statuses, kinds, or names of tasks.
 const NO_REASONS: &str = "True False Registering Reading AddOnSigners ManagedClusters ManagedClusterAddOn \
                           ManagedClusterAddOns ClusterManagementAddOn AddOnTemplate AddOnTemplates ManifestWork \

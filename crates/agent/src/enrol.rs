@@ -29,8 +29,10 @@ use addon_signer_core::keys::public::KeyKind;
 use addon_signer_core::names::ANNOTATION_TRUST_BUNDLE;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_platform::clock::Clock;
+use addon_signer_platform::contacts::Contacts;
 use addon_signer_platform::errors::explain;
-use addon_signer_platform::kubernetes::{self, KubeconfigError};
+use addon_signer_platform::kubeconfig::{Access, KubeconfigError, Plugins};
+use addon_signer_platform::kubernetes;
 
 const RESOURCE: &str = "certificatesigningrequests.certificates.k8s.io";
 const HUB: &str = "the hub";
@@ -97,13 +99,15 @@ struct Pending {
 /// Makes requests, one at a time.
 pub(crate) struct Enroller {
     order: Order,
-    kubeconfig: PathBuf,
+    access: Access,
+    plugins: Plugins,
     pending: Option<Pending>,
 }
 
 impl Enroller {
-    pub(crate) fn new(order: Order, kubeconfig: PathBuf) -> Self {
-        Self { order, kubeconfig, pending: None }
+    pub(crate) fn new(order: Order, kubeconfig: PathBuf, plugins: Plugins) -> Self {
+        let access = Access { kubeconfig: Some(kubeconfig), context: None };
+        Self { order, access, plugins, pending: None }
     }
 
     /// Makes a request, or continues with the pending one, and waits at most `patience` for the answer.
@@ -113,7 +117,8 @@ impl Enroller {
         clock: &Clock,
     ) -> Result<(Credentials, Usable), EnrolError> {
         // The kubeconfig is read each time, because OCM's agent renews the certificate in it.
-        let requests: Api<CertificateSigningRequest> = Api::all(kubernetes::client(Some(&self.kubeconfig)).await?);
+        let connected = kubernetes::connected(&self.access, self.plugins, Contacts::default()).await?;
+        let requests: Api<CertificateSigningRequest> = Api::all(connected.client);
         let pending = match self.pending.take() {
             Some(pending) => pending,
             None => self.request(&requests).await?,

@@ -196,7 +196,7 @@ impl Gateway {
         clock: &Clock,
     ) -> Result<TlsStream<TcpStream>, Box<dyn std::error::Error + Send + Sync>> {
         let config = client_config(usable, clock)?;
-        let tcp = Dialer::from_env()?.oneshot(self.url.parse()?).await?.into_inner();
+        let tcp = Dialer::from_env().oneshot(self.url.parse()?).await?.into_inner();
         Ok(TlsConnector::from(Arc::new(config)).connect(self.name.clone(), tcp).await?)
     }
 }

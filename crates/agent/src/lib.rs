@@ -94,8 +94,7 @@ pub struct Agent {
 impl Agent {
     /// An agent that has done nothing yet.
     pub fn new(settings: Settings, store: Store, clock: Clock) -> Self {
-        let Settings { identity, convention, signer_name, expiration_seconds, hub_kubeconfig, gateway, timing } =
-            settings;
+        let Settings { identity, convention, signer_name, expiration_seconds, gateway, timing, .. } = settings;
         let wanted = Wanted::new(&convention, &identity);
         let order = Order {
             cluster: identity.cluster.clone(),
@@ -112,7 +111,7 @@ impl Agent {
             store,
             publisher: Publisher::new(Probe::new(clock.clone())),
             clock,
-            enroller: Enroller::new(order, hub_kubeconfig),
+            enroller: Enroller::new(order, settings.hub_kubeconfig, settings.plugins),
             candidate: None,
             revoked: None,
             outdated: Outdated::new(timing.retry_first),

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::gateway::Gateway;
 use addon_signer_core::identity::{Convention, PeerIdentity};
+use addon_signer_platform::kubeconfig::Plugins;
 
 /// Intervals, pauses and time limits.
 #[derive(Debug, Clone)]
@@ -49,6 +50,8 @@ pub struct Settings {
     pub expiration_seconds: Option<i32>,
     /// The cluster's kubeconfig for the hub, read again for every request.
     pub hub_kubeconfig: PathBuf,
+    /// Whether programs that it names are run.
+    pub plugins: Plugins,
     /// The gateway that the certificate is for.
     pub gateway: Gateway,
     /// The intervals and pauses.

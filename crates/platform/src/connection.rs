@@ -10,6 +10,7 @@
 //! whether the hub still leads.
 
 use std::error::Error;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -48,6 +49,8 @@ const STREAM_WINDOW: u32 = 1 << 18;
 /// that wait must leave room for the one that is received, and for calls.
 const CONNECTION_WINDOW: u32 = 128 * STREAM_WINDOW;
 
+const BAD_TOKEN: &str = "the credential plugin printed a token that no header may have";
+
 /// Makes a client for these settings. It connects when it is first used.
 ///
 /// # Errors
@@ -63,9 +66,12 @@ pub fn connect(config: Config) -> Result<Client, kube::Error> {
 pub fn connect_noting(config: Config, contacts: Contacts) -> Result<Client, kube::Error> {
     let connector = connector(&config)?;
     let connections: HyperClient<_, Body> = builder().build(connector);
+    // kube panics if a credential plugin prints a token that no header may have: nothing else can check it before.
+    let auth = catch_unwind(AssertUnwindSafe(|| config.auth_layer()));
+    let auth = auth.unwrap_or_else(|_| Err(kube::Error::Service(BAD_TOKEN.into())))?;
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
-        .option_layer(config.auth_layer()?)
+        .option_layer(auth)
         .layer(config.extra_headers_layer()?)
         .map_err(BoxError::from)
         .service(bounded(connections, contacts));
@@ -118,7 +124,8 @@ fn connector(config: &Config) -> Result<TimeoutConnector<HttpsConnector<Dialer>>
             Arc::new(FixedServerNameResolver::new(name))
         }
     };
-    let tcp = Dialer::of_kubeconfig(config.proxy_url.as_ref()).map_err(|error| kube::Error::Service(error.into()))?;
+    let tcp = Dialer::of_kubeconfig(config.proxy_url.as_ref());
+    tcp.check(&config.cluster_url).map_err(|error| kube::Error::Service(error.into()))?;
     let mut connector = TimeoutConnector::new(HttpsConnector::new(tcp, tls, false, names));
     connector.set_connect_timeout(Some(CONNECT));
     Ok(connector)

@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::io;
 
+use kube::client::AuthError;
 use rustls::CertificateError;
 
 /// Added where this machine's clock may be the cause.
@@ -10,7 +11,7 @@ const CLOCK: &str = "; check this machine's clock";
 
 /// The error and its chain of causes, because clients often say only "connection error" at the top and keep the cause
 /// at the bottom. No text appears twice. For a refusal by the API server only the message appears, because kube would
-/// print the whole Status object.
+/// print the whole Status object; of a failed credential plugin only that it failed.
 #[must_use]
 pub fn explain(error: &(dyn Error + 'static)) -> String {
     let mut text = String::new();
@@ -20,14 +21,19 @@ pub fn explain(error: &(dyn Error + 'static)) -> String {
             Some(kube::Error::Api(status)) => Some(status.message.clone()),
             _ => None,
         };
-        let words = refusal.clone().unwrap_or_else(|| cause.to_string());
+        let plugin = cause.downcast_ref().and_then(without_output);
+        if let Some(said) = &plugin {
+            text = text.replace(&cause.to_string(), said); // those above may quote it
+        }
+        let end = refusal.or(plugin);
+        let words = end.clone().unwrap_or_else(|| cause.to_string());
         if !text.contains(&words) {
             let separator = if text.is_empty() { "" } else { ": " };
             text.push_str(separator);
             text.push_str(&words);
         }
         // The cause of a refusal has the same message again.
-        next = if refusal.is_some() { None } else { cause.source() };
+        next = if end.is_some() { None } else { cause.source() };
     }
     if certificate_error(error).is_some_and(depends_on_time) {
         text.push_str(CLOCK);
@@ -59,6 +65,15 @@ fn depends_on_time(cause: &CertificateError) -> bool {
             | CertificateError::NotValidYet
             | CertificateError::NotValidYetContext { .. }
     )
+}
+
+/// What to say of a credential plugin in place of its arguments and its output, which may have a token.
+fn without_output(error: &AuthError) -> Option<String> {
+    match error {
+        AuthError::AuthExecRun { out, .. } => Some(format!("the credential plugin failed ({})", out.status)),
+        AuthError::AuthExecParse(_) => Some("the credential plugin printed no ExecCredential".to_owned()),
+        _ => None,
+    }
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ pub mod connection;
 pub mod contacts;
 pub mod crypto;
 pub mod errors;
+pub mod kubeconfig;
 pub mod kubernetes;
 pub mod listen;
 pub mod listing;

@@ -24,47 +24,61 @@ const NO_PROXY: [&str; 2] = ["NO_PROXY", "no_proxy"];
 #[error("the proxy that {0} names cannot be used; write http://[USER:PASSWORD@]HOST:PORT")]
 pub struct ProxyError(&'static str);
 
+/// Stands for a proxy that cannot be used: what would go through it is refused.
+const UNUSABLE: &str = "http://unusable.invalid";
+
 /// Makes TCP connections for HTTPS, which a proxy tunnels (`CONNECT`, RFC 9110 section 9.3.6).
 #[derive(Debug, Clone)]
 pub struct Dialer {
     tcp: HttpConnector,
     proxies: Arc<Matcher>,
+    refused: Option<ProxyError>,
 }
 
 impl Dialer {
     /// Connects as `HTTPS_PROXY` and `NO_PROXY` say.
-    ///
-    /// # Errors
-    /// [`ProxyError`].
-    pub fn from_env() -> Result<Self, ProxyError> {
+    #[must_use]
+    pub fn from_env() -> Self {
         Self::new(first(PROXY).as_deref().unwrap_or_default(), &first(NO_PROXY).unwrap_or_default(), PROXY[0])
     }
 
     /// Connects through the proxy of a kubeconfig, if there is one. kube reads `HTTPS_PROXY` if the kubeconfig names
     /// none; then `NO_PROXY` applies too.
-    ///
-    /// # Errors
-    /// [`ProxyError`].
-    pub fn of_kubeconfig(proxy: Option<&Uri>) -> Result<Self, ProxyError> {
+    #[must_use]
+    pub fn of_kubeconfig(proxy: Option<&Uri>) -> Self {
         let Some(proxy) = proxy else { return Self::new("", "", PROXY[0]) };
         let is_from_env = first(PROXY).and_then(|text| text.parse::<Uri>().ok()).is_some_and(|uri| uri == *proxy);
         if is_from_env { Self::from_env() } else { Self::new(&proxy.to_string(), "", "proxy-url of the kubeconfig") }
     }
 
-    fn new(proxy: &str, no_proxy: &str, named_by: &'static str) -> Result<Self, ProxyError> {
-        let unset = proxy.is_empty();
+    /// Whether a proxy that cannot be used is in the way to `to`.
+    ///
+    /// # Errors
+    /// [`ProxyError`].
+    pub fn check(&self, to: &Uri) -> Result<(), ProxyError> {
+        let refused = self.refused.clone().filter(|_| self.proxies.intercept(to).is_some());
+        refused.map_or(Ok(()), Err)
+    }
+
+    /// What `HTTPS_PROXY` says of `to`, if these are its proxies.
+    pub(crate) fn proxy_of_env(&self, to: &Uri) -> Result<Option<Uri>, ProxyError> {
+        self.check(to)?;
+        Ok(self.proxies.intercept(to).and(first(PROXY)).and_then(|proxy| proxy.parse().ok()))
+    }
+
+    fn new(proxy: &str, no_proxy: &str, named_by: &'static str) -> Self {
         // Go's programs, OCM's among them, read `*.example.com` as `.example.com` (golang.org/x/net/http/httpproxy).
         let no_proxy: Vec<_> = no_proxy.split(',').map(|name| name.trim().replace("*.", ".")).collect();
-        let proxies = Matcher::builder().https(proxy).no(no_proxy.join(",")).build();
         let any = Matcher::builder().https(proxy).build();
         let used = any.intercept(&Uri::from_static("https://hub.invalid"));
-        if !unset && used.is_none_or(|proxy| !is_usable(proxy.uri())) {
-            return Err(ProxyError(named_by));
-        }
+        let is_usable = proxy.is_empty() || used.is_some_and(|proxy| is_usable(proxy.uri()));
+        let refused = (!is_usable).then_some(ProxyError(named_by));
+        let proxy = if is_usable { proxy } else { UNUSABLE };
+        let proxies = Matcher::builder().https(proxy).no(no_proxy.join(",")).build();
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false); // the scheme is https
         tcp.set_nodelay(true);
-        Ok(Self { tcp, proxies: Arc::new(proxies) })
+        Self { tcp, proxies: Arc::new(proxies), refused }
     }
 }
 
@@ -79,6 +93,9 @@ impl Service<Uri> for Dialer {
 
     fn call(&mut self, to: Uri) -> Self::Future {
         let tcp = self.tcp.clone();
+        if let Err(error) = self.check(&to) {
+            return Box::pin(async move { Err(error.into()) });
+        }
         match self.proxies.intercept(&to) {
             None => Box::pin(async move { Ok(tcp.oneshot(to).await?) }),
             Some(proxy) => Box::pin(async move {
@@ -121,8 +138,9 @@ mod tests {
 
     #[test]
     fn only_an_http_proxy_can_be_used_and_its_password_is_hidden() {
+        let hub = Uri::from_static("https://hub.example:6443");
         for good in ["", "http://proxy:3128", "http://user:secret@proxy:3128/", "proxy:3128"] {
-            assert!(Dialer::new(good, "", "HTTPS_PROXY").is_ok(), "{good}");
+            assert!(Dialer::new(good, "", "HTTPS_PROXY").check(&hub).is_ok(), "{good}");
         }
         for bad in [
             "https://user:secret@proxy",
@@ -140,9 +158,10 @@ mod tests {
             "http://user:#secret@proxy:3128",
             "http://user:se cret@proxy:3128",
         ] {
-            let error = Dialer::new(bad, "", "HTTPS_PROXY").unwrap_err().to_string();
+            let error = Dialer::new(bad, "", "HTTPS_PROXY").check(&hub).unwrap_err().to_string();
             assert!(error.contains("HTTPS_PROXY"), "{bad}: {error}");
             assert!(!error.contains("secret"), "{bad}: {error}");
+            assert_eq!(Dialer::new(bad, ".example", "HTTPS_PROXY").check(&hub), Ok(()), "{bad}: it is not used");
         }
     }
 
@@ -150,7 +169,7 @@ mod tests {
     async fn a_proxy_is_asked_for_a_tunnel_and_not_for_what_needs_none() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let dialer = Dialer::new(&format!("http://user:pw@{address}"), "127.0.0.1", "HTTPS_PROXY").unwrap();
+        let dialer = Dialer::new(&format!("http://user:pw@{address}"), "127.0.0.1", "HTTPS_PROXY");
         let asked = tokio::spawn(async move {
             let (mut stream, _) = listener.accept().await.unwrap();
             let mut head = Vec::new();

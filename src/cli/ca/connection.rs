@@ -1,7 +1,6 @@
 //! Reads lines from the hub, and asks for changes.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
@@ -26,7 +25,8 @@ use addon_signer_hub::authorities::asked::AuthorityRequest;
 use addon_signer_hub::authorities::report::GatewayLineReport;
 use addon_signer_hub::authorities::store::{LineNames, STATUS_KEY};
 use addon_signer_platform::clock::Clock;
-use addon_signer_platform::kubernetes;
+use addon_signer_platform::kubeconfig::{Access, Target};
+use addon_signer_platform::kubernetes::{self, Connected};
 use addon_signer_platform::listing::{self, Selector};
 
 /// How often `--watch` polls.
@@ -40,9 +40,8 @@ const ATTEMPTS: usize = 5;
 /// How to reach the hub.
 #[derive(Debug, Clone, Args)]
 pub(super) struct ConnectionArgs {
-    /// The hub's kubeconfig [default: KUBECONFIG, ~/.kube/config, or the pod's own account].
-    #[arg(long, env = "ADDON_SIGNER_KUBECONFIG", value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
+    #[command(flatten)]
+    access: Access,
     /// The namespace of the hub.
     #[arg(long, env = "ADDON_SIGNER_NAMESPACE", default_value = "addon-signer")]
     namespace: String,
@@ -94,6 +93,7 @@ pub struct ChangeArgs {
 /// A connection to the hub.
 pub(super) struct Ca {
     pub(super) client: Client,
+    cluster: Target,
     signers: Api<GuardedSigner>,
     config_maps: Api<Lenient<ConfigMap>>,
     namespace: String,
@@ -101,11 +101,12 @@ pub(super) struct Ca {
 
 impl Ca {
     pub(super) async fn connect(connection: &ConnectionArgs) -> anyhow::Result<Self> {
-        let client: Client = kubernetes::client(connection.kubeconfig.as_deref()).await?;
+        let Connected { client, target } = kubernetes::connect(&connection.access).await?;
         Ok(Self {
             signers: Api::all(client.clone()),
             config_maps: Api::namespaced(client.clone(), &connection.namespace),
             client,
+            cluster: target,
             namespace: connection.namespace.clone(),
         })
     }
@@ -219,7 +220,7 @@ impl Ca {
         name: &str,
         text: impl Fn(&str) -> String,
     ) -> anyhow::Result<()> {
-        for _ in 0..ATTEMPTS {
+        for attempts in 0..ATTEMPTS {
             let (now, metadata) = self.read(line).await?;
             if now.states() != before.states() {
                 bail!("{} has changed meanwhile: see `addon-signer ca status {line}`, and ask again", before.line);
@@ -227,6 +228,9 @@ impl Ca {
             let present = metadata.annotations.as_ref().and_then(|all| all.get(name)).map_or("", String::as_str);
             let metadata =
                 json!({ "resourceVersion": metadata.resource_version, "annotations": { name: text(present) } });
+            if attempts == 0 {
+                eprintln!("Changing {} on {}", before.line, self.cluster);
+            }
             match self.patch(line, &json!({ "metadata": metadata })).await {
                 Err(error) if is_conflict(&error) => {} // the hub has written its status, perhaps
                 done => return done,

@@ -18,6 +18,7 @@ use addon_signer_ledger::Location;
 use addon_signer_ledger::archive::{Archive, Archived, archive};
 use addon_signer_platform::arguments::Opaque;
 use addon_signer_platform::clock::Clock;
+use addon_signer_platform::kubeconfig::Access;
 use addon_signer_platform::kubernetes;
 
 /// Arguments of `certs archive`.
@@ -37,9 +38,8 @@ pub struct ArchiveArgs {
     /// addon-signer-ledger].
     #[arg(long = "head", value_name = "FILE")]
     checkpoint: Option<PathBuf>,
-    /// The hub's kubeconfig, to read that ConfigMap [default: KUBECONFIG, ~/.kube/config, or the pod's own account].
-    #[arg(long, env = "ADDON_SIGNER_KUBECONFIG", value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
+    #[command(flatten)]
+    access: Access,
     /// The hub's namespace.
     #[arg(long, env = "ADDON_SIGNER_NAMESPACE", default_value = "addon-signer")]
     namespace: String,
@@ -66,7 +66,7 @@ pub(super) async fn run(args: ArchiveArgs) -> anyhow::Result<()> {
 
 /// The checkpoint that the hub has published last.
 async fn published(args: &ArchiveArgs) -> anyhow::Result<Checkpoint> {
-    let client = kubernetes::client(args.kubeconfig.as_deref()).await?;
+    let client = kubernetes::client(&args.access).await?;
     let maps: Api<Lenient<ConfigMap>> = Api::namespaced(client, &args.namespace);
     let of = format!("the ConfigMap {LEDGER_OBJECT} in the namespace {}", args.namespace);
     let map = maps.get_opt(LEDGER_OBJECT).await.with_context(|| format!("{of} cannot be read"))?;

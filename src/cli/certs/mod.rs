@@ -8,8 +8,6 @@ mod show;
 mod text;
 mod verify;
 
-use std::path::{Path, PathBuf};
-
 use anyhow::Context;
 use clap::{Args, Subcommand};
 use kube::Client;
@@ -22,6 +20,7 @@ use addon_signer_ledger::view::{Certificate, Details, Page};
 use addon_signer_ledger::{LedgerError, Location, Reader, answer};
 use addon_signer_platform::arguments::Opaque;
 use addon_signer_platform::clock::Clock;
+use addon_signer_platform::kubeconfig::Access;
 use addon_signer_platform::kubernetes;
 
 /// List and revoke certificates, check the ledger, archive its oldest entries.
@@ -60,15 +59,14 @@ pub(super) struct SourceArgs {
     /// The ledger's URL [default: ask the hub, through its Kubernetes API].
     #[arg(long, env = "ADDON_SIGNER_LEDGER", value_name = "URL", hide_env_values = true)]
     ledger: Option<Opaque>,
-    /// The hub's kubeconfig [default: KUBECONFIG, ~/.kube/config, or the pod's own account].
-    #[arg(long, env = "ADDON_SIGNER_KUBECONFIG", value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
+    #[command(flatten)]
+    access: Access,
 }
 
 impl SourceArgs {
-    /// The hub's kubeconfig, if one is named.
-    pub(super) fn kubeconfig(&self) -> Option<&Path> {
-        self.kubeconfig.as_deref()
+    /// Which cluster the hub is on.
+    pub(super) fn access(&self) -> &Access {
+        &self.access
     }
 
     /// The ledger, if one is named.
@@ -91,7 +89,7 @@ impl LedgerSource {
         match args.location()? {
             Some(location) => Ok(Self::Ledger(Reader::open(location).await?)),
             None => {
-                let client = kubernetes::client(args.kubeconfig.as_deref()).await;
+                let client = kubernetes::client(&args.access).await;
                 Ok(Self::Hub(client.context("the hub cannot be reached; without --ledger the command asks the hub")?))
             }
         }

@@ -5,13 +5,12 @@
 //! that began in the present second are revoked too. A certificate that is issued later begins at the revocation at the
 //! earliest, although certificates are backdated by 5 minutes, so it is not revoked.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Args;
 use kube::api::{DynamicObject, Patch, PatchParams};
-use kube::{Api, Client, ResourceExt};
+use kube::{Api, ResourceExt};
 use serde::Serialize;
 use serde_json::json;
 
@@ -25,7 +24,8 @@ use addon_signer_core::registry::Revocation;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_hub::registrations::registry::discover;
 use addon_signer_platform::clock::Clock;
-use addon_signer_platform::kubernetes;
+use addon_signer_platform::kubeconfig::{Access, Target};
+use addon_signer_platform::kubernetes::{self, Connected};
 
 /// How often the object may change between our read and our write before we give up.
 const TRIES: u32 = 5;
@@ -47,9 +47,8 @@ pub struct RevokeArgs {
     /// The output format.
     #[arg(long, value_enum, default_value_t = Format::Table)]
     output: Format,
-    /// The hub's kubeconfig [default: KUBECONFIG, ~/.kube/config, or the pod's own account].
-    #[arg(long, env = "ADDON_SIGNER_KUBECONFIG", value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
+    #[command(flatten)]
+    access: Access,
 }
 
 /// What was done, as `--output json` prints it.
@@ -67,13 +66,13 @@ struct Revoked<'r> {
 }
 
 pub(super) async fn run(args: RevokeArgs) -> anyhow::Result<()> {
-    let client: Client = kubernetes::client(args.kubeconfig.as_deref()).await?;
+    let Connected { client, target } = kubernetes::connect(&args.access).await?;
     let caller = CommandUser::ask(&client).await;
     let now = caller.now.unwrap_or_else(|| Clock::default().now());
     let before = moment(args.before, now)?;
     let resource = discover(&client).await?.resource();
     let addons = Api::namespaced_with(client, args.cluster.as_str(), &resource);
-    let (now, was) = write(&args, &addons, Revocation { before, by: caller.user }).await?;
+    let (now, was) = write(&args, (&addons, &target), Revocation { before, by: caller.user }).await?;
     let RevokeArgs { cluster, addon, .. } = &args;
     match args.output {
         Format::Json => print_json(&Revoked {
@@ -120,11 +119,11 @@ fn moment(wanted: Option<Timestamp>, now: Timestamp) -> anyhow::Result<Timestamp
 /// back.
 async fn write(
     args: &RevokeArgs,
-    addons: &Api<Lenient<DynamicObject>>,
+    (addons, target): (&Api<Lenient<DynamicObject>>, &Target),
     wanted: Revocation,
 ) -> anyhow::Result<(Revocation, Option<Timestamp>)> {
     let RevokeArgs { cluster, addon, .. } = args;
-    for _ in 0..TRIES {
+    for tries in 0..TRIES {
         let read = addons.get_opt(addon.as_str()).await;
         let read = read.with_context(|| {
             format!("the addon {addon} on {cluster} cannot be read; the ClusterRole {REVOKER} allows it")
@@ -138,6 +137,9 @@ async fn write(
             Set::Enough(found) => return Ok((found.clone(), Some(found.before))),
             Set::Less(was) => was,
         };
+        if tries == 0 {
+            eprintln!("Changing {addon} on {cluster}, on {target}");
+        }
         match addons.patch(addon.as_str(), &PatchParams::default(), &Patch::Merge(patch(&object, &wanted))).await {
             Ok(_) => return Ok((wanted, was)),
             Err(kube::Error::Api(status)) if status.code == 409 => {}

@@ -118,7 +118,7 @@ enum Failure {
 /// Checks the server's certificate as agents do. The caller has no certificate of its own, which the gateway reports
 /// only afterwards (RFC 8446 section 4.4.2.4).
 async fn shake_hands(address: &GatewayAddress, bundle: &Bundle) -> Result<(), Failure> {
-    let dialer = Dialer::from_env().map_err(|error| Failure::Connect(error.to_string()))?;
+    let dialer = Dialer::from_env();
     let tcp = dialer.oneshot(address.uri.clone()).await;
     let tcp = tcp.map_err(|error| Failure::Connect(explain(error.as_ref())))?.into_inner();
     let roots = RootCertStore { roots: bundle.anchors().to_vec() };

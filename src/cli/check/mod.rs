@@ -100,7 +100,7 @@ struct Inspection {
 /// Something is bad, or the API server cannot be asked.
 pub async fn run(args: CheckArgs) -> anyhow::Result<()> {
     args.source.location()?; // wrong usage is reported before anything is asked
-    let client = kubernetes::client(args.source.kubeconfig()).await?;
+    let client = kubernetes::client(args.source.access()).await?;
     // The API server's clock wrote the times of the objects.
     let now = CommandUser::ask(&client).await.now.unwrap_or_else(|| Clock::default().now());
     let inspection = Inspection { client, namespace: args.namespace, now };

@@ -74,7 +74,7 @@ impl Paging {
 /// One sentence saying what the API server did not list.
 pub async fn run(args: FleetArgs) -> anyhow::Result<()> {
     args.source.location()?; // wrong usage is reported before anything is asked
-    let client = kubernetes::client(args.source.kubeconfig()).await?;
+    let client = kubernetes::client(args.source.access()).await?;
     let wanted = Selection { addon: args.addon, cluster: args.cluster };
     let ledger = LedgerSource::open(args.source).await;
     let Gathered { rows, no_ledger } = gather(&client, ledger, &args.namespace, &wanted).await?;

@@ -164,6 +164,7 @@ impl AgentWorld {
             signer_name: SIGNER.to_owned(),
             expiration_seconds: None,
             hub_kubeconfig: self.kubeconfig(),
+            plugins: addon_signer_platform::kubeconfig::Plugins::Refuse,
             gateway: gateway.parse().unwrap(),
             timing: Timing {
                 poll: Duration::from_millis(100),

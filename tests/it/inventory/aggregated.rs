@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use addon_signer::cli::inventory::{QuestionError, ask};
 use addon_signer::inventory::{API_SERVICE, BASE};
+use addon_signer_platform::kubeconfig::Access;
 use addon_signer_platform::kubernetes;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
@@ -51,7 +52,8 @@ async fn start() -> Option<(TestHub, Stage)> {
 
 /// Connects with a kubeconfig file, as `addon-signer` does.
 async fn as_user(hub: &TestHub, user: &str) -> Client {
-    kubernetes::client(Some(&hub.real().unwrap().kubeconfig_file(user, user, &[]))).await.unwrap()
+    let kubeconfig = Some(hub.real().unwrap().kubeconfig_file(user, user, &[]));
+    kubernetes::client(&Access { kubeconfig, context: None }).await.unwrap()
 }
 
 fn serial(list: &Value) -> String {

@@ -63,6 +63,7 @@ pub(crate) fn settings(kubeconfig: &Kubeconfig, dir: &Path, cluster: &str, gatew
         signer_name: "example.com/telemetry".to_owned(),
         expiration_seconds: None,
         hub_kubeconfig: file,
+        plugins: addon_signer_platform::kubeconfig::Plugins::Refuse,
         gateway: format!("https://{gateway}").parse().unwrap(),
         timing: Timing {
             poll: Duration::from_millis(300),

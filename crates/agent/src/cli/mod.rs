@@ -24,6 +24,7 @@ use addon_signer_core::units::parse_duration;
 use addon_signer_platform::arguments::{self, Opaque};
 use addon_signer_platform::clock::Clock;
 use addon_signer_platform::errors::explain;
+use addon_signer_platform::kubeconfig::{Access, Plugins};
 use addon_signer_platform::logs::{self, LogFormat};
 use addon_signer_platform::{crypto, kubernetes, listen};
 
@@ -64,9 +65,16 @@ struct AgentArgs {
     /// daemonset, statefulset or serviceaccount.
     #[arg(long, env = "ADDON_SIGNER_OWNER", value_name = "KIND/NAME", requires = "objects")]
     owner: Option<OwnerName>,
+    /// Run the program that the hub kubeconfig names in `exec` or `auth-provider`, as clusters of EKS and GKE need it.
+    /// Whoever may write that file then runs programs here.
+    #[arg(long, env = "ADDON_SIGNER_ALLOW_CREDENTIAL_PLUGINS")]
+    allow_credential_plugins: bool,
     /// The kubeconfig for the Secret and the Lease [default: KUBECONFIG, ~/.kube/config, or the pod's own account].
     #[arg(long, env = "ADDON_SIGNER_KUBECONFIG", value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
+    /// The context in the kubeconfig for the Secret and the Lease [default: its current-context].
+    #[arg(long, env = "ADDON_SIGNER_CONTEXT", value_name = "NAME")]
+    context: Option<String>,
     /// How often to ask the gateway whether there are other anchors; at most 6m.
     #[arg(long, env = "ADDON_SIGNER_REFRESH", value_name = "DURATION",
           default_value = "5m", value_parser = parse_refresh)]
@@ -150,9 +158,14 @@ impl AgentArgs {
             signer_name: self.signer.clone(),
             expiration_seconds: self.expiration_seconds,
             hub_kubeconfig: self.hub_kubeconfig.clone(),
+            plugins: if self.allow_credential_plugins { Plugins::Run } else { Plugins::Refuse },
             gateway: self.gateway.text().unwrap_or_default().parse()?,
             timing: Timing { refresh: self.refresh, ..Timing::default() },
         })
+    }
+
+    fn access(&self) -> Access {
+        Access { kubeconfig: self.kubeconfig.clone(), context: self.context.clone() }
     }
 
     async fn store(&self) -> anyhow::Result<Store> {
@@ -160,7 +173,7 @@ impl AgentArgs {
             let path = self.output_dir.clone().context("give --output-dir, --secret-namespace or both")?;
             return Ok(Store::directory(path));
         };
-        let client = kubernetes::client(self.kubeconfig.as_deref()).await.context("the Secret cannot be reached")?;
+        let client = kubernetes::client(&self.access()).await.context("the Secret cannot be reached")?;
         let secret = Store::secret(client, namespace, &self.addon).owned_by(self.owner.clone());
         Ok(match &self.output_dir {
             Some(path) => secret.copied_to(path.clone()),
@@ -179,7 +192,7 @@ impl AgentArgs {
         if elsewhere.is_some() && self.owner.is_some() {
             anyhow::bail!("with --owner, --secret-namespace and --health-lease must be the same namespace");
         }
-        let client = kubernetes::client(self.kubeconfig.as_deref()).await.context("the Lease cannot be reached")?;
+        let client = kubernetes::client(&self.access()).await.context("the Lease cannot be reached")?;
         Ok(Some(HealthLease::new(client, namespace, &self.addon, self.owner.clone())))
     }
 }

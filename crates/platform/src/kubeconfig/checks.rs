@@ -1,0 +1,107 @@
+//! What is checked before kube sees it, because kube would panic, or name no field.
+
+use http::{HeaderValue, Uri};
+use kube::config::{AuthInfo, Cluster};
+use rustls_pki_types::ServerName;
+use secrecy::ExposeSecret;
+
+use super::{Fault, Plugins};
+
+/// A longer address would leave no room for paths in a URL, which `http` limits to 64 KiB.
+const LONGEST_SERVER: usize = 1024;
+
+/// Checks a cluster. Returns its address and its proxy, in whose place it gets one that kube can read: without one kube
+/// reads `HTTPS_PROXY`, and fails on what it cannot parse even where `NO_PROXY` applies.
+pub(super) fn cluster(field: &str, cluster: &mut Cluster) -> Result<(Uri, Option<Uri>), Fault> {
+    for text in [
+        &mut cluster.server,
+        &mut cluster.certificate_authority,
+        &mut cluster.certificate_authority_data,
+        &mut cluster.proxy_url,
+        &mut cluster.tls_server_name,
+    ] {
+        unset_if_empty(text);
+    }
+    let server = server(cluster.server.as_deref()).map_err(|cause| Fault::new(format!("{field}.server"), cause))?;
+    if let Some(name) = &cluster.tls_server_name {
+        let refused = |_| Fault::new(format!("{field}.tls-server-name"), "it is neither a DNS name nor an address");
+        ServerName::try_from(name.as_str()).map_err(refused)?;
+    }
+    let refused = |_| Fault::new(format!("{field}.proxy-url"), "it is no URL; write http://[USER:PASSWORD@]HOST:PORT");
+    let proxy = cluster.proxy_url.as_ref().map(|proxy| proxy.parse::<Uri>().map_err(refused)).transpose()?;
+    cluster.proxy_url.get_or_insert_with(|| server.to_string());
+    Ok((server, proxy))
+}
+
+/// kube panics at the first call to an address without scheme or host.
+fn server(text: Option<&str>) -> Result<Uri, &'static str> {
+    let text = text.ok_or("it is missing")?;
+    let uri: Uri = text.parse().map_err(|_| "it is no URL such as https://hub.example:6443")?;
+    if !matches!(uri.scheme_str(), Some("https" | "http")) {
+        return Err("it begins with neither https:// nor http://");
+    }
+    let authority = uri.authority().map(|it| (it.as_str(), it.host())).unwrap_or_default();
+    let port = authority.0.strip_prefix(authority.1).ok_or("it has a user name or password")?;
+    let is_port = port.is_empty() || port.strip_prefix(':').is_some_and(|port| port.parse::<u16>().is_ok());
+    match () {
+        () if authority.1.is_empty() => Err("it has no host"),
+        () if !is_port => Err("its port is no number up to 65535"),
+        () if uri.query().is_some() => Err("it has a query"),
+        () if text.len() > LONGEST_SERVER => Err("it is longer than 1024 bytes"),
+        () => Ok(uri),
+    }
+}
+
+/// Checks a user.
+pub(super) fn user(field: &str, user: &mut AuthInfo, plugins: Plugins) -> Result<(), Fault> {
+    for text in [
+        &mut user.token_file,
+        &mut user.client_certificate,
+        &mut user.client_certificate_data,
+        &mut user.client_key,
+        &mut user.impersonate,
+        &mut user.impersonate_uid,
+    ] {
+        unset_if_empty(text);
+    }
+    for secret in [&mut user.token, &mut user.client_key_data] {
+        *secret = secret.take().filter(|text| !text.expose_secret().is_empty());
+    }
+    let at = |name: &str| format!("{field}.{name}");
+    for (name, is_set) in [("exec", user.exec.is_some()), ("auth-provider", user.auth_provider.is_some())] {
+        if is_set && plugins == Plugins::Refuse {
+            let cause = "a program would print the credentials, and --allow-credential-plugins does not permit that";
+            return Err(Fault::new(at(name), cause));
+        }
+    }
+    if user.exec.as_ref().is_some_and(|exec| exec.command.as_ref().is_none_or(String::is_empty)) {
+        return Err(Fault::new(at("exec.command"), "it is missing"));
+    }
+    if let Some(token) = &user.token {
+        check_token(token.expose_secret()).map_err(|cause| Fault::new(at("token"), cause))?;
+    } else if let Some(file) = &user.token_file {
+        let unreadable = |error| Fault::new(at("tokenFile"), format!("{file} cannot be read: {error}"));
+        let token = std::fs::read_to_string(file).map_err(unreadable)?;
+        check_token(&token).map_err(|cause| Fault::new(at("tokenFile"), cause))?;
+    }
+    let groups = user.impersonate_groups.iter().flatten().map(|group| ("as-groups", group));
+    let extra =
+        user.impersonate_user_extra.iter().flat_map(|all| all.values().flatten()).map(|it| ("as-user-extra", it));
+    let named =
+        user.impersonate.iter().map(|it| ("as", it)).chain(user.impersonate_uid.iter().map(|it| ("as-uid", it)));
+    for (name, text) in named.chain(groups).chain(extra) {
+        HeaderValue::from_str(text).map_err(|_| Fault::new(at(name), "it has a character that no header may have"))?;
+    }
+    Ok(())
+}
+
+/// kube panics at a token that no header may have.
+fn check_token(token: &str) -> Result<(), &'static str> {
+    let refused = "the token has a character that no header may have, such as the line break at its end";
+    HeaderValue::from_str(token).map(drop).map_err(|_| refused)
+}
+
+/// As for kubectl, an empty text is none.
+fn unset_if_empty(text: &mut Option<String>) {
+    *text = text.take().filter(|text| !text.is_empty());
+}

@@ -1,0 +1,160 @@
+//! Kubeconfigs as people and clouds write them: several files and contexts, credential plugins, proxies.
+
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+use std::time::Duration;
+
+use kube::config::{ExecConfig, Kubeconfig};
+use test_kit::built::agent_program;
+use test_kit::{TestHub, accept_cluster, client, install_addon};
+use tokio::process::Command;
+
+use crate::hub::mk_ready;
+
+fn write(home: &Path, name: &str, kubeconfig: &Kubeconfig) -> PathBuf {
+    let file = home.join(name);
+    std::fs::write(&file, serde_saphyr::to_string(kubeconfig).unwrap()).unwrap();
+    file
+}
+
+/// With another name for its context, cluster and user.
+fn named(mut kubeconfig: Kubeconfig, name: &str) -> Kubeconfig {
+    kubeconfig.clusters[0].name = name.to_owned();
+    kubeconfig.auth_infos[0].name = name.to_owned();
+    kubeconfig.contexts[0].name = name.to_owned();
+    let context = kubeconfig.contexts[0].context.as_mut().unwrap();
+    (context.cluster, context.user) = (name.to_owned(), Some(name.to_owned()));
+    kubeconfig.current_context = Some(name.to_owned());
+    kubeconfig
+}
+
+/// With a credential plugin that prints the token, and leaves a mark that it ran.
+fn with_plugin(mut kubeconfig: Kubeconfig, mark: &Path) -> Kubeconfig {
+    let user = kubeconfig.auth_infos[0].auth_info.as_mut().unwrap();
+    let token = serde_json::to_value(&*user).unwrap()["token"].as_str().unwrap().to_owned();
+    let printed = serde_json::json!({
+        "apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": { "token": token },
+    });
+    let script = format!("touch {}; echo '{printed}'", mark.display());
+    user.token = None;
+    user.exec = Some(ExecConfig {
+        api_version: Some("client.authentication.k8s.io/v1".to_owned()),
+        command: Some("/bin/sh".to_owned()),
+        args: Some(vec!["-c".to_owned(), script]),
+        ..ExecConfig::default()
+    });
+    kubeconfig
+}
+
+fn server(kubeconfig: &Kubeconfig) -> String {
+    kubeconfig.clusters[0].cluster.as_ref().unwrap().server.clone().unwrap()
+}
+
+struct Told {
+    code: Option<i32>,
+    stderr: String,
+}
+
+async fn tell(program: impl AsRef<std::ffi::OsStr>, variables: &[(&str, &str)], arguments: &str) -> Told {
+    let mut command = Command::new(program);
+    command.env_clear().env("HOME", "/nowhere").env("PATH", "/usr/bin:/bin").envs(variables.iter().copied());
+    command.args(arguments.split(' ')).stdin(Stdio::null());
+    let Output { status, stderr, .. } =
+        tokio::time::timeout(Duration::from_secs(90), command.output()).await.unwrap().unwrap();
+    Told { code: status.code(), stderr: String::from_utf8(stderr).unwrap() }
+}
+
+async fn hub(variables: &[(&str, &str)], arguments: &str) -> Told {
+    tell(env!("CARGO_BIN_EXE_addon-signer"), variables, arguments).await
+}
+
+#[tokio::test]
+async fn a_command_says_which_cluster_it_changes_before_it_does() {
+    let (one, _admin, _running) = mk_ready().await;
+    let (two, home) = (TestHub::start().await, tempfile::tempdir().unwrap());
+    let [first, second] = [&one, &two].map(|hub| hub.kubeconfig("ann", &["system:masters"]));
+    let servers = [&first, &second].map(server);
+    let both = named(second, "dev").merge(named(first, "prod")).unwrap();
+    let file = write(home.path(), "both", &both).display().to_string();
+    let told = hub(&[], &format!("ca rotate telemetry --context prod --kubeconfig {file}")).await;
+    let expected = format!("Changing telemetry on context prod ({})\nRequested a rotation of telemetry;", servers[0]);
+    assert!(told.code == Some(0) && told.stderr.starts_with(&expected), "{}", told.stderr);
+    let told = hub(&[("ADDON_SIGNER_CONTEXT", "prod")], &format!("ca status telemetry --kubeconfig {file}")).await;
+    assert_eq!((told.code, &*told.stderr), (Some(0), ""), "it changes nothing");
+    let told = hub(&[], &format!("ca rotate telemetry --kubeconfig {file}")).await;
+    assert!(told.code == Some(1) && !told.stderr.contains("Changing"), "the other has no signer: {}", told.stderr);
+    let dev = client(two.kubeconfig("admin", &["system:masters"])).await;
+    accept_cluster(&dev, "c1").await;
+    install_addon(&dev, "c1", "telemetry").await;
+    let revoke = format!("certs revoke --cluster c1 --addon telemetry --kubeconfig {file}");
+    let told = hub(&[], &revoke).await;
+    let expected = format!("Changing telemetry on c1, on context dev ({})\n", servers[1]);
+    assert_eq!((told.code, told.stderr), (Some(0), expected));
+    let told = hub(&[], &format!("status --context other --kubeconfig {file}")).await;
+    assert!(told.stderr.contains("contexts.other: there are only: dev, prod"), "{}", told.stderr);
+}
+
+#[tokio::test]
+async fn a_missing_file_in_kubeconfig_is_passed_over() {
+    let (hub_server, home) = (TestHub::start().await, tempfile::tempdir().unwrap());
+    let file = write(home.path(), "good", &hub_server.kubeconfig("ann", &["system:masters"])).display().to_string();
+    let told = hub(&[("KUBECONFIG", &format!("/nowhere/config::{file}"))], "ca status").await;
+    assert_eq!(told.code, Some(0), "{}", told.stderr);
+    let bad = home.path().join("bad");
+    std::fs::write(&bad, "clusters: 7").unwrap();
+    let told = hub(&[("KUBECONFIG", &format!("{file}:{}", bad.display()))], "ca status").await;
+    let expected =
+        format!("the kubeconfig {} cannot be used: it is not a kubeconfig in YAML; see line 1", bad.display());
+    assert!(told.code == Some(1) && told.stderr.contains(&expected), "{}", told.stderr);
+    let told = hub(&[("KUBECONFIG", "/nowhere/config")], "ca status").await;
+    assert!(told.stderr.contains("no kubeconfig can be used"), "{}", told.stderr);
+    let told = hub(&[], &format!("ca status --kubeconfig {file}.missing")).await;
+    assert!(told.stderr.contains("good.missing cannot be used: it cannot be read: No such file"), "{}", told.stderr);
+}
+
+#[tokio::test]
+async fn commands_run_credential_plugins_and_the_agent_only_by_a_flag() {
+    let (hub_server, home) = (TestHub::start().await, tempfile::tempdir().unwrap());
+    let mark = home.path().join("ran");
+    let kubeconfig = with_plugin(hub_server.kubeconfig("ann", &["system:masters"]), &mark);
+    let file = write(home.path(), "exec", &kubeconfig).display().to_string();
+    let told = hub(&[], &format!("ca status --kubeconfig {file}")).await;
+    assert!(told.code == Some(0) && mark.exists(), "{}", told.stderr);
+    std::fs::remove_file(&mark).unwrap();
+    let arguments = format!(
+        "--cluster=c1 --addon=telemetry --signer=example.com/telemetry --once --gateway=https://127.0.0.1:9 \
+         --output-dir={}/certs --hub-kubeconfig={file}",
+        home.path().display()
+    );
+    let told = tell(agent_program(), &[], &arguments).await;
+    let expected = "users.ann.exec: a program would print the credentials, and --allow-credential-plugins does not";
+    assert!(told.code == Some(1) && told.stderr.contains(expected), "{}", told.stderr);
+    assert!(!mark.exists(), "nothing ran");
+    let told = tell(agent_program(), &[], &format!("{arguments} --allow-credential-plugins")).await;
+    assert!(mark.exists() && !told.stderr.contains(expected), "{}", told.stderr);
+}
+
+#[tokio::test]
+async fn an_unusable_proxy_stops_nobody_whom_no_proxy_excludes() {
+    let (hub_server, home) = (TestHub::start().await, tempfile::tempdir().unwrap());
+    let file = write(home.path(), "good", &hub_server.kubeconfig("ann", &["system:masters"])).display().to_string();
+    for proxy in ["socks5://127.0.0.1:9", "http://a b"] {
+        let status = format!("ca status --kubeconfig {file}");
+        let told = hub(&[("HTTPS_PROXY", proxy), ("NO_PROXY", "127.0.0.1,localhost")], &status).await;
+        assert_eq!(told.code, Some(0), "{proxy}: {}", told.stderr);
+        let told = hub(&[("HTTPS_PROXY", proxy)], &status).await;
+        assert!(told.stderr.contains("the proxy that HTTPS_PROXY names cannot be used"), "{proxy}: {}", told.stderr);
+    }
+}
+
+#[tokio::test]
+async fn a_hub_ends_at_an_address_without_a_scheme() {
+    let (hub_server, home) = (TestHub::start().await, tempfile::tempdir().unwrap());
+    let mut kubeconfig = hub_server.kubeconfig("hub", &["system:masters"]);
+    let address = server(&kubeconfig).replace("https://", "");
+    kubeconfig.clusters[0].cluster.as_mut().unwrap().server = Some(address);
+    let file = write(home.path(), "plain", &kubeconfig).display().to_string();
+    let told = hub(&[], &format!("hub --gateway-name localhost --kubeconfig {file}")).await;
+    let expected = "plain cannot be used: clusters.embedded.server: it begins with neither https:// nor http://";
+    assert!(told.code == Some(1) && told.stderr.contains(expected), "{}", told.stderr);
+}
