@@ -110,15 +110,19 @@ impl Enroller {
         Self { order, access, plugins, pending: None }
     }
 
+    /// The requests on the hub. The kubeconfig is read each time, because OCM's agent renews the certificate in it.
+    async fn requests(&self) -> Result<Api<CertificateSigningRequest>, EnrolError> {
+        let connected = kubernetes::connected(&self.access, self.plugins, Contacts::default()).await?;
+        Ok(Api::all(connected.client))
+    }
+
     /// Makes a request, or continues with the pending one, and waits at most `patience` for the answer.
     pub(crate) async fn enrol(
         &mut self,
         patience: Duration,
         clock: &Clock,
     ) -> Result<(Credentials, Usable), EnrolError> {
-        // The kubeconfig is read each time, because OCM's agent renews the certificate in it.
-        let connected = kubernetes::connected(&self.access, self.plugins, Contacts::default()).await?;
-        let requests: Api<CertificateSigningRequest> = Api::all(connected.client);
+        let requests = self.requests().await?;
         let pending = match self.pending.take() {
             Some(pending) => pending,
             None => self.request(&requests).await?,
@@ -166,7 +170,7 @@ impl Enroller {
     /// Whether the hub has given out other anchors than these since it signed this certificate. Only what the hub wrote
     /// counts, on requests of the gateways or of other agents. It costs the hub neither a request nor a certificate.
     pub(crate) async fn has_newer_anchors(&self, usable: &Usable) -> Result<bool, EnrolError> {
-        let requests: Api<CertificateSigningRequest> = Api::all(kubernetes::client(Some(&self.kubeconfig)).await?);
+        let requests = self.requests().await?;
         let known = usable.bundle.digest();
         let mut newest = None;
         for signer in [GATEWAY_SERVING_SIGNER, &self.order.signer_name] {
