@@ -128,11 +128,13 @@ async fn commands_run_credential_plugins_and_the_agent_only_by_a_flag() {
         home.path().display()
     );
     let told = tell(agent_program(), &[], &arguments).await;
-    let expected = "users.ann.exec: a program would print the credentials, and --allow-credential-plugins does not";
-    assert!(told.code == Some(1) && told.stderr.contains(expected), "{}", told.stderr);
+    let user = &kubeconfig.auth_infos[0].name;
+    let expected =
+        format!("users.{user}.exec: a program would print the credentials, and --allow-credential-plugins does not");
+    assert!(told.code == Some(1) && told.stderr.contains(&expected), "{}", told.stderr);
     assert!(!mark.exists(), "nothing ran");
     let told = tell(agent_program(), &[], &format!("{arguments} --allow-credential-plugins")).await;
-    assert!(mark.exists() && !told.stderr.contains(expected), "{}", told.stderr);
+    assert!(mark.exists() && !told.stderr.contains(&expected), "{}", told.stderr);
 }
 
 #[tokio::test]
