@@ -51,6 +51,7 @@ const ADDRESS: &str = "a client's address by convention of proxies";
 const METHOD: &str = "some backends use it instead of the method, which the gateway has checked";
 const PATH: &str = "some backends use it instead of the path, which the gateway has checked";
 const HOST: &str = "some backends use it instead of the host, which the gateway has checked";
+const CGI: &str = "a variable of CGI (RFC 3875 section 4.1), which some servers take from headers";
 const HOP: &str = "of one connection only (RFC 9110 section 7.6.1)";
 const TRACE: &str = "trace context (W3C, Zipkin), which claims nothing";
 
@@ -104,6 +105,10 @@ pub static REQUEST_HEADERS: &[HeaderRule] = &[
     removed("x-client-cert*", FORWARDED_CERTIFICATE), // Puppet, Google's load balancers
     removed("x-client-verify", FORWARDED_CERTIFICATE),
     removed("x-client-dn", FORWARDED_CERTIFICATE),
+    removed("x-client-s-dn", FORWARDED_CERTIFICATE),
+    removed("x-cert", FORWARDED_CERTIFICATE),
+    removed("ssl-cert", FORWARDED_CERTIFICATE),
+    removed("ssl-verify", FORWARDED_CERTIFICATE),
     removed("x-client-cn", FORWARDED_CERTIFICATE),
     removed("x-amzn-mtls-*", FORWARDED_CERTIFICATE),
     removed("x-arr-clientcert", FORWARDED_CERTIFICATE), // Azure
@@ -128,6 +133,9 @@ pub static REQUEST_HEADERS: &[HeaderRule] = &[
     login("x-user-email"),
     login("x-user-groups"),
     login("x-user-roles"),
+    login("x-userinfo"), // APISIX, Kong
+    login("x-id-token"),
+    login("x-jwt-assertion"), // WSO2
     login("x-email"),
     login("x-groups"),
     login("x-roles"),
@@ -172,6 +180,29 @@ pub static REQUEST_HEADERS: &[HeaderRule] = &[
     removed("x-request-uri", PATH),
     removed("x-envoy-*", "what Envoy tells its backends, such as the original path"),
     removed("x-script-name", PATH), // the prefix of a WSGI application
+    removed("x-accel-mapping", "Rack maps the paths of files with it that it lets a proxy send"),
+    removed("x-sendfile-type", "Rack lets a proxy send files if it says so"),
+    removed("script-name", CGI), // gunicorn takes the prefix of the application from it
+    removed("path-info", CGI),
+    removed("path-translated", CGI),
+    removed("query-string", CGI),
+    removed("request-method", CGI),
+    removed("request-scheme", CGI),
+    removed("request-uri", CGI),
+    removed("script-filename", CGI),
+    removed("script-url", CGI),
+    removed("document-root", CGI),
+    removed("document-uri", CGI),
+    removed("server-name", CGI),
+    removed("server-port*", CGI),
+    removed("server-protocol", CGI),
+    removed("server-software", CGI),
+    removed("gateway-interface", CGI),
+    removed("auth-type", CGI),
+    removed("auth-user", CGI),
+    removed("auth-password", CGI),
+    removed("https", CGI),
+    removed("redirect-*", CGI), // Apache
     removed("x-host", HOST),
     set("host", "the backend's own name"),
     set("content-length", "the length of what is passed on"),
