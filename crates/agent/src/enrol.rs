@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use zeroize::Zeroizing;
 
 use super::order::{Answer, LISTED, MAX_PAGE_BYTES, MAX_PAGES, MAX_REQUESTS, Order, PAGE};
-use super::published::{PUBLISHED, Published, SOME};
+use super::published::{PUBLISHED, Published, SOME, SOME_PAGES};
 use crate::api_error::{ApiError, Attempt};
 use addon_signer_core::bounded::{self, Keep, Kept};
 use addon_signer_core::ca::serial::Serial;
@@ -175,9 +175,12 @@ impl Enroller {
         let mut newest = None;
         for signer in [GATEWAY_SERVING_SIGNER, &self.order.signer_name] {
             let query = ListParams::default().fields(&format!("spec.signerName={signer}")).limit(SOME);
-            let attempt = Attempt { server: HUB, verb: "list", resource: RESOURCE };
-            let found = answered(attempt, page(&requests, &query, &PUBLISHED)).await?;
-            newest = newest.max(Published::newest(&found.value, &known));
+            let read = |page: &Value| newest = std::mem::take(&mut newest).max(Published::newest(page, &known));
+            if !pages(&requests, query, &PUBLISHED, SOME_PAGES, read).await? {
+                let found = "The hub has too many or too large requests of this signer for the agent to read them all; \
+                             if the newest anchors are among the others, the agent gets them when it renews";
+                tracing::warn!(signer, "{found}");
+            }
         }
         let signed = Serial::of(&usable.certificate).map(Serial::made);
         Ok(newest.zip(signed).is_some_and(|(published, signed)| published.replaces(signed)))
@@ -186,17 +189,9 @@ impl Enroller {
     /// Counts the requests in any state, as OCM's agent does, but only those that the cluster itself made. If others
     /// made so many or such large ones with the same labels that these cannot be read, the agent continues anyway.
     async fn check_limit(&self, requests: &Api<CertificateSigningRequest>) -> Result<(), EnrolError> {
-        let mut query = ListParams::default().labels(&self.order.label_selector()).limit(PAGE);
+        let query = ListParams::default().labels(&self.order.label_selector()).limit(PAGE);
         let mut ours = 0;
-        for _ in 0..MAX_PAGES {
-            let attempt = Attempt { server: HUB, verb: "list", resource: RESOURCE };
-            let found = answered(attempt, page(requests, &query, &LISTED)).await?;
-            ours += self.order.ours(&found.value);
-            match found.value.pointer("/metadata/continue").and_then(Value::as_str) {
-                Some(token) if !found.is_cut && !token.is_empty() => query = query.continue_token(token),
-                _ => break,
-            }
-        }
+        pages(requests, query, &LISTED, MAX_PAGES, |page| ours += self.order.ours(page)).await?;
         if ours < MAX_REQUESTS { Ok(()) } else { Err(EnrolError::TooMany(ours)) }
     }
 
@@ -242,6 +237,28 @@ async fn final_answer(
         }
     }
     Ok(Answer::Pending)
+}
+
+/// Reads at most so many pages, and returns whether these were all of them, and whole.
+async fn pages(
+    requests: &Api<CertificateSigningRequest>,
+    mut query: ListParams,
+    wanted: &'static Keep,
+    most: usize,
+    mut read: impl FnMut(&Value),
+) -> Result<bool, EnrolError> {
+    let mut is_whole = true;
+    for _ in 0..most {
+        let attempt = Attempt { server: HUB, verb: "list", resource: RESOURCE };
+        let found = answered(attempt, page(requests, &query, wanted)).await?;
+        read(&found.value);
+        is_whole &= !found.is_cut;
+        match found.value.pointer("/metadata/continue").and_then(Value::as_str) {
+            Some(token) if !token.is_empty() => query = query.continue_token(token),
+            _ => return Ok(is_whole),
+        }
+    }
+    Ok(false)
 }
 
 /// Reads one page of requests, and discards one that is too large.

@@ -9,10 +9,15 @@ use addon_signer_core::ca::bundle::Bundle;
 use addon_signer_core::names::ANNOTATION_TRUST_BUNDLE;
 use addon_signer_core::timestamp::Timestamp;
 
-/// How many requests of a signer the agent looks at. All agents of a fleet may look at the same time.
+/// How many requests of a signer the agent reads at once.
 pub(crate) const SOME: u32 = 20;
+/// How many such pages it reads at most: all agents of a fleet may look at the same time.
+pub(crate) const SOME_PAGES: usize = 5;
 /// What the agent reads of them.
-pub(crate) static PUBLISHED: Keep = Keep::Fields(&[("items", Keep::Each(SOME as usize, &REQUEST))]);
+pub(crate) static PUBLISHED: Keep = Keep::Fields(&[
+    ("metadata", Keep::Fields(&[("continue", Keep::Scalar(16 << 10))])),
+    ("items", Keep::Each(SOME as usize, &REQUEST)),
+]);
 static REQUEST: Keep = Keep::Fields(&[
     (
         "metadata",

@@ -85,14 +85,23 @@ fn postgres(url: &str) -> Result<PgConnectOptions, &'static str> {
         return Err("its host or database name is not valid; in a user or password write / as %2F, @ as %40, : as %3A");
     }
     if is_local(&options) {
-        return Ok(options);
+        return Ok(without_brackets(options));
     }
     // The last of several values counts, so that one in the URL wins.
     let default = match url.split_once('?') {
         Some((base, query)) => format!("{base}?sslmode=verify-full&{query}"),
         None => format!("{url}?sslmode=verify-full"),
     };
-    PgConnectOptions::from_str(&default).map_err(unreadable)
+    PgConnectOptions::from_str(&default).map_err(unreadable).map(without_brackets)
+}
+
+/// sqlx keeps the brackets of an IPv6 address, and would ask DNS for it.
+fn without_brackets(options: PgConnectOptions) -> PgConnectOptions {
+    let bare = options.get_host().strip_prefix('[').and_then(|host| host.strip_suffix(']')).map(str::to_owned);
+    match bare {
+        Some(address) => options.host(&address),
+        None => options,
+    }
 }
 
 /// Whether a parameter is one of those that sqlx reads.
@@ -140,7 +149,9 @@ impl fmt::Display for Location {
             Self::Sqlite(path) => write!(f, "sqlite://{}", path.display()),
             Self::Postgres(options) => {
                 let database = options.get_database().unwrap_or_default();
-                write!(f, "postgres://{}:{}/{database}", options.get_host(), options.get_port())
+                let host = options.get_host();
+                let [open, close] = if host.contains(':') { ["[", "]"] } else { ["", ""] };
+                write!(f, "postgres://{open}{host}{close}:{}/{database}", options.get_port())
             }
         }
     }
@@ -164,6 +175,12 @@ mod tests {
         let location: Location = "postgres://me:secret@db.example:5433/ledger?sslmode=require".parse().unwrap();
         assert_eq!(format!("{location} {location:?}").matches("secret").count(), 0);
         assert_eq!(location.to_string(), "postgres://db.example:5433/ledger");
+        for text in ["postgres://[fd00::5]:5432/ledger", "postgres://[::1]:5432/ledger"] {
+            let location: Location = text.parse().unwrap();
+            let Location::Postgres(options) = &location else { panic!("a database") };
+            assert!(options.get_host().parse::<IpAddr>().is_ok(), "no name for DNS: {}", options.get_host());
+            assert_eq!(location.to_string(), text);
+        }
     }
 
     #[test]

@@ -96,14 +96,14 @@ pub async fn accept_cluster(client: &Client, name: &str) {
 /// Deletes the ManagedCluster and makes another one of its name, in a later second. All else stays.
 pub async fn remake_cluster(client: &Client, name: &str) {
     let clusters = managed_clusters(client);
-    let made = async || clusters.get(name).await.unwrap().metadata.creation_timestamp;
-    let before = made().await;
-    wait_until(PATIENCE, "the next second", async || {
+    let remake = async || {
         clusters.delete(name, &Default::default()).await.unwrap();
         accept_cluster(client, name).await;
-        (made().await > before).then_some(())
-    })
-    .await;
+        clusters.get(name).await.unwrap().metadata.creation_timestamp
+    };
+    // A certificate that began in the second of the new object would be one of the new cluster.
+    let now = remake().await;
+    wait_until(PATIENCE, "the next second", async || (remake().await > now).then_some(())).await;
 }
 
 /// Installs the addon on the cluster.

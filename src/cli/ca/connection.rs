@@ -205,6 +205,11 @@ impl Ca {
         Ok(object.status.map(|status| status.add_ons).unwrap_or_default())
     }
 
+    /// The cluster that is changed.
+    pub(super) fn cluster(&self) -> &Target {
+        &self.cluster
+    }
+
     /// The hub's namespace.
     pub(super) fn namespace(&self) -> &str {
         &self.namespace

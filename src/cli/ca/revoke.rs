@@ -56,7 +56,7 @@ pub(super) async fn revoke(args: RevokeArgs) -> anyhow::Result<()> {
     if !args.yes {
         let affected = Affected::by_loss(&ca, &name, &before, &id).await;
         let affected = affected.context("not revoked; --yes revokes without this")?;
-        confirm(&before, &id, &affected, args.report.output)?;
+        confirm(&ca, &before, &id, &affected, args.report.output)?;
     }
     ca.ask(&name, &before, ANNOTATION_REVOKE_AUTHORITY, &id).await?;
     let sentence = format!("Asked the hub to revoke {id} of {}. {}", before.line, then(&name, &before, &id, &active));
@@ -76,12 +76,14 @@ pub(super) async fn follow_loss(ca: &Ca, name: &LineName, args: &ReportArgs, id:
 
 /// Shows whom the revocation would lock out, and lets a person type the id again. Without a terminal nobody may be
 /// locked out.
-fn confirm(before: &LineReport, id: &str, affected: &Affected, output: Format) -> anyhow::Result<()> {
+fn confirm(ca: &Ca, before: &LineReport, id: &str, affected: &Affected, output: Format) -> anyhow::Result<()> {
+    let cluster = ca.cluster();
     if !stdin().is_terminal() {
-        let sentence = || format!("{}; --yes revokes {id} of {} all the same", affected.count(), before.line);
+        let sentence =
+            || format!("{}; --yes revokes {id} of {} on {cluster} all the same", affected.count(), before.line);
         return if affected.is_nobody() { Ok(()) } else { Err(affected.refused(output, sentence())) };
     }
-    eprint!("{}To revoke {id} of {}, type this id again: ", affected.as_table(), before.line);
+    eprint!("{}To revoke {id} of {} on {cluster}, type this id again: ", affected.as_table(), before.line);
     is_typed(id, &mut stdin().lock())
 }
 

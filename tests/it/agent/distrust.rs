@@ -31,6 +31,20 @@ async fn agent_distrusting_gateway_gets_anchors_with_new_certificate() {
     }
 }
 
+/// Lists are in the order of names, which whoever may make requests chooses.
+#[tokio::test]
+async fn requests_of_others_do_not_hide_newer_anchors() {
+    let world = AgentWorld::start().await;
+    world.agent(world.secret_store()).once().await.unwrap();
+    let anchors = world.replace_serving();
+    world.publish(&anchors);
+    for number in 0..45 {
+        world.request_another(GATEWAY_SERVING_SIGNER, &format!("0-{number}")).await;
+    }
+    world.certify_another(GATEWAY_SERVING_SIGNER, "another", &anchors).await;
+    assert!(matches!(world.agent(world.secret_store()).once().await.unwrap(), Outcome::Enrolled { .. }));
+}
+
 /// Anybody may answer at the gateway's address.
 #[tokio::test]
 async fn stranger_at_the_gateways_address_costs_no_certificate() {

@@ -177,14 +177,20 @@ impl AgentWorld {
         }
     }
 
-    /// The hub gives out a certificate of `signer` with these anchors, to somebody else.
-    pub(super) async fn certify_another(&self, signer: &str, name: &str, trust: &Bundle) {
+    /// Somebody else requests a certificate of `signer`.
+    pub(super) async fn request_another(&self, signer: &str, name: &str) -> CertificateSigningRequest {
         let mut object = mk_csr("cluster2", "telemetry");
         object.metadata.name = Some(name.to_owned());
         object.metadata.generate_name = None;
         object.spec.signer_name = signer.to_owned();
         let requests: Api<CertificateSigningRequest> = Api::all(self.admin.clone());
-        let made = requests.create(&PostParams::default(), &object).await.unwrap();
+        requests.create(&PostParams::default(), &object).await.unwrap()
+    }
+
+    /// The hub gives out a certificate of `signer` with these anchors, to somebody else.
+    pub(super) async fn certify_another(&self, signer: &str, name: &str, trust: &Bundle) {
+        let made = self.request_another(signer, name).await;
+        let requests: Api<CertificateSigningRequest> = Api::all(self.admin.clone());
         let approved = decide(&requests, made, "Approved").await;
         let any = issuer("any CA", &self.clock);
         publish(&requests, approved, any.authority().certificate(), Some(trust.pem())).await;

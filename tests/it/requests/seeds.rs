@@ -26,6 +26,7 @@ fn every_fuzz_target_has_seeds() {
         ("csr_policy", 400, requests.chain(ders).collect::<Vec<_>>()),
         ("csr_signed", 200, parts.collect()),
         ("identity", 50, names.collect()),
+        ("kubeconfig", 6, kubeconfigs()),
         ("request_head", 20, request_heads()),
     ] {
         assert!(seeds.len() >= at_least, "{target} has {} seeds", seeds.len());
@@ -87,6 +88,29 @@ fn identities(cases: &[Case]) -> Vec<String> {
     texts.sort();
     texts.dedup();
     texts
+}
+
+/// Kubeconfigs with the users of kubectl, one in UTF-16, and one with several contexts.
+fn kubeconfigs() -> Vec<(String, Vec<u8>)> {
+    let users = [
+        "token: abc",
+        "exec: {apiVersion: client.authentication.k8s.io/v1, command: 'true', interactiveMode: Never}",
+        "as: ann, as-groups: [a, b], as-uid: '7', as-user-extra: {x: [y]}",
+        "username: ann, password: secret",
+        "auth-provider: {name: oidc, config: {id-token: a.b.c}}",
+    ];
+    let text = |user: &str| {
+        format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: one\n\
+             contexts: [{{name: one, context: {{cluster: hub, user: ann, namespace: x}}}}]\n\
+             clusters: [{{name: hub, cluster: {{server: 'https://[::1]:6443', tls-server-name: hub, \
+             insecure-skip-tls-verify: true, proxy-url: 'http://ann:b@[::1]:3128'}}}}]\n\
+             users: [{{name: ann, user: {{{user}}}}}]\n"
+        )
+    };
+    let wide = format!("\u{feff}{}", text(users[0])).encode_utf16().flat_map(u16::to_le_bytes).collect();
+    let files = users.iter().map(|user| text(user).into_bytes()).chain([wide]);
+    files.enumerate().map(|(index, bytes)| (index.to_string(), bytes)).collect()
 }
 
 /// The inputs of the target `request_head`: a path, and lines of headers.

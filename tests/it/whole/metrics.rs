@@ -45,7 +45,8 @@ async fn every_printed_metric_is_in_the_document() {
     let pair = enrolled(&hub, &admin, dir.path(), "spoke1", whole.gateway).await;
     pair.call(whole.gateway, Method::POST, "/addons/telemetry/api/v1/receive").await.unwrap();
     submit(&hub, "spoke1", &mk_csr("spoke2", "telemetry")).await;
-    let text = wait_until(PATIENCE, "every family to have a sample", async || {
+    // The hub counts certificates every five minutes.
+    let text = wait_until(PATIENCE * 2, "every family to have a sample", async || {
         let (_, text) = get(whole.metrics, "/metrics").await;
         let families = ["requests_refused_total{", "foreign_certificates{", "certificates_unrenewed{"];
         let gauges = ["registrations_left{", "authority_end_timestamp_seconds{", "certificates_valid{signer=\"tele"];

@@ -78,6 +78,23 @@ impl Block<'_> {
         }
     }
 
+    /// Its content, read in constant time, because it is a private key. Lines may have any length.
+    pub(crate) fn secret(&self) -> Result<Zeroizing<Vec<u8>>, PemError> {
+        let [first, last] = [b"-----BEGIN KEY-----", b"\n-----END KEY-----\n"];
+        let mut text = Zeroizing::new(Vec::with_capacity(self.content.len() * 2 + first.len() + last.len()));
+        text.extend_from_slice(first);
+        for (column, digit) in self.content.iter().filter(|byte| !byte.is_ascii_whitespace()).enumerate() {
+            if column % 64 == 0 {
+                text.push(b'\n'); // the reader wants lines as RFC 7468 section 2 has them
+            }
+            text.push(*digit);
+        }
+        text.extend_from_slice(last);
+        let mut buffer = Zeroizing::new(vec![0_u8; text.len()]);
+        let (_, der) = der::pem::decode(&text, &mut buffer).map_err(|_| PemError::Damaged(self.line))?;
+        Ok(Zeroizing::new(der.to_vec()))
+    }
+
     /// What it is, if it is no certificate, and what to do.
     fn other(&self) -> (String, &'static str) {
         let shown = || self.label.escape_default().take(LONGEST_LABEL).collect::<String>();
@@ -87,7 +104,8 @@ impl Block<'_> {
             }
             "PKCS7" | "CMS" | "PKCS #7 SIGNED DATA" => (Container::Pkcs7.to_string(), Container::Pkcs7.advice()),
             "TRUSTED CERTIFICATE" => {
-                ("a TRUSTED CERTIFICATE of OpenSSL".to_owned(), "`openssl x509 -in FILE` writes it as CERTIFICATE")
+                let advice = "`openssl x509 -in FILE`, where FILE has only this block, writes it as CERTIFICATE";
+                ("a TRUSTED CERTIFICATE of OpenSSL".to_owned(), advice)
             }
             request if request.ends_with("CERTIFICATE REQUEST") => {
                 ("a certificate request".to_owned(), "the certificate that was issued for it is needed")

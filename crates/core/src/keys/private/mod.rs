@@ -10,7 +10,7 @@ use ring::signature::{self, EcdsaKeyPair, Ed25519KeyPair, KeyPair, RsaKeyPair};
 use zeroize::Zeroizing;
 
 use crate::encoding::asn1;
-use crate::encoding::pem::Container;
+use crate::encoding::pem::{Container, PemError};
 use crate::keys::public::{self, KeyKind};
 
 /// Why a key cannot be made, read or used.
@@ -28,6 +28,9 @@ pub enum KeyError {
     /// The text is no PEM, but something known.
     #[error("it is {0}, and a private key in PEM is needed (PRIVATE KEY, EC PRIVATE KEY or RSA PRIVATE KEY)")]
     Container(Container),
+    /// The text is PEM that cannot be read.
+    #[error("{0}")]
+    Damaged(PemError),
     /// The key is encrypted, and nobody is there who could type the passphrase.
     #[error("the private key is encrypted: decrypt it first (openssl pkey)")]
     Encrypted,
@@ -163,8 +166,8 @@ impl PrivateKey {
     /// bytes too, which are wiped when dropped. Blocks before it that are no keys are skipped.
     ///
     /// # Errors
-    /// [`KeyError::NotPem`], [`KeyError::Container`], [`KeyError::Encrypted`] or [`KeyError::Unreadable`], which have
-    /// none of the bytes.
+    /// [`KeyError::NotPem`], [`KeyError::Container`], [`KeyError::Damaged`], [`KeyError::Encrypted`] or
+    /// [`KeyError::Unreadable`], which have none of the bytes.
     pub fn from_pem(text: &[u8], rng: &dyn SecureRandom) -> Result<(Self, Zeroizing<Vec<u8>>), KeyError> {
         let forms = pem::forms(text)?;
         let read = |pkcs8: Zeroizing<Vec<u8>>| Self::from_pkcs8(&pkcs8, rng).ok().map(|key| (key, pkcs8));

@@ -23,7 +23,8 @@ struct PrivateKeyInfo<'a> {
 pub(super) fn forms(text: &[u8]) -> Result<Vec<Zeroizing<Vec<u8>>>, KeyError> {
     let blocks = pem::blocks(text).map_err(|error| match error {
         PemError::Container(container) => KeyError::Container(container),
-        _ => KeyError::NotPem,
+        PemError::NoBlock => KeyError::NotPem,
+        damaged => KeyError::Damaged(damaged),
     })?;
     let block = blocks.iter().find(|block| block.label.ends_with("PRIVATE KEY")).ok_or(KeyError::NotPem)?;
     // The second is the older form of OpenSSL.
@@ -31,13 +32,12 @@ pub(super) fn forms(text: &[u8]) -> Result<Vec<Zeroizing<Vec<u8>>>, KeyError> {
     if block.label == "ENCRYPTED PRIVATE KEY" || is_encrypted {
         return Err(KeyError::Encrypted);
     }
-    let mut buffer = Zeroizing::new(vec![0_u8; text.len()]);
-    let (label, der) = der::pem::decode(block.whole, &mut buffer).map_err(|_| KeyError::NotPem)?;
-    let curve = |curve: ObjectIdentifier| wrap(asn1::EC_PUBLIC_KEY, AnyRef::from(&curve), der);
-    match label {
-        "PRIVATE KEY" => Ok(vec![Zeroizing::new(der.to_vec())]),
+    let der = block.secret().map_err(KeyError::Damaged)?;
+    let curve = |curve: ObjectIdentifier| wrap(asn1::EC_PUBLIC_KEY, AnyRef::from(&curve), &der);
+    match block.label {
+        "PRIVATE KEY" => Ok(vec![der]),
         "EC PRIVATE KEY" => Ok(vec![curve(asn1::CURVE_P256)?, curve(asn1::CURVE_P384)?]),
-        "RSA PRIVATE KEY" => Ok(vec![wrap(asn1::RSA_ENCRYPTION, AnyRef::NULL, der)?]),
+        "RSA PRIVATE KEY" => Ok(vec![wrap(asn1::RSA_ENCRYPTION, AnyRef::NULL, &der)?]),
         _ => Err(KeyError::NotPem),
     }
 }
@@ -53,6 +53,7 @@ fn wrap(oid: ObjectIdentifier, parameters: AnyRef<'_>, key: &[u8]) -> Result<Zer
 mod tests {
     use ring::rand::SystemRandom;
 
+    use crate::encoding::pem::PemError;
     use crate::keys::private::{KeyError, PrivateKey};
     use crate::keys::public::KeyKind;
 
@@ -80,17 +81,38 @@ mod tests {
     }
 
     #[test]
+    fn lines_of_a_key_may_have_any_length() {
+        let rng = SystemRandom::new();
+        let text = KEYS[0].1;
+        let mut lines = text.lines().collect::<Vec<_>>();
+        let (first, last) = (lines.remove(0), lines.pop().unwrap());
+        let digits = lines.concat();
+        for length in [1, 32, 63, 76, digits.len()] {
+            let content = digits.as_bytes().chunks(length).map(|line| std::str::from_utf8(line).unwrap());
+            let content = content.collect::<Vec<_>>().join(" \r\n");
+            let text = format!("{first}\r\n\r\n{content}\r\n{last}\r\n");
+            assert!(PrivateKey::from_pem(text.as_bytes(), &rng).is_ok(), "{length}");
+        }
+    }
+
+    #[test]
     fn what_is_no_usable_key_says_why() {
         let refused = |text: &str| PrivateKey::from_pem(text.as_bytes(), &SystemRandom::new()).unwrap_err();
         let encrypted = "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n";
         assert_eq!(refused(encrypted), KeyError::Encrypted);
         let older = "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\nAAAA\n-----END RSA PRIVATE KEY-----\n";
         assert_eq!(refused(older), KeyError::Encrypted);
-        for text in ["", "hello", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"] {
+        assert_eq!(refused(" \n"), KeyError::Damaged(PemError::Empty));
+        for text in ["hello", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"] {
             assert_eq!(refused(text), KeyError::NotPem, "{text}");
         }
-        for text in ["-----BEGIN PRIVATE KEY-----", "-----BEGIN PRIVATE KEY-----\n-----END ", "PRIVATE KEY-----"] {
-            assert_eq!(refused(text), KeyError::NotPem, "{text}");
+        for (text, expected) in [
+            ("PRIVATE KEY-----", KeyError::NotPem),
+            ("-----BEGIN PRIVATE KEY-----", KeyError::Damaged(PemError::Boundary(1))),
+            ("-----BEGIN PRIVATE KEY-----\n-----END ", KeyError::Damaged(PemError::Boundary(1))),
+            ("-----BEGIN PRIVATE KEY-----\nAA!A\n-----END PRIVATE KEY-----", KeyError::Damaged(PemError::Damaged(1))),
+        ] {
+            assert_eq!(refused(text), expected, "{text}");
         }
         let p521 = include_str!("../../../testdata/keys/p521-pkcs8.pem");
         let small = include_str!("../../../testdata/keys/rsa1024-pkcs8.pem");
