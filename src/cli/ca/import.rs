@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use clap::{ArgGroup, Args};
 use rustls_pki_types::CertificateDer;
 
@@ -15,7 +15,7 @@ use crate::cli::signer_object;
 use crate::output::print;
 use addon_signer_api::status::AuthorityState;
 use addon_signer_core::ca::authority::{Authority, AuthorityId};
-use addon_signer_core::ca::chain::Certified;
+use addon_signer_core::ca::chain::{Certified, NotUsable};
 use addon_signer_core::csr::CertificateRequest;
 use addon_signer_core::encoding::pem;
 use addon_signer_core::names::ANNOTATION_IMPORT;
@@ -95,8 +95,10 @@ pub(super) async fn import(args: ImportArgs) -> anyhow::Result<()> {
     let (user, now) = (CommandUser::ask(&ca.client).await.user, Clock::default().now().to_string());
     ca.annotate(&name, &before, ANNOTATION_IMPORT, |_| format!("{now} {user}\n{text}")).await?;
     let signs = match before.to_revoke() {
-        Some(doomed) => format!("It signs at once, and {}, which is to be revoked, is gone.", doomed.id),
-        None => "It signs as soon as everybody who must trust it does.".to_owned(),
+        Some(doomed) => {
+            format!("If it may be used, it signs at once, and {}, which is to be revoked, is gone.", doomed.id)
+        }
+        None => "If it may be used, it signs as soon as everybody who must trust it does.".to_owned(),
     };
     let sentence = format!("Asked the hub to check {id}. {signs}");
     args.report.asked(&before, id.as_str(), &sentence)?;
@@ -146,6 +148,11 @@ fn read(file: &Path) -> anyhow::Result<Vec<CertificateDer<'static>>> {
 /// The certificates in PEM, and the id of the authority for this request. The hub checks the rest.
 fn certified(chain: &[CertificateDer<'static>], request: &str) -> anyhow::Result<(String, AuthorityId)> {
     let request = CertificateRequest::from_pem(request.as_bytes()).context("the hub's request")?;
-    let certified = Certified::brought(chain, request.public_key_der())?;
+    let certified = Certified::brought(chain, request.public_key_der()).map_err(|error| match error {
+        NotUsable::OtherKey(name) => {
+            anyhow!("the first certificate, {name:?}, is not for the request that `addon-signer ca csr` prints")
+        }
+        other => other.into(),
+    })?;
     Ok((certified.pem(), certified.authority().id().clone()))
 }

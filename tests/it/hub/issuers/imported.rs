@@ -166,7 +166,7 @@ async fn a_pair_that_cannot_be_used_is_said_and_the_line_goes_on() {
         ("hello".to_owned(), other.key(), ca, "tls.crt: it has no certificate in PEM"),
         (pem(&other), other.key(), &"hello".to_owned(), "ca.crt: it has no certificate in PEM"),
         (pem(&other), other.key(), &String::new(), "there is no root (ca.crt)"),
-        (pem(&nameless), nameless.key(), ca, "certificate 1 of the chain has an empty subject"),
+        (pem(&nameless), nameless.key(), ca, "certificate 1 has an empty subject"),
     ] {
         put_pair(&admin, &certificates, &key, ca).await;
         let told = wait_issued(&line, "False", why).await;

@@ -109,9 +109,9 @@ async fn a_file_that_is_not_for_the_request_is_not_sent() {
     let (old_root, other) = (root.signs(old_root), root.authority("other"));
     let file = home.path().join("chain.pem");
     for (certificates, why) in [
-        (chain(&[&other.der, &root.der]), "the private key is not the key of the first certificate, \"CN=other\""),
-        (chain(&[&old_root.der, &answer]), "in the wrong order: \"CN=Telemetry CA\" has the private key"),
-        (chain(&[&answer, &nameless.der]), "certificate 2 of the chain has an empty subject"),
+        (chain(&[&other.der, &root.der]), "the first certificate, \"CN=other\", is not for the request that"),
+        (chain(&[&old_root.der, &answer]), "in the wrong order: \"CN=Telemetry CA\" is the authority"),
+        (chain(&[&answer, &nameless.der]), "certificate 2 has an empty subject"),
         (chain(&[&answer]) + &root.key(), "it has a private key in line "),
     ] {
         std::fs::write(&file, certificates).unwrap();

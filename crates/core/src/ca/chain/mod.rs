@@ -74,8 +74,8 @@ pub enum NotUsable {
     Certificate(#[from] AuthorityError),
     /// A certificate has no subject, which is the issuer in those below it.
     #[error(
-        "certificate {0} of the chain has an empty subject, which no CA may have (RFC 5280, section 4.1.2.6), and with \
-         which Java reads no certificate below it"
+        "certificate {0} has an empty subject, which no CA may have (RFC 5280, section 4.1.2.6): Java cannot read \
+         certificates that it issues"
     )]
     NoSubject(usize),
     /// The key is another one's.
@@ -83,7 +83,7 @@ pub enum NotUsable {
     OtherKey(String),
     /// The key is that of a later certificate.
     #[error(
-        "the certificates are in the wrong order: {0:?} has the private key, so it comes first, and its issuer's next"
+        "the certificates are in the wrong order: {0:?} is the authority, so it comes first, and its issuer's next"
     )]
     Order(String),
     /// One certificate did not sign the one before it.

@@ -154,7 +154,7 @@ fn a_leaf_or_a_certificate_without_key_usage_is_no_authority() {
 fn an_empty_subject_is_refused_of_each_in_the_chain() {
     let empty = |days| params_with("", days, |it| it.distinguished_name = DistinguishedName::new());
     let told = |found: Result<_, NotUsable>| found.map(|_: Certified| ()).unwrap_err().to_string();
-    let says = |number: u32| format!("certificate {number} of the chain has an empty subject");
+    let says = |number: u32| format!("certificate {number} has an empty subject");
     let root = root();
     let (authority, middle) = (root.signs(empty(300)), root.signs(empty(500)));
     let below = middle.authority();
