@@ -65,8 +65,12 @@ fn lock_path(database: &Path, suffix: &str) -> PathBuf {
     PathBuf::from(path)
 }
 
-/// Creates the file of a new database, readable by its owner alone. SQLite gives its journals the same mode.
+/// Creates the file of a new database, readable by its owner alone. SQLite gives its journals the same mode. A file
+/// that exists is not opened: closing it would drop the locks that SQLite has on it in this process.
 pub(crate) fn create_private(database: &Path) -> Result<(), LedgerError> {
+    if database.exists() {
+        return Ok(());
+    }
     let made = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(database);
     made.map(drop).map_err(|error| LedgerError::File { path: database.to_owned(), cause: error.to_string() })
 }

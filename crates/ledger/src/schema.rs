@@ -1,7 +1,6 @@
 //! The schema: embedded, forward only, applied at start under a lock.
 
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::sync::LazyLock;
 use std::time::Duration;
 
@@ -25,8 +24,8 @@ fn migrator(first: &'static str) -> Migrator {
 
 /// `PRAGMA application_id` of our files: "ASgn".
 const APPLICATION_ID: i64 = 0x4153_676e;
-/// https://www.sqlite.org/fileformat.html section 1.3.
-const SQLITE_HEADER: &[u8] = b"SQLite format 3\0";
+/// One page of the smallest size (https://www.sqlite.org/fileformat.html section 1.3.2).
+const SMALLEST_DATABASE: u64 = 512;
 
 /// Opens a ledger to write, and creates it if it does not exist.
 ///
@@ -95,17 +94,19 @@ async fn version(location: &Location, connection: &mut Connection) -> Result<i64
     }
 }
 
-/// Refuses a file that does not begin like a SQLite file. SQLite itself treats a one-byte file as an empty database.
+/// Refuses a file that is too short for a database: SQLite treats a one-byte file as an empty one. It is not opened,
+/// because POSIX drops all locks of a process on a file when the process closes that file anywhere
+/// (https://www.sqlite.org/howtocorrupt.html section 2.2).
 fn refuse_other_file(location: &Location) -> Result<(), LedgerError> {
     let Location::Sqlite(path) = location else { return Ok(()) };
     let failed = |error: io::Error| LedgerError::File { path: path.clone(), cause: error.to_string() };
-    let mut header = Vec::with_capacity(SQLITE_HEADER.len());
-    let limit = u64::try_from(SQLITE_HEADER.len()).unwrap_or(u64::MAX);
-    File::open(path).and_then(|file| file.take(limit).read_to_end(&mut header)).map_err(failed)?;
-    if header.is_empty() || header == SQLITE_HEADER {
-        return Ok(());
+    match std::fs::metadata(path).map_err(failed)?.len() {
+        1..SMALLEST_DATABASE => {
+            let cause = "the file is not a SQLite database".to_owned();
+            Err(LedgerError::Foreign { ledger: location.to_string(), cause })
+        }
+        _ => Ok(()),
     }
-    Err(LedgerError::Foreign { ledger: location.to_string(), cause: "the file is not a SQLite database".to_owned() })
 }
 
 /// Refuses a database that has tables of another program.

@@ -4,10 +4,11 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use addon_signer_ledger::LedgerError;
+use addon_signer_ledger::{LedgerError, Reader};
 use sqlx::Connection;
 use tempfile::TempDir;
 use tokio::io::AsyncReadExt;
+use tokio::process::Command;
 
 use super::kit::RunningWriter;
 use super::rows::{run, sqlite, try_run};
@@ -61,6 +62,26 @@ async fn other_programs_can_open_file_and_commits_wait_for_disk() {
     running.stop().await;
 }
 
+/// Another process that was the last to close a file without locks would remove the log of what was committed.
+#[tokio::test]
+async fn a_backup_by_another_process_takes_nothing_away() {
+    let place = mk_place();
+    let running = RunningWriter::start(&place.url);
+    running.issue(1).await;
+    Reader::new(place.url.parse().unwrap()).unrenewed(running.clock.now()).await.unwrap();
+    let copy = "import sqlite3, sys; a, b = map(sqlite3.connect, sys.argv[1:]); a.backup(b); b.close(); a.close()";
+    let backup = place.dir.path().join("copy.db");
+    let done = Command::new("python3").args(["-c", copy]).arg(&place.file).arg(backup).status().await.unwrap();
+    assert!(done.success());
+    assert!(place.dir.path().join("ledger.db-wal").exists());
+    running.issue(2).await;
+    let mut reader = sqlite(&place.file).await;
+    let rows: i64 = sqlx::query_scalar("SELECT count(*) FROM certificates").fetch_one(&mut reader).await.unwrap();
+    assert_eq!(rows, 2);
+    reader.close().await.unwrap();
+    running.stop().await;
+}
+
 #[tokio::test]
 async fn second_hub_on_a_file_is_told_who_has_it_and_waits() {
     let place = mk_place();
@@ -78,7 +99,8 @@ async fn second_hub_on_a_file_is_told_who_has_it_and_waits() {
 
 #[tokio::test]
 async fn file_of_another_program_is_left_alone() {
-    for content in ["#!/bin/sh\n# Longer than the 100 bytes of a database's header.\n".repeat(4), "x".to_owned()] {
+    let script = "#!/bin/sh\n# Longer than the 100 bytes of a database's header.\n";
+    for content in [script.repeat(4), script.repeat(40), "x".to_owned()] {
         let place = mk_place();
         fs::write(&place.file, &content).unwrap();
         let error = RunningWriter::start(&place.url).ended().await;
