@@ -21,9 +21,9 @@ use test_kit::hub::{
     PATIENCE, RunningHub, RunningHubOptions, addon, certificate, condition, create_signer, telemetry, wait_csr,
     wait_ready,
 };
-use test_kit::objects::managed_cluster_addons;
+use test_kit::objects::{managed_cluster_addons, remake_cluster};
 use test_kit::quick::pass;
-use test_kit::{TestHub, accept_cluster, wait_until};
+use test_kit::{TestHub, accept_cluster, install_addon, wait_until};
 
 #[tokio::test]
 async fn an_accepted_clusters_addon_gets_its_certificate() {
@@ -58,6 +58,31 @@ async fn a_valid_request_costs_two_writes() {
         assert_eq!(of_request.filter(|write| write.user == HUB_USER).count(), 2, "the approval and the certificate");
     }
     assert_eq!(csr.status.unwrap().conditions.unwrap().len(), 1);
+}
+
+/// Whoever had the cluster's name before may have left requests.
+#[tokio::test]
+async fn a_request_older_than_its_cluster_is_denied() {
+    let hub = TestHub::start().await;
+    let admin = mk_served(&hub, telemetry()).await;
+    let [cluster, addon] = ["spoke1", "spoke2"];
+    accept_cluster(&admin, addon).await;
+    install_addon(&admin, addon, "telemetry").await;
+    let mut left = Vec::new();
+    for name in [cluster, addon] {
+        left.push(submit(&hub, name, &mk_csr(name, "telemetry")).await);
+    }
+    remake_cluster(&admin, cluster).await;
+    let addons = managed_cluster_addons(&admin, addon).await;
+    addons.delete("telemetry", &Default::default()).await.unwrap();
+    install_addon(&admin, addon, "telemetry").await;
+    let _running = RunningHub::start(&hub).await;
+    for name in left {
+        let (reason, _) = wait_csr(&admin, &name, "denied", |csr| condition(csr, "Denied")).await;
+        assert_eq!(reason, "RequestTooOld");
+    }
+    let name = submit(&hub, cluster, &mk_csr(cluster, "telemetry")).await;
+    wait_csr(&admin, &name, "issued", certificate).await;
 }
 
 #[tokio::test]

@@ -119,6 +119,7 @@ variants! {
     Refusal::ExtendedKeyUsage(_),
     Refusal::UnknownExtension(_),
     Refusal::KeyNotAllowed(_),
+    Refusal::RequestTooOld,
     Refusal::ClusterLabel(_),
     Refusal::AddOnLabel(_),
     Refusal::Usage(_),

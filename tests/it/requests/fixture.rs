@@ -6,6 +6,7 @@ use std::time::Duration;
 use addon_signer_core::keys::public::KeyKind;
 use addon_signer_core::policy::{GatewayRules, RequesterKind, SignerRules};
 use addon_signer_core::registry::{AddOnFacts, ClusterFacts, Registry};
+use addon_signer_core::timestamp::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use test_kit::accounts::GRPC_PROXY;
@@ -30,6 +31,8 @@ pub(crate) enum Fixture {
     ClusterNotAccepted,
     /// The ManagedCluster spoke1 is being deleted.
     ClusterDeleting,
+    /// The ManagedCluster spoke1 is younger than the request.
+    ClusterRemade,
     /// There is no ManagedClusterAddOn telemetry in spoke1.
     AddonNotInstalled,
     /// The ManagedClusterAddOn is being deleted.
@@ -89,6 +92,7 @@ impl Fixture {
             Self::ClusterUnknown => None,
             Self::ClusterNotAccepted => Some(ClusterFacts { accepted: false, ..ClusterFacts::ACCEPTED }),
             Self::ClusterDeleting => Some(ClusterFacts { deleting: true, ..ClusterFacts::ACCEPTED }),
+            Self::ClusterRemade => Some(ClusterFacts { created: Timestamp::from_unix(1), ..ClusterFacts::ACCEPTED }),
             _ => Some(ClusterFacts::ACCEPTED),
         };
         let addon = match self {

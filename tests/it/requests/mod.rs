@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use addon_signer_core::policy::{Approved, GatewayCertificate, Refusal, Submission, evaluate, evaluate_gateway};
+use addon_signer_core::timestamp::Timestamp;
 use serde::{Deserialize, Serialize};
 
 mod cases;
@@ -91,6 +92,7 @@ impl Case {
             usages: self.usages.clone(),
             expiration_seconds: self.expiration_seconds,
             request: self.request.clone(),
+            requested: Timestamp::default(),
         }
     }
 

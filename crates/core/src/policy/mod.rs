@@ -79,6 +79,8 @@ pub struct Submission {
     pub expiration_seconds: Option<i32>,
     /// `spec.request`: PEM.
     pub request: Vec<u8>,
+    /// `metadata.creationTimestamp`, set by the API server.
+    pub requested: Timestamp,
 }
 
 /// What a certificate is for.
@@ -159,6 +161,7 @@ pub struct Claim {
     identity: PeerIdentity,
     dns_names: Vec<String>,
     request: CertificateRequest,
+    requested: Timestamp,
     /// Whether the addon's own hub identity made the request.
     by_addon: bool,
     /// The result of the rules that follow those of the registry.
@@ -183,7 +186,8 @@ impl Claim {
         let lifetime = check_labels(submission, &identity)
             .and_then(|()| check_usages(submission, "client auth"))
             .and_then(|()| lifetime(submission, rules.duration, rules.max_duration));
-        Ok(Self { identity, dns_names, request, by_addon: requester.addon.is_some(), lifetime })
+        let by_addon = requester.addon.is_some();
+        Ok(Self { identity, dns_names, request, requested: submission.requested, by_addon, lifetime })
     }
 
     /// The identity that the certificate is requested for.
@@ -200,6 +204,9 @@ impl Claim {
         let cluster = &self.identity.cluster;
         let addon = &self.identity.addon;
         registry.check(cluster, addon)?;
+        if registry.created(cluster, addon).is_some_and(|created| self.requested < created) {
+            return Err(Refusal::RequestTooOld);
+        }
         if let Some(other) = registry.longer_name(cluster).filter(|_| self.by_addon) {
             return Err(Refusal::RequesterOfSeveral { cluster: cluster.clone(), other: other.to_string() });
         }

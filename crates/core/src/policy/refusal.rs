@@ -121,6 +121,12 @@ pub enum Refusal {
     /// Rule 5: the addon has no standing on that cluster.
     #[error(transparent)]
     Registration(#[from] NotRegistered),
+    /// Rule 5: cluster or addon were made, perhaps again and by somebody else, after the request.
+    #[error(
+        "the request is older than the ManagedCluster or the ManagedClusterAddOn, so an earlier cluster of that name may \
+         have made it; make a new request"
+    )]
+    RequestTooOld,
     /// Rule 5: the label contradicts the proven cluster.
     #[error("the label open-cluster-management.io/cluster-name says {0:?}, which is not the requester's cluster")]
     ClusterLabel(String),
@@ -170,7 +176,7 @@ impl Refusal {
             | Self::UnknownExtension(_) => 3,
             Self::Request(error) => request_rule(error),
             Self::KeyNotAllowed(_) => 4,
-            Self::Registration(_) | Self::ClusterLabel(_) | Self::AddOnLabel(_) => 5,
+            Self::Registration(_) | Self::RequestTooOld | Self::ClusterLabel(_) | Self::AddOnLabel(_) => 5,
             Self::Usage(_) | Self::UsageMissing(_) | Self::ExpirationTooShort(_) => 6,
         }
     }
@@ -206,6 +212,7 @@ impl Refusal {
             Self::Request(error) => request_reason(error),
             Self::KeyNotAllowed(_) => "KeyKindNotAllowed",
             Self::Registration(error) => error.reason(),
+            Self::RequestTooOld => "RequestTooOld",
             Self::ClusterLabel(_) => "ClusterLabelContradicts",
             Self::AddOnLabel(_) => "AddOnLabelContradicts",
             Self::Usage(_) => "UsageNotAllowed",

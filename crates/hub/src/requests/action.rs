@@ -233,6 +233,7 @@ pub fn submission(csr: &CertificateSigningRequest) -> Submission {
         usages: csr.spec.usages.clone().unwrap_or_default(),
         expiration_seconds: csr.spec.expiration_seconds,
         request: csr.spec.request.0.clone(),
+        requested: requested(csr),
     }
 }
 

@@ -24,6 +24,12 @@ fn standing() -> Vec<Case> {
             Fixture::AddonUnreadable,
         ),
         case(
+            "cluster-remade",
+            "RequestTooOld",
+            "the ManagedCluster was made again after the request",
+            Fixture::ClusterRemade,
+        ),
+        case(
             "not-ready",
             "RegistryNotReady",
             "nothing is known yet; the request waits, it is not denied",
