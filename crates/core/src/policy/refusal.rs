@@ -123,8 +123,8 @@ pub enum Refusal {
     Registration(#[from] NotRegistered),
     /// Rule 5: cluster or addon were made, perhaps again and by somebody else, after the request.
     #[error(
-        "the request is older than the ManagedCluster or the ManagedClusterAddOn, so an earlier cluster of that name may \
-         have made it; make a new request"
+        "the request is older than the ManagedCluster or the ManagedClusterAddOn, so an earlier cluster of that name \
+         may have made it; make a new request"
     )]
     RequestTooOld,
     /// Rule 5: the label contradicts the proven cluster.

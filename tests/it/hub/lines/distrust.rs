@@ -249,7 +249,7 @@ async fn what_would_be_locked_out_is_said_before_it_is() {
     assert_eq!(refused.code, 3, "{}", refused.stderr);
     let row = refused.stderr.lines().find(|row| row.starts_with("spoke1")).map(|row| row.split_whitespace().collect());
     assert_eq!(row, Some(vec!["spoke1", "telemetry", "unknown", "unknown", "unknown"]), "{}", refused.stderr);
-    assert!(refused.stderr.contains(&format!("--yes revokes {} of telemetry all the same", first[0])));
+    assert!(refused.stderr.contains(&format!("--yes revokes {} of telemetry on context ", first[0])));
     line.look().await;
     assert_eq!(line.wait(&["Next", "Active"]).await, ids, "nothing was revoked");
     let missing = ann.ca(&["revoke", "telemetry", "0123456789abcdef"]).await;
