@@ -263,6 +263,8 @@ mod tests {
         for _ in 0..3 {
             assert_eq!(sent(&credentials).await.unwrap(), "Bearer t1");
         }
+        tokio::task::yield_now().await;
+        drop(credentials.turn.lock().await); // after any other run
         assert_eq!(runs(&marks), 1);
         credentials.clock.advance(Duration::from_secs(570));
         assert_eq!(sent(&credentials).await.unwrap(), "Bearer t1", "it is good for 30 s, and nobody waits");
