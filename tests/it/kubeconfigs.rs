@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
-use kube::config::{ExecConfig, Kubeconfig};
+use kube::config::{ExecConfig, ExecInteractiveMode, Kubeconfig};
 use test_kit::built::agent_program;
 use test_kit::hub::PATIENCE;
 use test_kit::{TestHub, accept_cluster, client, install_addon, wait_until};
@@ -37,12 +37,13 @@ fn with_plugin(mut kubeconfig: Kubeconfig, mark: &Path) -> Kubeconfig {
     let printed = serde_json::json!({
         "apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": { "token": token },
     });
-    let script = format!("touch {}; echo '{printed}'", mark.display());
+    let script = format!("echo ran | tee -a {} >&2; echo '{printed}'", mark.display());
     user.token = None;
     user.exec = Some(ExecConfig {
         api_version: Some("client.authentication.k8s.io/v1".to_owned()),
         command: Some("/bin/sh".to_owned()),
         args: Some(vec!["-c".to_owned(), script]),
+        interactive_mode: Some(ExecInteractiveMode::Never),
         ..ExecConfig::default()
     });
     kubeconfig
@@ -122,6 +123,8 @@ async fn commands_run_credential_plugins_and_the_agent_only_by_a_flag() {
     let file = write(home.path(), "exec", &kubeconfig).display().to_string();
     let told = hub(&[], &format!("ca status --kubeconfig {file}")).await;
     assert!(told.code == Some(0) && mark.exists(), "{}", told.stderr);
+    assert_eq!(told.stderr, "ran\n", "what it says is shown");
+    assert_eq!(std::fs::read_to_string(&mark).unwrap(), "ran\n", "it ran once");
     std::fs::remove_file(&mark).unwrap();
     let arguments = format!(
         "--cluster=c1 --addon=telemetry --signer=example.com/telemetry --once --gateway=https://127.0.0.1:9 \

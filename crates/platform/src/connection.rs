@@ -23,10 +23,12 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use kube::client::{Body, ClientBuilder, ConfigExt};
 use kube::{Client, Config};
 use rustls_pki_types::ServerName;
+use tower::filter::AsyncFilterLayer;
 use tower::{BoxError, Service, ServiceBuilder};
 use tower_http::timeout::ResponseBodyTimeoutLayer;
 
 use crate::contacts::{Contacts, Noting};
+use crate::credentials::Credentials;
 use crate::pages::{Answer, Bounds};
 use crate::proxy::Dialer;
 
@@ -49,7 +51,7 @@ const STREAM_WINDOW: u32 = 1 << 18;
 /// that wait must leave room for the one that is received, and for calls.
 const CONNECTION_WINDOW: u32 = 128 * STREAM_WINDOW;
 
-const BAD_TOKEN: &str = "the credential plugin printed a token that no header may have";
+const BAD_TOKEN: &str = "the auth-provider has a token that no header may have";
 
 /// Makes a client for these settings. It connects when it is first used.
 ///
@@ -64,14 +66,24 @@ pub fn connect(config: Config) -> Result<Client, kube::Error> {
 /// # Errors
 /// As [`connect`].
 pub fn connect_noting(config: Config, contacts: Contacts) -> Result<Client, kube::Error> {
+    connect_with(config, None, contacts)
+}
+
+/// As [`connect_noting`], with credentials from elsewhere.
+pub(crate) fn connect_with(
+    config: Config,
+    credentials: Option<Credentials>,
+    contacts: Contacts,
+) -> Result<Client, kube::Error> {
     let connector = connector(&config)?;
     let connections: HyperClient<_, Body> = builder().build(connector);
-    // kube panics if a credential plugin prints a token that no header may have: nothing else can check it before.
+    // kube panics if an `auth-provider` has a token that no header may have: nothing else can check it before.
     let auth = catch_unwind(AssertUnwindSafe(|| config.auth_layer()));
     let auth = auth.unwrap_or_else(|_| Err(kube::Error::Service(BAD_TOKEN.into())))?;
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
         .option_layer(auth)
+        .option_layer(credentials.map(|it| AsyncFilterLayer::new(move |request| it.clone().add(request))))
         .layer(config.extra_headers_layer()?)
         .map_err(BoxError::from)
         .service(bounded(connections, contacts));

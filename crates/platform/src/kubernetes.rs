@@ -2,7 +2,6 @@
 
 use kube::Client;
 
-use crate::connection::connect_noting;
 use crate::contacts::Contacts;
 use crate::kubeconfig::{Access, KubeconfigError, Plugins, Target, find};
 
@@ -37,6 +36,6 @@ pub async fn connect(access: &Access) -> Result<Connected, KubeconfigError> {
 /// [`KubeconfigError`].
 pub async fn connected(access: &Access, plugins: Plugins, contacts: Contacts) -> Result<Connected, KubeconfigError> {
     let found = find(access, plugins).await?;
-    let client = connect_noting(found.config.clone(), contacts).map_err(|error| found.unusable(&error))?;
+    let client = found.connect(contacts).await?;
     Ok(Connected { client, target: found.target })
 }

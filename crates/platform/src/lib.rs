@@ -5,6 +5,7 @@ pub mod backoff;
 pub mod clock;
 pub mod connection;
 pub mod contacts;
+mod credentials;
 pub mod crypto;
 pub mod errors;
 pub mod kubeconfig;

@@ -24,6 +24,9 @@ const NO_PROXY: [&str; 2] = ["NO_PROXY", "no_proxy"];
 #[error("the proxy that {0} names cannot be used; write http://[USER:PASSWORD@]HOST:PORT")]
 pub struct ProxyError(&'static str);
 
+/// What `*` in `NO_PROXY` means; to the matcher it is only all names.
+const ALL: &str = "*,0.0.0.0/0,::/0";
+
 /// Stands for a proxy that cannot be used: what would go through it is refused.
 const UNUSABLE: &str = "http://unusable.invalid";
 
@@ -68,7 +71,8 @@ impl Dialer {
 
     fn new(proxy: &str, no_proxy: &str, named_by: &'static str) -> Self {
         // Go's programs, OCM's among them, read `*.example.com` as `.example.com` (golang.org/x/net/http/httpproxy).
-        let no_proxy: Vec<_> = no_proxy.split(',').map(|name| name.trim().replace("*.", ".")).collect();
+        let no_proxy: Vec<_> =
+            no_proxy.split(',').map(|name| host_of(name.trim()).replace("*.", ".").replace('*', ALL)).collect();
         let any = Matcher::builder().https(proxy).build();
         let used = any.intercept(&Uri::from_static("https://hub.invalid"));
         let is_usable = proxy.is_empty() || used.is_some_and(|proxy| is_usable(proxy.uri()));
@@ -117,6 +121,13 @@ fn is_usable(uri: &Uri) -> bool {
     uri.scheme_str() == Some("http") && is_whole && !authority.host().contains(['@', '%'])
 }
 
+/// An entry of `NO_PROXY` without brackets and port, which the matcher does not know.
+fn host_of(entry: &str) -> &str {
+    let parts = entry.rsplit_once(':').filter(|(host, _)| host.ends_with(']') || !host.contains(':'));
+    let host = parts.filter(|(_, port)| port.parse::<u16>().is_ok()).map_or(entry, |(host, _)| host);
+    host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
+}
+
 fn tunnel(tcp: HttpConnector, proxy: &Intercept) -> Tunnel<HttpConnector> {
     let tunnel = Tunnel::new(proxy.uri().clone(), tcp);
     match proxy.basic_auth() {
@@ -162,6 +173,27 @@ mod tests {
             assert!(error.contains("HTTPS_PROXY"), "{bad}: {error}");
             assert!(!error.contains("secret"), "{bad}: {error}");
             assert_eq!(Dialer::new(bad, ".example", "HTTPS_PROXY").check(&hub), Ok(()), "{bad}: it is not used");
+        }
+    }
+
+    #[test]
+    fn no_proxy_knows_a_star_brackets_and_ports() {
+        let is_direct = |no_proxy: &str, to: &str| {
+            Dialer::new("http://proxy:3128", no_proxy, "HTTPS_PROXY").proxies.intercept(&to.parse().unwrap()).is_none()
+        };
+        let all = ["https://10.0.0.1:6443", "https://[::1]:6443", "https://hub.example"];
+        for (no_proxy, expected) in [
+            ("*", [true, true, true]),
+            ("a.example, *", [true, true, true]),
+            ("[::1]", [false, true, false]),
+            ("[::1]:6443", [false, true, false]),
+            ("::1", [false, true, false]),
+            ("10.0.0.1:6443", [true, false, false]),
+            ("hub.example:443", [false, false, true]),
+            ("*.example", [false, false, true]),
+            ("::2,10.0.0.2", [false, false, false]),
+        ] {
+            assert_eq!(all.map(|to| is_direct(no_proxy, to)), expected, "{no_proxy}");
         }
     }
 

@@ -6,6 +6,7 @@ use rustls_pki_types::ServerName;
 use secrecy::ExposeSecret;
 
 use super::{Fault, Plugins};
+use crate::credentials::check_token;
 
 /// A longer address would leave no room for paths in a URL, which `http` limits to 64 KiB.
 const LONGEST_SERVER: usize = 1024;
@@ -79,10 +80,6 @@ pub(super) fn user(field: &str, user: &mut AuthInfo, plugins: Plugins) -> Result
     }
     if let Some(token) = &user.token {
         check_token(token.expose_secret()).map_err(|cause| Fault::new(at("token"), cause))?;
-    } else if let Some(file) = &user.token_file {
-        let unreadable = |error| Fault::new(at("tokenFile"), format!("{file} cannot be read: {error}"));
-        let token = std::fs::read_to_string(file).map_err(unreadable)?;
-        check_token(&token).map_err(|cause| Fault::new(at("tokenFile"), cause))?;
     }
     let groups = user.impersonate_groups.iter().flatten().map(|group| ("as-groups", group));
     let extra =
@@ -93,12 +90,6 @@ pub(super) fn user(field: &str, user: &mut AuthInfo, plugins: Plugins) -> Result
         HeaderValue::from_str(text).map_err(|_| Fault::new(at(name), "it has a character that no header may have"))?;
     }
     Ok(())
-}
-
-/// kube panics at a token that no header may have.
-fn check_token(token: &str) -> Result<(), &'static str> {
-    let refused = "the token has a character that no header may have, such as the line break at its end";
-    HeaderValue::from_str(token).map(drop).map_err(|_| refused)
 }
 
 /// As for kubectl, an empty text is none.

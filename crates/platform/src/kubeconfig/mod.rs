@@ -8,10 +8,14 @@ use std::fmt;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use data_encoding::BASE64;
 use http::Uri;
-use kube::Config;
-use kube::config::{self, KubeConfigOptions, Kubeconfig};
+use kube::config::{self, AuthInfo, KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
 
+use crate::connection::connect_with;
+use crate::contacts::Contacts;
+use crate::credentials::{Credentials, Source};
 use crate::errors::explain;
 use crate::proxy::Dialer;
 
@@ -72,8 +76,8 @@ impl fmt::Display for Target {
 
 /// The settings of a client, and where they are from.
 pub struct Found {
-    /// For [`crate::connection::connect`].
-    pub config: Config,
+    config: Config,
+    credentials: Option<Credentials>,
     /// The cluster.
     pub target: Target,
     files: String,
@@ -109,8 +113,21 @@ pub async fn find(access: &Access, plugins: Plugins) -> Result<Found, Kubeconfig
 }
 
 impl Found {
+    /// A client, which notes in `contacts` when it hears from the API server. Runs a credential plugin.
+    pub(crate) async fn connect(&self, contacts: Contacts) -> Result<Client, KubeconfigError> {
+        let mut config = self.config.clone();
+        if let Some(credentials) = &self.credentials {
+            let unusable = |error| KubeconfigError::Unusable { files: self.files.clone(), cause: format!("{error}") };
+            if let Some(identity) = credentials.begin().await.map_err(unusable)? {
+                config.auth_info.client_certificate_data = Some(BASE64.encode(identity.certificate.as_bytes()));
+                config.auth_info.client_key_data = Some(BASE64.encode(identity.key.as_bytes()).into());
+            }
+        }
+        connect_with(config, self.credentials.clone(), contacts).map_err(|error| self.unusable(&error))
+    }
+
     /// Why no client can be made of it.
-    pub(crate) fn unusable(&self, error: &kube::Error) -> KubeconfigError {
+    fn unusable(&self, error: &kube::Error) -> KubeconfigError {
         let field = match error {
             kube::Error::RustlsTls(kube::client::RustlsTlsError::AddRootCertificate(_)) => {
                 format!("{}.certificate-authority: ", self.cluster)
@@ -224,7 +241,8 @@ fn in_pod(access: &Access, files: &[PathBuf]) -> Result<Found, KubeconfigError> 
         .map_err(|error| KubeconfigError::Missing(format!("{nothing}; not in a pod: {}", explain(&error))))?;
     let target = Target { context: None, server: config.cluster_url.clone() };
     let account = "the pod's own account".to_owned();
-    Ok(Found { config, target, files: "of the pod".to_owned(), user: account.clone(), cluster: account })
+    let files = "of the pod".to_owned();
+    Ok(Found { config, credentials: None, target, files, user: account.clone(), cluster: account })
 }
 
 /// The settings of one context.
@@ -263,7 +281,22 @@ async fn choose(mut all: Kubeconfig, wanted: Option<&str>, plugins: Plugins) -> 
         told.proxy_url = None; // ours of `checks::cluster`
     }
     let target = Target { context: Some(name), server };
-    Ok(Found { config, target, files: String::new(), user: user_field, cluster: cluster_field })
+    let credentials = take_credentials(&mut config.auth_info, &user_field);
+    Ok(Found { config, credentials, target, files: String::new(), user: user_field, cluster: cluster_field })
+}
+
+/// What kube must not see, because it would run and read it. As with kube, all else that a user has comes first.
+fn take_credentials(user: &mut AuthInfo, field: &str) -> Option<Credentials> {
+    let (exec, file) = (user.exec.take(), user.token_file.take());
+    let has_password = user.username.is_some() && user.password.is_some();
+    if user.auth_provider.is_some() || user.token.is_some() || has_password {
+        return None;
+    }
+    let source = match file {
+        Some(file) => Source::File(file.into()),
+        None => Source::Program(Box::new(exec?)),
+    };
+    Some(Credentials::new(source, field))
 }
 
 fn field(list: &str, name: &str) -> String {

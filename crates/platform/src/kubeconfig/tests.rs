@@ -1,7 +1,6 @@
 use std::fmt::Write;
 
 use super::*;
-use crate::connection::connect;
 
 const SECRET: &str = "s3cr3t";
 
@@ -24,7 +23,7 @@ async fn read(text: impl AsRef<[u8]>, context: Option<&str>, plugins: Plugins) -
     let begins = format!("the kubeconfig {} cannot be used: ", file.display());
     let told = |error: KubeconfigError| error.to_string().strip_prefix(&begins).unwrap().to_owned();
     let found = find(&access, plugins).await.map_err(told)?;
-    connect(found.config.clone()).map_err(|error| told(found.unusable(&error)))?;
+    found.connect(Contacts::default()).await.map_err(told)?;
     Ok(found)
 }
 
@@ -122,9 +121,12 @@ async fn a_plugin_that_fails_is_named_without_what_it_printed() {
     let run = async |user: &str| read(mk(GOOD, user), None, Plugins::Run).await;
     assert!(run(&succeeding(&status("good"))).await.is_ok());
     for (user, expected) in [
-        (printing(SECRET), "users.ann: auth error: the credential plugin failed (exit status: 1)"),
-        (succeeding(SECRET), "users.ann: auth error: the credential plugin printed no ExecCredential"),
-        (succeeding(&status("s3cr3t\\\\u000a")), "the credential plugin printed a token that no header may have"),
+        (printing(SECRET), "users.ann.exec: sh failed (exit status: 1)"),
+        (succeeding(SECRET), "users.ann.exec: sh printed no ExecCredential"),
+        (
+            succeeding(&status("s3cr3t\\\\u000a")),
+            "users.ann.exec: sh printed a token with a character that no header may have",
+        ),
     ] {
         let told = run(&user).await.err().unwrap();
         assert_eq!(told, expected, "{user}");
