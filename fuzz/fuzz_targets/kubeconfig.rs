@@ -4,9 +4,10 @@
 
 use std::sync::LazyLock;
 
-use addon_signer_platform::connection::connect;
+use addon_signer_platform::contacts::Contacts;
 use addon_signer_platform::crypto;
 use addon_signer_platform::kubeconfig::{Access, Plugins, find};
+use addon_signer_platform::kubernetes::connected;
 use futures::FutureExt;
 use http::Request;
 use kube::client::{Body, ConfigExt};
@@ -32,9 +33,8 @@ fuzz_target!(|bytes: &[u8]| {
             if plugins == Plugins::Run {
                 continue; // the client would run the program
             }
-            let config = found.config;
-            if connect(config.clone()).is_ok() {
-                call(&config);
+            if connected(&access, plugins, Contacts::default()).await.is_ok() {
+                call(&found.config);
             }
         }
     });

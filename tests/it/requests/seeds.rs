@@ -90,7 +90,7 @@ fn identities(cases: &[Case]) -> Vec<String> {
     texts
 }
 
-/// Kubeconfigs with the users of kubectl, one in UTF-16, and one with several contexts.
+/// Kubeconfigs with the users of kubectl, and one in UTF-16.
 fn kubeconfigs() -> Vec<(String, Vec<u8>)> {
     let users = [
         "token: abc",

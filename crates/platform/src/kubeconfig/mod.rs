@@ -76,7 +76,8 @@ impl fmt::Display for Target {
 
 /// The settings of a client, and where they are from.
 pub struct Found {
-    config: Config,
+    /// What kube sees of them.
+    pub config: Config,
     credentials: Option<Credentials>,
     /// The cluster.
     pub target: Target,
