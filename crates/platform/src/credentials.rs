@@ -208,13 +208,12 @@ fn login(status: Option<Status>) -> Result<Login, &'static str> {
 
 /// kube panics at a token that no header may have.
 pub(crate) fn check_token(token: &str) -> Result<(), &'static str> {
-    let refused = "the token has a character that no header may have, such as the line break at its end";
-    HeaderValue::from_str(token).map(drop).map_err(|_| refused)
+    bearer(token).map(drop)
 }
 
 fn bearer(token: &str) -> Result<HeaderValue, &'static str> {
-    check_token(token)?;
-    let mut header = HeaderValue::try_from(format!("Bearer {token}")).map_err(|_| "the token cannot be sent")?;
+    let refused = "the token has a character that no header may have, such as the line break at its end";
+    let mut header = HeaderValue::try_from(format!("Bearer {token}")).map_err(|_| refused)?;
     header.set_sensitive(true);
     Ok(header)
 }
