@@ -145,6 +145,13 @@ impl AgentWorld {
         Agent::new(self.settings(identity(), gateway), store, self.clock.clone())
     }
 
+    /// An agent that waits briefly for its certificate. The others wait as long as a busy machine may need.
+    pub(super) fn hasty_agent(&self) -> Agent {
+        let mut settings = self.settings(identity(), &self.gateway.url());
+        settings.timing.answer = Duration::from_secs(1);
+        Agent::new(settings, self.secret_store(), self.clock.clone())
+    }
+
     /// The agent on a machine with this clock.
     pub(super) fn agent_with_clock(&self, clock: Clock) -> Agent {
         Agent::new(self.settings(identity(), &self.gateway.url()), self.secret_store(), clock)
@@ -168,7 +175,7 @@ impl AgentWorld {
             gateway: gateway.parse().unwrap(),
             timing: Timing {
                 poll: Duration::from_millis(100),
-                answer: Duration::from_millis(3000),
+                answer: SOON,
                 retry_first: Duration::from_millis(100),
                 retry_cap: Duration::from_millis(500),
                 refresh: Duration::from_millis(200),

@@ -39,11 +39,11 @@ async fn denial_is_reported_and_retried() {
 async fn old_pair_stays_and_one_request_waits_for_approval() {
     let world = AgentWorld::start().await;
     let store = world.secret_store();
-    let mut agent = world.agent(world.secret_store());
-    agent.once().await.unwrap();
+    world.agent(world.secret_store()).once().await.unwrap();
     let first = store.load().await.unwrap();
     world.mood(Mood::Ignore);
     world.make_due();
+    let mut agent = world.hasty_agent();
     let error = agent.once().await.unwrap_err();
     assert!(matches!(error, AgentError::Enrol(EnrolError::Pending(_))), "{error}");
     let running = tokio::spawn(agent.run());
@@ -190,7 +190,7 @@ async fn oversized_page_of_others_prevents_no_enrolment() {
     padded.metadata.name = Some("a-padded-one".to_owned());
     padded.metadata.finalizers = Some((0..60_000).map(|n| format!("example.com/{n}")).collect());
     requests.create(&PostParams::default(), &padded).await.unwrap();
-    let error = world.agent(world.secret_store()).once().await.unwrap_err();
+    let error = world.hasty_agent().once().await.unwrap_err();
     assert!(matches!(error, AgentError::Enrol(EnrolError::Pending(_))), "{error}");
 }
 
