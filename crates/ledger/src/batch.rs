@@ -1,11 +1,12 @@
 //! What one transaction writes: the entries of all commands in a batch, chained in order, and the index that follows
 //! from them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 use super::command::{BatchError, CertificateUse, LedgerCommand, LedgerOutcome};
 use super::connection::{Connection, Value, tuples};
 use super::existing::existing;
+use super::latest::{Latest, latest};
 use super::open::Open;
 use addon_signer_core::ca::serial::Serial;
 use addon_signer_core::journal::entry::{Entry, Hash, Tip};
@@ -305,26 +306,4 @@ async fn mark_seen(connection: &mut Connection, seen: Vec<CertificateUse>) -> Re
         connection.execute(sql, values).await?;
     }
     Ok(())
-}
-
-type Latest = BTreeMap<(&'static str, String), String>;
-
-async fn latest(connection: &mut Connection, commands: &[LedgerCommand]) -> Result<Latest, BatchError> {
-    let mut latest = Latest::new();
-    for command in commands {
-        let (topic, rows) = match command {
-            LedgerCommand::Change { record, .. } => {
-                let Some((topic, name, _)) = record.topic() else { continue };
-                let sql = "SELECT name, value FROM latest WHERE topic = $1 AND name = $2";
-                (topic, connection.rows(sql.to_owned(), vec![topic.into(), name.into()]).await?)
-            }
-            LedgerCommand::Latest { topic } => {
-                let sql = "SELECT name, value FROM latest WHERE topic = $1";
-                (*topic, connection.rows(sql.to_owned(), vec![(*topic).into()]).await?)
-            }
-            _ => continue,
-        };
-        latest.extend(rows.iter().map(|row| ((topic, row.text(0)), row.text(1))));
-    }
-    Ok(latest)
 }

@@ -14,6 +14,7 @@ mod evidence;
 mod existing;
 mod file;
 mod handle;
+mod latest;
 mod location;
 mod lock;
 mod metrics;

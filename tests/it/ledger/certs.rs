@@ -30,7 +30,7 @@ async fn prepare(location: &Location, checkpoint: &Path) {
     let options = options(location, "hub-a");
     options.clock.set_back(Duration::from_secs(3600)); // everything is old enough to be archived
     let hub = open(options, 3).await;
-    hub.ledger.append(Record::CheckpointKey { key: key.public_key_der().to_vec() }, "").await.unwrap();
+    hub.ledger.change(Record::CheckpointKey { key: key.public_key_der().to_vec() }, "").await.unwrap();
     fill(&hub, 0..120).await;
     let mut intent = mk_intent(120);
     intent.not_after = Timestamp::from_unix(4_102_444_800);

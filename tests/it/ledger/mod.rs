@@ -8,6 +8,7 @@ mod disk;
 mod format;
 mod hiding;
 mod kit;
+mod latest;
 mod listing;
 mod opening;
 mod outage;

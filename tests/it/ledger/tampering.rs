@@ -134,7 +134,7 @@ pub(super) async fn mk_ledger(store: &TestStore) -> (Vec<EntryRow>, String) {
     let rng = SystemRandom::new();
     let (key, _) = PrivateKey::generate(KeyKind::Ed25519, &rng).unwrap();
     let running = RunningWriter::start(&store.url());
-    running.ledger.append(Record::CheckpointKey { key: key.public_key_der().to_vec() }, "").await.unwrap();
+    running.ledger.change(Record::CheckpointKey { key: key.public_key_der().to_vec() }, "").await.unwrap();
     for number in 1..=4 {
         running.issue(number).await;
     }

@@ -87,6 +87,12 @@ pub enum Problem {
     /// The index contradicts the entries.
     #[error("the index of certificates says something else about it: {0}")]
     Index(String),
+    /// The table of latest values contradicts the entries.
+    #[error("the table of latest values contradicts the entries: {0}")]
+    Latest(String),
+    /// A process of an earlier epoch could write.
+    #[error("its epoch {0} is not in the table fence, which has {1}: a process that was superseded could write")]
+    Fence(u64, u64),
 }
 
 impl Problem {
@@ -129,6 +135,14 @@ impl Chain {
     /// The last row that was checked.
     pub fn tip(&self) -> Tip {
         self.tip
+    }
+
+    /// Checks that no process may write whose epoch is less than that of the last row.
+    ///
+    /// # Errors
+    /// [`Problem::Fence`].
+    pub fn is_fenced(&self, epoch: u64) -> Result<(), Fault> {
+        if epoch < self.epoch { Err(Problem::Fence(self.epoch, epoch).at(self.tip.seq)) } else { Ok(()) }
     }
 
     /// Checks and reads the next row.

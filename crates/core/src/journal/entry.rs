@@ -7,6 +7,7 @@ use data_encoding::HEXLOWER;
 use ring::digest;
 use serde::{Deserialize, Serialize};
 
+use super::record::{self, Topic};
 use crate::timestamp::Timestamp;
 
 /// SHA-256 over the bytes of an entry's text.
@@ -119,6 +120,11 @@ impl Entry {
     /// The detail of this name; empty if the entry does not have it.
     pub fn detail(&self, name: &str) -> &str {
         self.details.get(name).map_or("", String::as_str)
+    }
+
+    /// What this entry sets, if it was written because that had changed.
+    pub fn topic(&self) -> Option<Topic> {
+        record::topic(&self.kind, &self.details)
     }
 }
 

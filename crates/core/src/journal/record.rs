@@ -218,29 +218,12 @@ impl Record {
         }
     }
 
-    /// The topic, the name and the value of a record that is written only if the value of that name has changed.
-    pub fn topic(&self) -> Option<(&'static str, String, String)> {
-        match self {
-            Self::Opened { ledger } => Some(("ledger", String::new(), ledger.clone())),
-            Self::CheckpointKey { key } => Some(("head-key", String::new(), BASE64.encode(key))),
-            Self::Authority { line, id, step, .. } => {
-                let topic = if *step == AuthorityStep::Tainted { "tainted" } else { "authority" };
-                Some((topic, format!("{line}/{id}"), step.name().to_owned()))
-            }
-            Self::Anchors { line, authorities, .. } => Some(("anchors", line.clone(), ids(authorities))),
-            Self::Signer { signer, after, .. } => Some(("signer", signer.clone(), after.clone())),
-            Self::Standing { cluster, addon, change } => {
-                Some(("standing", format!("{cluster}/{addon}"), change.name().to_owned()))
-            }
-            // A separate topic, because an addon can be suspended and have revoked certificates at the same time.
-            Self::Revocation { cluster, addon, after, .. } => {
-                Some(("revocation", format!("{cluster}/{addon}"), text(*after)))
-            }
-            _ => None,
-        }
+    /// What this record sets, if it is written only when that has changed.
+    pub fn topic(&self) -> Option<Topic> {
+        topic(self.kind(), &self.details())
     }
 
-    /// Adds the value that this record replaces, as [`Self::topic`] writes it. Only the records of a configuration and
+    /// Adds the value that this record replaces, as [`Self::topic`] has it. Only the records of a configuration and
     /// of a revocation have it.
     #[must_use]
     pub fn with_before(self, before: String) -> Self {
@@ -302,6 +285,30 @@ impl Record {
         };
         pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }
+}
+
+/// A topic, the name of something in it, and its value. They are recorded when the value changes.
+pub type Topic = (&'static str, String, String);
+
+/// What a record of this kind sets.
+pub(super) fn topic(kind: &str, details: &BTreeMap<String, String>) -> Option<Topic> {
+    let detail = |name| details.get(name).map_or("", String::as_str);
+    let pair = || format!("{}/{}", detail("cluster"), detail("addon"));
+    let (topic, name, value) = match kind {
+        "opened" => ("ledger", String::new(), "ledger"),
+        "head-key" => ("head-key", String::new(), "key"),
+        "authority" => {
+            let topic = if detail("step") == AuthorityStep::Tainted.name() { "tainted" } else { "authority" };
+            (topic, format!("{}/{}", detail("line"), detail("id")), "step")
+        }
+        "anchors" => ("anchors", detail("line").to_owned(), "authorities"),
+        "signer" => ("signer", detail("signer").to_owned(), "after"),
+        // A separate topic, because an addon can be suspended and have revoked certificates at the same time.
+        "standing" if details.contains_key("revoke-before") => ("revocation", pair(), "revoke-before"),
+        "standing" => ("standing", pair(), "change"),
+        _ => return None,
+    };
+    Some((topic, name, detail(value).to_owned()))
 }
 
 /// The time by RFC 3339, or an empty text.

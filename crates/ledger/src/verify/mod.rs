@@ -5,6 +5,7 @@
 //! are read in the order of their numbers; the error names the first wrong one.
 
 mod index;
+mod latest;
 mod lists;
 mod rows;
 mod schema;
@@ -19,6 +20,7 @@ use addon_signer_core::journal::chain::{Chain, Fault, Problem};
 use addon_signer_core::journal::checkpoint::Checkpoint;
 use addon_signer_core::journal::entry::{Entry, Tip};
 use index::Index;
+use latest::LatestValues;
 use rows::{Pages, RowPage, Snapshot};
 pub use schema::SchemaChanges;
 
@@ -112,15 +114,16 @@ pub enum VerifyError {
 }
 
 /// What the check itself needs from the entries.
-#[derive(Debug, Default)]
-struct RecordedKeys {
+struct Recorded {
+    latest: LatestValues,
     ledger: Option<String>,
     /// Keys that sign checkpoints, each with the entry from which it applies.
     keys: Vec<(u64, String)>,
 }
 
-impl RecordedKeys {
+impl Recorded {
     fn take(&mut self, entry: &Entry) {
+        self.latest.follow(entry);
         match entry.kind.as_str() {
             "opened" if entry.seq == 1 => self.ledger = Some(entry.detail("ledger").to_owned()),
             "head-key" => self.keys.push((entry.seq, entry.detail("key").to_owned())),
@@ -160,11 +163,11 @@ async fn check_rows(
 ) -> Result<VerifyReport, VerifyError> {
     let Check { checkpoint, archives, .. } = check;
     let snapshot = Snapshot::take(connection).await?;
-    let mut notes = RecordedKeys::default();
+    let mut notes = Recorded { latest: LatestValues::of_table(&snapshot.latest), ledger: None, keys: Vec::new() };
     let (chain, first) = begin(&snapshot, checkpoint.as_ref(), &archives, &mut notes)?;
     let from = chain.tip().seq + 1;
     let last = snapshot.last;
-    let recorded = snapshot.ledger.clone();
+    let fence = snapshot.fence;
     let counted = snapshot.counted;
     let mut walk = Walk { chain, notes, index: Index::new(last) };
     let mut pages = snapshot.read(from);
@@ -178,11 +181,13 @@ async fn check_rows(
         return Err(index::unclaimed(&mut connection, &entry).await?.into());
     }
     let tip = walk.chain.end()?;
+    walk.chain.is_fenced(fence)?;
     walk.index.end()?;
+    walk.notes.latest.compare(first - 1)?;
     index::check_unfinished(&mut connection).await?;
     let Walk { notes, index, .. } = walk;
     check_store(&mut connection, &index, counted, (last + 1).saturating_sub(from)).await?;
-    let ledger = notes.ledger.clone().unwrap_or(recorded);
+    let ledger = notes.ledger.clone().unwrap_or_else(|| notes.latest.ledger.clone());
     let unchecked = first - 1;
     let checkpoint =
         checkpoint.map(|checkpoint| judge_checkpoint(checkpoint, &ledger, &notes, unchecked)).transpose()?;
@@ -217,7 +222,7 @@ async fn check_store(
 /// The state of a check on its way through the ledger.
 struct Walk {
     chain: Chain,
-    notes: RecordedKeys,
+    notes: Recorded,
     index: Index,
 }
 
@@ -253,7 +258,7 @@ fn begin(
     snapshot: &Snapshot,
     checkpoint: Option<&Checkpoint>,
     archives: &[PathBuf],
-    notes: &mut RecordedKeys,
+    notes: &mut Recorded,
 ) -> Result<(Chain, u64), VerifyError> {
     snapshot.check_archives()?;
     let through = snapshot.through();
@@ -282,7 +287,7 @@ fn begin(
 fn judge_checkpoint(
     checkpoint: Checkpoint,
     ledger: &str,
-    notes: &RecordedKeys,
+    notes: &Recorded,
     unchecked: u64,
 ) -> Result<CheckpointReport, VerifyError> {
     let nothing = |why: String| Err(VerifyError::Checkpoint(why));

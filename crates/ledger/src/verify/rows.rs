@@ -32,8 +32,10 @@ pub(super) struct Snapshot {
     first: Option<u64>,
     /// The last entry of each archive, with its hash if that is one.
     archives: Vec<(u64, Option<Hash>)>,
-    /// The id of the ledger, from the table of latest values.
-    pub(super) ledger: String,
+    /// The table of latest values: topic, name, value, number of the entry.
+    pub(super) latest: Vec<Cells>,
+    /// The epoch of the process that may write.
+    pub(super) fence: u64,
     /// How many entries and how many certificates PostgreSQL finds without an index. In SQLite a table is itself in the
     /// order of its numbers.
     pub(super) counted: Option<[u64; 2]>,
@@ -65,14 +67,14 @@ impl Snapshot {
         let sql = "SELECT through, hash FROM archives ORDER BY through".to_owned();
         let archives = connection.rows(sql, Vec::new()).await?;
         let archives = archives.iter().map(|row| (row.count(0), Hash::from_bytes(row.bytes(1)))).collect();
-        // The expressions have no index.
-        let sql = "SELECT value FROM latest WHERE topic || '' = 'ledger' AND name || '' = ''".to_owned();
-        let rows = connection.rows(sql, Vec::new()).await?;
-        let ledger = rows.first().map(|row| row.text(0)).unwrap_or_default();
+        let sql = format!("SELECT topic, name, value, seq FROM latest{}", table_only(&connection));
+        let latest = connection.rows(sql, Vec::new()).await?;
+        let rows = connection.rows("SELECT epoch FROM fence WHERE id = 1".to_owned(), Vec::new()).await?;
+        let fence = rows.first().map_or(0, |row| row.count(0));
         if let Connection::Postgres(_) = connection {
             connection.command(WITH_INDEXES).await?;
         }
-        Ok(Self { connection, last, first, archives, ledger, counted })
+        Ok(Self { connection, last, first, archives, latest, fence, counted })
     }
 
     /// The last entry that is in an archive; 0 for none.
@@ -136,6 +138,14 @@ impl Pages {
     }
 }
 
+/// Makes SQLite read a table itself. For PostgreSQL [`WITHOUT_INDEXES`] does that.
+fn table_only(connection: &Connection) -> &'static str {
+    match connection {
+        Connection::Sqlite(_) => " NOT INDEXED",
+        Connection::Postgres(_) => "",
+    }
+}
+
 async fn read(
     mut connection: Connection,
     from: u64,
@@ -143,10 +153,7 @@ async fn read(
     pages: mpsc::Sender<RowPage>,
 ) -> Result<Connection, sqlx::Error> {
     let columns = super::index::COLUMNS;
-    let table_only = match connection {
-        Connection::Sqlite(_) => " NOT INDEXED",
-        Connection::Postgres(_) => "", // see WITH_INDEXES
-    };
+    let table_only = table_only(&connection);
     let mut first = from;
     let mut index_after = i64::MIN;
     loop {

@@ -7,6 +7,7 @@ use crate::batch::{self, Author};
 use crate::command::{BatchError, LedgerCommand, LedgerOutcome};
 use crate::connection::Connection;
 use crate::error::classify;
+use crate::latest;
 use crate::{LedgerError, Location};
 use addon_signer_core::journal::entry::{Entry, Hash, Tip};
 use addon_signer_core::timestamp::Timestamp;
@@ -80,12 +81,7 @@ pub(super) async fn read_tip(connection: &mut Connection) -> Result<Tip, BatchEr
 
 /// The ledger's id, from the table of latest values, which keeps it even when the first entry is archived.
 pub(super) async fn read_id(connection: &mut Connection) -> Result<String, BatchError> {
-    let sql = "SELECT value FROM latest WHERE topic = 'ledger' AND name = ''";
-    let rows = connection.rows(sql.to_owned(), Vec::new()).await?;
-    match rows.first() {
-        Some(row) => Ok(row.text(0)),
-        None => Err(BatchError::Inconsistent("it has no id".to_owned())),
-    }
+    latest::one(connection, "ledger", "").await?.ok_or_else(|| BatchError::Inconsistent("it has no id".to_owned()))
 }
 
 pub(super) fn new_id() -> Result<String, BatchError> {
