@@ -5,6 +5,8 @@ use comfy_table::presets::NOTHING;
 use comfy_table::{ContentArrangement, Table};
 use serde::Serialize;
 
+use addon_signer_platform::terminal;
+
 /// The output format of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
@@ -18,7 +20,7 @@ pub(crate) enum Format {
 pub(crate) fn print(text: &str) {
     use std::io::Write as _;
     // `addon-signer … | head` closes the pipe; nobody reads the rest, so the error can be ignored.
-    let _ = std::io::stdout().write_all(text.as_bytes());
+    let _ = std::io::stdout().write_all(terminal::lines(text).as_bytes());
 }
 
 /// Prints one JSON document.
@@ -30,17 +32,28 @@ pub(crate) fn print_json(value: &impl Serialize) -> Result<(), serde_json::Error
     Ok(())
 }
 
-/// A table without lines, two spaces between columns, as kubectl prints them.
-pub(crate) fn table(header: &[&str]) -> Table {
-    let mut table = Table::new();
-    table.load_style(NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(header.to_vec());
-    table
-}
+/// A table without rules, two spaces between columns, as kubectl prints them. A row is one line.
+pub(crate) struct Rows(Table);
 
-/// A table as text: trailing blanks removed, a newline at the end.
-pub(crate) fn render(table: &Table) -> String {
-    table.lines().map(|line| format!("{}\n", line.trim_start_matches(' ').trim_end())).collect()
+impl Rows {
+    /// A table with only a header.
+    pub(crate) fn new(header: &[&str]) -> Self {
+        let mut table = Table::new();
+        table.load_style(NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+        table.set_header(header.to_vec());
+        Self(table)
+    }
+
+    /// Adds a row at the end.
+    pub(crate) fn add<T: AsRef<str>>(&mut self, cells: impl IntoIterator<Item = T>) {
+        let cells = cells.into_iter().map(|cell| terminal::line(cell.as_ref()).into_owned());
+        self.0.add_row(cells.collect::<Vec<_>>());
+    }
+
+    /// The table as text: trailing blanks removed, a newline at the end.
+    pub(crate) fn render(&self) -> String {
+        self.0.lines().map(|line| format!("{}\n", line.trim_start_matches(' ').trim_end())).collect()
+    }
 }
 
 /// The arguments of the first container in a manifest.
@@ -52,4 +65,16 @@ pub(crate) fn container_arguments(manifest: &str) -> Vec<String> {
         Some(args.iter().map(|arg| arg.as_str().unwrap().to_owned()).collect())
     });
     arguments.unwrap()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cell_makes_no_line_and_moves_no_cursor() {
+        let mut rows = Rows::new(&["CLUSTER", "STATE"]);
+        rows.add(["a\nb  Valid", "\x1b[1A"]);
+        assert_eq!(rows.render(), "CLUSTER          STATE\na\\u000ab  Valid  \\u001b[1A\n");
+    }
 }

@@ -14,7 +14,7 @@ use kube::{Api, Client, Resource, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::output::{Format, print, print_json, render, table};
+use crate::output::{Format, Rows, print, print_json};
 use addon_signer_api::ocm::{cluster_set, created_at, managed_cluster_resource};
 use addon_signer_api::route::{CONDITION_ACCEPTED, CONDITION_RESOLVED_REFS};
 use addon_signer_api::route_refs::{endpoints, service_facts, service_of, slices_of};
@@ -122,24 +122,24 @@ pub(super) async fn run(GatewayCommand::Explain(args): GatewayCommand) -> anyhow
 
 impl Explanation {
     fn table(&self) -> String {
-        let mut rows = table(&["WHAT", "ANSWER"]);
+        let mut rows = Rows::new(&["WHAT", "ANSWER"]);
         let outcome = match &self.problem {
             Some(Problem { status, name }) => format!("refused with {status} ({name})"),
             None => "passes".to_owned(),
         };
-        rows.add_row(["call", &outcome]);
-        rows.add_row(["signer", &self.signer]);
+        rows.add(["call", &outcome]);
+        rows.add(["signer", &self.signer]);
         for (what, value) in [("route", &self.route), ("path", &self.path), ("backend", &self.backend)] {
             if let Some(value) = value {
-                rows.add_row([what, value]);
+                rows.add([what, value]);
             }
         }
         for why in &self.why {
             let mut letters = why.chars();
             let first = letters.next().map(|letter| letter.to_uppercase().to_string()).unwrap_or_default();
-            rows.add_row(["why", &format!("{first}{}", letters.as_str())]);
+            rows.add(["why", &format!("{first}{}", letters.as_str())]);
         }
-        render(&rows)
+        rows.render()
     }
 }
 

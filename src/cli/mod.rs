@@ -29,6 +29,7 @@ use addon_signer_ledger::LedgerError;
 use addon_signer_platform::arguments;
 use addon_signer_platform::errors::explain;
 use addon_signer_platform::logs::{self, LogFormat};
+use addon_signer_platform::terminal;
 use addon_signer_telemetry::access::{AccessWriter, access_lines};
 use addon_signer_telemetry::audit::{self, Sink};
 
@@ -145,7 +146,7 @@ pub fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("addon-signer: {}", explain(error.as_ref()));
+            eprintln!("addon-signer: {}", terminal::lines(&explain(error.as_ref())));
             match error.is::<ca::Refused>() {
                 true => ExitCode::from(3),
                 false if is_usage(&error) => ExitCode::from(2),

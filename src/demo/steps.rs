@@ -23,7 +23,7 @@ use super::backend::Backend;
 use super::objects::{accept, create_namespace, create_route, create_signer, protect_trust_bundle};
 use super::traffic::{Traffic, TrafficCaller};
 use super::{ADDON, BACKENDS, DemoArgs, SIGNER, grpc, ledger};
-use crate::output::{print, render, table};
+use crate::output::{Rows, print};
 use crate::process::registry_age::AgeBounds;
 use crate::process::{HubOptions, HubProcess, Roles};
 use addon_signer_agent::store::Store;
@@ -94,9 +94,9 @@ pub(super) async fn run(args: &DemoArgs, directory: &Path) -> anyhow::Result<()>
         (result, None) => result,
     };
     if result.is_ok() {
-        let mut rows = table(&["STEP", "WHAT HAPPENED"]);
-        rows.add_rows(story.rows);
-        print(&format!("\n{}", render(&rows)));
+        let mut rows = Rows::new(&["STEP", "WHAT HAPPENED"]);
+        story.rows.iter().for_each(|row| rows.add(row));
+        print(&format!("\n{}", rows.render()));
         if args.keep {
             keep(&stage, directory).await?;
         }

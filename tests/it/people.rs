@@ -57,6 +57,8 @@ async fn an_administrator_of_rotations_changes_no_anchor() {
         patch("addon-signer-trust", &evil).await.err().filter(|error| error.to_string().contains(said))
     })
     .await;
+    // The garbage collector deletes what only a missing object owns.
+    let owner = json!({ "apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": "0" });
     for change in [
         evil,
         json!({ "data": { "ca.crt": null } }),
@@ -65,6 +67,8 @@ async fn an_administrator_of_rotations_changes_no_anchor() {
         json!({ "binaryData": { "another": "a2V5" } }),
         json!({ "immutable": true }),
         json!({ "immutable": false }),
+        json!({ "metadata": { "ownerReferences": [owner] } }),
+        json!({ "metadata": { "finalizers": ["example.com/kept"] } }),
     ] {
         let error = patch("addon-signer-trust", &change).await.unwrap_err();
         assert!(error.to_string().contains(said), "{change}: {error}");

@@ -15,3 +15,4 @@ pub mod listing;
 pub mod logs;
 mod pages;
 pub mod proxy;
+pub mod terminal;

@@ -1,12 +1,19 @@
 //! Logs for people, on standard error. Decisions (target `audit`) and calls (target `access`) go to logs of their own.
 
+use std::fmt::{self, Debug};
 use std::io::IsTerminal;
 
 use addon_signer_core::names::{ACCESS_TARGET, AUDIT_TARGET};
 use tracing::Subscriber;
+use tracing::field::Field;
+use tracing_subscriber::field::MakeExt;
 use tracing_subscriber::filter::{FilterExt, LevelFilter, filter_fn};
+use tracing_subscriber::fmt::FormatFields;
+use tracing_subscriber::fmt::format::{Writer, debug_fn};
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::{EnvFilter, Layer};
+
+use crate::terminal;
 
 /// The format of a log line.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
@@ -32,7 +39,56 @@ where
     let colours = std::io::stderr().is_terminal();
     let lines = tracing_subscriber::fmt::layer().with_ansi(colours).with_writer(std::io::stderr);
     match format {
-        LogFormat::Text => lines.with_filter(filter).boxed(),
+        LogFormat::Text => lines.fmt_fields(fields()).with_filter(filter).boxed(),
         LogFormat::Json => lines.json().flatten_event(true).with_filter(filter).boxed(),
+    }
+}
+
+/// The fields of a line for people.
+fn fields() -> impl for<'w> FormatFields<'w> + 'static {
+    debug_fn(write_field).delimited(" ")
+}
+
+/// Errors quote what others wrote.
+fn write_field(to: &mut Writer<'_>, field: &Field, value: &dyn Debug) -> fmt::Result {
+    let value = format!("{value:?}");
+    match field.name() {
+        "message" => write!(to, "{}", terminal::line(&value)),
+        name => write!(to, "{name}={}", terminal::line(&value)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::sync::{Arc, Mutex};
+    use tracing_subscriber::layer::SubscriberExt;
+
+    #[derive(Clone, Default)]
+    struct Written(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Written {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn what_others_wrote_is_one_line_without_control_characters() {
+        let written = Written::default();
+        let writer = written.clone();
+        let lines = tracing_subscriber::fmt::layer().with_ansi(false).without_time().fmt_fields(fields());
+        let subscriber = tracing_subscriber::registry().with(lines.with_writer(move || writer.clone()));
+        tracing::subscriber::with_default(subscriber, || {
+            tracing::warn!(error = %"no\n WARN forged\x1b[2K", name = "a\nb", "Cannot read {}", "\u{9b}1A");
+        });
+        let text = String::from_utf8(written.0.lock().unwrap().clone()).unwrap();
+        let line = r#"Cannot read \u009b1A error=no\u000a WARN forged\u001b[2K name="a\nb""#;
+        assert_eq!(text, format!(" WARN addon_signer_platform::logs::tests: {line}\n"));
     }
 }

@@ -8,7 +8,7 @@ use super::line::LineName;
 use super::report::LineReport;
 use crate::cli::certs::LedgerSource;
 use crate::cli::status::{Gathered, Row, Selection, State, gather};
-use crate::output::{Format, print_json, render, table};
+use crate::output::{Format, Rows, print_json};
 use addon_signer_api::status::AuthorityState;
 use addon_signer_core::policy::GatewayCertificate;
 use addon_signer_core::timestamp::Timestamp;
@@ -141,14 +141,14 @@ impl Affected {
         if self.is_nobody() {
             return "Nobody would be locked out.\n".to_owned();
         }
-        let mut lines = table(&["CLUSTER", "ADDON", "LAST SEEN", "CERTIFICATE ENDS", "LOCKED OUT"]);
+        let mut lines = Rows::new(&["CLUSTER", "ADDON", "LAST SEEN", "CERTIFICATE ENDS", "LOCKED OUT"]);
         for addon in &self.addons {
             let time = |time: Option<Timestamp>| time.map_or_else(|| "unknown".to_owned(), |time| time.to_string());
             let is_known = if addon.is_known { "yes" } else { "unknown" };
             let (seen, ends) = (time(addon.last_seen), time(addon.valid_until));
-            lines.add_row([&addon.cluster, &addon.addon, &seen, &ends, is_known]);
+            lines.add([&addon.cluster, &addon.addon, &seen, &ends, is_known]);
         }
-        let mut text = if self.addons.is_empty() { String::new() } else { render(&lines) };
+        let mut text = if self.addons.is_empty() { String::new() } else { lines.render() };
         self.unknown.iter().for_each(|unknown| text.push_str(&format!("Unknown: {unknown}.\n")));
         text
     }

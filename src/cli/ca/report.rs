@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 use serde::Serialize;
 
-use crate::output::{self, table};
+use crate::output::Rows;
 use addon_signer_api::GuardedSigner;
 use addon_signer_api::status::{
     AddOnSignerStatus, AuthorityState, AuthorityStatus, CONDITION_AUTHORITY_ISSUED, CONDITION_ROTATING, RotationStatus,
@@ -125,11 +125,11 @@ pub(super) fn client_report(object: GuardedSigner) -> LineReport {
 
 /// The lines as a table, with what each waits for.
 pub(super) fn as_table(reports: &[LineReport]) -> String {
-    let mut rows = table(&["LINE", "AUTHORITY", "STATE", "NOT AFTER", "LAST CERTIFICATE EXPIRES"]);
+    let mut rows = Rows::new(&["LINE", "AUTHORITY", "STATE", "NOT AFTER", "LAST CERTIFICATE EXPIRES"]);
     for report in reports {
         for authority in &report.authorities {
             let last = authority.last_leaf_expires.map_or_else(|| "-".to_owned(), |end| end.to_string());
-            rows.add_row([
+            rows.add([
                 report.line.clone(),
                 authority.id.clone(),
                 state(authority),
@@ -138,10 +138,10 @@ pub(super) fn as_table(reports: &[LineReport]) -> String {
             ]);
         }
         if report.authorities.is_empty() {
-            rows.add_row([report.line.as_str(), "-", "-", "-", "-"]);
+            rows.add([report.line.as_str(), "-", "-", "-", "-"]);
         }
     }
-    let mut text = output::render(&rows);
+    let mut text = rows.render();
     for report in reports {
         let not_used = report.not_used.as_ref().filter(|why| Some(*why) != report.problem.as_ref());
         for problem in report.problem.iter().chain(not_used) {

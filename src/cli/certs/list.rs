@@ -7,7 +7,7 @@ use serde::Serialize as _;
 
 use super::{LedgerSource, SourceArgs, past};
 use crate::cli::signer_object;
-use crate::output::{print, render, table};
+use crate::output::{Rows, print};
 use addon_signer_core::query::{Filter, PAGE_MAX, Query, QueryError, StateFilter};
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_core::units::{UnitError, parse_duration};
@@ -138,7 +138,7 @@ impl Printer {
 
 fn as_table(items: &[Certificate], now: Timestamp, first: bool) -> String {
     let header = ["SERIAL", "STATE", "CLUSTER", "ADDON", "NOT AFTER", "LAST SEEN"];
-    let mut rows = table(if first { &header } else { &[] });
+    let mut rows = Rows::new(if first { &header } else { &[] });
     for item in items {
         let state = if item.is_expired(now) { "expired" } else { item.state.name() };
         let addon = match (item.addon.as_str(), item.agent.as_str()) {
@@ -149,9 +149,9 @@ fn as_table(items: &[Certificate], now: Timestamp, first: bool) -> String {
         let seen = item.last_seen.map_or_else(|| "-".to_owned(), |seen| seen.to_string());
         let cluster = if item.cluster.is_empty() { "-" } else { &item.cluster };
         let columns = [item.serial.as_str(), state, &cut(cluster), &cut(&addon), &item.not_after.to_string(), &seen];
-        rows.add_row(columns);
+        rows.add(columns);
     }
-    render(&rows)
+    rows.render()
 }
 
 /// Leaves out the middle of a long name, because long names often differ at their end.

@@ -7,6 +7,7 @@ use crate::output::{Format, print, print_json};
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_ledger::view::{Details, Written};
 use addon_signer_platform::clock::Clock;
+use addon_signer_platform::terminal;
 
 /// Arguments of `certs show`.
 #[derive(Debug, Clone, Args)]
@@ -31,7 +32,8 @@ pub(super) async fn run(args: ShowArgs) -> anyhow::Result<()> {
 }
 
 fn as_text(details: &Details, now: Timestamp) -> String {
-    let mut text: String = facts(details, now).into_iter().map(|(name, fact)| format!("{name:<12}{fact}\n")).collect();
+    let mut text: String =
+        facts(details, now).into_iter().map(|(name, fact)| format!("{name:<12}{}\n", terminal::line(&fact))).collect();
     if let Some(pem) = &details.pem {
         text.push_str("\nCertificate\n");
         text.push_str(&text::certificate(pem));

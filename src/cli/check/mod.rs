@@ -21,6 +21,7 @@ use addon_signer_core::timestamp::Timestamp;
 use addon_signer_platform::clock::Clock;
 use addon_signer_platform::errors::explain;
 use addon_signer_platform::kubernetes;
+use addon_signer_platform::terminal;
 use gateway::GatewayAddress;
 
 /// Arguments of `check`.
@@ -78,7 +79,7 @@ impl Finding {
             Verdict::Unknown => "?  ",
             Verdict::Bad => "BAD",
         };
-        format!("{mark}  {}: {}\n", self.about, self.finding)
+        format!("{mark}  {}: {}\n", self.about, terminal::line(&self.finding))
     }
 }
 

@@ -14,7 +14,7 @@ use std::ops::Range;
 use clap::Args;
 
 use super::certs::{LedgerSource, SourceArgs};
-use crate::output::{Format, print, print_json, render, table};
+use crate::output::{Format, Rows, print, print_json};
 use addon_signer_core::identity::{AddOnName, ClusterName};
 use addon_signer_platform::kubernetes;
 pub(in crate::cli) use gather::{Gathered, gather};
@@ -98,11 +98,11 @@ pub async fn run(args: FleetArgs) -> anyhow::Result<()> {
 
 fn as_table(rows: &[Row]) -> String {
     let mut lines =
-        table(&["CLUSTER", "ADDON", "STATE", "VALID UNTIL", "AUTHORITY", "LAST SEEN", "TRUST", "WAITS FOR"]);
+        Rows::new(&["CLUSTER", "ADDON", "STATE", "VALID UNTIL", "AUTHORITY", "LAST SEEN", "TRUST", "WAITS FOR"]);
     for row in rows {
         let time = |time: Option<_>| time.map_or_else(|| "-".to_owned(), |time| format!("{time}"));
         let trust = row.has_trust.map_or("-", |has| if has { "present" } else { "missing" });
-        lines.add_row([
+        lines.add([
             row.cluster.as_str(),
             row.addon.as_str(),
             &format!("{:?}", row.state),
@@ -113,7 +113,7 @@ fn as_table(rows: &[Row]) -> String {
             row.waits_for.as_deref().unwrap_or("-"),
         ]);
     }
-    render(&lines)
+    lines.render()
 }
 
 /// How many there are of each state, the worst first.

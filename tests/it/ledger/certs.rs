@@ -160,6 +160,31 @@ async fn checks(store: &TestStore) {
     assert!(!bad.stderr.contains("not-for-any-log"), "{}", bad.stderr);
 }
 
+/// Whoever can write to the ledger's store chooses what lists say, and not what a terminal does.
+#[tokio::test]
+async fn no_text_of_a_ledger_steers_a_terminal() {
+    let store = TestStore::sqlite();
+    let home = tempfile::tempdir().unwrap();
+    prepare(&store.url().parse().unwrap(), &home.path().join("head.json")).await;
+    rows::run(&store, "UPDATE certificates SET cluster = char(27) || '[1A' || char(155) || '2K' || char(10) || 'x'")
+        .await;
+    let url = store.url();
+    let mut seen = 0;
+    for arguments in [
+        &["certs", "list"][..],
+        &["certs", "list", "--output", "json"],
+        &["certs", "list", "--output", "csv"],
+        &["certs", "show", "csr-1"],
+        &["certs", "verify"],
+    ] {
+        let said = run(home.path(), &[arguments, &["--ledger", &url]].concat()).await;
+        let text = said.stdout + &said.stderr;
+        assert!(!text.contains(|char: char| char.is_control() && char != '\n'), "{arguments:?}: {text}");
+        seen += usize::from(text.contains("[1A"));
+    }
+    assert_eq!(seen, 5);
+}
+
 #[tokio::test]
 async fn what_cannot_be_read_is_named() {
     let home = tempfile::tempdir().unwrap();

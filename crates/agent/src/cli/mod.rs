@@ -26,7 +26,7 @@ use addon_signer_platform::clock::Clock;
 use addon_signer_platform::errors::explain;
 use addon_signer_platform::kubeconfig::{Access, Plugins};
 use addon_signer_platform::logs::{self, LogFormat};
-use addon_signer_platform::{crypto, kubernetes, listen};
+use addon_signer_platform::{crypto, kubernetes, listen, terminal};
 
 /// Keep an addon's client certificate valid on a managed cluster.
 #[derive(Debug, Clone, Parser)]
@@ -205,7 +205,7 @@ pub fn main() -> ExitCode {
     match run_here(args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("addon-signer-agent: {}", explain(error.as_ref()));
+            eprintln!("addon-signer-agent: {}", terminal::lines(&explain(error.as_ref())));
             if error.is::<GatewayUrlError>() { ExitCode::from(2) } else { ExitCode::from(1) }
         }
     }
