@@ -103,6 +103,10 @@ async fn a_missing_file_in_kubeconfig_is_passed_over() {
     let file = write(home.path(), "good", &hub_server.kubeconfig("ann", &["system:masters"])).display().to_string();
     let told = hub(&[("KUBECONFIG", &format!("/nowhere/config::{file}"))], "ca status").await;
     assert_eq!(told.code, Some(0), "{}", told.stderr);
+    let empty = Kubeconfig { current_context: Some(String::new()), ..Kubeconfig::default() };
+    let empty = write(home.path(), "empty", &empty);
+    let told = hub(&[("KUBECONFIG", &format!("{}:{file}", empty.display()))], "ca status").await;
+    assert_eq!(told.code, Some(0), "an empty context is none: {}", told.stderr);
     let bad = home.path().join("bad");
     std::fs::write(&bad, "clusters: 7").unwrap();
     let told = hub(&[("KUBECONFIG", &format!("{file}:{}", bad.display()))], "ca status").await;
@@ -134,7 +138,7 @@ async fn commands_run_credential_plugins_and_the_agent_only_by_a_flag() {
     let told = tell(agent_program(), &[], &arguments).await;
     let user = &kubeconfig.auth_infos[0].name;
     let expected =
-        format!("users.{user}.exec: a program would print the credentials, and --allow-credential-plugins does not");
+        format!("users.{user}.exec: a program would print the credentials, which needs --allow-credential-plugins");
     assert!(told.code == Some(1) && told.stderr.contains(&expected), "{}", told.stderr);
     assert!(!mark.exists(), "nothing ran");
     let mut agent = Command::new(agent_program());

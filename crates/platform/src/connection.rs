@@ -10,7 +10,6 @@
 //! whether the hub still leads.
 
 use std::error::Error;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -51,8 +50,6 @@ const STREAM_WINDOW: u32 = 1 << 18;
 /// that wait must leave room for the one that is received, and for calls.
 const CONNECTION_WINDOW: u32 = 128 * STREAM_WINDOW;
 
-const BAD_TOKEN: &str = "the auth-provider has a token that no header may have";
-
 /// Makes a client for these settings. It connects when it is first used.
 ///
 /// # Errors
@@ -77,12 +74,9 @@ pub(crate) fn connect_with(
 ) -> Result<Client, kube::Error> {
     let connector = connector(&config)?;
     let connections: HyperClient<_, Body> = builder().build(connector);
-    // kube panics if an `auth-provider` has a token that no header may have: nothing else can check it before.
-    let auth = catch_unwind(AssertUnwindSafe(|| config.auth_layer()));
-    let auth = auth.unwrap_or_else(|_| Err(kube::Error::Service(BAD_TOKEN.into())))?;
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
-        .option_layer(auth)
+        .option_layer(config.auth_layer()?)
         .option_layer(credentials.map(|it| AsyncFilterLayer::new(move |request| it.clone().add(request))))
         .layer(config.extra_headers_layer()?)
         .map_err(BoxError::from)

@@ -65,8 +65,8 @@ struct AgentArgs {
     /// daemonset, statefulset or serviceaccount.
     #[arg(long, env = "ADDON_SIGNER_OWNER", value_name = "KIND/NAME", requires = "objects")]
     owner: Option<OwnerName>,
-    /// Run the program that the hub kubeconfig names in `exec` or `auth-provider`, as clusters of EKS and GKE need it.
-    /// Whoever may write that file then runs programs here.
+    /// Run the program that the hub kubeconfig names in `exec`, as clusters of EKS and GKE need it, and read a token
+    /// from any directory. Whoever may write that file then runs programs here.
     #[arg(long, env = "ADDON_SIGNER_ALLOW_CREDENTIAL_PLUGINS")]
     allow_credential_plugins: bool,
     /// The kubeconfig for the Secret and the Lease [default: KUBECONFIG, ~/.kube/config, or the pod's own account].

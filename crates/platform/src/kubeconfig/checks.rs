@@ -69,11 +69,13 @@ pub(super) fn user(field: &str, user: &mut AuthInfo, plugins: Plugins) -> Result
         *secret = secret.take().filter(|text| !text.expose_secret().is_empty());
     }
     let at = |name: &str| format!("{field}.{name}");
-    for (name, is_set) in [("exec", user.exec.is_some()), ("auth-provider", user.auth_provider.is_some())] {
-        if is_set && plugins == Plugins::Refuse {
-            let cause = "a program would print the credentials, and --allow-credential-plugins does not permit that";
-            return Err(Fault::new(at(name), cause));
-        }
+    if user.auth_provider.is_some() {
+        let cause = "authentication providers are not supported; use exec, as current versions of kubectl do";
+        return Err(Fault::new(at("auth-provider"), cause));
+    }
+    if user.exec.is_some() && plugins == Plugins::Refuse {
+        let cause = "a program would print the credentials, which needs --allow-credential-plugins";
+        return Err(Fault::new(at("exec"), cause));
     }
     if user.exec.as_ref().is_some_and(|exec| exec.command.as_ref().is_none_or(String::is_empty)) {
         return Err(Fault::new(at("exec.command"), "it is missing"));

@@ -6,7 +6,7 @@ mod checks;
 use std::ffi::OsString;
 use std::fmt;
 use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use data_encoding::BASE64;
 use http::Uri;
@@ -30,13 +30,14 @@ pub struct Access {
     pub context: Option<String>,
 }
 
-/// What to do with a user that has `exec` or `auth-provider`: programs that print credentials (client-go's credential
-/// plugins), which EKS and GKE log in by.
+/// What to do with a user that has `exec`: a program that prints credentials (client-go's credential plugins), which
+/// EKS and GKE log in by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Plugins {
-    /// Run them.
+    /// Run it.
     Run,
-    /// Refuse the kubeconfig.
+    /// Refuse the kubeconfig: somebody else may write it. He names the server too, so only a token that is beside the
+    /// kubeconfig is read for it.
     Refuse,
 }
 
@@ -103,7 +104,7 @@ impl Fault {
 /// [`KubeconfigError`].
 pub async fn find(access: &Access, plugins: Plugins) -> Result<Found, KubeconfigError> {
     let files = files(access);
-    let merged = merge(&files, access.kubeconfig.is_some())?;
+    let merged = merge(&files, access.kubeconfig.is_some(), plugins)?;
     if merged.contexts.is_empty() && merged.clusters.is_empty() && access.kubeconfig.is_none() {
         return in_pod(access, &files);
     }
@@ -164,7 +165,7 @@ fn shown(files: &[PathBuf]) -> String {
 }
 
 /// All files as one kubeconfig. As with kubectl a file that is missing has nothing, unless it alone was named.
-fn merge(files: &[PathBuf], is_needed: bool) -> Result<Kubeconfig, KubeconfigError> {
+fn merge(files: &[PathBuf], is_needed: bool, plugins: Plugins) -> Result<Kubeconfig, KubeconfigError> {
     let mut merged = Kubeconfig::default();
     for file in files {
         let unusable = |cause: String| KubeconfigError::Unusable { files: file.display().to_string(), cause };
@@ -174,7 +175,13 @@ fn merge(files: &[PathBuf], is_needed: bool) -> Result<Kubeconfig, KubeconfigErr
             Err(error) => return Err(unusable(format!("it cannot be read: {error}"))),
         };
         let mut read = parse(&bytes).map_err(unusable)?;
-        resolve(&mut read, file.parent().unwrap_or(Path::new("")));
+        // As with kubectl an empty one is none, so that the next file's counts.
+        read.current_context.take_if(|name| name.is_empty());
+        let directory = file.parent().unwrap_or(Path::new(""));
+        resolve(&mut read, directory);
+        if plugins == Plugins::Refuse {
+            only_beside(&read, directory).map_err(|Fault(field, cause)| unusable(format!("{field}: {cause}")))?;
+        }
         merged = merged.merge(read).map_err(|error| unusable(explain(&error)))?;
     }
     Ok(merged)
@@ -230,6 +237,22 @@ fn resolve(config: &mut Kubeconfig, directory: &Path) {
     }
 }
 
+/// Refuses tokens from elsewhere, such as that of the pod's own account.
+fn only_beside(config: &Kubeconfig, directory: &Path) -> Result<(), Fault> {
+    let is_beside = |file: &str| {
+        let below = Path::new(file).strip_prefix(directory);
+        below.is_ok_and(|below| below.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir)))
+    };
+    for user in &config.auth_infos {
+        let file = user.auth_info.as_ref().and_then(|it| it.token_file.as_deref());
+        if file.is_some_and(|file| !file.is_empty() && !is_beside(file)) {
+            let field = format!("{}.tokenFile", field("users", &user.name));
+            return Err(Fault::new(field, "it is in another directory than the kubeconfig"));
+        }
+    }
+    Ok(())
+}
+
 fn in_pod(access: &Access, files: &[PathBuf]) -> Result<Found, KubeconfigError> {
     let nothing = format!("{} has nothing", shown(files));
     if let Some(context) = &access.context {
@@ -248,8 +271,7 @@ fn in_pod(access: &Access, files: &[PathBuf]) -> Result<Found, KubeconfigError> 
 
 /// The settings of one context.
 async fn choose(mut all: Kubeconfig, wanted: Option<&str>, plugins: Plugins) -> Result<Found, Fault> {
-    let current = all.current_context.clone().filter(|name| !name.is_empty());
-    let name = wanted.map(str::to_owned).or(current);
+    let name = wanted.map(str::to_owned).or_else(|| all.current_context.clone());
     let name = name.ok_or_else(|| Fault::new("current-context", "it is not set; name a context by --context"))?;
     let names = || all.contexts.iter().map(|it| it.name.escape_debug().to_string()).collect::<Vec<_>>().join(", ");
     let context = all.contexts.iter().find(|it| it.name == name).and_then(|it| it.context.as_ref());
@@ -290,7 +312,7 @@ async fn choose(mut all: Kubeconfig, wanted: Option<&str>, plugins: Plugins) -> 
 fn take_credentials(user: &mut AuthInfo, field: &str) -> Option<Credentials> {
     let (exec, file) = (user.exec.take(), user.token_file.take());
     let has_password = user.username.is_some() && user.password.is_some();
-    if user.auth_provider.is_some() || user.token.is_some() || has_password {
+    if user.token.is_some() || has_password {
         return None;
     }
     let source = match file {

@@ -57,6 +57,13 @@ async fn a_field_that_cannot_be_used_is_named() {
         (&format!("{GOOD}, certificate-authority: nowhere"), "", "clusters.hub.certificate-authority: "),
         (GOOD, "token: \"s3cr3t\\n\"", "users.ann.token: the token has a character"),
         (GOOD, "tokenFile: nowhere", "users.ann.tokenFile: "),
+        (
+            GOOD,
+            "tokenFile: /var/run/secrets/kubernetes.io/serviceaccount/token",
+            "users.ann.tokenFile: it is in another",
+        ),
+        (GOOD, "tokenFile: a/../../token", "users.ann.tokenFile: it is in another"),
+        (GOOD, "token: a, tokenFile: ../token", "users.ann.tokenFile: it is in another"),
         (GOOD, "tokenFile: config", "users.ann.tokenFile: the token has a character"),
         (GOOD, "as: \"a\\u0007\"", "users.ann.as: "),
         (GOOD, "as-uid: \"a\\u0007\"", "users.ann.as-uid: "),
@@ -67,7 +74,7 @@ async fn a_field_that_cannot_be_used_is_named() {
         (GOOD, "client-certificate-data: '!', client-key-data: s3cr3t", "users.ann: "),
         (GOOD, "exec: {command: s3cr3t}", "users.ann.exec: a program would print the credentials"),
         (GOOD, "token: a, exec: {command: s3cr3t}", "users.ann.exec: a program"),
-        (GOOD, "auth-provider: {name: oidc}", "users.ann.auth-provider: a program"),
+        (GOOD, "auth-provider: {name: oidc}", "users.ann.auth-provider: authentication providers are not supported"),
     ] {
         let told = refused(cluster, user).await;
         assert!(told.starts_with(expected), "{cluster} {user}: {told}");
