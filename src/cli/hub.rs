@@ -66,9 +66,8 @@ pub struct HubArgs {
     #[arg(long, env = "ADDON_SIGNER_GATEWAY_NAME", value_name = "NAME_OR_IP", value_delimiter = ',', required = true)]
     gateway_name: Vec<Host>,
     /// Who issues the authorities of the gateway's certificate for agents: SelfSigned, Imported (`ca csr --serving`),
-    /// Imported:SECRET for a Secret of the hub's namespace with tls.crt, tls.key and ca.crt, CertManager:KIND/NAME for
-    /// an issuer of cert-manager (CertManager:KIND.GROUP/NAME for one of another API group), or Vault:PATH for a PKI
-    /// secrets engine.
+    /// Imported:SECRET for a Secret of the hub's namespace with tls.crt, tls.key and ca.crt, or CertManager:KIND/NAME
+    /// for an issuer of cert-manager (CertManager:KIND.GROUP/NAME for one of another API group).
     #[arg(long, env = "ADDON_SIGNER_SERVING_ISSUER", value_name = "ISSUER",
           default_value = "SelfSigned", value_parser = issuer)]
     serving_issuer: AuthoritySource,
@@ -81,7 +80,7 @@ pub struct HubArgs {
     #[arg(long, env = "ADDON_SIGNER_SERVING_ROOTS", value_name = "FILE")]
     serving_roots: Option<PathBuf>,
     #[command(flatten)]
-    vault: VaultArgs,
+    _vault: VaultArgs,
     /// Whether the gateway writes a line of JSON to standard output for each call that has ended.
     #[arg(long, env = "ADDON_SIGNER_ACCESS_LOG", value_parser = clap::builder::BoolishValueParser::new())]
     pub(super) access_log: bool,
@@ -242,7 +241,6 @@ pub async fn run(args: HubArgs) -> anyhow::Result<()> {
         gateway_limits,
         gateway_names: args.gateway_name,
         serving_source: ServingSource { source: args.serving_issuer, trusted },
-        vault: args.vault.options(),
         access_log: args.access_log,
         metrics_listen: args.metrics_listen,
         grpc_proxy: args.grpc_proxy_account,

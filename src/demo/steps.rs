@@ -138,7 +138,6 @@ async fn set(directory: &Path, story: &mut Story) -> anyhow::Result<Stage> {
         gateway_limits: Limits::default(),
         gateway_names: vec!["127.0.0.1".parse()?, "localhost".parse()?],
         serving_source: ServingSource::default(),
-        vault: None,
         access_log: false,
         metrics_listen: LOOPBACK,
         grpc_proxy: None,

@@ -29,7 +29,7 @@ use addon_signer_core::gateway::host::Host;
 use addon_signer_core::rate::Rate;
 use addon_signer_gateway::certificates::ServingNames;
 use addon_signer_gateway::{Gateway, GatewayConfig, Limits};
-use addon_signer_hub::authorities::supply::{ServingSource, VaultOptions};
+use addon_signer_hub::authorities::supply::ServingSource;
 use addon_signer_hub::lease;
 use addon_signer_hub::routes::RouteSettings;
 use addon_signer_ledger::Location;
@@ -58,8 +58,6 @@ pub struct HubOptions {
     pub gateway_names: Vec<Host>,
     /// Where the authorities of the serving certificate come from.
     pub serving_source: ServingSource,
-    /// The Vault that may be asked for authorities.
-    pub vault: Option<VaultOptions>,
     /// Whether the gateway tells of each call that has ended, on the tracing target `access`.
     pub access_log: bool,
     /// Where `/healthz`, `/readyz` and `/metrics` are; port 0 for any.

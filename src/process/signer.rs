@@ -1,7 +1,5 @@
 //! The process that signs, with or without the gateway.
 
-use std::sync::Arc;
-
 use futures::{FutureExt, TryFutureExt};
 use kube::Client;
 use tokio::sync::watch;
@@ -18,7 +16,6 @@ use super::tasks::{Tasks, until_stopped};
 use super::{Addresses, CERTIFICATE_LIFETIME, HubOptions, HubProcess, NOT_ASKED, route_settings, serving_names};
 use addon_signer_core::policy::GatewayRules;
 use addon_signer_gateway::certificates::ServingNames;
-use addon_signer_hub::authorities::supply::Vault;
 use addon_signer_hub::gateways::keep_trust;
 use addon_signer_hub::lease::{Holder, Leading, LeaseSettings};
 use addon_signer_hub::{Hub, HubEnds, HubParts, HubSettings};
@@ -176,7 +173,6 @@ fn settings(options: &HubOptions, account: String) -> HubSettings {
     };
     HubSettings {
         serving_source: options.serving_source.clone(),
-        vault: options.vault.clone().map(|vault| Arc::new(Vault::new(vault))),
         namespace: options.namespace.clone(),
         grpc_proxy: options.grpc_proxy.clone(),
         routes: route_settings(options),

@@ -2,7 +2,7 @@
 # Builds the real components that the integration tests run against, once, into a cache
 # outside the checkout, and prints the one directory to put into KUBEBUILDER_ASSETS.
 #
-#   tests/real/build.sh         etcd, the API server, OCM, cert-manager, Vault: what the tests of step `real` need
+#   tests/real/build.sh         etcd, the API server, OCM, cert-manager: what the tests of step `real` need
 #   tests/real/build.sh node    these, what runs a pod, and Helm: what cluster.sh and its tests need
 #
 # Safe to run twice and concurrently. Progress goes to stderr.
@@ -16,7 +16,7 @@ kubernetes_version=v1.36.1
 say() { printf 'real parts: %s\n' "$*" >&2; }
 fail() { say "$*"; exit 1; }
 
-modules=(crds etcd kubernetes ocm peer peers cert-manager vault)
+modules=(crds etcd kubernetes ocm peer peers cert-manager)
 case ${*:-} in
     '') ;;
     node) modules+=(node containerd runc coredns pause helm) ;;
@@ -135,19 +135,6 @@ build_cert-manager() {
     for kind in certificaterequests certificates clusterissuers issuers; do
         install -D -m 0644 -t "$1/crds/cert-manager" "$source/deploy/crds/cert-manager.io_$kind.yaml"
     done
-}
-
-# Vault is built with the sdk of its own repository. No release of the sdk is the same: the nearest one gives one more
-# argument to a callback, which activates a feature of identities. So the compiler gets a copy without that.
-build_vault() {
-    local sdk
-    sdk=$(source_of vault github.com/hashicorp/vault/sdk)
-    cp -r --no-preserve=mode "$sdk" "$1/sdk"
-    sed -i 's/\(ActivationFunc func(context.Context, \*logical.Request\), string)/\1)/' "$1/sdk/framework/backend.go"
-    cp "$here/vault/go.mod" "$here/vault/go.sum" "$1"
-    go mod edit -replace "github.com/hashicorp/vault/sdk=$1/sdk" "$1/go.mod"
-    GOFLAGS="-modfile=$1/go.mod" compile vault "$1/vault" ""
-    rm -r "$1/sdk" "$1/go.mod" "$1/go.sum"
 }
 
 # CRDs are files of API modules; they are copied out of the module cache. Those in crds/others are of what the chart

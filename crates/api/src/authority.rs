@@ -76,7 +76,7 @@ pub struct IssuerSpec {
     /// For CertManager: the issuer that signs the hub's CertificateRequests, which are in the hub's namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub issuer_ref: Option<IssuerRef>,
-    /// For Vault: what signs the hub's requests in the Vault of --vault-address.
+    /// For Vault.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vault: Option<VaultSpec>,
 }
@@ -102,7 +102,8 @@ pub enum IssuerType {
     Imported,
     /// An issuer of cert-manager signs the hub's request, after somebody has approved that.
     CertManager,
-    /// A PKI secrets engine of Vault signs the hub's request.
+    /// An earlier version asked a PKI secrets engine of Vault. The line keeps its authorities until their end; use
+    /// CertManager, with an issuer that is a Vault.
     Vault,
 }
 
@@ -166,7 +167,8 @@ impl IssuerSpec {
                 AuthoritySource::CertManager(self.issuer_ref.clone().ok_or("authority.issuer.issuerRef")?)
             }
             (IssuerType::Vault, _) => {
-                AuthoritySource::Vault(self.vault.as_ref().ok_or("authority.issuer.vault")?.path.clone())
+                self.vault.as_ref().ok_or("authority.issuer.vault")?;
+                AuthoritySource::Vault
             }
         })
     }
@@ -184,6 +186,6 @@ pub enum AuthoritySource {
     Request,
     /// The hub makes the key and a CertificateRequest, which this issuer signs.
     CertManager(IssuerRef),
-    /// The hub makes the key and a request, which the PKI secrets engine of Vault at this path signs.
-    Vault(String),
+    /// There are no new ones: nobody asks Vault any more.
+    Vault,
 }

@@ -37,7 +37,7 @@ use addon_signer_ledger::{LedgerError, LedgerWriter, Location, WriterOptions};
 use addon_signer_platform::clock::Clock;
 use addon_signer_platform::contacts::Contacts;
 use addon_signer_telemetry::pulse::Pulses;
-use authorities::supply::{ServingSource, Vault};
+use authorities::supply::ServingSource;
 use authorities::versions;
 use distribution::cluster_bundle::{BundlePublisher, PublisherInputs};
 use distribution::known::Known;
@@ -89,8 +89,6 @@ pub struct HubSettings {
     pub gateway: GatewayRules,
     /// Where the authorities of the gateway's serving certificate come from.
     pub serving_source: ServingSource,
-    /// The Vault that may be asked for authorities.
-    pub vault: Option<Arc<Vault>>,
     /// The same for the inventory's certificate, where another account requests that than the gateway's.
     pub inventory: Option<GatewayRules>,
 }

@@ -12,7 +12,7 @@ use addon_signer_core::policy::GatewayRules;
 use addon_signer_core::rate::Rate;
 use addon_signer_core::registry::SharedRegistry;
 use addon_signer_core::trust::Trust;
-use addon_signer_hub::authorities::supply::{ServingSource, Vault, VaultOptions};
+use addon_signer_hub::authorities::supply::ServingSource;
 use addon_signer_hub::lease::{self, Leading};
 use addon_signer_hub::metrics::HubMetrics;
 use addon_signer_hub::registrations::registry::discover;
@@ -73,8 +73,6 @@ pub struct RunningHubOptions {
     pub gateway: GatewayRules,
     /// Where the authorities of its serving certificate come from.
     pub serving_source: ServingSource,
-    /// The Vault that may be asked for authorities.
-    pub vault: Option<VaultOptions>,
     /// The hub's account.
     pub user: &'static str,
     /// How long its Lease is valid; `None` for a hub that believes that it leads, whatever the Lease says.
@@ -127,7 +125,6 @@ impl Default for RunningHubOptions {
             follow: true,
             gateway,
             serving_source: ServingSource::default(),
-            vault: None,
             user: HUB_USER,
             lease,
             ledger: None,
@@ -188,7 +185,6 @@ impl RunningHub {
         };
         let settings = HubSettings {
             serving_source: options.serving_source,
-            vault: options.vault.map(|vault| Arc::new(Vault::new(vault))),
             namespace: "addon-signer".to_owned(),
             grpc_proxy: options.grpc_proxy,
             routes: options.routes,

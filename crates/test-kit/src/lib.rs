@@ -48,7 +48,6 @@ pub mod soak;
 pub mod store;
 mod test_hub;
 pub mod tunnels;
-pub mod vault;
 pub mod wait;
 
 pub use objects::{accept_cluster, install_addon};

@@ -71,7 +71,7 @@ impl Needed {
             Self::Mount => "this process may not mount a file system",
             Self::Network => "this process may not make networks by unshare and ip",
             Self::Peers => "KUBEBUILDER_ASSETS names no programs that talk to the gateway",
-            Self::Issuers => "KUBEBUILDER_ASSETS names no cert-manager or no Vault",
+            Self::Issuers => "KUBEBUILDER_ASSETS names no cert-manager",
             Self::Curl => "there is no curl on the PATH",
             Self::Prometheus => "there is no prometheus on the PATH",
             Self::Cluster => "this is not run by tests/real/cluster.sh",

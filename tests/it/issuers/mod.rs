@@ -1,5 +1,5 @@
-//! What issues the certificate of another's CA, at work without our hub: cert-manager and Vault, both real. A test
-//! whose programs are missing passes at once.
+//! What issues the certificate of another's CA, at work without our hub: a real cert-manager. A test whose
+//! programs are missing passes at once.
 
 use rcgen::{CertificateParams, DnType, KeyPair};
 use x509_parser::certificate::X509Certificate;
@@ -7,7 +7,6 @@ use x509_parser::pem::Pem;
 use x509_parser::prelude::FromDer;
 
 mod cert_manager;
-mod vault;
 
 /// A new key's request in PEM, which asks for this name alone: who issues a CA's certificate says what it may do.
 fn mk_request(name: &str) -> String {

@@ -62,7 +62,6 @@ pub(crate) fn options() -> HubOptions {
         gateway_limits: Limits::default(),
         gateway_names: ["127.0.0.1", "gateway.example"].map(|name| name.parse().unwrap()).to_vec(),
         serving_source: ServingSource::default(),
-        vault: None,
         access_log: false,
         metrics_listen: any,
         grpc_proxy: None,

@@ -90,7 +90,6 @@ impl Supervisor {
             trust_publisher: self.trust_publisher.clone(),
             metrics: self.links.metrics.clone(),
             objects: self.ends.objects.clone(),
-            vault: self.settings.vault.clone(),
             ledger: self.links.ledger.clone(),
         }
     }

@@ -50,7 +50,6 @@ fn mk_supervisor(pulses: &Pulses) -> (Supervisor, lease::Announcer, HubEnds) {
     };
     let settings = HubSettings {
         serving_source: ServingSource::default(),
-        vault: None,
         namespace: "addon-signer".to_owned(),
         grpc_proxy: None,
         routes: RouteSettings::default(),

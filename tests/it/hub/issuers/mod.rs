@@ -1,5 +1,5 @@
-//! Authorities from outside: a Secret that a company fills, and certificates for requests of the hub, which a person,
-//! cert-manager or Vault answers.
+//! Authorities from outside: a Secret that a company fills, and certificates for requests of the hub, which a person
+//! or cert-manager answers.
 
 mod cert_manager;
 mod imported;

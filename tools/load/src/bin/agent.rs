@@ -100,7 +100,6 @@ impl World {
             gateway_limits: Limits::default(),
             gateway_names: vec!["127.0.0.1".parse().unwrap()],
             serving_source: Default::default(),
-            vault: None,
             access_log: false,
             metrics_listen: any,
             grpc_proxy: None,

@@ -1,7 +1,5 @@
 //! The inputs of a reconciler.
 
-use std::sync::Arc;
-
 use tokio::sync::{mpsc, watch};
 
 use super::{LinePlan, LineReconciler, Outside, Published, REVERT, ROUND, Reserve, Unrecorded, pauses};
@@ -9,7 +7,6 @@ use crate::authorities::activation::ActivationCheck;
 use crate::authorities::metrics::LineGauges;
 use crate::authorities::state::LineState;
 use crate::authorities::store::{AuthorityStore, LineNames};
-use crate::authorities::supply::Vault;
 use crate::authorities::trust_publisher::TrustPublisher;
 use crate::authorities::versions::WatchedObjects;
 use crate::lease::Leading;
@@ -37,8 +34,6 @@ pub(crate) struct ReconcilerLinks {
     pub metrics: HubMetrics,
     /// The versions of the lines' objects on the API server.
     pub objects: WatchedObjects,
-    /// The Vault that may be asked for authorities.
-    pub vault: Option<Arc<Vault>>,
     /// Records the steps of all lines.
     pub ledger: Ledger,
 }

@@ -121,18 +121,16 @@ impl LineReconciler {
     /// The Secret from which the line's authorities come.
     pub(super) fn source(&self) -> Option<String> {
         match &self.line.plan.borrow().supply.source {
-            AuthoritySource::Made => None,
+            AuthoritySource::Made | AuthoritySource::Vault => None,
             AuthoritySource::Secret(name) => Some(name.clone()),
-            AuthoritySource::Request | AuthoritySource::CertManager(_) | AuthoritySource::Vault(_) => {
-                Some(self.line.names.pending())
-            }
+            AuthoritySource::Request | AuthoritySource::CertManager(_) => Some(self.line.names.pending()),
         }
     }
 
     /// Whether an issuer may be asked for an authority: a step that is due needs one.
     pub(super) fn wants(&self, line: &Line, plan: &LinePlan, asked: &Asked, now: Timestamp) -> bool {
         let evidence = Evidence { offered: false, ..self.evidence(line, plan, asked, now) };
-        let is_asked = matches!(plan.supply.source, AuthoritySource::CertManager(_) | AuthoritySource::Vault(_));
+        let is_asked = matches!(plan.supply.source, AuthoritySource::CertManager(_));
         is_asked && line.next_step(&evidence).needs_authority(line)
     }
 
@@ -156,16 +154,15 @@ impl LineReconciler {
             now,
         };
         let leads = self.links.leading.leads()?;
-        let answer =
-            match question.ask(&self.links.store, &leads, &self.links.objects, self.links.vault.as_deref()).await {
-                // A line that has begun goes on with what it has.
-                Err(StoreError::Api(error)) if line.is_some() => {
-                    let why = explain(&error);
-                    let sentence = format!("The next authority{NOT_USED}its issuer could not be asked: {why}");
-                    Answer { supply: Supply::Refused(sentence), request: self.outside.request.take() }
-                }
-                answer => answer?,
-            };
+        let answer = match question.ask(&self.links.store, &leads, &self.links.objects).await {
+            // A line that has begun goes on with what it has.
+            Err(StoreError::Api(error)) if line.is_some() => {
+                let why = explain(&error);
+                let sentence = format!("The next authority{NOT_USED}its issuer could not be asked: {why}");
+                Answer { supply: Supply::Refused(sentence), request: self.outside.request.take() }
+            }
+            answer => answer?,
+        };
         self.outside = Outside {
             supply: Some(answer.supply),
             request: answer.request,

@@ -103,7 +103,6 @@ async fn mk_reconciler(client: Client, line_plan: LinePlan) -> (LineReconciler, 
         trust_publisher: TrustPublisher::new(watch::Sender::new(Arc::default()), SharedRegistry::default()),
         metrics: HubMetrics::default(),
         objects,
-        vault: None,
         ledger,
     };
     let line = ReconcilerLine {

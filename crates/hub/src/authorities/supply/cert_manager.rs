@@ -63,7 +63,7 @@ impl Question<'_> {
         let pending = match waits {
             Some(pending) => pending,
             None if !self.wanted => return Ok(nothing()),
-            None => self.new_pending(store, leads, version).await?.map_err(NoAnswer::Refused)?.0,
+            None => self.new_pending(store, leads, version).await?.map_err(NoAnswer::Refused)?,
         };
         let name = self.names.certificate_request(&pending.id());
         let mut found = requests.get_opt(&name).await.map_err(|error| explained(error.into(), &name))?;

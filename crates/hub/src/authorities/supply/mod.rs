@@ -1,13 +1,12 @@
 //! Where the authorities of a line come from, if the hub does not make them: a Secret that somebody fills
-//! (`imported`), or certificates for requests of the hub from an administrator (`requested`), cert-manager
-//! (`cert_manager`) or Vault (`vault`). Whatever comes is checked before it may wait to sign; until then the line goes
-//! on with what it has.
+//! (`imported`), or certificates for requests of the hub from an administrator (`requested`) or cert-manager
+//! (`cert_manager`). Whatever comes is checked before it may wait to sign; until then the line goes on with what it
+//! has.
 
 mod cert_manager;
 mod imported;
 mod pending;
 mod requested;
-mod vault;
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -29,13 +28,16 @@ use addon_signer_core::identity::ClusterName;
 use addon_signer_core::policy::{GatewayCertificate, GatewayRules, SignerRules};
 use addon_signer_core::timestamp::Timestamp;
 
-pub use vault::{Vault, VaultOptions};
-
 /// The most characters of a sentence about an authority from outside.
 const LONGEST_SENTENCE: usize = 1_000;
 
 /// The flag that names the roots that agents may trust.
 const FLAG: &str = "--serving-roots";
+
+/// What to say where Vault is to issue authorities.
+const OF_VAULT: &str = "The hub asks Vault only through cert-manager: set spec.authority.issuer to the type \
+                        CertManager, with an issuer of cert-manager that is your Vault \
+                        (docs/runbooks/company-root.md)";
 
 /// Where the authorities of a line come from, and what they must be good for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -230,14 +232,13 @@ impl Question<'_> {
         store: &AuthorityStore,
         leads: &Leads,
         objects: &WatchedObjects,
-        vault: Option<&Vault>,
     ) -> Result<Answer, StoreError> {
         let answer = match &self.plan.source {
             AuthoritySource::Made => Supply::Made.into(),
             AuthoritySource::Secret(name) => self.imported(store, name).await?.into(),
             AuthoritySource::Request => self.requested(store, leads).await?,
             AuthoritySource::CertManager(issuer) => self.by_cert_manager(store, leads, issuer).await?.into(),
-            AuthoritySource::Vault(path) => self.by_vault(store, leads, vault, path).await?.into(),
+            AuthoritySource::Vault => Supply::Refused(OF_VAULT.to_owned()).into(),
         };
         Ok(Answer { supply: self.claimed(answer.supply, objects).bounded(), ..answer })
     }

@@ -16,24 +16,12 @@ use addon_signer_core::keys::private::PrivateKey;
 
 const KEY: &str = "tls.key";
 const REQUEST: &str = "request.csr";
-const CHAIN: &str = "tls.crt";
-const ISSUER: &str = "issuer";
 
 /// A key that waits for its certificate.
 pub(super) struct Pending {
     pub(super) key: PrivateKey,
     pub(super) pkcs8: Zeroizing<Vec<u8>>,
     pub(super) request: String,
-    /// What an issuer has answered that is not asked twice.
-    pub(super) answer: Option<IssuerAnswer>,
-}
-
-/// The certificates that an issuer has given for a key.
-pub(super) struct IssuerAnswer {
-    /// In PEM.
-    pub(super) chain: String,
-    /// Who gave them.
-    pub(super) issuer: String,
 }
 
 /// What the Secret of such keys has.
@@ -53,13 +41,7 @@ impl Pending {
     fn data(&self) -> BTreeMap<String, ByteString> {
         let key = pem::encode_private(&self.pkcs8);
         let request = ByteString(self.request.clone().into_bytes());
-        let mut data =
-            BTreeMap::from([(KEY.to_owned(), ByteString(key.as_bytes().to_vec())), (REQUEST.to_owned(), request)]);
-        if let Some(IssuerAnswer { chain, issuer }) = &self.answer {
-            data.insert(CHAIN.to_owned(), ByteString(chain.clone().into_bytes()));
-            data.insert(ISSUER.to_owned(), ByteString(issuer.clone().into_bytes()));
-        }
-        data
+        [(KEY.to_owned(), ByteString(key.as_bytes().to_vec())), (REQUEST.to_owned(), request)].into()
     }
 }
 
@@ -77,7 +59,7 @@ impl Question<'_> {
     ) -> Result<Result<Pending, String>, StoreError> {
         match self.kept(store).await? {
             Ok(Kept { pending: Some(pending), .. }) if !self.had(&pending.id()) => Ok(Ok(pending)),
-            Ok(Kept { version, .. }) => Ok(self.new_pending(store, leads, version).await?.map(|(pending, _)| pending)),
+            Ok(Kept { version, .. }) => self.new_pending(store, leads, version).await,
             Err(why) => Ok(Err(why)),
         }
     }
@@ -96,19 +78,19 @@ impl Question<'_> {
         })
     }
 
-    /// Makes a key in place of the one in the Secret of this version. Returns it with the version after that.
+    /// Makes a key in place of the one in the Secret of this version.
     pub(super) async fn new_pending(
         &self,
         store: &AuthorityStore,
         leads: &Leads,
         version: Option<String>,
-    ) -> Result<Result<(Pending, Option<String>), String>, StoreError> {
+    ) -> Result<Result<Pending, String>, StoreError> {
         let pending = match self.make() {
             Ok(pending) => pending,
             Err(why) => return Ok(Err(why)),
         };
-        let version = self.keep(store, leads, version, &pending).await?;
-        Ok(Ok((pending, version)))
+        store.keep_pending(leads, self.names, version, pending.data()).await?;
+        Ok(Ok(pending))
     }
 
     /// Empties the Secret of this version, whose key the line has taken: no second copy of it stays. Returns the
@@ -122,34 +104,18 @@ impl Question<'_> {
         store.keep_pending(leads, self.names, version, BTreeMap::new()).await
     }
 
-    /// Writes a key, and what was answered for it, into the Secret of this version.
-    pub(super) async fn keep(
-        &self,
-        store: &AuthorityStore,
-        leads: &Leads,
-        version: Option<String>,
-        pending: &Pending,
-    ) -> Result<Option<String>, StoreError> {
-        store.keep_pending(leads, self.names, version, pending.data()).await
-    }
-
-    /// The content of the request for an authority with this key.
-    pub(super) fn wish(&self, key: &PrivateKey) -> CsrParams {
-        let common_name = format!("{} {}", self.names.authority, AuthorityId::of(key.public_key_der()));
-        CsrParams { common_name, ..CsrParams::default() }
-    }
-
     fn make(&self) -> Result<Pending, String> {
         let rng = SystemRandom::new();
         let (key, pkcs8) = PrivateKey::generate(self.authority.key, &rng).map_err(|error| error.to_string())?;
-        let request = self.wish(&key).sign_for_authority(&key, &rng).map_err(|error| error.to_string())?;
-        Ok(Pending { key, pkcs8, request, answer: None })
+        let common_name = format!("{} {}", self.names.authority, AuthorityId::of(key.public_key_der()));
+        let wish = CsrParams { common_name, ..CsrParams::default() };
+        let request = wish.sign_for_authority(&key, &rng).map_err(|error| error.to_string())?;
+        Ok(Pending { key, pkcs8, request })
     }
 }
 
 fn read(data: &BTreeMap<String, ByteString>) -> Option<Pending> {
     let (key, pkcs8) = PrivateKey::from_pem(&data.get(KEY)?.0, &SystemRandom::new()).ok()?;
     let text = |key: &str| String::from_utf8(data.get(key)?.0.clone()).ok(); // what is no text counts as missing
-    let answer = text(CHAIN).zip(text(ISSUER)).map(|(chain, issuer)| IssuerAnswer { chain, issuer });
-    Some(Pending { key, pkcs8, request: text(REQUEST)?, answer })
+    Some(Pending { key, pkcs8, request: text(REQUEST)? })
 }
