@@ -17,7 +17,7 @@ use crate::connection::connect_with;
 use crate::contacts::Contacts;
 use crate::credentials::{Credentials, Source};
 use crate::errors::explain;
-use crate::proxy::Dialer;
+use crate::proxy::{Dialer, ProxyError};
 
 /// Which cluster to talk to.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -55,6 +55,9 @@ pub enum KubeconfigError {
     /// No file was named, and no default location has a kubeconfig.
     #[error("no kubeconfig can be used; give --kubeconfig, set KUBECONFIG, or run in a pod: {0}")]
     Missing(String),
+    /// The environment names a proxy that cannot be used.
+    #[error(transparent)]
+    Proxy(#[from] ProxyError),
 }
 
 /// A cluster, for people: the context and the API server's address.
@@ -108,10 +111,15 @@ pub async fn find(access: &Access, plugins: Plugins) -> Result<Found, Kubeconfig
     if merged.contexts.is_empty() && merged.clusters.is_empty() && access.kubeconfig.is_none() {
         return in_pod(access, &files);
     }
-    let chosen = choose(merged, access.context.as_deref(), plugins).await;
-    chosen.map(|found| Found { files: shown(&files), ..found }).map_err(|Fault(field, cause)| {
-        KubeconfigError::Unusable { files: shown(&files), cause: format!("{field}: {cause}") }
-    })
+    let files = shown(&files);
+    let chosen = choose(merged, access.context.as_deref(), plugins).await.map_err(|Fault(field, cause)| {
+        KubeconfigError::Unusable { files: files.clone(), cause: format!("{field}: {cause}") }
+    });
+    let mut found = Found { files, ..chosen? };
+    if found.config.proxy_url.is_none() {
+        found.config.proxy_url = Dialer::from_env().proxy_of_env(&found.target.server)?;
+    }
+    Ok(found)
 }
 
 impl Found {
@@ -289,9 +297,6 @@ async fn choose(mut all: Kubeconfig, wanted: Option<&str>, plugins: Plugins) -> 
         let user = all.auth_infos.iter_mut().find(|it| it.name == user_name).and_then(|it| it.auth_info.as_mut());
         checks::user(&user_field, user.ok_or_else(|| missing(&user_field))?, plugins)?;
     }
-    let own = own_proxy.is_some();
-    let of_env = || Dialer::from_env().proxy_of_env(&server).map_err(|error| Fault::new("HTTPS_PROXY", error));
-    let proxy_url = own_proxy.map_or_else(of_env, |proxy| Ok(Some(proxy)))?;
     let options = KubeConfigOptions { context: Some(name.clone()), ..KubeConfigOptions::default() };
     let authority = |cause: String| Fault::new(format!("{cluster_field}.certificate-authority"), cause);
     // All else is checked.
@@ -299,8 +304,9 @@ async fn choose(mut all: Kubeconfig, wanted: Option<&str>, plugins: Plugins) -> 
     if config.root_cert.as_ref().is_some_and(Vec::is_empty) {
         return Err(authority("it has no certificate in PEM".to_owned()));
     }
-    config.proxy_url = proxy_url;
-    if let Some(told) = config.auth_info.exec.as_mut().and_then(|exec| exec.cluster.as_mut()).filter(|_| !own) {
+    config.proxy_url = own_proxy;
+    let has_own = config.proxy_url.is_some();
+    if let Some(told) = config.auth_info.exec.as_mut().and_then(|exec| exec.cluster.as_mut()).filter(|_| !has_own) {
         told.proxy_url = None; // ours of `checks::cluster`
     }
     let target = Target { context: Some(name), server };
