@@ -20,6 +20,7 @@ use ipnet::IpNet;
 use kube::Client;
 use tokio::sync::watch;
 use tokio::sync::watch::error::RecvError;
+use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::HubLinks;
@@ -183,8 +184,8 @@ pub(crate) fn report(tasks: &mut HubTasks, links: &HubLinks, judged: watch::Rece
 async fn keep(client: Client, settings: RouteSettings, mut inputs: Inputs, outputs: Outputs, pulse: Pulse) {
     let mut events = watches::routes(&client);
     let mut namespaces = NamespaceWatch::new(client.clone());
-    let mut reading = Reading::new(settings.backend_addresses);
-    let mut before = BTreeMap::new();
+    let reading = Reading::new(settings.backend_addresses);
+    let mut state = State { reading, names: settings.names, before: BTreeMap::new(), outputs };
     let mut waits = Instant::now() + FIRST;
     let (mut next_list, mut judged, began) = (Instant::now(), Instant::now(), Instant::now());
     let mut is_late = false;
@@ -194,65 +195,74 @@ async fn keep(client: Client, settings: RouteSettings, mut inputs: Inputs, outpu
         tokio::select! {
             () = sleep_until(waits), if is_start => {}
             () = sleep(JUDGED_WHILE_LISTING), if is_late => {}
-            () = sleep(QUIET) => if outputs.table.borrow().is_complete() && !reading.must_list_again(next_list) {
+            () = sleep(QUIET) => if state.outputs.table.borrow().is_complete() && !state.reading.must_list_again(next_list) {
                 continue;
             },
             event = events.next() => match event {
-                Some(event) => reading.observe_route(event),
+                Some(event) => state.reading.observe_route(event),
                 None => return,
             },
             event = namespaces.events.next() => match event {
-                Some(event) => reading.observe_namespace(event),
+                Some(event) => state.reading.observe_namespace(event),
                 None => return,
             },
             changed = inputs.changed() => if changed.is_err() { return },
         }
         // A list brings its objects one by one; what follows is done once for all that are there.
         while let Some(Some(event)) = events.next().now_or_never() {
-            reading.observe_route(event);
+            state.reading.observe_route(event);
         }
         while let Some(Some(event)) = namespaces.events.next().now_or_never() {
-            reading.observe_namespace(event);
+            state.reading.observe_namespace(event);
         }
-        if reading.must_list_again(next_list) {
+        if state.reading.must_list_again(next_list) {
             events = watches::routes(&client);
             next_list = Instant::now() + LIST_PAUSE;
         }
         // A long list comes faster if nothing is judged in between.
-        is_late = reading.is_listing() && judged.elapsed() < JUDGED_WHILE_LISTING;
+        is_late = state.reading.is_listing() && judged.elapsed() < JUDGED_WHILE_LISTING;
         if is_late {
             continue;
         }
         judged = Instant::now();
-        let trust = inputs.read(&mut reading.references);
+        let trust = inputs.read(&mut state.reading.references);
         let selects = trust.signers.iter().any(|signer| signer.attachment.selector.is_some());
         if selects && namespaces.start() {
             waits = waits.max(Instant::now() + FIRST);
         }
-        let is_unread = !reading.has_routes() || namespaces.is_on && !reading.has_namespaces();
-        if reading.has_routes() {
-            let state = State { reading: &reading, names: &settings.names, trust: &trust };
+        let is_unread = !state.reading.has_routes() || namespaces.is_on && !state.reading.has_namespaces();
+        if state.reading.has_routes() {
             let is_held = Instant::now() < waits && is_unread;
             let age = began.elapsed();
-            state.judge(&outputs, &mut before, is_held, age);
+            // Owners of many routes can make it take a second, in which calls and the Lease must go on.
+            let judge = move || {
+                state.judge(&trust, is_held, age);
+                state
+            };
+            state = match spawn_blocking(judge).await {
+                Ok(state) => state,
+                Err(_) => return, // it has panicked, or the process ends
+            };
         }
         // Whoever may change Services must not keep a processor busy.
-        sleep(PAUSE).await;
+        sleep(PAUSE.max(judged.elapsed())).await;
     }
 }
 
-/// What is known now.
-struct State<'s> {
-    reading: &'s Reading,
-    names: &'s [Host],
-    trust: &'s Trust,
+/// What is known now, and what was made of it before.
+struct State {
+    reading: Reading,
+    names: Vec<Host>,
+    /// The backends that routes had.
+    before: BTreeMap<RouteName, Arc<Backend>>,
+    outputs: Outputs,
 }
 
-impl State<'_> {
+impl State {
     /// Makes the table and the verdicts. A hub that starts must neither refuse calls nor write conditions because of
     /// what it has not read yet.
-    fn judge(&self, outputs: &Outputs, before: &mut BTreeMap<RouteName, Arc<Backend>>, is_held: bool, age: Duration) {
-        let Self { reading, names, trust } = *self;
+    fn judge(&mut self, trust: &Trust, is_held: bool, age: Duration) {
+        let Self { reading, names, before, outputs } = self;
         let parents: Vec<Parent<'_>> = trust.signers.iter().map(|signer| Parent::from(&**signer)).collect();
         let namespaces = reading.namespaces();
         let world = World { parents: &parents, names, namespaces, references: &reading.references, before };
@@ -277,12 +287,12 @@ impl State<'_> {
             }
             differs
         });
-        self.tell(outputs, verdicts);
+        self.tell(trust, verdicts);
     }
 
     /// What there is to say about each route.
-    fn tell(&self, outputs: &Outputs, mut verdicts: BTreeMap<RouteName, Verdict>) {
-        let client_anchors = self.trust.client_anchors.as_ref().map(Bundle::pem);
+    fn tell(&self, trust: &Trust, mut verdicts: BTreeMap<RouteName, Verdict>) {
+        let client_anchors = trust.client_anchors.as_ref().map(Bundle::pem);
         let mut is_needed = false;
         let judged = self.reading.routes().map(|(name, route)| {
             let verdict = verdicts.remove(name);
@@ -300,8 +310,8 @@ impl State<'_> {
             .oldest
             .exceeded()
             .map(|(namespace, name, _)| RouteName { namespace: namespace.to_owned(), name: name.to_owned() });
-        outputs.judged.send_replace(Arc::new(Judgements { routes, left_out: left_out.collect() }));
-        outputs.needs_certificate.send_if_modified(|known| std::mem::replace(known, is_needed) != is_needed);
+        self.outputs.judged.send_replace(Arc::new(Judgements { routes, left_out: left_out.collect() }));
+        self.outputs.needs_certificate.send_if_modified(|known| std::mem::replace(known, is_needed) != is_needed);
     }
 }
 
