@@ -31,6 +31,9 @@ pub const REASON_PENDING: &str = "Pending";
 /// The reason for which a route is not accepted whose AddOnSigner is not served.
 pub const NO_PARENT: &str = "NoMatchingParent";
 
+/// The reason for which a route is not accepted whose AddOnSigner does not let its namespace attach.
+pub const NOT_ALLOWED: &str = "NotAllowedByListeners";
+
 /// The reason for which a route is not accepted whose host name is not the gateway's, or not its AddOnSigner's.
 pub const NO_HOSTNAME: &str = "NoMatchingListenerHostname";
 
@@ -55,6 +58,16 @@ pub struct RoutePlan {
     pub backend: BackendRef,
     /// What calls may take.
     pub limits: RouteLimits,
+}
+
+impl RoutePlan {
+    /// What is kept of one that may not attach: what its status says, and enough to notice when it may.
+    #[must_use]
+    pub fn without_paths(self) -> Self {
+        let backend = BackendRef { tls: self.backend.tls.map(TlsPlan::without_ca), ..self.backend };
+        let (addons, clusters) = (Arc::default(), Arc::new(Clusters::All));
+        Self { addons, clusters, paths: Vec::new(), backend, ..self }
+    }
 }
 
 /// A path of an AddOnRoute.
@@ -142,7 +155,8 @@ pub type WantedServices = BTreeMap<String, BTreeSet<String>>;
 pub struct Resolved {
     /// The routes in effect.
     pub table: RouteTable,
-    /// What to say about each AddOnRoute.
+    /// What to say about each AddOnRoute. One that may attach, and of which no path is kept, has none: it must be read
+    /// again.
     pub verdicts: BTreeMap<RouteName, Verdict>,
     /// What must be read for them.
     pub wanted: WantedServices,
@@ -161,7 +175,7 @@ pub fn resolve<'p>(plans: impl IntoIterator<Item = &'p RoutePlan>, world: &World
     }
     let (mut wanted, mut compared) = (WantedServices::new(), Compared::new());
     let mut of = |plan: &RoutePlan| attach(plan, world, &mut table, &mut wanted, &mut compared);
-    let verdicts = plans.into_iter().map(|plan| (plan.name.clone(), of(plan))).collect();
+    let verdicts = plans.into_iter().filter_map(|plan| Some((plan.name.clone(), of(plan)?))).collect();
     Resolved { table, verdicts, wanted }
 }
 
@@ -175,14 +189,15 @@ fn attach<'w>(
     table: &mut RouteTable,
     wanted: &mut WantedServices,
     compared: &mut Compared<'w>,
-) -> Verdict {
+) -> Option<Verdict> {
     let (signer, addons) = match accept(plan, world) {
+        Ok(_) if plan.paths.is_empty() => return None,
         Ok(accepted) => accepted,
         Err(problem) => {
             let why = "the AddOnRoute is not accepted";
             let resolved = Err(Problem::new(REASON_PENDING, format!("{why}, so its backend was not looked for")));
             let programmed = Err(Problem::new("Invalid", why));
-            return Verdict { accepted: Err(problem), resolved, has_endpoint: false, programmed };
+            return Some(Verdict { accepted: Err(problem), resolved, has_endpoint: false, programmed });
         }
     };
     let backend = backend(plan, world, wanted);
@@ -220,7 +235,7 @@ fn attach<'w>(
         Problem::new(reason, "its backend cannot be used, as ResolvedRefs says: calls are answered with 503")
     };
     let programmed = lost.map_or_else(|| resolved.clone().map_err(unresolved), Err);
-    Verdict { accepted: Ok(()), resolved, has_endpoint, programmed }
+    Some(Verdict { accepted: Ok(()), resolved, has_endpoint, programmed })
 }
 
 /// The backend of an accepted AddOnRoute.
@@ -253,7 +268,7 @@ fn accept<'w>(plan: &RoutePlan, world: &World<'w>) -> Result<(Parent<'w>, Arc<BT
         let cause = format!(
             "the AddOnSigner {name} does not let the namespace {namespace} attach routes (its spec.gateway.routesFrom)"
         );
-        return Err(Problem::new("NotAllowedByListeners", cause));
+        return Err(Problem::new(NOT_ALLOWED, cause));
     }
     for hostname in &*plan.hostnames {
         let cause = if !signer.attachment.hostnames.contains(hostname) {
