@@ -14,8 +14,9 @@ use kube::{Api, Client, Resource, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::check::routes::{left_out, name_of, said_by_hub};
 use crate::output::{Format, Rows, print, print_json};
-use addon_signer_api::ocm::{cluster_set, created_at, managed_cluster_resource};
+use addon_signer_api::ocm::{cluster_set, managed_cluster_resource};
 use addon_signer_api::route::{CONDITION_ACCEPTED, CONDITION_RESOLVED_REFS};
 use addon_signer_api::route_refs::{endpoints, service_facts, service_of, slices_of};
 use addon_signer_api::route_rules::route_plan;
@@ -32,7 +33,7 @@ use addon_signer_core::gateway::routing::{
     self, Backends, NO_HOSTNAME, Parent, References, Resolved, RoutePlan, Verdict, WantedServices, World, resolve,
 };
 use addon_signer_core::identity::{AddOnName, ClusterName};
-use addon_signer_core::oldest::{MOST_ROUTES, Oldest};
+use addon_signer_core::oldest::MOST_ROUTES;
 use addon_signer_gateway::problem_of;
 use addon_signer_platform::kubeconfig::Access;
 use addon_signer_platform::kubernetes;
@@ -171,13 +172,10 @@ impl Existing {
         let (mut plans, mut unreadable, mut unresolved) = (Vec::new(), Vec::new(), BTreeMap::new());
         let mut routes = list::<Guarded<AddOnRoute>>(client).await?;
         routes.retain(|route| route.meta().deletion_timestamp.is_none());
-        let mut oldest = Oldest::new(MOST_ROUTES);
-        for route in &routes {
-            oldest.put(&route.namespace().unwrap_or_default(), &route.name_any(), created_at(route.meta()));
-        }
+        let left_out = left_out(&routes);
         for route in routes {
-            let name = RouteName { namespace: route.namespace().unwrap_or_default(), name: route.name_any() };
-            if !oldest.is_chosen(&name.namespace, &name.name) {
+            let name = name_of(&route);
+            if left_out.contains(&name) {
                 unreadable.push((name, None, format!("the namespace has {MOST_ROUTES} older ones, which is the most")));
                 continue;
             }
@@ -323,14 +321,6 @@ impl Existing {
 struct Decided {
     route: Option<Arc<Route>>,
     outcome: Result<(), NoAccess>,
-}
-
-/// The reason of the condition and why it is false, if the hub says so of this AddOnRoute.
-fn said_by_hub<'r>(route: &'r AddOnRoute, condition: &str) -> Option<(&'r str, String)> {
-    let conditions = &route.status.as_ref()?.conditions;
-    let refused = conditions.iter().find(|it| it.type_ == condition && it.status == "False")?;
-    let is_about_this = refused.observed_generation == route.metadata.generation;
-    is_about_this.then(|| (refused.reason.as_str(), refused.message.trim_end_matches('.').to_owned()))
 }
 
 /// An AddOnSigner that is Ready, with the addons that are its own.

@@ -7,8 +7,10 @@ use crate::timestamp::Timestamp;
 
 /// How many AddOnSigners take effect. OCM's hubs have some dozens of addons.
 pub const MOST_SIGNERS: usize = 512;
-/// How many AddOnRoutes of each namespace take effect.
+/// How many AddOnRoutes of each namespace take effect, of those that may attach to their AddOnSigner.
 pub const MOST_ROUTES: usize = 64;
+/// How many of all others are told why they may not: nobody has consented to what they cost.
+pub const MOST_REFUSED_ROUTES: usize = 1024;
 
 /// Of how many that take no effect, the oldest, names and times are kept in each group.
 const SPARE: usize = 256;

@@ -7,7 +7,7 @@ mod fleet;
 mod gateway;
 mod policies;
 mod reported;
-mod routes;
+pub(super) mod routes;
 
 use anyhow::bail;
 use clap::Args;

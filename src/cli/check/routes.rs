@@ -1,5 +1,7 @@
 //! Checks AddOnRoutes: what the hub reports about them, and whether the gateway may connect to their backends.
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{Api, Resource, ResourceExt};
@@ -9,6 +11,8 @@ use super::{Finding, Inspection, Verdict, unknown};
 use addon_signer_api::ocm::created_at;
 use addon_signer_api::route::{CONDITION_ACCEPTED, CONDITION_PROGRAMMED, CONDITION_RESOLVED_REFS, REASON_NO_ENDPOINT};
 use addon_signer_api::{AddOnRoute, Guarded};
+use addon_signer_core::gateway::route::RouteName;
+use addon_signer_core::gateway::routing::{NO_PARENT, NOT_ALLOWED};
 use addon_signer_core::oldest::{MOST_ROUTES, Oldest};
 use addon_signer_platform::listing::{self, Selector};
 
@@ -27,15 +31,12 @@ impl Inspection {
             let sentence = "none exists, so the gateway passes no calls on: see deploy/example/route.yaml";
             return vec![Finding::new(Verdict::Unknown, "AddOnRoutes", sentence)];
         }
-        let mut oldest = Oldest::new(MOST_ROUTES);
-        for route in &routes {
-            oldest.put(&route.namespace().unwrap_or_default(), &route.name_any(), created_at(route.meta()));
-        }
+        let left_out = left_out(&routes);
         let mut found = Vec::new();
         for route in routes {
-            let (namespace, name) = (route.namespace().unwrap_or_default(), route.name_any());
-            let about = format!("AddOnRoute {namespace}/{name}");
-            if !oldest.is_chosen(&namespace, &name) {
+            let name = name_of(&route);
+            let about = format!("AddOnRoute {name}");
+            if left_out.contains(&name) {
                 let sentence =
                     format!("it takes no effect: the namespace has {MOST_ROUTES} older ones, which is the most");
                 found.push(Finding::bad(&about, sentence));
@@ -95,5 +96,68 @@ impl Inspection {
             )),
             Err(error) => Some(unknown(format!("{about}, its namespace"), &error)),
         }
+    }
+}
+
+/// The reason of the condition and why it is false, if the hub says so of this AddOnRoute.
+pub(in crate::cli) fn said_by_hub<'r>(route: &'r AddOnRoute, condition: &str) -> Option<(&'r str, String)> {
+    let conditions = &route.status.as_ref()?.conditions;
+    let refused = conditions.iter().find(|it| it.type_ == condition && it.status == "False")?;
+    let is_about_this = refused.observed_generation == route.metadata.generation;
+    is_about_this.then(|| (refused.reason.as_str(), refused.message.trim_end_matches('.').to_owned()))
+}
+
+/// The AddOnRoutes that take no effect because of older ones in their namespaces. The hub counts only those that may
+/// attach to their AddOnSigner.
+pub(in crate::cli) fn left_out(routes: &[Guarded<AddOnRoute>]) -> BTreeSet<RouteName> {
+    let may_attach = |route: &AddOnRoute| {
+        let said = said_by_hub(route, CONDITION_ACCEPTED);
+        said.is_none_or(|(reason, _)| ![NO_PARENT, NOT_ALLOWED].contains(&reason))
+    };
+    let counted = || routes.iter().filter(|route| route.object.0.as_ref().is_ok_and(may_attach));
+    let mut oldest = Oldest::new(MOST_ROUTES);
+    for route in counted() {
+        oldest.put(&route.namespace().unwrap_or_default(), &route.name_any(), created_at(route.meta()));
+    }
+    counted().map(name_of).filter(|name| !oldest.is_chosen(&name.namespace, &name.name)).collect()
+}
+
+pub(in crate::cli) fn name_of(route: &Guarded<AddOnRoute>) -> RouteName {
+    RouteName { namespace: route.namespace().unwrap_or_default(), name: route.name_any() }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// The AddOnRoute `ns/r<at>`, as old as that; `refused` is why it may not attach, as the hub says.
+    fn mk_route(at: usize, refused: Option<&str>) -> Guarded<AddOnRoute> {
+        let time = format!("2026-01-01T00:{:02}:{:02}Z", at / 60, at % 60);
+        let condition = |reason: &str| {
+            json!({
+                "type": "Accepted", "status": "False", "reason": reason, "message": "", "lastTransitionTime": time,
+            })
+        };
+        let object = json!({
+            "apiVersion": "addon-signer.io/v1alpha1",
+            "kind": "AddOnRoute",
+            "metadata": { "name": format!("r{at}"), "namespace": "ns", "creationTimestamp": time },
+            "spec": { "signer": "s", "match": { "http": [{ "path": "/x" }] }, "backend": {} },
+            "status": { "conditions": refused.map(condition).into_iter().collect::<Vec<_>>() },
+        });
+        serde_json::from_value(object).unwrap()
+    }
+
+    #[test]
+    fn only_routes_that_may_attach_take_the_place_of_younger_ones() {
+        let names = |refused: &str| -> Vec<String> {
+            let routes: Vec<_> = (0..=MOST_ROUTES).map(|at| mk_route(at, (at == 0).then_some(refused))).collect();
+            left_out(&routes).into_iter().map(|name| name.name).collect()
+        };
+        assert_eq!(names(NOT_ALLOWED), [""; 0]);
+        assert_eq!(names(NO_PARENT), [""; 0]);
+        assert_eq!(names("UnsupportedValue"), ["r64"]);
     }
 }

@@ -210,6 +210,11 @@ impl RouteTable {
         self.is_complete
     }
 
+    /// Notes that some routes of an AddOnSigner were not read yet.
+    pub fn forget(&mut self, signer: &str) {
+        self.routes.remove(signer);
+    }
+
     /// Whether it has all routes of an AddOnSigner. It has none yet when only the CA of a new AddOnSigner is known.
     #[must_use]
     pub fn knows(&self, signer: &str) -> bool {

@@ -20,6 +20,7 @@ use ipnet::IpNet;
 use kube::Client;
 use tokio::sync::watch;
 use tokio::sync::watch::error::RecvError;
+use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::HubLinks;
@@ -47,8 +48,6 @@ const LAST: Duration = Duration::from_secs(60);
 const JUDGED_WHILE_LISTING: Duration = Duration::from_secs(1);
 /// How often there is a sign of life while nothing changes.
 const QUIET: Duration = Duration::from_secs(15);
-/// The shortest time between two lists that look for AddOnRoutes which have come to take effect.
-const LIST_PAUSE: Duration = Duration::from_secs(30);
 /// For how long a hub that starts holds back a table of which it has not read everything yet.
 const FIRST: Duration = Duration::from_secs(10);
 
@@ -108,11 +107,11 @@ impl Inputs {
         }
     }
 
-    /// Notes what backends are now. Returns whom to trust.
-    fn read(&mut self, references: &mut References) -> Arc<Trust> {
-        references.bundles = self.bundles.borrow_and_update().clone();
-        references.backends = self.backends.borrow_and_update().clone();
-        self.trust.borrow_and_update().clone()
+    /// Notes what backends are now, and whom to trust.
+    fn read(&mut self, reading: &mut Reading) {
+        reading.references.bundles = self.bundles.borrow_and_update().clone();
+        reading.references.backends = self.backends.borrow_and_update().clone();
+        reading.observe_trust(self.trust.borrow_and_update().clone());
     }
 }
 
@@ -183,80 +182,96 @@ pub(crate) fn report(tasks: &mut HubTasks, links: &HubLinks, judged: watch::Rece
 async fn keep(client: Client, settings: RouteSettings, mut inputs: Inputs, outputs: Outputs, pulse: Pulse) {
     let mut events = watches::routes(&client);
     let mut namespaces = NamespaceWatch::new(client.clone());
-    let mut reading = Reading::new(settings.backend_addresses);
-    let mut before = BTreeMap::new();
+    let reading = Reading::new(settings.backend_addresses);
+    let mut state = State { reading, names: settings.names, before: BTreeMap::new(), outputs };
     let mut waits = Instant::now() + FIRST;
-    let (mut next_list, mut judged, began) = (Instant::now(), Instant::now(), Instant::now());
+    let (mut judged, began) = (Instant::now(), Instant::now());
     let mut is_late = false;
     loop {
         pulse.beat();
         let is_start = Instant::now() < waits;
         tokio::select! {
             () = sleep_until(waits), if is_start => {}
-            () = sleep(JUDGED_WHILE_LISTING), if is_late => {}
-            () = sleep(QUIET) => if outputs.table.borrow().is_complete() && !reading.must_list_again(next_list) {
+            () = sleep(JUDGED_WHILE_LISTING), if is_late || state.reading.lacks_paths => {}
+            () = sleep(QUIET) => if state.outputs.table.borrow().is_complete() && !state.reading.must_list_again() {
                 continue;
             },
             event = events.next() => match event {
-                Some(event) => reading.observe_route(event),
+                Some(event) => state.reading.observe_route(event),
                 None => return,
             },
             event = namespaces.events.next() => match event {
-                Some(event) => reading.observe_namespace(event),
+                Some(event) => state.reading.observe_namespace(event),
                 None => return,
             },
             changed = inputs.changed() => if changed.is_err() { return },
         }
+        inputs.read(&mut state.reading);
         // A list brings its objects one by one; what follows is done once for all that are there.
         while let Some(Some(event)) = events.next().now_or_never() {
-            reading.observe_route(event);
+            state.reading.observe_route(event);
         }
         while let Some(Some(event)) = namespaces.events.next().now_or_never() {
-            reading.observe_namespace(event);
-        }
-        if reading.must_list_again(next_list) {
-            events = watches::routes(&client);
-            next_list = Instant::now() + LIST_PAUSE;
+            state.reading.observe_namespace(event);
         }
         // A long list comes faster if nothing is judged in between.
-        is_late = reading.is_listing() && judged.elapsed() < JUDGED_WHILE_LISTING;
+        is_late = state.reading.is_listing() && judged.elapsed() < JUDGED_WHILE_LISTING;
         if is_late {
             continue;
         }
         judged = Instant::now();
-        let trust = inputs.read(&mut reading.references);
-        let selects = trust.signers.iter().any(|signer| signer.attachment.selector.is_some());
+        let selects = state.reading.trust.signers.iter().any(|signer| signer.attachment.selector.is_some());
         if selects && namespaces.start() {
             waits = waits.max(Instant::now() + FIRST);
         }
-        let is_unread = !reading.has_routes() || namespaces.is_on && !reading.has_namespaces();
-        if reading.has_routes() {
-            let state = State { reading: &reading, names: &settings.names, trust: &trust };
+        let is_unread = !state.reading.has_routes() || namespaces.is_on && !state.reading.has_namespaces();
+        if state.reading.has_routes() {
             let is_held = Instant::now() < waits && is_unread;
-            let age = began.elapsed();
-            state.judge(&outputs, &mut before, is_held, age);
+            let Some(done) = state.judge_aside(is_held, began.elapsed()).await else { return };
+            state = done;
+        }
+        if state.reading.must_list_again() {
+            events = watches::routes(&client);
+            state.reading.listed = Some(Instant::now());
         }
         // Whoever may change Services must not keep a processor busy.
-        sleep(PAUSE).await;
+        sleep(PAUSE.max(judged.elapsed())).await;
     }
 }
 
-/// What is known now.
-struct State<'s> {
-    reading: &'s Reading,
-    names: &'s [Host],
-    trust: &'s Trust,
+/// What is known now, and what was made of it before.
+struct State {
+    reading: Reading,
+    names: Vec<Host>,
+    /// The backends that routes had.
+    before: BTreeMap<RouteName, Arc<Backend>>,
+    outputs: Outputs,
 }
 
-impl State<'_> {
+impl State {
+    /// Judges on a thread of its own: owners of many routes can make it take seconds, in which calls must go on.
+    async fn judge_aside(mut self, is_held: bool, age: Duration) -> Option<Self> {
+        let judge = move || {
+            self.judge(is_held, age);
+            self
+        };
+        spawn_blocking(judge).await.ok() // otherwise it has panicked, or the process ends
+    }
+
     /// Makes the table and the verdicts. A hub that starts must neither refuse calls nor write conditions because of
     /// what it has not read yet.
-    fn judge(&self, outputs: &Outputs, before: &mut BTreeMap<RouteName, Arc<Backend>>, is_held: bool, age: Duration) {
-        let Self { reading, names, trust } = *self;
+    fn judge(&mut self, is_held: bool, age: Duration) {
+        let Self { reading, names, before, outputs } = self;
+        let trust = Arc::clone(&reading.trust);
         let parents: Vec<Parent<'_>> = trust.signers.iter().map(|signer| Parent::from(&**signer)).collect();
         let namespaces = reading.namespaces();
         let world = World { parents: &parents, names, namespaces, references: &reading.references, before };
-        let Resolved { table, verdicts, wanted } = resolve(reading.plans(), &world);
+        let Resolved { mut table, verdicts, wanted } = resolve(reading.plans(), &world);
+        let unread = reading.plans().filter(|plan| !verdicts.contains_key(&plan.name));
+        let unread: BTreeSet<String> = unread.map(|plan| plan.signer.clone()).collect();
+        // No call to a new AddOnSigner is refused before its routes are read.
+        unread.iter().filter(|signer| !outputs.table.borrow().knows(signer)).for_each(|signer| table.forget(signer));
+        reading.lacks_paths = !unread.is_empty();
         // Nobody else may make the hub read anything.
         let in_table: BTreeSet<&RouteName> = table.names().collect();
         let named = bundles::named(reading.plans().filter(|plan| in_table.contains(&plan.name)));
@@ -277,31 +292,29 @@ impl State<'_> {
             }
             differs
         });
-        self.tell(outputs, verdicts);
+        self.tell(verdicts);
     }
 
     /// What there is to say about each route.
-    fn tell(&self, outputs: &Outputs, mut verdicts: BTreeMap<RouteName, Verdict>) {
-        let client_anchors = self.trust.client_anchors.as_ref().map(Bundle::pem);
+    fn tell(&self, mut verdicts: BTreeMap<RouteName, Verdict>) {
+        let client_anchors = self.reading.trust.client_anchors.as_ref().map(Bundle::pem);
         let mut is_needed = false;
-        let judged = self.reading.routes().map(|(name, route)| {
+        let judged = self.reading.routes().filter_map(|(name, route)| {
             let verdict = verdicts.remove(name);
+            if verdict.is_none() && route.plan.is_ok() {
+                return None; // it is read again before anything is said about it
+            }
             let needs = Judged::needs_certificate(route, verdict.as_ref());
             is_needed |= needs;
             // Owners copy it. One that is there stays while the line cannot be read, or the route is not accepted.
             let before = route.status.as_ref().and_then(|status| status.gateway_client_ca.clone());
             let is_shown = Judged::is_shown_certificate(route) && (needs || before.is_some());
             let client_anchors = client_anchors.clone().or(before).filter(|_| is_shown);
-            (name.clone(), Judged { route: Arc::clone(route), verdict, client_anchors })
+            Some((name.clone(), Judged { route: Arc::clone(route), verdict, client_anchors }))
         });
-        let routes = judged.collect();
-        let left_out = self
-            .reading
-            .oldest
-            .exceeded()
-            .map(|(namespace, name, _)| RouteName { namespace: namespace.to_owned(), name: name.to_owned() });
-        outputs.judged.send_replace(Arc::new(Judgements { routes, left_out: left_out.collect() }));
-        outputs.needs_certificate.send_if_modified(|known| std::mem::replace(known, is_needed) != is_needed);
+        let (routes, left_out) = (judged.collect(), self.reading.left_out());
+        self.outputs.judged.send_replace(Arc::new(Judgements { routes, left_out }));
+        self.outputs.needs_certificate.send_if_modified(|known| std::mem::replace(known, is_needed) != is_needed);
     }
 }
 
@@ -311,10 +324,10 @@ fn has_read_none(wanted: &WantedServices, references: &References) -> bool {
     !wanted.is_empty() && wanted.keys().all(|namespace| !references.backends.contains_key(namespace))
 }
 
-/// Whether it is too early to say this of a route: its backend was not read yet, or its AddOnSigner is not served yet
-/// after a start, although it was accepted before.
+/// Whether it is too early to say this of a route: it or its backend was not read yet, or its AddOnSigner is not served
+/// yet after a start, although it was accepted before.
 fn is_early(route: &KnownRoute, verdict: Option<&Verdict>) -> bool {
-    let Some(Verdict { accepted, resolved, .. }) = verdict else { return false };
+    let Some(Verdict { accepted, resolved, .. }) = verdict else { return route.plan.is_ok() };
     match accepted {
         Ok(()) => resolved.as_ref().is_err_and(Problem::is_pending),
         Err(problem) => problem.reason == NO_PARENT && route.was_accepted(),

@@ -1,7 +1,8 @@
 //! What the watches have shown: AddOnRoutes as the core reads them, and what they refer to.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use ipnet::IpNet;
 use kube::{Resource, ResourceExt};
@@ -13,10 +14,23 @@ use addon_signer_api::ocm::created_at;
 use addon_signer_api::route::{AddOnRouteStatus, CONDITION_ACCEPTED};
 use addon_signer_api::route_rules::route_plan;
 use addon_signer_api::{AddOnRoute, Guarded};
-use addon_signer_core::gateway::attachment::Labels;
+use addon_signer_core::gateway::attachment::{Attachment, Labels};
 use addon_signer_core::gateway::route::RouteName;
 use addon_signer_core::gateway::routing::{References, RoutePlan};
-use addon_signer_core::oldest::{MOST_ROUTES, Oldest, Place};
+use addon_signer_core::oldest::{MOST_REFUSED_ROUTES, MOST_ROUTES, Oldest, Place};
+use addon_signer_core::timestamp::Timestamp;
+use addon_signer_core::trust::Trust;
+
+/// The shortest time between two lists that look for AddOnRoutes which have come to take effect.
+const LIST_PAUSE: Duration = Duration::from_secs(30);
+/// The same when an AddOnSigner or the labels of a namespace let one attach that could not before.
+const CONSENT_PAUSE: Duration = Duration::from_secs(5);
+/// How long after the first AddOnSigner a hub may not serve all of them yet.
+const START: Duration = Duration::from_secs(60);
+/// The most that is kept of the status of an AddOnRoute that may not attach.
+const SMALL: usize = 16 << 10;
+/// The most that is kept of why one cannot be read.
+const CAUSE: usize = 1 << 10;
 
 /// An AddOnRoute, as far as the hub keeps it.
 #[derive(Debug, Clone, PartialEq)]
@@ -25,7 +39,8 @@ pub(crate) struct KnownRoute {
     pub(crate) uid: Option<String>,
     /// `metadata.generation`.
     pub(crate) generation: Option<i64>,
-    /// What it asks for, or why it cannot be read: one sentence without a period.
+    /// What it asks for, or why it cannot be read: one sentence without a period. Of one that may not attach only what
+    /// its status says of it, because nobody has consented to what its paths cost.
     pub(crate) plan: Result<RoutePlan, String>,
     /// Its status, if that can be read.
     pub(crate) status: Option<AddOnRouteStatus>,
@@ -36,6 +51,13 @@ impl KnownRoute {
     pub(super) fn was_accepted(&self) -> bool {
         let conditions = self.status.iter().flat_map(|status| &status.conditions);
         conditions.filter(|condition| condition.type_ == CONDITION_ACCEPTED).any(|condition| condition.status == "True")
+    }
+
+    /// What is kept of one that may not attach. Only the hub has the right to write a status, but a tenant may have got
+    /// all rights in its namespace.
+    fn without_paths(self) -> Self {
+        let is_small = |status: &AddOnRouteStatus| serde_json::to_vec(status).is_ok_and(|status| status.len() <= SMALL);
+        Self { plan: self.plan.map(RoutePlan::without_paths), status: self.status.filter(is_small), ..self }
     }
 }
 
@@ -48,8 +70,19 @@ pub(super) struct Reading {
     namespaces: BTreeMap<String, Labels>,
     list_of_routes: Relist<RouteName>,
     list_of_namespaces: Relist<String>,
-    /// Which AddOnRoutes take effect.
-    pub(super) oldest: Oldest,
+    pub(super) trust: Arc<Trust>,
+    /// Which AddOnRoutes take effect, of those that may attach, by namespaces.
+    oldest: Oldest,
+    /// Which of all others are told why they may not attach.
+    refused: Oldest,
+    /// Whether more may attach than when the last list began.
+    has_new_consent: bool,
+    /// Whether one may attach of which no path is kept.
+    pub(super) lacks_paths: bool,
+    /// When all were last listed again.
+    pub(super) listed: Option<Instant>,
+    /// When the first AddOnSigner was served.
+    serves_since: Instant,
     has_routes: bool,
     has_namespaces: bool,
 }
@@ -62,7 +95,13 @@ impl Reading {
             namespaces: BTreeMap::new(),
             list_of_routes: Relist::default(),
             list_of_namespaces: Relist::default(),
+            trust: Arc::default(),
             oldest: Oldest::new(MOST_ROUTES),
+            refused: Oldest::new(MOST_REFUSED_ROUTES),
+            has_new_consent: false,
+            lacks_paths: false,
+            listed: None,
+            serves_since: Instant::now(),
             has_routes: false,
             has_namespaces: false,
         }
@@ -78,9 +117,28 @@ impl Reading {
         self.list_of_routes.is_listing()
     }
 
-    /// Whether AddOnRoutes must be listed again, because one has come to take effect of which only the name is known.
-    pub(super) fn must_list_again(&self, not_before: Instant) -> bool {
-        self.has_routes && !self.is_listing() && self.oldest.has_vacancy() && Instant::now() >= not_before
+    /// Whether AddOnRoutes must be listed again, because not enough is known of one that has come to take effect, or to
+    /// be among those that are told why not.
+    pub(super) fn must_list_again(&self) -> bool {
+        let may_be_unknown = self.has_new_consent && self.refused.exceeded().next().is_some();
+        let lacks_some = may_be_unknown || self.oldest.has_vacancy() || self.refused.has_vacancy();
+        let has_passed = |pause: Duration| self.listed.is_none_or(|listed| listed.elapsed() >= pause);
+        let is_due = self.lacks_paths && has_passed(CONSENT_PAUSE) || lacks_some && has_passed(LIST_PAUSE);
+        is_due && self.has_routes && !self.is_listing()
+    }
+
+    /// Of each namespace that has too many, the oldest one that takes no effect.
+    pub(super) fn left_out(&self) -> BTreeSet<RouteName> {
+        self.oldest.exceeded().map(|(_, key, _)| name_of(key)).collect()
+    }
+
+    /// Notes whom to trust, and so who may attach.
+    pub(super) fn observe_trust(&mut self, trust: Arc<Trust>) {
+        if self.trust.signers.is_empty() {
+            self.serves_since = Instant::now();
+        }
+        self.has_new_consent |= !consents(&self.trust).eq(consents(&trust));
+        self.trust = trust;
     }
 
     /// Whether all namespaces were listed since they are watched.
@@ -109,34 +167,64 @@ impl Reading {
             name: route.name_any(),
         };
         match self.list_of_routes.news(event, |route| Some(name(route))) {
-            None => self.oldest.begin_list(),
+            None => {
+                self.oldest.begin_list();
+                self.refused.begin_list();
+                self.has_new_consent = false;
+            }
             Some(News::Gone(route)) => self.forget(&name(&route)),
             Some(News::Listed(shown)) => {
                 self.routes.retain(|name, _| shown.contains(name));
-                let exists = |namespace: &str, name: &str| {
-                    shown.contains(&RouteName { namespace: namespace.to_owned(), name: name.to_owned() })
-                };
-                self.oldest.retain(exists);
+                self.oldest.retain(|_, key| shown.contains(&name_of(key)));
+                self.refused.retain(|_, key| shown.contains(&name_of(key)));
                 self.has_routes = true;
             }
             // One that is being deleted is out of effect at once.
             Some(News::There(route)) if route.meta().deletion_timestamp.is_some() => self.forget(&name(&route)),
             Some(News::There(route)) => {
                 let (name, created) = (name(&route), created_at(route.meta()));
-                match self.oldest.put(&name.namespace, &name.name, created) {
-                    Place::TooMany => drop(self.routes.remove(&name)),
-                    Place::Chosen(younger) => {
-                        let younger = younger.map(|name_of| RouteName { name: name_of, ..name.clone() });
-                        younger.iter().for_each(|younger| drop(self.routes.remove(younger)));
-                        self.routes.insert(name, Arc::new(known_route(route)));
-                    }
-                }
+                let (known, signer) = known_route(route);
+                let is_consented = signer.is_some_and(|signer| self.may_attach(&signer, &name.namespace));
+                let may_attach = is_consented || known.was_accepted() && self.is_starting();
+                self.put(name, created, known, may_attach);
+            }
+        }
+    }
+
+    /// Whether the AddOnSigner lets the namespace attach.
+    fn may_attach(&self, signer: &str, namespace: &str) -> bool {
+        let signer = self.trust.signer(signer);
+        signer.is_some_and(|signer| signer.attachment.allows(namespace, self.namespaces.get(namespace)))
+    }
+
+    /// Whether AddOnSigners may be missing that were served before, or that another hub serves.
+    fn is_starting(&self) -> bool {
+        self.trust.signers.is_empty() || self.serves_since.elapsed() < START
+    }
+
+    /// Keeps an AddOnRoute if it is among the oldest, and whole if it may attach.
+    fn put(&mut self, name: RouteName, created: Option<Timestamp>, known: KnownRoute, may_attach: bool) {
+        let key = name.to_string();
+        let place = if may_attach {
+            self.refused.remove("", &key);
+            self.oldest.put(&name.namespace, &key, created)
+        } else {
+            self.oldest.remove(&name.namespace, &key);
+            self.refused.put("", &key, created)
+        };
+        match place {
+            Place::TooMany => drop(self.routes.remove(&name)),
+            Place::Chosen(younger) => {
+                younger.iter().for_each(|key| drop(self.routes.remove(&name_of(key))));
+                self.routes.insert(name, Arc::new(if may_attach { known } else { known.without_paths() }));
             }
         }
     }
 
     fn forget(&mut self, name: &RouteName) {
-        self.oldest.remove(&name.namespace, &name.name);
+        let key = name.to_string();
+        self.oldest.remove(&name.namespace, &key);
+        self.refused.remove("", &key);
         self.routes.remove(name);
     }
 
@@ -150,20 +238,152 @@ impl Reading {
                 self.has_namespaces = true;
             }
             Some(News::There(namespace)) if namespace.doubt.is_none() => {
-                self.namespaces.insert(namespace.name_any(), namespace.labels().clone());
+                let labels = namespace.labels();
+                let before = self.namespaces.insert(namespace.name_any(), labels.clone());
+                self.has_new_consent |= before.as_ref() != Some(labels);
             }
             Some(News::There(namespace)) => drop(self.namespaces.remove(&namespace.name_any())),
         }
     }
 }
 
-fn known_route(object: Guarded<AddOnRoute>) -> KnownRoute {
+/// What is known of an AddOnRoute, and the AddOnSigner that it names.
+fn known_route(object: Guarded<AddOnRoute>) -> (KnownRoute, Option<String>) {
     let (uid, generation) = (object.uid(), object.meta().generation);
-    match object.read() {
-        Ok(route) => {
-            let plan = route_plan(&route).map_err(|error| error.to_string());
-            KnownRoute { uid, generation, plan, status: route.status }
-        }
-        Err(error) => KnownRoute { uid, generation, plan: Err(format!("it cannot be read: {error}")), status: None },
+    let (plan, status, signer) = match object.read() {
+        Ok(route) => (route_plan(&route).map_err(|error| error.to_string()), route.status, Some(route.spec.signer)),
+        Err(error) => (Err(format!("it cannot be read: {error}")), None, None),
+    };
+    let plan = plan.map_err(|mut cause| {
+        cause.truncate(cause.floor_char_boundary(CAUSE));
+        cause
+    });
+    (KnownRoute { uid, generation, plan, status }, signer)
+}
+
+/// Who may attach to what.
+fn consents(trust: &Trust) -> impl Iterator<Item = (&String, &Attachment)> {
+    trust.signers.iter().map(|signer| (&signer.name, &signer.attachment))
+}
+
+/// The name that is written like this. Neither of its parts has a slash.
+fn name_of(key: &str) -> RouteName {
+    let (namespace, name) = key.split_once('/').unwrap_or_default();
+    RouteName { namespace: namespace.to_owned(), name: name.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::runtime::watcher::Event;
+    use serde_json::json;
+
+    use super::*;
+    use addon_signer_core::ca::bundle::Bundle;
+    use addon_signer_core::trust::SignerTrust;
+
+    /// The AddOnSigner `s` lets these namespaces attach.
+    fn mk_trust(namespaces: &[&str]) -> Arc<Trust> {
+        let ca = include_bytes!("../../../../certs/profiles/client-ca.pem");
+        let namespaces = namespaces.iter().map(|name| (*name).to_owned()).collect();
+        let signer = SignerTrust {
+            name: "s".to_owned(),
+            signer_name: "example.com/s".parse().unwrap(),
+            addons: ["a".parse().unwrap()].into(),
+            convention: Default::default(),
+            client_anchors: Bundle::from_pem(ca).unwrap(),
+            renew_within: Default::default(),
+            attachment: Attachment { namespaces, ..Attachment::default() },
+        };
+        Arc::new(Trust { signers: vec![Arc::new(signer)], ..Trust::default() })
+    }
+
+    /// The AddOnRoute `namespace/r<at>`, as old as that.
+    fn mk_route(namespace: &str, at: i64, accepted: &str) -> Guarded<AddOnRoute> {
+        let created = Timestamp::from_unix(at).to_string();
+        let condition = json!({
+            "type": "Accepted", "status": accepted, "reason": "A", "message": "", "lastTransitionTime": created,
+        });
+        let object = json!({
+            "apiVersion": "addon-signer.io/v1alpha1",
+            "kind": "AddOnRoute",
+            "metadata": { "name": format!("r{at}"), "namespace": namespace, "creationTimestamp": created },
+            "spec": {
+                "signer": "s",
+                "match": { "http": [{ "path": "/x" }] },
+                "backend": { "service": { "name": "web", "port": 80 } },
+            },
+            "status": { "conditions": [condition] },
+        });
+        serde_json::from_value(object).unwrap()
+    }
+
+    fn list(reading: &mut Reading, routes: Vec<Guarded<AddOnRoute>>) {
+        let all = routes.into_iter().map(Event::InitApply);
+        let events = [Event::Init].into_iter().chain(all).chain([Event::InitDone]);
+        events.for_each(|event| reading.observe_route(event));
+    }
+
+    /// How many are kept whole, and how many not.
+    fn kept(reading: &Reading) -> (usize, usize) {
+        let whole = reading.plans().filter(|plan| !plan.paths.is_empty()).count();
+        (whole, reading.plans().count() - whole)
+    }
+
+    async fn mk_running(trust: Arc<Trust>) -> Reading {
+        let mut reading = Reading::new(Vec::new());
+        reading.observe_trust(trust);
+        tokio::time::advance(START).await;
+        reading
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn routes_without_consent_cost_little_in_all_namespaces() {
+        let mut reading = mk_running(mk_trust(&["mine"])).await;
+        let others = (0..3000).map(|at| mk_route(&format!("other{}", at % 100), at, "True"));
+        list(&mut reading, others.chain([mk_route("mine", 9000, "False")]).collect());
+        assert_eq!(kept(&reading), (1, MOST_REFUSED_ROUTES));
+        assert!(reading.routes.contains_key(&name_of("other0/r0")), "the oldest stay");
+        assert!(!reading.must_list_again());
+        reading.observe_trust(mk_trust(&["mine", "other"]));
+        assert!(reading.must_list_again(), "one of which nothing is known may attach");
+        reading.observe_route(Event::Init);
+        assert!(!reading.must_list_again(), "it has begun");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_route_is_whole_from_when_it_may_attach() {
+        let mut reading = mk_running(mk_trust(&[])).await;
+        list(&mut reading, vec![mk_route("mine", 1, "True")]);
+        assert_eq!(kept(&reading), (0, 1));
+        reading.observe_trust(mk_trust(&["mine"]));
+        reading.lacks_paths = true; // as the judgement says
+        assert!(reading.must_list_again());
+        reading.listed = Some(Instant::now());
+        assert!(!reading.must_list_again(), "an author who goes back and forth causes few lists");
+        list(&mut reading, vec![mk_route("mine", 1, "False")]);
+        assert_eq!(kept(&reading), (1, 0));
+        reading.observe_trust(mk_trust(&[]));
+        reading.observe_route(Event::Apply(mk_route("mine", 1, "False")));
+        assert_eq!(kept(&reading), (0, 1));
+        reading.observe_route(Event::Delete(mk_route("mine", 1, "False")));
+        assert_eq!((kept(&reading), reading.refused.has_vacancy()), ((0, 0), false));
+    }
+
+    /// The gateway of a hub that has just started, or that another one leads, refuses no call of theirs.
+    #[tokio::test(start_paused = true)]
+    async fn routes_in_effect_stay_whole_until_the_signers_are_known() {
+        let mut reading = mk_running(Arc::default()).await;
+        list(&mut reading, vec![mk_route("mine", 1, "True"), mk_route("other", 2, "False")]);
+        assert_eq!(kept(&reading), (1, 1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn of_a_route_without_consent_no_large_status_is_kept() {
+        let mut reading = mk_running(mk_trust(&[])).await;
+        let mut route = mk_route("other", 1, "False");
+        let status = route.object.0.as_mut().unwrap().status.as_mut().unwrap();
+        status.gateway_client_ca = Some("x".repeat(SMALL));
+        reading.observe_route(Event::Apply(route));
+        assert_eq!(reading.routes().map(|(_, route)| route.status.clone()).collect::<Vec<_>>(), [None]);
     }
 }

@@ -3,9 +3,11 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
+use addon_signer_api::{AddOnRoute, AddOnSigner};
+use addon_signer_core::oldest::MOST_ROUTES;
 use futures::{StreamExt, stream};
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
-use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, Client};
 use serde_json::{Map, Value, json};
@@ -173,12 +175,17 @@ async fn mk_world() -> CrashWorld {
     for namespace in [ALLOWED, OTHER] {
         create_namespace(&world.admin, namespace).await;
     }
-    let selector = json!({ "matchLabels": { "kubernetes.io/metadata.name": ALLOWED } });
-    let from = json!({ "spec": { "gateway": { "routesFrom": { "namespaces": [ALLOWED], "selector": selector } } } });
-    let signers: Api<addon_signer_api::AddOnSigner> = Api::all(world.admin.clone());
-    signers.patch("telemetry", &PatchParams::default(), &Patch::Merge(from)).await.unwrap();
+    allow(&world, &[ALLOWED]).await;
     apply_route(&world.admin, ALLOWED, "receive", route(0)["spec"].clone()).await;
     world
+}
+
+/// Lets AddOnRoutes of these namespaces attach.
+async fn allow(world: &CrashWorld, namespaces: &[&str]) {
+    let selector = json!({ "matchLabels": { "kubernetes.io/metadata.name": ALLOWED } });
+    let from = json!({ "spec": { "gateway": { "routesFrom": { "namespaces": namespaces, "selector": selector } } } });
+    let signers: Api<AddOnSigner> = Api::all(world.admin.clone());
+    signers.patch("telemetry", &PatchParams::default(), &Patch::Merge(from)).await.unwrap();
 }
 
 /// How many objects of a kind, of 1.2 MB each: 30 MB, and a gigabyte in the long form.
@@ -258,4 +265,63 @@ async fn no_author_of_one_kind_of_objects_fills_memory() {
         clear(&world, &kind, left).await;
     }
     is_served(&world, &child).await;
+}
+
+/// An AddOnRoute as large as its schema lets it be, which it is in memory too.
+fn largest_route() -> Value {
+    let long = "a".repeat(240);
+    let methods: Vec<String> = (0..8).map(|at| format!("{long}{at}")).collect();
+    let services = (0..32).map(|at| json!({ "service": format!("{long}{at}"), "methods": methods }));
+    let clusters: Vec<String> = (0..1024).map(|at| format!("{at:063}")).collect();
+    let ca = include_str!("../../../../certs/profiles/client-ca.pem");
+    json!({
+        "signer": "telemetry",
+        "match": { "grpc": services.collect::<Vec<_>>() },
+        "clusters": { "names": clusters },
+        "backend": {
+            "service": { "name": "receive", "port": 19291 },
+            "tls": { "ca": ca.repeat((64 << 10) / ca.len()) },
+        },
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tenants_without_consent_fill_no_memory() {
+    let world = mk_world().await;
+    let child = world.start_patient_hub(&format!("sqlite://{}/ledger.db", world.dir().display()));
+    is_served(&world, &child).await;
+    let before = settled(&child).await;
+    let (namespaces, spec) = (["tenant1", "tenant2", "tenant3"], largest_route());
+    // Each costs a real API server a second, because it notes who wrote which cluster.
+    let count = if world.hub.is_real() { 4 } else { MOST_ROUTES / 2 };
+    for namespace in namespaces {
+        create_namespace(&world.admin, namespace).await;
+        for at in 0..count {
+            apply_route(&world.admin, namespace, &format!("r{at}"), spec.clone()).await;
+        }
+    }
+    for namespace in namespaces {
+        wait_accepted(&world, &child, namespace, "NotAllowedByListeners").await;
+    }
+    let after = settled(&child).await;
+    println!("{before} MB before, {after} after");
+    assert!(after <= before + SETTLED, "{before} MB before, {after} after");
+    // What was not kept is read again as soon as it may have an effect.
+    allow(&world, &[ALLOWED, "tenant2"]).await;
+    wait_accepted(&world, &child, "tenant2", "Accepted").await;
+    wait_accepted(&world, &child, "tenant3", "NotAllowedByListeners").await;
+}
+
+/// Waits until all AddOnRoutes of a namespace say that they are accepted, or why not.
+async fn wait_accepted(world: &CrashWorld, child: &Child, namespace: &str, reason: &str) {
+    let routes: Api<AddOnRoute> = Api::namespaced(world.admin.clone(), namespace);
+    let said = |route: &AddOnRoute| {
+        let conditions = route.status.iter().flat_map(|status| &status.conditions);
+        conditions.filter(|it| it.type_ == "Accepted").any(|it| it.reason == reason)
+    };
+    let is_said = async || {
+        let routes = routes.list(&ListParams::default()).await.unwrap().items;
+        routes.iter().all(said).then_some(())
+    };
+    wait_or_explain(3 * PATIENCE, "the conditions of AddOnRoutes", is_said, || child.process.tail()).await;
 }

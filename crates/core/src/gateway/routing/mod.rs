@@ -16,7 +16,8 @@ use crate::trust::SignerTrust;
 
 pub use refs::{BackendRef, Backends, CaRef, Endpoints, References, ServiceFacts, ServicePort, Target, TlsPlan};
 
-/// How many paths one addon may have: each call looks at all of them.
+/// How many paths one addon may have: each call looks at all of them. Those that stay out of effect because they are
+/// read alike count too, because each is compared with all older ones.
 pub const MOST_PATHS: usize = 256;
 
 /// In how many namespaces AddOnRoutes may name Services. There are two watches for each, all watches share one
@@ -29,6 +30,9 @@ pub const REASON_PENDING: &str = "Pending";
 
 /// The reason for which a route is not accepted whose AddOnSigner is not served.
 pub const NO_PARENT: &str = "NoMatchingParent";
+
+/// The reason for which a route is not accepted whose AddOnSigner does not let its namespace attach.
+pub const NOT_ALLOWED: &str = "NotAllowedByListeners";
 
 /// The reason for which a route is not accepted whose host name is not the gateway's, or not its AddOnSigner's.
 pub const NO_HOSTNAME: &str = "NoMatchingListenerHostname";
@@ -54,6 +58,16 @@ pub struct RoutePlan {
     pub backend: BackendRef,
     /// What calls may take.
     pub limits: RouteLimits,
+}
+
+impl RoutePlan {
+    /// What is kept of one that may not attach: what its status says, and enough to notice when it may.
+    #[must_use]
+    pub fn without_paths(self) -> Self {
+        let backend = BackendRef { tls: self.backend.tls.map(TlsPlan::without_ca), ..self.backend };
+        let (addons, clusters) = (Arc::default(), Arc::new(Clusters::All));
+        Self { addons, clusters, paths: Vec::new(), backend, ..self }
+    }
 }
 
 /// A path of an AddOnRoute.
@@ -141,7 +155,8 @@ pub type WantedServices = BTreeMap<String, BTreeSet<String>>;
 pub struct Resolved {
     /// The routes in effect.
     pub table: RouteTable,
-    /// What to say about each AddOnRoute.
+    /// What to say about each AddOnRoute. One that may attach, and of which no path is kept, has none: it must be read
+    /// again.
     pub verdicts: BTreeMap<RouteName, Verdict>,
     /// What must be read for them.
     pub wanted: WantedServices,
@@ -158,32 +173,49 @@ pub fn resolve<'p>(plans: impl IntoIterator<Item = &'p RoutePlan>, world: &World
             table.claim(hostname, signer.name);
         }
     }
-    let mut wanted = WantedServices::new();
-    let mut of = |plan: &RoutePlan| attach(plan, world, &mut table, &mut wanted);
-    let verdicts = plans.into_iter().map(|plan| (plan.name.clone(), of(plan))).collect();
+    let (mut wanted, mut compared) = (WantedServices::new(), Compared::new());
+    let mut of = |plan: &RoutePlan| attach(plan, world, &mut table, &mut wanted, &mut compared);
+    let verdicts = plans.into_iter().filter_map(|plan| Some((plan.name.clone(), of(plan)?))).collect();
     Resolved { table, verdicts, wanted }
 }
 
+/// How many paths of each addon of an AddOnSigner were compared with older ones, in effect or not.
+type Compared<'w> = BTreeMap<&'w str, BTreeMap<AddOnName, usize>>;
+
 /// Adds what an AddOnRoute asks for to the table. Older ones are in it already.
-fn attach(plan: &RoutePlan, world: &World<'_>, table: &mut RouteTable, wanted: &mut WantedServices) -> Verdict {
+fn attach<'w>(
+    plan: &RoutePlan,
+    world: &World<'w>,
+    table: &mut RouteTable,
+    wanted: &mut WantedServices,
+    compared: &mut Compared<'w>,
+) -> Option<Verdict> {
     let (signer, addons) = match accept(plan, world) {
+        Ok(_) if plan.paths.is_empty() => return None,
         Ok(accepted) => accepted,
         Err(problem) => {
             let why = "the AddOnRoute is not accepted";
             let resolved = Err(Problem::new(REASON_PENDING, format!("{why}, so its backend was not looked for")));
             let programmed = Err(Problem::new("Invalid", why));
-            return Verdict { accepted: Err(problem), resolved, has_endpoint: false, programmed };
+            return Some(Verdict { accepted: Err(problem), resolved, has_endpoint: false, programmed });
         }
     };
     let backend = backend(plan, world, wanted);
     let resolved = backend.as_ref().map(|_| ()).map_err(Clone::clone);
     let has_endpoint = backend.as_ref().is_ok_and(|backend| !backend.addresses.is_empty());
-    let (mut lost, mut compared) = (None, BTreeMap::new());
+    let (mut lost, mut older) = (None, None);
+    let compared = compared.entry(signer.name).or_default();
     for PathPlan { path, methods, delete_with_content } in &plan.paths {
-        if let Some(problem) = full(&addons, signer.name, table) {
+        if let Some(problem) = count(&addons, compared) {
             lost = lost.or(Some(problem));
             break;
         }
+        let older: &Vec<_> = older.get_or_insert_with(|| older_beside(plan, signer.name, &addons, table));
+        if let Some(problem) = read_alike(path, &plan.name, older) {
+            lost = lost.or(Some(problem));
+            continue;
+        }
+        lost = lost.or_else(|| same_path(path, older));
         let route = Route {
             name: plan.name.clone(),
             created: plan.created,
@@ -196,11 +228,6 @@ fn attach(plan: &RoutePlan, world: &World<'_>, table: &mut RouteTable, wanted: &
             backend: backend.as_ref().map(Arc::clone).map_err(|problem| problem.cause.clone()),
             limits: plan.limits,
         };
-        if let Some(problem) = read_alike(&route, signer.name, table, &mut compared) {
-            lost = lost.or(Some(problem));
-            continue;
-        }
-        lost = lost.or_else(|| same_path(&route, signer.name, table, &mut compared));
         table.add(signer.name, &Arc::new(route));
     }
     let unresolved = |problem: Problem| {
@@ -208,7 +235,7 @@ fn attach(plan: &RoutePlan, world: &World<'_>, table: &mut RouteTable, wanted: &
         Problem::new(reason, "its backend cannot be used, as ResolvedRefs says: calls are answered with 503")
     };
     let programmed = lost.map_or_else(|| resolved.clone().map_err(unresolved), Err);
-    Verdict { accepted: Ok(()), resolved, has_endpoint, programmed }
+    Some(Verdict { accepted: Ok(()), resolved, has_endpoint, programmed })
 }
 
 /// The backend of an accepted AddOnRoute.
@@ -241,7 +268,7 @@ fn accept<'w>(plan: &RoutePlan, world: &World<'w>) -> Result<(Parent<'w>, Arc<BT
         let cause = format!(
             "the AddOnSigner {name} does not let the namespace {namespace} attach routes (its spec.gateway.routesFrom)"
         );
-        return Err(Problem::new("NotAllowedByListeners", cause));
+        return Err(Problem::new(NOT_ALLOWED, cause));
     }
     for hostname in &*plan.hostnames {
         let cause = if !signer.attachment.hostnames.contains(hostname) {
@@ -261,24 +288,22 @@ fn accept<'w>(plan: &RoutePlan, world: &World<'w>) -> Result<(Parent<'w>, Arc<BT
     Ok((signer, addons))
 }
 
-/// Whether one of the addons has as many paths as it may.
-fn full(addons: &BTreeSet<AddOnName>, signer: &str, table: &RouteTable) -> Option<Problem> {
-    let addon = addons.iter().find(|addon| table.of(signer, addon).len() >= MOST_PATHS)?;
-    let cause = format!("the addon {addon} has {MOST_PATHS} paths of older AddOnRoutes, which is the most");
-    Some(Problem::new("LimitExceeded", cause))
+/// Counts a path of each of the addons, unless one has as many as it may.
+fn count(addons: &BTreeSet<AddOnName>, compared: &mut BTreeMap<AddOnName, usize>) -> Option<Problem> {
+    let is_full = |addon: &&AddOnName| compared.get(*addon).is_some_and(|count| *count >= MOST_PATHS);
+    if let Some(addon) = addons.iter().find(is_full) {
+        let cause = format!("older AddOnRoutes have {MOST_PATHS} paths of the addon {addon}, which is the most");
+        return Some(Problem::new("LimitExceeded", cause));
+    }
+    addons.iter().for_each(|addon| *compared.entry(addon.clone()).or_default() += 1);
+    None
 }
 
 /// Whether a path must stay out of the table (`docs/paths.md`, rule 1).
-fn read_alike(
-    route: &Route,
-    signer: &str,
-    table: &RouteTable,
-    compared: &mut BTreeMap<RouteName, bool>,
-) -> Option<Problem> {
-    let is_of_others = |older: &Route| older.name.namespace != route.name.namespace;
-    let is_alike = |older: &Route| is_of_others(older) && route.path.is_only_read_below(&older.path);
-    let Route { name, path, .. } = find_older(route, signer, table, compared, is_alike)?;
-    let own = &route.path;
+fn read_alike(own: &PathPattern, of: &RouteName, older: &[Arc<Route>]) -> Option<Problem> {
+    let is_of_others = |older: &Route| older.name.namespace != of.namespace;
+    let is_alike = |older: &&Arc<Route>| is_of_others(older) && own.is_only_read_below(&older.path);
+    let Route { name, path, .. } = &**older.iter().find(is_alike)?;
     let cause = format!(
         "some backends read the path {own} as one at or below {path} of the older AddOnRoute {name}: it has no effect"
     );
@@ -286,14 +311,8 @@ fn read_alike(
 }
 
 /// Whether an older AddOnRoute decides about calls of this one.
-fn same_path(
-    route: &Route,
-    signer: &str,
-    table: &RouteTable,
-    compared: &mut BTreeMap<RouteName, bool>,
-) -> Option<Problem> {
-    let own = &route.path;
-    let Route { name, path, .. } = find_older(route, signer, table, compared, |older| older.path.is_same_as(own))?;
+fn same_path(own: &PathPattern, older: &[Arc<Route>]) -> Option<Problem> {
+    let Route { name, path, .. } = &**older.iter().find(|older| older.path.is_same_as(own))?;
     let cause = if path == own {
         format!("the path {path} is that of the older AddOnRoute {name}, which gets its calls")
     } else {
@@ -302,22 +321,18 @@ fn same_path(
     Some(Problem::new("Conflicted", cause))
 }
 
-/// The first route of an older AddOnRoute that `is`, and that may have an addon, a host and a cluster in common with
-/// this one. Clusters, which may be a thousand of each, are compared once with those of each older AddOnRoute, however
-/// many paths and addons both have.
-fn find_older<'t>(
-    route: &Route,
-    signer: &str,
-    table: &'t RouteTable,
-    compared: &mut BTreeMap<RouteName, bool>,
-    is: impl Fn(&Route) -> bool,
-) -> Option<&'t Route> {
-    let known = route.addons.iter().flat_map(|addon| table.of(signer, addon)).map(|older| &**older);
-    known.filter(|older| older.name != route.name).find(|older| {
-        is(older)
-            && overlap(&older.hostnames, &route.hostnames)
-            && *compared.entry(older.name.clone()).or_insert_with(|| clusters_overlap(&older.clusters, &route.clusters))
-    })
+/// The paths in effect that may have an addon, a host and a cluster in common with an AddOnRoute, each once, however
+/// many addons both have. Clusters, which may be a thousand of each, are compared once with those of each AddOnRoute.
+fn older_beside(plan: &RoutePlan, signer: &str, addons: &BTreeSet<AddOnName>, table: &RouteTable) -> Vec<Arc<Route>> {
+    let may_meet =
+        |older: &Route| overlap(&older.hostnames, &plan.hostnames) && clusters_overlap(&older.clusters, &plan.clusters);
+    let (mut meets, mut seen, mut beside) = (BTreeMap::new(), BTreeSet::new(), Vec::new());
+    for older in addons.iter().flat_map(|addon| table.of(signer, addon)) {
+        if seen.insert(Arc::as_ptr(older)) && *meets.entry(&older.name).or_insert_with(|| may_meet(older)) {
+            beside.push(Arc::clone(older));
+        }
+    }
+    beside
 }
 
 /// Whether two sets have a member in common. An empty one has all.

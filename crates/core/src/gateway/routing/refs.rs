@@ -69,6 +69,12 @@ pub struct TlsPlan {
     pub client_certificate: bool,
 }
 
+impl TlsPlan {
+    pub(super) fn without_ca(self) -> Self {
+        Self { ca: CaRef::Inline(BackendAnchors::default()), ..self }
+    }
+}
+
 /// The CA of a backend.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CaRef {

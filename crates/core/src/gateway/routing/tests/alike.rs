@@ -104,6 +104,27 @@ fn only_a_path_that_is_read_alike_stays_out_of_the_table() {
     assert_eq!(paths.collect::<Vec<_>>(), ["/api", "/other"]);
 }
 
+/// Each path is compared with all older ones, whether it takes effect or not.
+#[test]
+fn paths_that_stay_out_count_among_those_of_an_addon() {
+    let of_a = |plan| RoutePlan { addons: Arc::new(["a".parse().unwrap()].into()), ..plan };
+    let oldest = mk_of("a", "oldest", 1, "/api".parse().unwrap());
+    let mut alike = of_a(mk_of("b", "alike", 2, "/API".parse().unwrap()));
+    alike.paths = (0..MOST_PATHS).flat_map(|at| mk_named("", 2, &format!("/API/{at}")).paths).collect();
+    let younger = of_a(mk_of("b", "younger", 3, "/other".parse().unwrap()));
+    let of_both = mk_of("a", "of-both", 4, "/other".parse().unwrap());
+    let of_b = RoutePlan { addons: Arc::new(["b".parse().unwrap()].into()), ..of_both.clone() };
+    let reasons = |plans: &[RoutePlan]| -> Vec<_> {
+        mk_existing().resolve(plans).1.iter().map(|verdict| reason(&verdict.programmed)).collect()
+    };
+    let plans = [younger, oldest, alike, of_both];
+    assert_eq!(reasons(&plans), ["LimitExceeded", "", "Conflicted", "LimitExceeded"]);
+    assert_eq!(reasons(&[&plans[1..3], &[of_b]].concat()), ["", "Conflicted", ""], "another addon");
+    let cause = "older AddOnRoutes have 256 paths of the addon a, which is the most";
+    let verdicts = mk_existing().resolve(&plans).1;
+    assert_eq!(verdicts[0].programmed, Err(Problem::new("LimitExceeded", cause)));
+}
+
 #[test]
 fn paths_read_alike_are_in_effect_where_no_call_could_meet_both() {
     let addons = |name: &str| Arc::new([name.parse().unwrap()].into());

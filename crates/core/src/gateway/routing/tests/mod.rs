@@ -196,6 +196,19 @@ fn a_route_that_may_not_attach_has_no_effect_and_is_told_why() {
 }
 
 #[test]
+fn a_route_kept_without_paths_is_only_told_why_it_may_not() {
+    let existing = Existing::new();
+    let elsewhere = RouteName { namespace: "other".to_owned(), name: "r".to_owned() };
+    let tls = mk_tls(CaRef::Bundle("b".to_owned()));
+    let backend = BackendRef { tls: Some(TlsPlan { client_certificate: true, ..tls }), ..mk_plan().backend };
+    let refused = RoutePlan { name: elsewhere, backend, ..mk_plan() };
+    assert_eq!(existing.verdict(refused.clone().without_paths()), existing.verdict(refused.clone()));
+    assert!(refused.without_paths().backend.is_shown_certificate(), "the status says by which certificate");
+    let Resolved { table, verdicts, wanted } = existing.resolved(&[], &[mk_plan().without_paths()]);
+    assert_eq!((table.names().count(), verdicts.len(), wanted.len()), (0, 0, 0), "it must be read again");
+}
+
+#[test]
 fn labels_of_a_namespace_decide_only_where_they_are_known() {
     let mut existing = Existing::new();
     let selector = Some(Vec::new()); // met by every namespace
