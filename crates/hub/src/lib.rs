@@ -3,22 +3,30 @@
 //! come and go. Of several hubs one leads: the one that holds the Lease. `gateways` is for gateways in processes of
 //! their own: what they read, their Leases, and how a signer reads these.
 
-pub mod authorities;
-pub mod distribution;
-pub mod gateways;
+// A module imports those of the groups above it, with few exceptions, which tools/house.py -v lists.
 pub mod lease;
-mod links;
-pub mod metrics;
-mod neighbours;
-pub mod recording;
-pub mod registrations;
 mod relist;
-pub mod requests;
-pub mod routes;
 mod standings;
-pub mod supervisor;
 mod tasks;
 mod trial;
+
+mod neighbours;
+pub mod registrations;
+
+pub mod distribution;
+pub mod recording;
+
+pub mod authorities;
+
+pub mod routes;
+
+pub mod gateways;
+pub mod requests;
+
+pub mod metrics;
+
+mod links;
+pub mod supervisor;
 
 use std::sync::Arc;
 use std::time::Duration;
