@@ -9,16 +9,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::Request;
+use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
+use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::ListParams;
+use kube::api::{DeleteParams, ListParams, ObjectMeta, PostParams};
 use kube::{Api, Client};
 use parking_lot::Mutex;
+use serde_json::json;
 use tokio::sync::{SemaphorePermit, oneshot};
 use tokio::time::{sleep, timeout};
 
 use super::etcd::Etcd;
 use super::server::{Server, WITHOUT_FSYNC};
 use crate::deploy::{apply, installed};
+use crate::objects::create;
 use crate::wait::{PATIENCE, wait_until};
 use crate::{AddOnApi, client, crds};
 
@@ -33,7 +37,16 @@ const ITS_OWN: [&str; 7] = [
     "/registry/ranges/",
 ];
 /// The API server goes on to serve these for a moment after they are deleted.
-const SERVED: [&str; 2] = ["/registry/apiextensions.k8s.io/", API_SERVICES];
+const SERVED: [&str; 4] = [
+    "/registry/apiextensions.k8s.io/",
+    "/registry/mutatingwebhookconfigurations/",
+    "/registry/validatingwebhookconfigurations/",
+    API_SERVICES,
+];
+/// It applies these for some seconds after they are deleted.
+const POLICIES: [&str; 2] = ["/registry/validatingadmissionpolicies/", "/registry/validatingadmissionpolicybindings/"];
+/// The name of a policy, and of the ConfigMap that it refuses.
+const LAST_POLICY: &str = "last-policy";
 /// Where the API server says that it is there.
 const IDENTITY: &str = "/registry/leases/kube-system/apiserver-";
 const MOMENT: Duration = Duration::from_millis(50);
@@ -102,6 +115,7 @@ impl Shared {
     /// if it has changed what all tests share.
     async fn is_cleaned(&self) -> bool {
         let mut etcd = Etcd::connect(self.server.etcd_port()).await;
+        let mut has_policies = false;
         loop {
             let mut now = etcd.revisions().await;
             now.retain(|key, _| !key.starts_with(IDENTITY));
@@ -114,12 +128,54 @@ impl Shared {
             if now.keys().any(|key| begins_with(key, &SERVED)) {
                 return false;
             }
-            if now.is_empty() {
+            has_policies |= now.keys().any(|key| begins_with(key, &POLICIES));
+            if now.is_empty() && !has_policies {
                 return true;
+            }
+            if now.is_empty() {
+                if self.forget_policies().await.is_err() {
+                    return false;
+                }
+                has_policies = false;
+                continue;
             }
             etcd.delete(now.keys()).await;
             sleep(MOMENT).await; // what the API server is about to write comes
         }
+    }
+
+    /// Waits until the API server applies no policy that was deleted. It learns of all in their order, so it has learnt
+    /// of these when it applies a later one, and then no longer.
+    async fn forget_policies(&self) -> kube::Result<()> {
+        let admin = client(self.server.kubeconfig("admin", &["system:masters"])).await;
+        let policies = Api::<ValidatingAdmissionPolicy>::all(admin.clone());
+        let bindings = Api::<ValidatingAdmissionPolicyBinding>::all(admin.clone());
+        let rule =
+            json!({ "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"], "operations": ["CREATE"] });
+        let policy = json!({ "metadata": { "name": LAST_POLICY }, "spec": {
+            "matchConstraints": { "resourceRules": [rule] },
+            "validations": [{ "expression": format!("object.metadata.name != '{LAST_POLICY}'") }],
+        } });
+        let binding = json!({
+            "metadata": { "name": LAST_POLICY },
+            "spec": { "policyName": LAST_POLICY, "validationActions": ["Deny"] },
+        });
+        create(&policies, policy).await;
+        create(&bindings, binding).await;
+        let maps = Api::<ConfigMap>::namespaced(admin, "default");
+        let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+        let metadata = ObjectMeta { name: Some(LAST_POLICY.to_owned()), ..ObjectMeta::default() };
+        let refused = ConfigMap { metadata, ..ConfigMap::default() };
+        let passes = async || maps.create(&dry_run, &refused).await.is_ok();
+        while passes().await {
+            sleep(MOMENT).await;
+        }
+        bindings.delete(LAST_POLICY, &DeleteParams::default()).await?;
+        policies.delete(LAST_POLICY, &DeleteParams::default()).await?;
+        while !passes().await {
+            sleep(MOMENT).await;
+        }
+        Ok(())
     }
 
     /// Lets another test have the server once the returned value is gone, and with it everything that the present test
