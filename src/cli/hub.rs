@@ -113,8 +113,8 @@ pub struct HubArgs {
     #[arg(long, env = "ADDON_SIGNER_RATE_INTERVAL", value_name = "DURATION",
           default_value = "10m", value_parser = duration)]
     rate_interval: Duration,
-    /// How long the API server may be silent before /readyz warns of missed revocations; when idle it is silent for
-    /// 60s.
+    /// How long the API server may be silent before /readyz warns of missed revocations; when idle it is silent for 75s
+    /// at most.
     #[arg(long, env = "ADDON_SIGNER_REGISTRY_STALE_AFTER", value_name = "DURATION",
           default_value = "2m", value_parser = duration)]
     registry_stale_after: Duration,
@@ -184,7 +184,7 @@ fn at_least_one(text: &str) -> Result<usize, String> {
 fn refuse_after(text: &str) -> Result<Duration, String> {
     let duration = parse_duration(text).map_err(|error| error.to_string())?;
     if duration < LEAST_REFUSE_AFTER {
-        return Err("it must be at least 90s: an idle API server is silent for 60s".to_owned());
+        return Err("it must be at least 90s: an idle API server is silent for up to 75s".to_owned());
     }
     Ok(duration)
 }

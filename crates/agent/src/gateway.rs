@@ -41,7 +41,7 @@ pub struct GatewayUrlError;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GatewayError {
     /// The connection, the TLS handshake or the answer failed; the cause says which.
-    #[error("the gateway {0} gave no answer: {1}")]
+    #[error("the gateway {0} could not be asked: {1}")]
     NotAsked(String, String),
     /// The stored anchors do not verify the gateway's certificate.
     #[error("the gateway {0} has a certificate that the stored trust bundle does not verify: {1}")]

@@ -13,7 +13,7 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{Request, Response};
+use http::{Request, Response, StatusCode};
 use hyper::body::{Body as HttpBody, Bytes};
 use hyper_rustls::{DefaultServerNameResolver, FixedServerNameResolver, HttpsConnector, ResolveServerName};
 use hyper_timeout::TimeoutConnector;
@@ -74,7 +74,14 @@ pub(crate) fn connect_with(
 ) -> Result<Client, kube::Error> {
     let connector = connector(&config)?;
     let connections: HyperClient<_, Body> = builder().build(connector);
+    let refused = credentials.clone();
     let service = ServiceBuilder::new()
+        .map_response(move |response: Response<Answer>| {
+            if response.status() == StatusCode::UNAUTHORIZED {
+                refused.iter().for_each(Credentials::refused);
+            }
+            response
+        })
         .layer(config.base_uri_layer())
         .option_layer(config.auth_layer()?)
         .option_layer(credentials.map(|it| AsyncFilterLayer::new(move |request| it.clone().add(request))))

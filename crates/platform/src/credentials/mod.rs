@@ -4,7 +4,7 @@
 use std::fmt;
 use std::io::{ErrorKind, IsTerminal, stdin};
 use std::path::PathBuf;
-use std::process::Stdio;
+use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,9 +12,12 @@ use addon_signer_core::timestamp::Timestamp;
 use http::{HeaderValue, Request, header::AUTHORIZATION};
 use kube::config::{ExecConfig, ExecInteractiveMode};
 use serde::Deserialize;
-use tokio::process::Command;
+use tokio::fs::File;
+use tokio::io::AsyncReadExt;
+use tokio::process::{Child, Command};
 use tokio::time::{Instant, timeout};
 use tracing::warn;
+use zeroize::Zeroizing;
 
 use crate::clock::Clock;
 
@@ -22,6 +25,10 @@ use crate::clock::Clock;
 const RUN: Duration = Duration::from_secs(60);
 /// New credentials are fetched this long before the old ones expire, so that calls need not wait for them.
 const AHEAD: Duration = Duration::from_secs(60);
+/// The shortest time from one run to the next that follows from a refused token.
+const AGAIN: Duration = Duration::from_secs(10);
+/// The largest output of a program, and the largest token file, in bytes.
+const LARGEST: usize = 1 << 20;
 
 /// Why there are no credentials.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -116,6 +123,15 @@ impl Credentials {
         Ok(request)
     }
 
+    /// The API server has refused the token, which may have been withdrawn before its end: the next call fetches
+    /// another one, unless this one is new.
+    pub(crate) fn refused(&self) {
+        let is_new = |turn: &Option<End>| turn.as_ref().is_none_or(|(at, _)| at.elapsed() < AGAIN);
+        if self.turn.try_lock().is_ok_and(|turn| !is_new(&turn)) {
+            self.now.lock().expires = Some(self.clock.now());
+        }
+    }
+
     fn remaining(&self) -> Duration {
         self.now.lock().expires.map_or(Duration::MAX, |expires| self.clock.now().until(expires))
     }
@@ -141,7 +157,7 @@ impl Credentials {
     /// As for kubectl, white space around the token is none of it, and a file that has gone leaves the last token.
     async fn read(&self, file: &PathBuf) -> Result<Login, NoCredentials> {
         let expires = Some(self.clock.now().plus(2 * AHEAD)); // read every minute
-        let text = match tokio::fs::read_to_string(file).await {
+        let text = match self.text(file).await {
             Ok(text) => text,
             Err(_) if self.now.lock().header.is_some() => return Ok(Login { expires, ..self.now.lock().clone() }),
             Err(error) => return Err(self.fault(format!("{} cannot be read: {error}", file.display()))),
@@ -150,24 +166,49 @@ impl Credentials {
         Ok(Login { header, expires, identity: None })
     }
 
+    async fn text(&self, file: &PathBuf) -> std::io::Result<String> {
+        let mut text = String::new();
+        File::open(file).await?.take(LARGEST as u64).read_to_string(&mut text).await?;
+        Ok(text)
+    }
+
     async fn run(&self, exec: &ExecConfig) -> Result<Login, NoCredentials> {
         let program = exec.command.clone().unwrap_or_default();
         let fault = |cause: String| self.fault(format!("{} {cause}", program.escape_debug()));
-        let child = command(exec, &program).spawn().map_err(|error| match (error.kind(), &exec.install_hint) {
+        let mut child = command(exec, &program).spawn().map_err(|error| match (error.kind(), &exec.install_hint) {
             (ErrorKind::NotFound, Some(hint)) => fault(format!("does not exist; {}", hint.trim())),
             (ErrorKind::NotFound, None) => fault("does not exist".to_owned()),
             _ => fault(format!("cannot be run: {error}")),
         })?;
-        let ended = timeout(self.bound, child.wait_with_output()).await;
-        let ended = ended.map_err(|_| fault(format!("gave no answer within {} s", self.bound.as_secs())))?;
-        let output = ended.map_err(|error| fault(format!("cannot be read: {error}")))?;
-        if !output.status.success() {
-            return Err(fault(format!("failed ({})", output.status)));
+        let ended = timeout(self.bound, output(&mut child)).await;
+        let late = || fault(format!("did not end and close its output within {} s", self.bound.as_secs()));
+        let ended = ended.map_err(|_| late())?;
+        let (status, output) = ended.map_err(|error| fault(format!("cannot be read: {error}")))?;
+        if output.len() > LARGEST {
+            return Err(fault(format!("printed more than {LARGEST} bytes")));
+        }
+        if !status.success() {
+            return Err(fault(format!("failed ({status})")));
+        }
+        if output.trim_ascii().is_empty() {
+            return Err(fault("printed nothing".to_owned()));
         }
         let printed: Printed =
-            serde_saphyr::from_slice(&output.stdout).map_err(|_| fault("printed no ExecCredential".to_owned()))?;
+            serde_saphyr::from_slice(&output).map_err(|_| fault("printed no ExecCredential".to_owned()))?;
         login(printed.status).map_err(|cause| fault(cause.to_owned()))
     }
+}
+
+/// What a program prints, or the beginning of it if that is too much; then nobody waits for its end.
+async fn output(child: &mut Child) -> std::io::Result<(ExitStatus, Zeroizing<Vec<u8>>)> {
+    let mut output = Zeroizing::new(Vec::new());
+    if let Some(stdout) = child.stdout.take() {
+        stdout.take(LARGEST as u64 + 1).read_to_end(&mut output).await?;
+    }
+    if output.len() > LARGEST {
+        child.start_kill()?;
+    }
+    Ok((child.wait().await?, output))
 }
 
 /// The program, with our standard error, on which it says what is wrong. Its output is the credential.
@@ -219,118 +260,4 @@ fn bearer(token: &str) -> Result<HeaderValue, &'static str> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A shell that runs this, and marks each run in the file `$MARKS`.
-    fn shell(script: &str, marks: &std::path::Path) -> Credentials {
-        let exec = ExecConfig {
-            command: Some("sh".to_owned()),
-            args: Some(vec!["-c".to_owned(), format!("echo ran >> {}; {script}", marks.display())]),
-            interactive_mode: Some(ExecInteractiveMode::Never),
-            ..ExecConfig::default()
-        };
-        Credentials::new(Source::Program(Box::new(exec)), "users.ann")
-    }
-
-    fn printing(status: &str) -> String {
-        format!("echo '{{\"kind\": \"ExecCredential\", \"status\": {{{status}}}}}'")
-    }
-
-    /// `status` of a token that expires in ten minutes.
-    fn token(token: &str) -> String {
-        let expires = Clock::default().now().plus(Duration::from_secs(600));
-        format!("\"token\": \"{token}\", \"expirationTimestamp\": \"{expires}\"")
-    }
-
-    async fn sent(credentials: &Credentials) -> Result<String, String> {
-        let request = credentials.clone().add(Request::new(())).await.map_err(|error| error.to_string())?;
-        Ok(request.headers().get(AUTHORIZATION).unwrap().to_str().unwrap().to_owned())
-    }
-
-    fn runs(marks: &std::path::Path) -> usize {
-        std::fs::read_to_string(marks).unwrap().lines().count()
-    }
-
-    #[tokio::test]
-    async fn a_program_runs_once_until_its_token_expires() {
-        let directory = tempfile::tempdir().unwrap();
-        let marks = directory.path().join("marks");
-        let next = format!("n=$(wc -l < {}); {}", marks.display(), printing(&token("t'$n'")));
-        let credentials = shell(&next, &marks);
-        assert!(credentials.begin().await.unwrap().is_none());
-        for _ in 0..3 {
-            assert_eq!(sent(&credentials).await.unwrap(), "Bearer t1");
-        }
-        tokio::task::yield_now().await;
-        drop(credentials.turn.lock().await); // after any other run
-        assert_eq!(runs(&marks), 1);
-        credentials.clock.advance(Duration::from_secs(570));
-        assert_eq!(sent(&credentials).await.unwrap(), "Bearer t1", "it is good for 30 s, and nobody waits");
-        credentials.clone().fetch(Instant::now()).await.unwrap(); // in turn after that one
-        credentials.clock.advance(Duration::from_secs(60));
-        let (one, two) = tokio::join!(sent(&credentials), sent(&credentials));
-        assert_eq!(one, two, "they share a run");
-        assert_ne!(one.unwrap(), "Bearer t1");
-    }
-
-    #[tokio::test]
-    async fn a_program_that_hangs_is_ended_and_whoever_waits_is_told() {
-        let directory = tempfile::tempdir().unwrap();
-        let marks = directory.path().join("marks");
-        let credentials = Credentials { bound: Duration::from_millis(200), ..shell("exec sleep 600", &marks) };
-        credentials.now.lock().expires = Some(credentials.clock.now());
-        let told = Err("users.ann.exec: sh gave no answer within 0 s".to_owned());
-        let all = tokio::join!(sent(&credentials), sent(&credentials), sent(&credentials));
-        assert_eq!(all, (told.clone(), told.clone(), told));
-        assert_eq!(runs(&marks), 1, "they wait for one run");
-    }
-
-    #[tokio::test]
-    async fn a_program_without_credentials_is_named_with_its_field() {
-        let marks = std::path::Path::new("/dev/null");
-        let certificate = "\"clientCertificateData\": \"c\"";
-        for (script, expected) in [
-            (printing(""), "printed neither a token nor a client certificate"),
-            (printing("\"token\": \"\""), "printed neither a token nor a client certificate"),
-            (printing(certificate), "printed a client certificate or its key, and not both"),
-            (printing("\"token\": \"s3cr3t\\u0007\""), "printed a token with a character that no header may have"),
-            (printing("\"token\": \"a\", \"expirationTimestamp\": \"soon\""), "printed an expirationTimestamp that is"),
-            ("echo '{}'".to_owned(), "printed an ExecCredential without a status"),
-            ("echo s3cr3t".to_owned(), "printed no ExecCredential"),
-            ("echo s3cr3t; exit 3".to_owned(), "failed (exit status: 3)"),
-        ] {
-            let told = shell(&script, marks).begin().await.err().unwrap().to_string();
-            assert!(told.starts_with(&format!("users.ann.exec: sh {expected}")), "{script}: {told}");
-        }
-        let both = shell(&printing(&format!("{certificate}, \"clientKeyData\": \"k\"")), marks);
-        let identity = both.begin().await.unwrap().unwrap();
-        assert_eq!((&*identity.certificate, &*identity.key), ("c", "k"));
-    }
-
-    #[tokio::test]
-    async fn a_program_that_is_missing_is_named_with_its_hint() {
-        for (install_hint, expected) in [(Some("Get it at x.".to_owned()), "; Get it at x."), (None, "")] {
-            let exec = ExecConfig { command: Some("no-such".to_owned()), install_hint, ..ExecConfig::default() };
-            let credentials = Credentials::new(Source::Program(Box::new(exec)), "users.ann");
-            let told = credentials.begin().await.err().unwrap().to_string();
-            assert_eq!(told, format!("users.ann.exec: no-such does not exist{expected}"));
-        }
-    }
-
-    #[tokio::test]
-    async fn a_token_file_is_trimmed_and_read_again() {
-        let directory = tempfile::tempdir().unwrap();
-        let file = directory.path().join("token");
-        std::fs::write(&file, " one\r\n").unwrap();
-        let credentials = Credentials::new(Source::File(file.clone()), "users.ann");
-        credentials.begin().await.unwrap();
-        assert_eq!(sent(&credentials).await.unwrap(), "Bearer one");
-        std::fs::write(&file, "two\n").unwrap();
-        credentials.clock.advance(Duration::from_secs(180));
-        assert_eq!(sent(&credentials).await.unwrap(), "Bearer two");
-        std::fs::remove_file(&file).unwrap();
-        credentials.clock.advance(Duration::from_secs(180));
-        assert_eq!(sent(&credentials).await.unwrap(), "Bearer two", "the last one stays");
-    }
-}
+mod tests;

@@ -6,7 +6,7 @@ mod checks;
 use std::ffi::OsString;
 use std::fmt;
 use std::io::ErrorKind;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use data_encoding::BASE64;
 use http::Uri;
@@ -247,9 +247,10 @@ fn resolve(config: &mut Kubeconfig, directory: &Path) {
 
 /// Refuses tokens from elsewhere, such as that of the pod's own account.
 fn only_beside(config: &Kubeconfig, directory: &Path) -> Result<(), Fault> {
+    let resolved = |path: &Path| std::fs::canonicalize(if path.as_os_str().is_empty() { Path::new(".") } else { path });
     let is_beside = |file: &str| {
-        let below = Path::new(file).strip_prefix(directory);
-        below.is_ok_and(|below| below.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir)))
+        let of_file = Path::new(file).parent().and_then(|parent| resolved(parent).ok());
+        of_file.zip(resolved(directory).ok()).is_some_and(|(file, own)| file.starts_with(own))
     };
     for user in &config.auth_infos {
         let file = user.auth_info.as_ref().and_then(|it| it.token_file.as_deref());
@@ -279,7 +280,7 @@ fn in_pod(access: &Access, files: &[PathBuf]) -> Result<Found, KubeconfigError> 
 
 /// The settings of one context.
 async fn choose(mut all: Kubeconfig, wanted: Option<&str>, plugins: Plugins) -> Result<Found, Fault> {
-    let name = wanted.map(str::to_owned).or_else(|| all.current_context.clone());
+    let name = wanted.filter(|name| !name.is_empty()).map(str::to_owned).or_else(|| all.current_context.clone());
     let name = name.ok_or_else(|| Fault::new("current-context", "it is not set; name a context by --context"))?;
     let names = || all.contexts.iter().map(|it| it.name.escape_debug().to_string()).collect::<Vec<_>>().join(", ");
     let context = all.contexts.iter().find(|it| it.name == name).and_then(|it| it.context.as_ref());

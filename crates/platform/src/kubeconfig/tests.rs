@@ -139,3 +139,18 @@ async fn a_plugin_that_fails_is_named_without_what_it_printed() {
         assert_eq!(told, expected, "{user}");
     }
 }
+
+#[tokio::test]
+async fn a_token_beside_its_kubeconfig_is_read_however_written() {
+    crate::crypto::install_provider();
+    let directory = tempfile::tempdir().unwrap();
+    let here = directory.path();
+    std::fs::create_dir(here.join("sub")).unwrap();
+    std::fs::write(here.join("token"), "t").unwrap();
+    let absolute = format!("tokenFile: '{}'", here.join("token").display());
+    for user in [&*absolute, "tokenFile: token", "tokenFile: sub/../token"] {
+        std::fs::write(here.join("config"), mk(GOOD, user)).unwrap();
+        let access = Access { kubeconfig: Some(here.join("sub/../config")), context: None };
+        assert!(find(&access, Plugins::Refuse).await.is_ok(), "{user}");
+    }
+}

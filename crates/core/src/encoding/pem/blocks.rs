@@ -102,7 +102,11 @@ impl Block<'_> {
             key if key.ends_with("PRIVATE KEY") => {
                 ("a private key".to_owned(), "remove it, only certificates belong here")
             }
-            "PKCS7" | "CMS" | "PKCS #7 SIGNED DATA" => (Container::Pkcs7.to_string(), Container::Pkcs7.advice()),
+            "CMS" => {
+                let advice = "`sed 's/ CMS-/ PKCS7-/' FILE | openssl pkcs7 -print_certs` writes its certificates";
+                ("CMS".to_owned(), advice)
+            }
+            "PKCS7" | "PKCS #7 SIGNED DATA" => (Container::Pkcs7.to_string(), Container::Pkcs7.advice()),
             "TRUSTED CERTIFICATE" => {
                 let advice = "`openssl x509 -in FILE`, where FILE has only this block, writes it as CERTIFICATE";
                 ("a TRUSTED CERTIFICATE of OpenSSL".to_owned(), advice)
