@@ -72,6 +72,8 @@ impl RegistryAge {
         let seconds = self.age().as_secs();
         if self.lacks_lease() {
             format!("the gateway has not written its Lease for {seconds} s, and its log says why")
+        } else if let Some(status) = self.contacts.refusal(self.watched) {
+            format!("the API server has refused watches for {seconds} s, now with {status}; see the log")
         } else {
             format!("the API server has been silent for {seconds} s")
         }

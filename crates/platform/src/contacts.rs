@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use futures::{FutureExt, stream};
-use http::{Request, Response};
+use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::{Body as HttpBody, Bytes};
 use kube::client::Body;
@@ -50,6 +50,14 @@ struct Contact {
     heard: Instant,
     /// When a watch last delivered something, or a call was made to start one.
     active: Instant,
+    /// How the API server has refused a call since then.
+    refused: Option<StatusCode>,
+}
+
+impl Contact {
+    fn new(heard: Instant, active: Instant) -> Self {
+        Self { heard, active, refused: None }
+    }
 }
 
 /// The contacts of a client, by the plural names of resources, or by these and a namespace ([`in_namespace`]).
@@ -63,6 +71,12 @@ impl Contacts {
         let known = self.0.lock();
         let heard = resources.iter().map(|resource| Some(known.get(*resource)?.heard.elapsed()));
         heard.collect::<Option<Vec<_>>>()?.into_iter().max()
+    }
+
+    /// How the API server answers calls about one of these resources, if it refuses them.
+    pub fn refusal(&self, resources: &[&str]) -> Option<StatusCode> {
+        let known = self.0.lock();
+        resources.iter().find_map(|resource| known.get(*resource)?.refused)
     }
 
     /// The resources whose watch neither delivered anything nor was requested within `bound`: its reader hangs. While
@@ -93,7 +107,7 @@ impl Contacts {
 
     /// Notes that the API server answered a call about this resource that was sent then, which is no watch.
     pub fn answered(&self, resource: &str, sent: Instant) {
-        self.0.lock().insert(resource.to_owned(), Contact { heard: sent, active: sent });
+        self.0.lock().insert(resource.to_owned(), Contact::new(sent, sent));
     }
 
     /// Notes a call; returns when the watches of its resource last delivered something.
@@ -105,15 +119,21 @@ impl Contacts {
                 contact.active = now;
                 return contact.heard;
             }
-            None if is_watch => drop(known.insert(resource.to_owned(), Contact { heard: now, active: now })),
+            None if is_watch => drop(known.insert(resource.to_owned(), Contact::new(now, now))),
             None => {}
         }
         now
     }
 
+    fn refused(&self, resource: &str, status: StatusCode) {
+        if let Some(contact) = self.0.lock().get_mut(resource) {
+            contact.refused = Some(status);
+        }
+    }
+
     fn heard_at(&self, resource: &str, heard: Instant) {
         if let Some(contact) = self.0.lock().get_mut(resource) {
-            *contact = Contact { heard, active: Instant::now() };
+            *contact = Contact::new(heard, Instant::now());
         }
     }
 }
@@ -153,6 +173,9 @@ where
         let answer = self.inner.call(request);
         async move {
             let response = answer.await?;
+            if !response.status().is_success() {
+                contacts.refused(&resource, response.status());
+            }
             if !is_watch || !response.status().is_success() {
                 return Ok(response.map(|body| bounds.apply(boxed(body), is_page)));
             }
@@ -251,7 +274,7 @@ mod tests {
         let contacts = Contacts::default();
         let mut watch = ask(&contacts, "/apis/g/v1/things?watch=true", ["{", "}", "\n{"].into_iter()).await;
         let long_ago = Instant::now().checked_sub(2 * BOUND).unwrap();
-        *contacts.0.lock().get_mut("things").unwrap() = Contact { heard: long_ago, active: long_ago };
+        *contacts.0.lock().get_mut("things").unwrap() = Contact::new(long_ago, long_ago);
         for is_event in [false, false, true] {
             watch.frame().await.unwrap().unwrap();
             assert_eq!(contacts.age(&["things"]).unwrap() < BOUND, is_event);
@@ -273,6 +296,24 @@ mod tests {
         contacts.heard_at("b", long_ago);
         contacts.asked("b", true);
         assert!(contacts.age(&["b"]).unwrap() >= BOUND, "to ask is not to hear, also before the first answer");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refusal_is_known_until_the_watch_is_heard() {
+        let contacts = Contacts::default();
+        let ask = async |status: StatusCode| {
+            let answer = move |_| {
+                let mut response = Response::new(StreamBody::new(stream::empty::<Result<Frame<Bytes>, Infallible>>()));
+                *response.status_mut() = status;
+                std::future::ready(Ok::<_, Infallible>(response))
+            };
+            let noting = Noting { inner: service_fn(answer), contacts: contacts.clone(), bounds: Bounds::new(BOUND) };
+            let request = Request::get("/apis/g/v1/things?watch=true").body(Body::empty()).unwrap();
+            noting.oneshot(request).await.unwrap();
+            contacts.refusal(&["others", "things"])
+        };
+        assert_eq!(ask(StatusCode::UNAUTHORIZED).await, Some(StatusCode::UNAUTHORIZED));
+        assert_eq!(ask(StatusCode::OK).await, None);
     }
 
     #[tokio::test(start_paused = true)]

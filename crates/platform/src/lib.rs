@@ -14,5 +14,6 @@ pub mod listen;
 pub mod listing;
 pub mod logs;
 mod pages;
+pub mod process_group;
 pub mod proxy;
 pub mod terminal;

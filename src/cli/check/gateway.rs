@@ -109,7 +109,7 @@ impl Inspection {
 
 /// Why nothing is known about the server's certificate.
 enum Failure {
-    /// There is no TCP connection.
+    /// There is no TCP connection, or nobody there speaks TLS.
     Connect(String),
     /// The connection was closed, or the certificate is not what agents accept.
     Handshake(String),
@@ -128,12 +128,33 @@ async fn shake_hands(address: &GatewayAddress, bundle: &Bundle) -> Result<(), Fa
         .with_root_certificates(roots)
         .with_no_client_auth();
     let shaken = TlsConnector::from(Arc::new(config)).connect(address.name.clone(), tcp).await;
-    shaken.map(drop).map_err(|error| Failure::Handshake(explain(&error)))
+    shaken.map(drop).map_err(|error| match error.get_ref().and_then(|cause| cause.downcast_ref()) {
+        Some(rustls::Error::InvalidMessage(_)) => Failure::Connect("what answers there does not speak TLS".to_owned()),
+        _ => Failure::Handshake(explain(&error)),
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::TcpListener;
+
     use super::*;
+
+    #[tokio::test]
+    async fn a_server_without_tls_is_told_from_one_with_another_certificate() {
+        addon_signer_platform::crypto::install_provider();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = format!("https://{}", listener.local_addr().unwrap()).parse().unwrap();
+        tokio::spawn(async move {
+            let (mut connection, _) = listener.accept().await.unwrap();
+            connection.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await.unwrap();
+            std::future::pending::<()>().await;
+        });
+        let bundle = Bundle::from_pem(include_bytes!("../../../crates/core/testdata/chains/p256-sha384.pem")).unwrap();
+        let failure = shake_hands(&address, &bundle).await.unwrap_err();
+        assert!(matches!(failure, Failure::Connect(cause) if cause == "what answers there does not speak TLS"));
+    }
 
     #[test]
     fn an_address_is_a_host_and_perhaps_a_port() {

@@ -1,6 +1,5 @@
 //! The command of `--on-renew`, for a program that must be told when its certificate or the anchors have changed.
 
-mod group;
 mod last_line;
 
 use std::convert::Infallible;
@@ -21,7 +20,7 @@ use tracing::{info, warn};
 use crate::probe::Probe;
 use crate::retry::Backoff;
 use addon_signer_core::identity::PeerIdentity;
-use group::{Group, Groups};
+use addon_signer_platform::process_group::{Group, Groups};
 use last_line::LastLine;
 
 /// The pause after the first failure. It is short, because the program may just be starting.

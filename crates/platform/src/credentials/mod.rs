@@ -20,6 +20,7 @@ use tracing::warn;
 use zeroize::Zeroizing;
 
 use crate::clock::Clock;
+use crate::process_group::Group;
 
 /// The longest run of a program. Clouds answer within seconds, and a person at a terminal has time to log in.
 const RUN: Duration = Duration::from_secs(60);
@@ -162,7 +163,12 @@ impl Credentials {
             Err(_) if self.now.lock().header.is_some() => return Ok(Login { expires, ..self.now.lock().clone() }),
             Err(error) => return Err(self.fault(format!("{} cannot be read: {error}", file.display()))),
         };
-        let header = Some(bearer(text.trim()).map_err(|cause| self.fault(cause))?);
+        // PowerShell may write a byte order mark.
+        let token = text.trim_start_matches('\u{feff}').trim();
+        if token.is_empty() {
+            return Err(self.fault(format!("{} is empty", file.display())));
+        }
+        let header = Some(bearer(token).map_err(|cause| self.fault(cause))?);
         Ok(Login { header, expires, identity: None })
     }
 
@@ -175,12 +181,16 @@ impl Credentials {
     async fn run(&self, exec: &ExecConfig) -> Result<Login, NoCredentials> {
         let program = exec.command.clone().unwrap_or_default();
         let fault = |cause: String| self.fault(format!("{} {cause}", program.escape_debug()));
-        let mut child = command(exec, &program).spawn().map_err(|error| match (error.kind(), &exec.install_hint) {
-            (ErrorKind::NotFound, Some(hint)) => fault(format!("does not exist; {}", hint.trim())),
-            (ErrorKind::NotFound, None) => fault("does not exist".to_owned()),
-            _ => fault(format!("cannot be run: {error}")),
+        let is_interactive = exec.interactive_mode != Some(ExecInteractiveMode::Never) && stdin().is_terminal();
+        let mut child = command(exec, &program, is_interactive).spawn().map_err(|error| {
+            match (error.kind(), &exec.install_hint) {
+                (ErrorKind::NotFound, Some(hint)) => fault(format!("does not exist; {}", hint.trim())),
+                (ErrorKind::NotFound, None) => fault("does not exist".to_owned()),
+                _ => fault(format!("cannot be run: {error}")),
+            }
         })?;
-        let ended = timeout(self.bound, output(&mut child)).await;
+        let group = (!is_interactive).then(|| Group::of(&child));
+        let ended = timeout(self.bound, output(&mut child, group)).await;
         let late = || fault(format!("did not end and close its output within {} s", self.bound.as_secs()));
         let ended = ended.map_err(|_| late())?;
         let (status, output) = ended.map_err(|error| fault(format!("cannot be read: {error}")))?;
@@ -199,21 +209,25 @@ impl Credentials {
     }
 }
 
-/// What a program prints, or the beginning of it if that is too much; then nobody waits for its end.
-async fn output(child: &mut Child) -> std::io::Result<(ExitStatus, Zeroizing<Vec<u8>>)> {
+/// What a program prints, or the beginning of it if that is too much; then nobody waits for its end. Its group ends with
+/// it if it is too late or prints too much.
+async fn output(child: &mut Child, mut group: Option<Group>) -> std::io::Result<(ExitStatus, Zeroizing<Vec<u8>>)> {
     let mut output = Zeroizing::new(Vec::new());
     if let Some(stdout) = child.stdout.take() {
         stdout.take(LARGEST as u64 + 1).read_to_end(&mut output).await?;
     }
     if output.len() > LARGEST {
+        group.take(); // kills it
         child.start_kill()?;
     }
-    Ok((child.wait().await?, output))
+    let status = child.wait().await?;
+    group.iter_mut().for_each(Group::has_ended);
+    Ok((status, output))
 }
 
-/// The program, with our standard error, on which it says what is wrong. Its output is the credential.
-fn command(exec: &ExecConfig, program: &str) -> Command {
-    let is_interactive = exec.interactive_mode != Some(ExecInteractiveMode::Never) && stdin().is_terminal();
+/// The program, with our standard error, on which it says what is wrong. Its output is the credential. It leads a
+/// process group, unless it may ask at the terminal, which only our own group may read.
+fn command(exec: &ExecConfig, program: &str, is_interactive: bool) -> Command {
     let spec = match exec.cluster.as_ref().filter(|_| exec.provide_cluster_info) {
         Some(cluster) => serde_json::json!({ "interactive": is_interactive, "cluster": cluster }),
         None => serde_json::json!({ "interactive": is_interactive }),
@@ -224,6 +238,9 @@ fn command(exec: &ExecConfig, program: &str) -> Command {
     command.args(exec.args.iter().flatten()).envs(variables).env("KUBERNETES_EXEC_INFO", told.to_string());
     command.stdin(if is_interactive { Stdio::inherit() } else { Stdio::null() });
     command.stdout(Stdio::piped()).stderr(Stdio::inherit()).kill_on_drop(true);
+    if !is_interactive {
+        command.process_group(0);
+    }
     command
 }
 

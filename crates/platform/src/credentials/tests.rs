@@ -93,12 +93,19 @@ async fn refuse_t1(listener: TcpListener) {
 async fn a_program_that_hangs_is_ended_and_whoever_waits_is_told() {
     let directory = tempfile::tempdir().unwrap();
     let marks = directory.path().join("marks");
-    let credentials = Credentials { bound: Duration::from_millis(200), ..shell("exec sleep 600", &marks) };
+    let child = directory.path().join("child");
+    let script = format!("sleep 600 & echo $! > {}; wait", child.display());
+    let credentials = Credentials { bound: Duration::from_millis(200), ..shell(&script, &marks) };
     credentials.now.lock().expires = Some(credentials.clock.now());
     let told = Err("users.ann.exec: sh did not end and close its output within 0 s".to_owned());
     let all = tokio::join!(sent(&credentials), sent(&credentials), sent(&credentials));
     assert_eq!(all, (told.clone(), told.clone(), told));
     assert_eq!(runs(&marks), 1, "they wait for one run");
+    let child = std::fs::read_to_string(child).unwrap();
+    let command = format!("/proc/{}/cmdline", child.trim());
+    while std::fs::read(&command).is_ok_and(|command| !command.is_empty()) {
+        tokio::time::sleep(Duration::from_millis(10)).await; // its children end too
+    }
 }
 
 #[tokio::test]
@@ -143,9 +150,12 @@ async fn a_token_file_is_trimmed_and_read_again() {
     let credentials = Credentials::new(Source::File(file.clone()), "users.ann");
     credentials.begin().await.unwrap();
     assert_eq!(sent(&credentials).await.unwrap(), "Bearer one");
-    std::fs::write(&file, "two\n").unwrap();
+    std::fs::write(&file, "\u{feff}two\n").unwrap();
     credentials.clock.advance(Duration::from_secs(180));
     assert_eq!(sent(&credentials).await.unwrap(), "Bearer two");
+    std::fs::write(&file, "\n").unwrap();
+    let empty = credentials.clone().fetch(Instant::now()).await.unwrap_err().to_string();
+    assert_eq!(empty, format!("users.ann.tokenFile: {} is empty", file.display()));
     std::fs::remove_file(&file).unwrap();
     credentials.clock.advance(Duration::from_secs(180));
     assert_eq!(sent(&credentials).await.unwrap(), "Bearer two", "the last one stays");

@@ -2,6 +2,7 @@
 //! fault names the file and the field, as `kubectl config set` writes it. No fault quotes a value that may be a secret.
 
 mod checks;
+mod identity;
 
 use std::ffi::OsString;
 use std::fmt;
@@ -126,32 +127,32 @@ impl Found {
     /// A client, which notes in `contacts` when it hears from the API server. Runs a credential plugin.
     pub(crate) async fn connect(&self, contacts: Contacts) -> Result<Client, KubeconfigError> {
         let mut config = self.config.clone();
+        let mut from = self.user.clone();
         if let Some(credentials) = &self.credentials {
             let unusable = |error| KubeconfigError::Unusable { files: self.files.clone(), cause: format!("{error}") };
             if let Some(identity) = credentials.begin().await.map_err(unusable)? {
                 config.auth_info.client_certificate_data = Some(BASE64.encode(identity.certificate.as_bytes()));
                 config.auth_info.client_key_data = Some(BASE64.encode(identity.key.as_bytes()).into());
+                from.push_str(".exec");
             }
         }
-        connect_with(config, self.credentials.clone(), contacts).map_err(|error| self.unusable(&error))
+        let user = config.auth_info.clone();
+        connect_with(config, self.credentials.clone(), contacts).map_err(|error| KubeconfigError::Unusable {
+            files: self.files.clone(),
+            cause: self.cause(&error, &user, &from),
+        })
     }
 
-    /// Why no client can be made of it.
-    fn unusable(&self, error: &kube::Error) -> KubeconfigError {
-        let field = match error {
+    /// Why no client can be made for this user, whose fields stand there.
+    fn cause(&self, error: &kube::Error, user: &AuthInfo, from: &str) -> String {
+        let Fault(field, cause) = match error {
+            kube::Error::Service(cause) => return explain(&**cause),
             kube::Error::RustlsTls(kube::client::RustlsTlsError::AddRootCertificate(_)) => {
-                format!("{}.certificate-authority: ", self.cluster)
+                Fault::new(format!("{}.certificate-authority", self.cluster), explain(error))
             }
-            kube::Error::InferKubeconfig(_) | kube::Error::RustlsTls(_) | kube::Error::Auth(_) => {
-                format!("{}: ", self.user)
-            }
-            _ => String::new(),
+            error => identity::fault(user, from).unwrap_or_else(|| Fault::new(from, explain(error))),
         };
-        let cause = match error {
-            kube::Error::Service(cause) => explain(&**cause),
-            error => explain(error),
-        };
-        KubeconfigError::Unusable { files: self.files.clone(), cause: format!("{field}{cause}") }
+        format!("{field}: {cause}")
     }
 }
 
@@ -283,9 +284,10 @@ async fn choose(mut all: Kubeconfig, wanted: Option<&str>, plugins: Plugins) -> 
     let name = wanted.filter(|name| !name.is_empty()).map(str::to_owned).or_else(|| all.current_context.clone());
     let name = name.ok_or_else(|| Fault::new("current-context", "it is not set; name a context by --context"))?;
     let names = || all.contexts.iter().map(|it| it.name.escape_debug().to_string()).collect::<Vec<_>>().join(", ");
-    let context = all.contexts.iter().find(|it| it.name == name).and_then(|it| it.context.as_ref());
+    let context = all.contexts.iter().find(|it| it.name == name);
     let context =
         context.ok_or_else(|| Fault::new(field("contexts", &name), format!("there are only: {}", names())))?;
+    let context = context.context.as_ref().ok_or_else(|| Fault::new(field("contexts", &name), "it is empty"))?;
     let (cluster_name, user_name) = (context.cluster.clone(), context.user.clone().filter(|user| !user.is_empty()));
     let missing =
         |field: &str| Fault::new(field, format!("context {} names it, and it is missing", name.escape_debug()));

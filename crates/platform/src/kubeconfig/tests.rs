@@ -69,9 +69,7 @@ async fn a_field_that_cannot_be_used_is_named() {
         (GOOD, "as-uid: \"a\\u0007\"", "users.ann.as-uid: "),
         (GOOD, "as: a, as-groups: [b, \"s3cr3t\\n\"]", "users.ann.as-groups: "),
         (GOOD, "as: a, as-user-extra: {x: [\"s3cr3t\\n\"]}", "users.ann.as-user-extra: "),
-        (GOOD, "client-certificate: config", "users.ann: "),
-        (GOOD, "client-certificate: config, client-key: config", "users.ann: "),
-        (GOOD, "client-certificate-data: '!', client-key-data: s3cr3t", "users.ann: "),
+        (GOOD, "client-certificate: config", "users.ann.client-key: it is missing"),
         (GOOD, "exec: {command: s3cr3t}", "users.ann.exec: a program would print the credentials"),
         (GOOD, "token: a, exec: {command: s3cr3t}", "users.ann.exec: a program"),
         (GOOD, "auth-provider: {name: oidc}", "users.ann.auth-provider: authentication providers are not supported"),
@@ -84,10 +82,43 @@ async fn a_field_that_cannot_be_used_is_named() {
 }
 
 #[tokio::test]
+async fn a_client_key_that_cannot_be_used_is_named() {
+    crate::crypto::install_provider();
+    let core = |name: &str| std::fs::read(format!("{}/../core/testdata/{name}", env!("CARGO_MANIFEST_DIR"))).unwrap();
+    let (chain, key) = (core("chains/p256-sha384.pem"), core("keys/p256-pkcs8.pem"));
+    let marked = [b"\xef\xbb\xbf", key.as_slice()].concat();
+    let encrypted = String::from_utf8(key.clone()).unwrap().replace(" PRIVATE", " ENCRYPTED PRIVATE").into_bytes();
+    let at = |name: &str, cause: &str| format!("users.ann.client-{name}-data: {cause}");
+    for (certificate, key, expected) in [
+        (&chain, &encrypted, at("key", "the private key is encrypted: decrypt it first")),
+        (&chain, &marked, at("key", "it begins with a byte order mark")),
+        (&chain, &core("containers/chain.p12"), at("key", "it is PKCS#12")),
+        (&chain, &core("containers/key.der"), at("key", "it is a private key in DER")),
+        (&chain, &core("keys/rsa1024-pkcs8.pem"), at("key", "the private key is not of the kind")),
+        (&chain, &chain, at("key", "it has no private key in PEM")),
+        (&core("containers/chain.p7b"), &key, at("certificate", "it is PKCS#7")),
+        (&b"s3cr3t".to_vec(), &key, at("certificate", "it has no certificate in PEM")),
+    ] {
+        let user =
+            format!("client-certificate-data: {}, client-key-data: {}", BASE64.encode(certificate), BASE64.encode(key));
+        let told = refused(GOOD, &user).await;
+        assert!(told.starts_with(&expected), "{told}, not {expected}");
+    }
+    for (user, expected) in [
+        ("client-certificate-data: '!', client-key-data: '!'", at("key", "it is not Base64")),
+        ("client-certificate: config, client-key: config", "users.ann.client-key: it has no private key".to_owned()),
+        ("client-certificate: config, client-key: nowhere", "users.ann.client-key: ".to_owned()),
+    ] {
+        let told = refused(GOOD, user).await;
+        assert!(told.starts_with(&expected), "{told}, not {expected}");
+    }
+}
+
+#[tokio::test]
 async fn a_context_is_chosen_by_name_and_what_it_lacks_is_named() {
     crate::crypto::install_provider();
     let text = mk(GOOD, "")
-        + "---\ncontexts: [{name: three, context: {cluster: hub, user: bob}}, {name: four, context: {cluster: hub}}]\n";
+        + "---\ncontexts: [{name: three, context: {cluster: hub, user: bob}}, {name: four, context: {cluster: hub}}, {name: five}]\n";
     let told = async |context| match read(&text, context, Plugins::Refuse).await {
         Ok(found) => found.target.to_string(),
         Err(told) => told,
@@ -96,7 +127,8 @@ async fn a_context_is_chosen_by_name_and_what_it_lacks_is_named() {
     assert_eq!(told(Some("four")).await, "context four (https://127.0.0.1:6443)", "nobody is a user too");
     assert_eq!(told(Some("two")).await, "clusters.other: context two names it, and it is missing");
     assert_eq!(told(Some("three")).await, "users.bob: context three names it, and it is missing");
-    assert_eq!(told(Some("none")).await, "contexts.none: there are only: one, two, three, four");
+    assert_eq!(told(Some("none")).await, "contexts.none: there are only: one, two, three, four, five");
+    assert_eq!(told(Some("five")).await, "contexts.five: it is empty");
     let unset = text.replace("current-context: one", "current-context: ''");
     let told = read(unset, None, Plugins::Refuse).await.err().unwrap();
     assert_eq!(told, "current-context: it is not set; name a context by --context");

@@ -5,20 +5,21 @@ use tokio::process::Child;
 
 /// The process group of a command that is running. Dropping it kills the group.
 #[derive(Debug)]
-pub(super) struct Group(Option<Pid>);
+pub struct Group(Option<Pid>);
 
 impl Group {
     /// The group that this child leads.
-    pub(super) fn of(child: &Child) -> Self {
+    pub fn of(child: &Child) -> Self {
         Self(child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw))
     }
 
     /// The command has ended by itself, and was waited for. What it left running stays.
-    pub(super) fn has_ended(&mut self) {
+    pub fn has_ended(&mut self) {
         self.0 = None;
     }
 
-    pub(super) fn kill(&mut self) {
+    /// Kills it, once.
+    pub fn kill(&mut self) {
         if let Some(pid) = self.0.take() {
             kill_process_group(pid, Signal::KILL).ok(); // fails only if every process of the group has ended
         }
@@ -34,16 +35,17 @@ impl Drop for Group {
 /// The groups of earlier commands. In a container the agent is the first process, so the children of a command that has
 /// ended become its own, and stay as zombies until it waits for them.
 #[derive(Debug, Default)]
-pub(super) struct Groups(Vec<Pid>);
+pub struct Groups(Vec<Pid>);
 
 impl Groups {
-    pub(super) fn remember(&mut self, group: &Group) {
+    /// Has it reaped later.
+    pub fn remember(&mut self, group: &Group) {
         self.0.extend(group.0);
     }
 
     /// Waits for everything of these groups that has ended, and forgets those without a child of ours. The children
     /// that lead them were waited for before.
-    pub(super) fn reap(&mut self) {
+    pub fn reap(&mut self) {
         self.0.retain(|group| {
             loop {
                 match waitpgid(*group, WaitOptions::NOHANG) {
