@@ -24,7 +24,9 @@ use addon_signer_core::lease::LEASE_NAME;
 use addon_signer_core::rate::Rate;
 use addon_signer_core::units::{UnitError, parse_duration};
 use addon_signer_gateway::Limits;
+use addon_signer_hub::HubConfig;
 use addon_signer_hub::authorities::supply::{ServingSource, Trusted};
+use addon_signer_hub::routes::RouteSettings;
 use addon_signer_ledger::Location;
 use addon_signer_platform::arguments::Opaque;
 use addon_signer_platform::clock::Clock;
@@ -236,17 +238,18 @@ pub async fn run(args: HubArgs) -> anyhow::Result<()> {
     let trusted = trusted(args.serving_trust, args.serving_roots.as_deref())?;
     let options = HubOptions {
         roles: args.roles,
-        namespace: args.namespace,
+        hub: HubConfig {
+            namespace: args.namespace,
+            grpc_proxy: args.grpc_proxy_account,
+            routes: RouteSettings { names: args.gateway_name, backend_addresses: args.backend_addresses },
+            retention: args.refused_retention,
+            rate: Rate { burst: args.rate_burst, interval: args.rate_interval },
+            serving_source: ServingSource { source: args.serving_issuer, trusted },
+        },
         gateway_listen: args.gateway_listen,
         gateway_limits,
-        gateway_names: args.gateway_name,
-        serving_source: ServingSource { source: args.serving_issuer, trusted },
         access_log: args.access_log,
         metrics_listen: args.metrics_listen,
-        grpc_proxy: args.grpc_proxy_account,
-        backend_addresses: args.backend_addresses,
-        retention: args.refused_retention,
-        rate: Rate { burst: args.rate_burst, interval: args.rate_interval },
         inventory,
         replica: args.replica,
         pod_uid: args.pod_uid,

@@ -39,10 +39,9 @@ use addon_signer_core::identity::{AgentName, Convention, PeerIdentity};
 use addon_signer_core::keys::private::PrivateKey;
 use addon_signer_core::keys::public::KeyKind;
 use addon_signer_core::names::ANNOTATION_ROTATE;
-use addon_signer_core::rate::Rate;
 use addon_signer_gateway::Limits;
-use addon_signer_hub::authorities::supply::ServingSource;
-use addon_signer_hub::lease;
+use addon_signer_hub::routes::RouteSettings;
+use addon_signer_hub::{HubConfig, lease};
 use addon_signer_ledger::Location;
 use addon_signer_platform::clock::Clock;
 use addon_signer_platform::connection::connect;
@@ -131,19 +130,17 @@ async fn set(directory: &Path, story: &mut Story) -> anyhow::Result<Stage> {
     let account = "system:serviceaccount:addon-signer:addon-signer";
     let hub_client = client(hub.kubeconfig(account, &["system:serviceaccounts"])).await?;
     let ledger: Location = format!("sqlite://{}/ledger.db", directory.display()).parse()?;
+    let routes = RouteSettings {
+        names: vec!["127.0.0.1".parse()?, "localhost".parse()?],
+        backend_addresses: vec![IpNet::from(LOOPBACK.ip())],
+    };
     let options = HubOptions {
         roles: Roles::Both,
-        namespace: NAMESPACE.to_owned(),
+        hub: HubConfig { routes, ..HubConfig::default() },
         gateway_listen: LOOPBACK,
         gateway_limits: Limits::default(),
-        gateway_names: vec!["127.0.0.1".parse()?, "localhost".parse()?],
-        serving_source: ServingSource::default(),
         access_log: false,
         metrics_listen: LOOPBACK,
-        grpc_proxy: None,
-        backend_addresses: vec![IpNet::from(LOOPBACK.ip())],
-        retention: Duration::from_secs(600),
-        rate: Rate { burst: 10, interval: Duration::from_secs(600) },
         inventory: None,
         replica: "demo".to_owned(),
         pod_uid: None,

@@ -17,7 +17,7 @@ use super::probe::Probe;
 use super::registry_age::RegistryAge;
 use super::running::Running;
 use super::tasks::{Tasks, until_stopped};
-use super::{Addresses, HubConnection, HubOptions, HubProcess, NOT_ASKED, route_settings, serving_names};
+use super::{Addresses, HubConnection, HubOptions, HubProcess, NOT_ASKED, serving_names};
 use addon_signer_hub::gateways::{Follower, FollowerParts, FollowerSettings, GatewayLease, LeaseKeeper};
 use addon_signer_telemetry::pulse::{Pulse, Pulses};
 
@@ -90,7 +90,7 @@ impl HubProcess {
 
 fn lease_of(options: &HubOptions, identity: String, bound: Duration) -> GatewayLease {
     GatewayLease {
-        namespace: options.namespace.clone(),
+        namespace: options.hub.namespace.clone(),
         name: options.replica.clone(),
         pod_uid: options.pod_uid.clone(),
         identity,
@@ -136,7 +136,8 @@ impl Start {
     async fn run(self, follower: Follower, pulse: Pulse, stop: CancellationToken) -> anyhow::Result<()> {
         let Self { client, options, addresses, waits, begun, mut registered } = self;
         let rights = Rights::Gateway { lease: &options.replica };
-        let Preflight { account, addon_api } = preflight(&client, &options.namespace, rights, &waits, pulse).await?;
+        let Preflight { account, addon_api } =
+            preflight(&client, &options.hub.namespace, rights, &waits, pulse).await?;
         info!(account, roles = %options.roles, %addresses, "Starting the gateway");
         waits.send_replace(Some(NO_LEASE.to_owned()));
         begun.cancel();
@@ -145,7 +146,7 @@ impl Start {
             std::future::pending::<()>().await;
         }
         waits.send_replace(None);
-        let settings = FollowerSettings { namespace: options.namespace.clone(), routes: route_settings(&options) };
+        let settings = FollowerSettings { namespace: options.hub.namespace, routes: options.hub.routes };
         until_stopped("gateway's watches", follower.run(settings, addon_api).err_into(), stop).await
     }
 }

@@ -17,7 +17,6 @@ use std::time::Duration;
 
 use anyhow::Context;
 use futures::future::OptionFuture;
-use ipnet::IpNet;
 use kube::Client;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -25,13 +24,9 @@ use tokio_util::sync::CancellationToken;
 use crate::inventory::Inventory;
 use crate::process::registry_age::AgeBounds;
 pub use crate::process::roles::Roles;
-use addon_signer_core::gateway::host::Host;
-use addon_signer_core::rate::Rate;
 use addon_signer_gateway::certificates::ServingNames;
 use addon_signer_gateway::{Gateway, GatewayConfig, Limits};
-use addon_signer_hub::authorities::supply::ServingSource;
-use addon_signer_hub::lease;
-use addon_signer_hub::routes::RouteSettings;
+use addon_signer_hub::{HubConfig, lease};
 use addon_signer_ledger::Location;
 use addon_signer_platform::clock::Clock;
 use addon_signer_platform::contacts::Contacts;
@@ -48,28 +43,16 @@ const NOT_ASKED: &str = "the API server has not answered yet";
 pub struct HubOptions {
     /// What the process does.
     pub roles: Roles,
-    /// The namespace of the hub's Secrets, ConfigMaps and Lease.
-    pub namespace: String,
+    /// What the hub does.
+    pub hub: HubConfig,
     /// Where the gateway listens; port 0 for any.
     pub gateway_listen: SocketAddr,
     /// How much clients of the gateway may use.
     pub gateway_limits: Limits,
-    /// The names and addresses by which agents reach the gateway.
-    pub gateway_names: Vec<Host>,
-    /// Where the authorities of the serving certificate come from.
-    pub serving_source: ServingSource,
     /// Whether the gateway tells of each call that has ended, on the tracing target `access`.
     pub access_log: bool,
     /// Where `/healthz`, `/readyz` and `/metrics` are; port 0 for any.
     pub metrics_listen: SocketAddr,
-    /// The account of OCM's gRPC server, which makes requests for agents.
-    pub grpc_proxy: Option<String>,
-    /// The networks in which a backend may be an address.
-    pub backend_addresses: Vec<IpNet>,
-    /// How long refused requests are kept.
-    pub retention: Duration,
-    /// How many certificates one addon of a cluster may get.
-    pub rate: Rate,
     /// The name of this process in the Lease and in the ledger, such as the pod's name. A gateway without a signer has
     /// a Lease of this name.
     pub replica: String,
@@ -135,7 +118,7 @@ impl HubProcess {
     ) -> anyhow::Result<Self> {
         let connection = connection.into();
         let limits = options.gateway_limits.clone();
-        let names = options.gateway_names.clone();
+        let names = options.hub.routes.names.clone();
         let config = GatewayConfig { listen: options.gateway_listen, limits, names, access_log: options.access_log };
         let gateway = OptionFuture::from(options.roles.has_gateway().then(|| Gateway::bind(config)));
         let gateway = gateway.await.transpose()?;
@@ -197,17 +180,13 @@ impl fmt::Display for Addresses {
     }
 }
 
-fn route_settings(options: &HubOptions) -> RouteSettings {
-    RouteSettings { names: options.gateway_names.clone(), backend_addresses: options.backend_addresses.clone() }
-}
-
 /// The names in the serving certificate of this process: those of the gateway, if it serves that; and, with an
 /// inventory, the name under which the API server calls a Service (kube-aggregator, `BuildTransportConfig`).
 fn serving_names(options: &HubOptions) -> ServingNames {
-    let of_gateway = if options.roles.has_gateway() { &options.gateway_names[..] } else { &[] };
+    let of_gateway = if options.roles.has_gateway() { &options.hub.routes.names[..] } else { &[] };
     let mut serving = ServingNames::of(of_gateway);
     if let Some(inventory) = &options.inventory {
-        serving.dns.insert(format!("{}.{}.svc", inventory.service, options.namespace));
+        serving.dns.insert(format!("{}.{}.svc", inventory.service, options.hub.namespace));
     }
     serving
 }

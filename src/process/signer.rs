@@ -13,7 +13,7 @@ use super::probe::{Probe, SignerProbe};
 use super::registry_age::RegistryAge;
 use super::running::Running;
 use super::tasks::{Tasks, until_stopped};
-use super::{Addresses, CERTIFICATE_LIFETIME, HubOptions, HubProcess, NOT_ASKED, route_settings, serving_names};
+use super::{Addresses, CERTIFICATE_LIFETIME, HubOptions, HubProcess, NOT_ASKED, serving_names};
 use addon_signer_core::policy::GatewayRules;
 use addon_signer_gateway::certificates::ServingNames;
 use addon_signer_hub::gateways::keep_trust;
@@ -27,7 +27,7 @@ impl HubProcess {
     pub(super) async fn run_signer(self, identity: String, stop: CancellationToken) -> anyhow::Result<()> {
         let _alone = self.hold_ledger_alone(&identity)?;
         let lease = LeaseSettings {
-            namespace: self.options.namespace.clone(),
+            namespace: self.options.hub.namespace.clone(),
             identity: identity.clone(),
             duration: self.options.lease_duration,
             // The epoch of a deleted Lease begins again at 1, but the ledger knows a later one.
@@ -111,7 +111,7 @@ impl HubProcess {
         } else if let Some(inventory) = inventory {
             // A signer that waits serves its inventory too, so it reads the anchors as gateways do.
             let (reads, trust) = watch::channel(Default::default());
-            let reader = keep_trust(client, options.namespace.clone(), reads);
+            let reader = keep_trust(client, options.hub.namespace.clone(), reads);
             running.spawn("trust of the inventory", reader.map(Ok));
             let serving = running.keep_serving(names, trust.clone());
             probe.serving = Some(serving.clone());
@@ -148,7 +148,7 @@ impl Start {
     async fn run(self, hub: Hub, pulse: Pulse, stop: CancellationToken) -> anyhow::Result<()> {
         let Self { client, options, addresses, waits, begun, .. } = self;
         let Preflight { account, addon_api } =
-            preflight(&client, &options.namespace, Rights::Signer, &waits, pulse).await?;
+            preflight(&client, &options.hub.namespace, Rights::Signer, &waits, pulse).await?;
         info!(account, roles = %options.roles, %addresses, "Starting the hub");
         begun.cancel();
         let settings = settings(&options, account);
@@ -167,18 +167,9 @@ fn settings(options: &HubOptions, account: String) -> HubSettings {
     let (gateway, inventory) = if options.roles.has_gateway() {
         (rules(account, names), None)
     } else {
-        let of_gateways = ServingNames::of(&options.gateway_names);
-        let account_of_gateways = format!("system:serviceaccount:{}:addon-signer-gateway", options.namespace);
+        let of_gateways = ServingNames::of(&options.hub.routes.names);
+        let account_of_gateways = format!("system:serviceaccount:{}:addon-signer-gateway", options.hub.namespace);
         (rules(account_of_gateways, of_gateways), options.inventory.is_some().then(|| rules(account, names)))
     };
-    HubSettings {
-        serving_source: options.serving_source.clone(),
-        namespace: options.namespace.clone(),
-        grpc_proxy: options.grpc_proxy.clone(),
-        routes: route_settings(options),
-        retention: options.retention,
-        rate: options.rate,
-        gateway,
-        inventory,
-    }
+    HubSettings { config: options.hub.clone(), gateway, inventory }
 }

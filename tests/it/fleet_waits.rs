@@ -7,6 +7,7 @@ use std::time::Duration;
 use addon_signer::process::HubOptions;
 use addon_signer_api::AddOnSigner;
 use addon_signer_core::rate::Rate;
+use addon_signer_hub::HubConfig;
 use addon_signer_platform::clock::Clock;
 use hyper::Method;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
@@ -110,7 +111,8 @@ async fn annotate(admin: &Client, annotations: Value) {
 async fn request_says_what_it_awaits_and_revocation_what_it_revokes() {
     const REVOKE_BEFORE: &str = "addon-signer.io/revoke-before";
     let rate = Rate { burst: 1, interval: Duration::from_secs(3_600) };
-    let (world, admin) = mk_world(HubOptions { rate, ..options() }).await;
+    let options = options();
+    let (world, admin) = mk_world(HubOptions { hub: HubConfig { rate, ..options.hub }, ..options }).await;
     issue(&world, &admin, 3_600).await;
     annotate(&admin, json!({ REVOKE_BEFORE: "soon" })).await;
     let row = world.until("spoke1", "no standing", is("NoStanding")).await;

@@ -4,7 +4,10 @@
 //! their own: what they read, their Leases, and how a signer reads these.
 
 // A module imports those of the groups above it, with few exceptions, which tools/house.py -v lists.
+pub(crate) mod conditions;
 pub mod lease;
+pub mod metrics;
+pub(crate) mod permission;
 mod relist;
 mod standings;
 mod tasks;
@@ -22,8 +25,6 @@ pub mod routes;
 
 pub mod gateways;
 pub mod requests;
-
-pub mod metrics;
 
 mod links;
 pub mod supervisor;
@@ -47,6 +48,7 @@ use addon_signer_platform::contacts::Contacts;
 use addon_signer_telemetry::pulse::Pulses;
 use authorities::supply::ServingSource;
 use authorities::versions;
+use conditions::Report;
 use distribution::cluster_bundle::{BundlePublisher, PublisherInputs};
 use distribution::known::Known;
 use distribution::steps::Distribution;
@@ -66,11 +68,11 @@ use requests::bundle_policy;
 use requests::dispatcher::{Dispatcher, DispatcherLinks};
 use requests::foreign::ForeignReport;
 use requests::guard::Guard;
+use requests::sweep::Sweep;
 use routes::{RouteLinks, RouteSettings};
 use standings::Standings;
-use supervisor::status::Report;
 use supervisor::{Supervisor, SupervisorLinks};
-use tasks::HubTasks;
+use tasks::{HubTasks, after_the_writer};
 
 /// The most addons that may wait for the writer of registrations. The number is small because a cluster decides how
 /// large its addons are: up to 350 KiB of each are kept, 22 MiB in all. If more would wait, the writer lists all addons
@@ -80,30 +82,51 @@ const REGISTRATIONS_WAITING: usize = 64;
 /// The most refusals of the API server that may wait for the supervisor; it asks about each signer's rights once.
 const REFUSED_WAITING: usize = 64;
 
-/// The hub's settings from the command line.
+/// What the administrator chooses of the hub.
 #[derive(Debug, Clone)]
-pub struct HubSettings {
-    /// The namespace of the hub's Secrets and ConfigMaps.
+pub struct HubConfig {
+    /// The namespace of the hub's Secrets, ConfigMaps and Lease.
     pub namespace: String,
-    /// The account that may make requests for agents (OCM's gRPC server).
+    /// The account of OCM's gRPC server, which makes requests for agents.
     pub grpc_proxy: Option<String>,
-    /// What AddOnRoutes may name.
+    /// The gateway's names, and what AddOnRoutes may name.
     pub routes: RouteSettings,
     /// How long refused requests are kept.
     pub retention: Duration,
     /// How many certificates one addon of a cluster may get.
     pub rate: Rate,
-    /// The requirements for the gateway's certificates.
-    pub gateway: GatewayRules,
     /// Where the authorities of the gateway's serving certificate come from.
     pub serving_source: ServingSource,
+}
+
+/// As with the flags and the chart's values, if these say nothing else; the gateway has no name.
+impl Default for HubConfig {
+    fn default() -> Self {
+        Self {
+            namespace: "addon-signer".to_owned(),
+            grpc_proxy: None,
+            routes: RouteSettings::default(),
+            retention: Duration::from_secs(600),
+            rate: Rate { burst: 10, interval: Duration::from_secs(600) },
+            serving_source: ServingSource::default(),
+        }
+    }
+}
+
+/// What the hub is told when it starts.
+#[derive(Debug, Clone)]
+pub struct HubSettings {
+    /// What the administrator chose.
+    pub config: HubConfig,
+    /// The requirements for the gateway's certificates.
+    pub gateway: GatewayRules,
     /// The same for the inventory's certificate, where another account requests that than the gateway's.
     pub inventory: Option<GatewayRules>,
 }
 
 impl HubSettings {
     fn known_accounts(&self) -> KnownAccounts {
-        KnownAccounts { grpc_proxy: self.grpc_proxy.clone(), gateway: self.gateway.account.clone() }
+        KnownAccounts { grpc_proxy: self.config.grpc_proxy.clone(), gateway: self.gateway.account.clone() }
     }
 }
 
@@ -210,7 +233,7 @@ async fn run(hub: Hub, settings: HubSettings, addons: AddOnVersion) -> Result<()
     let Reading { seen, all_again, standings, templates, known } = read(&mut tasks, &links, addons.clone(), &notes);
     let needs_certificate = read_for_gateways(&mut tasks, &links, &settings, replicas);
     // A hub that takes over has seen the policy in force before the requests that wait for it were made.
-    if settings.grpc_proxy.is_some() {
+    if settings.config.grpc_proxy.is_some() {
         let pulse = links.pulses.start("policy of the gRPC account");
         tasks.spawn("policy of the gRPC account", links.guard.clone().keep(links.client.clone(), pulse).map(Ok));
     }
@@ -219,16 +242,19 @@ async fn run(hub: Hub, settings: HubSettings, addons: AddOnVersion) -> Result<()
         leads = leading.acquired() => u64::from(leads?),
     };
     let feeding = recording::Feeding { writer, epoch, notes: notes.clone(), signers: served.clone() };
-    recording::start(&mut tasks, &links, &settings.namespace, feeding);
+    recording::start(&mut tasks, &links, &settings.config.namespace, feeding);
+    let sweep = Sweep::new(&links.client, links.clock.clone(), links.ledger.clone(), links.leading.clone());
+    tasks.spawn("sweep", after_the_writer(sweep.keep()));
     let published = publish(&mut tasks, &links, served.clone());
     let protected = watch_bundle_policy(&mut tasks, &links);
-    let distributed = distribute(&mut tasks, &links, addons.clone(), (&settings.namespace, known), served.clone());
+    let distributed =
+        distribute(&mut tasks, &links, addons.clone(), (&settings.config.namespace, known), served.clone());
     let inputs = registrations::RegistrationInputs { seen, all_again, signers: served, templates, report };
     let writer = registrations::RegistrationWriter::new(
         registrations::Target { client: links.client.clone(), version: addons.clone() },
         links.clock.clone(),
         links.leading.clone(),
-        links.metrics.registrations.clone(),
+        links.metrics.clone(),
         inputs,
     );
     let pulse = links.pulses.start("registrations");
@@ -239,7 +265,7 @@ async fn run(hub: Hub, settings: HubSettings, addons: AddOnVersion) -> Result<()
     let (dispatcher, signing) = Dispatcher::new(&links.client, links.clock.clone(), settings.known_accounts(), news);
     tasks.spawn("requests", dispatcher.run(links.pulses.start("requests")));
     let (known, objects) = versions::channel();
-    let watching = versions::keep(links.client.clone(), settings.namespace.clone(), known);
+    let watching = versions::keep(links.client.clone(), settings.config.namespace.clone(), known);
     tasks.spawn("watch of the objects of authorities", watching.map(Ok));
     let ends = SupervisorLinks {
         signers,
@@ -303,7 +329,7 @@ fn read_for_gateways(
     replicas: ReplicasInputs,
 ) -> watch::Receiver<bool> {
     let HubLinks { client, trust, routes: table, pulses, .. } = links;
-    let namespace = settings.namespace.clone();
+    let namespace = settings.config.namespace.clone();
     let beside = neighbours::keep(client.clone(), namespace.clone(), links.neighbours.clone());
     tasks.spawn("pods and Services of the hub's namespace", beside.map(Ok));
     let contacts = replicas.contacts.clone();
@@ -311,7 +337,7 @@ fn read_for_gateways(
     tasks.spawn("Leases of gateways", replicas::keep(client.clone(), namespace, replicas, pulse).map(Ok));
     let (trust, table, pulses) = (trust.subscribe(), table.clone(), pulses.clone());
     let route_links = RouteLinks { client: client.clone(), contacts, trust, table, pulses };
-    let judgement = routes::start(tasks, route_links, settings.routes.clone());
+    let judgement = routes::start(tasks, route_links, settings.config.routes.clone());
     routes::report(tasks, links, judgement.judged);
     judgement.needs_certificate
 }
@@ -335,7 +361,7 @@ fn distribute(
         report,
     };
     let pulse = pulses.start("trust on the clusters");
-    let distributor = Distributor::new(client, addons, leading.clone(), metrics.distribution.clone(), inputs, pulse);
+    let distributor = Distributor::new(client, addons, leading.clone(), metrics.clone(), inputs, pulse);
     tasks.spawn("trust on the clusters", distributor.run().map(Ok));
     reported
 }
@@ -357,7 +383,7 @@ fn publish(
 fn watch_bundle_policy(tasks: &mut HubTasks, links: &HubLinks) -> watch::Receiver<Report> {
     let (report, reported) = watch::channel(Report::AsBefore);
     let pulse = links.pulses.start("policy of the trust bundle");
-    let metrics = links.metrics.distribution.clone();
+    let metrics = links.metrics.clone();
     let watching = bundle_policy::keep(links.client.clone(), report, metrics, pulse);
     tasks.spawn("policy of the trust bundle", watching.map(Ok));
     reported

@@ -17,7 +17,7 @@ use addon_signer_hub::lease::{self, Leading};
 use addon_signer_hub::metrics::HubMetrics;
 use addon_signer_hub::registrations::registry::discover;
 use addon_signer_hub::routes::RouteSettings;
-use addon_signer_hub::{GatewayEnds, Hub, HubEnds, HubError, HubParts, HubSettings};
+use addon_signer_hub::{GatewayEnds, Hub, HubConfig, HubEnds, HubError, HubParts, HubSettings};
 use addon_signer_ledger::{Ledger, Location};
 use addon_signer_platform::clock::Clock;
 use addon_signer_platform::contacts::Contacts;
@@ -183,16 +183,15 @@ impl RunningHub {
             contacts: Contacts::default(),
             has_gateway: true,
         };
-        let settings = HubSettings {
-            serving_source: options.serving_source,
+        let config = HubConfig {
             namespace: "addon-signer".to_owned(),
+            serving_source: options.serving_source,
             grpc_proxy: options.grpc_proxy,
             routes: options.routes,
             retention: options.retention,
             rate: options.rate,
-            gateway: options.gateway,
-            inventory: None,
         };
+        let settings = HubSettings { config, gateway: options.gateway, inventory: None };
         let (wired, ends) = Hub::wire(parts);
         let HubEnds { gateway: GatewayEnds { registry, trust, applied, neighbours, routes, .. }, ledger } = ends;
         let task = tokio::spawn(async move { wired.run(settings, discover(&client).await?).await });

@@ -14,10 +14,10 @@ use super::report::LineReport;
 use super::revoke::follow_loss;
 use crate::cli::caller::CommandUser;
 use addon_signer_api::status::AuthorityState;
+use addon_signer_core::ca::waiver::Waiver;
 use addon_signer_core::identity::ClusterName;
 use addon_signer_core::names::{ANNOTATION_ADVANCE, ANNOTATION_REVOKE_AUTHORITY};
 use addon_signer_core::policy::GatewayCertificate;
-use addon_signer_hub::authorities::waiver::Waiver;
 use addon_signer_platform::clock::Clock;
 
 /// Arguments of `ca advance`.

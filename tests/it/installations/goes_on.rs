@@ -14,6 +14,7 @@ use addon_signer_api::status::CONDITION_READY;
 use addon_signer_api::{AddOnRoute, AddOnSigner};
 use addon_signer_core::journal::checkpoint::Checkpoint;
 use addon_signer_core::timestamp::Timestamp;
+use addon_signer_hub::HubConfig;
 use addon_signer_ledger::Location;
 use addon_signer_ledger::verify::{Check, verify};
 use addon_signer_platform::clock::Clock;
@@ -114,12 +115,12 @@ impl<'f> Site<'f> {
 
     async fn start(&self) -> (Whole, Whole) {
         let options = options();
+        let serving_source = self.kind.serving_source(None);
         let signer = HubOptions {
+            hub: HubConfig { serving_source, retention: Duration::from_secs(86_400), ..options.hub },
             roles: Roles::Signer,
             replica: "signer-2".to_owned(),
             ledger: self.location.clone(),
-            serving_source: self.kind.serving_source(None),
-            retention: Duration::from_secs(86_400),
             ..options
         };
         let client = self.hub.client_at(HUB_USER, &HUB_GROUPS, &self.clock).await;

@@ -10,6 +10,7 @@ use addon_signer_agent::store::Store;
 use addon_signer_api::AddOnSigner;
 use addon_signer_core::names::{ANNOTATION_AUTHORITY_OF, ANNOTATION_ROTATE};
 use addon_signer_core::timestamp::Timestamp;
+use addon_signer_hub::HubConfig;
 use addon_signer_platform::clock::Clock;
 use hyper::Request;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -145,13 +146,14 @@ impl Site {
 
     async fn start_signer(&self, clock: Clock) -> Whole {
         let client = self.hub.client_at(HUB_USER, &HUB_GROUPS, &clock).await;
+        let options = options();
+        let serving_source = self.kind.serving_source(Some(self.root.roots()));
         let options = HubOptions {
+            hub: HubConfig { serving_source, retention: DAY, ..options.hub },
             roles: Roles::Signer,
             replica: "signer-1".to_owned(),
             ledger: self.ledger.parse().unwrap(),
-            serving_source: self.kind.serving_source(Some(self.root.roots())),
-            retention: DAY,
-            ..options()
+            ..options
         };
         Whole::start_on(client, options, clock).await
     }

@@ -7,6 +7,7 @@ use addon_signer_api::authority::AuthoritySource;
 use addon_signer_core::ca::authority::BACKDATE;
 use addon_signer_core::encoding::pem;
 use addon_signer_core::timestamp::Timestamp;
+use addon_signer_hub::HubConfig;
 use addon_signer_hub::authorities::supply::{ServingSource, Trusted};
 use addon_signer_platform::clock::Clock;
 use hyper::{Method, StatusCode};
@@ -59,7 +60,9 @@ async fn mk_whole(hub: &TestHub, root: &CompanyCa, client: &CompanyCa) -> (Clien
     };
     let clock = Clock::default();
     let connection = hub.client_at(test_kit::accounts::HUB_USER, &test_kit::accounts::HUB_GROUPS, &clock).await;
-    let options = addon_signer::process::HubOptions { serving_source, ..options() };
+    let options = options();
+    let config = HubConfig { serving_source, ..options.hub };
+    let options = addon_signer::process::HubOptions { hub: config, ..options };
     (admin, Whole::start_with(connection, options, clock).await)
 }
 

@@ -6,6 +6,8 @@ use std::process::Stdio;
 
 use ::stand_in::StandIn;
 use addon_signer::process::HubOptions;
+use addon_signer_hub::HubConfig;
+use addon_signer_hub::routes::RouteSettings;
 use addon_signer_platform::clock::Clock;
 use hyper::Method;
 use serde_json::Value;
@@ -28,13 +30,13 @@ const RECEIVE: &str = "/addons/telemetry/api/v1/receive";
 /// Everything on `[::1]`, the API server and the backend too, except for the gateway, which listens here.
 async fn start(hub: &TestHub, gateway_listen: SocketAddr, names: &[&str]) -> Whole {
     prepare(hub, backend::start_at(ANY).await, "24h").await;
-    let options = HubOptions {
-        gateway_listen,
-        gateway_names: names.iter().map(|name| name.parse().unwrap()).collect(),
-        metrics_listen: ANY,
+    let options = options();
+    let routes = RouteSettings {
+        names: names.iter().map(|name| name.parse().unwrap()).collect(),
         backend_addresses: vec!["::1/128".parse().unwrap()],
-        ..options()
     };
+    let hub_config = HubConfig { routes, ..options.hub };
+    let options = HubOptions { hub: hub_config, gateway_listen, metrics_listen: ANY, ..options };
     let client = hub.client_as(HUB_USER, &HUB_GROUPS).await;
     Whole::start_with(client, options, Clock::default()).await
 }

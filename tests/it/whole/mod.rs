@@ -26,8 +26,9 @@ use addon_signer_api::AddOnSigner;
 use addon_signer_api::status::AuthorityState;
 use addon_signer_core::rate::Rate;
 use addon_signer_gateway::Limits;
-use addon_signer_hub::authorities::supply::ServingSource;
+use addon_signer_hub::HubConfig;
 use addon_signer_hub::lease::DEFAULT_DURATION;
+use addon_signer_hub::routes::RouteSettings;
 use addon_signer_platform::clock::Clock;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Patch, PatchParams};
@@ -57,17 +58,18 @@ pub(crate) fn options() -> HubOptions {
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     HubOptions {
         roles: Roles::Both,
-        namespace: "addon-signer".to_owned(),
+        hub: HubConfig {
+            routes: RouteSettings {
+                names: ["127.0.0.1", "gateway.example"].map(|name| name.parse().unwrap()).to_vec(),
+                backend_addresses: vec!["127.0.0.0/8".parse().unwrap()],
+            },
+            rate: Rate { burst: 100, interval: Duration::from_secs(1) },
+            ..HubConfig::default()
+        },
         gateway_listen: any,
         gateway_limits: Limits::default(),
-        gateway_names: ["127.0.0.1", "gateway.example"].map(|name| name.parse().unwrap()).to_vec(),
-        serving_source: ServingSource::default(),
         access_log: false,
         metrics_listen: any,
-        grpc_proxy: None,
-        backend_addresses: vec!["127.0.0.0/8".parse().unwrap()],
-        retention: Duration::from_secs(600),
-        rate: Rate { burst: 100, interval: Duration::from_secs(1) },
         inventory: None,
         replica: "hub".to_owned(),
         pod_uid: None,

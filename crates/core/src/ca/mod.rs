@@ -8,3 +8,4 @@ pub mod line;
 pub mod origin;
 pub mod serial;
 mod tbs;
+pub mod waiver;

@@ -5,11 +5,11 @@ use tokio::sync::watch;
 
 use crate::authorities::clock_check::CLOCKS_DIFFER;
 use crate::authorities::trust_publisher::TrustPublisher;
-use crate::authorities::waiver::Waiver;
 use crate::distribution::steps::Distribution;
 use addon_signer_api::rules::AuthorityPlan;
 use addon_signer_core::ca::authority::AuthorityId;
 use addon_signer_core::ca::line::{Line, Member, WaitsFor};
+use addon_signer_core::ca::waiver::Waiver;
 use addon_signer_core::gateway::replicas::TrustInEffect;
 use addon_signer_core::identity::AddOnKey;
 use addon_signer_core::registry::{Registry, SharedRegistry};

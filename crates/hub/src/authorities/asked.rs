@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::authorities::waiver::Waiver;
 use addon_signer_core::ca::authority::AuthorityId;
+use addon_signer_core::ca::waiver::Waiver;
 use addon_signer_core::names::{
     ANNOTATION_ADVANCE, ANNOTATION_IMPORT, ANNOTATION_REVOKE_AUTHORITY, ANNOTATION_ROLL_BACK, ANNOTATION_ROTATE,
     ANNOTATION_TAINT,

@@ -4,13 +4,12 @@
 //! for the next step, `clock_check` compares the clock with the API server's, `versions` watches which versions of the
 //! objects the API server has, `store` reads and writes the Secret (`stored`) and the ConfigMap, which `line_names`
 //! names, `state` has what is known of a line, `supply` looks for authorities from outside, `trust_publisher` computes
-//! what the gateway is to trust, `report` writes what people read, and `waiver` has whom an administrator excepts.
+//! what the gateway is to trust, and `report` writes what people read.
 
 pub(crate) mod activation;
 pub mod asked;
 pub(crate) mod clock_check;
 pub mod line_names;
-pub(crate) mod metrics;
 pub(crate) mod reconciler;
 pub mod report;
 pub(crate) mod state;
@@ -19,7 +18,6 @@ pub(crate) mod stored;
 pub mod supply;
 pub(crate) mod trust_publisher;
 pub(crate) mod versions;
-pub mod waiver;
 
 use std::time::Duration;
 

@@ -2,8 +2,6 @@
 //! lines have no AddOnSigner: the report of each is in the ConfigMap of its anchors.
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use k8s_openapi::jiff;
 use kube::Api;
 use kube::api::PostParams;
 use serde::{Deserialize, Serialize};
@@ -16,11 +14,6 @@ use addon_signer_api::Lenient;
 use addon_signer_api::status::{AuthorityState, AuthorityStatus, RotationPhase, RotationStatus};
 use addon_signer_core::ca::line::{Evidence, Line, Phase, State, WaitsFor};
 use addon_signer_core::timestamp::Timestamp;
-
-/// A time as Kubernetes writes it.
-pub fn time(at: Timestamp) -> Time {
-    Time(jiff::Timestamp::from_second(at.unix()).unwrap_or(jiff::Timestamp::MAX))
-}
 
 /// The authorities of a line as the status shows them.
 pub fn authorities(line: &Line) -> Vec<AuthorityStatus> {

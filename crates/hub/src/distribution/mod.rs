@@ -4,7 +4,7 @@
 //! `steps` compares what the watches have shown with what should be. What it finds is written at a bounded rate, and
 //! after each second's writes it checks again, so that a new addon does not wait until thousands have a new bundle.
 
-use crate::distribution::metrics::DistributionMetrics;
+use crate::metrics::HubMetrics;
 use std::cell::Cell;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -19,7 +19,6 @@ use tracing::{debug, info, warn};
 mod calls;
 pub(crate) mod cluster_bundle;
 pub(crate) mod known;
-pub(crate) mod metrics;
 mod right;
 pub(crate) mod steps;
 
@@ -93,7 +92,7 @@ pub(super) struct Distributor {
     client: Client,
     works: Works,
     leading: Leading,
-    metrics: DistributionMetrics,
+    metrics: HubMetrics,
     inputs: DistributorInputs,
     tried: HashMap<AddOnKey, Tried>,
     /// Since when each addon has the present trust bundle, as far as this process knows.
@@ -118,7 +117,7 @@ impl Distributor {
         client: &Client,
         version: AddOnVersion,
         leading: Leading,
-        metrics: DistributionMetrics,
+        metrics: HubMetrics,
         inputs: DistributorInputs,
         pulse: Pulse,
     ) -> Self {

@@ -109,7 +109,7 @@ pub(super) fn mk_distributor_of(
     let (announcer, leading) = lease::channel();
     announcer.lead(1, Instant::now() + Duration::from_secs(100_000));
     let pulse = Pulses::default().start("test");
-    let metrics = DistributionMetrics::register(&mut Default::default());
+    let metrics = HubMetrics::default();
     let distributor = Distributor::new(&client, AddOnApi::V1Alpha1.into(), leading, metrics, inputs, pulse);
     (distributor, known, reported, announcer)
 }

@@ -17,7 +17,7 @@ use tracing::{debug, error, info, warn};
 use zeroize::Zeroizing;
 
 use crate::lease::{Leading, Leads, NotLeading, NotWritten};
-use crate::recording::metrics::{Difference, RecordingMetrics};
+use crate::metrics::{Difference, HubMetrics};
 use addon_signer_api::Lenient;
 use addon_signer_core::journal::checkpoint::{Checkpoint, CheckpointError};
 use addon_signer_core::journal::entry::Tip;
@@ -78,7 +78,7 @@ pub(crate) struct Checkpoints {
     ledger: Ledger,
     location: Location,
     leading: Leading,
-    metrics: RecordingMetrics,
+    metrics: HubMetrics,
 }
 
 impl Checkpoints {
@@ -90,7 +90,7 @@ impl Checkpoints {
         ledger: Ledger,
         location: Location,
         leading: Leading,
-        metrics: RecordingMetrics,
+        metrics: HubMetrics,
     ) -> Self {
         let secrets = Api::namespaced(client.clone(), namespace);
         let config_maps = Api::namespaced(client.clone(), namespace);

@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 
 use tracing::warn;
 
-use crate::authorities::waiver::Waiver;
 use addon_signer_core::ca::authority::AuthorityId;
 use addon_signer_core::ca::line::{Line, Member, Older, RecordedAuthority, State};
+use addon_signer_core::ca::waiver::Waiver;
 use addon_signer_core::journal::record::{AuthorityStep, Record};
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_ledger::{Health, Ledger, LedgerError};

@@ -3,7 +3,6 @@
 
 pub mod checkpoints;
 pub(super) mod chronicle;
-pub(crate) mod metrics;
 mod notes;
 mod unrenewed;
 
@@ -12,7 +11,6 @@ use tokio::sync::watch;
 
 use crate::HubLinks;
 use crate::registrations::wanted::Signers;
-use crate::requests::sweep::Sweep;
 use crate::tasks::{HubTasks, after_the_writer};
 use addon_signer_ledger::{LedgerWriter, Reader};
 use checkpoints::Checkpoints;
@@ -36,15 +34,12 @@ pub(super) fn start(tasks: &mut HubTasks, links: &HubLinks, namespace: &str, fee
     tasks.spawn("writer of the ledger", async move { Ok(writer.run(epoch).await?) });
     let HubLinks { client, clock, leading, ledger, registry, usage, metrics, .. } = links;
     tasks.spawn("changes for the ledger", after_the_writer(notes.keep(ledger.clone(), registry.clone())));
-    let metrics = metrics.recording.clone();
     let unrenewed =
         keep_unrenewed(Reader::new(location.clone()), registry.clone(), clock.clone(), signers, metrics.clone());
     tasks.spawn("certificates that were not renewed", unrenewed.map(Ok));
     let checkpoints =
-        Checkpoints::new(client, namespace, clock.clone(), ledger.clone(), location, leading.clone(), metrics);
+        Checkpoints::new(client, namespace, clock.clone(), ledger.clone(), location, leading.clone(), metrics.clone());
     tasks.spawn("checkpoints", after_the_writer(checkpoints.keep()));
-    let sweep = Sweep::new(client, clock.clone(), ledger.clone(), leading.clone());
-    tasks.spawn("sweep", after_the_writer(sweep.keep()));
     let usage = record_usage(ledger.clone(), usage.clone(), clock.clone());
     tasks.spawn("uses of certificates", after_the_writer(usage));
 }

@@ -7,7 +7,7 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tracing::debug;
 
-use super::metrics::RecordingMetrics;
+use crate::metrics::HubMetrics;
 use crate::registrations::wanted::Signers;
 use addon_signer_core::identity::AddOnKey;
 use addon_signer_core::policy::GatewayCertificate;
@@ -32,7 +32,7 @@ pub(crate) async fn keep_unrenewed(
     registry: SharedRegistry,
     clock: Clock,
     mut signers: watch::Receiver<Option<Signers>>,
-    metrics: RecordingMetrics,
+    metrics: HubMetrics,
 ) {
     loop {
         match counted(&ledger, clock.now()).await {

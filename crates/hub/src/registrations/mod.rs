@@ -8,7 +8,6 @@
 
 pub mod discovery;
 mod later;
-pub(crate) mod metrics;
 mod oversized;
 pub mod registry;
 pub(crate) mod report;

@@ -12,8 +12,8 @@ use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
 use super::guard::probe;
-use crate::distribution::metrics::DistributionMetrics;
-use crate::supervisor::status::{Report, Validity};
+use crate::conditions::{Report, Validity};
+use crate::metrics::HubMetrics;
 use crate::trial::{self, Asking, PolicyProblem, PolicyTrial, REFUSES_HUB, Right};
 use addon_signer_api::status::ConditionValue;
 use addon_signer_core::names::ANNOTATION_TRUST_BUNDLE;
@@ -26,7 +26,7 @@ const POLICY: &str = "addon-signer-trust-bundle";
 const ANOTHER_ACCOUNT: &str = "only the account ";
 
 /// Asks the API server for as long as the hub runs.
-pub(crate) async fn keep(client: Client, report: watch::Sender<Report>, metrics: DistributionMetrics, pulse: Pulse) {
+pub(crate) async fn keep(client: Client, report: watch::Sender<Report>, metrics: HubMetrics, pulse: Pulse) {
     let mut asking = Asking::new(BundleTrial { client });
     loop {
         pulse.beat();
@@ -148,7 +148,7 @@ mod tests {
     async fn a_running_hub_notices_that_the_policy_refuses_it() {
         let refusal = Arc::new(Mutex::new(LATE));
         let (report, mut reported) = watch::channel(Report::AsBefore);
-        let metrics = DistributionMetrics::register(&mut Registry::default());
+        let metrics = HubMetrics::register(&mut Registry::default());
         let task = tokio::spawn(keep(mk_client(&refusal), report, metrics, Pulses::default().start("policy")));
         reported.wait_for(|report| is(report, "PolicyInForce")).await.unwrap();
         assert_eq!(publishable(&reported.borrow()), Ok(()));

@@ -14,7 +14,6 @@ pub(super) mod dispatcher;
 mod failures;
 pub(super) mod foreign;
 pub(crate) mod guard;
-pub(crate) mod metrics;
 mod rereads;
 mod room;
 pub(crate) mod signer;

@@ -1,7 +1,7 @@
 //! Finds requests whose certificates the ledger does not have: it was restored from a backup or lost, or another
 //! program signed them. They keep their certificates.
 
-use crate::recording::metrics::Difference;
+use crate::metrics::Difference;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -85,5 +85,5 @@ pub(super) async fn compare(signer: Arc<Signer>, issued: Vec<IssuedRequest>) {
         "The ledger does not have the certificates of some requests: it was restored from a backup or lost, or another \
          program signed them. See \"Restoring a backup\" in docs/operations.md"
     );
-    signer.shared.metrics.recording.differs(Difference::Requests, unknown.len());
+    signer.shared.metrics.differs(Difference::Requests, unknown.len());
 }

@@ -12,11 +12,8 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use super::{AllJudged, Judged, status};
-use crate::authorities::report::time;
+use crate::conditions::{event, patch_of_status, reporter, time};
 use crate::lease::{Leading, NotWritten};
-use crate::supervisor::changes::event;
-use crate::supervisor::reporter;
-use crate::supervisor::status::patch_of_status;
 use addon_signer_api::{AddOnRoute, AddOnRouteStatus, Guarded};
 use addon_signer_core::gateway::route::RouteName;
 use addon_signer_core::oldest::MOST_ROUTES;
@@ -157,7 +154,7 @@ impl StatusWriter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::supervisor::status::condition;
+    use crate::conditions::condition;
 
     /// A status that says this, with a condition that changed at this time.
     fn mk_status(backend: &str, changed: i64) -> AddOnRouteStatus {

@@ -1,7 +1,7 @@
 //! The status that an AddOnRoute should have.
 
 use super::Judged;
-use crate::supervisor::status::condition_of;
+use crate::conditions::condition_of;
 use addon_signer_api::route::{
     AddOnRouteStatus, CONDITION_ACCEPTED, CONDITION_PROGRAMMED, CONDITION_RESOLVED_REFS, REASON_NO_ENDPOINT,
 };

@@ -10,8 +10,9 @@ use kube::Client;
 use kube::runtime::events::{Event, Recorder};
 use tracing::warn;
 
+use super::Supervisor;
 use super::pending::{CallEnd, Pending};
-use super::{Supervisor, reporter};
+use crate::conditions::reporter;
 use addon_signer_platform::errors::explain;
 
 /// How many reviews of rights, and how many writes of statuses, run side by side.

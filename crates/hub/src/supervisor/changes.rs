@@ -6,6 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::runtime::events::{Event, EventType};
 
 use super::status::{FORCED, GATEWAY_FORCED, ROOT_UNNAMED, SIGNING, SIGNING_SENTENCE, STARTING};
+use crate::conditions::event;
 use addon_signer_api::AddOnSignerStatus;
 use addon_signer_api::status::{
     AuthorityState, AuthorityStatus, CONDITION_ADDONS_CONFLICTED, CONDITION_FOREIGN, CONDITION_READY,
@@ -14,15 +15,6 @@ use addon_signer_api::status::{
 
 /// The action of events about registrations.
 pub(super) const REGISTERING: &str = "Registering";
-/// The longest note of an event, in bytes (Kubernetes, `pkg/apis/core/validation/events.go`, `NoteLengthLimit`).
-const NOTE_MAX: usize = 1024;
-
-/// An event. A note that is too long is cut.
-pub(crate) fn event(type_: EventType, action: &str, reason: &str, mut note: String) -> Event {
-    note.truncate(note.floor_char_boundary(NOTE_MAX));
-    Event { type_, reason: reason.to_owned(), note: Some(note), action: action.to_owned(), secondary: None }
-}
-
 /// The events for what changed: each step of a rotation, each condition.
 pub(super) fn events(before: Option<&AddOnSignerStatus>, after: &AddOnSignerStatus) -> Vec<Event> {
     let known = before.map(|status| &*status.authorities).unwrap_or_default();
@@ -174,12 +166,5 @@ mod tests {
         assert_eq!(told(&quiet, &loud), expected);
         assert_eq!(told(&loud, &loud), [""; 0]);
         assert_eq!(told(&loud, &quiet), ["Normal Registering Written"], "the others end without one");
-    }
-
-    #[test]
-    fn a_long_note_is_cut_between_characters() {
-        let note = event(EventType::Normal, "", "", "é".repeat(NOTE_MAX)).note.unwrap();
-        assert_eq!(note.len(), NOTE_MAX);
-        assert_eq!(event(EventType::Normal, "", "", format!("a{note}")).note.unwrap().len(), NOTE_MAX - 1);
     }
 }

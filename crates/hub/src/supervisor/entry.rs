@@ -7,10 +7,10 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::paced::Paced;
-use super::status::Validity;
 use super::{PERMISSION_AGE, ROUND};
 use crate::authorities::reconciler::{LinePlan, Reserve};
 use crate::authorities::state::LineState;
+use crate::conditions::Validity;
 use addon_signer_api::AddOnSigner;
 use addon_signer_api::rules::SignerConfig;
 

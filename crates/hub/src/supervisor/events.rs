@@ -12,9 +12,9 @@ use tracing::warn;
 
 use super::Supervisor;
 use super::calls::WRITES;
-use super::changes::event;
 use super::entry::Read;
 use super::pending::CallEnd;
+use crate::conditions::event;
 use crate::lease::NotWritten;
 use crate::relist::{News, Relist};
 use crate::supervisor::status;

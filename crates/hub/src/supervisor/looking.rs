@@ -181,7 +181,7 @@ impl Supervisor {
             let sentence = format!("metadata.name is {name}, which is the name of a signer of the gateway's own.");
             return Err(("InvalidName", sentence));
         }
-        let mut config = SignerConfig::read(&object.spec, self.settings.grpc_proxy.as_deref())
+        let mut config = SignerConfig::read(&object.spec, self.settings.config.grpc_proxy.as_deref())
             .map_err(|error| ("InvalidSpec", format!("{error}.")))?;
         let others = self.ownership.not_of(&name);
         config.rules.addons.retain(|addon: &AddOnName| !others.contains_key(addon.as_str()));

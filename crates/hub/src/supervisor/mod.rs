@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use kube::Api;
-use kube::runtime::events::{Recorder, Reporter};
+use kube::runtime::events::Recorder;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
@@ -20,7 +20,6 @@ mod gone;
 mod looking;
 mod paced;
 mod pending;
-pub(crate) mod permission;
 mod registered;
 mod reporting;
 mod rights;
@@ -34,6 +33,7 @@ use super::{HubError, HubLinks, HubSettings};
 use crate::authorities::state::LineState;
 use crate::authorities::trust_publisher::TrustPublisher;
 use crate::authorities::versions::WatchedObjects;
+use crate::conditions::{Report, reporter};
 use crate::distribution::steps::Distribution;
 use crate::recording::Notes;
 use crate::registrations::report::RegistrationReport;
@@ -50,7 +50,6 @@ use calls::Calls;
 use entry::{Entry, Served};
 use events::SignerList;
 use gone::Registered;
-use status::Report;
 
 /// How often the supervisor writes statuses that could not be written, checks missing rights again, and checks what has
 /// expired.
@@ -214,11 +213,6 @@ impl Supervisor {
     }
 }
 
-/// Who writes events.
-pub(crate) fn reporter() -> Reporter {
-    Reporter { controller: "addon-signer".to_owned(), instance: None }
-}
-
 /// What all signers share.
 fn shared(links: &HubLinks, settings: &HubSettings, addons: AddOnVersion) -> SignerShared {
     SignerShared {
@@ -226,7 +220,7 @@ fn shared(links: &HubLinks, settings: &HubSettings, addons: AddOnVersion) -> Sig
         clock: links.clock.clone(),
         registry: links.registry.clone(),
         addons,
-        retention: settings.retention,
+        retention: settings.config.retention,
         accounts: settings.known_accounts(),
         guard: links.guard.clone(),
         in_effect: links.in_effect.clone(),
@@ -235,7 +229,7 @@ fn shared(links: &HubLinks, settings: &HubSettings, addons: AddOnVersion) -> Sig
         metrics: links.metrics.clone(),
         audit: links.audit.clone(),
         ledger: links.ledger.clone(),
-        limits: Arc::new(ClusterLimits::new(settings.rate)),
+        limits: Arc::new(ClusterLimits::new(settings.config.rate)),
     }
 }
 

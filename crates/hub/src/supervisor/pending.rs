@@ -4,8 +4,8 @@ use std::collections::{BTreeSet, VecDeque};
 
 use kube::runtime::events::Event;
 
+use crate::conditions::Validity;
 use crate::lease::NotWritten;
-use crate::supervisor::status::Validity;
 use addon_signer_api::AddOnSignerStatus;
 use addon_signer_core::identity::SignerName;
 

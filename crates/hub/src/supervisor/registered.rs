@@ -7,9 +7,10 @@ use kube::Resource;
 use kube::runtime::events::{Event, EventType};
 
 use super::Supervisor;
-use super::changes::{REGISTERING, event};
+use super::changes::REGISTERING;
 use super::entry::Entry;
-use crate::supervisor::status::Report;
+use crate::conditions::Report;
+use crate::conditions::event;
 use addon_signer_api::registrations::REASON_TAKEN_AWAY;
 use addon_signer_core::identity::AddOnKey;
 

@@ -9,10 +9,11 @@ use super::paced::Paced;
 use super::pending::{CallEnd, WrittenStatus};
 use super::{Supervisor, changes, status};
 use crate::authorities::state::LineState;
+use crate::conditions::Report;
+use crate::conditions::event;
 use crate::distribution::steps::{Distribution, Reached};
 use crate::requests::bundle_policy;
-use crate::supervisor::changes::event;
-use crate::supervisor::status::{Report, Reports};
+use crate::supervisor::status::Reports;
 use addon_signer_api::{AddOnSigner, AddOnSignerStatus};
 
 impl Supervisor {
@@ -128,7 +129,7 @@ impl Supervisor {
             (Some(_), Distribution::Starting) => Report::AsBefore,
             (Some(config), Distribution::Reached { trust, report, unguarded, .. }) => {
                 let reached = Reached::sum(config.rules.addons.iter().filter_map(|addon| report.get(addon)));
-                self.links.metrics.distribution.missing(name, Some(reached.total - reached.present()));
+                self.links.metrics.trust_missing(name, Some(reached.total - reached.present()));
                 if let Some(unguarded) = unguarded {
                     return Report::ConditionValue(unguarded.condition());
                 }
@@ -141,7 +142,7 @@ impl Supervisor {
                 Report::ConditionValue(told)
             }
             (None, _) | (_, Distribution::Off) => {
-                self.links.metrics.distribution.missing(name, None);
+                self.links.metrics.trust_missing(name, None);
                 Report::Nothing
             }
         }
@@ -157,12 +158,12 @@ impl Supervisor {
     /// however many there are.
     fn foreign(&self, name: &str) -> Report {
         let Some(served) = self.served(name) else {
-            self.links.metrics.requests.foreign_certificates(name, None);
+            self.links.metrics.foreign_certificates(name, None);
             return Report::Nothing;
         };
         match self.ends.foreign.borrow().get(served.config.borrow().rules.signer_name.as_str()) {
             Some(foreign) => {
-                self.links.metrics.requests.foreign_certificates(name, Some(foreign.count));
+                self.links.metrics.foreign_certificates(name, Some(foreign.count));
                 foreign.condition().into()
             }
             None => Report::AsBefore,

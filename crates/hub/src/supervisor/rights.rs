@@ -5,8 +5,9 @@ use tracing::warn;
 
 use super::entry::{Entry, Served};
 use super::pending::CallEnd;
-use super::{MAX_LINES, Supervisor, permission};
-use crate::supervisor::status::Validity;
+use super::{MAX_LINES, Supervisor};
+use crate::conditions::Validity;
+use crate::permission;
 use addon_signer_core::identity::SignerName;
 use addon_signer_platform::errors::explain;
 

@@ -46,8 +46,8 @@ impl Supervisor {
         activation: ActivationCheck,
         mut needed: watch::Receiver<bool>,
     ) {
-        let HubSettings { gateway: rules, inventory, serving_source, .. } = self.settings.clone();
-        let supply = SupplyPlan::of_gateway(certificate, &rules, serving_source);
+        let HubSettings { config, gateway: rules, inventory } = self.settings.clone();
+        let supply = SupplyPlan::of_gateway(certificate, &rules, config.serving_source);
         let plan = move |has_slot| LinePlan {
             authority: GATEWAY_PLAN,
             supply: supply.clone(),
@@ -83,7 +83,7 @@ impl Supervisor {
 
     fn reconciler_links(&self) -> ReconcilerLinks {
         ReconcilerLinks {
-            store: AuthorityStore::new(&self.links.client, &self.settings.namespace),
+            store: AuthorityStore::new(&self.links.client, &self.settings.config.namespace),
             clock: self.links.clock.clone(),
             audit: self.links.audit.clone(),
             leading: self.links.leading.clone(),

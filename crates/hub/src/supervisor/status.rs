@@ -4,15 +4,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use json_patch::jsonptr::PointerBuf;
-use json_patch::{AddOperation, PatchOperation, TestOperation};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
+use json_patch::{PatchOperation, TestOperation};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
-use serde::Serialize;
 use serde_json::json;
 
-use crate::authorities::report::{GOES_ON, WAITS, authorities, forced, rotation, time};
+use crate::authorities::report::{GOES_ON, WAITS, authorities, forced, rotation};
 use crate::authorities::state::{LineState, ReadyLine};
+use crate::conditions::{Report, Validity, condition, patch_of_status};
 use crate::lease::{Leads, NotWritten};
 use addon_signer_api::status::{
     AddOnSignerStatus, CONDITION_ADDONS_CONFLICTED, CONDITION_AUTHORITY_HEALTHY, CONDITION_AUTHORITY_ISSUED,
@@ -45,26 +45,6 @@ pub(super) const SIGNING_SENTENCE: &str = "Requests for this signer are validate
 pub(super) const TAINTED: &str = "ActiveTainted";
 /// The reason of `Ready` until the hub knows whether it signs.
 pub(super) const STARTING: &str = "Starting";
-
-/// Whether the hub can serve the object; if not, the reason and the message of the condition.
-pub type Validity = Result<(), (&'static str, String)>;
-
-/// What to report in a condition.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Report {
-    /// Nothing, so there is no such condition.
-    Nothing,
-    /// Nothing is known yet: the condition stays as it is.
-    AsBefore,
-    /// The condition is this one.
-    ConditionValue(ConditionValue),
-}
-
-impl From<Option<ConditionValue>> for Report {
-    fn from(told: Option<ConditionValue>) -> Self {
-        told.map_or(Self::Nothing, Self::ConditionValue)
-    }
-}
 
 /// What other parts of the hub report about a signer.
 pub struct Reports {
@@ -240,39 +220,6 @@ fn healthy_sentence() -> (bool, &'static str, String) {
     (true, "Readable", "The Secret with the authorities is readable and its active key signs.".to_owned())
 }
 
-/// A condition. It keeps the time of its last transition if it was the same before.
-pub(crate) fn condition(
-    before: &[Condition],
-    kind: &str,
-    holds: bool,
-    reason: &str,
-    message: String,
-    generation: Option<i64>,
-    now: Timestamp,
-) -> Condition {
-    let status = if holds { "True" } else { "False" };
-    condition_of(before, (kind, status, reason), message, generation, now)
-}
-
-/// The same with any status.
-pub(crate) fn condition_of(
-    before: &[Condition],
-    (kind, status, reason): (&str, &str, &str),
-    message: String,
-    generation: Option<i64>,
-    now: Timestamp,
-) -> Condition {
-    let same = before.iter().find(|condition| condition.type_ == kind && condition.status == status);
-    Condition {
-        type_: kind.to_owned(),
-        status: status.to_owned(),
-        reason: reason.to_owned(),
-        message,
-        observed_generation: generation,
-        last_transition_time: same.map_or_else(|| time(now), |condition| condition.last_transition_time.clone()),
-    }
-}
-
 /// Writes the status of the object with this name, if it is still this version of it. Gateways trust the authorities in
 /// it: a write that was under way for long must not undo a later one.
 ///
@@ -291,14 +238,6 @@ pub async fn write(
         operations.insert(0, PatchOperation::Test(TestOperation { path, value: json!(of.resource_version) }));
     }
     leads.write(api.patch_status(name, &PatchParams::default(), &patch)).await.map(drop)
-}
-
-/// Replaces the status of the object that has this uid, and fails for another one of that name. A merge patch could
-/// name the uid too, but the API server ignores it below `/status` of a custom resource.
-pub(crate) fn patch_of_status(uid: Option<&String>, status: &impl Serialize) -> Patch<()> {
-    let is_it = TestOperation { path: PointerBuf::from_tokens(["metadata", "uid"]), value: json!(uid) };
-    let whole = AddOperation { path: PointerBuf::from_tokens(["status"]), value: json!(status) };
-    Patch::Json(json_patch::Patch(vec![PatchOperation::Test(is_it), PatchOperation::Add(whole)]))
 }
 
 /// Whether the status of an object names an authority whose certificates may not have expired yet.

@@ -12,9 +12,8 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::*;
-use crate::authorities::supply::ServingSource;
+use crate::HubConfig;
 use crate::requests::dispatcher::{Dispatcher, DispatcherLinks};
-use crate::routes::RouteSettings;
 use crate::standings::Standings;
 use crate::{Hub, HubEnds, HubParts, lease};
 use addon_signer_api::ocm::AddOnApi;
@@ -22,7 +21,6 @@ use addon_signer_api::signer::{Approval, RegistrationMode};
 use addon_signer_core::ca::line::WaitsFor;
 use addon_signer_core::identity::SignerName;
 use addon_signer_core::policy::GatewayRules;
-use addon_signer_core::rate::Rate;
 use addon_signer_platform::clock::Clock;
 use addon_signer_platform::contacts::Contacts;
 use addon_signer_telemetry::pulse::Pulses;
@@ -49,12 +47,7 @@ fn mk_supervisor(pulses: &Pulses) -> (Supervisor, lease::Announcer, HubEnds) {
         has_gateway: true,
     };
     let settings = HubSettings {
-        serving_source: ServingSource::default(),
-        namespace: "addon-signer".to_owned(),
-        grpc_proxy: None,
-        routes: RouteSettings::default(),
-        retention: Duration::from_secs(3600),
-        rate: Rate { burst: 1, interval: Duration::from_secs(1) },
+        config: HubConfig::default(),
         gateway: GatewayRules {
             account: "hub".to_owned(),
             dns_names: BTreeSet::new(),
@@ -73,8 +66,8 @@ fn mk_supervisor(pulses: &Pulses) -> (Supervisor, lease::Announcer, HubEnds) {
         signers: watch::channel(None).0,
         registrations: watch::channel(None).1,
         distributed: watch::channel(Default::default()).1,
-        published: watch::channel(status::Report::AsBefore).1,
-        protected: watch::channel(status::Report::AsBefore).1,
+        published: watch::channel(Report::AsBefore).1,
+        protected: watch::channel(Report::AsBefore).1,
         signing,
         forbidden,
         foreign,

@@ -5,6 +5,7 @@ use addon_signer_core::csr::build::CsrParams;
 use addon_signer_core::encoding::pem;
 use addon_signer_core::keys::private::PrivateKey;
 use addon_signer_core::keys::public::KeyKind;
+use addon_signer_hub::HubConfig;
 use addon_signer_ledger::Reader;
 use addon_signer_platform::clock::Clock;
 use hyper::Method;
@@ -30,7 +31,9 @@ async fn agent_behind_grpc_server_gets_only_its_own_identity() {
     let proxy = proxy(&hub).await;
     let (decisions, _, _capturing) = capture_audit();
     let client = hub.client_as(HUB_USER, &HUB_GROUPS).await;
-    let options = HubOptions { grpc_proxy: Some(GRPC_PROXY.to_owned()), ..options() };
+    let options = options();
+    let hub_config = HubConfig { grpc_proxy: Some(GRPC_PROXY.to_owned()), ..options.hub };
+    let options = HubOptions { hub: hub_config, ..options };
     let whole = Whole::start_with(client, options, Clock::default()).await;
     wait_ready(&admin, "telemetry", "True").await;
     wait_believed(&hub, &admin).await;

@@ -25,7 +25,9 @@ use addon_signer::process::registry_age::AgeBounds;
 use addon_signer::process::{HubOptions, HubProcess, Roles};
 use addon_signer_core::rate::Rate;
 use addon_signer_gateway::Limits;
+use addon_signer_hub::HubConfig;
 use addon_signer_hub::lease::DEFAULT_DURATION;
+use addon_signer_hub::routes::RouteSettings;
 use addon_signer_platform::clock::Clock;
 use clap::Parser;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
@@ -95,17 +97,15 @@ impl World {
             roles: Roles::Both,
             pod_uid: None,
             shutdown_delay: Duration::ZERO,
-            namespace: "addon-signer".to_owned(),
+            hub: HubConfig {
+                routes: RouteSettings { names: vec!["127.0.0.1".parse().unwrap()], ..Default::default() },
+                rate: Rate { burst: 100, interval: Duration::from_secs(1) },
+                ..HubConfig::default()
+            },
             gateway_listen: any,
             gateway_limits: Limits::default(),
-            gateway_names: vec!["127.0.0.1".parse().unwrap()],
-            serving_source: Default::default(),
             access_log: false,
             metrics_listen: any,
-            grpc_proxy: None,
-            backend_addresses: Vec::new(),
-            retention: Duration::from_secs(600),
-            rate: Rate { burst: 100, interval: Duration::from_secs(1) },
             replica: "bench".to_owned(),
             ledger: format!("sqlite://{}/ledger.db", dir.path().display()).parse().unwrap(),
             lease_duration: DEFAULT_DURATION,

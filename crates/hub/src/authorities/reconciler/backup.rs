@@ -9,7 +9,7 @@ use tracing::{debug, error};
 use super::steps::CATCH_UP;
 use super::{LineReconciler, ReconcileError};
 use crate::authorities::stored::StoredLine;
-use crate::recording::metrics::Difference;
+use crate::metrics::Difference;
 use addon_signer_core::ca::authority::AuthorityId;
 use addon_signer_core::ca::line::Older;
 use addon_signer_core::timestamp::Timestamp;
@@ -59,12 +59,12 @@ impl LineReconciler {
              Certificates of missing ones are refused. See \"Restoring a backup\" in docs/operations.md"
         );
         if older.line == stored.line {
-            self.links.metrics.recording.differs(Difference::Authorities, older.behind.len() + older.missing.len());
+            self.links.metrics.differs(Difference::Authorities, older.behind.len() + older.missing.len());
             return Ok(stored);
         }
         let leads = self.links.leading.leads()?;
         let good = self.links.store.replace(&leads, &self.line.names, &stored, &older.line, None).await?;
-        self.links.metrics.recording.differs(Difference::Authorities, older.behind.len() + older.missing.len());
+        self.links.metrics.differs(Difference::Authorities, older.behind.len() + older.missing.len());
         Ok(good)
     }
 }

@@ -4,13 +4,12 @@ use tokio::sync::{mpsc, watch};
 
 use super::{LinePlan, LineReconciler, Outside, Published, REVERT, ROUND, Reserve, Unrecorded, pauses};
 use crate::authorities::activation::ActivationCheck;
-use crate::authorities::metrics::LineGauges;
 use crate::authorities::state::LineState;
 use crate::authorities::store::{AuthorityStore, LineNames};
 use crate::authorities::trust_publisher::TrustPublisher;
 use crate::authorities::versions::WatchedObjects;
 use crate::lease::Leading;
-use crate::metrics::HubMetrics;
+use crate::metrics::{HubMetrics, LineGauges};
 use crate::recording::chronicle::LineRecord;
 use addon_signer_core::revert_backoff::RevertBackoff;
 use addon_signer_ledger::Ledger;
@@ -58,7 +57,7 @@ impl LineReconciler {
     /// A reconciler that has not read its line yet.
     pub(crate) fn new(links: ReconcilerLinks, line: ReconcilerLine) -> Self {
         Self {
-            gauges: LineGauges::new(links.metrics.authorities.clone(), line.names.metrics_label()),
+            gauges: LineGauges::new(links.metrics.clone(), line.names.metrics_label()),
             record: LineRecord::new(links.ledger.clone(), line.names.line()),
             outside: Outside::default(),
             written: None,

@@ -14,13 +14,13 @@ mod steps;
 
 use crate::authorities::activation::ActivationCheck;
 use crate::authorities::asked::{Asked, AuthorityRequest};
-use crate::authorities::metrics::LineGauges;
 use crate::authorities::report;
 use crate::authorities::state::LineState;
 use crate::authorities::store::{LineKind, StoreError};
 use crate::authorities::supply::SupplyPlan;
 use crate::authorities::versions::{LineObjects, ObjectVersion};
 use crate::lease::{NotLeading, NotWritten};
+use crate::metrics::LineGauges;
 use crate::recording::chronicle::LineRecord;
 use addon_signer_api::rules::AuthorityPlan;
 use addon_signer_core::ca::authority::{AuthorityError, AuthorityId};

@@ -149,7 +149,7 @@ impl LineReconciler {
             Step::Force(waiting) => {
                 let text = "Activated an authority that some may not trust: the previous one is about to expire";
                 error!(line, authority = id, %waiting, "{text}");
-                self.links.metrics.authorities.forced(self.line.names.metrics_label());
+                self.links.metrics.authority_forced(self.line.names.metrics_label());
             }
             Step::GiveUp(_) => {
                 let text = "Gave up an authority that would have to be replaced before everybody trusts it";

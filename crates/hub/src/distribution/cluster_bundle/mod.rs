@@ -16,11 +16,11 @@ use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
 use super::{ASK_AGAIN, DOUBT, LONGEST, PAUSE, ROUND, SHORTEST, changed, rest};
+use crate::conditions::Report;
 use crate::lease::{Leading, Leads, NotWritten};
+use crate::permission;
 use crate::registrations::discovery::served_version;
 use crate::registrations::wanted::Signers;
-use crate::supervisor::permission;
-use crate::supervisor::status::Report;
 use addon_signer_api::cluster_trust_bundle::{
     CERTIFICATES_GROUP, CLUSTER_TRUST_BUNDLES, ClusterTrustBundle, TRUST_BUNDLE, VERSIONS, body, resource,
 };

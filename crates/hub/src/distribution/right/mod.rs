@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use tracing::{info, warn};
 
 use super::steps::Unguarded;
+use crate::permission;
 use crate::registrations::discovery::served_version;
-use crate::supervisor::permission;
 use crate::trial::{self, Asking, PolicyProblem, PolicyTrial, Right};
 use addon_signer_api::manifest_work::{MANIFEST_WORKS, WORK_GROUP, WORK_VERSION, resource};
 use addon_signer_api::status::CONDITION_TRUST_DISTRIBUTED;

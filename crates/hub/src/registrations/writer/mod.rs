@@ -1,7 +1,7 @@
 //! The one task that decides what is written and when. Each call is a task of its own, so that one addon delays no
 //! other.
 
-use crate::registrations::metrics::RegistrationMetrics;
+use crate::metrics::HubMetrics;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
@@ -69,7 +69,7 @@ pub struct RegistrationWriter {
     target: Target,
     clock: Clock,
     leading: Leading,
-    metrics: RegistrationMetrics,
+    metrics: HubMetrics,
     inputs: RegistrationInputs,
     signers: Option<Signers>,
     templates: Templates,
@@ -103,7 +103,7 @@ impl RegistrationWriter {
         target: Target,
         clock: Clock,
         leading: Leading,
-        metrics: RegistrationMetrics,
+        metrics: HubMetrics,
         inputs: RegistrationInputs,
     ) -> Self {
         Self {
@@ -343,7 +343,7 @@ impl RegistrationWriter {
             Patch::Registrations => {
                 info!(%cluster, %addon, "The hub wrote the addon's registrations");
                 self.disputes.wrote(key, self.began.elapsed());
-                self.metrics.written();
+                self.metrics.registration_written();
             }
             Patch::SayLeft => {
                 warn!(

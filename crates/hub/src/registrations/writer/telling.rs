@@ -17,7 +17,7 @@ impl RegistrationWriter {
         self.disputes.tidy(self.began.elapsed(), |_| true);
         let report = self.report();
         let signers = self.signers.iter().flat_map(|signers| signers.served.iter());
-        self.metrics.left(signers.map(|(name, config)| (name.as_str(), report.left_of(config).count())));
+        self.metrics.registrations_left(signers.map(|(name, config)| (name.as_str(), report.left_of(config).count())));
         self.inputs.report.send_if_modified(|known| {
             let differs = known.as_ref() != Some(&report);
             *known = Some(report);

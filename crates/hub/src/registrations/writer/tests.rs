@@ -152,13 +152,7 @@ impl World {
         };
         let version = AddOnVersion::from(AddOnApi::V1Alpha1);
         let target = Target { client, version: version.clone() };
-        let writer = RegistrationWriter::new(
-            target,
-            Clock::default(),
-            leading,
-            RegistrationMetrics::register(&mut Default::default()),
-            inputs,
-        );
+        let writer = RegistrationWriter::new(target, Clock::default(), leading, HubMetrics::default(), inputs);
         let pulse = Pulses::default().start("registrations");
         let writer = tokio::spawn(async move { writer.keep(pulse).await.unwrap() });
         Self { server, signers, templates, report, all_again, announcer, version, _writer: writer }

@@ -331,7 +331,7 @@ impl Dispatcher {
                 };
                 let outcome = stop.run_until_cancelled(work).await;
                 if matches!(outcome, Some(Outcome::Published)) {
-                    signer.shared.metrics.requests.published_after(seen.elapsed());
+                    signer.shared.metrics.published_after(seen.elapsed());
                 }
                 (name, outcome)
             });

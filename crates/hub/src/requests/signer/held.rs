@@ -44,7 +44,7 @@ impl Signer {
             let sentence = sentence(unusable);
             self.counted(csr, answers.add_condition(csr, RECORD_UNUSABLE, reason, &sentence)).await?;
             error!(csr = csr.name_any(), error = %unusable, "A request cannot be worked on");
-            self.shared.metrics.requests.held(&self.name());
+            self.shared.metrics.held(&self.name());
             if let Err(error) = answers.event(csr, &self.shared.recorder, reason, &sentence).await {
                 // The condition on the request says the same; an event is a convenience.
                 warn!(%error, csr = csr.name_any(), "Could not write an event about a held request");

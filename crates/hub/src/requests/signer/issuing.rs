@@ -172,7 +172,7 @@ impl Attempt<'_> {
             serial: issued.serial,
             not_after: issued.not_after,
         });
-        signer.shared.metrics.requests.issued(&signer.name());
+        signer.shared.metrics.issued(&signer.name());
     }
 
     async fn say_limited(&self, pause: Duration) -> Result<Outcome, SignerError> {
@@ -181,7 +181,7 @@ impl Attempt<'_> {
             let sentence =
                 "This addon or its cluster had too many certificates; the request waits and is signed later.";
             signer.counted(csr, answers.add_condition(csr, RATE_LIMITED, "TooManyRequests", sentence)).await?;
-            signer.shared.metrics.requests.rate_limited(&signer.name());
+            signer.shared.metrics.rate_limited(&signer.name());
         }
         Ok(Outcome::Limited(pause))
     }

@@ -325,7 +325,7 @@ impl Signer {
         let answers = self.answers(leads);
         self.counted(csr, answers.refuse(csr, verdict, refusal.reason(), &refusal.sentence())).await?;
         self.shared.audit.refused(&self.name(), &csr.name_any(), self.requester(csr), refusal);
-        self.shared.metrics.requests.refused(&self.name(), refusal.reason());
+        self.shared.metrics.refused(&self.name(), refusal.reason());
         if let Err(error) = answers.event(csr, &self.shared.recorder, refusal.reason(), &refusal.sentence()).await {
             // The condition on the request says the same; an event is a convenience.
             warn!(%error, csr = csr.name_any(), "Could not write an event about a refused request");

@@ -4,7 +4,7 @@ use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessR
 use kube::api::PostParams;
 use kube::{Api, Client};
 
-use crate::supervisor::status::Validity;
+use crate::conditions::Validity;
 use addon_signer_core::identity::SignerName;
 
 /// Asks the API server about the verb `sign`, and about `approve` if approving is the hub's task, on exactly this

@@ -4,9 +4,9 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use addon_signer_core::ca::authority::Authority;
-use addon_signer_core::identity::ClusterName;
-use addon_signer_core::timestamp::Timestamp;
+use crate::ca::authority::Authority;
+use crate::identity::ClusterName;
+use crate::timestamp::Timestamp;
 
 /// For which authority, without which clusters (none on the line for backends), and who says so.
 #[derive(Debug, Clone, PartialEq, Eq)]
