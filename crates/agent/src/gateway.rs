@@ -34,7 +34,10 @@ const MAX_BODY: usize = 256 * 1024;
 
 /// The text is not the address of a gateway. It may contain a password, so it is not shown.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("--gateway (ADDON_SIGNER_GATEWAY) is not the address of a gateway; use https://HOST[:PORT]")]
+#[error(
+    "--gateway (ADDON_SIGNER_GATEWAY) is not the address of a gateway; use https://HOST[:PORT], with an IPv6 address \
+     in brackets"
+)]
 pub struct GatewayUrlError;
 
 /// Why a request to the gateway failed.

@@ -29,7 +29,7 @@ key.
 {{- fail "addonSigner.workload must be deployment/NAME, daemonset/NAME, statefulset/NAME or serviceaccount/NAME" -}}
 {{- end -}}
 {{- if not (hasPrefix "https://" $agent.gateway) -}}
-{{- fail "addonSigner.gateway must be https://HOST[:PORT]" -}}
+{{- fail "addonSigner.gateway must be https://HOST[:PORT], with an IPv6 address in brackets" -}}
 {{- end -}}
 {{- toJson $agent -}}
 {{- end -}}

@@ -286,11 +286,12 @@ impl Ca {
     }
 
     /// Shows each change until the hub has done what it was asked for, and then the line in this format. `is_under_way`
-    /// says whether it has begun.
+    /// says whether it has begun. The refusal of an `earlier` import is not shown.
     pub(super) async fn follow(
         &self,
         line: &LineName,
         output: Format,
+        earlier: Option<&String>,
         is_done: impl Fn(&LineReport) -> bool,
         is_under_way: impl Fn(&LineReport) -> bool,
     ) -> anyhow::Result<LineReport> {
@@ -311,7 +312,7 @@ impl Ca {
             }
             let counts = report.rotation.as_ref().and_then(|rotation| rotation.ready.zip(rotation.total));
             let pace = pace.told(started.elapsed(), counts);
-            let text = progress(&report);
+            let text = progress(&report, earlier);
             if text != shown {
                 eprintln!("{text}{pace}");
                 shown = text;

@@ -117,7 +117,8 @@ pub(super) async fn import(args: ImportArgs) -> anyhow::Result<()> {
     };
     let is_refused = |report: &LineReport| refusal(report).is_some();
     let is_over = |it: &LineReport| signs(it) || is_refused(it);
-    let end = ca.follow(&name, args.report.output, is_over, |it| has(it) || is_refused(it)).await?;
+    let begun = |it: &LineReport| has(it) || is_refused(it);
+    let end = ca.follow(&name, args.report.output, before.not_used.as_ref(), is_over, begun).await?;
     if signs(&end) { Ok(()) } else { bail!(refusal(&end).unwrap_or_default()) }
 }
 

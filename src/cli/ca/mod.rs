@@ -151,7 +151,7 @@ async fn follow_rotation(ca: &Ca, name: &LineName, args: &ReportArgs, before: &s
         active.map(|active| active.id.clone())
     };
     let is_done = |report: &LineReport| signs(report).is_some();
-    let now = ca.follow(name, args.output, is_done, |report| report.rotation.is_some()).await?;
+    let now = ca.follow(name, args.output, None, is_done, |report| report.rotation.is_some()).await?;
     eprintln!(
         "{} is now signing. Certificates signed by {before} stay valid until they expire.",
         signs(&now).unwrap_or_default()

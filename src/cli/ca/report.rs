@@ -70,14 +70,14 @@ impl LineReport {
     }
 }
 
-/// What it does now, for `--watch`.
-pub(super) fn progress(report: &LineReport) -> String {
+/// What it does now, for `--watch`, without the refusal of an earlier import.
+pub(super) fn progress(report: &LineReport, earlier: Option<&String>) -> String {
     let mut text = match &report.rotation {
         Some(RotationStatus { phase, waiting_for: Some(what), .. }) => format!("{phase:?}: waiting for {what}"),
         Some(RotationStatus { phase, .. }) => format!("{phase:?}"),
         None => format!("waiting for {}", report.waits.as_deref().unwrap_or("the hub")),
     };
-    report.not_used.iter().for_each(|why| text.push_str(&format!("\n{why}")));
+    report.not_used.iter().filter(|why| Some(*why) != earlier).for_each(|why| text.push_str(&format!("\n{why}")));
     text
 }
 

@@ -71,7 +71,7 @@ pub(super) async fn follow_loss(ca: &Ca, name: &LineName, args: &ReportArgs, id:
     }
     let is_gone = |report: &LineReport| report.authority(id).is_none();
     let has_begun = |report: &LineReport| report.authority(id).is_none_or(|authority| authority.to_revoke);
-    ca.follow(name, args.output, is_gone, has_begun).await.map(drop)
+    ca.follow(name, args.output, None, is_gone, has_begun).await.map(drop)
 }
 
 /// Shows whom the revocation would lock out, and lets a person type the id again. Without a terminal nobody may be

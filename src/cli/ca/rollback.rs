@@ -45,6 +45,6 @@ pub(super) async fn rollback(ChangeArgs { line, report: args }: ChangeArgs) -> a
         !is_current(AuthorityState::Next) && !is_current(AuthorityState::Active)
     };
     let ends = |report: &LineReport| is_done(report) || is_refused(report);
-    let now = ca.follow(&name, args.output, ends, ends).await?;
+    let now = ca.follow(&name, args.output, None, ends, ends).await?;
     if is_done(&now) { Ok(()) } else { bail!(now.problem.unwrap_or_default()) }
 }

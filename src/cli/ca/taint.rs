@@ -37,7 +37,7 @@ pub(super) async fn taint(args: TaintArgs) -> anyhow::Result<()> {
     let signs_no_more = |report: &LineReport| {
         has_begun(report) && report.in_state(AuthorityState::Active).is_none_or(|active| active.id != id)
     };
-    ca.follow(&name, how.output, signs_no_more, has_begun).await.map(drop)
+    ca.follow(&name, how.output, None, signs_no_more, has_begun).await.map(drop)
 }
 
 /// What follows for an authority in this state.

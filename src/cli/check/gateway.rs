@@ -35,7 +35,11 @@ impl FromStr for GatewayAddress {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let refused = || format!("{text:?} is not the address of a gateway; use https://HOST[:PORT]");
+        let refused = || {
+            format!(
+                "{text:?} is not the address of a gateway; use https://HOST[:PORT], with an IPv6 address in brackets"
+            )
+        };
         let uri: Uri = text.parse().map_err(|_| refused())?;
         // Anything more is a mistake, and it could be a password.
         let is_bare = uri.path_and_query().is_none_or(|it| it == "/") && !text.contains('@');
@@ -142,7 +146,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_server_without_tls_is_told_from_one_with_another_certificate() {
+    async fn a_server_without_tls_is_told_from_another_certificate() {
         addon_signer_platform::crypto::install_provider();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = format!("https://{}", listener.local_addr().unwrap()).parse().unwrap();
@@ -169,10 +173,16 @@ mod tests {
             "https://gateway?x=y",
             "https://",
             "https://[127.0.0.1]:8443",
+            "https://::1:8443",
             "https://gateway:08443",
         ] {
             let said = bad.parse::<GatewayAddress>().unwrap_err();
-            assert!(said.ends_with("is not the address of a gateway; use https://HOST[:PORT]"), "{said}");
+            assert!(
+                said.ends_with(
+                    "is not the address of a gateway; use https://HOST[:PORT], with an IPv6 address in brackets"
+                ),
+                "{said}"
+            );
         }
     }
 }

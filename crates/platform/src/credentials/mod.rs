@@ -209,8 +209,8 @@ impl Credentials {
     }
 }
 
-/// What a program prints, or the beginning of it if that is too much; then nobody waits for its end. Its group ends with
-/// it if it is too late or prints too much.
+/// What a program prints, or the beginning of it if that is too much; then nobody waits for its end. If it is too late
+/// or prints too much, its group ends with it.
 async fn output(child: &mut Child, mut group: Option<Group>) -> std::io::Result<(ExitStatus, Zeroizing<Vec<u8>>)> {
     let mut output = Zeroizing::new(Vec::new());
     if let Some(stdout) = child.stdout.take() {

@@ -118,7 +118,8 @@ async fn a_client_key_that_cannot_be_used_is_named() {
 async fn a_context_is_chosen_by_name_and_what_it_lacks_is_named() {
     crate::crypto::install_provider();
     let text = mk(GOOD, "")
-        + "---\ncontexts: [{name: three, context: {cluster: hub, user: bob}}, {name: four, context: {cluster: hub}}, {name: five}]\n";
+        + "---\ncontexts: [{name: three, context: {cluster: hub, user: bob}}, {name: four, context: {cluster: hub}},\n\
+           {name: five}]\n";
     let told = async |context| match read(&text, context, Plugins::Refuse).await {
         Ok(found) => found.target.to_string(),
         Err(told) => told,

@@ -69,6 +69,7 @@ async fn a_certificate_is_brought_days_later_and_after_a_restart() {
     wait_until(PATIENCE, "the next second", async || (Clock::default().now() > before).then_some(())).await;
     let told = import(&format!("\u{feff}{}", chain(&[&answer, &root.der]))).await;
     assert_eq!(told.code, 0, "the refusal before was of another file: {}", told.stderr);
+    assert!(!told.stderr.contains("there is no root"), "it is not told again: {}", told.stderr);
     let line = OnServer::client(&admin);
     let first = line.wait(&["Active"]).await;
     wait_ready(&admin, "telemetry", "True").await;

@@ -12,6 +12,8 @@ use super::blocks::decode;
 pub enum Container {
     /// Text with two bytes for each character.
     Utf16,
+    /// Text with four bytes for each character.
+    Utf32,
     /// PEM in Base64, such as a field of `kubectl get secret -o yaml`.
     TwiceBase64,
     /// DER in Base64.
@@ -32,6 +34,7 @@ impl fmt::Display for Container {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Utf16 => "text in UTF-16",
+            Self::Utf32 => "text in UTF-32",
             Self::TwiceBase64 => "PEM that is encoded in Base64 once more",
             Self::Bare => "Base64 without BEGIN and END lines",
             Self::Certificate => "a certificate in DER",
@@ -47,7 +50,7 @@ impl Container {
     /// How to get the certificates.
     pub(super) fn advice(self) -> &'static str {
         match self {
-            Self::Utf16 => "save it as UTF-8",
+            Self::Utf16 | Self::Utf32 => "save it as UTF-8",
             Self::TwiceBase64 => "decode it first (`base64 -d`)",
             Self::Bare => "put -----BEGIN CERTIFICATE----- before it and -----END CERTIFICATE----- after it",
             Self::Certificate => "`openssl x509 -inform DER -in FILE` converts it",
@@ -61,6 +64,7 @@ impl Container {
     /// What these bytes are, which have no block of PEM.
     pub(crate) fn of(bytes: &[u8]) -> Option<Self> {
         match bytes {
+            [0xff, 0xfe, 0, 0, ..] | [0, 0, ..] | [b'-', 0, 0, ..] => Some(Self::Utf32),
             [0xff, 0xfe, ..] | [0xfe, 0xff, ..] | [b'-', 0, ..] | [0, b'-', ..] => Some(Self::Utf16),
             [0xfe, 0xed, 0xfe, 0xed, ..] | [0xce, 0xce, 0xce, 0xce, ..] => Some(Self::Keystore),
             _ => Self::of_der(bytes).or_else(|| {

@@ -17,6 +17,10 @@ fn utf16(text: &str, bytes: fn(u16) -> [u8; 2]) -> Vec<u8> {
     text.encode_utf16().flat_map(bytes).collect()
 }
 
+fn utf32(mark: &str, bytes: fn(u32) -> [u8; 4]) -> Vec<u8> {
+    mark.chars().chain(CHAIN.chars()).flat_map(|character| bytes(character.into())).collect()
+}
+
 #[test]
 fn certificates_are_read_whatever_stands_between_them() {
     let expected = certificates(CHAIN.as_bytes()).unwrap();
@@ -69,6 +73,10 @@ fn other_forms_are_named_with_what_to_do() {
         (&little, format!("it is text in UTF-16, {needed}: save it as UTF-8")),
         (&big, format!("it is text in UTF-16, {needed}")),
         (&utf16(&format!("\u{feff}{CHAIN}"), u16::to_be_bytes), format!("it is text in UTF-16, {needed}")),
+        (&utf32("", u32::to_le_bytes), format!("it is text in UTF-32, {needed}: save it as UTF-8")),
+        (&utf32("", u32::to_be_bytes), format!("it is text in UTF-32, {needed}")),
+        (&utf32("\u{feff}", u32::to_le_bytes), format!("it is text in UTF-32, {needed}")),
+        (&utf32("\u{feff}", u32::to_be_bytes), format!("it is text in UTF-32, {needed}")),
         (pkcs7.as_bytes(), "it has PKCS#7 (.p7b) in line 1: `openssl pkcs7 -print_certs".to_owned()),
         (
             pkcs7.replace("PKCS7", "CERTIFICATE").as_bytes(),
