@@ -4,7 +4,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
+use addon_signer_platform::kubeconfig::Access;
+use addon_signer_platform::kubernetes;
+use k8s_openapi::api::authentication::v1::SelfSubjectReview;
+use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Client;
+use kube::api::{Api, DeleteParams, PostParams};
 use kube::config::{ExecConfig, ExecInteractiveMode, Kubeconfig};
+use serde_json::json;
 use test_kit::built::agent_program;
 use test_kit::hub::PATIENCE;
 use test_kit::{TestHub, accept_cluster, client, install_addon, wait_until};
@@ -173,4 +181,63 @@ async fn a_hub_ends_at_an_address_without_a_scheme() {
     let expected =
         format!("plain cannot be used: clusters.{cluster}.server: it begins with neither https:// nor http://");
     assert!(told.code == Some(1) && told.stderr.contains(&expected), "{}", told.stderr);
+}
+
+/// A token of a ServiceAccount that ends with this Secret.
+async fn token_until_deleted(admin: &Client, secret: &str) -> String {
+    let secrets: Api<Secret> = Api::namespaced(admin.clone(), "default");
+    let object =
+        Secret { metadata: ObjectMeta { name: Some(secret.to_owned()), ..ObjectMeta::default() }, ..Secret::default() };
+    secrets.create(&PostParams::default(), &object).await.unwrap();
+    let bound = json!({
+        "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "metadata": {},
+        "spec": { "audiences": [], "boundObjectRef": { "kind": "Secret", "apiVersion": "v1", "name": secret } },
+    });
+    let accounts: Api<ServiceAccount> = Api::namespaced(admin.clone(), "default");
+    let request = serde_json::from_value(bound).unwrap();
+    let answer = accounts.create_token_request("hub", &PostParams::default(), &request).await.unwrap();
+    answer.status.unwrap().token.unwrap()
+}
+
+/// A cloud may withdraw a token that says nothing of its end.
+#[tokio::test]
+async fn a_token_that_was_withdrawn_is_fetched_again() {
+    let hub = TestHub::start().await;
+    if !hub.is_real() {
+        return; // the stand-in withdraws no token; the client has its unit test
+    }
+    let (admin, home) = (hub.admin().await, tempfile::tempdir().unwrap());
+    let accounts: Api<ServiceAccount> = Api::namespaced(admin.clone(), "default");
+    let metadata = ObjectMeta { name: Some("hub".to_owned()), ..ObjectMeta::default() };
+    accounts.create(&PostParams::default(), &ServiceAccount { metadata, ..Default::default() }).await.unwrap();
+    let token = home.path().join("token");
+    std::fs::write(&token, token_until_deleted(&admin, "first").await).unwrap();
+    let mut kubeconfig = hub.kubeconfig("nobody", &[]);
+    let printed = r#"{"kind":"ExecCredential","status":{"token":"%s"}}"#;
+    let script = format!("printf '{printed}' $(cat {})", token.display());
+    kubeconfig.auth_infos[0].auth_info = serde_json::from_value(json!({ "exec": {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "command": "sh",
+        "args": ["-c", script],
+        "interactiveMode": "Never",
+    } }))
+    .unwrap();
+    let access = Access { kubeconfig: Some(write(home.path(), "exec", &kubeconfig)), context: None };
+    let client = kubernetes::client(&access).await.unwrap();
+    let who = async || {
+        let reviews: Api<SelfSubjectReview> = Api::all(client.clone());
+        reviews.create(&PostParams::default(), &SelfSubjectReview::default()).await
+    };
+    let name = |review: SelfSubjectReview| review.status.unwrap().user_info.unwrap().username.unwrap();
+    assert_eq!(name(who().await.unwrap()), "system:serviceaccount:default:hub");
+    std::fs::write(&token, token_until_deleted(&admin, "second").await).unwrap();
+    let secrets: Api<Secret> = Api::namespaced(admin.clone(), "default");
+    secrets.delete("first", &DeleteParams::default()).await.unwrap();
+    let is_refused = |error: &kube::Error| matches!(error, kube::Error::Api(status) if status.code == 401);
+    // The API server believes a token for ten seconds more.
+    wait_until(PATIENCE, "the token to be refused", async || {
+        who().await.is_err_and(|error| is_refused(&error)).then_some(())
+    })
+    .await;
+    assert_eq!(name(who().await.unwrap()), "system:serviceaccount:default:hub");
 }
