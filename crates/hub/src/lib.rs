@@ -225,6 +225,7 @@ impl Hub {
 
 async fn run(hub: Hub, settings: HubSettings, addons: AddOnVersion) -> Result<(), HubError> {
     let Hub { links, writer, replicas } = hub;
+    let namespace = settings.config.namespace.clone();
     let mut leading = links.leading.clone();
     let (signers, served) = watch::channel(None);
     let (report, reported) = watch::channel(None);
@@ -242,30 +243,20 @@ async fn run(hub: Hub, settings: HubSettings, addons: AddOnVersion) -> Result<()
         leads = leading.acquired() => u64::from(leads?),
     };
     let feeding = recording::Feeding { writer, epoch, notes: notes.clone(), signers: served.clone() };
-    recording::start(&mut tasks, &links, &settings.config.namespace, feeding);
-    let sweep = Sweep::new(&links.client, links.clock.clone(), links.ledger.clone(), links.leading.clone());
-    tasks.spawn("sweep", after_the_writer(sweep.keep()));
+    recording::start(&mut tasks, &links, &namespace, feeding);
+    tasks.spawn("sweep", after_the_writer(Sweep::new(&links).keep()));
     let published = publish(&mut tasks, &links, served.clone());
     let protected = watch_bundle_policy(&mut tasks, &links);
-    let distributed =
-        distribute(&mut tasks, &links, addons.clone(), (&settings.config.namespace, known), served.clone());
+    let distributed = distribute(&mut tasks, &links, addons.clone(), (&namespace, known), served.clone());
     let inputs = registrations::RegistrationInputs { seen, all_again, signers: served, templates, report };
-    let writer = registrations::RegistrationWriter::new(
-        registrations::Target { client: links.client.clone(), version: addons.clone() },
-        links.clock.clone(),
-        links.leading.clone(),
-        links.metrics.clone(),
-        inputs,
-    );
-    let pulse = links.pulses.start("registrations");
-    tasks.spawn("registrations", async move { Ok(writer.keep(pulse).await?) });
+    write_registrations(&mut tasks, &links, addons.clone(), inputs);
     let (refused, forbidden) = mpsc::channel(REFUSED_WAITING);
     let (signed, foreign) = watch::channel(ForeignReport::new());
     let news = DispatcherLinks { standings, forbidden: refused, foreign: signed };
     let (dispatcher, signing) = Dispatcher::new(&links.client, links.clock.clone(), settings.known_accounts(), news);
     tasks.spawn("requests", dispatcher.run(links.pulses.start("requests")));
     let (known, objects) = versions::channel();
-    let watching = versions::keep(links.client.clone(), settings.config.namespace.clone(), known);
+    let watching = versions::keep(links.client.clone(), namespace, known);
     tasks.spawn("watch of the objects of authorities", watching.map(Ok));
     let ends = SupervisorLinks {
         signers,
@@ -340,6 +331,23 @@ fn read_for_gateways(
     let judgement = routes::start(tasks, route_links, settings.config.routes.clone());
     routes::report(tasks, links, judgement.judged);
     judgement.needs_certificate
+}
+
+fn write_registrations(
+    tasks: &mut HubTasks,
+    links: &HubLinks,
+    addons: AddOnVersion,
+    inputs: registrations::RegistrationInputs,
+) {
+    let writer = registrations::RegistrationWriter::new(
+        registrations::Target { client: links.client.clone(), version: addons },
+        links.clock.clone(),
+        links.leading.clone(),
+        links.metrics.clone(),
+        inputs,
+    );
+    let pulse = links.pulses.start("registrations");
+    tasks.spawn("registrations", async move { Ok(writer.keep(pulse).await?) });
 }
 
 fn distribute(

@@ -14,6 +14,13 @@ use addon_signer_core::policy::GatewayCertificate;
 use addon_signer_ledger::LedgerMetrics;
 use addon_signer_telemetry::metrics::{SignerLabel, add, add_seconds, at_zero, count};
 
+// Texts that are too long for the list in `HubMetrics::register`.
+const RATE_LIMITED: &str = "Requests that had to wait because their addon or cluster had too many certificates";
+const FOREIGN: &str = "Requests whose certificates none of the signer's authorities signed";
+const FORCED: &str = "Authorities activated without evidence of trust, because the previous one was about to expire";
+const WORKS: &str = "ManifestWorks with the trust bundle that the hub created, changed or deleted";
+const HELD: &str = "Requests that wait because the ledger holds something other than their certificate";
+
 /// Labels: which signer, and why.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RefusalLabels {
@@ -112,21 +119,9 @@ impl HubMetrics {
         let metrics = Self {
             issued: add(to, "certificates_issued", "Certificates published on requests"),
             refused: add(to, "requests_refused", "Requests denied or failed, by reason"),
-            rate_limited: add(
-                to,
-                "requests_rate_limited",
-                "Requests that had to wait because their addon or cluster had too many certificates",
-            ),
-            held: add(
-                to,
-                "requests_held",
-                "Requests that wait because the ledger holds something other than their certificate",
-            ),
-            foreign_certificates: add(
-                to,
-                "foreign_certificates",
-                "Requests whose certificates none of the signer's authorities signed",
-            ),
+            rate_limited: add(to, "requests_rate_limited", RATE_LIMITED),
+            held: add(to, "requests_held", HELD),
+            foreign_certificates: add(to, "foreign_certificates", FOREIGN),
             // An approval by people may take hours.
             request_seconds: add_seconds(
                 to,
@@ -135,11 +130,7 @@ impl HubMetrics {
                 0.01,
                 20,
             ),
-            forced: add(
-                to,
-                "authorities_forced",
-                "Authorities activated without evidence of trust, because the previous one was about to expire",
-            ),
+            forced: add(to, "authorities_forced", FORCED),
             ends: add(to, "authority_end_timestamp_seconds", "When each authority expires, in Unix time"),
             phases: add(to, "rotation_phase", "1 for the step of a rotation that a line is at, 0 for the others"),
             registrations_written: add(
@@ -152,11 +143,7 @@ impl HubMetrics {
                 "registrations_left",
                 "ManagedClusterAddOns whose registrations the hub leaves to another program",
             ),
-            works_written: add(
-                to,
-                "trust_works_written",
-                "ManifestWorks with the trust bundle that the hub created, changed or deleted",
-            ),
+            works_written: add(to, "trust_works_written", WORKS),
             trust_missing: add(
                 to,
                 "trust_missing",

@@ -7,10 +7,11 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
-use kube::{Api, Client};
+use kube::Api;
 use tokio::time::sleep;
 use tracing::{debug, error, info, warn};
 
+use crate::HubLinks;
 use crate::lease::{Leading, Leads};
 use crate::requests::action::{has_condition, is_issued};
 use addon_signer_api::request::BoundedRequest;
@@ -63,8 +64,14 @@ pub(crate) struct Sweep {
 }
 
 impl Sweep {
-    pub(crate) fn new(client: &Client, clock: Clock, ledger: Ledger, leading: Leading) -> Self {
-        Self { requests: Api::all(client.clone()), clock, ledger, leading, unreadable: BTreeSet::new() }
+    pub(crate) fn new(links: &HubLinks) -> Self {
+        Self {
+            requests: Api::all(links.client.clone()),
+            clock: links.clock.clone(),
+            ledger: links.ledger.clone(),
+            leading: links.leading.clone(),
+            unreadable: BTreeSet::new(),
+        }
     }
 
     /// Checks the open rows repeatedly until the ledger's writer ends.
