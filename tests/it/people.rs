@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use addon_signer_platform::clock::Clock;
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::Api;
-use kube::api::{Patch, PatchParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 use crate::cli::write;
@@ -79,4 +79,56 @@ async fn an_administrator_of_rotations_changes_no_anchor() {
     let all: Api<ConfigMap> = Api::namespaced(admin.clone(), "addon-signer");
     let restored = json!({ "data": { "ca.crt": before } });
     all.patch("addon-signer-trust", &dry_run, &Patch::Merge(restored)).await.unwrap();
+}
+
+/// A tool that writes ConfigMaps in the hub's namespace has no say in what the hub publishes.
+#[tokio::test]
+async fn a_writer_of_config_maps_writes_none_of_the_hubs() {
+    let hub = TestHub::start().await;
+    if hub.real_or_skip().is_none() {
+        return;
+    }
+    let admin = prepare(&hub, "127.0.0.1:9".parse().unwrap(), "24h").await;
+    let _whole = Whole::start(&hub, Clock::default()).await;
+    serving_anchors(&admin).await;
+    let role = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
+        "metadata": { "name": "maps", "namespace": "addon-signer" },
+        "rules": [{ "apiGroups": [""], "resources": ["configmaps"], "verbs": ["*"] }],
+    });
+    let binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+        "metadata": { "name": "maps", "namespace": "addon-signer" },
+        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "maps" },
+        "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "dave" }],
+    });
+    apply(&admin, &[role, binding]).await;
+    let maps: Api<ConfigMap> = Api::namespaced(hub.client_as("dave", &[]).await, "addon-signer");
+    let all: Api<ConfigMap> = Api::namespaced(admin.clone(), "addon-signer");
+    wait_until(PATIENCE, "the signer's anchors", async || all.get_opt("telemetry-client-ca").await.unwrap()).await;
+    let said = "only annotations and labels may be changed without the right to write the Secrets";
+    let is_refused = |error: kube::Error| error.to_string().contains(said).then_some(());
+    let mk = |metadata: Value| serde_json::from_value::<ConfigMap>(json!({ "metadata": metadata })).unwrap();
+    let (post, delete) = (PostParams::default(), DeleteParams::default());
+    let frozen = Patch::Merge(json!({ "immutable": true }));
+    wait_until(PATIENCE, "the policy to be in force", async || {
+        is_refused(maps.create(&post, &mk(json!({ "name": "any-client-ca" }))).await.err()?)
+    })
+    .await;
+    for name in ["addon-signer-trust", "addon-signer-backend-trust", "addon-signer-ledger", "new-client-ca"] {
+        is_refused(maps.create(&post, &mk(json!({ "name": name }))).await.unwrap_err()).unwrap();
+    }
+    for name in ["addon-signer-trust", "telemetry-client-ca"] {
+        is_refused(maps.delete(name, &delete).await.unwrap_err()).unwrap();
+        is_refused(maps.patch(name, &PatchParams::default(), &frozen).await.unwrap_err()).unwrap();
+    }
+    is_refused(maps.delete_collection(&delete, &ListParams::default()).await.unwrap_err()).unwrap();
+    let own = maps.create(&post, &mk(json!({ "generateName": "own-" }))).await.unwrap().metadata.name.unwrap();
+    maps.patch(&own, &PatchParams::default(), &frozen).await.unwrap();
+    maps.delete(&own, &delete).await.unwrap();
+    Api::<Namespace>::all(admin.clone()).delete("addon-signer", &delete).await.unwrap();
+    wait_until(PATIENCE, "the namespace to take them along", async || {
+        maps.delete("telemetry-client-ca", &delete).await.ok().map(drop)
+    })
+    .await;
 }

@@ -92,6 +92,8 @@ pub struct HubMetrics {
     forced: Family<SignerLabel, Counter>,
     ends: Family<AuthorityLabels, Gauge>,
     phases: Family<PhaseLabels, Gauge>,
+    unpublished: Family<SignerLabel, Gauge>,
+    ready: Family<SignerLabel, Gauge>,
     registrations_written: Counter,
     registrations_left: Family<SignerLabel, Gauge>,
     works_written: Counter,
@@ -133,6 +135,12 @@ impl HubMetrics {
             forced: add(to, "authorities_forced", FORCED),
             ends: add(to, "authority_end_timestamp_seconds", "When each authority expires, in Unix time"),
             phases: add(to, "rotation_phase", "1 for the step of a rotation that a line is at, 0 for the others"),
+            unpublished: add(
+                to,
+                "anchors_unpublished",
+                "1 while the API server refuses the ConfigMap with the anchors",
+            ),
+            ready: add(to, "signer_ready", "1 while the AddOnSigner's condition Ready is True"),
             registrations_written: add(
                 to,
                 "registrations_written",
@@ -181,6 +189,12 @@ impl HubMetrics {
     pub(crate) fn stop(&self, signer: &str) {
         self.foreign_certificates(signer, None);
         self.trust_missing(signer, None);
+        self.signer_ready(signer, None);
+    }
+
+    /// Sets whether the requests of a signer are signed; `None` for one that is gone.
+    pub(crate) fn signer_ready(&self, signer: &str, is_ready: Option<bool>) {
+        set_or_remove(&self.ready, signer, is_ready.map(usize::from));
     }
 
     pub(crate) fn issued(&self, signer: &str) {
@@ -305,6 +319,11 @@ impl LineGauges {
         }
     }
 
+    /// Sets whether the line's anchors could be published.
+    pub(crate) fn published(&self, is_published: bool) {
+        set_or_remove(&self.metrics.unpublished, &self.signer, Some(usize::from(!is_published)));
+    }
+
     fn labels(&self, phase: Phase) -> PhaseLabels {
         PhaseLabels { signer: self.signer.clone(), phase: phase.as_str() }
     }
@@ -318,5 +337,6 @@ impl Drop for LineGauges {
         for phase in Phase::ALL {
             self.metrics.phases.remove(&self.labels(phase));
         }
+        set_or_remove(&self.metrics.unpublished, &self.signer, None);
     }
 }

@@ -32,8 +32,8 @@ pub enum CsrError {
     /// A subject attribute is not a UTF8String or PrintableString.
     #[error("the subject's attribute {0} is not a UTF8String or PrintableString")]
     SubjectText(String),
-    /// One relative name (RDN) has the same attribute with the same text twice.
-    #[error("the subject has the attribute {0} with the same text twice in one relative name")]
+    /// The subject has the same organization or unit twice, or one relative name (RDN) the same common name.
+    #[error("the subject has the attribute {0} with the same text twice")]
     DuplicateSubjectAttribute(String),
     /// An attribute other than the extension request.
     #[error("the request has the attribute {0}; only an extension request is understood")]

@@ -91,7 +91,7 @@ fn only_text_types_with_their_alphabets_are_text() {
 }
 
 #[test]
-fn a_relative_name_has_no_attribute_with_the_same_text_twice() {
+fn a_subject_has_no_attribute_with_the_same_text_twice() {
     let groups = |first: &[u8], second: &[u8]| {
         let attribute = |value: &[u8]| [b"\x30\x09\x06\x03\x55\x04\x0a", value].concat();
         let set = [b"\x31\x16", attribute(first).as_slice(), &attribute(second)].concat();
@@ -99,7 +99,10 @@ fn a_relative_name_has_no_attribute_with_the_same_text_twice() {
     };
     let twice = CsrError::DuplicateSubjectAttribute("2.5.4.10".to_owned());
     assert_eq!(groups(b"\x0c\x02ab", b"\x0c\x02ab"), Err(twice.clone()));
-    assert_eq!(groups(b"\x0c\x02ab", b"\x13\x02ab"), Err(twice));
+    assert_eq!(groups(b"\x0c\x02ab", b"\x13\x02ab"), Err(twice.clone()));
+    let rdn = b"\x31\x0b\x30\x09\x06\x03\x55\x04\x0a\x0c\x02ab";
+    let apart = [b"\x30\x1a", rdn.as_slice(), rdn].concat();
+    assert_eq!(read_subject(&read_name(&apart).unwrap()).err(), Some(twice), "in two relative names");
     assert_eq!(groups(b"\x0c\x02ab", b"\x0c\x02ac"), Ok(vec!["ab".to_owned(), "ac".to_owned()]));
 }
 

@@ -144,6 +144,7 @@ impl Supervisor {
             return was_served;
         }
         (entry.state, entry.uid) = (State::default(), None);
+        self.links.metrics.signer_ready(name, None);
         let Some(config) = last else { return false };
         if config.registers {
             self.registered.delete(config);

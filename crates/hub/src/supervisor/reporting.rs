@@ -1,5 +1,6 @@
 //! Writes the statuses of AddOnSigners, and events about what changes in them.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 use kube::runtime::events::EventType;
 use tracing::warn;
@@ -9,11 +10,11 @@ use super::paced::Paced;
 use super::pending::{CallEnd, WrittenStatus};
 use super::{Supervisor, changes, status};
 use crate::authorities::state::LineState;
-use crate::conditions::Report;
-use crate::conditions::event;
+use crate::conditions::{Report, event};
 use crate::distribution::steps::{Distribution, Reached};
 use crate::requests::bundle_policy;
 use crate::supervisor::status::Reports;
+use addon_signer_api::status::CONDITION_READY;
 use addon_signer_api::{AddOnSigner, AddOnSignerStatus};
 
 impl Supervisor {
@@ -36,6 +37,8 @@ impl Supervisor {
                 self.calls.writing.end(&name);
                 continue;
             };
+            let is_ready = |condition: &Condition| condition.type_ == CONDITION_READY && condition.status == "True";
+            self.links.metrics.signer_ready(&name, Some(status.conditions.iter().any(is_ready)));
             if object.status.as_ref() == Some(&status) {
                 self.calls.writing.end(&name);
                 continue;

@@ -273,6 +273,12 @@ fn prepare_update(w: &Write<'_>, name: &str, new: &mut Value, old: &Value) -> Re
     if w.resource.plural == "secrets" {
         update_secret(w, name, new, old)?;
     }
+    if matches!(w.resource.plural, "configmaps" | "secrets") && old["immutable"] == true {
+        let changed = ["immutable", "data", "binaryData"].into_iter().filter(|field| new[field] != old[field]);
+        let because = "field is immutable when `immutable` is set";
+        let causes = changed.map(|field| Cause::invalid(field, "", because)).collect();
+        ApiError::unless_valid(w.resource, name, causes)?;
+    }
     if w.resource.is_bundle() && text(new, "spec.signerName") != text(old, "spec.signerName") {
         let cause = Cause::invalid("spec.signerName", text(new, "spec.signerName"), "field is immutable");
         ApiError::unless_valid(w.resource, name, vec![cause])?;

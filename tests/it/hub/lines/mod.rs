@@ -17,6 +17,7 @@ mod serving;
 mod silence;
 mod swapped;
 mod two_hubs;
+mod unpublished;
 mod years;
 
 pub(super) use distrust::Person;

@@ -46,11 +46,6 @@ fn subjects() -> Vec<Case> {
         case("one-group", "one of the convention's groups", &[rdn(&[text(O, CLUSTER_GROUP)]), cn()]),
         case("no-groups", "no organization, as custom signers have by default", &[cn()]),
         case(
-            "group-twice",
-            "the same group twice",
-            &[rdn(&[text(O, ADDON_GROUP)]), rdn(&[text(O, ADDON_GROUP)]), cn()],
-        ),
-        case(
             "printable-strings",
             "PrintableString instead of UTF8String",
             &[rdn(&[printable(O, ADDON_GROUP), printable(O, CLUSTER_GROUP)]), rdn(&[printable(CN, USER)])],

@@ -147,7 +147,14 @@ fn other_attributes() -> Vec<Case> {
         let request = Request::subject_and(text(OU, unit)).pem();
         refused(&format!("rule2-unit-{name}"), "OrganizationalUnitNotAllowed", comment, request)
     };
+    let apart = {
+        let request =
+            Request::subject(&[rdn(&[text(O, ADDON_GROUP)]), rdn(&[text(O, ADDON_GROUP)]), rdn(&[text(CN, USER)])]);
+        let (request, comment) = (request.pem(), "the same organization in two RDNs");
+        refused("rule2-duplicate-organization-apart", "DuplicateSubjectAttribute", comment, request)
+    };
     vec![
+        apart,
         group_twice("organization", "the same organization twice in one RDN", text(O, ADDON_GROUP)),
         group_twice(
             "organization-types",

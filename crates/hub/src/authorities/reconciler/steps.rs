@@ -12,7 +12,7 @@ use super::{LinePlan, LineReconciler, ROUND, ReconcileError, Unrecorded};
 use crate::authorities::asked::{Asked, AuthorityRequest};
 use crate::authorities::report;
 use crate::authorities::state::{LineState, ReadyLine};
-use crate::authorities::store::LineKind;
+use crate::authorities::store::{LineKind, StoreError};
 use crate::authorities::stored::StoredLine;
 use crate::authorities::versions::LineObjects;
 use crate::authorities::{BACKENDS_TRUST_AFTER, GATEWAYS_TRUST_AFTER};
@@ -172,22 +172,41 @@ impl LineReconciler {
         self.record_steps(&stored.line).await?;
         let is_same = report == self.published.report
             && self.line.state.borrow().last().is_some_and(|last| last.anchors == anchors);
-        let was_published = self.published.version.is_some();
-        let (version, was_changed) =
-            self.links.store.publish(&leads, &self.line.names, &anchors, report.clone()).await?;
+        let not_rolled_back = self.not_rolled_back.clone();
+        let outside = self.outside.report(&self.line.plan.borrow().supply, &stored.line);
+        let ready = ReadyLine { stored, bundle, anchors, waiting, not_rolled_back, outside };
+        let was_published = self.published.version.take().is_some();
+        let published = self.links.store.publish(&leads, &self.line.names, &ready.anchors, report.clone()).await;
+        if let Err(StoreError::Api(_)) = published {
+            self.gauges.published(false);
+            // Who keeps the anchors from being published must not keep a revoked authority signing.
+            if self.takes_trust_away(ready.line()) {
+                self.set(LineState::Ready(Arc::new(ready)));
+            }
+            return published.map(drop).map_err(ReconcileError::from);
+        }
+        let (version, was_changed) = published?;
+        self.gauges.published(true);
         if was_changed && was_published && is_same {
             self.note_revert();
         }
         self.published.version = version;
         self.published.report = report;
-        self.record_anchors(&stored.line).await;
-        let not_rolled_back = self.not_rolled_back.clone();
-        let outside = self.outside.report(&self.line.plan.borrow().supply, &stored.line);
-        self.set(LineState::Ready(Arc::new(ReadyLine { stored, bundle, anchors, waiting, not_rolled_back, outside })));
+        self.record_anchors(ready.line()).await;
+        self.set(LineState::Ready(Arc::new(ready)));
         if self.outside.given().is_some() {
             self.compared = false; // the ledger may know it, from before the Secret was restored
         }
         self.hold_next().await
+    }
+
+    /// Whether an authority that is in use now is tainted or gone in this line.
+    fn takes_trust_away(&self, after: &Line) -> bool {
+        let state = self.line.state.borrow();
+        let members = state.last().map(|last| last.line().members()).unwrap_or_default();
+        let is_distrusted =
+            |before: &Member| after.member(before.authority.id()).is_none_or(|now| now.tainted && !before.tainted);
+        members.iter().any(is_distrusted)
     }
 
     /// The hub has put back the anchors. For a while it ignores changes; the regular checks continue.
