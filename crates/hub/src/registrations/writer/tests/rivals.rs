@@ -36,6 +36,16 @@ async fn beside_a_rival_the_hub_writes_rarely() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn pauses_grow_from_a_minute_to_six_hours() {
+    let world = World::start(&[("c1", Manner::Rival)], &json!({}));
+    world.know();
+    pass(24 * 3600).await;
+    let writes = world.server.writes_of("c1");
+    let pauses: Vec<u64> = writes.windows(2).map(|pair| (pair[1] - pair[0]) / 60).collect();
+    assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 64, 128, 256, 360, 360], "{writes:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_entry_that_is_lost_once_comes_back_without_a_report() {
     let world = World::start(&[("c1", Manner::Good)], &json!({}));
     world.know();
