@@ -21,12 +21,12 @@ async fn writes_beside(rival: Manner, status: &Value) -> (usize, usize) {
 #[tokio::test(start_paused = true)]
 async fn beside_a_rival_the_hub_writes_rarely() {
     for (rival, status, an_hour, a_day) in [
-        (Manner::Rival, json!({}), 7, 13),
-        (Manner::RivalOfConditions, json!({}), 7, 13),
-        (Manner::SlowRival, json!({}), 18, 399),
+        (Manner::Rival, json!({}), 6, 12),
+        (Manner::RivalOfConditions, json!({}), 6, 12),
+        (Manner::SlowRival, json!({}), 8, 16),
         (Manner::Rival, mk_left(), 2, 8),
         (Manner::RivalOfConditions, mk_left(), 2, 8),
-        (Manner::SlowRival, mk_left(), 16, 394),
+        (Manner::SlowRival, mk_left(), 4, 12),
         (Manner::Liar, mk_left(), 60, 24 * 60),
     ] {
         let (in_an_hour, in_a_day) = writes_beside(rival, &status).await;
