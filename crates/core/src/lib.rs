@@ -24,7 +24,6 @@
 //! | [`templates`] | which addons OCM's addon-manager registers |
 //! | [`query`] | questions about the ledger, from the command line and over HTTP |
 //! | [`lease`] | what to do about the Lease that decides which hub leads |
-//! | [`disputes`] | when to rewrite registrations that another program keeps changing |
 //! | [`credentials`] | what an agent stores, and whether it keeps, renews or replaces it |
 //! | [`keys`] | private keys that sign, are never printed and are wiped; kinds of public keys |
 //! | [`names`] | labels, annotations and conditions that programs and people outside rely on |
@@ -36,7 +35,6 @@ pub mod bounded;
 pub mod ca;
 pub mod credentials;
 pub mod csr;
-pub mod disputes;
 pub mod doubling;
 pub mod encoding;
 pub mod gateway;

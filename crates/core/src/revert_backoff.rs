@@ -51,11 +51,6 @@ impl<T: Copy + Ord + Add<Duration, Output = T>> RevertBackoff<T> {
         self.last
     }
 
-    /// The last write counts as the first: the ones before had another cause.
-    pub fn restart(&mut self) {
-        self.writes = self.writes.min(1);
-    }
-
     fn pause(&self) -> Duration {
         doubled(self.shortest, self.writes.saturating_sub(1), self.longest)
     }
@@ -90,17 +85,5 @@ mod tests {
         assert!(!reverts.is_calm(last + at(29)));
         assert!(reverts.is_calm(last + at(30)));
         assert_eq!(reverts.wrote(last + at(30)), at(1));
-    }
-
-    #[test]
-    fn after_a_restart_the_last_write_counts_as_the_first() {
-        let mut reverts = mk_reverts();
-        reverts.restart();
-        assert_eq!((reverts.writes(), reverts.due()), (0, None));
-        for second in 0..3 {
-            reverts.wrote(at(second));
-        }
-        reverts.restart();
-        assert_eq!((reverts.writes(), reverts.due()), (1, Some(at(3))));
     }
 }

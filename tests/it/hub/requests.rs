@@ -251,7 +251,7 @@ async fn registrations_are_written_beside_those_of_others() {
     let foreign = serde_json::json!({"status": {"registrations": [
         {"signerName": "other.example.com/x", "subject": {"user": "somebody"}}]}});
     addons.patch_status("telemetry", &Default::default(), &kube::api::Patch::Merge(&foreign)).await.unwrap();
-    wait_until(Duration::from_secs(20), "both registrations", async || {
+    wait_until(3 * PATIENCE, "both registrations", async || {
         let object = addon(&admin, "spoke1", "telemetry").await;
         let names: Vec<_> =
             object.data["status"]["registrations"].as_array()?.iter().map(|e| e["signerName"].clone()).collect();

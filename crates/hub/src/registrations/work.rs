@@ -49,8 +49,9 @@ pub struct Target {
 /// What a write changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Patch {
-    Registrations,
-    SayLeft,
+    /// The registrations, with the condition that another program keeps changing them if that is new.
+    Registrations { says_left: bool },
+    /// Removes that condition.
     TakeBack,
 }
 

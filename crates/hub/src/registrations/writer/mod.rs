@@ -23,13 +23,14 @@ use crate::lease::{Leading, Leads};
 use addon_signer_api::addon_template::template_of_addon;
 use addon_signer_api::ocm::{self, AddOnApi, OcmObject};
 use addon_signer_api::registrations::{is_left, say_left};
-use addon_signer_core::disputes::{DisputeStep, Disputes, Observation};
 use addon_signer_core::doubling::doubled;
 use addon_signer_core::identity::AddOnKey;
+use addon_signer_core::revert_backoff::RevertBackoff;
 use addon_signer_core::templates::{TemplatedAddOns, Templates};
 use addon_signer_platform::clock::Clock;
 use addon_signer_telemetry::pulse::Pulse;
 
+mod reverts;
 mod telling;
 
 /// How many addons are in work at once.
@@ -48,7 +49,7 @@ const ERROR_MAX: usize = 256;
 /// times a second.
 const ROUND: Duration = Duration::from_secs(10);
 /// The shortest time between two lists of all addons.
-const LIST_PAUSE: Duration = Duration::from_secs(5);
+const LIST_PAUSE: Duration = Duration::from_secs(6);
 
 /// The inputs of the writer, and its report.
 pub struct RegistrationInputs {
@@ -73,8 +74,10 @@ pub struct RegistrationWriter {
     inputs: RegistrationInputs,
     signers: Option<Signers>,
     templates: Templates,
-    disputes: Disputes,
-    began: Instant,
+    /// The last writes of each addon, which another program may change back.
+    reverts: HashMap<AddOnKey, RevertBackoff<Instant>>,
+    /// Addons whose registrations are left to a program that keeps changing them.
+    left: BTreeSet<AddOnKey>,
     /// Addons that wait to be checked again.
     later: Later,
     /// Addons in work, and whether each has changed since the work began.
@@ -89,8 +92,10 @@ pub struct RegistrationWriter {
     overrides: BTreeMap<AddOnKey, String>,
     /// Whether all addons have to be listed again.
     list_due: bool,
+    /// Whether a setting has changed since the last list began, so that earlier writes no longer count.
+    settings_changed: bool,
     /// When the next list may start at the earliest.
-    next_list: Duration,
+    next_list: Instant,
     /// Addons that the list under way has shown.
     listed: Option<BTreeSet<AddOnKey>>,
     /// Whether all addons were listed once.
@@ -114,8 +119,8 @@ impl RegistrationWriter {
             inputs,
             signers: None,
             templates: Templates::default(),
-            disputes: Disputes::default(),
-            began: Instant::now(),
+            reverts: HashMap::new(),
+            left: BTreeSet::new(),
             later: Later::default(),
             at_work: HashMap::new(),
             tasks: JoinSet::new(),
@@ -124,7 +129,8 @@ impl RegistrationWriter {
             oversized: Oversized::default(),
             overrides: BTreeMap::new(),
             list_due: true,
-            next_list: Duration::ZERO,
+            settings_changed: false,
+            next_list: Instant::now(),
             listed: None,
             is_complete: false,
         }
@@ -143,7 +149,6 @@ impl RegistrationWriter {
             pulse.beat();
             self.list();
             let has_room = self.at_work.len() < SIDE_BY_SIDE;
-            let next_list = self.began + self.next_list;
             tokio::select! {
                 Some(seen) = self.inputs.seen.1.recv(), if has_room => self.observe(seen),
                 Some(key) = self.later.next(), if has_room => self.read_again(key),
@@ -155,24 +160,18 @@ impl RegistrationWriter {
                     let now = self.inputs.signers.borrow_and_update().clone();
                     let before = std::mem::replace(&mut self.signers, now);
                     let both = before.as_ref().zip(self.signers.as_ref());
-                    // Which signers were deleted while no hub was watching is learned later, and nobody deleted them
-                    // just now.
-                    let people_did_it = both.is_some_and(|(before, now)| before.served != now.served);
-                    if both.is_some_and(|(before, now)| before.register_like(now)) {
-                        self.try_again_what_is_left();
-                    } else {
-                        self.look_at_all_again(people_did_it);
+                    if !both.is_some_and(|(before, now)| before.register_like(now)) {
+                        (self.list_due, self.settings_changed) = (true, true);
                     }
                 }
                 changed = self.inputs.templates.changed() => {
                     if changed.is_err() {
                         return Ok(());
                     }
-                    let now = self.inputs.templates.borrow_and_update().clone();
-                    let before = std::mem::replace(&mut self.templates, now);
-                    self.look_at_all_again(matches!(before, Templates::Read(_)));
+                    self.templates = self.inputs.templates.borrow_and_update().clone();
+                    (self.list_due, self.settings_changed) = (true, true);
                 }
-                () = sleep_until(next_list), if Instant::now() < next_list => {}
+                () = sleep_until(self.next_list), if Instant::now() < self.next_list => {}
                 _ = round.tick() => {
                     // This is checked once per round, so that a flood of events does not make one list follow the
                     // other.
@@ -181,29 +180,6 @@ impl RegistrationWriter {
                     self.tell();
                 }
             }
-        }
-    }
-
-    fn now(&self) -> Duration {
-        self.began.elapsed()
-    }
-
-    /// Called when AddOnSigners, or ClusterManagementAddOns and AddOnTemplates, were first read or when people changed
-    /// them.
-    fn look_at_all_again(&mut self, people_did_it: bool) {
-        if people_did_it {
-            self.disputes.people_changed_something();
-        }
-        self.list_due = true;
-    }
-
-    /// Called when people changed something of AddOnSigners that concerns no registration: that may still be a sign
-    /// that the other program has ended.
-    fn try_again_what_is_left(&mut self) {
-        self.disputes.people_changed_something();
-        let left: Vec<AddOnKey> = self.disputes.left().cloned().collect();
-        for key in left {
-            self.later.put(&key, Duration::ZERO);
         }
     }
 
@@ -217,9 +193,13 @@ impl RegistrationWriter {
 
     /// Starts to list all addons, if that is due and the hub could write to them.
     fn list(&mut self) {
-        let is_time = self.list_due && self.listed.is_none() && self.now() >= self.next_list;
+        let is_time = self.list_due && self.listed.is_none() && Instant::now() >= self.next_list;
         if is_time && self.known().is_some() && self.leading.leads().is_ok() {
-            (self.list_due, self.listed, self.next_list) = (false, Some(BTreeSet::new()), self.now() + LIST_PAUSE);
+            (self.list_due, self.listed, self.next_list) = (false, Some(BTreeSet::new()), Instant::now() + LIST_PAUSE);
+            // Not as soon as a setting changes, which may be often: a list begins only every few seconds.
+            if std::mem::take(&mut self.settings_changed) {
+                self.reverts.clear();
+            }
             self.tasks.spawn(work::list(self.target.clone(), self.inputs.seen.0.clone()));
         }
     }
@@ -230,7 +210,8 @@ impl RegistrationWriter {
             SeenAddOn::Gone(key) => self.forget(&key),
             SeenAddOn::Listed => {
                 let Some(there) = self.listed.take() else { return };
-                self.disputes.tidy(self.began.elapsed(), |key| there.contains(key));
+                self.reverts.retain(|key, _| there.contains(key));
+                self.left.retain(|key| there.contains(key));
                 self.overrides.retain(|key, _| there.contains(key));
                 if !std::mem::replace(&mut self.is_complete, true) {
                     self.tell();
@@ -240,7 +221,8 @@ impl RegistrationWriter {
     }
 
     fn forget(&mut self, key: &AddOnKey) {
-        self.disputes.forget(key);
+        self.reverts.remove(key);
+        self.left.remove(key);
         self.overrides.remove(key);
         self.failures.remove(key);
         self.later.drop(key);
@@ -287,17 +269,19 @@ impl RegistrationWriter {
         let now = self.clock.now();
         let wanted = wanted_status(object, api, signers, templated, now);
         let status = object.data.get("status").unwrap_or(&Value::Null);
-        let seen = Observation { differs: wanted.is_some(), says_left: is_left(status) };
-        let step = self.disputes.judge(key, seen, self.now());
-        let (patch, status) = match (step, wanted) {
-            (DisputeStep::Write, Some(wanted)) => (Patch::Registrations, wanted),
-            (DisputeStep::SayLeft, _) => (Patch::SayLeft, say_left(status, true, &now.to_string())),
-            (DisputeStep::TakeBack, _) => (Patch::TakeBack, say_left(status, false, &now.to_string())),
-            (DisputeStep::Wait(due), _) => {
+        let says_left = is_left(status);
+        let pause = self.pause_before_write(key, wanted.is_some(), says_left);
+        let (patch, status) = match wanted {
+            None if !says_left => return drop(self.failures.remove(key)),
+            _ if !pause.is_zero() => {
                 self.failures.remove(key);
-                return self.later.put(key, due.saturating_sub(self.now()));
+                return self.later.put(key, pause);
             }
-            (DisputeStep::Rest | DisputeStep::Write, _) => return drop(self.failures.remove(key)),
+            None => (Patch::TakeBack, say_left(status, false, &now.to_string())),
+            Some(wanted) if says_left || !self.left.contains(key) => {
+                (Patch::Registrations { says_left: false }, wanted)
+            }
+            Some(wanted) => (Patch::Registrations { says_left: true }, reverts::saying_left(wanted, status, now)),
         };
         if self.failures.contains_key(key) && self.later.has(key) {
             return; // the retry comes when it is due, however often the addon changes until then
@@ -337,31 +321,27 @@ impl RegistrationWriter {
 
     fn wrote(&mut self, key: &AddOnKey, patch: Patch) {
         self.failures.remove(key);
-        let cluster = &key.cluster;
-        let addon = &key.addon;
+        self.note_write(key, reverts::SHORTEST);
+        let AddOnKey { cluster, addon } = key;
         match patch {
-            Patch::Registrations => {
+            Patch::Registrations { says_left } => {
+                if says_left {
+                    warn!(
+                        %cluster, %addon,
+                        "Another program keeps changing the addon's registrations; the hub leaves them to it"
+                    );
+                }
                 info!(%cluster, %addon, "The hub wrote the addon's registrations");
-                self.disputes.wrote(key, self.began.elapsed());
                 self.metrics.registration_written();
-            }
-            Patch::SayLeft => {
-                warn!(
-                    %cluster, %addon,
-                    "Another program keeps changing the addon's registrations; the hub leaves them to it"
-                );
-                self.disputes.said(key);
             }
             Patch::TakeBack => {
                 info!(%cluster, %addon, "No other program changes the addon's registrations any more");
-                self.disputes.took_back(key);
             }
         }
     }
 
     fn fail(&mut self, key: &AddOnKey, failure: Failure) {
-        let cluster = &key.cluster;
-        let addon = &key.addon;
+        let AddOnKey { cluster, addon } = key;
         let error = match failure {
             Failure::Other(mut error) => {
                 error.truncate(error.floor_char_boundary(ERROR_MAX));

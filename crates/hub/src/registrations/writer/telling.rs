@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use tokio::time::Instant;
+
 use super::{FAILING, RegistrationWriter};
 use crate::registrations::report::RegistrationReport;
 use addon_signer_core::identity::AddOnName;
@@ -14,7 +16,8 @@ impl RegistrationWriter {
         if !self.is_complete && !matches!(self.templates, Templates::Unread(_)) {
             return;
         }
-        self.disputes.tidy(self.began.elapsed(), |_| true);
+        let now = Instant::now();
+        self.reverts.retain(|_, reverts| !reverts.is_calm(now));
         let report = self.report();
         let signers = self.signers.iter().flat_map(|signers| signers.served.iter());
         self.metrics.registrations_left(signers.map(|(name, config)| (name.as_str(), report.left_of(config).count())));
@@ -35,7 +38,7 @@ impl RegistrationWriter {
         RegistrationReport {
             templates: self.templates.clone(),
             overrides,
-            left: Arc::new(self.disputes.left().cloned().collect()),
+            left: Arc::new(self.left.clone()),
             failing: Arc::new(failing.collect()),
         }
     }

@@ -16,12 +16,20 @@ use addon_signer_api::ocm::AddOnApi;
 use addon_signer_api::rules::SignerConfig;
 use addon_signer_telemetry::pulse::Pulses;
 
+mod rivals;
+
 /// What the server does with a write to the addon of a cluster.
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 enum Manner {
     Good,
-    /// Removes the entry at once.
+    /// Another program removes the entry at once.
     Rival,
+    /// It removes the conditions too.
+    RivalOfConditions,
+    /// It removes the entry after one and a half minutes.
+    SlowRival,
+    /// It says at once that the addon is left.
+    Liar,
     Refuses,
     /// Somebody else is always faster.
     Conflicts,
@@ -30,7 +38,7 @@ enum Manner {
 
 /// Addons, one per cluster, and the time of each write.
 struct Server {
-    manners: BTreeMap<String, Manner>,
+    manners: Mutex<BTreeMap<String, Manner>>,
     addons: Mutex<BTreeMap<String, Value>>,
     writes: Mutex<Vec<(String, u64)>>,
     seen: mpsc::Sender<SeenAddOn>,
@@ -65,29 +73,52 @@ impl Server {
         respond(StatusCode::OK, &json!(Self::object_in(api, &cluster, &status)))
     }
 
-    async fn write(&self, api: AddOnApi, cluster: &str, change: &Value) -> Response<Body> {
+    async fn write(self: Arc<Self>, api: AddOnApi, cluster: &str, change: &Value) -> Response<Body> {
         self.writes.lock().unwrap().push((cluster.to_owned(), self.began.elapsed().as_secs()));
-        match self.manners[cluster] {
+        let manner = self.manners.lock().unwrap()[cluster];
+        match manner {
             Manner::NeverAnswers => return std::future::pending().await,
             Manner::Refuses => return refuse(StatusCode::FORBIDDEN, "Forbidden", "it is forbidden"),
             Manner::Conflicts => return refuse(StatusCode::CONFLICT, "Conflict", "the object has been modified"),
-            Manner::Good | Manner::Rival => {}
+            Manner::Good | Manner::Rival | Manner::RivalOfConditions | Manner::SlowRival | Manner::Liar => {}
         }
-        let mut status = self.addons.lock().unwrap()[cluster].clone();
-        status.as_object_mut().unwrap().extend(change["status"].as_object().unwrap().clone());
+        let mut status = with(&self.addons.lock().unwrap()[cluster], &change["status"]);
         let answer = respond(StatusCode::OK, &json!(Self::object_in(api, cluster, &status)));
-        if self.manners[cluster] == Manner::Rival {
-            status["registrations"] = json!([]);
+        match manner {
+            Manner::Rival => status["registrations"] = json!([]),
+            Manner::RivalOfConditions => status = json!({ "registrations": [] }),
+            Manner::Liar => status = with(&status, &say_left(&status, true, "")),
+            Manner::SlowRival => {
+                let (server, cluster, mut status) = (Arc::clone(&self), cluster.to_owned(), status.clone());
+                status["registrations"] = json!([]);
+                tokio::spawn(async move {
+                    pass(90).await;
+                    server.set(api, &cluster, status).await;
+                });
+            }
+            _ => {}
         }
+        self.set(api, cluster, status).await;
+        answer
+    }
+
+    /// The addon has this status from now on, and the writer sees it.
+    async fn set(&self, api: AddOnApi, cluster: &str, status: Value) {
         self.addons.lock().unwrap().insert(cluster.to_owned(), status.clone());
         self.seen.send(SeenAddOn::There(Box::new(Self::object_in(api, cluster, &status).into()))).await.unwrap();
-        answer
     }
 
     fn writes_of(&self, cluster: &str) -> Vec<u64> {
         let writes = self.writes.lock().unwrap();
         writes.iter().filter(|(name, _)| name == cluster).map(|(_, second)| *second).collect()
     }
+}
+
+/// The status after a merge patch of whole fields.
+fn with(status: &Value, change: &Value) -> Value {
+    let mut status = status.as_object().unwrap().clone();
+    status.extend(change.as_object().unwrap().clone());
+    Value::Object(status)
 }
 
 fn respond(code: StatusCode, body: &Value) -> Response<Body> {
@@ -110,9 +141,10 @@ struct World {
     _writer: tokio::task::JoinHandle<()>,
 }
 
-fn mk_signers(duration: &str) -> Signers {
+/// The signer of the addon, with an organizational unit in the registrations.
+fn mk_signers(unit: &str) -> Signers {
     let spec = json!({
-        "signerName": "example.com/telemetry", "addOns": ["telemetry"], "certificate": { "duration": duration },
+        "signerName": "example.com/telemetry", "addOns": ["telemetry"], "identity": { "organizationalUnits": [unit] },
     });
     let mut config = SignerConfig::read(&serde_json::from_value(spec).unwrap(), None).unwrap();
     config.generation = 1;
@@ -125,7 +157,7 @@ impl World {
     fn start(manners: &[(&str, Manner)], status: &Value) -> Self {
         let seen = mpsc::channel(64);
         let server = Arc::new(Server {
-            manners: manners.iter().map(|(name, manner)| ((*name).to_owned(), *manner)).collect(),
+            manners: Mutex::new(manners.iter().map(|(name, manner)| ((*name).to_owned(), *manner)).collect()),
             addons: Mutex::new(manners.iter().map(|(name, _)| ((*name).to_owned(), status.clone())).collect()),
             writes: Mutex::default(),
             seen: seen.0.clone(),
@@ -159,8 +191,12 @@ impl World {
     }
 
     fn know(&self) {
-        self.signers.send_replace(Some(mk_signers("24h")));
+        self.signers.send_replace(Some(mk_signers("unit")));
         self.templates.send_replace(Templates::Read(Arc::default()));
+    }
+
+    fn status(&self) -> Value {
+        self.server.addons.lock().unwrap()["c1"].clone()
     }
 
     fn left(&self) -> usize {
@@ -178,7 +214,7 @@ async fn nothing_is_written_before_signers_and_templates_are_known() {
     let seen = Server::object("c1", &json!({}));
     world.server.seen.send(SeenAddOn::There(Box::new(seen.clone().into()))).await.unwrap();
     pass(60).await;
-    world.signers.send_replace(Some(mk_signers("24h")));
+    world.signers.send_replace(Some(mk_signers("unit")));
     pass(60).await;
     world.templates.send_replace(Templates::Unread("it is forbidden".to_owned()));
     world.server.seen.send(SeenAddOn::There(Box::new(seen.into()))).await.unwrap();
@@ -202,21 +238,6 @@ async fn hub_unsure_whether_it_leads_writes_nothing() {
     world.announcer.lead(1, Instant::now() + Duration::from_secs(1_000_000));
     pass(20).await;
     assert_eq!(world.server.writes_of("c1").len(), 1);
-}
-
-#[tokio::test(start_paused = true)]
-async fn after_four_writes_rival_prevails_and_retries_grow_rarer() {
-    let world = World::start(&[("c1", Manner::Rival), ("c2", Manner::Good)], &json!({}));
-    world.know();
-    pass(120).await;
-    // Four writes of the registrations, and one of the condition that they are left.
-    assert_eq!(world.server.writes_of("c1").len(), 5);
-    assert_eq!((world.server.writes_of("c2").len(), world.left()), (1, 1));
-    pass(24 * 3600).await;
-    let tries = world.server.writes_of("c1").split_off(5);
-    let pauses: Vec<u64> = tries.windows(2).map(|pair| (pair[1] - pair[0]) / 60).collect();
-    assert_eq!(pauses, [20, 40, 80, 160, 320, 360, 360], "{tries:?}");
-    assert_eq!(world.server.writes_of("c2").len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -263,55 +284,10 @@ async fn addons_whose_writes_hang_hold_up_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_by_people_reaches_what_is_left_once() {
-    let world = World::start(&[("c1", Manner::Rival)], &json!({}));
-    world.know();
-    pass(180).await;
-    let before = world.server.writes_of("c1").len();
-    world.signers.send_replace(Some(mk_signers("12h")));
-    pass(300).await;
-    assert_eq!(world.server.writes_of("c1").len(), before + 1);
-}
-
-#[tokio::test(start_paused = true)]
-async fn what_is_gone_is_forgotten_also_when_only_a_list_shows_it() {
-    let world = World::start(&[("c1", Manner::Rival), ("c2", Manner::Rival)], &json!({}));
-    world.know();
-    pass(120).await;
-    assert_eq!(world.left(), 2);
-    world.server.addons.lock().unwrap().clear();
-    let gone = ocm::addon_key(&Server::object("c1", &json!({}))).unwrap();
-    world.server.seen.send(SeenAddOn::Gone(gone)).await.unwrap();
-    pass(20).await;
-    assert_eq!(world.left(), 1);
-    world.all_again.notify_one();
-    pass(40).await;
-    assert_eq!(world.left(), 0);
-}
-
-#[tokio::test(start_paused = true)]
-async fn restarted_hub_reports_nothing_before_seeing_all_addons() {
-    let condition = json!([{ "type": "addon-signer.io/Registered", "status": "False", "reason": "TakenAway" }]);
-    let world = World::start(&[("c1", Manner::Good)], &json!({ "conditions": condition }));
-    pass(60).await;
-    assert!(world.report.borrow().is_none());
-    world.know();
-    pass(20).await;
-    assert_eq!(world.left(), 1);
-    assert!(world.server.writes.lock().unwrap().is_empty());
-    pass(700).await;
-    // The hub writes the entry, the entry stays, and the hub takes the condition away.
-    assert_eq!((world.server.writes_of("c1").len(), world.left()), (2, 0));
-    let status = world.server.addons.lock().unwrap()["c1"].clone();
-    assert!(!is_left(&status), "{status}");
-    assert!(status["registrations"][0]["signerName"] == "example.com/telemetry", "{status}");
-}
-
-#[tokio::test(start_paused = true)]
 async fn addon_seen_in_another_version_is_reread_before_it_is_judged() {
     let registered = |api| {
         let (addon, now) = (Server::object("c1", &json!({})), Clock::default().now());
-        wanted_status(&addon, api, &mk_signers("24h"), &TemplatedAddOns::default(), now).unwrap()
+        wanted_status(&addon, api, &mk_signers("unit"), &TemplatedAddOns::default(), now).unwrap()
     };
     let world = World::start(&[("c1", Manner::Good)], &registered(AddOnApi::V1Beta1));
     world.version.set(AddOnApi::V1Beta1);

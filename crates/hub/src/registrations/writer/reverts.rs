@@ -1,0 +1,64 @@
+//! The pauses between writes of one addon, and which addons are left to another program.
+//!
+//! A program of addon-framework replaces the whole list whenever the list changes, so writing against it would never
+//! end. But a registration that was lost by accident must come back. Against a program that reverts at once, the hub
+//! writes 6 times in the first hour and 12 times in the first day.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::RegistrationWriter;
+use addon_signer_api::registrations::say_left;
+use addon_signer_core::identity::AddOnKey;
+use addon_signer_core::revert_backoff::RevertBackoff;
+use addon_signer_core::timestamp::Timestamp;
+
+/// The pause after the first write; it doubles with each further one. Registrations that stay for so long after a write
+/// are accepted by everybody.
+pub(super) const SHORTEST: Duration = Duration::from_secs(60);
+/// The longest pause. It is long because OCM's agent makes and deletes a Secret at each write.
+const LONGEST: Duration = Duration::from_secs(6 * 3600);
+/// The first pause if nothing is known of earlier writes except that the addon's status says that it is left: the hub
+/// was restarted, or people changed a setting.
+const SHORTEST_IF_LEFT: Duration = Duration::from_secs(600);
+/// An addon is left if its registrations are changed back within the pause after this write or a later one.
+const LEFT_AFTER: u32 = 2;
+
+impl RegistrationWriter {
+    /// Returns how long to wait before the next write of an addon, and notes whether the addon is left. `differs` says
+    /// whether its registrations differ from what they should be, `says_left` whether its status says that it is left.
+    pub(super) fn pause_before_write(&mut self, key: &AddOnKey, differs: bool, says_left: bool) -> Duration {
+        if says_left && !self.reverts.contains_key(key) {
+            self.note_write(key, SHORTEST_IF_LEFT);
+        }
+        let reverts = self.reverts.get(key);
+        let due = reverts.and_then(|reverts| if differs { reverts.due() } else { Some(reverts.last()? + SHORTEST) });
+        let pause = due.map_or(Duration::ZERO, |due| due.saturating_duration_since(Instant::now()));
+        let is_changed_back = differs && !pause.is_zero();
+        if says_left || (is_changed_back && reverts.is_some_and(|reverts| reverts.writes() >= LEFT_AFTER)) {
+            self.left.insert(key.clone());
+        } else if !differs {
+            self.left.remove(key);
+        }
+        pause
+    }
+
+    /// Notes a write of an addon. The pause after the first one is `shortest`.
+    pub(super) fn note_write(&mut self, key: &AddOnKey, shortest: Duration) {
+        let reverts = self.reverts.entry(key.clone()).or_insert_with(|| RevertBackoff::new(shortest, LONGEST));
+        reverts.wrote(Instant::now());
+    }
+}
+
+/// The patch of the status that is `wanted`, with the condition that the addon is left.
+pub(super) fn saying_left(mut wanted: Value, status: &Value, now: Timestamp) -> Value {
+    // A patch replaces the list of conditions as a whole, and this one may do so already.
+    let conditions = if wanted.get("conditions").is_some() { &wanted } else { status };
+    let said = say_left(conditions, true, &now.to_string());
+    if let (Value::Object(wanted), Value::Object(said)) = (&mut wanted, said) {
+        wanted.extend(said);
+    }
+    wanted
+}
