@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn what_is_no_fault_of_the_handshake_is_counted_elsewhere() {
-        let of = |error: Error| HandshakeFailure::of_tls(&error);
+        let of = |error: Error| NoHandshake::of(io::Error::new(io::ErrorKind::InvalidData, error)).failure().unwrap();
         assert_eq!(of(Error::PeerIncompatible(PeerIncompatible::NoCipherSuitesInCommon)), HandshakeFailure::Other);
         assert_eq!(of(Error::InvalidCertificate(CertificateError::NotValidYet)), HandshakeFailure::BadCertificate);
         assert_eq!(of(Error::PeerSentOversizedRecord), HandshakeFailure::NotTls);
