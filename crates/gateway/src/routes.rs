@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::answered::Answered;
 use super::body::{OutBody, full, has_content};
 use super::grpc;
-use super::problem::Refusal;
+use super::problem::{Problem, Refusal};
 use super::proxy::{CalledHost, Forward};
 use super::record::CallRecord;
 use super::session::{InFlight, Session};
@@ -123,7 +123,7 @@ async fn dispatch(
     }
     let host = host(session, &peer, &request)?;
     let uri = request.uri().clone();
-    let path = SafePath::parse(uri.path())?;
+    let path = SafePath::parse(uri.path()).map_err(NoAccess::from)?;
     match access::target(&peer.identity.addon, &path)? {
         Target::WhoAmI => {
             in_flight.record.on("whoami");
@@ -217,24 +217,25 @@ fn refuse(
     refusal: &Refusal,
     record: &CallRecord,
 ) -> Result<Response<OutBody>, h2::Error> {
-    session.shared.stats.problem(refusal.name());
+    let problem = Problem::from(refusal);
+    session.shared.stats.problem(problem.name);
     // The audit log has one line per decision: a refusal that ends the connection was logged when the connection was
     // refused or ended. The query is never logged.
     if !refusal.ends_connection() {
         let method = asked.method.as_str();
         let path = asked.uri.path();
-        session.shared.audit.refused_request(&session.caller(peer), method, path, refusal.reason(), refusal);
+        session.shared.audit.refused_request(&session.caller(peer), method, path, problem.cause, refusal);
     }
     // gRPC has a status for each code. After CANCEL a client also looks whether its deadline has passed.
     if let Refusal::BackendReset(reason) = refusal
         && asked.is_grpc
         && asked.version == Version::HTTP_2
     {
-        record.reset(refusal.name());
+        record.reset(problem.name);
         return Err((*reason).into());
     }
-    let mut response = refusal.response(asked.is_grpc);
-    record.answered(response.status(), refusal.name());
+    let mut response = refusal.response(&problem, asked.is_grpc);
+    record.answered(response.status(), problem.name);
     if refusal.ends_connection() {
         session.close.cancel();
         if asked.version < Version::HTTP_2 {
