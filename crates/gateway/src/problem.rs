@@ -8,7 +8,7 @@ use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER
 use hyper::{Response, StatusCode};
 use serde::Serialize;
 
-use super::body::{OutBody, full};
+use super::body::{OutBody, UploadError, full};
 use super::grpc;
 use addon_signer_core::gateway::access::{NoAccess, NoStanding};
 use addon_signer_core::gateway::route::RouteName;
@@ -30,14 +30,10 @@ pub(super) enum Refusal {
     Upgrade,
     #[error("the request has more than {0} headers")]
     TooManyHeaders(usize),
-    #[error("the request's body is larger than {0} bytes")]
-    TooLarge(u64),
     #[error("the client sent nothing of its body for {0:?}")]
-    ClientSlow(Duration),
-    #[error("the client sent its body more slowly than {0} bytes a second")]
-    ClientTrickles(u64),
-    #[error("the client's body ended early")]
-    ClientBroke,
+    ClientSilent(Duration),
+    #[error(transparent)]
+    Upload(UploadError),
     #[error("the backend did not answer within {0:?}")]
     BackendSlow(Duration),
     #[error("the backend failed: {0}")]
@@ -52,6 +48,16 @@ fn calls(whose: NoSlot) -> String {
     match whose {
         NoSlot::AddOn(max) => format!("the addon already has {max} calls on its connections from the cluster"),
         NoSlot::Cluster(max) => format!("the addons of the cluster already have {max} calls"),
+    }
+}
+
+impl From<UploadError> for Refusal {
+    fn from(error: UploadError) -> Self {
+        match error {
+            // Before its answer begins, only the client of a stream can be silent for too long.
+            UploadError::Silent(time) => Self::ClientSilent(time),
+            error => Self::Upload(error),
+        }
     }
 }
 
@@ -165,18 +171,18 @@ impl From<&Refusal> for Problem {
                 (StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "too-many-headers", "The request has too many headers"),
                 format!("at most {max} headers are allowed"),
             ),
-            Refusal::TooLarge(max) => Self::new(
+            Refusal::Upload(UploadError::TooLarge(max)) => Self::new(
                 "BodyTooLarge",
                 (StatusCode::PAYLOAD_TOO_LARGE, "too-large", "The body is too large"),
                 format!("at most {max} bytes are allowed here"),
             ),
-            Refusal::ClientSlow(timeout) => {
-                Self::new("ClientSlow", CLIENT_SLOW, format!("nothing arrived for {timeout:?}"))
+            Refusal::ClientSilent(time) | Refusal::Upload(UploadError::Silent(time)) => {
+                Self::new("ClientSlow", CLIENT_SLOW, format!("nothing arrived for {time:?}"))
             }
-            Refusal::ClientTrickles(rate) => {
+            Refusal::Upload(UploadError::Slow(rate)) => {
                 Self::new("ClientSlow", CLIENT_SLOW, format!("send at least {rate} bytes a second"))
             }
-            Refusal::ClientBroke => Self::new(
+            Refusal::Upload(UploadError::Client) => Self::new(
                 "BodyBroken",
                 (StatusCode::BAD_REQUEST, "body-broken", "The body ended early"),
                 "the request was not complete",

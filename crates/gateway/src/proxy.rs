@@ -64,7 +64,7 @@ impl Forward<'_> {
             CallConnection::Shared => Wanted::Shared,
         };
         if request.body().size_hint().lower() > route.limits.max_body {
-            return Err(Refusal::TooLarge(route.limits.max_body));
+            return Err(UploadError::TooLarge(route.limits.max_body).into());
         }
         self.in_flight.enter(&route, &self.peer).map_err(Refusal::TooManyCallsOfRoute)?;
         let pool = self.session.shared.backends.pool(backend);
@@ -238,7 +238,7 @@ impl Exchange<'_> {
             let allowed = allowed(turn);
             if since + allowed <= Instant::now() {
                 return Err(match turn {
-                    Turn::Client => Refusal::ClientSlow(allowed),
+                    Turn::Client => Refusal::ClientSilent(allowed),
                     Turn::Backend => Refusal::BackendSlow(allowed),
                 });
             }
@@ -247,13 +247,8 @@ impl Exchange<'_> {
 
     /// Finds the cause of a failed exchange: an upload that fails makes the exchange with the backend fail too.
     fn blame(&self, Failure { cause, reset, .. }: Failure) -> Refusal {
-        match self.progress.failure() {
-            Some(UploadError::TooLarge(max)) => Refusal::TooLarge(max),
-            Some(UploadError::Slow(rate)) => Refusal::ClientTrickles(rate),
-            Some(UploadError::Silent(idle)) => Refusal::ClientSlow(idle),
-            Some(UploadError::Client) => Refusal::ClientBroke,
-            None => reset.map_or(Refusal::Backend(cause), Refusal::BackendReset),
-        }
+        let upload = self.progress.failure().map(Refusal::from);
+        upload.unwrap_or_else(|| reset.map_or(Refusal::Backend(cause), Refusal::BackendReset))
     }
 }
 
