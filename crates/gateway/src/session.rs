@@ -70,6 +70,8 @@ struct Admitted {
 }
 
 struct Activity {
+    /// Whether there was a call.
+    has_asked: bool,
     in_flight: usize,
     answered: u64,
     abandoned: u64,
@@ -85,8 +87,6 @@ pub(super) struct Session {
     pub(super) forwarded_for: HeaderValue,
     /// Cancelled when the connection must end after its present answer.
     pub(super) close: CancellationToken,
-    /// Cancelled by the first call.
-    asked: CancellationToken,
     /// Notified by each call.
     pub(super) called: Notify,
     leaf: CertificateDer<'static>,
@@ -105,6 +105,7 @@ pub(super) struct Session {
 impl Session {
     pub(super) fn new(shared: Arc<GatewayShared>, remote: SocketAddr, leaf: CertificateDer<'static>) -> Self {
         let activity = Activity {
+            has_asked: false,
             in_flight: 0,
             answered: 0,
             abandoned: 0,
@@ -112,29 +113,19 @@ impl Session {
             responses: Vec::new(),
             forwarded: Vec::new(),
         };
-        let forwarded_for = headers::forwarded_for(remote.ip());
-        let known = Mutex::new(None);
-        let activity = Mutex::new(activity);
-        let [close, asked] = [(); 2].map(|()| CancellationToken::new());
-        let admitted = OnceLock::new();
-        let refused = OnceLock::new();
-        let tunnel = Mutex::new(None);
-        let called = Notify::new();
-        let is_cut = Arc::default();
         Self {
             shared,
             remote,
-            forwarded_for,
-            close,
-            asked,
-            called,
+            forwarded_for: headers::forwarded_for(remote.ip()),
+            close: CancellationToken::new(),
+            called: Notify::new(),
             leaf,
-            known,
-            admitted,
-            refused,
-            activity,
-            is_cut,
-            tunnel,
+            known: Mutex::default(),
+            admitted: OnceLock::new(),
+            refused: OnceLock::new(),
+            activity: Mutex::new(activity),
+            is_cut: Arc::default(),
+            tunnel: Mutex::default(),
         }
     }
 
@@ -281,7 +272,7 @@ impl Session {
     pub(super) fn begin_call(self: &Arc<Self>, record: &Arc<CallRecord>) -> InFlight {
         let mut activity = self.activity.lock();
         activity.in_flight += 1;
-        self.asked.cancel();
+        activity.has_asked = true;
         self.called.notify_waiters();
         InFlight {
             session: Arc::clone(self),
@@ -357,7 +348,7 @@ impl Session {
     pub(super) fn is_idle(&self) -> bool {
         let limits = &self.shared.limits;
         let activity = self.activity.lock();
-        let allowed = if self.asked.is_cancelled() { limits.idle_timeout } else { limits.header_timeout };
+        let allowed = if activity.has_asked { limits.idle_timeout } else { limits.header_timeout };
         let silent = activity.in_flight == 0 && activity.since.elapsed() >= allowed;
         silent || activity.responses.iter().filter_map(Weak::upgrade).any(|response| response.is_slow())
     }
