@@ -25,7 +25,7 @@ struct Answering<C> {
     pace: Arc<Pace>,
     /// Woken when the client has taken a piece.
     taken: AtomicWaker,
-    _call: C,
+    call: C,
 }
 
 impl<C> Answering<C> {
@@ -87,13 +87,21 @@ impl<B, C: Send + Sync + 'static> Download<B, C> {
     /// `timeout` bounds the pauses of the backend, `rate` those of the client. `call` lasts until the last piece is
     /// sent.
     pub(super) fn new(inner: B, timeout: Duration, rate: MinRate, call: C) -> Self {
-        let call = Arc::new(Answering { pace: Pace::new(rate), taken: AtomicWaker::new(), _call: call });
+        let call = Arc::new(Answering { pace: Pace::new(rate), taken: AtomicWaker::new(), call });
         Self { inner, timeout, timer: None, is_timed: false, stream: None, call }
     }
 
     /// Makes it a part of a stream in both directions.
     pub(super) fn of_stream(self, stream: Option<Arc<UploadProgress>>) -> Self {
         Self { stream, ..self }
+    }
+
+    pub(super) fn inner(&self) -> &B {
+        &self.inner
+    }
+
+    pub(super) fn call(&self) -> &C {
+        &self.call.call
     }
 
     pub(super) fn pace(&self) -> &Arc<Pace> {

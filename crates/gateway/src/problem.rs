@@ -4,11 +4,13 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use h2::Reason;
+use hyper::body::Bytes;
 use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use hyper::{Response, StatusCode};
 use serde::Serialize;
 
-use super::body::{OutBody, UploadError, full};
+use super::body::UploadError;
+use super::ending::EndCause;
 use super::grpc;
 use addon_signer_core::gateway::access::{NoAccess, NoStanding};
 use addon_signer_core::gateway::route::RouteName;
@@ -61,6 +63,15 @@ impl From<UploadError> for Refusal {
     }
 }
 
+impl From<&EndCause> for Refusal {
+    fn from(cause: &EndCause) -> Self {
+        match cause {
+            EndCause::Standing(cause) => Self::NoStanding(cause.clone()),
+            EndCause::Route => Self::NoAccess(NoAccess::NoRoute),
+        }
+    }
+}
+
 impl Refusal {
     /// Says which route's backend failed.
     pub(super) fn on(self, route: &RouteName) -> Self {
@@ -81,7 +92,7 @@ impl Refusal {
     }
 
     /// The response to the client.
-    pub(super) fn response(&self, problem: &Problem, is_grpc: bool) -> Response<OutBody> {
+    pub(super) fn response(&self, problem: &Problem, is_grpc: bool) -> Response<Bytes> {
         let Problem { status, title, ref detail, .. } = *problem;
         if is_grpc {
             return grpc::refusal(status, self.is_credential(), &format!("{title}: {detail}"));
@@ -89,7 +100,7 @@ impl Refusal {
         let details =
             Details { kind: format!("{PROBLEM_TYPES}{}", problem.name), title, status: status.as_u16(), detail };
         // All members are texts or numbers, so serialising does not fail.
-        let mut response = Response::new(full(serde_json::to_vec(&details).unwrap_or_default()));
+        let mut response = Response::new(Bytes::from(serde_json::to_vec(&details).unwrap_or_default()));
         *response.status_mut() = status;
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));

@@ -121,6 +121,10 @@ impl CallRecord {
         self.peer.get_or_init(|| Arc::clone(peer));
     }
 
+    pub(super) fn peer(&self) -> Option<&Peer> {
+        self.peer.get().map(|peer| &**peer)
+    }
+
     /// Notes which route decides: an AddOnRoute, or a path of the gateway's own.
     pub(super) fn on(&self, route: &str) {
         self.traffic_on(route);
@@ -207,7 +211,7 @@ impl CallRecord {
         let head = told.head.get();
         let own = head.map_or(whole, |head| head.after);
         let (own, backend) = told.times.get().map_or((own, Duration::ZERO), |times| (times.own, times.backend));
-        let peer = self.peer.get();
+        let peer = self.peer();
         Call {
             began: told.began,
             identity: peer.map(|peer| &peer.identity),

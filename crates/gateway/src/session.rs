@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::backend::{Backends, continues};
-use super::body::Pace;
+use super::body::{BodyError, Pace};
 use super::broken::BrokenAnswers;
 use super::ending::{EndCause, Ending};
 use super::record::CallRecord;
@@ -379,6 +379,13 @@ impl InFlight {
         self._route_slot = self.session.shared.route_slots.take(route, &peer.identity)?;
         self.route = Some(Arc::clone(route));
         Ok(())
+    }
+
+    /// Logs why its answer was cut short.
+    pub(super) fn broke(&self, error: &BodyError) {
+        if let (Some(peer), Some(route)) = (self.record.peer(), &self.route) {
+            self.session.shared.broken_answers.say(peer, &route.name, error);
+        }
     }
 }
 

@@ -17,7 +17,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf, copy_bidirectiona
 use tokio::time::{Instant, sleep_until};
 
 use super::backend::{BackendBody, Io};
-use super::body::{OutBody, full, has_content};
+use super::body::has_content;
 use super::ending::EndCause;
 use super::problem::Refusal;
 use super::record::{BACKEND_GONE, CLIENT_GONE, COMPLETE, CallRecord, SILENT};
@@ -72,7 +72,7 @@ impl Upgrade {
         (mut parts, body): (response::Parts, BackendBody),
         idle: Duration,
         call: Arc<InFlight>,
-    ) -> Result<Response<OutBody>, Refusal> {
+    ) -> Result<Response<Bytes>, Refusal> {
         let protocol = parts.headers.get(UPGRADE).cloned();
         let protocol = protocol.ok_or_else(|| Refusal::Backend("it switched to no protocol".to_owned()))?;
         let switched = body.into_io();
@@ -90,7 +90,7 @@ impl Upgrade {
             parts.headers.insert(UPGRADE, protocol);
             *session.tunnel.lock() = Some(Box::pin(tunnel.run()));
         }
-        Ok(Response::from_parts(parts, full("")))
+        Ok(Response::from_parts(parts, Bytes::new()))
     }
 }
 
