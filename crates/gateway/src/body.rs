@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use hyper::body::{Body, Bytes, Frame, SizeHint};
+use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
 use parking_lot::Mutex;
 use tokio::time::{Instant, Sleep};
 
 use super::ending::EndCause;
-use super::record::Received;
+use super::record::CallRecord;
 use addon_signer_core::gateway::headers;
 use addon_signer_core::gateway::pace::{MinRate, Tempo};
 
@@ -153,8 +153,10 @@ impl Patience {
 }
 
 /// A request's body on its way to the backend. Trailers may carry no field that is removed from headers.
-pub(super) struct Upload<B = Received> {
+pub(super) struct Upload<B = Incoming> {
     inner: B,
+    /// Where its bytes are counted.
+    record: Option<Arc<CallRecord>>,
     max: u64,
     passed: u64,
     progress: Arc<UploadProgress>,
@@ -168,7 +170,13 @@ pub(super) struct Upload<B = Received> {
 
 impl<B> Upload<B> {
     pub(super) fn new(inner: B, max: u64, patience: Patience, progress: Arc<UploadProgress>) -> Self {
-        Self { inner, max, passed: 0, progress, patience, waiting: None, timer: None, is_untouched: true }
+        let (waiting, timer) = (None, None);
+        Self { inner, record: None, max, passed: 0, progress, patience, waiting, timer, is_untouched: true }
+    }
+
+    /// Counts its bytes.
+    pub(super) fn counted(self, record: &Arc<CallRecord>) -> Self {
+        Self { record: Some(Arc::clone(record)), ..self }
     }
 
     pub(super) fn progress(&self) -> &Arc<UploadProgress> {
@@ -205,6 +213,9 @@ impl<B> Upload<B> {
 
     /// Counts a piece.
     fn passed(&mut self, bytes: usize) -> Result<(), BodyError> {
+        if let Some(record) = &self.record {
+            record.received(bytes);
+        }
         let waited = self.waiting.take().map_or(Duration::ZERO, |since| since.elapsed());
         match &mut self.patience {
             Patience::Rate(_, tempo) => tempo.add(waited, bytes),

@@ -16,7 +16,6 @@ use super::body::{Patience, Turn, Upload, UploadError, UploadProgress, has_conte
 use super::download::Download;
 use super::grpc;
 use super::problem::Refusal;
-use super::record::Received;
 use super::session::{InFlight, Session};
 use super::upgrade::Upgrade;
 use super::websocket;
@@ -130,9 +129,8 @@ impl Forward<'_> {
         parts.version = Version::default();
         parts.extensions.clear();
         self.replace_headers(&mut parts, route, upgrade).map_err(|error| unusable(&error))?;
-        let body = Received::new(body, &self.in_flight.record);
         let upload = Upload::new(body, route.limits.max_body, patience, Arc::clone(progress));
-        Ok(Request::from_parts(parts, upload))
+        Ok(Request::from_parts(parts, upload.counted(&self.in_flight.record)))
     }
 
     fn patience(&self, route: &Route, is_stream: bool) -> Patience {
