@@ -141,9 +141,9 @@ fn head_of(request: &Request<Upload>, pool: &Pool) -> Result<Request<()>, hyper:
     Ok(head)
 }
 
-/// Why a stream ended.
+/// Why a stream ended before its response began.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum StreamError {
+enum StreamError {
     #[error(transparent)]
     Backend(#[from] h2::Error),
     #[error(transparent)]
@@ -305,18 +305,22 @@ impl Http2Body {
         Silence(Arc::downgrade(&self.calls))
     }
 
-    /// An upload that fails resets the stream, so it is the cause.
-    fn cause(&self, error: h2::Error) -> StreamError {
-        let failure = self.upload.as_ref().and_then(|rest| rest.progress.failure());
-        failure.map_or(error.into(), |failure| StreamError::Upload(failure.into()))
+    /// An upload that fails resets the stream, so it is the cause. A client of HTTP/2 gets the code of the backend's
+    /// reset, unless it would say that the answer is complete (RFC 9113 section 8.1).
+    fn cause(&self, error: h2::Error) -> BodyError {
+        match self.upload.as_ref().and_then(|rest| rest.progress.failure()) {
+            Some(failure) => failure.into(),
+            None if error.reason() == Some(Reason::NO_ERROR) => BodyError::Backend(error.to_string()),
+            None => BodyError::Reset(error),
+        }
     }
 }
 
 impl Body for Http2Body {
     type Data = Bytes;
-    type Error = StreamError;
+    type Error = BodyError;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, StreamError>>> {
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = self.get_mut();
         let mut received = ready!(this.received.poll_data(cx));
         while let Some(Ok(piece)) = &received
@@ -325,7 +329,7 @@ impl Body for Http2Body {
             received = ready!(this.received.poll_data(cx)); // it carries the end at most
         }
         match received {
-            Some(Ok(_)) if this.is_empty => Poll::Ready(Some(Err(h2::Error::from(Reason::PROTOCOL_ERROR).into()))),
+            Some(Ok(_)) if this.is_empty => Poll::Ready(Some(Err(BodyError::Reset(Reason::PROTOCOL_ERROR.into())))),
             Some(Ok(piece)) => {
                 this.received.flow_control().release_capacity(piece.len()).ok(); // or the stream has ended
                 Poll::Ready(Some(Ok(Frame::data(piece))))
