@@ -264,7 +264,7 @@ fn answer(
     }
     let rate = session.shared.limits.min_rate;
     let body = Download::new(body, idle, rate, call).of_stream(stream);
-    session.watch_response(body.pace());
+    body.call().pace.get_or_init(|| Arc::clone(body.pace()));
     body.hold_fields(&mut parts.headers);
     Response::from_parts(parts, Content::Forwarded(Box::new(Forwarded::new(body))))
 }

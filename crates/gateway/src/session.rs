@@ -76,7 +76,6 @@ struct Activity {
     answered: u64,
     abandoned: u64,
     since: Instant,
-    responses: Vec<Weak<Pace>>,
     forwarded: Vec<Weak<InFlight>>,
 }
 
@@ -110,7 +109,6 @@ impl Session {
             answered: 0,
             abandoned: 0,
             since: Instant::now(),
-            responses: Vec::new(),
             forwarded: Vec::new(),
         };
         Self {
@@ -278,6 +276,7 @@ impl Session {
             session: Arc::clone(self),
             record: Arc::clone(record),
             ending: Ending::default(),
+            pace: OnceLock::new(),
             route: None,
             _slot: None,
             _route_slot: None,
@@ -300,25 +299,22 @@ impl Session {
         }
     }
 
-    /// Watches how the client reads a response.
-    pub(super) fn watch_response(&self, pace: &Arc<Pace>) {
-        let mut activity = self.activity.lock();
-        activity.responses.retain(|response| response.strong_count() > 0);
-        activity.responses.push(Arc::downgrade(pace));
-    }
-
-    /// Watches a call that is forwarded, so that it can be ended.
+    /// Watches a call that is forwarded: it may have to end, and its client may read too slowly.
     pub(super) fn watch_call(&self, call: &Arc<InFlight>) {
         let mut activity = self.activity.lock();
         activity.forwarded.retain(|call| call.strong_count() > 0);
         activity.forwarded.push(Arc::downgrade(call));
     }
 
+    /// The calls that are being forwarded. Whoever drops a call locks its session, so none is dropped under the lock.
+    fn forwarded(&self) -> Vec<Arc<InFlight>> {
+        self.activity.lock().forwarded.iter().filter_map(Weak::upgrade).collect()
+    }
+
     /// Ends calls that are being forwarded: all of them, or those that no route lets in any more. A host name or a
     /// method that a route has lost counts for new calls.
     pub(super) fn end_calls(&self, cause: &EndCause, peer: Option<&Peer>) {
-        // Whoever drops a call locks its session.
-        let calls: Vec<_> = self.activity.lock().forwarded.iter().filter_map(Weak::upgrade).collect();
+        let calls = self.forwarded();
         if calls.is_empty() {
             return;
         }
@@ -346,11 +342,14 @@ impl Session {
 
     /// Whether the client has been silent for longer than it may, or reads a response too slowly.
     pub(super) fn is_idle(&self) -> bool {
+        self.is_silent() || self.forwarded().iter().any(|call| call.pace.get().is_some_and(|pace| pace.is_slow()))
+    }
+
+    fn is_silent(&self) -> bool {
         let limits = &self.shared.limits;
         let activity = self.activity.lock();
         let allowed = if activity.has_asked { limits.idle_timeout } else { limits.header_timeout };
-        let silent = activity.in_flight == 0 && activity.since.elapsed() >= allowed;
-        silent || activity.responses.iter().filter_map(Weak::upgrade).any(|response| response.is_slow())
+        activity.in_flight == 0 && activity.since.elapsed() >= allowed
     }
 }
 
@@ -359,6 +358,8 @@ pub(super) struct InFlight {
     session: Arc<Session>,
     pub(super) record: Arc<CallRecord>,
     pub(super) ending: Ending,
+    /// How the client reads the response, once that has begun.
+    pub(super) pace: OnceLock<Arc<Pace>>,
     route: Option<Arc<Route>>,
     _slot: Option<Slot>,
     _route_slot: Option<RouteSlot>,
