@@ -20,12 +20,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::Limits;
 use super::ending::EndCause;
-use super::heads::LargeHeads;
-use super::lingering::Lingering;
+use super::heads::Frames;
 use super::routes;
 use super::session::Session;
 use super::streams::{NewStreams, Streams};
 use super::tls::H2;
+use super::wire::Wire;
 use crate::listener::SessionSlot;
 use addon_signer_core::gateway::access::NoStanding;
 use addon_signer_core::registry::NotRegistered;
@@ -68,7 +68,7 @@ pub(super) async fn serve(
     // hyper moves the future several times before it runs, and it has kilobytes.
     let service = service_fn(move |request| Box::pin(routes::answer(Arc::clone(&answering), request)));
     let too_many_heads = CancellationToken::new();
-    let io = LargeHeads::of_client(Lingering::new(tls), is_h2, &session.shared.stats, &too_many_heads);
+    let io = Wire::to_client(tls, is_h2.then(|| Frames::of_client(&session.shared.stats, &too_many_heads)));
     let connection = builder.serve_connection_with_upgrades(TokioIo::new(io), service);
     tokio::pin!(connection);
     let mut sweep = interval_at(Instant::now() + first, SWEEP);

@@ -49,7 +49,6 @@ mod download;
 mod ending;
 mod grpc;
 mod heads;
-mod lingering;
 pub mod listener;
 mod problem;
 mod proxy;
@@ -63,6 +62,7 @@ mod tls;
 mod traffic;
 mod upgrade;
 mod websocket;
+mod wire;
 
 use backend::Backends;
 

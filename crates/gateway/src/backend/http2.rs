@@ -23,7 +23,8 @@ use super::tls::Shown;
 use super::{Failure, Pool, Silence};
 use crate::Limits;
 use crate::body::{BodyError, Upload, UploadProgress};
-use crate::heads::LargeHeads;
+use crate::heads::Frames;
+use crate::wire::Wire;
 
 /// How many calls of a cluster share a connection. It has room for all of their answers, so that those that are not
 /// read seldom hold up the others. They still can: h2 ends a connection on which too many small pieces wait, and the
@@ -49,7 +50,7 @@ impl Http2 {
         // HTTP/1.1 has as much of an answer on its way: what is read, and a piece.
         let window = u32::try_from(limits.call_buffer).unwrap_or(u32::MAX).saturating_mul(2);
         let too_many_heads = CancellationToken::new();
-        let io = LargeHeads::of_backend(io, too_many_heads.clone());
+        let io = Wire::to_backend(io, Frames::of_backend(too_many_heads.clone()));
         let (sender, connection) = Builder::new()
             .enable_push(false)
             .initial_window_size(window)
