@@ -10,10 +10,10 @@ use hyper::body::{Body, Bytes, Frame, SizeHint};
 use hyper::header::CONTENT_LENGTH;
 
 use super::backend::BackendBody;
-use super::body::BodyError;
 use super::download::Download;
 use super::record::{BACKEND_GONE, CLIENT_GONE, CallRecord};
 use super::session::InFlight;
+use super::upload::BodyError;
 
 /// What is answered.
 pub(super) enum Content {

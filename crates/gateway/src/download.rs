@@ -13,7 +13,8 @@ use hyper::body::{Body, Bytes, Frame, SizeHint};
 use hyper::header::HeaderValue;
 use tokio::time::{Instant, Sleep};
 
-use super::body::{BodyError, Pace, UploadProgress};
+use super::pace::Pace;
+use super::upload::{BodyError, UploadProgress};
 use addon_signer_core::gateway::pace::MinRate;
 
 /// How many pieces of an answer may wait for the client. h2 bounds their bytes, but needs another 370 bytes or so for

@@ -40,7 +40,6 @@ use addon_signer_telemetry::audit::Audit;
 
 mod answered;
 mod backend;
-mod body;
 mod broken;
 pub mod certificates;
 mod connection;
@@ -49,6 +48,7 @@ mod ending;
 mod grpc;
 mod heads;
 pub mod listener;
+mod pace;
 mod problem;
 mod proxy;
 mod record;
@@ -60,6 +60,7 @@ mod streams;
 mod tls;
 mod traffic;
 mod upgrade;
+mod upload;
 mod websocket;
 mod wire;
 

@@ -9,9 +9,9 @@ use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER
 use hyper::{Response, StatusCode};
 use serde::Serialize;
 
-use super::body::UploadError;
 use super::ending::EndCause;
 use super::grpc;
+use super::upload::UploadError;
 use addon_signer_core::gateway::access::{NoAccess, NoStanding};
 use addon_signer_core::gateway::route::RouteName;
 use addon_signer_core::gateway::slots::NoSlot;

@@ -12,12 +12,12 @@ use tokio::time::Instant;
 
 use super::answered::{Content, Forwarded};
 use super::backend::{BackendBody, Failure, Pool, Wanted};
-use super::body::{Patience, Turn, Upload, UploadError, UploadProgress, has_content};
 use super::download::Download;
 use super::grpc;
 use super::problem::Refusal;
 use super::session::{InFlight, Session};
 use super::upgrade::Upgrade;
+use super::upload::{Patience, Turn, Upload, UploadError, UploadProgress, has_content};
 use super::websocket;
 use addon_signer_core::gateway::access::{self, Call, CallConnection, Caller, NoAccess};
 use addon_signer_core::gateway::authz::Peer;

@@ -10,12 +10,12 @@ use serde::Serialize;
 use tokio::time::Instant;
 
 use super::answered::{Answered, Content};
-use super::body::has_content;
 use super::grpc;
 use super::problem::{Problem, Refusal};
 use super::proxy::{CalledHost, Forward};
 use super::record::CallRecord;
 use super::session::{InFlight, Session};
+use super::upload::has_content;
 use addon_signer_core::gateway::access::{self, NoAccess, Target};
 use addon_signer_core::gateway::authz::Peer;
 use addon_signer_core::gateway::headers::answer::MOST_HEADERS;

@@ -14,14 +14,15 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::backend::{Backends, continues};
-use super::body::{BodyError, Pace};
 use super::broken::BrokenAnswers;
 use super::ending::{EndCause, Ending};
+use super::pace::Pace;
 use super::record::CallRecord;
 use super::slots::{RouteSlot, RouteSlots, SharedSlots, Slot};
 use super::stats::GatewayStats;
 use super::tls::InEffect;
 use super::traffic::OpenSession;
+use super::upload::BodyError;
 use super::{Clock, Limits, SharedRegistry};
 use addon_signer_core::gateway::access::{self, NoStanding};
 use addon_signer_core::gateway::authz::{self, Peer};

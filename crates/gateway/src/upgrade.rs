@@ -17,11 +17,11 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf, copy_bidirectiona
 use tokio::time::{Instant, sleep_until};
 
 use super::backend::{BackendBody, Io};
-use super::body::has_content;
 use super::ending::EndCause;
 use super::problem::Refusal;
 use super::record::{BACKEND_GONE, CLIENT_GONE, COMPLETE, CallRecord, SILENT};
 use super::session::{InFlight, Session};
+use super::upload::has_content;
 use super::websocket::Key;
 use addon_signer_core::gateway::headers;
 use addon_signer_core::gateway::route::Backend;

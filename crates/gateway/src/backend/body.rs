@@ -10,7 +10,7 @@ use super::Silence;
 use super::connect::Io;
 use super::http1::Http1Body;
 use super::http2::Http2Body;
-use crate::body::BodyError;
+use crate::upload::BodyError;
 use addon_signer_core::gateway::headers;
 
 /// The body of a response over HTTP/1.1 or HTTP/2.

@@ -16,7 +16,7 @@ use hyper_util::rt::TokioIo;
 use super::connect::{Io, tcp};
 use super::tls::Shown;
 use super::{Failure, Pool};
-use crate::body::{BodyError, Upload};
+use crate::upload::{BodyError, Upload};
 
 /// A connection that has at most one call.
 pub(crate) struct Http1 {

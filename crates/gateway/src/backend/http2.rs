@@ -22,8 +22,8 @@ use super::connect::Io;
 use super::tls::Shown;
 use super::{Failure, Pool, Silence};
 use crate::Limits;
-use crate::body::{BodyError, Upload, UploadProgress};
 use crate::heads::Frames;
+use crate::upload::{BodyError, Upload, UploadProgress};
 use crate::wire::Wire;
 
 /// How many calls of a cluster share a connection. It has room for all of their answers, so that those that are not
