@@ -9,7 +9,7 @@ use hyper::Response;
 use hyper::body::{Body, Bytes, Frame, SizeHint};
 use hyper::header::CONTENT_LENGTH;
 
-use super::backend::BackendBody;
+use super::backend::{BackendBody, Silence};
 use super::download::Download;
 use super::record::{BACKEND_GONE, CLIENT_GONE, CallRecord};
 use super::session::InFlight;
@@ -32,13 +32,14 @@ impl From<Bytes> for Content {
 /// A backend's answer on its way to the client.
 pub(super) struct Forwarded {
     body: Download<BackendBody, Arc<InFlight>>,
+    silence: Silence,
     /// Why it breaks off, once that is known.
     failed: Option<BodyError>,
 }
 
 impl Forwarded {
-    pub(super) fn new(body: Download<BackendBody, Arc<InFlight>>) -> Self {
-        Self { body, failed: None }
+    pub(super) fn new(body: Download<BackendBody, Arc<InFlight>>, silence: Silence) -> Self {
+        Self { body, silence, failed: None }
     }
 
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
@@ -59,7 +60,7 @@ impl Forwarded {
 
     fn report(&self, error: &BodyError) {
         if matches!(error, BodyError::Stalled(_)) {
-            self.body.inner().silence().note();
+            self.silence.note();
         }
         if !matches!(error, BodyError::Ended(_)) {
             self.body.call().broke(error);

@@ -97,10 +97,6 @@ impl<B, C: Send + Sync + 'static> Download<B, C> {
         Self { stream, ..self }
     }
 
-    pub(super) fn inner(&self) -> &B {
-        &self.inner
-    }
-
     pub(super) fn call(&self) -> &C {
         &self.call.call
     }

@@ -11,7 +11,7 @@ use hyper::{Request, Response, StatusCode, Uri, Version};
 use tokio::time::Instant;
 
 use super::answered::{Content, Forwarded};
-use super::backend::{BackendBody, Failure, Pool, Wanted};
+use super::backend::{BackendBody, Failure, Pool, Silence, Wanted};
 use super::download::Download;
 use super::grpc;
 use super::problem::Refusal;
@@ -84,7 +84,8 @@ impl Forward<'_> {
         if matches!(response, Ok(_) | Err(Refusal::Backend(_) | Refusal::BackendReset(_) | Refusal::BackendSlow(_))) {
             call.record.forwarded(exchange.sent.elapsed());
         }
-        let (parts, body) = response.map_err(|refusal| refusal.on(&route.name))?.into_parts();
+        let (response, silence) = response.map_err(|refusal| refusal.on(&route.name))?;
+        let (parts, body) = response.into_parts();
         match upgrade {
             Some(upgrade) if parts.status == StatusCode::SWITCHING_PROTOCOLS => {
                 let agreed = upgrade.agreed(self.session, (parts, body), route.limits.idle, call)?;
@@ -99,7 +100,7 @@ impl Forward<'_> {
             }
             _ => {
                 let stream = is_stream.then_some(exchange.progress);
-                Ok(answer(self.session, route.limits.idle, (parts, body), (call, stream)))
+                Ok(answer(self.session, route.limits.idle, (parts, body, silence), (call, stream)))
             }
         }
     }
@@ -193,7 +194,7 @@ struct Exchange<'e> {
 }
 
 impl Exchange<'_> {
-    async fn run(&self, mut request: Request<Upload>) -> Result<Response<BackendBody>, Refusal> {
+    async fn run(&self, mut request: Request<Upload>) -> Result<(Response<BackendBody>, Silence), Refusal> {
         let mut tries = 1;
         loop {
             let (addresses, within) = (&self.backend.addresses, self.route.limits.connect);
@@ -208,7 +209,7 @@ impl Exchange<'_> {
             match sent? {
                 Ok(mut response) => {
                     let settled = headers::answer::settle(response.status(), response.headers_mut());
-                    return settled.map(|()| response).map_err(|cause| Refusal::Backend(cause.to_string()));
+                    return settled.map(|()| (response, silence)).map_err(|cause| Refusal::Backend(cause.to_string()));
                 }
                 Err(Failure { unsent: Some(unsent), .. }) if tries < TRIES => {
                     tries += 1;
@@ -253,7 +254,7 @@ impl Exchange<'_> {
 fn answer(
     session: &Session,
     idle: Duration,
-    (mut parts, body): (response::Parts, BackendBody),
+    (mut parts, body, silence): (response::Parts, BackendBody, Silence),
     (call, stream): (Arc<InFlight>, Option<Arc<UploadProgress>>),
 ) -> Response<Content> {
     headers::strip_answer(&mut parts.headers);
@@ -266,7 +267,7 @@ fn answer(
     let body = Download::new(body, idle, rate, call).of_stream(stream);
     body.call().pace.get_or_init(|| Arc::clone(body.pace()));
     body.hold_fields(&mut parts.headers);
-    Response::from_parts(parts, Content::Forwarded(Box::new(Forwarded::new(body))))
+    Response::from_parts(parts, Content::Forwarded(Box::new(Forwarded::new(body, silence))))
 }
 
 #[cfg(test)]

@@ -6,7 +6,6 @@ use std::task::{Context, Poll};
 use hyper::body::{Body, Bytes, Frame, SizeHint};
 use tokio::task::AbortHandle;
 
-use super::Silence;
 use super::connect::Io;
 use super::http1::Http1Body;
 use super::http2::Http2Body;
@@ -25,13 +24,6 @@ impl BackendBody {
         match self {
             Self::One(body) => body.into_io(),
             Self::Two(_) => None,
-        }
-    }
-
-    pub(crate) fn silence(&self) -> Silence {
-        match self {
-            Self::One(_) => Silence::default(),
-            Self::Two(body) => body.silence(),
         }
     }
 

@@ -186,7 +186,7 @@ impl Exchange {
                 let is_empty = matches!(response.status(), StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
                 Ok(response.map(|received| {
                     let upload = (!self.upload.is_over).then(|| Rest::spawn(self.upload));
-                    Http2Body { received, is_empty, upload, calls }
+                    Http2Body { received, is_empty, upload, _call: calls }
                 }))
             }
             Err(error) => {
@@ -293,17 +293,14 @@ pub(crate) struct Http2Body {
     /// Whether its status allows no content.
     is_empty: bool,
     upload: Option<Rest>,
-    calls: Arc<AtomicBool>,
+    /// The connection counts it as a call.
+    _call: Arc<AtomicBool>,
 }
 
 impl Http2Body {
     /// Aborts the upload if that is not over, and with it the answer.
     pub(super) fn upload(&self) -> Option<AbortHandle> {
         self.upload.as_ref().map(|rest| rest.task.abort_handle())
-    }
-
-    pub(super) fn silence(&self) -> Silence {
-        Silence(Arc::downgrade(&self.calls))
     }
 
     /// An upload that fails resets the stream, so it is the cause. A client of HTTP/2 gets the code of the backend's
