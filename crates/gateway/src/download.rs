@@ -41,32 +41,23 @@ impl<C> Answering<C> {
         }
         Poll::Ready(())
     }
-
-    /// A piece that counts until it is dropped.
-    fn hold<T>(self: &Arc<Self>, piece: T) -> Untaken<T, C>
-    where
-        T: AsRef<[u8]>,
-    {
-        self.pace.given();
-        Untaken { piece, call: Arc::clone(self) }
-    }
 }
 
 /// A piece of the answer that has not left for the client's socket.
-struct Untaken<T: AsRef<[u8]>, C> {
-    piece: T,
+struct Untaken<C> {
+    piece: Bytes,
     call: Arc<Answering<C>>,
 }
 
-impl<T: AsRef<[u8]>, C> AsRef<[u8]> for Untaken<T, C> {
+impl<C> AsRef<[u8]> for Untaken<C> {
     fn as_ref(&self) -> &[u8] {
-        self.piece.as_ref()
+        &self.piece
     }
 }
 
-impl<T: AsRef<[u8]>, C> Drop for Untaken<T, C> {
+impl<C> Drop for Untaken<C> {
     fn drop(&mut self) {
-        self.call.pace.taken(self.piece.as_ref().len());
+        self.call.pace.taken(self.piece.len());
         self.call.taken.wake();
     }
 }
@@ -105,15 +96,17 @@ impl<B, C: Send + Sync + 'static> Download<B, C> {
         &self.call.pace
     }
 
-    fn hold(&self, piece: impl AsRef<[u8]> + Send + 'static) -> Bytes {
-        Bytes::from_owner(self.call.hold(piece))
+    /// A piece that counts until it is dropped.
+    fn hold(&self, piece: Bytes) -> Bytes {
+        self.call.pace.given();
+        Bytes::from_owner(Untaken { piece, call: Arc::clone(&self.call) })
     }
 
     /// Keeps the call alive until these fields are sent, all as one piece. HTTP/2 also keeps fields in a table for
     /// later answers, unless they are sensitive, and each would keep the call alive.
     pub(super) fn hold_fields(&self, fields: &mut HeaderMap) {
         let values: Vec<&[u8]> = fields.values().map(HeaderValue::as_bytes).collect();
-        let mut values = self.hold(values.concat());
+        let mut values = self.hold(values.concat().into());
         for value in fields.values_mut() {
             // What was a valid value still is one.
             if let Ok(held) = HeaderValue::from_maybe_shared(values.split_to(value.len())) {
