@@ -20,8 +20,8 @@ use tokio::sync::watch;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
 
-use addon_signer_gateway::listener;
 use addon_signer_platform::backoff::WatchBackoff;
+use addon_signer_platform::crypto;
 
 const NAMESPACE: &str = "kube-system";
 const CONFIG_MAP: &str = "extension-apiserver-authentication";
@@ -75,7 +75,7 @@ impl FrontProxy {
         for anchor in &self.anchors {
             roots.add(anchor.clone())?;
         }
-        let anchors = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), listener::provider()).build()?;
+        let anchors = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), crypto::provider()).build()?;
         Ok(Arc::new(Verifier { anchors, names: self.names.clone() }))
     }
 }

@@ -1,19 +1,76 @@
-//! The body of every answer, which is counted while it passes.
+//! The body of every answer: it is counted while it passes, and breaks off when its call must end.
 
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use http_body_util::Full;
 use hyper::Response;
 use hyper::body::{Body, Bytes, Frame, SizeHint};
 use hyper::header::CONTENT_LENGTH;
 
-use super::body::{BodyError, OutBody};
-use super::record::{BACKEND_GONE, CLIENT_GONE, CallRecord, SESSION_ENDED};
+use super::backend::{BackendBody, Silence};
+use super::download::Download;
+use super::record::{BACKEND_GONE, CLIENT_GONE, CallRecord};
+use super::session::InFlight;
+use super::upload::BodyError;
+
+/// What is answered.
+pub(super) enum Content {
+    /// By the gateway itself.
+    Own(Full<Bytes>),
+    /// By a backend.
+    Forwarded(Box<Forwarded>),
+}
+
+impl From<Bytes> for Content {
+    fn from(text: Bytes) -> Self {
+        Self::Own(Full::new(text))
+    }
+}
+
+/// A backend's answer on its way to the client.
+pub(super) struct Forwarded {
+    body: Download<BackendBody, Arc<InFlight>>,
+    silence: Silence,
+    /// Why it breaks off, once that is known.
+    failed: Option<BodyError>,
+}
+
+impl Forwarded {
+    pub(super) fn new(body: Download<BackendBody, Arc<InFlight>>, silence: Silence) -> Self {
+        Self { body, silence, failed: None }
+    }
+
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        if let Some(error) = self.failed.take() {
+            self.report(&error);
+            return Poll::Ready(Some(Err(error)));
+        }
+        let frame = match self.body.call().ending.poll(cx) {
+            Poll::Ready(cause) => Some(Err(BodyError::Ended(cause.clone()))),
+            Poll::Pending => ready!(Pin::new(&mut self.body).poll_frame(cx)),
+        };
+        let Some(Err(error)) = frame else { return Poll::Ready(frame) };
+        // hyper drops what it has not written when it gets an error, so it gets the time to write first.
+        self.failed = Some(error);
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    fn report(&self, error: &BodyError) {
+        if matches!(error, BodyError::Stalled(_)) {
+            self.silence.note();
+        }
+        if !matches!(error, BodyError::Ended(_)) {
+            self.body.call().broke(error);
+        }
+    }
+}
 
 /// The body of an answer.
 pub(super) struct Answered {
-    body: OutBody,
+    content: Content,
     record: Arc<CallRecord>,
     /// The answer to a HEAD. hyper sends its body to a client of HTTP/2, which takes that for an error.
     is_head: bool,
@@ -23,17 +80,21 @@ pub(super) struct Answered {
 
 impl Answered {
     /// The answer of a call. An answer to HEAD has no body, whatever it says.
-    pub(super) fn of(answer: Response<OutBody>, is_head: bool, record: Arc<CallRecord>) -> Response<Self> {
-        let (mut parts, body) = answer.into_parts();
+    pub(super) fn of(answer: Response<Content>, is_head: bool, record: Arc<CallRecord>) -> Response<Self> {
+        let (mut parts, content) = answer.into_parts();
+        let mut body = Self { content, record, is_head, left: None };
         if is_head && let Some(length) = body.size_hint().exact().filter(|length| *length > 0) {
             parts.headers.entry(CONTENT_LENGTH).or_insert_with(|| length.into());
         }
-        let length = || parts.headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok(); // a bad length counts as none
-        let left = if record.is_told() { length() } else { None };
-        if is_head || body.is_end_stream() {
-            record.complete();
+        if body.record.is_told()
+            && let Some(length) = parts.headers.get(CONTENT_LENGTH)
+        {
+            body.left = length.to_str().ok().and_then(|length| length.parse().ok()); // a bad length counts as none
         }
-        Response::from_parts(parts, Self { body, record, is_head, left })
+        if body.is_end_stream() {
+            body.record.complete();
+        }
+        Response::from_parts(parts, body)
     }
 }
 
@@ -43,7 +104,10 @@ impl Body for Answered {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = self.get_mut();
-        let frame = ready!(Pin::new(&mut this.body).poll_frame(cx));
+        let frame = ready!(match &mut this.content {
+            Content::Own(own) => Pin::new(own).poll_frame(cx).map_err(BodyError::from),
+            Content::Forwarded(answer) => answer.poll_frame(cx),
+        });
         match &frame {
             Some(Ok(frame)) => {
                 if let Some(data) = frame.data_ref() {
@@ -51,14 +115,14 @@ impl Body for Answered {
                     let bytes = u64::try_from(data.len()).unwrap_or(u64::MAX);
                     this.left = this.left.map(|left| left.saturating_sub(bytes));
                 }
-                if this.left == Some(0) || this.body.is_end_stream() {
+                if this.left == Some(0) || this.is_end_stream() {
                     this.record.complete();
                 }
             }
             Some(Err(error)) => this.record.ended(match error {
                 BodyError::Upload(_) => CLIENT_GONE,
                 BodyError::Backend(_) | BodyError::Reset(_) | BodyError::Stalled(_) => BACKEND_GONE,
-                BodyError::Ended(_) => SESSION_ENDED,
+                BodyError::Ended(cause) => cause.word(),
             }),
             None => this.record.complete(),
         }
@@ -66,10 +130,17 @@ impl Body for Answered {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.is_head || self.body.is_end_stream()
+        self.is_head
+            || match &self.content {
+                Content::Own(own) => own.is_end_stream(),
+                Content::Forwarded(answer) => answer.body.is_end_stream(),
+            }
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        match &self.content {
+            Content::Own(own) => own.size_hint(),
+            Content::Forwarded(answer) => answer.body.size_hint(),
+        }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::body::BodyError;
+use super::upload::BodyError;
 use addon_signer_core::gateway::authz::Peer;
 use addon_signer_core::gateway::route::RouteName;
 use addon_signer_core::identity::PeerIdentity;

@@ -1,10 +1,11 @@
-//! One connection from its handshake to its end.
+//! One connection from the accept loop to its end: how it gets TLS, why it gets no session, and its session.
 //!
 //! Each connection checks itself once a second, in its own task. So there is no list of live connections that must be
 //! kept consistent, and a check of the registry costs less than a microsecond. The same check sees that a certificate
 //! has expired, so expiry needs no timer of its own.
 
 use std::future::pending;
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,22 +14,24 @@ use futures::future::BoxFuture;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
-use tokio::net::TcpStream;
+use rustls::ServerConfig;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 
 use super::Limits;
 use super::ending::EndCause;
-use super::heads::LargeHeads;
-use super::lingering::Lingering;
+use super::heads::Frames;
 use super::routes;
-use super::session::Session;
+use super::session::{GatewayShared, Session};
 use super::streams::{NewStreams, Streams};
 use super::tls::H2;
-use crate::listener::SessionSlot;
+use super::wire::Wire;
+use crate::listener::{self, ConnectionHandler, Entered, NoHandshake, SessionSlot, Slots};
 use addon_signer_core::gateway::access::NoStanding;
 use addon_signer_core::registry::NotRegistered;
+use addon_signer_telemetry::audit::Caller;
 
 /// How often a connection checks whether it may continue. Together with [`GRACE`] this is well under the 2 s of
 /// invariant I15.
@@ -44,13 +47,56 @@ const RESET_BROKEN: usize = 1024;
 /// How often HTTP/2 pings check whether the peer is still there (RFC 9113 section 6.7).
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 
+/// Accepts until `stop` is cancelled, then waits for the connections, each of which ends within the drain timeout.
+pub(super) async fn accept(listener: TcpListener, shared: Arc<GatewayShared>, stop: CancellationToken) {
+    let Limits { max_connections, max_handshakes, handshake_timeout, drain_timeout, .. } = shared.limits;
+    let drain = drain_timeout + listener::DRAIN_MARGIN;
+    let slots = Slots { handshakes: max_handshakes, handshake_timeout, sessions: max_connections, drain };
+    listener::accept(listener, slots, shared, &stop).await;
+}
+
+impl ConnectionHandler for GatewayShared {
+    fn tls(&self) -> Option<Arc<ServerConfig>> {
+        self.in_effect.borrow().as_ref().map(|in_effect| Arc::clone(&in_effect.tls))
+    }
+
+    fn on_accept(&self) {
+        self.stats.connections.inc();
+    }
+
+    /// Logs only to the audit log, because that is throttled: strangers must not be able to fill a disk.
+    fn refused(&self, remote: SocketAddr, cause: &NoHandshake) {
+        let stats = &self.stats;
+        let counter = match cause {
+            NoHandshake::OverCapacity(_) => Some(&stats.over_capacity),
+            NoHandshake::Displaced(_) => Some(&stats.handshakes_displaced),
+            NoHandshake::NotConfigured => Some(&stats.not_configured),
+            NoHandshake::Slow(_) => Some(&stats.handshakes_slow),
+            NoHandshake::Closed(_) | NoHandshake::Tls(_) | NoHandshake::NoCertificate => None,
+        };
+        if let Some(counter) = counter {
+            counter.inc();
+        }
+        if let Some(failure) = cause.failure() {
+            stats.handshake_failed(failure);
+        }
+        self.audit.refused_connection(&Caller::stranger(remote), cause.reason(), cause);
+    }
+
+    async fn serve(self: Arc<Self>, entered: Entered, stop: CancellationToken) {
+        let Entered { tls, remote, slot, .. } = entered;
+        match tls.get_ref().1.peer_certificates().and_then(<[_]>::first).cloned() {
+            Some(leaf) => {
+                let session = Session::new(self, remote, leaf.into_owned());
+                serve(tls, slot, Arc::new(session), stop).await;
+            }
+            None => self.refused(remote, &NoHandshake::NoCertificate), // cannot happen: the verifier requires one
+        }
+    }
+}
+
 /// Serves calls until the client leaves or is idle, the identity is refused, or `stop` is cancelled.
-pub(super) async fn serve(
-    tls: TlsStream<TcpStream>,
-    mut slot: SessionSlot,
-    session: Arc<Session>,
-    stop: CancellationToken,
-) {
+async fn serve(tls: TlsStream<TcpStream>, mut slot: SessionSlot, session: Arc<Session>, stop: CancellationToken) {
     // Checks the peer now and logs the verdict. A refusal is sent as the answer to the first call. A client that
     // sends none soon loses its slot, which is not a session slot.
     let first = match session.begin() {
@@ -68,7 +114,7 @@ pub(super) async fn serve(
     // hyper moves the future several times before it runs, and it has kilobytes.
     let service = service_fn(move |request| Box::pin(routes::answer(Arc::clone(&answering), request)));
     let too_many_heads = CancellationToken::new();
-    let io = LargeHeads::of_client(Lingering::new(tls), is_h2, &session.shared.stats, &too_many_heads);
+    let io = Wire::to_client(tls, is_h2.then(|| Frames::of_client(&session.shared.stats, &too_many_heads)));
     let connection = builder.serve_connection_with_upgrades(TokioIo::new(io), service);
     tokio::pin!(connection);
     let mut sweep = interval_at(Instant::now() + first, SWEEP);

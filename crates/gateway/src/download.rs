@@ -13,7 +13,8 @@ use hyper::body::{Body, Bytes, Frame, SizeHint};
 use hyper::header::HeaderValue;
 use tokio::time::{Instant, Sleep};
 
-use super::body::{BodyError, Pace, UploadProgress};
+use super::pace::Pace;
+use super::upload::{BodyError, UploadProgress};
 use addon_signer_core::gateway::pace::MinRate;
 
 /// How many pieces of an answer may wait for the client. h2 bounds their bytes, but needs another 370 bytes or so for
@@ -25,7 +26,7 @@ struct Answering<C> {
     pace: Arc<Pace>,
     /// Woken when the client has taken a piece.
     taken: AtomicWaker,
-    _call: C,
+    call: C,
 }
 
 impl<C> Answering<C> {
@@ -40,32 +41,23 @@ impl<C> Answering<C> {
         }
         Poll::Ready(())
     }
-
-    /// A piece that counts until it is dropped.
-    fn hold<T>(self: &Arc<Self>, piece: T) -> Untaken<T, C>
-    where
-        T: AsRef<[u8]>,
-    {
-        self.pace.given();
-        Untaken { piece, call: Arc::clone(self) }
-    }
 }
 
 /// A piece of the answer that has not left for the client's socket.
-struct Untaken<T: AsRef<[u8]>, C> {
-    piece: T,
+struct Untaken<C> {
+    piece: Bytes,
     call: Arc<Answering<C>>,
 }
 
-impl<T: AsRef<[u8]>, C> AsRef<[u8]> for Untaken<T, C> {
+impl<C> AsRef<[u8]> for Untaken<C> {
     fn as_ref(&self) -> &[u8] {
-        self.piece.as_ref()
+        &self.piece
     }
 }
 
-impl<T: AsRef<[u8]>, C> Drop for Untaken<T, C> {
+impl<C> Drop for Untaken<C> {
     fn drop(&mut self) {
-        self.call.pace.taken(self.piece.as_ref().len());
+        self.call.pace.taken(self.piece.len());
         self.call.taken.wake();
     }
 }
@@ -87,7 +79,7 @@ impl<B, C: Send + Sync + 'static> Download<B, C> {
     /// `timeout` bounds the pauses of the backend, `rate` those of the client. `call` lasts until the last piece is
     /// sent.
     pub(super) fn new(inner: B, timeout: Duration, rate: MinRate, call: C) -> Self {
-        let call = Arc::new(Answering { pace: Pace::new(rate), taken: AtomicWaker::new(), _call: call });
+        let call = Arc::new(Answering { pace: Pace::new(rate), taken: AtomicWaker::new(), call });
         Self { inner, timeout, timer: None, is_timed: false, stream: None, call }
     }
 
@@ -96,19 +88,25 @@ impl<B, C: Send + Sync + 'static> Download<B, C> {
         Self { stream, ..self }
     }
 
+    pub(super) fn call(&self) -> &C {
+        &self.call.call
+    }
+
     pub(super) fn pace(&self) -> &Arc<Pace> {
         &self.call.pace
     }
 
-    fn hold(&self, piece: impl AsRef<[u8]> + Send + 'static) -> Bytes {
-        Bytes::from_owner(self.call.hold(piece))
+    /// A piece that counts until it is dropped.
+    fn hold(&self, piece: Bytes) -> Bytes {
+        self.call.pace.given();
+        Bytes::from_owner(Untaken { piece, call: Arc::clone(&self.call) })
     }
 
     /// Keeps the call alive until these fields are sent, all as one piece. HTTP/2 also keeps fields in a table for
     /// later answers, unless they are sensitive, and each would keep the call alive.
     pub(super) fn hold_fields(&self, fields: &mut HeaderMap) {
         let values: Vec<&[u8]> = fields.values().map(HeaderValue::as_bytes).collect();
-        let mut values = self.hold(values.concat());
+        let mut values = self.hold(values.concat().into());
         for value in fields.values_mut() {
             // What was a valid value still is one.
             if let Ok(held) = HeaderValue::from_maybe_shared(values.split_to(value.len())) {

@@ -7,9 +7,8 @@ use futures::task::AtomicWaker;
 use parking_lot::Mutex;
 use tokio::task::AbortHandle;
 
-use super::problem::Refusal;
 use super::record::{ROUTE_GONE, SESSION_ENDED};
-use addon_signer_core::gateway::access::{NoAccess, NoStanding};
+use addon_signer_core::gateway::access::NoStanding;
 
 /// Why a call must end.
 #[derive(Debug, Clone)]
@@ -21,26 +20,11 @@ pub(super) enum EndCause {
 }
 
 impl EndCause {
-    /// The answer of a call whose response has not begun.
-    pub(super) fn refusal(&self) -> Refusal {
-        match self {
-            Self::Standing(cause) => Refusal::NoStanding(cause.clone()),
-            Self::Route => NoAccess::NoRoute.into(),
-        }
-    }
-
     /// How the call ended, in the access log.
     pub(super) fn word(&self) -> &'static str {
         match self {
             Self::Standing(_) => SESSION_ENDED,
             Self::Route => ROUTE_GONE,
-        }
-    }
-
-    pub(super) fn text(&self) -> &'static str {
-        match self {
-            Self::Standing(_) => "the caller has lost its standing",
-            Self::Route => "its route is gone, or is for other callers",
         }
     }
 }

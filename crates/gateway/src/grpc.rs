@@ -2,10 +2,9 @@
 
 use std::fmt::Write;
 
+use hyper::body::Bytes;
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use hyper::{Response, StatusCode};
-
-use super::body::{OutBody, full};
 
 /// Whether it is a call of gRPC: `application/grpc`, or that with a `+` or `;` and more.
 pub(super) fn is_grpc(headers: &HeaderMap) -> bool {
@@ -48,8 +47,8 @@ fn code(status: StatusCode, is_credential: bool) -> &'static str {
 }
 
 /// An answer that has only trailers.
-pub(super) fn refusal(status: StatusCode, is_credential: bool, message: &str) -> Response<OutBody> {
-    let mut response = Response::new(full(""));
+pub(super) fn refusal(status: StatusCode, is_credential: bool, message: &str) -> Response<Bytes> {
+    let mut response = Response::new(Bytes::new());
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
     headers.insert("grpc-status", HeaderValue::from_static(code(status, is_credential)));

@@ -6,11 +6,8 @@
 //! same in each head is in the table, so a connection ends after some of them.
 
 use std::io;
-use std::pin::Pin;
-use std::task::{Context, Poll, ready};
 
 use prometheus_client::metrics::counter::Counter;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_util::sync::CancellationToken;
 
 use super::GatewayStats;
@@ -29,16 +26,9 @@ const HEADERS: u8 = 1;
 const PUSH_PROMISE: u8 = 5;
 const END_HEADERS: u8 = 4;
 
-/// A connection whose frames are counted as they are read.
-#[derive(Debug)]
-pub(super) struct LargeHeads<S> {
-    inner: S,
-    frames: Option<Frames>,
-}
-
 /// What was read of the frames of a connection.
 #[derive(Debug)]
-struct Frames {
+pub(super) struct Frames {
     /// How many bytes follow that are not the head of a frame.
     skipped: usize,
     head: [u8; FRAME_HEAD],
@@ -50,20 +40,17 @@ struct Frames {
     too_many: CancellationToken,
 }
 
-impl<S> LargeHeads<S> {
-    /// What a client sends. The token is cancelled when the connection must end.
-    pub(super) fn of_client(inner: S, is_h2: bool, stats: &GatewayStats, too_many: &CancellationToken) -> Self {
-        let frames = || Frames::new(PREFACE, stats.large_heads_ended.clone(), too_many.clone());
-        Self { inner, frames: is_h2.then(frames) }
-    }
-
-    /// What a backend sends that speaks HTTP/2. The token is cancelled when no further call may begin.
-    pub(super) fn of_backend(inner: S, too_many: CancellationToken) -> Self {
-        Self { inner, frames: Some(Frames::new(0, Counter::default(), too_many)) }
-    }
-}
-
 impl Frames {
+    /// Of a client. The token is cancelled when the connection must end.
+    pub(super) fn of_client(stats: &GatewayStats, too_many: &CancellationToken) -> Self {
+        Self::new(PREFACE, stats.large_heads_ended.clone(), too_many.clone())
+    }
+
+    /// Of a backend. The token is cancelled when no further call may begin.
+    pub(super) fn of_backend(too_many: CancellationToken) -> Self {
+        Self::new(0, Counter::default(), too_many)
+    }
+
     fn new(skipped: usize, ended: Counter, too_many: CancellationToken) -> Self {
         Self { skipped, head: [0; FRAME_HEAD], known: 0, split: 0, large: 0, ended, too_many }
     }
@@ -72,7 +59,7 @@ impl Frames {
     ///
     /// # Errors
     /// The peer goes on sending such heads, so the connection is cut.
-    fn read(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+    pub(super) fn read(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
             let skipped = self.skipped.min(bytes.len());
             self.skipped -= skipped;
@@ -105,42 +92,6 @@ impl Frames {
 
     fn is_over(&self, times: usize) -> bool {
         self.split >= times * MOST_SPLIT || self.large >= times * MOST_LARGE
-    }
-}
-
-impl<S: AsyncRead + Unpin> AsyncRead for LargeHeads<S> {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let this = self.get_mut();
-        let before = buf.filled().len();
-        ready!(Pin::new(&mut this.inner).poll_read(cx, buf))?;
-        let read = buf.filled().get(before..).unwrap_or_default();
-        Poll::Ready(this.frames.as_mut().map_or(Ok(()), |frames| frames.read(read)))
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for LargeHeads<S> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.inner).poll_write(cx, buf)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_shutdown(cx)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.inner.is_write_vectored()
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.inner).poll_write_vectored(cx, bufs)
     }
 }
 

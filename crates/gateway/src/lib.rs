@@ -1,10 +1,10 @@
 //! The gateway: an HTTPS endpoint that accepts the client certificates of our signers and nothing else.
 //!
 //! ```text
-//! inputs: trust, serving ─► tls (whole ServerConfig) ─► accept ─► connection (sweep, limits) ─► routes ─► proxy
-//!                                                       │             │                                  │
-//!                                    handshake, cap, drain      session: authz::identify,    table, headers,
-//!                                                               registry, clock              backend, upgrade
+//! inputs: trust, serving ─► tls (whole ServerConfig) ─► listener ─► connection (sweep, limits) ─► routes ─► proxy
+//!                                                       │               │                                  │
+//!                                    handshake, cap, drain        session: authz::identify,    table, headers,
+//!                                                                 registry, clock              backend, upgrade
 //! ```
 //!
 //! - Nothing is served without a client verifier and a non-empty bundle (invariant I11): while no configuration is in
@@ -38,10 +38,8 @@ use addon_signer_platform::clock::Clock;
 use addon_signer_platform::listen;
 use addon_signer_telemetry::audit::Audit;
 
-mod accept;
 mod answered;
 mod backend;
-mod body;
 mod broken;
 pub mod certificates;
 mod connection;
@@ -49,8 +47,8 @@ mod download;
 mod ending;
 mod grpc;
 mod heads;
-mod lingering;
 pub mod listener;
+mod pace;
 mod problem;
 mod proxy;
 mod record;
@@ -62,7 +60,9 @@ mod streams;
 mod tls;
 mod traffic;
 mod upgrade;
+mod upload;
 mod websocket;
+mod wire;
 
 use backend::Backends;
 
@@ -286,7 +286,7 @@ impl Gateway {
         let (trusted, routed) = (inputs.trust.clone(), inputs.routes.clone());
         let outputs = tls::Outputs { publish, applied };
         let configure = tls::keep_in_effect(inputs.trust, inputs.serving, inputs.clock, outputs);
-        let accept = accept::run(self.listener, Arc::clone(&shared), stop.clone());
+        let accept = connection::accept(self.listener, Arc::clone(&shared), stop.clone());
         tokio::pin!(accept);
         tokio::select! {
             biased;

@@ -1,25 +1,23 @@
 //! Forwards the calls of an addon to its backend, and streams both ways.
 
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
-use http_body_util::BodyExt;
-use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
+use hyper::body::{Body, Bytes, Incoming};
 use hyper::header::{HeaderValue, TE, TRAILER, UPGRADE};
 use hyper::http::uri::PathAndQuery;
 use hyper::http::{request, response};
 use hyper::{Request, Response, StatusCode, Uri, Version};
 use tokio::time::Instant;
 
-use super::backend::{BackendBody, Failure, Pool, Wanted};
-use super::body::{BodyError, OutBody, Patience, Turn, Upload, UploadError, UploadProgress, has_content};
+use super::answered::{Content, Forwarded};
+use super::backend::{BackendBody, Failure, Pool, Silence, Wanted};
 use super::download::Download;
 use super::grpc;
 use super::problem::Refusal;
-use super::record::Received;
 use super::session::{InFlight, Session};
 use super::upgrade::Upgrade;
+use super::upload::{Patience, Turn, Upload, UploadError, UploadProgress, has_content};
 use super::websocket;
 use addon_signer_core::gateway::access::{self, Call, CallConnection, Caller, NoAccess};
 use addon_signer_core::gateway::authz::Peer;
@@ -51,7 +49,7 @@ pub(super) struct Forward<'f> {
 
 impl Forward<'_> {
     /// Checks the request against the addon's routes and passes it on.
-    pub(super) async fn send(mut self, mut request: Request<Incoming>) -> Result<Response<OutBody>, Refusal> {
+    pub(super) async fn send(mut self, mut request: Request<Incoming>) -> Result<Response<Content>, Refusal> {
         let key = websocket::Key::translate(&mut request)?;
         let route = self.route(&request)?;
         self.in_flight.record.on(&route.name.to_string());
@@ -64,7 +62,7 @@ impl Forward<'_> {
             CallConnection::Shared => Wanted::Shared,
         };
         if request.body().size_hint().lower() > route.limits.max_body {
-            return Err(Refusal::TooLarge(route.limits.max_body));
+            return Err(UploadError::TooLarge(route.limits.max_body).into());
         }
         self.in_flight.enter(&route, &self.peer).map_err(Refusal::TooManyCallsOfRoute)?;
         let pool = self.session.shared.backends.pool(backend);
@@ -81,15 +79,17 @@ impl Forward<'_> {
         let response = tokio::select! {
             biased;
             response = exchange.run(request) => response,
-            refusal = std::future::poll_fn(|cx| call.ending.poll(cx).map(|cause| cause.refusal())) => Err(refusal),
+            refusal = std::future::poll_fn(|cx| call.ending.poll(cx).map(Refusal::from)) => Err(refusal),
         };
         if matches!(response, Ok(_) | Err(Refusal::Backend(_) | Refusal::BackendReset(_) | Refusal::BackendSlow(_))) {
             call.record.forwarded(exchange.sent.elapsed());
         }
-        let (parts, body) = response.map_err(|refusal| refusal.on(&route.name))?.into_parts();
+        let (response, silence) = response.map_err(|refusal| refusal.on(&route.name))?;
+        let (parts, body) = response.into_parts();
         match upgrade {
             Some(upgrade) if parts.status == StatusCode::SWITCHING_PROTOCOLS => {
-                upgrade.agreed(self.session, (parts, body), route.limits.idle, call)
+                let agreed = upgrade.agreed(self.session, (parts, body), route.limits.idle, call)?;
+                Ok(agreed.map(Content::from))
             }
             // No one asked to switch protocols, and no other 1xx ends an exchange (RFC 9110 section 15.2).
             _ if parts.status.is_informational() => {
@@ -100,7 +100,7 @@ impl Forward<'_> {
             }
             _ => {
                 let stream = is_stream.then_some(exchange.progress);
-                Ok(answer(self.session, self.peer, route, (parts, body), (call, stream)))
+                Ok(answer(self.session, route.limits.idle, (parts, body, silence), (call, stream)))
             }
         }
     }
@@ -130,9 +130,8 @@ impl Forward<'_> {
         parts.version = Version::default();
         parts.extensions.clear();
         self.replace_headers(&mut parts, route, upgrade).map_err(|error| unusable(&error))?;
-        let body = Received::new(body, &self.in_flight.record);
         let upload = Upload::new(body, route.limits.max_body, patience, Arc::clone(progress));
-        Ok(Request::from_parts(parts, upload))
+        Ok(Request::from_parts(parts, upload.counted(&self.in_flight.record)))
     }
 
     fn patience(&self, route: &Route, is_stream: bool) -> Patience {
@@ -195,7 +194,7 @@ struct Exchange<'e> {
 }
 
 impl Exchange<'_> {
-    async fn run(&self, mut request: Request<Upload>) -> Result<Response<BackendBody>, Refusal> {
+    async fn run(&self, mut request: Request<Upload>) -> Result<(Response<BackendBody>, Silence), Refusal> {
         let mut tries = 1;
         loop {
             let (addresses, within) = (&self.backend.addresses, self.route.limits.connect);
@@ -210,7 +209,7 @@ impl Exchange<'_> {
             match sent? {
                 Ok(mut response) => {
                     let settled = headers::answer::settle(response.status(), response.headers_mut());
-                    return settled.map(|()| response).map_err(|cause| Refusal::Backend(cause.to_string()));
+                    return settled.map(|()| (response, silence)).map_err(|cause| Refusal::Backend(cause.to_string()));
                 }
                 Err(Failure { unsent: Some(unsent), .. }) if tries < TRIES => {
                     tries += 1;
@@ -238,7 +237,7 @@ impl Exchange<'_> {
             let allowed = allowed(turn);
             if since + allowed <= Instant::now() {
                 return Err(match turn {
-                    Turn::Client => Refusal::ClientSlow(allowed),
+                    Turn::Client => Refusal::ClientSilent(allowed),
                     Turn::Backend => Refusal::BackendSlow(allowed),
                 });
             }
@@ -247,92 +246,28 @@ impl Exchange<'_> {
 
     /// Finds the cause of a failed exchange: an upload that fails makes the exchange with the backend fail too.
     fn blame(&self, Failure { cause, reset, .. }: Failure) -> Refusal {
-        match self.progress.failure() {
-            Some(UploadError::TooLarge(max)) => Refusal::TooLarge(max),
-            Some(UploadError::Slow(rate)) => Refusal::ClientTrickles(rate),
-            Some(UploadError::Silent(idle)) => Refusal::ClientSlow(idle),
-            Some(UploadError::Client) => Refusal::ClientBroke,
-            None => reset.map_or(Refusal::Backend(cause), Refusal::BackendReset),
-        }
+        let upload = self.progress.failure().map(Refusal::from);
+        upload.unwrap_or_else(|| reset.map_or(Refusal::Backend(cause), Refusal::BackendReset))
     }
 }
 
 fn answer(
     session: &Session,
-    peer: Arc<Peer>,
-    route: Arc<Route>,
-    (mut parts, body): (response::Parts, BackendBody),
+    idle: Duration,
+    (mut parts, body, silence): (response::Parts, BackendBody, Silence),
     (call, stream): (Arc<InFlight>, Option<Arc<UploadProgress>>),
-) -> Response<OutBody> {
+) -> Response<Content> {
     headers::strip_answer(&mut parts.headers);
     parts.version = Version::default();
     parts.extensions.clear();
     if let Some(upload) = body.upload() {
         call.ending.aborts(upload);
     }
-    let silence = body.silence();
     let rate = session.shared.limits.min_rate;
-    let body = Download::new(body, route.limits.idle, rate, Arc::clone(&call)).of_stream(stream);
-    session.watch_response(body.pace());
+    let body = Download::new(body, idle, rate, call).of_stream(stream);
+    body.call().pace.get_or_init(|| Arc::clone(body.pace()));
     body.hold_fields(&mut parts.headers);
-    let shared = Arc::clone(&session.shared);
-    let body = Endable { body, call, failed: None }.map_err(move |error| {
-        if matches!(error, BodyError::Stalled(_)) {
-            silence.note();
-        }
-        if !matches!(error, BodyError::Ended(_)) {
-            shared.broken_answers.say(&peer, &route.name, &error);
-        }
-        error
-    });
-    Response::from_parts(parts, body.boxed_unsync())
-}
-
-/// A body that ends when its call must.
-struct Endable {
-    body: Download<BackendBody, Arc<InFlight>>,
-    call: Arc<InFlight>,
-    /// Why it breaks off, once that is known.
-    failed: Option<BodyError>,
-}
-
-impl Endable {
-    fn poll_live(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        if let Poll::Ready(cause) = self.call.ending.poll(cx) {
-            self.call.record.ended(cause.word());
-            return Poll::Ready(Some(Err(BodyError::Ended(cause.text()))));
-        }
-        Pin::new(&mut self.body).poll_frame(cx)
-    }
-}
-
-impl Body for Endable {
-    type Data = Bytes;
-    type Error = BodyError;
-
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let this = self.get_mut();
-        if let Some(error) = this.failed.take() {
-            return Poll::Ready(Some(Err(error)));
-        }
-        match ready!(this.poll_live(cx)) {
-            Some(Err(error)) => {
-                // hyper drops what it has not written when it gets an error, so it gets the time to write first.
-                this.failed = Some(error);
-                cx.waker().wake_by_ref();
-                Poll::Pending
-            }
-            frame => Poll::Ready(frame),
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
+    Response::from_parts(parts, Content::Forwarded(Box::new(Forwarded::new(body, silence))))
 }
 
 #[cfg(test)]

@@ -1,13 +1,10 @@
 //! What is counted of one call, and the line about it in the access log. The record lasts as long as anything of the
 //! call does: its answer, its upload, or what it was upgraded to.
 
-use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
 use hyper::header::HOST;
 use hyper::{Request, StatusCode, Version};
 use tokio::time::Instant;
@@ -121,6 +118,10 @@ impl CallRecord {
         self.peer.get_or_init(|| Arc::clone(peer));
     }
 
+    pub(super) fn peer(&self) -> Option<&Peer> {
+        self.peer.get().map(|peer| &**peer)
+    }
+
     /// Notes which route decides: an AddOnRoute, or a path of the gateway's own.
     pub(super) fn on(&self, route: &str) {
         self.traffic_on(route);
@@ -207,7 +208,7 @@ impl CallRecord {
         let head = told.head.get();
         let own = head.map_or(whole, |head| head.after);
         let (own, backend) = told.times.get().map_or((own, Duration::ZERO), |times| (times.own, times.backend));
-        let peer = self.peer.get();
+        let peer = self.peer();
         Call {
             began: told.began,
             identity: peer.map(|peer| &peer.identity),
@@ -236,41 +237,5 @@ impl Drop for CallRecord {
         if let Some(told) = &self.told {
             self.tell(told);
         }
-    }
-}
-
-/// The content of a request, which is counted while it passes.
-pub(super) struct Received<B = Incoming> {
-    inner: B,
-    record: Arc<CallRecord>,
-}
-
-impl<B> Received<B> {
-    pub(super) fn new(inner: B, record: &Arc<CallRecord>) -> Self {
-        Self { inner, record: Arc::clone(record) }
-    }
-}
-
-impl<B: Body<Data = Bytes> + Unpin> Body for Received<B> {
-    type Data = Bytes;
-    type Error = B::Error;
-
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
-        let this = self.get_mut();
-        let frame = ready!(Pin::new(&mut this.inner).poll_frame(cx));
-        if let Some(Ok(frame)) = &frame
-            && let Some(data) = frame.data_ref()
-        {
-            this.record.received(data.len());
-        }
-        Poll::Ready(frame)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
     }
 }

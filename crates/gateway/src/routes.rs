@@ -3,19 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper::body::Incoming;
+use hyper::body::{Bytes, Incoming};
 use hyper::header::{CACHE_CONTROL, CONNECTION, CONTENT_TYPE, ETAG, HOST, HeaderValue, IF_NONE_MATCH};
 use hyper::{HeaderMap, Method, Request, Response, StatusCode, Uri, Version};
 use serde::Serialize;
 use tokio::time::Instant;
 
-use super::answered::Answered;
-use super::body::{OutBody, full, has_content};
+use super::answered::{Answered, Content};
 use super::grpc;
-use super::problem::Refusal;
+use super::problem::{Problem, Refusal};
 use super::proxy::{CalledHost, Forward};
 use super::record::CallRecord;
 use super::session::{InFlight, Session};
+use super::upload::has_content;
 use addon_signer_core::gateway::access::{self, NoAccess, Target};
 use addon_signer_core::gateway::authz::Peer;
 use addon_signer_core::gateway::headers::answer::MOST_HEADERS;
@@ -58,7 +58,7 @@ pub(super) async fn answer(session: Arc<Session>, request: Request<Incoming>) ->
             record.answered(answer.status(), "");
             answer
         }
-        Err(refusal) => refuse(&session, peer.as_deref(), &asked, &refusal, &record)?,
+        Err(refusal) => refuse(&session, peer.as_deref(), &asked, &refusal, &record)?.map(Content::from),
     };
     Ok(Answered::of(answer, asked.method == Method::HEAD, record))
 }
@@ -117,21 +117,23 @@ async fn dispatch(
     peer: Arc<Peer>,
     request: Request<Incoming>,
     in_flight: InFlight,
-) -> Result<Response<OutBody>, Refusal> {
+) -> Result<Response<Content>, Refusal> {
     if request.headers().len() > MOST_HEADERS {
         return Err(Refusal::TooManyHeaders(MOST_HEADERS));
     }
     let host = host(session, &peer, &request)?;
     let uri = request.uri().clone();
-    let path = SafePath::parse(uri.path())?;
+    let path = SafePath::parse(uri.path()).map_err(NoAccess::from)?;
     match access::target(&peer.identity.addon, &path)? {
         Target::WhoAmI => {
             in_flight.record.on("whoami");
-            read_only(&request).map(|()| who_am_i(&peer))
+            read_only(&request)?;
+            Ok(who_am_i(&peer).map(Content::from))
         }
         Target::Bundle => {
             in_flight.record.on("bundle");
-            read_only(&request).and_then(|()| bundle(session, &peer, request.headers()))
+            read_only(&request)?;
+            bundle(session, &peer, request.headers()).map(|answer| answer.map(Content::from))
         }
         Target::Backend(skip) => Forward { session, peer, host, path: path.below(skip), in_flight }.send(request).await,
     }
@@ -160,7 +162,7 @@ struct WhoAmI<'p> {
     not_after: String,
 }
 
-fn who_am_i(peer: &Peer) -> Response<OutBody> {
+fn who_am_i(peer: &Peer) -> Response<Bytes> {
     let answer = WhoAmI {
         cluster: peer.identity.cluster.as_str(),
         addon: peer.identity.addon.as_str(),
@@ -173,7 +175,7 @@ fn who_am_i(peer: &Peer) -> Response<OutBody> {
         not_after: peer.not_after.to_string(),
     };
     // All members are texts, so serialising does not fail.
-    let mut response = Response::new(full(serde_json::to_vec(&answer).unwrap_or_default()));
+    let mut response = Response::new(Bytes::from(serde_json::to_vec(&answer).unwrap_or_default()));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
@@ -181,14 +183,14 @@ fn who_am_i(peer: &Peer) -> Response<OutBody> {
 
 /// The serving anchors in PEM, with their digest as a strong ETag. Whoever has a certificate of a tainted authority is
 /// told to renew it.
-fn bundle(session: &Session, peer: &Peer, headers: &HeaderMap) -> Result<Response<OutBody>, Refusal> {
+fn bundle(session: &Session, peer: &Peer, headers: &HeaderMap) -> Result<Response<Bytes>, Refusal> {
     let in_effect = session.shared.in_effect.borrow().clone();
     let anchors = in_effect.as_ref().and_then(|in_effect| in_effect.trust.serving_anchors.as_ref());
     let anchors = anchors.ok_or(Refusal::NoBundle)?;
     let digest = anchors.digest();
     let tag = format!("\"{digest}\"");
     let known = headers.get_all(IF_NONE_MATCH).iter().any(|value| names_tag(value, &tag));
-    let mut response = Response::new(if known { full("") } else { full(anchors.pem()) });
+    let mut response = Response::new(if known { Bytes::new() } else { anchors.pem().into() });
     if known {
         *response.status_mut() = StatusCode::NOT_MODIFIED;
     } else {
@@ -216,25 +218,26 @@ fn refuse(
     asked: &Asked,
     refusal: &Refusal,
     record: &CallRecord,
-) -> Result<Response<OutBody>, h2::Error> {
-    session.shared.stats.problem(refusal.name());
+) -> Result<Response<Bytes>, h2::Error> {
+    let problem = Problem::from(refusal);
+    session.shared.stats.problem(problem.name);
     // The audit log has one line per decision: a refusal that ends the connection was logged when the connection was
     // refused or ended. The query is never logged.
     if !refusal.ends_connection() {
         let method = asked.method.as_str();
         let path = asked.uri.path();
-        session.shared.audit.refused_request(&session.caller(peer), method, path, refusal.reason(), refusal);
+        session.shared.audit.refused_request(&session.caller(peer), method, path, problem.cause, refusal);
     }
     // gRPC has a status for each code. After CANCEL a client also looks whether its deadline has passed.
     if let Refusal::BackendReset(reason) = refusal
         && asked.is_grpc
         && asked.version == Version::HTTP_2
     {
-        record.reset(refusal.name());
+        record.reset(problem.name);
         return Err((*reason).into());
     }
-    let mut response = refusal.response(asked.is_grpc);
-    record.answered(response.status(), refusal.name());
+    let mut response = refusal.response(&problem, asked.is_grpc);
+    record.answered(response.status(), problem.name);
     if refusal.ends_connection() {
         session.close.cancel();
         if asked.version < Version::HTTP_2 {

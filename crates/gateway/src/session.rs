@@ -14,14 +14,15 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::backend::{Backends, continues};
-use super::body::Pace;
 use super::broken::BrokenAnswers;
 use super::ending::{EndCause, Ending};
+use super::pace::Pace;
 use super::record::CallRecord;
 use super::slots::{RouteSlot, RouteSlots, SharedSlots, Slot};
 use super::stats::GatewayStats;
 use super::tls::InEffect;
 use super::traffic::OpenSession;
+use super::upload::BodyError;
 use super::{Clock, Limits, SharedRegistry};
 use addon_signer_core::gateway::access::{self, NoStanding};
 use addon_signer_core::gateway::authz::{self, Peer};
@@ -70,11 +71,12 @@ struct Admitted {
 }
 
 struct Activity {
+    /// Whether there was a call.
+    has_asked: bool,
     in_flight: usize,
     answered: u64,
     abandoned: u64,
     since: Instant,
-    responses: Vec<Weak<Pace>>,
     forwarded: Vec<Weak<InFlight>>,
 }
 
@@ -85,8 +87,6 @@ pub(super) struct Session {
     pub(super) forwarded_for: HeaderValue,
     /// Cancelled when the connection must end after its present answer.
     pub(super) close: CancellationToken,
-    /// Cancelled by the first call.
-    asked: CancellationToken,
     /// Notified by each call.
     pub(super) called: Notify,
     leaf: CertificateDer<'static>,
@@ -105,36 +105,26 @@ pub(super) struct Session {
 impl Session {
     pub(super) fn new(shared: Arc<GatewayShared>, remote: SocketAddr, leaf: CertificateDer<'static>) -> Self {
         let activity = Activity {
+            has_asked: false,
             in_flight: 0,
             answered: 0,
             abandoned: 0,
             since: Instant::now(),
-            responses: Vec::new(),
             forwarded: Vec::new(),
         };
-        let forwarded_for = headers::forwarded_for(remote.ip());
-        let known = Mutex::new(None);
-        let activity = Mutex::new(activity);
-        let [close, asked] = [(); 2].map(|()| CancellationToken::new());
-        let admitted = OnceLock::new();
-        let refused = OnceLock::new();
-        let tunnel = Mutex::new(None);
-        let called = Notify::new();
-        let is_cut = Arc::default();
         Self {
             shared,
             remote,
-            forwarded_for,
-            close,
-            asked,
-            called,
+            forwarded_for: headers::forwarded_for(remote.ip()),
+            close: CancellationToken::new(),
+            called: Notify::new(),
             leaf,
-            known,
-            admitted,
-            refused,
-            activity,
-            is_cut,
-            tunnel,
+            known: Mutex::default(),
+            admitted: OnceLock::new(),
+            refused: OnceLock::new(),
+            activity: Mutex::new(activity),
+            is_cut: Arc::default(),
+            tunnel: Mutex::default(),
         }
     }
 
@@ -281,12 +271,13 @@ impl Session {
     pub(super) fn begin_call(self: &Arc<Self>, record: &Arc<CallRecord>) -> InFlight {
         let mut activity = self.activity.lock();
         activity.in_flight += 1;
-        self.asked.cancel();
+        activity.has_asked = true;
         self.called.notify_waiters();
         InFlight {
             session: Arc::clone(self),
             record: Arc::clone(record),
             ending: Ending::default(),
+            pace: OnceLock::new(),
             route: None,
             _slot: None,
             _route_slot: None,
@@ -309,25 +300,22 @@ impl Session {
         }
     }
 
-    /// Watches how the client reads a response.
-    pub(super) fn watch_response(&self, pace: &Arc<Pace>) {
-        let mut activity = self.activity.lock();
-        activity.responses.retain(|response| response.strong_count() > 0);
-        activity.responses.push(Arc::downgrade(pace));
-    }
-
-    /// Watches a call that is forwarded, so that it can be ended.
+    /// Watches a call that is forwarded: it may have to end, and its client may read too slowly.
     pub(super) fn watch_call(&self, call: &Arc<InFlight>) {
         let mut activity = self.activity.lock();
         activity.forwarded.retain(|call| call.strong_count() > 0);
         activity.forwarded.push(Arc::downgrade(call));
     }
 
+    /// The calls that are being forwarded. Whoever drops a call locks its session, so none is dropped under the lock.
+    fn forwarded(&self) -> Vec<Arc<InFlight>> {
+        self.activity.lock().forwarded.iter().filter_map(Weak::upgrade).collect()
+    }
+
     /// Ends calls that are being forwarded: all of them, or those that no route lets in any more. A host name or a
     /// method that a route has lost counts for new calls.
     pub(super) fn end_calls(&self, cause: &EndCause, peer: Option<&Peer>) {
-        // Whoever drops a call locks its session.
-        let calls: Vec<_> = self.activity.lock().forwarded.iter().filter_map(Weak::upgrade).collect();
+        let calls = self.forwarded();
         if calls.is_empty() {
             return;
         }
@@ -355,11 +343,14 @@ impl Session {
 
     /// Whether the client has been silent for longer than it may, or reads a response too slowly.
     pub(super) fn is_idle(&self) -> bool {
+        self.is_silent() || self.forwarded().iter().any(|call| call.pace.get().is_some_and(|pace| pace.is_slow()))
+    }
+
+    fn is_silent(&self) -> bool {
         let limits = &self.shared.limits;
         let activity = self.activity.lock();
-        let allowed = if self.asked.is_cancelled() { limits.idle_timeout } else { limits.header_timeout };
-        let silent = activity.in_flight == 0 && activity.since.elapsed() >= allowed;
-        silent || activity.responses.iter().filter_map(Weak::upgrade).any(|response| response.is_slow())
+        let allowed = if activity.has_asked { limits.idle_timeout } else { limits.header_timeout };
+        activity.in_flight == 0 && activity.since.elapsed() >= allowed
     }
 }
 
@@ -368,6 +359,8 @@ pub(super) struct InFlight {
     session: Arc<Session>,
     pub(super) record: Arc<CallRecord>,
     pub(super) ending: Ending,
+    /// How the client reads the response, once that has begun.
+    pub(super) pace: OnceLock<Arc<Pace>>,
     route: Option<Arc<Route>>,
     _slot: Option<Slot>,
     _route_slot: Option<RouteSlot>,
@@ -388,6 +381,13 @@ impl InFlight {
         self._route_slot = self.session.shared.route_slots.take(route, &peer.identity)?;
         self.route = Some(Arc::clone(route));
         Ok(())
+    }
+
+    /// Logs why its answer was cut short.
+    pub(super) fn broke(&self, error: &BodyError) {
+        if let (Some(peer), Some(route)) = (self.record.peer(), &self.route) {
+            self.session.shared.broken_answers.say(peer, &route.name, error);
+        }
     }
 }
 

@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use crate::listener;
 use addon_signer_core::trust::Trust;
 use addon_signer_platform::clock::Clock;
+use addon_signer_platform::crypto;
 
 /// ALPN names (RFC 7301), the preferred one first.
 pub(super) const H2: &[u8] = b"h2";
@@ -87,7 +88,7 @@ fn build(trust: &Trust, serving: Option<Arc<CertifiedKey>>, clock: &Clock) -> Re
         return Err(TlsError::NoAnchors);
     }
     let serving = serving.ok_or(TlsError::NoServingCertificate)?;
-    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), listener::provider());
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), crypto::provider());
     // They would disclose every signer to strangers, and 550 or so of them are too long for a handshake.
     let verifier = verifier.clear_root_hint_subjects().build()?;
     let mut config = listener::server_config(verifier, serving, clock)?;

@@ -17,11 +17,11 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf, copy_bidirectiona
 use tokio::time::{Instant, sleep_until};
 
 use super::backend::{BackendBody, Io};
-use super::body::{OutBody, full, has_content};
 use super::ending::EndCause;
 use super::problem::Refusal;
 use super::record::{BACKEND_GONE, CLIENT_GONE, COMPLETE, CallRecord, SILENT};
 use super::session::{InFlight, Session};
+use super::upload::has_content;
 use super::websocket::Key;
 use addon_signer_core::gateway::headers;
 use addon_signer_core::gateway::route::Backend;
@@ -72,7 +72,7 @@ impl Upgrade {
         (mut parts, body): (response::Parts, BackendBody),
         idle: Duration,
         call: Arc<InFlight>,
-    ) -> Result<Response<OutBody>, Refusal> {
+    ) -> Result<Response<Bytes>, Refusal> {
         let protocol = parts.headers.get(UPGRADE).cloned();
         let protocol = protocol.ok_or_else(|| Refusal::Backend("it switched to no protocol".to_owned()))?;
         let switched = body.into_io();
@@ -90,7 +90,7 @@ impl Upgrade {
             parts.headers.insert(UPGRADE, protocol);
             *session.tunnel.lock() = Some(Box::pin(tunnel.run()));
         }
-        Ok(Response::from_parts(parts, full("")))
+        Ok(Response::from_parts(parts, Bytes::new()))
     }
 }
 

@@ -1,17 +1,15 @@
 //! The body of a backend's response, whatever its protocol is.
 
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
-use h2::Reason;
 use hyper::body::{Body, Bytes, Frame, SizeHint};
 use tokio::task::AbortHandle;
 
-use super::Silence;
 use super::connect::Io;
 use super::http1::Http1Body;
-use super::http2::{Http2Body, StreamError};
-use crate::body::BodyError;
+use super::http2::Http2Body;
+use crate::upload::BodyError;
 use addon_signer_core::gateway::headers;
 
 /// The body of a response over HTTP/1.1 or HTTP/2.
@@ -26,13 +24,6 @@ impl BackendBody {
         match self {
             Self::One(body) => body.into_io(),
             Self::Two(_) => None,
-        }
-    }
-
-    pub(crate) fn silence(&self) -> Silence {
-        match self {
-            Self::One(_) => Silence::default(),
-            Self::Two(body) => body.silence(),
         }
     }
 
@@ -51,18 +42,15 @@ impl Body for BackendBody {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let frame = match self.get_mut() {
-            Self::One(body) => ready!(Pin::new(body).poll_frame(cx))
-                .map(|frame| frame.map_err(|error| BodyError::Backend(error.to_string()))),
-            Self::Two(body) => ready!(Pin::new(body).poll_frame(cx)).map(|frame| frame.map_err(of_stream)),
+            Self::One(body) => Pin::new(body).poll_frame(cx),
+            Self::Two(body) => Pin::new(body).poll_frame(cx),
         };
-        Poll::Ready(frame.map(|frame| {
-            frame.map(|mut frame| {
-                if let Some(trailers) = frame.trailers_mut() {
-                    headers::strip_answer_trailers(trailers);
-                }
-                frame
-            })
-        }))
+        frame.map_ok(|mut frame| {
+            if let Some(trailers) = frame.trailers_mut() {
+                headers::strip_answer_trailers(trailers);
+            }
+            frame
+        })
     }
 
     fn is_end_stream(&self) -> bool {
@@ -77,17 +65,5 @@ impl Body for BackendBody {
             Self::One(body) => body.size_hint(),
             Self::Two(_) => SizeHint::default(),
         }
-    }
-}
-
-/// A client of HTTP/2 gets the code of the backend's reset, unless it would say that the answer is complete (RFC 9113
-/// section 8.1).
-fn of_stream(error: StreamError) -> BodyError {
-    match error {
-        StreamError::Backend(error) if error.reason() == Some(Reason::NO_ERROR) => {
-            BodyError::Backend(error.to_string())
-        }
-        StreamError::Backend(error) => BodyError::Reset(error),
-        StreamError::Upload(error) => error,
     }
 }

@@ -16,7 +16,7 @@ use hyper_util::rt::TokioIo;
 use super::connect::{Io, tcp};
 use super::tls::Shown;
 use super::{Failure, Pool};
-use crate::body::Upload;
+use crate::upload::{BodyError, Upload};
 
 /// A connection that has at most one call.
 pub(crate) struct Http1 {
@@ -145,9 +145,9 @@ impl Http1Body {
 
 impl Body for Http1Body {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = BodyError;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = self.get_mut();
         let mut unwoken = Context::from_waker(Waker::noop());
         // The connection reads only what somebody has asked for.
@@ -166,7 +166,7 @@ impl Body for Http1Body {
         {
             this.finish();
         }
-        frame
+        frame.map_err(|error| BodyError::Backend(error.to_string()))
     }
 
     fn is_end_stream(&self) -> bool {

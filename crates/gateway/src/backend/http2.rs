@@ -22,8 +22,9 @@ use super::connect::Io;
 use super::tls::Shown;
 use super::{Failure, Pool, Silence};
 use crate::Limits;
-use crate::body::{BodyError, Upload, UploadProgress};
-use crate::heads::LargeHeads;
+use crate::heads::Frames;
+use crate::upload::{BodyError, Upload, UploadProgress};
+use crate::wire::Wire;
 
 /// How many calls of a cluster share a connection. It has room for all of their answers, so that those that are not
 /// read seldom hold up the others. They still can: h2 ends a connection on which too many small pieces wait, and the
@@ -49,7 +50,7 @@ impl Http2 {
         // HTTP/1.1 has as much of an answer on its way: what is read, and a piece.
         let window = u32::try_from(limits.call_buffer).unwrap_or(u32::MAX).saturating_mul(2);
         let too_many_heads = CancellationToken::new();
-        let io = LargeHeads::of_backend(io, too_many_heads.clone());
+        let io = Wire::to_backend(io, Frames::of_backend(too_many_heads.clone()));
         let (sender, connection) = Builder::new()
             .enable_push(false)
             .initial_window_size(window)
@@ -141,9 +142,9 @@ fn head_of(request: &Request<Upload>, pool: &Pool) -> Result<Request<()>, hyper:
     Ok(head)
 }
 
-/// Why a stream ended.
+/// Why a stream ended before its response began.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum StreamError {
+enum StreamError {
     #[error(transparent)]
     Backend(#[from] h2::Error),
     #[error(transparent)]
@@ -185,7 +186,7 @@ impl Exchange {
                 let is_empty = matches!(response.status(), StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
                 Ok(response.map(|received| {
                     let upload = (!self.upload.is_over).then(|| Rest::spawn(self.upload));
-                    Http2Body { received, is_empty, upload, calls }
+                    Http2Body { received, is_empty, upload, _call: calls }
                 }))
             }
             Err(error) => {
@@ -292,7 +293,8 @@ pub(crate) struct Http2Body {
     /// Whether its status allows no content.
     is_empty: bool,
     upload: Option<Rest>,
-    calls: Arc<AtomicBool>,
+    /// The connection counts it as a call.
+    _call: Arc<AtomicBool>,
 }
 
 impl Http2Body {
@@ -301,22 +303,22 @@ impl Http2Body {
         self.upload.as_ref().map(|rest| rest.task.abort_handle())
     }
 
-    pub(super) fn silence(&self) -> Silence {
-        Silence(Arc::downgrade(&self.calls))
-    }
-
-    /// An upload that fails resets the stream, so it is the cause.
-    fn cause(&self, error: h2::Error) -> StreamError {
-        let failure = self.upload.as_ref().and_then(|rest| rest.progress.failure());
-        failure.map_or(error.into(), |failure| StreamError::Upload(failure.into()))
+    /// An upload that fails resets the stream, so it is the cause. A client of HTTP/2 gets the code of the backend's
+    /// reset, unless it would say that the answer is complete (RFC 9113 section 8.1).
+    fn cause(&self, error: h2::Error) -> BodyError {
+        match self.upload.as_ref().and_then(|rest| rest.progress.failure()) {
+            Some(failure) => failure.into(),
+            None if error.reason() == Some(Reason::NO_ERROR) => BodyError::Backend(error.to_string()),
+            None => BodyError::Reset(error),
+        }
     }
 }
 
 impl Body for Http2Body {
     type Data = Bytes;
-    type Error = StreamError;
+    type Error = BodyError;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, StreamError>>> {
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = self.get_mut();
         let mut received = ready!(this.received.poll_data(cx));
         while let Some(Ok(piece)) = &received
@@ -325,7 +327,7 @@ impl Body for Http2Body {
             received = ready!(this.received.poll_data(cx)); // it carries the end at most
         }
         match received {
-            Some(Ok(_)) if this.is_empty => Poll::Ready(Some(Err(h2::Error::from(Reason::PROTOCOL_ERROR).into()))),
+            Some(Ok(_)) if this.is_empty => Poll::Ready(Some(Err(BodyError::Reset(Reason::PROTOCOL_ERROR.into())))),
             Some(Ok(piece)) => {
                 this.received.flow_control().release_capacity(piece.len()).ok(); // or the stream has ended
                 Poll::Ready(Some(Ok(Frame::data(piece))))

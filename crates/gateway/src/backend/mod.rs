@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::Limits;
-use crate::body::Upload;
+use crate::upload::Upload;
 use addon_signer_core::gateway::anchors::BackendAnchors;
 use addon_signer_core::gateway::neighbours::Neighbours;
 use addon_signer_core::gateway::route::{Backend, BackendTls, RouteTable};

@@ -19,7 +19,7 @@ use super::http2::Http2;
 use super::tls::{BackendTlsConfig, Shown};
 use super::{Failure, Silence};
 use crate::Limits;
-use crate::body::Upload;
+use crate::upload::Upload;
 use addon_signer_core::gateway::route::{Backend, Protocol};
 use addon_signer_core::identity::ClusterName;
 

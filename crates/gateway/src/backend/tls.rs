@@ -15,10 +15,10 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use crate::certificates::is_current;
-use crate::listener::provider;
 use crate::tls::{H2, HTTP_1_1};
 use addon_signer_core::gateway::route::{BackendTls, Protocol};
 use addon_signer_platform::clock::Clock;
+use addon_signer_platform::crypto;
 
 /// How long a call waits for a certificate to show.
 const AWAIT_CERTIFICATE: Duration = Duration::from_secs(3);
@@ -89,7 +89,7 @@ impl BackendTlsConfig {
         let name = ServerName::try_from(tls.server_name.clone())
             .map_err(|error| format!("{:?} is no name for a certificate: {error}", tls.server_name))?;
         let versions = [&rustls::version::TLS13, &rustls::version::TLS12];
-        let builder = ClientConfig::builder_with_details(provider(), Arc::new(clock.clone()))
+        let builder = ClientConfig::builder_with_details(crypto::provider(), Arc::new(clock.clone()))
             .with_protocol_versions(&versions)
             .map_err(|error| error.to_string())?
             .with_root_certificates(roots);

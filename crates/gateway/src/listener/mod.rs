@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::ServerConfig;
-use rustls::crypto::CryptoProvider;
 use rustls::server::NoServerSessionStorage;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 
 use addon_signer_platform::clock::Clock;
+use addon_signer_platform::crypto;
 
 mod accept;
 mod hello;
@@ -26,11 +26,6 @@ pub use plain::serve_plain;
 /// sends a request again only on a connection that had one before (`shouldRetryRequest`).
 pub const FIRST: Duration = Duration::from_secs(1);
 
-/// ring, the only provider that is linked.
-pub fn provider() -> Arc<CryptoProvider> {
-    addon_signer_platform::crypto::provider()
-}
-
 /// A TLS configuration with TLS 1.3 only, without resumption or early data; `verifier` checks every client.
 ///
 /// # Errors
@@ -40,7 +35,7 @@ pub fn server_config(
     serving: Arc<CertifiedKey>,
     clock: &Clock,
 ) -> Result<ServerConfig, rustls::Error> {
-    let mut config = ServerConfig::builder_with_details(provider(), Arc::new(clock.clone()))
+    let mut config = ServerConfig::builder_with_details(crypto::provider(), Arc::new(clock.clone()))
         .with_protocol_versions(&[&rustls::version::TLS13])?
         .with_client_cert_verifier(verifier)
         .with_cert_resolver(Arc::new(SingleCertAndKey::from(serving)));

@@ -82,27 +82,6 @@ impl HandshakeFailure {
             Self::Other => "other",
         }
     }
-
-    fn of_tls(error: &Error) -> Self {
-        match error {
-            Error::InvalidCertificate(CertificateError::UnknownIssuer) => Self::UnknownAuthority,
-            Error::InvalidCertificate(CertificateError::Expired | CertificateError::ExpiredContext { .. }) => {
-                Self::Expired
-            }
-            Error::InvalidCertificate(_) => Self::BadCertificate,
-            Error::AlertReceived(_) => Self::Alert,
-            // What a server of TLS 1.3 says of a client that offers less.
-            Error::PeerIncompatible(
-                PeerIncompatible::Tls12NotOffered
-                | PeerIncompatible::Tls12NotOfferedOrEnabled
-                | PeerIncompatible::SupportedVersionsExtensionRequired
-                | PeerIncompatible::ServerDoesNotSupportTls12Or13
-                | PeerIncompatible::ServerTlsVersionIsDisabledByOurConfig,
-            ) => Self::Version,
-            _ if tls_reason(error) == NOT_TLS => Self::NotTls,
-            _ => Self::Other,
-        }
-    }
 }
 
 impl NoHandshake {
@@ -115,57 +94,69 @@ impl NoHandshake {
         }
     }
 
-    /// Why the handshake failed; `None` if the gateway had no slot, time or configuration for it.
-    pub fn failure(&self) -> Option<HandshakeFailure> {
-        match self {
-            Self::OverCapacity(_) | Self::Displaced(_) | Self::NotConfigured | Self::Slow(_) => None,
-            Self::Closed(_) => Some(HandshakeFailure::Closed),
-            Self::NoCertificate => Some(HandshakeFailure::NoCertificate),
-            Self::Tls(error) => Some(HandshakeFailure::of_tls(error)),
-        }
-    }
-
     /// CamelCase name for the audit log.
     pub fn reason(&self) -> &'static str {
+        self.names().0
+    }
+
+    /// Why the handshake failed; `None` if the gateway had no slot, time or configuration for it.
+    pub fn failure(&self) -> Option<HandshakeFailure> {
+        self.names().1
+    }
+
+    fn names(&self) -> (&'static str, Option<HandshakeFailure>) {
         match self {
-            Self::OverCapacity(_) => "OverCapacity",
-            Self::Displaced(_) => "HandshakeDisplaced",
-            Self::NotConfigured => "NotConfigured",
-            Self::Slow(_) => "HandshakeSlow",
-            Self::Closed(_) => "HandshakeClosed",
-            Self::NoCertificate => "NoCertificate",
-            Self::Tls(error) => tls_reason(error),
+            Self::OverCapacity(_) => ("OverCapacity", None),
+            Self::Displaced(_) => ("HandshakeDisplaced", None),
+            Self::NotConfigured => ("NotConfigured", None),
+            Self::Slow(_) => ("HandshakeSlow", None),
+            Self::Closed(_) => ("HandshakeClosed", Some(HandshakeFailure::Closed)),
+            Self::NoCertificate => ("NoCertificate", Some(HandshakeFailure::NoCertificate)),
+            Self::Tls(error) => {
+                let (reason, failure) = names_of_tls(error);
+                (reason, Some(failure))
+            }
         }
     }
 }
 
-/// The reason of clients that speak something else.
-const NOT_TLS: &str = "NotTLS";
-
-fn tls_reason(error: &Error) -> &'static str {
+fn names_of_tls(error: &Error) -> (&'static str, HandshakeFailure) {
     match error {
-        Error::InvalidCertificate(error) => certificate_reason(error),
-        // An old version of TLS, no cipher suite in common, and the like.
-        Error::PeerIncompatible(_) | Error::NoApplicationProtocol => "PeerIncompatible",
-        Error::AlertReceived(_) => "AlertReceived",
+        Error::InvalidCertificate(error) => names_of_certificate(error),
+        // What a server of TLS 1.3 says of a client that offers less.
+        Error::PeerIncompatible(
+            PeerIncompatible::Tls12NotOffered
+            | PeerIncompatible::Tls12NotOfferedOrEnabled
+            | PeerIncompatible::SupportedVersionsExtensionRequired
+            | PeerIncompatible::ServerDoesNotSupportTls12Or13
+            | PeerIncompatible::ServerTlsVersionIsDisabledByOurConfig,
+        ) => ("PeerIncompatible", HandshakeFailure::Version),
+        // No cipher suite in common, and the like.
+        Error::PeerIncompatible(_) | Error::NoApplicationProtocol => ("PeerIncompatible", HandshakeFailure::Other),
+        Error::AlertReceived(_) => ("AlertReceived", HandshakeFailure::Alert),
         // Not TLS, or bytes that TLS does not allow there.
         Error::InvalidMessage(_)
         | Error::InappropriateMessage { .. }
         | Error::InappropriateHandshakeMessage { .. }
         | Error::PeerMisbehaved(_)
         | Error::PeerSentOversizedRecord
-        | Error::DecryptError => NOT_TLS,
-        _ => "HandshakeFailed",
+        | Error::DecryptError => ("NotTLS", HandshakeFailure::NotTls),
+        _ => ("HandshakeFailed", HandshakeFailure::Other),
     }
 }
 
-fn certificate_reason(error: &CertificateError) -> &'static str {
+fn names_of_certificate(error: &CertificateError) -> (&'static str, HandshakeFailure) {
+    use CertificateError as Bad;
     match error {
-        CertificateError::UnknownIssuer => "UnknownIssuer",
-        CertificateError::Expired | CertificateError::ExpiredContext { .. } => "CertificateExpired",
-        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => "CertificateNotYetValid",
-        CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => "CertificateNotForClients",
-        _ => "CertificateInvalid",
+        Bad::UnknownIssuer => ("UnknownIssuer", HandshakeFailure::UnknownAuthority),
+        Bad::Expired | Bad::ExpiredContext { .. } => ("CertificateExpired", HandshakeFailure::Expired),
+        Bad::NotValidYet | Bad::NotValidYetContext { .. } => {
+            ("CertificateNotYetValid", HandshakeFailure::BadCertificate)
+        }
+        Bad::InvalidPurpose | Bad::InvalidPurposeContext { .. } => {
+            ("CertificateNotForClients", HandshakeFailure::BadCertificate)
+        }
+        _ => ("CertificateInvalid", HandshakeFailure::BadCertificate),
     }
 }
 
@@ -194,7 +185,7 @@ mod tests {
 
     #[test]
     fn what_is_no_fault_of_the_handshake_is_counted_elsewhere() {
-        let of = |error: Error| HandshakeFailure::of_tls(&error);
+        let of = |error: Error| NoHandshake::of(io::Error::new(io::ErrorKind::InvalidData, error)).failure().unwrap();
         assert_eq!(of(Error::PeerIncompatible(PeerIncompatible::NoCipherSuitesInCommon)), HandshakeFailure::Other);
         assert_eq!(of(Error::InvalidCertificate(CertificateError::NotValidYet)), HandshakeFailure::BadCertificate);
         assert_eq!(of(Error::PeerSentOversizedRecord), HandshakeFailure::NotTls);

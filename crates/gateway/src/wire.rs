@@ -1,8 +1,8 @@
-//! A client's connection that keeps reading for a moment after the gateway has ended it.
+//! What HTTP reads from and writes to: a connection whose frames are counted, and that may end slowly.
 //!
 //! A client may still be sending a body whose answer it already has. If the socket is closed with bytes that nobody has
-//! read, the kernel sends a reset, and a reset may take the answer from the client (RFC 9112 section 9.6). nginx
-//! lingers too.
+//! read, the kernel sends a reset, and a reset may take the answer from the client (RFC 9112 section 9.6). So the
+//! gateway keeps reading for a moment after it has ended a client's connection. nginx lingers too.
 
 use std::io;
 use std::pin::Pin;
@@ -12,29 +12,43 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
+use super::heads::Frames;
+
 /// How long the client has to take the answer and to end its side.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// Reads and drops what comes after the shutdown, until the client ends its side too.
-pub(super) struct Lingering<S> {
+/// A connection to a client or a backend.
+pub(super) struct Wire<S> {
     inner: S,
-    /// The end of [`LINGER`], when the gateway's side is shut down.
+    /// Present for HTTP/2.
+    frames: Option<Frames>,
+    /// Whether it reads and drops what comes after the shutdown, until the other side ends too.
+    lingers: bool,
+    /// The end of [`LINGER`], when this side is shut down.
     end: Option<Pin<Box<Sleep>>>,
 }
 
-impl<S> Lingering<S> {
-    pub(super) fn new(inner: S) -> Self {
-        Self { inner, end: None }
+impl<S> Wire<S> {
+    pub(super) fn to_client(inner: S, frames: Option<Frames>) -> Self {
+        Self { inner, frames, lingers: true, end: None }
+    }
+
+    pub(super) fn to_backend(inner: S, frames: Frames) -> Self {
+        Self { inner, frames: Some(frames), lingers: false, end: None }
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Lingering<S> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_read(cx, buf)
+impl<S: AsyncRead + Unpin> AsyncRead for Wire<S> {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let before = buf.filled().len();
+        ready!(Pin::new(&mut this.inner).poll_read(cx, buf))?;
+        let read = buf.filled().get(before..).unwrap_or_default();
+        Poll::Ready(this.frames.as_mut().map_or(Ok(()), |frames| frames.read(read)))
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Lingering<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Wire<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.inner).poll_write(cx, buf)
     }
@@ -47,6 +61,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Lingering<S> {
         let this = self.get_mut();
         if this.end.is_none() {
             ready!(Pin::new(&mut this.inner).poll_shutdown(cx))?;
+        }
+        if !this.lingers {
+            return Poll::Ready(Ok(()));
         }
         let end = this.end.get_or_insert_with(|| Box::pin(tokio::time::sleep(LINGER)));
         let mut unwanted = [0; 4096];
