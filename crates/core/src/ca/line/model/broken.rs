@@ -135,7 +135,7 @@ fn a_machine_that_believes_everybody_is_found() {
     let forgiving = Machine {
         compare: |world, hub, server| {
             let mut world = world.clone();
-            world.tainted.clear();
+            world.past.tainted.clear();
             world.older(hub.min(server))
         },
         ..MACHINE

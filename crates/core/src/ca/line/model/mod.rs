@@ -13,6 +13,7 @@ use crate::keys::private::PrivateKey;
 use crate::keys::public::KeyKind;
 
 mod broken;
+mod parts;
 mod search;
 mod world;
 
@@ -136,6 +137,9 @@ impl Scope {
         World::new(machine, self.actions.contains(&Action::Offer))
     }
 }
+
+/// A set of authorities, or of what is trusted.
+type Anchors = BTreeSet<AuthorityId>;
 
 /// The machine: what decides on a step, what takes it, and what guards it.
 #[derive(Clone, Copy)]
