@@ -118,7 +118,8 @@ mod tests {
 
     #[test]
     fn every_live_gateway_must_trust_an_authority() {
-        assert_eq!(TrustInEffect::default().has(&"new".into()), Err(WaitsFor::GatewaysRead));
+        let unread = TrustInEffect::default().has(&"new".into()).unwrap_err();
+        assert_eq!(unread.to_string(), "the Leases of the gateways to be read");
         let mut replicas = Replicas::default();
         assert_eq!(has(&replicas, "new"), Ok(()));
         replicas.note("a", mk_report("1", &["old", "new"]), SECOND);

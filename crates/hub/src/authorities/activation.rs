@@ -126,10 +126,10 @@ mod tests {
     use ring::rand::SystemRandom;
 
     use super::*;
-    use crate::distribution::steps::TrustReport;
+    use crate::distribution::steps::{Reached, TrustReport};
     use addon_signer_core::ca::authority::Authority;
     use addon_signer_core::ca::bundle::Bundle;
-    use addon_signer_core::ca::line::Stragglers;
+    use addon_signer_core::identity::AddOnKey;
     use addon_signer_core::keys::private::PrivateKey;
     use addon_signer_core::keys::public::KeyKind;
     use addon_signer_core::registry::{AddOn, AddOnFacts};
@@ -177,12 +177,17 @@ mod tests {
     }
 
     impl World {
-        /// Whether Next may sign, if nobody of those with a ManifestWork is missing and these get none.
-        fn opens(&self, others: &[&str], without: &str, now: Timestamp) -> Result<(), WaitsFor> {
+        /// What Next waits for, if nobody of those with a ManifestWork is missing and these get none.
+        fn opens(&self, others: &[&str], without: &str, now: Timestamp) -> Result<(), String> {
+            self.show(TrustReport::new(), others);
+            self.ask(without, now).map_err(|waits| waits.to_string())
+        }
+
+        fn show(&self, report: TrustReport, others: &[&str]) {
             let serving_anchors = Some(Bundle::new(vec![self.line.next().unwrap().authority.clone()]).unwrap());
             let reached = Distribution::Reached {
                 trust: Arc::new(Trust { serving_anchors, ..Trust::default() }),
-                report: TrustReport::new(),
+                report,
                 is_whole: true,
                 has_shrunk: false,
                 unguarded: None,
@@ -190,7 +195,6 @@ mod tests {
                 others: others.iter().map(|cluster| key(cluster)).collect(),
             };
             self.distributed.send_replace(reached);
-            self.ask(without, now)
         }
 
         fn ask(&self, without: &str, now: Timestamp) -> Result<(), WaitsFor> {
@@ -217,27 +221,41 @@ mod tests {
     #[test]
     fn without_manifest_work_last_old_certificate_is_awaited() {
         let world = mk_world(&[("c1", -86_400), ("c2", 0)]);
-        let last = |without| Err(WaitsFor::LastCertificate { at: END, without });
-        let names = |clusters: &[&str]| {
-            let keys: Vec<AddOnKey> = clusters.iter().map(|cluster| key(cluster)).collect();
-            last(Some(Stragglers::of(keys.iter())))
-        };
+        let last = format!("the last certificate issued without the new anchor to expire at {END}, because");
+        let names =
+            |count: usize, few: &str| Err(format!("{last} {count} addons on clusters get no ManifestWork: {few}"));
         assert_eq!(world.opens(&[], "", PUBLISHED), Ok(()), "a ManifestWork has brought it to each");
-        let both = names(&["c1", "c2"]);
+        let both = names(2, "c1/telemetry, c2/telemetry");
         assert_eq!(world.opens(&["c1", "c2"], "", PUBLISHED), both);
         assert_eq!(world.opens(&["c1", "c2"], "", END), both, "the last second still counts");
         assert_eq!(world.opens(&["c1", "c2"], "", END.plus(Duration::from_secs(1))), Ok(()));
-        let one = names(&["c1"]);
+        let one = names(1, "c1/telemetry");
         assert_eq!(world.opens(&["c1", "c2"], "c2", PUBLISHED), one, "an administrator goes on without the other");
         world.distributed.send_replace(Distribution::Off);
-        assert_eq!(world.ask("", END), last(None));
+        let off = world.ask("", END).unwrap_err().to_string();
+        assert_eq!(off, format!("{last} no ManifestWork brings it to agents"));
         assert_eq!(world.ask("", END.plus(Duration::from_secs(1))), Ok(()));
+    }
+
+    #[test]
+    fn a_fleet_is_counted_and_only_its_first_are_named() {
+        let world = mk_world(&[]);
+        world.show(BTreeMap::from([("a".parse().unwrap(), Reached::of(8, 20))]), &["hosted"]);
+        let waits = world.ask("", PUBLISHED).unwrap_err();
+        let sentence = format!(
+            "clusters to apply the new anchor: 8 of 20 addons have it, and not yet: c10/a, c11/a, c12/a and 9 more; the \
+             last certificate issued without the new anchor to expire at {END}, because 1 addons on clusters get no \
+             ManifestWork: hosted/telemetry"
+        );
+        assert_eq!((waits.to_string(), waits.progress()), (sentence, Some((8, 20))));
+        let first: Vec<_> = waits.stragglers().into_iter().map(ToString::to_string).collect();
+        assert_eq!(first, [10, 11, 12, 13, 14, 15, 16, 17, 18, 19].map(|n| format!("c{n}/a")));
     }
 
     #[test]
     fn addon_installed_after_anchor_publication_is_not_awaited() {
         let world = mk_world(&[("before", -1), ("soon", 60), ("after", 61)]);
-        let waits = world.opens(&["before", "soon", "after", "unknown"], "", PUBLISHED).unwrap_err().to_string();
+        let waits = world.opens(&["before", "soon", "after", "unknown"], "", PUBLISHED).unwrap_err();
         assert!(waits.ends_with("before/telemetry, soon/telemetry, unknown/telemetry"), "{waits}");
     }
 }

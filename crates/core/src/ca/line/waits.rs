@@ -216,35 +216,3 @@ impl fmt::Display for WaitsFor {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn keys(count: usize) -> Vec<AddOnKey> {
-        let key = |n| AddOnKey { cluster: format!("c{n:02}").parse().unwrap(), addon: "a".parse().unwrap() };
-        (0..count).map(key).collect()
-    }
-
-    #[test]
-    fn a_fleet_is_counted_and_only_its_first_are_named() {
-        let waits = WaitsFor::Clusters { ready: 8, total: 20, stragglers: Stragglers::of(keys(12).iter()) };
-        let sentence = "clusters to apply the new anchor: 8 of 20 addons have it, and not yet: c00/a, c01/a, c02/a and \
-                        9 more";
-        assert_eq!(waits.to_string(), sentence);
-        assert_eq!(waits.progress(), Some((8, 20)));
-        assert_eq!(waits.stragglers(), keys(10).iter().collect::<Vec<_>>());
-    }
-
-    #[test]
-    fn combined_wait_reports_both_reasons_and_known_progress() {
-        let without = Some(Stragglers::of(keys(1).iter()));
-        let last = WaitsFor::LastCertificate { at: Timestamp::from_unix(0), without };
-        let pods = WaitsFor::Pods { ready: 2, total: 2, stragglers: Stragglers::of(keys(2).iter()) };
-        let both = WaitsFor::Both(Box::new((last.clone(), pods.clone())));
-        assert_eq!(both.to_string(), format!("{last}; {pods}"));
-        assert_eq!(both.progress(), Some((2, 2)));
-        assert_eq!(both.stragglers().len(), 3);
-        assert!(WaitsFor::GatewaysRead.stragglers().is_empty());
-    }
-}

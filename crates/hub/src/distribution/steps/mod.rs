@@ -147,6 +147,23 @@ impl Distribution {
 }
 
 #[cfg(test)]
+impl Distribution {
+    /// What a Next with this anchor waits for, as people read it, if everybody is awaited or nobody, and `last` is the
+    /// end of the last certificate without the anchor; empty if it may sign.
+    pub(crate) fn waits(
+        &self,
+        anchor: &addon_signer_core::ca::authority::Authority,
+        is_awaited: bool,
+        last: Option<addon_signer_core::timestamp::Timestamp>,
+    ) -> String {
+        let brought = self.has_brought(anchor, |_| is_awaited).err();
+        let others =
+            last.zip(self.others(|_| is_awaited)).map(|(at, without)| WaitsFor::LastCertificate { at, without });
+        brought.iter().chain(&others).map(ToString::to_string).collect::<Vec<_>>().join("; ")
+    }
+}
+
+#[cfg(test)]
 impl Reached {
     /// So many addons on clusters, of which so many have applied the bundle.
     pub(crate) fn of(present: usize, total: usize) -> Self {

@@ -115,7 +115,7 @@ fn a_machine_that_only_waits_is_found() {
     find_by_walks(oblivious, &Scope::issuer(), Broken::Forgotten);
     let patient = Machine {
         decide: |line, evidence, has| match decide(line, evidence, has) {
-            Step::GiveUp(_) => Step::Wait(WaitsFor::GatewaysRead),
+            Step::GiveUp(_) => Step::Wait(WaitsFor::Publication),
             step => step,
         },
         ..MACHINE

@@ -123,7 +123,7 @@ impl World {
         let now = self.clocks.hub();
         let next = self.secret.line.next().map(|next| next.authority.id().clone());
         let untrusting = |next: &AuthorityId| self.trusted.iter().any(|trusted| !trusted.contains(next));
-        let next_is_trusted = if next.as_ref().is_some_and(untrusting) { Err(WaitsFor::GatewaysRead) } else { Ok(()) };
+        let next_is_trusted = if next.as_ref().is_some_and(untrusting) { Err(WaitsFor::Publication) } else { Ok(()) };
         let requested = (self.asked.rotations > 0).then(|| self.asked.rotations.to_string());
         // What ends too soon is not used.
         let offer = self.issuer.offer.take().filter(|it| it.not_after() > now.plus(RENEW_BEFORE + LEAF));
