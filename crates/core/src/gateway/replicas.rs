@@ -89,7 +89,7 @@ impl TrustInEffect {
     /// # Errors
     /// Which gateways do not.
     pub fn has(&self, authority: &AuthorityId) -> Result<(), WaitsFor> {
-        let Some(gateways) = &self.0 else { return Err(WaitsFor::GatewaysRead) };
+        let Some(gateways) = &self.0 else { return Err(WaitsFor::Read("the Leases of the gateways".to_owned())) };
         let missing = gateways.iter().filter(|(_, trusts)| !trusts.contains(authority));
         let missing: Vec<String> = missing.map(|(name, _)| name.clone()).collect();
         if missing.is_empty() { Ok(()) } else { Err(WaitsFor::Gateways { missing, live: gateways.len() }) }

@@ -3,16 +3,14 @@
 use std::future::pending;
 use tokio::sync::watch;
 
-use crate::authorities::clock_check::CLOCKS_DIFFER;
 use crate::authorities::trust_publisher::TrustPublisher;
 use crate::authorities::waiver::Waiver;
 use crate::distribution::steps::Distribution;
 use addon_signer_api::rules::AuthorityPlan;
 use addon_signer_core::ca::authority::AuthorityId;
-use addon_signer_core::ca::line::{Line, Member, WaitsFor};
+use addon_signer_core::ca::line::{Agents, Line, WaitsFor};
 use addon_signer_core::gateway::replicas::TrustInEffect;
-use addon_signer_core::identity::AddOnKey;
-use addon_signer_core::registry::{Registry, SharedRegistry};
+use addon_signer_core::registry::SharedRegistry;
 use addon_signer_core::timestamp::Timestamp;
 
 /// Who must trust a Next authority before it signs.
@@ -24,9 +22,7 @@ pub(crate) enum ActivationCheck {
         /// The Next when the check last waited, and whether they had it in effect; `None` without a Next.
         seen: Option<(AuthorityId, Result<(), WaitsFor>)>,
     },
-    /// Serving line: every addon with standing that is older than the publication of the anchor has it. One that gets a
-    /// ManifestWork has applied it for so long that its pods and its agents use it; of one that gets none, every
-    /// certificate has expired that was published with an older trust bundle.
+    /// Serving line: every agent has the anchor, by the rule of `ca::line::agents` in the core.
     Serving {
         /// When certificates expire.
         trust_publisher: TrustPublisher,
@@ -64,25 +60,10 @@ impl ActivationCheck {
                 Some(at) => Err(WaitsFor::Backends { at }),
             },
             Self::Serving { trust_publisher, distributed, registry } => {
-                let active = line.active().map(|active| active.certified.anchor());
-                if active == Some(next.certified.anchor()) && line.forced(now).is_none() {
-                    return Ok(()); // it has the root of the one that signs now, which everybody trusts
-                }
-                let Some(at) = next.activate_after else {
-                    return Err(trust_publisher.last_leaf().err().unwrap_or(WaitsFor::Publication));
-                };
-                let without = Waiver::of(waiver, &next.authority);
-                let distribution = distributed.borrow().clone();
+                let (unknown, distribution) = (trust_publisher.last_leaf().err(), distributed.borrow().clone());
+                let excepted = Waiver::of(waiver, &next.authority);
                 registry.read(|registry| {
-                    let is_awaited = |key: &AddOnKey| !without.contains(&key.cluster) && !is_new(registry, next, key);
-                    let brought = distribution.has_brought(next.certified.anchor(), is_awaited);
-                    let others = if at < now { None } else { distribution.others(is_awaited) };
-                    let others = others.map(|without| WaitsFor::LastCertificate { at, without });
-                    match (brought.err(), others) {
-                        (None, None) => Ok(()),
-                        (Some(one), None) | (None, Some(one)) => Err(one),
-                        (Some(brought), Some(others)) => Err(WaitsFor::Both(Box::new((brought, others)))),
-                    }
+                    Agents { unknown, works: distribution.works(), excepted, registry }.have_next(line, now)
                 })
             }
         }
@@ -107,13 +88,6 @@ impl ActivationCheck {
             Self::Serving { .. } | Self::Backends => pending().await,
         }
     }
-}
-
-/// Whether the addon was installed after the anchor of this Next had been published, so that each of its certificates
-/// came with it. The API server dates objects, by a clock that may be ahead of the hub's.
-fn is_new(registry: &Registry, next: &Member, key: &AddOnKey) -> bool {
-    let since = next.since.plus(CLOCKS_DIFFER);
-    registry.created(&key.cluster, &key.addon).is_some_and(|created| created > since)
 }
 
 #[cfg(test)]
