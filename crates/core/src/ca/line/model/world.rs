@@ -2,6 +2,7 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
+use super::fleet::Parties;
 use super::parts::*;
 use super::*;
 
@@ -14,8 +15,7 @@ pub(super) struct World {
     held: Line,
     /// The anchors in the published bundle.
     published: Anchors,
-    /// The anchors that each gateway trusts.
-    trusted: [Anchors; GATEWAYS],
+    parties: Parties,
     /// The last recorded state of each authority; `None` for one that was removed.
     recorded: BTreeMap<AuthorityId, Option<State>>,
     /// The certificates that have not expired: who signed each, and when it ends.
@@ -26,7 +26,7 @@ pub(super) struct World {
 }
 
 impl World {
-    pub(super) fn new(machine: Machine, is_outside: bool) -> Self {
+    pub(super) fn new(machine: Machine, is_outside: bool, has_agents: bool) -> Self {
         let clocks = Clocks { now: Timestamp::from_unix(1_800_000_000), off: 0 };
         let mut issuer = Issuer::new(is_outside);
         let line = Line::default().begin(issuer.make(clocks.now, LIFE), clocks.now);
@@ -36,8 +36,8 @@ impl World {
             clocks,
             secret: Secret::new(line.clone()),
             held: line,
-            published: anchors.clone(),
-            trusted: [anchors.clone(), anchors],
+            parties: if has_agents { Parties::agents(&anchors, clocks.now) } else { Parties::gateways(&anchors) },
+            published: anchors,
             recorded: BTreeMap::new(),
             leaves: BTreeSet::new(),
             asked: Asked::default(),
@@ -53,7 +53,7 @@ impl World {
         let mut hasher = DefaultHasher::new();
         self.secret.hash(&mut hasher);
         hash_line(&self.held, &mut hasher);
-        (&self.clocks, &self.published, &self.trusted, &self.leaves, &self.asked, &self.past).hash(&mut hasher);
+        (&self.clocks, &self.published, &self.parties, &self.leaves, &self.asked, &self.past).hash(&mut hasher);
         self.recorded.iter().for_each(|(id, state)| (id, state.map(|state| state as u8)).hash(&mut hasher));
         self.issuer.offer.as_ref().map(Authority::id).hash(&mut hasher);
         hasher.finish()
@@ -77,7 +77,10 @@ impl World {
             Action::Forget => self.asked.forget(),
             Action::Step(crash) => self.step(crash)?,
             Action::Issue => self.issue()?,
-            Action::Hear(gateway) => self.trusted[gateway].clone_from(&self.published),
+            Action::Hear(gateway) => self.parties.hear(gateway, &self.published),
+            Action::Fleet(action) => {
+                self.parties.fleet().act(action, &self.secret.line, &self.published, self.clocks.now);
+            }
             Action::Hour => self.clocks.now = self.clocks.now.plus(HOUR),
             Action::Days => self.clocks.now = self.clocks.now.plus(LEAF * 2),
             Action::Month => self.clocks.now = self.clocks.now.plus(RENEW_BEFORE),
@@ -121,9 +124,7 @@ impl World {
         self.compare()?;
         self.record();
         let now = self.clocks.hub();
-        let next = self.secret.line.next().map(|next| next.authority.id().clone());
-        let untrusting = |next: &AuthorityId| self.trusted.iter().any(|trusted| !trusted.contains(next));
-        let next_is_trusted = if next.as_ref().is_some_and(untrusting) { Err(WaitsFor::Publication) } else { Ok(()) };
+        let next_is_trusted = self.parties.evidence(self.machine, &self.secret.line, now);
         let requested = (self.asked.rotations > 0).then(|| self.asked.rotations.to_string());
         // What ends too soon is not used.
         let offer = self.issuer.offer.take().filter(|it| it.not_after() > now.plus(RENEW_BEFORE + LEAF));
@@ -161,8 +162,9 @@ impl World {
         // A hub that starts holds what is stored. Publishing is the first thing that it does with it.
         if crash == Crash::No {
             self.record();
-            self.held = self.secret.line.clone();
             self.published = anchors(&self.secret.line);
+            self.secret.line = self.parties.note_publication(self.secret.line.clone(), now);
+            self.held = self.secret.line.clone();
         }
         Ok(())
     }
@@ -245,7 +247,7 @@ impl World {
             (self.held, self.secret.line) = (line.clone(), line);
         }
         self.leaves.insert((id.clone(), end));
-        let is_trusted = self.trusted.iter().all(|trusted| trusted.contains(&id));
+        let is_trusted = self.parties.trust(&id, self.clocks.now);
         if is_trusted || may_be_unknown { Ok(()) } else { Err(Broken::Untrusted) }
     }
 
