@@ -13,7 +13,6 @@ use super::*;
 use crate::keys::private::PrivateKey;
 use crate::keys::public::KeyKind;
 
-mod before;
 mod broken;
 mod fleet;
 mod parts;
