@@ -227,6 +227,23 @@ mod tests {
     }
 
     #[test]
+    fn unserved_signer_is_named_beside_all_others() {
+        let world = mk_world(&[]);
+        let ActivationCheck::Serving { trust_publisher, .. } = &world.activation else { panic!("not serving") };
+        trust_publisher.set_listed();
+        trust_publisher.set_unserved(["x".to_owned()].into());
+        world.show(BTreeMap::from([("a".parse().unwrap(), Reached::of(1, 2))]), &[]);
+        world.distributed.send_modify(|known| {
+            let Distribution::Reached { is_whole, .. } = known else { panic!("{known:?}") };
+            *is_whole = false;
+        });
+        let waits = world.ask("", PUBLISHED).unwrap_err().to_string();
+        let sentence = "the AddOnSigner x, which is not served, to be fixed or deleted; clusters to apply the new anchor: 1 \
+                        of 2 addons have it, and not yet: c1/a";
+        assert_eq!(waits, sentence);
+    }
+
+    #[test]
     fn addon_installed_after_anchor_publication_is_not_awaited() {
         let world = mk_world(&[("before", -1), ("soon", 60), ("after", 61)]);
         let waits = world.opens(&["before", "soon", "after", "unknown"], "", PUBLISHED).unwrap_err();

@@ -123,28 +123,6 @@ impl Distribution {
 }
 
 #[cfg(test)]
-impl Distribution {
-    /// What a Next with this anchor waits for, as people read it, if everybody is awaited or nobody, and `last` is the
-    /// end of the last certificate without the anchor; empty if it may sign.
-    pub(crate) fn waits(
-        &self,
-        anchor: &addon_signer_core::ca::authority::Authority,
-        is_awaited: bool,
-        last: Option<addon_signer_core::timestamp::Timestamp>,
-    ) -> String {
-        use addon_signer_core::ca::line::{Agents, Line};
-        let now = addon_signer_core::timestamp::Timestamp::from_unix(0);
-        let past = now.minus(std::time::Duration::from_secs(1));
-        let line = Line::default().prepare(anchor.clone(), None, now).hold_next_until(last.unwrap_or(past), now);
-        let works = self.works();
-        let keys = works.iter().flat_map(|works| works.unapplied.iter().chain(&works.recent).chain(&works.without));
-        let excepted = keys.filter(|_| !is_awaited).map(|key| key.cluster.clone()).collect();
-        let agents = Agents { unknown: None, works, excepted, registry: &Default::default() };
-        agents.have_next(&line, now).map_or_else(|waits| waits.to_string(), |()| String::new())
-    }
-}
-
-#[cfg(test)]
 impl Reached {
     /// So many addons on clusters, of which so many have applied the bundle.
     pub(crate) fn of(present: usize, total: usize) -> Self {

@@ -11,8 +11,10 @@ use addon_signer_api::ocm::AddOnApi;
 use addon_signer_api::rules::SignerConfig;
 use addon_signer_core::ca::authority::Authority;
 use addon_signer_core::ca::bundle::Bundle;
+use addon_signer_core::ca::line::{Agents, Line};
 use addon_signer_core::keys::private::PrivateKey;
 use addon_signer_core::keys::public::KeyKind;
+use addon_signer_core::registry::Registry;
 use addon_signer_core::timestamp::Timestamp;
 
 const API: AddOnApi = AddOnApi::V1Alpha1;
@@ -68,6 +70,21 @@ fn mk_work(cluster: &str, uid: &str, namespace: &str, anchors: &str) -> Value {
 fn look(known: &Known, signers: &Signers) -> Planned {
     let anchors = digest_of("PEM");
     known.with(|known| plan(known, signers, &anchors, |_| true, |_| None)).unwrap()
+}
+
+impl Distribution {
+    /// What a Next with this anchor waits for, as people read it, if everybody is awaited or nobody, and `last` is the
+    /// end of the last certificate without the anchor; empty if it may sign.
+    pub(crate) fn waits(&self, anchor: &Authority, is_awaited: bool, last: Option<Timestamp>) -> String {
+        let now = Timestamp::from_unix(0);
+        let last = last.unwrap_or_else(|| now.minus(Duration::from_secs(1)));
+        let line = Line::default().prepare(anchor.clone(), None, now).hold_next_until(last, now);
+        let works = self.works();
+        let keys = works.iter().flat_map(|works| works.unapplied.iter().chain(&works.recent).chain(&works.without));
+        let excepted = keys.filter(|_| !is_awaited).map(|key| key.cluster.clone()).collect();
+        let agents = Agents { unknown: None, works, excepted, registry: &Registry::default() };
+        agents.have_next(&line, now).map_or_else(|waits| waits.to_string(), |()| String::new())
+    }
 }
 
 fn mk_anchor() -> Authority {
@@ -239,20 +256,20 @@ fn anchor_counts_as_brought_only_when_every_addon_has_it() {
     assert_eq!(sentence(&Distribution::Off), "");
     for (distribution, waits_for) in [
         (Distribution::Starting, "the ManifestWorks to be read"),
-        (mk(&anchor, true, false, None, &[]), "AddOnSigner"),
+        (mk(&anchor, true, false, None, &[]), "the AddOnSigners to be read"),
         (mk(&anchor, true, true, None, &[key("c1")]), "pods and agents to use the new anchor: c1/telemetry"),
-        (mk(&other, true, true, None, &[]), "the ManifestWorks to "),
+        (mk(&other, true, true, None, &[]), "the ManifestWorks to be read"),
         (
             mk(&anchor, false, true, None, &[]),
             "clusters to apply the new anchor: 0 of 1 addons have it, and not yet: c1/telemetry",
         ),
         (
             mk(&anchor, false, true, missing(), &[]),
-            "the ValidatingAdmissionPolicy addon-signer-manifest-works to be in force",
+            "the ValidatingAdmissionPolicy addon-signer-manifest-works to be in force, without which the hub writes no \
+             ManifestWork (TrustDistributed of the AddOnSigners says what to do)",
         ),
     ] {
-        let said = sentence(&distribution);
-        assert!(said.contains(waits_for), "{said}");
+        assert_eq!(sentence(&distribution), waits_for);
     }
 }
 
