@@ -89,7 +89,7 @@ impl TrustInEffect {
     /// # Errors
     /// Which gateways do not.
     pub fn has(&self, authority: &AuthorityId) -> Result<(), WaitsFor> {
-        let Some(gateways) = &self.0 else { return Err(WaitsFor::GatewaysRead) };
+        let Some(gateways) = &self.0 else { return Err(WaitsFor::Read("the Leases of the gateways".to_owned())) };
         let missing = gateways.iter().filter(|(_, trusts)| !trusts.contains(authority));
         let missing: Vec<String> = missing.map(|(name, _)| name.clone()).collect();
         if missing.is_empty() { Ok(()) } else { Err(WaitsFor::Gateways { missing, live: gateways.len() }) }
@@ -118,7 +118,8 @@ mod tests {
 
     #[test]
     fn every_live_gateway_must_trust_an_authority() {
-        assert_eq!(TrustInEffect::default().has(&"new".into()), Err(WaitsFor::GatewaysRead));
+        let unread = TrustInEffect::default().has(&"new".into()).unwrap_err();
+        assert_eq!(unread.to_string(), "the Leases of the gateways to be read");
         let mut replicas = Replicas::default();
         assert_eq!(has(&replicas, "new"), Ok(()));
         replicas.note("a", mk_report("1", &["old", "new"]), SECOND);

@@ -3,16 +3,14 @@
 use std::future::pending;
 use tokio::sync::watch;
 
-use crate::authorities::clock_check::CLOCKS_DIFFER;
 use crate::authorities::trust_publisher::TrustPublisher;
 use crate::distribution::steps::Distribution;
 use addon_signer_api::rules::AuthorityPlan;
 use addon_signer_core::ca::authority::AuthorityId;
-use addon_signer_core::ca::line::{Line, Member, WaitsFor};
+use addon_signer_core::ca::line::{Agents, Line, WaitsFor};
 use addon_signer_core::ca::waiver::Waiver;
 use addon_signer_core::gateway::replicas::TrustInEffect;
-use addon_signer_core::identity::AddOnKey;
-use addon_signer_core::registry::{Registry, SharedRegistry};
+use addon_signer_core::registry::SharedRegistry;
 use addon_signer_core::timestamp::Timestamp;
 
 /// Who must trust a Next authority before it signs.
@@ -24,9 +22,7 @@ pub(crate) enum ActivationCheck {
         /// The Next when the check last waited, and whether they had it in effect; `None` without a Next.
         seen: Option<(AuthorityId, Result<(), WaitsFor>)>,
     },
-    /// Serving line: every addon with standing that is older than the publication of the anchor has it. One that gets a
-    /// ManifestWork has applied it for so long that its pods and its agents use it; of one that gets none, every
-    /// certificate has expired that was published with an older trust bundle.
+    /// Serving line: every agent has the anchor, by the rule of `ca::line::agents` in the core.
     Serving {
         /// When certificates expire.
         trust_publisher: TrustPublisher,
@@ -64,25 +60,10 @@ impl ActivationCheck {
                 Some(at) => Err(WaitsFor::Backends { at }),
             },
             Self::Serving { trust_publisher, distributed, registry } => {
-                let active = line.active().map(|active| active.certified.anchor());
-                if active == Some(next.certified.anchor()) && line.forced(now).is_none() {
-                    return Ok(()); // it has the root of the one that signs now, which everybody trusts
-                }
-                let Some(at) = next.activate_after else {
-                    return Err(trust_publisher.last_leaf().err().unwrap_or(WaitsFor::Publication));
-                };
-                let without = Waiver::of(waiver, &next.authority);
-                let distribution = distributed.borrow().clone();
+                let (unknown, distribution) = (trust_publisher.last_leaf().err(), distributed.borrow().clone());
+                let excepted = Waiver::of(waiver, &next.authority);
                 registry.read(|registry| {
-                    let is_awaited = |key: &AddOnKey| !without.contains(&key.cluster) && !is_new(registry, next, key);
-                    let brought = distribution.has_brought(next.certified.anchor(), is_awaited);
-                    let others = if at < now { None } else { distribution.others(is_awaited) };
-                    let others = others.map(|without| WaitsFor::LastCertificate { at, without });
-                    match (brought.err(), others) {
-                        (None, None) => Ok(()),
-                        (Some(one), None) | (None, Some(one)) => Err(one),
-                        (Some(brought), Some(others)) => Err(WaitsFor::Both(Box::new((brought, others)))),
-                    }
+                    Agents { unknown, works: distribution.works(), excepted, registry }.have_next(line, now)
                 })
             }
         }
@@ -109,13 +90,6 @@ impl ActivationCheck {
     }
 }
 
-/// Whether the addon was installed after the anchor of this Next had been published, so that each of its certificates
-/// came with it. The API server dates objects, by a clock that may be ahead of the hub's.
-fn is_new(registry: &Registry, next: &Member, key: &AddOnKey) -> bool {
-    let since = next.since.plus(CLOCKS_DIFFER);
-    registry.created(&key.cluster, &key.addon).is_some_and(|created| created > since)
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::{BTreeMap, BTreeSet};
@@ -126,10 +100,10 @@ mod tests {
     use ring::rand::SystemRandom;
 
     use super::*;
-    use crate::distribution::steps::TrustReport;
+    use crate::distribution::steps::{Reached, TrustReport};
     use addon_signer_core::ca::authority::Authority;
     use addon_signer_core::ca::bundle::Bundle;
-    use addon_signer_core::ca::line::Stragglers;
+    use addon_signer_core::identity::AddOnKey;
     use addon_signer_core::keys::private::PrivateKey;
     use addon_signer_core::keys::public::KeyKind;
     use addon_signer_core::registry::{AddOn, AddOnFacts};
@@ -177,12 +151,17 @@ mod tests {
     }
 
     impl World {
-        /// Whether Next may sign, if nobody of those with a ManifestWork is missing and these get none.
-        fn opens(&self, others: &[&str], without: &str, now: Timestamp) -> Result<(), WaitsFor> {
+        /// What Next waits for, if nobody of those with a ManifestWork is missing and these get none.
+        fn opens(&self, others: &[&str], without: &str, now: Timestamp) -> Result<(), String> {
+            self.show(TrustReport::new(), others);
+            self.ask(without, now).map_err(|waits| waits.to_string())
+        }
+
+        fn show(&self, report: TrustReport, others: &[&str]) {
             let serving_anchors = Some(Bundle::new(vec![self.line.next().unwrap().authority.clone()]).unwrap());
             let reached = Distribution::Reached {
                 trust: Arc::new(Trust { serving_anchors, ..Trust::default() }),
-                report: TrustReport::new(),
+                report,
                 is_whole: true,
                 has_shrunk: false,
                 unguarded: None,
@@ -190,7 +169,6 @@ mod tests {
                 others: others.iter().map(|cluster| key(cluster)).collect(),
             };
             self.distributed.send_replace(reached);
-            self.ask(without, now)
         }
 
         fn ask(&self, without: &str, now: Timestamp) -> Result<(), WaitsFor> {
@@ -217,27 +195,58 @@ mod tests {
     #[test]
     fn without_manifest_work_last_old_certificate_is_awaited() {
         let world = mk_world(&[("c1", -86_400), ("c2", 0)]);
-        let last = |without| Err(WaitsFor::LastCertificate { at: END, without });
-        let names = |clusters: &[&str]| {
-            let keys: Vec<AddOnKey> = clusters.iter().map(|cluster| key(cluster)).collect();
-            last(Some(Stragglers::of(keys.iter())))
-        };
+        let last = format!("the last certificate issued without the new anchor to expire at {END}, because");
+        let names =
+            |count: usize, few: &str| Err(format!("{last} {count} addons on clusters get no ManifestWork: {few}"));
         assert_eq!(world.opens(&[], "", PUBLISHED), Ok(()), "a ManifestWork has brought it to each");
-        let both = names(&["c1", "c2"]);
+        let both = names(2, "c1/telemetry, c2/telemetry");
         assert_eq!(world.opens(&["c1", "c2"], "", PUBLISHED), both);
         assert_eq!(world.opens(&["c1", "c2"], "", END), both, "the last second still counts");
         assert_eq!(world.opens(&["c1", "c2"], "", END.plus(Duration::from_secs(1))), Ok(()));
-        let one = names(&["c1"]);
+        let one = names(1, "c1/telemetry");
         assert_eq!(world.opens(&["c1", "c2"], "c2", PUBLISHED), one, "an administrator goes on without the other");
         world.distributed.send_replace(Distribution::Off);
-        assert_eq!(world.ask("", END), last(None));
+        let off = world.ask("", END).unwrap_err().to_string();
+        assert_eq!(off, format!("{last} no ManifestWork brings it to agents"));
         assert_eq!(world.ask("", END.plus(Duration::from_secs(1))), Ok(()));
+    }
+
+    #[test]
+    fn a_fleet_is_counted_and_only_its_first_are_named() {
+        let world = mk_world(&[]);
+        world.show(BTreeMap::from([("a".parse().unwrap(), Reached::of(8, 20))]), &["hosted"]);
+        let waits = world.ask("", PUBLISHED).unwrap_err();
+        let sentence = format!(
+            "clusters to apply the new anchor: 8 of 20 addons have it, and not yet: c10/a, c11/a, c12/a and 9 more; the \
+             last certificate issued without the new anchor to expire at {END}, because 1 addons on clusters get no \
+             ManifestWork: hosted/telemetry"
+        );
+        assert_eq!((waits.to_string(), waits.progress()), (sentence, Some((8, 20))));
+        let first: Vec<_> = waits.stragglers().into_iter().map(ToString::to_string).collect();
+        assert_eq!(first, [10, 11, 12, 13, 14, 15, 16, 17, 18, 19].map(|n| format!("c{n}/a")));
+    }
+
+    #[test]
+    fn unserved_signer_is_named_beside_all_others() {
+        let world = mk_world(&[]);
+        let ActivationCheck::Serving { trust_publisher, .. } = &world.activation else { panic!("not serving") };
+        trust_publisher.set_listed();
+        trust_publisher.set_unserved(["x".to_owned()].into());
+        world.show(BTreeMap::from([("a".parse().unwrap(), Reached::of(1, 2))]), &[]);
+        world.distributed.send_modify(|known| {
+            let Distribution::Reached { is_whole, .. } = known else { panic!("{known:?}") };
+            *is_whole = false;
+        });
+        let waits = world.ask("", PUBLISHED).unwrap_err().to_string();
+        let sentence = "the AddOnSigner x, which is not served, to be fixed or deleted; clusters to apply the new anchor: 1 \
+                        of 2 addons have it, and not yet: c1/a";
+        assert_eq!(waits, sentence);
     }
 
     #[test]
     fn addon_installed_after_anchor_publication_is_not_awaited() {
         let world = mk_world(&[("before", -1), ("soon", 60), ("after", 61)]);
-        let waits = world.opens(&["before", "soon", "after", "unknown"], "", PUBLISHED).unwrap_err().to_string();
+        let waits = world.opens(&["before", "soon", "after", "unknown"], "", PUBLISHED).unwrap_err();
         assert!(waits.ends_with("before/telemetry, soon/telemetry, unknown/telemetry"), "{waits}");
     }
 }

@@ -1,20 +1,14 @@
 //! Compares the hub's clock with the API server's. A clock that has jumped ahead would make the hub drop keys and
 //! anchors that are in use, and no step of a line can be taken back.
 
-use std::time::Duration;
-
 use hyper::Request;
 use hyper::header::DATE;
 use k8s_openapi::jiff::fmt::rfc2822;
 use kube::Client;
 use kube::client::Body;
 
-use addon_signer_core::ca::line::WaitsFor;
+use addon_signer_core::ca::line::{CLOCKS_DIFFER, WaitsFor};
 use addon_signer_core::timestamp::Timestamp;
-
-/// How much the hub's clock may be ahead of the API server's, or behind it. Clocks that are set by the network differ
-/// by less than a second, and the answer's `Date` by another one.
-pub(super) const CLOCKS_DIFFER: Duration = Duration::from_secs(60);
 
 /// What a step that was decided on at `now` waits for, if the API server's clock does not confirm `now`.
 ///

@@ -162,7 +162,7 @@ impl TrustPublisher {
     /// When the last certificate of all client lines expires.
     ///
     /// # Errors
-    /// What the hub still has to read: before all lines were read, it cannot know the last certificate.
+    /// What the hub still has to read, or somebody to fix, before it can know the last certificate.
     pub(crate) fn last_leaf(&self) -> Result<Option<Timestamp>, WaitsFor> {
         Ok(self.client_members()?.iter().filter_map(|member| member.leaves_expire).max())
     }
@@ -170,10 +170,10 @@ impl TrustPublisher {
     fn client_members(&self) -> Result<Vec<Member>, WaitsFor> {
         let entries = self.entries.lock();
         if !entries.listed {
-            return Err(WaitsFor::AddOnSigners);
+            return Err(WaitsFor::Read("the AddOnSigners".to_owned()));
         }
         if let Some(name) = entries.unserved.first() {
-            return Err(WaitsFor::UnservedSigner(name.clone()));
+            return Err(WaitsFor::Unserved(name.clone()));
         }
         let mut members = Vec::new();
         for (name, PublishedSigner { line, .. }) in &entries.signers {
@@ -181,7 +181,8 @@ impl TrustPublisher {
             if matches!(*line, LineState::Absent) {
                 continue;
             }
-            let ready = line.last().ok_or_else(|| WaitsFor::Authorities(name.clone()))?;
+            let unread = || WaitsFor::Read(format!("the authorities of the AddOnSigner {name}"));
+            let ready = line.last().ok_or_else(unread)?;
             members.extend_from_slice(ready.line().members());
         }
         Ok(members)

@@ -18,7 +18,6 @@ use crate::standings::Standings;
 use crate::{Hub, HubEnds, HubParts, lease};
 use addon_signer_api::ocm::AddOnApi;
 use addon_signer_api::signer::{Approval, RegistrationMode};
-use addon_signer_core::ca::line::WaitsFor;
 use addon_signer_core::identity::SignerName;
 use addon_signer_core::policy::GatewayRules;
 use addon_signer_platform::clock::Clock;
@@ -148,16 +147,16 @@ async fn unserved_signer_is_awaited_until_last_certificate_expires() {
     other.status = Some(serde_json::from_value(json!({ "authorities": [authority] })).unwrap());
     list(&mut supervisor, &[mk_object("a")]);
     supervisor.observe(Event::Apply(guarded(&other)));
-    let awaited = WaitsFor::UnservedSigner("b".to_owned());
-    assert_eq!(supervisor.trust_publisher.last_leaf().unwrap_err(), awaited);
+    let awaited = |supervisor: &Supervisor| supervisor.trust_publisher.last_leaf().unwrap_err().to_string();
+    let unserved = |name: &str| format!("the AddOnSigner {name}, which is not served, to be fixed or deleted");
+    assert_eq!(awaited(&supervisor), unserved("b"));
     supervisor.links.clock.advance(Duration::from_secs(601));
     assert!(supervisor.find_unserved());
     assert!(!supervisor.find_unserved());
-    let awaited = WaitsFor::Authorities("a".to_owned());
-    assert_eq!(supervisor.trust_publisher.last_leaf().unwrap_err(), awaited, "that one is served");
+    let served = "the authorities of the AddOnSigner a to be read";
+    assert_eq!(awaited(&supervisor), served);
     supervisor.stop("a");
-    let awaited = WaitsFor::UnservedSigner("a".to_owned());
-    assert_eq!(supervisor.trust_publisher.last_leaf().unwrap_err(), awaited, "until the supervisor has looked at all");
+    assert_eq!(awaited(&supervisor), unserved("a"), "until the supervisor has looked at all");
 }
 
 #[tokio::test]

@@ -39,7 +39,7 @@ fn a_tainted_active_is_replaced_at_once_on_evidence() {
     assert_eq!(line.distrusted().count(), 0, "a renewal would bring no better one");
     assert_eq!(line.next_step(&mk_evidence(NOW)), Step::Prepare, "nobody has to ask");
     let line = line.prepare(mk_authority(), None, NOW);
-    assert_eq!(line.next_step(&mk_evidence(NOW)), Step::Wait(WaitsFor::GatewaysRead));
+    assert_eq!(line.next_step(&mk_evidence(NOW)), Step::Wait(WaitsFor::Publication));
     let trusted = Evidence { next_is_trusted: Ok(()), ..mk_evidence(NOW) };
     assert_eq!(line.next_step(&trusted), Step::Activate);
     let line = line.activate(NOW);

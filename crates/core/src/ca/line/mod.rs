@@ -4,6 +4,7 @@
 //! before the step has any effect (invariant I7). An anchor is in the trust bundle before its key signs (I5), and it
 //! stays there until its last leaf has expired (I6).
 
+mod agents;
 mod distrust;
 mod next_step;
 mod recorded;
@@ -16,6 +17,7 @@ use crate::ca::bundle::{Bundle, BundleError};
 use crate::ca::chain::Certified;
 use crate::timestamp::Timestamp;
 
+pub use agents::{Agents, CLOCKS_DIFFER, Works};
 pub use distrust::renewal_window;
 pub use next_step::{Evidence, Step};
 pub use recorded::{Older, RecordedAuthority};

@@ -119,10 +119,10 @@ fn a_next_that_is_due_before_it_is_trusted_is_given_up() {
     let line = mk_line().prepare(mk_authority_for(120 * DAY), Some("r1"), NOW);
     let (next, active) = (id(&line, 0), id(&line, 1));
     let (early, late) = (mk_evidence(NOW.plus(29 * DAY)), mk_evidence(NOW.plus(30 * DAY)));
-    assert_eq!(line.next_step(&early), Step::Wait(WaitsFor::GatewaysRead));
+    assert_eq!(line.next_step(&early), Step::Wait(WaitsFor::Publication));
     assert_eq!(line.next_step(&late), Step::GiveUp(next.clone()));
     let another_line = Evidence { caps: false, ..late.clone() };
-    assert_eq!(line.next_step(&another_line), Step::Wait(WaitsFor::GatewaysRead));
+    assert_eq!(line.next_step(&another_line), Step::Wait(WaitsFor::Publication));
     assert_eq!(line.next_step(&Evidence { next_is_trusted: Ok(()), ..late.clone() }), Step::Activate);
     let sooner = Evidence { renew_before: 100 * DAY, ..mk_evidence(NOW.plus(20 * DAY)) };
     assert_eq!(line.next_step(&sooner), Step::GiveUp(next.clone()), "the plan was changed");
@@ -137,5 +137,5 @@ fn a_next_that_is_due_before_it_is_trusted_is_given_up() {
     assert_eq!(states(&used.give_up(late.now)), [State::Active, State::Old], "it comes from a backup");
     let both = mk_line().prepare(mk_authority(), None, NOW);
     let last = mk_evidence(NOW.plus(300 * DAY));
-    assert_eq!(both.next_step(&last), Step::Wait(WaitsFor::GatewaysRead), "Active is due as well");
+    assert_eq!(both.next_step(&last), Step::Wait(WaitsFor::Publication), "Active is due as well");
 }

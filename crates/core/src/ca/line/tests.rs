@@ -23,7 +23,7 @@ pub(super) fn mk_authority_for(life: Duration) -> Authority {
 }
 
 pub(super) fn mk_evidence(now: Timestamp) -> Evidence<'static> {
-    let next_is_trusted = Err(WaitsFor::GatewaysRead);
+    let next_is_trusted = Err(WaitsFor::Publication);
     Evidence {
         now,
         requested: None,
@@ -74,7 +74,7 @@ fn a_request_is_handled_once() {
 #[test]
 fn next_does_not_sign_before_its_anchor_is_trusted() {
     let line = mk_line().prepare(mk_authority(), None, NOW);
-    assert_eq!(line.next_step(&mk_evidence(NOW)), Step::Wait(WaitsFor::GatewaysRead));
+    assert_eq!(line.next_step(&mk_evidence(NOW)), Step::Wait(WaitsFor::Publication));
     assert_eq!(line.bundle().unwrap().authorities().len(), 2, "published while it waits");
     let trusted = Evidence { next_is_trusted: Ok(()), ..mk_evidence(NOW) };
     assert_eq!(line.next_step(&trusted), Step::Activate);
@@ -118,8 +118,8 @@ fn blocked_successor_signs_a_day_before_active_authority_ends() {
     let line = mk_line().prepare(mk_authority(), None, NOW);
     let end = line.active().unwrap().authority.not_after();
     let before = end.minus(DAY + Duration::from_secs(1));
-    assert_eq!(line.next_step(&mk_evidence(before)), Step::Wait(WaitsFor::GatewaysRead));
-    assert_eq!(line.next_step(&mk_evidence(end.minus(DAY))), Step::Force(WaitsFor::GatewaysRead));
+    assert_eq!(line.next_step(&mk_evidence(before)), Step::Wait(WaitsFor::Publication));
+    assert_eq!(line.next_step(&mk_evidence(end.minus(DAY))), Step::Force(WaitsFor::Publication));
     let trusted = Evidence { next_is_trusted: Ok(()), ..mk_evidence(end) };
     assert_eq!(line.next_step(&trusted), Step::Activate, "with evidence it is an ordinary step");
     let forced = line.clone().force(end);
@@ -137,8 +137,8 @@ fn late_successor_still_has_time_to_gather_evidence() {
     let end = line.active().unwrap().authority.not_after();
     let hour = Duration::from_secs(3_600);
     let evidence = |now| Evidence { renew_before: hour, ..mk_evidence(now) };
-    assert_eq!(line.next_step(&evidence(end.minus(hour))), Step::Wait(WaitsFor::GatewaysRead));
-    assert_eq!(line.next_step(&evidence(end.minus(hour / 2))), Step::Force(WaitsFor::GatewaysRead));
+    assert_eq!(line.next_step(&evidence(end.minus(hour))), Step::Wait(WaitsFor::Publication));
+    assert_eq!(line.next_step(&evidence(end.minus(hour / 2))), Step::Force(WaitsFor::Publication));
 }
 
 #[test]

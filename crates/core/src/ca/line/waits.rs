@@ -50,8 +50,8 @@ impl fmt::Display for Stragglers {
 /// What the next step of a line is waiting for. The text has no verb: "waits for" precedes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WaitsFor {
-    /// The Leases of the gateways have not been read.
-    GatewaysRead,
+    /// This has not been read.
+    Read(String),
     /// Not every gateway trusts the Next of a client line.
     Gateways {
         /// Those that do not, by name.
@@ -59,41 +59,24 @@ pub enum WaitsFor {
         /// How many gateways live.
         live: usize,
     },
-    /// Not all AddOnSigners have been read, so the last certificate is not known.
-    AddOnSigners,
-    /// The authorities of this AddOnSigner have not been read.
-    Authorities(String),
-    /// The certificates of this AddOnSigner are not known.
-    UnservedSigner(String),
-    /// The addons of AddOnSigners that are not served are not known.
-    UncountedAddOns,
+    /// The addons and certificates of this AddOnSigner are not known, because it is not served.
+    Unserved(String),
     /// An addon has just lost its AddOnSigner, so nothing waits for it any more.
     UnnamedAddOn,
     /// The anchor of the gateway's Next is in no trust bundle yet.
     Publication,
-    /// The ManifestWorks have not been read.
-    ManifestWorks,
-    /// The ManifestWorks have an older trust bundle.
-    AnchorInManifestWorks,
-    /// The hub writes no ManifestWork, because no policy restricts its right to.
-    Policy,
-    /// Clusters have not applied the ManifestWork with the anchor.
-    Clusters {
+    /// A ManifestWork brings the anchor to these agents, who may not use it yet.
+    Works {
         /// How many addons on clusters have applied it.
         ready: usize,
         /// How many addons on clusters get one.
         total: usize,
-        /// Those that have not.
+        /// Those that are waited for.
         stragglers: Stragglers,
-    },
-    /// Clusters have applied the anchor so recently that pods and agents may not use it yet.
-    Pods {
-        /// How many addons on clusters have applied it.
-        ready: usize,
-        /// How many addons on clusters get one.
-        total: usize,
-        /// Those that have applied it recently.
-        stragglers: Stragglers,
+        /// Whether the hub writes ManifestWorks: not before a policy restricts its right to.
+        written: bool,
+        /// Whether their clusters have applied it, but so recently that pods and agents may not use it yet.
+        applied: bool,
     },
     /// No ManifestWork brings the anchor to some agents; each of their certificates brings it.
     LastCertificate {
@@ -133,10 +116,15 @@ pub enum WaitsFor {
 }
 
 impl WaitsFor {
+    /// Both of these conditions.
+    pub(super) fn and(self, other: Self) -> Self {
+        Self::Both(Box::new((self, other)))
+    }
+
     /// How many addons on clusters are ready, and out of how many, if that is what the step is waiting for.
     pub fn progress(&self) -> Option<(usize, usize)> {
         match self {
-            Self::Clusters { ready, total, .. } | Self::Pods { ready, total, .. } => Some((*ready, *total)),
+            Self::Works { ready, total, .. } => Some((*ready, *total)),
             Self::Both(both) => both.0.progress().or_else(|| both.1.progress()),
             _ => None,
         }
@@ -145,9 +133,9 @@ impl WaitsFor {
     /// The first few addons on clusters that it is waiting for.
     pub fn stragglers(&self) -> Vec<&AddOnKey> {
         match self {
-            Self::Clusters { stragglers, .. }
-            | Self::Pods { stragglers, .. }
-            | Self::LastCertificate { without: Some(stragglers), .. } => stragglers.first.iter().collect(),
+            Self::Works { stragglers, .. } | Self::LastCertificate { without: Some(stragglers), .. } => {
+                stragglers.first.iter().collect()
+            }
             Self::Both(both) => {
                 let mut all = [both.0.stragglers(), both.1.stragglers()].concat();
                 all.truncate(STRAGGLERS);
@@ -161,34 +149,29 @@ impl WaitsFor {
 impl fmt::Display for WaitsFor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::GatewaysRead => f.write_str("the Leases of the gateways to be read"),
+            Self::Read(what) => write!(f, "{what} to be read"),
             Self::Gateways { missing, live } => {
                 let names = few_of(missing, missing.len());
                 write!(f, "{} of {live} gateways to trust the new authority: {names}", missing.len())
             }
-            Self::AddOnSigners => f.write_str("the AddOnSigners to be read"),
-            Self::Authorities(name) => write!(f, "the authorities of the AddOnSigner {name} to be read"),
-            Self::UnservedSigner(name) => {
+            Self::Unserved(name) => {
                 write!(f, "the AddOnSigner {name}, which is not served, to be fixed or deleted")
             }
-            Self::UncountedAddOns => f.write_str(
-                "AddOnSigners that are not served to be fixed or deleted, because their addons are not counted",
-            ),
             Self::UnnamedAddOn => f.write_str(
                 "five minutes to pass since an addon was removed from every AddOnSigner, possibly by mistake",
             ),
             Self::Publication => f.write_str("the new anchor to be published"),
-            Self::ManifestWorks => f.write_str("the ManifestWorks to be read"),
-            Self::AnchorInManifestWorks => f.write_str("the ManifestWorks to bring the new anchor"),
-            Self::Policy => f.write_str(
+            Self::Works { stragglers, applied: true, .. } => {
+                write!(f, "pods and agents to use the new anchor: {stragglers}")
+            }
+            Self::Works { written: false, .. } => f.write_str(
                 "the ValidatingAdmissionPolicy addon-signer-manifest-works to be in force, without which the hub \
                  writes no ManifestWork (TrustDistributed of the AddOnSigners says what to do)",
             ),
-            Self::Clusters { ready, total, stragglers } => write!(
+            Self::Works { ready, total, stragglers, .. } => write!(
                 f,
                 "clusters to apply the new anchor: {ready} of {total} addons have it, and not yet: {stragglers}"
             ),
-            Self::Pods { stragglers, .. } => write!(f, "pods and agents to use the new anchor: {stragglers}"),
             Self::LastCertificate { at, without } => {
                 write!(f, "the last certificate issued without the new anchor to expire at {at}, because ")?;
                 match without {
@@ -214,37 +197,5 @@ impl fmt::Display for WaitsFor {
                 write!(f, "the hub's clock to be set: it is {minutes} minutes ahead of the API server's")
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn keys(count: usize) -> Vec<AddOnKey> {
-        let key = |n| AddOnKey { cluster: format!("c{n:02}").parse().unwrap(), addon: "a".parse().unwrap() };
-        (0..count).map(key).collect()
-    }
-
-    #[test]
-    fn a_fleet_is_counted_and_only_its_first_are_named() {
-        let waits = WaitsFor::Clusters { ready: 8, total: 20, stragglers: Stragglers::of(keys(12).iter()) };
-        let sentence = "clusters to apply the new anchor: 8 of 20 addons have it, and not yet: c00/a, c01/a, c02/a and \
-                        9 more";
-        assert_eq!(waits.to_string(), sentence);
-        assert_eq!(waits.progress(), Some((8, 20)));
-        assert_eq!(waits.stragglers(), keys(10).iter().collect::<Vec<_>>());
-    }
-
-    #[test]
-    fn combined_wait_reports_both_reasons_and_known_progress() {
-        let without = Some(Stragglers::of(keys(1).iter()));
-        let last = WaitsFor::LastCertificate { at: Timestamp::from_unix(0), without };
-        let pods = WaitsFor::Pods { ready: 2, total: 2, stragglers: Stragglers::of(keys(2).iter()) };
-        let both = WaitsFor::Both(Box::new((last.clone(), pods.clone())));
-        assert_eq!(both.to_string(), format!("{last}; {pods}"));
-        assert_eq!(both.progress(), Some((2, 2)));
-        assert_eq!(both.stragglers().len(), 3);
-        assert!(WaitsFor::GatewaysRead.stragglers().is_empty());
     }
 }

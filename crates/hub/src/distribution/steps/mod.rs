@@ -9,8 +9,8 @@ use crate::registrations::wanted::Signers;
 use crate::trial::PolicyProblem;
 use addon_signer_api::manifest_work::{AnchorsDigest, Content, Place, Placement, Work};
 use addon_signer_api::status::ConditionValue;
-use addon_signer_core::ca::authority::Authority;
-use addon_signer_core::ca::line::{Stragglers, WaitsFor};
+use addon_signer_core::ca::bundle::Bundle;
+use addon_signer_core::ca::line::Works;
 use addon_signer_core::identity::{AddOnKey, AddOnName};
 use addon_signer_core::list::few;
 use addon_signer_core::trust::Trust;
@@ -102,46 +102,22 @@ impl Unguarded {
 }
 
 impl Distribution {
-    /// Whether every addon that gets a ManifestWork and is awaited has applied this anchor for long enough (invariant
-    /// I5).
-    ///
-    /// # Errors
-    /// What it waits for.
-    pub(crate) fn has_brought(
-        &self,
-        anchor: &Authority,
-        is_awaited: impl Fn(&AddOnKey) -> bool,
-    ) -> Result<(), WaitsFor> {
-        let (trust, report, fresh, unguarded) = match self {
-            Self::Off => return Ok(()),
-            Self::Starting => return Err(WaitsFor::ManifestWorks),
-            Self::Reached { is_whole: false, .. } => return Err(WaitsFor::UncountedAddOns),
-            Self::Reached { has_shrunk: true, .. } => return Err(WaitsFor::UnnamedAddOn),
-            Self::Reached { trust, report, fresh, unguarded, .. } => (trust, report, fresh, unguarded),
-        };
-        if !trust.serving_anchors.as_ref().is_some_and(|bundle| bundle.authorities().contains(anchor)) {
-            return Err(WaitsFor::AnchorInManifestWorks);
-        }
-        let reached = Reached::sum(report.values());
-        let (ready, total) = (reached.present(), reached.total);
-        let stragglers = Stragglers::of(reached.missing.iter().filter(|key| is_awaited(key)));
-        if stragglers.count() > 0 {
-            let is_guarded = unguarded.is_none();
-            return Err(if is_guarded { WaitsFor::Clusters { ready, total, stragglers } } else { WaitsFor::Policy });
-        }
-        let stragglers = Stragglers::of(fresh.iter().filter(|key| is_awaited(key)));
-        if stragglers.count() == 0 { Ok(()) } else { Err(WaitsFor::Pods { ready, total, stragglers }) }
-    }
-
-    /// Which awaited addons get no ManifestWork: `None` if each gets one, `Some(None)` if none does.
-    pub(crate) fn others(&self, is_awaited: impl Fn(&AddOnKey) -> bool) -> Option<Option<Stragglers>> {
+    /// What is known of the ManifestWorks for the rule of when an authority signs; `None` if there are none.
+    pub(crate) fn works(&self) -> Option<Works<'_>> {
         match self {
-            Self::Starting => None, // nothing is known, and `has_brought` waits for that
-            Self::Off => Some(None),
-            Self::Reached { others, .. } => {
-                let others = Stragglers::of(others.iter().filter(|key| is_awaited(key)));
-                (others.count() > 0).then_some(Some(others))
-            }
+            Self::Starting => Some(Works::default()),
+            Self::Off => None,
+            Self::Reached { trust, report, is_whole, has_shrunk, unguarded, fresh, others } => Some(Works {
+                anchors: trust.serving_anchors.as_ref().map(Bundle::authorities).unwrap_or_default(),
+                unserved: !is_whole,
+                shrunk: *has_shrunk,
+                ready: report.values().map(Reached::present).sum(),
+                total: report.values().map(|reached| reached.total).sum(),
+                unapplied: report.values().flat_map(|reached| &reached.missing).collect(),
+                recent: fresh.iter().collect(),
+                written: unguarded.is_none(),
+                without: others.iter().collect(),
+            }),
         }
     }
 }

@@ -9,9 +9,12 @@ use super::*;
 use addon_signer_api::manifest_work::{body, digest_of};
 use addon_signer_api::ocm::AddOnApi;
 use addon_signer_api::rules::SignerConfig;
+use addon_signer_core::ca::authority::Authority;
 use addon_signer_core::ca::bundle::Bundle;
+use addon_signer_core::ca::line::{Agents, Line};
 use addon_signer_core::keys::private::PrivateKey;
 use addon_signer_core::keys::public::KeyKind;
+use addon_signer_core::registry::Registry;
 use addon_signer_core::timestamp::Timestamp;
 
 const API: AddOnApi = AddOnApi::V1Alpha1;
@@ -69,6 +72,33 @@ fn look(known: &Known, signers: &Signers) -> Planned {
     known.with(|known| plan(known, signers, &anchors, |_| true, |_| None)).unwrap()
 }
 
+impl Distribution {
+    /// What a Next with this anchor waits for, as people read it, if everybody is awaited or nobody, and `last` is the
+    /// end of the last certificate without the anchor; empty if it may sign.
+    pub(crate) fn waits(&self, anchor: &Authority, is_awaited: bool, last: Option<Timestamp>) -> String {
+        let now = Timestamp::from_unix(0);
+        let last = last.unwrap_or_else(|| now.minus(Duration::from_secs(1)));
+        let line = Line::default().prepare(anchor.clone(), None, now).hold_next_until(last, now);
+        let works = self.works();
+        let keys = works.iter().flat_map(|works| works.unapplied.iter().chain(&works.recent).chain(&works.without));
+        let excepted = keys.filter(|_| !is_awaited).map(|key| key.cluster.clone()).collect();
+        let agents = Agents { unknown: None, works, excepted, registry: &Registry::default() };
+        agents.have_next(&line, now).map_or_else(|waits| waits.to_string(), |()| String::new())
+    }
+}
+
+fn mk_anchor() -> Authority {
+    let rng = SystemRandom::new();
+    let (key, _) = PrivateKey::generate(KeyKind::EcdsaP256, &rng).unwrap();
+    Authority::self_signed("serving", &key, Timestamp::from_unix(0), Duration::from_secs(9), &rng).unwrap()
+}
+
+/// The trust with this anchor of the gateway.
+fn mk_trust(anchor: &Authority) -> Arc<Trust> {
+    let serving_anchors = Some(Bundle::new(vec![anchor.clone()]).unwrap());
+    Arc::new(Trust { serving_anchors, ..Trust::default() })
+}
+
 const USUAL: &str = "open-cluster-management-agent-addon";
 
 #[test]
@@ -121,17 +151,20 @@ fn who_gets_no_manifest_work_is_known() {
     let (anchors, signers) = (digest_of("PEM"), mk_signers(&["Never"]));
     let plan = known.with(|known| super::plan(known, &signers, &anchors, |of| *of == key("c2"), |_| None)).unwrap();
     assert_eq!(plan.others, [key("c2")].into(), "only those with standing");
+    let anchor = mk_anchor();
     let reached = |others: BTreeSet<AddOnKey>| {
-        let (trust, report, fresh) = (Arc::default(), TrustReport::new(), BTreeSet::new());
+        let (trust, report, fresh) = (mk_trust(&anchor), TrustReport::new(), BTreeSet::new());
         Distribution::Reached { trust, report, is_whole: true, has_shrunk: false, unguarded: None, fresh, others }
     };
-    let others = |of: &Distribution, is_awaited: bool| of.others(|_| is_awaited);
-    let c2 = Stragglers::of([key("c2")].iter());
-    assert_eq!(others(&reached(plan.others.clone()), true), Some(Some(c2)));
-    assert_eq!(others(&reached(plan.others), false), None);
-    assert_eq!(others(&reached(BTreeSet::new()), true), None);
-    assert_eq!(others(&Distribution::Starting, true), None);
-    assert!(others(&Distribution::Off, false).is_some(), "nobody knows who there is");
+    let waits = |of: &Distribution, is_awaited: bool| of.waits(&anchor, is_awaited, Some(Timestamp::from_unix(0)));
+    let last = "the last certificate issued without the new anchor to expire at 1970-01-01T00:00:00Z, because";
+    let c2 = format!("{last} 1 addons on clusters get no ManifestWork: c2/telemetry");
+    assert_eq!(waits(&reached(plan.others.clone()), true), c2);
+    assert_eq!(waits(&reached(plan.others), false), "");
+    assert_eq!(waits(&reached(BTreeSet::new()), true), "");
+    assert_eq!(waits(&Distribution::Starting, true), "the ManifestWorks to be read");
+    let off = format!("{last} no ManifestWork brings it to agents");
+    assert_eq!(waits(&Distribution::Off, false), off, "nobody knows who there is");
 }
 
 #[test]
@@ -205,36 +238,38 @@ fn hosted_addons_get_none_and_are_counted() {
 
 #[test]
 fn anchor_counts_as_brought_only_when_every_addon_has_it() {
-    let [anchor, other] = [0, 1].map(|_| {
-        let rng = SystemRandom::new();
-        let (key, _) = PrivateKey::generate(KeyKind::EcdsaP256, &rng).unwrap();
-        Authority::self_signed("serving", &key, Timestamp::from_unix(0), Duration::from_secs(9), &rng).unwrap()
-    });
+    let (anchor, other) = (mk_anchor(), mk_anchor());
     let mk =
         |brought: &Authority, is_applied: bool, is_whole: bool, unguarded: Option<Unguarded>, fresh: &[AddOnKey]| {
             let works = is_applied.then(|| mk_work("c1", "u1", USUAL, "PEM"));
             let known = listed(&[("c1", "u1", Value::Null)], works.as_slice());
             let report = look(&known, &mk_signers(&["Auto"])).report;
-            let serving_anchors = Some(Bundle::new(vec![brought.clone()]).unwrap());
-            let trust = Arc::new(Trust { serving_anchors, ..Trust::default() });
+            let trust = mk_trust(brought);
             let fresh = fresh.iter().cloned().collect();
             let others = BTreeSet::new();
             Distribution::Reached { trust, report, is_whole, has_shrunk: false, unguarded, fresh, others }
         };
     let missing = || Some(Unguarded(PolicyProblem::Missing));
-    let c1 = || Stragglers::of([key("c1")].iter());
+    let sentence = |distribution: &Distribution| distribution.waits(&anchor, true, None);
+    assert_eq!(sentence(&mk(&anchor, true, true, None, &[])), "");
+    assert_eq!(sentence(&mk(&anchor, true, true, missing(), &[])), "");
+    assert_eq!(sentence(&Distribution::Off), "");
     for (distribution, waits_for) in [
-        (Distribution::Off, None),
-        (Distribution::Starting, Some(WaitsFor::ManifestWorks)),
-        (mk(&anchor, true, true, None, &[]), None),
-        (mk(&anchor, true, true, missing(), &[]), None),
-        (mk(&anchor, true, false, None, &[]), Some(WaitsFor::UncountedAddOns)),
-        (mk(&anchor, true, true, None, &[key("c1")]), Some(WaitsFor::Pods { ready: 1, total: 1, stragglers: c1() })),
-        (mk(&other, true, true, None, &[]), Some(WaitsFor::AnchorInManifestWorks)),
-        (mk(&anchor, false, true, None, &[]), Some(WaitsFor::Clusters { ready: 0, total: 1, stragglers: c1() })),
-        (mk(&anchor, false, true, missing(), &[]), Some(WaitsFor::Policy)),
+        (Distribution::Starting, "the ManifestWorks to be read"),
+        (mk(&anchor, true, false, None, &[]), "the AddOnSigners to be read"),
+        (mk(&anchor, true, true, None, &[key("c1")]), "pods and agents to use the new anchor: c1/telemetry"),
+        (mk(&other, true, true, None, &[]), "the ManifestWorks to be read"),
+        (
+            mk(&anchor, false, true, None, &[]),
+            "clusters to apply the new anchor: 0 of 1 addons have it, and not yet: c1/telemetry",
+        ),
+        (
+            mk(&anchor, false, true, missing(), &[]),
+            "the ValidatingAdmissionPolicy addon-signer-manifest-works to be in force, without which the hub writes no \
+             ManifestWork (TrustDistributed of the AddOnSigners says what to do)",
+        ),
     ] {
-        assert_eq!(distribution.has_brought(&anchor, |_| true).err(), waits_for);
+        assert_eq!(sentence(&distribution), waits_for);
     }
 }
 

@@ -43,6 +43,38 @@ fn a_broken_machine_is_found() {
     }
 }
 
+/// Each asks less of agents than the rule does.
+#[test]
+fn a_machine_that_overlooks_agents_is_found() {
+    let overlooks: [Trusted; 8] = [
+        |agents, line, now| but(agents, |works| works.unapplied.clear()).have_next(line, now),
+        |agents, line, now| but(agents, |works| works.recent.clear()).have_next(line, now),
+        |agents, line, now| but(agents, |works| works.without.clear()).have_next(line, now),
+        |agents, line, now| but(agents, |works| works.unserved = false).have_next(line, now),
+        |agents, line, now| but(agents, |works| works.shrunk = false).have_next(line, now),
+        |agents, line, now| {
+            let next: Vec<_> = line.next().map(|next| next.authority.clone()).into_iter().collect();
+            let works = agents.works.map(|works| Works { anchors: &next, ..works });
+            Agents { works, ..agents }.have_next(line, now)
+        },
+        |agents, line, now| agents.have_next(line, now.plus(DAY)), // certificates that have not expired
+        |agents, line, now| {
+            let line = line.clone();
+            let since = |member: &Member| Member { since: now.minus(LIFE), ..member.clone() }; // all addons are new
+            let members = line.members.iter().map(since).collect();
+            agents.have_next(&Line { members, ..line }, now)
+        },
+    ];
+    for trusted in overlooks {
+        find_by_walks(Machine { trusted, ..MACHINE }, &Scope::signers(), Broken::Untrusted);
+    }
+}
+
+fn but<'k>(mut agents: Agents<'k>, change: impl Fn(&mut Works<'k>)) -> Agents<'k> {
+    agents.works.iter_mut().for_each(change);
+    agents
+}
+
 #[test]
 fn a_machine_that_trusts_too_long_is_found() {
     let lenient = Machine {
@@ -97,7 +129,8 @@ fn a_machine_that_forgives_is_found() {
     let actions =
         [Action::Issue, taint, step, step, Action::Hear(0), Action::Hear(1), step, Action::RollBack, step, step];
     let follow = |machine| {
-        actions.into_iter().try_fold(World::new(machine, false), |mut world, action| world.act(action).map(|()| world))
+        let first = World::new(machine, false, false);
+        actions.into_iter().try_fold(first, |mut world, action| world.act(action).map(|()| world))
     };
     assert_eq!(follow(forgiving).err(), Some(Broken::Back));
     assert_eq!(follow(MACHINE).err(), None);
@@ -115,7 +148,7 @@ fn a_machine_that_only_waits_is_found() {
     find_by_walks(oblivious, &Scope::issuer(), Broken::Forgotten);
     let patient = Machine {
         decide: |line, evidence, has| match decide(line, evidence, has) {
-            Step::GiveUp(_) => Step::Wait(WaitsFor::GatewaysRead),
+            Step::GiveUp(_) => Step::Wait(WaitsFor::Publication),
             step => step,
         },
         ..MACHINE
@@ -135,7 +168,7 @@ fn a_machine_that_believes_everybody_is_found() {
     let forgiving = Machine {
         compare: |world, hub, server| {
             let mut world = world.clone();
-            world.tainted.clear();
+            world.past.tainted.clear();
             world.older(hub.min(server))
         },
         ..MACHINE

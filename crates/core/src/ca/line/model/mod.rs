@@ -1,5 +1,6 @@
-//! Models a hub with one line, two gateways that learn late, an issuer that answers late, the hub's clock, and the
-//! agents' certificates. [`search`] explores what may happen to them; [`broken`] shows that it finds faults.
+//! Models a hub with one line, two gateways that learn late or two agents that report nothing, an issuer that answers
+//! late, the hub's clock, and certificates. [`search`] explores what may happen to them; [`broken`] shows that it finds
+//! faults.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,9 +14,12 @@ use crate::keys::private::PrivateKey;
 use crate::keys::public::KeyKind;
 
 mod broken;
+mod fleet;
+mod parts;
 mod search;
 mod world;
 
+use fleet::{FleetAction, Signer};
 use world::World;
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -46,6 +50,8 @@ enum Action {
     Issue,
     /// This gateway hears what is published.
     Hear(usize),
+    /// Something happens to agents.
+    Fleet(FleetAction),
     /// An hour passes.
     Hour,
     /// More than the life of a certificate passes.
@@ -95,6 +101,27 @@ const ROTATIONS: [Action; 11] = [
     Action::Days,
     Action::Month,
 ];
+/// Rotations of the gateway's own authority, whom agents trust.
+const SERVING: [Action; 7] = [
+    Action::Rotate,
+    Action::Step(Crash::No),
+    Action::Issue,
+    Action::Hour,
+    Action::Fleet(FleetAction::Look),
+    Action::Fleet(FleetAction::Apply),
+    Action::Fleet(FleetAction::Enrol),
+];
+const ADDONS: [Action; 4] = [
+    Action::Step(Crash::BeforeTheEffect),
+    Action::Days,
+    Action::Fleet(FleetAction::Install),
+    Action::Fleet(FleetAction::Except),
+];
+const SIGNERS: [Action; 3] = [
+    Action::Fleet(FleetAction::Signer(Signer::Served)),
+    Action::Fleet(FleetAction::Signer(Signer::Unserved)),
+    Action::Fleet(FleetAction::Signer(Signer::Deleted)),
+];
 const TAINTS: [Action; 2] = [Action::Taint(Which::Signs), Action::Taint(Which::Other)];
 const REVOCATIONS: [Action; 3] = [Action::Revoke(Which::Signs), Action::Revoke(Which::Other), Action::Forget];
 const ISSUER: [Action; 2] = [Action::Offer, Action::OfferAgain];
@@ -119,6 +146,14 @@ impl Scope {
         Self::new(&[&ROTATIONS], 8, 25_000)
     }
 
+    fn agents() -> Self {
+        Self::new(&[&SERVING, &ADDONS], 7, 25_000)
+    }
+
+    fn signers() -> Self {
+        Self::new(&[&SERVING, &SIGNERS], 8, 25_000)
+    }
+
     fn distrust() -> Self {
         Self::new(&[&ROTATIONS, &TAINTS, &REVOCATIONS], 6, 25_000)
     }
@@ -133,9 +168,13 @@ impl Scope {
     }
 
     fn first(&self, machine: Machine) -> World {
-        World::new(machine, self.actions.contains(&Action::Offer))
+        let has = |action| self.actions.contains(&action);
+        World::new(machine, has(Action::Offer), has(Action::Fleet(FleetAction::Look)))
     }
 }
+
+/// A set of authorities, or of what is trusted.
+type Anchors = BTreeSet<AuthorityId>;
 
 /// The machine: what decides on a step, what takes it, and what guards it.
 #[derive(Clone, Copy)]
@@ -148,9 +187,13 @@ struct Machine {
     refuses: fn(&Line, &AuthorityId) -> bool,
     /// Whether the hub's clock may be right by the API server's.
     confirms: fn(Timestamp, Timestamp) -> bool,
+    /// Whether the agents are known to have the anchor of Next.
+    trusted: Trusted,
     /// Where the line is older than the ledger, which knows these certificates to be in use by the two clocks.
     compare: fn(&World, Timestamp, Timestamp) -> Option<Older>,
 }
+
+type Trusted = fn(Agents<'_>, &Line, Timestamp) -> Result<(), WaitsFor>;
 
 const MACHINE: Machine = Machine {
     decide,
@@ -158,6 +201,7 @@ const MACHINE: Machine = Machine {
     reserve: Line::reserve,
     refuses: |line, id| line.gone().contains(id),
     confirms: |hub, server| hub <= server,
+    trusted: |agents, line, now| agents.have_next(line, now),
     compare: |world, hub, server| world.older(hub.min(server)),
 };
 
@@ -203,7 +247,7 @@ impl Made {
 /// An invariant that does not hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Broken {
-    /// A gateway does not trust the key that has just signed (I5).
+    /// A gateway or an agent does not trust the key that has just signed (I5).
     Untrusted,
     /// The anchor of a certificate in use is gone (I6).
     Dropped,

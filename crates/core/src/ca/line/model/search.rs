@@ -74,6 +74,16 @@ fn no_order_of_rotations_breaks_an_invariant() {
 }
 
 #[test]
+fn no_order_of_agents_breaks_an_invariant() {
+    explore(&Scope::agents());
+}
+
+#[test]
+fn no_signer_that_comes_and_goes_breaks_an_invariant() {
+    explore(&Scope::signers());
+}
+
+#[test]
 fn no_order_of_taints_and_revocations_breaks_an_invariant() {
     explore(&Scope::distrust());
 }

@@ -1,0 +1,122 @@
+//! When the gateway's next authority signs, whose certificates agents verify (invariant I5, decision 14 in `docs`):
+//!
+//! 1. It signs once its anchor is published and each addon with standing is known to have it.
+//! 2. An addon that gets a ManifestWork has it when its cluster has had the present one applied for 15 minutes; any
+//!    other has it when every certificate issued before the publication has expired.
+//! 3. An addon installed after the publication has it from the start, and so has every addon if the anchor is the root
+//!    of the authority that signs now.
+//! 4. The hub must know all addons and certificates: it has read AddOnSigners, their authorities and ManifestWorks, no
+//!    AddOnSigner is unserved, and the last one that let go of an addon did so more than five minutes ago.
+//! 5. It waits for no cluster that an administrator excepts, and for nothing on the last day of the authority that
+//!    signs now.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::{Line, Member, Stragglers, WaitsFor};
+use crate::ca::authority::Authority;
+use crate::identity::{AddOnKey, ClusterName};
+use crate::registry::Registry;
+use crate::timestamp::Timestamp;
+
+/// How much the hub's clock may be ahead of the API server's, or behind it. Clocks that are set by the network differ
+/// by less than a second, and the `Date` of an answer by another one.
+pub const CLOCKS_DIFFER: Duration = Duration::from_secs(60);
+
+/// What the hub knows of the agents that must have the anchor of a Next.
+#[derive(Debug)]
+pub struct Agents<'k> {
+    /// What must be read or fixed before all addons and the last certificate are known.
+    pub unknown: Option<WaitsFor>,
+    /// The ManifestWorks, as the hub has seen them when it last looked; `None` if there are none.
+    pub works: Option<Works<'k>>,
+    /// The clusters that an administrator excepts.
+    pub excepted: BTreeSet<ClusterName>,
+    /// When addons were installed.
+    pub registry: &'k Registry,
+}
+
+/// What has become of the ManifestWorks for the addons with standing. By default they have not been read.
+#[derive(Debug, Default)]
+pub struct Works<'k> {
+    /// The anchors in them.
+    pub anchors: &'k [Authority],
+    /// Whether an AddOnSigner was unserved, so that addons may be missing here.
+    pub unserved: bool,
+    /// Whether in the last five minutes an AddOnSigner let go of an addon that no other one names.
+    pub shrunk: bool,
+    /// How many addons on clusters have applied theirs.
+    pub ready: usize,
+    /// How many addons on clusters get one.
+    pub total: usize,
+    /// Whose clusters have not applied theirs.
+    pub unapplied: BTreeSet<&'k AddOnKey>,
+    /// Whose clusters have applied theirs so recently that pods and agents may not use it yet.
+    pub recent: BTreeSet<&'k AddOnKey>,
+    /// Whether the hub writes them.
+    pub written: bool,
+    /// Who gets none.
+    pub without: BTreeSet<&'k AddOnKey>,
+}
+
+impl Agents<'_> {
+    /// Whether all agents are known to have the anchor of the line's Next.
+    ///
+    /// # Errors
+    /// All that is waited for.
+    pub fn have_next(&self, line: &Line, now: Timestamp) -> Result<(), WaitsFor> {
+        let Some(next) = line.next() else { return Ok(()) };
+        let anchor = next.certified.anchor();
+        if line.active().is_some_and(|active| active.certified.anchor() == anchor) && line.forced(now).is_none() {
+            return Ok(());
+        }
+        let Some(last) = next.activate_after else { return Err(self.unknown.clone().unwrap_or(WaitsFor::Publication)) };
+        let last = Some(last).filter(|last| *last >= now);
+        let Some(works) = &self.works else {
+            return last.map_or(Ok(()), |at| Err(WaitsFor::LastCertificate { at, without: None }));
+        };
+        let awaited = |keys: &BTreeSet<&AddOnKey>| {
+            let stragglers = Stragglers::of(keys.iter().copied().filter(|key| self.awaits(key, next)));
+            (stragglers.count() > 0).then_some(stragglers)
+        };
+        let certificate = last.zip(awaited(&works.without));
+        let certificate = certificate.map(|(at, who)| WaitsFor::LastCertificate { at, without: Some(who) });
+        let all = [works.unknown(self.unknown.as_ref()), works.wait(anchor, awaited), certificate];
+        all.into_iter().flatten().reduce(WaitsFor::and).map_or(Ok(()), Err)
+    }
+
+    /// Whether the addon must get the anchor of this Next: it is not excepted, and not installed after the publication.
+    /// The API server dates objects, by a clock that may be ahead of the hub's.
+    fn awaits(&self, key: &AddOnKey, next: &Member) -> bool {
+        let since = next.since.plus(CLOCKS_DIFFER);
+        let is_new = self.registry.created(&key.cluster, &key.addon).is_some_and(|created| created > since);
+        !is_new && !self.excepted.contains(&key.cluster)
+    }
+}
+
+impl Works<'_> {
+    /// Why addons may be missing here. What was unserved when the hub looked may be served by now.
+    fn unknown(&self, unknown: Option<&WaitsFor>) -> Option<WaitsFor> {
+        match (self.unserved, self.shrunk) {
+            (true, _) => unknown.cloned().or_else(|| Some(WaitsFor::Read("the AddOnSigners".to_owned()))),
+            (false, true) => Some(WaitsFor::UnnamedAddOn),
+            (false, false) => None,
+        }
+    }
+
+    /// Who must still get this anchor by a ManifestWork.
+    fn wait(
+        &self,
+        anchor: &Authority,
+        awaited: impl Fn(&BTreeSet<&AddOnKey>) -> Option<Stragglers>,
+    ) -> Option<WaitsFor> {
+        if !self.anchors.contains(anchor) {
+            return Some(WaitsFor::Read("the ManifestWorks".to_owned()));
+        }
+        let unapplied = awaited(&self.unapplied);
+        let applied = unapplied.is_none();
+        let stragglers = unapplied.or_else(|| awaited(&self.recent))?;
+        let Self { ready, total, written, .. } = *self;
+        Some(WaitsFor::Works { ready, total, stragglers, written, applied })
+    }
+}
