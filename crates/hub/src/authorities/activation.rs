@@ -217,9 +217,9 @@ mod tests {
         world.show(BTreeMap::from([("a".parse().unwrap(), Reached::of(8, 20))]), &["hosted"]);
         let waits = world.ask("", PUBLISHED).unwrap_err();
         let sentence = format!(
-            "clusters to apply the new anchor: 8 of 20 addons have it, and not yet: c10/a, c11/a, c12/a and 9 more; the \
-             last certificate issued without the new anchor to expire at {END}, because 1 addons on clusters get no \
-             ManifestWork: hosted/telemetry"
+            "clusters to apply the new anchor: 8 of 20 addons have it, and not yet: c10/a, c11/a, c12/a and 9 more; \
+             the last certificate issued without the new anchor to expire at {END}, because 1 addons on clusters get \
+             no ManifestWork: hosted/telemetry"
         );
         assert_eq!((waits.to_string(), waits.progress()), (sentence, Some((8, 20))));
         let first: Vec<_> = waits.stragglers().into_iter().map(ToString::to_string).collect();
@@ -238,8 +238,8 @@ mod tests {
             *is_whole = false;
         });
         let waits = world.ask("", PUBLISHED).unwrap_err().to_string();
-        let sentence = "the AddOnSigner x, which is not served, to be fixed or deleted; clusters to apply the new anchor: 1 \
-                        of 2 addons have it, and not yet: c1/a";
+        let sentence = "the AddOnSigner x, which is not served, to be fixed or deleted; clusters to apply the new \
+                        anchor: 1 of 2 addons have it, and not yet: c1/a";
         assert_eq!(waits, sentence);
     }
 
