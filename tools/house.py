@@ -29,10 +29,14 @@ def sources():
 
 
 def is_only_for_tests(path):
-    """Whether the module above declares the file with `#[cfg(test)]`."""
-    above = [path.parent / "mod.rs", path.parent / "lib.rs"]
-    declared = re.compile(rf"#\[cfg\(test\)\]\n(?:pub(?:\(.*?\))? )?mod {path.stem};")
-    return any(file != path and file.exists() and declared.search(file.read_text()) for file in above)
+    """Whether a module above declares the file, or the folder that it is in, with `#[cfg(test)]`."""
+    if path.name in ("lib.rs", "main.rs"):
+        return False
+    of = path.parent if path.name == "mod.rs" else path
+    above = [of.parent / "mod.rs", of.parent / "lib.rs"]
+    declared = re.compile(rf"#\[cfg\(test\)\]\n(?:pub(?:\(.*?\))? )?mod {of.stem};")
+    there = [file for file in above if file.exists()]
+    return any(declared.search(file.read_text()) or is_only_for_tests(file) for file in there)
 
 
 def split(path, is_test):
