@@ -18,14 +18,17 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// A commit is durable once it is answered. If a client drops off the network, its transaction keeps the fence row
 /// locked, and only this timeout ends it. Our transactions are never idle in between.
 const WRITER: &str = "SET synchronous_commit = on; SET idle_in_transaction_session_timeout = '5s'";
-const READER: &str = "SET default_transaction_read_only = on";
+/// A policy of row-level security is an error for a reader: it would hide rows, and run code in the session.
+const READER: &str = "SET default_transaction_read_only = on; SET row_security = off";
 /// Keeps all names of a session in the schema that has the ledger, and PostgreSQL's own names before those: otherwise
 /// `search_path`, which anybody may set who may alter the role or the database, decides which table or operator a
-/// statement means. A new ledger is made in the first schema of the path.
+/// statement means. Temporary tables come last; if the path did not name them, they would come first. A new ledger is
+/// made in the first schema of the path.
 const PIN: &str = "SELECT pg_catalog.set_config('search_path', pg_catalog.quote_ident(COALESCE((\
     SELECT n.nspname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n \
     ON n.oid OPERATOR(pg_catalog.=) c.relnamespace \
-    WHERE c.oid OPERATOR(pg_catalog.=) pg_catalog.to_regclass('fence')), pg_catalog.current_schema())), false)";
+    WHERE c.oid OPERATOR(pg_catalog.=) pg_catalog.to_regclass('fence')), pg_catalog.current_schema())) \
+    OPERATOR(pg_catalog.||) ', pg_temp', false)";
 /// The size of a block of most file systems. To write a smaller page, they would have to read the block first.
 const PAGE: u32 = 4096;
 /// Largest cache, in KiB, which a negative number means; SQLite takes no more than it needs. A cached page need not be

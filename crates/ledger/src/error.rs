@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use sqlx::error::DatabaseError;
+use sqlx::postgres::PgDatabaseError;
 use sqlx::sqlite::SqliteError;
 
 use super::Location;
@@ -56,6 +57,17 @@ pub enum LedgerError {
         /// What was found.
         cause: String,
     },
+    /// Row-level security could hide rows from this reader.
+    #[error(
+        "the ledger {ledger} is not read, because rows may be hidden: {cause}; ask who made this policy, and remove it \
+         (\"An altered schema\" in docs/ledger.md)"
+    )]
+    RowSecurity {
+        /// The ledger.
+        ledger: String,
+        /// PostgreSQL's error.
+        cause: String,
+    },
     /// It was written by a newer addon-signer.
     #[error("the ledger {ledger} has schema {found}, written by a newer addon-signer; use that version or a later one")]
     Newer {
@@ -105,6 +117,9 @@ pub(crate) fn classify(location: &Location, error: &sqlx::Error) -> LedgerError 
         return LedgerError::Unavailable { ledger, cause };
     };
     let words = database.message().to_owned();
+    if is_row_security(database) {
+        return LedgerError::RowSecurity { ledger, cause: words };
+    }
     match (location, primary_code(database)) {
         (Location::Sqlite(path), Some(SQLITE_CANTOPEN)) => LedgerError::File { path: path.clone(), cause: words },
         (_, Some(SQLITE_NOTADB)) => {
@@ -123,6 +138,12 @@ pub(crate) fn classify(location: &Location, error: &sqlx::Error) -> LedgerError 
         }
         _ => LedgerError::Unavailable { ledger, cause: words },
     }
+}
+
+/// Whether PostgreSQL refuses to apply a policy. Its code is that of any missing right, and its words may be translated.
+fn is_row_security(error: &dyn DatabaseError) -> bool {
+    let error = error.try_downcast_ref::<PgDatabaseError>();
+    error.and_then(PgDatabaseError::routine) == Some("check_enable_rls")
 }
 
 fn primary_code(error: &dyn DatabaseError) -> Option<i32> {

@@ -53,20 +53,33 @@ async fn connect(location: &Location) -> Result<Connection, LedgerError> {
 
 /// Opens a ledger to read; a ledger with another schema is refused.
 pub(crate) async fn open_to_read(location: &Location) -> Result<Connection, LedgerError> {
+    let mut connection = open_to_check(location).await?;
+    refuse_other_version(location, &mut connection).await?;
+    Ok(connection)
+}
+
+/// Opens a ledger to read, without a statement that touches one of its tables: such a statement may run code that
+/// belongs to the table.
+pub(crate) async fn open_to_check(location: &Location) -> Result<Connection, LedgerError> {
     refuse_other_file(location)?;
-    as_it_is(location, Connection::open_to_read(location).await?).await
+    let mut connection = Connection::open_to_read(location).await?;
+    refuse_foreign(location, &mut connection).await?;
+    Ok(connection)
 }
 
 /// Opens an existing ledger to move rows out of it, while its hub may write to it.
 pub(crate) async fn open_to_archive(location: &Location) -> Result<Connection, LedgerError> {
     refuse_other_file(location)?;
-    as_it_is(location, Connection::open(location).await?).await
+    let mut connection = Connection::open(location).await?;
+    refuse_foreign(location, &mut connection).await?;
+    refuse_other_version(location, &mut connection).await?;
+    Ok(connection)
 }
 
-async fn as_it_is(location: &Location, mut connection: Connection) -> Result<Connection, LedgerError> {
-    refuse_foreign(location, &mut connection).await?;
-    match version(location, &mut connection).await? {
-        found if found == latest() => Ok(connection),
+/// Refuses a ledger that this program did not make, or that a newer one did.
+pub(crate) async fn refuse_other_version(location: &Location, connection: &mut Connection) -> Result<(), LedgerError> {
+    match version(location, connection).await? {
+        found if found == latest() => Ok(()),
         0 => Err(LedgerError::Foreign { ledger: location.to_string(), cause: "it is empty".to_owned() }),
         found => Err(LedgerError::Newer { ledger: location.to_string(), found }),
     }
@@ -89,8 +102,11 @@ async fn version(location: &Location, connection: &mut Connection) -> Result<i64
     let sql = "SELECT CAST(MAX(version) AS BIGINT) FROM _sqlx_migrations".to_owned();
     match connection.rows(sql, Vec::new()).await {
         Ok(rows) => Ok(rows.first().and_then(|row| row.int(0)).unwrap_or(0)),
-        Err(sqlx::Error::Database(_)) => Ok(0), // no such table
-        Err(error) => Err(classify(location, &error)),
+        Err(error) => match classify(location, &error) {
+            hidden @ LedgerError::RowSecurity { .. } => Err(hidden),
+            _ if error.as_database_error().is_some() => Ok(0), // no such table
+            other => Err(other),
+        },
     }
 }
 

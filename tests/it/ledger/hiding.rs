@@ -202,7 +202,7 @@ const POSTGRES: [Forgery; 22] = [
     },
     Forgery {
         sql: "CREATE TABLE more (CHECK (seq > 100)) INHERITS (certificates)",
-        said: "inheritance of more from certificates was added; make",
+        said: "inheritance of public.more from public.certificates was added; make",
     },
     Forgery { sql: "ALTER TABLE certificates SET UNLOGGED", said: "table certificates was altered; make" },
     Forgery {

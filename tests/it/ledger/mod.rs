@@ -12,6 +12,7 @@ mod latest;
 mod listing;
 mod opening;
 mod outage;
+mod owner;
 mod questions;
 mod reading;
 mod recorded;

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use super::connection::Connection;
 use super::error::classify;
 use super::file::{self, FileError};
-use super::{LedgerError, Location};
+use super::{LedgerError, Location, schema as versions};
 use addon_signer_core::journal::chain::{Chain, Fault, Problem};
 use addon_signer_core::journal::checkpoint::Checkpoint;
 use addon_signer_core::journal::entry::{Entry, Tip};
@@ -148,20 +148,30 @@ pub async fn verify(check: Check, progress: impl Fn(VerifyProgress)) -> Result<V
 
 async fn run(check: Check, progress: impl Fn(VerifyProgress)) -> Result<VerifyReport, VerifyError> {
     let mut connection = Snapshot::begin(&check.location).await?;
+    // First of all: the tables of another schema may run code that changes what later statements of the session mean.
     let changes = schema::changes(&mut connection).await?;
     let checked = check_rows(connection, check, progress).await;
     let Some(changes) = changes else { return checked };
-    // Another schema is itself why the store may have failed.
-    let rows = checked.err().filter(|error| !matches!(error, VerifyError::Store(_)));
-    Err(VerifyError::Schema { changes, rows: rows.map(Box::new) })
+    let rows = match checked.err() {
+        // Not a ledger, or one of a newer program.
+        Some(error @ VerifyError::Ledger(LedgerError::Foreign { .. } | LedgerError::Newer { .. })) => {
+            return Err(error);
+        }
+        // Another schema is itself why the store may have failed.
+        Some(VerifyError::Store(_) | VerifyError::Ledger(_) | VerifyError::Schema { .. }) | None => None,
+        Some(error) => Some(Box::new(error)),
+    };
+    Err(VerifyError::Schema { changes, rows })
 }
 
 async fn check_rows(
-    connection: Connection,
+    mut connection: Connection,
     check: Check,
     progress: impl Fn(VerifyProgress),
 ) -> Result<VerifyReport, VerifyError> {
-    let Check { checkpoint, archives, .. } = check;
+    let Check { checkpoint, archives, location } = check;
+    let path = schema::path(&mut connection).await?;
+    versions::refuse_other_version(&location, &mut connection).await?;
     let snapshot = Snapshot::take(connection).await?;
     let mut notes = Recorded { latest: LatestValues::of_table(&snapshot.latest), ledger: None, keys: Vec::new() };
     let (chain, first) = begin(&snapshot, checkpoint.as_ref(), &archives, &mut notes)?;
@@ -187,6 +197,9 @@ async fn check_rows(
     index::check_unfinished(&mut connection).await?;
     let Walk { notes, index, .. } = walk;
     check_store(&mut connection, &index, counted, (last + 1).saturating_sub(from)).await?;
+    if let Some(changes) = path.changes(&schema::path(&mut connection).await?) {
+        return Err(VerifyError::Schema { changes, rows: None });
+    }
     let ledger = notes.ledger.clone().unwrap_or_else(|| notes.latest.ledger.clone());
     let unchecked = first - 1;
     let checkpoint =

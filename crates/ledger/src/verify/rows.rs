@@ -42,9 +42,9 @@ pub(super) struct Snapshot {
 }
 
 impl Snapshot {
-    /// Begins the transaction, which does not use indexes yet.
+    /// Begins the transaction, which does not use indexes yet. Nothing has touched a table of the ledger.
     pub(super) async fn begin(location: &Location) -> Result<Connection, VerifyError> {
-        let mut connection = schema::open_to_read(location).await?;
+        let mut connection = schema::open_to_check(location).await?;
         connection.begin_to_read().await?;
         if let Connection::Postgres(_) = connection {
             connection.command(WITHOUT_INDEXES).await?;

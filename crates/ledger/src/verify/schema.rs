@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use crate::connection::{Cells, Connection};
+use crate::connection::{Cells, Connection, Value};
 use crate::schema::in_memory;
 
 /// Largest number of parts that are named.
@@ -14,7 +14,14 @@ const SQLITE: &str = "SELECT type || ' ' || name, tbl_name || ': ' || COALESCE(s
                       WHERE sql IS NULL OR sql NOT IN ('CREATE TABLE sqlite_stat1(tbl,idx,stat)', \
                       'CREATE TABLE sqlite_stat4(tbl,idx,neq,nlt,ndlt,sample)')";
 const POSTGRES: &str = include_str!("catalog.sql");
-/// What [`POSTGRES`] finds after the migrations. The servers from version 15 to 18 write it the same way.
+/// Leaves only PostgreSQL's own tables, functions and operators to a statement. If a schema of others were on the path,
+/// an operator there could fit better than PostgreSQL's.
+const ONLY_POSTGRES: &str = "SET LOCAL search_path = pg_catalog, pg_temp";
+/// The path of the session and its schema, as the catalog and as PostgreSQL's definitions have it.
+const PATH: &str = "SELECT pg_catalog.current_setting('search_path'), CAST(pg_catalog.current_schema() AS TEXT), \
+                    pg_catalog.quote_ident(pg_catalog.current_schema())";
+/// What [`POSTGRES`] finds after the migrations, with `SCHEMA` for the ledger's. The servers from version 15 to 18 write
+/// it the same way.
 const POSTGRES_EXPECTED: &str = include_str!("catalog.txt");
 
 /// How a schema differs from the one that the migrations make. Printed, it says so in a part of a sentence.
@@ -35,11 +42,46 @@ impl fmt::Display for SchemaChanges {
     }
 }
 
-/// How the schema of a ledger was changed; `None` if it was not.
+/// Where a session of PostgreSQL looks for names; empty in SQLite, which has nothing like it.
+#[derive(Default, PartialEq, Eq)]
+pub(super) struct SearchPath {
+    path: String,
+    schema: String,
+    quoted: String,
+}
+
+impl SearchPath {
+    /// How this path was changed, if the session now has the other.
+    pub(super) fn changes(&self, now: &Self) -> Option<SchemaChanges> {
+        (self != now).then(|| SchemaChanges(vec![("the search_path of the session".to_owned(), "was altered")]))
+    }
+}
+
+/// The path of a session.
+pub(super) async fn path(connection: &mut Connection) -> Result<SearchPath, sqlx::Error> {
+    if let Connection::Sqlite(_) = connection {
+        return Ok(SearchPath::default());
+    }
+    let rows = connection.rows(PATH.to_owned(), Vec::new()).await?;
+    let path = |row: &Cells| SearchPath { path: row.text(0), schema: row.text(1), quoted: row.text(2) };
+    Ok(rows.first().map(path).unwrap_or_default())
+}
+
+/// How the schema of a ledger was changed; `None` if it was not. In PostgreSQL it reads the catalog and nothing else.
 pub(super) async fn changes(connection: &mut Connection) -> Result<Option<SchemaChanges>, sqlx::Error> {
     let (expected, found) = match connection {
-        Connection::Sqlite(_) => (parts(&mut in_memory().await?, SQLITE).await?, parts(connection, SQLITE).await?),
-        Connection::Postgres(_) => (postgres_parts(), parts(connection, POSTGRES).await?),
+        Connection::Sqlite(_) => {
+            let expected = parts(&mut in_memory().await?, SQLITE, Vec::new()).await?;
+            (expected, parts(connection, SQLITE, Vec::new()).await?)
+        }
+        Connection::Postgres(_) => {
+            let SearchPath { path, schema, quoted } = path(connection).await?;
+            connection.command(ONLY_POSTGRES).await?;
+            let found = parts(connection, POSTGRES, vec![schema.into()]).await?;
+            let again = "SELECT pg_catalog.set_config('search_path', $1, true)";
+            connection.rows(again.to_owned(), vec![path.into()]).await?;
+            (postgres_parts(&quoted), found)
+        }
     };
     let changes = compare(expected, found);
     Ok((!changes.0.is_empty()).then_some(changes))
@@ -48,15 +90,15 @@ pub(super) async fn changes(connection: &mut Connection) -> Result<Option<Schema
 /// The parts of a schema, each with its definition.
 type Parts = Vec<(String, String)>;
 
-async fn parts(connection: &mut Connection, sql: &str) -> Result<Parts, sqlx::Error> {
-    let rows = connection.rows(sql.to_owned(), Vec::new()).await?;
+async fn parts(connection: &mut Connection, sql: &str, values: Vec<Value>) -> Result<Parts, sqlx::Error> {
+    let rows = connection.rows(sql.to_owned(), values).await?;
     let part = |row: &Cells| (row.text(0), row.text(1));
     Ok(rows.iter().map(part).collect())
 }
 
-fn postgres_parts() -> Parts {
+fn postgres_parts(schema: &str) -> Parts {
     let parts = POSTGRES_EXPECTED.lines().filter_map(|line| line.split_once(": "));
-    parts.map(|(part, definition)| (part.to_owned(), definition.to_owned())).collect()
+    parts.map(|(part, definition)| (part.to_owned(), definition.replace("SCHEMA", schema))).collect()
 }
 
 fn compare(expected: Parts, found: Parts) -> SchemaChanges {
