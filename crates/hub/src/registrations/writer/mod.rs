@@ -65,6 +65,18 @@ pub struct RegistrationInputs {
     pub report: watch::Sender<Option<RegistrationReport>>,
 }
 
+/// The lists of all addons.
+struct Listing {
+    /// Whether all addons have to be listed again.
+    due: bool,
+    /// Whether a setting has changed since the last list began, so that earlier writes no longer count.
+    settings_changed: bool,
+    /// When the next list may start at the earliest.
+    next: Instant,
+    /// Addons that the list under way has shown.
+    shown: Option<BTreeSet<AddOnKey>>,
+}
+
 /// Writes registrations.
 pub struct RegistrationWriter {
     target: Target,
@@ -90,14 +102,7 @@ pub struct RegistrationWriter {
     oversized: Oversized,
     /// The AddOnTemplates that addons name for their cluster alone.
     overrides: BTreeMap<AddOnKey, String>,
-    /// Whether all addons have to be listed again.
-    list_due: bool,
-    /// Whether a setting has changed since the last list began, so that earlier writes no longer count.
-    settings_changed: bool,
-    /// When the next list may start at the earliest.
-    next_list: Instant,
-    /// Addons that the list under way has shown.
-    listed: Option<BTreeSet<AddOnKey>>,
+    list: Listing,
     /// Whether all addons were listed once.
     is_complete: bool,
 }
@@ -128,10 +133,7 @@ impl RegistrationWriter {
             warned: false,
             oversized: Oversized::default(),
             overrides: BTreeMap::new(),
-            list_due: true,
-            settings_changed: false,
-            next_list: Instant::now(),
-            listed: None,
+            list: Listing { due: true, settings_changed: false, next: Instant::now(), shown: None },
             is_complete: false,
         }
     }
@@ -161,7 +163,7 @@ impl RegistrationWriter {
                     let before = std::mem::replace(&mut self.signers, now);
                     let both = before.as_ref().zip(self.signers.as_ref());
                     if !both.is_some_and(|(before, now)| before.register_like(now)) {
-                        (self.list_due, self.settings_changed) = (true, true);
+                        (self.list.due, self.list.settings_changed) = (true, true);
                     }
                 }
                 changed = self.inputs.templates.changed() => {
@@ -169,13 +171,13 @@ impl RegistrationWriter {
                         return Ok(());
                     }
                     self.templates = self.inputs.templates.borrow_and_update().clone();
-                    (self.list_due, self.settings_changed) = (true, true);
+                    (self.list.due, self.list.settings_changed) = (true, true);
                 }
-                () = sleep_until(self.next_list), if Instant::now() < self.next_list => {}
+                () = sleep_until(self.list.next), if Instant::now() < self.list.next => {}
                 _ = round.tick() => {
                     // This is checked once per round, so that a flood of events does not make one list follow the
                     // other.
-                    self.list_due |= self.inputs.all_again.notified().now_or_never().is_some();
+                    self.list.due |= self.inputs.all_again.notified().now_or_never().is_some();
                     self.warned = false;
                     self.tell();
                 }
@@ -193,11 +195,12 @@ impl RegistrationWriter {
 
     /// Starts to list all addons, if that is due and the hub could write to them.
     fn list(&mut self) {
-        let is_time = self.list_due && self.listed.is_none() && Instant::now() >= self.next_list;
+        let is_time = self.list.due && self.list.shown.is_none() && Instant::now() >= self.list.next;
         if is_time && self.known().is_some() && self.leading.leads().is_ok() {
-            (self.list_due, self.listed, self.next_list) = (false, Some(BTreeSet::new()), Instant::now() + LIST_PAUSE);
+            (self.list.due, self.list.shown, self.list.next) =
+                (false, Some(BTreeSet::new()), Instant::now() + LIST_PAUSE);
             // Not as soon as a setting changes, which may be often: a list begins only every few seconds.
-            if std::mem::take(&mut self.settings_changed) {
+            if std::mem::take(&mut self.list.settings_changed) {
                 self.reverts.clear();
             }
             self.tasks.spawn(work::list(self.target.clone(), self.inputs.seen.0.clone()));
@@ -209,7 +212,7 @@ impl RegistrationWriter {
             SeenAddOn::There(addon) => self.look(&addon),
             SeenAddOn::Gone(key) => self.forget(&key),
             SeenAddOn::Listed => {
-                let Some(there) = self.listed.take() else { return };
+                let Some(there) = self.list.shown.take() else { return };
                 self.reverts.retain(|key, _| there.contains(key));
                 self.left.retain(|key| there.contains(key));
                 self.overrides.retain(|key, _| there.contains(key));
@@ -232,7 +235,7 @@ impl RegistrationWriter {
     fn look(&mut self, addon: &OcmObject) {
         let object = &addon.object;
         let Some(key) = ocm::addon_key(object) else { return };
-        if let Some(listed) = &mut self.listed {
+        if let Some(listed) = &mut self.list.shown {
             listed.insert(key.clone());
         }
         match template_of_addon(object) {
@@ -254,7 +257,7 @@ impl RegistrationWriter {
         }
         match (self.known(), self.leading.leads()) {
             (Some((signers, templated)), Ok(leads)) => self.decide(&leads, (&key, api), object, &signers, &templated),
-            _ => self.list_due = true,
+            _ => self.list.due = true,
         }
     }
 
