@@ -140,7 +140,8 @@ pub(crate) fn classify(location: &Location, error: &sqlx::Error) -> LedgerError 
     }
 }
 
-/// Whether PostgreSQL refuses to apply a policy. Its code is that of any missing right, and its words may be translated.
+/// Whether PostgreSQL refuses to apply a policy. Its code is that of any missing right, and its words may be in another
+/// language.
 fn is_row_security(error: &dyn DatabaseError) -> bool {
     let error = error.try_downcast_ref::<PgDatabaseError>();
     error.and_then(PgDatabaseError::routine) == Some("check_enable_rls")

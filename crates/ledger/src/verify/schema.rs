@@ -20,8 +20,8 @@ const ONLY_POSTGRES: &str = "SET LOCAL search_path = pg_catalog, pg_temp";
 /// The path of the session and its schema, as the catalog and as PostgreSQL's definitions have it.
 const PATH: &str = "SELECT pg_catalog.current_setting('search_path'), CAST(pg_catalog.current_schema() AS TEXT), \
                     pg_catalog.quote_ident(pg_catalog.current_schema())";
-/// What [`POSTGRES`] finds after the migrations, with `SCHEMA` for the ledger's. The servers from version 15 to 18 write
-/// it the same way.
+/// What [`POSTGRES`] finds after the migrations, with `SCHEMA` for the ledger's. The servers from version 15 to 18
+/// write it the same way.
 const POSTGRES_EXPECTED: &str = include_str!("catalog.txt");
 
 /// How a schema differs from the one that the migrations make. Printed, it says so in a part of a sentence.
