@@ -121,6 +121,7 @@ async fn a_tainted_next_is_replaced_and_no_hub_misses_it() {
     super::rotate(&admin, "r1").await;
     let before = line.wait(&["Next", "Active"]).await;
     line.wait_bundle(&before).await;
+    line.wait_told(&["Next", "Active"], &before).await; // the command reads the status
     let told = ann.ca(&["taint", "telemetry", "--authority", "0123456789abcdef"]).await;
     let sentence = "telemetry has no authority 0123456789abcdef: `addon-signer ca status` lists them";
     assert_eq!((told.code, told.stderr.contains(sentence)), (1, true), "{}", told.stderr);
@@ -134,6 +135,7 @@ async fn a_tainted_next_is_replaced_and_no_hub_misses_it() {
     .await;
     assert_eq!(after[1], before[1]);
     line.wait_bundle(&after).await;
+    line.wait_told(&["Next", "Active"], &after).await;
     assert_eq!(line.data().await.len(), 5, "its key is gone");
     let told = ann.ca(&["taint", "telemetry"]).await;
     let hint = format!("If its Secret was copied, taint {} as well: it is the next to sign.\n", after[0]);
