@@ -162,7 +162,7 @@ impl TrustPublisher {
     /// When the last certificate of all client lines expires.
     ///
     /// # Errors
-    /// What the hub still has to read, or somebody to fix, before it can know the last certificate.
+    /// Why the hub does not know the last certificate yet: what it has not read, or what an administrator must fix.
     pub(crate) fn last_leaf(&self) -> Result<Option<Timestamp>, WaitsFor> {
         Ok(self.client_members()?.iter().filter_map(|member| member.leaves_expire).max())
     }
