@@ -53,6 +53,12 @@ pub(crate) async fn pass_during(real: Duration) {
     }
 }
 
+/// How much time an idle machine lets pass for what runs in this test's runtime while its own clock advances by this
+/// much; half of what it can.
+pub(crate) fn passes_in(real: Duration) -> Duration {
+    if can_be_quick() { real * FACTOR / 2 } else { real }
+}
+
 /// Lets time pass as usual for a turn and then skips what the factor says, unless another wait has just done that.
 async fn step() {
     sleep(TURN).await;

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
 
-use crate::quick::pass_during;
+use crate::quick::{self, pass_during};
 
 /// How long a test waits for an event; long enough for a loaded machine.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -14,10 +14,12 @@ const AS_USUAL: Duration = Duration::from_millis(500);
 
 /// A shorter timeout states a bound, which is of the machine's time.
 const PATIENT: Duration = Duration::from_secs(10);
+/// How much longer a loaded machine may take.
+const LOADED: u32 = 4;
 
-/// Calls `probe` until it returns a value. After `timeout` on the machine's clock it panics and names `what`. What does
-/// not come at once is what somebody pauses for, so in a patient wait time passes quickly after a moment for the test's
-/// runtime ([`crate::quick`]).
+/// Calls `probe` until it returns a value. After `timeout` it panics and names `what`. What does not come at once is
+/// what a task pauses for, so in a patient wait time passes quickly after a moment for the test's runtime
+/// ([`crate::quick`]); on a loaded machine it passes less quickly, and the wait takes longer instead.
 pub async fn wait_until<T, F>(timeout: Duration, what: &str, probe: F) -> T
 where
     F: AsyncFnMut() -> Option<T>,
@@ -30,24 +32,24 @@ pub async fn wait_or_explain<T, F>(timeout: Duration, what: &str, mut probe: F, 
 where
     F: AsyncFnMut() -> Option<T>,
 {
-    let began = Instant::now();
+    let wait = Wait::begin(timeout);
     loop {
         if let Some(value) = probe().await {
             return value;
         }
-        if began.elapsed() >= timeout {
+        if wait.is_over() {
             panic!("waited {timeout:?} in vain for {what}\n{}", explain());
         }
-        pause(began, timeout).await;
+        wait.pause().await;
     }
 }
 
 /// The output of a future that ends in time; otherwise as [`wait_until`].
 pub async fn wait_for<T>(timeout: Duration, what: &str, future: impl Future<Output = T>) -> T {
-    let began = Instant::now();
+    let wait = Wait::begin(timeout);
     let patience = async {
-        while began.elapsed() < timeout {
-            pause(began, timeout).await;
+        while !wait.is_over() {
+            wait.pause().await;
         }
     };
     tokio::select! {
@@ -57,7 +59,32 @@ pub async fn wait_for<T>(timeout: Duration, what: &str, future: impl Future<Outp
     }
 }
 
-/// A pause in a wait that began then and may take so long.
-async fn pause(began: Instant, timeout: Duration) {
-    if timeout < PATIENT || began.elapsed() < AS_USUAL { sleep(POLL).await } else { pass_during(POLL).await }
+/// A wait that began then and may take so long.
+struct Wait {
+    machine: Instant,
+    runtime: tokio::time::Instant,
+    timeout: Duration,
+}
+
+impl Wait {
+    fn begin(timeout: Duration) -> Self {
+        Self { machine: Instant::now(), runtime: tokio::time::Instant::now(), timeout }
+    }
+
+    /// Whether it has taken so long on the machine's clock, and, if it is patient, as much as an idle machine lets pass
+    /// in that time on the runtime's.
+    fn is_over(&self) -> bool {
+        let machine = self.machine.elapsed();
+        let has_passed =
+            || self.runtime.elapsed() >= quick::passes_in(self.timeout) || machine >= LOADED * self.timeout;
+        machine >= self.timeout && (self.timeout < PATIENT || has_passed())
+    }
+
+    async fn pause(&self) {
+        if self.timeout < PATIENT || self.machine.elapsed() < AS_USUAL {
+            sleep(POLL).await
+        } else {
+            pass_during(POLL).await
+        }
+    }
 }
