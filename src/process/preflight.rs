@@ -23,7 +23,7 @@ use addon_signer_api::{AddOnRoute, AddOnSigner, Guarded, Lenient};
 use addon_signer_core::lease::LEASE_NAME;
 use addon_signer_core::names::LABEL_GATEWAY;
 use addon_signer_core::policy::GatewayCertificate;
-use addon_signer_hub::authorities::store::LineNames;
+use addon_signer_hub::authorities::store::LineageNames;
 use addon_signer_hub::registrations::registry::{RegistryError, discover};
 use addon_signer_platform::backoff::Pauses;
 use addon_signer_platform::errors::explain;
@@ -146,7 +146,7 @@ async fn ask(client: &Client, namespace: &str, rights: Rights<'_>) -> Result<Pre
         }
         Rights::Gateway { lease } => {
             asking.check_lease(lease).await?;
-            asking.check_lines().await?;
+            asking.check_lineages().await?;
         }
     }
     asking.check_what_all_read().await?;
@@ -220,10 +220,10 @@ impl Asking<'_> {
     }
 
     /// Without this right the gateway would get no certificate.
-    async fn check_lines(&self) -> Result<(), Obstacle> {
+    async fn check_lineages(&self) -> Result<(), Obstacle> {
         let maps: Api<Lenient<ConfigMap>> = Api::namespaced(self.client.clone(), self.namespace);
         for certificate in GatewayCertificate::ALL {
-            let name = LineNames::gateway(certificate).config_map;
+            let name = LineageNames::gateway(certificate).config_map;
             let one = Selector::fields(&format!("metadata.name={name}"));
             let lacks = || self.cannot(&format!("list the ConfigMap {name} in the namespace {}", self.namespace));
             listing::any(&maps, &one).await.map_err(|error| Obstacle::new(error, lacks))?;
@@ -371,7 +371,7 @@ mod tests {
         let asking = Asking { client: &client, account: "hub", namespace: "ns", role: "addon-signer-hub" };
         asking.check_requests().await.unwrap();
         asking.check_lease(LEASE_NAME).await.unwrap();
-        asking.check_lines().await.unwrap();
+        asking.check_lineages().await.unwrap();
         asking.check_ours::<AddOnSigner>().await.unwrap();
         asking.check_neighbours().await.unwrap();
     }

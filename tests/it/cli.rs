@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::process::{Child, Command};
 
 use crate::gateway::backend;
-use crate::hub::lines::issue;
+use crate::hub::lineages::issue;
 use crate::hub::mk_served;
 use crate::people::ca_admin;
 use crate::whole::ours::enrolled;
@@ -84,7 +84,7 @@ async fn administrator_sees_and_rotates_authorities() {
     let table = ca(&["status"]).await;
     assert_eq!(table.code, 0, "{}", table.stderr);
     let lines: Vec<&str> = table.stdout.lines().collect();
-    assert!(lines[0].starts_with("LINE       AUTHORITY         STATE   NOT AFTER"), "{}", table.stdout);
+    assert!(lines[0].starts_with("LINEAGE    AUTHORITY         STATE   NOT AFTER"), "{}", table.stdout);
     assert!(lines[1].starts_with(&format!("telemetry  {first}  Active")), "{}", table.stdout);
     assert!(lines[2].starts_with("(serving)"), "{}", table.stdout);
 
@@ -132,7 +132,7 @@ async fn serving_rotation_is_requested_and_watched() {
     wait_until(PATIENCE, "the gateway's certificate", async || {
         let status = run(home.path(), &["ca", "status", "--output", "json", "--kubeconfig", &kubeconfig]).await;
         let reports: Value = serde_json::from_str(&status.stdout).ok()?;
-        let serving = reports.as_array()?.iter().find(|report| report["line"] == "(serving)")?;
+        let serving = reports.as_array()?.iter().find(|report| report["lineage"] == "(serving)")?;
         serving["authorities"][0]["lastLeafExpires"].as_str().map(drop)
     })
     .await;
@@ -331,7 +331,7 @@ async fn the_hub_ends_cleanly_on_sigterm() {
     let (stdout, stderr) = terminate(start_hub(&hub, home.path(), &["--gateway-listen=127.0.0.1:0"]).await).await;
     // Only decisions go to standard output, and the log for people has none of them.
     let decisions: Vec<Value> = stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert!(decisions.iter().any(|line| line["event"] == "authority" && line["line"] == "(serving)"), "{stdout}");
+    assert!(decisions.iter().any(|line| line["event"] == "authority" && line["lineage"] == "(serving)"), "{stdout}");
     assert!(stderr.contains(" INFO "), "{stderr}");
     assert!(!stderr.contains("\"authority\""), "{stderr}");
     let lease = test_kit::lease::leases(&hub.admin().await).get("addon-signer").await.unwrap();

@@ -12,7 +12,7 @@ use addon_signer_core::gateway::headers::rules::REQUEST_HEADERS;
 use addon_signer_core::lease::LEASE_NAME;
 use addon_signer_core::names::CONDITION_ADDON_REGISTERED;
 use addon_signer_core::policy::GatewayCertificate;
-use addon_signer_hub::authorities::store::LineNames;
+use addon_signer_hub::authorities::store::LineageNames;
 use kube::CustomResourceExt;
 use serde_json::Value;
 
@@ -241,12 +241,12 @@ fn every_name_that_others_rely_on_is_in_the_document() {
     labels.extend(between(&deployed, "{ addon", ":").iter().map(|it| format!("addon{it}")));
     table("## Labels and annotations", labels);
     assert!(section("### Of a ManagedClusterAddOn").contains(&format!("| `{CONDITION_ADDON_REGISTERED}` |")));
-    let client = LineNames::client("<AddOnSigner>", "example.com/x");
-    let serving = LineNames::gateway(GatewayCertificate::Serving);
+    let client = LineageNames::client("<AddOnSigner>", "example.com/x");
+    let serving = LineageNames::gateway(GatewayCertificate::Serving);
     let ledger = &find("crates/hub/src/recording/checkpoints.rs", "LEDGER_OBJECT: &str = \"")[0];
     let agent = &find("crates/agent/src/store/secret.rs", "name: format!(\"")[0].replace('{', "<").replace('}', ">");
     let mut objects = vec![format!("lease/{LEASE_NAME}"), "lease/<pod>".to_owned()];
-    let backends = LineNames::gateway(GatewayCertificate::Client);
+    let backends = LineageNames::gateway(GatewayCertificate::Client);
     objects.extend(
         [&client.secret, &serving.secret, &backends.secret, ledger, agent].map(|name| format!("secret/{name}")),
     );

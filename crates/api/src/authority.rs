@@ -102,7 +102,7 @@ pub enum IssuerType {
     Imported,
     /// An issuer of cert-manager signs the hub's request, after somebody has approved that.
     CertManager,
-    /// An earlier version asked a PKI secrets engine of Vault. The line keeps its authorities until their end; use
+    /// An earlier version asked a PKI secrets engine of Vault. The lineage keeps its authorities until their end; use
     /// CertManager, with an issuer that is a Vault.
     Vault,
 }
@@ -174,7 +174,7 @@ impl IssuerSpec {
     }
 }
 
-/// Where the authorities of a line come from.
+/// Where the authorities of a lineage come from.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum AuthoritySource {
     /// The hub makes them; each signs its own certificate.

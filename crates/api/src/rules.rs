@@ -10,7 +10,7 @@ use crate::authority::{AuthoritySource, IssuerType};
 use crate::ocm::created_at;
 use crate::signer::{AddOnSigner, AddOnSignerSpec, Approval, GatewaySpec, RegistrationMode, RoutesFrom, TrustMode};
 use crate::status::{AddOnSignerStatus, CONDITION_READY, DUPLICATE_SIGNER_NAME};
-use addon_signer_core::ca::line::RESERVE_AHEAD;
+use addon_signer_core::ca::lineage::RESERVE_AHEAD;
 use addon_signer_core::gateway::attachment::{Attachment, Requirement};
 use addon_signer_core::gateway::host::{Host, NoHost};
 use addon_signer_core::identity::{Convention, IdentityError, SignerName};
@@ -37,7 +37,7 @@ pub struct InvalidField {
     pub cause: String,
 }
 
-/// How authorities of a line are created and when they are replaced.
+/// How authorities of a lineage are created and when they are replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AuthorityPlan {
     /// The kind of a new key.
@@ -51,7 +51,7 @@ pub struct AuthorityPlan {
 }
 
 impl AuthorityPlan {
-    /// The plan of the gateway's line: everybody who holds a certificate with the lifetime `longest` still gets the
+    /// The plan of the gateway's lineage: everybody who holds a certificate with the lifetime `longest` still gets the
     /// anchor of the next authority as far ahead of its first use as without such certificates.
     #[must_use]
     pub fn for_holders(self, longest: Duration) -> Self {

@@ -6,14 +6,14 @@ use crate::signer::AddOnSigner;
 use crate::status::{AuthorityState, AuthorityStatus};
 use addon_signer_core::ca::authority::AuthorityId;
 use addon_signer_core::ca::bundle::{Bundle, BundleError};
-use addon_signer_core::ca::line::MOST_AUTHORITIES;
+use addon_signer_core::ca::lineage::MOST_AUTHORITIES;
 use addon_signer_core::trust::SignerTrust;
 
 /// Why the authorities in a status cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AuthoritiesError {
-    /// A line has only few.
-    #[error("there are {0} authorities, more than a line can have")]
+    /// A lineage has only few.
+    #[error("there are {0} authorities, more than a lineage can have")]
     TooMany(usize),
     /// A certificate cannot be read, or is not that of an authority.
     #[error("the certificate of the authority {0} cannot be used: {1}")]

@@ -24,7 +24,7 @@ pub struct SignerTrust {
     pub addons: BTreeSet<AddOnName>,
     /// The convention of its identities.
     pub convention: Convention,
-    /// The anchors of its line: Next, Active and Old.
+    /// The anchors of its lineage: Next, Active and Old.
     pub client_anchors: Bundle,
     /// Of which authorities certificates should be renewed, and within how many seconds.
     pub renew_within: BTreeMap<AuthorityId, u32>,
@@ -37,14 +37,14 @@ pub struct SignerTrust {
 pub struct Trust {
     /// The AddOnSigners, by their names.
     pub signers: Vec<Arc<SignerTrust>>,
-    /// The trust bundle of the gateway's line, for `GET /v1/bundle`; `None` before that line exists.
+    /// The trust bundle of the gateway's lineage, for `GET /v1/bundle`; `None` before that lineage exists.
     pub serving_anchors: Option<Bundle>,
-    /// The id of the Active authority of the gateway's line. A gateway whose certificate another authority signed
+    /// The id of the Active authority of the gateway's lineage. A gateway whose certificate another authority signed
     /// requests a new one.
     pub serving_active: Option<AuthorityId>,
-    /// The anchors of the gateway's client certificate, for backends; `None` before that line exists.
+    /// The anchors of the gateway's client certificate, for backends; `None` before that lineage exists.
     pub client_anchors: Option<Bundle>,
-    /// The id of the Active authority of that line.
+    /// The id of the Active authority of that lineage.
     pub client_active: Option<AuthorityId>,
 }
 

@@ -1,5 +1,5 @@
 //! The hub signs certificates, keeps authorities and writes registrations. It has two watches for the registry, one
-//! for requests, and one task per line of authorities. `supervisor` starts and stops what AddOnSigners need as they
+//! for requests, and one task per lineage of authorities. `supervisor` starts and stops what AddOnSigners need as they
 //! come and go. Of several hubs one leads: the one that holds the Lease. `gateways` is for gateways in processes of
 //! their own: what they read, their Leases, and how a signer reads these.
 

@@ -9,7 +9,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-use addon_signer_core::ca::line::{Line, Phase};
+use addon_signer_core::ca::lineage::{Lineage, Phase};
 use addon_signer_core::policy::GatewayCertificate;
 use addon_signer_ledger::LedgerMetrics;
 use addon_signer_telemetry::metrics::{SignerLabel, add, add_seconds, at_zero, count};
@@ -36,7 +36,7 @@ struct AuthorityLabels {
     state: &'static str,
 }
 
-/// Labels: a line of authorities, and a step of a rotation.
+/// Labels: a lineage of authorities, and a step of a rotation.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct PhaseLabels {
     signer: String,
@@ -134,7 +134,7 @@ impl HubMetrics {
             ),
             forced: add(to, "authorities_forced", FORCED),
             ends: add(to, "authority_end_timestamp_seconds", "When each authority expires, in Unix time"),
-            phases: add(to, "rotation_phase", "1 for the step of a rotation that a line is at, 0 for the others"),
+            phases: add(to, "rotation_phase", "1 for the step of a rotation that a lineage is at, 0 for the others"),
             unpublished: add(
                 to,
                 "anchors_unpublished",
@@ -287,20 +287,20 @@ fn set_all<'s>(gauge: &Family<SignerLabel, Gauge>, signers: impl Iterator<Item =
     }
 }
 
-/// The ends of the authorities of one line and its step, as long as this value lives.
-pub(crate) struct LineGauges {
+/// The ends of the authorities of one lineage and its step, as long as this value lives.
+pub(crate) struct LineageGauges {
     metrics: HubMetrics,
     signer: String,
     shown: Vec<AuthorityLabels>,
 }
 
-impl LineGauges {
+impl LineageGauges {
     pub(crate) fn new(metrics: HubMetrics, signer: &str) -> Self {
         Self { metrics, signer: signer.to_owned(), shown: Vec::new() }
     }
 
-    pub(crate) fn show(&mut self, line: &Line) {
-        let shown = line.members().iter().map(|member| {
+    pub(crate) fn show(&mut self, lineage: &Lineage) {
+        let shown = lineage.members().iter().map(|member| {
             let labels = AuthorityLabels {
                 signer: self.signer.clone(),
                 authority: member.authority.id().to_string(),
@@ -315,11 +315,11 @@ impl LineGauges {
         }
         self.shown = shown;
         for phase in Phase::ALL {
-            self.metrics.phases.get_or_create(&self.labels(phase)).set(i64::from(phase == line.phase()));
+            self.metrics.phases.get_or_create(&self.labels(phase)).set(i64::from(phase == lineage.phase()));
         }
     }
 
-    /// Sets whether the line's anchors could be published.
+    /// Sets whether the lineage's anchors could be published.
     pub(crate) fn published(&self, is_published: bool) {
         set_or_remove(&self.metrics.unpublished, &self.signer, Some(usize::from(!is_published)));
     }
@@ -329,7 +329,7 @@ impl LineGauges {
     }
 }
 
-impl Drop for LineGauges {
+impl Drop for LineageGauges {
     fn drop(&mut self) {
         for labels in &self.shown {
             self.metrics.ends.remove(labels);

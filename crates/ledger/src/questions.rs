@@ -53,7 +53,7 @@ impl Ledger {
         Ok(recorded)
     }
 
-    /// The first answer of [`Self::last_ends`], for all lines that start: from then on each end is reserved before a
+    /// The first answer of [`Self::last_ends`], for all lineages that start: from then on each end is reserved before a
     /// certificate is signed.
     ///
     /// # Errors

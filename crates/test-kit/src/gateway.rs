@@ -137,7 +137,8 @@ impl GatewayWorld {
         let address = gateway.local_addr();
         let stop = CancellationToken::new();
         let running = tokio::spawn(gateway.run(inputs, applied, stop.clone()));
-        let [telemetry, search, serving_ca] = ["telemetry", "search", "serving"].map(|line| Ca::new(line, clock.now()));
+        let [telemetry, search, serving_ca] =
+            ["telemetry", "search", "serving"].map(|lineage| Ca::new(lineage, clock.now()));
         let applied = applied_receiver;
         Self {
             telemetry,

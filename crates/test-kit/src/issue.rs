@@ -34,11 +34,11 @@ pub struct Ca(Issuer);
 
 impl Ca {
     /// Makes an authority that is valid from a day before `now`, so that it can sign certificates that have expired.
-    pub fn new(line: &str, now: Timestamp) -> Self {
+    pub fn new(lineage: &str, now: Timestamp) -> Self {
         let rng = SystemRandom::new();
         let (key, _) = PrivateKey::generate(KeyKind::EcdsaP256, &rng).unwrap();
         let day_before = now.minus(Duration::from_secs(86_400));
-        Self(Issuer::new(Authority::self_signed(line, &key, day_before, YEAR, &rng).unwrap(), key).unwrap())
+        Self(Issuer::new(Authority::self_signed(lineage, &key, day_before, YEAR, &rng).unwrap(), key).unwrap())
     }
 
     /// An authority that a company's CA has certified.

@@ -8,9 +8,9 @@ use clap::{ArgGroup, Args};
 use super::affected::Refused;
 use super::connection::{Ca, ReportArgs};
 use super::follow_rotation;
-use super::line::{LineArgs, LineName};
+use super::lineage::{LineageArgs, LineageName};
 use super::plan::{NextStep, Plan};
-use super::report::LineReport;
+use super::report::LineageReport;
 use super::revoke::follow_loss;
 use crate::cli::caller::CommandUser;
 use addon_signer_api::status::AuthorityState;
@@ -25,7 +25,7 @@ use addon_signer_platform::clock::Clock;
 #[command(group(ArgGroup::new("one").required(true).args(["signer", "serving", "gateway_client"])))]
 pub struct AdvanceArgs {
     #[command(flatten)]
-    line: LineArgs,
+    lineage: LineageArgs,
     /// Proceed without this cluster; may be repeated. Its agents may not trust the gateway until they have the bundle.
     #[arg(long, value_name = "CLUSTER", value_delimiter = ',', conflicts_with_all = ["signer", "gateway_client"])]
     except: Vec<ClusterName>,
@@ -35,14 +35,17 @@ pub struct AdvanceArgs {
 
 pub(super) async fn advance(args: AdvanceArgs) -> anyhow::Result<()> {
     let ca = Ca::connect(&args.report.connection).await?;
-    let (name, before, active) = ca.begun(&args.line).await?;
-    if let LineName::Signer(_) = name {
+    let (name, before, active) = ca.begun(&args.lineage).await?;
+    if let LineageName::Signer(_) = name {
         return advance_signer(&ca, &name, &args.report, &before, &active).await;
     }
     let Some(next) = before.in_state(AuthorityState::Next) else {
-        bail!("no authority of {} is waiting to sign: `addon-signer ca rotate {name}` starts a rotation", before.line);
+        bail!(
+            "no authority of {} is waiting to sign: `addon-signer ca rotate {name}` starts a rotation",
+            before.lineage
+        );
     };
-    if args.except.is_empty() && name == LineName::Gateway(GatewayCertificate::Serving) {
+    if args.except.is_empty() && name == LineageName::Gateway(GatewayCertificate::Serving) {
         let waiting = waiting_for(&before);
         let sentence = format!("{} waits for {waiting}. `--except CLUSTER` goes on without some clusters", next.id);
         return Err(Refused(sentence).into());
@@ -70,9 +73,9 @@ pub(super) async fn advance(args: AdvanceArgs) -> anyhow::Result<()> {
 /// Removes the Old authority of an AddOnSigner if no agent depends on it any more.
 async fn advance_signer(
     ca: &Ca,
-    name: &LineName,
+    name: &LineageName,
     args: &ReportArgs,
-    before: &LineReport,
+    before: &LineageReport,
     active: &str,
 ) -> anyhow::Result<()> {
     let Plan { step, authority, affected, .. } = Plan::of(ca, name, before, active).await?;
@@ -97,7 +100,7 @@ async fn advance_signer(
 }
 
 /// What the next step is waiting for.
-fn waiting_for(report: &LineReport) -> String {
+fn waiting_for(report: &LineageReport) -> String {
     let waiting = report.rotation.as_ref().and_then(|rotation| rotation.waiting_for.clone());
     waiting.unwrap_or_else(|| "the hub, which lets it sign by itself".to_owned())
 }

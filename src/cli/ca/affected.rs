@@ -1,11 +1,11 @@
-//! Whom a change of a line would lock out: what is known of each addon on each cluster.
+//! Whom a change of a lineage would lock out: what is known of each addon on each cluster.
 
 use anyhow::Context;
 use serde::Serialize;
 
 use super::connection::Ca;
-use super::line::LineName;
-use super::report::LineReport;
+use super::lineage::LineageName;
+use super::report::LineageReport;
 use crate::cli::certs::LedgerSource;
 use crate::cli::status::{Gathered, Row, Selection, State, gather};
 use crate::output::{Format, Rows, print_json};
@@ -67,20 +67,20 @@ impl Affected {
     ///
     /// # Errors
     /// One sentence on what the API server did not list.
-    pub(super) async fn by_loss(ca: &Ca, name: &LineName, report: &LineReport, id: &str) -> anyhow::Result<Self> {
+    pub(super) async fn by_loss(ca: &Ca, name: &LineageName, report: &LineageReport, id: &str) -> anyhow::Result<Self> {
         let is_active = report.in_state(AuthorityState::Active).is_some_and(|active| active.id == id);
         let next = report.in_state(AuthorityState::Next).filter(|_| is_active);
         match name {
-            LineName::Signer(signer) => Self::holders(ca, signer, id).await,
+            LineageName::Signer(signer) => Self::holders(ca, signer, id).await,
             // Whom the gateway shows a certificate of another authority.
-            LineName::Gateway(GatewayCertificate::Serving) if is_active => {
+            LineageName::Gateway(GatewayCertificate::Serving) if is_active => {
                 Self::without_anchor(ca, next.is_some()).await
             }
-            LineName::Gateway(GatewayCertificate::Client) if is_active => {
+            LineageName::Gateway(GatewayCertificate::Client) if is_active => {
                 let sentence = "backends do not report whether they trust another authority of the gateway";
                 Ok(Self { addons: Vec::new(), unknown: Some(sentence.to_owned()) })
             }
-            LineName::Gateway(_) => Ok(Self::default()),
+            LineageName::Gateway(_) => Ok(Self::default()),
         }
     }
 
@@ -136,19 +136,19 @@ impl Affected {
         Refused(sentence).into()
     }
 
-    /// One line for each, and what is not known.
+    /// One lineage for each, and what is not known.
     pub(super) fn as_table(&self) -> String {
         if self.is_nobody() {
             return "Nobody would be locked out.\n".to_owned();
         }
-        let mut lines = Rows::new(&["CLUSTER", "ADDON", "LAST SEEN", "CERTIFICATE ENDS", "LOCKED OUT"]);
+        let mut lineages = Rows::new(&["CLUSTER", "ADDON", "LAST SEEN", "CERTIFICATE ENDS", "LOCKED OUT"]);
         for addon in &self.addons {
             let time = |time: Option<Timestamp>| time.map_or_else(|| "unknown".to_owned(), |time| time.to_string());
             let is_known = if addon.is_known { "yes" } else { "unknown" };
             let (seen, ends) = (time(addon.last_seen), time(addon.valid_until));
-            lines.add([&addon.cluster, &addon.addon, &seen, &ends, is_known]);
+            lineages.add([&addon.cluster, &addon.addon, &seen, &ends, is_known]);
         }
-        let mut text = if self.addons.is_empty() { String::new() } else { lines.render() };
+        let mut text = if self.addons.is_empty() { String::new() } else { lineages.render() };
         self.unknown.iter().for_each(|unknown| text.push_str(&format!("Unknown: {unknown}.\n")));
         text
     }

@@ -1,10 +1,10 @@
-//! `ca bundle`: the anchors of a line, for a verifier of one's own.
+//! `ca bundle`: the anchors of a lineage, for a verifier of one's own.
 
 use anyhow::bail;
 use clap::{ArgGroup, Args, ValueEnum};
 
 use super::connection::{Ca, ConnectionArgs};
-use super::line::LineArgs;
+use super::lineage::LineageArgs;
 use crate::output::{print, print_json};
 
 /// Arguments of `ca bundle`.
@@ -12,7 +12,7 @@ use crate::output::{print, print_json};
 #[command(group(ArgGroup::new("one").required(true).args(["signer", "serving", "gateway_client"])))]
 pub struct BundleArgs {
     #[command(flatten)]
-    line: LineArgs,
+    lineage: LineageArgs,
     /// The output format.
     #[arg(long, value_enum, default_value_t = BundleFormat::Pem)]
     output: BundleFormat,
@@ -29,10 +29,10 @@ enum BundleFormat {
 }
 
 pub(super) async fn bundle(args: BundleArgs) -> anyhow::Result<()> {
-    let (_, report, _) = Ca::connect(&args.connection).await?.begun(&args.line).await?;
+    let (_, report, _) = Ca::connect(&args.connection).await?.begun(&args.lineage).await?;
     let pem: String = report.authorities.iter().filter_map(|authority| authority.certificate.as_deref()).collect();
     if pem.is_empty() {
-        bail!("the hub does not serve {}: {}", report.line, report.problem.unwrap_or_default());
+        bail!("the hub does not serve {}: {}", report.lineage, report.problem.unwrap_or_default());
     }
     match args.output {
         BundleFormat::Pem => print(&pem),

@@ -1,4 +1,4 @@
-//! Reads lines from the hub, and asks for changes.
+//! Reads lineages from the hub, and asks for changes.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -12,18 +12,18 @@ use serde::Serialize;
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::line::{LineArgs, LineName};
+use super::lineage::{LineageArgs, LineageName};
 use super::pace::Pace;
-use super::report::{LineReport, as_table, client_report, progress};
+use super::report::{LineageReport, as_table, client_report, progress};
 use crate::cli::caller::CommandUser;
 use crate::output::{Format, print, print_json};
 use addon_signer_api::status::AuthorityState;
 use addon_signer_api::{GuardedSigner, Lenient};
-use addon_signer_core::ca::line::MOST_GONE;
+use addon_signer_core::ca::lineage::MOST_GONE;
 use addon_signer_core::policy::GatewayCertificate;
 use addon_signer_hub::authorities::asked::AuthorityRequest;
-use addon_signer_hub::authorities::report::GatewayLineReport;
-use addon_signer_hub::authorities::store::{LineNames, STATUS_KEY};
+use addon_signer_hub::authorities::report::GatewayLineageReport;
+use addon_signer_hub::authorities::store::{LineageNames, STATUS_KEY};
 use addon_signer_platform::clock::Clock;
 use addon_signer_platform::kubeconfig::{Access, Target};
 use addon_signer_platform::kubernetes::{self, Connected};
@@ -47,7 +47,7 @@ pub(super) struct ConnectionArgs {
     namespace: String,
 }
 
-/// How a command that changes a line reports.
+/// How a command that changes a lineage reports.
 #[derive(Debug, Clone, Args)]
 pub(super) struct ReportArgs {
     /// Show progress, and return once the hub has done it.
@@ -64,17 +64,17 @@ pub(super) struct ReportArgs {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct AskedFor<'r> {
-    line: &'r str,
+    lineage: &'r str,
     /// The authority that it is about.
     authority: &'r str,
 }
 
 impl ReportArgs {
     /// Says what the hub was asked for, and prints it as JSON unless what follows is watched.
-    pub(super) fn asked(&self, line: &LineReport, authority: &str, sentence: &str) -> anyhow::Result<()> {
+    pub(super) fn asked(&self, lineage: &LineageReport, authority: &str, sentence: &str) -> anyhow::Result<()> {
         eprintln!("{sentence}");
         if self.output == Format::Json && !self.watch {
-            print_json(&AskedFor { line: &line.line, authority })?;
+            print_json(&AskedFor { lineage: &lineage.lineage, authority })?;
         }
         Ok(())
     }
@@ -85,7 +85,7 @@ impl ReportArgs {
 #[command(group(ArgGroup::new("one").required(true).args(["signer", "serving", "gateway_client"])))]
 pub struct ChangeArgs {
     #[command(flatten)]
-    pub(super) line: LineArgs,
+    pub(super) lineage: LineageArgs,
     #[command(flatten)]
     pub(super) report: ReportArgs,
 }
@@ -111,29 +111,29 @@ impl Ca {
         })
     }
 
-    pub(super) async fn reports(&self, name: Option<LineName>) -> anyhow::Result<Vec<LineReport>> {
+    pub(super) async fn reports(&self, name: Option<LineageName>) -> anyhow::Result<Vec<LineageReport>> {
         if let Some(name) = name {
-            return Ok(vec![self.line(&name).await?]);
+            return Ok(vec![self.lineage(&name).await?]);
         }
         let mut reports = Vec::new();
         let listed = listing::each(self.signers.clone(), Selector::all(), |signer| reports.push(client_report(signer)));
         listed.await.context("AddOnSigners cannot be listed")?;
         reports.push(self.gateway(GatewayCertificate::Serving).await?.0);
-        // A hub has this line once an AddOnRoute needs it.
+        // A hub has this lineage once an AddOnRoute needs it.
         let (client, _) = self.gateway(GatewayCertificate::Client).await?;
         reports.extend(Some(client).filter(|report| !report.authorities.is_empty()));
         Ok(reports)
     }
 
-    pub(super) async fn line(&self, name: &LineName) -> anyhow::Result<LineReport> {
+    pub(super) async fn lineage(&self, name: &LineageName) -> anyhow::Result<LineageReport> {
         Ok(self.read(name).await?.0)
     }
 
-    /// A line, and the metadata of the object that reports it.
-    async fn read(&self, name: &LineName) -> anyhow::Result<(LineReport, ObjectMeta)> {
+    /// A lineage, and the metadata of the object that reports it.
+    async fn read(&self, name: &LineageName) -> anyhow::Result<(LineageReport, ObjectMeta)> {
         let name = match name {
-            LineName::Gateway(certificate) => return self.gateway(*certificate).await,
-            LineName::Signer(name) => name,
+            LineageName::Gateway(certificate) => return self.gateway(*certificate).await,
+            LineageName::Signer(name) => name,
         };
         match self.signers.get_opt(name).await.with_context(|| format!("the AddOnSigner {name} cannot be read"))? {
             Some(object) => {
@@ -144,14 +144,14 @@ impl Ca {
         }
     }
 
-    async fn gateway(&self, certificate: GatewayCertificate) -> anyhow::Result<(LineReport, ObjectMeta)> {
-        let names = LineNames::gateway(certificate);
+    async fn gateway(&self, certificate: GatewayCertificate) -> anyhow::Result<(LineageReport, ObjectMeta)> {
+        let names = LineageNames::gateway(certificate);
         let map = &names.config_map;
         let place = || format!("the ConfigMap {map} in the namespace {} cannot be read", self.namespace);
         let map = self.config_maps.get_opt(map).await.with_context(place)?.map(|map| map.object).unwrap_or_default();
         let (metadata, data) = (map.metadata, map.data);
         let text = data.and_then(|mut data| data.remove(STATUS_KEY));
-        let line = names.line().to_owned();
+        let lineage = names.lineage().to_owned();
         let Some(text) = text else {
             let needed = match certificate {
                 GatewayCertificate::Serving => "",
@@ -159,15 +159,15 @@ impl Ca {
             };
             let problem =
                 Some(format!("no hub has published this authority in the namespace {}{needed}", self.namespace));
-            return Ok((LineReport { line, problem, ..LineReport::default() }, metadata));
+            return Ok((LineageReport { lineage, problem, ..LineageReport::default() }, metadata));
         };
-        let report: GatewayLineReport = serde_json::from_str(&text).with_context(place)?;
+        let report: GatewayLineageReport = serde_json::from_str(&text).with_context(place)?;
         let is_unreadable = report.unreadable;
-        let GatewayLineReport { authorities, rotation, problem, waits, request, issued, not_used, anchors, .. } =
+        let GatewayLineageReport { authorities, rotation, problem, waits, request, issued, not_used, anchors, .. } =
             report;
         let (is_issued, is_trusted_by_root) = (issued || request.is_some(), anchors.is_some());
-        let report = LineReport {
-            line,
+        let report = LineageReport {
+            lineage,
             authorities,
             rotation,
             problem,
@@ -181,18 +181,22 @@ impl Ca {
         Ok((report, metadata))
     }
 
-    /// A line to change, as it is, and the id of the authority that signs.
-    pub(super) async fn begun(&self, line: &LineArgs) -> anyhow::Result<(LineName, LineReport, String)> {
-        let name = line.name().context("name the AddOnSigner, or --serving or --gateway-client")?;
-        let (report, active) = self.begun_line(&name).await?;
+    /// A lineage to change, as it is, and the id of the authority that signs.
+    pub(super) async fn begun(&self, lineage: &LineageArgs) -> anyhow::Result<(LineageName, LineageReport, String)> {
+        let name = lineage.name().context("name the AddOnSigner, or --serving or --gateway-client")?;
+        let (report, active) = self.begun_lineage(&name).await?;
         Ok((name, report, active))
     }
 
-    /// The line of this name, as it is, and the id of the authority that signs.
-    pub(super) async fn begun_line(&self, name: &LineName) -> anyhow::Result<(LineReport, String)> {
-        let report = self.line(name).await?;
+    /// The lineage of this name, as it is, and the id of the authority that signs.
+    pub(super) async fn begun_lineage(&self, name: &LineageName) -> anyhow::Result<(LineageReport, String)> {
+        let report = self.lineage(name).await?;
         let Some(active) = report.in_state(AuthorityState::Active).map(|active| active.id.clone()) else {
-            bail!("{} has no authority yet: is the hub running? {}", report.line, report.problem.unwrap_or_default());
+            bail!(
+                "{} has no authority yet: is the hub running? {}",
+                report.lineage,
+                report.problem.unwrap_or_default()
+            );
         };
         Ok((report, active))
     }
@@ -215,43 +219,52 @@ impl Ca {
         &self.namespace
     }
 
-    /// Writes an annotation of the AddOnSigner, or of the ConfigMap of a line of the gateway: what `text` makes of the
-    /// present one. Nothing is written if the line is not what the caller has judged, because somebody else has
+    /// Writes an annotation of the AddOnSigner, or of the ConfigMap of a lineage of the gateway: what `text` makes of
+    /// the present one. Nothing is written if the lineage is not what the caller has judged, because somebody else has
     /// changed it.
     pub(super) async fn annotate(
         &self,
-        line: &LineName,
-        before: &LineReport,
+        lineage: &LineageName,
+        before: &LineageReport,
         name: &str,
         text: impl Fn(&str) -> String,
     ) -> anyhow::Result<()> {
         for attempts in 0..ATTEMPTS {
-            let (now, metadata) = self.read(line).await?;
+            let (now, metadata) = self.read(lineage).await?;
             if now.states() != before.states() {
-                bail!("{} has changed meanwhile: see `addon-signer ca status {line}`, and ask again", before.line);
+                bail!(
+                    "{} has changed meanwhile: see `addon-signer ca status {lineage}`, and ask again",
+                    before.lineage
+                );
             }
             let present = metadata.annotations.as_ref().and_then(|all| all.get(name)).map_or("", String::as_str);
             let metadata =
                 json!({ "resourceVersion": metadata.resource_version, "annotations": { name: text(present) } });
             if attempts == 0 {
-                eprintln!("Changing {} on {}", before.line, self.cluster);
+                eprintln!("Changing {} on {}", before.lineage, self.cluster);
             }
-            match self.patch(line, &json!({ "metadata": metadata })).await {
+            match self.patch(lineage, &json!({ "metadata": metadata })).await {
                 Err(error) if is_conflict(&error) => {} // the hub has written its status, perhaps
                 done => return done,
             }
         }
-        bail!("{} is being changed all the time: try again", before.line)
+        bail!("{} is being changed all the time: try again", before.lineage)
     }
 
     /// Adds a request about this authority to the last ones in an annotation that concern others: two administrators do
     /// not undo each other's requests, and neither does a Secret of authorities that is restored.
-    pub(super) async fn ask(&self, line: &LineName, before: &LineReport, name: &str, id: &str) -> anyhow::Result<()> {
+    pub(super) async fn ask(
+        &self,
+        lineage: &LineageName,
+        before: &LineageReport,
+        name: &str,
+        id: &str,
+    ) -> anyhow::Result<()> {
         if before.is_unreadable {
             let problem = before.problem.as_deref().unwrap_or_default();
             bail!(
                 "nothing was asked: the hub takes no step of {} until it can read its Secret. {problem}",
-                before.line
+                before.lineage
             );
         }
         let user = CommandUser::ask(&self.client).await.user;
@@ -262,21 +275,21 @@ impl Ca {
             let forgotten = others.len().saturating_sub(MOST_GONE);
             others.into_iter().skip(forgotten).chain([&*request]).collect::<Vec<_>>().join("\n")
         };
-        self.annotate(line, before, name, with_request).await
+        self.annotate(lineage, before, name, with_request).await
     }
 
-    async fn patch(&self, line: &LineName, body: &serde_json::Value) -> anyhow::Result<()> {
+    async fn patch(&self, lineage: &LineageName, body: &serde_json::Value) -> anyhow::Result<()> {
         let params = PatchParams::default();
         let patch = Patch::Merge(body);
-        match line {
-            LineName::Signer(name) => {
+        match lineage {
+            LineageName::Signer(name) => {
                 let refused = || {
                     format!("the AddOnSigner {name} cannot be changed; the ClusterRole addon-signer-admin allows it")
                 };
                 self.signers.patch(name, &params, &patch).await.with_context(refused)?;
             }
-            LineName::Gateway(certificate) => {
-                let map = LineNames::gateway(*certificate).config_map;
+            LineageName::Gateway(certificate) => {
+                let map = LineageNames::gateway(*certificate).config_map;
                 let refused =
                     || format!("the ConfigMap {map} cannot be changed; the Role addon-signer-admin allows it");
                 self.config_maps.patch(&map, &params, &patch).await.with_context(refused)?;
@@ -285,23 +298,23 @@ impl Ca {
         Ok(())
     }
 
-    /// Shows each change until the hub has done what it was asked for, and then the line in this format. `is_under_way`
-    /// says whether it has begun. The refusal of an `earlier` import is not shown.
+    /// Shows each change until the hub has done what it was asked for, and then the lineage in this format.
+    /// `is_under_way` says whether it has begun. The refusal of an `earlier` import is not shown.
     pub(super) async fn follow(
         &self,
-        line: &LineName,
+        lineage: &LineageName,
         output: Format,
         earlier: Option<&String>,
-        is_done: impl Fn(&LineReport) -> bool,
-        is_under_way: impl Fn(&LineReport) -> bool,
-    ) -> anyhow::Result<LineReport> {
+        is_done: impl Fn(&LineageReport) -> bool,
+        is_under_way: impl Fn(&LineageReport) -> bool,
+    ) -> anyhow::Result<LineageReport> {
         eprintln!("Ctrl-C stops watching; the hub continues.");
         let started = Instant::now();
         let mut shown = String::new();
         let mut first = None;
         let mut pace = Pace::default();
         loop {
-            let report = self.line(line).await?;
+            let report = self.lineage(lineage).await?;
             let first = first.get_or_insert_with(|| report.clone());
             if is_done(&report) {
                 match output {

@@ -8,8 +8,8 @@ use clap::{ArgGroup, Args};
 use rustls_pki_types::CertificateDer;
 
 use super::connection::{Ca, ConnectionArgs, ReportArgs};
-use super::line::LineName;
-use super::report::LineReport;
+use super::lineage::LineageName;
+use super::report::LineageReport;
 use crate::cli::caller::CommandUser;
 use crate::cli::signer_object;
 use crate::output::print;
@@ -26,10 +26,10 @@ use addon_signer_platform::clock::Clock;
 /// The largest file that is sent: a chain of five certificates has some 10 KiB.
 const MOST_BYTES: usize = 64 * 1024;
 
-/// A line whose authorities may come from outside.
+/// A lineage whose authorities may come from outside.
 #[derive(Debug, Clone, Args)]
 #[command(group(ArgGroup::new("one").required(true).args(["signer", "serving"])))]
-struct IssuedLine {
+struct IssuedLineage {
     /// The AddOnSigner's name.
     #[arg(value_parser = signer_object)]
     signer: Option<String>,
@@ -38,11 +38,11 @@ struct IssuedLine {
     serving: bool,
 }
 
-impl IssuedLine {
-    fn name(&self) -> LineName {
+impl IssuedLineage {
+    fn name(&self) -> LineageName {
         match &self.signer {
-            Some(signer) => LineName::Signer(signer.clone()),
-            None => LineName::Gateway(GatewayCertificate::Serving),
+            Some(signer) => LineageName::Signer(signer.clone()),
+            None => LineageName::Gateway(GatewayCertificate::Serving),
         }
     }
 }
@@ -51,7 +51,7 @@ impl IssuedLine {
 #[derive(Debug, Clone, Args)]
 pub struct CsrArgs {
     #[command(flatten)]
-    line: IssuedLine,
+    lineage: IssuedLineage,
     #[command(flatten)]
     connection: ConnectionArgs,
 }
@@ -60,7 +60,7 @@ pub struct CsrArgs {
 #[derive(Debug, Clone, Args)]
 pub struct ImportArgs {
     #[command(flatten)]
-    line: IssuedLine,
+    lineage: IssuedLineage,
     /// The certificate for the request of `ca csr`, followed by those above it up to the root, in PEM; - is standard
     /// input.
     #[arg(long, value_name = "FILE")]
@@ -71,8 +71,8 @@ pub struct ImportArgs {
 
 pub(super) async fn csr(args: CsrArgs) -> anyhow::Result<()> {
     let ca = Ca::connect(&args.connection).await?;
-    let name = args.line.name();
-    let report = ca.line(&name).await?;
+    let name = args.lineage.name();
+    let report = ca.lineage(&name).await?;
     match report.request {
         Some(request) => print(&request),
         None => bail!("{}", no_request(&report)),
@@ -83,13 +83,16 @@ pub(super) async fn csr(args: CsrArgs) -> anyhow::Result<()> {
 pub(super) async fn import(args: ImportArgs) -> anyhow::Result<()> {
     let chain = read(&args.cert)?;
     let ca = Ca::connect(&args.report.connection).await?;
-    let name = args.line.name();
-    let before = ca.line(&name).await?;
+    let name = args.lineage.name();
+    let before = ca.lineage(&name).await?;
     let Some(request) = before.request.clone() else { bail!("{}", no_request(&before)) };
     // Of one that was brought before, the request is gone.
     let first = chain.first().and_then(|der| Authority::from_der(der).ok());
     if let Some(id) = first.map(|it| it.id().clone()).filter(|id| before.authority(id.as_str()).is_some()) {
-        bail!("{id} is an authority of {} already; `addon-signer ca csr {name}` prints the next request", before.line);
+        bail!(
+            "{id} is an authority of {} already; `addon-signer ca csr {name}` prints the next request",
+            before.lineage
+        );
     }
     let (text, id) = certified(&chain, &request).with_context(|| unusable(&args.cert))?;
     let (user, now) = (CommandUser::ask(&ca.client).await.user, Clock::default().now().to_string());
@@ -105,27 +108,27 @@ pub(super) async fn import(args: ImportArgs) -> anyhow::Result<()> {
     if !args.report.watch {
         return Ok(());
     }
-    let has = |report: &LineReport| report.authorities.iter().any(|it| it.id == id.as_str());
+    let has = |report: &LineageReport| report.authorities.iter().any(|it| it.id == id.as_str());
     let signs =
-        |report: &LineReport| report.in_state(AuthorityState::Active).is_some_and(|active| active.id == id.as_str());
+        |report: &LineageReport| report.in_state(AuthorityState::Active).is_some_and(|active| active.id == id.as_str());
     // The sentence names the authority and the time of the import, so a refusal of an earlier one is not taken for this
     // one's.
     let this = format!("({id}, {now})");
-    let refusal = |report: &LineReport| {
+    let refusal = |report: &LineageReport| {
         let told = [report.not_used.clone(), report.problem.clone()].into_iter().flatten();
         told.into_iter().find(|it| it.contains(NOT_USED) && it.contains(&this))
     };
-    let is_refused = |report: &LineReport| refusal(report).is_some();
-    let is_over = |it: &LineReport| signs(it) || is_refused(it);
-    let begun = |it: &LineReport| has(it) || is_refused(it);
+    let is_refused = |report: &LineageReport| refusal(report).is_some();
+    let is_over = |it: &LineageReport| signs(it) || is_refused(it);
+    let begun = |it: &LineageReport| has(it) || is_refused(it);
     let end = ca.follow(&name, args.report.output, before.not_used.as_ref(), is_over, begun).await?;
     if signs(&end) { Ok(()) } else { bail!(refusal(&end).unwrap_or_default()) }
 }
 
-fn no_request(report: &LineReport) -> String {
+fn no_request(report: &LineageReport) -> String {
     format!(
         "{} has no request: its issuer must be Imported without a Secret, and a hub must have seen that",
-        report.line
+        report.lineage
     )
 }
 

@@ -1,4 +1,4 @@
-//! Which line a command is about.
+//! Which lineage a command is about.
 
 use std::fmt;
 
@@ -7,10 +7,10 @@ use clap::Args;
 use crate::cli::signer_object;
 use addon_signer_core::policy::GatewayCertificate;
 
-/// The arguments that name a line.
+/// The arguments that name a lineage.
 #[derive(Debug, Clone, Args)]
 #[group(multiple = false)]
-pub(super) struct LineArgs {
+pub(super) struct LineageArgs {
     /// The AddOnSigner's name.
     #[arg(value_parser = signer_object)]
     signer: Option<String>,
@@ -22,9 +22,9 @@ pub(super) struct LineArgs {
     gateway_client: bool,
 }
 
-/// A line.
+/// A lineage.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum LineName {
+pub(super) enum LineageName {
     /// That of the AddOnSigner with this name.
     Signer(String),
     /// One of the gateway.
@@ -32,7 +32,7 @@ pub(super) enum LineName {
 }
 
 /// As the commands take it.
-impl fmt::Display for LineName {
+impl fmt::Display for LineageName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Signer(name) => name,
@@ -42,15 +42,15 @@ impl fmt::Display for LineName {
     }
 }
 
-impl LineArgs {
-    /// The line; `None` if the arguments name none.
-    pub(super) fn name(&self) -> Option<LineName> {
+impl LineageArgs {
+    /// The lineage; `None` if the arguments name none.
+    pub(super) fn name(&self) -> Option<LineageName> {
         if self.serving {
-            return Some(LineName::Gateway(GatewayCertificate::Serving));
+            return Some(LineageName::Gateway(GatewayCertificate::Serving));
         }
         if self.gateway_client {
-            return Some(LineName::Gateway(GatewayCertificate::Client));
+            return Some(LineageName::Gateway(GatewayCertificate::Client));
         }
-        self.signer.clone().map(LineName::Signer)
+        self.signer.clone().map(LineageName::Signer)
     }
 }

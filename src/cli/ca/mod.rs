@@ -13,9 +13,9 @@ pub(super) use affected::Refused;
 use bundle::{BundleArgs, bundle};
 use connection::{Ca, ChangeArgs, ConnectionArgs, LOOK, ReportArgs};
 use import::{CsrArgs, ImportArgs, csr, import};
-use line::{LineArgs, LineName};
+use lineage::{LineageArgs, LineageName};
 use plan::{PlanArgs, plan};
-use report::{LineReport, as_table};
+use report::{LineageReport, as_table};
 use revoke::{RevokeArgs, revoke};
 use rollback::rollback;
 use taint::{TaintArgs, taint};
@@ -25,7 +25,7 @@ mod affected;
 mod bundle;
 mod connection;
 mod import;
-mod line;
+mod lineage;
 mod pace;
 mod plan;
 mod report;
@@ -61,9 +61,9 @@ pub enum CaCommand {
 /// Arguments of `ca status`.
 #[derive(Debug, Clone, Args)]
 pub struct StatusArgs {
-    /// Which line [default: all].
+    /// Which lineage [default: all].
     #[command(flatten)]
-    line: LineArgs,
+    lineage: LineageArgs,
     /// The output format.
     #[arg(long, value_enum, default_value_t = Format::Table)]
     output: Format,
@@ -97,7 +97,7 @@ async fn status(args: StatusArgs) -> anyhow::Result<()> {
     let ca = Ca::connect(&args.connection).await?;
     let mut printed = None;
     loop {
-        let reports = ca.reports(args.line.name()).await?;
+        let reports = ca.reports(args.lineage.name()).await?;
         let settled = reports.iter().all(|report| report.rotation.is_none());
         if printed.as_ref() != Some(&reports) {
             match args.output {
@@ -113,44 +113,48 @@ async fn status(args: StatusArgs) -> anyhow::Result<()> {
     }
 }
 
-async fn rotate(ChangeArgs { line, report }: ChangeArgs) -> anyhow::Result<()> {
+async fn rotate(ChangeArgs { lineage, report }: ChangeArgs) -> anyhow::Result<()> {
     let ca = Ca::connect(&report.connection).await?;
-    let (name, before, active) = ca.begun(&line).await?;
+    let (name, before, active) = ca.begun(&lineage).await?;
     if before.request.is_some() {
         bail!(
             "authorities of {} are imported: `addon-signer ca csr {name}` prints the next request, and `addon-signer \
              ca import {name}` begins the rotation",
-            before.line
+            before.lineage
         );
     }
     if before.in_state(AuthorityState::Next).is_some() {
         bail!(
             "a rotation of {} is already under way: follow it with `addon-signer ca status {name} --watch`",
-            before.line
+            before.lineage
         );
     }
     if let Some(doomed) = before.to_revoke() {
-        bail!("{} of {} is to be revoked: another authority replaces it as soon as one comes", doomed.id, before.line);
+        bail!(
+            "{} of {} is to be revoked: another authority replaces it as soon as one comes",
+            doomed.id,
+            before.lineage
+        );
     }
     // The hub remembers the text of the last rotation that it has begun.
     let (now, user) = (Clock::default().now(), CommandUser::ask(&ca.client).await.user);
     let request = format!("{now} {user}").trim_end().to_owned();
     ca.annotate(&name, &before, ANNOTATION_ROTATE, |_| request.clone()).await?;
-    let sentence = format!("Requested a rotation of {}; {active} is signing for now.", before.line);
+    let sentence = format!("Requested a rotation of {}; {active} is signing for now.", before.lineage);
     report.asked(&before, &active, &sentence)?;
     follow_rotation(&ca, &name, &report, &active).await
 }
 
 /// Shows each change until an authority other than `before` is signing, if that is to be watched.
-async fn follow_rotation(ca: &Ca, name: &LineName, args: &ReportArgs, before: &str) -> anyhow::Result<()> {
+async fn follow_rotation(ca: &Ca, name: &LineageName, args: &ReportArgs, before: &str) -> anyhow::Result<()> {
     if !args.watch {
         return Ok(());
     }
-    let signs = |report: &LineReport| {
+    let signs = |report: &LineageReport| {
         let active = report.in_state(AuthorityState::Active).filter(|active| active.id != before);
         active.map(|active| active.id.clone())
     };
-    let is_done = |report: &LineReport| signs(report).is_some();
+    let is_done = |report: &LineageReport| signs(report).is_some();
     let now = ca.follow(name, args.output, None, is_done, |report| report.rotation.is_some()).await?;
     eprintln!(
         "{} is now signing. Certificates signed by {before} stay valid until they expire.",

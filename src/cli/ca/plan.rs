@@ -5,8 +5,8 @@ use serde::Serialize;
 
 use super::affected::{Affected, Refused};
 use super::connection::{Ca, ConnectionArgs};
-use super::line::{LineArgs, LineName};
-use super::report::LineReport;
+use super::lineage::{LineageArgs, LineageName};
+use super::report::LineageReport;
 use crate::output::{Format, print, print_json};
 use addon_signer_api::status::{AuthorityState, AuthorityStatus, RotationPhase};
 use addon_signer_core::policy::GatewayCertificate;
@@ -16,7 +16,7 @@ use addon_signer_core::policy::GatewayCertificate;
 #[command(group(ArgGroup::new("one").required(true).args(["signer", "serving", "gateway_client"])))]
 pub struct PlanArgs {
     #[command(flatten)]
-    line: LineArgs,
+    lineage: LineageArgs,
     /// The output format.
     #[arg(long, value_enum, default_value_t = Format::Table)]
     output: Format,
@@ -24,7 +24,7 @@ pub struct PlanArgs {
     connection: ConnectionArgs,
 }
 
-/// The next step of a line.
+/// The next step of a lineage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(super) enum NextStep {
     /// A new authority is made, at the request of an administrator or by age. It locks out nobody.
@@ -41,7 +41,7 @@ pub(super) enum NextStep {
 #[derive(Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Plan {
-    line: String,
+    lineage: String,
     pub(super) step: NextStep,
     /// The authority that it is about.
     pub(super) authority: String,
@@ -52,11 +52,11 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// Judges a line as it is.
+    /// Judges a lineage as it is.
     ///
     /// # Errors
     /// One sentence on what the API server did not list.
-    pub(super) async fn of(ca: &Ca, name: &LineName, report: &LineReport, active: &str) -> anyhow::Result<Self> {
+    pub(super) async fn of(ca: &Ca, name: &LineageName, report: &LineageReport, active: &str) -> anyhow::Result<Self> {
         let phase = report.rotation.as_ref().map(|rotation| rotation.phase);
         let waiting_for = report.rotation.as_ref().and_then(|rotation| rotation.waiting_for.clone());
         let waiting_for = waiting_for.or_else(|| report.waits.clone());
@@ -69,7 +69,7 @@ impl Plan {
         let affected = match (step, name, &waiting_for) {
             (NextStep::Prepare, ..) | (NextStep::Activate, _, None) => Affected::default(),
             (NextStep::Finish | NextStep::Revoke, ..) => Affected::by_loss(ca, name, report, &authority).await?,
-            (NextStep::Activate, LineName::Gateway(GatewayCertificate::Serving), Some(waiting)) => {
+            (NextStep::Activate, LineageName::Gateway(GatewayCertificate::Serving), Some(waiting)) => {
                 let lacking = Affected::without_anchor(ca, true).await?;
                 // Clusters have applied it, but perhaps no pod has read it.
                 if lacking.is_nobody() { Affected::unknown(waiting) } else { lacking }
@@ -77,35 +77,35 @@ impl Plan {
             // Gateways, or backends.
             (NextStep::Activate, _, Some(waiting)) => Affected::unknown(waiting),
         };
-        Ok(Self { line: report.line.clone(), step, authority, waiting_for, affected })
+        Ok(Self { lineage: report.lineage.clone(), step, authority, waiting_for, affected })
     }
 
     fn as_text(&self) -> String {
-        let Self { line, authority, .. } = self;
+        let Self { lineage, authority, .. } = self;
         let mut text = match self.step {
-            NextStep::Prepare if self.waiting_for.is_some() => format!("{line}: a new authority is due.\n"),
+            NextStep::Prepare if self.waiting_for.is_some() => format!("{lineage}: a new authority is due.\n"),
             NextStep::Prepare => {
                 let by = format!("with `ca rotate`, or by the age of {authority}");
-                format!("{line}: no rotation is under way. The next one begins {by}.\n")
+                format!("{lineage}: no rotation is under way. The next one begins {by}.\n")
             }
-            NextStep::Activate => format!("{line}: the next step lets {authority} sign.\n"),
-            NextStep::Finish => format!("{line}: the next step removes {authority} with its key.\n"),
-            NextStep::Revoke => format!("{line}: {authority} is revoked as soon as another authority can sign.\n"),
+            NextStep::Activate => format!("{lineage}: the next step lets {authority} sign.\n"),
+            NextStep::Finish => format!("{lineage}: the next step removes {authority} with its key.\n"),
+            NextStep::Revoke => format!("{lineage}: {authority} is revoked as soon as another authority can sign.\n"),
         };
-        self.waiting_for.iter().for_each(|what| text.push_str(&format!("The line is waiting for: {what}\n")));
+        self.waiting_for.iter().for_each(|what| text.push_str(&format!("The lineage is waiting for: {what}\n")));
         text + "\nIf it were taken now:\n" + &self.affected.as_table()
     }
 }
 
 /// The Old authority that goes first: the one whose certificates expire first.
-fn oldest(report: &LineReport) -> Option<&AuthorityStatus> {
+fn oldest(report: &LineageReport) -> Option<&AuthorityStatus> {
     let old = report.authorities.iter().filter(|authority| authority.state == AuthorityState::Old);
     old.min_by_key(|authority| authority.last_leaf_expires)
 }
 
 pub(super) async fn plan(args: PlanArgs) -> anyhow::Result<()> {
     let ca = Ca::connect(&args.connection).await?;
-    let (name, report, active) = ca.begun(&args.line).await?;
+    let (name, report, active) = ca.begun(&args.lineage).await?;
     let plan = Plan::of(&ca, &name, &report, &active).await?;
     match args.output {
         Format::Table => print(&plan.as_text()),

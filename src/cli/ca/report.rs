@@ -1,4 +1,4 @@
-//! What the commands show of a line.
+//! What the commands show of a lineage.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
@@ -11,12 +11,12 @@ use addon_signer_api::status::{
 };
 use addon_signer_hub::authorities::report::{NOT_ROLLED_BACK, UNREADABLE, WAITS};
 
-/// One line of authorities as `ca status --output json` prints it.
+/// One lineage of authorities as `ca status --output json` prints it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct LineReport {
+pub(super) struct LineageReport {
     /// The AddOnSigner, `(serving)` or `(gateway-client)`.
-    pub(super) line: String,
+    pub(super) lineage: String,
     pub(super) authorities: Vec<AuthorityStatus>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) rotation: Option<RotationStatus>,
@@ -43,7 +43,7 @@ pub(super) struct LineReport {
     pub(super) is_trusted_by_root: bool,
 }
 
-impl LineReport {
+impl LineageReport {
     /// Its authority with this id.
     pub(super) fn authority(&self, id: &str) -> Option<&AuthorityStatus> {
         self.authorities.iter().find(|authority| authority.id == id)
@@ -51,7 +51,7 @@ impl LineReport {
 
     /// Says that it has no authority with this id.
     pub(super) fn unknown(&self, id: &str) -> String {
-        format!("{} has no authority {id}: `addon-signer ca status` lists them", self.line)
+        format!("{} has no authority {id}: `addon-signer ca status` lists them", self.lineage)
     }
 
     /// Its authorities, each with its state.
@@ -71,7 +71,7 @@ impl LineReport {
 }
 
 /// What it does now, for `--watch`, without the refusal of an earlier import.
-pub(super) fn progress(report: &LineReport, earlier: Option<&String>) -> String {
+pub(super) fn progress(report: &LineageReport, earlier: Option<&String>) -> String {
     let mut text = match &report.rotation {
         Some(RotationStatus { phase, waiting_for: Some(what), .. }) => format!("{phase:?}: waiting for {what}"),
         Some(RotationStatus { phase, .. }) => format!("{phase:?}"),
@@ -81,14 +81,14 @@ pub(super) fn progress(report: &LineReport, earlier: Option<&String>) -> String 
     text
 }
 
-/// The report of an AddOnSigner's line.
-pub(super) fn client_report(object: GuardedSigner) -> LineReport {
-    let line = object.name_any();
+/// The report of an AddOnSigner's lineage.
+pub(super) fn client_report(object: GuardedSigner) -> LineageReport {
+    let lineage = object.name_any();
     let status = match object.read() {
         Ok(signer) => signer.status.unwrap_or_default(),
         Err(error) => {
             let problem = Some(format!("it cannot be read: {error}"));
-            return LineReport { line, problem, ..LineReport::default() };
+            return LineageReport { lineage, problem, ..LineageReport::default() };
         }
     };
     let failing = status.conditions.iter().find(|condition| condition.type_ == "Ready" && condition.status != "True");
@@ -109,8 +109,8 @@ pub(super) fn client_report(object: GuardedSigner) -> LineReport {
     let is_issued = issued.is_some() || status.authority_request.is_some();
     let AddOnSignerStatus { authorities, rotation, authority_request: request, .. } = status;
     let is_trusted_by_root = false;
-    LineReport {
-        line,
+    LineageReport {
+        lineage,
         authorities,
         rotation,
         problem,
@@ -123,14 +123,14 @@ pub(super) fn client_report(object: GuardedSigner) -> LineReport {
     }
 }
 
-/// The lines as a table, with what each waits for.
-pub(super) fn as_table(reports: &[LineReport]) -> String {
-    let mut rows = Rows::new(&["LINE", "AUTHORITY", "STATE", "NOT AFTER", "LAST CERTIFICATE EXPIRES"]);
+/// The lineages as a table, with what each waits for.
+pub(super) fn as_table(reports: &[LineageReport]) -> String {
+    let mut rows = Rows::new(&["LINEAGE", "AUTHORITY", "STATE", "NOT AFTER", "LAST CERTIFICATE EXPIRES"]);
     for report in reports {
         for authority in &report.authorities {
             let last = authority.last_leaf_expires.map_or_else(|| "-".to_owned(), |end| end.to_string());
             rows.add([
-                report.line.clone(),
+                report.lineage.clone(),
                 authority.id.clone(),
                 state(authority),
                 authority.not_after.to_string(),
@@ -138,17 +138,17 @@ pub(super) fn as_table(reports: &[LineReport]) -> String {
             ]);
         }
         if report.authorities.is_empty() {
-            rows.add([report.line.as_str(), "-", "-", "-", "-"]);
+            rows.add([report.lineage.as_str(), "-", "-", "-", "-"]);
         }
     }
     let mut text = rows.render();
     for report in reports {
         let not_used = report.not_used.as_ref().filter(|why| Some(*why) != report.problem.as_ref());
         for problem in report.problem.iter().chain(not_used) {
-            text.push_str(&format!("\n{}: {problem}\n", report.line));
+            text.push_str(&format!("\n{}: {problem}\n", report.lineage));
         }
         if let Some(RotationStatus { waiting_for: Some(what), .. }) = &report.rotation {
-            text.push_str(&format!("\n{} is waiting for: {what}\n", report.line));
+            text.push_str(&format!("\n{} is waiting for: {what}\n", report.lineage));
         }
     }
     text

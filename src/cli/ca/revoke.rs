@@ -7,8 +7,8 @@ use clap::{ArgGroup, Args};
 
 use super::affected::Affected;
 use super::connection::{Ca, ReportArgs};
-use super::line::LineName;
-use super::report::LineReport;
+use super::lineage::LineageName;
+use super::report::LineageReport;
 use crate::cli::signer_object;
 use crate::output::Format;
 use addon_signer_api::status::AuthorityState;
@@ -39,19 +39,19 @@ pub struct RevokeArgs {
 }
 
 impl RevokeArgs {
-    /// The line and the authority.
-    fn named(&self) -> Option<(LineName, String)> {
-        let gateway = |id: &Option<String>, of| id.clone().map(|id| (LineName::Gateway(of), id));
+    /// The lineage and the authority.
+    fn named(&self) -> Option<(LineageName, String)> {
+        let gateway = |id: &Option<String>, of| id.clone().map(|id| (LineageName::Gateway(of), id));
         gateway(&self.serving, GatewayCertificate::Serving)
             .or_else(|| gateway(&self.gateway_client, GatewayCertificate::Client))
-            .or_else(|| self.signer.clone().map(LineName::Signer).zip(self.authority.clone()))
+            .or_else(|| self.signer.clone().map(LineageName::Signer).zip(self.authority.clone()))
     }
 }
 
 pub(super) async fn revoke(args: RevokeArgs) -> anyhow::Result<()> {
     let (name, id) = args.named().context("name the AddOnSigner and its authority")?;
     let ca = Ca::connect(&args.report.connection).await?;
-    let (before, active) = ca.begun_line(&name).await?;
+    let (before, active) = ca.begun_lineage(&name).await?;
     before.authority(&id).with_context(|| before.unknown(&id))?;
     if !args.yes {
         let affected = Affected::by_loss(&ca, &name, &before, &id).await;
@@ -59,31 +59,32 @@ pub(super) async fn revoke(args: RevokeArgs) -> anyhow::Result<()> {
         confirm(&ca, &before, &id, &affected, args.report.output)?;
     }
     ca.ask(&name, &before, ANNOTATION_REVOKE_AUTHORITY, &id).await?;
-    let sentence = format!("Asked the hub to revoke {id} of {}. {}", before.line, then(&name, &before, &id, &active));
+    let sentence =
+        format!("Asked the hub to revoke {id} of {}. {}", before.lineage, then(&name, &before, &id, &active));
     args.report.asked(&before, &id, &sentence)?;
     follow_loss(&ca, &name, &args.report, &id).await
 }
 
 /// Shows each change until the authority is gone, if that is to be watched.
-pub(super) async fn follow_loss(ca: &Ca, name: &LineName, args: &ReportArgs, id: &str) -> anyhow::Result<()> {
+pub(super) async fn follow_loss(ca: &Ca, name: &LineageName, args: &ReportArgs, id: &str) -> anyhow::Result<()> {
     if !args.watch {
         return Ok(());
     }
-    let is_gone = |report: &LineReport| report.authority(id).is_none();
-    let has_begun = |report: &LineReport| report.authority(id).is_none_or(|authority| authority.to_revoke);
+    let is_gone = |report: &LineageReport| report.authority(id).is_none();
+    let has_begun = |report: &LineageReport| report.authority(id).is_none_or(|authority| authority.to_revoke);
     ca.follow(name, args.output, None, is_gone, has_begun).await.map(drop)
 }
 
 /// Shows whom the revocation would lock out, and lets a person type the id again. Without a terminal nobody may be
 /// locked out.
-fn confirm(ca: &Ca, before: &LineReport, id: &str, affected: &Affected, output: Format) -> anyhow::Result<()> {
+fn confirm(ca: &Ca, before: &LineageReport, id: &str, affected: &Affected, output: Format) -> anyhow::Result<()> {
     let cluster = ca.cluster();
     if !stdin().is_terminal() {
         let sentence =
-            || format!("{}; --yes revokes {id} of {} on {cluster} all the same", affected.count(), before.line);
+            || format!("{}; --yes revokes {id} of {} on {cluster} all the same", affected.count(), before.lineage);
         return if affected.is_nobody() { Ok(()) } else { Err(affected.refused(output, sentence())) };
     }
-    eprint!("{}To revoke {id} of {} on {cluster}, type this id again: ", affected.as_table(), before.line);
+    eprint!("{}To revoke {id} of {} on {cluster}, type this id again: ", affected.as_table(), before.lineage);
     is_typed(id, &mut stdin().lock())
 }
 
@@ -97,12 +98,12 @@ fn is_typed(id: &str, input: &mut impl BufRead) -> anyhow::Result<()> {
 }
 
 /// What follows.
-fn then(name: &LineName, before: &LineReport, id: &str, active: &str) -> String {
+fn then(name: &LineageName, before: &LineageReport, id: &str, active: &str) -> String {
     let signs = match before.in_state(AuthorityState::Next) {
         _ if id != active => format!("{active} keeps signing."),
         Some(next) => format!("{} signs at once.", next.id),
         None if before.is_issued => {
-            let signs = if matches!(name, LineName::Signer(_)) { "signs nothing more" } else { "still signs" };
+            let signs = if matches!(name, LineageName::Signer(_)) { "signs nothing more" } else { "still signs" };
             format!("It {signs}, and stays trusted until another authority has come from the issuer.")
         }
         None => "A new one signs at once.".to_owned(),

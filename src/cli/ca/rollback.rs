@@ -3,7 +3,7 @@
 use anyhow::bail;
 
 use super::connection::{Ca, ChangeArgs};
-use super::report::LineReport;
+use super::report::LineageReport;
 use crate::cli::caller::CommandUser;
 use addon_signer_api::status::{AuthorityState, AuthorityStatus};
 use addon_signer_core::names::ANNOTATION_ROLL_BACK;
@@ -11,9 +11,9 @@ use addon_signer_hub::authorities::asked::AuthorityRequest;
 use addon_signer_hub::authorities::report::refusal;
 use addon_signer_platform::clock::Clock;
 
-pub(super) async fn rollback(ChangeArgs { line, report: args }: ChangeArgs) -> anyhow::Result<()> {
+pub(super) async fn rollback(ChangeArgs { lineage, report: args }: ChangeArgs) -> anyhow::Result<()> {
     let ca = Ca::connect(&args.connection).await?;
-    let (name, before, active) = ca.begun(&line).await?;
+    let (name, before, active) = ca.begun(&lineage).await?;
     let older = |old: &&AuthorityStatus| {
         before.in_state(AuthorityState::Active).is_some_and(|it| old.not_before <= it.not_before)
     };
@@ -25,9 +25,9 @@ pub(super) async fn rollback(ChangeArgs { line, report: args }: ChangeArgs) -> a
             (active.clone(), format!("{sentence} {active} stay valid until they expire."))
         }
         (None, None) => bail!(
-            "{active} of {line} cannot be rolled back: no older authority could sign. `addon-signer ca rotate {name}` \
-             replaces it",
-            line = before.line
+            "{active} of {lineage} cannot be rolled back: no older authority could sign. \
+             `addon-signer ca rotate {name}` replaces it",
+            lineage = before.lineage
         ),
     };
     let user = CommandUser::ask(&ca.client).await.user;
@@ -39,12 +39,12 @@ pub(super) async fn rollback(ChangeArgs { line, report: args }: ChangeArgs) -> a
     }
     // What is said of another authority is about an earlier request.
     let refusal = refusal(&id);
-    let is_refused = |report: &LineReport| report.problem.as_ref().is_some_and(|it| it.contains(&refusal));
-    let is_done = |report: &LineReport| {
+    let is_refused = |report: &LineageReport| report.problem.as_ref().is_some_and(|it| it.contains(&refusal));
+    let is_done = |report: &LineageReport| {
         let is_current = |state| report.in_state(state).is_some_and(|authority| authority.id == id);
         !is_current(AuthorityState::Next) && !is_current(AuthorityState::Active)
     };
-    let ends = |report: &LineReport| is_done(report) || is_refused(report);
+    let ends = |report: &LineageReport| is_done(report) || is_refused(report);
     let now = ca.follow(&name, args.output, None, ends, ends).await?;
     if is_done(&now) { Ok(()) } else { bail!(now.problem.unwrap_or_default()) }
 }

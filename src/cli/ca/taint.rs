@@ -4,7 +4,7 @@ use anyhow::{Context, bail};
 use clap::Args;
 
 use super::connection::{Ca, ChangeArgs};
-use super::report::LineReport;
+use super::report::LineageReport;
 use addon_signer_api::status::{AuthorityState, AuthorityStatus};
 use addon_signer_core::names::ANNOTATION_TAINT;
 
@@ -19,29 +19,29 @@ pub struct TaintArgs {
 }
 
 pub(super) async fn taint(args: TaintArgs) -> anyhow::Result<()> {
-    let ChangeArgs { line, report: how } = args.change;
+    let ChangeArgs { lineage, report: how } = args.change;
     let ca = Ca::connect(&how.connection).await?;
-    let (name, before, active) = ca.begun(&line).await?;
+    let (name, before, active) = ca.begun(&lineage).await?;
     let id = args.authority.unwrap_or(active);
     let known = before.authority(&id).with_context(|| before.unknown(&id))?;
     if known.tainted {
-        bail!("{id} of {} is tainted already", before.line);
+        bail!("{id} of {} is tainted already", before.lineage);
     }
     ca.ask(&name, &before, ANNOTATION_TAINT, &id).await?;
-    let sentence = format!("Asked the hub to taint {id} of {}. {}", before.line, then(&before, known));
+    let sentence = format!("Asked the hub to taint {id} of {}. {}", before.lineage, then(&before, known));
     how.asked(&before, &id, &sentence)?;
     if !how.watch {
         return Ok(());
     }
-    let has_begun = |report: &LineReport| report.authority(&id).is_none_or(|authority| authority.tainted);
-    let signs_no_more = |report: &LineReport| {
+    let has_begun = |report: &LineageReport| report.authority(&id).is_none_or(|authority| authority.tainted);
+    let signs_no_more = |report: &LineageReport| {
         has_begun(report) && report.in_state(AuthorityState::Active).is_none_or(|active| active.id != id)
     };
     ca.follow(&name, how.output, None, signs_no_more, has_begun).await.map(drop)
 }
 
 /// What follows for an authority in this state.
-fn then(before: &LineReport, known: &AuthorityStatus) -> String {
+fn then(before: &LineageReport, known: &AuthorityStatus) -> String {
     let next = before.in_state(AuthorityState::Next);
     let follows = match known.state {
         AuthorityState::Next if before.is_issued => "It is dropped; the next one has to come from the issuer.",

@@ -9,24 +9,24 @@ use super::{Finding, Inspection, Verdict, unknown};
 use addon_signer_api::Lenient;
 use addon_signer_api::status::{AuthorityState, AuthorityStatus, RotationPhase, RotationStatus};
 use addon_signer_core::ca::authority::LAST_CALL;
-use addon_signer_core::ca::line::MAX_AUTHORITIES;
+use addon_signer_core::ca::lineage::MAX_AUTHORITIES;
 use addon_signer_core::policy::GatewayCertificate;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_hub::authorities::GATEWAY_PLAN;
-use addon_signer_hub::authorities::report::GatewayLineReport;
-use addon_signer_hub::authorities::store::{LineNames, STATUS_KEY};
+use addon_signer_hub::authorities::report::GatewayLineageReport;
+use addon_signer_hub::authorities::store::{LineageNames, STATUS_KEY};
 
-/// One line of authorities as it is reported.
-pub(super) struct ReportedLine<'r> {
+/// One lineage of authorities as it is reported.
+pub(super) struct ReportedLineage<'r> {
     pub(super) authorities: &'r [AuthorityStatus],
     pub(super) rotation: Option<&'r RotationStatus>,
-    /// How much its authority has left when the next one should sign at the latest: on a client line when the hub makes
-    /// the next one, which the gateway trusts within seconds; on the gateway's line after the longest wait for agents,
-    /// which its own `renewBefore` also includes.
+    /// How much its authority has left when the next one should sign at the latest: on a client lineage when the hub
+    /// makes the next one, which the gateway trusts within seconds; on the gateway's lineage after the longest wait for
+    /// agents, which its own `renewBefore` also includes.
     pub(super) renew_before: Duration,
 }
 
-impl ReportedLine<'_> {
+impl ReportedLineage<'_> {
     /// How much an authority has left when its end is near: two thirds of the time for replacing it have passed before
     /// the hub takes the next one without evidence, and an administrator must still have time to find out why.
     fn near(&self) -> Duration {
@@ -63,24 +63,24 @@ impl ReportedLine<'_> {
 
 impl Inspection {
     /// The gateway's own authorities. Those for backends exist once an AddOnRoute needs them.
-    pub(super) async fn gateway_lines(&self) -> Vec<Finding> {
-        let mut found = self.gateway_line(GatewayCertificate::Serving, "gateway's authority").await;
-        found.extend(self.gateway_line(GatewayCertificate::Client, "gateway's client authority").await);
+    pub(super) async fn gateway_lineages(&self) -> Vec<Finding> {
+        let mut found = self.gateway_lineage(GatewayCertificate::Serving, "gateway's authority").await;
+        found.extend(self.gateway_lineage(GatewayCertificate::Client, "gateway's client authority").await);
         found
     }
 
-    async fn gateway_line(&self, certificate: GatewayCertificate, about: &str) -> Vec<Finding> {
+    async fn gateway_lineage(&self, certificate: GatewayCertificate, about: &str) -> Vec<Finding> {
         let maps: Api<Lenient<ConfigMap>> = Api::namespaced(self.client.clone(), &self.namespace);
-        let name = LineNames::gateway(certificate).config_map;
+        let name = LineageNames::gateway(certificate).config_map;
         let map = match maps.get_opt(&name).await {
             Ok(None) if certificate == GatewayCertificate::Client => return Vec::new(),
             Ok(map) => map,
             Err(error) => return vec![unknown(about.to_owned(), &error)],
         };
         let text = map.and_then(|map| map.object.data?.remove(STATUS_KEY)).unwrap_or_default();
-        let report: GatewayLineReport = match serde_json::from_str(&text) {
+        let report: GatewayLineageReport = match serde_json::from_str(&text) {
             Ok(report) => report,
-            Err(_) if text.is_empty() => GatewayLineReport::default(),
+            Err(_) if text.is_empty() => GatewayLineageReport::default(),
             Err(error) => {
                 let sentence = format!(
                     "the report in {STATUS_KEY} of the ConfigMap {name} cannot be read: {error}; the leading hub \
@@ -90,12 +90,12 @@ impl Inspection {
             }
         };
         let problem = report.problem.map(|problem| Finding::bad(about, problem));
-        let line = ReportedLine {
+        let lineage = ReportedLineage {
             authorities: &report.authorities,
             rotation: report.rotation.as_ref(),
             renew_before: GATEWAY_PLAN.renew_before,
         };
-        problem.into_iter().chain(line.findings(about, self.now)).collect()
+        problem.into_iter().chain(lineage.findings(about, self.now)).collect()
     }
 }
 
@@ -108,14 +108,14 @@ mod tests {
     const HOUR: u64 = 3_600;
     const DAY: u64 = 24 * HOUR;
 
-    /// The findings for a line whose authority ends in this many seconds and whose `renewBefore` is this.
+    /// The findings for a lineage whose authority ends in this many seconds and whose `renewBefore` is this.
     fn verdicts(left: u64, renew_before: u64, rotation: Option<RotationStatus>) -> Vec<Finding> {
         let end = Timestamp::from_unix(i64::try_from(left).unwrap());
         let authority = json!([{ "id": "a", "state": "Active", "notBefore": "1970-01-01T00:00:00Z", "notAfter": end }]);
         let authorities: Vec<AuthorityStatus> = serde_json::from_value(authority).unwrap();
         let renew_before = Duration::from_secs(renew_before);
-        let line = ReportedLine { authorities: &authorities, rotation: rotation.as_ref(), renew_before };
-        line.findings("line", Timestamp::from_unix(0))
+        let lineage = ReportedLineage { authorities: &authorities, rotation: rotation.as_ref(), renew_before };
+        lineage.findings("line", Timestamp::from_unix(0))
     }
 
     fn mk_rotation(phase: &str) -> Option<RotationStatus> {

@@ -117,7 +117,7 @@ pub async fn run(args: CheckArgs) -> anyhow::Result<()> {
     say(inspection.lease().await);
     say(inspection.signers().await);
     say(inspection.routes().await);
-    say(inspection.gateway_lines().await);
+    say(inspection.gateway_lineages().await);
     say(inspection.trust_bundle().await);
     say(inspection.anchors().await);
     say(inspection.manifest_works().await);

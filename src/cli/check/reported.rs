@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::{Api, Resource, ResourceExt};
 
-use super::authorities::ReportedLine;
+use super::authorities::ReportedLineage;
 use super::{Finding, Inspection, Verdict, unknown};
 use crate::inventory::API_SERVICE;
 use addon_signer_api::GuardedSigner;
@@ -109,12 +109,12 @@ impl Inspection {
             found.extend(outdated(&about, &signer.metadata, status.observed_generation, self.now));
             // The hub does not start serving a spec that it cannot read, and reports that.
             let plan = SignerConfig::read(&signer.spec, None).map(|config| config.authority.renew_before);
-            let line = ReportedLine {
+            let lineage = ReportedLineage {
                 authorities: &status.authorities,
                 rotation: status.rotation.as_ref(),
                 renew_before: plan.unwrap_or(2 * LAST_CALL),
             };
-            found.extend(line.findings(&about, self.now));
+            found.extend(lineage.findings(&about, self.now));
         }
         found
     }

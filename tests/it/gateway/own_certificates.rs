@@ -99,7 +99,7 @@ impl Kept {
 async fn certificate_is_requested_renewed_and_replaced_on_rotation() {
     let hub = TestHub::start().await;
     let mut kept = Kept::start(&hub).await;
-    let [first, second] = ["serving"; 2].map(|line| Ca::new(line, kept.clock.now()));
+    let [first, second] = ["serving"; 2].map(|lineage| Ca::new(lineage, kept.clock.now()));
     kept.trust.send_replace(trust_in(&[&first], &first));
     let request = kept.open_request().await;
     assert!(request.metadata.name.as_ref().unwrap().starts_with("addon-signer-gateway-"));

@@ -1,4 +1,4 @@
-//! The line of the certificate that the gateway shows to backends: it begins when an AddOnRoute needs it.
+//! The lineage of the certificate that the gateway shows to backends: it begins when an AddOnRoute needs it.
 
 use addon_signer_api::{AddOnRoute, AddOnSigner};
 use addon_signer_core::ca::bundle::Bundle;
@@ -7,7 +7,7 @@ use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::json;
 
-use super::lines::kit::OnServer;
+use super::lineages::kit::OnServer;
 use super::mk_ready;
 use crate::cli::{run, write};
 use test_kit::hub::{PATIENCE, apply_route};
@@ -43,19 +43,19 @@ async fn wait_anchors(admin: &Client, name: &str, mut expected: Vec<String>) {
 #[tokio::test]
 async fn the_line_for_backends_begins_when_a_route_needs_it() {
     let (_hub, admin, running) = mk_ready().await;
-    let line = OnServer::gateway_client(&admin);
+    let lineage = OnServer::gateway_client(&admin);
     // Not accepted: its namespace may not attach routes.
     apply(&admin, "needs", true).await;
     let maps: Api<ConfigMap> = Api::namespaced(admin.clone(), "addon-signer");
     let routes: Api<AddOnRoute> = Api::namespaced(admin.clone(), "default");
     wait_until(PATIENCE, "the route to be judged", async || routes.get("needs").await.unwrap().status).await;
-    assert!(line.members().await.is_none());
+    assert!(lineage.members().await.is_none());
     assert!(maps.get_opt("addon-signer-backend-trust").await.unwrap().is_none());
 
     let signers: Api<AddOnSigner> = Api::all(admin.clone());
     let open = json!({ "spec": { "gateway": { "routesFrom": { "namespaces": ["default"] } } } });
     signers.patch("telemetry", &PatchParams::default(), &Patch::Merge(&open)).await.unwrap();
-    let first = line.wait(&["Active"]).await;
+    let first = lineage.wait(&["Active"]).await;
     wait_anchors(&admin, "needs", first.clone()).await;
     apply(&admin, "plain", false).await;
     apply(&admin, "needs-too", true).await;
@@ -72,12 +72,12 @@ async fn the_line_for_backends_begins_when_a_route_needs_it() {
     .await;
     assert_eq!(anchors(&admin, "needs").await, first);
 
-    // Nothing needs the line any more, but backends may trust it: it stays.
+    // Nothing needs the lineage any more, but backends may trust it: it stays.
     for name in ["needs", "needs-too"] {
         routes.delete(name, &Default::default()).await.unwrap();
     }
-    line.rotate_by_map("r1").await;
-    line.wait(&["Next", "Active"]).await;
+    lineage.rotate_by_map("r1").await;
+    lineage.wait(&["Next", "Active"]).await;
     running.stop().await;
 }
 
@@ -88,39 +88,39 @@ async fn owners_of_backends_have_a_month_unless_somebody_advances() {
     let open = json!({ "spec": { "gateway": { "routesFrom": { "namespaces": ["default"] } } } });
     signers.patch("telemetry", &PatchParams::default(), &Patch::Merge(&open)).await.unwrap();
     apply(&admin, "needs", true).await;
-    let line = OnServer::gateway_client(&admin);
-    let first = line.wait(&["Active"]).await;
+    let lineage = OnServer::gateway_client(&admin);
+    let first = lineage.wait(&["Active"]).await;
     let home = tempfile::tempdir().unwrap();
     let kubeconfig = write(home.path(), &hub.kubeconfig("ann", &["system:masters"])).display().to_string();
     let ca = async |arguments: &[&str]| {
         run(home.path(), &[&["ca"], arguments, &["--gateway-client", "--kubeconfig", &kubeconfig]].concat()).await
     };
-    // The command reads the line's ConfigMap, which follows the Secret.
-    wait_until(PATIENCE, "the line", async || ca(&["status"]).await.stdout.contains("Active").then_some(())).await;
+    // The command reads the lineage's ConfigMap, which follows the Secret.
+    wait_until(PATIENCE, "the lineage", async || ca(&["status"]).await.stdout.contains("Active").then_some(())).await;
     let rotated = ca(&["rotate"]).await;
     assert_eq!(rotated.code, 0, "{}", rotated.stderr);
-    let both = line.wait(&["Next", "Active"]).await;
+    let both = lineage.wait(&["Next", "Active"]).await;
     wait_anchors(&admin, "needs", both.clone()).await;
     let waits = "(gateway-client) is waiting for: the owners of backends, who have until ";
     wait_until(PATIENCE, "the report", async || ca(&["status"]).await.stdout.contains(waits).then_some(())).await;
-    line.look().await;
-    assert_eq!(line.wait(&["Next", "Active"]).await, both, "nobody has said that backends trust it");
+    lineage.look().await;
+    assert_eq!(lineage.wait(&["Next", "Active"]).await, both, "nobody has said that backends trust it");
     let advanced = ca(&["advance", "--watch"]).await;
     assert_eq!(advanced.code, 0, "{}", advanced.stderr);
     assert!(advanced.stderr.contains("without waiting for: the owners of backends."), "{}", advanced.stderr);
     // The first one has signed nothing, so it is gone at once.
-    let second = line.wait(&["Active"]).await;
+    let second = lineage.wait(&["Active"]).await;
     assert_ne!(first, second);
 
     assert_eq!(ca(&["rotate"]).await.code, 0);
-    line.wait(&["Next", "Active"]).await;
+    lineage.wait(&["Next", "Active"]).await;
     wait_until(PATIENCE, "the time to be set", async || {
-        let members = line.members().await?;
+        let members = lineage.members().await?;
         members[0]["activateAfter"].as_i64()
     })
     .await;
     running.clock.advance(TIME + std::time::Duration::from_secs(1));
-    line.look().await;
-    assert_ne!(line.wait(&["Active"]).await, second, "the month is over");
+    lineage.look().await;
+    assert_ne!(lineage.wait(&["Active"]).await, second, "the month is over");
     running.stop().await;
 }

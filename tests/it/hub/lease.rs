@@ -121,20 +121,20 @@ async fn a_hub_that_is_not_sure_signs_nothing() {
     issue(&hub, &admin).await;
     running.believe(None);
     let name = submit(&hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
-    let line: Api<Secret> = Api::namespaced(admin.clone(), "addon-signer");
-    let before = line.get("telemetry-client-authorities").await.unwrap().metadata.resource_version;
-    super::lines::rotate(&admin, "r1").await;
+    let lineage: Api<Secret> = Api::namespaced(admin.clone(), "addon-signer");
+    let before = lineage.get("telemetry-client-authorities").await.unwrap().metadata.resource_version;
+    super::lineages::rotate(&admin, "r1").await;
     pass(MOMENT).await;
     let csrs: Api<CertificateSigningRequest> = Api::all(admin.clone());
     let status = csrs.get(&name).await.unwrap().status.unwrap_or_default();
     assert!(status.conditions.is_none(), "{status:?}");
     assert!(status.certificate.is_none(), "{status:?}");
-    let after = line.get("telemetry-client-authorities").await.unwrap().metadata.resource_version;
-    assert_eq!(before, after, "a step of the line was taken");
+    let after = lineage.get("telemetry-client-authorities").await.unwrap().metadata.resource_version;
+    assert_eq!(before, after, "a step of the lineage was taken");
     running.believe(Some(2));
     wait_csr(&admin, &name, "issued", certificate).await;
     wait_until(PATIENCE, "the rotation to go on", async || {
-        let now = line.get("telemetry-client-authorities").await.unwrap().metadata.resource_version;
+        let now = lineage.get("telemetry-client-authorities").await.unwrap().metadata.resource_version;
         (now != before).then_some(())
     })
     .await;

@@ -12,7 +12,7 @@ mod held;
 mod identity;
 pub(crate) mod issuers;
 mod lease;
-pub(crate) mod lines;
+pub(crate) mod lineages;
 mod neighbours;
 mod outage;
 mod pulse;

@@ -17,7 +17,7 @@ use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions, Connection};
 use tempfile::TempDir;
 
-use super::lines::{OnServer, revoke, rotate};
+use super::lineages::{OnServer, revoke, rotate};
 use super::{mk_csr, mk_served, submit};
 use crate::cli;
 use test_kit::accounts::{HUB_GROUPS, HUB_USER};
@@ -129,7 +129,7 @@ async fn every_step_of_a_line_is_in_the_chain_with_who_asked() {
         .await;
     let retired = recorded.wait("authority", &[("id", &first), ("step", "retired")]).await;
     let entries = recorded.entries().await;
-    let of_line = |step: &'static str| {
+    let of_lineage = |step: &'static str| {
         let of = move |entry: &&Entry| entry.detail("line") == "telemetry" && entry.detail("step") == step;
         entries
             .iter()
@@ -137,9 +137,9 @@ async fn every_step_of_a_line_is_in_the_chain_with_who_asked() {
             .map(|entry| (entry.seq, entry.actor.clone(), entry.detail("id").to_owned()))
             .next_back()
     };
-    let (prepared, asked, second) = of_line("prepared").unwrap();
+    let (prepared, asked, second) = of_lineage("prepared").unwrap();
     assert_eq!(asked, "ann");
-    let (activated, _, active) = of_line("activated").unwrap();
+    let (activated, _, active) = of_lineage("activated").unwrap();
     assert_eq!(active, second);
     assert!(prepared < activated, "{entries:?}");
     assert!(activated < retired.seq + 2, "{entries:?}");
@@ -251,17 +251,17 @@ async fn ledger_outage_delays_requests_but_not_the_gateway() {
     wait_csr(&recorded.admin, &name, "issued", certificate).await;
 }
 
-/// Also while another step of the line waits to be recorded.
+/// Also while another step of the lineage waits to be recorded.
 #[tokio::test]
 async fn a_revocation_waits_for_no_ledger() {
     let recorded = Recorded::start().await;
     recorded.issue().await;
-    let line = OnServer::client(&recorded.admin);
+    let lineage = OnServer::client(&recorded.admin);
     let mut other = recorded.connect().await;
     sqlx::raw_sql("BEGIN IMMEDIATE").execute(&mut other).await.unwrap();
     rotate(&recorded.admin, "r1").await;
-    let ids = line.wait(&["Next", "Active"]).await;
+    let ids = lineage.wait(&["Next", "Active"]).await;
     revoke(&recorded.admin, &ids[1]).await;
-    line.wait_bundle(&ids[..1]).await;
-    assert_eq!(line.wait(&["Active"]).await, ids[..1]);
+    lineage.wait_bundle(&ids[..1]).await;
+    assert_eq!(lineage.wait(&["Active"]).await, ids[..1]);
 }

@@ -18,7 +18,7 @@ use sqlx::{AssertSqlSafe, ConnectOptions, Connection};
 use tempfile::TempDir;
 
 use super::crash::books::{assert_whole, der, entries, rows};
-use super::lines::{OnServer, revoke, rotate, taint};
+use super::lineages::{OnServer, revoke, rotate, taint};
 use super::{mk_csr, mk_served, submit};
 use test_kit::hub::{PATIENCE, RunningHub, RunningHubOptions, certificate, telemetry, wait_csr, wait_ready};
 use test_kit::log::{Log, capture};
@@ -74,36 +74,36 @@ impl Restorable {
         name
     }
 
-    /// A line, and its one authority, whose Secret is that from before its first certificate. No hub runs.
+    /// A lineage, and its one authority, whose Secret is that from before its first certificate. No hub runs.
     async fn restored_secret(&mut self) -> (OnServer, String) {
         let running = self.start("ledger.db").await;
-        let line = OnServer::client(&self.admin);
-        let [id] = line.wait(&["Active"]).await.try_into().unwrap();
-        let backup = line.data().await;
+        let lineage = OnServer::client(&self.admin);
+        let [id] = lineage.wait(&["Active"]).await.try_into().unwrap();
+        let backup = lineage.data().await;
         self.issue().await;
         running.stop().await;
-        line.set_data(backup).await;
-        (line, id)
+        lineage.set_data(backup).await;
+        (lineage, id)
     }
 
-    /// Rotates the line; returns the authority that signs from now on and the one before it.
-    async fn rotate(&self, line: &OnServer) -> Vec<String> {
+    /// Rotates the lineage; returns the authority that signs from now on and the one before it.
+    async fn rotate(&self, lineage: &OnServer) -> Vec<String> {
         rotate(&self.admin, "r1").await;
-        let ids = line.wait(&["Active", "Old"]).await;
-        // The Secret comes first. A signer has the line when the status shows it.
+        let ids = lineage.wait(&["Active", "Old"]).await;
+        // The Secret comes first. A signer has the lineage when the status shows it.
         wait_until(PATIENCE, "the new authority to sign", async || {
-            let authorities = line.status().await.authorities;
+            let authorities = lineage.status().await.authorities;
             authorities.iter().any(|shown| shown.id == ids[0] && shown.state == AuthorityState::Active).then_some(())
         })
         .await;
         ids
     }
 
-    /// Rotates the line and checks that the anchor of `old`, which has signed, stays.
-    async fn assert_rotation_keeps(&self, line: &OnServer, old: &str) {
+    /// Rotates the lineage and checks that the anchor of `old`, which has signed, stays.
+    async fn assert_rotation_keeps(&self, lineage: &OnServer, old: &str) {
         rotate(&self.admin, "r1").await;
         let members = wait_until(PATIENCE, "the next authority to sign", async || {
-            let members = line.members().await?;
+            let members = lineage.members().await?;
             members.iter().any(|member| member["state"] == "Active" && member["id"] != old).then_some(members)
         })
         .await;
@@ -275,13 +275,13 @@ async fn older_authorities_are_noticed_and_missing_ones_named() {
     let (log, _guard) = capture("warn");
     let mut world = Restorable::new().await;
     let first = world.start("ledger.db").await;
-    let line = OnServer::client(&world.admin);
+    let lineage = OnServer::client(&world.admin);
     world.issue().await;
-    let backup = line.data().await;
-    let ids = world.rotate(&line).await;
+    let backup = lineage.data().await;
+    let ids = world.rotate(&lineage).await;
     world.issue().await;
     first.stop().await;
-    line.set_data(backup).await;
+    lineage.set_data(backup).await;
     assert!(!log.text().contains("ERROR"), "{}", log.text());
 
     let second = world.start("ledger.db").await;
@@ -292,7 +292,7 @@ async fn older_authorities_are_noticed_and_missing_ones_named() {
     world.issue().await;
     world.assert_given_once().await;
     assert_eq!((differs(&second, "requests"), differs(&second, "checkpoint")), (0, 0));
-    wait_until(PATIENCE, "the ledger to know what the line lacks", async || {
+    wait_until(PATIENCE, "the ledger to know what the lineage lacks", async || {
         let entries = entries(&world.url("ledger.db")).await;
         entries.iter().any(|entry| entry.contains(&ids[0]) && entry.contains("\"removed\"")).then_some(())
     })
@@ -309,10 +309,10 @@ async fn older_authorities_are_noticed_and_missing_ones_named() {
 async fn older_secret_drops_no_anchor_while_certificates_live() {
     let (log, _guard) = capture("warn");
     let mut world = Restorable::new().await;
-    let (line, id) = world.restored_secret().await;
+    let (lineage, id) = world.restored_secret().await;
     let _second = world.start("ledger.db").await;
     said(&log, &["The authorities are older than the ledger", &format!("behind=\"{id}\"")]).await;
-    world.assert_rotation_keeps(&line, &id).await;
+    world.assert_rotation_keeps(&lineage, &id).await;
     world.assert_given_once().await;
 }
 
@@ -321,14 +321,14 @@ async fn older_secret_drops_no_anchor_while_certificates_live() {
 async fn older_secret_and_a_fast_clock_drop_no_anchor() {
     let (log, _guard) = capture("warn");
     let mut world = Restorable::new().await;
-    let (line, id) = world.restored_secret().await;
+    let (lineage, id) = world.restored_secret().await;
     let (clock, ahead) = (Clock::default(), Duration::from_secs(2 * 86_400));
     clock.advance(ahead);
     let options = RunningHubOptions { clock: clock.clone(), date: Some(Clock::default()), ..Default::default() };
     let _second = world.start_with("ledger.db", options).await;
     said(&log, &["The authorities are older than the ledger", &format!("behind=\"{id}\"")]).await;
     clock.set_back(ahead);
-    world.assert_rotation_keeps(&line, &id).await;
+    world.assert_rotation_keeps(&lineage, &id).await;
 }
 
 /// The request is gone as well: somebody has restored the AddOnSigner without its annotations.
@@ -336,23 +336,23 @@ async fn older_secret_and_a_fast_clock_drop_no_anchor() {
 async fn what_was_tainted_or_revoked_never_signs_from_a_backup() {
     for is_revoked in [false, true] {
         let mut world = Restorable::new().await;
-        let (admin, line) = (world.admin.clone(), OnServer::client(&world.admin));
+        let (admin, lineage) = (world.admin.clone(), OnServer::client(&world.admin));
         let distrust = async |id: &str| if is_revoked { revoke(&admin, id).await } else { taint(&admin, id).await };
         let first = world.start("ledger.db").await;
-        let ids = line.wait(&["Active"]).await;
+        let ids = lineage.wait(&["Active"]).await;
         world.issue().await;
-        let backup = line.data().await;
+        let backup = lineage.data().await;
         distrust(&ids[0]).await;
         wait_until(PATIENCE, "another one to sign", async || {
             let is_another = |it: &AuthorityStatus| it.state == AuthorityState::Active && it.id != ids[0];
-            line.status().await.authorities.iter().any(is_another).then_some(())
+            lineage.status().await.authorities.iter().any(is_another).then_some(())
         })
         .await;
         first.stop().await;
         distrust("0123456789abcdef").await;
-        line.set_data(backup).await;
+        lineage.set_data(backup).await;
         let second = world.start("ledger.db").await;
-        assert_eq!(line.wait(&["Active", "Old"]).await[1], ids[0], "another one signs");
+        assert_eq!(lineage.wait(&["Active", "Old"]).await[1], ids[0], "another one signs");
         assert_eq!(differs(&second, "authorities"), 1);
         world.issue().await;
         world.assert_given_once().await;
@@ -364,13 +364,13 @@ async fn secret_rolled_back_while_hub_runs_drops_no_anchor() {
     let (log, _guard) = capture("warn");
     let mut world = Restorable::new().await;
     let _running = world.start("ledger.db").await;
-    let line = OnServer::client(&world.admin);
-    let ids = line.wait(&["Active"]).await;
-    let backup = line.data().await;
+    let lineage = OnServer::client(&world.admin);
+    let ids = lineage.wait(&["Active"]).await;
+    let backup = lineage.data().await;
     world.issue().await;
-    line.set_data(backup).await;
+    lineage.set_data(backup).await;
     said(&log, &["The authorities are older than the ledger", &format!("behind=\"{}\"", ids[0])]).await;
-    world.assert_rotation_keeps(&line, &ids[0]).await;
+    world.assert_rotation_keeps(&lineage, &ids[0]).await;
     world.assert_given_once().await;
 }
 
@@ -379,15 +379,15 @@ async fn ledger_and_authorities_of_one_backup_count_lost_certificates() {
     let (log, _guard) = capture("warn");
     let mut world = Restorable::new().await;
     let first = world.start("ledger.db").await;
-    let line = OnServer::client(&world.admin);
+    let lineage = OnServer::client(&world.admin);
     world.issue().await;
-    let backup = line.data().await;
+    let backup = lineage.data().await;
     world.back_up("backup.db").await;
-    world.rotate(&line).await;
+    world.rotate(&lineage).await;
     world.issue().await;
     world.issue().await;
     first.stop().await;
-    line.set_data(backup).await;
+    lineage.set_data(backup).await;
 
     let second = world.start("backup.db").await;
     said(&log, &["The ledger does not have the certificates of some requests", "count=2"]).await;

@@ -39,8 +39,8 @@ use test_kit::lease::leases;
 use test_kit::objects::{serve, serve_manifest_works};
 use test_kit::wait_until;
 
-/// What the authorities of a line are and do, by the name of the line's Secret.
-type Lines = BTreeMap<String, Vec<(String, String)>>;
+/// What the authorities of a lineage are and do, by the name of the lineage's Secret.
+type Lineages = BTreeMap<String, Vec<(String, String)>>;
 
 struct Site<'f> {
     folder: &'f Path,
@@ -55,7 +55,7 @@ struct Site<'f> {
 /// Serves what a folder has, with a copy of its ledger.
 pub(super) async fn goes_on(folder: &Path, kind: Kind, location: &Location) {
     let site = Site::open(folder, kind, location).await;
-    let (lines, requests, mut conditions) = (site.lines().await, site.requests().await, site.conditions().await);
+    let (lineages, requests, mut conditions) = (site.lineages().await, site.requests().await, site.conditions().await);
     // That version looked for the backends of routes which are not accepted, too, and asked nobody to name roots.
     for told in &mut conditions {
         if kind == Kind::ByRoot && told.ends_with("Ready True Signing") {
@@ -66,8 +66,8 @@ pub(super) async fn goes_on(folder: &Path, kind: Kind, location: &Location) {
         }
     }
     assert!(
-        lines["telemetry-client-authorities"].iter().any(|(_, state)| state == "Next"),
-        "in mid-rotation: {lines:?}"
+        lineages["telemetry-client-authorities"].iter().any(|(_, state)| state == "Next"),
+        "in mid-rotation: {lineages:?}"
     );
     let (signer, gateway) = site.start().await;
     for agent in site.agents() {
@@ -75,11 +75,11 @@ pub(super) async fn goes_on(folder: &Path, kind: Kind, location: &Location) {
     }
     site.assert_secret_kept(&gateway).await;
     assert_eq!(site.requests().await, requests, "nobody has asked for another certificate, and no answer has changed");
-    assert_eq!(site.lines().await, lines, "no authority is new, and none has another state");
+    assert_eq!(site.lineages().await, lineages, "no authority is new, and none has another state");
     for (_, signer) in AGENTS {
         site.assert_signs(signer).await;
     }
-    assert_eq!(site.lines().await, lines);
+    assert_eq!(site.lineages().await, lineages);
     let are_same = async || (site.conditions().await == conditions).then_some(());
     wait_until(PATIENCE, &format!("the conditions to be {conditions:#?}"), are_same).await;
     site.verify().await;
@@ -145,17 +145,17 @@ impl<'f> Site<'f> {
         Api::<Secret>::all(self.admin.clone()).list(&Default::default()).await.unwrap().items
     }
 
-    async fn lines(&self) -> Lines {
-        let mut lines = Lines::new();
+    async fn lineages(&self) -> Lineages {
+        let mut lineages = Lineages::new();
         for secret in self.secrets().await {
-            let Some(line) = secret.data.as_ref().and_then(|data| data.get("line.json")) else { continue };
-            let line: Value = serde_json::from_slice(&line.0).unwrap();
+            let Some(lineage) = secret.data.as_ref().and_then(|data| data.get("line.json")) else { continue };
+            let lineage: Value = serde_json::from_slice(&lineage.0).unwrap();
             let text = |member: &Value, field: &str| member[field].as_str().unwrap().to_owned();
-            let members = line["authorities"].as_array().unwrap();
+            let members = lineage["authorities"].as_array().unwrap();
             let members = members.iter().map(|member| (text(member, "id"), text(member, "state"))).collect();
-            lines.insert(secret.name_any(), members);
+            lineages.insert(secret.name_any(), members);
         }
-        lines
+        lineages
     }
 
     /// Each request, and its status.
@@ -243,13 +243,13 @@ impl<'f> Site<'f> {
 
     /// It waits for a gateway that says nothing, until that one says that it ends.
     async fn assert_rotation_ends(&self) {
-        let before = self.lines().await.remove("telemetry-client-authorities").unwrap();
+        let before = self.lineages().await.remove("telemetry-client-authorities").unwrap();
         let next = before.iter().find(|(_, state)| state == "Next").unwrap().0.clone();
         let ends = json!({ "spec": { "holderIdentity": "" } });
         leases(&self.admin).patch("gateway-2", &PatchParams::default(), &Patch::Merge(&ends)).await.unwrap();
         wait_until(PATIENCE, "the rotation to end", async || {
-            let line = self.lines().await.remove("telemetry-client-authorities").unwrap();
-            line.iter().any(|(id, state)| *id == next && state == "Active").then_some(())
+            let lineage = self.lineages().await.remove("telemetry-client-authorities").unwrap();
+            lineage.iter().any(|(id, state)| *id == next && state == "Active").then_some(())
         })
         .await;
     }

@@ -127,7 +127,7 @@ impl Stage {
         Some(bundle.verify(&leaf, Purpose::Server, Clock::default().now()).ok()?.id().clone())
     }
 
-    /// Rotates the serving line and waits until the gateway shows a certificate of the new authority; returns both.
+    /// Rotates the serving lineage and waits until the gateway shows a certificate of the new authority; returns both.
     pub(super) async fn rotate(&self) -> (AuthorityId, AuthorityId) {
         let nobody = nobody();
         let before = wait_until(PATIENCE, "the gateway", async || self.issuer(self.gateway, &nobody).await).await;

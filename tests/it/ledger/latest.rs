@@ -75,7 +75,7 @@ const FORGERIES: [Forgery; 9] = [
 
 fn authority(step: AuthorityStep) -> Record {
     let id = AuthorityId::from(ACTIVE);
-    Record::Authority { line: "telemetry".to_owned(), id, step, certificate: vec![1] }
+    Record::Authority { lineage: "telemetry".to_owned(), id, step, certificate: vec![1] }
 }
 
 fn signer(after: &str) -> Record {

@@ -139,9 +139,9 @@ async fn one_certificate_is_found_by_serial_uid_and_name() {
 
 async fn show(location: &Location) {
     let hub = open(options(location, "hub-a"), 3).await;
-    let line = "telemetry".to_owned();
+    let lineage = "telemetry".to_owned();
     let id = "0123456789abcdef".into();
-    let authority = Record::Authority { line, id, step: AuthorityStep::Activated, certificate: vec![0x30, 0] };
+    let authority = Record::Authority { lineage, id, step: AuthorityStep::Activated, certificate: vec![0x30, 0] };
     hub.ledger.change(authority, "").await.unwrap();
     hub.ledger.intend(mk_intent(0xab)).await.unwrap();
     hub.ledger.append(mk_signed(0xab), "").await.unwrap();

@@ -19,7 +19,7 @@ use addon_signer_core::policy::{
     Approved, GATEWAY_COMMON_NAME, GatewayCertificate, Submission, evaluate, evaluate_gateway,
 };
 use addon_signer_core::timestamp::Timestamp;
-use addon_signer_hub::authorities::store::LineNames;
+use addon_signer_hub::authorities::store::LineageNames;
 use ring::rand::SystemRandom;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
@@ -42,9 +42,9 @@ const NAMES: [&str; 6] =
 
 /// Issues one certificate of each kind, in the order of [`NAMES`].
 fn issue_all() -> [String; 6] {
-    let client_ca = issuer(&LineNames::client("telemetry", "example.com/telemetry").authority, &keys::CLIENT_CA);
-    let serving_ca = issuer(&LineNames::gateway(GatewayCertificate::Serving).authority, &keys::SERVING_CA);
-    let gateway = LineNames::gateway(GatewayCertificate::Client);
+    let client_ca = issuer(&LineageNames::client("telemetry", "example.com/telemetry").authority, &keys::CLIENT_CA);
+    let serving_ca = issuer(&LineageNames::gateway(GatewayCertificate::Serving).authority, &keys::SERVING_CA);
+    let gateway = LineageNames::gateway(GatewayCertificate::Client);
     let gateway_ca = issuer(&gateway.authority, &keys::GATEWAY_CLIENT_CA);
     let client = issue(&client_ca, approved_client(&keys::CLIENT.load()));
     let serving = issue(&serving_ca, approved_gateway(GatewayCertificate::Serving, &keys::SERVING.load()));

@@ -67,7 +67,7 @@ impl World {
         CLUSTERS.iter().filter_map(|cluster| pair(self.path(), cluster)).collect()
     }
 
-    /// The authority of this id, with its key, from the line's Secret.
+    /// The authority of this id, with its key, from the lineage's Secret.
     async fn steal(&self, secret: &str, id: &str) -> Ca {
         let secrets: Api<Secret> = Api::namespaced(self.admin.clone(), "addon-signer");
         let data = secrets.get(secret).await.unwrap().data.unwrap();

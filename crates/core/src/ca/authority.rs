@@ -92,13 +92,13 @@ struct Parts {
 impl Authority {
     /// Makes a self-signed CA certificate for `key`, valid from 5 minutes before `now` for `duration`.
     ///
-    /// The subject is `CN=<line> <id>`. Two authorities of one line never share a name, so a leaf has only one possible
-    /// issuer.
+    /// The subject is `CN=<lineage> <id>`. Two authorities of one lineage never share a name, so a leaf has only one
+    /// possible issuer.
     ///
     /// # Errors
     /// [`AuthorityError::NotMade`] if rcgen refuses, or the error of reading the result back.
     pub fn self_signed(
-        line: &str,
+        lineage: &str,
         key: &PrivateKey,
         now: Timestamp,
         duration: Duration,
@@ -110,7 +110,7 @@ impl Authority {
         let id = AuthorityId::of(key.public_key_der());
         let mut params = rcgen::CertificateParams::default();
         let mut name = rcgen::DistinguishedName::new();
-        name.push(rcgen::DnType::CommonName, format!("{line} {id}"));
+        name.push(rcgen::DnType::CommonName, format!("{lineage} {id}"));
         params.distinguished_name = name;
         params.serial_number = Some(rcgen::SerialNumber::from_slice(&serial));
         params.not_before = rcgen_time(now.minus(BACKDATE)).ok_or_else(|| not_made(&"the clock is wrong"))?;

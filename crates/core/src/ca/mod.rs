@@ -4,7 +4,7 @@ pub mod authority;
 pub mod bundle;
 pub mod chain;
 pub mod issuer;
-pub mod line;
+pub mod lineage;
 pub mod origin;
 pub mod serial;
 mod tbs;

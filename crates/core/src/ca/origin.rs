@@ -42,13 +42,13 @@ impl Origin {
         self.not_after
     }
 
-    /// Whether the certificate names this authority, or one of the same line, which may be gone: the subjects of
+    /// Whether the certificate names this authority, or one of the same lineage, which may be gone: the subjects of
     /// authorities that the hub makes differ in the id at their end ([`Authority::self_signed`]). Those of others say
-    /// nothing about their line.
+    /// nothing about their lineage.
     #[must_use]
-    pub fn is_of_line(&self, authority: &Authority) -> bool {
-        let line = authority.name().strip_suffix(authority.id().as_str());
-        self.issuer == kept(authority.name()) || line.is_some_and(|line| self.issuer.starts_with(&kept(line)))
+    pub fn is_of_lineage(&self, authority: &Authority) -> bool {
+        let lineage = authority.name().strip_suffix(authority.id().as_str());
+        self.issuer == kept(authority.name()) || lineage.is_some_and(|lineage| self.issuer.starts_with(&kept(lineage)))
     }
 }
 

@@ -1,5 +1,5 @@
 //! An administrator's statement that a new authority of the gateway need not wait for some clusters, or for backends: a
-//! text in an annotation of the line's ConfigMap, written by `ca advance`.
+//! text in an annotation of the lineage's ConfigMap, written by `ca advance`.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -8,7 +8,7 @@ use crate::ca::authority::Authority;
 use crate::identity::ClusterName;
 use crate::timestamp::Timestamp;
 
-/// For which authority, without which clusters (none on the line for backends), and who says so.
+/// For which authority, without which clusters (none on the lineage for backends), and who says so.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Waiver {
     authority: String,

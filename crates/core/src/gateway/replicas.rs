@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::ca::authority::AuthorityId;
-use crate::ca::line::WaitsFor;
+use crate::ca::lineage::WaitsFor;
 
 /// For how much longer than its bound a silent gateway lives.
 const GRACE: Duration = Duration::from_secs(60);

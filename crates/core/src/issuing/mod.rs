@@ -64,7 +64,7 @@ pub struct Surroundings {
     pub is_allowed: bool,
     /// Certificates of this addon on this cluster that begin before this time are refused.
     pub valid_from: Option<Timestamp>,
-    /// The trust bundle of the gateway's line, which agents get with each certificate.
+    /// The trust bundle of the gateway's lineage, which agents get with each certificate.
     pub trust_bundle: Option<Bundle>,
     /// The latest end of an agent's certificate that comes with it.
     pub last_end: Option<Timestamp>,
@@ -89,7 +89,7 @@ pub trait Effects {
 
     /// What holds at this moment.
     fn surroundings(&self) -> Surroundings;
-    /// Makes the line keep its authority's anchor at least until this time. Returns whether that is durable.
+    /// Makes the lineage keep its authority's anchor at least until this time. Returns whether that is durable.
     async fn reserve(&mut self, until: Timestamp) -> Result<bool, Self::Error>;
     /// Counts one certificate of this identity. If it may not have one more now, returns how long to wait.
     async fn count(&mut self) -> Result<Result<(), Duration>, Self::Error>;
@@ -101,7 +101,7 @@ pub trait Effects {
     async fn record_certificate(&mut self, issued: &Issued, record: Record) -> Result<(), Self::Error>;
     /// Approves the request, whose certificate is durable.
     async fn approve(&mut self, issued: &Issued) -> Result<(), Self::Error>;
-    /// Writes the certificate on the request, with the trust bundle of the gateway's line as PEM.
+    /// Writes the certificate on the request, with the trust bundle of the gateway's lineage as PEM.
     async fn publish(&mut self, issued: &Issued, trust_bundle: &str) -> Result<(), Self::Error>;
     /// Refuses the request: its certificate is no longer accepted, and one request never gets two.
     async fn refuse(&mut self, issued: &Issued) -> Result<(), Self::Error>;

@@ -1,6 +1,6 @@
 //! The steps of an authority in entries.
 
-/// The state of an authority in its line.
+/// The state of an authority in its lineage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AuthorityStep {
     /// It has a key, its anchor is published, and it signs nothing yet.

@@ -138,10 +138,10 @@ pub enum Record {
         /// One sentence.
         reason: String,
     },
-    /// A step of a line of authorities.
+    /// A step of a lineage of authorities.
     Authority {
         /// The AddOnSigner, `(serving)` or `(gateway-client)`.
-        line: String,
+        lineage: String,
         /// The authority.
         id: AuthorityId,
         /// Its new state.
@@ -149,10 +149,10 @@ pub enum Record {
         /// Its certificate, DER.
         certificate: Vec<u8>,
     },
-    /// The anchors of a line were published in a ConfigMap.
+    /// The anchors of a lineage were published in a ConfigMap.
     Anchors {
         /// The AddOnSigner, `(serving)` or `(gateway-client)`.
-        line: String,
+        lineage: String,
         /// The ids of the authorities.
         authorities: Vec<AuthorityId>,
         /// The name of the ConfigMap.
@@ -252,14 +252,14 @@ impl Record {
             Self::Abandoned { uid, serial, reason } | Self::Unpublished { uid, serial, reason } => {
                 vec![("reason", reason.clone()), ("serial", serial.to_string()), ("uid", uid.to_string())]
             }
-            Self::Authority { line, id, step, certificate } => vec![
+            Self::Authority { lineage, id, step, certificate } => vec![
                 ("certificate", BASE64.encode(certificate)),
                 ("id", id.to_string()),
-                ("line", line.clone()),
+                ("line", lineage.clone()),
                 ("step", step.name().to_owned()),
             ],
-            Self::Anchors { line, authorities, config_map } => {
-                vec![("authorities", ids(authorities)), ("config-map", config_map.clone()), ("line", line.clone())]
+            Self::Anchors { lineage, authorities, config_map } => {
+                vec![("authorities", ids(authorities)), ("config-map", config_map.clone()), ("line", lineage.clone())]
             }
             Self::Signer { signer, generation, before, after } => vec![
                 ("after", after.clone()),

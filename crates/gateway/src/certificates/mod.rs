@@ -1,6 +1,6 @@
 //! The gateway's own certificates: the one for agents and the one for backends. The gateway makes a key and a
 //! CertificateSigningRequest for `addon-signer.io/gateway-serving` or `addon-signer.io/gateway-client`, and the CA of
-//! that line signs it. So the gateway never handles a CA key.
+//! that lineage signs it. So the gateway never handles a CA key.
 //!
 //! The gateway keeps its pair until a new one is complete: the certificate exists, has the new key and all its names,
 //! and verifies against the anchors that the others have.
@@ -164,9 +164,9 @@ struct Terms {
 
 /// Keeps a certificate in `out` until `stop` is cancelled, or until the sender of `trust` is gone.
 ///
-/// The certificate is renewed at 2/3 of its life, and immediately when another authority of its line has become active,
-/// or when the clock was set back to before the certificate. A failure is logged with its reason, and tried again after
-/// a pause that doubles up to a minute.
+/// The certificate is renewed at 2/3 of its life, and immediately when another authority of its lineage has become
+/// active, or when the clock was set back to before the certificate. A failure is logged with its reason, and tried
+/// again after a pause that doubles up to a minute.
 pub async fn keep_certificate(
     client: Client,
     wanted: Wanted,

@@ -7,7 +7,7 @@ use crate::authorities::trust_publisher::TrustPublisher;
 use crate::distribution::steps::Distribution;
 use addon_signer_api::rules::AuthorityPlan;
 use addon_signer_core::ca::authority::AuthorityId;
-use addon_signer_core::ca::line::{Agents, Line, WaitsFor};
+use addon_signer_core::ca::lineage::{Agents, Lineage, WaitsFor};
 use addon_signer_core::ca::waiver::Waiver;
 use addon_signer_core::gateway::replicas::TrustInEffect;
 use addon_signer_core::registry::SharedRegistry;
@@ -15,14 +15,14 @@ use addon_signer_core::timestamp::Timestamp;
 
 /// Who must trust a Next authority before it signs.
 pub(crate) enum ActivationCheck {
-    /// Line of an AddOnSigner: every gateway has the anchor in effect.
+    /// Lineage of an AddOnSigner: every gateway has the anchor in effect.
     Agents {
         /// What all gateways have in effect.
         in_effect: watch::Receiver<TrustInEffect>,
         /// The Next when the check last waited, and whether they had it in effect; `None` without a Next.
         seen: Option<(AuthorityId, Result<(), WaitsFor>)>,
     },
-    /// Serving line: every agent has the anchor, by the rule of `ca::line::agents` in the core.
+    /// Serving lineage: every agent has the anchor, by the rule of `ca::lineage::agents` in the core.
     Serving {
         /// When certificates expire.
         trust_publisher: TrustPublisher,
@@ -31,17 +31,19 @@ pub(crate) enum ActivationCheck {
         /// When addons were created.
         registry: SharedRegistry,
     },
-    /// Line of the gateway's client certificate: the owners of backends had time, or an administrator vouches for them.
+    /// Lineage of the gateway's client certificate: the owners of backends had time, or an administrator vouches for
+    /// them.
     Backends,
 }
 
 impl ActivationCheck {
-    /// The check of the line of an AddOnSigner.
+    /// The check of the lineage of an AddOnSigner.
     pub(crate) fn of_gateways(in_effect: watch::Receiver<TrustInEffect>) -> Self {
         Self::Agents { in_effect, seen: None }
     }
 
-    /// How authorities of the line are created now: those of the serving line follow the lives of agents' certificates.
+    /// How authorities of the lineage are created now: those of the serving lineage follow the lives of agents'
+    /// certificates.
     pub(super) fn plan(&self, plan: AuthorityPlan) -> AuthorityPlan {
         match self {
             Self::Agents { .. } | Self::Backends => plan,
@@ -50,8 +52,8 @@ impl ActivationCheck {
     }
 
     /// Whether the Next authority may sign, with what an administrator waived; if not, what it waits for.
-    pub(super) fn opens(&self, line: &Line, waiver: Option<&Waiver>, now: Timestamp) -> Result<(), WaitsFor> {
-        let Some(next) = line.next() else { return Ok(()) };
+    pub(super) fn opens(&self, lineage: &Lineage, waiver: Option<&Waiver>, now: Timestamp) -> Result<(), WaitsFor> {
+        let Some(next) = lineage.next() else { return Ok(()) };
         match self {
             Self::Agents { in_effect, .. } => in_effect.borrow().has(next.authority.id()),
             Self::Backends => match next.activate_after {
@@ -63,7 +65,7 @@ impl ActivationCheck {
                 let (unknown, distribution) = (trust_publisher.last_leaf().err(), distributed.borrow().clone());
                 let excepted = Waiver::of(waiver, &next.authority);
                 registry.read(|registry| {
-                    Agents { unknown, works: distribution.works(), excepted, registry }.have_next(line, now)
+                    Agents { unknown, works: distribution.works(), excepted, registry }.have_next(lineage, now)
                 })
             }
         }
@@ -119,7 +121,7 @@ mod tests {
     /// A Next whose anchor has been published, and what the check knows of these addons, each made so many seconds
     /// later.
     struct World {
-        line: Line,
+        lineage: Lineage,
         distributed: watch::Sender<Distribution>,
         activation: ActivationCheck,
     }
@@ -130,8 +132,8 @@ mod tests {
             let (key, _) = PrivateKey::generate(KeyKind::EcdsaP256, &rng).unwrap();
             Authority::self_signed("gateway", &key, PUBLISHED, Duration::from_secs(1_000_000), &rng).unwrap()
         };
-        let line = Line::default().begin(mk(), PUBLISHED).prepare(mk(), None, PUBLISHED);
-        let line = line.hold_next_until(END, PUBLISHED);
+        let lineage = Lineage::default().begin(mk(), PUBLISHED).prepare(mk(), None, PUBLISHED);
+        let lineage = lineage.hold_next_until(END, PUBLISHED);
         let registry = SharedRegistry::default();
         let made = |seconds: i64| AddOn {
             created: Timestamp::from_unix(PUBLISHED.unix() + seconds),
@@ -144,7 +146,7 @@ mod tests {
         let (distributed, receiver) = watch::channel(Distribution::Off);
         let trust_publisher = TrustPublisher::new(watch::channel(Arc::default()).0, registry.clone());
         World {
-            line,
+            lineage,
             distributed,
             activation: ActivationCheck::Serving { trust_publisher, distributed: receiver, registry },
         }
@@ -158,7 +160,7 @@ mod tests {
         }
 
         fn show(&self, report: TrustReport, others: &[&str]) {
-            let serving_anchors = Some(Bundle::new(vec![self.line.next().unwrap().authority.clone()]).unwrap());
+            let serving_anchors = Some(Bundle::new(vec![self.lineage.next().unwrap().authority.clone()]).unwrap());
             let reached = Distribution::Reached {
                 trust: Arc::new(Trust { serving_anchors, ..Trust::default() }),
                 report,
@@ -173,8 +175,8 @@ mod tests {
 
         fn ask(&self, without: &str, now: Timestamp) -> Result<(), WaitsFor> {
             let without = without.split_whitespace().map(|name| name.parse().unwrap()).collect();
-            let text = Waiver::text(self.line.next().unwrap().authority.id().as_str(), &without, now, "ann");
-            self.activation.opens(&self.line, Waiver::read(&text).as_ref(), now)
+            let text = Waiver::text(self.lineage.next().unwrap().authority.id().as_str(), &without, now, "ann");
+            self.activation.opens(&self.lineage, Waiver::read(&text).as_ref(), now)
         }
     }
 

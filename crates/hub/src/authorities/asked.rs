@@ -1,4 +1,5 @@
-//! What administrators ask of a line: annotations of its AddOnSigner, or of the ConfigMap of a line of the gateway.
+//! What administrators ask of a lineage: annotations of its AddOnSigner, or of the ConfigMap of a lineage of the
+//! gateway.
 
 use std::collections::BTreeMap;
 
@@ -65,7 +66,7 @@ impl AuthorityRequest {
         requests.iter().find(|request| is_open(&request.authority))
     }
 
-    /// Reads such a line. What follows the authority is only for people.
+    /// Reads such a lineage. What follows the authority is only for people.
     fn read(text: &str) -> Option<Self> {
         let mut parts = text.splitn(3, ' ');
         let authority = parts.next().filter(|id| !id.is_empty())?.into();

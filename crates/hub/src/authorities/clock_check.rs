@@ -1,5 +1,5 @@
 //! Compares the hub's clock with the API server's. A clock that has jumped ahead would make the hub drop keys and
-//! anchors that are in use, and no step of a line can be taken back.
+//! anchors that are in use, and no step of a lineage can be taken back.
 
 use hyper::Request;
 use hyper::header::DATE;
@@ -7,7 +7,7 @@ use k8s_openapi::jiff::fmt::rfc2822;
 use kube::Client;
 use kube::client::Body;
 
-use addon_signer_core::ca::line::{CLOCKS_DIFFER, WaitsFor};
+use addon_signer_core::ca::lineage::{CLOCKS_DIFFER, WaitsFor};
 use addon_signer_core::timestamp::Timestamp;
 
 /// What a step that was decided on at `now` waits for, if the API server's clock does not confirm `now`.

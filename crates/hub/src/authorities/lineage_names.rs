@@ -1,4 +1,4 @@
-//! The names of the objects of a line, and whose certificates it signs.
+//! The names of the objects of a lineage, and whose certificates it signs.
 
 use std::collections::BTreeMap;
 
@@ -8,8 +8,8 @@ use kube::api::ObjectMeta;
 use super::stored::owner;
 use addon_signer_api::Lenient;
 use addon_signer_core::ca::authority::AuthorityId;
-use addon_signer_core::ca::line::Line;
-use addon_signer_core::names::{ANNOTATION_AUTHORITIES, ANNOTATION_SIGNER_NAME, LABEL_LINE, LABEL_SIGNER};
+use addon_signer_core::ca::lineage::Lineage;
+use addon_signer_core::names::{ANNOTATION_AUTHORITIES, ANNOTATION_SIGNER_NAME, LABEL_LINEAGE, LABEL_SIGNER};
 use addon_signer_core::policy::GatewayCertificate;
 
 /// The ConfigMap with the serving anchors.
@@ -17,20 +17,20 @@ pub const SERVING_CONFIG_MAP: &str = "addon-signer-trust";
 /// The ConfigMap with the anchors of the gateway's client certificate.
 pub const BACKEND_CONFIG_MAP: &str = "addon-signer-backend-trust";
 
-/// Whose certificates a line signs.
+/// Whose certificates a lineage signs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LineKind {
+pub enum LineageKind {
     /// Those of the agents of one AddOnSigner. The gateway trusts it, and its AddOnSigner reports it.
     Agents,
     /// One of the gateway. Agents or backends trust it, and its ConfigMap reports it.
     Gateway(GatewayCertificate),
 }
 
-/// The names of the objects that hold one line.
+/// The names of the objects that hold one lineage.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LineNames {
-    /// Which line it is.
-    pub kind: LineKind,
+pub struct LineageNames {
+    /// Which lineage it is.
+    pub kind: LineageKind,
     /// The Secret.
     pub secret: String,
     /// The ConfigMap with the anchors.
@@ -42,11 +42,11 @@ pub struct LineNames {
     signer_name: Option<String>,
 }
 
-impl LineNames {
-    /// The client line of an AddOnSigner with this name and this signer name.
+impl LineageNames {
+    /// The client lineage of an AddOnSigner with this name and this signer name.
     pub fn client(signer: &str, signer_name: &str) -> Self {
         Self {
-            kind: LineKind::Agents,
+            kind: LineageKind::Agents,
             signer_name: Some(signer_name.to_owned()),
             secret: format!("{signer}-client-authorities"),
             config_map: format!("{signer}-client-ca"),
@@ -55,10 +55,10 @@ impl LineNames {
         }
     }
 
-    /// The line of a certificate of the gateway. No AddOnSigner's line has objects of these names: the names of those
-    /// end with `-client-authorities` and `-client-ca`.
+    /// The lineage of a certificate of the gateway. No AddOnSigner's lineage has objects of these names: the names of
+    /// those end with `-client-authorities` and `-client-ca`.
     pub fn gateway(certificate: GatewayCertificate) -> Self {
-        let (secret, config_map, authority, line) = match certificate {
+        let (secret, config_map, authority, lineage) = match certificate {
             GatewayCertificate::Serving => {
                 ("addon-signer-serving-authorities", SERVING_CONFIG_MAP, "addon-signer serving CA", "serving")
             }
@@ -70,11 +70,11 @@ impl LineNames {
             ),
         };
         Self {
-            kind: LineKind::Gateway(certificate),
+            kind: LineageKind::Gateway(certificate),
             secret: secret.to_owned(),
             config_map: config_map.to_owned(),
             authority: authority.to_owned(),
-            labels: labels(line, None),
+            labels: labels(lineage, None),
             signer_name: None,
         }
     }
@@ -84,7 +84,7 @@ impl LineNames {
         format!("{}-pending", self.secret)
     }
 
-    /// What all objects of the line are labelled with.
+    /// What all objects of the lineage are labelled with.
     pub(crate) fn labels(&self) -> &BTreeMap<String, String> {
         &self.labels
     }
@@ -104,20 +104,20 @@ impl LineNames {
         Lenient::from(ConfigMap { metadata, ..ConfigMap::default() })
     }
 
-    /// The label `signer` of the line's metrics.
+    /// The label `signer` of the lineage's metrics.
     pub(crate) fn metrics_label(&self) -> &str {
         match self.kind {
-            LineKind::Agents => self.line(),
-            LineKind::Gateway(certificate) => certificate.name(),
+            LineageKind::Agents => self.lineage(),
+            LineageKind::Gateway(certificate) => certificate.name(),
         }
     }
 
-    /// Whose authorities the line has: the signer name, or the name of a line of the gateway.
+    /// Whose authorities the lineage has: the signer name, or the name of a lineage of the gateway.
     pub(super) fn owner(&self) -> &str {
-        self.signer_name.as_deref().unwrap_or_else(|| self.line())
+        self.signer_name.as_deref().unwrap_or_else(|| self.lineage())
     }
 
-    /// Whose authorities a Secret has, if they are not the line's. Somebody may have copied its content, with its
+    /// Whose authorities a Secret has, if they are not the lineage's. Somebody may have copied its content, with its
     /// annotations or without.
     pub(super) fn other_owner(&self, secret: &Secret) -> Option<String> {
         let annotations = secret.metadata.annotations.as_ref();
@@ -125,28 +125,32 @@ impl LineNames {
         [annotated, owner(secret)].into_iter().flatten().find(|theirs| theirs != self.owner())
     }
 
-    /// The annotations of the Secret of this line, with what else is there.
-    pub(super) fn annotations(&self, line: &Line, mut there: BTreeMap<String, String>) -> BTreeMap<String, String> {
+    /// The annotations of the Secret of this lineage, with what else is there.
+    pub(super) fn annotations(
+        &self,
+        lineage: &Lineage,
+        mut there: BTreeMap<String, String>,
+    ) -> BTreeMap<String, String> {
         there.extend(self.signer_name.clone().map(|name| (ANNOTATION_SIGNER_NAME.to_owned(), name)));
-        let members = line.members().iter().map(|member| member.authority.id());
-        let ids: Vec<_> = members.chain(line.gone()).map(AuthorityId::as_str).collect();
+        let members = lineage.members().iter().map(|member| member.authority.id());
+        let ids: Vec<_> = members.chain(lineage.gone()).map(AuthorityId::as_str).collect();
         there.insert(ANNOTATION_AUTHORITIES.to_owned(), ids.join(" "));
         there
     }
 
-    /// The line as `ca status` names it: its AddOnSigner, `(serving)` or `(gateway-client)`.
-    pub fn line(&self) -> &str {
+    /// The lineage as `ca status` names it: its AddOnSigner, `(serving)` or `(gateway-client)`.
+    pub fn lineage(&self) -> &str {
         match self.kind {
-            LineKind::Agents => self.labels.get(LABEL_SIGNER).map_or("", String::as_str),
-            LineKind::Gateway(GatewayCertificate::Serving) => "(serving)",
-            LineKind::Gateway(GatewayCertificate::Client) => "(gateway-client)",
+            LineageKind::Agents => self.labels.get(LABEL_SIGNER).map_or("", String::as_str),
+            LineageKind::Gateway(GatewayCertificate::Serving) => "(serving)",
+            LineageKind::Gateway(GatewayCertificate::Client) => "(gateway-client)",
         }
     }
 }
 
-fn labels(line: &str, signer: Option<&str>) -> BTreeMap<String, String> {
+fn labels(lineage: &str, signer: Option<&str>) -> BTreeMap<String, String> {
     let managed = ("app.kubernetes.io/managed-by".to_owned(), "addon-signer".to_owned());
-    let mut labels = BTreeMap::from([managed, (LABEL_LINE.to_owned(), line.to_owned())]);
+    let mut labels = BTreeMap::from([managed, (LABEL_LINEAGE.to_owned(), lineage.to_owned())]);
     if let Some(signer) = signer {
         labels.insert(LABEL_SIGNER.to_owned(), signer.to_owned());
     }

@@ -1,15 +1,15 @@
-//! Lines of authorities: what is stored, the step that the evidence allows, and the state of all lines together.
+//! Lineages of authorities: what is stored, the step that the evidence allows, and the state of all lineages together.
 //!
-//! `reconciler` takes the steps of one line, `asked` reads what administrators ask for, `activation` has the evidence
-//! for the next step, `clock_check` compares the clock with the API server's, `versions` watches which versions of the
-//! objects the API server has, `store` reads and writes the Secret (`stored`) and the ConfigMap, which `line_names`
-//! names, `state` has what is known of a line, `supply` looks for authorities from outside, `trust_publisher` computes
-//! what the gateway is to trust, and `report` writes what people read.
+//! `reconciler` takes the steps of one lineage, `asked` reads what administrators ask for, `activation` has the
+//! evidence for the next step, `clock_check` compares the clock with the API server's, `versions` watches which
+//! versions of the objects the API server has, `store` reads and writes the Secret (`stored`) and the ConfigMap, which
+//! `lineage_names` names, `state` has what is known of a lineage, `supply` looks for authorities from outside,
+//! `trust_publisher` computes what the gateway is to trust, and `report` writes what people read.
 
 pub(crate) mod activation;
 pub mod asked;
 pub(crate) mod clock_check;
-pub mod line_names;
+pub mod lineage_names;
 pub(crate) mod reconciler;
 pub mod report;
 pub(crate) mod state;
@@ -32,9 +32,9 @@ pub const BACKENDS_TRUST_AFTER: Duration = Duration::from_secs(30 * 86_400);
 /// API server for ten minutes refuses everybody, and checks that within a minute.
 pub(crate) const GATEWAYS_TRUST_AFTER: Duration = Duration::from_secs(11 * 60);
 
-/// How authorities of the gateway's lines are created, how long they are valid, and how long before they expire they
-/// are replaced. The serving line's follow the lives of agents' certificates too: [`AuthorityPlan::for_holders`] adds
-/// the time that a new authority waits.
+/// How authorities of the gateway's lineages are created, how long they are valid, and how long before they expire they
+/// are replaced. The serving lineage's follow the lives of agents' certificates too: [`AuthorityPlan::for_holders`]
+/// adds the time that a new authority waits.
 pub const GATEWAY_PLAN: AuthorityPlan = AuthorityPlan {
     key: KeyKind::EcdsaP256,
     duration: Duration::from_secs(365 * 86_400),

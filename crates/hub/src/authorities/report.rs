@@ -1,23 +1,24 @@
-//! The report of a line for people: its authorities and its rotation, in the status of an AddOnSigner. The gateway's
-//! lines have no AddOnSigner: the report of each is in the ConfigMap of its anchors.
+//! The report of a lineage for people: its authorities and its rotation, in the status of an AddOnSigner. The gateway's
+//! lineages have no AddOnSigner: the report of each is in the ConfigMap of its anchors.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::PostParams;
 use serde::{Deserialize, Serialize};
 
-use crate::authorities::line_names::LineNames;
+use crate::authorities::lineage_names::LineageNames;
 use crate::authorities::state::OutsideReport;
 use crate::authorities::store::STATUS_KEY;
 use crate::lease::{Leads, NotWritten};
 use addon_signer_api::Lenient;
 use addon_signer_api::status::{AuthorityState, AuthorityStatus, RotationPhase, RotationStatus};
-use addon_signer_core::ca::line::{Evidence, Line, Phase, State, WaitsFor};
+use addon_signer_core::ca::lineage::{Evidence, Lineage, Phase, State, WaitsFor};
 use addon_signer_core::timestamp::Timestamp;
 
-/// The authorities of a line as the status shows them.
-pub fn authorities(line: &Line) -> Vec<AuthorityStatus> {
-    line.members()
+/// The authorities of a lineage as the status shows them.
+pub fn authorities(lineage: &Lineage) -> Vec<AuthorityStatus> {
+    lineage
+        .members()
         .iter()
         .map(|member| AuthorityStatus {
             id: member.authority.id().to_string(),
@@ -38,13 +39,13 @@ pub fn authorities(line: &Line) -> Vec<AuthorityStatus> {
 }
 
 /// The rotation under way: with a Next it waits to activate it, and with only an Old it waits to finish.
-pub fn rotation(line: &Line, waiting: Option<&WaitsFor>) -> Option<RotationStatus> {
-    let (phase, state) = match line.phase() {
+pub fn rotation(lineage: &Lineage, waiting: Option<&WaitsFor>) -> Option<RotationStatus> {
+    let (phase, state) = match lineage.phase() {
         Phase::Settled => return None,
         Phase::Activate => (RotationPhase::Activate, State::Next),
         Phase::Finish => (RotationPhase::Finish, State::Old),
     };
-    let since = line.members().iter().filter(|member| member.state == state).map(|member| member.since).max()?;
+    let since = lineage.members().iter().filter(|member| member.state == state).map(|member| member.since).max()?;
     let (ready, total) = waiting.and_then(WaitsFor::progress).unzip();
     let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
     Some(RotationStatus {
@@ -62,9 +63,9 @@ pub fn rotation(line: &Line, waiting: Option<&WaitsFor>) -> Option<RotationStatu
     })
 }
 
-/// Says that the line's authority was activated without evidence, if that may still matter.
-pub fn forced(line: &Line, now: Timestamp) -> Option<String> {
-    let active = line.forced(now)?;
+/// Says that the lineage's authority was activated without evidence, if that may still matter.
+pub fn forced(lineage: &Lineage, now: Timestamp) -> Option<String> {
+    let active = lineage.forced(now)?;
     Some(format!(
         "The authority {} has been signing since {} without evidence that it is trusted everywhere, because the one \
          before it was about to expire or was revoked.",
@@ -76,8 +77,8 @@ pub fn forced(line: &Line, now: Timestamp) -> Option<String> {
 /// What every sentence about an authority from outside that is not used contains, after the name of the authority.
 pub const NOT_USED: &str = " is not used: ";
 
-/// What the line does then.
-pub const GOES_ON: &str = "The line continues with its present authorities.";
+/// What the lineage does then.
+pub const GOES_ON: &str = "The lineage continues with its present authorities.";
 
 /// How the message of `Rotating` begins while a step waits.
 pub const WAITS: &str = "Waiting for: ";
@@ -91,24 +92,25 @@ pub fn refusal(id: &str) -> String {
 }
 
 /// Says why the rollback that is asked for is not done; `None` if none is, or if it can be done.
-pub fn not_rolled_back(line: &Line, evidence: &Evidence<'_>) -> Option<String> {
-    let why = line.previous(evidence)?.err()?;
+pub fn not_rolled_back(lineage: &Lineage, evidence: &Evidence<'_>) -> Option<String> {
+    let why = lineage.previous(evidence)?.err()?;
     Some(format!("{}{why}.", refusal(evidence.roll_back?.as_str())))
 }
 
-/// The reasons for which a line does not sign while its Secret is gone or cannot be used.
+/// The reasons for which a lineage does not sign while its Secret is gone or cannot be used.
 pub const UNREADABLE: [&str; 2] = ["AuthorityMissing", "AuthorityUnreadable"];
 
-/// The report of a line of the gateway, in its ConfigMap as `status.json`.
+/// The report of a lineage of the gateway, in its ConfigMap as `status.json`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct GatewayLineReport {
+pub struct GatewayLineageReport {
     /// The authorities.
     pub authorities: Vec<AuthorityStatus>,
     /// The rotation under way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rotation: Option<RotationStatus>,
-    /// Why the line does not sign, what its next step waits for, or that an authority was activated without evidence.
+    /// Why the lineage does not sign, what its next step waits for, or that an authority was activated without
+    /// evidence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
     /// Whether its Secret is gone or cannot be used: the hub takes no step until it can.
@@ -134,34 +136,34 @@ pub struct GatewayLineReport {
     pub request: Option<String>,
 }
 
-/// The report of a line of the gateway as JSON.
+/// The report of a lineage of the gateway as JSON.
 ///
 /// # Errors
 /// The error of serde, which does not occur for these types.
 pub fn render(
-    line: &Line,
+    lineage: &Lineage,
     waiting: Option<&WaitsFor>,
     not_rolled_back: Option<String>,
     outside: Option<OutsideReport>,
     now: Timestamp,
 ) -> Result<String, serde_json::Error> {
-    let rotation = rotation(line, waiting);
+    let rotation = rotation(lineage, waiting);
     let waits = waiting.filter(|_| rotation.is_none()).map(ToString::to_string);
     let begins = waits.as_ref().map(|what| format!("A rotation waits for: {what}."));
     let issued = outside.is_some();
     let OutsideReport { refused: not_used, request, unnamed_root } = outside.unwrap_or_default();
     let not_used = not_used.map(|why| format!("{why}. {GOES_ON}"));
-    serde_json::to_string(&GatewayLineReport {
-        authorities: authorities(line),
+    serde_json::to_string(&GatewayLineageReport {
+        authorities: authorities(lineage),
         rotation,
-        problem: forced(line, now).or(not_rolled_back).or(not_used.clone()).or(unnamed_root).or(begins),
+        problem: forced(lineage, now).or(not_rolled_back).or(not_used.clone()).or(unnamed_root).or(begins),
         unreadable: false,
         waits,
-        handled_request: line.handled_request().map(str::to_owned),
-        anchors: line
+        handled_request: lineage.handled_request().map(str::to_owned),
+        anchors: lineage
             .anchors()
             .ok()
-            .filter(|anchors| line.bundle().as_ref() != Ok(anchors))
+            .filter(|anchors| lineage.bundle().as_ref() != Ok(anchors))
             .map(|anchors| anchors.pem()),
         issued,
         not_used,
@@ -169,15 +171,15 @@ pub fn render(
     })
 }
 
-/// Adds to the report in this ConfigMap why the line does not sign, and the request of its next authority. The rest of
-/// the report stays as it was written. A line that has no authority yet has a ConfigMap only for its request.
+/// Adds to the report in this ConfigMap why the lineage does not sign, and the request of its next authority. The rest
+/// of the report stays as it was written. A lineage that has no authority yet has a ConfigMap only for its request.
 ///
 /// # Errors
 /// [`NotWritten`].
 pub async fn write_problem(
     leads: &Leads,
     maps: &Api<Lenient<ConfigMap>>,
-    names: &LineNames,
+    names: &LineageNames,
     reason: &str,
     problem: &str,
     request: Option<String>,
@@ -189,7 +191,7 @@ pub async fn write_problem(
     let data = map.object.data.get_or_insert_default();
     let known = data.get(STATUS_KEY).and_then(|text| serde_json::from_str(text).ok());
     let (problem, unreadable) = (Some(problem.to_owned()), UNREADABLE.contains(&reason));
-    let report = GatewayLineReport { problem, unreadable, request, ..known.unwrap_or_default() };
+    let report = GatewayLineageReport { problem, unreadable, request, ..known.unwrap_or_default() };
     let text = serde_json::to_string(&report).map_err(kube::Error::SerdeError)?;
     if data.insert(STATUS_KEY.to_owned(), text.clone()) == Some(text) {
         return Ok(());
@@ -219,7 +221,7 @@ mod tests {
         let (key, _) = PrivateKey::generate(KeyKind::EcdsaP256, &rng).unwrap();
         let life = now.until(Timestamp::from_rfc3339("9999-12-31T23:59:59Z").unwrap());
         let authority = Authority::self_signed("company", &key, now, life, &rng).unwrap();
-        let reported = &authorities(&Line::default().begin(authority, now))[0];
+        let reported = &authorities(&Lineage::default().begin(authority, now))[0];
         let written = serde_json::to_value(reported).unwrap();
         assert_eq!(written["notAfter"], json!("9999-12-31T23:59:59Z"));
         assert_eq!(serde_json::from_value::<AuthorityStatus>(written).unwrap(), *reported);

@@ -1,17 +1,17 @@
-//! What is known now of one line of authorities.
+//! What is known now of one lineage of authorities.
 
 use std::sync::Arc;
 
-use crate::authorities::stored::StoredLine;
+use crate::authorities::stored::StoredLineage;
 use addon_signer_core::ca::bundle::Bundle;
-use addon_signer_core::ca::line::{Line, State, WaitsFor};
+use addon_signer_core::ca::lineage::{Lineage, State, WaitsFor};
 use addon_signer_core::gateway::replicas::TrustInEffect;
 
-/// A line that can be used.
+/// A lineage that can be used.
 #[derive(Debug)]
-pub struct ReadyLine {
-    /// The line as it is persisted, with the key that signs.
-    pub stored: StoredLine,
+pub struct ReadyLineage {
+    /// The lineage as it is persisted, with the key that signs.
+    pub stored: StoredLineage,
     /// The anchors of its authorities themselves: each verifies what it has signed.
     pub bundle: Bundle,
     /// What is published for others to trust.
@@ -35,10 +35,10 @@ pub struct OutsideReport {
     pub unnamed_root: Option<String>,
 }
 
-impl ReadyLine {
+impl ReadyLineage {
     /// The authorities and their states.
-    pub fn line(&self) -> &Line {
-        &self.stored.line
+    pub fn lineage(&self) -> &Lineage {
+        &self.stored.lineage
     }
 
     /// What the first certificate of an AddOnSigner's first authority waits for: its anchor is trusted before its key
@@ -46,40 +46,40 @@ impl ReadyLine {
     /// start later read what they must trust before they serve; waiting for them would let one that cannot start stop
     /// all.
     pub(crate) fn first_waits_for(&self, in_effect: &TrustInEffect) -> Option<WaitsFor> {
-        let active = self.line().active()?;
+        let active = self.lineage().active()?;
         // A Next may have come before the first certificate; whatever was Active before has become Old.
-        let had_another = self.line().members().iter().any(|member| member.state == State::Old);
+        let had_another = self.lineage().members().iter().any(|member| member.state == State::Old);
         let is_first = !had_another && active.leaves_expire.is_none() && !active.forced;
         if is_first { in_effect.has(active.authority.id()).err() } else { None }
     }
 }
 
-/// What is known now of a line.
+/// What is known now of a lineage.
 #[derive(Debug, Clone)]
-pub enum LineState {
+pub enum LineageState {
     /// Nothing was read yet.
     Starting,
     /// There is none, and the hub may not create one: it may not sign, or has no free slot. So there are no
     /// certificates.
     Absent,
-    /// The line can sign.
-    Ready(Arc<ReadyLine>),
-    /// The line must not sign. What was trusted stays trusted.
+    /// The lineage can sign.
+    Ready(Arc<ReadyLineage>),
+    /// The lineage must not sign. What was trusted stays trusted.
     Broken {
         /// The reason for conditions, in CamelCase.
         reason: &'static str,
         /// The message for conditions, one sentence.
         message: String,
-        /// The line as it was read before.
-        last: Option<Arc<ReadyLine>>,
+        /// The lineage as it was read before.
+        last: Option<Arc<ReadyLineage>>,
         /// The certificate request of the next authority, in PEM.
         request: Option<String>,
     },
 }
 
-impl LineState {
-    /// The line, if it may sign.
-    pub fn ready(&self) -> Option<&Arc<ReadyLine>> {
+impl LineageState {
+    /// The lineage, if it may sign.
+    pub fn ready(&self) -> Option<&Arc<ReadyLineage>> {
         match self {
             Self::Ready(ready) => Some(ready),
             Self::Starting | Self::Absent | Self::Broken { .. } => None,
@@ -103,8 +103,8 @@ impl LineState {
         }
     }
 
-    /// The line as it was last read, whether it may sign or not.
-    pub fn last(&self) -> Option<&Arc<ReadyLine>> {
+    /// The lineage as it was last read, whether it may sign or not.
+    pub fn last(&self) -> Option<&Arc<ReadyLineage>> {
         match self {
             Self::Ready(ready) => Some(ready),
             Self::Broken { last, .. } => last.as_ref(),

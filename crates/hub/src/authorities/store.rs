@@ -1,7 +1,7 @@
-//! Stores a line of authorities in one Secret: it is read, checked, and written with `resourceVersion`, so that a step
-//! is either persisted whole or not at all (invariant I7).
+//! Stores a lineage of authorities in one Secret: it is read, checked, and written with `resourceVersion`, so that a
+//! step is either persisted whole or not at all (invariant I7).
 //!
-//! The anchors are published in a ConfigMap, which also shows that a line existed if its Secret is gone.
+//! The anchors are published in a ConfigMap, which also shows that a lineage existed if its Secret is gone.
 
 use std::collections::BTreeMap;
 
@@ -12,26 +12,26 @@ use kube::{Api, Client};
 
 use crate::authorities::asked::Asked;
 use crate::authorities::clock_check::{self, clock_problem};
-use crate::authorities::stored::{StoredLine, WipedSecret, data, read};
+use crate::authorities::stored::{StoredLineage, WipedSecret, data, read};
 use crate::lease::{Leads, NotLeading, NotWritten};
 use addon_signer_api::Lenient;
 use addon_signer_api::cert_manager::{self, CertificateRequest};
 use addon_signer_core::ca::bundle::Bundle;
-use addon_signer_core::ca::line::{Line, WaitsFor};
+use addon_signer_core::ca::lineage::{Lineage, WaitsFor};
 use addon_signer_core::timestamp::Timestamp;
 
-pub use crate::authorities::line_names::{BACKEND_CONFIG_MAP, LineKind, LineNames, SERVING_CONFIG_MAP};
+pub use crate::authorities::lineage_names::{BACKEND_CONFIG_MAP, LineageKind, LineageNames, SERVING_CONFIG_MAP};
 
-/// The type of the Secrets that hold the key of an authority that the line does not have yet.
+/// The type of the Secrets that hold the key of an authority that the lineage does not have yet.
 pub const PENDING_TYPE: &str = "addon-signer.io/pending-authority";
 /// The type of the Secrets that hold authorities.
 pub const SECRET_TYPE: &str = "addon-signer.io/authorities";
 /// Key of the anchors in all these ConfigMaps.
 pub const BUNDLE_KEY: &str = "ca.crt";
-/// Key of the report of a line of the gateway in its ConfigMap.
+/// Key of the report of a lineage of the gateway in its ConfigMap.
 pub const STATUS_KEY: &str = "status.json";
 
-/// Why a line cannot be read or written.
+/// Why a lineage cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The Secret existed and is gone, and certificates of its authorities may not have expired yet.
@@ -40,7 +40,7 @@ pub enum StoreError {
          restore it from a backup, or see docs/runbooks/lost-ca.md"
     )]
     Missing(String),
-    /// The Secret exists but holds no readable line.
+    /// The Secret exists but holds no readable lineage.
     #[error("the Secret {secret} cannot be used: {cause}; restore it from a backup, or see docs/runbooks/lost-ca.md")]
     Unreadable {
         /// Its name.
@@ -48,7 +48,7 @@ pub enum StoreError {
         /// What is wrong with it.
         cause: String,
     },
-    /// The Secret has the authorities of another line.
+    /// The Secret has the authorities of another lineage.
     #[error(
         "the Secret {secret} has the authorities of {owner}; restore its own from a backup, or, if an AddOnSigner that \
          is gone has left them, give this AddOnSigner another name, or give them up (docs/runbooks/lost-ca.md)"
@@ -56,7 +56,7 @@ pub enum StoreError {
     OfAnother {
         /// Its name.
         secret: String,
-        /// Whose authorities it has: a signer name, or the name of a line of the gateway.
+        /// Whose authorities it has: a signer name, or the name of a lineage of the gateway.
         owner: String,
     },
     /// This hub is not certain that it leads, so nothing was written.
@@ -68,8 +68,8 @@ pub enum StoreError {
     /// The API server refused the request or did not answer.
     #[error("the API server refused the request or did not answer: {}", addon_signer_platform::errors::explain(.0))]
     Api(#[from] kube::Error),
-    /// The report of a line could not be written as JSON.
-    #[error("the line could not be written as JSON: {0}")]
+    /// The report of a lineage could not be written as JSON.
+    #[error("the lineage could not be written as JSON: {0}")]
     Json(#[from] serde_json::Error),
 }
 
@@ -117,7 +117,7 @@ impl AuthorityStore {
         Ok(self.secrets.get_opt(name).await?.map(WipedSecret))
     }
 
-    /// Keeps the key of an authority that the line does not have yet, in place of what the Secret had at this
+    /// Keeps the key of an authority that the lineage does not have yet, in place of what the Secret had at this
     /// `resourceVersion`. Returns the one after that.
     ///
     /// # Errors
@@ -125,7 +125,7 @@ impl AuthorityStore {
     pub(super) async fn keep_pending(
         &self,
         leads: &Leads,
-        names: &LineNames,
+        names: &LineageNames,
         resource_version: Option<String>,
         data: BTreeMap<String, ByteString>,
     ) -> Result<Option<String>, StoreError> {
@@ -156,22 +156,22 @@ impl AuthorityStore {
         &self.certificate_requests
     }
 
-    /// The ConfigMaps, for the reports of the gateway's lines.
+    /// The ConfigMaps, for the reports of the gateway's lineages.
     pub fn config_maps(&self) -> Api<Lenient<ConfigMap>> {
         self.config_maps.clone()
     }
 
-    /// Reads a line; `None` if it never existed. `remembered` is further evidence that it existed.
+    /// Reads a lineage; `None` if it never existed. `remembered` is further evidence that it existed.
     ///
     /// # Errors
     /// [`StoreError::Missing`] if the Secret is gone, and a published anchor that is still valid, or `remembered`,
-    /// shows that the line existed.
+    /// shows that the lineage existed.
     pub async fn load(
         &self,
-        names: &LineNames,
+        names: &LineageNames,
         remembered: bool,
         now: Timestamp,
-    ) -> Result<Option<StoredLine>, StoreError> {
+    ) -> Result<Option<StoredLineage>, StoreError> {
         match self.secrets.get_opt(&names.secret).await? {
             Some(secret) => {
                 let secret = WipedSecret(secret);
@@ -187,7 +187,7 @@ impl AuthorityStore {
         }
     }
 
-    async fn published_anchor_lives(&self, names: &LineNames, now: Timestamp) -> Result<bool, StoreError> {
+    async fn published_anchor_lives(&self, names: &LineageNames, now: Timestamp) -> Result<bool, StoreError> {
         let Some(map) = self.config_maps.get_opt(&names.config_map).await? else { return Ok(false) };
         let Some(text) = map.object.data.as_ref().and_then(|data| data.get(BUNDLE_KEY)) else { return Ok(false) };
         // A trust bundle that cannot be read is evidence too: somebody published something.
@@ -196,26 +196,26 @@ impl AuthorityStore {
         }))
     }
 
-    /// Creates the Secret of a new line.
+    /// Creates the Secret of a new lineage.
     ///
     /// # Errors
     /// [`StoreError::Conflict`] if somebody else has created it in between.
     pub async fn create(
         &self,
         leads: &Leads,
-        names: &LineNames,
-        line: &Line,
+        names: &LineageNames,
+        lineage: &Lineage,
         new_key: &[u8],
-    ) -> Result<StoredLine, StoreError> {
+    ) -> Result<StoredLineage, StoreError> {
         let secret = WipedSecret(Secret {
             metadata: ObjectMeta {
                 name: Some(names.secret.clone()),
                 labels: Some(names.labels.clone()),
-                annotations: Some(names.annotations(line, BTreeMap::new())),
+                annotations: Some(names.annotations(lineage, BTreeMap::new())),
                 ..ObjectMeta::default()
             },
             type_: Some(SECRET_TYPE.to_owned()),
-            data: Some(data(names.owner(), line, &BTreeMap::new(), Some(new_key))?),
+            data: Some(data(names.owner(), lineage, &BTreeMap::new(), Some(new_key))?),
             ..Secret::default()
         });
         let written = leads.write(self.secrets.create(&PostParams::default(), &secret.0)).await;
@@ -223,26 +223,26 @@ impl AuthorityStore {
         read(WipedSecret(written)).map_err(|cause| unreadable(names, cause))
     }
 
-    /// Replaces a line by the line after a step. Keys of authorities that the line no longer has are deleted.
+    /// Replaces a lineage by the lineage after a step. Keys of authorities that the lineage no longer has are deleted.
     ///
     /// # Errors
     /// [`StoreError::Conflict`] if the Secret has changed since it was read; then nothing was written.
     pub async fn replace(
         &self,
         leads: &Leads,
-        names: &LineNames,
-        stored: &StoredLine,
-        line: &Line,
+        names: &LineageNames,
+        stored: &StoredLineage,
+        lineage: &Lineage,
         new_key: Option<&[u8]>,
-    ) -> Result<StoredLine, StoreError> {
+    ) -> Result<StoredLineage, StoreError> {
         let before = &stored.secret.0;
         let empty = BTreeMap::new();
         let there = before.metadata.annotations.clone().unwrap_or_default();
-        let annotations = Some(names.annotations(line, there));
+        let annotations = Some(names.annotations(lineage, there));
         let secret = WipedSecret(Secret {
             metadata: ObjectMeta { annotations, ..before.metadata.clone() },
             type_: before.type_.clone(),
-            data: Some(data(names.owner(), line, before.data.as_ref().unwrap_or(&empty), new_key)?),
+            data: Some(data(names.owner(), lineage, before.data.as_ref().unwrap_or(&empty), new_key)?),
             ..Secret::default()
         });
         let written = leads.write(self.secrets.replace(&names.secret, &PostParams::default(), &secret.0)).await;
@@ -250,8 +250,8 @@ impl AuthorityStore {
         read(WipedSecret(written)).map_err(|cause| unreadable(names, cause))
     }
 
-    /// Writes the anchors, and the report of a line of the gateway, into the ConfigMap, if they differ; everything else
-    /// stays. Returns the `resourceVersion` of the ConfigMap that has them, and whether it had others before.
+    /// Writes the anchors, and the report of a lineage of the gateway, into the ConfigMap, if they differ; everything
+    /// else stays. Returns the `resourceVersion` of the ConfigMap that has them, and whether it had others before.
     ///
     /// # Errors
     /// [`StoreError::Conflict`] if somebody else wrote it in between, or [`StoreError::Api`]; the next round tries
@@ -259,7 +259,7 @@ impl AuthorityStore {
     pub async fn publish(
         &self,
         leads: &Leads,
-        names: &LineNames,
+        names: &LineageNames,
         bundle: &Bundle,
         status: Option<String>,
     ) -> Result<(Option<String>, bool), StoreError> {
@@ -283,11 +283,11 @@ impl AuthorityStore {
         Ok((map.object.metadata.resource_version, differs))
     }
 
-    /// What the annotations of the line's ConfigMap ask for.
+    /// What the annotations of the lineage's ConfigMap ask for.
     ///
     /// # Errors
     /// [`StoreError::Api`].
-    pub(crate) async fn asked(&self, names: &LineNames) -> Result<Asked, StoreError> {
+    pub(crate) async fn asked(&self, names: &LineageNames) -> Result<Asked, StoreError> {
         let map = self.config_maps.get_opt(&names.config_map).await?;
         let annotations = map.and_then(|map| map.object.metadata.annotations);
         Ok(annotations.map(|annotations| Asked::read(&annotations)).unwrap_or_default())
@@ -304,6 +304,6 @@ pub(super) fn conflict_or(error: NotWritten, name: &str) -> StoreError {
     }
 }
 
-fn unreadable(names: &LineNames, cause: String) -> StoreError {
+fn unreadable(names: &LineageNames, cause: String) -> StoreError {
     StoreError::Unreadable { secret: names.secret.clone(), cause }
 }

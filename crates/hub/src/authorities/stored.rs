@@ -1,5 +1,5 @@
-//! A line of authorities in the data of one Secret: `line.json` has the state of each authority, `<id>.crt` has its
-//! certificate and those above it, and `<id>.key` its PKCS#8 key.
+//! A lineage of authorities in the data of one Secret: `lineage.json` has the state of each authority, `<id>.crt` has
+//! its certificate and those above it, and `<id>.key` its PKCS#8 key.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,25 +13,25 @@ use zeroize::{Zeroize, Zeroizing};
 use addon_signer_core::ca::authority::AuthorityId;
 use addon_signer_core::ca::chain::Certified;
 use addon_signer_core::ca::issuer::Issuer;
-use addon_signer_core::ca::line::{Line, Member};
+use addon_signer_core::ca::lineage::{Lineage, Member};
 use addon_signer_core::keys::private::PrivateKey;
 use addon_signer_core::timestamp::Timestamp;
 
-const LINE_KEY: &str = "line.json";
+const LINEAGE_KEY: &str = "line.json";
 
-/// A line with the keys of its authorities.
-pub struct StoredLine {
+/// A lineage with the keys of its authorities.
+pub struct StoredLineage {
     /// The authorities and their states.
-    pub line: Line,
+    pub lineage: Lineage,
     /// The authority that signs, with its key.
     pub issuer: Issuer,
     pub(super) secret: WipedSecret,
 }
 
-impl fmt::Debug for StoredLine {
+impl fmt::Debug for StoredLineage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { line, issuer: _, secret: _ } = self;
-        write!(f, "StoredLine({} authorities, keys private)", line.members().len())
+        let Self { lineage, issuer: _, secret: _ } = self;
+        write!(f, "StoredLineage({} authorities, keys private)", lineage.members().len())
     }
 }
 
@@ -71,7 +71,7 @@ struct StoredMember {
     by_root: bool,
 }
 
-impl StoredLine {
+impl StoredLineage {
     /// The `resourceVersion` of the Secret.
     pub(super) fn version(&self) -> Option<&str> {
         self.secret.0.metadata.resource_version.as_deref()
@@ -84,22 +84,22 @@ pub(super) fn owner(secret: &Secret) -> Option<String> {
     struct Owned {
         owner: Option<String>,
     }
-    let state = secret.data.as_ref()?.get(LINE_KEY)?;
+    let state = secret.data.as_ref()?.get(LINEAGE_KEY)?;
     // What else is wrong with it is said by whoever reads it whole.
     serde_json::from_slice::<Owned>(&state.0).ok()?.owner
 }
 
-/// The Secret's data for `line`, which belongs to `owner`: certificates from the line, keys from `keys`, and the new
-/// key for the newest authority.
+/// The Secret's data for `lineage`, which belongs to `owner`: certificates from the lineage, keys from `keys`, and the
+/// new key for the newest authority.
 pub(super) fn data(
     owner: &str,
-    line: &Line,
+    lineage: &Lineage,
     keys: &BTreeMap<String, ByteString>,
     new_key: Option<&[u8]>,
 ) -> Result<BTreeMap<String, ByteString>, serde_json::Error> {
     let mut data = BTreeMap::new();
-    let newest = line.next().or_else(|| line.active()).map(|member| member.authority.id());
-    for member in line.members() {
+    let newest = lineage.next().or_else(|| lineage.active()).map(|member| member.authority.id());
+    for member in lineage.members() {
         let id = member.authority.id();
         data.insert(format!("{id}.crt"), ByteString(member.certified.pem().into_bytes()));
         let name = format!("{id}.key");
@@ -112,13 +112,13 @@ pub(super) fn data(
         };
         data.insert(name, key);
     }
-    let authorities = line.members().iter().map(stored_member).collect();
-    let handled_request = line.handled_request().map(str::to_owned);
-    let rolled_back = line.rolled_back().map(ToString::to_string);
-    let gone = line.gone().iter().map(ToString::to_string).collect();
+    let authorities = lineage.members().iter().map(stored_member).collect();
+    let handled_request = lineage.handled_request().map(str::to_owned);
+    let rolled_back = lineage.rolled_back().map(ToString::to_string);
+    let gone = lineage.gone().iter().map(ToString::to_string).collect();
     let owner = Some(owner.to_owned());
     let state = StoredState { owner, authorities, handled_request, rolled_back, gone };
-    data.insert(LINE_KEY.to_owned(), ByteString(serde_json::to_vec(&state)?));
+    data.insert(LINEAGE_KEY.to_owned(), ByteString(serde_json::to_vec(&state)?));
     Ok(data)
 }
 
@@ -136,13 +136,13 @@ fn stored_member(member: &Member) -> StoredMember {
     }
 }
 
-/// Reads and checks a line: one authority that cannot be read makes the whole line unreadable.
-pub(super) fn read(secret: WipedSecret) -> Result<StoredLine, String> {
+/// Reads and checks a lineage: one authority that cannot be read makes the whole lineage unreadable.
+pub(super) fn read(secret: WipedSecret) -> Result<StoredLineage, String> {
     let empty = BTreeMap::new();
     let data = secret.0.data.as_ref().unwrap_or(&empty);
     let field = |name: &str| field(data, name);
     let state: StoredState =
-        serde_json::from_slice(field(LINE_KEY)?).map_err(|error| format!("{LINE_KEY}: {error}"))?;
+        serde_json::from_slice(field(LINEAGE_KEY)?).map_err(|error| format!("{LINEAGE_KEY}: {error}"))?;
     let mut members = Vec::new();
     for stored in &state.authorities {
         let pem = field(&format!("{}.crt", stored.id))?;
@@ -151,13 +151,13 @@ pub(super) fn read(secret: WipedSecret) -> Result<StoredLine, String> {
         members.push(member);
     }
     let rolled_back = state.rolled_back.as_deref().map(AuthorityId::from);
-    let line = Line::restore(members, state.handled_request, rolled_back);
-    let line = line.map_err(|error| format!("{LINE_KEY}: {error}"))?;
-    let line = line.with_gone(state.gone.iter().map(|id| AuthorityId::from(id.as_str())).collect());
-    let active = issuer(data, line.active().ok_or_else(|| format!("{LINE_KEY}: it names no active authority"))?)?;
+    let lineage = Lineage::restore(members, state.handled_request, rolled_back);
+    let lineage = lineage.map_err(|error| format!("{LINEAGE_KEY}: {error}"))?;
+    let lineage = lineage.with_gone(state.gone.iter().map(|id| AuthorityId::from(id.as_str())).collect());
+    let active = issuer(data, lineage.active().ok_or_else(|| format!("{LINEAGE_KEY}: it names no active authority"))?)?;
     // Check the key of Next while Active still signs: later it would be too late.
-    line.next().map(|next| issuer(data, next)).transpose()?;
-    Ok(StoredLine { line, issuer: active, secret })
+    lineage.next().map(|next| issuer(data, next)).transpose()?;
+    Ok(StoredLineage { lineage, issuer: active, secret })
 }
 
 fn field<'d>(data: &'d BTreeMap<String, ByteString>, name: &str) -> Result<&'d [u8], String> {
@@ -183,7 +183,7 @@ fn read_member(stored: &StoredMember, pem: &[u8]) -> Result<Member, String> {
     Ok(Member {
         authority,
         certified,
-        state: stored.state.parse().map_err(|error: addon_signer_core::ca::line::UnknownState| error.to_string())?,
+        state: stored.state.parse().map_err(|error: addon_signer_core::ca::lineage::UnknownState| error.to_string())?,
         since: Timestamp::from_unix(stored.since),
         leaves_expire: stored.leaves_expire.map(Timestamp::from_unix),
         activate_after: stored.activate_after.map(Timestamp::from_unix),

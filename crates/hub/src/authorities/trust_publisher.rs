@@ -1,4 +1,4 @@
-//! The state of all lines and signers together, from which the hub computes what the gateway trusts.
+//! The state of all lineages and signers together, from which the hub computes what the gateway trusts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -7,11 +7,11 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use crate::authorities::state::LineState;
+use crate::authorities::state::LineageState;
 use addon_signer_api::rules::SignerConfig;
 use addon_signer_core::ca::authority::AuthorityId;
 use addon_signer_core::ca::bundle::Bundle;
-use addon_signer_core::ca::line::{Line, Member, WaitsFor, renewal_window};
+use addon_signer_core::ca::lineage::{Lineage, Member, WaitsFor, renewal_window};
 use addon_signer_core::policy::GatewayCertificate;
 use addon_signer_core::registry::SharedRegistry;
 use addon_signer_core::timestamp::Timestamp;
@@ -32,32 +32,37 @@ struct Entries {
     /// AddOnSigners that exist but are not served, and whose certificates are unknown.
     unserved: BTreeSet<String>,
     signers: BTreeMap<String, PublishedSigner>,
-    serving: Option<watch::Receiver<LineState>>,
-    gateway_client: Option<watch::Receiver<LineState>>,
+    serving: Option<watch::Receiver<LineageState>>,
+    gateway_client: Option<watch::Receiver<LineageState>>,
 }
 
 /// One signer.
 #[derive(Debug)]
 struct PublishedSigner {
     config: Arc<SignerConfig>,
-    line: watch::Receiver<LineState>,
-    /// What follows from both; `None` while the line was not read.
+    lineage: watch::Receiver<LineageState>,
+    /// What follows from both; `None` while the lineage was not read.
     trust: Option<Arc<SignerTrust>>,
     /// Within how many seconds agents renew since this authority is Active. It does not follow the registry.
     window: Option<(AuthorityId, u32)>,
 }
 
 impl PublishedSigner {
-    fn new(name: &str, config: Arc<SignerConfig>, line: watch::Receiver<LineState>, registry: &SharedRegistry) -> Self {
-        let mut entry = Self { config, line, trust: None, window: None };
+    fn new(
+        name: &str,
+        config: Arc<SignerConfig>,
+        lineage: watch::Receiver<LineageState>,
+        registry: &SharedRegistry,
+    ) -> Self {
+        let mut entry = Self { config, lineage, trust: None, window: None };
         entry.look(name, registry);
         entry
     }
 
     fn look(&mut self, name: &str, registry: &SharedRegistry) {
-        let last = self.line.borrow().last().cloned();
+        let last = self.lineage.borrow().last().cloned();
         self.trust = last.map(|ready| {
-            let renew_within = self.renew_within(ready.line(), registry);
+            let renew_within = self.renew_within(ready.lineage(), registry);
             let rules = &self.config.rules;
             Arc::new(SignerTrust {
                 name: name.to_owned(),
@@ -72,8 +77,8 @@ impl PublishedSigner {
     }
 
     /// While the addons are not known, nobody is told to renew.
-    fn renew_within(&mut self, line: &Line, registry: &SharedRegistry) -> BTreeMap<AuthorityId, u32> {
-        let active = line.active().filter(|_| line.distrusted().next().is_some());
+    fn renew_within(&mut self, lineage: &Lineage, registry: &SharedRegistry) -> BTreeMap<AuthorityId, u32> {
+        let active = lineage.active().filter(|_| lineage.distrusted().next().is_some());
         let Some(active) = active.map(|active| active.authority.id()) else {
             self.window = None;
             return BTreeMap::new();
@@ -84,7 +89,7 @@ impl PublishedSigner {
             self.window = known.map(|addons| (active.clone(), renewal_window(addons)));
         }
         let seconds = self.window.as_ref().map(|(_, seconds)| *seconds);
-        seconds.map(|seconds| line.distrusted().map(|id| (id.clone(), seconds)).collect()).unwrap_or_default()
+        seconds.map(|seconds| lineage.distrusted().map(|id| (id.clone(), seconds)).collect()).unwrap_or_default()
     }
 }
 
@@ -103,9 +108,9 @@ impl TrustPublisher {
     }
 
     /// Adds or changes a signer.
-    pub(crate) fn set_signer(&self, name: &str, config: Arc<SignerConfig>, line: watch::Receiver<LineState>) {
+    pub(crate) fn set_signer(&self, name: &str, config: Arc<SignerConfig>, lineage: watch::Receiver<LineageState>) {
         self.change(|entries| {
-            let entry = PublishedSigner::new(name, config, line, &entries.registry);
+            let entry = PublishedSigner::new(name, config, lineage, &entries.registry);
             entries.signers.insert(name.to_owned(), entry)
         });
     }
@@ -119,11 +124,11 @@ impl TrustPublisher {
         });
     }
 
-    /// Sets a line of the gateway.
-    pub(crate) fn set_gateway(&self, certificate: GatewayCertificate, line: watch::Receiver<LineState>) {
+    /// Sets a lineage of the gateway.
+    pub(crate) fn set_gateway(&self, certificate: GatewayCertificate, lineage: watch::Receiver<LineageState>) {
         self.change(|entries| match certificate {
-            GatewayCertificate::Serving => entries.serving.replace(line),
-            GatewayCertificate::Client => entries.gateway_client.replace(line),
+            GatewayCertificate::Serving => entries.serving.replace(lineage),
+            GatewayCertificate::Client => entries.gateway_client.replace(lineage),
         });
     }
 
@@ -156,10 +161,10 @@ impl TrustPublisher {
     /// The latest expiry of a certificate that is issued now.
     pub(crate) fn last_end(&self) -> Option<Timestamp> {
         let entries = self.entries.lock();
-        entries.serving.as_ref().and_then(|line| line.borrow().last()?.line().last_end())
+        entries.serving.as_ref().and_then(|lineage| lineage.borrow().last()?.lineage().last_end())
     }
 
-    /// When the last certificate of all client lines expires.
+    /// When the last certificate of all client lineages expires.
     ///
     /// # Errors
     /// Why the hub does not know the last certificate yet: what it has not read, or what an administrator must fix.
@@ -176,23 +181,23 @@ impl TrustPublisher {
             return Err(WaitsFor::Unserved(name.clone()));
         }
         let mut members = Vec::new();
-        for (name, PublishedSigner { line, .. }) in &entries.signers {
-            let line = line.borrow();
-            if matches!(*line, LineState::Absent) {
+        for (name, PublishedSigner { lineage, .. }) in &entries.signers {
+            let lineage = lineage.borrow();
+            if matches!(*lineage, LineageState::Absent) {
                 continue;
             }
             let unread = || WaitsFor::Read(format!("the authorities of the AddOnSigner {name}"));
-            let ready = line.last().ok_or_else(unread)?;
-            members.extend_from_slice(ready.line().members());
+            let ready = lineage.last().ok_or_else(unread)?;
+            members.extend_from_slice(ready.lineage().members());
         }
         Ok(members)
     }
 
-    /// Publishes what the gateway is to trust after a change of this line, if it differs from what was published.
-    pub(crate) fn publish(&self, line: &str) {
+    /// Publishes what the gateway is to trust after a change of this lineage, if it differs from what was published.
+    pub(crate) fn publish(&self, lineage: &str) {
         self.change(|entries| {
-            if let Some(entry) = entries.signers.get_mut(line) {
-                entry.look(line, &entries.registry);
+            if let Some(entry) = entries.signers.get_mut(lineage) {
+                entry.look(lineage, &entries.registry);
             }
         });
     }
@@ -201,8 +206,8 @@ impl TrustPublisher {
     pub(crate) fn tell_agents(&self) {
         self.change(|Entries { signers, registry, .. }| {
             let is_untold = |entry: &PublishedSigner| {
-                let last = entry.line.borrow().last().cloned();
-                entry.window.is_none() && last.is_some_and(|ready| ready.line().distrusted().next().is_some())
+                let last = entry.lineage.borrow().last().cloned();
+                entry.window.is_none() && last.is_some_and(|ready| ready.lineage().distrusted().next().is_some())
             };
             signers
                 .iter_mut()
@@ -242,8 +247,8 @@ impl Entries {
     }
 }
 
-fn anchors_and_active(line: Option<&watch::Receiver<LineState>>) -> (Option<Bundle>, Option<AuthorityId>) {
-    let ready = line.and_then(|line| line.borrow().last().cloned());
-    let active = ready.as_ref().and_then(|ready| ready.line().active().map(|active| active.authority.id().clone()));
+fn anchors_and_active(lineage: Option<&watch::Receiver<LineageState>>) -> (Option<Bundle>, Option<AuthorityId>) {
+    let ready = lineage.and_then(|lineage| lineage.borrow().last().cloned());
+    let active = ready.as_ref().and_then(|ready| ready.lineage().active().map(|active| active.authority.id().clone()));
     (ready.map(|ready| ready.anchors.clone()), active)
 }

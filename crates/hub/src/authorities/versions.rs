@@ -1,7 +1,7 @@
-//! Which versions of its objects each line has on the API server, from one watch of metadata per kind.
+//! Which versions of its objects each lineage has on the API server, from one watch of metadata per kind.
 //!
-//! One watch serves all lines, because an API server allows few streams per connection. It holds no key: a reconciler
-//! reads its Secret itself, and only after a change.
+//! One watch serves all lineages, because an API server allows few streams per connection. It holds no key: a
+//! reconciler reads its Secret itself, and only after a change.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep_until};
 use tracing::warn;
 
 use crate::authorities::asked::Asked;
-use crate::authorities::store::LineNames;
+use crate::authorities::store::LineageNames;
 use crate::relist::Watched;
 use addon_signer_api::Lenient;
 use addon_signer_core::ca::authority::AuthorityId;
@@ -37,9 +37,9 @@ pub(super) struct ObjectVersion {
     authorities: Vec<AuthorityId>,
 }
 
-/// The objects of a line; `None` for one that does not exist.
+/// The objects of a lineage; `None` for one that does not exist.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct LineObjects {
+pub(super) struct LineageObjects {
     pub(super) secret: Option<ObjectVersion>,
     pub(super) config_map: Option<ObjectVersion>,
     /// The Secret from which its authorities come.
@@ -49,7 +49,7 @@ pub(super) struct LineObjects {
     deleted: u64,
 }
 
-impl LineObjects {
+impl LineageObjects {
     /// What the annotations of the ConfigMap ask for.
     pub(super) fn asked(&self) -> Asked {
         self.config_map.as_ref().map(|map| map.asked.clone()).unwrap_or_default()
@@ -68,11 +68,11 @@ pub(crate) struct ObjectVersions {
 #[derive(Debug, Clone)]
 pub(crate) struct WatchedObjects {
     known: watch::Receiver<ObjectVersions>,
-    /// Authorities from outside that a line is about to take: its Secret, and when it said so.
+    /// Authorities from outside that a lineage is about to take: its Secret, and when it said so.
     claimed: Arc<Mutex<BTreeMap<AuthorityId, (String, Instant)>>>,
 }
 
-/// How long a line may take to persist an authority that it has claimed.
+/// How long a lineage may take to persist an authority that it has claimed.
 const CLAIM: Duration = Duration::from_secs(60);
 
 /// Creates the reader, and what [`keep`] writes to.
@@ -82,12 +82,12 @@ pub(crate) fn channel() -> (watch::Sender<ObjectVersions>, WatchedObjects) {
 }
 
 impl WatchedObjects {
-    /// The objects of a line, whose authorities come from the Secret `source`; `None` before both kinds were
+    /// The objects of a lineage, whose authorities come from the Secret `source`; `None` before both kinds were
     /// listed.
-    pub(super) fn of(&self, names: &LineNames, source: Option<&str>) -> Option<LineObjects> {
+    pub(super) fn of(&self, names: &LineageNames, source: Option<&str>) -> Option<LineageObjects> {
         let known = self.known.borrow();
         let (secrets, config_maps) = (known.secrets.all()?, known.config_maps.all()?);
-        Some(LineObjects {
+        Some(LineageObjects {
             secret: secrets.get(&names.secret).cloned(),
             config_map: config_maps.get(&names.config_map).cloned(),
             source: source.and_then(|source| secrets.get(source).cloned()),
@@ -95,23 +95,23 @@ impl WatchedObjects {
         })
     }
 
-    /// Claims an authority from outside for a line, if no other line's Secret has it or had it last, and no other line
-    /// is about to take it.
+    /// Claims an authority from outside for a lineage, if no other lineage's Secret has it or had it last, and no other
+    /// lineage is about to take it.
     ///
     /// # Errors
     /// Who has it, or what must be read first.
-    pub(super) fn claim(&self, id: &AuthorityId, names: &LineNames) -> Result<(), String> {
+    pub(super) fn claim(&self, id: &AuthorityId, names: &LineageNames) -> Result<(), String> {
         let known = self.known.borrow();
-        let secrets = known.secrets.all().ok_or("the Secrets of the other lines were not read yet")?;
+        let secrets = known.secrets.all().ok_or("the Secrets of the other lineages were not read yet")?;
         let mut others = secrets.iter().filter(|(name, _)| **name != names.secret);
         if let Some((owner, _)) = others.find(|(_, secret)| secret.authorities.contains(id)) {
-            return Err(format!("it is or was in the Secret {owner}, and each line has keys of its own"));
+            return Err(format!("it is or was in the Secret {owner}, and each lineage has keys of its own"));
         }
         let (mut claimed, now) = (self.claimed.lock(), Instant::now());
         claimed.retain(|_, (_, since)| now.duration_since(*since) < CLAIM);
         match claimed.get(id).filter(|(owner, _)| *owner != names.secret) {
             Some((owner, _)) => {
-                Err(format!("the Secret {owner} is about to have it, and each line has keys of its own"))
+                Err(format!("the Secret {owner} is about to have it, and each lineage has keys of its own"))
             }
             None => {
                 claimed.insert(id.clone(), (names.secret.clone(), now));
@@ -124,16 +124,16 @@ impl WatchedObjects {
     pub(super) async fn changed_after(
         &mut self,
         at: Instant,
-        names: &LineNames,
+        names: &LineageNames,
         source: Option<&str>,
-        before: Option<&LineObjects>,
+        before: Option<&LineageObjects>,
     ) {
         sleep_until(at).await;
         self.changed(names, source, before).await;
     }
 
-    /// Waits until the objects of a line differ from `before`.
-    async fn changed(&mut self, names: &LineNames, source: Option<&str>, before: Option<&LineObjects>) {
+    /// Waits until the objects of a lineage differ from `before`.
+    async fn changed(&mut self, names: &LineageNames, source: Option<&str>, before: Option<&LineageObjects>) {
         while self.of(names, source).as_ref() == before {
             if self.known.changed().await.is_err() {
                 std::future::pending().await // the hub ends
@@ -196,7 +196,7 @@ fn version(object: &Meta) -> ObjectVersion {
 
 #[cfg(test)]
 mod tests {
-    use addon_signer_core::ca::line::Line;
+    use addon_signer_core::ca::lineage::Lineage;
     use futures::FutureExt;
     use kube::core::ObjectMeta;
 
@@ -215,7 +215,7 @@ mod tests {
     #[test]
     fn object_created_and_deleted_unseen_is_a_change() {
         let (known, mut objects) = channel();
-        let names = LineNames::client("a", "example.com/a");
+        let names = LineageNames::client("a", "example.com/a");
         let map = mk_object(&names.config_map, BTreeMap::new());
         known.send_modify(|known| known.secrets = Watched::nothing());
         bring(&known, Event::InitDone);
@@ -233,14 +233,14 @@ mod tests {
     #[test]
     fn a_key_that_has_left_a_line_is_taken_by_no_other() {
         let (known, objects) = channel();
-        let [own, other] = ["a", "b"].map(|name| LineNames::client(name, &format!("example.com/{name}")));
+        let [own, other] = ["a", "b"].map(|name| LineageNames::client(name, &format!("example.com/{name}")));
         let (left, new) = (AuthorityId::from("0a1b"), AuthorityId::from("2c3d"));
-        let line = Line::default().with_gone(vec![left.clone()]);
-        let secret = mk_object(&own.secret, own.annotations(&line, BTreeMap::new()));
+        let lineage = Lineage::default().with_gone(vec![left.clone()]);
+        let secret = mk_object(&own.secret, own.annotations(&lineage, BTreeMap::new()));
         let is_followed = |event| follow(Some(Ok(event)), &known, |known| &mut known.secrets);
         assert!(is_followed(Event::Init) && is_followed(Event::InitApply(secret)) && is_followed(Event::InitDone));
         let why = objects.claim(&left, &other).unwrap_err();
-        assert_eq!(why, format!("it is or was in the Secret {}, and each line has keys of its own", own.secret));
+        assert_eq!(why, format!("it is or was in the Secret {}, and each lineage has keys of its own", own.secret));
         assert_eq!(objects.claim(&new, &other), Ok(()));
     }
 }

@@ -137,7 +137,7 @@ fn report(lease: &LeaseObject) -> Report {
 mod tests {
     use std::convert::Infallible;
 
-    use addon_signer_core::ca::line::WaitsFor;
+    use addon_signer_core::ca::lineage::WaitsFor;
     use addon_signer_telemetry::pulse::Pulses;
     use hyper::{Request, Response};
     use kube::client::Body;

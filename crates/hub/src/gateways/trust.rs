@@ -1,5 +1,5 @@
 //! Reads whom a gateway in a process of its own must trust: the AddOnSigners with their statuses, and the ConfigMaps of
-//! the gateway's lines. What is read is checked in [`addon_signer_api::trust`]; what cannot be used changes nothing.
+//! the gateway's lineages. What is read is checked in [`addon_signer_api::trust`]; what cannot be used changes nothing.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 use tracing::warn;
 
-use crate::authorities::report::GatewayLineReport;
-use crate::authorities::store::{LineNames, STATUS_KEY};
+use crate::authorities::report::GatewayLineageReport;
+use crate::authorities::store::{LineageNames, STATUS_KEY};
 use crate::relist::{News, Relist};
 use addon_signer_api::ocm::created_at;
 use addon_signer_api::trust::{NotTrusted, active, bundle, signer_trust};
@@ -36,7 +36,7 @@ const ROUND: Duration = Duration::from_secs(15);
 /// An event of one of the watches.
 enum WatchEvent {
     Signer(Box<Event<GuardedSigner>>),
-    Line(GatewayCertificate, Box<Event<Lenient<ConfigMap>>>),
+    Lineage(GatewayCertificate, Box<Event<Lenient<ConfigMap>>>),
 }
 
 /// Keeps `trust` up to date until a watch ends. There is none before everything was listed once.
@@ -48,7 +48,9 @@ pub async fn keep(client: Client, namespace: String, trust: watch::Sender<Arc<Tr
         match timeout(ROUND, events.next()).await {
             Ok(None) => return,
             Ok(Some(WatchEvent::Signer(event))) => reader.observe_signer(*event),
-            Ok(Some(WatchEvent::Line(certificate, event))) => reader.line(certificate).observe(certificate, *event),
+            Ok(Some(WatchEvent::Lineage(certificate, event))) => {
+                reader.lineage(certificate).observe(certificate, *event)
+            }
             Err(_) => {}
         }
         let is_idle = reader.is_listed && !reader.relist.is_listing();
@@ -71,14 +73,14 @@ pub async fn keep(client: Client, namespace: String, trust: watch::Sender<Arc<Tr
 fn watches(client: &Client, namespace: &str) -> BoxStream<'static, WatchEvent> {
     let signers = watch_objects(Api::<GuardedSigner>::all(client.clone()), Selector::all());
     let signers = said("AddOnSigners", signers).map(|event| WatchEvent::Signer(Box::new(event))).boxed();
-    let lines = GatewayCertificate::ALL.map(|certificate| {
-        let name = LineNames::gateway(certificate).config_map;
+    let lineages = GatewayCertificate::ALL.map(|certificate| {
+        let name = LineageNames::gateway(certificate).config_map;
         let named = Selector::fields(&format!("metadata.name={name}"));
         let maps: Api<Lenient<ConfigMap>> = Api::namespaced(client.clone(), namespace);
         let events = said("the gateway's authorities", watch_objects(maps, named));
-        events.map(move |event| WatchEvent::Line(certificate, Box::new(event))).boxed()
+        events.map(move |event| WatchEvent::Lineage(certificate, Box::new(event))).boxed()
     });
-    stream::select_all(lines.into_iter().chain([signers])).boxed()
+    stream::select_all(lineages.into_iter().chain([signers])).boxed()
 }
 
 fn said<E: Send + 'static>(
@@ -98,9 +100,9 @@ struct KnownSigner {
     trust: Option<Arc<SignerTrust>>,
 }
 
-/// What is known of a line of the gateway.
+/// What is known of a lineage of the gateway.
 #[derive(Default)]
-struct KnownLine {
+struct KnownLineage {
     relist: Relist<String>,
     is_listed: bool,
     anchors: Option<Bundle>,
@@ -113,8 +115,8 @@ struct TrustReader {
     oldest: Oldest,
     is_listed: bool,
     signers: BTreeMap<String, KnownSigner>,
-    serving: KnownLine,
-    client: KnownLine,
+    serving: KnownLineage,
+    client: KnownLineage,
 }
 
 impl TrustReader {
@@ -124,8 +126,8 @@ impl TrustReader {
             oldest: Oldest::new(MOST_SIGNERS),
             is_listed: false,
             signers: BTreeMap::new(),
-            serving: KnownLine::default(),
-            client: KnownLine::default(),
+            serving: KnownLineage::default(),
+            client: KnownLineage::default(),
         }
     }
 
@@ -174,7 +176,7 @@ impl TrustReader {
         self.signers.insert(name, KnownSigner { uid, trust });
     }
 
-    fn line(&mut self, certificate: GatewayCertificate) -> &mut KnownLine {
+    fn lineage(&mut self, certificate: GatewayCertificate) -> &mut KnownLineage {
         match certificate {
             GatewayCertificate::Serving => &mut self.serving,
             GatewayCertificate::Client => &mut self.client,
@@ -196,7 +198,7 @@ impl TrustReader {
     }
 }
 
-impl KnownLine {
+impl KnownLineage {
     fn observe(&mut self, certificate: GatewayCertificate, event: Event<Lenient<ConfigMap>>) {
         match self.relist.news(event, |map| Some(map.name_any())) {
             Some(News::There(map)) => self.put(certificate, &map.object),
@@ -208,8 +210,8 @@ impl KnownLine {
 
     fn put(&mut self, certificate: GatewayCertificate, map: &ConfigMap) {
         let text = map.data.as_ref().and_then(|data| data.get(STATUS_KEY)).map(String::as_str).unwrap_or_default();
-        let report = serde_json::from_str::<GatewayLineReport>(text).map_err(|error| error.to_string());
-        let read = report.and_then(|GatewayLineReport { authorities, anchors, .. }| {
+        let report = serde_json::from_str::<GatewayLineageReport>(text).map_err(|error| error.to_string());
+        let read = report.and_then(|GatewayLineageReport { authorities, anchors, .. }| {
             let own = bundle(&authorities).map_err(|error| error.to_string())?.ok_or("it has no certificate")?;
             let roots = anchors.map(|roots| Bundle::from_pem(roots.as_bytes())).transpose();
             Ok((roots.map_err(|error| error.to_string())?.unwrap_or(own), active(&authorities)))
@@ -220,8 +222,8 @@ impl KnownLine {
                 self.active = active;
             }
             Err(error) => {
-                let line = certificate.name();
-                warn!(line, error, "Could not use the authorities in a ConfigMap; those before stay");
+                let lineage = certificate.name();
+                warn!(lineage, error, "Could not use the authorities in a ConfigMap; those before stay");
             }
         }
     }
@@ -237,26 +239,26 @@ mod tests {
     use crate::authorities::report::{authorities, render};
     use addon_signer_api::{AddOnSigner, AddOnSignerStatus};
     use addon_signer_core::ca::authority::Authority;
-    use addon_signer_core::ca::line::Line;
+    use addon_signer_core::ca::lineage::Lineage;
     use addon_signer_core::keys::private::PrivateKey;
     use addon_signer_core::keys::public::KeyKind;
     use addon_signer_core::timestamp::Timestamp;
 
     const NOW: Timestamp = Timestamp::from_unix(1_800_000_000);
 
-    fn mk_line() -> Line {
+    fn mk_lineage() -> Lineage {
         let rng = SystemRandom::new();
         let (key, _) = PrivateKey::generate(KeyKind::EcdsaP256, &rng).unwrap();
         let authority = Authority::self_signed("a", &key, NOW, Duration::from_secs(86_400), &rng).unwrap();
-        Line::default().begin(authority, NOW)
+        Lineage::default().begin(authority, NOW)
     }
 
-    fn mk_signer(line: &Line, uid: &str) -> AddOnSigner {
+    fn mk_signer(lineage: &Lineage, uid: &str) -> AddOnSigner {
         let spec = json!({"signerName": "example.com/telemetry", "addOns": ["telemetry"]});
         let mut signer = AddOnSigner::new("telemetry", serde_json::from_value(spec).unwrap());
         signer.metadata.uid = Some(uid.to_owned());
         let add_ons = ["telemetry".to_owned()].into();
-        let authorities = authorities(line);
+        let authorities = authorities(lineage);
         signer.status = Some(AddOnSignerStatus { add_ons, authorities, ..AddOnSignerStatus::default() });
         signer
     }
@@ -269,7 +271,7 @@ mod tests {
     fn mk_reader() -> TrustReader {
         let mut reader = TrustReader::new();
         for certificate in GatewayCertificate::ALL {
-            reader.line(certificate).observe(certificate, Event::InitDone);
+            reader.lineage(certificate).observe(certificate, Event::InitDone);
         }
         assert_eq!(reader.trust(), None, "the AddOnSigners are not listed");
         reader.observe_signer(Event::InitDone);
@@ -283,10 +285,10 @@ mod tests {
 
     #[test]
     fn unusable_status_changes_nothing_but_a_refused_object_is_out() {
-        let (mut reader, line) = (mk_reader(), mk_line());
+        let (mut reader, lineage) = (mk_reader(), mk_lineage());
         let here = |object: AddOnSigner| Event::Apply(GuardedSigner::from(DeserializeGuard(Ok(object))));
-        let good = mk_signer(&line, "1");
-        let expected = vec![line.active().unwrap().authority.id().to_string()];
+        let good = mk_signer(&lineage, "1");
+        let expected = vec![lineage.active().unwrap().authority.id().to_string()];
         let mut bad = good.clone();
         bad.status.as_mut().unwrap().authorities[0].certificate = Some("-----BEGIN".to_owned());
         let mut refused = good.clone();
@@ -321,17 +323,19 @@ mod tests {
 
     #[test]
     fn anchors_of_gateways_lines_stay_while_report_is_unusable() {
-        let (mut reader, line) = (mk_reader(), mk_line());
-        let report = render(&line, None, None, None, NOW).unwrap();
+        let (mut reader, lineage) = (mk_reader(), mk_lineage());
+        let report = render(&lineage, None, None, None, NOW).unwrap();
         for text in [report.as_str(), "", "{}", r#"{"authorities": []}"#] {
-            reader.line(GatewayCertificate::Serving).observe(GatewayCertificate::Serving, Event::Apply(mk_map(text)));
+            reader
+                .lineage(GatewayCertificate::Serving)
+                .observe(GatewayCertificate::Serving, Event::Apply(mk_map(text)));
             let trust = reader.trust().unwrap();
-            assert_eq!(trust.serving_active.as_ref(), Some(line.active().unwrap().authority.id()), "{text}");
+            assert_eq!(trust.serving_active.as_ref(), Some(lineage.active().unwrap().authority.id()), "{text}");
             assert_eq!(trust.serving_anchors.unwrap().authorities().len(), 1, "{text}");
             assert_eq!((trust.client_active, trust.client_anchors), (None, None));
         }
         let gone = Event::Delete(mk_map(&report));
-        reader.line(GatewayCertificate::Serving).observe(GatewayCertificate::Serving, gone);
+        reader.lineage(GatewayCertificate::Serving).observe(GatewayCertificate::Serving, gone);
         assert!(reader.trust().unwrap().serving_anchors.is_some());
     }
 }

@@ -1,14 +1,14 @@
-//! Records the steps of lines of authorities in the ledger.
+//! Records the steps of lineages of authorities in the ledger.
 //!
 //! A step is recorded after it is persisted and before it has an effect. If a hub ends in between, the next one
-//! compares the line with the ledger and records what is missing.
+//! compares the lineage with the ledger and records what is missing.
 
 use std::collections::BTreeMap;
 
 use tracing::warn;
 
 use addon_signer_core::ca::authority::AuthorityId;
-use addon_signer_core::ca::line::{Line, Member, Older, RecordedAuthority, State};
+use addon_signer_core::ca::lineage::{Lineage, Member, Older, RecordedAuthority, State};
 use addon_signer_core::ca::waiver::Waiver;
 use addon_signer_core::journal::record::{AuthorityStep, Record};
 use addon_signer_core::timestamp::Timestamp;
@@ -17,18 +17,18 @@ use addon_signer_ledger::{Health, Ledger, LedgerError};
 /// What the ledger knows of one authority: its last step, and whether it is tainted.
 type Known = (String, bool);
 
-/// What the ledger knows of one line of authorities.
-pub(crate) struct LineRecord {
+/// What the ledger knows of one lineage of authorities.
+pub(crate) struct LineageRecord {
     ledger: Ledger,
-    line: String,
+    lineage: String,
     /// Each authority and its step, as recorded; `None` before the ledger was asked.
     known: Option<BTreeMap<AuthorityId, Known>>,
 }
 
-impl LineRecord {
-    /// For the line called `line`, of which nothing is known yet.
-    pub(crate) fn new(ledger: Ledger, line: &str) -> Self {
-        Self { ledger, line: line.to_owned(), known: None }
+impl LineageRecord {
+    /// For the lineage called `lineage`, of which nothing is known yet.
+    pub(crate) fn new(ledger: Ledger, lineage: &str) -> Self {
+        Self { ledger, lineage: lineage.to_owned(), known: None }
     }
 
     /// Whether the ledger answers.
@@ -36,12 +36,12 @@ impl LineRecord {
         matches!(*self.ledger.health().borrow(), Health::Up { .. })
     }
 
-    /// Whether the ledger has all steps of the line.
-    pub(crate) fn is_known(&self, line: &Line) -> bool {
-        self.known.as_ref() == Some(&steps(line))
+    /// Whether the ledger has all steps of the lineage.
+    pub(crate) fn is_known(&self, lineage: &Lineage) -> bool {
+        self.known.as_ref() == Some(&steps(lineage))
     }
 
-    /// Records what has changed in the line; `actor` is who asked for it. Those that were `revoked` are recorded as
+    /// Records what has changed in the lineage; `actor` is who asked for it. Those that were `revoked` are recorded as
     /// tainted as well, so that none of them signs when its Secret comes from a backup. That an authority signs without
     /// evidence from some clusters is read from the object that has `waiver`, because the answer to the step itself may
     /// be lost.
@@ -50,7 +50,7 @@ impl LineRecord {
     /// [`LedgerError`]; what was not recorded is recorded the next time.
     pub(crate) async fn write(
         &mut self,
-        line: &Line,
+        lineage: &Lineage,
         actor: &str,
         waiver: Option<&Waiver>,
         revoked: &[AuthorityId],
@@ -59,13 +59,13 @@ impl LineRecord {
             Some(known) => known,
             None => present(self.ask().await?),
         };
-        let now = steps(line);
-        for member in line.members().iter().filter(|member| member.tainted) {
+        let now = steps(lineage);
+        for member in lineage.members().iter().filter(|member| member.tainted) {
             if known.get(member.authority.id()).is_none_or(|(_, tainted)| !tainted) {
                 self.ledger.change(self.record(member, AuthorityStep::Tainted), actor).await?;
             }
         }
-        for member in line.members().iter().filter(|member| !has_step(&known, member)) {
+        for member in lineage.members().iter().filter(|member| !has_step(&known, member)) {
             let record = self.record(member, step(member.state));
             let is_without = |waiver: &&Waiver| {
                 member.state == State::Active && !Waiver::of(Some(*waiver), &member.authority).is_empty()
@@ -79,8 +79,12 @@ impl LineRecord {
             }
         }
         for (id, (_, is_tainted)) in known.iter().filter(|(id, _)| !now.contains_key(*id)) {
-            let step =
-                |step| Record::Authority { line: self.line.clone(), id: id.clone(), step, certificate: Vec::new() };
+            let step = |step| Record::Authority {
+                lineage: self.lineage.clone(),
+                id: id.clone(),
+                step,
+                certificate: Vec::new(),
+            };
             if revoked.contains(id) && !is_tainted {
                 self.ledger.change(step(AuthorityStep::Tainted), actor).await?;
             }
@@ -92,26 +96,27 @@ impl LineRecord {
 
     fn record(&self, member: &Member, step: AuthorityStep) -> Record {
         let (id, certificate) = (member.authority.id().clone(), member.authority.certificate().to_vec());
-        Record::Authority { line: self.line.clone(), id, step, certificate }
+        Record::Authority { lineage: self.lineage.clone(), id, step, certificate }
     }
 
-    /// Records that the anchors of the line are published in a ConfigMap.
+    /// Records that the anchors of the lineage are published in a ConfigMap.
     ///
     /// # Errors
     /// [`LedgerError`].
-    pub(crate) async fn distributed(&self, line: &Line, config_map: &str) -> Result<(), LedgerError> {
-        let authorities = line.members().iter().map(|member| member.authority.id().clone()).collect();
+    pub(crate) async fn distributed(&self, lineage: &Lineage, config_map: &str) -> Result<(), LedgerError> {
+        let authorities = lineage.members().iter().map(|member| member.authority.id().clone()).collect();
         let config_map = config_map.to_owned();
-        self.ledger.change(Record::Anchors { line: self.line.clone(), authorities, config_map }, "").await
+        self.ledger.change(Record::Anchors { lineage: self.lineage.clone(), authorities, config_map }, "").await
     }
 
-    /// What of the line is older than what the ledger knows of it; `again` if this process has already signed with it.
+    /// What of the lineage is older than what the ledger knows of it; `again` if this process has already signed with
+    /// it.
     ///
     /// # Errors
     /// [`LedgerError`].
     pub(crate) async fn compare(
         &mut self,
-        line: &Line,
+        lineage: &Lineage,
         again: bool,
         now: Timestamp,
     ) -> Result<Option<Older>, LedgerError> {
@@ -121,15 +126,15 @@ impl LineRecord {
             let state = [State::Next, State::Active, State::Old].into_iter().find(|state| step(*state).name() == name);
             (id.clone(), RecordedAuthority { state, leaves_expire: ends.get(id).copied(), tainted: *tainted })
         };
-        let older = line.older_than(&recorded.iter().map(known).collect());
+        let older = lineage.older_than(&recorded.iter().map(known).collect());
         self.known = Some(present(recorded));
         Ok(older)
     }
 
-    /// Each authority that the ledger knows of the line, and its last step.
+    /// Each authority that the ledger knows of the lineage, and its last step.
     async fn ask(&self) -> Result<BTreeMap<AuthorityId, Known>, LedgerError> {
         let (all, tainted) = (self.ledger.latest("authority").await?, self.ledger.latest("tainted").await?);
-        let prefix = format!("{}/", self.line);
+        let prefix = format!("{}/", self.lineage);
         let known = |(name, step): (String, String)| {
             let is_tainted = tainted.contains_key(&name);
             Some((name.strip_prefix(&prefix)?.into(), (step, is_tainted)))
@@ -148,9 +153,9 @@ fn has_step(known: &BTreeMap<AuthorityId, Known>, member: &Member) -> bool {
     known.get(member.authority.id()).is_some_and(|(name, _)| name == step(member.state).name())
 }
 
-fn steps(line: &Line) -> BTreeMap<AuthorityId, Known> {
+fn steps(lineage: &Lineage) -> BTreeMap<AuthorityId, Known> {
     let of = |member: &Member| (member.authority.id().clone(), (step(member.state).name().to_owned(), member.tainted));
-    line.members().iter().map(of).collect()
+    lineage.members().iter().map(of).collect()
 }
 
 fn step(state: State) -> AuthorityStep {

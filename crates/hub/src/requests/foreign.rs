@@ -7,7 +7,7 @@ use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::ResourceExt;
 use tokio::sync::watch;
 
-use crate::authorities::state::LineState;
+use crate::authorities::state::LineageState;
 use crate::requests::action;
 use addon_signer_api::status::ConditionValue;
 use addon_signer_core::ca::origin::Origin;
@@ -86,8 +86,8 @@ impl Origins {
         self.is_complete = true;
     }
 
-    /// A request has its certificate. `line` is its signer's, if that is served.
-    pub(super) fn note(&mut self, csr: &CertificateSigningRequest, line: Option<&LineState>) {
+    /// A request has its certificate. `lineage` is its signer's, if that is served.
+    pub(super) fn note(&mut self, csr: &CertificateSigningRequest, lineage: Option<&LineageState>) {
         let (name, signer_name) = (csr.name_any(), &csr.spec.signer_name);
         // Kubernetes' own signers are never ours, and they have most of the requests.
         if signer_name.starts_with("kubernetes.io/") || !action::is_sane_name(&name) {
@@ -98,16 +98,16 @@ impl Origins {
         let origin = Origin::read(chain.map_or(&[], |chain| &chain.0));
         let request = SignedRequest { origin, list: self.list };
         let now = self.clock.now();
-        let most = if line.is_some() { MOST } else { MOST_OF_OTHERS };
-        let is_kept = line.is_none_or(|line| may_be_foreign(&request, line, now));
+        let most = if lineage.is_some() { MOST } else { MOST_OF_OTHERS };
+        let is_kept = lineage.is_none_or(|lineage| may_be_foreign(&request, lineage, now));
         self.has_more |= is_kept && self.count >= most;
         let is_kept = is_kept && self.count < most;
         if is_kept {
             self.count += 1;
             self.of.entry(signer_name.clone()).or_default().insert(name, request);
         }
-        if let Some(line) = line.filter(|_| is_kept || was_known) {
-            self.tell(signer_name, line);
+        if let Some(lineage) = lineage.filter(|_| is_kept || was_known) {
+            self.tell(signer_name, lineage);
         }
     }
 
@@ -129,19 +129,19 @@ impl Origins {
         self.report.send_if_modified(|report| report.remove(signer_name).is_some());
     }
 
-    /// A request is gone. `line` is its signer's, if that is served.
-    pub(super) fn gone(&mut self, csr: &CertificateSigningRequest, line: Option<&LineState>) {
+    /// A request is gone. `lineage` is its signer's, if that is served.
+    pub(super) fn gone(&mut self, csr: &CertificateSigningRequest, lineage: Option<&LineageState>) {
         self.remove(csr);
-        if let Some(line) = line {
-            self.tell(&csr.spec.signer_name, line);
+        if let Some(lineage) = lineage {
+            self.tell(&csr.spec.signer_name, lineage);
         }
     }
 
-    /// Checks again the requests of a signer, whose line may have become known.
-    pub(super) fn compare(&mut self, signer_name: &str, line: &LineState) {
+    /// Checks again the requests of a signer, whose lineage may have become known.
+    pub(super) fn compare(&mut self, signer_name: &str, lineage: &LineageState) {
         let now = self.clock.now();
-        self.retain(Some(signer_name), |request| may_be_foreign(request, line, now));
-        self.tell(signer_name, line);
+        self.retain(Some(signer_name), |request| may_be_foreign(request, lineage, now));
+        self.tell(signer_name, lineage);
     }
 
     /// Keeps the requests of a signer, or of all, for which this is true.
@@ -154,8 +154,8 @@ impl Origins {
     }
 
     /// Reports a signer's requests, once all requests and the signer's authorities are known.
-    fn tell(&self, signer_name: &str, line: &LineState) {
-        if !self.is_complete || line.last().is_none() {
+    fn tell(&self, signer_name: &str, lineage: &LineageState) {
+        if !self.is_complete || lineage.last().is_none() {
             return;
         }
         let foreign = self.of.get(signer_name);
@@ -171,11 +171,11 @@ impl Origins {
     }
 }
 
-/// Whether the certificate is of none of the line's authorities, as far as their names tell. An expired one harms
+/// Whether the certificate is of none of the lineage's authorities, as far as their names tell. An expired one harms
 /// nobody.
-fn may_be_foreign(request: &SignedRequest, line: &LineState, now: Timestamp) -> bool {
-    let (Some(ready), Some(origin)) = (line.last(), &request.origin) else { return true };
-    let is_ours = ready.line().members().iter().any(|member| origin.is_of_line(&member.authority));
+fn may_be_foreign(request: &SignedRequest, lineage: &LineageState, now: Timestamp) -> bool {
+    let (Some(ready), Some(origin)) = (lineage.last(), &request.origin) else { return true };
+    let is_ours = ready.lineage().members().iter().any(|member| origin.is_of_lineage(&member.authority));
     !is_ours && origin.not_after() > now
 }
 
@@ -205,7 +205,7 @@ mod tests {
         }
         assert!(origins.wants_list(), "once");
         assert!(!origins.wants_list(), "once");
-        origins.note(&mk_csr(MOST), Some(&LineState::Starting));
+        origins.note(&mk_csr(MOST), Some(&LineageState::Starting));
         assert_eq!(origins.count, MOST_OF_OTHERS / 2 + 1);
         origins.begin_list();
         origins.complete_list();

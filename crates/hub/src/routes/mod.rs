@@ -306,7 +306,7 @@ impl State {
             }
             let needs = Judged::needs_certificate(route, verdict.as_ref());
             is_needed |= needs;
-            // Owners copy it. One that is there stays while the line cannot be read, or the route is not accepted.
+            // Owners copy it. One that is there stays while the lineage cannot be read, or the route is not accepted.
             let before = route.status.as_ref().and_then(|status| status.gateway_client_ca.clone());
             let is_shown = Judged::is_shown_certificate(route) && (needs || before.is_some());
             let client_anchors = client_anchors.clone().or(before).filter(|_| is_shown);

@@ -8,8 +8,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::paced::Paced;
 use super::{PERMISSION_AGE, ROUND};
-use crate::authorities::reconciler::{LinePlan, Reserve};
-use crate::authorities::state::LineState;
+use crate::authorities::reconciler::{LineagePlan, Reserve};
+use crate::authorities::state::LineageState;
 use crate::conditions::Validity;
 use addon_signer_api::AddOnSigner;
 use addon_signer_api::rules::SignerConfig;
@@ -21,8 +21,8 @@ pub(super) struct Entry {
     /// `metadata.uid` of the object for which [`Self::state`] is.
     pub(super) uid: Option<String>,
     pub(super) state: State,
-    /// Whether it has a line of authorities, or may create one.
-    pub(super) has_line: bool,
+    /// Whether it has a lineage of authorities, or may create one.
+    pub(super) has_lineage: bool,
 }
 
 /// What the watch has shown last.
@@ -59,11 +59,11 @@ impl Default for State {
 
 /// What runs for an AddOnSigner that the hub serves.
 pub(super) struct Served {
-    pub(super) line: watch::Sender<LineState>,
-    pub(super) plan: watch::Sender<LinePlan>,
+    pub(super) lineage: watch::Sender<LineageState>,
+    pub(super) plan: watch::Sender<LineagePlan>,
     pub(super) config: watch::Sender<Arc<SignerConfig>>,
     pub(super) reserve: mpsc::Sender<Reserve>,
-    /// Whether the hub's account may sign for it, by the API server's last answer, and there is a slot for its line.
+    /// Whether the hub's account may sign for it, by the API server's last answer, and there is a slot for its lineage.
     pub(super) permission: Validity,
     /// When the API server was last asked.
     pub(super) asked: Option<Instant>,

@@ -9,7 +9,7 @@ use tracing::info;
 use super::Supervisor;
 use super::entry::{Entry, Read, State};
 use crate::authorities::asked::Asked;
-use crate::authorities::reconciler::LinePlan;
+use crate::authorities::reconciler::LineagePlan;
 use crate::authorities::supply::SupplyPlan;
 use crate::supervisor::status;
 use addon_signer_api::AddOnSigner;
@@ -88,9 +88,9 @@ impl Supervisor {
         let Some(entry) = self.entries.get_mut(name) else { return false };
         let Read::Object(object) = &entry.read else { return false };
         entry.uid = Some(uid);
-        entry.has_line |= object.status.as_ref().is_some_and(|status| !status.authorities.is_empty());
-        let (has_slot, object) = (entry.has_line, object.clone());
-        let plan = |config: &SignerConfig| LinePlan {
+        entry.has_lineage |= object.status.as_ref().is_some_and(|status| !status.authorities.is_empty());
+        let (has_slot, object) = (entry.has_lineage, object.clone());
+        let plan = |config: &SignerConfig| LineagePlan {
             authority: config.authority,
             supply: SupplyPlan::of_signer(config),
             asked: Asked::read(object.annotations()),
@@ -112,7 +112,7 @@ impl Supervisor {
     }
 
     /// Serves an AddOnSigner with this configuration from now on. Returns whether that is new.
-    fn serve(&mut self, name: &str, config: Arc<SignerConfig>, plan: LinePlan) -> bool {
+    fn serve(&mut self, name: &str, config: Arc<SignerConfig>, plan: LineagePlan) -> bool {
         let Some(served) = self.entries.get_mut(name).and_then(Entry::served_mut) else {
             self.links.metrics.serve(name);
             self.start(name, config, plan);
@@ -120,12 +120,12 @@ impl Supervisor {
             return true;
         };
         served.plan.send_if_modified(|known| {
-            let plan = LinePlan { has_slot: known.has_slot || plan.has_slot, ..plan };
+            let plan = LineagePlan { has_slot: known.has_slot || plan.has_slot, ..plan };
             std::mem::replace(known, plan.clone()) != plan
         });
         let is_new = served.config.send_if_modified(|known| std::mem::replace(known, Arc::clone(&config)) != config);
         if is_new {
-            self.trust_publisher.set_signer(name, config, served.line.subscribe());
+            self.trust_publisher.set_signer(name, config, served.lineage.subscribe());
             self.calls.asking.add(name); // the right that it needs may be another one
         }
         is_new
@@ -136,7 +136,7 @@ impl Supervisor {
         let was_served = self.stop(name);
         self.calls.forget(name);
         let Some(entry) = self.entries.get_mut(name) else { return was_served };
-        entry.has_line = false;
+        entry.has_lineage = false;
         let last = entry.take_last();
         // One that cannot be read was not deleted.
         if entry.is_undecodable() {

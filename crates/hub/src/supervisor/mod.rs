@@ -30,7 +30,7 @@ pub mod status;
 mod task;
 
 use super::{HubError, HubLinks, HubSettings};
-use crate::authorities::state::LineState;
+use crate::authorities::state::LineageState;
 use crate::authorities::trust_publisher::TrustPublisher;
 use crate::authorities::versions::WatchedObjects;
 use crate::conditions::{Report, reporter};
@@ -57,9 +57,9 @@ const ROUND: Duration = Duration::from_secs(15);
 /// After this time the hub checks again whether it may sign: an administrator can take the right away at any time. The
 /// API server's refusal of an answer makes it check earlier.
 const PERMISSION_AGE: Duration = Duration::from_secs(600);
-/// How many AddOnSigners may have a line of authorities. The gateway compares a certificate with the anchors of each,
-/// up to four, in every handshake (docs/figures.md: 158 µs among 256 signers, 58 µs with one), so somebody who may sign
-/// for many names must not make it slow for all. OCM's hubs have some dozens of addons.
+/// How many AddOnSigners may have a lineage of authorities. The gateway compares a certificate with the anchors of
+/// each, up to four, in every handshake (docs/figures.md: 158 µs among 256 signers, 58 µs with one), so somebody who
+/// may sign for many names must not make it slow for all. OCM's hubs have some dozens of addons.
 const MAX_LINES: usize = 256;
 
 pub(super) struct Supervisor {
@@ -69,7 +69,7 @@ pub(super) struct Supervisor {
     shared: SignerShared,
     trust_publisher: TrustPublisher,
     api: Api<GuardedSigner>,
-    serving: watch::Sender<LineState>,
+    serving: watch::Sender<LineageState>,
     list: SignerList,
     /// The AddOnSigners that exist, or were served a moment ago.
     entries: BTreeMap<String, Entry>,
@@ -103,7 +103,7 @@ pub(super) struct SupervisorLinks {
     pub(super) forbidden: mpsc::Receiver<String>,
     /// Certificates that another program signed.
     pub(super) foreign: watch::Receiver<ForeignReport>,
-    /// The versions of the lines' objects on the API server.
+    /// The versions of the lineages' objects on the API server.
     pub(super) objects: WatchedObjects,
     /// What waits for the ledger.
     pub(super) notes: Notes,
@@ -115,7 +115,7 @@ impl Supervisor {
             shared: shared(&links, &settings, addons),
             trust_publisher: TrustPublisher::new(links.trust.clone(), links.registry.clone()),
             api: Api::all(links.client.clone()),
-            serving: watch::channel(LineState::Starting).0,
+            serving: watch::channel(LineageState::Starting).0,
             list: SignerList::default(),
             entries: BTreeMap::new(),
             ownership: Ownership::default(),
@@ -152,7 +152,7 @@ impl Supervisor {
     }
 
     pub(super) async fn run(mut self) -> Result<(), HubError> {
-        self.start_gateway_lines();
+        self.start_gateway_lineages();
         let mut events = watch_objects(self.api.clone(), Selector::all());
         let mut serving = self.serving.subscribe();
         let mut leading = self.links.leading.clone();

@@ -9,7 +9,7 @@ use super::entry::{Entry, State};
 use super::paced::Paced;
 use super::pending::{CallEnd, WrittenStatus};
 use super::{Supervisor, changes, status};
-use crate::authorities::state::LineState;
+use crate::authorities::state::LineageState;
 use crate::conditions::{Report, event};
 use crate::distribution::steps::{Distribution, Reached};
 use crate::requests::bundle_policy;
@@ -88,9 +88,9 @@ impl Supervisor {
         let distributed = self.distributed(name);
         let entry = self.entries.get(name)?;
         let object = entry.object()?;
-        let (validity, line) = match &entry.state {
-            State::Served(served) => (served.permission.clone(), served.line.borrow().clone()),
-            State::Refused(refusal, _) => (Err(refusal.clone()), LineState::Starting),
+        let (validity, lineage) = match &entry.state {
+            State::Served(served) => (served.permission.clone(), served.lineage.borrow().clone()),
+            State::Refused(refusal, _) => (Err(refusal.clone()), LineageState::Starting),
             State::Idle(_) => return None,
         };
         let validity = validity.and(status::recordable(&self.links.ledger.health().borrow()));
@@ -108,9 +108,9 @@ impl Supervisor {
             published: self.published(name),
             protected: self.ends.protected.borrow().clone(),
             foreign: self.foreign(name),
-            first_waits_for: line.ready().and_then(|ready| ready.first_waits_for(&self.links.in_effect.borrow())),
+            first_waits_for: lineage.ready().and_then(|ready| ready.first_waits_for(&self.links.in_effect.borrow())),
         };
-        let mut wanted = status::wanted(object, &validity, &line, &serving, reports, self.links.clock.now());
+        let mut wanted = status::wanted(object, &validity, &lineage, &serving, reports, self.links.clock.now());
         let renew_within = self.trust_publisher.renew_within(name);
         for authority in &mut wanted.authorities {
             authority.renew_within = renew_within.get(&authority.id.as_str().into()).map(|seconds| i64::from(*seconds));

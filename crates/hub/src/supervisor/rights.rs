@@ -49,7 +49,7 @@ impl Supervisor {
         let Some(served) = self.entries.get_mut(name).and_then(Entry::served_mut) else { return };
         match answer {
             Ok(permission) => {
-                // An existing line stays trusted when the right is taken away.
+                // An existing lineage stays trusted when the right is taken away.
                 if permission.is_ok() {
                     served.plan.send_if_modified(|plan| !std::mem::replace(&mut plan.has_slot, true));
                 }
@@ -66,11 +66,11 @@ impl Supervisor {
         }
     }
 
-    /// Takes a slot for the signer's line among those that the gateway trusts.
+    /// Takes a slot for the signer's lineage among those that the gateway trusts.
     fn take_slot(&mut self, name: &str) -> Validity {
-        let lines = self.entries.values().filter(|entry| entry.has_line).count();
-        if let Some(entry) = self.entries.get_mut(name).filter(|entry| entry.has_line || lines < MAX_LINES) {
-            entry.has_line = true;
+        let lineages = self.entries.values().filter(|entry| entry.has_lineage).count();
+        if let Some(entry) = self.entries.get_mut(name).filter(|entry| entry.has_lineage || lineages < MAX_LINES) {
+            entry.has_lineage = true;
             return Ok(());
         }
         let sentence = format!(

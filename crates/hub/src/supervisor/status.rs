@@ -1,5 +1,5 @@
-//! The status of an AddOnSigner: conditions, authorities and the rotation, computed from the line and written when they
-//! differ.
+//! The status of an AddOnSigner: conditions, authorities and the rotation, computed from the lineage and written when
+//! they differ.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
 use crate::authorities::report::{GOES_ON, WAITS, authorities, forced, rotation};
-use crate::authorities::state::{LineState, ReadyLine};
+use crate::authorities::state::{LineageState, ReadyLineage};
 use crate::conditions::{Report, Validity, condition, patch_of_status};
 use crate::lease::{Leads, NotWritten};
 use addon_signer_api::status::{
@@ -20,7 +20,7 @@ use addon_signer_api::status::{
     CONDITION_TRUST_DISTRIBUTED, CONDITION_TRUST_PUBLISHED, ConditionValue, DUPLICATE_SIGNER_NAME,
 };
 use addon_signer_api::{AddOnSigner, AddOnSignerSpec, GuardedSigner};
-use addon_signer_core::ca::line::WaitsFor;
+use addon_signer_core::ca::lineage::WaitsFor;
 use addon_signer_core::list::few;
 use addon_signer_core::policy::MIN_LIFETIME;
 use addon_signer_core::timestamp::Timestamp;
@@ -76,38 +76,39 @@ pub fn recordable(ledger: &Health) -> Validity {
     }
 }
 
-/// The status that follows from an object's validity and its line; transition times are kept where nothing changed.
+/// The status that follows from an object's validity and its lineage; transition times are kept where nothing changed.
 ///
-/// `serving` is the gateway's line: its anchors are published with each certificate, so nothing is signed without them.
+/// `serving` is the gateway's lineage: its anchors are published with each certificate, so nothing is signed without
+/// them.
 pub fn wanted(
     signer: &AddOnSigner,
     validity: &Validity,
-    line: &LineState,
-    serving: &LineState,
+    lineage: &LineageState,
+    serving: &LineageState,
     reports: Reports,
     now: Timestamp,
 ) -> AddOnSignerStatus {
     let before = signer.status.clone().unwrap_or_default();
-    let (healthy, ready) = match (validity, line) {
-        (_, LineState::Starting | LineState::Absent) => {
+    let (healthy, ready) = match (validity, lineage) {
+        (_, LineageState::Starting | LineageState::Absent) => {
             (None, (false, STARTING, "The hub has not read the authorities yet.".to_owned()))
         }
-        (_, LineState::Broken { reason, message, .. }) => {
+        (_, LineageState::Broken { reason, message, .. }) => {
             (Some((false, *reason, message.clone())), (false, *reason, message.clone()))
         }
-        (Ok(()), LineState::Ready(ready)) => {
+        (Ok(()), LineageState::Ready(ready)) => {
             let stops = tainted(ready).or_else(|| ended(ready, now));
             let signs = stops.unwrap_or_else(|| signing(serving, reports.first_waits_for, now));
             (Some(healthy_sentence()), signs)
         }
-        (Err(_), LineState::Ready(_)) => (Some(healthy_sentence()), (false, "", String::new())),
+        (Err(_), LineageState::Ready(_)) => (Some(healthy_sentence()), (false, "", String::new())),
     };
     let ready = match validity {
         Ok(()) => ready,
         Err((reason, message)) => (false, *reason, message.clone()),
     };
-    let last = line.last();
-    let rotation = last.and_then(|ready| rotation(ready.line(), ready.waiting.as_ref()));
+    let last = lineage.last();
+    let rotation = last.and_then(|ready| rotation(ready.lineage(), ready.waiting.as_ref()));
     let rotating = last.map(|ready| rotating(ready, now));
     let generation = signer.metadata.generation;
     let mut conditions = Vec::new();
@@ -132,7 +133,7 @@ pub fn wanted(
             Report::Nothing => {}
         }
     }
-    let authorities = last.map_or(before.authorities, |ready| authorities(ready.line()));
+    let authorities = last.map_or(before.authorities, |ready| authorities(ready.lineage()));
     let add_on_list = Some(few(&reports.add_ons)).filter(|list| !list.is_empty());
     AddOnSignerStatus {
         observed_generation: generation,
@@ -140,18 +141,18 @@ pub fn wanted(
         add_on_list,
         authorities,
         rotation,
-        authority_request: match line {
-            LineState::Starting | LineState::Absent => before.authority_request,
-            _ => line.request().cloned(),
+        authority_request: match lineage {
+            LineageState::Starting | LineageState::Absent => before.authority_request,
+            _ => lineage.request().cloned(),
         },
         conditions,
     }
 }
 
-fn rotating(ready: &ReadyLine, now: Timestamp) -> (bool, &'static str, String) {
+fn rotating(ready: &ReadyLineage, now: Timestamp) -> (bool, &'static str, String) {
     let waiting = ready.waiting.as_ref().map(|what| format!("{WAITS}{what}."));
-    let under_way = ready.line().members().len() > 1;
-    let (rotates, reason, sentence) = match (forced(ready.line(), now), waiting) {
+    let under_way = ready.lineage().members().len() > 1;
+    let (rotates, reason, sentence) = match (forced(ready.lineage(), now), waiting) {
         (Some(forced), waiting) => {
             (true, FORCED, [forced, waiting.unwrap_or_default()].join(" ").trim_end().to_owned())
         }
@@ -164,7 +165,7 @@ fn rotating(ready: &ReadyLine, now: Timestamp) -> (bool, &'static str, String) {
 }
 
 /// What became of an authority from outside.
-fn issued(ready: &ReadyLine) -> Option<ConditionValue> {
+fn issued(ready: &ReadyLineage) -> Option<ConditionValue> {
     let outside = ready.outside.as_ref()?;
     Some(match &outside.refused {
         None => (true, "Issued", "Every authority that the issuer has offered is or was in use.".to_owned()),
@@ -173,8 +174,8 @@ fn issued(ready: &ReadyLine) -> Option<ConditionValue> {
 }
 
 /// What is said while the authority that would sign is tainted.
-fn tainted(ready: &ReadyLine) -> Option<(bool, &'static str, String)> {
-    let active = ready.line().active().filter(|active| active.tainted)?;
+fn tainted(ready: &ReadyLineage) -> Option<(bool, &'static str, String)> {
+    let active = ready.lineage().active().filter(|active| active.tainted)?;
     let sentence = format!(
         "Requests for this signer are validated. They wait until another authority signs, because {} is tainted.",
         active.authority.id()
@@ -183,25 +184,25 @@ fn tainted(ready: &ReadyLine) -> Option<(bool, &'static str, String)> {
 }
 
 /// What is said when the authority that would sign ends too soon for any certificate, because no other has come.
-fn ended(ready: &ReadyLine, now: Timestamp) -> Option<(bool, &'static str, String)> {
-    let active = &ready.line().active()?.authority;
+fn ended(ready: &ReadyLineage, now: Timestamp) -> Option<(bool, &'static str, String)> {
+    let active = &ready.lineage().active()?.authority;
     let ends = now.plus(MIN_LIFETIME) > active.not_after();
     let sentence = "Requests for this signer wait: its authority ends, and no other may sign yet. Rotating says why.";
     ends.then(|| (false, "AuthorityExpired", sentence.to_owned()))
 }
 
-fn signing(serving: &LineState, first: Option<WaitsFor>, now: Timestamp) -> (bool, &'static str, String) {
-    if let Some(forced) = serving.last().and_then(|ready| forced(ready.line(), now)) {
+fn signing(serving: &LineageState, first: Option<WaitsFor>, now: Timestamp) -> (bool, &'static str, String) {
+    if let Some(forced) = serving.last().and_then(|ready| forced(ready.lineage(), now)) {
         return (true, GATEWAY_FORCED, format!("Requests are signed, but agents may not trust the gateway. {forced}"));
     }
     let outside = serving.last().and_then(|ready| ready.outside.as_ref());
     let unnamed = outside.and_then(|outside| outside.unnamed_root.as_ref());
     match serving {
-        LineState::Broken { message, last: None, .. } => (false, "GatewayAuthorityBroken", message.clone()),
-        LineState::Starting | LineState::Absent => {
+        LineageState::Broken { message, last: None, .. } => (false, "GatewayAuthorityBroken", message.clone()),
+        LineageState::Starting | LineageState::Absent => {
             (false, STARTING, "The hub has not read the gateway's authorities yet.".to_owned())
         }
-        LineState::Ready(_) | LineState::Broken { .. } => {
+        LineageState::Ready(_) | LineageState::Broken { .. } => {
             let sentence = match first {
                 None => SIGNING_SENTENCE.to_owned(),
                 Some(what) => {

@@ -1,4 +1,4 @@
-//! The audit log: one line per decision, on the tracing target `audit`, with the field names of `docs/audit.md`.
+//! The audit log: one lineage per decision, on the tracing target `audit`, with the field names of `docs/audit.md`.
 //!
 //! [`lines`] writes the decisions as JSON, whatever the format of the log for people. Decisions that anybody can cause
 //! are [throttled](Throttle) by cause. A cause is a word defined by this program, never text that a client chose; such
@@ -150,8 +150,8 @@ impl Audit {
     }
 
     /// An authority was created, prepared, activated, forced, rolled back, tainted, revoked or removed.
-    pub fn authority(&self, line: &str, id: &str, step: &'static str) {
-        info!(target: AUDIT_TARGET, time = self.now(), event = "authority", line, authority = id, step);
+    pub fn authority(&self, lineage: &str, id: &str, step: &'static str) {
+        info!(target: AUDIT_TARGET, time = self.now(), event = "authority", lineage, authority = id, step);
     }
 
     /// An addon on a cluster gained or lost standing, or certificates.

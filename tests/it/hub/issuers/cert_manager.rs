@@ -1,4 +1,4 @@
-//! An issuer of cert-manager signs the authorities of a line, after somebody has approved that. The controllers are
+//! An issuer of cert-manager signs the authorities of a lineage, after somebody has approved that. The controllers are
 //! real; where the issuer is one of another project, the test plays it.
 
 use std::time::Duration;
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::requested::point;
 use super::{NAMESPACE, change, look, telemetry_of, wait_issued, wait_said};
-use crate::hub::lines::{OnServer, issue, rotate};
+use crate::hub::lineages::{OnServer, issue, rotate};
 use crate::hub::mk_served;
 use test_kit::cert_manager::{Approver, CertManager, GROUP, PROGRAM, requests};
 use test_kit::company::{CompanyCa, ca_params, chain};
@@ -82,17 +82,17 @@ async fn an_issuer_signs_once_approved_and_again_to_rotate() {
     });
     assert_eq!(first.data["spec"], wanted);
     assert_eq!(first.labels()["addon-signer.io/signer"], "telemetry");
-    let expected = format!("The line waits for the CertificateRequest {} to be approved.", first.name_any());
+    let expected = format!("The lineage waits for the CertificateRequest {} to be approved.", first.name_any());
     wait_said(&admin, &expected).await;
     running.stop().await;
 
     let _running = start().await;
-    let line = OnServer::client(&admin);
+    let lineage = OnServer::client(&admin);
     let unanswered = cert_manager.requests(NAMESPACE).get(&first.name_any()).await.unwrap();
-    assert!(unanswered.data.get("status").is_none() && line.members().await.is_none());
+    assert!(unanswered.data.get("status").is_none() && lineage.members().await.is_none());
     cert_manager.decide(NAMESPACE, &first.name_any(), "Approved").await;
     cert_manager.answered(NAMESPACE, &first.name_any(), "Issued").await;
-    assert_eq!(line.wait(&["Active"]).await, [id(&first)], "the hub that was started again asks for nothing new");
+    assert_eq!(lineage.wait(&["Active"]).await, [id(&first)], "the hub that was started again asks for nothing new");
     wait_ready(&admin, "telemetry", "True").await;
     issue(&hub, &admin).await;
     wait_no_request(&admin).await;
@@ -102,18 +102,18 @@ async fn an_issuer_signs_once_approved_and_again_to_rotate() {
     assert_ne!(id(&second), id(&first), "each authority has a key of its own");
     let waits = format!("Waiting for: the CertificateRequest {} to be approved.", second.name_any());
     wait_until(PATIENCE, &waits, async || {
-        let conditions = line.status().await.conditions;
+        let conditions = lineage.status().await.conditions;
         conditions.into_iter().find(|it| it.type_ == "Rotating" && it.message == waits)
     })
     .await;
-    assert_eq!(line.wait(&["Active"]).await, [id(&first)]);
+    assert_eq!(lineage.wait(&["Active"]).await, [id(&first)]);
     cert_manager.decide(NAMESPACE, &second.name_any(), "Approved").await;
-    let ids = line.wait(&["Active", "Old"]).await;
+    let ids = lineage.wait(&["Active", "Old"]).await;
     assert_eq!(ids, [id(&second), id(&first)]);
-    line.wait_signs(&ids).await;
+    lineage.wait_signs(&ids).await;
     issue(&hub, &admin).await;
     wait_no_request(&admin).await;
-    wait_issued(&line, "True", "Every authority").await;
+    wait_issued(&lineage, "True", "Every authority").await;
 }
 
 #[tokio::test]

@@ -22,7 +22,7 @@ use rustls_pki_types::UnixTime;
 use serde_json::json;
 
 use super::{OF_SEARCH, change, put, put_authority, put_authority_in, put_pair, telemetry_of, wait_issued, wait_said};
-use crate::hub::lines::{OnServer, Person, issue, not_after, report, revoke, revoke_all};
+use crate::hub::lineages::{OnServer, Person, issue, not_after, report, revoke, revoke_all};
 use crate::hub::signers::allow;
 use crate::hub::{mk_csr, mk_served, submit};
 use test_kit::TestHub;
@@ -50,9 +50,9 @@ async fn mk_imported(root: &CompanyCa) -> (TestHub, kube::Client, RunningHub, On
     put_authority(&admin, &first, &[], root).await;
     let running = RunningHub::start(&hub).await;
     wait_ready(&admin, "telemetry", "True").await;
-    let line = OnServer::client(&admin);
-    assert_eq!(line.wait(&["Active"]).await, [first.id()]);
-    (hub, admin, running, line, first)
+    let lineage = OnServer::client(&admin);
+    assert_eq!(lineage.wait(&["Active"]).await, [first.id()]);
+    (hub, admin, running, lineage, first)
 }
 
 #[tokio::test]
@@ -84,8 +84,8 @@ async fn a_leaf_has_its_chain_and_verifies_by_authority_and_by_root() {
     let text = wait_csr(&admin, &name, "issued", certificate).await;
     let certificates = pem::certificates(text.as_bytes()).unwrap();
     assert_eq!(certificates[1..], [authority.der.clone(), middle.der.clone()], "all but the root");
-    let line = OnServer::client(&admin);
-    let bundle = line.bundle().await.unwrap();
+    let lineage = OnServer::client(&admin);
+    let bundle = lineage.bundle().await.unwrap();
     assert_eq!(bundle.pem(), chain(&[&authority.der]), "the authority itself is pinned, not the root");
     let now = running.clock.now();
     assert_eq!(bundle.verify(&certificates[0], Purpose::Client, now).unwrap().id().as_str(), authority.id());
@@ -102,24 +102,24 @@ async fn a_leaf_has_its_chain_and_verifies_by_authority_and_by_root() {
 #[tokio::test]
 async fn a_new_pair_is_a_rotation_like_any_other() {
     let root = CompanyCa::root();
-    let (hub, admin, _running, line, first) = mk_imported(&root).await;
+    let (hub, admin, _running, lineage, first) = mk_imported(&root).await;
     issue(&hub, &admin).await;
     let second = root.authority("Telemetry CA 2");
     put_authority(&admin, &second, &[], &root).await;
-    let ids = line.wait(&["Active", "Old"]).await;
+    let ids = lineage.wait(&["Active", "Old"]).await;
     assert_eq!(ids, [second.id(), first.id()]);
-    line.wait_signs(&ids).await;
-    line.wait_bundle(&ids).await;
-    wait_issued(&line, "True", "Every authority").await;
+    lineage.wait_signs(&ids).await;
+    lineage.wait_bundle(&ids).await;
+    wait_issued(&lineage, "True", "Every authority").await;
     let mut before = ca_params("Telemetry CA 0", DAY * 700);
     before.not_before -= DAY;
     put_authority(&admin, &root.signs(before), &[], &root).await; // somebody restores a backup
-    wait_issued(&line, "False", &format!("it is older than {}, which signs", second.id())).await;
-    put_authority(&admin, &first, &[], &root).await; // or the pair before, which the line still has
-    wait_issued(&line, "True", "Every authority").await;
-    line.look().await;
-    assert_eq!(line.wait(&["Active", "Old"]).await, ids);
-    let data = line.data().await;
+    wait_issued(&lineage, "False", &format!("it is older than {}, which signs", second.id())).await;
+    put_authority(&admin, &first, &[], &root).await; // or the pair before, which the lineage still has
+    wait_issued(&lineage, "True", "Every authority").await;
+    lineage.look().await;
+    assert_eq!(lineage.wait(&["Active", "Old"]).await, ids);
+    let data = lineage.data().await;
     let stored = String::from_utf8(data[&format!("{}.crt", second.id())].0.clone()).unwrap();
     assert_eq!(stored, chain(&[&second.der, &root.der]), "with what is above it");
 }
@@ -127,7 +127,7 @@ async fn a_new_pair_is_a_rotation_like_any_other() {
 #[tokio::test]
 async fn a_pair_that_cannot_be_used_is_said_and_the_line_goes_on() {
     let root = CompanyCa::root();
-    let (hub, admin, _running, line, first) = mk_imported(&root).await;
+    let (hub, admin, _running, lineage, first) = mk_imported(&root).await;
     let (other, foreign) = (root.authority("other"), CompanyCa::root().authority("foreign"));
     let mut leaf = ca_params("leaf", DAY * 300);
     leaf.is_ca = IsCa::NoCa;
@@ -169,27 +169,27 @@ async fn a_pair_that_cannot_be_used_is_said_and_the_line_goes_on() {
         (pem(&nameless), nameless.key(), ca, "certificate 1 has an empty subject"),
     ] {
         put_pair(&admin, &certificates, &key, ca).await;
-        let told = wait_issued(&line, "False", why).await;
+        let told = wait_issued(&lineage, "False", why).await;
         assert!(told.starts_with("The authority in the Secret company is not used: "), "{told}");
-        assert!(told.ends_with(". The line continues with its present authorities."), "{told}");
+        assert!(told.ends_with(". The lineage continues with its present authorities."), "{told}");
     }
     let secrets: Api<Secret> = Api::namespaced(admin.clone(), "addon-signer");
     secrets.delete("company", &Default::default()).await.unwrap();
-    wait_issued(&line, "False", "it does not exist").await;
-    assert_eq!(line.wait(&["Active"]).await, [first.id()]);
+    wait_issued(&lineage, "False", "it does not exist").await;
+    assert_eq!(lineage.wait(&["Active"]).await, [first.id()]);
     issue(&hub, &admin).await;
     put_authority(&admin, &first, &[], &root).await;
-    wait_issued(&line, "True", "Every authority").await;
+    wait_issued(&lineage, "True", "Every authority").await;
 }
 
 #[tokio::test]
 async fn a_revoked_one_without_a_successor_is_tainted_until_then() {
     let root = CompanyCa::root();
-    let (hub, admin, running, line, first) = mk_imported(&root).await;
+    let (hub, admin, running, lineage, first) = mk_imported(&root).await;
     issue(&hub, &admin).await;
     revoke(&admin, &first.id()).await;
     wait_until(PATIENCE, "Rotating to say so", async || {
-        let conditions = line.status().await.conditions;
+        let conditions = lineage.status().await.conditions;
         let rotating = conditions.into_iter().find(|condition| condition.type_ == "Rotating")?;
         rotating
             .message
@@ -197,7 +197,7 @@ async fn a_revoked_one_without_a_successor_is_tainted_until_then() {
             .then_some(())
     })
     .await;
-    let status = &line.status().await.authorities[0];
+    let status = &lineage.status().await.authorities[0];
     assert!(status.tainted && status.to_revoke, "it signs nothing more");
     let ann = Person::ann(&hub);
     let told = ann.ca(&["status", "telemetry"]).await;
@@ -215,67 +215,67 @@ async fn a_revoked_one_without_a_successor_is_tainted_until_then() {
     let _running = RunningHub::start(&hub).await; // it has never seen the annotation
     let second = root.authority("Telemetry CA 2");
     put_authority(&admin, &second, &[], &root).await;
-    line.wait_signs(&[second.id()]).await;
+    lineage.wait_signs(&[second.id()]).await;
     issue(&hub, &admin).await;
     let third = root.authority("Telemetry CA 3");
     put_authority(&admin, &third, &[], &root).await;
-    line.wait_signs(&[third.id(), second.id()]).await;
+    lineage.wait_signs(&[third.id(), second.id()]).await;
     put_authority(&admin, &first, &[], &root).await;
-    wait_issued(&line, "False", &format!("{} has left this line before", first.id())).await;
-    assert_eq!(line.wait(&["Active", "Old"]).await, [third.id(), second.id()]);
+    wait_issued(&lineage, "False", &format!("{} has left this lineage before", first.id())).await;
+    assert_eq!(lineage.wait(&["Active", "Old"]).await, [third.id(), second.id()]);
 }
 
 /// The one that is to be revoked first waits for a successor. The other one needs none.
 #[tokio::test]
 async fn an_old_one_is_revoked_while_another_waits_for_its_issuer() {
     let root = CompanyCa::root();
-    let (hub, admin, _running, line, first) = mk_imported(&root).await;
+    let (hub, admin, _running, lineage, first) = mk_imported(&root).await;
     issue(&hub, &admin).await;
     let second = root.authority("Telemetry CA 2");
     put_authority(&admin, &second, &[], &root).await;
-    line.wait_signs(&[second.id(), first.id()]).await;
+    lineage.wait_signs(&[second.id(), first.id()]).await;
     revoke_all(&admin, &[&second.id(), &first.id()]).await;
-    assert_eq!(line.wait(&["Active"]).await, [second.id()]);
+    assert_eq!(lineage.wait(&["Active"]).await, [second.id()]);
     wait_until(PATIENCE, "the second one to be tainted", async || {
-        line.status().await.authorities.first()?.tainted.then_some(())
+        lineage.status().await.authorities.first()?.tainted.then_some(())
     })
     .await;
 }
 
-/// The Secret of the line comes from before it had the pair, which the issuer still has.
+/// The Secret of the lineage comes from before it had the pair, which the issuer still has.
 #[tokio::test]
 async fn a_pair_that_comes_again_keeps_its_certificates() {
     let root = CompanyCa::root();
-    let (hub, admin, _running, line, _first) = mk_imported(&root).await;
-    let backup = line.data().await;
+    let (hub, admin, _running, lineage, _first) = mk_imported(&root).await;
+    let backup = lineage.data().await;
     let second = root.authority("Telemetry CA 2");
     put_authority(&admin, &second, &[], &root).await;
-    line.wait_signs(&[second.id()]).await;
+    lineage.wait_signs(&[second.id()]).await;
     let end = not_after(&issue(&hub, &admin).await);
-    line.set_data(backup).await;
+    lineage.set_data(backup).await;
     wait_until(PATIENCE, "its end to be reserved again", async || {
-        let members = line.members().await?;
+        let members = lineage.members().await?;
         let again = members.iter().find(|member| member["id"] == second.id().as_str())?;
         (again["leavesExpire"].as_i64()? >= end.unix()).then_some(())
     })
     .await;
-    line.wait_signs(&[second.id()]).await;
+    lineage.wait_signs(&[second.id()]).await;
 }
 
 #[tokio::test]
 async fn a_line_goes_on_when_its_issuer_cannot_be_asked() {
     let root = CompanyCa::root();
-    let (hub, admin, _running, line, _) = mk_imported(&root).await;
+    let (hub, admin, _running, lineage, _) = mk_imported(&root).await;
     let issuer = json!({ "type": "Imported", "secretName": "Not_A_Name/x" });
     change(&admin, json!({ "authority": { "issuer": issuer } })).await;
-    wait_issued(&line, "False", "is not used: ").await;
+    wait_issued(&lineage, "False", "is not used: ").await;
     issue(&hub, &admin).await;
 }
 
 #[tokio::test]
 async fn two_signers_never_share_an_authority() {
     let root = CompanyCa::root();
-    let (hub, admin, _running, line, first) = mk_imported(&root).await;
+    let (hub, admin, _running, lineage, first) = mk_imported(&root).await;
     allow(&hub, &admin, "example.com/search").await;
     accept_cluster(&admin, "spoke2").await;
     install_addon(&admin, "spoke2", "search").await;
@@ -291,11 +291,12 @@ async fn two_signers_never_share_an_authority() {
     })
     .await;
     let why = format!(
-        "The authority {} is not used: it is or was in the Secret telemetry-client-authorities, and each line has keys",
+        "The authority {} is not used: it is or was in the Secret telemetry-client-authorities, and each lineage has \
+         keys",
         first.id()
     );
     assert!(message.contains(&why), "{message}");
-    assert_eq!(line.wait(&["Active"]).await, [first.id()]);
+    assert_eq!(lineage.wait(&["Active"]).await, [first.id()]);
 }
 
 /// Whoever writes AddOnSigners may name any Secret. Whoever writes the Secret says whose it is.
@@ -332,7 +333,7 @@ async fn an_authority_must_permit_the_names_that_are_issued() {
 
     put_authority_in(&admin, "serving", &authority_for(&root, "example.org"), &[], &root).await;
     let serving = OnServer::serving(&admin);
-    wait_until(PATIENCE, "the gateway's line to say why", async || {
+    wait_until(PATIENCE, "the gateway's lineage to say why", async || {
         let report = report(&serving).await;
         report["notUsed"].as_str()?.contains("\"CN=example.org\" do not permit the DNS name gateway.").then_some(())
     })
@@ -342,10 +343,10 @@ async fn an_authority_must_permit_the_names_that_are_issued() {
 #[tokio::test]
 async fn an_rsa_key_or_another_algorithm_signs_as_well() {
     let root = CompanyCa::root();
-    let (hub, admin, running, line, _) = mk_imported(&root).await;
+    let (hub, admin, running, lineage, _) = mk_imported(&root).await;
     let p384 = root.signs_with_key(ca_params("P-384", DAY * 700), &PKCS_ECDSA_P384_SHA384);
     put_authority(&admin, &p384, &[], &root).await;
-    line.wait_signs(&[p384.id()]).await; // the first one has signed nothing, so it is gone
+    lineage.wait_signs(&[p384.id()]).await; // the first one has signed nothing, so it is gone
     issue(&hub, &admin).await;
     let rsa = |pem: &str| KeyPair::from_pem_and_sign_algo(pem, &PKCS_RSA_SHA256).unwrap();
     let rsa_root = CompanyCa::root_with(rsa(include_str!("../../../../crates/core/testdata/keys/rsa3072-pkcs8.pem")));
@@ -353,10 +354,10 @@ async fn an_rsa_key_or_another_algorithm_signs_as_well() {
     let authority = rsa_root.signs_for(ca_params("RSA", DAY * 700), key);
     let pkcs1 = include_str!("../../../../crates/core/testdata/keys/rsa2048-pkcs1.pem");
     put_pair(&admin, &chain(&[&authority.der]), pkcs1, &chain(&[&rsa_root.der])).await;
-    let ids = line.wait(&["Active", "Old"]).await;
-    line.wait_signs(&ids).await;
+    let ids = lineage.wait(&["Active", "Old"]).await;
+    lineage.wait_signs(&ids).await;
     let leaf = issue(&hub, &admin).await;
-    let bundle = line.bundle().await.unwrap();
+    let bundle = lineage.bundle().await.unwrap();
     assert_eq!(bundle.verify(&leaf, Purpose::Client, running.clock.now()).unwrap().id().as_str(), ids[0]);
 }
 
@@ -366,21 +367,21 @@ async fn an_issuer_may_be_changed_at_any_time() {
     let admin = mk_served(&hub, telemetry()).await;
     let _running = RunningHub::start(&hub).await;
     wait_ready(&admin, "telemetry", "True").await;
-    let line = OnServer::client(&admin);
-    let own = line.wait(&["Active"]).await;
+    let lineage = OnServer::client(&admin);
+    let own = lineage.wait(&["Active"]).await;
     issue(&hub, &admin).await;
     let root = CompanyCa::root();
     let first = root.authority("Telemetry CA 1");
     put_authority(&admin, &first, &[], &root).await;
     change(&admin, json!({ "authority": { "issuer": { "type": "Imported", "secretName": "company" } } })).await;
-    let ids = line.wait(&["Active", "Old"]).await;
+    let ids = lineage.wait(&["Active", "Old"]).await;
     assert_eq!(ids, [first.id(), own[0].clone()]);
-    line.wait_signs(&ids).await;
+    lineage.wait_signs(&ids).await;
     issue(&hub, &admin).await;
     change(&admin, json!({ "authority": { "issuer": { "type": "SelfSigned", "secretName": null } } })).await;
-    crate::hub::lines::rotate(&admin, "r1").await;
-    let states = line.wait(&["Active", "Old", "Old"]).await;
+    crate::hub::lineages::rotate(&admin, "r1").await;
+    let states = lineage.wait(&["Active", "Old", "Old"]).await;
     assert_eq!(states.len(), 3);
-    let issued = line.status().await.conditions.into_iter().any(|condition| condition.type_ == "AuthorityIssued");
+    let issued = lineage.status().await.conditions.into_iter().any(|condition| condition.type_ == "AuthorityIssued");
     assert!(!issued, "it is not about an issuer any more");
 }

@@ -1,5 +1,5 @@
-//! Somebody edits, deletes or mixes up the Secrets from which authorities come, in any step of a rotation: the line
-//! says what is wrong and goes on with what it has, and no authority comes into two lines.
+//! Somebody edits, deletes or mixes up the Secrets from which authorities come, in any step of a rotation: the lineage
+//! says what is wrong and goes on with what it has, and no authority comes into two lineages.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::requested::point;
 use super::{OF_SEARCH, PENDING, put_authority_in, put_pair, telemetry_of, wait_issued};
-use crate::hub::lines::{OnServer, issue};
+use crate::hub::lineages::{OnServer, issue};
 use crate::hub::mk_served;
 use crate::hub::signers::allow;
 use test_kit::company::{CompanyCa, ca_params, chain};
@@ -27,7 +27,7 @@ struct Outside {
     hub: TestHub,
     admin: Client,
     running: RunningHub,
-    line: OnServer,
+    lineage: OnServer,
     secrets: Api<Secret>,
 }
 
@@ -42,9 +42,9 @@ impl Outside {
         create_signer(&admin, "search", spec).await;
         let options = RunningHubOptions { follow: false, ..RunningHubOptions::default() };
         let running = RunningHub::start_with(&hub, options).await;
-        let line = OnServer::client(&admin);
+        let lineage = OnServer::client(&admin);
         let secrets = Api::namespaced(admin.clone(), "addon-signer");
-        Self { hub, admin, running, line, secrets }
+        Self { hub, admin, running, lineage, secrets }
     }
 
     /// Lets the gateway trust what it is told to, once these authorities are in it.
@@ -58,10 +58,10 @@ impl Outside {
         self.running.follow_once();
     }
 
-    /// Checks that the line is as it was, and that its Active signs.
+    /// Checks that the lineage is as it was, and that its Active signs.
     async fn assert_goes_on(&self, states: &[&str], ids: &[String]) {
         issue(&self.hub, &self.admin).await;
-        assert_eq!(self.line.wait(states).await, ids);
+        assert_eq!(self.lineage.wait(states).await, ids);
     }
 
     /// The request of the next authority.
@@ -114,19 +114,19 @@ async fn an_imported_secret_may_be_meddled_with_in_any_step() {
             ["Active", "Old"] => world.trust(&[first.id(), second.id()]).await,
             _ => {}
         }
-        let ids = world.line.wait(states).await;
+        let ids = world.lineage.wait(states).await;
         world.secrets.delete("company", &Default::default()).await.unwrap();
-        wait_issued(&world.line, "False", "it does not exist in the hub's namespace").await;
+        wait_issued(&world.lineage, "False", "it does not exist in the hub's namespace").await;
         world.assert_goes_on(states, &ids).await;
         put_pair(&world.admin, &chain(&[&present.der]), "please", &chain(&[&root.der])).await;
-        wait_issued(&world.line, "False", "tls.key: there is no private key in PEM").await;
+        wait_issued(&world.lineage, "False", "tls.key: there is no private key in PEM").await;
         world.assert_goes_on(states, &ids).await;
         world.copy(OF_SEARCH, "company").await;
-        let why = "it is or was in the Secret search-client-authorities, and each line has keys of its own";
-        wait_issued(&world.line, "False", why).await;
+        let why = "it is or was in the Secret search-client-authorities, and each lineage has keys of its own";
+        wait_issued(&world.lineage, "False", why).await;
         world.assert_goes_on(states, &ids).await;
         put_authority_in(&world.admin, "company", present, &[], &root).await;
-        wait_issued(&world.line, "True", "Every authority").await;
+        wait_issued(&world.lineage, "True", "Every authority").await;
         world.assert_goes_on(states, &ids).await;
     }
 }
@@ -140,20 +140,20 @@ async fn a_pending_key_may_be_meddled_with_in_any_step() {
     let mut request = world.request_after(None).await;
     for states in [&["Active"][..], &["Next", "Active"]] {
         world.bring("telemetry", &root, &request).await;
-        let ids = world.line.wait(states).await;
+        let ids = world.lineage.wait(states).await;
         if states == ["Active"] {
             world.trust(&ids).await;
         }
         let earlier = world.request_after(Some(&request)).await;
         let broken = Patch::Merge(json!({ "data": { "tls.key": "cGxlYXNl" } }));
         world.secrets.patch(PENDING, &PatchParams::default(), &broken).await.unwrap();
-        wait_issued(&world.line, "False", "has no readable key: delete it for a new request").await;
+        wait_issued(&world.lineage, "False", "has no readable key: delete it for a new request").await;
         world.assert_goes_on(states, &ids).await;
 
         world.secrets.delete(PENDING, &Default::default()).await.unwrap();
         let later = world.request_after(Some(&earlier)).await;
         world.bring("telemetry", &root, &earlier).await;
-        wait_issued(&world.line, "False", "not used: the private key is not the key of the first certificate").await;
+        wait_issued(&world.lineage, "False", "not used: the private key is not the key of the first certificate").await;
         world.assert_goes_on(states, &ids).await;
 
         let of_search = wait_until(PATIENCE, "a request of the other", async || world.request("search").await).await;
@@ -166,9 +166,9 @@ async fn a_pending_key_may_be_meddled_with_in_any_step() {
         .await;
         world.bring("telemetry", &root, &of_search).await;
         wait_issued(
-            &world.line,
+            &world.lineage,
             "False",
-            "it is or was in the Secret search-client-authorities, and each line has keys",
+            "it is or was in the Secret search-client-authorities, and each lineage has keys",
         )
         .await;
         world.assert_goes_on(states, &ids).await;

@@ -17,7 +17,7 @@ use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
-use super::lines::OnServer;
+use super::lineages::OnServer;
 use test_kit::company::{CompanyCa, chain};
 use test_kit::hub::{PATIENCE, wait_ready};
 use test_kit::wait::wait_or_explain;
@@ -74,11 +74,11 @@ pub(crate) async fn put_authority_in(
 }
 
 /// Waits until `AuthorityIssued` has this status and a message with this text.
-async fn wait_issued(line: &OnServer, status: &str, text: &str) -> String {
+async fn wait_issued(lineage: &OnServer, status: &str, text: &str) -> String {
     let what = format!("AuthorityIssued to be {status} and to say {text:?}");
     let last = RefCell::new(None);
     let as_expected = async || {
-        let conditions = line.status().await.conditions;
+        let conditions = lineage.status().await.conditions;
         let issued = conditions.into_iter().find(|condition| condition.type_ == "AuthorityIssued")?;
         *last.borrow_mut() = Some((issued.status.clone(), issued.message.clone()));
         (issued.status == status && issued.message.contains(text)).then_some(issued.message)

@@ -11,7 +11,7 @@ use x509_parser::prelude::{FromDer, X509CertificationRequest};
 
 use super::{telemetry_of, wait_issued};
 use crate::cli::{run, write};
-use crate::hub::lines::{OnServer, issue};
+use crate::hub::lineages::{OnServer, issue};
 use crate::hub::mk_served;
 use test_kit::company::{CompanyCa, ca_params, chain};
 use test_kit::hub::{PATIENCE, RunningHub, RunningHubOptions, fresh_ledger, wait_ready};
@@ -70,11 +70,11 @@ async fn a_certificate_is_brought_days_later_and_after_a_restart() {
     let told = import(&format!("\u{feff}{}", chain(&[&answer, &root.der]))).await;
     assert_eq!(told.code, 0, "the refusal before was of another file: {}", told.stderr);
     assert!(!told.stderr.contains("there is no root"), "it is not told again: {}", told.stderr);
-    let line = OnServer::client(&admin);
-    let first = line.wait(&["Active"]).await;
+    let lineage = OnServer::client(&admin);
+    let first = lineage.wait(&["Active"]).await;
     wait_ready(&admin, "telemetry", "True").await;
     issue(&hub, &admin).await;
-    wait_issued(&line, "True", "Every authority").await;
+    wait_issued(&lineage, "True", "Every authority").await;
     let told = import(&chain(&[&answer, &root.der])).await;
     assert!(told.stderr.contains("is an authority of telemetry already"), "{}", told.stderr);
     let next = csr().await.stdout;
@@ -83,12 +83,12 @@ async fn a_certificate_is_brought_days_later_and_after_a_restart() {
     let answer = root.certifies(&self::point(&next), &ca_params("Telemetry CA", DAY * 700));
     let told = import(&chain(&[&answer, &root.der])).await;
     assert_eq!(told.code, 0, "{}", told.stderr);
-    let ids = line.wait(&["Active", "Old"]).await;
+    let ids = lineage.wait(&["Active", "Old"]).await;
     assert_eq!(ids[1], first[0]);
     running.stop().await;
     let _running = start().await;
-    line.look().await;
-    assert_eq!(line.wait(&["Active", "Old"]).await, ids, "what was brought is not brought again");
+    lineage.look().await;
+    assert_eq!(lineage.wait(&["Active", "Old"]).await, ids, "what was brought is not brought again");
 }
 
 #[tokio::test]
@@ -113,7 +113,7 @@ async fn a_file_that_is_not_for_the_request_is_not_sent() {
         (chain(&[&other.der, &root.der]), "the first certificate, \"CN=other\", is not for the request that"),
         (chain(&[&old_root.der, &answer]), "in the wrong order: \"CN=Telemetry CA\" is the authority"),
         (chain(&[&answer, &nameless.der]), "certificate 2 has an empty subject"),
-        (chain(&[&answer]) + &root.key(), "it has a private key in line "),
+        (chain(&[&answer]) + &root.key(), "it has a private key in lineage "),
     ] {
         std::fs::write(&file, certificates).unwrap();
         let path = file.display().to_string();

@@ -10,7 +10,7 @@ use addon_signer_ledger::Location;
 use super::put_authority_in;
 use super::requested::point;
 use crate::cli::{run, write};
-use crate::hub::lines::{OnServer, report};
+use crate::hub::lineages::{OnServer, report};
 use crate::hub::mk_served;
 use test_kit::company::{CompanyCa, ca_params, chain};
 use test_kit::hub::{PATIENCE, RunningHub, RunningHubOptions, fresh_ledger, telemetry, wait_ready};
@@ -31,9 +31,9 @@ fn secret() -> AuthoritySource {
 }
 
 /// Waits until the report of the gateway's authorities says why one is not used.
-async fn wait_not_used(line: &OnServer, why: &str) {
+async fn wait_not_used(lineage: &OnServer, why: &str) {
     wait_until(PATIENCE, &format!("the report to say {why:?}"), async || {
-        report(line).await["notUsed"].as_str().filter(|said| said.contains(why)).map(drop)
+        report(lineage).await["notUsed"].as_str().filter(|said| said.contains(why)).map(drop)
     })
     .await;
 }
@@ -64,15 +64,15 @@ async fn an_import_below_another_root_reaches_no_agent() {
     assert_eq!(told.code, 1, "{}", told.stderr);
     let both = format!("its root is {}, and --serving-roots names only {}", other.roots(), root.roots());
     assert!(told.stderr.contains(&both), "{}", told.stderr);
-    let line = OnServer::serving(&admin);
-    assert!(line.bundle().await.is_none(), "agents trust nothing yet");
+    let lineage = OnServer::serving(&admin);
+    assert!(lineage.bundle().await.is_none(), "agents trust nothing yet");
     running.stop().await;
 
     // Whoever runs the hub names both, and then it is used: so one root replaces another.
     let both = Roots::from_pem(chain(&[&root.der, &other.der]).as_bytes()).unwrap();
     let running = start(&hub, &ledger, AuthoritySource::Request, Some(both)).await;
-    line.wait(&["Active"]).await;
-    line.wait_bundle(&[other.id()]).await;
+    lineage.wait(&["Active"]).await;
+    lineage.wait_bundle(&[other.id()]).await;
     assert_eq!(wait_ready(&admin, "telemetry", "True").await.0, "Signing");
     running.stop().await;
 }
@@ -84,7 +84,7 @@ async fn without_named_roots_the_one_that_agents_trust_stays_alone() {
     let admin = mk_served(&hub, telemetry()).await;
     let (_dir, ledger) = fresh_ledger();
     put_authority_in(&admin, "serving", &root.authority("Gateway CA 1"), &[], &root).await;
-    let line = OnServer::serving(&admin);
+    let lineage = OnServer::serving(&admin);
     let running = start(&hub, &ledger, secret(), None).await;
     let said = format!("its root is {}, and --serving-roots must name each root of agents", root.roots());
     let (reason, message) = wait_ready(&admin, "telemetry", "False").await;
@@ -96,7 +96,7 @@ async fn without_named_roots_the_one_that_agents_trust_stays_alone() {
     running.stop().await;
 
     let running = start(&hub, &ledger, secret(), Some(root.roots())).await;
-    line.wait(&["Active"]).await;
+    lineage.wait(&["Active"]).await;
     assert_eq!(wait_ready(&admin, "telemetry", "True").await.0, "Signing");
     running.stop().await;
 
@@ -114,21 +114,21 @@ async fn without_named_roots_the_one_that_agents_trust_stays_alone() {
     let home = tempfile::tempdir().unwrap();
     let kubeconfig = write(home.path(), &hub.kubeconfig("ann", &["system:masters"])).display().to_string();
     let checked = run(home.path(), &["check", "--kubeconfig", &kubeconfig]).await;
-    for line in [
+    for lineage in [
         format!("BAD  gateway's authority: {sentence}\n"),
         format!("BAD  AddOnSigner telemetry: Ready is True, GatewayRootUnnamed: {SIGNING} {sentence}\n"),
     ] {
-        assert!(checked.stdout.contains(&line), "{line}{}", checked.stdout);
+        assert!(checked.stdout.contains(&lineage), "{lineage}{}", checked.stdout);
     }
     put_authority_in(&admin, "serving", &other.authority("Gateway CA 2"), &[], &other).await;
     let why = format!("and without --serving-roots agents trust no other than {}", root.roots());
-    wait_not_used(&line, &format!("its root is {}, {why}", other.roots())).await;
+    wait_not_used(&lineage, &format!("its root is {}, {why}", other.roots())).await;
     let third = root.authority("Gateway CA 3");
     put_authority_in(&admin, "serving", &third, &[], &root).await;
     wait_until(PATIENCE, "the third authority to sign", async || {
-        (line.wait(&["Active"]).await == [third.id()]).then_some(())
+        (lineage.wait(&["Active"]).await == [third.id()]).then_some(())
     })
     .await;
-    line.wait_bundle(&[root.id()]).await;
+    lineage.wait_bundle(&[root.id()]).await;
     running.stop().await;
 }

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::{change, wait_issued, wait_said};
 use crate::cli::{run, write};
-use crate::hub::lines::{OnServer, issue, rotate};
+use crate::hub::lineages::{OnServer, issue, rotate};
 use crate::hub::{mk_ready, mk_served};
 use test_kit::TestHub;
 use test_kit::hub::RunningHub;
@@ -14,20 +14,20 @@ const SAID: &str = "The hub asks Vault only through cert-manager: set spec.autho
 #[tokio::test]
 async fn a_signer_of_vault_goes_on_with_its_authorities() {
     let (hub, admin, _running) = mk_ready().await;
-    let line = OnServer::client(&admin);
-    let before = line.wait(&["Active"]).await;
+    let lineage = OnServer::client(&admin);
+    let before = lineage.wait(&["Active"]).await;
     change(&admin, json!({ "authority": { "issuer": { "type": "Vault", "vault": { "path": "pki" } } } })).await;
-    let said = wait_issued(&line, "False", SAID).await;
-    assert!(said.ends_with("The line continues with its present authorities."), "{said}");
+    let said = wait_issued(&lineage, "False", SAID).await;
+    assert!(said.ends_with("The lineage continues with its present authorities."), "{said}");
     rotate(&admin, "r1").await;
     issue(&hub, &admin).await;
-    assert_eq!(line.wait(&["Active"]).await, before, "there is no other authority");
+    assert_eq!(lineage.wait(&["Active"]).await, before, "there is no other authority");
     let home = tempfile::tempdir().unwrap();
     let kubeconfig = write(home.path(), &hub.kubeconfig("ann", &["system:masters"])).display().to_string();
     let check = run(home.path(), &["check", "--kubeconfig", &kubeconfig]).await;
     assert!(check.stdout.contains(SAID), "{}", check.stdout);
     change(&admin, json!({ "authority": { "issuer": { "type": "SelfSigned", "vault": null } } })).await;
-    line.wait(&["Active", "Old"]).await;
+    lineage.wait(&["Active", "Old"]).await;
 }
 
 #[tokio::test]

@@ -19,8 +19,8 @@ const LIVES: [u64; 14] = [5, 20, 35, 50, 65, 80, 100, 120, 150, 190, 240, 300, 4
 
 /// Checks that exactly one authority signs and has its key, that the published anchors accept every published
 /// certificate, and that there is no key without an authority. Returns the number of certificates.
-async fn check(admin: &Client, line: &OnServer, running: &RunningHub) -> usize {
-    let data = line.data().await;
+async fn check(admin: &Client, lineage: &OnServer, running: &RunningHub) -> usize {
+    let data = lineage.data().await;
     let members = members(&data);
     let active: Vec<_> = members.iter().filter(|member| member["state"] == "Active").collect();
     assert_eq!(active.len(), 1, "{members:?}");
@@ -30,7 +30,7 @@ async fn check(admin: &Client, line: &OnServer, running: &RunningHub) -> usize {
     assert!(data.keys().all(known), "{:?}", data.keys());
     let csrs: Api<CertificateSigningRequest> = Api::all(admin.clone());
     let given: Vec<_> = csrs.list(&ListParams::default()).await.unwrap().items.iter().filter_map(certificate).collect();
-    let bundle = line.bundle().await.unwrap();
+    let bundle = lineage.bundle().await.unwrap();
     for pem in &given {
         let der = CertificateDer::from_pem_slice(pem.as_bytes()).unwrap();
         bundle.verify(&der, Purpose::Client, running.clock.now()).unwrap();
@@ -38,12 +38,12 @@ async fn check(admin: &Client, line: &OnServer, running: &RunningHub) -> usize {
     given.len()
 }
 
-async fn settled(line: &OnServer) {
+async fn settled(lineage: &OnServer) {
     wait_until(PATIENCE, "every request for a rotation to be handled", async || {
-        let members = line.members().await?;
+        let members = lineage.members().await?;
         let ids: Vec<String> = members.iter().map(|member| member["id"].as_str().unwrap().to_owned()).collect();
         let waiting = members.iter().any(|member| member["state"] == "Next");
-        let mut published: Vec<_> = line.bundle().await?.authorities().iter().map(|a| a.id().to_string()).collect();
+        let mut published: Vec<_> = lineage.bundle().await?.authorities().iter().map(|a| a.id().to_string()).collect();
         let mut stored = ids;
         stored.sort();
         published.sort();
@@ -55,7 +55,7 @@ async fn settled(line: &OnServer) {
 #[tokio::test]
 async fn a_hub_that_is_killed_at_any_moment_leaves_a_consistent_line() {
     let (hub, admin, running) = mk_ready().await;
-    let line = OnServer::client(&admin);
+    let lineage = OnServer::client(&admin);
     issue(&hub, &admin).await;
     drop(running);
     for (round, life) in LIVES.into_iter().enumerate() {
@@ -63,26 +63,26 @@ async fn a_hub_that_is_killed_at_any_moment_leaves_a_consistent_line() {
         submit(&hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
         let running = RunningHub::start(&hub).await;
         tokio::time::sleep(Duration::from_millis(life)).await;
-        check(&admin, &line, &running).await;
+        check(&admin, &lineage, &running).await;
         drop(running);
     }
     let running = RunningHub::start(&hub).await;
     wait_ready(&admin, "telemetry", "True").await;
-    settled(&line).await;
+    settled(&lineage).await;
     let given = wait_until(PATIENCE, "every request to be answered", async || {
-        let given = check(&admin, &line, &running).await;
+        let given = check(&admin, &lineage, &running).await;
         (given == LIVES.len() + 1).then_some(given)
     })
     .await;
     issue(&hub, &admin).await;
-    assert_eq!(check(&admin, &line, &running).await, given + 1);
+    assert_eq!(check(&admin, &lineage, &running).await, given + 1);
 }
 
 #[tokio::test]
 async fn api_server_outage_during_rotation_loses_nothing() {
     let (hub, admin, running) = mk_ready().await;
-    let line = OnServer::client(&admin);
-    let first = line.wait(&["Active"]).await;
+    let lineage = OnServer::client(&admin);
+    let first = lineage.wait(&["Active"]).await;
     issue(&hub, &admin).await;
     // A real API server takes seconds to come back.
     let pauses: &[u64] = if hub.is_real() { &[10] } else { &[0, 4, 8, 16, 32] };
@@ -92,13 +92,13 @@ async fn api_server_outage_during_rotation_loses_nothing() {
         hub.pause().await;
         tokio::time::sleep(Duration::from_millis(300)).await;
         hub.resume().await;
-        check(&admin, &line, &running).await;
+        check(&admin, &lineage, &running).await;
     }
     wait_until(PATIENCE, "the rotation", async || {
-        line.members().await?.iter().any(|m| m["state"] == "Active" && m["id"] != first[0].as_str()).then_some(())
+        lineage.members().await?.iter().any(|m| m["state"] == "Active" && m["id"] != first[0].as_str()).then_some(())
     })
     .await;
-    settled(&line).await;
+    settled(&lineage).await;
     issue(&hub, &admin).await;
-    check(&admin, &line, &running).await;
+    check(&admin, &lineage, &running).await;
 }

@@ -26,9 +26,9 @@ use test_kit::wait_until;
 
 type Data = BTreeMap<String, ByteString>;
 
-async fn unhealthy(line: &OnServer) -> String {
+async fn unhealthy(lineage: &OnServer) -> String {
     wait_until(PATIENCE, "AuthorityHealthy to be False", async || {
-        let conditions = line.status().await.conditions;
+        let conditions = lineage.status().await.conditions;
         let healthy = conditions.into_iter().find(|condition| condition.type_ == "AuthorityHealthy")?;
         (healthy.status == "False").then_some(healthy.reason)
     })
@@ -38,68 +38,68 @@ async fn unhealthy(line: &OnServer) -> String {
 #[tokio::test]
 async fn a_deleted_authority_stops_signing_and_is_not_made_anew() {
     let (hub, admin, running) = mk_ready().await;
-    let line = OnServer::client(&admin);
+    let lineage = OnServer::client(&admin);
     issue(&hub, &admin).await;
-    let active = line.wait(&["Active"]).await;
+    let active = lineage.wait(&["Active"]).await;
     // The status names the certificate's end before the Secret is deleted.
     wait_until(PATIENCE, "the status to know of the certificate", async || {
-        line.status().await.authorities[0].last_leaf_expires.is_some().then_some(())
+        lineage.status().await.authorities[0].last_leaf_expires.is_some().then_some(())
     })
     .await;
-    let mut backup = line.secrets.get(line.secret).await.unwrap();
-    line.secrets.delete(line.secret, &Default::default()).await.unwrap();
+    let mut backup = lineage.secrets.get(lineage.secret).await.unwrap();
+    lineage.secrets.delete(lineage.secret, &Default::default()).await.unwrap();
     let (reason, message) = wait_ready(&admin, "telemetry", "False").await;
     assert_eq!(reason, "AuthorityMissing");
     assert!(message.contains("telemetry-client-authorities is gone"), "{message}");
-    assert_eq!(unhealthy(&line).await, "AuthorityMissing");
+    assert_eq!(unhealthy(&lineage).await, "AuthorityMissing");
     let trusted = running.trust.borrow().signers[0].client_anchors.authorities()[0].id().to_string();
     assert_eq!(trusted, active[0], "still trusted");
     let waiting = submit(&hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
     let csrs: Api<k8s_openapi::api::certificates::v1::CertificateSigningRequest> = Api::all(admin.clone());
     let nothing_happens = async || {
         pass(MOMENT).await;
-        assert!(line.secrets.get_opt(line.secret).await.unwrap().is_none(), "made anew");
+        assert!(lineage.secrets.get_opt(lineage.secret).await.unwrap().is_none(), "made anew");
         assert_eq!(certificate(&csrs.get(&waiting).await.unwrap()), None);
     };
     nothing_happens().await;
     drop(running);
     // The hub still knows after a restart and after the loss of the ConfigMap.
-    line.maps.delete(line.map, &Default::default()).await.unwrap();
+    lineage.maps.delete(lineage.map, &Default::default()).await.unwrap();
     let _running = RunningHub::start(&hub).await;
     nothing_happens().await;
     assert_eq!(wait_ready(&admin, "telemetry", "False").await.0, "AuthorityMissing");
-    assert_eq!(line.status().await.authorities[0].id, active[0], "status still names it");
+    assert_eq!(lineage.status().await.authorities[0].id, active[0], "status still names it");
     let told = Person::ann(&hub).ca(&["revoke", "telemetry", &active[0], "--yes"]).await;
     let sentence = "nothing was asked: the hub takes no step of telemetry until it can read its Secret. ";
     assert_eq!((told.code, told.stderr.contains(sentence)), (1, true), "{}", told.stderr);
     backup.metadata.resource_version = None;
     backup.metadata.uid = None;
-    line.secrets.create(&PostParams::default(), &backup).await.unwrap();
+    lineage.secrets.create(&PostParams::default(), &backup).await.unwrap();
     wait_ready(&admin, "telemetry", "True").await;
     wait_csr(&admin, &waiting, "issued", certificate).await;
-    assert_eq!(line.wait(&["Active"]).await, active);
+    assert_eq!(lineage.wait(&["Active"]).await, active);
 }
 
-/// What else the report of a gateway's line says, such as that an authority signs without evidence, is no reason.
+/// What else the report of a gateway's lineage says, such as that an authority signs without evidence, is no reason.
 #[tokio::test]
 async fn authorities_of_the_gateway_are_revoked_unless_unreadable() {
     let (hub, admin, _running) = mk_ready().await;
-    let (line, ann) = (OnServer::serving(&admin), Person::ann(&hub));
-    let mut ids = line.wait(&["Active"]).await;
+    let (lineage, ann) = (OnServer::serving(&admin), Person::ann(&hub));
+    let mut ids = lineage.wait(&["Active"]).await;
     issue(&hub, &admin).await; // an agent that may not have the next anchor
     for _ in 0..2 {
         let told = ann.ca(&["revoke", "--serving", &ids[0], "--yes"]).await;
         assert_eq!(told.code, 0, "{}", told.stderr);
         ids = wait_until(PATIENCE, "another authority, and its problem", async || {
-            let now = report(&line).await;
+            let now = report(&lineage).await;
             let id = now["authorities"][0]["id"].as_str().filter(|id| *id != ids[0])?;
             now["problem"].is_string().then(|| vec![id.to_owned()])
         })
         .await;
     }
-    line.secrets.delete(line.secret, &Default::default()).await.unwrap();
+    lineage.secrets.delete(lineage.secret, &Default::default()).await.unwrap();
     wait_until(PATIENCE, "the loss to be reported", async || {
-        report(&line).await["problem"].as_str()?.contains("is gone").then_some(())
+        report(&lineage).await["problem"].as_str()?.contains("is gone").then_some(())
     })
     .await;
     let told = ann.ca(&["revoke", "--serving", &ids[0], "--yes"]).await;
@@ -123,9 +123,9 @@ fn damages(good: &Data, id: &str) -> Vec<Damage> {
     let other = Authority::self_signed("other", &other_key, now, Duration::from_secs(86_400), &rng).unwrap();
     let other_key_pem = pem_of_key(&other_pkcs8);
     let state = |change: &dyn Fn(&mut Value)| {
-        let mut line: Value = serde_json::from_slice(&good["line.json"].0).unwrap();
-        change(&mut line);
-        ByteString(line.to_string().into_bytes())
+        let mut lineage: Value = serde_json::from_slice(&good["line.json"].0).unwrap();
+        change(&mut lineage);
+        ByteString(lineage.to_string().into_bytes())
     };
     let with = |what, names: &str, name: &str, bytes: ByteString| {
         let mut data = good.clone();
@@ -137,9 +137,9 @@ fn damages(good: &Data, id: &str) -> Vec<Damage> {
         data.remove(name);
         Damage { what, names: name.to_owned(), data }
     };
-    let next = |line: &mut Value| {
+    let next = |lineage: &mut Value| {
         let member = json!({"id": other.id().as_str(), "state": "Next", "since": now.unix()});
-        line["authorities"].as_array_mut().unwrap().push(member);
+        lineage["authorities"].as_array_mut().unwrap().push(member);
     };
     let mut keyless_next = with("a Next without its key", &format!("{}.key", other.id()), "line.json", state(&next));
     keyless_next.data.insert(format!("{}.crt", other.id()), ByteString(other.pem().into_bytes()));
@@ -155,9 +155,9 @@ fn damages(good: &Data, id: &str) -> Vec<Damage> {
             "an unknown state",
             "Sleepy",
             "line.json",
-            state(&|line| line["authorities"][0]["state"] = json!("Sleepy")),
+            state(&|lineage| lineage["authorities"][0]["state"] = json!("Sleepy")),
         ),
-        with("no authority", "line.json", "line.json", state(&|line| line["authorities"] = json!([]))),
+        with("no authority", "line.json", "line.json", state(&|lineage| lineage["authorities"] = json!([]))),
         with("a certificate of another id", &crt, &crt, ByteString(other.pem().into_bytes())),
         with("a certificate that is none", &crt, &crt, text("please")),
         keyless_next,
@@ -172,19 +172,19 @@ fn pem_of_key(pkcs8: &[u8]) -> String {
 #[tokio::test]
 async fn every_damage_is_named_and_nothing_is_overwritten() {
     let (_hub, admin, _running) = mk_ready().await;
-    let line = OnServer::client(&admin);
-    let id = line.wait(&["Active"]).await.remove(0);
-    let good = line.data().await;
+    let lineage = OnServer::client(&admin);
+    let id = lineage.wait(&["Active"]).await.remove(0);
+    let good = lineage.data().await;
     for damage in damages(&good, &id) {
-        line.set_data(damage.data.clone()).await;
+        lineage.set_data(damage.data.clone()).await;
         let (reason, message) = wait_ready(&admin, "telemetry", "False").await;
         assert_eq!(reason, "AuthorityUnreadable", "{}: {message}", damage.what);
         assert!(message.contains("the Secret telemetry-client-authorities cannot be used"), "{message}");
         assert!(message.contains(&damage.names), "{}: {message}", damage.what);
-        assert_eq!(unhealthy(&line).await, "AuthorityUnreadable");
+        assert_eq!(unhealthy(&lineage).await, "AuthorityUnreadable");
         tokio::time::sleep(Duration::from_millis(200)).await;
-        assert_eq!(line.data().await, damage.data, "{}: overwritten", damage.what);
-        line.set_data(good.clone()).await;
+        assert_eq!(lineage.data().await, damage.data, "{}: overwritten", damage.what);
+        lineage.set_data(good.clone()).await;
         wait_ready(&admin, "telemetry", "True").await;
     }
 }
@@ -192,14 +192,17 @@ async fn every_damage_is_named_and_nothing_is_overwritten() {
 #[tokio::test]
 async fn deleted_anchors_are_published_again() {
     let (hub, admin, running) = mk_ready().await;
-    for line in [OnServer::client(&admin), OnServer::serving(&admin)] {
-        let ids = line.wait(&["Active"]).await;
-        line.maps.delete(line.map, &Default::default()).await.unwrap();
-        line.wait_bundle(&ids).await;
+    for lineage in [OnServer::client(&admin), OnServer::serving(&admin)] {
+        let ids = lineage.wait(&["Active"]).await;
+        lineage.maps.delete(lineage.map, &Default::default()).await.unwrap();
+        lineage.wait_bundle(&ids).await;
     }
     let leaf = issue(&hub, &admin).await;
-    let line = OnServer::client(&admin);
-    assert_eq!(signed_by(&line.bundle().await.unwrap(), &leaf, running.clock.now()), line.wait(&["Active"]).await[0]);
+    let lineage = OnServer::client(&admin);
+    assert_eq!(
+        signed_by(&lineage.bundle().await.unwrap(), &leaf, running.clock.now()),
+        lineage.wait(&["Active"]).await[0]
+    );
 }
 
 #[tokio::test]
@@ -237,9 +240,9 @@ async fn undo(maps: &Api<ConfigMap>, map: &str, times: usize) -> Vec<Instant> {
 #[tokio::test]
 async fn program_that_keeps_changing_anchors_meets_growing_pauses() {
     let (_hub, admin, running) = mk_ready().await;
-    let line = OnServer::client(&admin);
-    line.wait(&["Active"]).await;
-    let undone = undo(&line.maps, line.map, 5).await;
+    let lineage = OnServer::client(&admin);
+    lineage.wait(&["Active"]).await;
+    let undone = undo(&lineage.maps, lineage.map, 5).await;
     // The hub puts its own back at once, after 1 and after 2 seconds.
     assert!(undone[4].duration_since(undone[2]) >= Duration::from_secs(3), "{undone:?}");
     running.stop().await;

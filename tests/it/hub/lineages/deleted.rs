@@ -1,5 +1,5 @@
-//! An AddOnSigner, or the Secret of its line, is deleted in the middle of a rotation. Nobody makes other authorities in
-//! place of those that there were, and once the object is back the rotation goes on where it was.
+//! An AddOnSigner, or the Secret of its lineage, is deleted in the middle of a rotation. Nobody makes other authorities
+//! in place of those that there were, and once the object is back the rotation goes on where it was.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ use test_kit::wait_until;
 use super::kit::issue;
 use super::rotating::Rotating;
 
-/// What of a line is stored.
+/// What of a lineage is stored.
 #[derive(Debug, PartialEq)]
 struct Stored {
     secret: BTreeMap<String, ByteString>,
@@ -24,7 +24,7 @@ struct Stored {
 
 impl Rotating {
     async fn stored(&self) -> Stored {
-        Stored { secret: self.line.data().await, anchors: self.line.bundle().await.unwrap().pem() }
+        Stored { secret: self.lineage.data().await, anchors: self.lineage.bundle().await.unwrap().pem() }
     }
 
     fn signers(&self) -> Api<AddOnSigner> {
@@ -64,8 +64,8 @@ impl Rotating {
         let ids = self.ids.clone();
         self.reach(&["Active", "Old"]).await;
         assert_eq!(self.ids, ids, "the rotation that was under way");
-        self.line.look().await;
-        assert_eq!(self.line.wait(&["Active", "Old"]).await, ids, "the request is not done again");
+        self.lineage.look().await;
+        assert_eq!(self.lineage.wait(&["Active", "Old"]).await, ids, "the request is not done again");
         let request = self.submit().await;
         self.assert_goes_on(&request).await;
     }
@@ -108,11 +108,11 @@ async fn signer_deleted_after_activation_goes_on_when_it_is_back() {
 async fn secret_deleted_with_its_signer_is_not_made_anew() {
     let mut world = Rotating::start().await;
     world.reach(&["Next", "Active"]).await;
-    let secrets: Api<Secret> = world.line.secrets.clone();
-    let backup = secrets.get(world.line.secret).await.unwrap();
+    let secrets: Api<Secret> = world.lineage.secrets.clone();
+    let backup = secrets.get(world.lineage.secret).await.unwrap();
     let again = world.delete_signer().await;
     world.wait_trusted(&[]).await;
-    secrets.delete(world.line.secret, &Default::default()).await.unwrap();
+    secrets.delete(world.lineage.secret, &Default::default()).await.unwrap();
     world.signers().create(&PostParams::default(), &again).await.unwrap();
     let (reason, message) = wait_ready(&world.admin, "telemetry", "False").await;
     assert_eq!(reason, "AuthorityMissing", "the anchors show that it existed: {message}");
@@ -126,9 +126,9 @@ async fn secret_deleted_in_any_step_is_missed_and_not_made_anew() {
     let mut world = Rotating::start().await;
     while world.step().await {
         issue(&world.hub, &world.admin).await;
-        let secrets: Api<Secret> = world.line.secrets.clone();
-        let backup = secrets.get(world.line.secret).await.unwrap();
-        secrets.delete(world.line.secret, &Default::default()).await.unwrap();
+        let secrets: Api<Secret> = world.lineage.secrets.clone();
+        let backup = secrets.get(world.lineage.secret).await.unwrap();
+        secrets.delete(world.lineage.secret, &Default::default()).await.unwrap();
         let (reason, message) = wait_ready(&world.admin, "telemetry", "False").await;
         assert_eq!(reason, "AuthorityMissing", "{message}");
         world.wait_trusted(&world.ids).await; // as before

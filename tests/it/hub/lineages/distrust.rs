@@ -55,8 +55,8 @@ async fn is_issued(admin: &Client, name: &str) -> bool {
     certificate(&api.get(name).await.unwrap()).is_some()
 }
 
-async fn tainted(line: &OnServer) -> Vec<String> {
-    let authorities = line.status().await.authorities;
+async fn tainted(lineage: &OnServer) -> Vec<String> {
+    let authorities = lineage.status().await.authorities;
     authorities.into_iter().filter(|authority| authority.tainted).map(|authority| authority.id).collect()
 }
 
@@ -64,31 +64,31 @@ async fn tainted(line: &OnServer) -> Vec<String> {
 async fn a_tainted_authority_signs_nothing_more_and_is_replaced() {
     let (log, _guard) = log::capture("info");
     let (hub, admin, running) = mk_held().await;
-    let line = OnServer::client(&admin);
+    let lineage = OnServer::client(&admin);
     running.follow_once();
-    let first = line.wait(&["Active"]).await;
+    let first = lineage.wait(&["Active"]).await;
     let by_first = issue(&hub, &admin).await;
     taint(&admin, &first[0]).await;
-    let ids = line.wait(&["Next", "Active"]).await;
+    let ids = lineage.wait(&["Next", "Active"]).await;
     let (reason, message) = wait_ready(&admin, "telemetry", "False").await;
     assert_eq!(reason, "ActiveTainted");
     assert!(message.ends_with(&format!("because {} is tainted.", first[0])), "{message}");
-    assert_eq!(tainted(&line).await, first);
+    assert_eq!(tainted(&lineage).await, first);
     let (_, note) = wait_event(&admin, "AuthorityTainted").await;
     assert!(note.starts_with(&format!("The authority {} is tainted", first[0])), "{note}");
     let name = submit(&hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
-    line.look().await;
+    lineage.look().await;
     assert!(!is_issued(&admin, &name).await, "it waits");
-    assert_eq!(line.wait(&["Next", "Active"]).await, ids, "gateways do not trust the next one yet");
+    assert_eq!(lineage.wait(&["Next", "Active"]).await, ids, "gateways do not trust the next one yet");
     running.follow_once();
     wait_csr(&admin, &name, "issued", certificate).await;
-    assert_eq!(line.wait(&["Active", "Old"]).await, ids);
-    line.wait_signs(&ids).await;
+    assert_eq!(lineage.wait(&["Active", "Old"]).await, ids);
+    lineage.wait_signs(&ids).await;
     let renew_within =
-        async || line.status().await.authorities.into_iter().map(|it| it.renew_within).collect::<Vec<_>>();
+        async || lineage.status().await.authorities.into_iter().map(|it| it.renew_within).collect::<Vec<_>>();
     assert_eq!(renew_within().await, [None, Some(60)]);
     assert_eq!(running.trust.borrow().signers[0].renew_within, [(first[0].as_str().into(), 60)].into());
-    let bundle = line.bundle().await.unwrap();
+    let bundle = lineage.bundle().await.unwrap();
     assert_eq!(signed_by(&bundle, &issue(&hub, &admin).await, running.clock.now()), ids[0]);
     assert_eq!(signed_by(&bundle, &by_first, running.clock.now()), first[0], "still trusted");
     wait_ready(&admin, "telemetry", "True").await;
@@ -98,12 +98,12 @@ async fn a_tainted_authority_signs_nothing_more_and_is_replaced() {
 
     super::kit::roll_back(&admin, &ids[0]).await;
     wait_until(PATIENCE, "the refusal", async || {
-        let conditions = line.status().await.conditions;
+        let conditions = lineage.status().await.conditions;
         let rotating = conditions.into_iter().find(|condition| condition.type_ == "Rotating")?;
         rotating.message.ends_with(&format!("the previous authority {} is tainted.", first[0])).then_some(())
     })
     .await;
-    assert_eq!(line.wait(&["Active", "Old"]).await, ids);
+    assert_eq!(lineage.wait(&["Active", "Old"]).await, ids);
 }
 
 #[tokio::test]
@@ -116,12 +116,12 @@ async fn a_tainted_next_is_replaced_and_no_hub_misses_it() {
     let running = RunningHub::start_with(&hub, options).await;
     wait_ready(&admin, "telemetry", "True").await;
     running.follow_once();
-    let (line, ann) = (OnServer::client(&admin), Person::ann(&hub));
+    let (lineage, ann) = (OnServer::client(&admin), Person::ann(&hub));
     issue(&hub, &admin).await;
     super::rotate(&admin, "r1").await;
-    let before = line.wait(&["Next", "Active"]).await;
-    line.wait_bundle(&before).await;
-    line.wait_told(&["Next", "Active"], &before).await; // the command reads the status
+    let before = lineage.wait(&["Next", "Active"]).await;
+    lineage.wait_bundle(&before).await;
+    lineage.wait_told(&["Next", "Active"], &before).await; // the command reads the status
     let told = ann.ca(&["taint", "telemetry", "--authority", "0123456789abcdef"]).await;
     let sentence = "telemetry has no authority 0123456789abcdef: `addon-signer ca status` lists them";
     assert_eq!((told.code, told.stderr.contains(sentence)), (1, true), "{}", told.stderr);
@@ -129,22 +129,22 @@ async fn a_tainted_next_is_replaced_and_no_hub_misses_it() {
     let sentence = format!("Asked the hub to taint {} of telemetry. Another authority takes its place.\n", before[0]);
     assert_eq!((told.code, told.stderr.ends_with(&sentence)), (0, true), "{}", told.stderr);
     let after = wait_until(PATIENCE, "another one", async || {
-        let ids = line.wait(&["Next", "Active"]).await;
+        let ids = lineage.wait(&["Next", "Active"]).await;
         (ids[0] != before[0]).then_some(ids)
     })
     .await;
     assert_eq!(after[1], before[1]);
-    line.wait_bundle(&after).await;
-    line.wait_told(&["Next", "Active"], &after).await;
-    assert_eq!(line.data().await.len(), 5, "its key is gone");
+    lineage.wait_bundle(&after).await;
+    lineage.wait_told(&["Next", "Active"], &after).await;
+    assert_eq!(lineage.data().await.len(), 5, "its key is gone");
     let told = ann.ca(&["taint", "telemetry"]).await;
     let hint = format!("If its Secret was copied, taint {} as well: it is the next to sign.\n", after[0]);
     assert_eq!((told.code, told.stderr.ends_with(&hint)), (0, true), "{}", told.stderr);
     running.stop().await;
     let _running = start(&hub, &ledger).await;
-    let ids = line.wait(&["Active", "Old"]).await;
+    let ids = lineage.wait(&["Active", "Old"]).await;
     assert_eq!(ids, after);
-    line.wait_signs(&ids).await;
+    lineage.wait_signs(&ids).await;
     assert!(!log.text().contains("older than the ledger"), "{}", log.text());
 }
 
@@ -152,21 +152,21 @@ async fn a_tainted_next_is_replaced_and_no_hub_misses_it() {
 #[tokio::test]
 async fn a_tainted_serving_authority_signs_until_next_may() {
     let (hub, admin, running) = mk_ready().await;
-    let (line, ann) = (OnServer::serving(&admin), Person::ann(&hub));
-    let first = line.wait(&["Active"]).await;
+    let (lineage, ann) = (OnServer::serving(&admin), Person::ann(&hub));
+    let first = lineage.wait(&["Active"]).await;
     issue(&hub, &admin).await;
     let told = ann.ca(&["taint", "--serving"]).await;
     assert_eq!(told.code, 0, "{}", told.stderr);
-    let ids = line.wait(&["Next", "Active"]).await;
+    let ids = lineage.wait(&["Next", "Active"]).await;
     assert_eq!(ids[1], first[0]);
     wait_until(PATIENCE, "the report", async || {
-        (report(&line).await["authorities"][1]["tainted"] == json!(true)).then_some(())
+        (report(&lineage).await["authorities"][1]["tainted"] == json!(true)).then_some(())
     })
     .await;
     let name = gateway_request(&hub).await;
     let pem = wait_csr(&admin, &name, "issued", certificate).await;
     let leaf = rustls_pki_types::pem::PemObject::from_pem_slice(pem.as_bytes()).unwrap();
-    let verified = line.bundle().await.unwrap();
+    let verified = lineage.bundle().await.unwrap();
     let verified = verified.verify(&leaf, addon_signer_core::ca::bundle::Purpose::Server, running.clock.now());
     assert_eq!(verified.unwrap().id().as_str(), first[0]);
     let status = ann.ca(&["status", "--serving"]).await;
@@ -187,28 +187,28 @@ async fn a_revoked_active_is_replaced_at_once_and_no_hub_misses_it() {
     let admin = mk_served(&hub, telemetry()).await;
     let running = start(&hub, &ledger).await;
     wait_ready(&admin, "telemetry", "True").await;
-    let line = OnServer::client(&admin);
-    let first = line.wait(&["Active"]).await;
+    let lineage = OnServer::client(&admin);
+    let first = lineage.wait(&["Active"]).await;
     let by_first = issue(&hub, &admin).await;
     revoke(&admin, &first[0]).await;
     let second = wait_until(PATIENCE, "another authority", async || {
-        let ids = line.wait(&["Active"]).await;
+        let ids = lineage.wait(&["Active"]).await;
         (ids != first).then_some(ids)
     })
     .await;
-    line.wait_bundle(&second).await;
-    line.wait_signs(&second).await;
-    let bundle = line.bundle().await.unwrap();
+    lineage.wait_bundle(&second).await;
+    lineage.wait_signs(&second).await;
+    let bundle = lineage.bundle().await.unwrap();
     let purpose = addon_signer_core::ca::bundle::Purpose::Client;
     assert!(bundle.verify(&by_first, purpose, running.clock.now()).is_err(), "its certificate has ended");
     assert_eq!(signed_by(&bundle, &issue(&hub, &admin).await, running.clock.now()), second[0]);
-    assert_eq!(line.data().await.len(), 3, "its key is gone");
+    assert_eq!(lineage.data().await.len(), 3, "its key is gone");
     let (_, note) = wait_event(&admin, "AuthorityRemoved").await;
     assert!(note.contains(&first[0]), "{note}");
     let (_, note) = wait_event(&admin, "Forced").await;
     assert!(note.contains("or was revoked"), "{note}");
     let text = log.text();
-    let is_step = |line: &str| line.contains("revoked") && line.contains(&first[0]);
+    let is_step = |lineage: &str| lineage.contains("revoked") && lineage.contains(&first[0]);
     assert!(text.lines().any(is_step), "the audit log has the step: {text}");
     running.stop().await;
     let _running = start(&hub, &ledger).await;
@@ -216,24 +216,24 @@ async fn a_revoked_active_is_replaced_at_once_and_no_hub_misses_it() {
         signed_by(&bundle, &issue(&hub, &admin).await, addon_signer_platform::clock::Clock::default().now()),
         second[0]
     );
-    assert_eq!(line.wait(&["Active"]).await, second, "once");
+    assert_eq!(lineage.wait(&["Active"]).await, second, "once");
     assert!(!log.text().contains("older than the ledger"), "{}", log.text());
 }
 
 #[tokio::test]
 async fn what_would_be_locked_out_is_said_before_it_is() {
     let (hub, admin, running) = mk_held().await;
-    let (line, ann) = (OnServer::client(&admin), Person::ann(&hub));
+    let (lineage, ann) = (OnServer::client(&admin), Person::ann(&hub));
     running.follow_once();
-    let first = line.wait(&["Active"]).await;
+    let first = lineage.wait(&["Active"]).await;
     issue(&hub, &admin).await;
     let rest = ann.ca(&["plan", "telemetry"]).await;
     let sentence = format!("or by the age of {}.\n\nIf it were taken now:\nNobody would be locked out.\n", first[0]);
     assert_eq!((rest.code, rest.stdout.ends_with(&sentence)), (0, true), "{}{}", rest.stdout, rest.stderr);
 
     super::rotate(&admin, "r1").await;
-    let ids = line.wait(&["Next", "Active"]).await;
-    wait_until(PATIENCE, "the report", async || line.status().await.rotation?.waiting_for).await;
+    let ids = lineage.wait(&["Next", "Active"]).await;
+    wait_until(PATIENCE, "the report", async || lineage.status().await.rotation?.waiting_for).await;
     let waits = ann.ca(&["plan", "telemetry", "--output", "json"]).await;
     assert_eq!(waits.code, 3, "{}", waits.stderr);
     let plan: serde_json::Value = serde_json::from_str(&waits.stdout).unwrap();
@@ -252,28 +252,28 @@ async fn what_would_be_locked_out_is_said_before_it_is() {
     let row = refused.stderr.lines().find(|row| row.starts_with("spoke1")).map(|row| row.split_whitespace().collect());
     assert_eq!(row, Some(vec!["spoke1", "telemetry", "unknown", "unknown", "unknown"]), "{}", refused.stderr);
     assert!(refused.stderr.contains(&format!("--yes revokes {} of telemetry on context ", first[0])));
-    line.look().await;
-    assert_eq!(line.wait(&["Next", "Active"]).await, ids, "nothing was revoked");
+    lineage.look().await;
+    assert_eq!(lineage.wait(&["Next", "Active"]).await, ids, "nothing was revoked");
     let missing = ann.ca(&["revoke", "telemetry", "0123456789abcdef"]).await;
     assert_eq!(missing.code, 1, "{}", missing.stderr);
 
     let done = ann.ca(&["revoke", "telemetry", &first[0], "--yes", "--watch"]).await;
     assert_eq!(done.code, 0, "{}", done.stderr);
     assert!(done.stderr.contains(&format!("{} signs at once.", ids[0])), "{}", done.stderr);
-    assert_eq!(line.wait(&["Active"]).await, ids[..1], "Next signs, although gateways do not trust it yet");
+    assert_eq!(lineage.wait(&["Active"]).await, ids[..1], "Next signs, although gateways do not trust it yet");
 }
 
 #[tokio::test]
 async fn advance_removes_an_old_authority_that_nobody_needs() {
     let (hub, admin, _running) = mk_ready().await;
-    let (line, ann) = (OnServer::client(&admin), Person::ann(&hub));
+    let (lineage, ann) = (OnServer::client(&admin), Person::ann(&hub));
     let nothing = ann.ca(&["advance", "telemetry"]).await;
     let sentence = "no rotation of telemetry is under way: `addon-signer ca rotate telemetry` starts one";
     assert_eq!((nothing.code, nothing.stderr.contains(sentence)), (1, true), "{}", nothing.stderr);
     issue(&hub, &admin).await;
     super::rotate(&admin, "r1").await;
-    let ids = line.wait(&["Active", "Old"]).await;
-    line.wait_signs(&ids).await;
+    let ids = lineage.wait(&["Active", "Old"]).await;
+    lineage.wait_signs(&ids).await;
     // No ledger is asked here, so it is not known whose certificate spoke1 has; also if its last request was refused.
     let hostile =
         CertificateSigningRequest { spec: mk_csr("spoke2", "telemetry").spec, ..mk_csr("spoke1", "telemetry") };
@@ -283,14 +283,14 @@ async fn advance_removes_an_old_authority_that_nobody_needs() {
     let sentence = format!("`addon-signer ca revoke` removes {} all the same", ids[1]);
     assert_eq!((refused.code, refused.stderr.contains(&sentence)), (3, true), "{}", refused.stderr);
     assert!(refused.stderr.lines().any(|row| row.starts_with("spoke1")), "{}", refused.stderr);
-    line.look().await;
-    assert_eq!(line.wait(&["Active", "Old"]).await, ids);
+    lineage.look().await;
+    assert_eq!(lineage.wait(&["Active", "Old"]).await, ids);
     let addons = managed_cluster_addons(&admin, "spoke1").await;
     addons.delete("telemetry", &Default::default()).await.unwrap();
     let done = ann.ca(&["advance", "telemetry", "--watch"]).await;
     assert_eq!(done.code, 0, "{}", done.stderr);
     assert!(done.stderr.contains(&format!("Asked the hub to remove {} of telemetry", ids[1])), "{}", done.stderr);
-    assert_eq!(line.wait(&["Active"]).await, ids[..1]);
+    assert_eq!(lineage.wait(&["Active"]).await, ids[..1]);
 }
 
 #[tokio::test]
@@ -300,11 +300,11 @@ async fn requests_of_two_administrators_are_both_done() {
     let (_dir, ledger) = fresh_ledger();
     let running = start(&hub, &ledger).await;
     wait_ready(&admin, "telemetry", "True").await;
-    let line = OnServer::client(&admin);
+    let lineage = OnServer::client(&admin);
     issue(&hub, &admin).await;
-    crate::hub::lines::rotate(&admin, "r1").await;
-    let ids = line.wait(&["Active", "Old"]).await;
-    line.wait_signs(&ids).await;
+    crate::hub::lineages::rotate(&admin, "r1").await;
+    let ids = lineage.wait(&["Active", "Old"]).await;
+    lineage.wait_signs(&ids).await;
     running.stop().await;
     let (ann, bob) = (Person::ann(&hub), Person::ann(&hub));
     let asked: Vec<_> = ids.iter().map(|id| ["taint", "telemetry", "--authority", id]).collect();
@@ -312,7 +312,7 @@ async fn requests_of_two_administrators_are_both_done() {
     assert_eq!((first.code, second.code), (0, 0), "{}{}", first.stderr, second.stderr);
     let _running = start(&hub, &ledger).await;
     wait_until(PATIENCE, "both to be tainted", async || {
-        let members = line.members().await?;
+        let members = lineage.members().await?;
         let tainted = members.iter().filter(|member| member["tainted"] == true).filter_map(|it| it["id"].as_str());
         let tainted: Vec<_> = tainted.map(str::to_owned).collect();
         ids.iter().all(|id| tainted.contains(id)).then_some(())
@@ -324,13 +324,13 @@ async fn requests_of_two_administrators_are_both_done() {
 async fn a_request_is_written_only_onto_what_the_command_has_seen() {
     let (hub, admin, running) = mk_held().await;
     running.follow_once();
-    let line = OnServer::client(&admin);
-    line.wait(&["Active"]).await;
+    let lineage = OnServer::client(&admin);
+    lineage.wait(&["Active"]).await;
     super::rotate(&admin, "r1").await;
-    let ids = line.wait(&["Next", "Active"]).await;
-    wait_until(PATIENCE, "the report", async || line.status().await.rotation?.waiting_for).await;
+    let ids = lineage.wait(&["Next", "Active"]).await;
+    wait_until(PATIENCE, "the report", async || lineage.status().await.rotation?.waiting_for).await;
 
-    // The line takes a step after the command has read it: another authority signs than the one to taint.
+    // The lineage takes a step after the command has read it: another authority signs than the one to taint.
     let gate = Gate::in_front_of(hub.admin().await).await;
     let ann = Person::with(&gate.kubeconfig());
     gate.stop_at(Moment::Before, |write| write.path.ends_with("/selfsubjectreviews"));
@@ -338,7 +338,7 @@ async fn a_request_is_written_only_onto_what_the_command_has_seen() {
         gate.stopped().await;
         running.follow_once();
         let signs = |status: AddOnSignerStatus| status.authorities[0].state == AuthorityState::Active;
-        wait_until(PATIENCE, "the step", async || signs(line.status().await).then_some(())).await;
+        wait_until(PATIENCE, "the step", async || signs(lineage.status().await).then_some(())).await;
         gate.open();
     };
     let (told, ()) = tokio::join!(ann.ca(&["taint", "telemetry"]), meanwhile);
@@ -362,13 +362,13 @@ async fn a_request_is_written_only_onto_what_the_command_has_seen() {
 #[tokio::test]
 async fn whoever_may_write_config_maps_revokes_nothing() {
     let (hub, admin, _running) = mk_ready().await;
-    let line = OnServer::client(&admin);
-    let first = line.wait(&["Active"]).await;
+    let lineage = OnServer::client(&admin);
+    let first = lineage.wait(&["Active"]).await;
     issue(&hub, &admin).await;
     let asked = json!({ "metadata": { "annotations": { ANNOTATION_REVOKE_AUTHORITY: format!("{} now", first[0]) } } });
-    line.maps.patch(line.map, &PatchParams::default(), &Patch::Merge(asked)).await.unwrap();
+    lineage.maps.patch(lineage.map, &PatchParams::default(), &Patch::Merge(asked)).await.unwrap();
     super::rotate(&admin, "r1").await;
-    let ids = line.wait(&["Active", "Old"]).await;
-    line.wait_signs(&ids).await;
+    let ids = lineage.wait(&["Active", "Old"]).await;
+    lineage.wait_signs(&ids).await;
     assert_eq!(ids[1], first[0]);
 }

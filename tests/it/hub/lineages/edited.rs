@@ -1,5 +1,5 @@
-//! Somebody edits the Secret of a line in the middle of a rotation. What cannot be read is named, nothing is written
-//! over it, and nothing is signed meanwhile; with what can be read the line goes on.
+//! Somebody edits the Secret of a lineage in the middle of a rotation. What cannot be read is named, nothing is written
+//! over it, and nothing is signed meanwhile; with what can be read the lineage goes on.
 
 use std::collections::BTreeMap;
 
@@ -20,12 +20,12 @@ struct Edit {
     data: Data,
 }
 
-/// Data with another `line.json`.
-fn with_line(data: &Data, change: impl FnOnce(&mut Vec<Value>)) -> Data {
-    let mut line: Value = serde_json::from_slice(&data["line.json"].0).unwrap();
-    change(line["authorities"].as_array_mut().unwrap());
+/// Data with another `lineage.json`.
+fn with_lineage(data: &Data, change: impl FnOnce(&mut Vec<Value>)) -> Data {
+    let mut lineage: Value = serde_json::from_slice(&data["line.json"].0).unwrap();
+    change(lineage["authorities"].as_array_mut().unwrap());
     let mut data = data.clone();
-    data.insert("line.json".to_owned(), ByteString(line.to_string().into_bytes()));
+    data.insert("line.json".to_owned(), ByteString(lineage.to_string().into_bytes()));
     data
 }
 
@@ -44,8 +44,11 @@ fn edits(good: &Data, ids: &[String], states: &[&str]) -> Vec<Edit> {
         data.insert(names[1].clone(), good[&names[0]].clone());
         Edit { what, names: named.clone(), data }
     };
-    let states_of =
-        |what, change: fn(&mut Vec<Value>)| Edit { what, names: "line.json".to_owned(), data: with_line(good, change) };
+    let states_of = |what, change: fn(&mut Vec<Value>)| Edit {
+        what,
+        names: "line.json".to_owned(),
+        data: with_lineage(good, change),
+    };
     let mut edits = vec![
         exchanged("the keys", &keys, &keys[active]),
         exchanged("the certificates", &crts, &crts[0]),
@@ -69,31 +72,32 @@ async fn an_edited_secret_is_named_in_any_step_and_signs_nothing() {
         if world.ids.len() < 2 {
             continue; // see `every_damage_is_named_and_nothing_is_overwritten`
         }
-        let good = world.line.data().await;
+        let good = world.lineage.data().await;
         for edit in edits(&good, &world.ids, world.states) {
             println!("{}", edit.what); // shown when the test fails
-            world.line.set_data(edit.data.clone()).await;
+            world.lineage.set_data(edit.data.clone()).await;
             let (reason, message) = wait_ready(&world.admin, "telemetry", "False").await;
             assert_eq!((reason.as_str(), message.contains(&edit.names)), ("AuthorityUnreadable", true), "{message}");
             let request = world.submit().await;
             world.assert_unanswered(&request).await;
-            assert_eq!(world.line.data().await, edit.data, "written over");
-            world.line.set_data(good.clone()).await;
+            assert_eq!(world.lineage.data().await, edit.data, "written over");
+            world.lineage.set_data(good.clone()).await;
             wait_ready(&world.admin, "telemetry", "True").await;
             world.assert_goes_on(&request).await;
         }
     }
 }
 
-/// Takes an authority out of the Secret as if it had never been there, and waits until the line has no such anchor.
+/// Takes an authority out of the Secret as if it had never been there, and waits until the lineage has no such anchor.
 async fn take_out(world: &mut Rotating, state: &str) -> String {
     let at = world.states.iter().position(|it| *it == state).unwrap();
     let id = world.ids.remove(at);
-    let mut data = with_line(&world.line.data().await, |authorities| authorities.retain(|it| it["id"] != id.as_str()));
+    let mut data =
+        with_lineage(&world.lineage.data().await, |authorities| authorities.retain(|it| it["id"] != id.as_str()));
     data.retain(|name, _| !name.starts_with(&id));
-    world.line.set_data(data).await;
+    world.lineage.set_data(data).await;
     world.states = &["Active"];
-    world.line.wait_bundle(&world.ids).await;
+    world.lineage.wait_bundle(&world.ids).await;
     id
 }
 
@@ -104,14 +108,15 @@ async fn an_authority_that_is_edited_away_is_said_and_not_missed() {
         let mut world = Rotating::start().await;
         world.reach(if state == "Next" { &["Next", "Active"] } else { &["Active", "Old"] }).await;
         let gone = take_out(&mut world, state).await;
-        let says = |line: &str| line.contains("The authorities are older than the ledger") && line.contains(&gone);
+        let says =
+            |lineage: &str| lineage.contains("The authorities are older than the ledger") && lineage.contains(&gone);
         assert!(log.text().lines().any(says), "{}", log.text());
         let request = world.submit().await;
         world.assert_goes_on(&request).await;
-        world.line.look().await;
-        assert_eq!(world.line.wait(&["Active"]).await, world.ids, "the request for the rotation was handled");
+        world.lineage.look().await;
+        assert_eq!(world.lineage.wait(&["Active"]).await, world.ids, "the request for the rotation was handled");
         rotate(&world.admin, "r2").await;
-        let ids = world.line.wait(&["Next", "Active"]).await;
+        let ids = world.lineage.wait(&["Next", "Active"]).await;
         assert!(!ids.contains(&gone) && ids[1] == world.ids[0], "{ids:?}");
     }
 }

@@ -1,11 +1,11 @@
-//! Nothing grows with the number of rotations of a line but the ledger, which has some entries for each. `just soak`
+//! Nothing grows with the number of rotations of a lineage but the ledger, which has some entries for each. `just soak`
 //! makes a thousand rotations, and tells how much memory the hub takes and how long it signs; otherwise there are few.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use addon_signer_core::ca::line::MOST_GONE;
+use addon_signer_core::ca::lineage::MOST_GONE;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::ListParams;
@@ -26,7 +26,7 @@ use crate::hub::{mk_csr, mk_ready_with};
 
 /// After so many rotations everything has its size.
 const FIRST: usize = MOST_GONE;
-/// The bytes of the ids that a line remembers, in its Secret and in an annotation.
+/// The bytes of the ids that a lineage remembers, in its Secret and in an annotation.
 const REMEMBERED: usize = MOST_GONE * 50;
 
 /// The bytes of each object that a rotation could make larger, as JSON.
@@ -59,7 +59,7 @@ impl Sizes {
     }
 
     /// Checks that the same objects are there, and that none is larger by more than 5 %, and by the ids of those that
-    /// have left a line: the gateway's line rotates by itself, once in years.
+    /// have left a lineage: the gateway's lineage rotates by itself, once in years.
     fn assert_like(&self, first: &Self) {
         assert_eq!(Vec::from_iter(self.0.keys()), Vec::from_iter(first.0.keys()));
         for (name, size) in &self.0 {
@@ -69,12 +69,12 @@ impl Sizes {
     }
 }
 
-/// Waits until the line has one authority, and everything says so.
-async fn at_rest(line: &OnServer) -> String {
-    let ids = line.wait(&["Active"]).await;
-    line.wait_bundle(&ids).await;
+/// Waits until the lineage has one authority, and everything says so.
+async fn at_rest(lineage: &OnServer) -> String {
+    let ids = lineage.wait(&["Active"]).await;
+    lineage.wait_bundle(&ids).await;
     wait_until(PATIENCE, "the status to be at rest", async || {
-        let status = line.status().await;
+        let status = lineage.status().await;
         (status.rotation.is_none() && status.authorities.iter().map(|it| &it.id).eq(&ids)).then_some(())
     })
     .await;
@@ -124,7 +124,7 @@ impl fmt::Display for Stand {
         let Self { rotations, sizes: Sizes(sizes), series, events, entries } = self;
         let bytes: usize = sizes.values().sum();
         let objects = sizes.len();
-        write!(f, "after {rotations} rotations: {bytes} bytes in {objects} objects, {series} lines of metrics, ")?;
+        write!(f, "after {rotations} rotations: {bytes} bytes in {objects} objects, {series} lineages of metrics, ")?;
         write!(f, "{events} events, {entries} entries in the ledger")
     }
 }
@@ -136,17 +136,17 @@ async fn nothing_but_the_ledger_grows_with_rotations() {
     let (_dir, ledger) = fresh_ledger();
     let options = RunningHubOptions { ledger: Some(ledger.clone()), ..RunningHubOptions::default() };
     let (hub, admin, running) = mk_ready_with(options).await;
-    let line = OnServer::client(&admin);
+    let lineage = OnServer::client(&admin);
     let mut stands = Vec::new();
     for round in 1..=rotations {
-        let before = at_rest(&line).await;
+        let before = at_rest(&lineage).await;
         issue(&hub, &admin).await;
         rotate(&admin, &format!("r{round:04}")).await;
-        let ids = line.wait(&["Active", "Old"]).await;
+        let ids = lineage.wait(&["Active", "Old"]).await;
         assert_eq!(ids[1], before);
         running.clock.advance(PAST_ALL_LEAVES);
-        line.poke().await;
-        assert_eq!(at_rest(&line).await, ids[0]);
+        lineage.poke().await;
+        assert_eq!(at_rest(&lineage).await, ids[0]);
         clear_away(&admin).await;
         if [FIRST, rotations / 2, rotations].contains(&round) {
             stands.push(Stand::of(&admin, &running, &ledger.to_string(), round).await);
@@ -204,17 +204,17 @@ async fn hub_is_as_small_and_fast_after_many_rotations() {
     let world = CrashWorld::start(&["spoke1"]).await;
     let child = world.start_hub(&store.url());
     wait_ready(&world.admin, "telemetry", "True").await;
-    let (admin, line) = (&world.admin, OnServer::client(&world.admin));
+    let (admin, lineage) = (&world.admin, OnServer::client(&world.admin));
     let agent = Api::all(world.hub.as_cluster_agent("spoke1", "a1").await);
     let (mut times, mut memory, mut first) = (Vec::new(), Vec::new(), None);
     for round in 1..=rotations {
-        at_rest(&line).await;
+        at_rest(&lineage).await;
         times.push(timed(&agent).await);
         memory.extend(own_memory(child.process.id()));
         rotate(admin, &format!("r{round:04}")).await;
-        let ids = line.wait(&["Active", "Old"]).await;
+        let ids = lineage.wait(&["Active", "Old"]).await;
         revoke(admin, &ids[1]).await;
-        assert_eq!(at_rest(&line).await, ids[0]);
+        assert_eq!(at_rest(&lineage).await, ids[0]);
         clear_away(admin).await;
         if round == FIRST {
             first = Some(Sizes::of(admin).await);

@@ -1,4 +1,4 @@
-//! A line never ends while its successor waits, and a clock that is wrong takes no step.
+//! A lineage never ends while its successor waits, and a clock that is wrong takes no step.
 
 use std::time::Duration;
 
@@ -19,10 +19,10 @@ const HOUR: Duration = Duration::from_secs(3_600);
 const DAY: Duration = Duration::from_secs(86_400);
 
 /// Moves the clock so that the authority that signs now has only `left` of its life.
-async fn advance_to_the_end(running: &RunningHub, line: &OnServer, left: Duration) {
-    let end = line.active().await.not_after();
+async fn advance_to_the_end(running: &RunningHub, lineage: &OnServer, left: Duration) {
+    let end = lineage.active().await.not_after();
     running.clock.advance(running.clock.now().until(end.minus(left)));
-    line.poke().await;
+    lineage.poke().await;
 }
 
 fn forced(running: &RunningHub, signer: &str) -> bool {
@@ -36,20 +36,20 @@ async fn client_successor_untrusted_by_gateway_is_forced_in_time() {
     let (_hub, admin, running) =
         mk_ready_with(RunningHubOptions { follow: false, ..RunningHubOptions::default() }).await;
     running.follow_once();
-    let line = OnServer::client(&admin);
+    let lineage = OnServer::client(&admin);
     running.clock.advance(100 * DAY);
     rotate(&admin, "r1").await;
-    let ids = line.wait(&["Next", "Active"]).await;
-    advance_to_the_end(&running, &line, DAY + HOUR).await;
-    line.look().await;
-    assert_eq!(line.wait(&["Next", "Active"]).await, ids, "there is still time");
-    advance_to_the_end(&running, &line, DAY - HOUR).await;
+    let ids = lineage.wait(&["Next", "Active"]).await;
+    advance_to_the_end(&running, &lineage, DAY + HOUR).await;
+    lineage.look().await;
+    assert_eq!(lineage.wait(&["Next", "Active"]).await, ids, "there is still time");
+    advance_to_the_end(&running, &lineage, DAY - HOUR).await;
     wait_until(PATIENCE, "the next authority to sign", async || {
-        (line.active().await.id().as_str() == ids[0]).then_some(())
+        (lineage.active().await.id().as_str() == ids[0]).then_some(())
     })
     .await;
     let message = wait_until(PATIENCE, "the condition", async || {
-        let conditions = line.status().await.conditions;
+        let conditions = lineage.status().await.conditions;
         let rotating = conditions.into_iter().find(|condition| condition.type_ == "Rotating")?;
         (rotating.reason == "Forced").then_some(rotating.message)
     })
@@ -68,22 +68,22 @@ async fn serving_successor_without_evidence_is_forced_in_time() {
         eprintln!("skipped: a real API server refuses an AddOnSigner that cannot be read");
         return;
     }
-    let line = OnServer::serving(&admin);
+    let lineage = OnServer::serving(&admin);
     running.clock.advance(100 * DAY);
     create_undecodable(&admin, "broken").await;
-    line.rotate_by_map("r1").await;
-    let ids = line.wait(&["Next", "Active"]).await;
+    lineage.rotate_by_map("r1").await;
+    let ids = lineage.wait(&["Next", "Active"]).await;
     let waiting = wait_until(PATIENCE, "what it waits for", async || {
-        report(&line).await["rotation"]["waitingFor"].as_str().map(str::to_owned)
+        report(&lineage).await["rotation"]["waitingFor"].as_str().map(str::to_owned)
     })
     .await;
     assert!(waiting.contains("the AddOnSigner broken, which is not served"), "{waiting}");
-    advance_to_the_end(&running, &line, DAY + HOUR).await;
-    line.look().await;
-    assert_eq!(line.wait(&["Next", "Active"]).await, ids, "there is still time");
-    advance_to_the_end(&running, &line, DAY - HOUR).await;
+    advance_to_the_end(&running, &lineage, DAY + HOUR).await;
+    lineage.look().await;
+    assert_eq!(lineage.wait(&["Next", "Active"]).await, ids, "there is still time");
+    advance_to_the_end(&running, &lineage, DAY - HOUR).await;
     wait_until(PATIENCE, "the next authority to sign", async || {
-        (line.active().await.id().as_str() == ids[0]).then_some(())
+        (lineage.active().await.id().as_str() == ids[0]).then_some(())
     })
     .await;
     wait_until(PATIENCE, "the condition", async || {
@@ -93,7 +93,7 @@ async fn serving_successor_without_evidence_is_forced_in_time() {
     .await;
     wait_event(&admin, "GatewayAuthorityForced").await;
     assert!(forced(&running, "gateway-serving"));
-    let problem = report(&line).await["problem"].as_str().unwrap().to_owned();
+    let problem = report(&lineage).await["problem"].as_str().unwrap().to_owned();
     assert!(problem.contains("without evidence"), "{problem}");
     issue(&hub, &admin).await;
 }
@@ -115,18 +115,19 @@ async fn issue_for(hub: &TestHub, admin: &Client, running: &RunningHub, life: Du
     .await
 }
 
-/// A signer may issue for a year before the hub has looked at the gateway's line, whose authority lives for a year too.
+/// A signer may issue for a year before the hub has looked at the gateway's lineage, whose authority lives for a year
+/// too.
 #[tokio::test]
 async fn next_serving_authority_can_sign_before_previous_one_ends() {
     let (hub, admin, running) = mk_ready().await;
-    let line = OnServer::serving(&admin);
-    let active = line.active().await;
+    let lineage = OnServer::serving(&admin);
+    let active = lineage.active().await;
     issue(&hub, &admin).await;
     change_lives(&admin, "8760h").await;
     issue_for(&hub, &admin, &running, 300 * DAY).await;
-    line.look().await;
-    line.wait(&["Next", "Active"]).await;
-    let at = activate_after(&line).await;
+    lineage.look().await;
+    lineage.wait(&["Next", "Active"]).await;
+    let at = activate_after(&lineage).await;
     assert!(at <= active.not_after().minus(2 * DAY), "{at}");
 }
 
@@ -135,17 +136,17 @@ async fn next_serving_authority_can_sign_before_previous_one_ends() {
 #[tokio::test]
 async fn serving_authority_is_replaced_in_time_for_longest_lifetime() {
     let (hub, admin, running) = mk_ready().await;
-    let line = OnServer::serving(&admin);
-    let active = line.active().await;
+    let lineage = OnServer::serving(&admin);
+    let active = lineage.active().await;
     change_lives(&admin, "2880h").await;
     running.clock.advance(139 * DAY);
     let leaf = issue_for(&hub, &admin, &running, 119 * DAY).await;
-    line.look().await;
-    assert_eq!(line.active().await.id(), active.id());
+    lineage.look().await;
+    assert_eq!(lineage.active().await.id(), active.id());
     running.clock.advance(10 * DAY);
-    line.look().await;
-    line.wait(&["Next", "Active"]).await;
-    let at = activate_after(&line).await;
+    lineage.look().await;
+    lineage.wait(&["Next", "Active"]).await;
+    let at = activate_after(&lineage).await;
     assert!(at >= not_after(&leaf), "{at}");
     assert!(at <= active.not_after().minus(60 * DAY), "{at}");
 }
@@ -155,26 +156,26 @@ async fn a_clock_that_jumps_ahead_drops_nothing_and_the_hub_says_so() {
     let date = Clock::default();
     let options = RunningHubOptions { date: Some(date.clone()), ..RunningHubOptions::default() };
     let (hub, admin, running) = mk_ready_with(options).await;
-    let line = OnServer::client(&admin);
+    let lineage = OnServer::client(&admin);
     issue(&hub, &admin).await;
     rotate(&admin, "r1").await;
-    let ids = line.wait(&["Active", "Old"]).await;
-    line.wait_bundle(&ids).await;
+    let ids = lineage.wait(&["Active", "Old"]).await;
+    lineage.wait_bundle(&ids).await;
     running.clock.advance(2 * DAY);
-    line.look().await;
-    assert_eq!(line.wait(&["Active", "Old"]).await, ids);
-    line.wait_bundle(&ids).await;
-    assert!(line.data().await.contains_key(&format!("{}.key", ids[1])));
+    lineage.look().await;
+    assert_eq!(lineage.wait(&["Active", "Old"]).await, ids);
+    lineage.wait_bundle(&ids).await;
+    assert!(lineage.data().await.contains_key(&format!("{}.key", ids[1])));
     wait_until(PATIENCE, "the condition", async || {
-        let conditions = line.status().await.conditions;
+        let conditions = lineage.status().await.conditions;
         let rotating = conditions.into_iter().find(|condition| condition.type_ == "Rotating")?;
         rotating.message.contains("the hub's clock to be set").then_some(())
     })
     .await;
     // The API server agrees: the time has really passed.
     date.advance(2 * DAY);
-    line.poke().await;
-    assert_eq!(line.wait(&["Active"]).await, ids[..1]);
+    lineage.poke().await;
+    assert_eq!(lineage.wait(&["Active"]).await, ids[..1]);
 }
 
 #[tokio::test]
@@ -188,8 +189,8 @@ async fn a_clock_that_is_ahead_makes_no_authority() {
     let (reason, message) = wait_ready(&admin, "telemetry", "False").await;
     assert_eq!(reason, "ClockAhead");
     assert!(message.contains("the hub's clock to be set"), "{message}");
-    let line = OnServer::client(&admin);
-    assert!(line.secrets.get_opt(line.secret).await.unwrap().is_none());
+    let lineage = OnServer::client(&admin);
+    assert!(lineage.secrets.get_opt(lineage.secret).await.unwrap().is_none());
     clock.set_back(DAY);
     wait_ready(&admin, "telemetry", "True").await;
 }

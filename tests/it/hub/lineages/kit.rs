@@ -1,4 +1,4 @@
-//! A line of authorities as an administrator sees it on the API server.
+//! A lineage of authorities as an administrator sees it on the API server.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -28,7 +28,7 @@ use test_kit::{TestHub, wait_for, wait_until};
 const ROTATE: &str = "addon-signer.io/rotate";
 static POKES: AtomicU32 = AtomicU32::new(0);
 
-/// The Secret and the ConfigMap of a line.
+/// The Secret and the ConfigMap of a lineage.
 pub(in crate::hub) struct OnServer {
     admin: Client,
     pub(super) secrets: Api<Secret>,
@@ -38,17 +38,17 @@ pub(in crate::hub) struct OnServer {
 }
 
 impl OnServer {
-    /// The line of the signer telemetry.
+    /// The lineage of the signer telemetry.
     pub(in crate::hub) fn client(admin: &Client) -> Self {
         Self::named(admin, "telemetry-client-authorities", "telemetry-client-ca")
     }
 
-    /// The gateway's line.
+    /// The gateway's lineage.
     pub(in crate::hub) fn serving(admin: &Client) -> Self {
         Self::named(admin, "addon-signer-serving-authorities", "addon-signer-trust")
     }
 
-    /// The line of the certificate that the gateway shows to backends.
+    /// The lineage of the certificate that the gateway shows to backends.
     pub(in crate::hub) fn gateway_client(admin: &Client) -> Self {
         Self::named(admin, "addon-signer-backend-authorities", "addon-signer-backend-trust")
     }
@@ -74,12 +74,12 @@ impl OnServer {
         .await;
     }
 
-    /// The authorities in `line.json`.
+    /// The authorities in `lineage.json`.
     pub(in crate::hub) async fn members(&self) -> Option<Vec<Value>> {
         Some(members(&self.secrets.get_opt(self.secret).await.ok()??.data?))
     }
 
-    /// Waits until the line has authorities in these states; returns their ids.
+    /// Waits until the lineage has authorities in these states; returns their ids.
     pub(in crate::hub) async fn wait(&self, states: &[&str]) -> Vec<String> {
         let last = RefCell::new(None);
         let probe = async || {
@@ -92,7 +92,7 @@ impl OnServer {
             last.replace(Some((format!("{found:?}"), signer.and_then(|signer| signer.status))));
             is_wanted.then(ids)
         };
-        let what = format!("the line {} to be {states:?}", self.secret);
+        let what = format!("the lineage {} to be {states:?}", self.secret);
         wait_or_explain(PATIENCE, &what, probe, || format!("{:#?}", last.borrow())).await
     }
 
@@ -140,14 +140,14 @@ impl OnServer {
         self.annotate(ROTATE, request).await;
     }
 
-    /// Makes the hub look at the line at once, as it does by itself every 15 seconds.
+    /// Makes the hub look at the lineage at once, as it does by itself every 15 seconds.
     pub(super) async fn poke(&self) {
         let nth = POKES.fetch_add(1, Ordering::Relaxed).to_string();
         self.annotate("example.com/poke", &nth).await;
     }
 
-    /// Waits until the hub has looked at the line with the time that its clock shows now. It publishes deleted anchors
-    /// again; a round that had begun before may be the first to do so, but not the second.
+    /// Waits until the hub has looked at the lineage with the time that its clock shows now. It publishes deleted
+    /// anchors again; a round that had begun before may be the first to do so, but not the second.
     pub(in crate::hub) async fn look(&self) {
         for _ in 0..2 {
             let before = self.maps.get(self.map).await.unwrap().metadata.uid;
@@ -181,8 +181,8 @@ impl OnServer {
 
 /// The authorities that the content of a Secret names: Next, Active, Old.
 pub(super) fn members(data: &BTreeMap<String, ByteString>) -> Vec<Value> {
-    let line: Value = serde_json::from_slice(&data["line.json"].0).unwrap();
-    line["authorities"].as_array().unwrap().clone()
+    let lineage: Value = serde_json::from_slice(&data["line.json"].0).unwrap();
+    lineage["authorities"].as_array().unwrap().clone()
 }
 
 /// Asks for a rotation of the signer telemetry as `ca rotate` does.

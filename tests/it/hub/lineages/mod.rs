@@ -1,4 +1,4 @@
-//! Lines of authorities over time.
+//! Lineages of authorities over time.
 
 mod crashes;
 mod damage;

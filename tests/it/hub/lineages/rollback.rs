@@ -18,28 +18,28 @@ const OLDER: &str = "older than the ledger";
 #[tokio::test]
 async fn next_that_is_rolled_back_goes_with_its_key_and_anchor() {
     let (_hub, admin, running) = mk_held().await;
-    let line = OnServer::client(&admin);
+    let lineage = OnServer::client(&admin);
     running.follow_once();
-    let first = line.wait(&["Active"]).await;
+    let first = lineage.wait(&["Active"]).await;
     rotate(&admin, "r1").await;
-    let ids = line.wait(&["Next", "Active"]).await;
-    line.wait_bundle(&ids).await;
+    let ids = lineage.wait(&["Next", "Active"]).await;
+    lineage.wait_bundle(&ids).await;
     roll_back(&admin, &ids[0]).await;
-    assert_eq!(line.wait(&["Active"]).await, first);
-    line.wait_bundle(&first).await;
-    let keys: Vec<String> = line.data().await.into_keys().collect();
+    assert_eq!(lineage.wait(&["Active"]).await, first);
+    lineage.wait_bundle(&first).await;
+    let keys: Vec<String> = lineage.data().await.into_keys().collect();
     assert_eq!(keys, [format!("{}.crt", first[0]), format!("{}.key", first[0]), "line.json".to_owned()]);
     let (_, note) = wait_event(&admin, "AuthorityRemoved").await;
     assert!(note.contains(&ids[0]), "{note}");
-    line.look().await;
-    assert_eq!(line.wait(&["Active"]).await, first, "the old request is done");
+    lineage.look().await;
+    assert_eq!(lineage.wait(&["Active"]).await, first, "the old request is done");
     rotate(&admin, "r2").await;
-    let ids = line.wait(&["Next", "Active"]).await;
-    line.look().await;
-    assert_eq!(line.wait(&["Next", "Active"]).await, ids, "the old request is about another one");
+    let ids = lineage.wait(&["Next", "Active"]).await;
+    lineage.look().await;
+    assert_eq!(lineage.wait(&["Next", "Active"]).await, ids, "the old request is about another one");
 }
 
-/// Otherwise no certificate could outlast Next, which the gateway's line could neither use nor replace.
+/// Otherwise no certificate could outlast Next, which the gateway's lineage could neither use nor replace.
 #[tokio::test]
 async fn next_that_must_be_replaced_before_it_is_trusted_is_given_up() {
     let (log, _guard) = log::capture("info");
@@ -50,23 +50,23 @@ async fn next_that_must_be_replaced_before_it_is_trusted_is_given_up() {
     spec["certificate"] = json!({ "maxDuration": "8760h" });
     let admin = mk_served(&hub, spec).await;
     let running = RunningHub::start(&hub).await;
-    let line = OnServer::serving(&admin);
+    let lineage = OnServer::serving(&admin);
     wait_ready(&admin, "telemetry", "True").await;
     let far = running.clock.now().plus(Duration::from_secs(600 * 86_400));
-    let outlasts_all = async || (line.active().await.not_after() > far).then_some(());
+    let outlasts_all = async || (lineage.active().await.not_after() > far).then_some(());
     wait_until(PATIENCE, "an authority that outlasts the longest certificates", outlasts_all).await;
-    let first = line.wait(&["Active"]).await;
+    let first = lineage.wait(&["Active"]).await;
     change(&admin, live_for("24h")).await;
     issue(&hub, &admin).await; // so that Next waits for somebody
-    line.rotate_by_map("r1").await;
-    let ids = line.wait(&["Next", "Active"]).await;
+    lineage.rotate_by_map("r1").await;
+    let ids = lineage.wait(&["Next", "Active"]).await;
     assert_eq!(ids[1], first[0]);
     change(&admin, live_for("8760h")).await;
-    assert_eq!(line.wait(&["Active"]).await, first);
-    line.wait_bundle(&first).await;
+    assert_eq!(lineage.wait(&["Active"]).await, first);
+    lineage.wait_bundle(&first).await;
     assert!(log.text().contains("given-up"), "the audit log has the step: {}", log.text());
-    line.rotate_by_map("r2").await;
-    let ids = line.wait(&["Next", "Active"]).await;
+    lineage.rotate_by_map("r2").await;
+    let ids = lineage.wait(&["Next", "Active"]).await;
     assert_eq!(ids[1], first[0], "the first request is done, and another one is free");
 }
 
@@ -84,21 +84,21 @@ async fn previous_authority_signs_again_and_no_certificate_is_lost() {
     let admin = mk_served(&hub, telemetry()).await;
     let running = start(&hub, &ledger).await;
     wait_ready(&admin, "telemetry", "True").await;
-    let line = OnServer::client(&admin);
+    let lineage = OnServer::client(&admin);
     issue(&hub, &admin).await; // so that the first one becomes Old, and is not dropped
     rotate(&admin, "r1").await;
-    let ids = line.wait(&["Active", "Old"]).await;
-    line.wait_signs(&ids).await;
+    let ids = lineage.wait(&["Active", "Old"]).await;
+    lineage.wait_signs(&ids).await;
     let by_second = issue(&hub, &admin).await;
     roll_back(&admin, &ids[0]).await;
     let back = wait_until(PATIENCE, "the first one to sign again", async || {
-        let back = line.wait(&["Active", "Old"]).await;
+        let back = lineage.wait(&["Active", "Old"]).await;
         (back != ids).then_some(back)
     })
     .await;
     assert_eq!(back, [ids[1].clone(), ids[0].clone()]);
-    line.wait_signs(&back).await;
-    let bundle = line.bundle().await.unwrap();
+    lineage.wait_signs(&back).await;
+    let bundle = lineage.bundle().await.unwrap();
     assert_eq!(signed_by(&bundle, &issue(&hub, &admin).await, running.clock.now()), back[0]);
     assert_eq!(signed_by(&bundle, &by_second, running.clock.now()), back[1], "still trusted");
     assert!(log.text().contains("rolled-back"), "the audit log has the step: {}", log.text());
@@ -106,27 +106,27 @@ async fn previous_authority_signs_again_and_no_certificate_is_lost() {
     running.stop().await;
     let running = start(&hub, &ledger).await;
     issue(&hub, &admin).await;
-    assert_eq!(line.wait(&["Active", "Old"]).await, back, "it is not done twice");
+    assert_eq!(lineage.wait(&["Active", "Old"]).await, back, "it is not done twice");
     assert!(!log.text().contains(OLDER), "{}", log.text());
     running.clock.advance(PAST_ALL_LEAVES);
-    line.poke().await;
-    assert_eq!(line.wait(&["Active"]).await, back[..1], "the one that was rolled back goes after its last leaf");
+    lineage.poke().await;
+    assert_eq!(lineage.wait(&["Active"]).await, back[..1], "the one that was rolled back goes after its last leaf");
     assert!(!log.text().contains(OLDER), "{}", log.text());
 }
 
 #[tokio::test]
 async fn a_rollback_without_the_previous_key_is_refused_and_said() {
     let (hub, admin, _running) = mk_ready().await;
-    let line = OnServer::client(&admin);
+    let lineage = OnServer::client(&admin);
     issue(&hub, &admin).await;
     rotate(&admin, "r1").await;
-    let ids = line.wait(&["Active", "Old"]).await;
-    let mut data = line.data().await;
+    let ids = lineage.wait(&["Active", "Old"]).await;
+    let mut data = lineage.data().await;
     data.remove(&format!("{}.key", ids[1]));
-    line.set_data(data).await;
+    lineage.set_data(data).await;
     roll_back(&admin, &ids[0]).await;
     wait_until(PATIENCE, "the condition to say why", async || {
-        let conditions = line.status().await.conditions;
+        let conditions = lineage.status().await.conditions;
         let rotating = conditions.into_iter().find(|condition| condition.type_ == "Rotating")?;
         let why = format!("is not done: the key of the previous authority {} cannot be used.", ids[1]);
         rotating.message.ends_with(&why).then_some(())
@@ -137,6 +137,6 @@ async fn a_rollback_without_the_previous_key_is_refused_and_said() {
     let told = run(home.path(), &["ca", "rollback", "telemetry", "--watch", "--kubeconfig", &kubeconfig]).await;
     assert_eq!(told.code, 1, "{}", told.stderr);
     assert!(told.stderr.contains("is not done: the key of the previous authority"), "{}", told.stderr);
-    assert_eq!(line.wait(&["Active", "Old"]).await, ids);
+    assert_eq!(lineage.wait(&["Active", "Old"]).await, ids);
     issue(&hub, &admin).await;
 }

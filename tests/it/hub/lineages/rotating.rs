@@ -1,4 +1,4 @@
-//! A line that is brought through a rotation, step by step, so that a test can do the same in each step.
+//! A lineage that is brought through a rotation, step by step, so that a test can do the same in each step.
 
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::{Api, Client};
@@ -11,12 +11,12 @@ use super::kit::{OnServer, issue, rotate, signed_by};
 use super::rotation::mk_held;
 use crate::hub::{mk_csr, submit};
 
-/// The line of the signer telemetry, in one step of its first rotation. Nothing is trusted before the test says so.
+/// The lineage of the signer telemetry, in one step of its first rotation. Nothing is trusted before the test says so.
 pub(super) struct Rotating {
     pub(super) hub: TestHub,
     pub(super) admin: Client,
     pub(super) running: RunningHub,
-    pub(super) line: OnServer,
+    pub(super) lineage: OnServer,
     /// The states of the authorities; empty before the first step.
     pub(super) states: &'static [&'static str],
     pub(super) ids: Vec<String>,
@@ -25,8 +25,8 @@ pub(super) struct Rotating {
 impl Rotating {
     pub(super) async fn start() -> Self {
         let (hub, admin, running) = mk_held().await;
-        let line = OnServer::client(&admin);
-        Self { hub, admin, running, line, states: &[], ids: Vec::new() }
+        let lineage = OnServer::client(&admin);
+        Self { hub, admin, running, lineage, states: &[], ids: Vec::new() }
     }
 
     /// Goes on to the next step: one authority signs, another one waits, or that one signs and the first is old.
@@ -44,14 +44,14 @@ impl Rotating {
             }
             ["Next", "Active"] => {
                 self.states = &["Active", "Old"];
-                self.line.wait_bundle(&self.ids).await;
+                self.lineage.wait_bundle(&self.ids).await;
                 self.running.follow_once();
             }
             _ => return false,
         }
-        self.ids = self.line.wait(self.states).await;
-        self.line.wait_bundle(&self.ids).await;
-        self.line.wait_told(self.states, &self.ids).await;
+        self.ids = self.lineage.wait(self.states).await;
+        self.lineage.wait_bundle(&self.ids).await;
+        self.lineage.wait_told(self.states, &self.ids).await;
         println!("{:?}", self.states); // shown when the test fails
         true
     }
@@ -81,12 +81,12 @@ impl Rotating {
         assert_eq!((status.certificate, status.conditions), (None, None));
     }
 
-    /// Waits for the certificate of this request, and checks that the line is as it was and its Active has signed.
+    /// Waits for the certificate of this request, and checks that the lineage is as it was and its Active has signed.
     pub(super) async fn assert_goes_on(&self, request: &str) {
         let pem = wait_csr(&self.admin, request, "issued", certificate).await;
         let leaf = CertificateDer::from_pem_slice(pem.as_bytes()).unwrap();
-        assert_eq!(self.line.wait(self.states).await, self.ids);
-        let bundle = self.line.bundle().await.unwrap();
+        assert_eq!(self.lineage.wait(self.states).await, self.ids);
+        let bundle = self.lineage.bundle().await.unwrap();
         assert_eq!(signed_by(&bundle, &leaf, self.running.clock.now()), self.active());
     }
 }

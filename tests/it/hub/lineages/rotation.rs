@@ -33,23 +33,23 @@ fn trusted(running: &RunningHub) -> Vec<String> {
 #[tokio::test]
 async fn an_anchor_is_published_and_trusted_before_its_key_signs() {
     let (hub, admin, running) = mk_held().await;
-    let line = OnServer::client(&admin);
+    let lineage = OnServer::client(&admin);
     running.follow_once();
-    let [first] = &line.wait(&["Active"]).await[..] else { panic!() };
+    let [first] = &lineage.wait(&["Active"]).await[..] else { panic!() };
     issue(&hub, &admin).await;
     rotate(&admin, "r1").await;
-    let ids = line.wait(&["Next", "Active"]).await;
+    let ids = lineage.wait(&["Next", "Active"]).await;
     assert_eq!(ids[1], *first);
-    line.wait_bundle(&ids).await;
+    lineage.wait_bundle(&ids).await;
     wait_until(PATIENCE, "both to be handed to the gateway", async || (trusted(&running).len() == 2).then_some(()))
         .await;
     pass(MOMENT).await;
-    line.poke().await;
+    lineage.poke().await;
     let leaf = issue(&hub, &admin).await;
-    let bundle = line.bundle().await.unwrap();
+    let bundle = lineage.bundle().await.unwrap();
     assert_eq!(signed_by(&bundle, &leaf, running.clock.now()), *first, "the gateway does not trust the next one yet");
-    line.wait(&["Next", "Active"]).await;
-    let rotation = line.status().await.rotation.unwrap();
+    lineage.wait(&["Next", "Active"]).await;
+    let rotation = lineage.status().await.rotation.unwrap();
     assert_eq!(rotation.phase, RotationPhase::Activate);
     assert_eq!(
         rotation.waiting_for.as_deref(),
@@ -58,10 +58,10 @@ async fn an_anchor_is_published_and_trusted_before_its_key_signs() {
     let (_, note) = wait_event(&admin, "AuthorityPrepared").await;
     assert_eq!(note, format!("The authority {} was created, and signs once it is trusted.", ids[0]));
     running.follow_once();
-    line.wait(&["Active", "Old"]).await;
+    lineage.wait(&["Active", "Old"]).await;
     // The step has its effect after it is recorded and published; the status comes after that.
     wait_until(PATIENCE, "the status to say that the next one is active", async || {
-        let authorities = line.status().await.authorities;
+        let authorities = lineage.status().await.authorities;
         authorities.iter().any(|it| it.id == ids[0] && it.state == AuthorityState::Active).then_some(())
     })
     .await;
@@ -91,16 +91,16 @@ async fn now_trusts(admin: &Client, name: &str, trusts: &str) {
 #[tokio::test]
 async fn next_waits_for_the_gateway_here_and_for_those_apart() {
     let (hub, admin, running) = mk_held().await;
-    let line = OnServer::client(&admin);
+    let lineage = OnServer::client(&admin);
     running.follow_once();
-    let [first] = &line.wait(&["Active"]).await[..] else { panic!() };
+    let [first] = &lineage.wait(&["Active"]).await[..] else { panic!() };
     issue(&hub, &admin).await;
     leases(&admin).create(&Default::default(), &mk_apart("gateway-1", first)).await.unwrap();
     rotate(&admin, "r1").await;
-    let ids = line.wait(&["Next", "Active"]).await;
+    let ids = lineage.wait(&["Next", "Active"]).await;
     let waits_for = async |what: &str| {
         wait_until(PATIENCE, what, async || {
-            let rotation = line.status().await.rotation?;
+            let rotation = lineage.status().await.rotation?;
             (rotation.waiting_for? == what).then_some(())
         })
         .await;
@@ -113,20 +113,20 @@ async fn next_waits_for_the_gateway_here_and_for_those_apart() {
     running.follow_once();
     waits_for("1 of 2 gateways to trust the new authority: gateway-1").await;
     now_trusts(&admin, "gateway-1", &ids.join(" ")).await;
-    line.wait(&["Active", "Old"]).await;
+    lineage.wait(&["Active", "Old"]).await;
 }
 
 /// A manifest that was saved from an AddOnSigner may ask for a rotation before there was any certificate.
 #[tokio::test]
 async fn early_rotation_does_not_hurry_the_first_certificate() {
     let (hub, admin, running) = mk_held().await;
-    let line = OnServer::client(&admin);
-    line.wait(&["Active"]).await;
+    let lineage = OnServer::client(&admin);
+    lineage.wait(&["Active"]).await;
     rotate(&admin, "r1").await;
-    line.wait(&["Next", "Active"]).await;
+    lineage.wait(&["Next", "Active"]).await;
     let csr = submit(&hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
     wait_until(PATIENCE, "the first certificate to wait", async || {
-        let conditions = line.status().await.conditions;
+        let conditions = lineage.status().await.conditions;
         let ready = conditions.into_iter().find(|condition| condition.type_ == "Ready")?;
         ready.message.contains("The first certificate waits for: 1 of 1 gateways").then_some(())
     })
@@ -142,12 +142,12 @@ async fn early_rotation_does_not_hurry_the_first_certificate() {
 #[tokio::test]
 async fn first_certificate_waits_for_gateways_to_trust_its_authority() {
     let (hub, admin, running) = mk_held().await;
-    let line = OnServer::client(&admin);
-    let [first] = &line.wait(&["Active"]).await[..] else { panic!() };
+    let lineage = OnServer::client(&admin);
+    let [first] = &lineage.wait(&["Active"]).await[..] else { panic!() };
     leases(&admin).create(&Default::default(), &mk_apart("gateway-1", "")).await.unwrap();
     let ready = async |sentence: &str| {
         wait_until(PATIENCE, sentence, async || {
-            let conditions = line.status().await.conditions;
+            let conditions = lineage.status().await.conditions;
             let ready = conditions.into_iter().find(|condition| condition.type_ == "Ready")?;
             ready.message.contains(sentence).then_some(())
         })
@@ -170,29 +170,29 @@ async fn first_certificate_waits_for_gateways_to_trust_its_authority() {
 #[tokio::test]
 async fn old_authority_goes_with_key_and_anchor_after_its_last_leaf() {
     let (hub, admin, running) = mk_ready().await;
-    let line = OnServer::client(&admin);
+    let lineage = OnServer::client(&admin);
     let leaf = issue(&hub, &admin).await;
     rotate(&admin, "r1").await;
-    let ids = line.wait(&["Active", "Old"]).await;
+    let ids = lineage.wait(&["Active", "Old"]).await;
     running.clock.advance(Duration::from_secs(86_400 - 600));
-    line.poke().await;
+    lineage.poke().await;
     pass(MOMENT).await;
-    assert_eq!(line.wait(&["Active", "Old"]).await, ids, "a leaf of it lives for ten more minutes");
-    assert_eq!(signed_by(&line.bundle().await.unwrap(), &leaf, running.clock.now()), ids[1]);
-    let rotation = line.status().await.rotation.unwrap();
+    assert_eq!(lineage.wait(&["Active", "Old"]).await, ids, "a leaf of it lives for ten more minutes");
+    assert_eq!(signed_by(&lineage.bundle().await.unwrap(), &leaf, running.clock.now()), ids[1]);
+    let rotation = lineage.status().await.rotation.unwrap();
     assert_eq!(rotation.phase, RotationPhase::Finish);
     assert!(rotation.waiting_for.unwrap().contains(&ids[1]), "it says whose certificate it waits for");
     running.clock.advance(PAST_ALL_LEAVES);
-    line.poke().await;
-    assert_eq!(line.wait(&["Active"]).await, ids[..1]);
-    line.wait_bundle(&ids[..1]).await;
-    let keys: Vec<String> = line.data().await.into_keys().collect();
+    lineage.poke().await;
+    assert_eq!(lineage.wait(&["Active"]).await, ids[..1]);
+    lineage.wait_bundle(&ids[..1]).await;
+    let keys: Vec<String> = lineage.data().await.into_keys().collect();
     let mut expected = vec![format!("{}.crt", ids[0]), format!("{}.key", ids[0]), "line.json".to_owned()];
     expected.sort();
     assert_eq!(keys, expected, "the old key is gone");
     wait_until(PATIENCE, "the gateway to be told", async || (trusted(&running) == ids[..1]).then_some(())).await;
     wait_until(PATIENCE, "the status to say so", async || {
-        let status = line.status().await;
+        let status = lineage.status().await;
         (status.rotation.is_none() && status.authorities.len() == 1).then_some(())
     })
     .await;
@@ -203,32 +203,34 @@ async fn old_authority_goes_with_key_and_anchor_after_its_last_leaf() {
 #[tokio::test]
 async fn state_does_not_grow_with_the_number_of_rotations() {
     let (hub, admin, running) = mk_ready().await;
-    let line = OnServer::client(&admin);
-    let mut active = line.wait(&["Active"]).await;
+    let lineage = OnServer::client(&admin);
+    let mut active = lineage.wait(&["Active"]).await;
     for round in 0..6 {
         issue(&hub, &admin).await;
         rotate(&admin, &format!("r{round}")).await;
-        let ids = line.wait(&["Active", "Old"]).await;
+        let ids = lineage.wait(&["Active", "Old"]).await;
         assert_eq!(ids[1], active[0]);
         running.clock.advance(PAST_ALL_LEAVES);
-        line.poke().await;
-        active = line.wait(&["Active"]).await;
+        lineage.poke().await;
+        active = lineage.wait(&["Active"]).await;
         assert_eq!(active[0], ids[0]);
     }
-    assert_eq!(line.data().await.len(), 3);
-    line.wait_bundle(&active).await;
-    wait_until(PATIENCE, "the status to settle", async || (line.status().await.authorities.len() == 1).then_some(()))
-        .await;
+    assert_eq!(lineage.data().await.len(), 3);
+    lineage.wait_bundle(&active).await;
+    wait_until(PATIENCE, "the status to settle", async || {
+        (lineage.status().await.authorities.len() == 1).then_some(())
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn a_handled_request_is_not_repeated_after_a_restart() {
     let (hub, admin, running) = mk_ready().await;
-    let line = OnServer::client(&admin);
-    let first = line.wait(&["Active"]).await;
+    let lineage = OnServer::client(&admin);
+    let first = lineage.wait(&["Active"]).await;
     rotate(&admin, "r1").await;
     let second = wait_until(PATIENCE, "the rotation", async || {
-        let ids = line.wait(&["Active"]).await;
+        let ids = lineage.wait(&["Active"]).await;
         (ids != first).then_some(ids)
     })
     .await;
@@ -236,23 +238,23 @@ async fn a_handled_request_is_not_repeated_after_a_restart() {
     let running = RunningHub::start(&hub).await;
     issue(&hub, &admin).await;
     pass(MOMENT).await;
-    assert_eq!(line.wait(&["Active"]).await, second);
+    assert_eq!(lineage.wait(&["Active"]).await, second);
     drop(running);
 }
 
 #[tokio::test]
 async fn an_ageing_authority_is_replaced_by_itself() {
     let (_hub, admin, running) = mk_ready().await;
-    let line = OnServer::client(&admin);
-    let first = line.wait(&["Active"]).await;
+    let lineage = OnServer::client(&admin);
+    let first = lineage.wait(&["Active"]).await;
     running.clock.advance(Duration::from_secs((8_760 - 2_160 - 1) * 3_600));
-    line.poke().await;
+    lineage.poke().await;
     pass(MOMENT).await;
-    assert_eq!(line.wait(&["Active"]).await, first, "an hour too early");
+    assert_eq!(lineage.wait(&["Active"]).await, first, "an hour too early");
     running.clock.advance(Duration::from_secs(2 * 3_600));
-    line.poke().await;
+    lineage.poke().await;
     wait_until(PATIENCE, "the next authority to sign", async || {
-        let ids = line.wait(&["Active"]).await;
+        let ids = lineage.wait(&["Active"]).await;
         (ids != first).then_some(())
     })
     .await;

@@ -50,18 +50,18 @@ async fn no_key_reaches_a_log_or_a_status() {
     let (dir, ledger) = fresh_ledger();
     let (hub, admin, running) =
         mk_ready_with(RunningHubOptions { ledger: Some(ledger), ..RunningHubOptions::default() }).await;
-    let line = OnServer::client(&admin);
+    let lineage = OnServer::client(&admin);
     let serving = OnServer::serving(&admin);
     let mut keys = BTreeSet::new();
     add_keys(&admin, &mut keys).await;
     issue(&hub, &admin).await;
     rotate(&admin, "r1").await;
     serving.rotate_by_map("s1").await;
-    line.wait(&["Active", "Old"]).await;
+    lineage.wait(&["Active", "Old"]).await;
     serving.wait(&["Next", "Active"]).await;
     add_keys(&admin, &mut keys).await;
     // Put keys into wrong places, where an error could quote them.
-    let good = line.data().await;
+    let good = lineage.data().await;
     let key = good.iter().find(|(name, _)| name.ends_with(".key")).unwrap().1.clone();
     for place in good.keys() {
         for bytes in [key.0.clone(), key.0[..key.0.len() / 2].to_vec(), [b"[\"", key.0.as_slice(), b"\"]"].concat()] {
@@ -70,21 +70,21 @@ async fn no_key_reaches_a_log_or_a_status() {
             }
             let mut data: BTreeMap<String, ByteString> = good.clone();
             data.insert(place.clone(), ByteString(bytes));
-            line.set_data(data).await;
+            lineage.set_data(data).await;
             tokio::time::sleep(std::time::Duration::from_millis(100)).await;
         }
     }
     wait_ready(&admin, "telemetry", "False").await;
     let signers: Api<AddOnSigner> = Api::all(admin.clone());
     let status = serde_json::to_vec(&signers.get("telemetry").await.unwrap()).unwrap();
-    line.set_data(good).await;
+    lineage.set_data(good).await;
     wait_ready(&admin, "telemetry", "True").await;
     add_keys(&admin, &mut keys).await;
     drop(running);
     let text = log.text();
     assert!(text.contains("event=\"authority\""), "the log was captured: {text}");
     assert!(text.contains("AuthorityUnreadable") || text.contains("cannot be used"), "{text}");
-    assert!(keys.len() >= 4, "two of each line");
+    assert!(keys.len() >= 4, "two of each lineage");
     let mut places = vec![("the log".to_owned(), text.into_bytes()), ("the status".to_owned(), status)];
     places.extend(config_maps(&admin).await);
     places.extend(files(dir.path()));

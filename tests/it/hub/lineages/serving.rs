@@ -1,4 +1,4 @@
-//! The gateway's line: a new serving authority waits until every agent has the new anchor.
+//! The gateway's lineage: a new serving authority waits until every agent has the new anchor.
 
 use std::time::Duration;
 
@@ -43,64 +43,64 @@ pub(super) async fn gateway_request(hub: &TestHub) -> String {
     api.create(&PostParams::default(), &csr).await.unwrap().metadata.name.unwrap()
 }
 
-pub(super) async fn activate_after(line: &OnServer) -> Timestamp {
+pub(super) async fn activate_after(lineage: &OnServer) -> Timestamp {
     let seconds = wait_until(PATIENCE, "the time of the next authority", async || {
-        line.members().await?.iter().find(|m| m["state"] == "Next")?["activateAfter"].as_i64()
+        lineage.members().await?.iter().find(|m| m["state"] == "Next")?["activateAfter"].as_i64()
     })
     .await;
     Timestamp::from_unix(seconds)
 }
 
-pub(in crate::hub) async fn report(line: &OnServer) -> Value {
-    let map = line.maps.get(line.map).await.unwrap();
+pub(in crate::hub) async fn report(lineage: &OnServer) -> Value {
+    let map = lineage.maps.get(lineage.map).await.unwrap();
     serde_json::from_str(&map.data.unwrap()["status.json"]).unwrap()
 }
 
 #[tokio::test]
 async fn serving_authority_waits_for_last_certificate_without_it() {
     let (hub, admin, running) = mk_ready().await;
-    let line = OnServer::serving(&admin);
-    let first = line.wait(&["Active"]).await;
+    let lineage = OnServer::serving(&admin);
+    let first = lineage.wait(&["Active"]).await;
     let leaf = issue(&hub, &admin).await;
     wait_csr(&admin, &gateway_request(&hub).await, "issued", certificate).await;
-    line.rotate_by_map("r1").await;
-    let ids = line.wait(&["Next", "Active"]).await;
+    lineage.rotate_by_map("r1").await;
+    let ids = lineage.wait(&["Next", "Active"]).await;
     assert_eq!(ids[1], first[0]);
-    line.wait_bundle(&ids).await;
-    let end = activate_after(&line).await;
+    lineage.wait_bundle(&ids).await;
+    let end = activate_after(&lineage).await;
     assert!(end >= not_after(&leaf));
     wait_until(PATIENCE, "the report", async || {
-        let waiting = report(&line).await["rotation"]["waitingFor"].as_str()?.to_owned();
+        let waiting = report(&lineage).await["rotation"]["waitingFor"].as_str()?.to_owned();
         let end = format!("the last certificate issued without the new anchor to expire at {end}, because");
         waiting.starts_with(&end).then_some(())
     })
     .await;
-    assert_eq!(report(&line).await["handledRequest"], "r1");
+    assert_eq!(report(&lineage).await["handledRequest"], "r1");
     running.clock.advance(Duration::from_secs(86_400 - 600));
-    line.look().await;
-    line.wait(&["Next", "Active"]).await;
+    lineage.look().await;
+    lineage.wait(&["Next", "Active"]).await;
     assert_eq!(running.trust.borrow().serving_active, Some(first[0].as_str().into()));
     running.clock.advance(Duration::from_secs(5 * 3_600));
-    line.poke().await;
+    lineage.poke().await;
     // The gateway's old certificate has expired by then, so the old authority is removed at once.
-    assert_eq!(line.wait(&["Active"]).await, ids[..1]);
+    assert_eq!(lineage.wait(&["Active"]).await, ids[..1]);
     wait_until(PATIENCE, "the gateway to be told", async || {
         (running.trust.borrow().serving_active == Some(ids[0].as_str().into())).then_some(())
     })
     .await;
-    wait_until(PATIENCE, "the report", async || report(&line).await["rotation"].is_null().then_some(())).await;
+    wait_until(PATIENCE, "the report", async || report(&lineage).await["rotation"].is_null().then_some(())).await;
 }
 
-/// If the serving line can no longer sign, a hub that has read its anchors still publishes them; a hub that has never
-/// read them cannot.
+/// If the serving lineage can no longer sign, a hub that has read its anchors still publishes them; a hub that has
+/// never read them cannot.
 #[tokio::test]
 async fn without_serving_anchors_nothing_is_signed_and_signer_says_so() {
     let (hub, admin, running) = mk_ready().await;
-    let line = OnServer::serving(&admin);
-    let mut backup = line.secrets.get(line.secret).await.unwrap();
-    line.secrets.delete(line.secret, &Default::default()).await.unwrap();
+    let lineage = OnServer::serving(&admin);
+    let mut backup = lineage.secrets.get(lineage.secret).await.unwrap();
+    lineage.secrets.delete(lineage.secret, &Default::default()).await.unwrap();
     let said = async || {
-        let problem = report(&line).await["problem"].as_str().map(str::to_owned);
+        let problem = report(&lineage).await["problem"].as_str().map(str::to_owned);
         problem.filter(|problem| problem.contains("the Secret addon-signer-serving-authorities is gone"))
     };
     wait_until(PATIENCE, "the report to say so", said).await;
@@ -111,12 +111,12 @@ async fn without_serving_anchors_nothing_is_signed_and_signer_says_so() {
     assert_eq!(reason, "GatewayAuthorityBroken");
     wait_until(PATIENCE, "the report to say so", said).await;
     assert!(message.contains("the Secret addon-signer-serving-authorities is gone"), "{message}");
-    assert!(line.secrets.get_opt(line.secret).await.unwrap().is_none(), "not made anew");
+    assert!(lineage.secrets.get_opt(lineage.secret).await.unwrap().is_none(), "not made anew");
     backup.metadata.resource_version = None;
     backup.metadata.uid = None;
-    line.secrets.create(&PostParams::default(), &backup).await.unwrap();
+    lineage.secrets.create(&PostParams::default(), &backup).await.unwrap();
     wait_ready(&admin, "telemetry", "True").await;
-    assert_eq!(report(&line).await["problem"], Value::Null, "the round that can sign again takes the problem back");
+    assert_eq!(report(&lineage).await["problem"], Value::Null, "the round that can sign again takes the problem back");
     issue(&hub, &admin).await;
 }
 
@@ -124,55 +124,55 @@ async fn without_serving_anchors_nothing_is_signed_and_signer_says_so() {
 #[tokio::test]
 async fn report_drops_forced_once_everybody_trusts_the_authority() {
     let (_hub, admin, running) = mk_ready().await;
-    let line = OnServer::serving(&admin);
-    line.wait(&["Active"]).await;
+    let lineage = OnServer::serving(&admin);
+    lineage.wait(&["Active"]).await;
     let until = running.clock.now().plus(Duration::from_secs(3_600));
-    let mut data = line.data().await;
+    let mut data = lineage.data().await;
     let mut stored: Value = serde_json::from_slice(&data["line.json"].0).unwrap();
     stored["authorities"][0]["forced"] = json!(true);
     stored["authorities"][0]["activateAfter"] = json!(until.unix());
     data.insert("line.json".to_owned(), ByteString(serde_json::to_vec(&stored).unwrap()));
-    line.set_data(data).await;
+    lineage.set_data(data).await;
     wait_until(PATIENCE, "the report to say so", async || {
-        report(&line).await["problem"].as_str()?.contains("without evidence").then_some(())
+        report(&lineage).await["problem"].as_str()?.contains("without evidence").then_some(())
     })
     .await;
     running.clock.advance(Duration::from_secs(3_601));
     wait_until(PATIENCE, "the report to say it no more", async || {
-        report(&line).await["problem"].is_null().then_some(())
+        report(&lineage).await["problem"].is_null().then_some(())
     })
     .await;
 }
 
-/// A hub that starts may read the gateway's line before the client lines, and one of these may be unreadable. It must
-/// not conclude that there are no certificates.
+/// A hub that starts may read the gateway's lineage before the client lineages, and one of these may be unreadable. It
+/// must not conclude that there are no certificates.
 #[tokio::test]
 async fn a_restart_does_not_shorten_the_wait() {
     let (_dir, ledger) = fresh_ledger();
     let options = || RunningHubOptions { ledger: Some(ledger.clone()), ..RunningHubOptions::default() };
     let (hub, admin, running) = mk_ready_with(options()).await;
-    let line = OnServer::serving(&admin);
+    let lineage = OnServer::serving(&admin);
     let clients = OnServer::client(&admin);
     let leaf = issue(&hub, &admin).await;
     drop(running);
     let good = clients.data().await;
     clients.set_data([("line.json".to_owned(), ByteString(b"{".to_vec()))].into()).await;
-    line.rotate_by_map("r1").await;
+    lineage.rotate_by_map("r1").await;
     let _running = RunningHub::start_with(&hub, options()).await;
-    line.wait(&["Next", "Active"]).await;
+    lineage.wait(&["Next", "Active"]).await;
     pass(MOMENT).await;
-    line.poke().await;
+    lineage.poke().await;
     pass(MOMENT).await;
-    let next = line.members().await.unwrap().remove(0);
+    let next = lineage.members().await.unwrap().remove(0);
     assert_eq!(next["state"], "Next");
     assert!(next["activateAfter"].is_null(), "nobody knows yet whose certificate is the last: {next}");
     clients.set_data(good).await;
     wait_ready(&admin, "telemetry", "True").await;
-    line.poke().await;
-    assert!(activate_after(&line).await >= not_after(&leaf));
+    lineage.poke().await;
+    assert!(activate_after(&lineage).await >= not_after(&leaf));
 }
 
-/// A signer whose AddOnSigner is invalid when the hub starts has no line there, and its agents have certificates.
+/// A signer whose AddOnSigner is invalid when the hub starts has no lineage there, and its agents have certificates.
 #[tokio::test]
 async fn agents_of_signer_invalid_at_start_are_waited_for() {
     let (_dir, ledger) = fresh_ledger();
@@ -180,22 +180,22 @@ async fn agents_of_signer_invalid_at_start_are_waited_for() {
     let hub = TestHub::start().await;
     let admin = mk_served(&hub, telemetry()).await;
     let running = RunningHub::start_with(&hub, options()).await;
-    let line = OnServer::serving(&admin);
+    let lineage = OnServer::serving(&admin);
     let leaf = issue(&hub, &admin).await;
     drop(running);
     let odd = json!({ "matchExpressions": [{ "key": "a", "operator": "Like" }] }); // the schema accepts it
     change(&admin, "telemetry", json!({ "gateway": { "routesFrom": { "selector": odd } } })).await;
     let running = RunningHub::start_with(&hub, options()).await;
     wait_ready(&admin, "telemetry", "False").await;
-    line.rotate_by_map("r1").await;
+    lineage.rotate_by_map("r1").await;
     let awaited = "the AddOnSigner telemetry, which is not served, to be fixed or deleted";
     wait_until(PATIENCE, "the report to name it", async || {
-        report(&line).await["rotation"]["waitingFor"].as_str()?.contains(awaited).then_some(())
+        report(&lineage).await["rotation"]["waitingFor"].as_str()?.contains(awaited).then_some(())
     })
     .await;
-    line.wait(&["Next", "Active"]).await;
+    lineage.wait(&["Next", "Active"]).await;
     drop(running);
     change(&admin, "telemetry", json!({ "gateway": { "routesFrom": null } })).await;
     let _running = RunningHub::start_with(&hub, options()).await;
-    assert!(activate_after(&line).await >= not_after(&leaf));
+    assert!(activate_after(&lineage).await >= not_after(&leaf));
 }

@@ -32,8 +32,8 @@ async fn silent_connection_is_replaced_and_hub_learns_what_it_missed() {
     let admin = mk_served(&hub, telemetry()).await;
     let (running, silence) = mk_behind(&hub).await;
     wait_ready(&admin, "telemetry", "True").await;
-    let line = OnServer::client(&admin);
-    let first = line.wait(&["Active"]).await;
+    let lineage = OnServer::client(&admin);
+    let first = lineage.wait(&["Active"]).await;
 
     let before = silence.fall();
     // A revocation, a rotation and an enrolment, all while the hub hears nothing; its Lease must be renewed as well.
@@ -48,7 +48,7 @@ async fn silent_connection_is_replaced_and_hub_learns_what_it_missed() {
     assert!(silence.connections() > before, "by a new connection");
     rotate(&admin, "r1").await;
     // The first authority has signed nothing, so it goes at once.
-    wait_until(PATIENCE, "the rotation", async || (line.wait(&["Active"]).await != first).then_some(())).await;
+    wait_until(PATIENCE, "the rotation", async || (lineage.wait(&["Active"]).await != first).then_some(())).await;
 
     silence.fall();
     let resume = json!({"metadata": {"annotations": {"addon-signer.io/suspended": null}}});
@@ -75,8 +75,8 @@ async fn frozen_api_server_causes_no_hang_and_no_double_signature() {
         RunningHubOptions { lease: Some(LEASE), ledger: Some(location.clone()), ..RunningHubOptions::default() };
     let mut running = RunningHub::start_with(&hub, options).await;
     wait_ready(&admin, "telemetry", "True").await;
-    let line = OnServer::client(&admin);
-    let first = line.wait(&["Active"]).await;
+    let lineage = OnServer::client(&admin);
+    let first = lineage.wait(&["Active"]).await;
     let epoch = running.leads().await;
 
     // An enrolment, a rotation and a revocation are under way; the Lease is due in a second.
@@ -101,7 +101,8 @@ async fn frozen_api_server_causes_no_hang_and_no_double_signature() {
     .await;
     wait_csr(&admin, &name, "issued", certificate).await;
     // The first authority may have signed the request, so it may stay; the next one signs.
-    wait_until(PATIENCE, "the rotation", async || (line.active().await.id().as_str() != first[0]).then_some(())).await;
+    wait_until(PATIENCE, "the rotation", async || (lineage.active().await.id().as_str() != first[0]).then_some(()))
+        .await;
     let url = location.to_string();
     let certificates: Vec<_> = rows(&url).await.into_iter().filter(|row| row.certificate.is_some()).collect();
     let signed = entries(&url).await.iter().filter(|entry| entry.contains("\"kind\":\"signed\"")).count();

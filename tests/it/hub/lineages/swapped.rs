@@ -1,5 +1,5 @@
-//! Somebody puts the content of another line's Secret into a line's, in any step of a rotation: each line whose Secret
-//! has authorities of another says so and signs nothing until it has its own again.
+//! Somebody puts the content of another lineage's Secret into a lineage's, in any step of a rotation: each lineage
+//! whose Secret has authorities of another says so and signs nothing until it has its own again.
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
@@ -53,11 +53,11 @@ async fn put(world: &Rotating, into: &str, content: &Secret, is_whole: bool) {
     secrets.replace(into, &PostParams::default(), &there).await.unwrap();
 }
 
-/// What a line is said to lack: its AddOnSigner says it, or the report of the gateway's line.
+/// What a lineage is said to lack: its AddOnSigner says it, or the report of the gateway's lineage.
 async fn problem(world: &Rotating, secret: &str) -> String {
     if secret == SERVING {
-        let line = OnServer::serving(&world.admin);
-        let problem = async || Some(report(&line).await["problem"].as_str()?.to_owned());
+        let lineage = OnServer::serving(&world.admin);
+        let problem = async || Some(report(&lineage).await["problem"].as_str()?.to_owned());
         return wait_until(PATIENCE, "the report to name a problem", problem).await;
     }
     let signer = secret.strip_suffix("-client-authorities").unwrap();
@@ -66,11 +66,11 @@ async fn problem(world: &Rotating, secret: &str) -> String {
     message
 }
 
-/// Waits until a line has its own authorities again.
+/// Waits until a lineage has its own authorities again.
 async fn is_back(world: &Rotating, secret: &str) {
     if secret == SERVING {
-        let line = OnServer::serving(&world.admin);
-        let is_good = async || report(&line).await.get("problem").is_none().then_some(());
+        let lineage = OnServer::serving(&world.admin);
+        let is_good = async || report(&lineage).await.get("problem").is_none().then_some(());
         return wait_until(PATIENCE, "the report to name no problem", is_good).await;
     }
     wait_ready(&world.admin, secret.strip_suffix("-client-authorities").unwrap(), "True").await;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use addon_signer_core::ca::bundle::Purpose;
-use addon_signer_hub::authorities::store::{AuthorityStore, LineNames, StoreError};
+use addon_signer_hub::authorities::store::{AuthorityStore, LineageNames, StoreError};
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::Api;
 use kube::api::PostParams;
@@ -28,8 +28,8 @@ async fn two_hubs_make_one_authority_and_one_certificate_per_request() {
     let start = || RunningHub::start_with(&hub, RunningHubOptions { lease: None, ..RunningHubOptions::default() });
     let (first, second) = tokio::join!(start(), start());
     wait_ready(&admin, "telemetry", "True").await;
-    let line = OnServer::client(&admin);
-    let active = line.wait(&["Active"]).await;
+    let lineage = OnServer::client(&admin);
+    let active = lineage.wait(&["Active"]).await;
     for running in [&first, &second] {
         wait_until(PATIENCE, "both hubs to trust the same authority", async || {
             let trust = running.trust.borrow().clone();
@@ -48,7 +48,7 @@ async fn two_hubs_make_one_authority_and_one_certificate_per_request() {
     }
     pass(MOMENT + Duration::from_secs(1)).await;
     let csrs: Api<CertificateSigningRequest> = Api::all(admin.clone());
-    let bundle = line.bundle().await.unwrap();
+    let bundle = lineage.bundle().await.unwrap();
     for (name, pem) in names.iter().zip(&given) {
         let csr = csrs.get(name).await.unwrap();
         assert_eq!(certificate(&csr).as_ref(), Some(pem), "the certificate was replaced");
@@ -59,33 +59,33 @@ async fn two_hubs_make_one_authority_and_one_certificate_per_request() {
     assert_eq!(given.iter().collect::<BTreeSet<_>>().len(), REQUESTS);
     // Both hubs want to make the rotation, and it is made once.
     rotate(&admin, "r1").await;
-    let ids = line.wait(&["Active", "Old"]).await;
+    let ids = lineage.wait(&["Active", "Old"]).await;
     pass(MOMENT).await;
-    assert_eq!(line.wait(&["Active", "Old"]).await, ids);
+    assert_eq!(lineage.wait(&["Active", "Old"]).await, ids);
     assert_eq!(ids[1], active[0]);
     issue(&hub, &admin).await;
 }
 
-/// A step that was decided on an older line is not persisted: the second hub reads the line again (invariant I7).
+/// A step that was decided on an older lineage is not persisted: the second hub reads the lineage again (invariant I7).
 #[tokio::test]
 async fn a_line_is_never_written_over_a_newer_one() {
     let (_hub, admin, running) = mk_ready().await;
     let now = running.clock.now();
     drop(running);
     let store = AuthorityStore::new(&admin, "addon-signer");
-    let names = LineNames::client("telemetry", "example.com/telemetry");
+    let names = LineageNames::client("telemetry", "example.com/telemetry");
     let (announcer, leading) = addon_signer_hub::lease::channel();
     announcer.lead(1, tokio::time::Instant::now() + Duration::from_secs(3_600));
     let leads = leading.leads().unwrap();
     let older = store.load(&names, true, now).await.unwrap().unwrap();
     let newer = store.load(&names, true, now).await.unwrap().unwrap();
-    let longer = newer.line.reserve(now.plus(Duration::from_secs(60))).unwrap();
+    let longer = newer.lineage.reserve(now.plus(Duration::from_secs(60))).unwrap();
     store.replace(&leads, &names, &newer, &longer, None).await.unwrap();
     let written = OnServer::client(&admin).data().await;
-    let shorter = older.line.reserve(now.plus(Duration::from_secs(30))).unwrap();
+    let shorter = older.lineage.reserve(now.plus(Duration::from_secs(30))).unwrap();
     let refused = store.replace(&leads, &names, &older, &shorter, None).await;
     assert!(matches!(refused, Err(StoreError::Conflict(_))), "{refused:?}");
-    let begun = store.create(&leads, &names, &older.line, b"another key").await;
+    let begun = store.create(&leads, &names, &older.lineage, b"another key").await;
     assert!(matches!(begun, Err(StoreError::Conflict(_))), "{begun:?}");
     assert_eq!(OnServer::client(&admin).data().await, written);
 }

@@ -1,4 +1,4 @@
-//! The API server refuses the ConfigMap with a line's anchors, and goes on to do so.
+//! The API server refuses the ConfigMap with a lineage's anchors, and goes on to do so.
 
 use addon_signer_core::ca::bundle::Purpose;
 use kube::api::{DeleteParams, Patch, PatchParams};
@@ -13,11 +13,11 @@ use crate::hub::mk_ready;
 #[tokio::test]
 async fn a_revocation_does_not_wait_for_its_publication() {
     let (hub, admin, running) = mk_ready().await;
-    let line = OnServer::client(&admin);
-    let first = line.wait(&["Active"]).await;
+    let lineage = OnServer::client(&admin);
+    let first = lineage.wait(&["Active"]).await;
     let by_first = issue(&hub, &admin).await;
     let frozen = Patch::Merge(json!({ "immutable": true }));
-    line.maps.patch(line.map, &PatchParams::default(), &frozen).await.unwrap();
+    lineage.maps.patch(lineage.map, &PatchParams::default(), &frozen).await.unwrap();
     revoke(&admin, &first[0]).await;
     let trusted = || running.trust.borrow().signers[0].client_anchors.clone();
     wait_until(PATIENCE, "the gateway to trust another authority alone", async || {
@@ -34,8 +34,8 @@ async fn a_revocation_does_not_wait_for_its_publication() {
     let unpublished = |number| format!("addon_signer_anchors_unpublished{{signer=\"telemetry\"}} {number}");
     wait_until(PATIENCE, "the metric", async || metrics(&unpublished(1)).await).await;
     metrics("addon_signer_signer_ready{signer=\"telemetry\"} 1").await.unwrap();
-    line.maps.delete(line.map, &DeleteParams::default()).await.unwrap();
-    let second = line.wait(&["Active"]).await;
-    line.wait_bundle(&second).await;
+    lineage.maps.delete(lineage.map, &DeleteParams::default()).await.unwrap();
+    let second = lineage.wait(&["Active"]).await;
+    lineage.wait_bundle(&second).await;
     wait_until(PATIENCE, "the metric", async || metrics(&unpublished(0)).await).await;
 }

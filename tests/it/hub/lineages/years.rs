@@ -31,8 +31,8 @@ fn far() -> Duration {
 }
 
 /// How far it may move without going past what an authority does in its last days.
-async fn until_due(line: &OnServer, now: Timestamp) -> Duration {
-    now.until(line.active().await.not_after()).saturating_sub(8 * DAY).max(GATEWAY)
+async fn until_due(lineage: &OnServer, now: Timestamp) -> Duration {
+    now.until(lineage.active().await.not_after()).saturating_sub(8 * DAY).max(GATEWAY)
 }
 
 /// What an agent has stored.
@@ -70,9 +70,9 @@ async fn every_agent_trusts_gateway_for_a_year_and_a_half() {
     accept_cluster(&admin, "spoke1").await;
     install_addon(&admin, "spoke1", "telemetry").await;
     let running = RunningHub::start(&hub).await;
-    let lines = [OnServer::client(&admin), OnServer::serving(&admin)];
+    let lineages = [OnServer::client(&admin), OnServer::serving(&admin)];
     // The first authority of the gateway is made before there is any signer, and lives for a year as certificates do.
-    lines[1].wait(&["Active"]).await;
+    lineages[1].wait(&["Active"]).await;
     create_undecodable(&admin, "broken").await;
     let mut spec = telemetry();
     spec["certificate"] = json!({"duration": "8760h", "maxDuration": "8760h"});
@@ -86,8 +86,8 @@ async fn every_agent_trusts_gateway_for_a_year_and_a_half() {
     while begin.until(running.clock.now()) < 550 * DAY {
         let now = running.clock.now();
         let mut step = far();
-        for line in &lines {
-            step = step.min(until_due(line, now).await);
+        for lineage in &lineages {
+            step = step.min(until_due(lineage, now).await);
         }
         running.clock.advance(step);
         let now = running.clock.now();
@@ -96,11 +96,11 @@ async fn every_agent_trusts_gateway_for_a_year_and_a_half() {
             let trusted = |agent: &StoredPair| agent.trusts.verify(&shown, Purpose::Server, now).is_ok();
             assert!(agents.iter().all(trusted), "{now}: the gateway's certificate before it is renewed");
         }
-        for line in &lines {
-            line.look().await;
+        for lineage in &lineages {
+            lineage.look().await;
         }
         // As the gateway does when another authority has become active.
-        let active = lines[1].active().await.id().clone();
+        let active = lineages[1].active().await.id().clone();
         let mut trust = running.trust.clone();
         trust.wait_for(|trust| trust.serving_active.as_ref() == Some(&active)).await.unwrap();
         shown = leaf(&issued(&admin, &gateway_request(&hub).await).await);
@@ -123,8 +123,8 @@ async fn cluster_off_for_a_year_finds_current_anchors_on_return() {
     }
     let admin = distribution::mk_world(&hub, telemetry()).await;
     let running = RunningHub::start(&hub).await;
-    let line = OnServer::serving(&admin);
-    let first = line.wait(&["Active"]).await;
+    let lineage = OnServer::serving(&admin);
+    let first = lineage.wait(&["Active"]).await;
     for cluster in ["spoke1", "spoke2"] {
         distribution::say_applied(&admin, cluster).await;
     }
@@ -134,8 +134,8 @@ async fn cluster_off_for_a_year_finds_current_anchors_on_return() {
     let begin = running.clock.now();
     let mut waited = false;
     while begin.until(running.clock.now()) < 380 * DAY {
-        running.clock.advance(until_due(&line, running.clock.now()).await.min(far()));
-        line.look().await;
+        running.clock.advance(until_due(&lineage, running.clock.now()).await.min(far()));
+        lineage.look().await;
         if !waited && distribution::rotation(&admin).await.contains("\"Next\"") {
             wait_until(PATIENCE, "the rotation to wait for the cluster that is off", async || {
                 distribution::say_applied(&admin, "spoke1").await;
@@ -147,7 +147,7 @@ async fn cluster_off_for_a_year_finds_current_anchors_on_return() {
         }
     }
     assert!(waited, "no rotation has waited for it");
-    assert!(!line.wait(&["Active"]).await.contains(&first[0]));
+    assert!(!lineage.wait(&["Active"]).await.contains(&first[0]));
     let present = distribution::published(&admin).await;
     let has_them = |manifest: &serde_json::Value| manifest["data"]["ca.crt"] == present.as_str();
     for cluster in ["spoke1", "spoke2"] {

@@ -5,7 +5,7 @@ use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::Api;
 use kube::api::{ListParams, PostParams};
 
-use crate::hub::lines::OnServer;
+use crate::hub::lineages::OnServer;
 use crate::hub::{mk_csr, submit};
 use test_kit::hub::{
     PATIENCE, RunningHub, RunningHubOptions, certificate, create_signer, deploy, telemetry, wait_csr, wait_ready,
@@ -26,8 +26,8 @@ async fn an_account_without_rights_is_told_what_it_lacks() {
     for resource in ["leases", "managedclusters", "managedclusteraddons", "addonsigners", "secrets"] {
         wait_until(PATIENCE, &format!("the log to say that {resource} cannot be read"), async || {
             let text = log.text();
-            let told = |line: &str| {
-                line.contains("User \"nobody\" cannot") && line.contains(&format!("resource \"{resource}\""))
+            let told = |lineage: &str| {
+                lineage.contains("User \"nobody\" cannot") && lineage.contains(&format!("resource \"{resource}\""))
             };
             text.replace("\\\"", "\"").lines().any(told).then_some(())
         })
@@ -85,12 +85,12 @@ async fn a_signer_that_the_hub_may_not_sign_for_says_so() {
     wait_until(PATIENCE, "the gateway's authority", serving).await;
     assert!(secrets.get_opt("other-client-authorities").await.unwrap().is_none(), "it has none before that");
     // So it has given out no certificate that a rotation of the gateway's authority would wait for.
-    let line = OnServer::serving(&admin);
-    let first = line.wait(&["Active"]).await;
-    line.wait_bundle(&first).await;
-    line.rotate_by_map("r1").await;
+    let lineage = OnServer::serving(&admin);
+    let first = lineage.wait(&["Active"]).await;
+    lineage.wait_bundle(&first).await;
+    lineage.rotate_by_map("r1").await;
     wait_until(PATIENCE, "another authority to sign", async || {
-        let active = line.members().await?.into_iter().find(|member| member["state"] == "Active")?;
+        let active = lineage.members().await?.into_iter().find(|member| member["state"] == "Active")?;
         (active["id"] != first[0].as_str()).then_some(())
     })
     .await;

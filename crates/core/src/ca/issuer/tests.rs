@@ -191,11 +191,11 @@ fn a_certificate_names_its_line_and_no_other() {
     let origin = Origin::read(chain.as_bytes()).unwrap();
     let rng = SystemRandom::new();
     let (key, _) = PrivateKey::generate(KeyKind::EcdsaP256, &rng).unwrap();
-    let line = issuer.authority().name().strip_prefix("CN=").unwrap().rsplit_once(' ').unwrap().0.to_owned();
-    let other = |line: &str| Authority::self_signed(line, &key, NOW, YEAR, &rng).unwrap();
-    assert!([issuer.authority(), next.authority(), &other(&line)].iter().all(|ours| origin.is_of_line(ours)));
-    for another in [format!("{line}2"), line[1..].to_owned(), format!("{line} x")] {
-        assert!(!origin.is_of_line(&other(&another)), "{another}");
+    let lineage = issuer.authority().name().strip_prefix("CN=").unwrap().rsplit_once(' ').unwrap().0.to_owned();
+    let other = |lineage: &str| Authority::self_signed(lineage, &key, NOW, YEAR, &rng).unwrap();
+    assert!([issuer.authority(), next.authority(), &other(&lineage)].iter().all(|ours| origin.is_of_lineage(ours)));
+    for another in [format!("{lineage}2"), lineage[1..].to_owned(), format!("{lineage} x")] {
+        assert!(!origin.is_of_lineage(&other(&another)), "{another}");
     }
     assert_eq!((origin.issuer(), origin.not_after()), (issuer.authority().name(), issued.not_after));
     assert_eq!(Origin::read(b"x"), None);

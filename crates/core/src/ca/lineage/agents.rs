@@ -13,7 +13,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::{Line, Member, Stragglers, WaitsFor};
+use super::{Lineage, Member, Stragglers, WaitsFor};
 use crate::ca::authority::Authority;
 use crate::identity::{AddOnKey, ClusterName};
 use crate::registry::Registry;
@@ -60,14 +60,14 @@ pub struct Works<'k> {
 }
 
 impl Agents<'_> {
-    /// Whether all agents are known to have the anchor of the line's Next.
+    /// Whether all agents are known to have the anchor of the lineage's Next.
     ///
     /// # Errors
     /// All that is waited for.
-    pub fn have_next(&self, line: &Line, now: Timestamp) -> Result<(), WaitsFor> {
-        let Some(next) = line.next() else { return Ok(()) };
+    pub fn have_next(&self, lineage: &Lineage, now: Timestamp) -> Result<(), WaitsFor> {
+        let Some(next) = lineage.next() else { return Ok(()) };
         let anchor = next.certified.anchor();
-        if line.active().is_some_and(|active| active.certified.anchor() == anchor) && line.forced(now).is_none() {
+        if lineage.active().is_some_and(|active| active.certified.anchor() == anchor) && lineage.forced(now).is_none() {
             return Ok(());
         }
         let Some(last) = next.activate_after else { return Err(self.unknown.clone().unwrap_or(WaitsFor::Publication)) };

@@ -1,6 +1,6 @@
 //! Ends the trust in one authority: a tainted one signs no more once another can, a revoked one is gone at once.
 
-use super::{Line, MOST_AUTHORITIES, Member, State, Step};
+use super::{Lineage, MOST_AUTHORITIES, Member, State, Step};
 use crate::ca::authority::AuthorityId;
 use crate::ca::chain::Certified;
 use crate::timestamp::Timestamp;
@@ -18,7 +18,7 @@ pub fn renewal_window(addons: usize) -> u32 {
     u32::try_from(addons.div_ceil(RENEWALS_PER_SECOND).max(LEAST_RENEWAL)).unwrap_or(u32::MAX)
 }
 
-impl Line {
+impl Lineage {
     /// The Old authorities that are tainted, once another one signs: whoever has a certificate of them should renew.
     pub fn distrusted(&self) -> impl Iterator<Item = &AuthorityId> {
         let is_over = !self.is_tainted();
@@ -32,13 +32,13 @@ impl Line {
         self.active().is_some_and(|active| active.tainted)
     }
 
-    /// The authority that may be tainted: it is in the line, and is not tainted already.
+    /// The authority that may be tainted: it is in the lineage, and is not tainted already.
     pub(super) fn untainted(&self, id: Option<&AuthorityId>) -> Option<&Member> {
         self.members.iter().find(|member| Some(member.authority.id()) == id && !member.tainted)
     }
 
-    /// Which authority to revoke first, of these and of those that the line is to revoke: one that needs no successor,
-    /// if there is one, because the other may wait for an issuer. `None` if the line has none of them.
+    /// Which authority to revoke first, of these and of those that the lineage is to revoke: one that needs no
+    /// successor, if there is one, because the other may wait for an issuer. `None` if the lineage has none of them.
     #[must_use]
     pub fn first_to_revoke<'i>(
         &'i self,
@@ -51,8 +51,8 @@ impl Line {
         present.clone().find(|id| !needs_successor(id)).or_else(|| present.next())
     }
 
-    /// The line after it became known that somebody else may have the key of `id`. It never becomes Active again. In
-    /// place of a Next comes `new`, which the line then needs: see [`super::Step::needs_authority`].
+    /// The lineage after it became known that somebody else may have the key of `id`. It never becomes Active again. In
+    /// place of a Next comes `new`, which the lineage then needs: see [`super::Step::needs_authority`].
     #[must_use]
     pub fn taint(mut self, id: &AuthorityId, new: Option<impl Into<Certified>>, now: Timestamp) -> Self {
         let Some(member) = self.members.iter_mut().find(|member| member.authority.id() == id) else { return self };
@@ -61,7 +61,7 @@ impl Line {
             return self;
         }
         self.drop_next(now);
-        // A full line whose Next has certificates in use comes from a backup. It makes another one when it has room.
+        // A full lineage whose Next has certificates in use comes from a backup. It makes another one when it has room.
         if let Some(new) = new.filter(|_| self.members.len() < MOST_AUTHORITIES) {
             self.members.push(Member::new(new.into(), State::Next, now));
             self.rolled_back = None;
@@ -70,7 +70,7 @@ impl Line {
         self
     }
 
-    /// The line that revokes `id` when another authority can sign. It remembers that `by` has asked for it.
+    /// The lineage that revokes `id` when another authority can sign. It remembers that `by` has asked for it.
     #[must_use]
     pub fn await_revocation(mut self, id: &AuthorityId, by: &str) -> Self {
         if let Some(member) = self.members.iter_mut().find(|member| member.authority.id() == id) {
@@ -79,8 +79,8 @@ impl Line {
         self
     }
 
-    /// The line without `id`, whatever depends on it. If it was Active, Next signs, or else `new`, which the line then
-    /// needs: see [`super::Step::needs_authority`]. By `known_at` everybody has been told of that one.
+    /// The lineage without `id`, whatever depends on it. If it was Active, Next signs, or else `new`, which the lineage
+    /// then needs: see [`super::Step::needs_authority`]. By `known_at` everybody has been told of that one.
     #[must_use]
     pub fn revoke(
         mut self,

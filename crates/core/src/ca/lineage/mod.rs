@@ -1,8 +1,8 @@
-//! A line of authorities over time: their states Next, Active and Old, and the one step that may be taken now.
+//! A lineage of authorities over time: their states Next, Active and Old, and the one step that may be taken now.
 //!
-//! The line is a value. [`Line::next_step`] names a step from the evidence. The shell persists the resulting line
-//! before the step has any effect (invariant I7). An anchor is in the trust bundle before its key signs (I5), and it
-//! stays there until its last leaf has expired (I6).
+//! The lineage is a value. [`Lineage::next_step`] names a step from the evidence. The shell persists the resulting
+//! lineage before the step has any effect (invariant I7). An anchor is in the trust bundle before its key signs (I5),
+//! and it stays there until its last leaf has expired (I6).
 
 mod agents;
 mod distrust;
@@ -22,24 +22,24 @@ pub use distrust::renewal_window;
 pub use next_step::{Evidence, Step};
 pub use recorded::{Older, RecordedAuthority};
 pub use rollback::NotRolledBack;
-pub use state::{LineError, Phase, State, UnknownState};
+pub use state::{LineageError, Phase, State, UnknownState};
 pub use waits::{Stragglers, WaitsFor};
 
-/// The most authorities that a line has at a time, so that its state does not grow with each rotation. A further
+/// The most authorities that a lineage has at a time, so that its state does not grow with each rotation. A further
 /// rotation waits until the oldest authority is dropped, but no longer than the [`LAST_CALL`].
 pub const MAX_AUTHORITIES: usize = 4;
 
-/// The most that a line ever has: on the [`LAST_CALL`], or if its Active is tainted, a full one gets another.
+/// The most that a lineage ever has: on the [`LAST_CALL`], or if its Active is tainted, a full one gets another.
 pub const MOST_AUTHORITIES: usize = MAX_AUTHORITIES + 1;
 
-/// The most authorities that a line remembers after they have left it, so that its state does not grow.
+/// The most authorities that a lineage remembers after they have left it, so that its state does not grow.
 pub const MOST_GONE: usize = 8;
 
 /// The end of an authority's leaves is reserved further ahead than a leaf needs, by the leaf's life divided by this
 /// number, so that one write serves many leaves.
 pub const RESERVE_AHEAD: u32 = 8;
 
-/// One authority of a line.
+/// One authority of a lineage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
     /// The authority.
@@ -48,12 +48,12 @@ pub struct Member {
     pub certified: Certified,
     /// Its state.
     pub state: State,
-    /// When it entered this state. For a Next of the gateway's line: when its anchor had been published.
+    /// When it entered this state. For a Next of the gateway's lineage: when its anchor had been published.
     pub since: Timestamp,
     /// All of its issued leaves expire at this time or earlier. It is raised and persisted before a leaf is signed.
     pub leaves_expire: Option<Timestamp>,
-    /// For a Next of the gateway's line: by this time, everybody who got a trust bundle without it has received a newer
-    /// one. It signs earlier on evidence.
+    /// For a Next of the gateway's lineage: by this time, everybody who got a trust bundle without it has received a
+    /// newer one. It signs earlier on evidence.
     pub activate_after: Option<Timestamp>,
     /// Whether it became Active without evidence that everybody trusts it, because its predecessor was about to expire
     /// or was revoked.
@@ -83,39 +83,39 @@ impl Member {
     }
 }
 
-/// All authorities of one line, and what administrators have asked for.
+/// All authorities of one lineage, and what administrators have asked for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Line {
+pub struct Lineage {
     members: Vec<Member>,
     handled_request: Option<String>,
     rolled_back: Option<AuthorityId>,
     gone: Vec<AuthorityId>,
 }
 
-impl Line {
-    /// Reads a line back from a store.
+impl Lineage {
+    /// Reads a lineage back from a store.
     ///
     /// # Errors
-    /// [`LineError`] if the states contradict each other. Then nothing is signed.
+    /// [`LineageError`] if the states contradict each other. Then nothing is signed.
     pub fn restore(
         mut members: Vec<Member>,
         handled_request: Option<String>,
         rolled_back: Option<AuthorityId>,
-    ) -> Result<Self, LineError> {
+    ) -> Result<Self, LineageError> {
         sort(&mut members);
         let count = |state| members.iter().filter(|member| member.state == state).count();
         for state in [State::Next, State::Active] {
             if count(state) > 1 {
-                return Err(LineError::TooMany(count(state), state));
+                return Err(LineageError::TooMany(count(state), state));
             }
         }
         if !members.is_empty() && count(State::Active) == 0 {
-            return Err(LineError::NoActive);
+            return Err(LineageError::NoActive);
         }
         let mut ids: Vec<&AuthorityId> = members.iter().map(|member| member.authority.id()).collect();
         ids.sort_unstable();
         if let Some([twice, _]) = ids.windows(2).find(|pair| matches!(pair, [a, b] if a == b)) {
-            return Err(LineError::Duplicate((*twice).clone()));
+            return Err(LineageError::Duplicate((*twice).clone()));
         }
         Ok(Self { members, handled_request, rolled_back, gone: Vec::new() })
     }
@@ -149,19 +149,19 @@ impl Line {
         }
     }
 
-    /// The trust bundle of the line: the anchors of all its authorities.
+    /// The trust bundle of the lineage: the anchors of all its authorities.
     ///
     /// # Errors
-    /// [`BundleError::Empty`] for a line that has not begun.
+    /// [`BundleError::Empty`] for a lineage that has not begun.
     pub fn bundle(&self) -> Result<Bundle, BundleError> {
         Bundle::new(self.members.iter().map(|member| member.authority.clone()).collect())
     }
 
-    /// What others than the line's own relying parties trust: the anchors of all its authorities. Only those of the
-    /// gateway's serving line differ from [`Self::bundle`], if they are trusted by their roots.
+    /// What others than the lineage's own relying parties trust: the anchors of all its authorities. Only those of the
+    /// gateway's serving lineage differ from [`Self::bundle`], if they are trusted by their roots.
     ///
     /// # Errors
-    /// [`BundleError::Empty`] for a line that has not begun.
+    /// [`BundleError::Empty`] for a lineage that has not begun.
     pub fn anchors(&self) -> Result<Bundle, BundleError> {
         Bundle::new(self.members.iter().map(|member| member.certified.anchor().clone()).collect())
     }
@@ -172,27 +172,27 @@ impl Line {
         self.members.iter().find(|member| member.authority.id() == id)
     }
 
-    /// The authorities that have left the line, the last ones last, at most [`MOST_GONE`]: replaced, rolled back or
+    /// The authorities that have left the lineage, the last ones last, at most [`MOST_GONE`]: replaced, rolled back or
     /// revoked. An issuer that still has one does not bring it back.
     #[must_use]
     pub fn gone(&self) -> &[AuthorityId] {
         &self.gone
     }
 
-    /// The line that remembers these authorities as [`Self::gone`].
+    /// The lineage that remembers these authorities as [`Self::gone`].
     #[must_use]
     pub fn with_gone(self, gone: Vec<AuthorityId>) -> Self {
         Self { gone, ..self }
     }
 
-    /// Takes these authorities out of the line.
+    /// Takes these authorities out of the lineage.
     fn remove(&mut self, goes: impl Fn(&Member) -> bool) {
         let left = self.members.extract_if(.., |member| goes(member)).map(|member| member.authority.id().clone());
         self.gone.extend(left);
         self.gone.drain(..self.gone.len().saturating_sub(MOST_GONE));
     }
 
-    /// Takes Next out of the line. One that has certificates in use, because it comes from a backup, becomes Old.
+    /// Takes Next out of the lineage. One that has certificates in use, because it comes from a backup, becomes Old.
     fn drop_next(&mut self, now: Timestamp) {
         self.remove(|member| member.state == State::Next && member.leaves_expire.is_none_or(|end| end < now));
         if let Some(next) = self.members.iter_mut().find(|member| member.state == State::Next) {
@@ -200,15 +200,15 @@ impl Line {
         }
     }
 
-    /// The latest end of a certificate that comes with the line's anchors: a day before the [`LAST_CALL`] of the newest
-    /// authority. So by the time the next authority must sign, everyone has its anchor.
+    /// The latest end of a certificate that comes with the lineage's anchors: a day before the [`LAST_CALL`] of the
+    /// newest authority. So by the time the next authority must sign, everyone has its anchor.
     #[must_use]
     pub fn last_end(&self) -> Option<Timestamp> {
         let newest = self.next().or_else(|| self.active())?;
         Some(newest.authority.not_after().minus(LAST_CALL * 2))
     }
 
-    /// The line with its first authority. A line that already has one is unchanged.
+    /// The lineage with its first authority. A lineage that already has one is unchanged.
     #[must_use]
     pub fn begin(mut self, authority: impl Into<Certified>, now: Timestamp) -> Self {
         if self.members.is_empty() {
@@ -217,7 +217,7 @@ impl Line {
         self
     }
 
-    /// The line with a new Next, and the request for it marked as handled.
+    /// The lineage with a new Next, and the request for it marked as handled.
     #[must_use]
     pub fn prepare(mut self, authority: impl Into<Certified>, requested: Option<&str>, now: Timestamp) -> Self {
         if self.next().is_none() {
@@ -227,8 +227,8 @@ impl Line {
         self.with_handled(requested)
     }
 
-    /// The line that has handled this request, if there is one. A first authority handles a request that is older than
-    /// the line, such as that of an AddOnSigner which is made again from a file.
+    /// The lineage that has handled this request, if there is one. A first authority handles a request that is older
+    /// than the lineage, such as that of an AddOnSigner which is made again from a file.
     #[must_use]
     pub fn with_handled(mut self, requested: Option<&str>) -> Self {
         if requested.is_some() {
@@ -237,8 +237,8 @@ impl Line {
         self
     }
 
-    /// The line whose Next does not sign before `at` without evidence, because its anchor has been published at `now`.
-    /// A time that is already set is kept.
+    /// The lineage whose Next does not sign before `at` without evidence, because its anchor has been published at
+    /// `now`. A time that is already set is kept.
     #[must_use]
     pub fn hold_next_until(mut self, at: Timestamp, now: Timestamp) -> Self {
         if let Some(next) = self.members.iter_mut().find(|member| member.state == State::Next)
@@ -249,7 +249,7 @@ impl Line {
         self
     }
 
-    /// The line after its Next became Active and its Active became Old.
+    /// The lineage after its Next became Active and its Active became Old.
     #[must_use]
     pub fn activate(mut self, now: Timestamp) -> Self {
         if self.next().is_none() {
@@ -268,14 +268,14 @@ impl Line {
         self
     }
 
-    /// The line after [`Self::activate`] without evidence.
+    /// The lineage after [`Self::activate`] without evidence.
     #[must_use]
     pub fn force(self, now: Timestamp) -> Self {
-        let mut line = self.activate(now);
-        if let Some(active) = line.members.iter_mut().find(|member| member.state == State::Active) {
+        let mut lineage = self.activate(now);
+        if let Some(active) = lineage.members.iter_mut().find(|member| member.state == State::Active) {
             active.forced = true;
         }
-        line
+        lineage
     }
 
     /// The Active authority, if it was activated without evidence and is not yet known to be trusted by everybody.
@@ -284,14 +284,14 @@ impl Line {
         self.active().filter(is_open)
     }
 
-    /// The line without an Old authority.
+    /// The lineage without an Old authority.
     #[must_use]
     pub fn finish(mut self, id: &AuthorityId) -> Self {
         self.remove(|member| member.state == State::Old && member.authority.id() == id);
         self
     }
 
-    /// The line without Next.
+    /// The lineage without Next.
     #[must_use]
     pub fn give_up(mut self, now: Timestamp) -> Self {
         self.drop_next(now);
@@ -299,17 +299,17 @@ impl Line {
         self
     }
 
-    /// The line whose Active authority may sign leaves that expire at `end`. `None` if it already may.
+    /// The lineage whose Active authority may sign leaves that expire at `end`. `None` if it already may.
     pub fn reserve(&self, end: Timestamp) -> Option<Self> {
         let covered = self.active().is_none_or(|active| active.leaves_expire.is_some_and(|until| until >= end));
         if covered {
             return None;
         }
-        let mut line = self.clone();
-        if let Some(active) = line.members.iter_mut().find(|member| member.state == State::Active) {
+        let mut lineage = self.clone();
+        if let Some(active) = lineage.members.iter_mut().find(|member| member.state == State::Active) {
             active.leaves_expire = Some(end);
         }
-        Some(line)
+        Some(lineage)
     }
 }
 

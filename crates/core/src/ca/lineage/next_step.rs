@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Line, MAX_AUTHORITIES, MOST_AUTHORITIES, Member, State, WaitsFor};
+use super::{Lineage, MAX_AUTHORITIES, MOST_AUTHORITIES, Member, State, WaitsFor};
 use crate::ca::authority::{AuthorityId, LAST_CALL};
 use crate::timestamp::Timestamp;
 
@@ -13,7 +13,7 @@ pub struct Evidence<'e> {
     pub now: Timestamp,
     /// The last request of an administrator for a rotation: an opaque text that differs from request to request.
     pub requested: Option<&'e str>,
-    /// Whether an issuer outside has a new authority for the line.
+    /// Whether an issuer outside has a new authority for the lineage.
     pub offered: bool,
     /// The authority that an administrator wants rolled back.
     pub roll_back: Option<&'e AuthorityId>,
@@ -25,7 +25,8 @@ pub struct Evidence<'e> {
     pub renew_before: Duration,
     /// How much later that is after a rollback, because the next authority may have the same fault.
     pub deferral: Duration,
-    /// Whether no certificate outlasts the newest authority ([`Line::last_end`]), as on the gateway's serving line.
+    /// Whether no certificate outlasts the newest authority ([`Lineage::last_end`]), as on the gateway's serving
+    /// lineage.
     pub caps: bool,
     /// Whether everybody who must trust the Next anchor does. The error says what the rotation is waiting for.
     pub next_is_trusted: Result<(), WaitsFor>,
@@ -84,12 +85,12 @@ impl Step {
 
     /// Whether the step needs a new authority.
     #[must_use]
-    pub fn needs_authority(&self, line: &Line) -> bool {
+    pub fn needs_authority(&self, lineage: &Lineage) -> bool {
         let is = |member: Option<&Member>, id: &AuthorityId| member.is_some_and(|member| member.authority.id() == id);
         match self {
             Self::Begin | Self::Prepare => true,
-            Self::Taint { id } => is(line.next(), id),
-            Self::Revoke { id } => line.next().is_none() && is(line.active(), id),
+            Self::Taint { id } => is(lineage.next(), id),
+            Self::Revoke { id } => lineage.next().is_none() && is(lineage.active(), id),
             Self::Activate
             | Self::Force(_)
             | Self::Finish(_)
@@ -102,7 +103,7 @@ impl Step {
     }
 }
 
-impl Line {
+impl Lineage {
     /// The step that the evidence allows now. An Old authority is dropped before a new one is made.
     pub fn next_step(&self, evidence: &Evidence<'_>) -> Step {
         let Some(active) = self.active() else { return Step::Begin };
@@ -145,7 +146,7 @@ impl Line {
     }
 
     /// The same, while an issuer outside has no new authority and `issuer` is what it must do. A tainted Next is
-    /// dropped all the same, and the line remembers what to revoke, which is tainted, until there is another one.
+    /// dropped all the same, and the lineage remembers what to revoke, which is tainted, until there is another one.
     pub fn next_step_without_authority(&self, evidence: &Evidence<'_>, issuer: &str) -> Step {
         let step = self.next_step(evidence);
         if !step.needs_authority(self) || matches!(step, Step::Begin | Step::Taint { .. }) {
@@ -175,7 +176,7 @@ impl Line {
 }
 
 /// Whether Next ends before Active, and is due to be replaced before everybody trusts it: no certificate may outlast
-/// what it has left ([`Line::last_end`]).
+/// what it has left ([`Lineage::last_end`]).
 fn is_too_late(next: &Member, active: &Member, evidence: &Evidence<'_>) -> bool {
     let end = next.authority.not_after();
     evidence.caps && end < active.authority.not_after() && evidence.now.plus(evidence.renew_before) >= end

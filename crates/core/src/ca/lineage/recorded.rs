@@ -1,12 +1,13 @@
-//! Compares a line with what the ledger knows about it. The line is older if its Secret was restored from a backup.
+//! Compares a lineage with what the ledger knows about it. The lineage is older if its Secret was restored from a
+//! backup.
 
 use std::collections::BTreeMap;
 
-use super::{Line, State};
+use super::{Lineage, State};
 use crate::ca::authority::AuthorityId;
 use crate::timestamp::Timestamp;
 
-/// What the ledger knows about one authority of a line.
+/// What the ledger knows about one authority of a lineage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecordedAuthority {
     /// Its state; `None` after it was removed.
@@ -17,26 +18,26 @@ pub struct RecordedAuthority {
     pub tainted: bool,
 }
 
-/// What the ledger knows about a line that the line itself does not.
+/// What the ledger knows about a lineage that the lineage itself does not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Older {
-    /// The line with everything that can be restored: it keeps each anchor until the last certificate has expired, and
-    /// what was tainted stays so.
-    pub line: Line,
-    /// Authorities of the line that have gone further, have signed for longer, or were tainted.
+    /// The lineage with everything that can be restored: it keeps each anchor until the last certificate has expired,
+    /// and what was tainted stays so.
+    pub lineage: Lineage,
+    /// Authorities of the lineage that have gone further, have signed for longer, or were tainted.
     pub behind: Vec<AuthorityId>,
-    /// Authorities missing from the line. Nobody has their keys, and their certificates are not accepted.
+    /// Authorities missing from the lineage. Nobody has their keys, and their certificates are not accepted.
     pub missing: Vec<AuthorityId>,
 }
 
-impl Line {
-    /// Where the line is older than what the ledger knows. `None` if nowhere. A line may be ahead of the ledger: its
-    /// steps are persisted before they are recorded.
+impl Lineage {
+    /// Where the lineage is older than what the ledger knows. `None` if nowhere. A lineage may be ahead of the ledger:
+    /// its steps are persisted before they are recorded.
     #[must_use]
     pub fn older_than(&self, recorded: &BTreeMap<AuthorityId, RecordedAuthority>) -> Option<Older> {
-        let mut line = self.clone();
+        let mut lineage = self.clone();
         let mut behind = Vec::new();
-        for member in &mut line.members {
+        for member in &mut lineage.members {
             let Some(known) = recorded.get(member.authority.id()) else { continue };
             // A rollback makes an Old one Active again.
             let is_back = member.state == State::Active && self.rolled_back.is_some();
@@ -51,8 +52,8 @@ impl Line {
                 behind.push(member.authority.id().clone());
             }
         }
-        // One that has left the line is perhaps not recorded as removed yet. So is an Old one without certificates in
-        // use that left it too long ago to be remembered.
+        // One that has left the lineage is perhaps not recorded as removed yet. So is an Old one without certificates
+        // in use that left it too long ago to be remembered.
         let is_gone = |id: &AuthorityId, known: &RecordedAuthority| {
             self.gone.contains(id) || (known.state != Some(State::Next) && known.leaves_expire.is_none())
         };
@@ -61,6 +62,6 @@ impl Line {
             .filter(|(id, known)| known.state.is_some() && self.member(id).is_none() && !is_gone(id, known));
         let missing: Vec<_> = missing.map(|(id, _)| id.clone()).collect();
         let is_older = !behind.is_empty() || !missing.is_empty();
-        is_older.then_some(Older { line, behind, missing })
+        is_older.then_some(Older { lineage, behind, missing })
     }
 }

@@ -1,7 +1,7 @@
 //! Rolls back a rotation that has not ended: Next is dropped, or Active becomes Old and the previous authority, which
 //! everybody still trusts, signs again.
 
-use super::{Evidence, Line, MAX_AUTHORITIES, Member, State};
+use super::{Evidence, Lineage, MAX_AUTHORITIES, Member, State};
 use crate::ca::authority::AuthorityId;
 use crate::timestamp::Timestamp;
 
@@ -23,12 +23,12 @@ pub enum NotRolledBack {
     /// Somebody else may know the key of the previous authority.
     #[error("the previous authority {0} is tainted")]
     Tainted(AuthorityId),
-    /// The line could then have more authorities than gateways accept.
-    #[error("the line has too many authorities: one of them has to go first")]
+    /// The lineage could then have more authorities than gateways accept.
+    #[error("the lineage has too many authorities: one of them has to go first")]
     Full,
 }
 
-impl Line {
+impl Lineage {
     /// The authority that was rolled back since the last rotation began. While there is one, age begins the next
     /// rotation later ([`Evidence::deferral`]).
     #[must_use]
@@ -74,7 +74,7 @@ impl Line {
         self.members.iter().filter(is_older).max_by_key(|member| member.since)
     }
 
-    /// The line after `id` was rolled back at `now`, so that `signs` signs. A Next without certificates in use is
+    /// The lineage after `id` was rolled back at `now`, so that `signs` signs. A Next without certificates in use is
     /// dropped; everything else that does not sign is Old.
     #[must_use]
     pub fn roll_back(mut self, id: &AuthorityId, signs: &AuthorityId, now: Timestamp) -> Self {

@@ -1,4 +1,4 @@
-//! The states of an authority, the steps of a rotation that a line can be at, and what contradicts them.
+//! The states of an authority, the steps of a rotation that a lineage can be at, and what contradicts them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -33,7 +33,7 @@ impl fmt::Display for State {
     }
 }
 
-/// The step of a rotation that a line is at.
+/// The step of a rotation that a lineage is at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
     /// No rotation is under way.
@@ -71,16 +71,16 @@ impl FromStr for State {
     }
 }
 
-/// Why the stored authorities are not a line.
+/// Why the stored authorities are not a lineage.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum LineError {
+pub enum LineageError {
     /// More than one Active, or more than one Next.
-    #[error("the line has {0} authorities in the state {1}; only one is allowed")]
+    #[error("the lineage has {0} authorities in the state {1}; only one is allowed")]
     TooMany(usize, State),
     /// Old or Next authorities without an Active one.
-    #[error("the line has no Active authority")]
+    #[error("the lineage has no Active authority")]
     NoActive,
     /// Two authorities have the same key.
-    #[error("the authority {0} is in the line twice")]
+    #[error("the authority {0} is in the lineage twice")]
     Duplicate(AuthorityId),
 }

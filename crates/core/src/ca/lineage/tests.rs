@@ -38,195 +38,198 @@ pub(super) fn mk_evidence(now: Timestamp) -> Evidence<'static> {
     }
 }
 
-pub(super) fn mk_line() -> Line {
-    Line::default().begin(mk_authority(), NOW)
+pub(super) fn mk_lineage() -> Lineage {
+    Lineage::default().begin(mk_authority(), NOW)
 }
 
-pub(super) fn states(line: &Line) -> Vec<State> {
-    line.members().iter().map(|member| member.state).collect()
+pub(super) fn states(lineage: &Lineage) -> Vec<State> {
+    lineage.members().iter().map(|member| member.state).collect()
 }
 
 #[test]
 fn an_empty_line_begins_and_then_rests() {
-    assert_eq!(Line::default().next_step(&mk_evidence(NOW)), Step::Begin);
-    assert_eq!(mk_line().next_step(&mk_evidence(NOW)), Step::Rest);
-    assert_eq!(Line::default().bundle(), Err(BundleError::Empty));
+    assert_eq!(Lineage::default().next_step(&mk_evidence(NOW)), Step::Begin);
+    assert_eq!(mk_lineage().next_step(&mk_evidence(NOW)), Step::Rest);
+    assert_eq!(Lineage::default().bundle(), Err(BundleError::Empty));
 }
 
 #[test]
 fn a_request_is_handled_once() {
     let asked = Evidence { requested: Some("r1"), ..mk_evidence(NOW) };
-    let line = mk_line();
-    assert_eq!((line.next_step(&asked), line.phase()), (Step::Prepare, Phase::Settled));
-    let line = line.prepare(mk_authority(), Some("r1"), NOW);
-    assert_eq!((states(&line), line.phase()), (vec![State::Next, State::Active], Phase::Activate));
-    let line = line.activate(NOW);
-    assert_eq!((states(&line), line.phase()), (vec![State::Active, State::Old], Phase::Finish));
-    let id = line.members()[1].authority.id().clone();
-    assert_eq!(line.next_step(&asked), Step::Finish(id.clone()));
-    let line = line.finish(&id);
-    assert_eq!((line.next_step(&asked), line.phase()), (Step::Rest, Phase::Settled));
+    let lineage = mk_lineage();
+    assert_eq!((lineage.next_step(&asked), lineage.phase()), (Step::Prepare, Phase::Settled));
+    let lineage = lineage.prepare(mk_authority(), Some("r1"), NOW);
+    assert_eq!((states(&lineage), lineage.phase()), (vec![State::Next, State::Active], Phase::Activate));
+    let lineage = lineage.activate(NOW);
+    assert_eq!((states(&lineage), lineage.phase()), (vec![State::Active, State::Old], Phase::Finish));
+    let id = lineage.members()[1].authority.id().clone();
+    assert_eq!(lineage.next_step(&asked), Step::Finish(id.clone()));
+    let lineage = lineage.finish(&id);
+    assert_eq!((lineage.next_step(&asked), lineage.phase()), (Step::Rest, Phase::Settled));
     let again = Evidence { requested: Some("r2"), ..mk_evidence(NOW) };
-    assert_eq!(line.next_step(&again), Step::Prepare);
-    assert_eq!(mk_line().with_handled(Some("r1")).next_step(&asked), Step::Rest, "it is older than the line");
+    assert_eq!(lineage.next_step(&again), Step::Prepare);
+    assert_eq!(mk_lineage().with_handled(Some("r1")).next_step(&asked), Step::Rest, "it is older than the lineage");
 }
 
 #[test]
 fn next_does_not_sign_before_its_anchor_is_trusted() {
-    let line = mk_line().prepare(mk_authority(), None, NOW);
-    assert_eq!(line.next_step(&mk_evidence(NOW)), Step::Wait(WaitsFor::Publication));
-    assert_eq!(line.bundle().unwrap().authorities().len(), 2, "published while it waits");
+    let lineage = mk_lineage().prepare(mk_authority(), None, NOW);
+    assert_eq!(lineage.next_step(&mk_evidence(NOW)), Step::Wait(WaitsFor::Publication));
+    assert_eq!(lineage.bundle().unwrap().authorities().len(), 2, "published while it waits");
     let trusted = Evidence { next_is_trusted: Ok(()), ..mk_evidence(NOW) };
-    assert_eq!(line.next_step(&trusted), Step::Activate);
+    assert_eq!(lineage.next_step(&trusted), Step::Activate);
 }
 
 #[test]
 fn an_old_anchor_stays_until_its_last_leaf_has_expired() {
     let end = NOW.plus(DAY);
-    let line = mk_line().reserve(end).unwrap();
-    let line = line.prepare(mk_authority(), None, NOW).activate(NOW);
-    let old = line.members()[1].authority.id().clone();
+    let lineage = mk_lineage().reserve(end).unwrap();
+    let lineage = lineage.prepare(mk_authority(), None, NOW).activate(NOW);
+    let old = lineage.members()[1].authority.id().clone();
     let waits = Step::Wait(WaitsFor::OldCertificates { authority: old, at: end });
-    assert_eq!(line.next_step(&mk_evidence(NOW)), waits);
-    assert_eq!(line.next_step(&mk_evidence(end)), waits, "the last second still counts");
+    assert_eq!(lineage.next_step(&mk_evidence(NOW)), waits);
+    assert_eq!(lineage.next_step(&mk_evidence(end)), waits, "the last second still counts");
     let after = end.plus(Duration::from_secs(1));
-    assert_eq!(line.next_step(&mk_evidence(after)), Step::Finish(line.members()[1].authority.id().clone()));
+    assert_eq!(lineage.next_step(&mk_evidence(after)), Step::Finish(lineage.members()[1].authority.id().clone()));
 }
 
 #[test]
 fn an_ageing_authority_is_replaced_without_being_asked() {
-    let line = mk_line();
-    let due = line.active().unwrap().authority.not_after().minus(90 * DAY);
-    assert_eq!(line.next_step(&mk_evidence(due.minus(DAY))), Step::Rest);
-    assert_eq!(line.next_step(&mk_evidence(due)), Step::Prepare);
+    let lineage = mk_lineage();
+    let due = lineage.active().unwrap().authority.not_after().minus(90 * DAY);
+    assert_eq!(lineage.next_step(&mk_evidence(due.minus(DAY))), Step::Rest);
+    assert_eq!(lineage.next_step(&mk_evidence(due)), Step::Prepare);
 }
 
 #[test]
 fn the_number_of_authorities_is_bounded() {
-    let mut line = mk_line();
+    let mut lineage = mk_lineage();
     for round in 0..3_u32 {
-        line = line.reserve(NOW.plus(DAY * (round + 1))).unwrap();
-        line = line.prepare(mk_authority(), None, NOW.plus(Duration::from_secs(u64::from(round)))).activate(NOW);
+        lineage = lineage.reserve(NOW.plus(DAY * (round + 1))).unwrap();
+        lineage = lineage.prepare(mk_authority(), None, NOW.plus(Duration::from_secs(u64::from(round)))).activate(NOW);
     }
-    assert_eq!(line.members().len(), MAX_AUTHORITIES);
+    assert_eq!(lineage.members().len(), MAX_AUTHORITIES);
     let asked = Evidence { requested: Some("more"), ..mk_evidence(NOW) };
-    assert!(matches!(line.next_step(&asked), Step::Wait(_)));
+    assert!(matches!(lineage.next_step(&asked), Step::Wait(_)));
 }
 
 #[test]
 fn blocked_successor_signs_a_day_before_active_authority_ends() {
-    let line = mk_line().prepare(mk_authority(), None, NOW);
-    let end = line.active().unwrap().authority.not_after();
+    let lineage = mk_lineage().prepare(mk_authority(), None, NOW);
+    let end = lineage.active().unwrap().authority.not_after();
     let before = end.minus(DAY + Duration::from_secs(1));
-    assert_eq!(line.next_step(&mk_evidence(before)), Step::Wait(WaitsFor::Publication));
-    assert_eq!(line.next_step(&mk_evidence(end.minus(DAY))), Step::Force(WaitsFor::Publication));
+    assert_eq!(lineage.next_step(&mk_evidence(before)), Step::Wait(WaitsFor::Publication));
+    assert_eq!(lineage.next_step(&mk_evidence(end.minus(DAY))), Step::Force(WaitsFor::Publication));
     let trusted = Evidence { next_is_trusted: Ok(()), ..mk_evidence(end) };
-    assert_eq!(line.next_step(&trusted), Step::Activate, "with evidence it is an ordinary step");
-    let forced = line.clone().force(end);
+    assert_eq!(lineage.next_step(&trusted), Step::Activate, "with evidence it is an ordinary step");
+    let forced = lineage.clone().force(end);
     assert_eq!(states(&forced), [State::Active, State::Old]);
     assert_eq!(forced.forced(end), forced.active(), "it says so");
-    assert_eq!(line.clone().activate(end).forced(end), None);
-    let known = line.hold_next_until(end.plus(DAY), end).force(end);
+    assert_eq!(lineage.clone().activate(end).forced(end), None);
+    let known = lineage.hold_next_until(end.plus(DAY), end).force(end);
     assert!(known.forced(end.plus(DAY)).is_some());
     assert_eq!(known.forced(end.plus(2 * DAY)), None, "by then everybody has the new anchor");
 }
 
 #[test]
 fn late_successor_still_has_time_to_gather_evidence() {
-    let line = mk_line().prepare(mk_authority(), None, NOW);
-    let end = line.active().unwrap().authority.not_after();
+    let lineage = mk_lineage().prepare(mk_authority(), None, NOW);
+    let end = lineage.active().unwrap().authority.not_after();
     let hour = Duration::from_secs(3_600);
     let evidence = |now| Evidence { renew_before: hour, ..mk_evidence(now) };
-    assert_eq!(line.next_step(&evidence(end.minus(hour))), Step::Wait(WaitsFor::Publication));
-    assert_eq!(line.next_step(&evidence(end.minus(hour / 2))), Step::Force(WaitsFor::Publication));
+    assert_eq!(lineage.next_step(&evidence(end.minus(hour))), Step::Wait(WaitsFor::Publication));
+    assert_eq!(lineage.next_step(&evidence(end.minus(hour / 2))), Step::Force(WaitsFor::Publication));
 }
 
 #[test]
 fn a_full_line_makes_another_authority_before_its_last_one_ends() {
-    let mut line = mk_line();
+    let mut lineage = mk_lineage();
     for round in 0..3 {
-        line = line.reserve(NOW.plus(10 * YEAR + DAY * round)).unwrap();
-        line = line.prepare(mk_authority(), None, NOW).activate(NOW);
+        lineage = lineage.reserve(NOW.plus(10 * YEAR + DAY * round)).unwrap();
+        lineage = lineage.prepare(mk_authority(), None, NOW).activate(NOW);
     }
     // Those before it must stay, because they end later.
     let end = NOW.plus(YEAR).minus(DAY);
     let (key, _) = PrivateKey::generate(KeyKind::EcdsaP256, &SystemRandom::new()).unwrap();
     let last = Authority::self_signed("short", &key, NOW, YEAR - DAY, &SystemRandom::new()).unwrap();
-    let mut members = line.members().to_vec();
+    let mut members = lineage.members().to_vec();
     members[0] = Member::new(last.into(), State::Active, NOW);
-    let line = Line::restore(members, None, None).unwrap();
-    assert!(matches!(line.next_step(&mk_evidence(end.minus(2 * DAY))), Step::Wait(_)));
-    assert_eq!(line.next_step(&mk_evidence(end.minus(DAY))), Step::Prepare);
-    let line = line.prepare(mk_authority(), None, end.minus(DAY));
-    assert_eq!(line.members().len(), MOST_AUTHORITIES);
-    assert!(!matches!(line.next_step(&mk_evidence(end)), Step::Prepare));
+    let lineage = Lineage::restore(members, None, None).unwrap();
+    assert!(matches!(lineage.next_step(&mk_evidence(end.minus(2 * DAY))), Step::Wait(_)));
+    assert_eq!(lineage.next_step(&mk_evidence(end.minus(DAY))), Step::Prepare);
+    let lineage = lineage.prepare(mk_authority(), None, end.minus(DAY));
+    assert_eq!(lineage.members().len(), MOST_AUTHORITIES);
+    assert!(!matches!(lineage.next_step(&mk_evidence(end)), Step::Prepare));
 }
 
 #[test]
 fn finish_never_drops_what_is_not_old() {
-    let line = mk_line().prepare(mk_authority(), None, NOW);
-    for member in line.members() {
-        assert_eq!(line.clone().finish(member.authority.id()), line);
+    let lineage = mk_lineage().prepare(mk_authority(), None, NOW);
+    for member in lineage.members() {
+        assert_eq!(lineage.clone().finish(member.authority.id()), lineage);
     }
 }
 
 #[test]
 fn reserving_is_needed_only_beyond_what_is_reserved() {
-    let line = mk_line().reserve(NOW.plus(DAY)).unwrap();
-    assert_eq!(line.reserve(NOW.plus(DAY)), None);
-    assert!(line.reserve(NOW.plus(2 * DAY)).is_some());
-    assert_eq!(Line::default().reserve(NOW), None);
+    let lineage = mk_lineage().reserve(NOW.plus(DAY)).unwrap();
+    assert_eq!(lineage.reserve(NOW.plus(DAY)), None);
+    assert!(lineage.reserve(NOW.plus(2 * DAY)).is_some());
+    assert_eq!(Lineage::default().reserve(NOW), None);
 }
 
 #[test]
 fn contradictory_stores_are_refused() {
     let member = |state| Member::new(mk_authority().into(), state, NOW);
-    let restore = |members| Line::restore(members, None, None);
-    assert_eq!(restore(vec![member(State::Old)]), Err(LineError::NoActive));
-    assert_eq!(restore(vec![member(State::Active), member(State::Active)]), Err(LineError::TooMany(2, State::Active)));
+    let restore = |members| Lineage::restore(members, None, None);
+    assert_eq!(restore(vec![member(State::Old)]), Err(LineageError::NoActive));
+    assert_eq!(
+        restore(vec![member(State::Active), member(State::Active)]),
+        Err(LineageError::TooMany(2, State::Active))
+    );
     let twice = Member { state: State::Old, ..member(State::Active) };
     let active = Member { state: State::Active, ..twice.clone() };
-    assert!(matches!(restore(vec![twice, active]), Err(LineError::Duplicate(_))));
-    let line = mk_line().prepare(mk_authority(), Some("r"), NOW);
-    assert_eq!(Line::restore(line.members().to_vec(), Some("r".to_owned()), None), Ok(line));
+    assert!(matches!(restore(vec![twice, active]), Err(LineageError::Duplicate(_))));
+    let lineage = mk_lineage().prepare(mk_authority(), Some("r"), NOW);
+    assert_eq!(Lineage::restore(lineage.members().to_vec(), Some("r".to_owned()), None), Ok(lineage));
 }
 
-/// What the ledger has of each authority of a line, if it has seen all steps of the line.
-pub(super) fn mk_recorded(line: &Line) -> BTreeMap<AuthorityId, RecordedAuthority> {
+/// What the ledger has of each authority of a lineage, if it has seen all steps of the lineage.
+pub(super) fn mk_recorded(lineage: &Lineage) -> BTreeMap<AuthorityId, RecordedAuthority> {
     let known = |member: &Member| RecordedAuthority {
         state: Some(member.state),
         leaves_expire: member.leaves_expire,
         tainted: member.tainted,
     };
-    line.members().iter().map(|member| (member.authority.id().clone(), known(member))).collect()
+    lineage.members().iter().map(|member| (member.authority.id().clone(), known(member))).collect()
 }
 
 #[test]
 fn a_line_that_is_ahead_of_the_ledger_is_not_older() {
-    let first = mk_line().reserve(NOW.plus(DAY)).unwrap();
+    let first = mk_lineage().reserve(NOW.plus(DAY)).unwrap();
     let second = first.clone().prepare(mk_authority(), None, NOW);
     let third = second.clone().activate(NOW);
     let old = third.members()[1].authority.id().clone();
     let spent = mk_recorded(&third);
     let spent = spent.into_iter().map(|(id, known)| (id, RecordedAuthority { leaves_expire: None, ..known })).collect();
-    for (line, recorded) in [
+    for (lineage, recorded) in [
         (&first, BTreeMap::new()),
         (&first, mk_recorded(&first)),
         (&second, mk_recorded(&first)),
         (&third, mk_recorded(&second)),
         (&third.clone().finish(&old), spent),
     ] {
-        assert_eq!(line.older_than(&recorded), None);
+        assert_eq!(lineage.older_than(&recorded), None);
     }
 }
 
 #[test]
 fn a_line_that_lacks_what_the_ledger_knows_is_older() {
-    let first = mk_line();
-    let id = |line: &Line, n: usize| line.members()[n].authority.id().clone();
+    let first = mk_lineage();
+    let id = |lineage: &Lineage, n: usize| lineage.members()[n].authority.id().clone();
     let second = first.clone().prepare(mk_authority(), None, NOW);
     let older = first.older_than(&mk_recorded(&second)).unwrap();
-    assert_eq!(older, Older { line: first.clone(), behind: vec![], missing: vec![id(&second, 0)] });
+    assert_eq!(older, Older { lineage: first.clone(), behind: vec![], missing: vec![id(&second, 0)] });
     let third = second.clone().activate(NOW).reserve(NOW.plus(DAY)).unwrap();
     let older = first.older_than(&mk_recorded(&third)).unwrap();
     assert_eq!((older.behind, older.missing), (vec![id(&first, 0)], vec![id(&third, 0)]));
@@ -239,41 +242,41 @@ fn a_line_that_lacks_what_the_ledger_knows_is_older() {
 
 #[test]
 fn only_an_old_authority_without_certificates_may_be_missing() {
-    let before = mk_line().reserve(NOW.plus(DAY)).unwrap().prepare(mk_authority(), None, NOW).activate(NOW);
+    let before = mk_lineage().reserve(NOW.plus(DAY)).unwrap().prepare(mk_authority(), None, NOW).activate(NOW);
     let old = before.members()[1].authority.id().clone();
-    let line = before.clone().finish(&old);
+    let lineage = before.clone().finish(&old);
     let mut recorded = mk_recorded(&before);
-    assert_eq!(line.older_than(&recorded), None, "it has left the line");
-    let line = line.with_gone(Vec::new());
-    assert_eq!(line.older_than(&recorded).unwrap().missing, std::slice::from_ref(&old));
+    assert_eq!(lineage.older_than(&recorded), None, "it has left the lineage");
+    let lineage = lineage.with_gone(Vec::new());
+    assert_eq!(lineage.older_than(&recorded).unwrap().missing, std::slice::from_ref(&old));
     recorded.get_mut(&old).unwrap().leaves_expire = None;
-    assert_eq!(line.older_than(&recorded), None);
+    assert_eq!(lineage.older_than(&recorded), None);
 }
 
 #[test]
 fn older_line_keeps_anchor_while_recorded_certificates_live() {
-    let line = mk_line().reserve(NOW.plus(DAY)).unwrap();
-    let recorded = mk_recorded(&line.reserve(NOW.plus(2 * DAY)).unwrap());
-    let older = line.older_than(&recorded).unwrap();
-    assert_eq!(older.line, line.reserve(NOW.plus(2 * DAY)).unwrap());
-    assert_eq!(older.line.older_than(&recorded), None);
+    let lineage = mk_lineage().reserve(NOW.plus(DAY)).unwrap();
+    let recorded = mk_recorded(&lineage.reserve(NOW.plus(2 * DAY)).unwrap());
+    let older = lineage.older_than(&recorded).unwrap();
+    assert_eq!(older.lineage, lineage.reserve(NOW.plus(2 * DAY)).unwrap());
+    assert_eq!(older.lineage.older_than(&recorded), None);
 }
 
-pub(super) fn id(line: &Line, n: usize) -> AuthorityId {
-    line.members()[n].authority.id().clone()
+pub(super) fn id(lineage: &Lineage, n: usize) -> AuthorityId {
+    lineage.members()[n].authority.id().clone()
 }
 
 #[test]
 fn the_last_authorities_that_left_the_line_are_remembered() {
-    let mut line = mk_line();
-    let mut left = vec![id(&line, 0)];
+    let mut lineage = mk_lineage();
+    let mut left = vec![id(&lineage, 0)];
     for _ in 0..MOST_GONE {
-        assert_eq!(line.gone(), &left[..left.len() - 1], "the others are there");
-        line = line.prepare(mk_authority(), None, NOW).activate(NOW).finish(left.last().unwrap());
-        left.push(id(&line, 0));
+        assert_eq!(lineage.gone(), &left[..left.len() - 1], "the others are there");
+        lineage = lineage.prepare(mk_authority(), None, NOW).activate(NOW).finish(left.last().unwrap());
+        left.push(id(&lineage, 0));
     }
-    let dropped = line.prepare(mk_authority(), None, NOW);
-    let line = roll_back(&dropped, 0, NOW);
-    assert_eq!(line.gone().last(), Some(&id(&dropped, 0)));
-    assert_eq!((line.gone().len(), &line.gone()[..1]), (MOST_GONE, &left[1..2]), "the oldest is forgotten");
+    let dropped = lineage.prepare(mk_authority(), None, NOW);
+    let lineage = roll_back(&dropped, 0, NOW);
+    assert_eq!(lineage.gone().last(), Some(&id(&dropped, 0)));
+    assert_eq!((lineage.gone().len(), &lineage.gone()[..1]), (MOST_GONE, &left[1..2]), "the oldest is forgotten");
 }

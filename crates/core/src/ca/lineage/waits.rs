@@ -1,4 +1,4 @@
-//! What the next step of a line is waiting for: facts for a program, and one sentence for people.
+//! What the next step of a lineage is waiting for: facts for a program, and one sentence for people.
 
 use std::fmt;
 
@@ -47,12 +47,12 @@ impl fmt::Display for Stragglers {
     }
 }
 
-/// What the next step of a line is waiting for. The text has no verb: "waits for" precedes it.
+/// What the next step of a lineage is waiting for. The text has no verb: "waits for" precedes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WaitsFor {
     /// This has not been read.
     Read(String),
-    /// Not every gateway trusts the Next of a client line.
+    /// Not every gateway trusts the Next of a client lineage.
     Gateways {
         /// Those that do not, by name.
         missing: Vec<String>,
@@ -99,11 +99,11 @@ pub enum WaitsFor {
         /// When its last certificate expires.
         at: Timestamp,
     },
-    /// The line has as many authorities as it may have.
+    /// The lineage has as many authorities as it may have.
     OldestAuthority,
     /// The issuer outside has no new authority that can be used: what it must do.
     Issuer(String),
-    /// The line has not been compared with the ledger.
+    /// The lineage has not been compared with the ledger.
     Ledger,
     /// The API server did not report the time.
     ServerTime,
@@ -189,9 +189,9 @@ impl fmt::Display for WaitsFor {
             Self::OldCertificates { authority, at } => {
                 write!(f, "the last certificate of {authority} to expire at {at}")
             }
-            Self::OldestAuthority => f.write_str("the oldest authority to be dropped, because the line is full"),
+            Self::OldestAuthority => f.write_str("the oldest authority to be dropped, because the lineage is full"),
             Self::Issuer(what) => f.write_str(what),
-            Self::Ledger => f.write_str("the ledger to report what it knows about this line"),
+            Self::Ledger => f.write_str("the ledger to report what it knows about this lineage"),
             Self::ServerTime => f.write_str("the API server to report the time"),
             Self::Clock { minutes } => {
                 write!(f, "the hub's clock to be set: it is {minutes} minutes ahead of the API server's")

@@ -96,7 +96,7 @@ pub struct Usable {
     pub chain: Vec<CertificateDer<'static>>,
     /// Its private key, PKCS#8, DER.
     pub pkcs8: Zeroizing<Vec<u8>>,
-    /// The trust bundle of the gateway's line.
+    /// The trust bundle of the gateway's lineage.
     pub bundle: Bundle,
     /// When renewal is due.
     pub renew_at: Timestamp,

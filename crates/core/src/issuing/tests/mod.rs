@@ -14,7 +14,7 @@ use crate::ca::authority::LAST_CALL;
 use crate::ca::issuer::tests::{NOW, YEAR, bundle, mk_approved, mk_approved_after, mk_issuer};
 use crate::keys::public::KeyKind;
 
-/// What remains when a hub is killed: the ledger, the line and the request.
+/// What remains when a hub is killed: the ledger, the lineage and the request.
 #[derive(Default)]
 struct World {
     reserved: Option<Timestamp>,
@@ -37,7 +37,7 @@ struct World {
 struct Hub {
     issuer: Arc<Issuer>,
     published: Bundle,
-    /// The trust bundle of the gateway's line.
+    /// The trust bundle of the gateway's lineage.
     serving: Option<Bundle>,
     approved: Approved,
     approves: bool,
@@ -48,7 +48,7 @@ struct Hub {
     revoked: Option<(usize, Timestamp)>,
     /// After so many effects the addon has no standing.
     detached: Option<usize>,
-    /// After so many effects the line reserves nothing.
+    /// After so many effects the lineage reserves nothing.
     unreserved: Option<usize>,
     /// How long the identity must wait.
     limited: Option<Duration>,

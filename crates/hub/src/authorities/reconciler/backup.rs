@@ -1,5 +1,5 @@
-//! Compares a line with the ledger before the first step of this process, and before the next step after somebody else
-//! wrote its Secret, because the Secret may come from a backup.
+//! Compares a lineage with the ledger before the first step of this process, and before the next step after somebody
+//! else wrote its Secret, because the Secret may come from a backup.
 
 use std::time::Duration;
 
@@ -7,36 +7,40 @@ use tokio::time::timeout;
 use tracing::{debug, error};
 
 use super::steps::CATCH_UP;
-use super::{LineReconciler, ReconcileError};
-use crate::authorities::stored::StoredLine;
+use super::{LineageReconciler, ReconcileError};
+use crate::authorities::stored::StoredLineage;
 use crate::metrics::Difference;
 use addon_signer_core::ca::authority::AuthorityId;
-use addon_signer_core::ca::line::Older;
+use addon_signer_core::ca::lineage::Older;
 use addon_signer_core::timestamp::Timestamp;
 
 /// How long a ledger that is up may take: two transactions, each with as much time as the writer gives it.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-impl LineReconciler {
+impl LineageReconciler {
     /// Compares once, logs what differs, and repairs what can be repaired: an anchor stays until the last certificate
-    /// that the ledger knows has expired. While the ledger does not answer, the line signs, but takes no step. A ledger
-    /// that is far away has time for its answer.
-    pub(super) async fn compare(&mut self, stored: StoredLine, now: Timestamp) -> Result<StoredLine, ReconcileError> {
+    /// that the ledger knows has expired. While the ledger does not answer, the lineage signs, but takes no step. A
+    /// ledger that is far away has time for its answer.
+    pub(super) async fn compare(
+        &mut self,
+        stored: StoredLineage,
+        now: Timestamp,
+    ) -> Result<StoredLineage, ReconcileError> {
         if self.compared {
             return Ok(stored);
         }
-        let again = self.line.state.borrow().last().is_some();
+        let again = self.lineage.state.borrow().last().is_some();
         let bound = if self.record.is_up() { PATIENCE } else { CATCH_UP };
         // By a clock that is ahead, certificates in use would count as expired.
         let date = self.links.store.server_time().await?.unwrap_or(Timestamp::from_unix(0));
-        let comparing = self.record.compare(&stored.line, again, now.min(date));
+        let comparing = self.record.compare(&stored.lineage, again, now.min(date));
         let older = if self.unrecorded.by.is_some() && !again {
-            comparing.await? // a line that was just created has no effect before it is recorded
+            comparing.await? // a lineage that was just created has no effect before it is recorded
         } else if let Ok(Ok(older)) = timeout(bound, comparing).await {
             older
         } else {
             debug!(
-                secret = self.line.names.secret,
+                secret = self.lineage.names.secret,
                 "The ledger does not answer; the hub compares the authorities with it later"
             );
             return Ok(stored);
@@ -49,21 +53,21 @@ impl LineReconciler {
         Ok(stored)
     }
 
-    async fn make_good(&self, stored: StoredLine, older: &Older) -> Result<StoredLine, ReconcileError> {
+    async fn make_good(&self, stored: StoredLineage, older: &Older) -> Result<StoredLineage, ReconcileError> {
         let ids = |ids: &[AuthorityId]| ids.iter().map(AuthorityId::as_str).collect::<Vec<_>>().join(" ");
         error!(
-            secret = self.line.names.secret,
+            secret = self.lineage.names.secret,
             behind = ids(&older.behind),
             missing = ids(&older.missing),
             "The authorities are older than the ledger: their Secret was restored from a backup, or given up. \
              Certificates of missing ones are refused. See \"Restoring a backup\" in docs/operations.md"
         );
-        if older.line == stored.line {
+        if older.lineage == stored.lineage {
             self.links.metrics.differs(Difference::Authorities, older.behind.len() + older.missing.len());
             return Ok(stored);
         }
         let leads = self.links.leading.leads()?;
-        let good = self.links.store.replace(&leads, &self.line.names, &stored, &older.line, None).await?;
+        let good = self.links.store.replace(&leads, &self.lineage.names, &stored, &older.lineage, None).await?;
         self.links.metrics.differs(Difference::Authorities, older.behind.len() + older.missing.len());
         Ok(good)
     }

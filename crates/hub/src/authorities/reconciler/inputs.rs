@@ -2,20 +2,39 @@
 
 use tokio::sync::{mpsc, watch};
 
-use super::{LinePlan, LineReconciler, Outside, Published, REVERT, ROUND, Reserve, Unrecorded, pauses};
+use super::{LineageReconciler, Outside, Published, REVERT, ROUND, Reserve, Unrecorded, pauses};
 use crate::authorities::activation::ActivationCheck;
-use crate::authorities::state::LineState;
-use crate::authorities::store::{AuthorityStore, LineNames};
+use crate::authorities::asked::Asked;
+use crate::authorities::state::LineageState;
+use crate::authorities::store::{AuthorityStore, LineageNames};
+use crate::authorities::supply::SupplyPlan;
 use crate::authorities::trust_publisher::TrustPublisher;
 use crate::authorities::versions::WatchedObjects;
 use crate::lease::Leading;
-use crate::metrics::{HubMetrics, LineGauges};
-use crate::recording::chronicle::LineRecord;
+use crate::metrics::{HubMetrics, LineageGauges};
+use crate::recording::chronicle::LineageRecord;
+use addon_signer_api::rules::AuthorityPlan;
 use addon_signer_core::revert_backoff::RevertBackoff;
 use addon_signer_ledger::Ledger;
 use addon_signer_platform::clock::Clock;
 use addon_signer_telemetry::audit::Audit;
 use addon_signer_telemetry::pulse::Pulse;
+
+/// The desired state of a lineage.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LineagePlan {
+    /// How authorities are created.
+    pub authority: AuthorityPlan,
+    /// Where they come from.
+    pub supply: SupplyPlan,
+    /// What the AddOnSigner asks for. A lineage of the gateway is asked by the annotations of its ConfigMap.
+    pub asked: Asked,
+    /// Whether something other than the ConfigMap names authorities whose certificates may not have expired yet.
+    pub remembered: bool,
+    /// Whether the hub may have the lineage at all: it may sign, or had the lineage before; somebody needs it, if it is
+    /// one of the gateway. Until then nothing is read or created.
+    pub has_slot: bool,
+}
 
 /// What all reconcilers share.
 pub(crate) struct ReconcilerLinks {
@@ -27,38 +46,38 @@ pub(crate) struct ReconcilerLinks {
     pub audit: Audit,
     /// Whether this hub may write.
     pub leading: Leading,
-    /// Publishes what the gateway is to trust after every change of a line.
+    /// Publishes what the gateway is to trust after every change of a lineage.
     pub trust_publisher: TrustPublisher,
     /// Counts authorities that were activated without evidence.
     pub metrics: HubMetrics,
-    /// The versions of the lines' objects on the API server.
+    /// The versions of the lineages' objects on the API server.
     pub objects: WatchedObjects,
-    /// Records the steps of all lines.
+    /// Records the steps of all lineages.
     pub ledger: Ledger,
 }
 
-/// What belongs to one line.
-pub(crate) struct ReconcilerLine {
+/// What belongs to one lineage.
+pub(crate) struct ReconcilerLineage {
     /// The names of its objects.
-    pub names: LineNames,
+    pub names: LineageNames,
     /// Its desired state.
-    pub plan: watch::Receiver<LinePlan>,
+    pub plan: watch::Receiver<LineagePlan>,
     /// When a Next may sign.
     pub activation: ActivationCheck,
     /// Receives its state.
-    pub state: watch::Sender<LineState>,
+    pub state: watch::Sender<LineageState>,
     /// Reservations of its signer.
     pub reservations: mpsc::Receiver<Reserve>,
     /// The signs of life of its reconciler.
     pub pulse: Pulse,
 }
 
-impl LineReconciler {
-    /// A reconciler that has not read its line yet.
-    pub(crate) fn new(links: ReconcilerLinks, line: ReconcilerLine) -> Self {
+impl LineageReconciler {
+    /// A reconciler that has not read its lineage yet.
+    pub(crate) fn new(links: ReconcilerLinks, lineage: ReconcilerLineage) -> Self {
         Self {
-            gauges: LineGauges::new(links.metrics.clone(), line.names.metrics_label()),
-            record: LineRecord::new(links.ledger.clone(), line.names.line()),
+            gauges: LineageGauges::new(links.metrics.clone(), lineage.names.metrics_label()),
+            record: LineageRecord::new(links.ledger.clone(), lineage.names.lineage()),
             outside: Outside::default(),
             written: None,
             published: Published {
@@ -72,19 +91,19 @@ impl LineReconciler {
             not_rolled_back: None,
             pauses: pauses(),
             links,
-            line,
+            lineage,
         }
     }
 }
 
 /// What tests do to a reconciler, and see of it.
 #[cfg(test)]
-impl LineReconciler {
+impl LineageReconciler {
     pub(super) fn forget_steps(&mut self) {
         self.unrecorded.by = None;
     }
 
-    pub(super) fn states(&self) -> watch::Receiver<LineState> {
-        self.line.state.subscribe()
+    pub(super) fn states(&self) -> watch::Receiver<LineageState> {
+        self.lineage.state.subscribe()
     }
 }

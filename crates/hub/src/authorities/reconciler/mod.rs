@@ -1,5 +1,5 @@
-//! Keeps one line of authorities: reads it, takes the step that the evidence allows, persists it, and only then lets it
-//! have an effect.
+//! Keeps one lineage of authorities: reads it, takes the step that the evidence allows, persists it, and only then lets
+//! it have an effect.
 
 use std::time::Duration;
 
@@ -7,6 +7,7 @@ use tokio::time::{Instant, sleep};
 use tracing::{debug, error, info, warn};
 
 mod backup;
+mod error;
 mod inputs;
 mod outside;
 mod reserving;
@@ -15,29 +16,26 @@ mod steps;
 use crate::authorities::activation::ActivationCheck;
 use crate::authorities::asked::{Asked, AuthorityRequest};
 use crate::authorities::report;
-use crate::authorities::state::LineState;
-use crate::authorities::store::{LineKind, StoreError};
-use crate::authorities::supply::SupplyPlan;
-use crate::authorities::versions::{LineObjects, ObjectVersion};
-use crate::lease::{NotLeading, NotWritten};
-use crate::metrics::LineGauges;
-use crate::recording::chronicle::LineRecord;
-use addon_signer_api::rules::AuthorityPlan;
-use addon_signer_core::ca::authority::{AuthorityError, AuthorityId};
-use addon_signer_core::ca::line::{Evidence, Line, Step, WaitsFor};
-use addon_signer_core::keys::private::KeyError;
+use crate::authorities::state::LineageState;
+use crate::authorities::store::{LineageKind, StoreError};
+use crate::authorities::versions::{LineageObjects, ObjectVersion};
+use crate::lease::NotWritten;
+use crate::metrics::LineageGauges;
+use crate::recording::chronicle::LineageRecord;
+use addon_signer_core::ca::authority::AuthorityId;
+use addon_signer_core::ca::lineage::{Evidence, Lineage, Step, WaitsFor};
 use addon_signer_core::revert_backoff::RevertBackoff;
 use addon_signer_core::timestamp::Timestamp;
-use addon_signer_ledger::LedgerError;
 use addon_signer_platform::backoff::Pauses;
 
-pub(crate) use inputs::{ReconcilerLine, ReconcilerLinks};
+pub(crate) use error::ReconcileError;
+pub(crate) use inputs::{LineagePlan, ReconcilerLineage, ReconcilerLinks};
 use outside::Outside;
 pub(crate) use reserving::Reserve;
 
-/// How often the reconciler checks a line when nothing happens, because a step can become due by time alone.
+/// How often the reconciler checks a lineage when nothing happens, because a step can become due by time alone.
 const ROUND: Duration = Duration::from_secs(15);
-/// How long the reconciler ignores changes after it has put back a line's anchors once; the pauses grow up to
+/// How long the reconciler ignores changes after it has put back a lineage's anchors once; the pauses grow up to
 /// [`ROUND`].
 const REVERT: Duration = Duration::from_secs(1);
 /// How soon a failed round is retried. While rounds fail, the pause grows up to [`ROUND`].
@@ -45,61 +43,13 @@ const RETRY: Duration = Duration::from_secs(2);
 /// How soon a hub that is not certain that it leads checks again.
 const SOON: Duration = Duration::from_millis(500);
 
-/// The desired state of a line.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct LinePlan {
-    /// How authorities are created.
-    pub authority: AuthorityPlan,
-    /// Where they come from.
-    pub supply: SupplyPlan,
-    /// What the AddOnSigner asks for. A line of the gateway is asked by the annotations of its ConfigMap.
-    pub asked: Asked,
-    /// Whether something other than the ConfigMap names authorities whose certificates may not have expired yet.
-    pub remembered: bool,
-    /// Whether the hub may have the line at all: it may sign, or had the line before; somebody needs it, if it is one
-    /// of the gateway. Until then nothing is read or created.
-    pub has_slot: bool,
-}
-
-/// Why a round failed.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ReconcileError {
-    /// Another hub may lead.
-    #[error(transparent)]
-    NotLeading(#[from] NotLeading),
-    /// A step that was persisted could not be recorded; it has no effect before it is recorded.
-    #[error("a step of the authorities could not be recorded: {0}")]
-    Ledger(#[from] LedgerError),
-    /// The Secret could not be read or written.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// A new authority could not be created.
-    #[error("a new authority could not be created: {0}")]
-    Authority(#[from] AuthorityError),
-    /// A new key could not be generated.
-    #[error("a new key could not be generated: {0}")]
-    Key(#[from] KeyError),
-    /// The line has no authority yet, because none came from outside.
-    #[error("There is no authority yet. {0}")]
-    NoAuthority(String),
-    /// The line's first authority is not created while the clock is wrong.
-    #[error("the first authority waits for {0}")]
-    Clock(WaitsFor),
-    /// The line has no anchor.
-    #[error(transparent)]
-    Bundle(#[from] addon_signer_core::ca::bundle::BundleError),
-    /// The report could not be written as JSON.
-    #[error("the report of the line could not be written: {0}")]
-    Report(#[from] serde_json::Error),
-}
-
-/// Keeps one line.
-pub(crate) struct LineReconciler {
+/// Keeps one lineage.
+pub(crate) struct LineageReconciler {
     links: ReconcilerLinks,
-    line: ReconcilerLine,
-    gauges: LineGauges,
+    lineage: ReconcilerLineage,
+    gauges: LineageGauges,
     /// Records its steps in the ledger.
-    record: LineRecord,
+    record: LineageRecord,
     /// What became of authorities from outside.
     outside: Outside,
     /// The version of the Secret that the last step of this process has written.
@@ -114,11 +64,11 @@ pub(crate) struct LineReconciler {
     pauses: Pauses,
 }
 
-/// The ConfigMap with the line's anchors, as this process has read or written it last.
+/// The ConfigMap with the lineage's anchors, as this process has read or written it last.
 struct Published {
     /// Its `resourceVersion`.
     version: Option<String>,
-    /// The report in it; `None` for a client line, which reports in its AddOnSigner.
+    /// The report in it; `None` for a client lineage, which reports in its AddOnSigner.
     report: Option<String>,
     /// Whether the ledger has the anchors in it.
     is_recorded: bool,
@@ -142,23 +92,28 @@ fn pauses() -> Pauses {
     Pauses::new(RETRY, ROUND)
 }
 
-impl LineReconciler {
-    /// Keeps the line until the signers that use it are gone.
+impl LineageReconciler {
+    /// Keeps the lineage until the signers that use it are gone.
     pub(crate) async fn run(mut self) {
         loop {
-            self.line.pulse.beat(); // at least once per round
+            self.lineage.pulse.beat(); // at least once per round
             let source = self.source();
-            let seen = self.links.objects.of(&self.line.names, source.as_deref());
+            let seen = self.links.objects.of(&self.lineage.names, source.as_deref());
             let pause = if self.is_settled(seen.as_ref()) { ROUND } else { self.round(seen.as_ref()).await };
-            let next =
-                self.line.state.borrow().last().and_then(|ready| Some(ready.line().next()?.authority.id().clone()));
+            let next = self
+                .lineage
+                .state
+                .borrow()
+                .last()
+                .and_then(|ready| Some(ready.lineage().next()?.authority.id().clone()));
             let quiet = self.published.reverts.due().unwrap_or_else(Instant::now);
+            let names = &self.lineage.names;
             tokio::select! {
                 () = sleep(pause) => {}
-                () = self.links.objects.changed_after(quiet, &self.line.names, source.as_deref(), seen.as_ref()) => {}
-                changed = self.line.plan.changed() => if changed.is_err() { return },
-                changed = self.line.activation.changed(next.as_ref()) => if !changed { return },
-                reserve = self.line.reservations.recv() => match reserve {
+                () = self.links.objects.changed_after(quiet, names, source.as_deref(), seen.as_ref()) => {}
+                changed = self.lineage.plan.changed() => if changed.is_err() { return },
+                changed = self.lineage.activation.changed(next.as_ref()) => if !changed { return },
+                reserve = self.lineage.reservations.recv() => match reserve {
                     Some(reserve) => self.reserve(reserve).await,
                     None => return,
                 },
@@ -166,15 +121,15 @@ impl LineReconciler {
         }
     }
 
-    /// Whether there is nothing to do: the line that this process has read or written last is what the API server has,
-    /// it is recorded and published, its report is true, and no step is due. A check then costs no call.
-    fn is_settled(&mut self, seen: Option<&LineObjects>) -> bool {
-        let state = self.line.state.borrow().ready().cloned();
+    /// Whether there is nothing to do: the lineage that this process has read or written last is what the API server
+    /// has, it is recorded and published, its report is true, and no step is due. A check then costs no call.
+    fn is_settled(&mut self, seen: Option<&LineageObjects>) -> bool {
+        let state = self.lineage.state.borrow().ready().cloned();
         if !self.has_slot(seen) {
             // Whatever exists may have issued certificates.
             let is_absent = seen.is_some_and(|seen| seen.secret.is_none() && seen.config_map.is_none());
-            if is_absent && matches!(*self.line.state.borrow(), LineState::Starting) {
-                self.set(LineState::Absent);
+            if is_absent && matches!(*self.lineage.state.borrow(), LineageState::Starting) {
+                self.set(LineageState::Absent);
             }
             return true; // a slot wakes this task
         }
@@ -184,20 +139,20 @@ impl LineReconciler {
         };
         let is_current =
             has(&seen.secret, ready.stored.version()) && has(&seen.config_map, self.published.version.as_deref());
-        let line = ready.line();
-        let is_held =
-            self.line.names.kind == LineKind::Agents || line.next().is_none_or(|next| next.activate_after.is_some());
-        let is_recorded = self.unrecorded.by.is_none() && self.published.is_recorded && self.record.is_known(line);
+        let lineage = ready.lineage();
+        let is_held = self.lineage.names.kind == LineageKind::Agents
+            || lineage.next().is_none_or(|next| next.activate_after.is_some());
+        let is_recorded = self.unrecorded.by.is_none() && self.published.is_recorded && self.record.is_known(lineage);
         // What the report states may end by time alone, such as that not everybody is known to trust the authority.
-        let is_true = self.report(line, ready.waiting.as_ref()).is_ok_and(|report| report == self.published.report);
+        let is_true = self.report(lineage, ready.waiting.as_ref()).is_ok_and(|report| report == self.published.report);
         if !is_current || !is_held || !is_recorded || !is_true {
             return false;
         }
         let plan = self.present_plan();
         let asked = self.asked(&plan, Some(seen));
         let now = self.links.clock.now();
-        let wanted = self.wants(line, &plan, &asked, now);
-        let (step, not_rolled_back) = self.decide(line, &plan, &asked, now);
+        let wanted = self.wants(lineage, &plan, &asked, now);
+        let (step, not_rolled_back) = self.decide(lineage, &plan, &asked, now);
         if not_rolled_back != ready.not_rolled_back || !self.outside.has_looked(&plan, &asked, Some(seen), wanted) {
             return false;
         }
@@ -217,52 +172,58 @@ impl LineReconciler {
         }
     }
 
-    /// Whether the hub may have the line at all. It keeps a line of the gateway that exists, even if nothing needs it
-    /// any more: backends may still trust its anchors.
-    fn has_slot(&self, seen: Option<&LineObjects>) -> bool {
+    /// Whether the hub may have the lineage at all. It keeps a lineage of the gateway that exists, even if nothing
+    /// needs it any more: backends may still trust its anchors.
+    fn has_slot(&self, seen: Option<&LineageObjects>) -> bool {
         let exists = || seen.is_some_and(|seen| seen.secret.is_some());
-        self.line.plan.borrow().has_slot || (self.line.names.kind != LineKind::Agents && exists())
+        self.lineage.plan.borrow().has_slot || (self.lineage.names.kind != LineageKind::Agents && exists())
     }
 
-    /// The desired state of the line at this moment.
-    fn present_plan(&mut self) -> LinePlan {
-        let mut plan = self.line.plan.borrow_and_update().clone();
-        plan.authority = self.line.activation.plan(plan.authority);
+    /// The desired state of the lineage at this moment.
+    fn present_plan(&mut self) -> LineagePlan {
+        let mut plan = self.lineage.plan.borrow_and_update().clone();
+        plan.authority = self.lineage.activation.plan(plan.authority);
         plan
     }
 
-    /// What is asked of the line, by annotations of its AddOnSigner, or of the ConfigMap of a line of the gateway.
-    /// Whoever may only write ConfigMaps has no say in the authorities of an AddOnSigner.
-    fn asked(&self, plan: &LinePlan, seen: Option<&LineObjects>) -> Asked {
-        match self.line.names.kind {
-            LineKind::Agents => plan.asked.clone(),
-            LineKind::Gateway(_) => seen.map(LineObjects::asked).unwrap_or_default(),
+    /// What is asked of the lineage, by annotations of its AddOnSigner, or of the ConfigMap of a lineage of the
+    /// gateway. Whoever may only write ConfigMaps has no say in the authorities of an AddOnSigner.
+    fn asked(&self, plan: &LineagePlan, seen: Option<&LineageObjects>) -> Asked {
+        match self.lineage.names.kind {
+            LineageKind::Agents => plan.asked.clone(),
+            LineageKind::Gateway(_) => seen.map(LineageObjects::asked).unwrap_or_default(),
         }
     }
 
-    fn evidence<'e>(&'e self, line: &'e Line, plan: &LinePlan, asked: &'e Asked, now: Timestamp) -> Evidence<'e> {
+    fn evidence<'e>(
+        &'e self,
+        lineage: &'e Lineage,
+        plan: &LineagePlan,
+        asked: &'e Asked,
+        now: Timestamp,
+    ) -> Evidence<'e> {
         Evidence {
             now,
             requested: asked.rotate.as_deref(),
-            offered: self.outside.offers(line),
+            offered: self.outside.offers(lineage),
             roll_back: asked.roll_back.as_ref().map(|asked| &asked.authority),
-            taint: untainted(line, &asked.taint).map(|asked| &asked.authority),
-            revoke: line.first_to_revoke(asked.revoke.iter().map(|asked| &asked.authority)),
+            taint: untainted(lineage, &asked.taint).map(|asked| &asked.authority),
+            revoke: lineage.first_to_revoke(asked.revoke.iter().map(|asked| &asked.authority)),
             renew_before: plan.authority.renew_before,
             deferral: plan.authority.deferral,
-            caps: matches!(self.line.activation, ActivationCheck::Serving { .. }),
-            next_is_trusted: self.line.activation.opens(line, asked.waiver.as_ref(), now),
+            caps: matches!(self.lineage.activation, ActivationCheck::Serving { .. }),
+            next_is_trusted: self.lineage.activation.opens(lineage, asked.waiver.as_ref(), now),
         }
     }
 
     /// The next step, and why the rollback that is asked for is not done.
-    fn decide(&self, line: &Line, plan: &LinePlan, asked: &Asked, now: Timestamp) -> (Step, Option<String>) {
-        let evidence = self.evidence(line, plan, asked, now);
-        (self.step(line, &evidence), report::not_rolled_back(line, &evidence))
+    fn decide(&self, lineage: &Lineage, plan: &LineagePlan, asked: &Asked, now: Timestamp) -> (Step, Option<String>) {
+        let evidence = self.evidence(lineage, plan, asked, now);
+        (self.step(lineage, &evidence), report::not_rolled_back(lineage, &evidence))
     }
 
-    /// Checks the line once; returns the pause before the next check.
-    async fn round(&mut self, seen: Option<&LineObjects>) -> Duration {
+    /// Checks the lineage once; returns the pause before the next check.
+    async fn round(&mut self, seen: Option<&LineageObjects>) -> Duration {
         match self.advance(seen).await {
             Ok(()) => {
                 self.pauses = pauses();
@@ -275,16 +236,21 @@ impl LineReconciler {
             }
             Err(ReconcileError::Ledger(error)) => {
                 // The ledger's writer has logged the error.
-                debug!(%error, secret = self.line.names.secret, "A step of the authorities waits for the ledger");
+                debug!(%error, secret = self.lineage.names.secret, "A step of the authorities waits for the ledger");
                 self.pauses.after_failure()
             }
             Err(ReconcileError::Store(StoreError::Api(error))) => {
-                let secret = &self.line.names.secret;
+                let secret = &self.lineage.names.secret;
                 warn!(%error, secret, "Could not read or write the authorities; the hub retries");
-                // Keep the line that was read: while the API server does not answer, nobody else can change it.
-                if self.line.state.borrow().last().is_none() {
+                // Keep the lineage that was read: while the API server does not answer, nobody else can change it.
+                if self.lineage.state.borrow().last().is_none() {
                     let message = format!("The authorities cannot be read or written: {error}.");
-                    self.set(LineState::Broken { reason: "AuthorityUnavailable", message, last: None, request: None });
+                    self.set(LineageState::Broken {
+                        reason: "AuthorityUnavailable",
+                        message,
+                        last: None,
+                        request: None,
+                    });
                 }
                 self.pauses.after_failure()
             }
@@ -298,31 +264,38 @@ impl LineReconciler {
                     ReconcileError::NoAuthority(_) => "AuthorityNotIssued",
                     _ => "AuthorityFailed",
                 };
-                let last = self.line.state.borrow().last().cloned();
+                let last = self.lineage.state.borrow().last().cloned();
                 let message = format!("{error}.");
                 // An issuer may take days, so what it waits for is said once.
-                let is_known = self.line.state.borrow().problem() == Some(&message);
+                let is_known = self.lineage.state.borrow().problem() == Some(&message);
                 if reason != "AuthorityNotIssued" {
-                    error!(%error, secret = self.line.names.secret, "The authorities cannot sign");
+                    error!(%error, secret = self.lineage.names.secret, "The authorities cannot sign");
                 } else if !is_known {
-                    warn!(%error, secret = self.line.names.secret, "The line waits for its first authority");
+                    warn!(%error, secret = self.lineage.names.secret, "The lineage waits for its first authority");
                 }
                 let request = self.outside.request();
                 self.report_problem(reason, &message, request.clone()).await;
-                self.set(LineState::Broken { reason, message, last, request });
+                self.set(LineageState::Broken { reason, message, last, request });
                 ROUND
             }
         }
     }
 
-    /// Reports a problem of a line of the gateway in its ConfigMap, because it has no AddOnSigner with a status.
+    /// Reports a problem of a lineage of the gateway in its ConfigMap, because it has no AddOnSigner with a status.
     async fn report_problem(&self, reason: &str, problem: &str, request: Option<String>) {
-        if self.line.names.kind == LineKind::Agents {
+        if self.lineage.names.kind == LineageKind::Agents {
             return;
         }
         let Ok(leads) = self.links.leading.leads() else { return };
-        match report::write_problem(&leads, &self.links.store.config_maps(), &self.line.names, reason, problem, request)
-            .await
+        match report::write_problem(
+            &leads,
+            &self.links.store.config_maps(),
+            &self.lineage.names,
+            reason,
+            problem,
+            request,
+        )
+        .await
         {
             Ok(()) | Err(NotWritten::NotLeading(_)) => {}
             // The problem itself is logged already.
@@ -330,38 +303,38 @@ impl LineReconciler {
         }
     }
 
-    async fn advance(&mut self, seen: Option<&LineObjects>) -> Result<(), ReconcileError> {
+    async fn advance(&mut self, seen: Option<&LineageObjects>) -> Result<(), ReconcileError> {
         let plan = self.present_plan();
         if !self.has_slot(seen) {
             return Ok(());
         }
         let now = self.links.clock.now();
-        let remembered = plan.remembered || self.line.state.borrow().last().is_some();
-        let stored = match self.links.store.load(&self.line.names, remembered, now).await? {
+        let remembered = plan.remembered || self.lineage.state.borrow().last().is_some();
+        let stored = match self.links.store.load(&self.lineage.names, remembered, now).await? {
             Some(stored) => stored,
             None => match self.links.store.clock_problem(now).await? {
                 Some(problem) => return Err(ReconcileError::Clock(problem)),
                 None => self.begin(&plan, seen, now).await?,
             },
         };
-        let held = self.line.state.borrow().last().and_then(|ready| ready.stored.version().map(str::to_owned));
+        let held = self.lineage.state.borrow().last().and_then(|ready| ready.stored.version().map(str::to_owned));
         let is_ours = [&held, &self.written].into_iter().any(|version| version.as_deref() == stored.version());
         if held.is_some() && !is_ours {
             self.compared = false; // somebody else wrote it, perhaps from a backup
         }
         let mut stored = self.compare(stored, now).await?;
         if self.unrecorded.by.is_none() {
-            self.record_steps(&stored.line).await?; // those of a hub that has ended, before another step hides them
+            self.record_steps(&stored.lineage).await?; // those of a hub that has ended, before another step hides them
         }
-        let asked = match (self.line.names.kind, seen) {
-            (LineKind::Gateway(_), None) => self.links.store.asked(&self.line.names).await?,
+        let asked = match (self.lineage.names.kind, seen) {
+            (LineageKind::Gateway(_), None) => self.links.store.asked(&self.lineage.names).await?,
             _ => self.asked(&plan, seen),
         };
-        self.look_outside(&plan, &asked, seen, Some(&stored.line), now).await?;
-        // Each step is persisted before the next one is chosen. A line needs only a few steps at once.
+        self.look_outside(&plan, &asked, seen, Some(&stored.lineage), now).await?;
+        // Each step is persisted before the next one is chosen. A lineage needs only a few steps at once.
         for _ in 0..8 {
             let step;
-            (step, self.not_rolled_back) = self.decide(&stored.line, &plan, &asked, now);
+            (step, self.not_rolled_back) = self.decide(&stored.lineage, &plan, &asked, now);
             if let Step::Rest | Step::Wait(_) = step {
                 return self.settle(stored, step).await;
             }
@@ -370,7 +343,7 @@ impl LineReconciler {
                 return self.settle(stored, Step::Wait(WaitsFor::Ledger)).await;
             }
             if !is_urgent && let Some(problem) = self.links.store.clock_problem(now).await? {
-                warn!(%problem, secret = self.line.names.secret, "A step of the authorities waits");
+                warn!(%problem, secret = self.lineage.names.secret, "A step of the authorities waits");
                 return self.settle(stored, Step::Wait(problem)).await;
             }
             let is_alone = is_urgent || matches!(step, Step::RollBack { .. } | Step::Taint { .. });
@@ -382,18 +355,18 @@ impl LineReconciler {
         self.settle(stored, Step::Rest).await
     }
 
-    fn set(&mut self, state: LineState) {
-        if let LineState::Ready(ready) = &state {
-            self.gauges.show(ready.line());
+    fn set(&mut self, state: LineageState) {
+        if let LineageState::Ready(ready) = &state {
+            self.gauges.show(ready.lineage());
         }
-        self.line.state.send_replace(state);
-        self.links.trust_publisher.publish(self.line.names.line());
+        self.lineage.state.send_replace(state);
+        self.links.trust_publisher.publish(self.lineage.names.lineage());
     }
 }
 
-/// The first request about an authority that the line has and that is not tainted.
-fn untainted<'a>(line: &Line, requests: &'a [AuthorityRequest]) -> Option<&'a AuthorityRequest> {
-    AuthorityRequest::find(requests, |id| line.member(id).is_some_and(|member| !member.tainted))
+/// The first request about an authority that the lineage has and that is not tainted.
+fn untainted<'a>(lineage: &Lineage, requests: &'a [AuthorityRequest]) -> Option<&'a AuthorityRequest> {
+    AuthorityRequest::find(requests, |id| lineage.member(id).is_some_and(|member| !member.tainted))
 }
 
 #[cfg(test)]

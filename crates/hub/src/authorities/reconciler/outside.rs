@@ -1,15 +1,15 @@
 //! Looks for authorities from outside, and remembers what there was.
 
-use super::{LinePlan, LineReconciler, ReconcileError};
+use super::{LineagePlan, LineageReconciler, ReconcileError};
 use crate::authorities::asked::Asked;
 use crate::authorities::report::NOT_USED;
 use crate::authorities::state::OutsideReport;
 use crate::authorities::store::StoreError;
 use crate::authorities::supply::{Answer, Given, Question, Supply, SupplyPlan};
-use crate::authorities::versions::{LineObjects, ObjectVersion};
+use crate::authorities::versions::{LineageObjects, ObjectVersion};
 use addon_signer_api::authority::AuthoritySource;
 use addon_signer_core::ca::authority::AuthorityId;
-use addon_signer_core::ca::line::{Evidence, Line, Step};
+use addon_signer_core::ca::lineage::{Evidence, Lineage, Step};
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_platform::errors::explain;
 
@@ -39,9 +39,9 @@ impl Outside {
         !matches!(self.supply, None | Some(Supply::Made))
     }
 
-    /// Whether there is a new authority for the line.
-    pub(super) fn offers(&self, line: &Line) -> bool {
-        matches!(&self.supply, Some(Supply::New(given)) if line.member(given.certified.authority().id()).is_none())
+    /// Whether there is a new authority for the lineage.
+    pub(super) fn offers(&self, lineage: &Lineage) -> bool {
+        matches!(&self.supply, Some(Supply::New(given)) if lineage.member(given.certified.authority().id()).is_none())
     }
 
     /// The new authority; `None` if the hub makes it itself. It is given once.
@@ -58,14 +58,14 @@ impl Outside {
                     self.given = Some(given.certified.authority().id().clone());
                     Ok(Some(*given))
                 }
-                _ => Err("The line waits for a new authority".to_owned()),
+                _ => Err("The lineage waits for a new authority".to_owned()),
             },
-            Some(Supply::Nothing(what) | Supply::Asked(what)) => Err(format!("The line waits for {what}")),
+            Some(Supply::Nothing(what) | Supply::Asked(what)) => Err(format!("The lineage waits for {what}")),
             Some(Supply::Refused(why)) => Err(why.clone()),
         }
     }
 
-    /// Looks again: what the source has may have left the line.
+    /// Looks again: what the source has may have left the lineage.
     pub(super) fn look_again(&mut self) {
         self.looked_at = None;
     }
@@ -82,7 +82,13 @@ impl Outside {
 
     /// Whether the last look still holds. After a refusal it does not: time may heal the cause. Nor does it while
     /// somebody is asked.
-    pub(super) fn has_looked(&self, plan: &LinePlan, asked: &Asked, seen: Option<&LineObjects>, wanted: bool) -> bool {
+    pub(super) fn has_looked(
+        &self,
+        plan: &LineagePlan,
+        asked: &Asked,
+        seen: Option<&LineageObjects>,
+        wanted: bool,
+    ) -> bool {
         match (&plan.supply.source, &self.supply) {
             (AuthoritySource::Made, None | Some(Supply::Made)) => true,
             (AuthoritySource::Made, _) | (_, None | Some(Supply::Made | Supply::Asked(_) | Supply::Refused(_))) => {
@@ -95,12 +101,12 @@ impl Outside {
     }
 
     /// What people should know; `None` if the hub makes authorities.
-    pub(super) fn report(&self, plan: &SupplyPlan, line: &Line) -> Option<OutsideReport> {
+    pub(super) fn report(&self, plan: &SupplyPlan, lineage: &Lineage) -> Option<OutsideReport> {
         let refused = match &self.supply {
             Some(Supply::Refused(why)) => Some(why.clone()),
             _ => None,
         };
-        let unnamed_root = plan.trusted.unnamed(line);
+        let unnamed_root = plan.trusted.unnamed(lineage);
         self.is_used().then(|| OutsideReport { refused, request: self.request.clone(), unnamed_root })
     }
 
@@ -111,52 +117,52 @@ impl Outside {
 }
 
 impl LookedAt {
-    fn new(plan: &LinePlan, asked: &Asked, seen: Option<&LineObjects>, wanted: bool) -> Self {
+    fn new(plan: &LineagePlan, asked: &Asked, seen: Option<&LineageObjects>, wanted: bool) -> Self {
         let secret = seen.and_then(|seen| seen.source.clone());
         Self { secret, plan: plan.supply.clone(), import: asked.import.clone(), wanted }
     }
 }
 
-impl LineReconciler {
-    /// The Secret from which the line's authorities come.
+impl LineageReconciler {
+    /// The Secret from which the lineage's authorities come.
     pub(super) fn source(&self) -> Option<String> {
-        match &self.line.plan.borrow().supply.source {
+        match &self.lineage.plan.borrow().supply.source {
             AuthoritySource::Made | AuthoritySource::Vault => None,
             AuthoritySource::Secret(name) => Some(name.clone()),
-            AuthoritySource::Request | AuthoritySource::CertManager(_) => Some(self.line.names.pending()),
+            AuthoritySource::Request | AuthoritySource::CertManager(_) => Some(self.lineage.names.pending()),
         }
     }
 
     /// Whether an issuer may be asked for an authority: a step that is due needs one.
-    pub(super) fn wants(&self, line: &Line, plan: &LinePlan, asked: &Asked, now: Timestamp) -> bool {
-        let evidence = Evidence { offered: false, ..self.evidence(line, plan, asked, now) };
+    pub(super) fn wants(&self, lineage: &Lineage, plan: &LineagePlan, asked: &Asked, now: Timestamp) -> bool {
+        let evidence = Evidence { offered: false, ..self.evidence(lineage, plan, asked, now) };
         let is_asked = matches!(plan.supply.source, AuthoritySource::CertManager(_));
-        is_asked && line.next_step(&evidence).needs_authority(line)
+        is_asked && lineage.next_step(&evidence).needs_authority(lineage)
     }
 
     /// Looks for an authority from outside.
     pub(super) async fn look_outside(
         &mut self,
-        plan: &LinePlan,
+        plan: &LineagePlan,
         asked: &Asked,
-        seen: Option<&LineObjects>,
-        line: Option<&Line>,
+        seen: Option<&LineageObjects>,
+        lineage: Option<&Lineage>,
         now: Timestamp,
     ) -> Result<(), ReconcileError> {
-        let wanted = line.is_none_or(|line| self.wants(line, plan, asked, now));
+        let wanted = lineage.is_none_or(|lineage| self.wants(lineage, plan, asked, now));
         let question = Question {
-            names: &self.line.names,
+            names: &self.lineage.names,
             plan: &plan.supply,
             authority: &plan.authority,
-            line,
+            lineage,
             brought: asked.import.as_deref(),
             wanted,
             now,
         };
         let leads = self.links.leading.leads()?;
         let answer = match question.ask(&self.links.store, &leads, &self.links.objects).await {
-            // A line that has begun goes on with what it has.
-            Err(StoreError::Api(error)) if line.is_some() => {
+            // A lineage that has begun goes on with what it has.
+            Err(StoreError::Api(error)) if lineage.is_some() => {
                 let why = explain(&error);
                 let sentence = format!("The next authority{NOT_USED}its issuer could not be asked: {why}");
                 Answer { supply: Supply::Refused(sentence), request: self.outside.request.take() }
@@ -172,13 +178,13 @@ impl LineReconciler {
         Ok(())
     }
 
-    /// The step of the line, if there is an authority for it.
-    pub(super) fn step(&self, line: &Line, evidence: &Evidence<'_>) -> Step {
+    /// The step of the lineage, if there is an authority for it.
+    pub(super) fn step(&self, lineage: &Lineage, evidence: &Evidence<'_>) -> Step {
         match &self.outside.supply {
-            None | Some(Supply::Made | Supply::New(_)) => line.next_step(evidence),
-            Some(Supply::Nothing(what) | Supply::Asked(what)) => line.next_step_without_authority(evidence, what),
+            None | Some(Supply::Made | Supply::New(_)) => lineage.next_step(evidence),
+            Some(Supply::Nothing(what) | Supply::Asked(what)) => lineage.next_step_without_authority(evidence, what),
             Some(Supply::Refused(_)) => {
-                line.next_step_without_authority(evidence, "a usable authority from the issuer")
+                lineage.next_step_without_authority(evidence, "a usable authority from the issuer")
             }
         }
     }

@@ -11,13 +11,15 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use super::*;
-use crate::authorities::store::{AuthorityStore, LineNames};
+use crate::authorities::store::{AuthorityStore, LineageNames};
+use crate::authorities::supply::SupplyPlan;
 use crate::authorities::supply::Trusted;
 use crate::authorities::trust_publisher::TrustPublisher;
 use crate::authorities::versions;
 use crate::lease;
 use crate::metrics::HubMetrics;
 use addon_signer_api::authority::AuthoritySource;
+use addon_signer_api::rules::AuthorityPlan;
 use addon_signer_core::ca::bundle::Purpose;
 use addon_signer_core::keys::public::KeyKind;
 use addon_signer_core::registry::SharedRegistry;
@@ -68,7 +70,7 @@ fn mk_client(good: u32) -> (Client, mpsc::UnboundedReceiver<Instant>) {
     (Client::new(service, "default"), moments)
 }
 
-fn mk_plan() -> LinePlan {
+fn mk_plan() -> LineagePlan {
     let authority =
         AuthorityPlan { key: KeyKind::EcdsaP256, duration: 365 * DAY, renew_before: 30 * DAY, deferral: DAY };
     let supply = SupplyPlan {
@@ -79,11 +81,11 @@ fn mk_plan() -> LinePlan {
         dns_names: Vec::new(),
         addresses: Vec::new(),
     };
-    LinePlan { authority, supply, asked: Asked::default(), remembered: false, has_slot: true }
+    LineagePlan { authority, supply, asked: Asked::default(), remembered: false, has_slot: true }
 }
 
-/// A reconciler that has just made its line, and what must live as long. Its ledger never answers.
-async fn mk_reconciler(client: Client, line_plan: LinePlan) -> (LineReconciler, impl Sized) {
+/// A reconciler that has just made its lineage, and what must live as long. Its ledger never answers.
+async fn mk_reconciler(client: Client, lineage_plan: LineagePlan) -> (LineageReconciler, impl Sized) {
     let clock = Clock::default();
     let (announcer, leading) = lease::channel();
     announcer.lead(1, Instant::now() + DAY);
@@ -92,7 +94,7 @@ async fn mk_reconciler(client: Client, line_plan: LinePlan) -> (LineReconciler, 
     let (writer, ledger) =
         LedgerWriter::new(WriterOptions { location, replica, clock: clock.clone(), metrics: Default::default() });
     let (versions, objects) = versions::channel();
-    let (planned, plan) = watch::channel(line_plan);
+    let (planned, plan) = watch::channel(lineage_plan);
     let (effects, in_effect) = watch::channel(Default::default());
     let (reserve, reservations) = mpsc::channel(1);
     let links = ReconcilerLinks {
@@ -105,20 +107,20 @@ async fn mk_reconciler(client: Client, line_plan: LinePlan) -> (LineReconciler, 
         objects,
         ledger,
     };
-    let line = ReconcilerLine {
-        names: LineNames::client("telemetry", "example.com/telemetry"),
+    let lineage = ReconcilerLineage {
+        names: LineageNames::client("telemetry", "example.com/telemetry"),
         plan,
         activation: ActivationCheck::of_gateways(in_effect),
-        state: watch::Sender::new(LineState::Starting),
+        state: watch::Sender::new(LineageState::Starting),
         reservations,
         pulse: Pulses::default().start("authorities"),
     };
-    let mut reconciler = LineReconciler::new(links, line);
+    let mut reconciler = LineageReconciler::new(links, lineage);
     reconciler.begin(&mk_plan(), None, clock.now()).await.unwrap();
     (reconciler, (announcer, writer, versions, planned, effects, reserve))
 }
 
-/// Keeps a line that exists, of which the ledger says nothing; returns the seconds between two of its questions.
+/// Keeps a lineage that exists, of which the ledger says nothing; returns the seconds between two of its questions.
 async fn pauses_of(count: usize, good: u32) -> Vec<u64> {
     let (client, mut moments) = mk_client(good);
     let (mut reconciler, _links) = mk_reconciler(client, mk_plan()).await;
@@ -137,7 +139,7 @@ async fn failing_api_server_is_asked_less_often_until_it_succeeds() {
     const NEVER: u32 = 0;
     assert_eq!(pauses_of(6, NEVER).await, [2, 4, 8, 15, 15, 15]);
     // After the sixth question, which is answered, the reconciler waits for the ledger for a second, and then as long
-    // as for a ledger that has not compared the line.
+    // as for a ledger that has not compared the lineage.
     assert_eq!(pauses_of(8, 6).await, [2, 4, 8, 15, 15, 3, 2, 4]);
 }
 
@@ -154,13 +156,13 @@ async fn new_line_has_no_effect_before_it_is_recorded() {
 #[tokio::test(start_paused = true)]
 async fn a_line_takes_no_step_before_it_is_compared_with_the_ledger() {
     let (client, _moments) = mk_client(ALWAYS);
-    let plan = LinePlan { asked: Asked { rotate: Some("r1".to_owned()), ..Asked::default() }, ..mk_plan() };
+    let plan = LineagePlan { asked: Asked { rotate: Some("r1".to_owned()), ..Asked::default() }, ..mk_plan() };
     let (mut reconciler, _links) = mk_reconciler(client, plan).await;
     reconciler.forget_steps(); // as if an earlier process had made it
     let mut state = reconciler.states();
     let running = tokio::spawn(reconciler.run());
     let ready = state.wait_for(|state| state.ready().is_some()).await.unwrap().ready().cloned().unwrap();
-    assert_eq!(ready.line().members().len(), 1, "a Next was made");
+    assert_eq!(ready.lineage().members().len(), 1, "a Next was made");
     assert_eq!(ready.waiting, Some(WaitsFor::Ledger));
     running.abort();
 }

@@ -1,8 +1,8 @@
 //! An authority whose key the hub makes, and whose certificate an issuer of cert-manager signs. The hub asks by a
-//! CertificateRequest, once a step of the line needs an authority, and waits for whoever approves it.
+//! CertificateRequest, once a step of the lineage needs an authority, and waits for whoever approves it.
 //!
 //! There is one CertificateRequest for each key. One that has failed stays until an administrator deletes it, so that
-//! the hub does not ask again and again; one whose certificate the line has is deleted.
+//! the hub does not ask again and again; one whose certificate the lineage has is deleted.
 
 use kube::Api;
 use kube::api::{DeleteParams, ObjectMeta, PostParams, Preconditions};

@@ -4,7 +4,7 @@
 use ring::rand::SystemRandom;
 
 use super::{Question, Supply, not_used};
-use crate::authorities::store::{AuthorityStore, LineKind, StoreError};
+use crate::authorities::store::{AuthorityStore, LineageKind, StoreError};
 use addon_signer_core::encoding::pem;
 use addon_signer_core::keys::private::PrivateKey;
 use addon_signer_core::names::ANNOTATION_AUTHORITY_OF;
@@ -20,10 +20,10 @@ impl Question<'_> {
         };
         let annotations = secret.0.metadata.annotations.as_ref();
         let of = annotations.and_then(|all| all.get(ANNOTATION_AUTHORITY_OF)).map(String::as_str);
-        // The Secret of a line of the gateway is named by a flag of the hub.
-        if self.names.kind == LineKind::Agents && of != Some(self.names.line()) {
-            let line = self.names.line();
-            return refused(format!("its annotation {ANNOTATION_AUTHORITY_OF} does not name {line}"));
+        // The Secret of a lineage of the gateway is named by a flag of the hub.
+        if self.names.kind == LineageKind::Agents && of != Some(self.names.lineage()) {
+            let lineage = self.names.lineage();
+            return refused(format!("its annotation {ANNOTATION_AUTHORITY_OF} does not name {lineage}"));
         }
         let data = secret.0.data.as_ref();
         let field = |key: &str| data.and_then(|data| data.get(key)).map(|bytes| bytes.0.as_slice());

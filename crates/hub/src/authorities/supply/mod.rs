@@ -1,6 +1,6 @@
-//! Where the authorities of a line come from, if the hub does not make them: a Secret that somebody fills
+//! Where the authorities of a lineage come from, if the hub does not make them: a Secret that somebody fills
 //! (`imported`), or certificates for requests of the hub from an administrator (`requested`) or cert-manager
-//! (`cert_manager`). Whatever comes is checked before it may wait to sign; until then the line goes on with what it
+//! (`cert_manager`). Whatever comes is checked before it may wait to sign; until then the lineage goes on with what it
 //! has.
 
 mod cert_manager;
@@ -15,7 +15,7 @@ use rustls_pki_types::CertificateDer;
 use zeroize::Zeroizing;
 
 use crate::authorities::report::NOT_USED;
-use crate::authorities::store::{AuthorityStore, LineNames, StoreError};
+use crate::authorities::store::{AuthorityStore, LineageNames, StoreError};
 use crate::authorities::versions::WatchedObjects;
 use crate::lease::Leads;
 use addon_signer_api::authority::AuthoritySource;
@@ -23,7 +23,7 @@ use addon_signer_api::rules::{AuthorityPlan, SignerConfig};
 use addon_signer_core::ca::authority::{Authority, AuthorityId};
 use addon_signer_core::ca::bundle::Purpose;
 use addon_signer_core::ca::chain::{Certified, Demands, Roots};
-use addon_signer_core::ca::line::Line;
+use addon_signer_core::ca::lineage::Lineage;
 use addon_signer_core::identity::ClusterName;
 use addon_signer_core::policy::{GatewayCertificate, GatewayRules, SignerRules};
 use addon_signer_core::timestamp::Timestamp;
@@ -39,7 +39,7 @@ const OF_VAULT: &str = "The hub asks Vault only through cert-manager: set spec.a
                         CertManager, with an issuer of cert-manager that is your Vault \
                         (docs/runbooks/company-root.md)";
 
-/// Where the authorities of a line come from, and what they must be good for.
+/// Where the authorities of a lineage come from, and what they must be good for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SupplyPlan {
     /// Where they come from.
@@ -78,10 +78,10 @@ pub enum Trusted {
 
 impl Trusted {
     /// Anchors the authority as others trust it.
-    fn anchor(&self, certified: Certified, line: Option<&Line>) -> Result<Certified, String> {
+    fn anchor(&self, certified: Certified, lineage: Option<&Lineage>) -> Result<Certified, String> {
         let Self::Root(named) = self else { return Ok(certified) };
         let certified = certified.trusted_by_root().map_err(|error| error.to_string())?;
-        let present: Roots = line.into_iter().flat_map(by_root).collect();
+        let present: Roots = lineage.into_iter().flat_map(by_root).collect();
         if named.as_ref().unwrap_or(&present).has(certified.anchor()) {
             return Ok(certified);
         }
@@ -93,11 +93,11 @@ impl Trusted {
         })
     }
 
-    /// Says which roots of the line nobody has named.
-    pub(super) fn unnamed(&self, line: &Line) -> Option<String> {
+    /// Says which roots of the lineage nobody has named.
+    pub(super) fn unnamed(&self, lineage: &Lineage) -> Option<String> {
         let Self::Root(named) = self else { return None };
         let is_named = |root: &Authority| named.as_ref().is_some_and(|named| named.has(root));
-        let unnamed: Roots = by_root(line).filter(|root| !is_named(root)).collect();
+        let unnamed: Roots = by_root(lineage).filter(|root| !is_named(root)).collect();
         (!unnamed.is_empty()).then(|| {
             format!(
                 "Agents trust the root {unnamed}, which {FLAG} does not name. It must name each root that agents may \
@@ -107,14 +107,14 @@ impl Trusted {
     }
 }
 
-/// The roots by which authorities of the line are trusted.
-fn by_root(line: &Line) -> impl Iterator<Item = &Authority> {
-    let certified = line.members().iter().map(|member| &member.certified);
+/// The roots by which authorities of the lineage are trusted.
+fn by_root(lineage: &Lineage) -> impl Iterator<Item = &Authority> {
+    let certified = lineage.members().iter().map(|member| &member.certified);
     certified.filter(|certified| certified.is_trusted_by_root()).map(Certified::anchor)
 }
 
 impl SupplyPlan {
-    /// The plan of an AddOnSigner's line.
+    /// The plan of an AddOnSigner's lineage.
     pub(crate) fn of_signer(config: &SignerConfig) -> Self {
         let SignerRules { addons, convention, max_duration, .. } = &config.rules;
         // Any cluster will do: name constraints are about the ends of names.
@@ -130,7 +130,7 @@ impl SupplyPlan {
         }
     }
 
-    /// The plan of a line of the gateway. Only the serving authorities come from `source`.
+    /// The plan of a lineage of the gateway. Only the serving authorities come from `source`.
     pub(crate) fn of_gateway(certificate: GatewayCertificate, rules: &GatewayRules, serving: ServingSource) -> Self {
         let (ServingSource { source, trusted }, purpose) = match certificate {
             GatewayCertificate::Serving => (serving, Purpose::Server),
@@ -147,7 +147,7 @@ impl SupplyPlan {
     }
 }
 
-/// What there is for a line.
+/// What there is for a lineage.
 #[derive(Debug)]
 pub(super) enum Supply {
     /// The hub makes authorities itself.
@@ -196,14 +196,14 @@ impl std::fmt::Debug for Given {
 
 /// What a source is asked about.
 pub(super) struct Question<'q> {
-    pub(super) names: &'q LineNames,
+    pub(super) names: &'q LineageNames,
     pub(super) plan: &'q SupplyPlan,
     pub(super) authority: &'q AuthorityPlan,
-    /// The line; `None` before it has begun.
-    pub(super) line: Option<&'q Line>,
+    /// The lineage; `None` before it has begun.
+    pub(super) lineage: Option<&'q Lineage>,
     /// The certificates that an administrator has brought, in PEM.
     pub(super) brought: Option<&'q str>,
-    /// Whether a step of the line needs an authority now, so that somebody outside may be asked for one.
+    /// Whether a step of the lineage needs an authority now, so that somebody outside may be asked for one.
     pub(super) wanted: bool,
     pub(super) now: Timestamp,
 }
@@ -223,7 +223,7 @@ impl From<Supply> for Answer {
 }
 
 impl Question<'_> {
-    /// Asks the line's source.
+    /// Asks the lineage's source.
     ///
     /// # Errors
     /// [`StoreError`] if a Secret could not be read or written.
@@ -243,7 +243,7 @@ impl Question<'_> {
         Ok(Answer { supply: self.claimed(answer.supply, objects).bounded(), ..answer })
     }
 
-    /// Two lines never share a key: a certificate would be an identity of both.
+    /// Two lineages never share a key: a certificate would be an identity of both.
     fn claimed(&self, supply: Supply, objects: &WatchedObjects) -> Supply {
         let Supply::New(given) = supply else { return supply };
         let id = given.certified.authority().id();
@@ -273,18 +273,18 @@ impl Question<'_> {
             addresses,
         };
         let checked = Certified::check(chain, roots, public_key, &demands).map_err(|error| error.to_string());
-        match checked.and_then(|certified| self.plan.trusted.anchor(certified, self.line)) {
+        match checked.and_then(|certified| self.plan.trusted.anchor(certified, self.lineage)) {
             Ok(certified) => Supply::New(Box::new(Given { certified, pkcs8 })),
             Err(why) => not_used(origin, &why),
         }
     }
 
-    /// What to say of an authority that the line has or had.
+    /// What to say of an authority that the lineage has or had.
     fn known(&self, id: &AuthorityId, chain: &[CertificateDer<'static>]) -> Option<impl Fn(&str) -> Supply> {
-        let line = self.line?;
-        let member = line.member(id);
+        let lineage = self.lineage?;
+        let member = lineage.member(id);
         let another = member.is_some_and(|member| chain.first() != Some(member.authority.certificate()));
-        let is_gone = line.gone().contains(id);
+        let is_gone = lineage.gone().contains(id);
         let id = id.clone();
         (member.is_some() || is_gone).then_some(move |origin: &str| match (another, is_gone) {
             (true, _) => {
@@ -294,15 +294,15 @@ impl Question<'_> {
                 );
                 not_used(origin, &why)
             }
-            (false, true) => not_used(origin, &format!("{id} has left this line before")),
+            (false, true) => not_used(origin, &format!("{id} has left this lineage before")),
             (false, false) => Supply::Nothing(format!("a new authority in {origin}, which still has {id}")),
         })
     }
 
-    /// A pair from a backup would take the line back to a key that may have been replaced for a reason. What the hub
+    /// A pair from a backup would take the lineage back to a key that may have been replaced for a reason. What the hub
     /// made itself says nothing about the issuer's order.
     fn older(&self, new: &Certified) -> Option<String> {
-        let active = self.line?.active().filter(|active| !active.certified.above().is_empty())?;
+        let active = self.lineage?.active().filter(|active| !active.certified.above().is_empty())?;
         let is_older = new.authority().not_before() < active.authority.not_before();
         is_older.then(|| format!("it is older than {}, which signs", active.authority.id()))
     }

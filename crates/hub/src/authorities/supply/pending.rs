@@ -28,7 +28,7 @@ pub(super) struct Pending {
 pub(super) struct Kept {
     /// The `resourceVersion` of the Secret; `None` if there is none.
     pub(super) version: Option<String>,
-    /// The key in it, which the line may have taken.
+    /// The key in it, which the lineage may have taken.
     pub(super) pending: Option<Pending>,
 }
 
@@ -46,12 +46,12 @@ impl Pending {
 }
 
 impl Question<'_> {
-    /// Whether the line has this authority, or has given it up.
+    /// Whether the lineage has this authority, or has given it up.
     pub(super) fn had(&self, id: &AuthorityId) -> bool {
-        self.line.is_some_and(|line| line.member(id).is_some() || line.gone().contains(id))
+        self.lineage.is_some_and(|lineage| lineage.member(id).is_some() || lineage.gone().contains(id))
     }
 
-    /// The key that waits. A new one is made if there is none, or if the line has taken it.
+    /// The key that waits. A new one is made if there is none, or if the lineage has taken it.
     pub(super) async fn pending(
         &self,
         store: &AuthorityStore,
@@ -93,7 +93,7 @@ impl Question<'_> {
         Ok(Ok(pending))
     }
 
-    /// Empties the Secret of this version, whose key the line has taken: no second copy of it stays. Returns the
+    /// Empties the Secret of this version, whose key the lineage has taken: no second copy of it stays. Returns the
     /// version after that.
     pub(super) async fn forget(
         &self,

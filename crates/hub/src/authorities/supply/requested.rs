@@ -3,7 +3,7 @@
 
 use super::pending::Pending;
 use super::{Answer, Question, Supply, not_used};
-use crate::authorities::store::{AuthorityStore, LineKind, StoreError};
+use crate::authorities::store::{AuthorityStore, LineageKind, StoreError};
 use crate::lease::Leads;
 use addon_signer_core::ca::authority::Authority;
 use addon_signer_core::encoding::pem;
@@ -26,8 +26,8 @@ impl Question<'_> {
 
     /// What a rotation waits for.
     fn next(&self) -> String {
-        let line = if self.names.kind == LineKind::Agents { "" } else { " --serving" };
-        format!("the certificate of the request that `ca csr{line}` prints (`ca import{line}`)")
+        let lineage = if self.names.kind == LineageKind::Agents { "" } else { " --serving" };
+        format!("the certificate of the request that `ca csr{lineage}` prints (`ca import{lineage}`)")
     }
 
     /// What became of the certificate that was brought last.

@@ -10,7 +10,7 @@ use crate::trial::PolicyProblem;
 use addon_signer_api::manifest_work::{AnchorsDigest, Content, Place, Placement, Work};
 use addon_signer_api::status::ConditionValue;
 use addon_signer_core::ca::bundle::Bundle;
-use addon_signer_core::ca::line::Works;
+use addon_signer_core::ca::lineage::Works;
 use addon_signer_core::identity::{AddOnKey, AddOnName};
 use addon_signer_core::list::few;
 use addon_signer_core::trust::Trust;

@@ -11,7 +11,7 @@ use addon_signer_api::ocm::AddOnApi;
 use addon_signer_api::rules::SignerConfig;
 use addon_signer_core::ca::authority::Authority;
 use addon_signer_core::ca::bundle::Bundle;
-use addon_signer_core::ca::line::{Agents, Line};
+use addon_signer_core::ca::lineage::{Agents, Lineage};
 use addon_signer_core::keys::private::PrivateKey;
 use addon_signer_core::keys::public::KeyKind;
 use addon_signer_core::registry::Registry;
@@ -78,12 +78,12 @@ impl Distribution {
     pub(crate) fn waits(&self, anchor: &Authority, is_awaited: bool, last: Option<Timestamp>) -> String {
         let now = Timestamp::from_unix(0);
         let last = last.unwrap_or_else(|| now.minus(Duration::from_secs(1)));
-        let line = Line::default().prepare(anchor.clone(), None, now).hold_next_until(last, now);
+        let lineage = Lineage::default().prepare(anchor.clone(), None, now).hold_next_until(last, now);
         let works = self.works();
         let keys = works.iter().flat_map(|works| works.unapplied.iter().chain(&works.recent).chain(&works.without));
         let excepted = keys.filter(|_| !is_awaited).map(|key| key.cluster.clone()).collect();
         let agents = Agents { unknown: None, works, excepted, registry: &Registry::default() };
-        agents.have_next(&line, now).map_or_else(|waits| waits.to_string(), |()| String::new())
+        agents.have_next(&lineage, now).map_or_else(|waits| waits.to_string(), |()| String::new())
     }
 }
 

@@ -23,7 +23,7 @@ use orders::Order;
 pub(crate) use orders::Signing;
 
 use crate::HubError;
-use crate::authorities::state::LineState;
+use crate::authorities::state::LineageState;
 use crate::requests::action::{self, KnownAccounts};
 use crate::requests::failures::Failures;
 use crate::requests::foreign::{ForeignReport, Origins};
@@ -191,14 +191,14 @@ impl Dispatcher {
                 self.origins.complete_list();
                 self.issued_before.complete();
                 for (signer_name, served) in &self.served {
-                    self.origins.compare(signer_name, &served.signer.line.borrow());
+                    self.origins.compare(signer_name, &served.signer.lineage.borrow());
                     let issued = self.issued_before.take(signer_name);
                     self.comparing.spawn(compare(Arc::clone(&served.signer), issued));
                 }
             }
             Event::Apply(request) => self.seen(request),
             Event::Delete(request) => {
-                self.origins.gone(&request.csr, self.line_of(&request.csr).as_ref());
+                self.origins.gone(&request.csr, self.lineage_of(&request.csr).as_ref());
                 self.settled(&request.csr);
             }
         }
@@ -207,7 +207,7 @@ impl Dispatcher {
     fn seen(&mut self, request: BoundedRequest) {
         let csr = &request.csr;
         if action::is_issued(csr) {
-            self.origins.note(csr, self.line_of(csr).as_ref());
+            self.origins.note(csr, self.lineage_of(csr).as_ref());
             return self.settled(csr);
         }
         // Kubernetes' own signers are never ours, and they have most of the requests.
@@ -274,15 +274,15 @@ impl Dispatcher {
         }));
     }
 
-    /// The line of the signer that serves a request.
-    fn line_of(&self, csr: &CertificateSigningRequest) -> Option<LineState> {
-        self.served.get(&csr.spec.signer_name).map(|served| served.signer.line.borrow().clone())
+    /// The lineage of the signer that serves a request.
+    fn lineage_of(&self, csr: &CertificateSigningRequest) -> Option<LineageState> {
+        self.served.get(&csr.spec.signer_name).map(|served| served.signer.lineage.borrow().clone())
     }
 
     /// Looks for certificates of a signer that another program signed.
     fn compare_origins(&mut self, signer_name: &str) {
         if let Some(served) = self.served.get(signer_name) {
-            self.origins.compare(signer_name, &served.signer.line.borrow());
+            self.origins.compare(signer_name, &served.signer.lineage.borrow());
         }
     }
 

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::*;
-use crate::authorities::state::LineState;
+use crate::authorities::state::LineageState;
 use crate::lease;
 use crate::requests::signer::{ClusterLimits, SignerKind, SignerShared};
 use crate::requests::unconfirmed::Unconfirmed;
@@ -71,10 +71,10 @@ fn mk_signer(client: &Client) -> Signer {
         ledger,
         limits: Arc::new(ClusterLimits::new(Rate { burst: 1, interval: LATE })),
     };
-    let line = watch::channel(LineState::Starting).1;
+    let lineage = watch::channel(LineageState::Starting).1;
     let (reserve, _) = mpsc::channel(1);
     let kind = SignerKind::Gateway { certificate: GatewayCertificate::Serving, rules, inventory: None };
-    Signer { kind, shared, line: line.clone(), reserve, serving: line, unconfirmed: Unconfirmed::default() }
+    Signer { kind, shared, lineage: lineage.clone(), reserve, serving: lineage, unconfirmed: Unconfirmed::default() }
 }
 
 /// A dispatcher with two requests of each of two clusters, all of which wait.

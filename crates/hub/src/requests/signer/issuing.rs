@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 use super::held::Unusable;
 use super::{Outcome, Signer, SignerError, SignerKind, SignerShared};
 use crate::authorities::reconciler::Reserve;
-use crate::authorities::state::ReadyLine;
+use crate::authorities::state::ReadyLineage;
 use crate::lease::Leads;
 use crate::requests::action::{self, RATE_LIMITED, REVOKED};
 use crate::requests::answers::{Answers, RefusalKind};
@@ -41,7 +41,7 @@ struct Attempt<'a> {
     /// The configuration that policy has decided by; `None` for the gateway's own signers.
     config: Option<&'a SignerConfig>,
     request: &'a Request,
-    ready: &'a ReadyLine,
+    ready: &'a ReadyLineage,
     signing: Signing<'a>,
 }
 
@@ -62,7 +62,7 @@ impl Signer {
         if let Some(until) = approved.waits_until(now) {
             return self.say_revoked(leads, csr, now, until).await;
         }
-        let Some(ready) = self.signing_line() else { return Ok(Outcome::Wait) };
+        let Some(ready) = self.signing_lineage() else { return Ok(Outcome::Wait) };
         if let Some(outcome) = self.unproven(leads, csr, now).await? {
             return Ok(outcome);
         }
@@ -98,13 +98,13 @@ impl Signer {
         }
     }
 
-    /// The line that signs, or `None` while any of it is not there yet.
-    fn signing_line(&self) -> Option<Arc<ReadyLine>> {
-        let ready = self.line.borrow().ready().cloned()?;
+    /// The lineage that signs, or `None` while any of it is not there yet.
+    fn signing_lineage(&self) -> Option<Arc<ReadyLineage>> {
+        let ready = self.lineage.borrow().ready().cloned()?;
         self.serving.borrow().last()?;
         let is_clients = matches!(self.kind, SignerKind::Client { .. });
         // A gateway whose certificate nobody renews would end, and that would not stop whoever has the key.
-        let waits = || ready.line().is_tainted() || ready.first_waits_for(&self.shared.in_effect.borrow()).is_some();
+        let waits = || ready.lineage().is_tainted() || ready.first_waits_for(&self.shared.in_effect.borrow()).is_some();
         if is_clients && waits() { None } else { Some(ready) }
     }
 
@@ -196,19 +196,19 @@ impl Effects for Attempt<'_> {
         let valid_from = approved.identity().and_then(|identity| {
             signer.shared.registry.read(|registry| registry.valid_from(&identity.cluster, &identity.addon))
         });
-        // The anchors stay valid when the line can no longer sign.
+        // The anchors stay valid when the lineage can no longer sign.
         let serving = signer.serving.borrow().last().cloned();
         let trust_bundle = serving.as_ref().map(|ready| ready.anchors.clone());
-        let last_end = serving.and_then(|ready| ready.line().last_end());
+        let last_end = serving.and_then(|ready| ready.lineage().last_end());
         Surroundings { is_allowed, valid_from, trust_bundle, last_end }
     }
 
     async fn reserve(&mut self, until: Timestamp) -> Result<bool, SignerError> {
-        let line = self.ready.line();
-        if line.reserve(until).is_none() {
+        let lineage = self.ready.lineage();
+        if lineage.reserve(until).is_none() {
             return Ok(true);
         }
-        let Some(active) = line.active() else { return Ok(false) };
+        let Some(active) = lineage.active() else { return Ok(false) };
         let (done, persisted) = oneshot::channel();
         let reserve = Reserve { authority: active.authority.id().clone(), until, done };
         Ok(self.signer.reserve.send(reserve).await.is_ok() && persisted.await.unwrap_or(false))
@@ -258,7 +258,7 @@ impl Effects for Attempt<'_> {
         self.remember(issued);
         let csr = self.approved_csr.as_ref().unwrap_or(self.csr);
         // Verifiers that trust only the root above the authority need what is in between.
-        let mut members = self.ready.line().members().iter();
+        let mut members = self.ready.lineage().members().iter();
         let issuer = members.find(|member| *member.authority.id() == issued.issuer);
         let chain = issuer.map(|member| member.certified.pem_below_root()).unwrap_or_default();
         Ok(self.answers.publish(csr, issued.pem() + &chain, trust_bundle).await?)

@@ -19,7 +19,7 @@ mod issuing;
 mod proxied;
 
 use crate::authorities::reconciler::Reserve;
-use crate::authorities::state::LineState;
+use crate::authorities::state::LineageState;
 use crate::lease::{Leading, Leads, NotLeading, NotWritten};
 use crate::metrics::HubMetrics;
 use crate::registrations::version::AddOnVersion;
@@ -131,12 +131,12 @@ pub(crate) struct Signer {
     pub kind: SignerKind,
     /// What all signers share.
     pub shared: SignerShared,
-    /// The line that signs.
-    pub line: watch::Receiver<LineState>,
-    /// Sends reservations to the reconciler of the line.
+    /// The lineage that signs.
+    pub lineage: watch::Receiver<LineageState>,
+    /// Sends reservations to the reconciler of the lineage.
     pub reserve: mpsc::Sender<Reserve>,
-    /// The gateway's serving line, whose anchors are published with each certificate.
-    pub serving: watch::Receiver<LineState>,
+    /// The gateway's serving lineage, whose anchors are published with each certificate.
+    pub serving: watch::Receiver<LineageState>,
     /// Certificates that were signed and that the watch has not shown yet, by the UID of their request.
     pub unconfirmed: Unconfirmed,
 }
@@ -203,8 +203,8 @@ pub(crate) enum Outcome {
 /// Waits for changes of what the requests of a signer may wait for.
 pub(crate) struct Changes {
     config: Option<watch::Receiver<Arc<SignerConfig>>>,
-    line: watch::Receiver<LineState>,
-    serving: watch::Receiver<LineState>,
+    lineage: watch::Receiver<LineageState>,
+    serving: watch::Receiver<LineageState>,
     in_effect: watch::Receiver<TrustInEffect>,
     guard: watch::Receiver<Guarded>,
     leading: Leading,
@@ -221,7 +221,7 @@ impl Changes {
         };
         tokio::select! {
             Ok(()) = config => {}
-            Ok(()) = self.line.changed() => {}
+            Ok(()) = self.lineage.changed() => {}
             Ok(()) = self.serving.changed() => {}
             Ok(()) = self.in_effect.changed() => {}
             Ok(()) = self.guard.changed() => {}
@@ -292,7 +292,7 @@ impl Signer {
         };
         Changes {
             config,
-            line: self.line.clone(),
+            lineage: self.lineage.clone(),
             serving: self.serving.clone(),
             in_effect: self.shared.in_effect.clone(),
             guard: self.shared.guard.watch(),

@@ -90,10 +90,10 @@ impl Agents {
     }
 
     /// Waits until every agent has a certificate of this authority.
-    pub(super) async fn wait_hold(&self, line: &OnServer, authority: &str) {
+    pub(super) async fn wait_hold(&self, lineage: &OnServer, authority: &str) {
         let what = format!("every agent to have a certificate of {authority}");
         let have = async || {
-            let bundle = line.bundle().await?;
+            let bundle = lineage.bundle().await?;
             let now = Clock::default().now();
             let holds = |pair: &Arc<Mutex<ClientPair>>| {
                 let signed = bundle.verify(&pair.lock().leaf(), Purpose::Client, now);

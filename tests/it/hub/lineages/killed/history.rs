@@ -1,4 +1,4 @@
-//! Everything that a line was: each version of its Secret, of its published anchors, and of the authorities in the
+//! Everything that a lineage was: each version of its Secret, of its published anchors, and of the authorities in the
 //! status of its AddOnSigner.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 
 use super::super::kit::members;
 
-/// The authorities of a line at one moment, in the order in which the object has them.
+/// The authorities of a lineage at one moment, in the order in which the object has them.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct View(Vec<Shown>);
 
@@ -33,7 +33,7 @@ pub(super) struct Shown {
 }
 
 impl View {
-    /// Reads `authorities` of `line.json`, or of a status.
+    /// Reads `authorities` of `lineage.json`, or of a status.
     pub(super) fn of(authorities: &[Value]) -> Self {
         let shown = |it: &Value| Shown {
             id: it["id"].as_str().unwrap().to_owned(),
@@ -99,7 +99,7 @@ struct Seen {
     begin: [usize; 3],
 }
 
-/// Watches the line of the signer telemetry until it is dropped.
+/// Watches the lineage of the signer telemetry until it is dropped.
 pub(super) struct History {
     seen: Arc<Mutex<Seen>>,
     watching: JoinSet<()>,
@@ -140,7 +140,7 @@ impl History {
         all.into_iter().all(|(seen, wanted)| seen.iter().any(|(version, _)| version == wanted))
     }
 
-    /// What the line was since the round began, each view that differs from the one before.
+    /// What the lineage was since the round began, each view that differs from the one before.
     pub(super) fn told(&self) -> Vec<String> {
         let seen = self.seen.lock();
         let mut letters = Letters::default();

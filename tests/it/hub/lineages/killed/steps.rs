@@ -1,5 +1,5 @@
-//! The steps of a rotation at which a signer is killed: what each persists, how a line comes there, and what the line
-//! was in the end, whether somebody was killed or not.
+//! The steps of a rotation at which a signer is killed: what each persists, how a lineage comes there, and what the
+//! lineage was in the end, whether somebody was killed or not.
 
 use k8s_openapi::api::core::v1::Secret;
 use test_kit::gate::Written;
@@ -8,7 +8,7 @@ use super::super::kit::{members, revoke, roll_back, taint};
 use super::history::View;
 use super::world::{KilledWorld, Source};
 
-/// A step of a line, and the state of the authority that it is about.
+/// A step of a lineage, and the state of the authority that it is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Step {
     Prepare,
@@ -82,28 +82,28 @@ impl Step {
         matches!(self, Self::Finish | Self::RevokeActive)
     }
 
-    /// Brings a line of one authority, a, to the state in which [`Self::ask`] leads to the step.
+    /// Brings a lineage of one authority, a, to the state in which [`Self::ask`] leads to the step.
     pub(super) async fn arrange(self, world: &mut KilledWorld) {
         match self {
             Self::Prepare | Self::Activate | Self::TaintActive => {}
             Self::RollBackNext | Self::TaintNext | Self::RevokeNext => {
                 world.hold().await;
                 world.rotate().await;
-                world.line.wait(&["Next", "Active"]).await;
+                world.lineage.wait(&["Next", "Active"]).await;
             }
             Self::Finish => {
                 world.rotate().await;
-                world.line.wait(&["Active", "Old"]).await;
+                world.lineage.wait(&["Active", "Old"]).await;
             }
             Self::RollBackActive | Self::RevokeOld => {
                 world.rotate().await;
-                let ids = world.line.wait(&["Active", "Old"]).await;
-                world.agents.wait_hold(&world.line, &ids[0]).await;
+                let ids = world.lineage.wait(&["Active", "Old"]).await;
+                world.agents.wait_hold(&world.lineage, &ids[0]).await;
             }
             Self::RevokeActive => {
                 world.agents.give_up();
                 if world.source() == Source::Company {
-                    let active = world.line.wait(&["Active"]).await.remove(0);
+                    let active = world.lineage.wait(&["Active"]).await.remove(0);
                     revoke(&world.admin, &active).await;
                     world.wait_view("it to be tainted", |view| view.is_tainted(&active)).await;
                 }
@@ -141,7 +141,7 @@ impl Step {
         }
     }
 
-    /// Does what the line needs after the step.
+    /// Does what the lineage needs after the step.
     pub(super) async fn complete(self, world: &mut KilledWorld) {
         if (self, world.source()) == (Self::TaintActive, Source::Company) {
             world.wait_view("it to be tainted", |view| view.is_tainted(view.id_of("Active").unwrap())).await;
@@ -149,7 +149,7 @@ impl Step {
         }
     }
 
-    /// What the line was, from one authority at rest until all has been done that was asked for.
+    /// What the lineage was, from one authority at rest until all has been done that was asked for.
     pub(super) fn history(self, source: Source) -> &'static [&'static str] {
         match (self, source) {
             (Self::Prepare | Self::Activate, _) => &["Active a", "Next b; Active a", "Active b; Old a"],

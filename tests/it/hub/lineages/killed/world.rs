@@ -34,7 +34,7 @@ const SECRET: &str = "/api/v1/namespaces/addon-signer/secrets/telemetry-client-a
 /// A gateway that trusts nothing new while a test wants a Next to wait.
 const SILENT: &str = "gateway-2";
 
-/// Where the line's authorities come from.
+/// Where the lineage's authorities come from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Source {
     /// The hub makes them.
@@ -61,7 +61,7 @@ impl Company {
 pub(super) struct KilledWorld {
     hub: TestHub,
     pub(super) admin: Client,
-    pub(super) line: OnServer,
+    pub(super) lineage: OnServer,
     pub(super) gate: Gate,
     pub(super) history: History,
     pub(super) agents: Agents,
@@ -95,8 +95,8 @@ impl KilledWorld {
         wait_ready(&admin, "telemetry", "True").await;
         let gateway = start_gateway(&hub, "gateway-1").await;
         let agents = Agents::start(&hub, &admin, dir.path(), gateway.gateway, &CLUSTERS).await;
-        let line = OnServer::client(&admin);
-        Self { hub, admin, line, gate, history, agents, company, gateway, signer, kubeconfig, asked: 0, dir }
+        let lineage = OnServer::client(&admin);
+        Self { hub, admin, lineage, gate, history, agents, company, gateway, signer, kubeconfig, asked: 0, dir }
     }
 
     pub(super) fn source(&self) -> Source {
@@ -120,12 +120,12 @@ impl KilledWorld {
         self.signer = Some(start_signer(&self.dir, &self.kubeconfig));
     }
 
-    /// The line as its Secret has it.
+    /// The lineage as its Secret has it.
     pub(super) async fn view(&self) -> View {
-        View::of(&self.line.members().await.unwrap())
+        View::of(&self.lineage.members().await.unwrap())
     }
 
-    /// Waits until the line is like this.
+    /// Waits until the lineage is like this.
     pub(super) async fn wait_view(&self, what: &str, is_like: impl Fn(&View) -> bool) {
         wait_until(PATIENCE, what, async || is_like(&self.view().await).then_some(())).await;
     }
@@ -155,7 +155,7 @@ impl KilledWorld {
         leases(&self.admin).delete(SILENT, &Default::default()).await.unwrap();
     }
 
-    /// Brings the line to rest with one authority, of which all agents have a certificate.
+    /// Brings the lineage to rest with one authority, of which all agents have a certificate.
     pub(super) async fn rest(&self) {
         if leases(&self.admin).get_opt(SILENT).await.unwrap().is_some() {
             self.release().await;
@@ -165,12 +165,12 @@ impl KilledWorld {
             view.id_of("Active").filter(|_| view.id_of("Next").is_none()).map(str::to_owned)
         })
         .await;
-        self.agents.wait_hold(&self.line, &active).await;
+        self.agents.wait_hold(&self.lineage, &active).await;
         while let Some(old) = self.view().await.id_of("Old").map(str::to_owned) {
             revoke(&self.admin, &old).await;
             self.wait_view("an Old to go", |view| !view.ids().contains(&*old)).await;
         }
-        assert_eq!(self.line.wait(&["Active"]).await, [active]);
+        assert_eq!(self.lineage.wait(&["Active"]).await, [active]);
         self.settled().await;
     }
 
@@ -178,8 +178,8 @@ impl KilledWorld {
     pub(super) async fn settled(&self) {
         wait_until(PATIENCE, "anchors and status to be as the Secret", async || {
             let view = self.view().await;
-            let Value::Array(told) = json!(self.line.status().await.authorities) else { panic!("it is a list") };
-            let anchors = self.line.bundle().await?.pem();
+            let Value::Array(told) = json!(self.lineage.status().await.authorities) else { panic!("it is a list") };
+            let anchors = self.lineage.bundle().await?.pem();
             (View::of(&told) == view && View::of_anchors(&anchors).ids() == view.ids()).then_some(())
         })
         .await;
@@ -189,8 +189,8 @@ impl KilledWorld {
     async fn caught_up(&self) {
         let signers = Api::<AddOnSigner>::all(self.admin.clone());
         wait_until(PATIENCE, "the watches to have what is there", async || {
-            let secret = self.line.secrets.get(self.line.secret).await.unwrap().resource_version()?;
-            let anchors = self.line.maps.get(self.line.map).await.unwrap().resource_version()?;
+            let secret = self.lineage.secrets.get(self.lineage.secret).await.unwrap().resource_version()?;
+            let anchors = self.lineage.maps.get(self.lineage.map).await.unwrap().resource_version()?;
             let signer = signers.get("telemetry").await.unwrap().resource_version()?;
             self.history.has([&secret, &anchors, &signer]).then_some(())
         })

@@ -15,19 +15,21 @@ fn find_by_walks(machine: Machine, scope: &Scope, broken: Broken) {
 #[test]
 fn a_broken_machine_is_found() {
     let hasty = Machine {
-        decide: |line, evidence, has| decide(line, &Evidence { next_is_trusted: Ok(()), ..evidence.clone() }, has),
+        decide: |lineage, evidence, has| {
+            decide(lineage, &Evidence { next_is_trusted: Ok(()), ..evidence.clone() }, has)
+        },
         ..MACHINE
     };
     let forgetful = Machine {
-        decide: |line, evidence, has| match line.members().iter().find(|member| member.state == State::Old) {
+        decide: |lineage, evidence, has| match lineage.members().iter().find(|member| member.state == State::Old) {
             Some(old) => Step::Finish(old.authority.id().clone()),
-            None => decide(line, evidence, has),
+            None => decide(lineage, evidence, has),
         },
         ..MACHINE
     };
     let thorough = Machine {
-        take: |line, step, new, requested, now| {
-            let mut after = take(line, step, new, requested, now);
+        take: |lineage, step, new, requested, now| {
+            let mut after = take(lineage, step, new, requested, now);
             if let Step::RollBack { id, .. } = step {
                 after.remove(|member| member.authority.id() == id);
             }
@@ -47,22 +49,22 @@ fn a_broken_machine_is_found() {
 #[test]
 fn a_machine_that_overlooks_agents_is_found() {
     let overlooks: [Trusted; 8] = [
-        |agents, line, now| but(agents, |works| works.unapplied.clear()).have_next(line, now),
-        |agents, line, now| but(agents, |works| works.recent.clear()).have_next(line, now),
-        |agents, line, now| but(agents, |works| works.without.clear()).have_next(line, now),
-        |agents, line, now| but(agents, |works| works.unserved = false).have_next(line, now),
-        |agents, line, now| but(agents, |works| works.shrunk = false).have_next(line, now),
-        |agents, line, now| {
-            let next: Vec<_> = line.next().map(|next| next.authority.clone()).into_iter().collect();
+        |agents, lineage, now| but(agents, |works| works.unapplied.clear()).have_next(lineage, now),
+        |agents, lineage, now| but(agents, |works| works.recent.clear()).have_next(lineage, now),
+        |agents, lineage, now| but(agents, |works| works.without.clear()).have_next(lineage, now),
+        |agents, lineage, now| but(agents, |works| works.unserved = false).have_next(lineage, now),
+        |agents, lineage, now| but(agents, |works| works.shrunk = false).have_next(lineage, now),
+        |agents, lineage, now| {
+            let next: Vec<_> = lineage.next().map(|next| next.authority.clone()).into_iter().collect();
             let works = agents.works.map(|works| Works { anchors: &next, ..works });
-            Agents { works, ..agents }.have_next(line, now)
+            Agents { works, ..agents }.have_next(lineage, now)
         },
-        |agents, line, now| agents.have_next(line, now.plus(DAY)), // certificates that have not expired
-        |agents, line, now| {
-            let line = line.clone();
+        |agents, lineage, now| agents.have_next(lineage, now.plus(DAY)), // certificates that have not expired
+        |agents, lineage, now| {
+            let lineage = lineage.clone();
             let since = |member: &Member| Member { since: now.minus(LIFE), ..member.clone() }; // all addons are new
-            let members = line.members.iter().map(since).collect();
-            agents.have_next(&Line { members, ..line }, now)
+            let members = lineage.members.iter().map(since).collect();
+            agents.have_next(&Lineage { members, ..lineage }, now)
         },
     ];
     for trusted in overlooks {
@@ -78,27 +80,31 @@ fn but<'k>(mut agents: Agents<'k>, change: impl Fn(&mut Works<'k>)) -> Agents<'k
 #[test]
 fn a_machine_that_trusts_too_long_is_found() {
     let lenient = Machine {
-        take: |mut line, step, new, requested, now| {
+        take: |mut lineage, step, new, requested, now| {
             if let Step::Taint { id } = step {
-                line.members.iter_mut().filter(|member| member.authority.id() == id).for_each(|it| it.tainted = true);
-                return line;
+                lineage
+                    .members
+                    .iter_mut()
+                    .filter(|member| member.authority.id() == id)
+                    .for_each(|it| it.tainted = true);
+                return lineage;
             }
-            take(line, step, new, requested, now)
+            take(lineage, step, new, requested, now)
         },
         ..MACHINE
     };
     let quiet = Machine {
-        take: |line, step, new, requested, now| {
-            let mut after = take(line, step, new, requested, now);
+        take: |lineage, step, new, requested, now| {
+            let mut after = take(lineage, step, new, requested, now);
             after.members.iter_mut().for_each(|member| member.forced = false);
             after
         },
         ..MACHINE
     };
     let keeping = Machine {
-        take: |line, step, new, requested, now| {
-            let before = line.members.clone();
-            let mut after = take(line, step, new, requested, now);
+        take: |lineage, step, new, requested, now| {
+            let before = lineage.members.clone();
+            let mut after = take(lineage, step, new, requested, now);
             if let Step::Revoke { id } = step {
                 let kept = before.into_iter().filter(|it| it.authority.id() == id);
                 after.members.extend(kept.map(|member| Member { state: State::Old, ..member }));
@@ -116,12 +122,12 @@ fn a_machine_that_trusts_too_long_is_found() {
 #[test]
 fn a_machine_that_forgives_is_found() {
     let forgiving = Machine {
-        decide: |line, evidence, has| {
-            let mut line = line.clone();
-            let taint = evidence.taint.filter(|id| line.untainted(Some(*id)).is_some());
-            let old = line.members.iter_mut().filter(|member| member.state == State::Old);
+        decide: |lineage, evidence, has| {
+            let mut lineage = lineage.clone();
+            let taint = evidence.taint.filter(|id| lineage.untainted(Some(*id)).is_some());
+            let old = lineage.members.iter_mut().filter(|member| member.state == State::Old);
             old.for_each(|member| member.tainted = false);
-            decide(&line, &Evidence { taint, ..evidence.clone() }, has)
+            decide(&lineage, &Evidence { taint, ..evidence.clone() }, has)
         },
         ..MACHINE
     };
@@ -139,15 +145,15 @@ fn a_machine_that_forgives_is_found() {
 #[test]
 fn a_machine_that_only_waits_is_found() {
     let oblivious = Machine {
-        take: |line, step, new, requested, now| match step {
-            Step::AwaitRevocation { id } => line.taint(id, None::<Authority>, now),
-            _ => take(line, step, new, requested, now),
+        take: |lineage, step, new, requested, now| match step {
+            Step::AwaitRevocation { id } => lineage.taint(id, None::<Authority>, now),
+            _ => take(lineage, step, new, requested, now),
         },
         ..MACHINE
     };
     find_by_walks(oblivious, &Scope::issuer(), Broken::Forgotten);
     let patient = Machine {
-        decide: |line, evidence, has| match decide(line, evidence, has) {
+        decide: |lineage, evidence, has| match decide(lineage, evidence, has) {
             Step::GiveUp(_) => Step::Wait(WaitsFor::Publication),
             step => step,
         },
@@ -160,7 +166,7 @@ fn a_machine_that_only_waits_is_found() {
 fn a_machine_that_believes_everybody_is_found() {
     let trusting = Machine { refuses: |_, _| false, ..MACHINE };
     find(trusting, &Scope::issuer(), Broken::Back);
-    let remembers_one = Machine { refuses: |line, id| line.gone().last() == Some(id), ..MACHINE };
+    let remembers_one = Machine { refuses: |lineage, id| lineage.gone().last() == Some(id), ..MACHINE };
     find_by_walks(remembers_one, &Scope::issuer(), Broken::Back);
     let timeless = Machine { confirms: |_, _| true, ..MACHINE };
     let own = Machine { compare: |world, hub, _| world.older(hub), ..MACHINE };

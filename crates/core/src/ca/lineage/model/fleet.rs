@@ -1,5 +1,5 @@
-//! Those who must trust the anchors of a line: gateways, which report what they trust, or agents, which report nothing.
-//! One agent gets its anchors by a ManifestWork, the other with its certificates alone.
+//! Those who must trust the anchors of a lineage: gateways, which report what they trust, or agents, which report
+//! nothing. One agent gets its anchors by a ManifestWork, the other with its certificates alone.
 
 use std::sync::LazyLock;
 
@@ -124,27 +124,27 @@ impl Parties {
         }
     }
 
-    /// Whether the hub knows that all of them trust the line's Next.
-    pub(super) fn evidence(&self, machine: Machine, line: &Line, now: Timestamp) -> Result<(), WaitsFor> {
-        match (self, line.next()) {
+    /// Whether the hub knows that all of them trust the lineage's Next.
+    pub(super) fn evidence(&self, machine: Machine, lineage: &Lineage, now: Timestamp) -> Result<(), WaitsFor> {
+        match (self, lineage.next()) {
             (_, None) => Ok(()),
             (Self::Gateways(_), Some(next)) if self.trust(next.authority.id(), now) => Ok(()),
             (Self::Gateways(_), _) => Err(WaitsFor::Publication),
-            (Self::Agents(fleet), Some(next)) => fleet.evidence(machine, line, next, now),
+            (Self::Agents(fleet), Some(next)) => fleet.evidence(machine, lineage, next, now),
         }
     }
 
-    /// The line, for which the hub has noted when its published Next may sign.
-    pub(super) fn note_publication(&mut self, line: Line, now: Timestamp) -> Line {
+    /// The lineage, for which the hub has noted when its published Next may sign.
+    pub(super) fn note_publication(&mut self, lineage: Lineage, now: Timestamp) -> Lineage {
         match self {
-            Self::Gateways(_) => line,
-            Self::Agents(fleet) => fleet.note_publication(line, now),
+            Self::Gateways(_) => lineage,
+            Self::Agents(fleet) => fleet.note_publication(lineage, now),
         }
     }
 }
 
 impl Fleet {
-    pub(super) fn act(&mut self, action: FleetAction, line: &Line, published: &Anchors, now: Timestamp) {
+    pub(super) fn act(&mut self, action: FleetAction, lineage: &Lineage, published: &Anchors, now: Timestamp) {
         match action {
             FleetAction::Look => self.look(published, now),
             FleetAction::Apply if self.work != self.applied.0 => {
@@ -160,7 +160,7 @@ impl Fleet {
                 self.installed = now;
                 self.certificates.clear();
             }
-            FleetAction::Except => self.excepted.extend(line.next().map(|next| next.authority.id().clone())),
+            FleetAction::Except => self.excepted.extend(lineage.next().map(|next| next.authority.id().clone())),
             FleetAction::Signer(signer) => self.signer = signer,
             FleetAction::Apply | FleetAction::Enrol => {}
         }
@@ -184,15 +184,15 @@ impl Fleet {
         self.work.clone_from(published);
     }
 
-    fn note_publication(&mut self, line: Line, now: Timestamp) -> Line {
-        if self.signer == Signer::Unserved || line.next().is_none_or(|next| next.activate_after.is_some()) {
-            return line;
+    fn note_publication(&mut self, lineage: Lineage, now: Timestamp) -> Lineage {
+        if self.signer == Signer::Unserved || lineage.next().is_none_or(|next| next.activate_after.is_some()) {
+            return lineage;
         }
         if self.signer == Signer::Deleted {
             self.certificates.clear(); // the same limit: nobody knows how long they last
         }
         let last = self.certificates.iter().map(|(_, end)| *end).max();
-        line.hold_next_until(last.unwrap_or(now), now)
+        lineage.hold_next_until(last.unwrap_or(now), now)
     }
 
     fn trusts(&self, id: &AuthorityId, now: Timestamp) -> bool {
@@ -202,11 +202,11 @@ impl Fleet {
         by_work && !(is_in && self.certificates.iter().any(|(anchors, _)| !anchors.contains(id)))
     }
 
-    fn evidence(&self, machine: Machine, line: &Line, next: &Member, now: Timestamp) -> Result<(), WaitsFor> {
+    fn evidence(&self, machine: Machine, lineage: &Lineage, next: &Member, now: Timestamp) -> Result<(), WaitsFor> {
         let [by_work, by_certificate] = &*ADDONS;
         let Seen { published, applied, is_recent, signer, is_shrunk, .. } = &self.seen;
         let anchors: Vec<Authority> =
-            line.members().iter().map(|it| it.authority.clone()).filter(|it| published.contains(it.id())).collect();
+            lineage.members().iter().map(|it| it.authority.clone()).filter(|it| published.contains(it.id())).collect();
         let mut registry = Registry::default();
         let addon = AddOn { created: self.installed, ..AddOnFacts::Installed.into() };
         registry.put_addon(by_certificate.cluster.clone(), by_certificate.addon.clone(), Some(addon));
@@ -229,6 +229,6 @@ impl Fleet {
             excepted: is_excepted.then(|| by_certificate.cluster.clone()).into_iter().collect(),
             registry: &registry,
         };
-        (machine.trusted)(agents, line, now)
+        (machine.trusted)(agents, lineage, now)
     }
 }

@@ -1,6 +1,6 @@
-//! Models a hub with one line, two gateways that learn late or two agents that report nothing, an issuer that answers
-//! late, the hub's clock, and certificates. [`search`] explores what may happen to them; [`broken`] shows that it finds
-//! faults.
+//! Models a hub with one lineage, two gateways that learn late or two agents that report nothing, an issuer that
+//! answers late, the hub's clock, and certificates. [`search`] explores what may happen to them; [`broken`] shows that
+//! it finds faults.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -46,7 +46,7 @@ enum Action {
     Forget,
     /// The hub takes the step that is due; `Crash` says where it ends before it is done.
     Step(Crash),
-    /// The hub issues a certificate with the line that it holds.
+    /// The hub issues a certificate with the lineage that it holds.
     Issue,
     /// This gateway hears what is published.
     Hear(usize),
@@ -60,7 +60,7 @@ enum Action {
     Month,
     /// The issuer answers with a new authority, which lives half as long as one that the hub makes.
     Offer,
-    /// The issuer has the first authority again that has left the line.
+    /// The issuer has the first authority again that has left the lineage.
     OfferAgain,
     /// The hub's clock jumps ahead by most of an authority's life, then as far behind, and then it is right again.
     Jump,
@@ -180,49 +180,53 @@ type Anchors = BTreeSet<AuthorityId>;
 #[derive(Clone, Copy)]
 struct Machine {
     /// The next step, if there is an authority for it or not.
-    decide: fn(&Line, &Evidence<'_>, bool) -> Step,
-    take: fn(Line, &Step, Option<Authority>, Option<&str>, Timestamp) -> Line,
-    reserve: fn(&Line, Timestamp) -> Option<Line>,
-    /// Whether the line refuses an authority that the issuer has.
-    refuses: fn(&Line, &AuthorityId) -> bool,
+    decide: fn(&Lineage, &Evidence<'_>, bool) -> Step,
+    take: fn(Lineage, &Step, Option<Authority>, Option<&str>, Timestamp) -> Lineage,
+    reserve: fn(&Lineage, Timestamp) -> Option<Lineage>,
+    /// Whether the lineage refuses an authority that the issuer has.
+    refuses: fn(&Lineage, &AuthorityId) -> bool,
     /// Whether the hub's clock may be right by the API server's.
     confirms: fn(Timestamp, Timestamp) -> bool,
     /// Whether the agents are known to have the anchor of Next.
     trusted: Trusted,
-    /// Where the line is older than the ledger, which knows these certificates to be in use by the two clocks.
+    /// Where the lineage is older than the ledger, which knows these certificates to be in use by the two clocks.
     compare: fn(&World, Timestamp, Timestamp) -> Option<Older>,
 }
 
-type Trusted = fn(Agents<'_>, &Line, Timestamp) -> Result<(), WaitsFor>;
+type Trusted = fn(Agents<'_>, &Lineage, Timestamp) -> Result<(), WaitsFor>;
 
 const MACHINE: Machine = Machine {
     decide,
     take,
-    reserve: Line::reserve,
-    refuses: |line, id| line.gone().contains(id),
+    reserve: Lineage::reserve,
+    refuses: |lineage, id| lineage.gone().contains(id),
     confirms: |hub, server| hub <= server,
-    trusted: |agents, line, now| agents.have_next(line, now),
+    trusted: |agents, lineage, now| agents.have_next(lineage, now),
     compare: |world, hub, server| world.older(hub.min(server)),
 };
 
-fn decide(line: &Line, evidence: &Evidence<'_>, has_authority: bool) -> Step {
-    if has_authority { line.next_step(evidence) } else { line.next_step_without_authority(evidence, "its issuer") }
+fn decide(lineage: &Lineage, evidence: &Evidence<'_>, has_authority: bool) -> Step {
+    if has_authority {
+        lineage.next_step(evidence)
+    } else {
+        lineage.next_step_without_authority(evidence, "its issuer")
+    }
 }
 
-fn take(line: Line, step: &Step, new: Option<Authority>, requested: Option<&str>, now: Timestamp) -> Line {
+fn take(lineage: Lineage, step: &Step, new: Option<Authority>, requested: Option<&str>, now: Timestamp) -> Lineage {
     match (step, new) {
-        (Step::Begin, Some(new)) => line.begin(new, now),
-        (Step::Prepare, Some(new)) => line.prepare(new, requested, now),
+        (Step::Begin, Some(new)) => lineage.begin(new, now),
+        (Step::Prepare, Some(new)) => lineage.prepare(new, requested, now),
         (Step::Begin | Step::Prepare, None) => panic!("there is an authority for {step:?}"),
-        (Step::Activate, _) => line.activate(now),
-        (Step::Force(_), _) => line.force(now),
-        (Step::Finish(id), _) => line.finish(id),
-        (Step::RollBack { id, signs }, _) => line.roll_back(id, signs, now),
-        (Step::Taint { id }, new) => line.taint(id, new, now),
-        (Step::AwaitRevocation { id }, _) => line.await_revocation(id, "ann"),
-        (Step::GiveUp(_), _) => line.give_up(now),
-        (Step::Revoke { id }, new) => line.revoke(id, new, None, now),
-        (Step::Rest | Step::Wait(_), _) => line,
+        (Step::Activate, _) => lineage.activate(now),
+        (Step::Force(_), _) => lineage.force(now),
+        (Step::Finish(id), _) => lineage.finish(id),
+        (Step::RollBack { id, signs }, _) => lineage.roll_back(id, signs, now),
+        (Step::Taint { id }, new) => lineage.taint(id, new, now),
+        (Step::AwaitRevocation { id }, _) => lineage.await_revocation(id, "ann"),
+        (Step::GiveUp(_), _) => lineage.give_up(now),
+        (Step::Revoke { id }, new) => lineage.revoke(id, new, None, now),
+        (Step::Rest | Step::Wait(_), _) => lineage,
     }
 }
 
@@ -253,9 +257,9 @@ enum Broken {
     Dropped,
     /// A certificate ends later than what is stored of its authority says, or than the authority (I4, I6, I7).
     Unreserved,
-    /// There are more authorities than a line may have.
+    /// There are more authorities than a lineage may have.
     TooMany,
-    /// An authority that has left the line is in it again, or a tainted one signs again.
+    /// An authority that has left the lineage is in it again, or a tainted one signs again.
     Back,
     /// A tainted authority waits to sign.
     Kept,

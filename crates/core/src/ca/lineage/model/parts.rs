@@ -26,12 +26,12 @@ impl Clocks {
     }
 }
 
-/// The Secret of the line.
+/// The Secret of the lineage.
 #[derive(Clone)]
 pub(super) struct Secret {
-    pub(super) line: Line,
+    pub(super) lineage: Lineage,
     /// A copy of it.
-    pub(super) backup: Option<Line>,
+    pub(super) backup: Option<Lineage>,
     /// Whether it is that copy, and no hub has compared it with the ledger.
     pub(super) is_restored: bool,
     /// The authorities of Secrets that were restored: a gateway may not know them when they sign again.
@@ -39,26 +39,26 @@ pub(super) struct Secret {
 }
 
 impl Secret {
-    pub(super) fn new(line: Line) -> Self {
-        Self { line, backup: None, is_restored: false, restored: BTreeSet::new() }
+    pub(super) fn new(lineage: Lineage) -> Self {
+        Self { lineage, backup: None, is_restored: false, restored: BTreeSet::new() }
     }
 }
 
 impl Hash for Secret {
     fn hash<H: Hasher>(&self, hasher: &mut H) {
-        let Self { line, backup, is_restored, restored } = self;
-        hash_line(line, hasher);
+        let Self { lineage, backup, is_restored, restored } = self;
+        hash_line(lineage, hasher);
         backup.iter().for_each(|backup| hash_line(backup, hasher));
         (is_restored, restored).hash(hasher);
     }
 }
 
-pub(super) fn hash_line(line: &Line, hasher: &mut impl Hasher) {
-    for it in &line.members {
+pub(super) fn hash_line(lineage: &Lineage, hasher: &mut impl Hasher) {
+    for it in &lineage.members {
         let times = (it.since, it.leaves_expire, it.activate_after);
         (it.authority.id(), it.state as u8, times, it.forced, it.tainted, &it.to_revoke).hash(hasher);
     }
-    (&line.handled_request, &line.rolled_back, &line.gone).hash(hasher);
+    (&lineage.handled_request, &lineage.rolled_back, &lineage.gone).hash(hasher);
 }
 
 /// What administrators have asked for.
@@ -109,7 +109,7 @@ pub(super) struct Past {
     pub(super) given_up: Anchors,
     /// The authorities whose revocation has waited.
     pub(super) doomed: Anchors,
-    /// The authorities that have left the line.
+    /// The authorities that have left the lineage.
     pub(super) left: Vec<Authority>,
 }
 

@@ -12,7 +12,7 @@ pub(super) struct World {
     clocks: Clocks,
     secret: Secret,
     /// What the hub works with: what it has read or written last.
-    held: Line,
+    held: Lineage,
     /// The anchors in the published bundle.
     published: Anchors,
     parties: Parties,
@@ -29,13 +29,13 @@ impl World {
     pub(super) fn new(machine: Machine, is_outside: bool, has_agents: bool) -> Self {
         let clocks = Clocks { now: Timestamp::from_unix(1_800_000_000), off: 0 };
         let mut issuer = Issuer::new(is_outside);
-        let line = Line::default().begin(issuer.make(clocks.now, LIFE), clocks.now);
-        let anchors = anchors(&line);
+        let lineage = Lineage::default().begin(issuer.make(clocks.now, LIFE), clocks.now);
+        let anchors = anchors(&lineage);
         let mut world = Self {
             machine,
             clocks,
-            secret: Secret::new(line.clone()),
-            held: line,
+            secret: Secret::new(lineage.clone()),
+            held: lineage,
             parties: if has_agents { Parties::agents(&anchors, clocks.now) } else { Parties::gateways(&anchors) },
             published: anchors,
             recorded: BTreeMap::new(),
@@ -63,7 +63,7 @@ impl World {
         match action {
             Action::Rotate => self.asked.rotations += 1,
             Action::RollBack => {
-                let current = self.secret.line.next().or_else(|| self.secret.line.active());
+                let current = self.secret.lineage.next().or_else(|| self.secret.lineage.active());
                 self.asked.roll_back = current.map(|member| member.authority.id().clone());
             }
             Action::Taint(which) => {
@@ -79,7 +79,7 @@ impl World {
             Action::Issue => self.issue()?,
             Action::Hear(gateway) => self.parties.hear(gateway, &self.published),
             Action::Fleet(action) => {
-                self.parties.fleet().act(action, &self.secret.line, &self.published, self.clocks.now);
+                self.parties.fleet().act(action, &self.secret.lineage, &self.published, self.clocks.now);
             }
             Action::Hour => self.clocks.now = self.clocks.now.plus(HOUR),
             Action::Days => self.clocks.now = self.clocks.now.plus(LEAF * 2),
@@ -87,44 +87,44 @@ impl World {
             Action::Offer => self.issuer.offer = Some(self.issuer.make(self.clocks.now, LIFE / 2)),
             Action::OfferAgain => self.offer_again(),
             Action::Jump => self.clocks.jump(),
-            Action::BackUp => self.secret.backup = Some(self.secret.line.clone()),
+            Action::BackUp => self.secret.backup = Some(self.secret.lineage.clone()),
             Action::Restore => self.restore(),
         }
         let now = self.clocks.now;
         self.leaves.retain(|(_, end)| *end >= now);
-        let signs_no_more = self.secret.line.members().iter().filter(|member| member.state != State::Active);
+        let signs_no_more = self.secret.lineage.members().iter().filter(|member| member.state != State::Active);
         let ids = signs_no_more.map(|member| member.authority.id());
         self.past.given_up.extend(ids.filter(|id| self.past.tainted.contains(id)).cloned());
         if self.secret.is_restored { Ok(()) } else { self.check() }
     }
 
     fn named(&self, which: Which) -> Option<AuthorityId> {
-        let old = || self.secret.line.members().iter().find(|member| member.state == State::Old);
+        let old = || self.secret.lineage.members().iter().find(|member| member.state == State::Old);
         let member = match which {
-            Which::Signs => self.secret.line.active(),
-            Which::Other => self.secret.line.next().or_else(old),
+            Which::Signs => self.secret.lineage.active(),
+            Which::Other => self.secret.lineage.next().or_else(old),
         };
         member.map(|member| member.authority.id().clone())
     }
 
-    /// A line remembers so many only.
+    /// A lineage remembers so many only.
     fn offer_again(&mut self) {
         let first = self.past.left.first().filter(|_| self.past.left.len() <= MOST_GONE);
-        self.issuer.offer = first.filter(|first| !(self.machine.refuses)(&self.secret.line, first.id())).cloned();
+        self.issuer.offer = first.filter(|first| !(self.machine.refuses)(&self.secret.lineage, first.id())).cloned();
     }
 
     fn restore(&mut self) {
         let Some(backup) = self.secret.backup.clone() else { return };
         self.secret.restored.extend(anchors(&backup));
         self.past.left.retain(|it| backup.member(it.id()).is_none());
-        (self.secret.line, self.secret.is_restored) = (backup, true);
+        (self.secret.lineage, self.secret.is_restored) = (backup, true);
     }
 
     fn step(&mut self, crash: Crash) -> Result<(), Broken> {
         self.compare()?;
         self.record();
         let now = self.clocks.hub();
-        let next_is_trusted = self.parties.evidence(self.machine, &self.secret.line, now);
+        let next_is_trusted = self.parties.evidence(self.machine, &self.secret.lineage, now);
         let requested = (self.asked.rotations > 0).then(|| self.asked.rotations.to_string());
         // What ends too soon is not used.
         let offer = self.issuer.offer.take().filter(|it| it.not_after() > now.plus(RENEW_BEFORE + LEAF));
@@ -133,21 +133,22 @@ impl World {
             requested: requested.as_deref(),
             offered: offer.is_some(),
             roll_back: self.asked.roll_back.as_ref(),
-            taint: self.asked.taint.iter().find(|id| self.secret.line.untainted(Some(*id)).is_some()),
-            revoke: self.secret.line.first_to_revoke(self.asked.revoke.iter()),
+            taint: self.asked.taint.iter().find(|id| self.secret.lineage.untainted(Some(*id)).is_some()),
+            revoke: self.secret.lineage.first_to_revoke(self.asked.revoke.iter()),
             renew_before: RENEW_BEFORE,
             deferral: RENEW_BEFORE / 4,
             caps: true,
             next_is_trusted,
         };
-        let mut step = (self.machine.decide)(&self.secret.line, &evidence, !self.issuer.is_outside || offer.is_some());
+        let mut step =
+            (self.machine.decide)(&self.secret.lineage, &evidence, !self.issuer.is_outside || offer.is_some());
         if matches!(step, Step::Rest | Step::Wait(_)) {
             self.rests(&evidence, !self.issuer.is_outside || offer.is_some())?;
         }
         if !step.is_urgent() && !(self.machine.confirms)(now, self.clocks.now) {
             step = Step::Wait(WaitsFor::Clock { minutes: 0 });
         }
-        let needs = step.needs_authority(&self.secret.line);
+        let needs = step.needs_authority(&self.secret.lineage);
         let (new, offer) = match offer {
             Some(offer) if needs => (Some(offer), None),
             None if needs && !self.issuer.is_outside => (Some(self.issuer.make(now, LIFE)), None),
@@ -162,19 +163,21 @@ impl World {
         // A hub that starts holds what is stored. Publishing is the first thing that it does with it.
         if crash == Crash::No {
             self.record();
-            self.published = anchors(&self.secret.line);
-            self.secret.line = self.parties.note_publication(self.secret.line.clone(), now);
-            self.held = self.secret.line.clone();
+            self.published = anchors(&self.secret.lineage);
+            self.secret.lineage = self.parties.note_publication(self.secret.lineage.clone(), now);
+            self.held = self.secret.lineage.clone();
         }
         Ok(())
     }
 
-    /// Whether the line may do nothing, with another authority or without.
+    /// Whether the lineage may do nothing, with another authority or without.
     fn rests(&self, evidence: &Evidence<'_>, has_authority: bool) -> Result<(), Broken> {
-        if has_authority && self.past.doomed.iter().any(|id| self.secret.line.member(id).is_some()) {
+        if has_authority && self.past.doomed.iter().any(|id| self.secret.lineage.member(id).is_some()) {
             return Err(Broken::Forgotten);
         }
-        let (Some(next), Some(active)) = (self.secret.line.next(), self.secret.line.active()) else { return Ok(()) };
+        let (Some(next), Some(active)) = (self.secret.lineage.next(), self.secret.lineage.active()) else {
+            return Ok(());
+        };
         let end = next.authority.not_after();
         let is_capped = end < active.authority.not_after() && evidence.now.plus(RENEW_BEFORE) >= end;
         if is_capped { Err(Broken::Capped) } else { Ok(()) }
@@ -189,9 +192,9 @@ impl World {
         if let Step::AwaitRevocation { id } = step {
             self.past.doomed.insert(id.clone());
         }
-        let before = self.secret.line.clone();
-        self.secret.line = (self.machine.take)(before.clone(), step, new, requested, now);
-        let has_left = |id: &AuthorityId| Some(id) == revoked || self.secret.line.member(id).is_none();
+        let before = self.secret.lineage.clone();
+        self.secret.lineage = (self.machine.take)(before.clone(), step, new, requested, now);
+        let has_left = |id: &AuthorityId| Some(id) == revoked || self.secret.lineage.member(id).is_none();
         let left = before.members().iter().map(|member| &member.authority).filter(|it| has_left(it.id()));
         self.past.left.extend(left.cloned());
     }
@@ -201,8 +204,8 @@ impl World {
         let older = (self.machine.compare)(self, self.clocks.hub(), self.clocks.now);
         match older {
             Some(_) if self.secret.restored.is_empty() => return Err(Broken::Accused),
-            Some(Older { line, missing, .. }) => {
-                self.secret.line = line;
+            Some(Older { lineage, missing, .. }) => {
+                self.secret.lineage = lineage;
                 self.past.ended.extend(missing);
             }
             None => {}
@@ -211,26 +214,26 @@ impl World {
         Ok(())
     }
 
-    /// Where the line is older than the ledger, if certificates are in use that end at `now` or later.
+    /// Where the lineage is older than the ledger, if certificates are in use that end at `now` or later.
     pub(super) fn older(&self, now: Timestamp) -> Option<Older> {
         let known = |(id, state): (&AuthorityId, &Option<State>)| {
             let ends = self.leaves.iter().filter(|(by, end)| by == id && *end >= now).map(|(_, end)| *end);
             let tainted = self.past.tainted.contains(id);
             (id.clone(), RecordedAuthority { state: *state, leaves_expire: ends.max(), tainted })
         };
-        self.secret.line.older_than(&self.recorded.iter().map(known).collect())
+        self.secret.lineage.older_than(&self.recorded.iter().map(known).collect())
     }
 
     fn record(&mut self) {
         self.recorded.values_mut().for_each(|state| *state = None);
         let states =
-            self.secret.line.members().iter().map(|member| (member.authority.id().clone(), Some(member.state)));
+            self.secret.lineage.members().iter().map(|member| (member.authority.id().clone(), Some(member.state)));
         self.recorded.extend(states);
-        let tainted = self.secret.line.members().iter().filter(|member| member.tainted);
+        let tainted = self.secret.lineage.members().iter().filter(|member| member.tainted);
         self.past.tainted.extend(tainted.map(|member| member.authority.id().clone()));
     }
 
-    /// A hub that holds an older line than the stored one cannot write a reservation.
+    /// A hub that holds an older lineage than the stored one cannot write a reservation.
     fn issue(&mut self) -> Result<(), Broken> {
         let Some(active) = self.held.active() else { return Ok(()) };
         let (id, ends) = (active.authority.id().clone(), active.authority.not_after());
@@ -240,11 +243,11 @@ impl World {
         }
         let end = now.plus(LEAF).min(ends);
         let may_be_unknown = active.forced || self.secret.restored.contains(&id);
-        if let Some(line) = (self.machine.reserve)(&self.held, end) {
-            if self.held != self.secret.line {
+        if let Some(lineage) = (self.machine.reserve)(&self.held, end) {
+            if self.held != self.secret.lineage {
                 return Ok(());
             }
-            (self.held, self.secret.line) = (line.clone(), line);
+            (self.held, self.secret.lineage) = (lineage.clone(), lineage);
         }
         self.leaves.insert((id.clone(), end));
         let is_trusted = self.parties.trust(&id, self.clocks.now);
@@ -252,10 +255,10 @@ impl World {
     }
 
     fn check(&self) -> Result<(), Broken> {
-        if self.secret.line.members().len() > MOST_AUTHORITIES {
+        if self.secret.lineage.members().len() > MOST_AUTHORITIES {
             return Err(Broken::TooMany);
         }
-        for member in self.secret.line.members() {
+        for member in self.secret.lineage.members() {
             let id = member.authority.id();
             let has_left = self.past.left.iter().any(|left| left.id() == id);
             // One from a backup signs nothing: the ledger knows that it is tainted.
@@ -268,7 +271,7 @@ impl World {
             }
         }
         for (id, end) in self.leaves.iter().filter(|(id, _)| !self.past.ended.contains(id)) {
-            let member = self.secret.line.member(id).ok_or(Broken::Dropped)?;
+            let member = self.secret.lineage.member(id).ok_or(Broken::Dropped)?;
             if !self.published.contains(id) {
                 return Err(Broken::Dropped);
             }
@@ -280,6 +283,6 @@ impl World {
     }
 }
 
-fn anchors(line: &Line) -> Anchors {
-    line.members().iter().map(|member| member.authority.id().clone()).collect()
+fn anchors(lineage: &Lineage) -> Anchors {
+    lineage.members().iter().map(|member| member.authority.id().clone()).collect()
 }
