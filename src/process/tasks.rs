@@ -34,7 +34,7 @@ pub(crate) async fn first_end(mut hub: Tasks, mut tasks: Tasks, stop: Cancellati
         biased; // `stop` first: tasks that heed it end at once, and the others must still be waited for
         () = stop.cancelled() => {
             // The gateway drains requests in flight. Meanwhile the hub's watches continue, because an addon that loses
-            // its standing must be out within 2 s even now (invariant I15).
+            // its eligibility must be out within 2 s even now (invariant I15).
             let drain = Limits::default().drain_timeout + 2 * DRAIN_MARGIN;
             let drained = tokio::time::timeout(drain, async { while tasks.join_next().await.is_some() {} });
             if drained.await.is_err() {

@@ -50,7 +50,7 @@ PANELS = [
     ("Failed handshakes", "Many with unknown_authority: agents with certificates of an authority that is gone.",
      "timeseries", "cps", 8,
      [(f"sum by (cause) (rate(addon_signer_gateway_handshakes_failed_total{RATE}))", "{{cause}}")]),
-    ("Ended connections", "By the gateway: the identity lost trust or standing, or the client was idle.",
+    ("Ended connections", "By the gateway: the identity lost trust or eligibility, or the client was idle.",
      "timeseries", "cps", 8,
      [(f"sum(rate(addon_signer_gateway_sessions_ended_total{RATE}))", "lost trust"),
       (f"sum(rate(addon_signer_gateway_idle_ended_total{RATE}))", "idle")]),

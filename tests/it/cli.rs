@@ -366,7 +366,7 @@ async fn the_audit_log_goes_where_it_is_told_or_nothing_starts() {
         std::fs::read_to_string(file).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let of = |event: &str| lines.iter().filter(|line| line["event"] == event).count();
     assert!(of("granted") >= 7, "{lines:?}");
-    assert!(of("standing") == 1, "{lines:?}");
+    assert!(of("eligibility") == 1, "{lines:?}");
     assert!(of("refused") == 1, "{lines:?}");
     assert!(of("admitted") <= 30 + 30, "{lines:?}");
     let nowhere = run(home.path(), &["hub", "--gateway-name", "x", "--audit-log", "/no/such/file"]).await;

@@ -142,7 +142,7 @@ async fn the_worst_come_first_with_what_they_wait_for() {
         })
         .await
     };
-    let (refused, without, gone) = ("spoke4 Refused", "spoke2 NoCertificate", "spoke3 NoStanding");
+    let (refused, without, gone) = ("spoke4 Refused", "spoke2 NoCertificate", "spoke3 NotEligible");
     say_applied(&admin, "spoke1").await;
     until([refused, without, "spoke5 NoTrust", gone, "spoke1 Ready"]).await;
     say_applied(&admin, "spoke5").await;
@@ -160,7 +160,7 @@ async fn the_worst_come_first_with_what_they_wait_for() {
     assert!(table.stdout.contains("\nspoke4   telemetry  Refused"), "{}", table.stdout);
     assert_eq!(
         table.stderr,
-        "5 addons on clusters: 1 Refused, 1 NoCertificate, 1 NeverSeen, 1 NoStanding, 1 Ready\n\
+        "5 addons on clusters: 1 Refused, 1 NoCertificate, 1 NeverSeen, 1 NotEligible, 1 Ready\n\
          There are more: --page 2 of 5, or --all.\n"
     );
     let second = world.rows(&["--limit", "2", "--page", "2"]).await;

@@ -115,7 +115,7 @@ async fn request_says_what_it_awaits_and_revocation_what_it_revokes() {
     let (world, admin) = mk_world(HubOptions { hub: HubConfig { rate, ..options.hub }, ..options }).await;
     issue(&world, &admin, 3_600).await;
     annotate(&admin, json!({ REVOKE_BEFORE: "soon" })).await;
-    let row = world.until("spoke1", "no standing", is("NoStanding")).await;
+    let row = world.until("spoke1", "no eligibility", is("NotEligible")).await;
     let unreadable = "a valid time in its annotation addon-signer.io/revoke-before";
     assert_eq!(row["waitsFor"], unreadable);
 

@@ -29,7 +29,7 @@ use super::streams::{NewStreams, Streams};
 use super::tls::H2;
 use super::wire::Wire;
 use crate::listener::{self, ConnectionHandler, Entered, NoHandshake, SessionSlot, Slots};
-use addon_signer_core::gateway::access::NoStanding;
+use addon_signer_core::gateway::access::NotEligible;
 use addon_signer_core::registry::NotRegistered;
 use addon_signer_telemetry::audit::Caller;
 
@@ -216,14 +216,14 @@ enum SessionVerdict {
 
 fn verdict(session: &Session) -> SessionVerdict {
     match session.check() {
-        Err(NoStanding::TooManyConnections { .. }) => return SessionVerdict::Ends, // counted when it was refused
+        Err(NotEligible::TooManyConnections { .. }) => return SessionVerdict::Ends, // counted when it was refused
         // The first lists are incomplete: nothing speaks against the session yet.
-        Err(NoStanding::NotRegistered { cause: NotRegistered::NotReady, .. }) => {}
+        Err(NotEligible::NotRegistered { cause: NotRegistered::NotReady, .. }) => {}
         Err(cause) => {
             if session.was_admitted() {
                 session.shared.stats.sessions_ended.inc(); // the others lost nothing
             }
-            session.end_calls(&EndCause::Standing(cause), None);
+            session.end_calls(&EndCause::Eligibility(cause), None);
             return SessionVerdict::Ends;
         }
         Ok(peer) => {

@@ -1,4 +1,4 @@
-//! Ends a call from outside of it: its session has lost its standing, or its route is gone.
+//! Ends a call from outside of it: its session has lost its eligibility, or its route is gone.
 
 use std::sync::OnceLock;
 use std::task::{Context, Poll};
@@ -8,13 +8,13 @@ use parking_lot::Mutex;
 use tokio::task::AbortHandle;
 
 use super::record::{ROUTE_GONE, SESSION_ENDED};
-use addon_signer_core::gateway::access::NoStanding;
+use addon_signer_core::gateway::access::NotEligible;
 
 /// Why a call must end.
 #[derive(Debug, Clone)]
 pub(super) enum EndCause {
-    /// The caller has lost its standing (invariant I15).
-    Standing(NoStanding),
+    /// The caller has lost its eligibility (invariant I15).
+    Eligibility(NotEligible),
     /// No route lets the caller in any more.
     Route,
 }
@@ -23,7 +23,7 @@ impl EndCause {
     /// How the call ended, in the access log.
     pub(super) fn word(&self) -> &'static str {
         match self {
-            Self::Standing(_) => SESSION_ENDED,
+            Self::Eligibility(_) => SESSION_ENDED,
             Self::Route => ROUTE_GONE,
         }
     }

@@ -192,7 +192,7 @@ pub struct GatewayInputs {
     pub trust: watch::Receiver<Arc<Trust>>,
     /// Which calls go where.
     pub routes: watch::Receiver<Arc<RouteTable>>,
-    /// Who has standing.
+    /// Who is eligible.
     pub registry: SharedRegistry,
     /// The certificate that it shows to agents; `None` until there is one.
     pub serving: watch::Receiver<Option<Arc<CertifiedKey>>>,

@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::ending::EndCause;
 use super::grpc;
 use super::upload::UploadError;
-use addon_signer_core::gateway::access::{NoAccess, NoStanding};
+use addon_signer_core::gateway::access::{NoAccess, NotEligible};
 use addon_signer_core::gateway::route::RouteName;
 use addon_signer_core::gateway::slots::NoSlot;
 use addon_signer_core::gateway::{PROBLEM_REVOKED, PROBLEM_TYPES};
@@ -21,7 +21,7 @@ use addon_signer_core::gateway::{PROBLEM_REVOKED, PROBLEM_TYPES};
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Refusal {
     #[error(transparent)]
-    NoStanding(#[from] NoStanding),
+    NotEligible(#[from] NotEligible),
     #[error("{} already", calls(*.0))]
     TooManyCalls(NoSlot),
     #[error("the caller already has {0} calls on the route")]
@@ -66,7 +66,7 @@ impl From<UploadError> for Refusal {
 impl From<&EndCause> for Refusal {
     fn from(cause: &EndCause) -> Self {
         match cause {
-            EndCause::Standing(cause) => Self::NoStanding(cause.clone()),
+            EndCause::Eligibility(cause) => Self::NotEligible(cause.clone()),
             EndCause::Route => Self::NoAccess(NoAccess::NoRoute),
         }
     }
@@ -83,12 +83,12 @@ impl Refusal {
 
     /// Whether the caller's connection ends with this answer.
     pub(super) fn ends_connection(&self) -> bool {
-        matches!(self, Self::NoStanding(cause) if !cause.is_not_ready())
+        matches!(self, Self::NotEligible(cause) if !cause.is_not_ready())
     }
 
     /// Whether the caller needs another certificate.
     fn is_credential(&self) -> bool {
-        self.ends_connection() && !matches!(self, Self::NoStanding(NoStanding::TooManyConnections { .. }))
+        self.ends_connection() && !matches!(self, Self::NotEligible(NotEligible::TooManyConnections { .. }))
     }
 
     /// The response to the client.
@@ -157,7 +157,7 @@ const OWN_ADDON: &str = "use /addons/<addon>/ with the addon of the certificate"
 impl From<&Refusal> for Problem {
     fn from(refusal: &Refusal) -> Self {
         match refusal {
-            Refusal::NoStanding(cause) => cause.into(),
+            Refusal::NotEligible(cause) => cause.into(),
             Refusal::NoAccess(cause) => cause.into(),
             Refusal::TooManyCalls(whose) => {
                 let detail = format!("{}; wait until one has ended", may_have(*whose));
@@ -217,23 +217,23 @@ impl From<&Refusal> for Problem {
     }
 }
 
-impl From<&NoStanding> for Problem {
-    fn from(cause: &NoStanding) -> Self {
+impl From<&NotEligible> for Problem {
+    fn from(cause: &NotEligible) -> Self {
         let (kind, detail): (Kind, Cow<'static, str>) = match cause {
             _ if cause.is_not_ready() => (NOT_READY, ASK_AGAIN.into()),
-            NoStanding::NotRegistered { .. } => (
+            NotEligible::NotRegistered { .. } => (
                 (StatusCode::FORBIDDEN, "not-registered", "The addon is not registered on this cluster"),
                 "the hub does not let this addon on this cluster in, or no longer does".into(),
             ),
-            NoStanding::Revoked { .. } | NoStanding::OlderThanAddOn { .. } => (
+            NotEligible::Revoked { .. } | NotEligible::OlderThanAddOn { .. } => (
                 (StatusCode::FORBIDDEN, PROBLEM_REVOKED, "The certificate is revoked"),
                 "enrol again for a new certificate".into(),
             ),
-            NoStanding::TooManyConnections { whose, .. } => (
+            NotEligible::TooManyConnections { whose, .. } => (
                 (StatusCode::TOO_MANY_REQUESTS, "too-many-connections", "There are too many connections"),
                 format!("{}; use the ones that are open", may_have(*whose)).into(),
             ),
-            NoStanding::NothingInEffect | NoStanding::NotAnIdentity(_) => (
+            NotEligible::NothingInEffect | NotEligible::NotAnIdentity(_) => (
                 (StatusCode::FORBIDDEN, "not-an-identity", "The certificate is not an identity"),
                 "enrol again for a certificate that the hub accepts".into(),
             ),

@@ -22,7 +22,7 @@ pub(super) const COMPLETE: &str = "complete";
 pub(super) const CLIENT_GONE: &str = "client gone";
 /// The backend left, or sent nothing for too long.
 pub(super) const BACKEND_GONE: &str = "backend gone";
-/// The gateway ended the connection, or the caller lost its standing.
+/// The gateway ended the connection, or the caller lost its eligibility.
 pub(super) const SESSION_ENDED: &str = "session ended";
 /// No route lets the caller in any more.
 pub(super) const ROUTE_GONE: &str = "route gone";

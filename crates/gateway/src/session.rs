@@ -1,4 +1,4 @@
-//! Sessions: who the peer of a connection is under the trust in effect, and whether it still has standing.
+//! Sessions: who the peer of a connection is under the trust in effect, and whether it still is eligible.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,7 +24,7 @@ use super::tls::InEffect;
 use super::traffic::OpenSession;
 use super::upload::BodyError;
 use super::{Clock, Limits, SharedRegistry};
-use addon_signer_core::gateway::access::{self, NoStanding};
+use addon_signer_core::gateway::access::{self, NotEligible};
 use addon_signer_core::gateway::authz::{self, Peer};
 use addon_signer_core::gateway::headers;
 use addon_signer_core::gateway::host::Host;
@@ -94,7 +94,7 @@ pub(super) struct Session {
     admitted: OnceLock<Admitted>,
     /// Why the connection was refused or must end, as in the audit log. It is final: a connection that was refused has
     /// no session's slot.
-    refused: OnceLock<NoStanding>,
+    refused: OnceLock<NotEligible>,
     activity: Mutex<Activity>,
     /// Whether the gateway has cut the connection.
     is_cut: Arc<AtomicBool>,
@@ -143,16 +143,16 @@ impl Session {
     ///
     /// # Errors
     /// The connection is refused.
-    pub(super) fn begin(&self) -> Result<(), NoStanding> {
+    pub(super) fn begin(&self) -> Result<(), NotEligible> {
         match self.check() {
             Err(cause) if !cause.is_not_ready() => Err(cause),
             _ => Ok(()),
         }
     }
 
-    /// Identifies the peer under the trust in effect and the clock, and asks the registry for its standing. The audit
-    /// log gets the first admission and the first refusal of a connection.
-    pub(super) fn check(&self) -> Result<Arc<Peer>, NoStanding> {
+    /// Identifies the peer under the trust in effect and the clock, and asks the registry for its eligibility. The
+    /// audit log gets the first admission and the first refusal of a connection.
+    pub(super) fn check(&self) -> Result<Arc<Peer>, NotEligible> {
         if let Some(cause) = self.refused.get() {
             return Err(cause.clone());
         }
@@ -166,16 +166,16 @@ impl Session {
         checked
     }
 
-    fn decide(&self) -> Result<Arc<Peer>, NoStanding> {
+    fn decide(&self) -> Result<Arc<Peer>, NotEligible> {
         let peer = self.identify()?;
-        self.shared.registry.read(|registry| access::standing(&peer, registry))?;
+        self.shared.registry.read(|registry| access::eligibility(&peer, registry))?;
         Ok(peer)
     }
 
     /// Identifies the peer again if the trust snapshot has changed or the certificate has expired; otherwise returns
     /// the known peer.
-    fn identify(&self) -> Result<Arc<Peer>, NoStanding> {
-        let in_effect = self.shared.in_effect.borrow().clone().ok_or(NoStanding::NothingInEffect)?;
+    fn identify(&self) -> Result<Arc<Peer>, NotEligible> {
+        let in_effect = self.shared.in_effect.borrow().clone().ok_or(NotEligible::NothingInEffect)?;
         let now = self.shared.clock.now();
         let mut known = self.known.lock();
         if let Some(KnownPeer { trust, peer }) = known.as_ref()
@@ -191,9 +191,9 @@ impl Session {
     }
 
     /// Takes a slot once.
-    fn enter(&self, peer: &Arc<Peer>) -> Result<(), NoStanding> {
+    fn enter(&self, peer: &Arc<Peer>) -> Result<(), NotEligible> {
         if self.admitted.get().is_none() {
-            let over = |whose| NoStanding::TooManyConnections { peer: Arc::clone(peer), whose };
+            let over = |whose| NotEligible::TooManyConnections { peer: Arc::clone(peer), whose };
             let slot = self.shared.slots.connect(&peer.identity).map_err(over)?;
             self.admitted.get_or_init(|| self.admit(peer, slot));
         }
@@ -218,8 +218,8 @@ impl Session {
         Admitted { peer: Arc::clone(peer), visit: self.shared.usage.open(opening), slot, _open: open }
     }
 
-    fn tell(&self, cause: &NoStanding) {
-        if let NoStanding::TooManyConnections { whose, .. } = cause {
+    fn tell(&self, cause: &NotEligible) {
+        if let NotEligible::TooManyConnections { whose, .. } = cause {
             let stats = &self.shared.stats;
             let counter = match whose {
                 NoSlot::AddOn(_) => &stats.identity_over_capacity,

@@ -63,7 +63,7 @@ pub struct GatewayStats {
     pub calls: Gauge,
     /// Calls that were answered with a problem response, by its name.
     problems: Family<ProblemLabel, Counter>,
-    /// Connections that were closed because the identity lost trust or standing, or its certificate expired or was
+    /// Connections that were closed because the identity lost trust or eligibility, or its certificate expired or was
     /// revoked (invariant I15).
     pub sessions_ended: Counter,
     /// Connections that were closed because the client was idle or took no data.
@@ -114,7 +114,7 @@ impl GatewayStats {
             handshakes_displaced: counter("handshakes_displaced", "TLS handshakes whose slot a newer connection took"),
             sessions_ended: counter(
                 "sessions_ended",
-                "Connections closed because trust or standing was lost, or the certificate expired or was revoked",
+                "Connections closed because trust or eligibility was lost, or the certificate expired or was revoked",
             ),
             large_heads_ended: counter(
                 "large_heads_ended",

@@ -5,11 +5,11 @@
 
 // A module imports those of the groups above it, with few exceptions, which tools/house.py -v lists.
 pub(crate) mod conditions;
+mod eligibility;
 pub mod lease;
 pub mod metrics;
 pub(crate) mod permission;
 mod relist;
-mod standings;
 mod tasks;
 mod trial;
 
@@ -53,6 +53,7 @@ use distribution::cluster_bundle::{BundlePublisher, PublisherInputs};
 use distribution::known::Known;
 use distribution::steps::Distribution;
 use distribution::{Distributor, DistributorInputs};
+use eligibility::EligibilityWatch;
 use gateways::replicas::{self, ReplicasInputs};
 use lease::Leading;
 pub(crate) use links::HubLinks;
@@ -70,7 +71,6 @@ use requests::foreign::ForeignReport;
 use requests::guard::Guard;
 use requests::sweep::Sweep;
 use routes::{RouteLinks, RouteSettings};
-use standings::Standings;
 use supervisor::{Supervisor, SupervisorLinks};
 use tasks::{HubTasks, after_the_writer};
 
@@ -231,7 +231,7 @@ async fn run(hub: Hub, settings: HubSettings, addons: AddOnVersion) -> Result<()
     let (report, reported) = watch::channel(None);
     let mut tasks = HubTasks::default();
     let notes = Notes::default();
-    let Reading { seen, all_again, standings, templates, known } = read(&mut tasks, &links, addons.clone(), &notes);
+    let Reading { seen, all_again, eligibility, templates, known } = read(&mut tasks, &links, addons.clone(), &notes);
     let needs_certificate = read_for_gateways(&mut tasks, &links, &settings, replicas);
     // A hub that takes over has seen the policy in force before the requests that wait for it were made.
     if settings.config.grpc_proxy.is_some() {
@@ -252,7 +252,7 @@ async fn run(hub: Hub, settings: HubSettings, addons: AddOnVersion) -> Result<()
     write_registrations(&mut tasks, &links, addons.clone(), inputs);
     let (refused, forbidden) = mpsc::channel(REFUSED_WAITING);
     let (signed, foreign) = watch::channel(ForeignReport::new());
-    let news = DispatcherLinks { standings, forbidden: refused, foreign: signed };
+    let news = DispatcherLinks { eligibility, forbidden: refused, foreign: signed };
     let (dispatcher, signing) = Dispatcher::new(&links.client, links.clock.clone(), settings.known_accounts(), news);
     tasks.spawn("requests", dispatcher.run(links.pulses.start("requests")));
     let (known, objects) = versions::channel();
@@ -285,8 +285,8 @@ struct Reading {
     seen: (mpsc::Sender<SeenAddOn>, mpsc::Receiver<SeenAddOn>),
     /// Notified when more addons were seen than may wait.
     all_again: Arc<Notify>,
-    /// Whose standing has changed.
-    standings: Standings,
+    /// Whose eligibility has changed.
+    eligibility: EligibilityWatch,
     templates: watch::Receiver<Templates>,
     /// Where agents run.
     known: Known,
@@ -295,12 +295,12 @@ struct Reading {
 fn read(tasks: &mut HubTasks, links: &HubLinks, addons: AddOnVersion, notes: &Notes) -> Reading {
     let seen = mpsc::channel(REGISTRATIONS_WAITING);
     let (read, templates) = watch::channel(Templates::default());
-    let standings = Standings::default();
+    let eligibility = EligibilityWatch::default();
     let (known, all_again) = (Known::default(), Arc::new(Notify::new()));
     let sinks = Sinks {
         audit: links.audit.clone(),
         notes: notes.clone(),
-        standings: standings.clone(),
+        eligibility: eligibility.clone(),
         known: known.clone(),
         seen: seen.0.clone(),
         all_again: all_again.clone(),
@@ -309,7 +309,7 @@ fn read(tasks: &mut HubTasks, links: &HubLinks, addons: AddOnVersion, notes: &No
     registry::start(tasks, &links.client, addons, recorded);
     let client = links.client.clone();
     tasks.spawn("AddOnTemplates", registrations::keep_templates(client, read).map(Ok));
-    Reading { seen, all_again, standings, templates, known }
+    Reading { seen, all_again, eligibility, templates, known }
 }
 
 /// Reads what gateways need, in this process or in others. Returns whether any route needs their client certificate.

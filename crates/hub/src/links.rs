@@ -50,7 +50,7 @@ pub struct HubEnds {
 
 /// What a gateway is linked to.
 pub struct GatewayEnds {
-    /// Who has standing: the hub writes it, the gateway reads it.
+    /// Who is eligible: the hub writes it, the gateway reads it.
     pub registry: SharedRegistry,
     /// What the gateway must trust.
     pub trust: watch::Receiver<Arc<Trust>>,

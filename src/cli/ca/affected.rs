@@ -88,9 +88,9 @@ impl Affected {
     async fn holders(ca: &Ca, signer: &str, id: &str) -> anyhow::Result<Self> {
         let mine = ca.add_ons(signer).await?;
         Self::rows(ca, |row, knows_certificates| {
-            let has_standing = mine.contains(&row.addon) && row.state != State::NoStanding;
+            let is_eligible = mine.contains(&row.addon) && row.state != State::NotEligible;
             match row.depends_on.get(id) {
-                _ if !has_standing => None,
+                _ if !is_eligible => None,
                 Some(is_certain) => Some(*is_certain),
                 None => (!knows_certificates).then_some(false),
             }
@@ -101,7 +101,7 @@ impl Affected {
     /// The addons that may not trust the gateway's next authority; all of them if it is not published.
     pub(super) async fn without_anchor(ca: &Ca, is_published: bool) -> anyhow::Result<Self> {
         Self::rows(ca, |row, _| match row.has_trust.filter(|_| is_published) {
-            _ if matches!(row.state, State::NoStanding | State::NoCertificate) => None,
+            _ if matches!(row.state, State::NotEligible | State::NoCertificate) => None,
             Some(true) => None,
             Some(false) => Some(true),
             None => Some(!is_published),

@@ -38,7 +38,7 @@ pub struct ListArgs {
     #[arg(long, value_name = "ID")]
     issuer: Option<String>,
     /// Only in this state: intent, signed, published, unpublished, abandoned, valid or expired.
-    #[arg(long, value_parser = standing)]
+    #[arg(long, value_parser = eligibility)]
     state: Option<StateFilter>,
     /// Only valid ones that expire within this time, such as 24h; the soonest first.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
@@ -69,7 +69,7 @@ enum ListFormat {
     Csv,
 }
 
-fn standing(name: &str) -> Result<StateFilter, QueryError> {
+fn eligibility(name: &str) -> Result<StateFilter, QueryError> {
     name.parse()
 }
 

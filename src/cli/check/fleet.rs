@@ -8,7 +8,7 @@ use addon_signer_platform::errors::explain;
 const ABOUT: &str = "addons on clusters";
 
 impl Inspection {
-    /// Whether every addon with standing has a valid certificate.
+    /// Whether every addon with eligibility has a valid certificate.
     pub(super) async fn certificates(&self, ledger: anyhow::Result<LedgerSource>) -> Vec<Finding> {
         vec![match gather(&self.client, ledger, &self.namespace, &Selection::default()).await {
             Ok(gathered) => finding(&gathered),
@@ -22,11 +22,11 @@ fn finding(gathered: &Gathered) -> Finding {
         let sentence = format!("it is not known which of them have certificates: {why}");
         return Finding::new(Verdict::Unknown, ABOUT, sentence);
     }
-    let live: Vec<&Row> = gathered.rows.iter().filter(|row| row.state != State::NoStanding).collect();
+    let live: Vec<&Row> = gathered.rows.iter().filter(|row| row.state != State::NotEligible).collect();
     // The worst come first.
     let bad: Vec<_> = live.iter().take_while(|row| row.state <= State::NoCertificate).collect();
     let Some(worst) = bad.first() else {
-        return Finding::good(ABOUT, format!("all {} with standing have valid certificates", live.len()));
+        return Finding::good(ABOUT, format!("all {} with eligibility have valid certificates", live.len()));
     };
     Finding::bad(
         ABOUT,

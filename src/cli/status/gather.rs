@@ -63,10 +63,10 @@ pub(in crate::cli) async fn gather(
     };
     let mut requests = newest(client, &signers.answerers, |key| addons.contains_key(key)).await?;
     let mut rows = Vec::new();
-    for (key, InstalledAddOn { no_standing, unregistered, valid_from: _, revoked_before, is_brought }) in addons {
+    for (key, InstalledAddOn { not_eligible, unregistered, valid_from: _, revoked_before, is_brought }) in addons {
         let holding = holdings.as_mut().map(|all| all.remove(&key).unwrap_or_default());
         let facts = Facts {
-            no_standing,
+            not_eligible,
             revoked_until: revoked_before.filter(|before| *before > now),
             unregistered,
             trust: brought.of(&key, is_brought),
@@ -91,7 +91,7 @@ async fn has_gateways_apart(client: &Client, namespace: &str) -> anyhow::Result<
 
 /// What is kept of a ManagedClusterAddOn.
 struct InstalledAddOn {
-    no_standing: Option<&'static str>,
+    not_eligible: Option<&'static str>,
     unregistered: Option<String>,
     /// Certificates that begin before this time are refused.
     valid_from: Option<Timestamp>,
@@ -115,10 +115,10 @@ async fn installed(
         let Some(key) = ocm::addon_key(addon).filter(|key| wanted.has(key)) else { return };
         let Some(served) = signers.of_addon.get(&key.addon) else { return };
         let has_place = matches!(Placement::read(addon).place, Place::Namespace(_));
-        // An unreadable revocation leaves no standing.
+        // An unreadable revocation leaves no eligibility.
         let revoked_before = ocm::revocation(addon).ok().flatten().map(|known| known.before);
         let read = InstalledAddOn {
-            no_standing: no_standing(addon, &key, &clusters),
+            not_eligible: not_eligible(addon, &key, &clusters),
             unregistered: unregistered(addon, api, served),
             valid_from: ocm::created(addon).max(revoked_before).max(clusters.get(key.cluster.as_str()).copied()),
             revoked_before,
@@ -146,7 +146,7 @@ async fn accepted(client: &Client, wanted: &Selection) -> anyhow::Result<BTreeMa
 }
 
 /// Why the hub's registry would refuse it.
-fn no_standing(addon: &DynamicObject, key: &AddOnKey, accepted: &BTreeMap<String, Timestamp>) -> Option<&'static str> {
+fn not_eligible(addon: &DynamicObject, key: &AddOnKey, accepted: &BTreeMap<String, Timestamp>) -> Option<&'static str> {
     if !accepted.contains_key(key.cluster.as_str()) {
         return Some("the hub to accept the cluster");
     }

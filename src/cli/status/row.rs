@@ -25,7 +25,7 @@ pub(in crate::cli) enum State {
     /// The ledger was not asked, so it is unknown whether it has a certificate.
     Unknown,
     /// The cluster is not accepted, or the addon is suspended or being deleted.
-    NoStanding,
+    NotEligible,
     /// It has a certificate and uses it, as far as gateways report that.
     Ready,
 }
@@ -52,8 +52,8 @@ pub(super) enum Request {
 /// What is known about one addon on one cluster.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Facts {
-    /// Why it has no standing.
-    pub(super) no_standing: Option<&'static str>,
+    /// Why it is not eligible.
+    pub(super) not_eligible: Option<&'static str>,
     /// When certificates count again, if that is in the future.
     pub(super) revoked_until: Option<Timestamp>,
     /// The signer name, if `status.registrations` lacks it and the addon's own agent may not ask.
@@ -119,8 +119,8 @@ impl Row {
 
 impl Facts {
     fn judge(&self) -> (State, Option<String>) {
-        if let Some(why) = self.no_standing {
-            return (State::NoStanding, Some(why.to_owned()));
+        if let Some(why) = self.not_eligible {
+            return (State::NotEligible, Some(why.to_owned()));
         }
         if let Some(Request::Refused { name, why }) = &self.request {
             return (State::Refused, Some(format!("a valid request instead of {name}: {why}")));
@@ -175,7 +175,7 @@ mod tests {
         let request = |request| Facts { certificate: none.clone(), request: Some(request), ..Facts::default() };
         let unregistered = Some("example.com/a".to_owned());
         for (facts, state, waits_for) in [
-            (Facts { no_standing: Some("x"), request: refused(), ..Facts::default() }, State::NoStanding, Some("x")),
+            (Facts { not_eligible: Some("x"), request: refused(), ..Facts::default() }, State::NotEligible, Some("x")),
             (
                 Facts { revoked_until: Some(Timestamp::from_unix(0)), ..Facts::default() },
                 State::NoCertificate,

@@ -87,7 +87,7 @@ async fn a_reset_before_an_answer_keeps_its_code_for_grpc() {
 }
 
 #[tokio::test]
-async fn a_caller_without_standing_is_unauthenticated() {
+async fn a_caller_without_eligibility_is_unauthenticated() {
     let backend = HttpBackend::start(async |_| std::future::pending().await).await;
     let world = GatewayWorld::start(vec![backend.route(Protocol::H2c)]).await;
     let mut h2 = client(&world).await;

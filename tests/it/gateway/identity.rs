@@ -135,7 +135,7 @@ async fn ends_within_two_seconds(mut connection: Connection) {
 
 /// Invariant I15, on connections that are idle.
 #[tokio::test]
-async fn idle_sessions_end_within_two_seconds_of_losing_standing() {
+async fn idle_sessions_end_within_two_seconds_of_losing_eligibility() {
     let not_accepted = ClusterFacts { accepted: false, ..ClusterFacts::ACCEPTED };
     type Loss = fn(&mut Registry, ClusterFacts);
     let losses: [Loss; 3] = [
@@ -165,7 +165,7 @@ async fn sessions_end_with_their_certificate() {
 
 /// Invariant I15, with a response under way that would never end, over both versions of HTTP.
 #[tokio::test]
-async fn responses_end_within_two_seconds_of_losing_standing() {
+async fn responses_end_within_two_seconds_of_losing_eligibility() {
     let backend = format!("http://{}", backend::start().await);
     let world = GatewayWorld::start(vec![route("/", &backend)]).await;
     let agent = world.agent();
@@ -201,7 +201,7 @@ async fn a_detached_cluster_is_refused_by_its_next_request() {
 
 /// Its place is free before others are checked for the first time.
 #[tokio::test]
-async fn a_peer_without_standing_that_asks_nothing_is_closed_soon() {
+async fn a_peer_without_eligibility_that_asks_nothing_is_closed_soon() {
     let world = GatewayWorld::start(Vec::new()).await;
     world.detach();
     let started = Instant::now();

@@ -118,7 +118,7 @@ async fn upgrades_that_hide_further_requests_are_refused() {
 
 /// Invariant I15.
 #[tokio::test]
-async fn upgrades_end_within_two_seconds_of_losing_standing() {
+async fn upgrades_end_within_two_seconds_of_losing_eligibility() {
     let backend = HttpBackend::start(agree).await;
     let world = GatewayWorld::start(vec![backend.route(Protocol::Http)]).await;
     let mut tls = switched(&world).await;

@@ -154,7 +154,7 @@ async fn every_step_of_a_line_is_in_the_chain_with_who_asked() {
 }
 
 #[tokio::test]
-async fn configurations_and_standings_are_in_the_chain() {
+async fn configurations_and_eligibility_are_in_the_chain() {
     let mut recorded = Recorded::start().await;
     let begun = recorded.wait("signer", &[("signer", "telemetry"), ("before", "")]).await;
     let before = begun.detail("after").to_owned();
@@ -166,15 +166,15 @@ async fn configurations_and_standings_are_in_the_chain() {
     recorded.annotate_addon(json!("true")).await;
     // The stand-in keeps no managedFields.
     let tool = if recorded.hub.is_real() { "anns-tool" } else { "" };
-    assert_eq!(recorded.wait("standing", &of("suspended")).await.actor, tool);
+    assert_eq!(recorded.wait("eligibility", &of("suspended")).await.actor, tool);
     recorded.annotate_addon(json!("false")).await;
-    assert_eq!(recorded.wait("standing", &of("resumed")).await.actor, tool);
+    assert_eq!(recorded.wait("eligibility", &of("resumed")).await.actor, tool);
     // The next hub finds what happened while no hub ran.
     recorded.running = None;
     let addons = objects::managed_cluster_addons(&recorded.admin, "spoke1").await;
     addons.delete("telemetry", &Default::default()).await.unwrap();
     recorded.start_on("ledger.db").await;
-    recorded.wait("standing", &of("detached")).await;
+    recorded.wait("eligibility", &of("detached")).await;
     let api: Api<AddOnSigner> = Api::all(recorded.admin.clone());
     api.delete("telemetry", &Default::default()).await.unwrap();
     recorded.wait("signer", &[("signer", "telemetry"), ("after", "")]).await;

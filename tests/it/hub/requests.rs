@@ -219,7 +219,7 @@ async fn a_request_takes_one_certificate_of_its_identitys_rate() {
 }
 
 #[tokio::test]
-async fn an_addon_without_standing_is_denied_on_fresh_evidence() {
+async fn an_addon_without_eligibility_is_denied_on_fresh_evidence() {
     let (hub, admin, _running) = mk_ready().await;
     accept_cluster(&admin, "spoke2").await;
     let name = submit(&hub, "spoke2", &mk_csr("spoke2", "telemetry")).await;

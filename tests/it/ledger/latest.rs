@@ -4,7 +4,7 @@
 
 use addon_signer_core::ca::authority::AuthorityId;
 use addon_signer_core::journal::record::{AuthorityStep, Record};
-use addon_signer_core::registry::Standing;
+use addon_signer_core::registry::Eligibility;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_ledger::verify::{Check, VerifyError, VerifyReport, verify};
 use addon_signer_ledger::{LedgerError, Location};
@@ -62,8 +62,8 @@ const FORGERIES: [Forgery; 9] = [
         refused: Some("revocation"),
     },
     Forgery {
-        sql: "DELETE FROM latest WHERE topic = 'standing'",
-        bad: (7, "it sets the standing of \"c1/a1\", which is missing there"),
+        sql: "DELETE FROM latest WHERE topic = 'eligibility'",
+        bad: (7, "it sets the eligibility of \"c1/a1\", which is missing there"),
         refused: None, // the hub records it again
     },
     Forgery {
@@ -92,7 +92,7 @@ async fn mk_ledger(store: &TestStore) {
         authority(AuthorityStep::Activated),
         signer("{\"one\":1}"),
         signer("{\"after\":1}"),
-        Record::Standing { cluster, addon, change: Standing::Suspended },
+        Record::Eligibility { cluster, addon, change: Eligibility::Suspended },
         Record::Revocation { cluster: "c1".parse().unwrap(), addon: "a1".parse().unwrap(), before: None, after },
     ] {
         running.ledger.change(record, "").await.unwrap();

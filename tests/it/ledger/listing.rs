@@ -71,7 +71,7 @@ fn filters() -> Vec<Filter> {
         Filter { signer: text("rare"), issuer: text("0123456789abcdef"), ..all() },
     ];
     let of_time = |filter: &Filter| {
-        let state = |standing| Filter { state: Some(standing), ..filter.clone() };
+        let state = |eligibility| Filter { state: Some(eligibility), ..filter.clone() };
         [
             filter.clone(),
             state(StateFilter::Valid),
@@ -90,7 +90,7 @@ fn lets_through(filter: &Filter, it: &Certificate) -> bool {
     let Filter { signer, cluster, addon, agent, issuer, state, expiring_within, not_seen_since } = filter;
     let is = |wanted: &Option<String>, name: &String| wanted.as_ref().is_none_or(|wanted| wanted == name);
     let names = is(signer, &it.signer) && is(cluster, &it.cluster) && is(addon, &it.addon);
-    let standing = match state {
+    let eligibility = match state {
         None => true,
         Some(StateFilter::Recorded(state)) => it.state == *state,
         Some(StateFilter::Valid) => it.state.is_signed() && it.not_after >= NOW,
@@ -99,7 +99,7 @@ fn lets_through(filter: &Filter, it: &Certificate) -> bool {
     let ends = |within| it.state.is_signed() && it.not_after >= NOW && it.not_after <= NOW.plus(within);
     let unseen = |since| it.state.is_signed() && it.last_seen.is_none_or(|seen| seen < since);
     names
-        && (is(agent, &it.agent) && is(issuer, &it.issuer) && standing)
+        && (is(agent, &it.agent) && is(issuer, &it.issuer) && eligibility)
         && (expiring_within.is_none_or(ends) && not_seen_since.is_none_or(unseen))
 }
 

@@ -31,7 +31,7 @@ const WORKLOAD: usize = 64 << 10;
 /// How many entries of `metadata.managedFields` are read. Kubernetes keeps ten, and one for each program that applies.
 const MANAGERS: usize = 32;
 
-/// Everything that decides the standing is read by name, so no additional content can hide it.
+/// Everything that decides the eligibility is read by name, so no additional content can hide it.
 static WANTED: Keep = Keep::Fields(&[
     ("apiVersion", Keep::Scalar(LONGEST)),
     ("kind", Keep::Scalar(LONGEST)),
@@ -136,7 +136,7 @@ impl<'de> Deserialize<'de> for OcmObject {
 }
 
 /// What replaces metadata that cannot be read: one such object must not hide all others in its list or watch. It is
-/// treated as being deleted, which gives nobody standing.
+/// treated as being deleted, which makes no one eligible.
 fn doubtful(metadata: &Value) -> ObjectMeta {
     let text = |name: &str| metadata.get(name).and_then(Value::as_str).map(str::to_owned);
     ObjectMeta {
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_that_is_too_large_hides_no_standing_and_is_not_kept() {
+    fn a_status_too_large_hides_no_eligibility_and_is_not_kept() {
         let groups = vec!["a"; 375_000];
         let mut addon = json!({
             "metadata": { "name": "telemetry", "namespace": "spoke1", "annotations": { ANNOTATION_SUSPENDED: "yes" } },
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn annotations_that_are_too_long_give_nobody_standing() {
+    fn annotations_that_are_too_long_make_nobody_eligible() {
         let mut addon = json!({ "metadata": { "annotations": { ANNOTATION_SUSPENDED: "x".repeat(500_000) } } });
         assert!(read(&addon).is_cut);
         assert!(is_suspended(&read(&addon).object));

@@ -174,7 +174,7 @@ pub async fn issue<E: Effects>(
         Intended::Existing(Existing::Unreadable { row, fault }) => return Ok(End::Unusable { row, fault }),
     };
     // A certificate that was revoked meanwhile is not signed: the next attempt abandons the intent. Nor is one whose
-    // addon has lost its standing, or whose rules have changed: the next attempt asks policy again.
+    // addon has lost its eligibility, or whose rules have changed: the next attempt asks policy again.
     if !effects.surroundings().allow(prepared.not_before()) {
         return Ok(End::Later);
     }

@@ -9,7 +9,7 @@ use crate::ca::issuer::RecordFault;
 use crate::ca::serial::Serial;
 use crate::identity::{AddOnName, ClusterName, PeerIdentity, SignerName};
 use crate::journal::uid::RequestUid;
-use crate::registry::Standing;
+use crate::registry::Eligibility;
 use crate::timestamp::Timestamp;
 
 pub use super::authority_step::AuthorityStep;
@@ -170,13 +170,13 @@ pub enum Record {
         after: String,
     },
     /// An addon of a cluster lost or got back the right to its certificates.
-    Standing {
+    Eligibility {
         /// The cluster.
         cluster: ClusterName,
         /// The addon.
         addon: AddOnName,
         /// What changed.
-        change: Standing,
+        change: Eligibility,
     },
     /// Certificates of an addon of a cluster are revoked, or are valid again.
     Revocation {
@@ -205,7 +205,7 @@ impl Record {
             Self::Authority { .. } => "authority",
             Self::Anchors { .. } => "anchors",
             Self::Signer { .. } => "signer",
-            Self::Standing { .. } | Self::Revocation { .. } => "standing",
+            Self::Eligibility { .. } | Self::Revocation { .. } => "standing",
         }
     }
 
@@ -267,7 +267,7 @@ impl Record {
                 ("generation", generation.to_string()),
                 ("signer", signer.clone()),
             ],
-            Self::Standing { cluster, addon, change } => {
+            Self::Eligibility { cluster, addon, change } => {
                 vec![
                     ("addon", addon.to_string()),
                     ("change", change.name().to_owned()),

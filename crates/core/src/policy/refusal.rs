@@ -118,7 +118,7 @@ pub enum Refusal {
     /// Rule 4: a kind of key that the configuration does not allow.
     #[error("keys of the kind {0} are not allowed by this signer (certificate.keys)")]
     KeyNotAllowed(KeyKind),
-    /// Rule 5: the addon has no standing on that cluster.
+    /// Rule 5: the addon is not eligible on that cluster.
     #[error(transparent)]
     Registration(#[from] NotRegistered),
     /// Rule 5: cluster or addon were made, perhaps again and by somebody else, after the request.

@@ -242,7 +242,7 @@ fn labels_that_lie_are_refused() {
 }
 
 #[test]
-fn registrations_without_standing_are_refused() {
+fn registrations_without_eligibility_are_refused() {
     let refused = refusal(|_, _, registry| drop(registry.set_cluster("spoke1".parse().unwrap(), None)));
     assert_eq!(refused, Refusal::Registration(NotRegistered::ClusterUnknown));
     let refused = refusal(|_, _, registry| *registry = Registry::default());

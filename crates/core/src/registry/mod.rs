@@ -1,7 +1,7 @@
 //! The registry: which addons of which clusters are registered on the hub. Policy and gateway ask it.
 //!
 //! Watches of ManagedCluster and ManagedClusterAddOn fill it. It holds nothing that an agent can write, such as
-//! `status.registrations`. An addon whose object cannot be read has no standing (invariant I8).
+//! `status.registrations`. An addon whose object cannot be read is not eligible (invariant I8).
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -11,9 +11,9 @@ use parking_lot::RwLock;
 use crate::identity::{AddOnKey, AddOnName, ClusterName};
 use crate::timestamp::Timestamp;
 
-mod standing;
+mod eligibility;
 
-pub use standing::{Change, Revocation, Standing, StandingChange};
+pub use eligibility::{Change, Eligibility, EligibilityChange, Revocation};
 
 /// What the hub knows about a ManagedCluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,14 +41,14 @@ pub enum AddOnFacts {
     Deleting,
     /// It has the annotation `addon-signer.io/suspended` with any value but `false`.
     Suspended,
-    /// The meaning of the object or of an annotation is unclear, so the addon has no standing.
+    /// The meaning of the object or of an annotation is unclear, so the addon is not eligible.
     Unreadable,
 }
 
 /// A ManagedClusterAddOn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AddOn {
-    /// Whether it has standing.
+    /// Whether it is eligible.
     pub facts: AddOnFacts,
     /// `metadata.creationTimestamp`, which the API server sets. Certificates that begin earlier were made for an object
     /// of the same name that is gone, perhaps with a revocation.
@@ -64,7 +64,7 @@ impl From<AddOnFacts> for AddOn {
     }
 }
 
-/// Why an addon of a cluster has no standing.
+/// Why an addon of a cluster is not eligible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NotRegistered {
     /// The first list of clusters or addons is not complete yet. This is not a refusal; ask again later.
@@ -134,7 +134,7 @@ pub struct Registry {
 
 /// The state of an addon, which is compared before and after a change.
 struct Found {
-    standing: Result<(), NotRegistered>,
+    eligibility: Result<(), NotRegistered>,
     /// When the younger of the two objects was made, if the addon's is there.
     created: Option<Timestamp>,
     /// `None` if the object is not there or cannot be read. Then the revocation is unknown, but it was not withdrawn.
@@ -142,8 +142,8 @@ struct Found {
 }
 
 impl Registry {
-    /// Records what is known of a cluster; `None` means that it was deleted. Returns the changes of standing.
-    pub fn set_cluster(&mut self, cluster: ClusterName, facts: Option<ClusterFacts>) -> Vec<StandingChange> {
+    /// Records what is known of a cluster; `None` means that it was deleted. Returns the changes of eligibility.
+    pub fn set_cluster(&mut self, cluster: ClusterName, facts: Option<ClusterFacts>) -> Vec<EligibilityChange> {
         self.compare(Some(&cluster.clone()), |registry| match facts {
             Some(facts) => drop(registry.clusters.insert(cluster, facts)),
             None => {
@@ -153,7 +153,7 @@ impl Registry {
         })
     }
 
-    /// Records the ManagedClusterSet of a cluster. It decides which routes admit the cluster, not its standing.
+    /// Records the ManagedClusterSet of a cluster. It decides which routes admit the cluster, not its eligibility.
     pub fn set_cluster_set(&mut self, cluster: &ClusterName, set: Option<String>) {
         match set {
             Some(set) => drop(self.sets.insert(cluster.clone(), set)),
@@ -168,8 +168,13 @@ impl Registry {
     }
 
     /// Records what is known of an addon on a cluster; `None` means that it was deleted. Returns the changes of
-    /// standing.
-    pub fn put_addon(&mut self, cluster: ClusterName, addon: AddOnName, found: Option<AddOn>) -> Vec<StandingChange> {
+    /// eligibility.
+    pub fn put_addon(
+        &mut self,
+        cluster: ClusterName,
+        addon: AddOnName,
+        found: Option<AddOn>,
+    ) -> Vec<EligibilityChange> {
         self.compare(Some(&cluster.clone()), |registry| registry.insert(cluster, addon, found))
     }
 
@@ -179,7 +184,7 @@ impl Registry {
         cluster: ClusterName,
         addon: AddOnName,
         facts: Option<AddOnFacts>,
-    ) -> Vec<StandingChange> {
+    ) -> Vec<EligibilityChange> {
         self.put_addon(cluster, addon, facts.map(AddOn::from))
     }
 
@@ -189,8 +194,8 @@ impl Registry {
     }
 
     /// Notes that all clusters were listed, and forgets those that the list did not show. Returns the changes of
-    /// standing; the first complete lists cause none.
-    pub fn complete_clusters(&mut self, is_shown: impl Fn(&ClusterName) -> bool) -> Vec<StandingChange> {
+    /// eligibility; the first complete lists cause none.
+    pub fn complete_clusters(&mut self, is_shown: impl Fn(&ClusterName) -> bool) -> Vec<EligibilityChange> {
         self.compare(None, |registry| {
             registry.clusters.retain(|cluster, _| is_shown(cluster));
             registry.sets.retain(|cluster, _| is_shown(cluster));
@@ -199,8 +204,8 @@ impl Registry {
     }
 
     /// Notes that all addons were listed, and forgets those that the list did not show. Returns the changes of
-    /// standing; the first complete lists cause none.
-    pub fn complete_addons(&mut self, is_shown: impl Fn(&AddOnKey) -> bool) -> Vec<StandingChange> {
+    /// eligibility; the first complete lists cause none.
+    pub fn complete_addons(&mut self, is_shown: impl Fn(&AddOnKey) -> bool) -> Vec<EligibilityChange> {
         self.compare(None, |registry| {
             registry.addons.retain(|cluster, addons| {
                 addons.retain(|addon, _| is_shown(&AddOnKey { cluster: cluster.clone(), addon: addon.clone() }));
@@ -227,7 +232,7 @@ impl Registry {
     }
 
     /// Makes a change, and compares all addons, or those of one cluster, before and after it.
-    fn compare(&mut self, only: Option<&ClusterName>, change: impl FnOnce(&mut Self)) -> Vec<StandingChange> {
+    fn compare(&mut self, only: Option<&ClusterName>, change: impl FnOnce(&mut Self)) -> Vec<EligibilityChange> {
         if !self.is_ready() {
             change(self);
             return Vec::new();
@@ -238,11 +243,12 @@ impl Registry {
         for pair in before.keys().filter(|pair| !after.contains_key(*pair)).cloned().collect::<Vec<_>>() {
             after.insert(pair.clone(), self.found(&pair.0, &pair.1));
         }
-        let nothing = Found { standing: Err(NotRegistered::AddOnUnknown), created: None, revocation: None };
+        let nothing = Found { eligibility: Err(NotRegistered::AddOnUnknown), created: None, revocation: None };
         let compared = after.into_iter().flat_map(|((cluster, addon), now)| {
             let changes = now.changes_since(before.get(&(cluster.clone(), addon.clone())).unwrap_or(&nothing));
-            let cause = now.standing.err();
-            let told = move |change| StandingChange { cluster: cluster.clone(), addon: addon.clone(), change, cause };
+            let cause = now.eligibility.err();
+            let told =
+                move |change| EligibilityChange { cluster: cluster.clone(), addon: addon.clone(), change, cause };
             changes.into_iter().flatten().map(told)
         });
         compared.collect()
@@ -258,14 +264,14 @@ impl Registry {
 
     fn found(&self, cluster: &ClusterName, addon: &AddOnName) -> Found {
         let revocation = self.revocation(cluster, addon).map(Option::<&Revocation>::cloned);
-        Found { standing: self.listed(cluster, addon), created: self.created(cluster, addon), revocation }
+        Found { eligibility: self.listed(cluster, addon), created: self.created(cluster, addon), revocation }
     }
 
     fn addon(&self, cluster: &ClusterName, addon: &AddOnName) -> Option<&AddOn> {
         self.addons.get(cluster)?.get(addon)
     }
 
-    /// Sets whether the registry's content is too old to rely on. This changes no standing.
+    /// Sets whether the registry's content is too old to rely on. This changes no eligibility.
     pub fn set_outdated(&mut self, outdated: bool) {
         self.outdated = outdated;
     }
@@ -275,7 +281,7 @@ impl Registry {
         self.clusters_ready && self.addons_ready
     }
 
-    /// Whether `addon` on `cluster` has standing now.
+    /// Whether `addon` on `cluster` is eligible now.
     ///
     /// # Errors
     /// [`NotRegistered`] says what is missing. [`NotRegistered::is_unknown`] means that the hub does not know.
@@ -283,7 +289,7 @@ impl Registry {
         if self.outdated { Err(NotRegistered::Outdated) } else { self.listed(cluster, addon) }
     }
 
-    /// Whether `addon` on `cluster` has standing according to the last read, however old that is.
+    /// Whether `addon` on `cluster` is eligible according to the last read, however old that is.
     ///
     /// # Errors
     /// As [`Self::check`], without [`NotRegistered::Outdated`].
@@ -307,8 +313,8 @@ impl Registry {
         }
     }
 
-    /// On how many clusters these addons have standing according to the last read, each counted by itself.
-    pub fn standing(&self, addons: &BTreeSet<AddOnName>) -> usize {
+    /// On how many clusters these addons are eligible according to the last read, each counted by itself.
+    pub fn count_eligible(&self, addons: &BTreeSet<AddOnName>) -> usize {
         let pairs = self.addons.iter().flat_map(|(cluster, of)| of.keys().map(move |addon| (cluster, addon)));
         pairs.filter(|(cluster, addon)| addons.contains(*addon) && self.listed(cluster, addon).is_ok()).count()
     }
@@ -353,7 +359,7 @@ impl Found {
         let is_kept = was.is_some_and(|was| self.created >= Some(was.before));
         let moved = self.revocation.as_ref().and_then(|now| Change::moved(was, now.as_ref()));
         let moved = moved.filter(|change| !is_kept || matches!(change, Change::Revoked(_)));
-        [Standing::between(before.standing, self.standing).map(Change::Standing), moved]
+        [Eligibility::between(before.eligibility, self.eligibility).map(Change::Eligibility), moved]
     }
 }
 

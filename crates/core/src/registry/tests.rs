@@ -16,7 +16,7 @@ fn check(registry: &Registry) -> Result<(), NotRegistered> {
 const ACCEPTED: Option<ClusterFacts> = Some(ClusterFacts::ACCEPTED);
 
 #[test]
-fn only_an_installed_addon_of_an_accepted_cluster_has_standing() {
+fn only_an_installed_addon_of_an_accepted_cluster_is_eligible() {
     use AddOnFacts::{Deleting, Installed, Suspended, Unreadable};
     let cases = [
         (ACCEPTED, Some(Installed), Ok(())),
@@ -42,14 +42,14 @@ fn only_an_installed_addon_of_an_accepted_cluster_has_standing() {
 }
 
 #[test]
-fn nothing_has_standing_before_both_lists_are_complete() {
+fn nothing_is_eligible_before_both_lists_are_complete() {
     let mut registry = Registry::default();
     registry.complete_clusters(|_| false);
     assert_eq!(check(&registry), Err(NotRegistered::NotReady));
 }
 
 #[test]
-fn outdated_registry_vouches_for_nobody_but_keeps_standings() {
+fn outdated_registry_vouches_for_nobody_but_keeps_eligibility() {
     let mut registry = registry(ACCEPTED, Some(AddOnFacts::Installed));
     registry.set_outdated(true);
     assert_eq!(check(&registry), Err(NotRegistered::Outdated));
@@ -61,34 +61,34 @@ fn outdated_registry_vouches_for_nobody_but_keeps_standings() {
 }
 
 #[test]
-fn changes_of_standing_are_reported_one_by_one() {
+fn changes_of_eligibility_are_reported_one_by_one() {
     use AddOnFacts::{Deleting, Installed, Suspended};
     let mut registry = registry(ACCEPTED, None);
     let change = |change, cause| {
         let cluster = "c1".parse().unwrap();
         let addon = "a1".parse().unwrap();
-        vec![StandingChange { cluster, addon, change: Change::Standing(change), cause }]
+        vec![EligibilityChange { cluster, addon, change: Change::Eligibility(change), cause }]
     };
     let mut addon = |facts| registry.set_addon("c1".parse().unwrap(), "a1".parse().unwrap(), facts);
-    assert_eq!(addon(Some(Installed)), change(Standing::Registered, None));
+    assert_eq!(addon(Some(Installed)), change(Eligibility::Registered, None));
     assert_eq!(addon(Some(Installed)), vec![]);
-    assert_eq!(addon(Some(Suspended)), change(Standing::Suspended, Some(NotRegistered::AddOnSuspended)));
-    assert_eq!(addon(Some(Deleting)), vec![], "without standing as before");
+    assert_eq!(addon(Some(Suspended)), change(Eligibility::Suspended, Some(NotRegistered::AddOnSuspended)));
+    assert_eq!(addon(Some(Deleting)), vec![], "without eligibility as before");
     assert_eq!(addon(Some(Suspended)), vec![]);
-    assert_eq!(addon(Some(Installed)), change(Standing::Resumed, None));
-    assert_eq!(addon(None), change(Standing::Detached, Some(NotRegistered::AddOnUnknown)));
+    assert_eq!(addon(Some(Installed)), change(Eligibility::Resumed, None));
+    assert_eq!(addon(None), change(Eligibility::Detached, Some(NotRegistered::AddOnUnknown)));
     addon(Some(Installed));
-    let lost = change(Standing::Detached, Some(NotRegistered::ClusterUnknown));
+    let lost = change(Eligibility::Detached, Some(NotRegistered::ClusterUnknown));
     assert_eq!(registry.set_cluster("c1".parse().unwrap(), None), lost);
     registry.set_cluster("c1".parse().unwrap(), ACCEPTED);
     assert_eq!(registry.complete_clusters(|_| false), lost, "also when a watch begins anew");
     registry.set_cluster("c1".parse().unwrap(), ACCEPTED);
-    let lost = change(Standing::Detached, Some(NotRegistered::AddOnUnknown));
+    let lost = change(Eligibility::Detached, Some(NotRegistered::AddOnUnknown));
     assert_eq!(registry.complete_addons(|_| false), lost);
 }
 
 #[test]
-fn the_first_complete_lists_change_nobodys_standing() {
+fn the_first_complete_lists_change_nobodys_eligibility() {
     let mut registry = Registry::default();
     let (cluster, addon) = ("c1".parse().unwrap(), "a1".parse().unwrap());
     assert_eq!(registry.set_addon(cluster, addon, Some(AddOnFacts::Installed)), vec![]);
@@ -117,19 +117,19 @@ fn every_move_of_a_revocation_is_reported_with_its_time() {
     assert_eq!(put(revoked(Installed, 100, "bob")), [], "another word on who asked is no move");
     assert_eq!(put(revoked(Installed, 200, "")), [(Change::Revoked(at(200, "")), None)]);
     let suspended = Some(NotRegistered::AddOnSuspended);
-    let both = [(Change::Standing(Standing::Suspended), suspended), (Change::Revoked(at(300, "")), suspended)];
+    let both = [(Change::Eligibility(Eligibility::Suspended), suspended), (Change::Revoked(at(300, "")), suspended)];
     assert_eq!(put(revoked(Suspended, 300, "")), both);
-    assert_eq!(put(revoked(Installed, 300, "")), [(Change::Standing(Standing::Resumed), None)]);
+    assert_eq!(put(revoked(Installed, 300, "")), [(Change::Eligibility(Eligibility::Resumed), None)]);
     assert_eq!(put(revoked(Installed, 250, "")), [(Change::Unrevoked(Some(at(250, ""))), None)]);
     let unreadable = Some(NotRegistered::Unreadable);
     assert_eq!(
         put(Some(Unreadable.into())),
-        [(Change::Standing(Standing::Detached), unreadable)],
+        [(Change::Eligibility(Eligibility::Detached), unreadable)],
         "nobody knows that it was taken back"
     );
     assert_eq!(put(revoked(Installed, 250, "")).len(), 2, "registered, and revoked as far as anybody knows");
     assert_eq!(put(Some(Installed.into())), [(Change::Unrevoked(None), None)]);
-    assert_eq!(put(None), [(Change::Standing(Standing::Detached), Some(NotRegistered::AddOnUnknown))]);
+    assert_eq!(put(None), [(Change::Eligibility(Eligibility::Detached), Some(NotRegistered::AddOnUnknown))]);
     assert_eq!(put(revoked(Installed, 400, "")).len(), 2, "it comes back with something revoked");
 }
 
@@ -193,5 +193,5 @@ fn remaking_a_cluster_never_revives_its_old_certificates() {
     let changes = registry.put_addon(cluster.clone(), addon.clone(), Some(made(None)));
     assert_eq!(changes, vec![], "nothing becomes valid again");
     registry.set_cluster(cluster.clone(), None);
-    assert_eq!(registry.valid_from(&cluster, &addon), Some(Timestamp::from_unix(100)), "it has no standing");
+    assert_eq!(registry.valid_from(&cluster, &addon), Some(Timestamp::from_unix(100)), "it is not eligible");
 }

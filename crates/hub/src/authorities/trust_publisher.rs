@@ -85,7 +85,7 @@ impl PublishedSigner {
         };
         if self.window.as_ref().is_none_or(|(of, _)| of != active) {
             let addons = &self.config.rules.addons;
-            let known = registry.read(|registry| registry.is_ready().then(|| registry.standing(addons)));
+            let known = registry.read(|registry| registry.is_ready().then(|| registry.count_eligible(addons)));
             self.window = known.map(|addons| (active.clone(), renewal_window(addons)));
         }
         let seconds = self.window.as_ref().map(|(_, seconds)| *seconds);

@@ -211,13 +211,13 @@ impl Distributor {
         let is_unknown = Cell::new(false);
         let plan = self.inputs.registry.read(|registry| {
             let is_live = |key: &AddOnKey| {
-                let standing = registry.check(&key.cluster, &key.addon);
-                is_unknown.set(is_unknown.get() || standing.is_err_and(|cause| cause.is_unknown()));
-                standing.is_ok()
+                let eligibility = registry.check(&key.cluster, &key.addon);
+                is_unknown.set(is_unknown.get() || eligibility.is_err_and(|cause| cause.is_unknown()));
+                eligibility.is_ok()
             };
             self.inputs.known.with(|known| steps::plan(known, &signers, &anchors, is_live, failed))
         });
-        // Whose standing is unknown must be waited for all the same, so nothing is reported.
+        // Whose eligibility is unknown must be waited for all the same, so nothing is reported.
         let Some(steps::Planned { mut steps, report, others, named }) = plan.filter(|_| !is_unknown.get()) else {
             return Vec::new();
         };

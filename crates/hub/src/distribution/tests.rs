@@ -267,9 +267,9 @@ async fn missing_work_is_remade_but_missing_api_proves_nothing() {
     }
 }
 
-/// A hub that does not know who has standing must not believe that nobody is to be waited for.
+/// A hub that does not know who is eligible must not believe that nobody is to be waited for.
 #[tokio::test(start_paused = true)]
-async fn nothing_is_reported_or_written_while_standing_is_unknown() {
+async fn nothing_is_reported_or_written_while_eligibility_is_unknown() {
     let (mut distributor, _known, _writes, reported, _leads) = mk_distributor(2);
     distributor.inputs.registry = SharedRegistry::default();
     assert_eq!((distributor.look(), reported.borrow().clone()), (Vec::new(), Distribution::Starting));

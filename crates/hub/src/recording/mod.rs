@@ -1,4 +1,4 @@
-//! Records in the ledger what the hub does and observes: steps of authorities, configurations, standings, revocations
+//! Records in the ledger what the hub does and observes: steps of authorities, configurations, eligibility, revocations
 //! and uses. Publishes signed checkpoints of the ledger.
 
 pub mod checkpoints;

@@ -1,4 +1,4 @@
-//! Keeps changes that others made (configurations, standings, revocations) until the ledger has recorded them. While
+//! Keeps changes that others made (configurations, eligibility, revocations) until the ledger has recorded them. While
 //! the ledger cannot be written to, the last state of each is kept.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,7 +13,7 @@ use addon_signer_api::manager::last_manager;
 use addon_signer_api::{AddOnSigner, AddOnSignerSpec};
 use addon_signer_core::identity::{AddOnName, ClusterName};
 use addon_signer_core::journal::record::Record;
-use addon_signer_core::registry::{Change, Registry, Revocation, SharedRegistry, Standing, StandingChange};
+use addon_signer_core::registry::{Change, Eligibility, EligibilityChange, Registry, Revocation, SharedRegistry};
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_core::usage::UsageTracker;
 use addon_signer_ledger::{CertificateUse as Use, Ledger, LedgerError};
@@ -35,7 +35,7 @@ pub(crate) struct Notes(Arc<NotesState>);
 #[derive(Default)]
 struct NotesState {
     waiting: Mutex<Waiting>,
-    /// The addons that have a signer; the standing of others is not recorded.
+    /// The addons that have a signer; the eligibility of others is not recorded.
     addons: Mutex<BTreeSet<AddOnName>>,
     /// The AddOnSigners of the last complete list, until they are compared with the ledger.
     signers: Mutex<Option<BTreeSet<String>>>,
@@ -53,16 +53,16 @@ impl Notes {
         }
     }
 
-    /// Notes that the standing of an addon on a cluster changed. `annotator` is the program that wrote the annotation
-    /// that suspends the addon.
-    pub(crate) fn standing(&self, change: &StandingChange, annotator: &str) {
-        let StandingChange { cluster, addon, change, cause: _ } = change;
-        let Change::Standing(change) = *change else {
+    /// Notes that the eligibility of an addon on a cluster changed. `annotator` is the program that wrote the
+    /// annotation that suspends the addon.
+    pub(crate) fn eligibility(&self, change: &EligibilityChange, annotator: &str) {
+        let EligibilityChange { cluster, addon, change, cause: _ } = change;
+        let Change::Eligibility(change) = *change else {
             return self.note_revocation(cluster, addon, change.revocation());
         };
         if self.0.addons.lock().contains(addon) {
-            let actor = if matches!(change, Standing::Suspended | Standing::Resumed) { annotator } else { "" };
-            self.note(Record::Standing { cluster: cluster.clone(), addon: addon.clone(), change }, actor);
+            let actor = if matches!(change, Eligibility::Suspended | Eligibility::Resumed) { annotator } else { "" };
+            self.note(Record::Eligibility { cluster: cluster.clone(), addon: addon.clone(), change }, actor);
         }
     }
 
@@ -109,7 +109,7 @@ impl Notes {
         self.0.specs.subscribe()
     }
 
-    /// Sets the addons whose standing is recorded from now on.
+    /// Sets the addons whose eligibility is recorded from now on.
     pub(crate) fn serve(&self, addons: BTreeSet<AddOnName>) {
         *self.0.addons.lock() = addons;
     }
@@ -158,19 +158,20 @@ impl Notes {
         Ok(())
     }
 
-    /// Notes standings that were lost or suspended, and revocations that changed, while no hub ran.
+    /// Notes eligibility that was lost or suspended, and revocations that changed, while no hub ran.
     async fn find_missed(&self, ledger: &Ledger, registry: &SharedRegistry) -> Result<(), LedgerError> {
         while !registry.read(Registry::is_ready) {
             tokio::time::sleep(LOOK).await;
         }
         for (name, word) in answered(|| ledger.latest("standing")).await? {
             let Some((of, which)) = pair(&name) else { continue };
-            let had = [Standing::Registered, Standing::Resumed].iter().any(|standing| standing.name() == word);
+            let had =
+                [Eligibility::Registered, Eligibility::Resumed].iter().any(|eligibility| eligibility.name() == word);
             // However old it is: a later change is a change of the registry, and is recorded as such.
             let now = registry.read(|registry| registry.listed(&of, &which));
             let before = if had { Ok(()) } else { now };
-            if let Some(change) = Standing::between(before, now) {
-                self.note(Record::Standing { cluster: of, addon: which, change }, "");
+            if let Some(change) = Eligibility::between(before, now) {
+                self.note(Record::Eligibility { cluster: of, addon: which, change }, "");
             }
         }
         let recorded = answered(|| ledger.latest("revocation")).await?;
@@ -220,7 +221,7 @@ where
     }
 }
 
-/// The cluster and the addon in the name of a standing or of a revocation.
+/// The cluster and the addon in the name of an eligibility or of a revocation.
 fn pair(name: &str) -> Option<(ClusterName, AddOnName)> {
     let (cluster, addon) = name.split_once('/')?;
     Some((cluster.parse().ok()?, addon.parse().ok()?))
@@ -247,7 +248,7 @@ mod tests {
     use addon_signer_ledger::{LedgerWriter, WriterOptions};
 
     #[tokio::test]
-    async fn only_lost_standing_is_missed_even_in_outdated_registry() {
+    async fn only_lost_eligibility_is_missed_even_in_outdated_registry() {
         let dir = tempfile::tempdir().unwrap();
         let location = format!("sqlite://{}/ledger.db", dir.path().display()).parse().unwrap();
         let replica = "hub-a".to_owned();
@@ -259,14 +260,14 @@ mod tests {
         });
         let running = tokio::spawn(writer.run(1));
         let cluster: ClusterName = "spoke1".parse().unwrap();
-        let mk_standing = |addon: &str, change| {
+        let mk_eligible = |addon: &str, change| {
             let addon = addon.parse().unwrap();
-            Record::Standing { cluster: cluster.clone(), addon, change }
+            Record::Eligibility { cluster: cluster.clone(), addon, change }
         };
         for (addon, change) in
-            [("here", Standing::Registered), ("gone", Standing::Resumed), ("suspended", Standing::Suspended)]
+            [("here", Eligibility::Registered), ("gone", Eligibility::Resumed), ("suspended", Eligibility::Suspended)]
         {
-            ledger.change(mk_standing(addon, change), "").await.unwrap();
+            ledger.change(mk_eligible(addon, change), "").await.unwrap();
         }
         let (notes, registry) = (Notes::default(), SharedRegistry::default());
         let missed = || notes.0.waiting.lock().values().map(|(record, _)| record.clone()).collect::<Vec<_>>();
@@ -281,7 +282,7 @@ mod tests {
             registry.set_outdated(true);
         });
         notes.find_missed(&ledger, &registry).await.unwrap();
-        assert_eq!(missed(), [mk_standing("gone", Standing::Detached)]);
+        assert_eq!(missed(), [mk_eligible("gone", Eligibility::Detached)]);
         drop(ledger);
         running.await.unwrap().unwrap();
     }

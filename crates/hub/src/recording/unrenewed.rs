@@ -26,7 +26,7 @@ const ROUND: Duration = Duration::from_secs(300);
 /// The least time between two counts.
 const SETTLE: Duration = Duration::from_secs(5);
 
-/// Counts them as long as the hub runs. Addons without standing need no certificate.
+/// Counts them as long as the hub runs. Ineligible addons need no certificate.
 pub(crate) async fn keep_unrenewed(
     ledger: Reader,
     registry: SharedRegistry,
@@ -61,8 +61,8 @@ async fn counted(ledger: &Reader, now: Timestamp) -> Result<(Unrenewed, Valid), 
     Ok((ledger.unrenewed(now).await?, ledger.valid(now).await?))
 }
 
-/// How many of these certificates each signer has, without those of addons that have no standing. `None` while nobody
-/// knows who has standing; a registry that is only outdated still says who had it last.
+/// How many of these certificates each signer has, without those of addons that are not eligible. `None` while nobody
+/// knows who is eligible; a registry that is only outdated still says who had it last.
 fn count<'s>(
     found: &[(String, AddOnKey)],
     signers: impl Iterator<Item = &'s str>,
@@ -85,7 +85,7 @@ mod tests {
     use addon_signer_core::registry::{AddOnFacts, ClusterFacts};
 
     #[test]
-    fn certificates_of_addons_with_standing_are_counted_by_signer() {
+    fn certificates_of_eligible_addons_are_counted_by_signer() {
         let key = |addon: &str| AddOnKey { cluster: "c1".parse().unwrap(), addon: addon.parse().unwrap() };
         let found = [("a", "one"), ("a", "two"), ("a", "gone"), ("deleted", "one")];
         let found = found.map(|(signer, addon)| (signer.to_owned(), key(addon)));
@@ -95,7 +95,7 @@ mod tests {
         registry.set_addon(key("two").cluster, key("two").addon, Some(AddOnFacts::Installed));
         let counted = |registry: &Registry| count(&found, ["a", "b"].into_iter(), registry);
         registry.complete_clusters(|_| true);
-        assert_eq!(counted(&registry), None, "nobody knows who has standing");
+        assert_eq!(counted(&registry), None, "nobody knows who is eligible");
         registry.complete_addons(|_| true);
         assert_eq!(counted(&registry), Some(BTreeMap::from([("a", 2), ("b", 0)])));
         registry.set_outdated(true);

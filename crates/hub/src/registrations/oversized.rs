@@ -33,7 +33,7 @@ impl Oversized {
             warn!(
                 %cluster, %addon,
                 "The status or metadata of the addon is larger than the hub reads, so the hub writes no registration \
-                 into it; its standing does not depend on that"
+                 into it; its eligibility does not depend on that"
             );
         }
     }

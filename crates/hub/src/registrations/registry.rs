@@ -14,19 +14,19 @@ use tokio::sync::mpsc::{self, error::TrySendError};
 use tracing::{info, warn};
 
 use crate::distribution::known::Known;
+use crate::eligibility::EligibilityWatch;
 use crate::recording::Notes;
 use crate::registrations::discovery::{readable_version, says_absent};
 use crate::registrations::version::{AddOnVersion, is_refusal};
 use crate::registrations::work::SeenAddOn;
 use crate::relist::{News, Relist};
-use crate::standings::Standings;
 use crate::tasks::HubTasks;
 use addon_signer_api::manager::annotator;
 use addon_signer_api::ocm::{self, ADDON_GROUP, AddOnApi, OcmObject};
 use addon_signer_core::identity::{AddOnKey, AddOnName, ClusterName};
 use addon_signer_core::names::ANNOTATION_SUSPENDED;
 use addon_signer_core::registry::{
-    AddOn, AddOnFacts, Change, ClusterFacts, Registry, SharedRegistry, Standing, StandingChange,
+    AddOn, AddOnFacts, Change, ClusterFacts, Eligibility, EligibilityChange, Registry, SharedRegistry,
 };
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_platform::listing::{Selector, Watch, watch as watch_objects};
@@ -35,7 +35,7 @@ use addon_signer_telemetry::audit::Audit;
 /// The registry, and where its changes go.
 #[derive(Clone)]
 pub(crate) struct Recorded {
-    /// Who has standing.
+    /// Who is eligible.
     pub registry: SharedRegistry,
     /// `None` for a gateway, which only reads.
     pub sinks: Option<Sinks>,
@@ -48,8 +48,8 @@ pub(crate) struct Sinks {
     pub audit: Audit,
     /// What waits for the ledger.
     pub notes: Notes,
-    /// Notified of changed standings, and when the registry is complete.
-    pub standings: Standings,
+    /// Notified of changed eligibility, and when the registry is complete.
+    pub eligibility: EligibilityWatch,
     /// Where agents run, for the distribution of trust.
     pub known: Known,
     /// Gets each addon that was seen.
@@ -71,25 +71,25 @@ impl Sinks {
 }
 
 impl Recorded {
-    fn write(&self, change: impl FnOnce(&mut Registry) -> Vec<StandingChange>) {
+    fn write(&self, change: impl FnOnce(&mut Registry) -> Vec<EligibilityChange>) {
         self.write_by("", change);
     }
 
     /// Changes the registry after a change of an addon whose [`ANNOTATION_SUSPENDED`] the program `annotator` wrote.
-    fn write_by(&self, annotator: &str, change: impl FnOnce(&mut Registry) -> Vec<StandingChange>) {
+    fn write_by(&self, annotator: &str, change: impl FnOnce(&mut Registry) -> Vec<EligibilityChange>) {
         // The lock is released before anything is recorded, because requests wait for the lock.
         let was_ready = self.registry.read(Registry::is_ready);
         let changes = self.registry.write(change);
-        let Some(Sinks { audit, notes, standings, .. }) = &self.sinks else { return };
+        let Some(Sinks { audit, notes, eligibility, .. }) = &self.sinks else { return };
         if was_ready != self.registry.read(Registry::is_ready) {
-            standings.all_changed();
+            eligibility.all_changed();
         } else if !changes.is_empty() {
-            standings.changed(changes.iter().map(|change| change.cluster.clone()));
+            eligibility.changed(changes.iter().map(|change| change.cluster.clone()));
         }
         for change in changes {
-            audit.standing(&change);
-            notes.standing(&change, annotator);
-            if change.change == Change::Standing(Standing::Registered) {
+            audit.eligibility(&change);
+            notes.eligibility(&change, annotator);
+            if change.change == Change::Eligibility(Eligibility::Registered) {
                 // The addon may have come back with another revocation than it had before it was deleted.
                 notes.revocation(&self.registry, &change.cluster, &change.addon);
             }
@@ -315,7 +315,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::standings::ChangedStandings;
+    use crate::eligibility::ChangedEligibility;
     use addon_signer_core::registry::NotRegistered;
     use addon_signer_platform::clock::Clock;
 
@@ -361,13 +361,13 @@ mod tests {
             let lists = Arc::clone(&lists);
             async move { Ok::<_, std::convert::Infallible>(answer(request, lists).await) }
         });
-        let standings = Standings::default();
+        let eligibility = EligibilityWatch::default();
         let registry = SharedRegistry::default();
         let (seen, _waiting) = mpsc::channel(8);
         let sinks = Sinks {
             audit: Audit::new(Clock::default()),
             notes: Notes::default(),
-            standings: standings.clone(),
+            eligibility: eligibility.clone(),
             known: Known::default(),
             seen,
             all_again: Arc::default(),
@@ -383,7 +383,7 @@ mod tests {
             let check = || registry.read(|registry| registry.check(&cluster, &addon));
             let (mut known, mut told) = (vec![check().err()], Vec::new());
             while known.last() != Some(&Some(NotRegistered::AddOnSuspended)) {
-                told.push(standings.next().await);
+                told.push(eligibility.next().await);
                 known.push(check().err());
             }
             (known, told)
@@ -393,7 +393,7 @@ mod tests {
             checked = tokio::time::timeout(Duration::from_secs(60), checks) => checked.unwrap(),
         };
         assert_eq!(known, [Some(NotRegistered::NotReady), None, Some(NotRegistered::AddOnSuspended)]);
-        let named = ChangedStandings::Of([cluster.clone()].into());
-        assert_eq!(told, [ChangedStandings::All, named], "a list that completes the registry, then one cluster");
+        let named = ChangedEligibility::Of([cluster.clone()].into());
+        assert_eq!(told, [ChangedEligibility::All, named], "a list that completes the registry, then one cluster");
     }
 }

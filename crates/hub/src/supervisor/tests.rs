@@ -13,8 +13,8 @@ use tokio::time::Instant;
 
 use super::*;
 use crate::HubConfig;
+use crate::eligibility::EligibilityWatch;
 use crate::requests::dispatcher::{Dispatcher, DispatcherLinks};
-use crate::standings::Standings;
 use crate::{Hub, HubEnds, HubParts, lease};
 use addon_signer_api::ocm::AddOnApi;
 use addon_signer_api::signer::{Approval, RegistrationMode};
@@ -58,7 +58,7 @@ fn mk_supervisor(pulses: &Pulses) -> (Supervisor, lease::Announcer, HubEnds) {
     let (Hub { links, .. }, ends) = Hub::wire(parts);
     let (refused, forbidden) = mpsc::channel(1);
     let (signed, foreign) = watch::channel(Default::default());
-    let news = DispatcherLinks { standings: Standings::default(), forbidden: refused, foreign: signed };
+    let news = DispatcherLinks { eligibility: EligibilityWatch::default(), forbidden: refused, foreign: signed };
     let (_, signing) = Dispatcher::new(&links.client, links.clock.clone(), Default::default(), news);
     let links_of_supervisor = SupervisorLinks {
         needs_certificate: watch::Sender::new(false).subscribe(),

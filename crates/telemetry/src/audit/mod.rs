@@ -2,7 +2,8 @@
 //!
 //! [`lines`] writes the decisions as JSON, whatever the format of the log for people. Decisions that anybody can cause
 //! are [throttled](Throttle) by cause. A cause is a word defined by this program, never text that a client chose; such
-//! text is only in fields of bounded length. Grants, steps of authorities and changes of standing are always written.
+//! text is only in fields of bounded length. Grants, steps of authorities and changes of eligibility are always
+//! written.
 
 use std::fmt::Display;
 use std::net::SocketAddr;
@@ -17,7 +18,7 @@ use addon_signer_core::ca::serial::Serial;
 use addon_signer_core::identity::{AddOnName, ClusterName, PeerIdentity};
 use addon_signer_core::names::AUDIT_TARGET;
 use addon_signer_core::policy::Refusal;
-use addon_signer_core::registry::StandingChange;
+use addon_signer_core::registry::EligibilityChange;
 use addon_signer_core::throttle::{Quota, Suppressed, Taken, Throttle};
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_platform::clock::Clock;
@@ -154,8 +155,8 @@ impl Audit {
         info!(target: AUDIT_TARGET, time = self.now(), event = "authority", lineage, authority = id, step);
     }
 
-    /// An addon on a cluster gained or lost standing, or certificates.
-    pub fn standing(&self, change: &StandingChange) {
+    /// An addon on a cluster became eligible or lost eligibility, or certificates.
+    pub fn eligibility(&self, change: &EligibilityChange) {
         let time = self.now();
         let cause = change.cause.map_or("", |cause| cause.reason());
         let cluster = change.cluster.as_str();
@@ -164,7 +165,8 @@ impl Audit {
         let revoke_before = revocation.map(|revocation| revocation.before.to_string()).unwrap_or_default();
         let asked_by = bounded(revocation.map_or("", |revocation| &revocation.by));
         let change = change.change.name();
-        info!(target: AUDIT_TARGET, time, event = "standing", cluster, addon, change, cause, revoke_before, asked_by);
+        info!(target: AUDIT_TARGET, time, event = "eligibility", cluster, addon, change, cause,
+            revoke_before, asked_by);
     }
 
     /// A connection was let in.
@@ -187,8 +189,8 @@ impl Audit {
         self.connection("refused-connection", caller, cause, detail);
     }
 
-    /// A connection that had been let in was ended, because its peer lost trust or standing, or its certificate expired
-    /// or was revoked.
+    /// A connection that had been let in was ended, because its peer lost trust or eligibility, or its certificate
+    /// expired or was revoked.
     pub fn ended_connection(&self, caller: &Caller<'_>, cause: &'static str, detail: &dyn Display) {
         self.connection("ended-connection", caller, cause, detail);
     }

@@ -4,7 +4,7 @@ use serde_json::Value;
 use tracing_subscriber::layer::SubscriberExt;
 
 use super::*;
-use addon_signer_core::registry::{Change, Standing};
+use addon_signer_core::registry::{Change, Eligibility};
 
 const PEER: &str = "192.0.2.7:4711";
 
@@ -81,12 +81,12 @@ fn hundred_thousand_refusals_fit_in_few_lines_that_add_up() {
 }
 
 #[test]
-fn grants_authorities_and_standing_are_always_written() {
+fn grants_authorities_and_eligibility_are_always_written() {
     let disk = Disk::of(10_000_000);
-    let change = || StandingChange {
+    let change = || EligibilityChange {
         cluster: "c1".parse().unwrap(),
         addon: "a1".parse().unwrap(),
-        change: Change::Standing(Standing::Resumed),
+        change: Change::Eligibility(Eligibility::Resumed),
         cause: None,
     };
     audited(&disk, |audit, _| {
@@ -99,7 +99,7 @@ fn grants_authorities_and_standing_are_always_written() {
             let grant = Grant { signer: "s", csr, requester, identity: None, issuer, serial, not_after };
             audit.granted(&grant);
             audit.authority("telemetry", "i", "prepared");
-            audit.standing(&change());
+            audit.eligibility(&change());
         }
     });
     assert_eq!(disk.lines().len(), 3000);

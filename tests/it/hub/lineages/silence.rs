@@ -40,9 +40,10 @@ async fn silent_connection_is_replaced_and_hub_learns_what_it_missed() {
     let suspend = json!({"metadata": {"annotations": {"addon-signer.io/suspended": "true"}}});
     let addons = managed_cluster_addons(&admin, "spoke1").await;
     addons.patch("telemetry", &PatchParams::default(), &Patch::Merge(&suspend)).await.unwrap();
-    let standing = || running.registry.read(|it| it.check(&"spoke1".parse().unwrap(), &"telemetry".parse().unwrap()));
+    let eligibility =
+        || running.registry.read(|it| it.check(&"spoke1".parse().unwrap(), &"telemetry".parse().unwrap()));
     wait_until(PATIENCE, "the suspension to be known", async || {
-        (standing() == Err(NotRegistered::AddOnSuspended)).then_some(())
+        (eligibility() == Err(NotRegistered::AddOnSuspended)).then_some(())
     })
     .await;
     assert!(silence.connections() > before, "by a new connection");
@@ -94,9 +95,10 @@ async fn frozen_api_server_causes_no_hang_and_no_double_signature() {
     drop(frozen);
 
     assert_eq!(running.leads().await, epoch, "nobody else has taken over");
-    let standing = || running.registry.read(|it| it.check(&"spoke2".parse().unwrap(), &"telemetry".parse().unwrap()));
+    let eligibility =
+        || running.registry.read(|it| it.check(&"spoke2".parse().unwrap(), &"telemetry".parse().unwrap()));
     wait_until(PATIENCE, "the suspension to be known", async || {
-        (standing() == Err(NotRegistered::AddOnSuspended)).then_some(())
+        (eligibility() == Err(NotRegistered::AddOnSuspended)).then_some(())
     })
     .await;
     wait_csr(&admin, &name, "issued", certificate).await;

@@ -28,7 +28,7 @@ async fn registrations(admin: &Client, cluster: &str) -> Value {
 }
 
 #[tokio::test]
-async fn oversized_status_is_left_alone_and_standing_still_counts() {
+async fn oversized_status_is_left_alone_and_eligibility_still_counts() {
     let hub = TestHub::start().await;
     let admin = mk_served(&hub, telemetry()).await;
     let subject = json!({ "user": "u", "groups": vec!["a"; 50_000] });
@@ -88,7 +88,7 @@ async fn an_object_with_a_time_that_cannot_be_read_hides_nobody() {
     wait_csr(&admin, &name, "issued", certificate).await;
     poison_cluster(&admin, "spoke1", false).await;
     let (cluster, addon) = ("spoke1".parse().unwrap(), "telemetry".parse().unwrap());
-    wait_until(PATIENCE, "the cluster to lose its standing", async || {
+    wait_until(PATIENCE, "the cluster to lose its eligibility", async || {
         let found = running.registry.read(|registry| registry.check(&cluster, &addon));
         (found == Err(NotRegistered::ClusterNotAccepted)).then_some(())
     })

@@ -1,12 +1,12 @@
-//! Rules 5 and 6: standing, labels, usages and lifetime.
+//! Rules 5 and 6: eligibility, labels, usages and lifetime.
 
 use super::{Case, Fixture, refused_around};
 
 pub(super) fn cases() -> Vec<Case> {
-    [standing(), labels(), usages(), lifetimes()].concat()
+    [eligibility(), labels(), usages(), lifetimes()].concat()
 }
 
-fn standing() -> Vec<Case> {
+fn eligibility() -> Vec<Case> {
     let case = |name: &str, reason: &str, comment: &str, fixture: Fixture| {
         refused_around(&format!("rule5-{name}"), reason, comment).with(fixture)
     };

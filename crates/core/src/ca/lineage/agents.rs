@@ -1,6 +1,6 @@
 //! When the gateway's next authority signs, whose certificates agents verify (invariant I5, decision 14 in `docs`):
 //!
-//! 1. It signs once its anchor is published and each addon with standing is known to have it.
+//! 1. It signs once its anchor is published and each eligible addon is known to have it.
 //! 2. An addon that gets a ManifestWork has it when its cluster has had the present one applied for 15 minutes; any
 //!    other has it when every certificate issued before the publication has expired.
 //! 3. An addon installed after the publication has it from the start, and so has every addon if the anchor is the root
@@ -36,7 +36,7 @@ pub struct Agents<'k> {
     pub registry: &'k Registry,
 }
 
-/// What has become of the ManifestWorks for the addons with standing. By default they have not been read.
+/// What has become of the ManifestWorks for the eligible addons. By default they have not been read.
 #[derive(Debug, Default)]
 pub struct Works<'k> {
     /// The anchors in them.

@@ -1,4 +1,4 @@
-//! Decides whether a caller may send a request: checks its standing, and finds the route of its path and method.
+//! Decides whether a caller may send a request: checks its eligibility, and finds the route of its path and method.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::timestamp::Timestamp;
 
 /// Why the holder of a client certificate may not send requests.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NoStanding {
+pub enum NotEligible {
     /// The gateway has no configuration in effect.
     #[error("the gateway has no configuration in effect, so it trusts nobody")]
     NothingInEffect,
@@ -23,11 +23,11 @@ pub enum NoStanding {
     #[error(transparent)]
     NotAnIdentity(#[from] NotAnIdentity),
     /// The addon is not registered on the cluster.
-    #[error("{} has no standing: {cause}", peer.identity)]
+    #[error("{} is not eligible: {cause}", peer.identity)]
     NotRegistered {
         /// The holder of the certificate.
         peer: Arc<Peer>,
-        /// Why the addon has no standing.
+        /// Why the addon is not eligible.
         cause: NotRegistered,
     },
     /// The certificate is revoked. The holder may get another one.
@@ -60,7 +60,7 @@ pub enum NoStanding {
     },
 }
 
-impl NoStanding {
+impl NotEligible {
     /// Whether the hub does not know who is registered. In that case nothing was refused, and the caller may try again.
     #[must_use]
     pub fn is_not_ready(&self) -> bool {
@@ -105,19 +105,19 @@ fn has_all(peer: &Peer, whose: NoSlot) -> String {
 /// Checks that the addon is registered on the cluster and the certificate is not revoked (invariants I8, I15).
 ///
 /// # Errors
-/// [`NoStanding::NotRegistered`], [`NoStanding::Revoked`] and [`NoStanding::OlderThanAddOn`].
-pub fn standing(peer: &Arc<Peer>, registry: &Registry) -> Result<(), NoStanding> {
+/// [`NotEligible::NotRegistered`], [`NotEligible::Revoked`] and [`NotEligible::OlderThanAddOn`].
+pub fn eligibility(peer: &Arc<Peer>, registry: &Registry) -> Result<(), NotEligible> {
     let cluster = &peer.identity.cluster;
     let addon = &peer.identity.addon;
     if let Err(cause) = registry.check(cluster, addon) {
-        return Err(NoStanding::NotRegistered { peer: Arc::clone(peer), cause });
+        return Err(NotEligible::NotRegistered { peer: Arc::clone(peer), cause });
     }
     if let Some(before) = registry.revoked_before(cluster, addon).filter(|before| peer.not_before < *before) {
-        return Err(NoStanding::Revoked { peer: Arc::clone(peer), before });
+        return Err(NotEligible::Revoked { peer: Arc::clone(peer), before });
     }
     match registry.valid_from(cluster, addon) {
         Some(created) if peer.not_before < created => {
-            Err(NoStanding::OlderThanAddOn { peer: Arc::clone(peer), created })
+            Err(NotEligible::OlderThanAddOn { peer: Arc::clone(peer), created })
         }
         _ => Ok(()),
     }

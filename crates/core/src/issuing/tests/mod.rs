@@ -46,7 +46,7 @@ struct Hub {
     earlier: Option<Issued>,
     /// After so many effects everything that begins before this time is revoked.
     revoked: Option<(usize, Timestamp)>,
-    /// After so many effects the addon has no standing.
+    /// After so many effects the addon is not eligible.
     detached: Option<usize>,
     /// After so many effects the lineage reserves nothing.
     unreserved: Option<usize>,

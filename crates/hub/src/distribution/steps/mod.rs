@@ -165,7 +165,7 @@ impl<'s> Wanted<'s> {
 }
 
 /// Compares what is with what should be. `None` until both kinds of objects were listed. `is_live` tells whether an
-/// addon has standing: the others get the bundle too, and nobody waits for them. `failed` tells why the last write
+/// addon is eligible: the others get the bundle too, and nobody waits for them. `failed` tells why the last write
 /// failed.
 pub(super) fn plan(
     known: &KnownObjects,

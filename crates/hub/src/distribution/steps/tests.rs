@@ -150,7 +150,7 @@ fn who_gets_no_manifest_work_is_known() {
     assert_eq!(look(&known, &mk_signers(&["Never"])).others, ["c1", "c2", "c3"].map(key).into());
     let (anchors, signers) = (digest_of("PEM"), mk_signers(&["Never"]));
     let plan = known.with(|known| super::plan(known, &signers, &anchors, |of| *of == key("c2"), |_| None)).unwrap();
-    assert_eq!(plan.others, [key("c2")].into(), "only those with standing");
+    assert_eq!(plan.others, [key("c2")].into(), "only those that are eligible");
     let anchor = mk_anchor();
     let reached = |others: BTreeSet<AddOnKey>| {
         let (trust, report, fresh) = (mk_trust(&anchor), TrustReport::new(), BTreeSet::new());

@@ -24,6 +24,7 @@ pub(crate) use orders::Signing;
 
 use crate::HubError;
 use crate::authorities::state::LineageState;
+use crate::eligibility::{ChangedEligibility, EligibilityWatch};
 use crate::requests::action::{self, KnownAccounts};
 use crate::requests::failures::Failures;
 use crate::requests::foreign::{ForeignReport, Origins};
@@ -31,7 +32,6 @@ use crate::requests::rereads::Rereads;
 use crate::requests::room::{KnownRequest, KnownRequests};
 use crate::requests::signer::{Changes, Outcome, Signer};
 use crate::requests::unrecorded::{IssuedBefore, compare};
-use crate::standings::{ChangedStandings, Standings};
 use addon_signer_api::request::BoundedRequest;
 use addon_signer_core::doubling::doubled;
 use addon_signer_core::policy::tenant_of_cluster;
@@ -65,8 +65,8 @@ const ROUND: Duration = Duration::from_secs(10);
 
 /// The dispatcher's ends of its links to other tasks of the hub.
 pub(crate) struct DispatcherLinks {
-    /// Whose standing has changed.
-    pub(crate) standings: Standings,
+    /// Whose eligibility has changed.
+    pub(crate) eligibility: EligibilityWatch,
     /// Receives the AddOnSigners for which the API server has refused an answer.
     pub(crate) forbidden: mpsc::Sender<String>,
     /// Receives the certificates that another program signed.
@@ -91,7 +91,7 @@ pub(crate) struct Dispatcher {
     /// Waits, for each signer, for a change of what its requests may wait for.
     changes: JoinSet<Option<(String, Changes)>>,
     failures: Failures,
-    standings: Standings,
+    eligibility: EligibilityWatch,
     forbidden: mpsc::Sender<String>,
     /// When all requests may be listed again at the earliest.
     next_list: Instant,
@@ -121,7 +121,7 @@ impl Dispatcher {
             work: JoinSet::new(),
             changes: JoinSet::new(),
             failures: Failures::new(clock.clone()),
-            standings: links.standings,
+            eligibility: links.eligibility,
             forbidden: links.forbidden,
             next_list: Instant::now(),
             origins: Origins::new(clock, links.foreign),
@@ -162,7 +162,7 @@ impl Dispatcher {
                     }
                 }
                 Some(compared) = self.comparing.join_next() => compared?,
-                changed = self.standings.next() => self.look_after(changed),
+                changed = self.eligibility.next() => self.look_after(changed),
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {}
                 _ = rounds.tick() => if Instant::now() >= self.next_list
                     && self.known.wants_list() | self.origins.wants_list() {
@@ -286,9 +286,9 @@ impl Dispatcher {
         }
     }
 
-    /// Checks the waiting requests of the clusters whose standing has changed.
-    fn look_after(&mut self, changed: ChangedStandings) {
-        let ChangedStandings::Of(clusters) = changed else { return self.look(|_| true) };
+    /// Checks the waiting requests of the clusters whose eligibility has changed.
+    fn look_after(&mut self, changed: ChangedEligibility) {
+        let ChangedEligibility::Of(clusters) = changed else { return self.look(|_| true) };
         let tenants: HashSet<String> = clusters.iter().map(tenant_of_cluster).collect();
         self.look(|request| tenants.contains(&*request.tenant));
     }

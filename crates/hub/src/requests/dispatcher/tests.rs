@@ -1,4 +1,4 @@
-//! Tests which waiting requests the dispatcher looks at when a standing changes, on a clock that the test moves.
+//! Tests which waiting requests the dispatcher looks at when an eligibility changes, on a clock that the test moves.
 
 use std::convert::Infallible;
 
@@ -78,10 +78,10 @@ fn mk_signer(client: &Client) -> Signer {
 }
 
 /// A dispatcher with two requests of each of two clusters, all of which wait.
-fn mk_dispatcher(client: &Client) -> (Dispatcher, Signing, Standings) {
-    let standings = Standings::default();
+fn mk_dispatcher(client: &Client) -> (Dispatcher, Signing, EligibilityWatch) {
+    let eligibility = EligibilityWatch::default();
     let links = DispatcherLinks {
-        standings: standings.clone(),
+        eligibility: eligibility.clone(),
         forbidden: mpsc::channel(1).0,
         foreign: watch::channel(ForeignReport::new()).0,
     };
@@ -98,17 +98,17 @@ fn mk_dispatcher(client: &Client) -> (Dispatcher, Signing, Standings) {
         request.waits = true;
         request.object = None; // so that each look asks the API server
     }
-    (dispatcher, signing, standings)
+    (dispatcher, signing, eligibility)
 }
 
 #[tokio::test(start_paused = true)]
-async fn standing_change_rechecks_requests_of_that_cluster_only() {
+async fn eligibility_change_rechecks_requests_of_that_cluster_only() {
     let (client, mut looks) = mk_client();
-    let (dispatcher, _signing, standings) = mk_dispatcher(&client);
-    standings.all_changed();
-    standings.next().await; // from now on clusters are named
+    let (dispatcher, _signing, eligibility) = mk_dispatcher(&client);
+    eligibility.all_changed();
+    eligibility.next().await; // from now on clusters are named
     let _running = AbortOnDropHandle::new(tokio::spawn(dispatcher.run(Pulses::default().start("requests"))));
-    let change = |cluster: &str| standings.changed([cluster.parse().unwrap()].into_iter());
+    let change = |cluster: &str| eligibility.changed([cluster.parse().unwrap()].into_iter());
     assert_eq!(looked_at(&mut looks).await, [""; 0], "nothing has changed");
     change("spoke3");
     assert_eq!(looked_at(&mut looks).await, [""; 0]);
@@ -123,10 +123,10 @@ async fn standing_change_rechecks_requests_of_that_cluster_only() {
 #[tokio::test(start_paused = true)]
 async fn completed_registry_rechecks_all_waiting_requests() {
     let (client, mut looks) = mk_client();
-    let (dispatcher, _signing, standings) = mk_dispatcher(&client);
+    let (dispatcher, _signing, eligibility) = mk_dispatcher(&client);
     let _running = AbortOnDropHandle::new(tokio::spawn(dispatcher.run(Pulses::default().start("requests"))));
     assert_eq!(looked_at(&mut looks).await, [""; 0]);
-    standings.changed(std::iter::once("spoke1".parse().unwrap()));
+    eligibility.changed(std::iter::once("spoke1".parse().unwrap()));
     let all = ["spoke1-a", "spoke1-b", "spoke2-a", "spoke2-b"];
     assert_eq!(looked_at(&mut looks).await, all, "nobody has taken what changed before");
 }

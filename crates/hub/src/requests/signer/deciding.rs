@@ -92,11 +92,11 @@ impl Signer {
         self.shared.limits.answers.lock().wait(&tenant, now)
     }
 
-    /// Whether policy would still approve: the addon has standing, and the rules are those of the decision.
+    /// Whether policy would still approve: the addon is eligible, and the rules are those of the decision.
     pub(super) fn still_allows(&self, approved: &Approved, config: Option<&SignerConfig>) -> bool {
-        let has_standing = approved.identity().is_none_or(|identity| {
+        let is_eligible = approved.identity().is_none_or(|identity| {
             self.shared.registry.read(|registry| registry.check(&identity.cluster, &identity.addon)).is_ok()
         });
-        has_standing && self.config().as_deref() == config
+        is_eligible && self.config().as_deref() == config
     }
 }

@@ -76,7 +76,7 @@ pub(crate) struct SignerShared {
     pub client: Client,
     /// The clock.
     pub clock: Clock,
-    /// Who has standing.
+    /// Who is eligible.
     pub registry: SharedRegistry,
     /// The version of ManagedClusterAddOn.
     pub addons: AddOnVersion,

@@ -1,4 +1,4 @@
-//! Changes of an addon's standing on a cluster, and revocations of its certificates.
+//! Changes of an addon's eligibility on a cluster, and revocations of its certificates.
 
 use super::NotRegistered;
 use crate::identity::{AddOnName, ClusterName};
@@ -15,20 +15,20 @@ pub struct Revocation {
     pub by: String,
 }
 
-/// How the standing of an addon on a cluster changed.
+/// How the eligibility of an addon on a cluster changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
-    /// It gained standing: it was installed, or its cluster was accepted.
+pub enum Eligibility {
+    /// It became eligible: it was installed, or its cluster was accepted.
     Registered,
     /// It is no longer suspended.
     Resumed,
     /// It was suspended.
     Suspended,
-    /// It lost its standing: it was removed, or its cluster was removed or is no longer accepted.
+    /// It lost its eligibility: it was removed, or its cluster was removed or is no longer accepted.
     Detached,
 }
 
-impl Standing {
+impl Eligibility {
     /// The name in logs and entries.
     pub fn name(self) -> &'static str {
         match self {
@@ -39,7 +39,7 @@ impl Standing {
         }
     }
 
-    /// The change between two results of [`Registry::check`](super::Registry::check). An addon without standing both
+    /// The change between two results of [`Registry::check`](super::Registry::check). An ineligible addon both
     /// before and after has not changed, even if the reasons differ.
     pub fn between(before: Result<(), NotRegistered>, after: Result<(), NotRegistered>) -> Option<Self> {
         match (before, after) {
@@ -55,8 +55,8 @@ impl Standing {
 /// What changed for an addon on a cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    /// Its standing.
-    Standing(Standing),
+    /// Its eligibility.
+    Eligibility(Eligibility),
     /// More of its certificates are revoked than before.
     Revoked(Revocation),
     /// Revoked certificates are valid again, because the time was set back or removed.
@@ -67,7 +67,7 @@ impl Change {
     /// The name in logs.
     pub fn name(&self) -> &'static str {
         match self {
-            Self::Standing(standing) => standing.name(),
+            Self::Eligibility(eligibility) => eligibility.name(),
             Self::Revoked(_) => "revoked",
             Self::Unrevoked(_) => "unrevoked",
         }
@@ -89,20 +89,20 @@ impl Change {
         match self {
             Self::Revoked(revocation) => Some(revocation),
             Self::Unrevoked(left) => left.as_ref(),
-            Self::Standing(_) => None,
+            Self::Eligibility(_) => None,
         }
     }
 }
 
-/// A change of standing of an addon on a cluster, or of the revocation of its certificates.
+/// A change of eligibility of an addon on a cluster, or of the revocation of its certificates.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StandingChange {
+pub struct EligibilityChange {
     /// The cluster.
     pub cluster: ClusterName,
     /// The addon.
     pub addon: AddOnName,
     /// The change.
     pub change: Change,
-    /// Why the addon has no standing now; `None` if it has.
+    /// Why the addon is not eligible now; `None` if it has.
     pub cause: Option<NotRegistered>,
 }
