@@ -107,7 +107,8 @@ pub(super) const ROWS: [Row; 25] = [
     ),
     row(
         "B11",
-        "An AddOnSigner names only its own addons and agents, under a signer name that is its own.",
+        "An AddOnSigner names only its own addons and agents, under a signer name that is its own and in no domain of \
+         Kubernetes or of this program.",
         &[
             "addon_belongs_to_one_signer_and_its_named_successor",
             "a_signer_names_nobody_but_its_own",
@@ -185,8 +186,9 @@ pub(super) const ROWS: [Row; 25] = [
     ),
     row(
         "B19",
-        "A standalone gateway that was taken over signs nothing, reads no key, changes no trust, and holds up rotations for \
-         a limited time.",
+        "A standalone gateway that was taken over signs nothing, gets no certificate but a gateway's, and reads no key of an \
+         authority and no ledger. It cannot change what others trust, which authority signs or who leads, and holds up \
+         rotations for a limited time.",
         &[
             "a_gateway_that_was_taken_over_can_change_nothing",
             "a_gateway_cannot_change_whom_the_agent_trusts",
@@ -196,7 +198,7 @@ pub(super) const ROWS: [Row; 25] = [
     ),
     row(
         "B20",
-        "An agent renews less and less often at the word of a gateway.",
+        "An agent follows a gateway's renewal hints less and less often.",
         &[
             "gateway_that_tells_it_again_and_again_is_heard_less_often",
             "gateway_calling_each_certificate_revoked_is_heard_less_often",

@@ -44,7 +44,7 @@ pub(super) const ROWS: [Row; 16] = [
     ),
     row(
         "I6",
-        "An anchor remains until no certificate depends on it.",
+        "An anchor remains until nothing depends on it.",
         &[
             "an_old_anchor_stays_until_its_last_leaf_has_expired",
             "old_authority_goes_with_key_and_anchor_after_its_last_leaf",
