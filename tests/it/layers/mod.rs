@@ -143,7 +143,7 @@ fn every_test_that_the_map_and_the_threat_model_name_exists() {
             assert!(code.contains(&format!("fn {name}(")), "{document} names the test {name}, which does not exist");
         }
     }
-    assert!(named >= 3, "the documents name tests");
+    assert!(named >= 1, "docs/paths.md names the test that reads its rows");
 }
 
 /// The crates that a package is built from, its own name included.

@@ -55,7 +55,8 @@ pub(super) const ROWS: [Row; 17] = [
     ),
     row(
         "B31",
-        "Agents' uses and refusals are few lines in the logs and the ledger, and those of one addon hide none of another.",
+        "Agents' uses and refusals are few lines in the logs and the ledger, and those of one addon hide none of \
+         another.",
         &[
             "connections_of_one_addon_do_not_hide_those_of_another",
             "hundred_thousand_refusals_fit_in_few_lines_that_add_up",
@@ -95,7 +96,8 @@ pub(super) const ROWS: [Row; 17] = [
     ),
     row(
         "B35",
-        "The gateway proves itself to the backends that a route says, and sends nothing to one that does not prove itself.",
+        "The gateway proves itself to the backends that a route says, and sends nothing to one that does not prove \
+         itself.",
         &[
             "the_gateway_shows_its_certificate_only_where_a_route_says_so",
             "a_backend_with_another_certificate_gets_no_request",
@@ -113,8 +115,8 @@ pub(super) const ROWS: [Row; 17] = [
     ),
     row(
         "B37",
-        "A younger route takes no request from an older one with the same path, and has none refused by a path with the \
-         same normal form.",
+        "A younger route takes no request from an older one with the same path, and has none refused by a path with \
+         the same normal form.",
         &[
             "the_older_of_two_routes_wins_and_the_other_is_told",
             "paths_read_alike_never_stop_an_older_route",

@@ -46,8 +46,8 @@ pub(super) const ROWS: [Row; 25] = [
     ),
     row(
         "B5",
-        "A cluster that undoes what the hub writes meets growing pauses, and neither stops nor delays the hub's writes for \
-         other clusters.",
+        "A cluster that undoes what the hub writes meets growing pauses, and neither stops nor delays the hub's \
+         writes for other clusters.",
         &[
             "repeatedly_removed_entry_is_given_up_only_on_that_cluster",
             "what_is_refused_backs_off_is_reported_and_holds_up_nobody",
@@ -87,8 +87,8 @@ pub(super) const ROWS: [Row; 25] = [
     ),
     row(
         "B9",
-        "Only the hub's account sets the trust bundle of a CSR, and only together with the certificate; without that policy \
-         the hub signs and reports it.",
+        "Only the hub's account sets the trust bundle of a CSR, and only together with the certificate; without that \
+         policy the hub signs and reports it.",
         &[
             "nobody_but_the_hub_sets_the_trust_bundle_of_a_request",
             "without_the_policy_the_hub_signs_and_says_what_is_missing",
@@ -96,8 +96,8 @@ pub(super) const ROWS: [Row; 25] = [
     ),
     row(
         "B10",
-        "Only OCM's gRPC server names the user of a CSR, and only while a policy that the hub has tried keeps that name \
-         unchanged.",
+        "Only OCM's gRPC server names the user of a CSR, and only while a policy that the hub has tried keeps that \
+         name unchanged.",
         &[
             "only_grpc_server_says_whom_it_asks_for_and_nobody_changes_it",
             "without_policy_rewritten_annotation_yields_no_certificate",
@@ -118,8 +118,8 @@ pub(super) const ROWS: [Row; 25] = [
     ),
     row(
         "B12",
-        "The hub signs for a signer name only with the right to. Its account has no right that no installation uses; a signer \
-         with standalone gateways and without the inventory does not use the one to create CSRs.",
+        "The hub signs for a signer name only with the right to. Its account has no right that no installation uses; \
+         a signer with standalone gateways and without the inventory does not use the one to create CSRs.",
         &[
             "a_signer_that_the_hub_may_not_sign_for_says_so",
             "every_right_of_deploy_is_used",
@@ -143,7 +143,8 @@ pub(super) const ROWS: [Row; 25] = [
     ),
     row(
         "B15",
-        "The numbers of AddOnSigners in effect, of their authorities and of what they list are limited, the oldest first.",
+        "The numbers of AddOnSigners in effect, of their authorities and of what they list are limited, the oldest \
+         first.",
         &[
             "the_oldest_signers_stay_in_effect",
             "slots_for_authorities_are_limited_and_freed_ones_reused",
@@ -153,8 +154,8 @@ pub(super) const ROWS: [Row; 25] = [
     ),
     row(
         "B16",
-        "No authority comes from below a root that is not allowed, from a Secret that does not name its AddOnSigner, or \
-         from another lineage.",
+        "No authority comes from below a root that is not allowed, from a Secret that does not name its AddOnSigner, \
+         or from another lineage.",
         &[
             "an_import_below_another_root_reaches_no_agent",
             "no_secret_is_taken_that_does_not_name_its_signer",
@@ -175,8 +176,8 @@ pub(super) const ROWS: [Row; 25] = [
     ),
     row(
         "B18",
-        "The hub writes only its trust bundles as ManifestWorks, and only while the policy that limits it to these is in \
-         force.",
+        "The hub writes only its trust bundles as ManifestWorks, and only while the policy that limits it to these is \
+         in force.",
         &[
             "the_hubs_account_can_write_nothing_but_the_trust_bundle",
             "only_the_policys_own_refusal_says_that_the_right_is_narrowed",
@@ -186,9 +187,9 @@ pub(super) const ROWS: [Row; 25] = [
     ),
     row(
         "B19",
-        "A standalone gateway that was taken over signs nothing, gets no certificate but a gateway's, and reads no key of an \
-         authority and no ledger. It cannot change what others trust, which authority signs or who leads, and holds up \
-         rotations for a limited time.",
+        "A standalone gateway that was taken over signs nothing, gets no certificate but a gateway's, and reads no \
+         key of an authority and no ledger. It cannot change what others trust, which authority signs or who leads, \
+         and holds up rotations for a limited time.",
         &[
             "a_gateway_that_was_taken_over_can_change_nothing",
             "a_gateway_cannot_change_whom_the_agent_trusts",
@@ -240,7 +241,8 @@ pub(super) const ROWS: [Row; 25] = [
     ),
     row(
         "B25",
-        "The inventory is read-only, asks the API server who reads it, and takes connections from the front proxy alone.",
+        "The inventory is read-only, asks the API server who reads it, and takes connections from the front proxy \
+         alone.",
         &[
             "a_kubeconfig_and_the_readers_role_are_enough",
             "the_right_to_one_certificate_is_no_right_to_all",

@@ -5,7 +5,8 @@ use super::{Row, row};
 pub(super) const ROWS: [Row; 16] = [
     row(
         "I1",
-        "Only `policy` makes an `Approved`: its fields are private, and its only constructors are the two evaluations.",
+        "Only `policy` makes an `Approved`: its fields are private, and its only constructors are the two \
+         evaluations.",
         &[
             "every_request_gets_its_verdict",
             "every_refusal_has_a_case",
@@ -64,8 +65,8 @@ pub(super) const ROWS: [Row; 16] = [
     ),
     row(
         "I8",
-        "An addon that is not eligible gets nothing: its ManagedClusterAddOn is unreadable or deleted, or its cluster is \
-         not accepted.",
+        "An addon that is not eligible gets nothing: its ManagedClusterAddOn is unreadable or deleted, or its cluster \
+         is not accepted.",
         &[
             "registrations_without_standing_are_refused",
             "nothing_has_standing_before_both_lists_are_complete",
@@ -111,8 +112,8 @@ pub(super) const ROWS: [Row; 16] = [
     ),
     row(
         "I13",
-        "No certificate without a row in the ledger; no two different certificates for one CSR; a leader of an earlier \
-         epoch writes nothing ([limits](#limits-of-i13)).",
+        "No certificate without a row in the ledger; no two different certificates for one CSR; a leader of an \
+         earlier epoch writes nothing ([limits](#limits-of-i13)).",
         &[
             "kill_between_any_two_steps_leaves_one_recorded_certificate",
             "random_kills_lose_or_duplicate_no_certificate",

@@ -5,7 +5,8 @@ use super::{Row, row};
 pub(super) const ROWS: [Row; 12] = [
     row(
         "B43",
-        "Rows that were altered, deleted, inserted, reordered or cut off are found, even below a false claim of an archive.",
+        "Rows that were altered, deleted, inserted, reordered or cut off are found, even below a false claim of an \
+         archive.",
         &[
             "changed_rows_are_found_and_both_checkers_name_the_same_one",
             "neither_checker_trusts_archive_claims_over_a_checkpoint",
@@ -35,8 +36,9 @@ pub(super) const ROWS: [Row; 12] = [
     ),
     row(
         "B47",
-        "A recorded certificate is published only on the CSR with the same key and subject, and only if the published trust \
-         bundle accepts it; otherwise the CSR waits. A ledger that is damaged or lacks its last rows ends the hub.",
+        "A recorded certificate is published only on the CSR with the same key and subject, and only if the published \
+         trust bundle accepts it; otherwise the CSR waits. A ledger that is damaged or lacks its last rows ends the \
+         hub.",
         &[
             "request_whose_row_holds_wrong_certificate_waits_and_says_why",
             "held_request_is_signed_once_ledger_is_right_again",
@@ -71,8 +73,8 @@ pub(super) const ROWS: [Row; 12] = [
     ),
     row(
         "B51",
-        "While the API server is silent or away, a hub in doubt writes nothing, and the gateway reports the age of what it \
-         knows.",
+        "While the API server is silent or away, a hub in doubt writes nothing, and the gateway reports the age of \
+         what it knows.",
         &[
             "a_hub_that_is_not_sure_signs_nothing",
             "api_server_outage_during_rotation_loses_nothing",
@@ -82,8 +84,8 @@ pub(super) const ROWS: [Row; 12] = [
     ),
     row(
         "B52",
-        "A Lease that is taken or deleted, or an etcd that is restored, ends the hub; two hubs publish one certificate for \
-         a CSR.",
+        "A Lease that is taken or deleted, or an etcd that is restored, ends the hub; two hubs publish one \
+         certificate for a CSR.",
         &[
             "a_hub_whose_lease_was_taken_ends_with_a_sentence",
             "a_hub_whose_lease_was_deleted_ends",
