@@ -59,10 +59,10 @@ pub(super) const ROWS: [Row; 25] = [
         "B6",
         "Large or unreadable objects hide no suspension, revocation or deletion, and the hub keeps little of them.",
         &[
-            "a_status_that_is_too_large_hides_no_standing_and_is_not_kept",
+            "a_status_too_large_hides_no_eligibility_and_is_not_kept",
             "no_metadata_hides_an_object",
             "an_object_with_a_time_that_cannot_be_read_hides_nobody",
-            "annotations_that_are_too_long_give_nobody_standing",
+            "annotations_that_are_too_long_make_nobody_eligible",
         ],
     ),
     row(

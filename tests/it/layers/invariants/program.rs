@@ -68,9 +68,9 @@ pub(super) const ROWS: [Row; 16] = [
         "An addon that is not eligible gets nothing: its ManagedClusterAddOn is unreadable or deleted, or its cluster \
          is not accepted.",
         &[
-            "registrations_without_standing_are_refused",
-            "nothing_has_standing_before_both_lists_are_complete",
-            "an_addon_without_standing_is_denied_on_fresh_evidence",
+            "registrations_without_eligibility_are_refused",
+            "nothing_is_eligible_before_both_lists_are_complete",
+            "an_addon_without_eligibility_is_denied_on_fresh_evidence",
             "a_time_that_cannot_be_read_denies",
         ],
     ),
@@ -135,9 +135,9 @@ pub(super) const ROWS: [Row; 16] = [
         "No session outlives its credential by more than 2 s.",
         &[
             "sessions_end_with_their_certificate",
-            "idle_sessions_end_within_two_seconds_of_losing_standing",
+            "idle_sessions_end_within_two_seconds_of_losing_eligibility",
             "sessions_end_within_two_seconds_of_a_revocation",
-            "upgrades_end_within_two_seconds_of_losing_standing",
+            "upgrades_end_within_two_seconds_of_losing_eligibility",
         ],
     ),
     row(
