@@ -20,7 +20,7 @@
 //! | `demo` | a demonstration on loopback |
 //!
 //! `ARCHITECTURE.md` follows a request for a certificate, a call through the gateway and a rotation from file to file.
-//! `SECURITY.md` has the invariants, each with the tests that fail when it is broken.
+//! `docs/invariants.md` has the invariants, each with the tests that fail when it is broken.
 
 pub mod cli;
 #[cfg(feature = "demo")]
