@@ -59,7 +59,7 @@ fn called(table: &RouteTable, path: &str) -> Result<RouteName, NoAccess> {
 
 #[test]
 fn paths_read_alike_never_stop_an_older_route() {
-    let rows = rows::<6>("| older, in `a` | younger | in | takes effect | call | goes to |");
+    let rows = rows::<6>("| older, in `a` | younger | in | takes effect | request | goes to |");
     assert!(rows.len() > 20, "{rows:?}");
     for row in rows {
         let [older, younger, namespace, takes_effect, call, goes_to] = &row;
@@ -83,7 +83,7 @@ fn paths_read_alike_never_stop_an_older_route() {
 
 #[test]
 fn the_normal_form_is_what_the_page_says() {
-    let rows = rows::<3>("| a call's path | its normal form | to a backend that |");
+    let rows = rows::<3>("| a request's path | its normal form | to a backend that |");
     assert!(rows.len() > 5, "{rows:?}");
     for row in rows {
         let (call, normal) = (SafePath::parse(code(&row[0])).unwrap(), read_pattern(&row[1]));
