@@ -19,8 +19,8 @@
 //! | [`cli`], `output` | the command line; what commands print |
 //! | `demo` | a demonstration on loopback |
 //!
-//! `ARCHITECTURE.md` follows a request for a certificate, a call through the gateway and a rotation from file to file.
-//! `docs/invariants.md` has the invariants, each with the tests that fail when it is broken.
+//! `ARCHITECTURE.md` follows a request for a certificate, a request through the gateway and a rotation from file to
+//! file. `docs/invariants.md` has the invariants, each with the tests that fail when it is broken.
 
 pub mod cli;
 #[cfg(feature = "demo")]

@@ -6,7 +6,7 @@
 
 use std::sync::LazyLock;
 
-use addon_signer_core::gateway::access::{Call, Caller, Target};
+use addon_signer_core::gateway::access::{RequestHead, Caller, Target};
 use addon_signer_core::gateway::authz::Peer;
 use addon_signer_core::gateway::host::Host;
 use addon_signer_core::gateway::path::SafePath;
@@ -33,8 +33,8 @@ fn follow(path: &str) {
     let (addon, cluster) = (&PEER.identity.addon, &PEER.identity.cluster);
     let host = Host::Name("h".to_owned());
     let caller = Caller { signer: "golden", addon, cluster, cluster_set: None };
-    let call = Call { caller, host: &host, method: &Method::GET, path: below };
-    let Ok(route) = access::route(&TABLE, &call) else { return };
+    let head = RequestHead { caller, host: &host, method: &Method::GET, path: below };
+    let Ok(route) = access::route(&TABLE, &head) else { return };
     let sent = below.as_sent();
     assert!(path.ends_with(&sent), "what is passed on is the end of what came");
     let segments: Vec<&str> = sent.split('/').skip(1).collect();

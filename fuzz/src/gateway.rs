@@ -139,7 +139,7 @@ pub fn mk_table() -> RouteTable {
                 connect: second,
                 first_byte: second,
                 idle: second,
-                calls_per_identity: None,
+                requests_per_identity: None,
             },
         };
         table.add("golden", &Arc::new(route));

@@ -1,5 +1,5 @@
-//! `addon-signer gateway explain`: which route decides about a call, and why, by the gateway's own code. It reads the
-//! objects with the caller's kubeconfig and sends nothing to the gateway.
+//! `addon-signer gateway explain`: which route decides about a request, and why, by the gateway's own code. It reads
+//! the objects with the caller's kubeconfig and sends nothing to the gateway.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use addon_signer_api::route_rules::route_plan;
 use addon_signer_api::rules::SignerConfig;
 use addon_signer_api::status::CONDITION_READY;
 use addon_signer_api::{AddOnRoute, AddOnSigner, Guarded};
-use addon_signer_core::gateway::access::{self, Call, Caller, NoAccess, Target};
+use addon_signer_core::gateway::access::{self, Caller, NoAccess, RequestHead, Target};
 use addon_signer_core::gateway::anchors::BackendAnchors;
 use addon_signer_core::gateway::attachment::{Attachment, Labels};
 use addon_signer_core::gateway::host::Host;
@@ -42,7 +42,7 @@ use addon_signer_platform::listing::{self, Selector};
 /// Explain what the gateway does.
 #[derive(Debug, Clone, Subcommand)]
 pub(super) enum GatewayCommand {
-    /// Say which route decides about a call, and why, without sending it.
+    /// Say which route decides about a request, and why, without sending it.
     Explain(ExplainArgs),
 }
 
@@ -55,7 +55,7 @@ pub(super) struct ExplainArgs {
     /// The caller's addon.
     #[arg(long)]
     addon: AddOnName,
-    /// The method; POST for a gRPC call.
+    /// The method; POST for a gRPC request.
     #[arg(value_name = "METHOD")]
     method: Method,
     /// The URL as the agent calls it, such as https://gateway.example:8443/addons/telemetry/api/v1/receive.
@@ -72,9 +72,9 @@ pub(super) struct ExplainArgs {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Explanation {
-    /// Whether the gateway passes the call on or answers it itself.
+    /// Whether the gateway passes the request on or answers it itself.
     passes: bool,
-    /// What the caller gets if the call is refused.
+    /// What the caller gets if the request is refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<Problem>,
     /// The AddOnSigner whose certificate the caller has.
@@ -85,7 +85,7 @@ struct Explanation {
     /// Its path.
     #[serde(skip_serializing_if = "Option::is_none")]
     path: Option<String>,
-    /// Where the call goes.
+    /// Where the request goes.
     #[serde(skip_serializing_if = "Option::is_none")]
     backend: Option<String>,
     /// Why, in sentences.
@@ -255,7 +255,7 @@ impl Existing {
         })
     }
 
-    /// The table of a gateway that has the host of the call, and all that AddOnSigners list, among its names.
+    /// The table of a gateway that has the host of the request, and all that AddOnSigners list, among its names.
     fn table(&self, authority: &str) -> (RouteTable, BTreeMap<RouteName, Verdict>) {
         let parents: Vec<Parent<'_>> = self
             .signers
@@ -290,14 +290,14 @@ impl Existing {
             Err(refusal) => return Decided { route: None, outcome: Err(refusal) },
         };
         let caller = Caller { signer: &signer.name, addon, cluster, cluster_set: self.cluster_set.as_deref() };
-        let call = Call { caller, host: &host, method, path: path.below(skip) };
-        let outcome = access::route(table, &call).and_then(|route| {
+        let head = RequestHead { caller, host: &host, method, path: path.below(skip) };
+        let outcome = access::route(table, &head).and_then(|route| {
             access::backend(route)?;
             let cause = self.unresolved.get(&route.name).cloned();
             cause.map_or(Ok(()), |cause| Err(NoAccess::NoBackend { route: route.name.clone(), cause }))
         });
         // A path that several routes may mean is decided by none.
-        let route = call.decided_by(table).filter(|_| !matches!(outcome, Err(NoAccess::Path(_))));
+        let route = head.decided_by(table).filter(|_| !matches!(outcome, Err(NoAccess::Path(_))));
         Decided { route: route.cloned(), outcome }
     }
 
@@ -317,7 +317,7 @@ impl Existing {
     }
 }
 
-/// The route that decides, and what becomes of the call.
+/// The route that decides, and what becomes of the request.
 struct Decided {
     route: Option<Arc<Route>>,
     outcome: Result<(), NoAccess>,

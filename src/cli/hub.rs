@@ -60,7 +60,7 @@ pub struct HubArgs {
     #[arg(long, env = "ADDON_SIGNER_GATEWAY_CONNECTIONS", value_name = "N",
           default_value_t = addon_signer_gateway::DEFAULT_CONNECTIONS, value_parser = at_least_one)]
     gateway_connections: usize,
-    /// How many connections one addon on one cluster may have at a time; twice as many calls are allowed.
+    /// How many connections one addon on one cluster may have at a time; twice as many requests are allowed.
     #[arg(long, env = "ADDON_SIGNER_GATEWAY_IDENTITY_CONNECTIONS", value_name = "N",
           default_value_t = addon_signer_gateway::DEFAULT_IDENTITY_CONNECTIONS, value_parser = at_least_one)]
     gateway_identity_connections: usize,
@@ -83,7 +83,7 @@ pub struct HubArgs {
     serving_roots: Option<PathBuf>,
     #[command(flatten)]
     _vault: VaultArgs,
-    /// Whether the gateway writes a line of JSON to standard output for each call that has ended.
+    /// Whether the gateway writes a line of JSON to standard output for each request that has ended.
     #[arg(long, env = "ADDON_SIGNER_ACCESS_LOG", value_parser = clap::builder::BoolishValueParser::new())]
     pub(super) access_log: bool,
     /// Where /healthz, /readyz and /metrics are served.

@@ -106,7 +106,7 @@ enum Command {
     Status(status::FleetArgs),
     /// Check the installation and explain how to fix problems.
     Check(check::CheckArgs),
-    /// Explain what the gateway does with a call.
+    /// Explain what the gateway does with a request.
     #[command(subcommand)]
     Gateway(gateway::GatewayCommand),
     /// Run everything in this process, on loopback, without Kubernetes: enrol, call, refuse, rotate.

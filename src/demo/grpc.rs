@@ -1,4 +1,4 @@
-//! A gRPC call through the gateway: HTTP/2, a framed message each way, trailers with the status.
+//! A gRPC request through the gateway: HTTP/2, a framed message each way, trailers with the status.
 
 use anyhow::{Context, ensure};
 use axum::body::Body;
@@ -25,7 +25,7 @@ fn message(text: &str) -> Bytes {
     framed.into()
 }
 
-/// The backend's answer: one message, and the trailers that end every call of gRPC.
+/// The backend's answer: one message, and the trailers that end every request of gRPC.
 pub(super) fn answer(text: &str) -> Response<Body> {
     let mut trailers = HeaderMap::new();
     trailers.insert("grpc-status", HeaderValue::from_static("0"));
@@ -35,7 +35,7 @@ pub(super) fn answer(text: &str) -> Response<Body> {
     response
 }
 
-/// Makes one call; returns the message of the answer.
+/// Makes one request; returns the message of the answer.
 pub(super) async fn call(caller: &TrafficCaller) -> anyhow::Result<String> {
     let stream = caller.tls(&[b"h2"]).await?;
     let (mut sender, connection) =
@@ -47,7 +47,7 @@ pub(super) async fn call(caller: &TrafficCaller) -> anyhow::Result<String> {
     ensure!(response.status().is_success(), "the gateway answered {}", response.status());
     let body = response.into_body().collect().await?;
     let status = body.trailers().and_then(|trailers| trailers.get("grpc-status")).cloned();
-    ensure!(status.as_ref().is_some_and(|status| status == "0"), "the call ended with the status {status:?}");
+    ensure!(status.as_ref().is_some_and(|status| status == "0"), "the request ended with the status {status:?}");
     let body = body.to_bytes();
     drop(sender);
     driver.await??;

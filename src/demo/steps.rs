@@ -202,7 +202,7 @@ async fn play(stage: &mut Stage, story: &mut Story) -> anyhow::Result<()> {
     story.tell("gateway", format!("{flowing} requests passed with the identity that the CA vouches for"));
 
     let caller = stage.callers.first().context("there are no agents")?;
-    let seen = grpc::call(caller).await.context("the gRPC call failed")?;
+    let seen = grpc::call(caller).await.context("the gRPC request failed")?;
     ensure!(seen == caller.wanted.user, "the backend saw another identity: {seen}");
     story.tell(
         "gRPC",

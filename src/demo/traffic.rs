@@ -39,7 +39,7 @@ pub(super) struct Count {
     pub(super) failed: AtomicU64,
 }
 
-/// One agent's calls.
+/// One agent's requests.
 #[derive(Clone)]
 pub(super) struct TrafficCaller {
     pub(super) gateway: SocketAddr,
@@ -50,7 +50,7 @@ pub(super) struct TrafficCaller {
     pub(super) last: Arc<Mutex<Option<Arc<Usable>>>>,
 }
 
-/// All agents' calls, until dropped or stopped.
+/// All agents' requests, until dropped or stopped.
 pub(super) struct Traffic {
     pub(super) count: Arc<Count>,
     stop: CancellationToken,

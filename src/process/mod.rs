@@ -49,7 +49,7 @@ pub struct HubOptions {
     pub gateway_listen: SocketAddr,
     /// How much clients of the gateway may use.
     pub gateway_limits: Limits,
-    /// Whether the gateway tells of each call that has ended, on the tracing target `access`.
+    /// Whether the gateway tells of each request that has ended, on the tracing target `access`.
     pub access_log: bool,
     /// Where `/healthz`, `/readyz` and `/metrics` are; port 0 for any.
     pub metrics_listen: SocketAddr,

@@ -58,7 +58,7 @@ enum Obstacle {
 }
 
 impl Obstacle {
-    /// `refused` says what it means if the API server refuses the call for good.
+    /// `refused` says what it means if the API server refuses the request for good.
     fn new(error: kube::Error, refused: impl FnOnce() -> String) -> Self {
         let cause = explain(&error);
         match &error {

@@ -88,7 +88,7 @@ fn lives(pulses: &Pulses, contacts: &Contacts, signs: bool) -> (StatusCode, Cow<
     (StatusCode::SERVICE_UNAVAILABLE, sentence.into())
 }
 
-/// A header that every call forwarded by the gateway has, and no other call.
+/// A header that every request forwarded by the gateway has, and no other request.
 const FORWARDED: &str = "x-addon-signer-cluster";
 
 /// Refuses what the gateway has forwarded. A Service in another namespace can lead to this address, and the Service's

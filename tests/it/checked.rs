@@ -71,7 +71,7 @@ async fn a_sound_installation_is_good_line_by_line() {
         "ok   gRPC account: it is not installed (grpcAccount.enabled)\n",
         "ok   anchors of the gateway: a policy lets the role addon-signer-admin change no anchor\n",
         "ok   trust bundle in CSRs: a policy lets only system:serviceaccount:addon-signer:addon-signer set it\n",
-        "ok   AddOnRoute default/receive: the gateway passes its calls to 127.0.0.1:9\n",
+        "ok   AddOnRoute default/receive: the gateway passes its requests to 127.0.0.1:9\n",
         "ok   inventory: it is not installed (inventory.enabled)\n",
         &format!("ok   gateway {}: it presents a certificate for this name that agents accept\n", whole.gateway),
     ] {
@@ -160,8 +160,10 @@ async fn unreachable_backend_is_reported_with_remedy() {
     has("`kubectl label namespace observability addon-signer.io/upstream=true`").await;
     let from = json!({ "spec": { "gateway": { "routesFrom": { "namespaces": ["default", "observability"] } } } });
     signers.patch("telemetry", &PatchParams::default(), &Patch::Merge(from)).await.unwrap();
-    has("BAD  AddOnRoute observability/receive: receive:80 has no ready endpoint: its calls are answered with 503\n")
-        .await;
+    has(
+        "BAD  AddOnRoute observability/receive: receive:80 has no ready endpoint: its requests are answered with 503\n",
+    )
+    .await;
     let namespaces: Api<Namespace> = Api::all(admin.clone());
     let label = Patch::Merge(json!({ "metadata": { "labels": { "addon-signer.io/upstream": "true" } } }));
     namespaces.patch("observability", &PatchParams::default(), &label).await.unwrap();

@@ -79,7 +79,7 @@ async fn wait_settled(admin: &Client, pair: &ClientPair, gateway: SocketAddr) {
 }
 
 #[tokio::test]
-async fn explain_says_of_each_call_what_the_gateway_does() {
+async fn explain_says_of_each_request_what_the_gateway_does() {
     let hub = TestHub::start().await;
     let backend = backend::start().await;
     let admin = prepare(&hub, backend, "24h").await;

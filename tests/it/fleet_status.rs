@@ -149,7 +149,7 @@ async fn the_worst_come_first_with_what_they_wait_for() {
     let rows = until([refused, without, "spoke5 NeverSeen", gone, "spoke1 Ready"]).await;
     let waits: Vec<_> = rows.iter().map(|row| row["waitsFor"].as_str().unwrap_or_default()).collect();
     assert!(waits[0].contains(": SubjectOfAnotherCluster: The subject names the cluster spoke1"), "{waits:?}");
-    let call = "its first call at the gateway";
+    let call = "its first request at the gateway";
     assert_eq!(waits[1..], ["its agent to make a request", call, "the hub to accept the cluster", ""]);
     let ready = rows.last().unwrap();
     assert_eq!((&ready["registered"], &ready["hasTrust"]), (&json!(true), &json!(true)));

@@ -94,7 +94,7 @@ async fn without_manifest_works_nobody_knows_who_has_the_trust_bundle() {
     let pair = enrolled(hub, &admin, home.path(), "spoke2", whole.gateway).await;
     assert_eq!(pair.call(whole.gateway, Method::GET, "/v1/whoami").await.unwrap().0, 200);
     let rows = [
-        world.until("spoke2", "its agent's call", is("Ready")).await,
+        world.until("spoke2", "its agent's request", is("Ready")).await,
         world.until("spoke1", "the certificate", is("NeverSeen")).await,
     ];
     assert!(rows.iter().all(|row| row.get("hasTrust").is_none()), "{rows:?}");

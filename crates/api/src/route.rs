@@ -1,4 +1,4 @@
-//! AddOnRoute: where calls of agents go. It is in the namespace of the backend, so that its owner makes it; the
+//! AddOnRoute: where requests of agents go. It is in the namespace of the backend, so that its owner makes it; the
 //! AddOnSigner that it names must let that namespace attach routes.
 //!
 //! The schema and its CEL rules check what the API server can check; [`crate::route_rules`] reads the rest.
@@ -29,7 +29,7 @@ pub const REASON_NO_ENDPOINT: &str = "NoReadyEndpoint";
     category = "ocm",
     category = "addon-signer",
     namespaced,
-    doc = "AddOnRoute sends calls of the agents of an AddOnSigner from the gateway to a Service of its own namespace.",
+    doc = "AddOnRoute sends requests of an AddOnSigner's agents from the gateway to a Service of its own namespace.",
     status = "AddOnRouteStatus",
     derive = "PartialEq",
     printcolumn = r#"{"name": "Signer", "type": "string", "jsonPath": ".spec.signer"}"#,
@@ -71,12 +71,12 @@ pub struct AddOnRouteSpec {
     )]
     #[x_kube(merge_strategy = ListMerge::Set)]
     pub hostnames: Vec<String>,
-    /// Which calls. Exactly one kind.
+    /// Which requests. Exactly one kind.
     #[serde(rename = "match")]
     pub matching: RouteMatch,
     /// Where they go.
     pub backend: BackendSpec,
-    /// Limits of these calls.
+    /// Limits of these requests.
     #[serde(default)]
     pub limits: LimitsSpec,
 }
@@ -116,19 +116,19 @@ pub struct RouteClusters {
 )]
 #[serde(rename_all = "camelCase")]
 pub struct RouteMatch {
-    /// HTTP calls, by their paths.
+    /// HTTP requests, by their paths.
     #[serde(default)]
     #[schemars(length(max = 32))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["path".to_owned()]))]
     pub http: Vec<HttpMatch>,
-    /// gRPC calls, by their service and methods.
+    /// gRPC requests, by their service and methods.
     #[serde(default)]
     #[schemars(length(max = 32))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["service".to_owned()]))]
     pub grpc: Vec<GrpcMatch>,
 }
 
-/// HTTP calls whose path begins with these segments.
+/// HTTP requests whose path begins with these segments.
 #[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HttpMatch {
@@ -145,13 +145,13 @@ pub struct HttpMatch {
     #[schemars(length(min = 1, max = 6))]
     #[x_kube(merge_strategy = ListMerge::Set)]
     pub methods: Vec<Method>,
-    /// Whether a DELETE may have a body. Each such call gets its own connection to the backend. A GET or HEAD never
+    /// Whether a DELETE may have a body. Each such request gets its own connection to the backend. A GET or HEAD never
     /// may.
     #[serde(default)]
     pub delete_with_content: bool,
 }
 
-/// gRPC calls of a service.
+/// gRPC requests of a service.
 #[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GrpcMatch {
@@ -256,7 +256,7 @@ pub struct BackendTlsSpec {
     pub client_certificate: bool,
 }
 
-/// What calls of a route may take.
+/// What requests of a route may take.
 #[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LimitsSpec {
@@ -290,7 +290,11 @@ pub struct LimitsSpec {
             .message("idle must be from 1s to 24h")
     )]
     pub idle: String,
-    /// Most calls of this route at a time for one addon on one cluster. By default only the gateway's limit applies.
+    /// Most requests of this route at a time for one addon on one cluster. By default only the gateway's limit applies.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = Rule::new("self >= 1").message("requestsPerIdentity must be at least 1"))]
+    pub requests_per_identity: Option<i32>,
+    /// The name that `requestsPerIdentity` had before 0.1.0, which reads both; the next version does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = Rule::new("self >= 1").message("callsPerIdentity must be at least 1"))]
     pub calls_per_identity: Option<i32>,
@@ -303,6 +307,7 @@ impl Default for LimitsSpec {
             connect: default_connect(),
             first_byte: None,
             idle: default_idle(),
+            requests_per_identity: None,
             calls_per_identity: None,
         }
     }

@@ -104,7 +104,7 @@ fn http_path(HttpMatch { path, methods, delete_with_content }: &HttpMatch) -> Re
     })
 }
 
-/// gRPC calls are POSTs (gRPC over HTTP/2, "Requests").
+/// gRPC requests are POSTs (gRPC over HTTP/2, "Requests").
 fn grpc_paths(GrpcMatch { service, methods }: &GrpcMatch) -> Result<Vec<PathPlan>, InvalidField> {
     let patterns: Result<Vec<PathPattern>, PatternError> = if methods.is_empty() {
         PathPattern::grpc(service, None).map(|pattern| vec![pattern])
@@ -194,8 +194,10 @@ fn read_limits(spec: &LimitsSpec, is_grpc: bool) -> Result<RouteLimits, InvalidF
     let idle = time("limits.idle", &spec.idle, MAX_TIME)?;
     let default_first = if is_grpc { idle } else { FIRST_BYTE };
     let first_byte = spec.first_byte.as_ref().map(|text| time("limits.firstByte", text, MAX_TIME)).transpose()?;
-    let calls = spec.calls_per_identity.map(|most| usize::try_from(most).ok().filter(|most| *most > 0));
-    let calls = calls.map(|most| most.ok_or_else(|| invalid("limits.callsPerIdentity", &"it must be at least 1")));
+    let requests = spec.requests_per_identity.or(spec.calls_per_identity);
+    let requests = requests.map(|most| usize::try_from(most).ok().filter(|most| *most > 0));
+    let requests =
+        requests.map(|most| most.ok_or_else(|| invalid("limits.requestsPerIdentity", &"it must be at least 1")));
     let max_body = spec.max_body.as_ref().map(|text| parse_quantity(text)).transpose();
     let default_body = if is_grpc { u64::MAX } else { MAX_BODY };
     Ok(RouteLimits {
@@ -203,10 +205,27 @@ fn read_limits(spec: &LimitsSpec, is_grpc: bool) -> Result<RouteLimits, InvalidF
         connect: time("limits.connect", &spec.connect, MAX_CONNECT)?,
         first_byte: first_byte.unwrap_or(default_first),
         idle,
-        calls_per_identity: calls.transpose()?,
+        requests_per_identity: requests.transpose()?,
     })
 }
 
 fn invalid(field: &'static str, cause: &dyn std::fmt::Display) -> InvalidField {
     InvalidField { field, cause: cause.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_per_identity_is_read_as_requests_per_identity() {
+        let most = |spec: serde_json::Value| {
+            let spec: LimitsSpec = serde_json::from_value(spec).unwrap();
+            read_limits(&spec, false).map(|limits| limits.requests_per_identity).map_err(|error| error.to_string())
+        };
+        assert_eq!(most(serde_json::json!({})), Ok(None));
+        assert_eq!(most(serde_json::json!({ "callsPerIdentity": 3 })), Ok(Some(3)));
+        assert_eq!(most(serde_json::json!({ "callsPerIdentity": 3, "requestsPerIdentity": 2 })), Ok(Some(2)));
+        assert!(most(serde_json::json!({ "callsPerIdentity": 0 })).unwrap_err().contains("it must be at least 1"));
+    }
 }

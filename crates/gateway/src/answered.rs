@@ -1,4 +1,4 @@
-//! The body of every answer: it is counted while it passes, and breaks off when its call must end.
+//! The body of every answer: it is counted while it passes, and breaks off when its request must end.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use hyper::header::CONTENT_LENGTH;
 
 use super::backend::{BackendBody, Silence};
 use super::download::Download;
-use super::record::{BACKEND_GONE, CLIENT_GONE, CallRecord};
+use super::record::{BACKEND_GONE, CLIENT_GONE, RequestRecord};
 use super::session::InFlight;
 use super::upload::BodyError;
 
@@ -47,7 +47,7 @@ impl Forwarded {
             self.report(&error);
             return Poll::Ready(Some(Err(error)));
         }
-        let frame = match self.body.call().ending.poll(cx) {
+        let frame = match self.body.in_flight().ending.poll(cx) {
             Poll::Ready(cause) => Some(Err(BodyError::Ended(cause.clone()))),
             Poll::Pending => ready!(Pin::new(&mut self.body).poll_frame(cx)),
         };
@@ -63,7 +63,7 @@ impl Forwarded {
             self.silence.note();
         }
         if !matches!(error, BodyError::Ended(_)) {
-            self.body.call().broke(error);
+            self.body.in_flight().broke(error);
         }
     }
 }
@@ -71,7 +71,7 @@ impl Forwarded {
 /// The body of an answer.
 pub(super) struct Answered {
     content: Content,
-    record: Arc<CallRecord>,
+    record: Arc<RequestRecord>,
     /// The answer to a HEAD. hyper sends its body to a client of HTTP/2, which takes that for an error.
     is_head: bool,
     /// How many bytes are to come, if the head says so: HTTP/1.1 asks for nothing after them.
@@ -79,8 +79,8 @@ pub(super) struct Answered {
 }
 
 impl Answered {
-    /// The answer of a call. An answer to HEAD has no body, whatever it says.
-    pub(super) fn of(answer: Response<Content>, is_head: bool, record: Arc<CallRecord>) -> Response<Self> {
+    /// The answer of a request. An answer to HEAD has no body, whatever it says.
+    pub(super) fn of(answer: Response<Content>, is_head: bool, record: Arc<RequestRecord>) -> Response<Self> {
         let (mut parts, content) = answer.into_parts();
         let mut body = Self { content, record, is_head, left: None };
         if is_head && let Some(length) = body.size_hint().exact().filter(|length| *length > 0) {

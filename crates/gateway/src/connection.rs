@@ -95,9 +95,9 @@ impl ConnectionHandler for GatewayShared {
     }
 }
 
-/// Serves calls until the client leaves or is idle, the identity is refused, or `stop` is cancelled.
+/// Serves requests until the client leaves or is idle, the identity is refused, or `stop` is cancelled.
 async fn serve(tls: TlsStream<TcpStream>, mut slot: SessionSlot, session: Arc<Session>, stop: CancellationToken) {
-    // Checks the peer now and logs the verdict. A refusal is sent as the answer to the first call. A client that
+    // Checks the peer now and logs the verdict. A refusal is sent as the answer to the first request. A client that
     // sends none soon loses its slot, which is not a session slot.
     let first = match session.begin() {
         Ok(()) => SWEEP,
@@ -168,7 +168,7 @@ struct Agreed(Arc<Session>);
 impl Drop for Agreed {
     fn drop(&mut self) {
         let tunnel = self.0.tunnel.lock().take();
-        drop(tunnel); // after the lock: it ends its call, which locks the session
+        drop(tunnel); // after the lock: it ends its request, which locks the session
     }
 }
 
@@ -180,9 +180,9 @@ async fn carried(tunnel: &mut Option<BoxFuture<'static, ()>>) {
     }
 }
 
-/// Waits for `stop`, or for too many large heads; HTTP/2 itself tells the client what to send again. A
-/// client of HTTP/1.1 learns from the answer to its next call that the connection ends: a call that is under way when
-/// an idle connection is closed is lost, and many clients do not repeat a POST. Returns when the connection must have
+/// Waits for `stop`, or for too many large heads; HTTP/2 itself tells the client what to send again. A client of
+/// HTTP/1.1 learns from the answer to its next request that the connection ends: a request that is under way when an
+/// idle connection is closed is lost, and many clients do not repeat a POST. Returns when the connection must have
 /// ended.
 async fn stopping(
     session: &Session,
@@ -197,7 +197,7 @@ async fn stopping(
     let drain = session.shared.limits.drain_timeout;
     let latest = Instant::now() + drain;
     if !is_h2 && !session.is_busy() {
-        timeout(drain / 2, session.called.notified()).await.ok(); // an error means that no call came
+        timeout(drain / 2, session.called.notified()).await.ok(); // an error means that no request came
     }
     latest
 }
@@ -223,12 +223,12 @@ fn verdict(session: &Session) -> SessionVerdict {
             if session.was_admitted() {
                 session.shared.stats.sessions_ended.inc(); // the others lost nothing
             }
-            session.end_calls(&EndCause::Eligibility(cause), None);
+            session.end_requests(&EndCause::Eligibility(cause), None);
             return SessionVerdict::Ends;
         }
         Ok(peer) => {
             session.still_used();
-            session.end_calls(&EndCause::Route, Some(&peer));
+            session.end_requests(&EndCause::Route, Some(&peer));
         }
     }
     if session.is_idle() {
@@ -241,7 +241,7 @@ fn verdict(session: &Session) -> SessionVerdict {
 fn http_builder(streams: NewStreams, is_h2: bool, limits: &Limits) -> Builder<NewStreams> {
     let mut builder = Builder::new(streams);
     let max_header = usize::try_from(limits.max_header_bytes).unwrap_or(usize::MAX);
-    // hyper's header timeout also runs between two calls, and drops the connection without a graceful shutdown. It
+    // hyper's header timeout also runs between two requests, and drops the connection without a graceful shutdown. It
     // is long enough that the sweep acts first: the sweep shuts idle connections down gracefully, and has a shorter
     // limit for the first head.
     builder

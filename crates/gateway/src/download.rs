@@ -21,12 +21,12 @@ use addon_signer_core::gateway::pace::MinRate;
 /// each, and a backend may send a byte at a time: without this bound 32,768 pieces would take 12 MB.
 const MOST_PIECES: usize = 64;
 
-/// A call that is being answered. Each piece of the answer has it.
+/// A request that is being answered. Each piece of the answer has it.
 struct Answering<C> {
     pace: Arc<Pace>,
     /// Woken when the client has taken a piece.
     taken: AtomicWaker,
-    call: C,
+    in_flight: C,
 }
 
 impl<C> Answering<C> {
@@ -46,7 +46,7 @@ impl<C> Answering<C> {
 /// A piece of the answer that has not left for the client's socket.
 struct Untaken<C> {
     piece: Bytes,
-    call: Arc<Answering<C>>,
+    in_flight: Arc<Answering<C>>,
 }
 
 impl<C> AsRef<[u8]> for Untaken<C> {
@@ -57,8 +57,8 @@ impl<C> AsRef<[u8]> for Untaken<C> {
 
 impl<C> Drop for Untaken<C> {
     fn drop(&mut self) {
-        self.call.pace.taken(self.piece.len());
-        self.call.taken.wake();
+        self.in_flight.pace.taken(self.piece.len());
+        self.in_flight.taken.wake();
     }
 }
 
@@ -72,15 +72,15 @@ pub(super) struct Download<B, C> {
     is_timed: bool,
     /// Present for a stream, which lasts while anything passes in either direction.
     stream: Option<Arc<UploadProgress>>,
-    call: Arc<Answering<C>>,
+    in_flight: Arc<Answering<C>>,
 }
 
 impl<B, C: Send + Sync + 'static> Download<B, C> {
     /// `timeout` bounds the pauses of the backend, `rate` those of the client. `call` lasts until the last piece is
     /// sent.
-    pub(super) fn new(inner: B, timeout: Duration, rate: MinRate, call: C) -> Self {
-        let call = Arc::new(Answering { pace: Pace::new(rate), taken: AtomicWaker::new(), call });
-        Self { inner, timeout, timer: None, is_timed: false, stream: None, call }
+    pub(super) fn new(inner: B, timeout: Duration, rate: MinRate, in_flight: C) -> Self {
+        let in_flight = Arc::new(Answering { pace: Pace::new(rate), taken: AtomicWaker::new(), in_flight });
+        Self { inner, timeout, timer: None, is_timed: false, stream: None, in_flight }
     }
 
     /// Makes it a part of a stream in both directions.
@@ -88,22 +88,22 @@ impl<B, C: Send + Sync + 'static> Download<B, C> {
         Self { stream, ..self }
     }
 
-    pub(super) fn call(&self) -> &C {
-        &self.call.call
+    pub(super) fn in_flight(&self) -> &C {
+        &self.in_flight.in_flight
     }
 
     pub(super) fn pace(&self) -> &Arc<Pace> {
-        &self.call.pace
+        &self.in_flight.pace
     }
 
     /// A piece that counts until it is dropped.
     fn hold(&self, piece: Bytes) -> Bytes {
-        self.call.pace.given();
-        Bytes::from_owner(Untaken { piece, call: Arc::clone(&self.call) })
+        self.in_flight.pace.given();
+        Bytes::from_owner(Untaken { piece, in_flight: Arc::clone(&self.in_flight) })
     }
 
-    /// Keeps the call alive until these fields are sent, all as one piece. HTTP/2 also keeps fields in a table for
-    /// later answers, unless they are sensitive, and each would keep the call alive.
+    /// Keeps the request alive until these fields are sent, all as one piece. HTTP/2 also keeps fields in a table for
+    /// later answers, unless they are sensitive, and each would keep the request alive.
     pub(super) fn hold_fields(&self, fields: &mut HeaderMap) {
         let values: Vec<&[u8]> = fields.values().map(HeaderValue::as_bytes).collect();
         let mut values = self.hold(values.concat().into());
@@ -127,7 +127,7 @@ where
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = self.get_mut();
-        ready!(this.call.poll_waiting(MOST_PIECES - 1, cx));
+        ready!(this.in_flight.poll_waiting(MOST_PIECES - 1, cx));
         match Pin::new(&mut this.inner).poll_frame(cx) {
             Poll::Ready(Some(Ok(mut frame))) => {
                 this.is_timed = false;
@@ -143,7 +143,7 @@ where
             Poll::Ready(None) => Poll::Ready(None),
             Poll::Pending => {
                 // Until the client has taken everything, its own pace counts.
-                ready!(this.call.poll_waiting(0, cx));
+                ready!(this.in_flight.poll_waiting(0, cx));
                 let timer = this.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(this.timeout)));
                 if !this.is_timed {
                     timer.as_mut().reset(Instant::now() + this.timeout);

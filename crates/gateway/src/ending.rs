@@ -1,4 +1,4 @@
-//! Ends a call from outside of it: its session has lost its eligibility, or its route is gone.
+//! Ends a request from outside of it: its session has lost its eligibility, or its route is gone.
 
 use std::sync::OnceLock;
 use std::task::{Context, Poll};
@@ -10,7 +10,7 @@ use tokio::task::AbortHandle;
 use super::record::{ROUTE_GONE, SESSION_ENDED};
 use addon_signer_core::gateway::access::NotEligible;
 
-/// Why a call must end.
+/// Why a request must end.
 #[derive(Debug, Clone)]
 pub(super) enum EndCause {
     /// The caller has lost its eligibility (invariant I15).
@@ -20,7 +20,7 @@ pub(super) enum EndCause {
 }
 
 impl EndCause {
-    /// How the call ended, in the access log.
+    /// How the request ended, in the access log.
     pub(super) fn word(&self) -> &'static str {
         match self {
             Self::Eligibility(_) => SESSION_ENDED,
@@ -29,17 +29,17 @@ impl EndCause {
     }
 }
 
-/// Whether a call must end, and the task that is told.
+/// Whether a request must end, and the task that is told.
 #[derive(Debug, Default)]
 pub(super) struct Ending {
     cause: OnceLock<EndCause>,
     task: AtomicWaker,
-    /// What goes on while nobody polls the call.
+    /// What goes on while nobody polls the request.
     upload: Mutex<Option<AbortHandle>>,
 }
 
 impl Ending {
-    /// Ends the call. The first cause counts.
+    /// Ends the request. The first cause counts.
     pub(super) fn end(&self, cause: EndCause) {
         if self.cause.set(cause).is_ok() {
             self.task.wake();
@@ -47,7 +47,7 @@ impl Ending {
         }
     }
 
-    /// Aborts the upload with the call.
+    /// Aborts the upload with the request.
     pub(super) fn aborts(&self, upload: AbortHandle) {
         let upload = self.upload.lock().insert(upload).clone();
         // It may have been set meanwhile.
@@ -56,7 +56,7 @@ impl Ending {
         }
     }
 
-    /// Ready once the call must end.
+    /// Ready once the request must end.
     pub(super) fn poll(&self, cx: &Context<'_>) -> Poll<&EndCause> {
         if self.cause.get().is_none() {
             self.task.register(cx.waker());

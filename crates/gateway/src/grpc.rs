@@ -6,7 +6,7 @@ use hyper::body::Bytes;
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use hyper::{Response, StatusCode};
 
-/// Whether it is a call of gRPC: `application/grpc`, or that with a `+` or `;` and more.
+/// Whether it is a request of gRPC: `application/grpc`, or that with a `+` or `;` and more.
 pub(super) fn is_grpc(headers: &HeaderMap) -> bool {
     const GRPC: &[u8] = b"application/grpc";
     let kind = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
@@ -20,7 +20,7 @@ pub(super) fn is_grpc(headers: &HeaderMap) -> bool {
 /// | HTTP | gRPC | why |
 /// |---|---|---|
 /// | a credential that is refused | 16 UNAUTHENTICATED | the client needs another one |
-/// | 400 | 3 INVALID_ARGUMENT | the call is malformed |
+/// | 400 | 3 INVALID_ARGUMENT | the request is malformed |
 /// | 403 | 7 PERMISSION_DENIED | the caller may not do that |
 /// | 404, 405, 421, 501 | 12 UNIMPLEMENTED | there is no such method here |
 /// | 408 | 4 DEADLINE_EXCEEDED | the client was too slow |

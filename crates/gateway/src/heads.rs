@@ -46,7 +46,7 @@ impl Frames {
         Self::new(PREFACE, stats.large_heads_ended.clone(), too_many.clone())
     }
 
-    /// Of a backend. The token is cancelled when no further call may begin.
+    /// Of a backend. The token is cancelled when no further request may begin.
     pub(super) fn of_backend(too_many: CancellationToken) -> Self {
         Self::new(0, Counter::default(), too_many)
     }

@@ -14,8 +14,8 @@
 //! - No session outlives its credential by more than 2 s (I15): the gateway checks each request, and each connection
 //!   once a second. A connection whose check fails ends, even if requests are in flight on it.
 //!
-//! `record` counts a call while it lasts (`traffic` has the labels), and tells the access log when all of it has ended.
-//! The gateway never imports the hub. It gets the hub's values as its inputs.
+//! `record` counts a request while it lasts (`traffic` has the labels), and tells the access log when all of it has
+//! ended. The gateway never imports the hub. It gets the hub's values as its inputs.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -79,12 +79,12 @@ pub struct Limits {
     pub max_connections: usize,
     /// Largest number of connections at a time of one addon on one cluster.
     pub max_identity_connections: usize,
-    /// Largest number of calls at a time of one addon on one cluster, on all its connections.
-    pub max_identity_calls: usize,
+    /// Largest number of requests at a time of one addon on one cluster, on all its connections.
+    pub max_identity_requests: usize,
     /// Largest number of connections at a time of all addons of one cluster.
     pub max_cluster_connections: usize,
-    /// Largest number of calls at a time of all addons of one cluster.
-    pub max_cluster_calls: usize,
+    /// Largest number of requests at a time of all addons of one cluster.
+    pub max_cluster_requests: usize,
     /// Largest number of handshakes at a time. A further one takes the place of the oldest one from the source that has
     /// most. Eight times as many connections may wait for the first words of their clients.
     pub max_handshakes: usize,
@@ -107,8 +107,8 @@ pub struct Limits {
     pub stream_window: u32,
     /// The same for all streams of one connection. It is larger, so that one upload that waits does not hold all.
     pub connection_window: u32,
-    /// How many bytes of a call may wait to be sent, to its backend and to its client. One more piece may be added to
-    /// that.
+    /// How many bytes of a request may wait to be sent, to its backend and to its client. One more piece may be added
+    /// to that.
     pub call_buffer: usize,
     /// The socket buffers of a client's connection, in each direction. Linux doubles it.
     pub client_socket: u32,
@@ -142,9 +142,9 @@ impl Limits {
         Self {
             max_connections,
             max_identity_connections,
-            max_identity_calls: max_identity_connections.saturating_mul(2),
+            max_identity_requests: max_identity_connections.saturating_mul(2),
             max_cluster_connections,
-            max_cluster_calls: max_cluster_connections.saturating_mul(2),
+            max_cluster_requests: max_cluster_connections.saturating_mul(2),
             max_handshakes: (max_connections / 8).max(1),
             handshake_timeout: Duration::from_secs(5),
             header_timeout: Duration::from_secs(10),
@@ -162,7 +162,7 @@ impl Limits {
     }
 
     /// How many files the process needs open: one for each handshake and each refusal, one for each connection and two
-    /// for its calls to backends, since an addon has that many slots; and some for the ledger, the API server and
+    /// for its requests to backends, since an addon has that many slots; and some for the ledger, the API server and
     /// probes. An estimate: connections to backends are kept for a while, and few addons use all their slots.
     #[must_use]
     pub fn open_files(&self) -> u64 {
@@ -181,7 +181,7 @@ pub struct GatewayConfig {
     pub limits: Limits,
     /// The names and addresses at which agents reach it. It answers calls for no other.
     pub names: Vec<Host>,
-    /// Whether each call that has ended is an event on the tracing target `access`.
+    /// Whether each request that has ended is an event on the tracing target `access`.
     pub access_log: bool,
 }
 
@@ -190,7 +190,7 @@ pub struct GatewayConfig {
 pub struct GatewayInputs {
     /// Whom to trust for what.
     pub trust: watch::Receiver<Arc<Trust>>,
-    /// Which calls go where.
+    /// Which requests go where.
     pub routes: watch::Receiver<Arc<RouteTable>>,
     /// Who is eligible.
     pub registry: SharedRegistry,

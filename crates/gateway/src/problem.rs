@@ -1,4 +1,4 @@
-//! Refusals of calls. The client gets a short problem (RFC 9457); the audit log gets the cause.
+//! Refusals of requests. The client gets a short problem (RFC 9457); the audit log gets the cause.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -17,15 +17,15 @@ use addon_signer_core::gateway::route::RouteName;
 use addon_signer_core::gateway::slots::NoSlot;
 use addon_signer_core::gateway::{PROBLEM_REVOKED, PROBLEM_TYPES};
 
-/// Why a call is refused. The text goes into the audit log.
+/// Why a request is refused. The text goes into the audit log.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Refusal {
     #[error(transparent)]
     NotEligible(#[from] NotEligible),
-    #[error("{} already", calls(*.0))]
-    TooManyCalls(NoSlot),
-    #[error("the caller already has {0} calls on the route")]
-    TooManyCallsOfRoute(usize),
+    #[error("{} already", requests(*.0))]
+    TooManyRequests(NoSlot),
+    #[error("the caller already has {0} requests on the route")]
+    TooManyRequestsOfRoute(usize),
     #[error(transparent)]
     NoAccess(#[from] NoAccess),
     #[error("the upgrade is not supported")]
@@ -46,9 +46,9 @@ pub(super) enum Refusal {
     NoBundle,
 }
 
-fn calls(whose: NoSlot) -> String {
+fn requests(whose: NoSlot) -> String {
     match whose {
-        NoSlot::AddOn(max) => format!("the addon already has {max} calls on its connections from the cluster"),
+        NoSlot::AddOn(max) => format!("the addon already has {max} requests on its connections from the cluster"),
         NoSlot::Cluster(max) => format!("the addons of the cluster already have {max} calls"),
     }
 }
@@ -149,7 +149,7 @@ impl Problem {
 }
 
 const NOT_READY: Kind = (StatusCode::SERVICE_UNAVAILABLE, "not-ready", "The gateway is not ready");
-const TOO_MANY_CALLS: Kind = (StatusCode::TOO_MANY_REQUESTS, "too-many-calls", "There are too many calls at once");
+const TOO_MANY: Kind = (StatusCode::TOO_MANY_REQUESTS, "too-many-requests", "There are too many requests at once");
 const CLIENT_SLOW: Kind = (StatusCode::REQUEST_TIMEOUT, "client-slow", "The body did not arrive in time");
 const ASK_AGAIN: &str = "ask again in a moment";
 const OWN_ADDON: &str = "use /addons/<addon>/ with the addon of the certificate";
@@ -159,17 +159,17 @@ impl From<&Refusal> for Problem {
         match refusal {
             Refusal::NotEligible(cause) => cause.into(),
             Refusal::NoAccess(cause) => cause.into(),
-            Refusal::TooManyCalls(whose) => {
+            Refusal::TooManyRequests(whose) => {
                 let detail = format!("{}; wait until one has ended", may_have(*whose));
                 let cause = match whose {
-                    NoSlot::AddOn(_) => "TooManyCalls",
-                    NoSlot::Cluster(_) => "TooManyCallsOfCluster",
+                    NoSlot::AddOn(_) => "TooManyRequests",
+                    NoSlot::Cluster(_) => "TooManyRequestsOfCluster",
                 };
-                Self::new(cause, TOO_MANY_CALLS, detail)
+                Self::new(cause, TOO_MANY, detail)
             }
-            Refusal::TooManyCallsOfRoute(max) => Self::new(
-                "TooManyCallsOfRoute",
-                TOO_MANY_CALLS,
+            Refusal::TooManyRequestsOfRoute(max) => Self::new(
+                "TooManyRequestsOfRoute",
+                TOO_MANY,
                 format!("from one cluster the addon may have {max} on this route; wait until one has ended"),
             ),
             Refusal::Upgrade => Self::new(
@@ -305,7 +305,7 @@ fn may_have(whose: NoSlot) -> String {
     }
 }
 
-/// The status with which a call is refused, and the name of the problem.
+/// The status with which a request is refused, and the name of the problem.
 #[must_use]
 pub fn problem_of(cause: &NoAccess) -> (u16, &'static str) {
     let Problem { status, name, .. } = cause.into();

@@ -1,4 +1,4 @@
-//! Forwards the calls of an addon to its backend, and streams both ways.
+//! Forwards the requests of an addon to its backend, and streams both ways.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use super::session::{InFlight, Session};
 use super::upgrade::Upgrade;
 use super::upload::{Patience, Turn, Upload, UploadError, UploadProgress, has_content};
 use super::websocket;
-use addon_signer_core::gateway::access::{self, Call, CallConnection, Caller, NoAccess};
+use addon_signer_core::gateway::access::{self, Caller, NoAccess, RequestConnection, RequestHead};
 use addon_signer_core::gateway::authz::Peer;
 use addon_signer_core::gateway::headers;
 use addon_signer_core::gateway::host::Host;
@@ -31,13 +31,13 @@ use addon_signer_core::identity::{ClusterName, PeerIdentity};
 /// How often a request is sent while its backend has not processed it: a connection has just ended, or it was refused.
 const TRIES: usize = 3;
 
-/// The host that a call is for.
+/// The host that a request is for.
 pub(super) struct CalledHost {
     pub(super) host: Host,
     pub(super) as_sent: HeaderValue,
 }
 
-/// A call that is being forwarded.
+/// A request that is being forwarded.
 pub(super) struct Forward<'f> {
     pub(super) session: &'f Session,
     pub(super) peer: Arc<Peer>,
@@ -58,37 +58,37 @@ impl Forward<'_> {
         let has_content = has_content(request.body());
         let wanted = match access::content(request.method(), has_content, route.delete_with_content)? {
             _ if upgrade.is_some() => Wanted::Upgrade,
-            CallConnection::Own => Wanted::Own,
-            CallConnection::Shared => Wanted::Shared,
+            RequestConnection::Own => Wanted::Own,
+            RequestConnection::Shared => Wanted::Shared,
         };
         if request.body().size_hint().lower() > route.limits.max_body {
             return Err(UploadError::TooLarge(route.limits.max_body).into());
         }
-        self.in_flight.enter(&route, &self.peer).map_err(Refusal::TooManyCallsOfRoute)?;
+        self.in_flight.enter(&route, &self.peer).map_err(Refusal::TooManyRequestsOfRoute)?;
         let pool = self.session.shared.backends.pool(backend);
         let pool = pool.map_err(|cause| NoAccess::NoBackend { route: route.name.clone(), cause })?;
         // Over HTTP/1.1 there are no streams, whatever the client calls its request.
         let is_stream = grpc::is_grpc(request.headers()) && !pool.speaks_http1();
         let progress = UploadProgress::new();
         let request = self.backend_request(request, &route, upgrade.as_ref(), (is_stream, &progress))?;
-        let call = Arc::new(self.in_flight);
-        self.session.watch_call(&call);
+        let in_flight = Arc::new(self.in_flight);
+        self.session.watch_request(&in_flight);
         let cluster = &self.peer.identity.cluster;
         let exchange =
             Exchange { cluster, backend, pool, route: &route, wanted, progress, is_stream, sent: Instant::now() };
         let response = tokio::select! {
             biased;
             response = exchange.run(request) => response,
-            refusal = std::future::poll_fn(|cx| call.ending.poll(cx).map(Refusal::from)) => Err(refusal),
+            refusal = std::future::poll_fn(|cx| in_flight.ending.poll(cx).map(Refusal::from)) => Err(refusal),
         };
         if matches!(response, Ok(_) | Err(Refusal::Backend(_) | Refusal::BackendReset(_) | Refusal::BackendSlow(_))) {
-            call.record.forwarded(exchange.sent.elapsed());
+            in_flight.record.forwarded(exchange.sent.elapsed());
         }
         let (response, silence) = response.map_err(|refusal| refusal.on(&route.name))?;
         let (parts, body) = response.into_parts();
         match upgrade {
             Some(upgrade) if parts.status == StatusCode::SWITCHING_PROTOCOLS => {
-                let agreed = upgrade.agreed(self.session, (parts, body), route.limits.idle, call)?;
+                let agreed = upgrade.agreed(self.session, (parts, body), route.limits.idle, in_flight)?;
                 Ok(agreed.map(Content::from))
             }
             // No one asked to switch protocols, and no other 1xx ends an exchange (RFC 9110 section 15.2).
@@ -100,7 +100,7 @@ impl Forward<'_> {
             }
             _ => {
                 let stream = is_stream.then_some(exchange.progress);
-                Ok(answer(self.session, route.limits.idle, (parts, body, silence), (call, stream)))
+                Ok(answer(self.session, route.limits.idle, (parts, body, silence), (in_flight, stream)))
             }
         }
     }
@@ -111,8 +111,8 @@ impl Forward<'_> {
         self.session.shared.registry.read(|registry| {
             let cluster_set = registry.cluster_set(cluster);
             let caller = Caller { signer: &self.peer.signer.name, addon, cluster, cluster_set };
-            let call = Call { caller, host: &self.host.host, method: request.method(), path: self.path };
-            access::route(&table, &call).cloned()
+            let head = RequestHead { caller, host: &self.host.host, method: request.method(), path: self.path };
+            access::route(&table, &head).cloned()
         })
     }
 
@@ -255,17 +255,17 @@ fn answer(
     session: &Session,
     idle: Duration,
     (mut parts, body, silence): (response::Parts, BackendBody, Silence),
-    (call, stream): (Arc<InFlight>, Option<Arc<UploadProgress>>),
+    (in_flight, stream): (Arc<InFlight>, Option<Arc<UploadProgress>>),
 ) -> Response<Content> {
     headers::strip_answer(&mut parts.headers);
     parts.version = Version::default();
     parts.extensions.clear();
     if let Some(upload) = body.upload() {
-        call.ending.aborts(upload);
+        in_flight.ending.aborts(upload);
     }
     let rate = session.shared.limits.min_rate;
-    let body = Download::new(body, idle, rate, call).of_stream(stream);
-    body.call().pace.get_or_init(|| Arc::clone(body.pace()));
+    let body = Download::new(body, idle, rate, in_flight).of_stream(stream);
+    body.in_flight().pace.get_or_init(|| Arc::clone(body.pace()));
     body.hold_fields(&mut parts.headers);
     Response::from_parts(parts, Content::Forwarded(Box::new(Forwarded::new(body, silence))))
 }

@@ -1,5 +1,5 @@
-//! What is counted of one call, and the line about it in the access log. The record lasts as long as anything of the
-//! call does: its answer, its upload, or what it was upgraded to.
+//! What is counted of one request, and the line about it in the access log. The record lasts as long as anything of the
+//! request does: its answer, its upload, or what it was upgraded to.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -14,9 +14,9 @@ use crate::traffic::{Code, NO_ROUTE, RouteTraffic};
 use addon_signer_core::gateway::authz::Peer;
 use addon_signer_core::gateway::headers::trace::trace_id;
 use addon_signer_core::timestamp::Timestamp;
-use addon_signer_telemetry::access::{Asked, Call};
+use addon_signer_telemetry::access::{Asked, Ended};
 
-/// How a call ended: all of its answer was handed to its connection, or both sides of an upgraded one have ended.
+/// How a request ended: all of its answer was handed to its connection, or both sides of an upgraded one have ended.
 pub(super) const COMPLETE: &str = "complete";
 /// The client left, or its own body was cut short.
 pub(super) const CLIENT_GONE: &str = "client gone";
@@ -29,8 +29,8 @@ pub(super) const ROUTE_GONE: &str = "route gone";
 /// Nothing passed in either direction for too long.
 pub(super) const SILENT: &str = "silent";
 
-/// One call.
-pub(super) struct CallRecord {
+/// One request.
+pub(super) struct RequestRecord {
     stats: Arc<GatewayStats>,
     began: Instant,
     peer: OnceLock<Arc<Peer>>,
@@ -42,7 +42,7 @@ pub(super) struct CallRecord {
     is_cut: Arc<AtomicBool>,
 }
 
-/// What the access log tells of a call.
+/// What the access log tells of a request.
 struct Told {
     began: Timestamp,
     asked: Asked,
@@ -61,16 +61,16 @@ struct Head {
     after: Duration,
 }
 
-/// How long a forwarded call took until its answer began.
+/// How long a forwarded request took until its answer began.
 struct Times {
     own: Duration,
     backend: Duration,
 }
 
-impl CallRecord {
-    /// Begins with a call. `is_cut` says later whether the gateway has cut its connection.
+impl RequestRecord {
+    /// Begins with a request. `is_cut` says later whether the gateway has cut its connection.
     pub(super) fn new(stats: &Arc<GatewayStats>, is_cut: &Arc<AtomicBool>) -> Self {
-        stats.calls.inc();
+        stats.requests.inc();
         Self {
             stats: Arc::clone(stats),
             began: Instant::now(),
@@ -150,7 +150,8 @@ impl CallRecord {
         }
     }
 
-    /// Notes how long a forwarded call took until its answer began or failed, and how much of that was the backend's.
+    /// Notes how long a forwarded request took until its answer began or failed, and how much of that was the
+    /// backend's.
     pub(super) fn forwarded(&self, backend: Duration) {
         let own = self.began.elapsed().saturating_sub(backend);
         self.stats.forwarded(own, backend);
@@ -159,7 +160,7 @@ impl CallRecord {
         }
     }
 
-    /// Counts the call: its answer's head is handed to HTTP. `problem` is empty for an answer that is none.
+    /// Counts the request: its answer's head is handed to HTTP. `problem` is empty for an answer that is none.
     pub(super) fn answered(&self, status: StatusCode, problem: &'static str) {
         self.count(Code::of(status));
         if let Some(told) = &self.told {
@@ -167,7 +168,7 @@ impl CallRecord {
         }
     }
 
-    /// Counts the call: its stream is reset instead of an answer.
+    /// Counts the request: its stream is reset instead of an answer.
     pub(super) fn reset(&self, problem: &'static str) {
         self.count(Code::Reset);
         if let Some(told) = &self.told {
@@ -181,7 +182,7 @@ impl CallRecord {
         self.traffic_on(NO_ROUTE).count(code);
     }
 
-    /// Notes that the end of the answer is not the end of the call.
+    /// Notes that the end of the answer is not the end of the request.
     pub(super) fn upgraded(&self) {
         if let Some(told) = &self.told {
             told.is_upgraded.store(true, Ordering::Relaxed);
@@ -209,7 +210,7 @@ impl CallRecord {
         let own = head.map_or(whole, |head| head.after);
         let (own, backend) = told.times.get().map_or((own, Duration::ZERO), |times| (times.own, times.backend));
         let peer = self.peer();
-        Call {
+        Ended {
             began: told.began,
             identity: peer.map(|peer| &peer.identity),
             serial: peer.map(|peer| peer.serial),
@@ -228,12 +229,12 @@ impl CallRecord {
     }
 }
 
-impl Drop for CallRecord {
+impl Drop for RequestRecord {
     fn drop(&mut self) {
         if !self.is_answered.load(Ordering::Relaxed) {
             self.count(Code::Unanswered);
         }
-        self.stats.calls.dec();
+        self.stats.requests.dec();
         if let Some(told) = &self.told {
             self.tell(told);
         }

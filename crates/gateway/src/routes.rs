@@ -1,4 +1,4 @@
-//! Answers the calls on a session, or refuses them: the gateway's own paths, and those that are forwarded.
+//! Answers the requests on a session, or refuses them: the gateway's own paths, and those that are forwarded.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::answered::{Answered, Content};
 use super::grpc;
 use super::problem::{Problem, Refusal};
 use super::proxy::{CalledHost, Forward};
-use super::record::CallRecord;
+use super::record::RequestRecord;
 use super::session::{InFlight, Session};
 use super::upload::has_content;
 use addon_signer_core::gateway::access::{self, NoAccess, Target};
@@ -22,16 +22,16 @@ use addon_signer_core::gateway::headers::answer::MOST_HEADERS;
 use addon_signer_core::gateway::path::SafePath;
 use addon_signer_core::names::HEADER_RENEW_WITHIN;
 
-/// A client that cancels a call sooner than this did not wait for its answer.
+/// A client that cancels a request sooner than this did not wait for its answer.
 const BARELY_WAITED: Duration = Duration::from_secs(1);
 
-/// Answers one call. The peer is checked first, again for every call.
+/// Answers one request. The peer is checked first, again for every request.
 ///
 /// # Errors
 /// The stream must be reset, with this error's code.
 pub(super) async fn answer(session: Arc<Session>, request: Request<Incoming>) -> Result<Response<Answered>, h2::Error> {
     let record = session.record(&request);
-    let mut in_flight = session.begin_call(&record);
+    let mut in_flight = session.begin_request(&record);
     let waiting = Unanswered { session: Some(&session), since: record.began() };
     let asked = Asked {
         version: request.version(),
@@ -47,7 +47,7 @@ pub(super) async fn answer(session: Arc<Session>, request: Request<Incoming>) ->
             record.by(&peer);
             match in_flight.take_slot() {
                 Ok(()) => dispatch(&session, peer, request, in_flight).await,
-                Err(whose) => Err(Refusal::TooManyCalls(whose)),
+                Err(whose) => Err(Refusal::TooManyRequests(whose)),
             }
         }
         Err(cause) => Err(cause.into()),
@@ -86,7 +86,7 @@ impl Drop for Unanswered<'_> {
     }
 }
 
-/// The parts of a call needed to refuse it.
+/// The parts of a request needed to refuse it.
 struct Asked {
     version: Version,
     method: Method,
@@ -217,7 +217,7 @@ fn refuse(
     peer: Option<&Peer>,
     asked: &Asked,
     refusal: &Refusal,
-    record: &CallRecord,
+    record: &RequestRecord,
 ) -> Result<Response<Bytes>, h2::Error> {
     let problem = Problem::from(refusal);
     session.shared.stats.problem(problem.name);

@@ -17,7 +17,7 @@ use super::backend::{Backends, continues};
 use super::broken::BrokenAnswers;
 use super::ending::{EndCause, Ending};
 use super::pace::Pace;
-use super::record::CallRecord;
+use super::record::RequestRecord;
 use super::slots::{RouteSlot, RouteSlots, SharedSlots, Slot};
 use super::stats::GatewayStats;
 use super::tls::InEffect;
@@ -34,7 +34,7 @@ use addon_signer_core::trust::Trust;
 use addon_signer_core::usage::{LastUse, UsageTracker, Visit};
 use addon_signer_telemetry::audit::{Audit, Caller};
 
-/// How many more calls of a connection its client may cancel than it completes.
+/// How many more requests of a connection its client may cancel than it completes.
 const ABANDONED: u64 = 100;
 
 /// What all connections share.
@@ -71,7 +71,7 @@ struct Admitted {
 }
 
 struct Activity {
-    /// Whether there was a call.
+    /// Whether there was a request.
     has_asked: bool,
     in_flight: usize,
     answered: u64,
@@ -87,7 +87,7 @@ pub(super) struct Session {
     pub(super) forwarded_for: HeaderValue,
     /// Cancelled when the connection must end after its present answer.
     pub(super) close: CancellationToken,
-    /// Notified by each call.
+    /// Notified by each request.
     pub(super) called: Notify,
     leaf: CertificateDer<'static>,
     known: Mutex<Option<KnownPeer>>,
@@ -128,18 +128,18 @@ impl Session {
         }
     }
 
-    /// Notes that the gateway cuts the connection, and calls with it.
+    /// Notes that the gateway cuts the connection, and requests with it.
     pub(super) fn cut(&self) {
         self.is_cut.store(true, Ordering::Relaxed);
     }
 
-    /// The record of a call that begins now.
-    pub(super) fn record<B>(&self, request: &Request<B>) -> Arc<CallRecord> {
-        let record = CallRecord::new(&self.shared.stats, &self.is_cut);
+    /// The record of a request that begins now.
+    pub(super) fn record<B>(&self, request: &Request<B>) -> Arc<RequestRecord> {
+        let record = RequestRecord::new(&self.shared.stats, &self.is_cut);
         Arc::new(if self.shared.access_log { record.telling(request, self.shared.clock.now()) } else { record })
     }
 
-    /// Checks the peer when the connection begins. `check` logs the verdict, and every call gets the same one.
+    /// Checks the peer when the connection begins. `check` logs the verdict, and every request gets the same one.
     ///
     /// # Errors
     /// The connection is refused.
@@ -255,20 +255,20 @@ impl Session {
         }
     }
 
-    /// Whether a call is in flight.
+    /// Whether a request is in flight.
     pub(super) fn is_busy(&self) -> bool {
         self.activity.lock().in_flight > 0
     }
 
-    /// Notes that the certificate is in use while a call is in flight.
+    /// Notes that the certificate is in use while a request is in flight.
     pub(super) fn still_used(&self) {
         if self.is_busy() {
             self.used();
         }
     }
 
-    /// Begins a call, which ends when the guard is dropped.
-    pub(super) fn begin_call(self: &Arc<Self>, record: &Arc<CallRecord>) -> InFlight {
+    /// Begins a request, which ends when the guard is dropped.
+    pub(super) fn begin_request(self: &Arc<Self>, record: &Arc<RequestRecord>) -> InFlight {
         let mut activity = self.activity.lock();
         activity.in_flight += 1;
         activity.has_asked = true;
@@ -284,14 +284,13 @@ impl Session {
         }
     }
 
-    /// Notes that a call has been answered.
+    /// Notes that a request has been answered.
     pub(super) fn answered(&self) {
         self.activity.lock().answered += 1;
     }
 
-    /// Notes that the client cancelled a call before there was an answer. The connection ends if that happens far more
-    /// often than answers do: a client that resets streams at once causes more work than it does itself
-    /// (CVE-2023-44487).
+    /// Notes that the client cancelled a request before the answer. If that happens far more often than answers do, the
+    /// connection ends: resetting streams costs a client less than the gateway (CVE-2023-44487).
     pub(super) fn abandoned(&self) {
         let mut activity = self.activity.lock();
         activity.abandoned += 1;
@@ -300,36 +299,36 @@ impl Session {
         }
     }
 
-    /// Watches a call that is forwarded: it may have to end, and its client may read too slowly.
-    pub(super) fn watch_call(&self, call: &Arc<InFlight>) {
+    /// Watches a request that is forwarded: it may have to end, and its client may read too slowly.
+    pub(super) fn watch_request(&self, in_flight: &Arc<InFlight>) {
         let mut activity = self.activity.lock();
-        activity.forwarded.retain(|call| call.strong_count() > 0);
-        activity.forwarded.push(Arc::downgrade(call));
+        activity.forwarded.retain(|in_flight| in_flight.strong_count() > 0);
+        activity.forwarded.push(Arc::downgrade(in_flight));
     }
 
-    /// The calls that are being forwarded. Whoever drops a call locks its session, so none is dropped under the lock.
+    /// The requests in flight. Dropping one locks its session, so none is dropped under the lock.
     fn forwarded(&self) -> Vec<Arc<InFlight>> {
         self.activity.lock().forwarded.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Ends calls that are being forwarded: all of them, or those that no route lets in any more. A host name or a
-    /// method that a route has lost counts for new calls.
-    pub(super) fn end_calls(&self, cause: &EndCause, peer: Option<&Peer>) {
-        let calls = self.forwarded();
-        if calls.is_empty() {
+    /// Ends requests that are being forwarded: all of them, or those that no route lets in any more. A host name or a
+    /// method that a route has lost counts for new requests.
+    pub(super) fn end_requests(&self, cause: &EndCause, peer: Option<&Peer>) {
+        let all = self.forwarded();
+        if all.is_empty() {
             return;
         }
         let table = Arc::clone(&self.shared.routes.borrow());
-        for call in calls {
-            if peer.is_none_or(|peer| !self.lets_in(&table, peer, &call)) {
-                call.ending.end(cause.clone());
+        for in_flight in all {
+            if peer.is_none_or(|peer| !self.lets_in(&table, peer, &in_flight)) {
+                in_flight.ending.end(cause.clone());
             }
         }
     }
 
-    /// Whether the route of a call still lets its caller in.
-    fn lets_in(&self, table: &RouteTable, peer: &Peer, call: &InFlight) -> bool {
-        let Some(route) = &call.route else { return true };
+    /// Whether the route of a request still lets its caller in.
+    fn lets_in(&self, table: &RouteTable, peer: &Peer, in_flight: &InFlight) -> bool {
+        let Some(route) = &in_flight.route else { return true };
         let cluster = &peer.identity.cluster;
         let known = table.of(&peer.signer.name, &peer.identity.addon);
         // A route whose backend is not found now may still have connections to it.
@@ -343,7 +342,8 @@ impl Session {
 
     /// Whether the client has been silent for longer than it may, or reads a response too slowly.
     pub(super) fn is_idle(&self) -> bool {
-        self.is_silent() || self.forwarded().iter().any(|call| call.pace.get().is_some_and(|pace| pace.is_slow()))
+        self.is_silent()
+            || self.forwarded().iter().any(|in_flight| in_flight.pace.get().is_some_and(|pace| pace.is_slow()))
     }
 
     fn is_silent(&self) -> bool {
@@ -354,10 +354,10 @@ impl Session {
     }
 }
 
-/// A call that is being answered.
+/// A request that is being answered.
 pub(super) struct InFlight {
     session: Arc<Session>,
-    pub(super) record: Arc<CallRecord>,
+    pub(super) record: Arc<RequestRecord>,
     pub(super) ending: Ending,
     /// How the client reads the response, once that has begun.
     pub(super) pace: OnceLock<Arc<Pace>>,
@@ -367,9 +367,9 @@ pub(super) struct InFlight {
 }
 
 impl InFlight {
-    /// Takes a slot for the call. The session has let its peer in.
+    /// Takes a slot for the request. The session has let its peer in.
     pub(super) fn take_slot(&mut self) -> Result<(), NoSlot> {
-        self._slot = self.session.admitted.get().map(|admitted| admitted.slot.call()).transpose()?;
+        self._slot = self.session.admitted.get().map(|admitted| admitted.slot.request()).transpose()?;
         Ok(())
     }
 

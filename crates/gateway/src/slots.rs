@@ -1,4 +1,5 @@
-//! The connections and calls of each addon on each cluster, and of each cluster, as guards that give their slot back.
+//! The connections and requests of each addon on each cluster, and of each cluster, as guards that give their slot
+//! back.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,8 +17,10 @@ pub(super) struct SharedSlots(Arc<Mutex<Slots>>);
 
 impl SharedSlots {
     pub(super) fn new(limits: &Limits) -> Self {
-        let of_addon = SlotCount { connections: limits.max_identity_connections, calls: limits.max_identity_calls };
-        let of_cluster = SlotCount { connections: limits.max_cluster_connections, calls: limits.max_cluster_calls };
+        let of_addon =
+            SlotCount { connections: limits.max_identity_connections, requests: limits.max_identity_requests };
+        let of_cluster =
+            SlotCount { connections: limits.max_cluster_connections, requests: limits.max_cluster_requests };
         Self(Arc::new(Mutex::new(Slots::new(of_addon, of_cluster))))
     }
 
@@ -40,9 +43,9 @@ pub(super) struct Slot {
 }
 
 impl Slot {
-    /// Takes a slot for a call of the same holder.
-    pub(super) fn call(&self) -> Result<Self, NoSlot> {
-        self.all.take(self.holders.clone(), Use::Call)
+    /// Takes a slot for a request of the same holder.
+    pub(super) fn request(&self) -> Result<Self, NoSlot> {
+        self.all.take(self.holders.clone(), Use::Request)
     }
 }
 
@@ -55,17 +58,17 @@ impl Drop for Slot {
 /// Who calls which AddOnRoute.
 type RouteCaller = (RouteName, ClusterName, AddOnName);
 
-/// How many calls each addon on each cluster has on each AddOnRoute that bounds them.
+/// How many requests each addon on each cluster has on each AddOnRoute that bounds them.
 #[derive(Clone, Default)]
 pub(super) struct RouteSlots(Arc<Mutex<BTreeMap<RouteCaller, usize>>>);
 
 impl RouteSlots {
-    /// Takes a slot, if the route bounds its calls.
+    /// Takes a slot, if the route bounds its requests.
     ///
     /// # Errors
     /// How many calls the caller may have, and has.
     pub(super) fn take(&self, route: &Route, identity: &PeerIdentity) -> Result<Option<RouteSlot>, usize> {
-        let Some(max) = route.limits.calls_per_identity else { return Ok(None) };
+        let Some(max) = route.limits.requests_per_identity else { return Ok(None) };
         let caller = (route.name.clone(), identity.cluster.clone(), identity.addon.clone());
         let mut taken = self.0.lock();
         let number = taken.entry(caller.clone()).or_default();
@@ -92,7 +95,7 @@ impl Drop for RouteSlot {
         if let Some(number) = taken.get_mut(&self.caller) {
             *number -= 1;
             if *number == 0 {
-                taken.remove(&self.caller); // who has no calls costs no memory
+                taken.remove(&self.caller); // who has no requests costs no memory
             }
         }
     }

@@ -21,8 +21,8 @@ use addon_signer_core::policy::GatewayCertificate;
 use addon_signer_core::trust::Trust;
 use addon_signer_telemetry::metrics::{SignerLabel, add, add_seconds};
 
-/// How often the labels of what is gone are looked for. A call that began before a route was removed may name the route
-/// again afterwards.
+/// How often the labels of what is gone are looked for. A request that began before a route was removed may name the
+/// route again afterwards.
 const SWEEP: Duration = Duration::from_secs(60);
 
 /// Label: why a handshake failed.
@@ -60,8 +60,8 @@ pub struct GatewayStats {
     /// Handshakes whose slot a newer connection took.
     pub handshakes_displaced: Counter,
     /// Calls under way.
-    pub calls: Gauge,
-    /// Calls that were answered with a problem response, by its name.
+    pub requests: Gauge,
+    /// Requests that were answered with a problem response, by its name.
     problems: Family<ProblemLabel, Counter>,
     /// Connections that were closed because the identity lost trust or eligibility, or its certificate expired or was
     /// revoked (invariant I15).
@@ -72,9 +72,10 @@ pub struct GatewayStats {
     pub large_heads_ended: Counter,
     /// Calls, bytes and sessions of each addon.
     traffic: TrafficStats,
-    /// For each forwarded call: the time until the response began or the backend failed, without the backend's share.
+    /// For each forwarded request: the time until the response began or the backend failed, without the backend's
+    /// share.
     own_time: Histogram,
-    /// For each forwarded call: the time from the request to the backend until its response began or it failed.
+    /// For each forwarded request: the time from the request to the backend until its response began or it failed.
     backend_time: Histogram,
 }
 
@@ -89,7 +90,7 @@ impl GatewayStats {
         }
         let [own_time, backend_time] = times(registry);
         let problems = add(registry, "gateway_problems", "Calls answered with a problem response, by its name");
-        let calls = add(registry, "gateway_calls", "Calls under way");
+        let requests = add(registry, "gateway_requests_in_flight", "Calls under way");
         let mut counter = |name: &str, help: &str| add(registry, &format!("gateway_{name}"), help);
         Self {
             connections: counter("connections", "TCP connections accepted"),
@@ -122,7 +123,7 @@ impl GatewayStats {
             ),
             idle_ended: counter("idle_ended", "Connections closed because the client was idle or took no data"),
             handshakes_failed,
-            calls,
+            requests,
             problems,
             traffic,
             own_time,
@@ -135,7 +136,7 @@ impl GatewayStats {
         self.handshakes_failed.get_or_create(&CauseLabel { cause: failure.as_str() }).inc();
     }
 
-    /// Notes that a call was answered with this problem.
+    /// Notes that a request was answered with this problem.
     pub(super) fn problem(&self, problem: &'static str) {
         self.problems.get_or_create(&ProblemLabel { problem }).inc();
     }
@@ -145,7 +146,7 @@ impl GatewayStats {
         self.traffic.session(addon)
     }
 
-    /// The counters of an addon's calls on a route.
+    /// The counters of an addon's requests on a route.
     pub(super) fn traffic(&self, addon: &str, route: &str) -> Arc<RouteTraffic> {
         self.traffic.of(addon, route)
     }
@@ -167,15 +168,15 @@ impl GatewayStats {
         }
     }
 
-    /// Notes how long a forwarded call took until its response began or failed, and how much of that was the backend's
-    /// time.
+    /// Notes how long a forwarded request took until its response began or failed, and how much of that was the
+    /// backend's time.
     pub(super) fn forwarded(&self, own: Duration, backend: Duration) {
         self.backend_time.observe(backend.as_secs_f64());
         self.own_time.observe(own.as_secs_f64());
     }
 }
 
-/// The gateway's own time for calls, and the backends'.
+/// The gateway's own time for requests, and the backends'.
 fn times(registry: &mut Registry) -> [Histogram; 2] {
     let own = add_seconds(registry, "gateway_own", "Time until a response began, without the backend's", 1e-4, 16);
     let help = "Time of backends until their responses began";

@@ -1,6 +1,6 @@
 //! Runs hyper's tasks for the streams of an HTTP/2 connection inside of the connection's own task.
 //!
-//! As tasks of their own they would cost more than the calls: a stream's task wakes its connection, the connection
+//! As tasks of their own they would cost more than the requests: a stream's task wakes its connection, the connection
 //! wakes the task, and each time tokio may wake another thread to look for work.
 
 use std::future::poll_fn;

@@ -21,10 +21,10 @@ use addon_signer_core::gateway::route::RouteTable;
 use addon_signer_core::trust::Trust;
 use addon_signer_telemetry::metrics::add;
 
-/// The label of calls on none of the routes. The name of an AddOnRoute has a slash.
+/// The label of requests on none of the routes. The name of an AddOnRoute has a slash.
 pub(super) const NO_ROUTE: &str = "none";
 
-/// How a call ended for its client.
+/// How a request ended for its client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Code {
     /// A status of IANA's registry.
@@ -71,7 +71,7 @@ struct RouteLabels {
 
 /// Labels: these and a code.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct CallLabels {
+struct RequestLabels {
     addon: String,
     route: String,
     code: Code,
@@ -80,7 +80,7 @@ struct CallLabels {
 /// What is counted of all addons.
 #[derive(Debug, Clone)]
 pub(super) struct TrafficStats {
-    calls: Family<CallLabels, Counter>,
+    requests: Family<RequestLabels, Counter>,
     received: Family<RouteLabels, Counter>,
     sent: Family<RouteLabels, Counter>,
     sessions: Family<AddOnLabel, Gauge>,
@@ -94,11 +94,11 @@ struct OfAddOn {
     routes: HashMap<String, Arc<RouteTraffic>>,
 }
 
-/// What is counted of one addon's calls on one route.
+/// What is counted of one addon's requests on one route.
 #[derive(Debug)]
 pub(super) struct RouteTraffic {
     labels: RouteLabels,
-    calls: Family<CallLabels, Counter>,
+    requests: Family<RequestLabels, Counter>,
     codes: Mutex<Codes>,
     /// Bytes of content from clients.
     pub(super) received: Counter,
@@ -125,7 +125,7 @@ struct Codes {
 impl TrafficStats {
     pub(super) fn register(registry: &mut Registry) -> Self {
         Self {
-            calls: add(registry, "gateway_requests", "Calls, by the status that their client got"),
+            requests: add(registry, "gateway_requests", "Calls, by the status that their client got"),
             received: add(registry, "gateway_received_bytes", "Bytes of content that clients sent"),
             sent: add(registry, "gateway_sent_bytes", "Bytes of content sent to clients"),
             sessions: add(registry, "gateway_sessions", "Open connections of clients that were let in"),
@@ -150,7 +150,7 @@ impl TrafficStats {
         }
         let labels = RouteLabels { addon: addon.to_owned(), route: route.to_owned() };
         let traffic = Arc::new(RouteTraffic {
-            calls: self.calls.clone(),
+            requests: self.requests.clone(),
             codes: Mutex::default(),
             received: self.received.get_or_create_owned(&labels),
             sent: self.sent.get_or_create_owned(&labels),
@@ -193,7 +193,7 @@ impl TrafficStats {
         let mut codes = traffic.codes.lock();
         codes.is_gone = true;
         for (code, _) in codes.known.drain(..) {
-            self.calls.remove(&traffic.call(code));
+            self.requests.remove(&traffic.labels(code));
         }
         self.received.remove(&traffic.labels);
         self.sent.remove(&traffic.labels);
@@ -206,21 +206,21 @@ impl RouteTraffic {
         &self.labels.route
     }
 
-    /// Counts a call.
+    /// Counts a request.
     pub(super) fn count(&self, code: Code) {
         let mut codes = self.codes.lock();
         if let Some((_, counter)) = codes.known.iter().find(|(known, _)| *known == code) {
             counter.inc();
         } else if !codes.is_gone {
-            let counter = self.calls.get_or_create_owned(&self.call(code));
+            let counter = self.requests.get_or_create_owned(&self.labels(code));
             counter.inc();
             codes.known.push((code, counter));
         }
     }
 
-    fn call(&self, code: Code) -> CallLabels {
+    fn labels(&self, code: Code) -> RequestLabels {
         let RouteLabels { addon, route } = self.labels.clone();
-        CallLabels { addon, route, code }
+        RequestLabels { addon, route, code }
     }
 }
 
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_gone_loses_its_labels_also_if_calls_go_on() {
+    fn what_is_gone_loses_its_labels_also_if_requests_go_on() {
         let mut registry = Registry::default();
         let stats = TrafficStats::register(&mut registry);
         let ok = Code::of(StatusCode::OK);

@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep_until};
 use super::backend::{BackendBody, Io};
 use super::ending::EndCause;
 use super::problem::Refusal;
-use super::record::{BACKEND_GONE, CLIENT_GONE, COMPLETE, CallRecord, SILENT};
+use super::record::{BACKEND_GONE, CLIENT_GONE, COMPLETE, RequestRecord, SILENT};
 use super::session::{InFlight, Session};
 use super::upload::has_content;
 use super::websocket::Key;
@@ -65,13 +65,13 @@ impl Upgrade {
         self.key.is_some()
     }
 
-    /// The answer to the client after the backend has agreed. What follows lasts as long as the call.
+    /// The answer to the client after the backend has agreed. What follows lasts as long as the request.
     pub(super) fn agreed(
         self,
         session: &Session,
         (mut parts, body): (response::Parts, BackendBody),
         idle: Duration,
-        call: Arc<InFlight>,
+        in_flight: Arc<InFlight>,
     ) -> Result<Response<Bytes>, Refusal> {
         let protocol = parts.headers.get(UPGRADE).cloned();
         let protocol = protocol.ok_or_else(|| Refusal::Backend("it switched to no protocol".to_owned()))?;
@@ -80,11 +80,11 @@ impl Upgrade {
         headers::strip_hop_by_hop(&mut parts.headers);
         parts.version = Version::default();
         parts.extensions.clear();
-        call.record.upgraded();
-        let tunnel = Tunnel { client: self.client, backend, begun, idle, call };
+        in_flight.record.upgraded();
+        let tunnel = Tunnel { client: self.client, backend, begun, idle, in_flight };
         if let Some(key) = self.key {
             key.answer(&mut parts)?;
-            tokio::spawn(tunnel.run()); // it ends with its call or with its stream
+            tokio::spawn(tunnel.run()); // it ends with its request or with its stream
         } else {
             parts.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
             parts.headers.insert(UPGRADE, protocol);
@@ -111,16 +111,16 @@ struct Tunnel {
     /// What the backend has sent with its answer.
     begun: Bytes,
     idle: Duration,
-    call: Arc<InFlight>,
+    in_flight: Arc<InFlight>,
 }
 
 impl Tunnel {
-    /// Copies until both sides have ended, nothing comes for too long, or the call must end.
+    /// Copies until both sides have ended, nothing comes for too long, or the request must end.
     async fn run(self) {
-        let Self { client, mut backend, begun, idle, call } = self;
+        let Self { client, mut backend, begun, idle, in_flight } = self;
         let Ok(client) = client.await else { return };
         let last = Mutex::new(Instant::now());
-        let mut client = Noticed { inner: TokioIo::new(client), last: &last, record: &call.record };
+        let mut client = Noticed { inner: TokioIo::new(client), last: &last, record: &in_flight.record };
         let copying = async {
             client.write_all(&begun).await?;
             copy_bidirectional_with_sizes(&mut client, &mut backend, BUFFER, BUFFER).await
@@ -138,9 +138,9 @@ impl Tunnel {
             // Whichever side failed, the other one sees its connection end. The client's failure was noted before.
             copied = copying => if copied.is_ok() { COMPLETE } else { BACKEND_GONE },
             () = silent => SILENT,
-            how = std::future::poll_fn(|cx| call.ending.poll(cx).map(EndCause::word)) => how,
+            how = std::future::poll_fn(|cx| in_flight.ending.poll(cx).map(EndCause::word)) => how,
         };
-        call.record.ended(how);
+        in_flight.record.ended(how);
     }
 }
 
@@ -148,7 +148,7 @@ impl Tunnel {
 struct Noticed<'n, S> {
     inner: S,
     last: &'n Mutex<Instant>,
-    record: &'n CallRecord,
+    record: &'n RequestRecord,
 }
 
 impl<S> Noticed<'_, S> {

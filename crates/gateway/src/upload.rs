@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, Sleep};
 
 use super::ending::EndCause;
-use super::record::CallRecord;
+use super::record::RequestRecord;
 use addon_signer_core::gateway::headers;
 use addon_signer_core::gateway::pace::{MinRate, Tempo};
 
@@ -46,7 +46,7 @@ pub(super) enum BodyError {
     Reset(#[source] h2::Error),
     #[error("the backend sent nothing for {0:?}")]
     Stalled(Duration),
-    #[error("the call may not go on: {}", .0.word())]
+    #[error("the request may not go on: {}", .0.word())]
     Ended(EndCause),
 }
 
@@ -157,7 +157,7 @@ impl Patience {
 pub(super) struct Upload<B = Incoming> {
     inner: B,
     /// Where its bytes are counted.
-    record: Option<Arc<CallRecord>>,
+    record: Option<Arc<RequestRecord>>,
     max: u64,
     passed: u64,
     progress: Arc<UploadProgress>,
@@ -176,7 +176,7 @@ impl<B> Upload<B> {
     }
 
     /// Counts its bytes.
-    pub(super) fn counted(self, record: &Arc<CallRecord>) -> Self {
+    pub(super) fn counted(self, record: &Arc<RequestRecord>) -> Self {
         Self { record: Some(Arc::clone(record)), ..self }
     }
 

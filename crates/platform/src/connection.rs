@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_refused_connection_is_told_from_a_call_without_an_answer() {
+    async fn a_refused_connection_is_told_from_an_unanswered_request() {
         let never = async |address: std::net::SocketAddr| {
             let client = connect(Config::new(format!("http://{address}").parse().unwrap())).unwrap();
             let request = hyper::Request::get("/").body(Body::empty()).unwrap();

@@ -1,8 +1,8 @@
-//! The access log: one line for each call at the gateway that has ended, on the tracing target `access`, with the field
-//! names of `docs/access-log.md`.
+//! The access log: one line for each request at the gateway that has ended, on the tracing target `access`, with the
+//! field names of `docs/access-log.md`.
 //!
-//! A thread of its own writes the lines, so that no call waits for whoever reads them. Only so many lines may wait for
-//! that thread; further ones are lost, and their number is told on standard error.
+//! A thread of its own writes the lines, so that no request waits for whoever reads them. Only so many lines may wait
+//! for that thread; further ones are lost, and their number is told on standard error.
 
 use std::io;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ const LAST: Duration = Duration::from_secs(1);
 /// How often it looks meanwhile whether there is room in the queue.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// What a client asked for. Texts that it chose are cut to 256 bytes, so that no call has a long line.
+/// What a client asked for. Texts that it chose are cut to 256 bytes, so that no request has a long line.
 #[derive(Debug)]
 pub struct Asked {
     protocol: &'static str,
@@ -44,16 +44,16 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// A call by this version of HTTP. The path is without the query, which may hold secrets.
+    /// A request by this version of HTTP. The path is without the query, which may hold secrets.
     pub fn new(protocol: &'static str, method: &str, path: &str, host: &str, trace_id: Option<&str>) -> Self {
         let [method, path, host] = [method, path, host].map(bounded);
         Self { protocol, method, path, host, trace_id: trace_id.unwrap_or_default().to_owned() }
     }
 }
 
-/// A call that has ended.
+/// A request that has ended.
 #[derive(Debug)]
-pub struct Call<'c> {
+pub struct Ended<'c> {
     /// When it began.
     pub began: Timestamp,
     /// The caller, if the gateway let it in.
@@ -74,7 +74,7 @@ pub struct Call<'c> {
     pub own: Duration,
     /// The backend's time until its answer began.
     pub backend: Duration,
-    /// The time until the call had ended.
+    /// The time until the request had ended.
     pub whole: Duration,
     /// The name of the problem with which the gateway refused it; empty if it did not.
     pub problem: &'static str,
@@ -82,7 +82,7 @@ pub struct Call<'c> {
     pub ended: &'static str,
 }
 
-impl Call<'_> {
+impl Ended<'_> {
     /// Writes the line.
     pub fn write(&self) {
         let Self { asked, route, status, received, sent, problem, ended, .. } = *self;
@@ -212,8 +212,8 @@ mod tests {
         }
     }
 
-    fn mk_call(asked: &Asked) -> Call<'_> {
-        Call {
+    fn mk_ended(asked: &Asked) -> Ended<'_> {
+        Ended {
             began: Timestamp::from_unix(1_800_000_000),
             identity: None,
             serial: None,
@@ -238,7 +238,7 @@ mod tests {
         let (layer, writer) = access_lines(Sink::new("the access log", slow)).unwrap();
         let asked = Asked::new("HTTP/1.1", "GET", "/x", "gateway.example", None);
         tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
-            (0..2 * WAITING).for_each(|_| mk_call(&asked).write()); // returns although nothing is written
+            (0..2 * WAITING).for_each(|_| mk_ended(&asked).write()); // returns although nothing is written
             (0..=WAITING).for_each(|_| take.send(()).unwrap());
             (0..WAITING).for_each(|_| assert!(lines.recv().unwrap().contains("no-route")));
             drop(take);
@@ -256,7 +256,7 @@ mod tests {
             access_lines(Sink::new("the access log", Slow { taken: Mutex::new(taken), written })).unwrap();
         let path = "/\u{e4}\"\n".repeat(2_000);
         let asked = Asked::new("HTTP/2", "GET", &path, "gateway.example", Some("4bf92f3577b34da6a3ce929d0e0e4736"));
-        tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || mk_call(&asked).write());
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || mk_ended(&asked).write());
         writer.finish();
         let line = lines.recv().unwrap();
         assert!(line.len() < 1_000, "{line}");

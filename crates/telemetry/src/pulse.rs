@@ -7,7 +7,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// A task without a sign of life for this long is hanging. It is long, because a task may make many calls to an API
+/// A task without a sign of life for this long is hanging. It is long, because a task may make many requests to an API
 /// server that does not answer, each of which times out after half a minute.
 pub const HANGS_AFTER: Duration = Duration::from_secs(600);
 

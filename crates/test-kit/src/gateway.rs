@@ -76,7 +76,7 @@ impl GatewayWorld {
         Self::start_with(routes, Limits::default()).await
     }
 
-    /// Starts a gateway that serves and tells of its calls.
+    /// Starts a gateway that serves and tells of its requests.
     pub async fn start_telling(routes: Vec<Route>, limits: Limits) -> Self {
         let config = GatewayConfig { access_log: true, ..mk_config(limits) };
         Self::start_gateway(config).await.serve(routes).await
@@ -347,13 +347,13 @@ pub fn route(path: &str, backend: &str) -> Route {
     }
 }
 
-/// What calls may take in tests.
+/// What requests may take in tests.
 pub const LIMITS: RouteLimits = RouteLimits {
     max_body: 1024 * 1024,
     connect: SOON,
     first_byte: Duration::from_secs(10),
     idle: Duration::from_secs(10),
-    calls_per_identity: None,
+    requests_per_identity: None,
 };
 
 /// A backend by its address.

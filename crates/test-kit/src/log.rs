@@ -35,7 +35,7 @@ pub fn capture_audit() -> (Log, Log, DefaultGuard) {
     (decisions, people, tracing::subscriber::set_default(subscriber))
 }
 
-/// Captures the calls, as lines of JSON, until the guard is dropped. They are written by another thread.
+/// Captures the requests, as lines of JSON, until the guard is dropped. They are written by another thread.
 pub fn capture_access() -> (Log, AccessWriter, DefaultGuard) {
     LazyLock::force(&SECOND);
     let calls = Log::default();

@@ -68,7 +68,7 @@ async fn takes_pushes(push_url: Uri, config: ClientConfig) -> Result<(), Failure
     match answer.map(|answer| answer.into_inner().status) {
         Ok(status) if status == ServingStatus::Serving as i32 => Ok(()),
         Ok(_) => Err("the backend takes no pushes now".into()),
-        Err(status) => Err(format!("the gRPC call failed: {}", status.message()).into()),
+        Err(status) => Err(format!("the gRPC request failed: {}", status.message()).into()),
     }
 }
 

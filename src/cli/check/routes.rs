@@ -28,7 +28,7 @@ impl Inspection {
             Err(error) => return vec![unknown("AddOnRoutes".to_owned(), &error)],
         };
         if routes.is_empty() {
-            let sentence = "none exists, so the gateway passes no calls on: see deploy/example/route.yaml";
+            let sentence = "none exists, so the gateway passes no requests on: see deploy/example/route.yaml";
             return vec![Finding::new(Verdict::Unknown, "AddOnRoutes", sentence)];
         }
         let left_out = left_out(&routes);
@@ -68,9 +68,9 @@ impl Inspection {
             }
             (None, Some(_)) if has_no_endpoint => Finding::bad(
                 about,
-                format!("{} has no ready endpoint: its calls are answered with 503", status.backend),
+                format!("{} has no ready endpoint: its requests are answered with 503", status.backend),
             ),
-            (None, Some(_)) => Finding::good(about, format!("the gateway passes its calls to {}", status.backend)),
+            (None, Some(_)) => Finding::good(about, format!("the gateway passes its requests to {}", status.backend)),
             (None, None) => Finding::bad(about, "no hub has reported on it: is one running?"),
         }];
         found.extend(outdated(about, &route.metadata, status.observed_generation, self.now));

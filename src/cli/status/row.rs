@@ -139,7 +139,7 @@ impl Facts {
                 (State::NoTrust, Some("its cluster to apply the present trust bundle".to_owned()))
             }
             Some(Some(Held { last_seen: None, .. })) if !self.has_gateways_apart => {
-                (State::NeverSeen, Some("its first call at the gateway".to_owned()))
+                (State::NeverSeen, Some("its first request at the gateway".to_owned()))
             }
             Some(Some(_)) => (State::Ready, None),
         }
@@ -218,7 +218,7 @@ mod tests {
             (
                 Facts { certificate: held(None), trust: Some(true), ..Facts::default() },
                 State::NeverSeen,
-                Some("its first call at the gateway"),
+                Some("its first request at the gateway"),
             ),
             (Facts { certificate: held(Some(1)), ..Facts::default() }, State::Ready, None),
             (Facts { certificate: held(None), has_gateways_apart: true, ..Facts::default() }, State::Ready, None),

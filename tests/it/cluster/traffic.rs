@@ -1,5 +1,5 @@
 //! Agents that call through the gateway all the time, as careful clients do: they connect again when they are told to,
-//! and repeat a call only where they know that the gateway has not begun it.
+//! and repeat a request only where they know that the gateway has not begun it.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -28,23 +28,23 @@ use crate::whole::client::ClientPair;
 const PAUSE: Duration = Duration::from_millis(20);
 /// How often a stream looks whether the gateway has told it to connect again.
 const LOOK: Duration = Duration::from_millis(100);
-/// How long a call may take before it counts as lost.
+/// How long a request may take before it counts as lost.
 const LONGEST: Duration = Duration::from_secs(15);
 
 type Content = Full<Bytes>;
 type Connection = TokioIo<TlsStream<TcpStream>>;
 type Fault = Box<dyn Error + Send + Sync>;
 
-/// What became of the calls.
+/// What became of the requests.
 #[derive(Default)]
 pub(super) struct Counts {
     passed: AtomicU64,
-    /// Calls that the gateway had not begun.
+    /// Requests that the gateway had not begun.
     repeated: AtomicU64,
     /// Streams that ended after the gateway had told the client to connect again.
     told: AtomicU64,
-    /// Calls that a client cannot repeat without the risk of doing it twice, streams that ended without a word, and
-    /// connections that nobody took: a client without a gateway waits, even if it loses no call.
+    /// Requests that a client cannot repeat without the risk of doing it twice, streams that ended without a word, and
+    /// connections that nobody took: a client without a gateway waits, even if it loses no request.
     lost: Mutex<Vec<String>>,
     /// Calls and streams of gateways that were killed.
     cut: AtomicU64,
@@ -71,7 +71,7 @@ impl Counts {
     }
 }
 
-/// Calls that go on until they are stopped.
+/// Requests that go on until they are stopped.
 pub(super) struct Traffic {
     counts: Arc<Counts>,
     stop: CancellationToken,
@@ -118,7 +118,7 @@ impl Traffic {
         self.counts.kills.store(kills, Ordering::Relaxed);
     }
 
-    /// Waits until so many further calls have passed.
+    /// Waits until so many further requests have passed.
     pub(super) async fn wait_passed(&self, more: u64) {
         let wanted = self.counts.passed.load(Ordering::Relaxed) + more;
         test_kit::wait_until(PATIENCE, "calls to pass", async || {
@@ -127,7 +127,7 @@ impl Traffic {
         .await;
     }
 
-    /// Ends the calls; fails if one was lost, or if more were cut than each client had under way at one time.
+    /// Ends the requests; fails if one was lost, or if more were cut than each client had under way at one time.
     pub(super) async fn stop(mut self) -> String {
         let clients = self.clients.len() as u64;
         self.stop.cancel();
@@ -175,7 +175,7 @@ impl TrafficClient {
                 Kind::Http2 => self.pushes_by_http2(io).await,
                 Kind::Stream => self.stream(io).await,
             };
-            // The gateway has begun no call.
+            // The gateway has begun no request.
             if calls.is_err() {
                 self.counts.repeated.fetch_add(1, Ordering::Relaxed);
                 sleep(PAUSE).await;
@@ -232,8 +232,8 @@ impl TrafficClient {
         Ok(())
     }
 
-    /// Notes what became of a call; returns whether the connection may go on. An error says whether the gateway has not
-    /// begun the call.
+    /// Notes what became of a request; returns whether the connection may go on. An error says whether the gateway has
+    /// not begun the request.
     async fn note(
         &self,
         answer: Result<Result<Response<hyper::body::Incoming>, (bool, hyper::Error)>, tokio::time::error::Elapsed>,
@@ -289,7 +289,7 @@ impl TrafficClient {
         loop {
             tokio::select! {
                 () = self.stop.cancelled() => return Ok(()),
-                // After a GOAWAY there are no further calls on the connection.
+                // After a GOAWAY there are no further requests on the connection.
                 _ = looks.tick() => is_told |= sender.clone().ready().await.is_err_and(|error| error.is_go_away()),
                 data = body.data() => match data {
                     Some(Ok(data)) => body.flow_control().release_capacity(data.len())?,
@@ -307,7 +307,7 @@ impl TrafficClient {
     }
 }
 
-/// Whether the gateway says that it has not begun this call (RFC 9113, section 8.7).
+/// Whether the gateway says that it has not begun this request (RFC 9113, section 8.7).
 fn is_refused(error: &hyper::Error) -> bool {
     let cause = error.source().and_then(|source| source.downcast_ref::<h2::Error>());
     cause.is_some_and(|cause| cause.reason() == Some(h2::Reason::REFUSED_STREAM) || cause.is_go_away())

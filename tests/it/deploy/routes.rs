@@ -38,7 +38,7 @@ fn mk_samples() -> Samples {
         ("backend", tls(json!({ "clusterTrustBundle": "corp", "serverName": "a.example" }))),
         (
             "limits",
-            json!({ "maxBody": "1Gi", "connect": "1m", "firstByte": "24h", "idle": "1s", "callsPerIdentity": 1 }),
+            json!({ "maxBody": "1Gi", "connect": "1m", "firstByte": "24h", "idle": "1s", "requestsPerIdentity": 1 }),
         ),
     ];
     Samples { good: mk_route(), bad, also_good }

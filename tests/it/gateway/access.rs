@@ -1,4 +1,4 @@
-//! The access log: one line for each call that has ended.
+//! The access log: one line for each request that has ended.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ fn pick(line: &Value, names: &[&str]) -> Value {
 }
 
 #[tokio::test]
-async fn each_call_that_has_ended_is_one_line() {
+async fn each_request_that_has_ended_is_one_line() {
     let (log, _, _guard) = capture_access();
     let backend = format!("http://{}", backend::start().await);
     let world = GatewayWorld::start_telling(vec![route("/api", &backend)], Limits::default()).await;
@@ -130,7 +130,7 @@ async fn without_an_access_log_there_is_no_line() {
     let (log, writer, _guard) = capture_access();
     let world = GatewayWorld::start(Vec::new()).await;
     assert_eq!(world.connect(&world.agent()).await.get("/v1/whoami").await.status, 200);
-    wait_until(SOON, "the call to end", async || (world.stats.calls.get() == 0).then_some(())).await;
+    wait_until(SOON, "the request to end", async || (world.stats.requests.get() == 0).then_some(())).await;
     writer.finish();
     assert_eq!(log.text(), "");
 }

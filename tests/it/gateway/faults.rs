@@ -1,4 +1,4 @@
-//! What a caller gets from a backend that breaks the protocol or stops, and that this spoils no further call.
+//! What a caller gets from a backend that breaks the protocol or stops, and that this spoils no further request.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -137,7 +137,7 @@ async fn outcome(world: &GatewayWorld, is_h2: bool) -> Outcome {
     }
 }
 
-/// The first call gets what is expected, and another client's call right after it an answer.
+/// The first request gets what is expected, and another client's request right after it an answer.
 async fn check(fault: &str, protocol: Protocol, address: SocketAddr, is_h2: bool, expected: &Outcome) {
     let short = Duration::from_secs(1);
     let limits = RouteLimits { first_byte: short, idle: short, ..LIMITS };
@@ -213,7 +213,7 @@ async fn streams_that_are_opened_and_reset_cost_others_nothing() {
     }
 }
 
-/// The head of a call of gRPC.
+/// The head of a request of gRPC.
 fn call(stream: u32) -> Vec<u8> {
     let fields = [
         (":method", "POST"),
@@ -257,7 +257,7 @@ async fn a_backend_that_allows_no_streams_gets_few_connections() {
 
 /// h2 ends a connection on which too many small pieces wait.
 #[tokio::test]
-async fn answers_that_nobody_reads_end_no_call_of_another_cluster() {
+async fn answers_that_nobody_reads_end_no_request_of_another_cluster() {
     let (hand_over, mut bodies) = tokio::sync::mpsc::unbounded_channel();
     let backend = HttpBackend::start(move |_| {
         let (pieces, body) = pieces();

@@ -40,7 +40,7 @@ async fn refusals_are_answers_of_grpc() {
     let backend = HttpBackend::start(async |request| echo(request)).await;
     let route = |path: &str, limits| Route { path: path.parse().unwrap(), limits, ..backend.route(Protocol::H2c) };
     let missing = Route { backend: Err("there is none".to_owned()), ..route("/missing.S", LIMITS) };
-    let full = RouteLimits { calls_per_identity: Some(0), ..LIMITS };
+    let full = RouteLimits { requests_per_identity: Some(0), ..LIMITS };
     let small = RouteLimits { max_body: 3, ..LIMITS };
     let get_only = Route { methods: ["GET".to_owned()].into(), ..route("/get.S", LIMITS) };
     let routes = vec![route("/full.S", full), route("/small.S", small), route("/a.S/M", LIMITS), missing, get_only];
@@ -95,7 +95,7 @@ async fn a_caller_without_eligibility_is_unauthenticated() {
     let waiting = h2.send_request(call("/a.S/M", body.boxed_unsync()));
     let ending = async {
         let begun = async || (backend.connections() == 1).then_some(());
-        test_kit::wait_until(SOON, "the call to begin", begun).await;
+        test_kit::wait_until(SOON, "the request to begin", begun).await;
         world.detach();
     };
     let (answer, ()) = futures::join!(timeout(Duration::from_secs(2), waiting), ending);

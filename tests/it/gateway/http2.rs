@@ -84,7 +84,7 @@ async fn trailers_pass_both_ways() {
 }
 
 #[tokio::test]
-async fn a_call_has_so_many_headers() {
+async fn a_request_has_so_many_headers() {
     let backend = HttpBackend::start(async |_| text("passed")).await;
     let world = GatewayWorld::start(vec![backend.route(Protocol::H2c)]).await;
     let mut h2 = client(&world).await;
@@ -119,7 +119,7 @@ async fn streams_go_both_ways_side_by_side() {
 }
 
 #[tokio::test]
-async fn a_call_that_its_client_cancels_is_reset_at_the_backend() {
+async fn a_request_that_its_client_cancels_is_reset_at_the_backend() {
     for protocol in [Protocol::Http, Protocol::H2c] {
         for is_answered in [false, true] {
             let (telling, mut told) = unbounded_channel();
@@ -183,7 +183,7 @@ async fn a_stream_that_the_backend_resets_is_reset_for_the_client() {
     }
 }
 
-/// A backend that answers the first call of each connection, and says that it is the last one (GOAWAY).
+/// A backend that answers the first request of each connection, and says that it is the last one (GOAWAY).
 async fn start_leaving() -> SocketAddr {
     let listener = TcpListener::bind(ANY).await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -218,7 +218,7 @@ async fn start_leaving() -> SocketAddr {
 }
 
 #[tokio::test]
-async fn a_call_completes_on_a_connection_that_the_backend_ends() {
+async fn a_request_completes_on_a_connection_that_the_backend_ends() {
     let world = GatewayWorld::start(vec![route_to(mk_backend(start_leaving().await, Protocol::H2c))]).await;
     let mut h2 = client(&world).await;
     for _ in 0..5 {

@@ -118,7 +118,7 @@ async fn nobody_is_served_without_bundle_and_serving_certificate() {
     assert_eq!(world.applied.borrow().signers.len(), world.trust.borrow().signers.len(), "nobody waits for it");
     assert_eq!((world.stats.not_configured.get(), world.sum("handshakes_failed_total")), (6, 0));
     world.serving.send_replace(Some(world.serving_pair()));
-    wait_until(SOON, "a call to pass", async || world.try_get(Some(&agent), "/v1/whoami").await.ok()).await;
+    wait_until(SOON, "a request to pass", async || world.try_get(Some(&agent), "/v1/whoami").await.ok()).await;
     let mut connection = world.connect(&agent).await;
     assert_eq!(connection.get("/v1/whoami").await.status, StatusCode::OK);
     world.trust.send_replace(nothing);

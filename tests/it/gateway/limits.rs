@@ -187,7 +187,7 @@ async fn connections_are_limited_per_addon_of_a_cluster() {
 #[tokio::test]
 async fn calls_are_limited_per_addon_of_a_cluster() {
     let backend = format!("http://{}", backend::start().await);
-    let limits = Limits { max_identity_calls: 1, ..Limits::default() };
+    let limits = Limits { max_identity_requests: 1, ..Limits::default() };
     let world = GatewayWorld::start_with(vec![route("/", &backend)], limits).await;
     let agent = world.agent();
     let another = world.search.client("c1", "search", world.clock.now(), HOUR);
@@ -195,17 +195,17 @@ async fn calls_are_limited_per_addon_of_a_cluster() {
     let mut two = world.connect(&agent).await;
     let endless = one.send(get("/addons/telemetry/endless")).await.unwrap();
     let refusal = two.get("/v1/whoami").await;
-    assert_eq!(refusal.problem(), (429, "too-many-calls".to_owned()));
+    assert_eq!(refusal.problem(), (429, "too-many-requests".to_owned()));
     assert_eq!(world.try_get(Some(&another), "/v1/whoami").await, Ok(StatusCode::OK));
     drop((endless, one));
     let free = async || world.try_get(Some(&agent), "/v1/whoami").await.ok().filter(|status| status.is_success());
-    wait_until(SOON, "the call to have ended", free).await;
+    wait_until(SOON, "the request to have ended", free).await;
 }
 
 #[tokio::test]
 async fn crowded_cluster_takes_no_slots_of_another() {
     let backend = format!("http://{}", backend::start().await);
-    let limits = Limits { max_cluster_connections: 3, max_cluster_calls: 1, ..Limits::default() };
+    let limits = Limits { max_cluster_connections: 3, max_cluster_requests: 1, ..Limits::default() };
     let world = GatewayWorld::start_with(vec![route("/", &backend)], limits).await;
     world.registry.write(|registry| {
         registry.set_cluster("c2".parse().unwrap(), Some(ClusterFacts::ACCEPTED));
@@ -226,7 +226,7 @@ async fn crowded_cluster_takes_no_slots_of_another() {
     }
     assert_eq!((world.stats.cluster_over_capacity.get(), world.stats.identity_over_capacity.get()), (2, 0));
     let endless = one.send(get("/addons/telemetry/endless")).await.unwrap();
-    assert_eq!(three.get("/v1/whoami").await.problem(), (429, "too-many-calls".to_owned()));
+    assert_eq!(three.get("/v1/whoami").await.problem(), (429, "too-many-requests".to_owned()));
     let other = world.telemetry.client("c2", "telemetry", now, HOUR);
     assert_eq!(world.try_get(Some(&other), "/v1/whoami").await, Ok(StatusCode::OK));
     drop((endless, one));
@@ -235,11 +235,11 @@ async fn crowded_cluster_takes_no_slots_of_another() {
 }
 
 fn calls_of(world: &GatewayWorld) -> u64 {
-    world.stats.calls.get().try_into().unwrap()
+    world.stats.requests.get().try_into().unwrap()
 }
 
 #[tokio::test]
-async fn a_client_that_gives_up_call_after_call_loses_its_connection() {
+async fn a_client_that_gives_up_its_requests_loses_its_connection() {
     let backend = format!("http://{}", backend::start().await);
     let world = GatewayWorld::start(vec![route("/", &backend)]).await;
     let mut h2 = world.connect_h2(&world.agent()).await;
@@ -290,7 +290,7 @@ async fn a_stop_lets_requests_finish_and_is_bounded() {
     assert!(TcpStream::connect(world.address).await.is_err());
 }
 
-/// A call that is under way when its connection is closed is lost, unless its client repeats it.
+/// A request that is under way when its connection is closed is lost, unless its client repeats it.
 #[tokio::test]
 async fn a_stop_ends_idle_connections_with_their_next_answers() {
     let mut world = GatewayWorld::start(Vec::new()).await;

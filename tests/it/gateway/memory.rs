@@ -64,7 +64,7 @@ async fn taken_of(uploads: u32) -> u64 {
         tokio::spawn(h2.send_request(request))
     });
     let sending: Vec<_> = sending.collect();
-    let all_asked = async || (world.stats.calls.get() == i64::from(uploads)).then_some(());
+    let all_asked = async || (world.stats.requests.get() == i64::from(uploads)).then_some(());
     wait_until(SOON, "all uploads to begin", all_asked).await;
     let mut before = 0;
     let settled = async || {
@@ -78,8 +78,8 @@ async fn taken_of(uploads: u32) -> u64 {
     taken
 }
 
-/// What a call holds on its way to a backend that does not read: in the gateway, in its socket, in the backend's.
-fn most_per_call(limits: &Limits) -> u64 {
+/// What a request holds on its way to a backend that does not read: in the gateway, in its socket, in the backend's.
+fn most_per_request(limits: &Limits) -> u64 {
     let gateway = limits.call_buffer as u64 + FRAME;
     let sockets = 2 * u64::from(limits.backend_socket) + 2 * u64::from(UNREAD) + SEGMENT;
     gateway + sockets + PIECE as u64 // the piece that the client has in its hand
@@ -89,7 +89,7 @@ fn most_per_call(limits: &Limits) -> u64 {
 async fn an_upload_that_nobody_reads_is_taken_up_to_its_window() {
     let limits = Limits::default();
     let taken = taken_of(1).await;
-    let most = u64::from(limits.stream_window) + most_per_call(&limits);
+    let most = u64::from(limits.stream_window) + most_per_request(&limits);
     assert!(taken <= most, "{taken} bytes were taken, and {most} are allowed");
 }
 
@@ -97,7 +97,7 @@ async fn an_upload_that_nobody_reads_is_taken_up_to_its_window() {
 async fn unread_uploads_share_the_window_of_their_connection() {
     let limits = Limits::default();
     let taken = taken_of(limits.max_streams).await;
-    let most = u64::from(limits.connection_window) + u64::from(limits.max_streams) * most_per_call(&limits);
+    let most = u64::from(limits.connection_window) + u64::from(limits.max_streams) * most_per_request(&limits);
     assert!(taken <= most, "{taken} bytes were taken, and {most} are allowed");
     println!("{taken} bytes of {} uploads, {most} allowed", limits.max_streams);
 }

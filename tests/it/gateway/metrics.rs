@@ -151,9 +151,9 @@ async fn bytes_are_counted_while_they_pass() {
     let mut answer = h2.send_request(post("/a.S/M", body.boxed_unsync())).await.unwrap().into_body();
     assert_eq!(answer.frame().await.unwrap().unwrap().into_data().unwrap(), "four");
     assert_eq!((world.sum("received_bytes_total"), world.sum("sent_bytes_total")), (4, 4));
-    assert_eq!(world.stats.calls.get(), 1);
+    assert_eq!(world.stats.requests.get(), 1);
     drop((sending, answer));
-    wait_until(SOON, "the call to end", async || (world.stats.calls.get() == 0).then_some(())).await;
+    wait_until(SOON, "the request to end", async || (world.stats.requests.get() == 0).then_some(())).await;
 }
 
 #[tokio::test]
@@ -162,7 +162,7 @@ async fn a_client_that_leaves_before_the_answer_is_counted() {
     let world = GatewayWorld::start(vec![backend.route(Protocol::Http)]).await;
     let mut connection = world.connect(&world.agent()).await;
     let asking = tokio::spawn(async move { connection.send(get("/x")).await.map(drop) });
-    wait_until(SOON, "the call to begin", async || (backend.connections() == 1).then_some(())).await;
+    wait_until(SOON, "the request to begin", async || (backend.connections() == 1).then_some(())).await;
     assert_eq!(world.samples("requests_total"), [""; 0], "nothing was answered");
     asking.abort();
     let unanswered = "{addon=\"telemetry\",route=\"observability/receive\",code=\"none\"} 1";

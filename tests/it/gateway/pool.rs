@@ -1,4 +1,4 @@
-//! Connections to backends: kept, shared, dropped. And which calls of a route are let in.
+//! Connections to backends: kept, shared, dropped. And which requests of a route are let in.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ async fn ask(connection: &mut Connection) -> FullAnswer {
 }
 
 #[tokio::test]
-async fn a_connection_is_kept_for_the_next_call_of_anybody() {
+async fn a_connection_is_kept_for_the_next_request_of_anybody() {
     let backend = HttpBackend::start(async |request| echo(request)).await;
     let world = GatewayWorld::start(vec![backend.route(Protocol::Http)]).await;
     for _ in 0..3 {
@@ -123,7 +123,7 @@ async fn connections_end_when_no_route_has_their_backend() {
 }
 
 #[tokio::test]
-async fn a_connection_has_the_calls_of_one_cluster() {
+async fn a_connection_has_the_requests_of_one_cluster() {
     let answer = async |_| text("fine");
     let (one, two) = (HttpBackend::start(answer).await, HttpBackend::start(answer).await);
     let addresses = vec![one.address, two.address];
@@ -142,7 +142,7 @@ async fn a_connection_has_the_calls_of_one_cluster() {
 }
 
 #[tokio::test]
-async fn a_silent_backend_holds_no_call_of_another_route() {
+async fn a_silent_backend_holds_no_request_of_another_route() {
     let silent = TcpListener::bind(ANY).await.unwrap(); // accepts, and says nothing
     let fine = HttpBackend::start(async |_| text("fine")).await;
     let at = |path: &str, route: Route| Route { path: path.parse().unwrap(), ..route };
@@ -157,24 +157,24 @@ async fn a_silent_backend_holds_no_call_of_another_route() {
 }
 
 #[tokio::test]
-async fn a_route_bounds_the_calls_of_each_caller() {
+async fn a_route_bounds_the_requests_of_each_caller() {
     let backend = HttpBackend::start(async |request: Request<_>| {
         if request.uri().path() == "/quick" {
             return text("fine");
         }
         endless()
     });
-    let limits = RouteLimits { calls_per_identity: Some(1), ..LIMITS };
+    let limits = RouteLimits { requests_per_identity: Some(1), ..LIMITS };
     let world = GatewayWorld::start(vec![Route { limits, ..backend.await.route(Protocol::Http) }]).await;
     let mut one = world.connect(&world.agent()).await;
     let mut two = world.connect(&world.agent()).await;
     let open = one.send(get("/long")).await.unwrap();
     let refusal = two.get("/quick").await;
-    assert_eq!(refusal.problem(), (429, "too-many-calls".to_owned()));
+    assert_eq!(refusal.problem(), (429, "too-many-requests".to_owned()));
     assert_eq!(refusal.headers["retry-after"], "1");
     assert_eq!(two.get("/v1/whoami").await.status, StatusCode::OK, "only the route is full");
     drop((open, one));
-    wait_until(SOON, "the call to end", async || (two.get("/quick").await.status == 200).then_some(())).await;
+    wait_until(SOON, "the request to end", async || (two.get("/quick").await.status == 200).then_some(())).await;
 }
 
 #[tokio::test]

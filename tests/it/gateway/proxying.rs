@@ -35,7 +35,7 @@ async fn a_backend_is_told_who_asks_by_the_gateway_alone() {
         .header("connection", "keep-alive, x-hop")
         .header("x-hop", "1")
         .header("x-kept", "1");
-    // As many as a call may have, each in two spellings.
+    // As many as a request may have, each in two spellings.
     let forged = REQUEST_HEADERS.iter().filter(|rule| rule.treatment != Treatment::Passed).map(|rule| rule.name);
     let forged = forged.filter(|name| {
         ["x-remote", "x-addon", "x-forw", "client-cert", "remote", "x-user"].iter().any(|start| name.starts_with(start))

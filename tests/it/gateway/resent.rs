@@ -1,4 +1,4 @@
-//! Calls that an HTTP/2 backend has refused unprocessed are sent again (RFC 9113 section 8.7); others never are.
+//! Requests that an HTTP/2 backend has refused unprocessed are sent again (RFC 9113 section 8.7); others never are.
 
 use std::sync::atomic::Ordering;
 
@@ -29,7 +29,7 @@ fn first(count: usize, treat: Treat) -> impl Fn(&Frame, usize) -> Act + Clone {
 }
 
 #[tokio::test]
-async fn a_call_that_is_refused_unprocessed_is_sent_again() {
+async fn a_request_that_is_refused_unprocessed_is_sent_again() {
     for treat in REFUSALS {
         let (address, requests) = frames::start(first(2, treat)).await;
         let world = GatewayWorld::start(vec![route_to(mk_backend(address, Protocol::H2c))]).await;
@@ -40,7 +40,7 @@ async fn a_call_that_is_refused_unprocessed_is_sent_again() {
 }
 
 #[tokio::test]
-async fn a_call_is_sent_again_while_its_client_sends_no_body() {
+async fn a_request_is_sent_again_while_its_client_sends_no_body() {
     for treat in REFUSALS {
         let (address, requests) = frames::start(first(1, treat)).await;
         let world = GatewayWorld::start(vec![route_to(mk_backend(address, Protocol::H2c))]).await;
@@ -48,7 +48,7 @@ async fn a_call_is_sent_again_while_its_client_sends_no_body() {
         let (pieces, body) = pieces();
         let sending = async {
             let again = async || (requests.load(Ordering::Relaxed) == 2).then_some(());
-            wait_until(SOON, "the call to be sent again", again).await;
+            wait_until(SOON, "the request to be sent again", again).await;
             pieces.unbounded_send(piece("x")).unwrap();
             drop(pieces);
         };
@@ -58,7 +58,7 @@ async fn a_call_is_sent_again_while_its_client_sends_no_body() {
 }
 
 #[tokio::test]
-async fn a_call_that_is_refused_again_and_again_is_given_up() {
+async fn a_request_that_is_refused_again_and_again_is_given_up() {
     let (address, requests) = frames::start(first(3, REFUSALS[0])).await;
     let world = GatewayWorld::start(vec![route_to(mk_backend(address, Protocol::H2c))]).await;
     let mut h2 = client(&world).await;
@@ -69,7 +69,7 @@ async fn a_call_that_is_refused_again_and_again_is_given_up() {
 }
 
 #[tokio::test]
-async fn a_call_that_may_have_been_processed_is_not_sent_again() {
+async fn a_request_that_may_have_been_processed_is_not_sent_again() {
     let treatments: [Treat; 4] = [
         |stream| Act::Send(frames::reset(stream, Reason::CANCEL)),
         |stream| Act::Close(frames::go_away(stream)),
@@ -89,7 +89,7 @@ async fn a_call_that_may_have_been_processed_is_not_sent_again() {
 
 /// The gateway has no copy of it.
 #[tokio::test]
-async fn a_call_whose_body_has_begun_is_not_sent_again() {
+async fn a_request_whose_body_has_begun_is_not_sent_again() {
     for treat in REFUSALS {
         let act = move |frame: &Frame, _| match frame.kind {
             frames::DATA => treat(frame.stream),

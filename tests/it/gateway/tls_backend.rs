@@ -104,7 +104,7 @@ async fn the_gateway_shows_its_certificate_only_where_a_route_says_so() {
 
 /// A backend may let in whoever shows no certificate, and take headers from anybody then.
 #[tokio::test]
-async fn without_a_valid_certificate_to_show_no_call_is_forwarded() {
+async fn without_a_valid_certificate_to_show_no_request_is_forwarded() {
     let world = GatewayWorld::start(Vec::new()).await;
     let (now, days_ago) = (world.clock.now(), world.clock.now().minus(Duration::from_secs(30 * 86_400)));
     let (ca, clients) = (Ca::new("backends", now), Ca::new("clients", days_ago));
@@ -120,7 +120,7 @@ async fn without_a_valid_certificate_to_show_no_call_is_forwarded() {
         wait_until(SOON, "a third connection", async || (address.connections() == 3).then_some(())).await;
         world.client_certificate.send_replace(Some(shown_by(&clients, now)));
     };
-    assert_eq!(futures::join!(ask(), comes).0, StatusCode::OK, "a call waits a little");
+    assert_eq!(futures::join!(ask(), comes).0, StatusCode::OK, "a request waits a little");
 }
 
 /// Counts the sessions that a client has resumed.
@@ -152,7 +152,7 @@ async fn sessions_with_backends_are_never_resumed() {
     let resumed = Arc::<AtomicUsize>::default();
     let mut config = mk_server_tls(&ca, &world, &["http/1.1"]);
     config.session_storage = Arc::new(CountResumed(ServerSessionMemoryCache::new(64), Arc::clone(&resumed)));
-    // It ends each connection with its answer, so that the next call needs another.
+    // It ends each connection with its answer, so that the next request needs another.
     let closing = async |_| {
         let mut answer = text("closing");
         answer.headers_mut().insert("connection", "close".parse().unwrap());
@@ -166,7 +166,7 @@ async fn sessions_with_backends_are_never_resumed() {
     assert_eq!((address.connections(), resumed.load(Ordering::Relaxed)), (3, 0));
 }
 
-/// kube-apiserver looks at each call whether the certificate of its connection has expired.
+/// kube-apiserver looks at each request whether the certificate of its connection has expired.
 #[tokio::test]
 async fn a_renewed_certificate_is_shown_before_the_next_call() {
     let world = GatewayWorld::start(Vec::new()).await;

@@ -1,4 +1,5 @@
-//! Answers that the client does not read: each keeps its call's slot, so that the memory of calls bounds them all.
+//! Answers that the client does not read: each keeps its request's slot, so that the memory of requests bounds them
+//! all.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -80,7 +81,7 @@ fn request(path: &str) -> Request<Full<Bytes>> {
     Request::get(format!("https://gateway.example/addons/telemetry/{path}")).body(Full::default()).unwrap()
 }
 
-/// Whether a further call of the addon gets a slot.
+/// Whether a further request of the addon gets a slot.
 async fn has_slot(another: &mut Connection) -> bool {
     match another.get("/v1/whoami").await.status {
         StatusCode::OK => true,
@@ -92,7 +93,7 @@ async fn has_slot(another: &mut Connection) -> bool {
 /// One answer says its length, the other one does not.
 #[tokio::test]
 async fn an_answer_keeps_its_slot_until_its_last_piece_is_sent() {
-    let world = start(Limits { max_identity_calls: 2, ..Limits::default() }).await;
+    let world = start(Limits { max_identity_requests: 2, ..Limits::default() }).await;
     let mut another = world.connect(&world.agent()).await;
     let (mut h2, _) = connect(&world).await;
     let unread = join_all(["piece", "tick"].map(|path| h2.send_request(request(path)))).await;
@@ -106,7 +107,7 @@ async fn an_answer_keeps_its_slot_until_its_last_piece_is_sent() {
 
 #[tokio::test]
 async fn a_head_keeps_its_slot_until_it_is_sent() {
-    let world = start(Limits { max_identity_calls: 4, client_socket: SMALL, ..Limits::default() }).await;
+    let world = start(Limits { max_identity_requests: 4, client_socket: SMALL, ..Limits::default() }).await;
     let mut another = world.connect(&world.agent()).await;
     let (mut h2, is_deaf) = connect(&world).await;
     assert_eq!(h2.send_request(request("seen")).await.unwrap().status(), StatusCode::OK);

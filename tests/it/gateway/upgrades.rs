@@ -78,7 +78,7 @@ pub(super) async fn ends(mut tls: TlsStream<TcpStream>) {
 
 #[tokio::test]
 async fn bytes_go_both_ways_after_an_upgrade() {
-    let world = GatewayWorld::start_with(Vec::new(), Limits { max_identity_calls: 1, ..Limits::default() }).await;
+    let world = GatewayWorld::start_with(Vec::new(), Limits { max_identity_requests: 1, ..Limits::default() }).await;
     let ca = Ca::new("backends", world.clock.now());
     let plain = HttpBackend::start(agree).await;
     let encrypted = HttpBackend::start_with(Some(mk_server_tls(&ca, &world, &["h2", "http/1.1"])), agree).await;
@@ -92,7 +92,7 @@ async fn bytes_go_both_ways_after_an_upgrade() {
         says(&mut tls, b"ping").await;
         says(&mut tls, &[b'x'; 100_000]).await;
         let get = async || world.try_get(Some(&world.agent()), "/v1/whoami").await.unwrap().as_u16();
-        assert_eq!(get().await, 429, "it has the slot of a call");
+        assert_eq!(get().await, 429, "it has the slot of a request");
         tls.shutdown().await.unwrap(); // the backend sees that, and ends its half
         ends(tls).await;
         wait_until(SOON, "the slot to be free", async || (get().await == 200).then_some(())).await;

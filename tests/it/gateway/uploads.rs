@@ -1,4 +1,4 @@
-//! Uploads end with their answers and with their clients, whatever the backend reads: each has the slot of its call.
+//! Uploads end with their answers and with their clients, whatever the backend reads: each has the slot of its request.
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -32,7 +32,7 @@ const SMALL: usize = 16 << 10;
 
 type Piece = Result<Frame<Bytes>, Infallible>;
 
-/// A gateway whose addons have one call at a time.
+/// A gateway whose addons have one request at a time.
 async fn start() -> GatewayWorld {
     start_with(&backend::start().await, Limits::default()).await
 }
@@ -40,7 +40,7 @@ async fn start() -> GatewayWorld {
 async fn start_with(backend: &SocketAddr, limits: Limits) -> GatewayWorld {
     let route =
         Route { limits: RouteLimits { max_body: 64 << 20, ..LIMITS }, ..route("/", &format!("http://{backend}")) };
-    GatewayWorld::start_with(vec![route], Limits { max_identity_calls: 1, ..limits }).await
+    GatewayWorld::start_with(vec![route], Limits { max_identity_requests: 1, ..limits }).await
 }
 
 /// A request whose body goes on until the sender is dropped.
@@ -60,7 +60,7 @@ fn piece(length: usize) -> Piece {
 
 async fn slot_comes_back(another: &mut Connection, path: &str) {
     let free = async || (another.get("/v1/whoami").await.status == StatusCode::OK).then_some(());
-    wait_until(SOON, &format!("the call of {path} to have ended"), free).await;
+    wait_until(SOON, &format!("the request of {path} to have ended"), free).await;
 }
 
 #[tokio::test]
@@ -75,7 +75,7 @@ async fn an_upload_ends_with_its_answer_whatever_its_backend_reads() {
         assert_eq!(answer.status, StatusCode::OK, "{path} {length}");
         slot_comes_back(&mut another, path).await;
     }
-    assert!(!h2.is_closed(), "other calls of the connection go on");
+    assert!(!h2.is_closed(), "other requests of the connection go on");
 }
 
 /// In HTTP/2, where the gateway reads on. In HTTP/1.1 nobody sees a client's end behind bytes that nobody reads, so the
@@ -84,7 +84,7 @@ async fn an_upload_ends_with_its_answer_whatever_its_backend_reads() {
 async fn an_upload_ends_with_its_client() {
     let small = u32::try_from(SMALL).unwrap();
     let limits = Limits { backend_socket: small / 4, call_buffer: 4 * SMALL, ..Limits::default() };
-    // A call waits for its backend when this is taken: more than the client may send ahead, and the sockets take.
+    // A request waits for its backend when this is taken: more than the client may send ahead, and the sockets take.
     let pieces = usize::try_from(limits.stream_window).unwrap() / SMALL + 3;
     let backend = backend::start_small(small / 4).await;
     for path in ["deaf", "never", "endless"] {

@@ -32,7 +32,7 @@ use test_kit::{TestHub, wait_until};
 const RECEIVE: &str = "/addons/telemetry/api/v1/receive";
 const CLUSTERS: [&str; 3] = ["spoke1", "spoke2", "spoke3"];
 const DAY: Duration = Duration::from_secs(86_400);
-/// Between two calls of an agent.
+/// Between two requests of an agent.
 const PAUSE: Duration = Duration::from_millis(20);
 /// Within this a gateway refuses whom it must no longer let in.
 const BOUND: Duration = Duration::from_secs(2);
@@ -89,7 +89,7 @@ impl World {
     }
 }
 
-/// Calls of all agents, each with the certificate that it has at that moment.
+/// Requests of all agents, each with the certificate that it has at that moment.
 struct Calls {
     stop: Arc<AtomicBool>,
     passed: Arc<AtomicU32>,

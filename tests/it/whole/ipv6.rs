@@ -68,7 +68,7 @@ async fn enrolled(dir: &Path, metrics: SocketAddr) -> ClientPair {
     ClientPair::read(&dir.join("certs")).unwrap()
 }
 
-/// Waits until the backend answers a call; returns what it saw.
+/// Waits until the backend answers a request; returns what it saw.
 async fn called(pair: &ClientPair, gateway: SocketAddr) -> String {
     wait_until(PATIENCE, "the gateway's routes", async || {
         // While the gateway does not trust the certificate either, there is no answer.

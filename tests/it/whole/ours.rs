@@ -112,7 +112,7 @@ async fn wait_routed(pair: &ClientPair, gateway: SocketAddr) {
 }
 
 #[tokio::test]
-async fn agent_enrols_calls_and_survives_rotation_until_detached() {
+async fn agent_enrols_requests_and_survives_rotation_until_detached() {
     let hub = TestHub::start().await;
     let backend = backend::start().await;
     let admin = prepare(&hub, backend, "24h").await;

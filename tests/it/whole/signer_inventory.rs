@@ -55,7 +55,7 @@ impl InventorySigner {
         let end = "addon_signer_gateway_certificate_end_timestamp_seconds{signer=\"gateway-serving\"} ";
         wait_until(PATIENCE, "the inventory's certificate", async || {
             let (_, text) = get(self.metrics, "/metrics").await;
-            assert!(!text.contains("addon_signer_gateway_calls"), "a signer has no gateway: {text}");
+            assert!(!text.contains("addon_signer_gateway_requests_in_flight"), "a signer has no gateway: {text}");
             let end = text.lines().find_map(|line| line.strip_prefix(end)).expect(&text);
             (end.parse::<i64>().unwrap() > Clock::default().now().unix()).then_some(())
         })

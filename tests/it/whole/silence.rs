@@ -64,7 +64,7 @@ async fn gateway_without_news_says_so_and_refuses_all_if_told_to() {
         let (found, _) = pair.call(whole.gateway, Method::POST, RECEIVE).await.ok()?;
         (found == status).then_some(())
     };
-    wait_until(PATIENCE, "a call to pass", async || answers(200).await).await;
+    wait_until(PATIENCE, "a request to pass", async || answers(200).await).await;
 
     talk.abort();
     wait_until(PATIENCE, "readiness to say that revocations may be missed", async || {
@@ -85,7 +85,7 @@ async fn gateway_without_news_says_so_and_refuses_all_if_told_to() {
     assert_eq!(get(whole.metrics, "/healthz").await.0, 200, "nothing hangs");
 
     let talk = keep_talking(&admin);
-    wait_until(PATIENCE, "a call to pass again", async || answers(200).await).await;
+    wait_until(PATIENCE, "a request to pass again", async || answers(200).await).await;
     talk.abort();
     whole.stop().await.unwrap();
 }

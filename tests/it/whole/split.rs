@@ -147,7 +147,7 @@ async fn follow_a_service(admin: &Client, pair: &ClientPair, gateways: &[Whole])
     join_all(gateways.iter().map(|gateway| wait_status(pair, gateway, 502))).await;
 }
 
-/// Waits until a call of the path of `follow_a_service` gets this answer.
+/// Waits until a request of the path of `follow_a_service` gets this answer.
 async fn wait_status(pair: &ClientPair, gateway: &Whole, expected: u16) {
     wait_until(PATIENCE, &format!("the answer {expected}"), async || {
         let (status, _) = pair.call(gateway.gateway, Method::GET, "/addons/telemetry/api/v1/query").await.ok()?;
@@ -285,7 +285,7 @@ impl Bounded {
         let dir = tempfile::tempdir().unwrap();
         let pair = enrolled(hub, admin, dir.path(), "spoke1", gateway.gateway).await;
         let bounded = Self { gateway, pair, talk, _dir: dir };
-        wait_until(PATIENCE, "a call to pass", async || bounded.answers(200).await).await;
+        wait_until(PATIENCE, "a request to pass", async || bounded.answers(200).await).await;
         bounded
     }
 
@@ -308,7 +308,7 @@ async fn gateway_that_hears_nothing_of_signers_refuses_everybody() {
     wait_until(PATIENCE, "the gateway to refuse everybody", async || bounded.answers(503).await).await;
     // Only the signers were not heard of.
     let again = change_signer(&admin);
-    wait_until(PATIENCE, "a call to pass again", async || bounded.answers(200).await).await;
+    wait_until(PATIENCE, "a request to pass again", async || bounded.answers(200).await).await;
     again.abort();
     bounded.talk[0].abort();
     bounded.gateway.stop().await.unwrap();

@@ -211,8 +211,8 @@ async fn an_expired_certificate_of_the_gateway_is_no_readiness() {
     wait_until(PATIENCE, "readiness", ready).await;
 }
 
-/// Agents would get 503 for each call, or 404 once only their AddOnSigner is known; or 502, because each backend could
-/// be a neighbour.
+/// Agents would get 503 for each request, or 404 once only their AddOnSigner is known; or 502, because each backend
+/// could be a neighbour.
 #[tokio::test]
 async fn hub_that_has_not_read_routes_or_neighbours_is_not_ready() {
     // The hub first asks whether it may read pods.
@@ -260,7 +260,7 @@ async fn readiness_and_metrics_are_served() {
     assert_eq!(get(whole.metrics, "/healthz").await.0, 200);
     let (_, text) = get(whole.metrics, "/metrics").await;
     assert!(text.contains("addon_signer_certificates_issued_total{signer=\"gateway-serving\"} 1"), "{text}");
-    assert!(text.contains("addon_signer_gateway_calls 0"), "{text}");
+    assert!(text.contains("addon_signer_gateway_requests_in_flight 0"), "{text}");
     let end = |signer: &str| {
         let name = format!("addon_signer_gateway_certificate_end_timestamp_seconds{{signer=\"{signer}\"}} ");
         text.lines().find_map(|line| line.strip_prefix(name.as_str())?.parse::<i64>().ok()).unwrap()

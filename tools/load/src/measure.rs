@@ -36,13 +36,13 @@ fn kib(id: u32, field: &str) -> f64 {
 
 /// How many calls the API server answers in this time, without those of this program.
 pub async fn calls_in(admin: &Client, time: Duration) -> f64 {
-    let before = total_calls(admin).await;
+    let before = total_requests(admin).await;
     tokio::time::sleep(time).await;
-    total_calls(admin).await - before - 1.0
+    total_requests(admin).await - before - 1.0
 }
 
 /// `apiserver_request_total` over everything but watches, which count when they end.
-pub async fn total_calls(admin: &Client) -> f64 {
+pub async fn total_requests(admin: &Client) -> f64 {
     let request = hyper::Request::get("/metrics").body(Vec::new()).unwrap();
     let text = admin.request_text(request).await.unwrap();
     let counts = text.lines().filter(|line| line.starts_with("apiserver_request_total{"));

@@ -1,4 +1,4 @@
-//! A route that is in effect: which calls of which agents go to which backend, within which limits.
+//! A route that is in effect: which requests of which agents go to which backend, within which limits.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -95,7 +95,7 @@ pub struct Backend {
     pub tls: Option<BackendTls>,
 }
 
-/// What calls of a route may take.
+/// What requests of a route may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RouteLimits {
     /// The largest request body, in bytes.
@@ -106,8 +106,8 @@ pub struct RouteLimits {
     pub first_byte: Duration,
     /// The longest time between two pieces of a body or of an upgraded connection.
     pub idle: Duration,
-    /// The most calls at a time of one addon on one cluster.
-    pub calls_per_identity: Option<usize>,
+    /// The most requests at a time of one addon on one cluster.
+    pub requests_per_identity: Option<usize>,
 }
 
 /// The clusters whose agents may call.
@@ -155,13 +155,13 @@ pub struct Route {
     pub delete_with_content: bool,
     /// Where calls go, or why they go nowhere: one sentence for the caller, without a period.
     pub backend: Result<Arc<Backend>, String>,
-    /// What calls may take.
+    /// What requests may take.
     pub limits: RouteLimits,
 }
 
 impl Route {
-    /// Whether calls of either route may be taken for calls of the other: they go to the same backend, and may do the
-    /// same there.
+    /// Whether requests of either route may be taken for requests of the other: they go to the same backend, and may do
+    /// the same there.
     fn is_interchangeable_with(&self, other: &Self) -> bool {
         self.name == other.name
             && self.methods == other.methods
@@ -170,8 +170,9 @@ impl Route {
             && !other.path.names_cluster()
     }
 
-    /// Whether calls that match this route as written pass, although some backend could take them for calls of `other`:
-    /// a younger route of another namespace must not stop an older one, wherever both lead (`docs/paths.md`, rule 2).
+    /// Whether requests that match this route as written pass, although some backend could take them for requests of
+    /// `other`: a younger route of another namespace must not stop an older one, wherever both lead (`docs/paths.md`,
+    /// rule 2).
     pub(super) fn need_not_heed(&self, other: &Self) -> bool {
         self.is_interchangeable_with(other) || self.is_older_of_others(other)
     }
@@ -181,7 +182,7 @@ impl Route {
         self.name.namespace != other.name.namespace && (self.created, &self.name) < (other.created, &other.name)
     }
 
-    /// What decides between routes for the same call: the longer path, then the older AddOnRoute, then its name.
+    /// What decides between routes for the same request: the longer path, then the older AddOnRoute, then its name.
     pub(super) fn precedence(&self) -> impl Ord + use<'_> {
         (std::cmp::Reverse(self.path.length()), self.created, &self.name)
     }
@@ -241,7 +242,7 @@ impl RouteTable {
         self.claimed.get(hostname).is_none_or(|signers| signers.contains(signer))
     }
 
-    /// The routes of an addon of an AddOnSigner; of two for the same call, the first one decides.
+    /// The routes of an addon of an AddOnSigner; of two for the same request, the first one decides.
     #[must_use]
     pub fn of(&self, signer: &str, addon: &AddOnName) -> &[Arc<Route>] {
         self.routes.get(signer).and_then(|addons| addons.get(addon)).map_or(&[], Vec::as_slice)

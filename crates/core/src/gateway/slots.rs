@@ -1,4 +1,4 @@
-//! How many connections and calls each addon on each cluster has at the gateway, and each cluster.
+//! How many connections and requests each addon on each cluster has at the gateway, and each cluster.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,24 +10,24 @@ use crate::identity::{AddOnName, ClusterName};
 pub enum Use {
     /// A connection.
     Connection,
-    /// A call that is being answered.
-    Call,
+    /// A request that is being answered.
+    Request,
 }
 
-/// How many connections and calls.
+/// How many connections and requests.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SlotCount {
     /// Connections.
     pub connections: usize,
     /// Calls.
-    pub calls: usize,
+    pub requests: usize,
 }
 
 impl SlotCount {
     fn of(&mut self, kind: Use) -> &mut usize {
         match kind {
             Use::Connection => &mut self.connections,
-            Use::Call => &mut self.calls,
+            Use::Request => &mut self.requests,
         }
     }
 }
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     fn mk_slots(of_addon: (usize, usize), of_cluster: (usize, usize)) -> Slots {
-        let count = |(connections, calls)| SlotCount { connections, calls };
+        let count = |(connections, requests)| SlotCount { connections, requests };
         Slots::new(count(of_addon), count(of_cluster))
     }
 
@@ -135,7 +135,7 @@ mod tests {
         let mut connect = |who| take(&mut slots, who, Use::Connection);
         assert_eq!([(); 3].map(|()| connect("a@c1")), [Ok(()), Ok(()), Err(NoSlot::AddOn(2))]);
         assert_eq!([connect("b@c1"), connect("a@c2")], [Ok(()); 2], "the slots of others are free");
-        assert_eq!([(); 2].map(|()| take(&mut slots, "a@c1", Use::Call)), [Ok(()), Err(NoSlot::AddOn(1))]);
+        assert_eq!([(); 2].map(|()| take(&mut slots, "a@c1", Use::Request)), [Ok(()), Err(NoSlot::AddOn(1))]);
         give_back(&mut slots, "a@c1", Use::Connection);
         let mut connect = |who| take(&mut slots, who, Use::Connection);
         assert_eq!([(); 2].map(|()| connect("a@c1")), [Ok(()), Err(NoSlot::AddOn(2))]);
@@ -148,8 +148,8 @@ mod tests {
         let all = ["a@c1", "a@c1", "b@c1", "b@c1", "c@c1"].map(&mut connect);
         assert_eq!(all, [Ok(()), Ok(()), Ok(()), Err(NoSlot::Cluster(3)), Err(NoSlot::Cluster(3))]);
         assert_eq!(connect("a@c2"), Ok(()), "another cluster has its own");
-        let calls = ["a@c1", "b@c1", "c@c1"].map(|who| take(&mut slots, who, Use::Call));
-        assert_eq!(calls, [Ok(()), Ok(()), Err(NoSlot::Cluster(2))]);
+        let requests = ["a@c1", "b@c1", "c@c1"].map(|who| take(&mut slots, who, Use::Request));
+        assert_eq!(requests, [Ok(()), Ok(()), Err(NoSlot::Cluster(2))]);
         give_back(&mut slots, "a@c1", Use::Connection);
         let mut connect = |who| take(&mut slots, who, Use::Connection);
         assert_eq!(["c@c1", "b@c1"].map(&mut connect), [Ok(()), Err(NoSlot::Cluster(3))]);
@@ -159,10 +159,10 @@ mod tests {
     fn whoever_has_no_slots_costs_nothing() {
         let mut slots = mk_slots((1, 1), (1, 1));
         assert_eq!(take(&mut slots, "a@c1", Use::Connection), Ok(()));
-        assert_eq!(take(&mut slots, "a@c1", Use::Call), Ok(()));
+        assert_eq!(take(&mut slots, "a@c1", Use::Request), Ok(()));
         give_back(&mut slots, "a@c1", Use::Connection);
-        assert_eq!(slots.taken.len(), 2, "a call is under way");
-        give_back(&mut slots, "a@c1", Use::Call);
+        assert_eq!(slots.taken.len(), 2, "a request is under way");
+        give_back(&mut slots, "a@c1", Use::Request);
         assert!(slots.taken.is_empty());
         assert_eq!(take(&mut mk_slots((0, 0), (1, 1)), "a@c1", Use::Connection), Err(NoSlot::AddOn(0)));
     }

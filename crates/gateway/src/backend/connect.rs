@@ -96,7 +96,7 @@ impl Connector {
         };
         let is_h2 = speaks_h2(&io, backend.protocol)?;
         if is_h2 {
-            // Many calls share it, so that a backend that has vanished must not hold all of them until TCP gives up.
+            // Many requests share it, so that a backend that has vanished must not hold all of them until TCP gives up.
             listener::prepare(self::tcp(&io))?;
         }
         Ok(Connected { io, address, is_h2 })

@@ -1,5 +1,6 @@
-//! One exchange over HTTP/1.1. The call itself runs the connection, so that no other task takes part in it, and a call
-//! that is dropped ends its connection at once. hyper alone would wait until the backend has taken what was written.
+//! One exchange over HTTP/1.1. The call itself runs the connection, so that no other task takes part in it, and a
+//! request that is dropped ends its connection at once. hyper alone would wait until the backend has taken what was
+//! written.
 
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
@@ -18,7 +19,7 @@ use super::tls::Shown;
 use super::{Failure, Pool};
 use crate::upload::{BodyError, Upload};
 
-/// A connection that has at most one call.
+/// A connection that has at most one request.
 pub(crate) struct Http1 {
     sender: SendRequest<Upload>,
     /// Taken only at its end. Polled until `is_over`.
@@ -35,9 +36,9 @@ impl Http1 {
         Ok(Self { sender, connection: Some(Box::new(connection)), is_over: false, address, shown })
     }
 
-    /// Whether a further call can use it. Notices if the backend has closed it or has sent something unexpected.
+    /// Whether a further request can use it. Notices if the backend has closed it or has sent something unexpected.
     pub(super) fn is_usable(&mut self) -> bool {
-        // Whoever had it last is not to be woken; a call that takes it polls it again.
+        // Whoever had it last is not to be woken; a request that takes it polls it again.
         self.run(&mut Context::from_waker(Waker::noop()));
         !self.is_over && self.sender.is_ready()
     }
@@ -74,7 +75,7 @@ impl Http1 {
         let mut sending = pin!(sending);
         let answered = std::future::poll_fn(|cx| {
             self.run(cx);
-            // Only this call runs the connection, so nobody has to wake it for what the connection brings.
+            // Only this request runs the connection, so nobody has to wake it for what the connection brings.
             sending.as_mut().poll(&mut Context::from_waker(Waker::noop()))
         });
         let response = answered.await.map_err(failure)?;
@@ -126,9 +127,9 @@ pub(crate) struct Http1Body {
 }
 
 impl Http1Body {
-    /// At the end of the response, the connection is free for another call, unless the upload is not over: then it
-    /// ends, because a backend that reads nothing could hold the call for as long as it likes. nginx and Envoy do the
-    /// same.
+    /// At the end of the response, the connection is free for another request, unless the upload is not over: then it
+    /// ends, because a backend that reads nothing could hold the request for as long as it likes. nginx and Envoy do
+    /// the same.
     fn finish(&mut self) {
         if let Some(mut connection) = self.connection.take()
             && let Some(pool) = self.pool.take()

@@ -1,5 +1,5 @@
-//! Calls over HTTP/2. They share a connection, which has a task; each call sends its own body, so that a call that is
-//! dropped resets its stream at once. What is left of the body when the answer begins has a task too.
+//! Requests over HTTP/2. They share a connection, which has a task; each request sends its own body, so that a request
+//! that is dropped resets its stream at once. What is left of the body when the answer begins has a task too.
 
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -26,22 +26,22 @@ use crate::heads::Frames;
 use crate::upload::{BodyError, Upload, UploadProgress};
 use crate::wire::Wire;
 
-/// How many calls of a cluster share a connection. It has room for all of their answers, so that those that are not
+/// How many requests of a cluster share a connection. It has room for all of their answers, so that those that are not
 /// read seldom hold up the others. They still can: h2 ends a connection on which too many small pieces wait, and the
 /// backend's window for uploads is the connection's.
 const STREAMS: u32 = 128;
 
-/// A connection that several calls share.
+/// A connection that several requests share.
 #[derive(Clone)]
 pub(crate) struct Http2 {
     sender: SendRequest<Bytes>,
-    /// Each call has it. It says whether one of them has waited in vain.
-    calls: Arc<AtomicBool>,
+    /// Each request has it. It says whether one of them has waited in vain.
+    requests: Arc<AtomicBool>,
     /// Whether the backend has sent too many large heads.
     too_many_heads: CancellationToken,
     pub(super) address: SocketAddr,
     pub(super) shown: Shown,
-    /// When a call last took it.
+    /// When a request last took it.
     pub(super) used: Instant,
 }
 
@@ -59,39 +59,39 @@ impl Http2 {
             .max_header_list_size(limits.max_header_bytes)
             .handshake(io)
             .await?;
-        // It ends when neither the pool nor a call has the sender. Its error is also the one of each stream.
+        // It ends when neither the pool nor a request has the sender. Its error is also the one of each stream.
         tokio::spawn(connection);
-        Ok(Self { sender, calls: Arc::default(), too_many_heads, address, shown, used: Instant::now() })
+        Ok(Self { sender, requests: Arc::default(), too_many_heads, address, shown, used: Instant::now() })
     }
 
     pub(super) fn silence(&self) -> Silence {
-        Silence(Arc::downgrade(&self.calls))
+        Silence(Arc::downgrade(&self.requests))
     }
 
-    /// Whether the backend accepts further calls on it.
+    /// Whether the backend accepts further requests on it.
     fn is_open(&self) -> bool {
-        if self.calls.load(Ordering::Relaxed) || self.too_many_heads.is_cancelled() {
+        if self.requests.load(Ordering::Relaxed) || self.too_many_heads.is_cancelled() {
             return false;
         }
         let mut unwoken = Context::from_waker(Waker::noop());
         !matches!(self.sender.clone().poll_ready(&mut unwoken), Poll::Ready(Err(_)))
     }
 
-    /// Whether calls are on it or may still come: a backend may stop to accept any without saying that it leaves.
+    /// Whether requests are on it or may still come: a backend may stop to accept any without saying that it leaves.
     pub(super) fn is_useful(&self) -> bool {
-        self.is_open() && (self.calls() > 0 || self.is_free())
+        self.is_open() && (self.requests() > 0 || self.is_free())
     }
 
     /// Whether one more stream may begin now.
     pub(super) fn is_free(&self) -> bool {
-        self.calls() < self.sender.current_max_send_streams().min(STREAMS as usize)
+        self.requests() < self.sender.current_max_send_streams().min(STREAMS as usize)
     }
 
-    pub(super) fn calls(&self) -> usize {
-        Arc::strong_count(&self.calls).saturating_sub(1)
+    pub(super) fn requests(&self) -> usize {
+        Arc::strong_count(&self.requests).saturating_sub(1)
     }
 
-    /// Counts from now on as a call, until it is dropped.
+    /// Counts from now on as a request, until it is dropped.
     pub(super) fn take(&mut self) -> Self {
         self.used = Instant::now();
         self.clone()
@@ -99,7 +99,7 @@ impl Http2 {
 
     /// Sends a request whose URI has only a path.
     pub(super) async fn send(self, request: Request<Upload>, pool: &Pool) -> Result<Response<Http2Body>, Failure> {
-        let Self { mut sender, calls, .. } = self;
+        let Self { mut sender, requests, .. } = self;
         let unsent = |error: h2::Error, request| Failure::new(&error, Some(Box::new(request)));
         if let Err(error) = std::future::poll_fn(|cx| sender.poll_ready(cx)).await {
             return Err(unsent(error, request));
@@ -115,7 +115,7 @@ impl Http2 {
         let (parts, body) = request.into_parts();
         let upload = Pump { body, stream, piece: Bytes::new(), is_over: is_end };
         let exchange = Exchange { response, upload };
-        exchange.answer(calls).await.map_err(|(error, body)| {
+        exchange.answer(requests).await.map_err(|(error, body)| {
             // The backend has not looked at the request (RFC 9113 section 8.7).
             let unsent = error.is_unprocessed().then(|| body.map(|body| Box::new(Request::from_parts(parts, body))));
             Failure { reset: error.reset(), ..Failure::new(&error, unsent.flatten()) }
@@ -172,7 +172,7 @@ struct Exchange {
 
 impl Exchange {
     /// Waits for the response, and sends the body meanwhile. Gives a body back that was not touched.
-    async fn answer(mut self, calls: Arc<AtomicBool>) -> Result<Response<Http2Body>, (StreamError, Option<Upload>)> {
+    async fn answer(mut self, requests: Arc<AtomicBool>) -> Result<Response<Http2Body>, (StreamError, Option<Upload>)> {
         let answered = std::future::poll_fn(|cx| {
             // The response tells more than an upload that the backend has ended.
             if let Poll::Ready(Err(error @ StreamError::Upload(_))) = self.upload.poll(cx) {
@@ -186,7 +186,7 @@ impl Exchange {
                 let is_empty = matches!(response.status(), StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
                 Ok(response.map(|received| {
                     let upload = (!self.upload.is_over).then(|| Rest::spawn(self.upload));
-                    Http2Body { received, is_empty, upload, _call: calls }
+                    Http2Body { received, is_empty, upload, _request: requests }
                 }))
             }
             Err(error) => {
@@ -293,8 +293,8 @@ pub(crate) struct Http2Body {
     /// Whether its status allows no content.
     is_empty: bool,
     upload: Option<Rest>,
-    /// The connection counts it as a call.
-    _call: Arc<AtomicBool>,
+    /// The connection counts it as a request.
+    _request: Arc<AtomicBool>,
 }
 
 impl Http2Body {

@@ -46,7 +46,7 @@ pub(super) fn is_same(one: &Backend, other: &Backend) -> bool {
         && *tls == other.tls
 }
 
-/// Whether calls may go on after a backend has changed like this: it is the same one, if only by a name that its
+/// Whether requests may go on after a backend has changed like this: it is the same one, if only by a name that its
 /// certificate must have. A CA that was added or removed counts for new connections.
 pub(super) fn continues(one: &Backend, other: &Backend) -> bool {
     let without_anchors = |backend: &Backend| {
@@ -128,12 +128,12 @@ impl Backends {
     }
 }
 
-/// Whether a call has waited in vain for a connection that others share: all that comes on it may have stopped.
+/// Whether a request has waited in vain for a connection that others share: all that comes on it may have stopped.
 #[derive(Default)]
 pub(super) struct Silence(Weak<AtomicBool>);
 
 impl Silence {
-    /// Keeps further calls away from the connection.
+    /// Keeps further requests away from the connection.
     pub(super) fn note(&self) {
         if let Some(is_silent) = self.0.upgrade() {
             is_silent.store(true, Ordering::Relaxed);

@@ -23,12 +23,12 @@ use crate::upload::Upload;
 use addon_signer_core::gateway::route::{Backend, Protocol};
 use addon_signer_core::identity::ClusterName;
 
-/// How long a connection without a call is kept: less than the 60 s after which most servers close it.
+/// How long a connection without a request is kept: less than the 60 s after which most servers close it.
 const IDLE: Duration = Duration::from_secs(30);
-/// How many connections of HTTP/1.1 without a call are kept.
+/// How many connections of HTTP/1.1 without a request are kept.
 const MOST_IDLE: usize = 128;
 
-/// How many connections of HTTP/2 one cluster has to one backend, which may accept few calls on each.
+/// How many connections of HTTP/2 one cluster has to one backend, which may accept few requests on each.
 const MOST_SHARED: usize = 8;
 
 /// The connections to one backend, whatever its addresses are.
@@ -47,9 +47,9 @@ pub(crate) struct Pool {
 
 #[derive(Default)]
 struct Connections {
-    /// Those without a call, with the time since when. The last one is taken first.
+    /// Those without a request, with the time since when. The last one is taken first.
     idle: Vec<(Http1, Instant)>,
-    /// Calls on a connection of HTTP/2 can hold each other up or end it, so each has calls of one cluster only.
+    /// Requests on a connection of HTTP/2 can hold each other up or end it, so each has requests of one cluster only.
     clusters: HashMap<ClusterName, OfCluster>,
     /// Whether the backend is known to choose HTTP/1.1.
     is_http1: bool,
@@ -58,23 +58,23 @@ struct Connections {
 #[derive(Default)]
 struct OfCluster {
     shared: Vec<Http2>,
-    /// Held while a connection is opened that further calls of the cluster may share.
+    /// Held while a connection is opened that further requests of the cluster may share.
     opening: Arc<tokio::sync::Mutex<()>>,
 }
 
-/// What a call needs.
+/// What a request needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wanted {
     /// Any connection; others may use it afterwards.
     Shared,
-    /// With HTTP/1.1, a new connection that ends with the call. HTTP/2 keeps calls apart anyway.
+    /// With HTTP/1.1, a new connection that ends with the request. HTTP/2 keeps calls apart anyway.
     Own,
     /// A connection of HTTP/1.1, which may change its protocol.
     Upgrade,
 }
 
-/// A connection for one call.
-pub(crate) enum CallsConnection {
+/// A connection for one request.
+pub(crate) enum PooledConnection {
     /// HTTP/1.1; others may use it afterwards if the flag is set.
     One(Http1, bool),
     /// HTTP/2.
@@ -115,7 +115,7 @@ impl Pool {
         self.connections.lock().is_http1
     }
 
-    /// A connection for a call of this cluster.
+    /// A connection for a request of this cluster.
     ///
     /// # Errors
     /// The cause: no address can be reached in time, or none is the backend's.
@@ -125,7 +125,7 @@ impl Pool {
         addresses: &[SocketAddr],
         wanted: Wanted,
         within: Duration,
-    ) -> Result<CallsConnection, String> {
+    ) -> Result<PooledConnection, String> {
         if let Some(known) = self.known(cluster, addresses, wanted) {
             return Ok(known);
         }
@@ -141,8 +141,8 @@ impl Pool {
         addresses: &[SocketAddr],
         wanted: Wanted,
         within: Duration,
-    ) -> Result<CallsConnection, String> {
-        // Calls that come together would each open a connection otherwise.
+    ) -> Result<PooledConnection, String> {
+        // Requests that come together would each open a connection otherwise.
         let opening = self.opening(cluster, wanted);
         let _opening = if let Some(opening) = &opening { Some(opening.lock().await) } else { None };
         if opening.is_some() {
@@ -150,7 +150,7 @@ impl Pool {
                 return Ok(known);
             }
             if self.connections.lock().clusters.get(cluster).is_some_and(|of| of.shared.len() >= MOST_SHARED) {
-                return Err("the backend accepts too few calls at a time".to_owned());
+                return Err("the backend accepts too few requests at a time".to_owned());
             }
         }
         let shown = self.shown(); // the handshake may show a newer one; then the connection is used for less long
@@ -163,10 +163,10 @@ impl Pool {
             }
             let http1 =
                 Http1::new(io, address, shown, self.limits.call_buffer).await.map_err(|error| error.to_string())?;
-            return Ok(CallsConnection::One(http1, wanted != Wanted::Own));
+            return Ok(PooledConnection::One(http1, wanted != Wanted::Own));
         }
         let mut http2 = Http2::new(io, address, shown, &self.limits).await.map_err(|error| error.to_string())?;
-        let taken = CallsConnection::Two(http2.take());
+        let taken = PooledConnection::Two(http2.take());
         let mut connections = self.connections.lock();
         connections.is_http1 = false;
         let shared = &mut connections.clusters.entry(cluster.clone()).or_default().shared;
@@ -176,7 +176,7 @@ impl Pool {
         Ok(taken)
     }
 
-    /// What a call holds while it opens a connection that others may share.
+    /// What a request holds while it opens a connection that others may share.
     fn opening(&self, cluster: &ClusterName, wanted: Wanted) -> Option<Arc<tokio::sync::Mutex<()>>> {
         let mut connections = self.connections.lock();
         let is_shared = wanted != Wanted::Upgrade && !connections.is_http1;
@@ -199,7 +199,7 @@ impl Pool {
     }
 
     /// A connection that exists.
-    fn known(&self, cluster: &ClusterName, addresses: &[SocketAddr], wanted: Wanted) -> Option<CallsConnection> {
+    fn known(&self, cluster: &ClusterName, addresses: &[SocketAddr], wanted: Wanted) -> Option<PooledConnection> {
         let newest = self.shown();
         let mut ended = Vec::new(); // dropped without the lock
         let mut connections = self.connections.lock();
@@ -210,14 +210,14 @@ impl Pool {
             && let Some((mut http1, _)) = connections.idle.pop()
         {
             if addresses.contains(&http1.address) && http1.shown.is(&newest) && http1.is_usable() {
-                return Some(CallsConnection::One(http1, true));
+                return Some(PooledConnection::One(http1, true));
             }
             ended.push(http1);
         }
         let shared = &mut connections.clusters.get_mut(cluster)?.shared;
         shared.retain(|http2| addresses.contains(&http2.address) && http2.shown.is(&newest) && http2.is_useful());
-        let free = shared.iter_mut().filter(|http2| http2.is_free()).min_by_key(|http2| http2.calls());
-        free.map(|http2| CallsConnection::Two(http2.take()))
+        let free = shared.iter_mut().filter(|http2| http2.is_free()).min_by_key(|http2| http2.requests());
+        free.map(|http2| PooledConnection::Two(http2.take()))
     }
 
     /// Takes a connection back.
@@ -229,13 +229,13 @@ impl Pool {
         }
     }
 
-    /// Drops connections that had no call for long, and those to addresses that the backend has no longer.
+    /// Drops connections that had no request for long, and those to addresses that the backend has no longer.
     pub(super) fn sweep(&self, addresses: &[SocketAddr]) {
         let mut connections = self.connections.lock();
         connections.idle.retain(|(http1, since)| since.elapsed() < IDLE && addresses.contains(&http1.address));
         connections.clusters.retain(|_, OfCluster { shared, opening }| {
             shared.retain(|http2| {
-                let is_used = http2.calls() > 0 || http2.used.elapsed() < IDLE;
+                let is_used = http2.requests() > 0 || http2.used.elapsed() < IDLE;
                 is_used && http2.is_useful() && addresses.contains(&http2.address)
             });
             !shared.is_empty() || Arc::strong_count(opening) > 1
@@ -243,7 +243,7 @@ impl Pool {
     }
 }
 
-impl CallsConnection {
+impl PooledConnection {
     pub(crate) fn silence(&self) -> Silence {
         match self {
             Self::One(..) => Silence::default(),

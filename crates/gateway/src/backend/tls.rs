@@ -20,7 +20,7 @@ use addon_signer_core::gateway::route::{BackendTls, Protocol};
 use addon_signer_platform::clock::Clock;
 use addon_signer_platform::crypto;
 
-/// How long a call waits for a certificate to show.
+/// How long a request waits for a certificate to show.
 const AWAIT_CERTIFICATE: Duration = Duration::from_secs(3);
 
 /// The TLS configurations of one backend.
@@ -42,8 +42,8 @@ pub(super) struct BackendConnector {
 /// The gateway's client certificate; `None` until there is one.
 pub(super) type ShownCertificate = watch::Receiver<Option<Arc<CertifiedKey>>>;
 
-/// The certificate that a connection has shown, if it has shown one. A connection takes no further calls once there is
-/// a newer one: a backend may check at each call whether the certificate has expired, as kube-apiserver does.
+/// The certificate that a connection has shown, if it has shown one. A connection takes no further requests once there
+/// is a newer one: a backend may check at each request whether the certificate has expired, as kube-apiserver does.
 #[derive(Clone, Default)]
 pub(super) struct Shown(Option<Arc<CertifiedKey>>);
 

@@ -71,7 +71,7 @@ pub(crate) struct Judged {
 }
 
 impl Judged {
-    /// Whether calls that may come need the gateway's client certificate.
+    /// Whether requests that may come need the gateway's client certificate.
     fn needs_certificate(route: &KnownRoute, verdict: Option<&Verdict>) -> bool {
         Self::is_shown_certificate(route) && verdict.is_some_and(|verdict| verdict.accepted.is_ok())
     }
@@ -249,7 +249,7 @@ struct State {
 }
 
 impl State {
-    /// Judges on a thread of its own: owners of many routes can make it take seconds, in which calls must go on.
+    /// Judges on a thread of its own: owners of many routes can make it take seconds, in which requests must go on.
     async fn judge_aside(mut self, is_held: bool, age: Duration) -> Option<Self> {
         let judge = move || {
             self.judge(is_held, age);
@@ -258,7 +258,7 @@ impl State {
         spawn_blocking(judge).await.ok() // otherwise it has panicked, or the process ends
     }
 
-    /// Makes the table and the verdicts. A hub that starts must neither refuse calls nor write conditions because of
+    /// Makes the table and the verdicts. A hub that starts must neither refuse requests nor write conditions because of
     /// what it has not read yet.
     fn judge(&mut self, is_held: bool, age: Duration) {
         let Self { reading, names, before, outputs } = self;
@@ -269,7 +269,7 @@ impl State {
         let Resolved { mut table, verdicts, wanted } = resolve(reading.plans(), &world);
         let unread = reading.plans().filter(|plan| !verdicts.contains_key(&plan.name));
         let unread: BTreeSet<String> = unread.map(|plan| plan.signer.clone()).collect();
-        // No call to a new AddOnSigner is refused before its routes are read.
+        // No request to a new AddOnSigner is refused before its routes are read.
         unread.iter().filter(|signer| !outputs.table.borrow().knows(signer)).for_each(|signer| table.forget(signer));
         reading.lacks_paths = !unread.is_empty();
         // Nobody else may make the hub read anything.
@@ -318,7 +318,7 @@ impl State {
     }
 }
 
-/// Whether Services are wanted, and those of no namespace were read: the API server answers nobody, and calls are
+/// Whether Services are wanted, and those of no namespace were read: the API server answers nobody, and requests are
 /// better answered by gateways that run already.
 fn has_read_none(wanted: &WantedServices, references: &References) -> bool {
     !wanted.is_empty() && wanted.keys().all(|namespace| !references.backends.contains_key(namespace))

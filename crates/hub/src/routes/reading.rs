@@ -369,7 +369,7 @@ mod tests {
         assert_eq!((kept(&reading), reading.refused.has_vacancy()), ((0, 0), false));
     }
 
-    /// The gateway of a hub that has just started, or that another one leads, refuses no call of theirs.
+    /// The gateway of a hub that has just started, or that another one leads, refuses no request of theirs.
     #[tokio::test(start_paused = true)]
     async fn routes_in_effect_stay_whole_until_the_signers_are_known() {
         let mut reading = mk_running(Arc::default()).await;

@@ -49,7 +49,7 @@ fn found(has_endpoint: bool) -> (&'static str, &'static str) {
     if has_endpoint {
         return (CONDITION_RESOLVED_REFS, "The backend was found.");
     }
-    (REASON_NO_ENDPOINT, "The backend was found, but it has no ready endpoint: calls are answered with 503.")
+    (REASON_NO_ENDPOINT, "The backend was found, but it has no ready endpoint: requests are answered with 503.")
 }
 
 /// The name of a field begins with no capital.

@@ -121,7 +121,7 @@ pub(super) const ROWS: [Row; 17] = [
             "the_older_of_two_routes_wins_and_the_other_is_told",
             "paths_read_alike_never_stop_an_older_route",
             "a_younger_path_of_others_that_is_read_alike_stays_out",
-            "a_younger_route_takes_calls_only_as_written",
+            "a_younger_route_takes_requests_only_as_written",
         ],
     ),
     row(
@@ -162,8 +162,8 @@ pub(super) const ROWS: [Row; 17] = [
         "B42",
         "A slow or broken backend holds up no request of another route or cluster.",
         &[
-            "a_silent_backend_holds_no_call_of_another_route",
-            "answers_that_nobody_reads_end_no_call_of_another_cluster",
+            "a_silent_backend_holds_no_request_of_another_route",
+            "answers_that_nobody_reads_end_no_request_of_another_cluster",
             "a_backend_that_is_down_or_speaks_garbage_is_a_bad_gateway",
             "a_request_that_the_backend_may_have_seen_is_not_sent_again",
         ],

@@ -123,10 +123,10 @@ pub fn eligibility(peer: &Arc<Peer>, registry: &Registry) -> Result<(), NotEligi
     }
 }
 
-/// Why a call reaches no backend.
+/// Why a request reaches no backend.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoAccess {
-    /// The call is for a host name that is none of the gateway's, or not one for this addon.
+    /// The request is for a host name that is none of the gateway's, or not one for this addon.
     #[error("the host {0:?} is not a name of the gateway that the caller's addon may use")]
     Host(String),
     /// There is nothing at that path of the gateway's own.
@@ -166,31 +166,31 @@ pub enum NoAccess {
     },
 }
 
-/// The connection to the backend that a call gets.
+/// The connection to the backend that a request gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CallConnection {
+pub enum RequestConnection {
     /// Any free one; others may use it afterwards.
     Shared,
-    /// A new one, which ends with the call.
+    /// A new one, which ends with the request.
     Own,
 }
 
-/// Checks whether a call may have the content that it has. Backends ignore content where HTTP gives it no meaning, and
-/// some then read it as the next request on that connection (RFC 9110 sections 9.3.1, 9.3.2, 9.3.5): one written by the
-/// caller, with identity headers of its choice.
+/// Checks whether a request may have the content that it has. Backends ignore content where HTTP gives it no meaning,
+/// and some then read it as the next request on that connection (RFC 9110 sections 9.3.1, 9.3.2, 9.3.5): one written by
+/// the caller, with identity headers of its choice.
 ///
 /// # Errors
 /// [`NoAccess::Content`]: it has content, and is not a POST, PUT, PATCH or DELETE that may have it.
-pub fn content(method: &Method, has_content: bool, deletes_with_content: bool) -> Result<CallConnection, NoAccess> {
+pub fn content(method: &Method, has_content: bool, deletes_with_content: bool) -> Result<RequestConnection, NoAccess> {
     match *method {
-        Method::POST | Method::PUT | Method::PATCH => Ok(CallConnection::Shared),
-        _ if !has_content => Ok(CallConnection::Shared),
-        Method::DELETE if deletes_with_content => Ok(CallConnection::Own),
+        Method::POST | Method::PUT | Method::PATCH => Ok(RequestConnection::Shared),
+        _ if !has_content => Ok(RequestConnection::Shared),
+        Method::DELETE if deletes_with_content => Ok(RequestConnection::Own),
         _ => Err(NoAccess::Content(method.clone())),
     }
 }
 
-/// What a call asks for.
+/// What a request asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
     /// `/v1/whoami`.
@@ -218,7 +218,7 @@ pub fn target(own: &AddOnName, path: &SafePath<'_>) -> Result<Target, NoAccess> 
     }
 }
 
-/// The host of a call. `authority` is that of HTTP/2 or the header `Host`; never
+/// The host of a request. `authority` is that of HTTP/2 or the header `Host`; never
 /// the TLS server name, because a connection may be for several names.
 ///
 /// # Errors
@@ -241,9 +241,9 @@ pub struct Caller<'c> {
     pub cluster_set: Option<&'c str>,
 }
 
-/// A call, as far as it decides the route.
+/// A request, as far as it decides the route.
 #[derive(Debug, Clone, Copy)]
-pub struct Call<'c> {
+pub struct RequestHead<'c> {
     /// Who calls.
     pub caller: Caller<'c>,
     /// What [`host`] has returned.
@@ -254,19 +254,19 @@ pub struct Call<'c> {
     pub path: PathBelow<'c>,
 }
 
-impl Call<'_> {
+impl RequestHead<'_> {
     /// The routes of its host and addon, the longest path first.
     fn routes<'t>(&self, table: &'t RouteTable) -> impl Iterator<Item = &'t Arc<Route>> + use<'t, '_> {
         let known = table.of(self.caller.signer, self.caller.addon);
         known.iter().filter(|route| route.hostnames.is_empty() || route.hostnames.contains(self.host))
     }
 
-    /// The route that decides about the call, if any does: of those with the longest path that matches, the first that
-    /// admits the caller's cluster, else the first. A path that names another cluster in its `{cluster}` takes no call
-    /// from an older route of another namespace (`docs/paths.md`, rule 3).
+    /// The route that decides about the request, if any does: of those with the longest path that matches, the first
+    /// that admits the caller's cluster, else the first. A path that names another cluster in its `{cluster}` takes no
+    /// request from an older route of another namespace (`docs/paths.md`, rule 3).
     #[must_use]
     pub fn decided_by<'t>(&self, table: &'t RouteTable) -> Option<&'t Arc<Route>> {
-        let Call { caller: Caller { cluster, cluster_set, .. }, path, .. } = *self;
+        let RequestHead { caller: Caller { cluster, cluster_set, .. }, path, .. } = *self;
         let has_older = |route: &Route| {
             let mut others = self.routes(table);
             others.any(|other| other.is_older_of_others(route) && other.path.matches(path))
@@ -284,7 +284,7 @@ impl Call<'_> {
     /// `docs/paths.md`.
     fn is_of_another(&self, decides: Option<&Route>, table: &RouteTable) -> bool {
         let Caller { cluster, cluster_set, .. } = self.caller;
-        // A route of another namespace that is for other clusters gets no call of this one.
+        // A route of another namespace that is for other clusters gets no request of this one.
         let may_get = |other: &Route| {
             let is_of_others = decides.is_some_and(|route| route.name.namespace != other.name.namespace);
             !is_of_others || other.clusters.admit(cluster, cluster_set)
@@ -300,18 +300,18 @@ impl Call<'_> {
     }
 }
 
-/// The route of a call. Host and addon choose the routes, then the longest path decides, and only then whether the
-/// cluster and the method are allowed: a call that a route refuses never reaches the backend of a shorter path.
+/// The route of a request. Host and addon choose the routes, then the longest path decides, and only then whether the
+/// cluster and the method are allowed: a request that a route refuses never reaches the backend of a shorter path.
 ///
 /// # Errors
 /// The [`NoAccess`] of the first broken rule.
-pub fn route<'t>(table: &'t RouteTable, call: &Call<'_>) -> Result<&'t Arc<Route>, NoAccess> {
-    let Call { caller: Caller { cluster, cluster_set, .. }, method, path, .. } = *call;
-    if !table.knows(call.caller.signer) {
+pub fn route<'t>(table: &'t RouteTable, head: &RequestHead<'_>) -> Result<&'t Arc<Route>, NoAccess> {
+    let RequestHead { caller: Caller { cluster, cluster_set, .. }, method, path, .. } = *head;
+    if !table.knows(head.caller.signer) {
         return Err(NoAccess::NotReady);
     }
-    let decides = call.decided_by(table);
-    if call.is_of_another(decides.map(|route| &**route), table) {
+    let decides = head.decided_by(table);
+    if head.is_of_another(decides.map(|route| &**route), table) {
         return Err(PathError::Route.into());
     }
     let route = decides.ok_or(NoAccess::NoRoute)?;

@@ -1,4 +1,5 @@
-//! Tests of routes: which one a call gets, and which calls are refused because a backend may read their path otherwise.
+//! Tests of routes: which one a request gets, and which requests are refused because a backend may read their path
+//! otherwise.
 
 use std::time::Duration;
 
@@ -26,7 +27,7 @@ fn mk_route(path: &str) -> Route {
         tls: None,
     };
     let limits =
-        RouteLimits { max_body: 1, connect: SECOND, first_byte: SECOND, idle: SECOND, calls_per_identity: None };
+        RouteLimits { max_body: 1, connect: SECOND, first_byte: SECOND, idle: SECOND, requests_per_identity: None };
     Route {
         name: RouteName { namespace: "ns".to_owned(), name: path.to_owned() },
         created: Timestamp::from_unix(i64::try_from(path.len()).unwrap()),
@@ -49,7 +50,7 @@ fn mk_table(routes: impl IntoIterator<Item = Route>) -> RouteTable {
     table
 }
 
-/// The name of the AddOnRoute that gets a call.
+/// The name of the AddOnRoute that gets a request.
 fn called(table: &RouteTable, method: &Method, path: &str) -> Result<String, NoAccess> {
     called_at(table, GATEWAY, method, path)
 }
@@ -59,8 +60,8 @@ fn called_at(table: &RouteTable, host: &str, method: &Method, path: &str) -> Res
     let path = SafePath::parse(path)?;
     let Target::Backend(skip) = target(&identity.addon, &path)? else { panic!("it is the gateway's own") };
     let caller = Caller { signer: "s", addon: &identity.addon, cluster: &identity.cluster, cluster_set: Some("prod") };
-    let call = Call { caller, host: &host.parse().unwrap(), method, path: path.below(skip) };
-    route(table, &call).map(|route| route.name.name.clone())
+    let head = RequestHead { caller, host: &host.parse().unwrap(), method, path: path.below(skip) };
+    route(table, &head).map(|route| route.name.name.clone())
 }
 
 #[test]
@@ -189,7 +190,7 @@ fn mk_owned(owner: &str, created: i64, path: PathPattern) -> Route {
 
 /// Owners of routes must not be able to switch off each other's calls.
 #[test]
-fn a_younger_route_of_others_refuses_no_call_of_an_older_one() {
+fn a_younger_route_of_others_refuses_no_request_of_an_older_one() {
     let http = |path: &str| path.parse::<PathPattern>().unwrap();
     let grpc = |service: &str| PathPattern::grpc(service, Some("Push")).unwrap();
     for (call, written, read) in [
@@ -238,7 +239,7 @@ fn the_cluster_in_a_path_is_the_callers_own() {
 }
 
 #[test]
-fn a_call_that_the_longest_route_refuses_goes_nowhere() {
+fn a_request_that_the_longest_route_refuses_goes_nowhere() {
     let clusters = |clusters: Clusters, path: &str| Route { clusters: Arc::new(clusters), ..mk_route(path) };
     let named = |name: &str| Clusters::Names([name.parse().unwrap()].into());
     let in_set = |name: &str| Clusters::Sets([name.to_owned()].into());
@@ -318,10 +319,10 @@ fn only_methods_that_have_a_use_for_content_may_have_it() {
         let method: Method = method.parse().unwrap();
         let has_use = ["POST", "PUT", "PATCH"].contains(&method.as_str());
         for deletes in [false, true] {
-            assert_eq!(content(&method, false, deletes), Ok(CallConnection::Shared), "{method}");
+            assert_eq!(content(&method, false, deletes), Ok(RequestConnection::Shared), "{method}");
             let expected = match method {
-                _ if has_use => Ok(CallConnection::Shared),
-                Method::DELETE if deletes => Ok(CallConnection::Own),
+                _ if has_use => Ok(RequestConnection::Shared),
+                Method::DELETE if deletes => Ok(RequestConnection::Own),
                 _ => Err(NoAccess::Content(method.clone())),
             };
             assert_eq!(content(&method, true, deletes), expected, "{method}");

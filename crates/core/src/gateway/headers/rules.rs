@@ -70,7 +70,7 @@ pub static REQUEST_HEADERS: &[HeaderRule] = &[
     set("x-addon-signer-addon", "the addon of the caller"),
     set("x-addon-signer-agent", "the agent of the caller"),
     set("x-addon-signer-signer", "the AddOnSigner whose CA signed the certificate"),
-    set("x-addon-signer-route", "the AddOnRoute that brought the call, as namespace/name"),
+    set("x-addon-signer-route", "the AddOnRoute that brought the request, as namespace/name"),
     removed("x-addon-signer-*", "kept for more of them"),
     set("x-forwarded-for", "the client's address"),
     set("x-forwarded-proto", "https"),
@@ -207,7 +207,7 @@ pub static REQUEST_HEADERS: &[HeaderRule] = &[
     set("host", "the backend's own name"),
     set("content-length", "the length of what is passed on"),
     removed("expect", "the gateway answers it"),
-    removed("connection", "of one connection only; set anew for HTTP/1.1, as the call needs it"),
+    removed("connection", "of one connection only; set anew for HTTP/1.1, as the request needs it"),
     removed("proxy-connection", HOP),
     removed("keep-alive", HOP),
     removed("proxy-authenticate", HOP),
@@ -223,7 +223,7 @@ pub static REQUEST_HEADERS: &[HeaderRule] = &[
     passed("tracestate", TRACE),
     passed("baggage", TRACE),
     passed("b3", TRACE),
-    passed("grpc-timeout", "the deadline of a gRPC call"),
+    passed("grpc-timeout", "the deadline of a gRPC request"),
     passed("impersonate-user", "a wish, which an aggregated API server grants only to whoever has the right"),
 ];
 

@@ -1,4 +1,4 @@
-//! Reads the trace that a call belongs to: <https://www.w3.org/TR/trace-context/#traceparent-header>.
+//! Reads the trace that a request belongs to: <https://www.w3.org/TR/trace-context/#traceparent-header>.
 
 use http::header::HeaderMap;
 

@@ -2,8 +2,8 @@
 //!
 //! Routes match decoded segments, but the backend gets the path as it came. So a path that could mean anything is
 //! refused: dot segments in any spelling, encoded separators, empty segments, control characters, bytes that are not
-//! UTF-8. A path that only *some* backends take for another one is compared in its normal form, which can refuse a call
-//! and admits none: `docs/paths.md` has the rules.
+//! UTF-8. A path that only *some* backends take for another one is compared in its normal form, which can refuse a
+//! request and admits none: `docs/paths.md` has the rules.
 
 mod normal;
 mod pattern;

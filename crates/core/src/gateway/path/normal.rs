@@ -34,7 +34,7 @@ pub(super) fn is_alike(segment: &str, of_route: &str) -> bool {
     segment == of_route || !of_route.contains('.') && stem() == Some(of_route)
 }
 
-/// What is ASCII is normalised already, such as the service of a gRPC call.
+/// What is ASCII is normalised already, such as the service of a gRPC request.
 fn nfkc(text: &str) -> Cow<'_, str> {
     if text.is_ascii() { text.into() } else { text.nfkc().collect() }
 }

@@ -73,7 +73,7 @@ fn segment(name: &str) -> Option<Segment> {
 }
 
 impl PathPattern {
-    /// The calls of a gRPC method, or of all methods of the service. Their path is `/<service>/<method>` (gRPC over
+    /// The requests of a gRPC method, or of all methods of the service. Their path is `/<service>/<method>` (gRPC over
     /// HTTP/2, "Requests").
     ///
     /// # Errors
@@ -105,16 +105,16 @@ impl PathPattern {
         is_as_long && self.segments.iter().zip(others).all(|(segment, other)| is(segment, other))
     }
 
-    /// Whether it is the path of a call, whatever cluster that names.
+    /// Whether it is the path of a request, whatever cluster that names.
     #[must_use]
     pub fn matches(&self, path: PathBelow<'_>) -> bool {
-        self.begins(path.0, |own, of_call| match own.text() {
-            Some(text) => text == of_call.decoded,
-            None => !of_call.decoded.is_empty(),
+        self.begins(path.0, |own, of_request| match own.text() {
+            Some(text) => text == of_request.decoded,
+            None => !of_request.decoded.is_empty(),
         })
     }
 
-    /// Whether some backend could take the path of a call for this one: their normal forms match. Some backends drop
+    /// Whether some backend could take the path of a request for this one: their normal forms match. Some backends drop
     /// the last slash.
     #[must_use]
     pub fn is_alike(&self, path: PathBelow<'_>) -> bool {
@@ -122,14 +122,14 @@ impl PathPattern {
             [before @ .., last] if last.normal.is_empty() => before,
             all => all,
         };
-        self.begins(segments, |own, of_call| own.normal().is_none_or(|normal| is_alike(&of_call.normal, normal)))
+        self.begins(segments, |own, of_request| own.normal().is_none_or(|normal| is_alike(&of_request.normal, normal)))
     }
 
     /// Whether the segments that stand for the caller's cluster name this one.
     #[must_use]
     pub fn is_for(&self, cluster: &ClusterName, path: PathBelow<'_>) -> bool {
         let mut pairs = self.segments.iter().zip(path.0);
-        pairs.all(|(segment, of_call)| *segment != Segment::Cluster || of_call.decoded == cluster.as_str())
+        pairs.all(|(segment, of_request)| *segment != Segment::Cluster || of_request.decoded == cluster.as_str())
     }
 
     /// Whether both have the same normal form, so that only one of them can be in effect.

@@ -66,7 +66,7 @@ fn the_end_of_a_path_is_sent_as_it_came() {
 }
 
 #[test]
-fn a_pattern_is_a_path_that_calls_can_have() {
+fn a_pattern_is_a_path_that_requests_can_have() {
     for (text, written) in [
         ("/", "/"),
         ("/api/v1", "/api/v1"),

@@ -16,12 +16,12 @@ use crate::trust::SignerTrust;
 
 pub use refs::{BackendRef, Backends, CaRef, Endpoints, References, ServiceFacts, ServicePort, Target, TlsPlan};
 
-/// How many paths one addon may have: each call looks at all of them. Those that stay out of effect because they are
+/// How many paths one addon may have: each request looks at all of them. Those that stay out of effect because they are
 /// read alike count too, because each is compared with all older ones.
 pub const MOST_PATHS: usize = 256;
 
 /// In how many namespaces AddOnRoutes may name Services. There are two watches for each, all watches share one
-/// connection with all calls, and an API server allows 100 streams on it (kube-apiserver,
+/// connection with all requests, and an API server allows 100 streams on it (kube-apiserver,
 /// `--http2-max-streams-per-connection`).
 pub const MOST_NAMESPACES: usize = 24;
 
@@ -56,7 +56,7 @@ pub struct RoutePlan {
     pub paths: Vec<PathPlan>,
     /// Where calls go.
     pub backend: BackendRef,
-    /// What calls may take.
+    /// What requests may take.
     pub limits: RouteLimits,
 }
 
@@ -232,7 +232,7 @@ fn attach<'w>(
     }
     let unresolved = |problem: Problem| {
         let reason = if problem.is_pending() { REASON_PENDING } else { "Invalid" };
-        Problem::new(reason, "its backend cannot be used, as ResolvedRefs says: calls are answered with 503")
+        Problem::new(reason, "its backend cannot be used, as ResolvedRefs says: requests are answered with 503")
     };
     let programmed = lost.map_or_else(|| resolved.clone().map_err(unresolved), Err);
     Some(Verdict { accepted: Ok(()), resolved, has_endpoint, programmed })
@@ -310,11 +310,11 @@ fn read_alike(own: &PathPattern, of: &RouteName, older: &[Arc<Route>]) -> Option
     Some(Problem::new("Conflicted", cause))
 }
 
-/// Whether an older AddOnRoute decides about calls of this one.
+/// Whether an older AddOnRoute decides about requests of this one.
 fn same_path(own: &PathPattern, older: &[Arc<Route>]) -> Option<Problem> {
     let Route { name, path, .. } = &**older.iter().find(|older| older.path.is_same_as(own))?;
     let cause = if path == own {
-        format!("the path {path} is that of the older AddOnRoute {name}, which gets its calls")
+        format!("the path {path} is that of the older AddOnRoute {name}, which gets its requests")
     } else {
         format!("some backends read the path {own} as {path} of the older AddOnRoute {name}: calls to both are refused")
     };

@@ -14,7 +14,7 @@ use crate::gateway::route::{Backend, BackendTls, Protocol};
 /// How many addresses of a Service are used: each new connection looks at them.
 const MOST_ADDRESSES: usize = 1000;
 
-/// Where an AddOnRoute sends its calls.
+/// Where an AddOnRoute sends its requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BackendRef {
     /// What it names.

@@ -4,11 +4,11 @@ use std::fmt;
 
 pub(crate) const MIB: usize = 1024 * 1024;
 
-/// A call that is repeated.
+/// A request that is repeated.
 pub(crate) struct Case {
     pub(crate) name: String,
     pub(crate) connections: usize,
-    /// How many calls each connection carries at a time.
+    /// How many requests each connection carries at a time.
     pub(crate) calls: usize,
     /// Further flags of the load program.
     pub(crate) flags: Vec<String>,

@@ -9,7 +9,7 @@ use test_kit::process::command_that_dies_with_us;
 
 use crate::cases::Case;
 
-/// The server that gets the calls.
+/// The server that gets the requests.
 pub(crate) struct Target {
     pub(crate) address: SocketAddr,
     pub(crate) tls: bool,
@@ -28,12 +28,12 @@ impl Target {
 
 /// What one case costs at one target.
 pub(crate) struct Figure {
-    /// Calls per second.
+    /// Requests per second.
     pub(crate) rate: f64,
     /// In µs, like all latencies.
     pub(crate) p50: f64,
     pub(crate) p99: f64,
-    /// Processor time of the target for each call, in µs.
+    /// Processor time of the target for each request, in µs.
     pub(crate) cpu: f64,
 }
 

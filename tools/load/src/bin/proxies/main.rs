@@ -42,7 +42,7 @@ mod load;
 mod peers;
 mod table;
 
-/// The paths of gRPC calls begin like that.
+/// The paths of gRPC requests begin like that.
 const GRPC: &str = "/grpc.health.v1.Health/";
 /// How long a peer may take to end.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -4,13 +4,13 @@ use crate::cases::Case;
 use crate::load::Figure;
 
 const HEADS: [&str; 7] = [
-    "case, connections x calls on each",
+    "case, connections x requests on each",
     "per s: backend alone / gateway / nginx / HAProxy",
     "of nginx",
     "of HAProxy",
     "p50, µs",
     "p99, µs",
-    "CPU of each call, µs",
+    "CPU of each request, µs",
 ];
 const WIDTHS: [usize; 7] = [33, 48, 8, 10, 29, 29, 25];
 

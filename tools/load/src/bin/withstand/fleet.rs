@@ -33,7 +33,7 @@ const AT_ONCE: usize = 16;
 /// How many of them enrol.
 const ENROLLED: usize = 500;
 const LONG: Duration = Duration::from_secs(1_800);
-/// How long calls at rest are counted.
+/// How long requests at rest are counted.
 const REST: Duration = Duration::from_secs(60);
 
 /// The processes of a hub.

@@ -1,4 +1,4 @@
-//! The memory and the CPU that connections need which are open and make no calls.
+//! The memory and the CPU that connections need which are open and make no requests.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -51,7 +51,7 @@ enum Open {
     H2 { _sender: http2::SendRequest<Full<Bytes>> },
 }
 
-/// Makes one call on a new connection, which stays open.
+/// Makes one request on a new connection, which stays open.
 async fn call(protocol: &str, pair: &TlsConnector, gateway: SocketAddr) -> Open {
     let io = TokioIo::new(connect(pair, gateway).await.unwrap());
     let (answer, open) = if protocol == "h2" {

@@ -58,9 +58,9 @@ enum Part {
     Burst,
     /// A fleet of clusters with three addons each, with a signer and three gateways: memory, times, calls.
     Fleet,
-    /// 10,000 idle connections to the gateway, 1,000 half-open handshakes and a client that resets its calls.
+    /// 10,000 idle connections to the gateway, 1,000 half-open handshakes and a client that resets its requests.
     Strangers,
-    /// 2,000 connections to the gateway that make no calls: memory and CPU.
+    /// 2,000 connections to the gateway that make no requests: memory and CPU.
     Idle,
 }
 

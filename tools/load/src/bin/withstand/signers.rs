@@ -9,7 +9,7 @@ use kube::{Api, Client};
 use serde_json::json;
 
 use crate::world::World;
-use addon_signer_load::measure::{calls_in, resident_mb, total_calls};
+use addon_signer_load::measure::{calls_in, resident_mb, total_requests};
 use test_kit::hub::create_signer;
 use test_kit::{accept_cluster, install_addon, wait_until};
 
@@ -45,12 +45,12 @@ pub(crate) async fn run(program: &Path) {
     let seconds = REST.as_secs_f64();
     println!("at rest: {:.2} calls/s with the hub, {:.2} without it", with / seconds, without / seconds);
     let quiet = calls_in(&world.admin, SETTLE).await;
-    let before = total_calls(&world.admin).await;
+    let before = total_requests(&world.admin).await;
     let edit = Patch::Merge(json!({"spec": {"certificate": {"duration": "23h"}}}));
     let signers: Api<AddOnSigner> = Api::all(world.admin.clone());
     signers.patch("signer50", &PatchParams::default(), &edit).await.unwrap();
     tokio::time::sleep(SETTLE).await;
-    let edited = total_calls(&world.admin).await - before - 1.0;
+    let edited = total_requests(&world.admin).await - before - 1.0;
     println!("an edit: {edited:.0} calls in {} s, in which there are {quiet:.0} at rest", SETTLE.as_secs());
     println!("resident: {:.1} MB", resident_mb(hub.id()));
 }

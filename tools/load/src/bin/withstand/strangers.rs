@@ -200,7 +200,7 @@ pub(crate) async fn act(gateway: SocketAddr, dir: &Path) {
     }
     let hostile = pair(dir, "hostile", b"h2");
     loop {
-        reset_calls(&hostile, gateway).await;
+        reset_requests(&hostile, gateway).await;
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
@@ -220,7 +220,7 @@ async fn stay(gateway: SocketAddr, hello: &[u8]) {
 }
 
 /// Makes calls and gives each up at once, until the gateway ends the connection.
-async fn reset_calls(pair: &TlsConnector, gateway: SocketAddr) {
+async fn reset_requests(pair: &TlsConnector, gateway: SocketAddr) {
     let Some(stream) = connect(pair, gateway).await else { return };
     let shaken = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await;
     let Ok((mut sender, connection)) = shaken else { return };

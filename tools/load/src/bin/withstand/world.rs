@@ -129,7 +129,7 @@ impl World {
         Running { process: Process::start(&self.program, &flags, self.hub.real().unwrap().dir()), metrics }
     }
 
-    /// A client of its own for the administrator: its calls wait for nobody else's.
+    /// A client of its own for the administrator: its requests wait for nobody else's.
     pub(crate) async fn another_client(&self) -> Client {
         self.hub.admin().await
     }

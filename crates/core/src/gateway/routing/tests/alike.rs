@@ -5,7 +5,7 @@ use proptest::collection;
 use proptest::prelude::*;
 
 use super::*;
-use crate::gateway::access::{self, Call, Caller, NoAccess};
+use crate::gateway::access::{self, Caller, NoAccess, RequestHead};
 use crate::gateway::path::{PathError, SafePath};
 
 /// The cells of each row of the table in `docs/paths.md` that has this heading.
@@ -48,13 +48,13 @@ fn mk_of(namespace: &str, name: &str, created: i64, path: PathPattern) -> RouteP
     plan
 }
 
-/// The AddOnRoute that gets a call of the addon `a` on the cluster `c1`.
+/// The AddOnRoute that gets a request of the addon `a` on the cluster `c1`.
 fn called(table: &RouteTable, path: &str) -> Result<RouteName, NoAccess> {
     let (addon, cluster) = ("a".parse().unwrap(), "c1".parse().unwrap());
     let caller = Caller { signer: "s", addon: &addon, cluster: &cluster, cluster_set: None };
     let path = SafePath::parse(path)?;
-    let call = Call { caller, host: &mk_host("gateway.example"), method: &Method::GET, path: path.below(0) };
-    access::route(table, &call).map(|route| route.name.clone())
+    let head = RequestHead { caller, host: &mk_host("gateway.example"), method: &Method::GET, path: path.below(0) };
+    access::route(table, &head).map(|route| route.name.clone())
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn paths_that_stay_out_count_among_those_of_an_addon() {
 }
 
 #[test]
-fn paths_read_alike_are_in_effect_where_no_call_could_meet_both() {
+fn paths_read_alike_are_in_effect_if_no_request_can_meet_both() {
     let addons = |name: &str| Arc::new([name.parse().unwrap()].into());
     let clusters = |name: &str| Arc::new(Clusters::Names([name.parse().unwrap()].into()));
     let hostnames = |name: &str| Arc::new([mk_host(name)].into());
@@ -155,7 +155,7 @@ fn paths_read_alike_are_in_effect_where_no_call_could_meet_both() {
 }
 
 #[test]
-fn a_route_for_other_clusters_refuses_no_call_read_alike() {
+fn a_route_for_other_clusters_refuses_no_request_read_alike() {
     let clusters = |name: &str| Arc::new(Clusters::Names([name.parse().unwrap()].into()));
     let older = |cluster| RoutePlan { clusters: clusters(cluster), ..mk_of("a", "older", 1, "/API".parse().unwrap()) };
     let younger = RoutePlan { clusters: clusters("c1"), ..mk_of("b", "younger", 2, "/api".parse().unwrap()) };
@@ -181,10 +181,10 @@ fn paths_of_one_owner_that_are_read_alike_stay_in_the_table() {
 }
 
 proptest! {
-    /// Whatever a younger route of another namespace says, the calls of older ones go where they went before, except
+    /// Whatever a younger route of another namespace says, the requests of older ones go where they went before, except
     /// those that its path matches as written.
     #[test]
-    fn a_younger_route_takes_calls_only_as_written(
+    fn a_younger_route_takes_requests_only_as_written(
         older in collection::btree_set("(/[aA]|/[aA][.]b|/[{]cluster[}]){0,3}", 1..4),
         younger in "(/[aA]|/[aA][.]b|/[{]cluster[}]){1,3}",
         call in "(/[aA]|/%61|/[aA][.]b|/a;b|/c1){0,3}/?",

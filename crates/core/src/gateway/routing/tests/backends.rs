@@ -36,7 +36,7 @@ fn paths_without_a_usable_backend_stay_and_are_told_why() {
         assert_eq!(reasons, ["", expected, programmed], "{verdict:?}");
         let (table, _) = existing.resolve(&[plan]);
         let routes = table.of("s", &"a".parse().unwrap());
-        assert!(routes[0].backend.is_err(), "no shorter route may get its calls");
+        assert!(routes[0].backend.is_err(), "no shorter route may get its requests");
     }
 }
 

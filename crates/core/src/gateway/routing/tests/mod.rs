@@ -134,7 +134,7 @@ fn mk_named(name: &str, created: i64, path: &str) -> RoutePlan {
             connect: SECOND,
             first_byte: SECOND,
             idle: SECOND,
-            calls_per_identity: None,
+            requests_per_identity: None,
         },
     }
 }
@@ -168,7 +168,7 @@ fn a_route_that_may_attach_is_for_all_addons_of_its_signer() {
     assert_eq!(existing.paths(&[mk_plan()], "a"), ["r /x"]);
     assert_eq!(existing.paths(&[mk_plan()], "b"), ["r /x"]);
     let table = existing.resolve(&[mk_plan()]).0;
-    assert!(table.knows("s") && !table.knows("other"), "a call of an agent of another signer is not refused yet");
+    assert!(table.knows("s") && !table.knows("other"), "a request of an agent of another signer is not refused yet");
     let only_b = RoutePlan { addons: Arc::new(["b".parse().unwrap()].into()), ..mk_plan() };
     assert_eq!(existing.paths(&[only_b], "a"), [""; 0]);
 }
