@@ -1,4 +1,4 @@
-//! A request with a subject and attributes from the fuzzer, signed with our key. A hostile agent can make such
+//! A CSR with a subject and attributes from the fuzzer, signed with our key. A hostile agent can make such
 //! requests. The input is the length of the subject in two bytes, the subject, the attributes.
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! What the targets share: a hub with a signer, and the checks of each request that policy approves.
+//! What the targets share: a hub with a signer, and the checks of each CSR that policy approves.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -15,7 +15,7 @@ pub mod mutants;
 
 const MAX_DURATION: Duration = Duration::from_secs(604_800);
 
-/// Submits a request as the agent of spoke1, and checks an approval against the convention.
+/// Submits a CSR as the agent of spoke1, and checks an approval against the convention.
 pub fn submit(request: &[u8]) {
     let rules = mk_rules();
     let Ok(approved) = evaluate(&rules, &mk_submission(request), &mk_registry()) else { return };
@@ -42,7 +42,7 @@ fn check_subject(der: &[u8], user: &str, groups: &[String]) {
     assert_eq!(name.iter_attributes().count(), common_names.len() + organizations.len());
 }
 
-/// The submission of a request by the agent of spoke1.
+/// The submission of a CSR by the agent of spoke1.
 pub fn mk_submission(request: &[u8]) -> Submission {
     let groups = ["system:open-cluster-management:spoke1"];
     let usages = ["digital signature", "key encipherment", "client auth"];

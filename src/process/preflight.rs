@@ -18,7 +18,7 @@ use tracing::warn;
 
 use addon_signer_api::kept::Kept;
 use addon_signer_api::ocm::AddOnApi;
-use addon_signer_api::request::BoundedRequest;
+use addon_signer_api::request::BoundedCsr;
 use addon_signer_api::{AddOnRoute, AddOnSigner, Guarded, Lenient};
 use addon_signer_core::lease::LEASE_NAME;
 use addon_signer_core::names::LABEL_GATEWAY;
@@ -192,7 +192,7 @@ impl Asking<'_> {
     }
 
     async fn check_requests(&self) -> Result<(), Obstacle> {
-        let requests: Api<BoundedRequest> = Api::all(self.client.clone());
+        let requests: Api<BoundedCsr> = Api::all(self.client.clone());
         let listed = listing::any(&requests, &Selector::all()).await;
         listed.map(drop).map_err(|error| Obstacle::new(error, || self.cannot("list certificatesigningrequests")))
     }
@@ -212,7 +212,7 @@ impl Asking<'_> {
         listed.map(drop).map_err(|error| Obstacle::new(error, lacks))
     }
 
-    /// Without this right no request of a gateway in a pod would be decided. There need be no pod of this name.
+    /// Without this right no CSR of a gateway in a pod would be decided. There need be no pod of this name.
     async fn check_pods(&self) -> Result<(), Obstacle> {
         let pods: Api<Lenient<Pod>> = Api::namespaced(self.client.clone(), self.namespace);
         let lacks = || self.cannot(&format!("get pods in the namespace {}", self.namespace));

@@ -64,7 +64,7 @@ async fn a_sound_installation_is_good_line_by_line() {
             "until you `kubectl label namespace addon-signer pod-security.kubernetes.io/enforce=restricted`\n"
         },
         "ok   Lease addon-signer: hub_",
-        "ok   AddOnSigner telemetry: Requests for this signer are validated and signed.\n",
+        "ok   AddOnSigner telemetry: CSRs for this signer are validated and signed.\n",
         "ok   API: the API server serves ClusterManagementAddOn v1",
         "ok   API: the API server serves AddOnTemplate v1alpha1\n",
         "ok   ManifestWorks: it is not installed (trust.manifestWorks)\n",
@@ -319,7 +319,7 @@ async fn unproven_grpc_account_is_bad_and_reported_with_remedy() {
         let found = check(&hub, home.path(), &[]).await;
         assert!(found.stdout.contains(line), "{line}: {}", found.stdout);
     };
-    has("BAD  gRPC account: requests waiting: 1. The hub does not answer this request of OCM's gRPC server, because \
+    has("BAD  gRPC account: requests waiting: 1. The hub does not answer this CSR of OCM's gRPC server, because \
          the ValidatingAdmissionPolicy addon-signer-grpc-account is not in force, so anyone could change whom the \
          request is for. Install the chart again; the binding must deny.\n")
     .await;
@@ -332,10 +332,8 @@ async fn unproven_grpc_account_is_bad_and_reported_with_remedy() {
         .await;
         let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(admin.clone());
         bindings.delete("addon-signer-grpc-account", &DeleteParams::default()).await.unwrap();
-        has(
-            "BAD  gRPC account: anyone may be able to change whom a request from OCM's gRPC server is for: there is no",
-        )
-        .await;
+        has("BAD  gRPC account: anyone may be able to change whom a CSR from OCM's gRPC server is for: there is no")
+            .await;
     }
 }
 

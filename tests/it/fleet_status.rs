@@ -150,7 +150,7 @@ async fn the_worst_come_first_with_what_they_wait_for() {
     let waits: Vec<_> = rows.iter().map(|row| row["waitsFor"].as_str().unwrap_or_default()).collect();
     assert!(waits[0].contains(": SubjectOfAnotherCluster: The subject names the cluster spoke1"), "{waits:?}");
     let call = "its first request at the gateway";
-    assert_eq!(waits[1..], ["its agent to make a request", call, "the hub to accept the cluster", ""]);
+    assert_eq!(waits[1..], ["its agent to make a CSR", call, "the hub to accept the cluster", ""]);
     let ready = rows.last().unwrap();
     assert_eq!((&ready["registered"], &ready["hasTrust"]), (&json!(true), &json!(true)));
     assert!(["validUntil", "authority", "lastSeen"].iter().all(|field| ready[field].is_string()), "{ready}");
@@ -168,7 +168,7 @@ async fn the_worst_come_first_with_what_they_wait_for() {
     let past = world.status(&["--limit", "2", "--page", "4"]).await;
     assert!(past.stderr.ends_with("The last page is --page 3.\n"), "{}", past.stderr);
     let check = world.check().await;
-    let line = "BAD  addons on clusters: 2 of 4 have no valid certificate or had their last request refused: ";
+    let line = "BAD  addons on clusters: 2 of 4 have no valid certificate or had their last CSR refused: ";
     assert!(check.code == 1, "{}", check.stdout);
     assert!(check.stdout.contains(line), "{}", check.stdout);
     let one = world.rows(&["--cluster", "spoke2", "--addon", "telemetry"]).await;

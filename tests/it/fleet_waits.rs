@@ -1,4 +1,4 @@
-//! What `addon-signer status` says of certificates that the gateway refuses, of requests that wait, and where no
+//! What `addon-signer status` says of certificates that the gateway refuses, of CSRs that wait, and where no
 //! ManifestWork brings the trust bundle; and how much memory it takes where a cluster pads its objects.
 
 use std::process::Stdio;
@@ -37,7 +37,7 @@ async fn mk_world(options: HubOptions) -> (World, Client) {
     (World::start(hub, options).await, admin)
 }
 
-/// Makes a request of `spoke1` for a certificate that lives so long, and waits until it is issued.
+/// Makes a CSR of `spoke1` for a certificate that lives so long, and waits until it is issued.
 async fn issue(world: &World, admin: &Client, seconds: i32) {
     let mut request = mk_csr("spoke1", "telemetry");
     request.spec.expiration_seconds = Some(seconds);
@@ -94,7 +94,7 @@ async fn without_manifest_works_nobody_knows_who_has_the_trust_bundle() {
     let pair = enrolled(hub, &admin, home.path(), "spoke2", whole.gateway).await;
     assert_eq!(pair.call(whole.gateway, Method::GET, "/v1/whoami").await.unwrap().0, 200);
     let rows = [
-        world.until("spoke2", "its agent's request", is("Ready")).await,
+        world.until("spoke2", "its agent's CSR", is("Ready")).await,
         world.until("spoke1", "the certificate", is("NeverSeen")).await,
     ];
     assert!(rows.iter().all(|row| row.get("hasTrust").is_none()), "{rows:?}");
@@ -126,10 +126,10 @@ async fn request_says_what_it_awaits_and_revocation_what_it_revokes() {
     annotate(&admin, json!({ REVOKE_BEFORE: revoked.to_string() })).await;
     let limited = submit(&world.hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
     let waits = |expected: String| move |row: &Value| row["waitsFor"] == expected.as_str();
-    let sentence = "This addon or its cluster had too many certificates; the request waits and is signed later.";
-    let expected = format!("the hub to answer its request {limited}: {sentence}");
+    let sentence = "This addon or its cluster had too many certificates; the CSR waits and is signed later.";
+    let expected = format!("the hub to answer its CSR {limited}: {sentence}");
     world.until("spoke1", "the turn to be waited for", waits(expected)).await;
-    // The next request may be made in the same second.
+    // The next CSR may be made in the same second.
     let requests: Api<CertificateSigningRequest> = Api::all(admin.clone());
     requests.delete(&limited, &DeleteParams::default()).await.unwrap();
 
@@ -142,14 +142,14 @@ async fn request_says_what_it_awaits_and_revocation_what_it_revokes() {
     })
     .await;
     let open = submit(&world.hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
-    world.until("spoke1", "the approval", waits(format!("somebody to approve its request {open}"))).await;
+    world.until("spoke1", "the approval", waits(format!("somebody to approve its CSR {open}"))).await;
 
     let automatic = Patch::Merge(json!({ "spec": { "approval": "Automatic" } }));
     let secrets: Api<Secret> = Api::namespaced(admin.clone(), "addon-signer");
     secrets.delete("telemetry-client-authorities", &DeleteParams::default()).await.unwrap();
     let (reason, message) = wait_ready(&admin, "telemetry", "False").await;
     signers.patch("telemetry", &PatchParams::default(), &automatic).await.unwrap();
-    let told = format!("the hub to answer its request {open}, but the AddOnSigner telemetry says {reason}: {message}");
+    let told = format!("the hub to answer its CSR {open}, but the AddOnSigner telemetry says {reason}: {message}");
     world.until("spoke1", "the hub's trouble", waits(told.clone())).await;
 
     annotate(&admin, json!({ REVOKE_BEFORE: "2099-01-01T00:00:00Z" })).await;
@@ -175,7 +175,7 @@ async fn peak(home: &tempfile::TempDir, kubeconfig: &str) -> (u64, Vec<Value>) {
     (peak, serde_json::from_slice(&output.stdout).unwrap())
 }
 
-/// How many MiB more `status` takes because of so many of these requests, which must hide nobody.
+/// How many MiB more `status` takes because of so many of these CSRs, which must hide nobody.
 async fn more_memory(hub: &TestHub, request: &CertificateSigningRequest, count: usize) -> u64 {
     mk_served(hub, telemetry()).await;
     let home = tempfile::tempdir().unwrap();

@@ -36,7 +36,7 @@ use addon_signer_platform::kubernetes;
 
 const RESOURCE: &str = "certificatesigningrequests.certificates.k8s.io";
 const HUB: &str = "the hub";
-/// The time limit of one request to the hub that is not a watch.
+/// The time limit of one CSR to the hub that is not a watch.
 const ANSWER: Duration = Duration::from_secs(30);
 
 /// Why there is no certificate.
@@ -48,15 +48,15 @@ pub enum EnrolError {
     /// The hub refused or did not answer.
     #[error(transparent)]
     Api(#[from] ApiError),
-    /// The cluster has reached OCM's limit of requests.
+    /// The cluster has reached OCM's limit of CSRs.
     #[error(
-        "the hub has {0} requests from this cluster and addon, the most that OCM allows; wait until it deletes old ones"
+        "the hub has {0} CSRs from this cluster and addon, the most that OCM allows; wait until it deletes old ones"
     )]
     TooMany(usize),
-    /// An approver denied the request, or the signer failed it.
-    #[error("the hub {verdict} the request {name}: {reason}: {message}")]
+    /// An approver denied the CSR, or the signer failed it.
+    #[error("the hub {verdict} the CSR {name}: {reason}: {message}")]
     Refused {
-        /// The request.
+        /// The CSR.
         name: String,
         /// `denied` or `failed`.
         verdict: &'static str,
@@ -65,18 +65,16 @@ pub enum EnrolError {
         /// A sentence, for people.
         message: String,
     },
-    /// Somebody deleted the request.
-    #[error("the request {0} was deleted on the hub before a certificate was issued")]
+    /// Somebody deleted the CSR.
+    #[error("the CSR {0} was deleted on the hub before a certificate was issued")]
     Deleted(String),
-    /// The request has not been decided yet. The next attempt waits for the same request.
-    #[error("the request {0} is still waiting for approval or for its certificate")]
+    /// The CSR has not been decided yet. The next attempt waits for the same CSR.
+    #[error("the CSR {0} is still waiting for approval or for its certificate")]
     Pending(String),
     /// The signer provided no anchors to verify the gateway with.
-    #[error(
-        "the request {0} was signed without the annotation {ANNOTATION_TRUST_BUNDLE}; is its signer an AddOnSigner?"
-    )]
+    #[error("the CSR {0} was signed without the annotation {ANNOTATION_TRUST_BUNDLE}; is its signer an AddOnSigner?")]
     NoTrust(String),
-    /// The issued certificate is not what the request asked for.
+    /// The issued certificate is not what the CSR asked for.
     #[error("the certificate that the hub issued for {0} cannot be used: {1}")]
     Unsuitable(String, Unusable),
     /// The hub has issued it just now, so that this machine's clock must be wrong.
@@ -85,12 +83,12 @@ pub enum EnrolError {
     /// No key could be made.
     #[error(transparent)]
     Key(#[from] KeyError),
-    /// The request could not be written.
+    /// The CSR could not be written.
     #[error(transparent)]
     Build(#[from] BuildError),
 }
 
-/// A request that the hub has not answered. Only this value holds its key.
+/// A CSR that the hub has not answered. Only this value holds its key.
 struct Pending {
     name: String,
     key: Zeroizing<Vec<u8>>,
@@ -110,13 +108,13 @@ impl Enroller {
         Self { order, access, plugins, pending: None }
     }
 
-    /// The requests on the hub. The kubeconfig is read each time, because OCM's agent renews the certificate in it.
+    /// The CSRs on the hub. The kubeconfig is read each time, because OCM's agent renews the certificate in it.
     async fn requests(&self) -> Result<Api<CertificateSigningRequest>, EnrolError> {
         let connected = kubernetes::connected(&self.access, self.plugins, Contacts::default()).await?;
         Ok(Api::all(connected.client))
     }
 
-    /// Makes a request, or continues with the pending one, and waits at most `patience` for the answer.
+    /// Makes a CSR, or continues with the pending one, and waits at most `patience` for the answer.
     pub(crate) async fn enrol(
         &mut self,
         patience: Duration,
@@ -168,7 +166,7 @@ impl Enroller {
     }
 
     /// Whether the hub has given out other anchors than these since it signed this certificate. Only what the hub wrote
-    /// counts, on requests of the gateways or of other agents. It costs the hub neither a request nor a certificate.
+    /// counts, on CSRs of the gateways or of other agents. It costs the hub neither a CSR nor a certificate.
     pub(crate) async fn has_newer_anchors(&self, usable: &Usable) -> Result<bool, EnrolError> {
         let requests = self.requests().await?;
         let known = usable.bundle.digest();
@@ -177,7 +175,7 @@ impl Enroller {
             let query = ListParams::default().fields(&format!("spec.signerName={signer}")).limit(SOME);
             let read = |page: &Value| newest = std::mem::take(&mut newest).max(Published::newest(page, &known));
             if !pages(&requests, query, &PUBLISHED, SOME_PAGES, read).await? {
-                let found = "The hub has too many or too large requests of this signer for the agent to read them all; \
+                let found = "The hub has too many or too large CSRs of this signer for the agent to read them all; \
                              if the newest anchors are among the others, the agent gets them when it renews";
                 tracing::warn!(signer, "{found}");
             }
@@ -186,7 +184,7 @@ impl Enroller {
         Ok(newest.zip(signed).is_some_and(|(published, signed)| published.replaces(signed)))
     }
 
-    /// Counts the requests in any state, as OCM's agent does, but only those that the cluster itself made. If others
+    /// Counts the CSRs in any state, as OCM's agent does, but only those that the cluster itself made. If others
     /// made so many or such large ones with the same labels that these cannot be read, the agent continues anyway.
     async fn check_limit(&self, requests: &Api<CertificateSigningRequest>) -> Result<(), EnrolError> {
         let query = ListParams::default().labels(&self.order.label_selector()).limit(PAGE);
@@ -215,7 +213,7 @@ impl Enroller {
     }
 }
 
-/// Watches until the request is decided. After an error the watch waits and lists again by itself. `trouble` holds the
+/// Watches until the CSR is decided. After an error the watch waits and lists again by itself. `trouble` holds the
 /// last error until the hub answers again.
 async fn final_answer(
     requests: &Api<CertificateSigningRequest>,
@@ -231,7 +229,7 @@ async fn final_answer(
             },
             Ok(None) => return Err(EnrolError::Deleted(name.to_owned())),
             Err(error) => {
-                tracing::debug!(request = name, error = explain(&error), "Lost the watch on the request");
+                tracing::debug!(request = name, error = explain(&error), "Lost the watch on the CSR");
                 *trouble = Some(explain(&error));
             }
         }
@@ -261,7 +259,7 @@ async fn pages(
     Ok(false)
 }
 
-/// Reads one page of requests, and discards one that is too large.
+/// Reads one page of CSRs, and discards one that is too large.
 async fn page(
     requests: &Api<CertificateSigningRequest>,
     query: &ListParams,

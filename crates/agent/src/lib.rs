@@ -1,10 +1,10 @@
 //! The program on the managed cluster. It keeps an addon's client certificate, its key and the gateway's anchors valid,
 //! and it never replaces working credentials with ones that do not work.
 //!
-//! [`plan`] of the core judges the stored credentials. [`Agent`] acts: it makes a new key and a request on the hub
+//! [`plan`] of the core judges the stored credentials. [`Agent`] acts: it makes a new key and a CSR on the hub
 //! (`enrol`), proves the certificate at the gateway (`gateway`), then writes once (`store`). The old certificate and
 //! key stay until that write. A certificate that could not be proven or stored yet stays in memory, and the agent tries
-//! again without another request.
+//! again without another CSR.
 //!
 //! What is stored and good is published: a directory that is a copy of the Secret gets it, `/readyz` says so (`probe`),
 //! and then the command of `--on-renew` runs. It runs beside the rest, which it never delays.
@@ -251,7 +251,7 @@ impl Agent {
         let pause = match self.replace(old).await {
             Ok(_) => self.backoff.after_success(),
             Err(AgentError::Enrol(EnrolError::Pending(request))) => {
-                info!(id = %self.identity, request, "The request is still pending");
+                info!(id = %self.identity, request, "The CSR is still pending");
                 Duration::ZERO
             }
             Err(error) => {

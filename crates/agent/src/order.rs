@@ -1,4 +1,4 @@
-//! The request object that the agent creates on the hub, and the hub's answer to it.
+//! The CSR object that the agent creates on the hub, and the hub's answer to it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,17 +13,17 @@ use addon_signer_core::csr::build::CsrParams;
 use addon_signer_core::identity::{AddOnKey, AddOnName, ClusterName, addon_group, cluster_group};
 use addon_signer_core::names::{ANNOTATION_TRUST_BUNDLE, LABEL_ADDON_NAME, LABEL_CLUSTER_NAME};
 
-/// OCM's own agent stops at this many requests of one cluster and addon.
+/// OCM's own agent stops at this many CSRs of one cluster and addon.
 pub(crate) const MAX_REQUESTS: usize = 10;
 /// How many requests the agent reads at once.
 pub(crate) const PAGE: u32 = 2;
-/// The maximum size of such a page in bytes: anybody can forge the labels by which the agent lists requests, and a
+/// The maximum size of such a page in bytes: anybody can forge the labels by which the agent lists CSRs, and a
 /// request may have 1.5 MB, which is up to 9 MB as JSON.
 pub(crate) const MAX_PAGE_BYTES: u64 = 1 << 20;
 /// How many pages the agent reads at most.
 pub(crate) const MAX_PAGES: usize = 10;
 
-/// What all requests of the agent have in common.
+/// What all CSRs of the agent have in common.
 #[derive(Debug, Clone)]
 pub(crate) struct Order {
     pub(crate) cluster: ClusterName,
@@ -71,7 +71,7 @@ impl Order {
         format!("{LABEL_CLUSTER_NAME}={},{LABEL_ADDON_NAME}={}", self.cluster, self.addon)
     }
 
-    /// How many requests of a page ([`LISTED`]) the cluster itself made, or the addon on it. Anybody can set labels,
+    /// How many CSRs of a page ([`LISTED`]) the cluster itself made, or the addon on it. Anybody can set labels,
     /// but the API server sets the groups.
     pub(crate) fn ours(&self, page: &Value) -> usize {
         let addon = AddOnKey { cluster: self.cluster.clone(), addon: self.addon.clone() };
@@ -82,13 +82,13 @@ impl Order {
     }
 }
 
-/// What the agent reads of a page of requests.
+/// What the agent reads of a page of CSRs.
 pub(crate) static LISTED: Keep = Keep::Fields(&[
     ("metadata", Keep::Fields(&[("continue", Keep::Scalar(16 << 10))])),
     ("items", Keep::Each(PAGE as usize, &Keep::Fields(&[("spec", Keep::Fields(&[("groups", Keep::All(16 << 10))]))]))),
 ]);
 
-/// The hub's answer to a request.
+/// The hub's answer to a CSR.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Answer {
     /// No answer yet.

@@ -1,6 +1,6 @@
 //! Whether the stored anchors are outdated: the gateway that they verify publishes others, or they do not verify who
 //! answers and the hub gives out others. A new certificate brings the present anchors. The gateway is believed only so
-//! far: each request costs the hub an entry in its ledger, and a gateway that was taken over could make all agents
+//! far: each CSR costs the hub an entry in its ledger, and a gateway that was taken over could make all agents
 //! request one after the other.
 
 use std::time::Duration;
@@ -12,8 +12,8 @@ use crate::enrol::Enroller;
 use crate::retry::Backoff;
 use addon_signer_core::credentials::plan::Usable;
 
-/// The longest pause between two requests made because of the gateway. Where something terminates TLS in front of it,
-/// no certificate helps. OCM allows ten requests for an addon, and Kubernetes keeps each for up to two hours: with
+/// The longest pause between two CSRs made because of the gateway. Where something terminates TLS in front of it,
+/// no certificate helps. OCM allows ten CSRs for an addon, and Kubernetes keeps each for up to two hours: with
 /// these pauses there are eight at most.
 const LONGEST: Duration = Duration::from_secs(3_600);
 /// The longest pause between two questions to the hub, whose answers Kubernetes deletes after an hour.

@@ -1,6 +1,6 @@
-//! Which anchors the hub gives out now, as the requests of others show it: the hub writes them on each request together
+//! Which anchors the hub gives out now, as the CSRs of others show it: the hub writes them on each CSR together
 //! with the certificate. An agent that cannot verify the gateway learns here whether its anchors are outdated, or a
-//! stranger answers at the gateway's address. Kubernetes keeps an issued request for an hour.
+//! stranger answers at the gateway's address. Kubernetes keeps an issued CSR for an hour.
 
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ use addon_signer_core::ca::bundle::Bundle;
 use addon_signer_core::names::ANNOTATION_TRUST_BUNDLE;
 use addon_signer_core::timestamp::Timestamp;
 
-/// How many requests of a signer the agent reads at once.
+/// How many CSRs of a signer the agent reads at once.
 pub(crate) const SOME: u32 = 20;
 /// How many such pages it reads at most: all agents of a fleet may look at the same time.
 pub(crate) const SOME_PAGES: usize = 5;
@@ -52,7 +52,7 @@ impl Published {
         Some(Self { requested, is_other: bundle.digest() != known })
     }
 
-    /// Whether these are other anchors, of a request that was made after `signed`.
+    /// Whether these are other anchors, of a CSR that was made after `signed`.
     pub(crate) fn replaces(&self, signed: Timestamp) -> bool {
         self.is_other && self.requested >= signed
     }

@@ -12,13 +12,13 @@ use addon_signer_platform::kubeconfig::Plugins;
 pub struct Timing {
     /// The longest pause between two checks of the store and of the clock, which may jump.
     pub poll: Duration,
-    /// The longest wait for the hub's answer. If the request is still pending then, the agent waits for it again.
+    /// The longest wait for the hub's answer. If the CSR is still pending then, the agent waits for it again.
     pub answer: Duration,
     /// The pause after the first failure, doubled with each further one.
     pub retry_first: Duration,
     /// The longest pause after a failure.
     pub retry_cap: Duration,
-    /// The pause between two requests for the gateway's anchors.
+    /// The pause between two CSRs for the gateway's anchors.
     pub refresh: Duration,
     /// The pause between two renewals of the health Lease.
     pub health: Duration,
@@ -44,11 +44,11 @@ pub struct Settings {
     pub identity: PeerIdentity,
     /// How the signer writes identities.
     pub convention: Convention,
-    /// `spec.signerName` of the requests.
+    /// `spec.signerName` of the CSRs.
     pub signer_name: String,
     /// The lifetime to request, in seconds; `None` leaves it to the signer.
     pub expiration_seconds: Option<i32>,
-    /// The cluster's kubeconfig for the hub, read again for every request.
+    /// The cluster's kubeconfig for the hub, read again for every CSR.
     pub hub_kubeconfig: PathBuf,
     /// Whether programs that it names are run.
     pub plugins: Plugins,

@@ -32,7 +32,7 @@ pub struct IdentitySpec {
             .message("identity.user must keep placeholders apart by a character that no name has, such as a colon")
     )]
     pub user: String,
-    /// Organizations that a request may have. Templates as in user.
+    /// Organizations that a CSR may have. Templates as in user.
     #[serde(default = "default_groups")]
     #[schemars(
         length(max = 16),
@@ -46,7 +46,7 @@ pub struct IdentitySpec {
         .message("identity.groups must not contain {agent}, which requesters choose, and must keep placeholders apart")
     )]
     pub groups: Vec<String>,
-    /// DNS names that a request may have. Templates as in user.
+    /// DNS names that a CSR may have. Templates as in user.
     #[serde(default = "default_dns_names")]
     #[schemars(
         length(max = 16),
@@ -60,7 +60,7 @@ pub struct IdentitySpec {
         .message("identity.dnsNames must not contain {agent}, which requesters choose, and keep placeholders apart")
     )]
     pub dns_names: Vec<String>,
-    /// Organizational units that a request may have, literally.
+    /// Organizational units that a CSR may have, literally.
     #[serde(default)]
     #[schemars(length(max = 16), inner(length(min = 1, max = 512)))]
     #[x_kube(merge_strategy = ListMerge::Set)]

@@ -1,4 +1,4 @@
-//! A CertificateSigningRequest as the hub reads it, in bounded memory. Anybody who may make requests may pad them with
+//! A CertificateSigningRequest as the hub reads it, in bounded memory. Anybody who may make CSRs may pad them with
 //! some 1.5 MB of labels, annotations, owners and finalizers, for which Kubernetes' types need 12 times the memory.
 
 use std::borrow::Cow;
@@ -62,16 +62,16 @@ static WANTED: Keep = Keep::Fields(&[
     ("status", Keep::Fields(&[("certificate", Keep::Scalar(CERTIFICATE)), ("conditions", Keep::All(LIST))])),
 ]);
 
-/// The request.
+/// The CSR.
 #[derive(Debug, Clone)]
-pub struct BoundedRequest {
+pub struct BoundedCsr {
     /// The part of it that was read.
     pub csr: CertificateSigningRequest,
-    /// Whether there was more than the hub reads. In that case the request is refused as too large.
+    /// Whether there was more than the hub reads. In that case the CSR is refused as too large.
     pub is_cut: bool,
 }
 
-impl<'de> Deserialize<'de> for BoundedRequest {
+impl<'de> Deserialize<'de> for BoundedCsr {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let kept = bounded::read(deserializer, &WANTED)?;
         let csr = serde_json::from_value(kept.value).map_err(D::Error::custom)?;
@@ -79,7 +79,7 @@ impl<'de> Deserialize<'de> for BoundedRequest {
     }
 }
 
-impl Resource for BoundedRequest {
+impl Resource for BoundedCsr {
     type DynamicType = ();
     type Scope = <CertificateSigningRequest as Resource>::Scope;
 

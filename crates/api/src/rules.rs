@@ -67,7 +67,7 @@ pub struct SignerConfig {
     pub generation: i64,
     /// What may be signed.
     pub rules: SignerRules,
-    /// Whether the hub itself approves requests.
+    /// Whether the hub itself approves CSRs.
     pub approves: bool,
     /// Whether the hub writes `status.registrations`.
     pub registers: bool,

@@ -85,13 +85,13 @@ pub struct AddOnSignerSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"))]
     pub successor: Option<String>,
-    /// Who approves valid requests.
+    /// Who approves valid CSRs.
     #[serde(default)]
     pub approval: Approval,
     /// Who writes this signer into status.registrations of the addons' ManagedClusterAddOns.
     #[serde(default)]
     pub registration: RegistrationMode,
-    /// Subject and names that a request must have.
+    /// Subject and names that a CSR must have.
     #[serde(default)]
     pub identity: IdentitySpec,
     /// Lifetime and keys of the agents' certificates.
@@ -131,7 +131,7 @@ pub enum TrustMode {
     Never,
 }
 
-/// Who approves valid requests.
+/// Who approves valid CSRs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Approval {
     /// The hub approves what its policy allows.
@@ -163,15 +163,15 @@ pub enum RegistrationMode {
 )]
 #[serde(rename_all = "camelCase")]
 pub struct CertificateSpec {
-    /// Lifetime of a certificate whose request names none, such as 24h. At least 10m.
+    /// Lifetime of a certificate whose CSR names none, such as 24h. At least 10m.
     #[serde(default = "default_certificate_duration")]
     #[schemars(length(min = 2, max = 20), regex(pattern = r"^([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?$"))]
     pub duration: String,
-    /// Longest lifetime that a request can get by expirationSeconds. At most 8760h.
+    /// Longest lifetime that a CSR can get by expirationSeconds. At most 8760h.
     #[serde(default = "default_max_duration")]
     #[schemars(length(min = 2, max = 20), regex(pattern = r"^([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?$"))]
     pub max_duration: String,
-    /// Kinds of keys that a request may have.
+    /// Kinds of keys that a CSR may have.
     #[serde(default = "default_keys")]
     #[schemars(length(min = 1, max = 6))]
     #[x_kube(merge_strategy = ListMerge::Set)]

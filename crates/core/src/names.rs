@@ -13,7 +13,7 @@ pub const ANNOTATION_ROTATE: &str = "addon-signer.io/rotate";
 /// On an AddOnSigner, or on the ConfigMap of a lineage of the gateway: the authority to roll back, and who asks for
 /// that.
 pub const ANNOTATION_ROLL_BACK: &str = "addon-signer.io/roll-back";
-/// On an AddOnSigner, or on the ConfigMap of a lineage of the gateway: who brings a certificate for the request of the
+/// On an AddOnSigner, or on the ConfigMap of a lineage of the gateway: who brings a certificate for the CSR of the
 /// next authority, and on the lines after that the certificate and those above it, in PEM.
 pub const ANNOTATION_IMPORT: &str = "addon-signer.io/import-authority";
 /// Annotation of an AddOnSigner, or of the ConfigMap of a lineage of the gateway: the authority whose key somebody else

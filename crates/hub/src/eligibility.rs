@@ -1,4 +1,4 @@
-//! Whose eligibility has changed: the watches of clusters and addons report it to the dispatcher of requests.
+//! Whose eligibility has changed: the watches of clusters and addons report it to the dispatcher of CSRs.
 
 use std::collections::BTreeSet;
 use std::mem::replace;

@@ -1,5 +1,5 @@
 //! The hub signs certificates, keeps authorities and writes registrations. It has two watches for the registry, one
-//! for requests, and one task per lineage of authorities. `supervisor` starts and stops what AddOnSigners need as they
+//! for CSRs, and one task per lineage of authorities. `supervisor` starts and stops what AddOnSigners need as they
 //! come and go. Of several hubs one leads: the one that holds the Lease. `gateways` is for gateways in processes of
 //! their own: what they read, their Leases, and how a signer reads these.
 
@@ -23,8 +23,8 @@ pub mod authorities;
 
 pub mod routes;
 
+pub mod csrs;
 pub mod gateways;
-pub mod requests;
 
 mod links;
 pub mod supervisor;
@@ -49,6 +49,12 @@ use addon_signer_telemetry::pulse::Pulses;
 use authorities::supply::ServingSource;
 use authorities::versions;
 use conditions::Report;
+use csrs::action::KnownAccounts;
+use csrs::bundle_policy;
+use csrs::dispatcher::{Dispatcher, DispatcherLinks};
+use csrs::foreign::ForeignReport;
+use csrs::guard::Guard;
+use csrs::sweep::Sweep;
 use distribution::cluster_bundle::{BundlePublisher, PublisherInputs};
 use distribution::known::Known;
 use distribution::steps::Distribution;
@@ -64,12 +70,6 @@ use registrations::SeenAddOn;
 use registrations::registry::{self, Recorded, RegistryError, Sinks};
 use registrations::version::AddOnVersion;
 use registrations::wanted::Signers;
-use requests::action::KnownAccounts;
-use requests::bundle_policy;
-use requests::dispatcher::{Dispatcher, DispatcherLinks};
-use requests::foreign::ForeignReport;
-use requests::guard::Guard;
-use requests::sweep::Sweep;
 use routes::{RouteLinks, RouteSettings};
 use supervisor::{Supervisor, SupervisorLinks};
 use tasks::{HubTasks, after_the_writer};
@@ -87,11 +87,11 @@ const REFUSED_WAITING: usize = 64;
 pub struct HubConfig {
     /// The namespace of the hub's Secrets, ConfigMaps and Lease.
     pub namespace: String,
-    /// The account of OCM's gRPC server, which makes requests for agents.
+    /// The account of OCM's gRPC server, which makes CSRs for agents.
     pub grpc_proxy: Option<String>,
     /// The gateway's names, and what AddOnRoutes may name.
     pub routes: RouteSettings,
-    /// How long refused requests are kept.
+    /// How long refused CSRs are kept.
     pub retention: Duration,
     /// How many certificates one addon of a cluster may get.
     pub rate: Rate,
@@ -233,7 +233,7 @@ async fn run(hub: Hub, settings: HubSettings, addons: AddOnVersion) -> Result<()
     let notes = Notes::default();
     let Reading { seen, all_again, eligibility, templates, known } = read(&mut tasks, &links, addons.clone(), &notes);
     let needs_certificate = read_for_gateways(&mut tasks, &links, &settings, replicas);
-    // A hub that takes over has seen the policy in force before the requests that wait for it were made.
+    // A hub that takes over has seen the policy in force before the CSRs that wait for it were made.
     if settings.config.grpc_proxy.is_some() {
         let pulse = links.pulses.start("policy of the gRPC account");
         tasks.spawn("policy of the gRPC account", links.guard.clone().keep(links.client.clone(), pulse).map(Ok));
@@ -387,7 +387,7 @@ fn publish(
     reported
 }
 
-/// Tries whether only the hub can set the trust bundle on requests.
+/// Tries whether only the hub can set the trust bundle on CSRs.
 fn watch_bundle_policy(tasks: &mut HubTasks, links: &HubLinks) -> watch::Receiver<Report> {
     let (report, reported) = watch::channel(Report::AsBefore);
     let pulse = links.pulses.start("policy of the trust bundle");

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use kube::Client;
 use tokio::sync::watch;
 
+use crate::csrs::guard::Guard;
 use crate::lease::Leading;
 use crate::metrics::HubMetrics;
-use crate::requests::guard::Guard;
 use addon_signer_core::gateway::neighbours::Neighbours;
 use addon_signer_core::gateway::replicas::TrustInEffect;
 use addon_signer_core::gateway::route::RouteTable;

@@ -15,11 +15,11 @@ use addon_signer_ledger::LedgerMetrics;
 use addon_signer_telemetry::metrics::{SignerLabel, add, add_seconds, at_zero, count};
 
 // Texts that are too long for the list in `HubMetrics::register`.
-const RATE_LIMITED: &str = "Requests that had to wait because their addon or cluster had too many certificates";
-const FOREIGN: &str = "Requests whose certificates none of the signer's authorities signed";
+const RATE_LIMITED: &str = "CSRs that had to wait because their addon or cluster had too many certificates";
+const FOREIGN: &str = "CSRs whose certificates none of the signer's authorities signed";
 const FORCED: &str = "Authorities activated without evidence of trust, because the previous one was about to expire";
 const WORKS: &str = "ManifestWorks with the trust bundle that the hub created, changed or deleted";
-const HELD: &str = "Requests that wait because the ledger holds something other than their certificate";
+const HELD: &str = "CSRs that wait because the ledger holds something other than their certificate";
 
 /// Labels: which signer, and why.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -61,7 +61,7 @@ struct DifferenceLabel {
 pub(crate) enum Difference {
     /// The checkpoint that was published last.
     Checkpoint,
-    /// Requests with certificates that the ledger lacks.
+    /// CSRs with certificates that the ledger lacks.
     Requests,
     /// Authorities in a Secret.
     Authorities,
@@ -88,7 +88,7 @@ pub struct HubMetrics {
     rate_limited: Family<SignerLabel, Counter>,
     held: Family<SignerLabel, Counter>,
     foreign_certificates: Family<SignerLabel, Gauge>,
-    request_seconds: Histogram,
+    csr_seconds: Histogram,
     forced: Family<SignerLabel, Counter>,
     ends: Family<AuthorityLabels, Gauge>,
     phases: Family<PhaseLabels, Gauge>,
@@ -119,16 +119,16 @@ impl HubMetrics {
     /// signer.
     pub fn register(to: &mut Registry) -> Self {
         let metrics = Self {
-            issued: add(to, "certificates_issued", "Certificates published on requests"),
-            refused: add(to, "requests_refused", "Requests denied or failed, by reason"),
-            rate_limited: add(to, "requests_rate_limited", RATE_LIMITED),
-            held: add(to, "requests_held", HELD),
+            issued: add(to, "certificates_issued", "Certificates published on CSRs"),
+            refused: add(to, "csrs_refused", "Requests denied or failed, by reason"),
+            rate_limited: add(to, "csrs_rate_limited", RATE_LIMITED),
+            held: add(to, "csrs_quarantined", HELD),
             foreign_certificates: add(to, "foreign_certificates", FOREIGN),
             // An approval by people may take hours.
-            request_seconds: add_seconds(
+            csr_seconds: add_seconds(
                 to,
-                "request",
-                "Time from when the hub first saw a request until its certificate was published",
+                "csr",
+                "Time from when the hub first saw a CSR until its certificate was published",
                 0.01,
                 20,
             ),
@@ -192,7 +192,7 @@ impl HubMetrics {
         self.signer_ready(signer, None);
     }
 
-    /// Sets whether the requests of a signer are signed; `None` for one that is gone.
+    /// Sets whether the CSRs of a signer are signed; `None` for one that is gone.
     pub(crate) fn signer_ready(&self, signer: &str, is_ready: Option<bool>) {
         set_or_remove(&self.ready, signer, is_ready.map(usize::from));
     }
@@ -202,7 +202,7 @@ impl HubMetrics {
     }
 
     pub(crate) fn published_after(&self, time: Duration) {
-        self.request_seconds.observe(time.as_secs_f64());
+        self.csr_seconds.observe(time.as_secs_f64());
     }
 
     pub(crate) fn refused(&self, signer: &str, reason: &str) {
@@ -218,7 +218,7 @@ impl HubMetrics {
         self.held.get_or_create(&SignerLabel::of(signer)).inc();
     }
 
-    /// Sets how many requests of a signer have a certificate that another program signed; `None` if nothing is known.
+    /// Sets how many CSRs of a signer have a certificate that another program signed; `None` if nothing is known.
     pub(crate) fn foreign_certificates(&self, signer: &str, requests: Option<usize>) {
         set_or_remove(&self.foreign_certificates, signer, requests);
     }
@@ -241,7 +241,7 @@ impl HubMetrics {
         self.works_written.inc();
     }
 
-    /// Sets whether only the hub can set the trust bundle on requests.
+    /// Sets whether only the hub can set the trust bundle on CSRs.
     pub(crate) fn bundle_protected(&self, is_protected: bool) {
         self.bundle_protected.get_or_create(&[]).set(i64::from(is_protected));
     }

@@ -1,4 +1,4 @@
-//! Checks whether the hub's account may answer the requests of a signer. Kubernetes grants that right by signer name.
+//! Checks whether the hub's account may answer the CSRs of a signer. Kubernetes grants that right by signer name.
 
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
 use kube::api::PostParams;

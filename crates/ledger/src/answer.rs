@@ -15,7 +15,7 @@ pub enum AnswerError {
     #[error(transparent)]
     Query(#[from] QueryError),
     /// Nothing has this name: HTTP 404.
-    #[error("the ledger has no certificate or request named {0:?}; it may be in an archive")]
+    #[error("the ledger has no certificate or CSR named {0:?}; it may be in an archive")]
     NotFound(String),
     /// The ledger is not available: HTTP 503.
     #[error(transparent)]

@@ -11,7 +11,7 @@ use super::open::Open;
 use addon_signer_core::ca::serial::Serial;
 use addon_signer_core::journal::entry::{Entry, Hash, Tip};
 use addon_signer_core::journal::record::{Existing, Intent, Record};
-use addon_signer_core::journal::uid::RequestUid;
+use addon_signer_core::journal::uid::CsrUid;
 use addon_signer_core::timestamp::Timestamp;
 
 /// Who writes, and when.
@@ -101,7 +101,7 @@ impl<'a> Draft<'a> {
     fn add(
         &mut self,
         command: &LedgerCommand,
-        known: &HashMap<RequestUid, Existing>,
+        known: &HashMap<CsrUid, Existing>,
         latest: &Latest,
         open: &Open,
     ) -> LedgerOutcome {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::connection::{Cells, Value};
 use addon_signer_core::ca::serial::Serial;
 use addon_signer_core::journal::record::{Existing, Intent, Record};
-use addon_signer_core::journal::uid::RequestUid;
+use addon_signer_core::journal::uid::CsrUid;
 use addon_signer_core::timestamp::Timestamp;
 
 /// A use of a certificate at the gateway.
@@ -22,7 +22,7 @@ pub struct CertificateUse {
 /// A command for the writer.
 #[derive(Debug, Clone)]
 pub(crate) enum LedgerCommand {
-    /// Appends an intent, unless the ledger already has a row for the request.
+    /// Appends an intent, unless the ledger already has a row for the CSR.
     Intend(Box<Intent>),
     /// Appends an entry, whatever was recorded before.
     Append { record: Record, actor: String },
@@ -67,7 +67,7 @@ pub struct OpenRow {
     /// The entry of its intent.
     pub seq: u64,
     /// The UID of the CSR.
-    pub uid: RequestUid,
+    pub uid: CsrUid,
     /// The name of the CSR.
     pub request: String,
     /// The serial number of the intent; `None` if it cannot be read, because the ledger was altered.

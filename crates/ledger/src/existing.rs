@@ -1,4 +1,4 @@
-//! What the ledger already has for a request, so that the signer can continue from there.
+//! What the ledger already has for a CSR, so that the signer can continue from there.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -10,14 +10,14 @@ use addon_signer_core::ca::issuer::RecordFault;
 use addon_signer_core::ca::serial::Serial;
 use addon_signer_core::journal::entry::Entry;
 use addon_signer_core::journal::record::Existing;
-use addon_signer_core::journal::uid::RequestUid;
+use addon_signer_core::journal::uid::CsrUid;
 use addon_signer_core::timestamp::Timestamp;
 
-/// What the ledger already has for the requests of these intents, by UID.
+/// What the ledger already has for the CSRs of these intents, by UID.
 pub(super) async fn existing(
     connection: &mut Connection,
     commands: &[LedgerCommand],
-) -> Result<HashMap<RequestUid, Existing>, BatchError> {
+) -> Result<HashMap<CsrUid, Existing>, BatchError> {
     let mut requests = BTreeSet::new();
     for command in commands {
         if let LedgerCommand::Intend(intent) = command {
@@ -27,7 +27,7 @@ pub(super) async fn existing(
     if requests.is_empty() {
         return Ok(HashMap::new());
     }
-    // CROSS keeps SQLite from swapping the two, so that it begins with the few requests in question.
+    // CROSS keeps SQLite from swapping the two, so that it begins with the few CSRs in question.
     let sql = format!(
         "SELECT c.uid, c.serial, c.issuer, c.state, e.entry, e.seq FROM (VALUES {}) AS v CROSS JOIN certificates c \
          JOIN entries e ON e.seq = COALESCE(c.signed_seq, c.seq) \
@@ -40,7 +40,7 @@ pub(super) async fn existing(
 }
 
 fn read_existing(row: &Cells) -> Result<Existing, BatchError> {
-    let damaged = |what: &str| BatchError::Inconsistent(format!("the entry of the request {} {what}", row.text(0)));
+    let damaged = |what: &str| BatchError::Inconsistent(format!("the entry of the CSR {} {what}", row.text(0)));
     let entry = Entry::parse(&row.text(4)).map_err(|error| damaged(&format!("is not an entry: {error}")))?;
     let serial = Serial::from_hex(&row.text(1));
     let issuer = row.text(2).as_str().into();

@@ -7,12 +7,12 @@ use tokio::sync::{OnceCell, mpsc, oneshot, watch};
 
 use super::LedgerError;
 use super::command::{CertificateUse, LedgerCommand, LedgerOutcome, OpenRow};
-use super::open::{RequestLock, RequestLocks};
+use super::open::{CsrLock, CsrLocks};
 use addon_signer_core::ca::authority::AuthorityId;
 use addon_signer_core::ca::serial::Serial;
 use addon_signer_core::journal::entry::Tip;
 use addon_signer_core::journal::record::{Intended, Intent, Record};
-use addon_signer_core::journal::uid::RequestUid;
+use addon_signer_core::journal::uid::CsrUid;
 use addon_signer_core::timestamp::Timestamp;
 
 /// Whether the ledger can be written to.
@@ -44,14 +44,14 @@ pub(crate) struct Job {
 pub struct Ledger {
     jobs: mpsc::Sender<Job>,
     health: watch::Receiver<Health>,
-    claims: RequestLocks,
+    claims: CsrLocks,
     /// The answer of [`Self::first_ends`].
     pub(super) ends: Arc<OnceCell<BTreeMap<AuthorityId, Timestamp>>>,
 }
 
 impl Ledger {
     pub(super) fn new(jobs: mpsc::Sender<Job>, health: watch::Receiver<Health>) -> Self {
-        Self { jobs, health, claims: RequestLocks::default(), ends: Arc::default() }
+        Self { jobs, health, claims: CsrLocks::default(), ends: Arc::default() }
     }
 
     /// Whether the ledger can be written to.
@@ -59,7 +59,7 @@ impl Ledger {
         self.health.clone()
     }
 
-    /// Records the intent to sign a certificate, unless its request already has a certificate or an intent.
+    /// Records the intent to sign a certificate, unless its CSR already has a certificate or an intent.
     ///
     /// # Errors
     /// [`LedgerError`]; nothing may be signed then.
@@ -99,8 +99,8 @@ impl Ledger {
         }
     }
 
-    /// The right to work on a request; `None` while another task of this process holds it.
-    pub fn claim(&self, uid: RequestUid) -> Option<RequestLock> {
+    /// The right to work on a CSR; `None` while another task of this process holds it.
+    pub fn claim(&self, uid: CsrUid) -> Option<CsrLock> {
         self.claims.take(uid)
     }
 
@@ -126,7 +126,7 @@ impl Ledger {
     }
 
     /// Notes that a certificate was published. Nobody waits for the note: if it is lost, the sweep finds the
-    /// certificate on the request.
+    /// certificate on the CSR.
     pub async fn published(&self, serial: Serial, at: Timestamp) {
         self.tell(LedgerCommand::Published { serials: vec![serial], at }).await;
     }

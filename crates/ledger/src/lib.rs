@@ -34,6 +34,6 @@ pub use handle::{Health, Ledger};
 pub use location::Location;
 pub use lock::{FileLock, hold_alone};
 pub use metrics::LedgerMetrics;
-pub use open::RequestLock;
+pub use open::CsrLock;
 pub use reader::Reader;
 pub use writer::{LedgerWriter, WriterOptions};

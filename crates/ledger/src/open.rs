@@ -10,7 +10,7 @@ use super::connection::{Cells, Connection};
 use addon_signer_core::ca::serial::Serial;
 use addon_signer_core::journal::entry::Entry;
 use addon_signer_core::journal::record::Record;
-use addon_signer_core::journal::uid::RequestUid;
+use addon_signer_core::journal::uid::CsrUid;
 use addon_signer_core::timestamp::Timestamp;
 
 /// Rows in one answer.
@@ -96,26 +96,26 @@ fn state(name: &str) -> Option<OpenState> {
     }
 }
 
-/// The requests that a task of this process works on now.
+/// The CSRs that a task of this process works on now.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct RequestLocks(Arc<Mutex<HashSet<RequestUid>>>);
+pub(crate) struct CsrLocks(Arc<Mutex<HashSet<CsrUid>>>);
 
-/// The right to work on a request; one task has it at a time.
+/// The right to work on a CSR; one task has it at a time.
 #[derive(Debug)]
-pub struct RequestLock {
-    claims: RequestLocks,
-    uid: RequestUid,
+pub struct CsrLock {
+    claims: CsrLocks,
+    uid: CsrUid,
 }
 
-impl RequestLocks {
-    /// `None` while another task holds the request.
-    pub(crate) fn take(&self, uid: RequestUid) -> Option<RequestLock> {
+impl CsrLocks {
+    /// `None` while another task holds the CSR.
+    pub(crate) fn take(&self, uid: CsrUid) -> Option<CsrLock> {
         let taken = self.0.lock().insert(uid.clone());
-        taken.then(|| RequestLock { claims: self.clone(), uid })
+        taken.then(|| CsrLock { claims: self.clone(), uid })
     }
 }
 
-impl Drop for RequestLock {
+impl Drop for CsrLock {
     fn drop(&mut self) {
         self.claims.0.lock().remove(&self.uid);
     }

@@ -11,10 +11,10 @@ use super::{Ledger, LedgerError};
 use addon_signer_core::ca::authority::AuthorityId;
 use addon_signer_core::journal::checkpoint::Checkpoint;
 use addon_signer_core::journal::entry::Entry;
-use addon_signer_core::journal::uid::RequestUid;
+use addon_signer_core::journal::uid::CsrUid;
 use addon_signer_core::timestamp::Timestamp;
 
-/// Requests in one question.
+/// CSRs in one question.
 const PAGE: usize = 128;
 
 impl Ledger {
@@ -35,11 +35,11 @@ impl Ledger {
         Ok(specs.collect())
     }
 
-    /// Which of these requests, each with the time when it was made, have a certificate in the ledger.
+    /// Which of these CSRs, each with the time when it was made, have a certificate in the ledger.
     ///
     /// # Errors
     /// [`LedgerError`].
-    pub async fn recorded(&self, requests: &[(Timestamp, RequestUid)]) -> Result<BTreeSet<RequestUid>, LedgerError> {
+    pub async fn recorded(&self, requests: &[(Timestamp, CsrUid)]) -> Result<BTreeSet<CsrUid>, LedgerError> {
         let mut recorded = BTreeSet::new();
         for page in requests.chunks(PAGE) {
             let sql = format!(

@@ -116,7 +116,7 @@ pub struct Details {
     /// On whose behalf OCM's gRPC server asked, if it did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub csr_user: Option<String>,
-    /// `spec.signerName` of the request.
+    /// `spec.signerName` of the CSR.
     pub signer_name: String,
     /// When the CSR was made.
     pub requested: String,
@@ -126,7 +126,7 @@ pub struct Details {
     pub prepared: String,
     /// SHA-256 over the bytes that were to be signed, in hexadecimal.
     pub tbs: String,
-    /// The request as it was sent, PEM.
+    /// The CSR as it was sent, PEM.
     pub csr: String,
     /// Who recorded the intent, and when.
     pub decided: Written,

@@ -59,7 +59,7 @@ fn grpc(w: &Write<'_>, old: Option<&Value>, new: &Value) -> Option<&'static str>
              annotation open-cluster-management.io/csr-user",
         ),
         Some(old) => (user(old) != after).then_some(
-            "the annotation open-cluster-management.io/csr-user is set when the request is created, and nobody may \
+            "the annotation open-cluster-management.io/csr-user is set when the CSR is created, and nobody may \
              add, change or remove it later",
         ),
     }

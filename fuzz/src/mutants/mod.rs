@@ -1,4 +1,4 @@
-//! Mutants of a good request: changes of its DER and of its PEM, chosen by a seed.
+//! Mutants of a good CSR: changes of its DER and of its PEM, chosen by a seed.
 
 use tree::{Content, Length, Piece};
 
@@ -31,7 +31,7 @@ impl Chance {
 /// The name of a change that changed nothing.
 pub const NOTHING: &str = "nothing";
 
-/// Tags of strings, and tags that belong nowhere in a request.
+/// Tags of strings, and tags that belong nowhere in a CSR.
 const TAGS: [u8; 16] = [0x0c, 0x13, 0x16, 0x14, 0x1e, 0x1c, 0x12, 0x1a, 0x80, 0x82, 0xa0, 0x2c, 0x30, 0x31, 0x04, 0x01];
 /// Text that parsers disagree about.
 const TEXTS: [&str; 10] = ["\0", " ", "é", "\u{200b}", "*", "@", "+CN=x", "\n", ",", "/"];
@@ -54,7 +54,7 @@ const EXTENSIONS: [&[u8]; 11] = [
       \x06\x08\x2b\x06\x01\x05\x05\x07\x03\x02",
 ];
 
-/// Changes one piece of `root`, and says how. `donor` is another request, whose pieces may be taken.
+/// Changes one piece of `root`, and says how. `donor` is another CSR, whose pieces may be taken.
 pub fn change(root: &mut Piece, donor: &Piece, chance: &mut Chance) -> &'static str {
     let number = chance.below(root.count());
     let Some(piece) = root.nth(number) else { return NOTHING };
@@ -124,7 +124,7 @@ fn take(piece: &mut Piece, donor: &Piece, chance: &mut Chance) -> &'static str {
     if let Some(other) = same.get(chance.below(same.len())) {
         *piece = other.clone();
     }
-    "take a piece of another request"
+    "take a piece of another CSR"
 }
 
 fn change_bytes(piece: &mut Piece, chance: &mut Chance) -> &'static str {
@@ -154,7 +154,7 @@ fn change_bytes(piece: &mut Piece, chance: &mut Chance) -> &'static str {
     }
 }
 
-/// Adds an extension to the first list of extensions, which is in the last part of a request.
+/// Adds an extension to the first list of extensions, which is in the last part of a CSR.
 fn add_extension(root: &mut Piece, chance: &mut Chance) -> &'static str {
     let list = [3, 0, 1, 0].iter().try_fold(root, |piece, at| piece.children()?.get_mut(*at)).and_then(Piece::children);
     if let (Some(list), Some(extension)) = (list, Piece::parse(chance.pick::<&[u8]>(&EXTENSIONS))) {

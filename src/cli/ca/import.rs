@@ -127,7 +127,7 @@ pub(super) async fn import(args: ImportArgs) -> anyhow::Result<()> {
 
 fn no_request(report: &LineageReport) -> String {
     format!(
-        "{} has no request: its issuer must be Imported without a Secret, and a hub must have seen that",
+        "{} has no CSR: its issuer must be Imported without a Secret, and a hub must have seen that",
         report.lineage
     )
 }
@@ -154,7 +154,7 @@ fn certified(chain: &[CertificateDer<'static>], request: &str) -> anyhow::Result
     let request = CertificateRequest::from_pem(request.as_bytes()).context("the hub's request")?;
     let certified = Certified::brought(chain, request.public_key_der()).map_err(|error| match error {
         NotUsable::OtherKey(name) => {
-            anyhow!("the first certificate, {name:?}, is not for the request that `addon-signer ca csr` prints")
+            anyhow!("the first certificate, {name:?}, is not for the CSR that `addon-signer ca csr` prints")
         }
         other => other.into(),
     })?;

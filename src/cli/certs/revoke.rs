@@ -1,7 +1,7 @@
 //! `addon-signer certs revoke`: an annotation on the ManagedClusterAddOn, written with the caller's kubeconfig.
 //!
 //! The time is the API server's if it reports one, because a person's laptop may be minutes off. Too early a time would
-//! leave certificates valid; too late a time makes new requests wait. It is the next full second, so that certificates
+//! leave certificates valid; too late a time makes new CSRs wait. It is the next full second, so that certificates
 //! that began in the present second are revoked too. A certificate that is issued later begins at the revocation at the
 //! earliest, although certificates are backdated by 5 minutes, so it is not revoked.
 

@@ -31,7 +31,7 @@ fn finding(gathered: &Gathered) -> Finding {
     Finding::bad(
         ABOUT,
         format!(
-            "{} of {} have no valid certificate or had their last request refused: `addon-signer status` lists them; \
+            "{} of {} have no valid certificate or had their last CSR refused: `addon-signer status` lists them; \
              {}/{} is waiting for {}",
             bad.len(),
             live.len(),

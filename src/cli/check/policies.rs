@@ -1,4 +1,4 @@
-//! Checks the ValidatingAdmissionPolicies of the chart, and requests that wait for one.
+//! Checks the ValidatingAdmissionPolicies of the chart, and CSRs that wait for one.
 
 use std::collections::BTreeSet;
 
@@ -11,8 +11,8 @@ use serde_json::{Map, Value, json};
 
 use super::{Finding, Inspection, unknown};
 use addon_signer_api::GuardedSigner;
-use addon_signer_api::request::BoundedRequest;
-use addon_signer_hub::requests::action::{self, PROXY_UNPROVEN};
+use addon_signer_api::request::BoundedCsr;
+use addon_signer_hub::csrs::action::{self, PROXY_UNPROVEN};
 use addon_signer_platform::listing::{self, Selector};
 
 /// A policy of the chart. Its binding has the same name.
@@ -24,7 +24,7 @@ pub(super) struct ShippedPolicy {
     chosen: &'static [&'static str],
 }
 
-/// What keeps others from setting the trust bundle that agents take from their requests.
+/// What keeps others from setting the trust bundle that agents take from their CSRs.
 const BUNDLE: ShippedPolicy = ShippedPolicy {
     name: "addon-signer-trust-bundle",
     text: include_str!("../../../deploy/chart/files/trust-bundle-policy.yaml"),
@@ -74,7 +74,7 @@ impl Inspection {
         Ok((!is_in_force).then(not_in_force))
     }
 
-    /// Whether only the hub can set the trust bundle that agents take from their requests.
+    /// Whether only the hub can set the trust bundle that agents take from their CSRs.
     pub(super) async fn trust_bundle(&self) -> Vec<Finding> {
         let about = "trust bundle in CSRs";
         vec![match self.policy(&BUNDLE).await {
@@ -126,7 +126,7 @@ impl Inspection {
                 (None, Some(lack)) => Finding::bad(
                     about,
                     format!(
-                        "anyone may be able to change whom a request from OCM's gRPC server is for: {lack}; install \
+                        "anyone may be able to change whom a CSR from OCM's gRPC server is for: {lack}; install \
                          the chart again"
                     ),
                 ),
@@ -151,7 +151,7 @@ impl Inspection {
     async fn unproven(&self) -> kube::Result<Option<(usize, String)>> {
         let signers: Api<GuardedSigner> = Api::all(self.client.clone());
         let signers = listing::all(signers, Selector::all()).await?;
-        let requests: Api<BoundedRequest> = Api::all(self.client.clone());
+        let requests: Api<BoundedCsr> = Api::all(self.client.clone());
         let mut told = Vec::new();
         for signer in signers.into_iter().filter_map(|signer| signer.read().ok()) {
             let of_signer = Selector::fields(&format!("spec.signerName={}", signer.spec.signer_name));
@@ -162,8 +162,8 @@ impl Inspection {
     }
 }
 
-/// Why the hub does not answer a request from OCM's gRPC server, if that is what it waits for.
-fn unproven(BoundedRequest { csr, .. }: BoundedRequest) -> Option<String> {
+/// Why the hub does not answer a CSR from OCM's gRPC server, if that is what it waits for.
+fn unproven(BoundedCsr { csr, .. }: BoundedCsr) -> Option<String> {
     if action::is_issued(&csr) || action::is_refused(&csr) {
         return None;
     }
@@ -222,7 +222,7 @@ impl ShippedPolicy {
     }
 }
 
-/// Whether it is a single CEL text, and does not look at the request.
+/// Whether it is a single CEL text, and does not look at the CSR.
 fn is_one_text(expression: &str) -> bool {
     let text = expression.trim().strip_prefix('\'').and_then(|rest| rest.strip_suffix('\''));
     text.is_some_and(|text| !text.contains(['\'', '\\']))

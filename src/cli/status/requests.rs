@@ -1,4 +1,4 @@
-//! The newest request of each addon on each cluster that has no certificate, and what it is waiting for.
+//! The newest CSR of each addon on each cluster that has no certificate, and what it is waiting for.
 
 use std::collections::BTreeMap;
 
@@ -9,33 +9,33 @@ use kube::{Api, Client, ResourceExt};
 
 use super::row::Request;
 use super::signers::Answerer;
-use addon_signer_api::request::BoundedRequest;
+use addon_signer_api::request::BoundedCsr;
 use addon_signer_core::identity::AddOnKey;
 use addon_signer_core::names::{ANNOTATION_CSR_USER, LABEL_ADDON_NAME, LABEL_CLUSTER_NAME};
 use addon_signer_core::policy::{tenant, tenant_of_cluster};
-use addon_signer_hub::requests::action::{self, WAITS};
+use addon_signer_hub::csrs::action::{self, WAITS};
 use addon_signer_platform::listing::{self, Selector};
 
-/// The account of OCM's gRPC server, which makes requests for agents (ocm `pkg/server/services/csr/csr.go`). With
+/// The account of OCM's gRPC server, which makes CSRs for agents (ocm `pkg/server/services/csr/csr.go`). With
 /// another account, anybody could claim that it acts for a cluster.
 const GRPC_SERVER: &str = "system:serviceaccount:open-cluster-management-hub:grpc-server-sa";
 
 /// Keyed by creation time.
 #[derive(Default)]
-struct NewestRequests {
+struct NewestCsrs {
     open: BTreeMap<AddOnKey, (Option<Made>, Request)>,
     issued: BTreeMap<AddOnKey, Option<Made>>,
 }
 
-/// Lists the requests of these signer names, and keeps what is worth reporting about the addons that are `wanted`: a
-/// cluster may make requests for addons that it does not have.
+/// Lists the CSRs of these signer names, and keeps what is worth reporting about the addons that are `wanted`: a
+/// cluster may make CSRs for addons that it does not have.
 pub(super) async fn newest(
     client: &Client,
     answerers: &BTreeMap<String, Answerer>,
     wanted: impl Fn(&AddOnKey) -> bool,
 ) -> anyhow::Result<BTreeMap<AddOnKey, Request>> {
-    let api: Api<BoundedRequest> = Api::all(client.clone());
-    let mut newest = NewestRequests::default();
+    let api: Api<BoundedCsr> = Api::all(client.clone());
+    let mut newest = NewestCsrs::default();
     for (name, answerer) in answerers {
         let of_signer = Selector::fields(&format!("spec.signerName={name}"));
         let listed =
@@ -45,7 +45,7 @@ pub(super) async fn newest(
     Ok(newest.left())
 }
 
-impl NewestRequests {
+impl NewestCsrs {
     fn take(&mut self, csr: &CertificateSigningRequest, answerer: &Answerer, wanted: impl Fn(&AddOnKey) -> bool) {
         let Some(key) = asked_for(csr).filter(wanted) else { return };
         let made = csr.metadata.creation_timestamp.as_ref().map(|time| time.0);
@@ -72,7 +72,7 @@ impl NewestRequests {
     }
 }
 
-/// Whom the request is for, if this cluster made it: requesters choose labels freely.
+/// Whom the CSR is for, if this cluster made it: requesters choose labels freely.
 fn asked_for(csr: &CertificateSigningRequest) -> Option<AddOnKey> {
     let label = |name| csr.metadata.labels.as_ref()?.get(name);
     let key =
@@ -82,7 +82,7 @@ fn asked_for(csr: &CertificateSigningRequest) -> Option<AddOnKey> {
     (tenant(username, csr_user, Some(GRPC_SERVER)) == tenant_of_cluster(&key.cluster)).then_some(key)
 }
 
-/// How far the request is; `None` if it has a certificate.
+/// How far the CSR is; `None` if it has a certificate.
 fn request(csr: &CertificateSigningRequest, answerer: &Answerer) -> Option<Request> {
     let name = csr.name_any();
     let conditions = csr.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
@@ -94,21 +94,21 @@ fn request(csr: &CertificateSigningRequest, answerer: &Answerer) -> Option<Reque
     (!action::is_issued(csr)).then(|| Request::Open { waits_for: waits_for(&name, conditions, answerer) })
 }
 
-/// What a request that is neither refused nor issued is waiting for.
+/// What a CSR that is neither refused nor issued is waiting for.
 fn waits_for(name: &str, conditions: &[CertificateSigningRequestCondition], answerer: &Answerer) -> String {
     let is = |kind: &str| conditions.iter().any(|condition| condition.type_ == kind);
     let step = if is("Approved") { "sign" } else { "answer" };
-    // The hub adds one whenever the request begins to wait for something else, so the last one is the newest.
+    // The hub adds one whenever the CSR begins to wait for something else, so the last one is the newest.
     let told = conditions.iter().rev().find(|condition| WAITS.contains(&condition.type_.as_str()));
     if let Some(message) = told.and_then(|told| told.message.as_deref()) {
-        return format!("the hub to {step} its request {name}: {message}");
+        return format!("the hub to {step} its CSR {name}: {message}");
     }
     if answerer.leaves_approval && !is("Approved") {
-        return format!("somebody to approve its request {name}");
+        return format!("somebody to approve its CSR {name}");
     }
     match &answerer.problem {
-        Some(problem) => format!("the hub to {step} its request {name}, but {problem}"),
-        None => format!("the hub to {step} its request {name}"),
+        Some(problem) => format!("the hub to {step} its CSR {name}, but {problem}"),
+        None => format!("the hub to {step} its CSR {name}"),
     }
 }
 
@@ -140,13 +140,13 @@ mod tests {
     #[test]
     fn newest_request_counts_for_addons_its_cluster_has() {
         let left = |requests: &[CertificateSigningRequest], wanted: &str| {
-            let mut newest = NewestRequests::default();
+            let mut newest = NewestCsrs::default();
             let wanted = |key: &AddOnKey| key.cluster.as_str() == wanted;
             requests.iter().for_each(|csr| newest.take(csr, &Answerer::default(), wanted));
             newest.left().into_values().collect::<Vec<_>>()
         };
         let open = |second| mk_request("c1", second, None);
-        let waits_for = "the hub to answer its request r2".to_owned();
+        let waits_for = "the hub to answer its CSR r2".to_owned();
         let expected = [Request::Open { waits_for }];
         assert_eq!(left(&[open(1), open(2)], "c1"), expected);
         assert_eq!(left(&[open(2), open(1), mk_request("c1", 1, Some("YQ=="))], "c1"), expected);
@@ -178,19 +178,15 @@ mod tests {
         let broken = Answerer { problem: problem.clone(), ..Answerer::default() };
         let both = Answerer { leaves_approval: true, problem };
         let cases: [(&[&str], &Answerer, &str); 9] = [
-            (&[], &automatic, "the hub to answer its request r"),
-            (&[], &external, "somebody to approve its request r"),
-            (&[], &both, "somebody to approve its request r"),
-            (&[], &broken, "the hub to answer its request r, but the AddOnSigner t says NotPermitted: No."),
-            (&["Approved"], &both, "the hub to sign its request r, but the AddOnSigner t says NotPermitted: No."),
-            (&["Approved"], &external, "the hub to sign its request r"),
-            (&["RateLimited"], &broken, "the hub to answer its request r: RateLimited says why."),
-            (&["Approved", "Revoked"], &external, "the hub to sign its request r: Revoked says why."),
-            (
-                &["RateLimited", "RecordUnusable"],
-                &automatic,
-                "the hub to answer its request r: RecordUnusable says why.",
-            ),
+            (&[], &automatic, "the hub to answer its CSR r"),
+            (&[], &external, "somebody to approve its CSR r"),
+            (&[], &both, "somebody to approve its CSR r"),
+            (&[], &broken, "the hub to answer its CSR r, but the AddOnSigner t says NotPermitted: No."),
+            (&["Approved"], &both, "the hub to sign its CSR r, but the AddOnSigner t says NotPermitted: No."),
+            (&["Approved"], &external, "the hub to sign its CSR r"),
+            (&["RateLimited"], &broken, "the hub to answer its CSR r: RateLimited says why."),
+            (&["Approved", "Revoked"], &external, "the hub to sign its CSR r: Revoked says why."),
+            (&["RateLimited", "RecordUnusable"], &automatic, "the hub to answer its CSR r: RecordUnusable says why."),
         ];
         for (kinds, answerer, expected) in cases {
             let conditions: Vec<_> = kinds.iter().map(|kind| mk_condition(kind)).collect();

@@ -14,7 +14,7 @@ const STALE: &str = "a certificate from a present authority: delete its Secret o
 /// Its state; the worst comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub(in crate::cli) enum State {
-    /// The hub refused its last request.
+    /// The hub refused its last CSR.
     Refused,
     /// It has no valid certificate.
     NoCertificate,
@@ -40,7 +40,7 @@ pub(super) struct Held {
     pub(super) last_seen: Option<Timestamp>,
 }
 
-/// The newest request of an addon on a cluster.
+/// The newest CSR of an addon on a cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Request {
     /// It was denied or has failed; the sentence begins with the reason.
@@ -123,7 +123,7 @@ impl Facts {
             return (State::NotEligible, Some(why.to_owned()));
         }
         if let Some(Request::Refused { name, why }) = &self.request {
-            return (State::Refused, Some(format!("a valid request instead of {name}: {why}")));
+            return (State::Refused, Some(format!("a valid CSR instead of {name}: {why}")));
         }
         if let Some(until) = self.revoked_until {
             let waits_for = format!(
@@ -151,7 +151,7 @@ impl Facts {
             (Some(Request::Open { waits_for }), _) => waits_for.clone(),
             (_, Some(signer)) => format!("{signer} in status.registrations of its ManagedClusterAddOn"),
             (_, None) if self.has_stale => STALE.to_owned(),
-            (_, None) => "its agent to make a request".to_owned(),
+            (_, None) => "its agent to make a CSR".to_owned(),
         }
     }
 }
@@ -187,7 +187,7 @@ mod tests {
             (
                 Facts { certificate: held(Some(1)), request: refused(), ..Facts::default() },
                 State::Refused,
-                Some("a valid request instead of r: SubjectOfAnotherCluster: no"),
+                Some("a valid CSR instead of r: SubjectOfAnotherCluster: no"),
             ),
             (Facts::default(), State::Unknown, None),
             (
@@ -203,7 +203,7 @@ mod tests {
             (
                 Facts { certificate: none.clone(), ..Facts::default() },
                 State::NoCertificate,
-                Some("its agent to make a request"),
+                Some("its agent to make a CSR"),
             ),
             (
                 Facts { certificate: none.clone(), has_stale: true, ..Facts::default() },

@@ -1,4 +1,4 @@
-//! What the AddOnSigners say: who may ask for an addon, whom the gateway trusts for it, and who answers its requests.
+//! What the AddOnSigners say: who may ask for an addon, whom the gateway trusts for it, and who answers its CSRs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -49,7 +49,7 @@ impl SignersOf {
     }
 }
 
-/// Who answers the requests of one signer name.
+/// Who answers the CSRs of one signer name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Answerer {
     /// Whether somebody other than the hub approves them.

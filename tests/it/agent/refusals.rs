@@ -25,7 +25,7 @@ async fn denial_is_reported_and_retried() {
     world.mood(Mood::Deny);
     let mut agent = world.agent(world.secret_store());
     let error = agent.once().await.unwrap_err().to_string();
-    assert!(error.starts_with("the hub denied the request addon-cluster1-telemetry-"), "{error}");
+    assert!(error.starts_with("the hub denied the CSR addon-cluster1-telemetry-"), "{error}");
     assert!(error.ends_with(": AddOnNotFound: The addon telemetry is not installed."), "{error}");
     let running = tokio::spawn(agent.run());
     wait_until(SOON, "a second request", async || (world.requests().await.len() >= 2).then_some(())).await;

@@ -282,7 +282,7 @@ async fn an_upgrade_of_ocms_api_under_a_running_hub_disturbs_nobody() {
     wait_rest(real, &admin).await;
 }
 
-/// An addon comes to a new cluster: it is registered, gets the trust bundle, and its request is signed.
+/// An addon comes to a new cluster: it is registered, gets the trust bundle, and its CSR is signed.
 async fn enrol(hub: &TestHub, admin: &Client, cluster: &str, version: &str) {
     accept_cluster(admin, cluster).await;
     let kind = GroupVersionKind::gvk(ADDON_GROUP, version, "ManagedClusterAddOn");

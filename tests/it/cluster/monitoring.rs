@@ -85,7 +85,7 @@ impl Prometheus {
 
     /// Waits until it has read the hub's metrics. What the hub counts afterwards is a rate.
     pub(super) async fn has_read_the_hub(&self) {
-        let read = async || (!self.series("addon_signer_request_seconds_count").is_empty()).then_some(());
+        let read = async || (!self.series("addon_signer_csr_seconds_count").is_empty()).then_some(());
         wait_or_explain(PATIENCE, "Prometheus to read the hub's metrics", read, || self.process.tail()).await;
     }
 

@@ -1,4 +1,4 @@
-//! Creates every request of the corpus on an API server, as the user that the case names and on the hub that its
+//! Creates every CSR of the corpus on an API server, as the user that the case names and on the hub that its
 //! fixture describes.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -55,7 +55,7 @@ async fn every_corpus_request_gets_its_verdict_on_an_api_server() {
     if hub.is_real() {
         let rules = serde_json::json!([{ "apiGroups": ["certificates.k8s.io"],
             "resources": ["certificatesigningrequests"], "verbs": ["create"] }]);
-        // The hub must refuse the requests, not RBAC.
+        // The hub must refuse the CSRs, not RBAC.
         crds::grant(&admin, "everybody-may-ask", "system:authenticated", rules).await;
     }
     create_signer(&admin, "telemetry", telemetry()).await;
@@ -135,7 +135,7 @@ struct Run<'h> {
 }
 
 impl Run<'_> {
-    /// Makes the requests; returns those that the API server took.
+    /// Makes the CSRs; returns those that the API server took.
     async fn create(&mut self, cases: &[Case], outcome: &mut Outcome) -> Vec<Case> {
         let mut created = Vec::new();
         for case in cases {

@@ -1,4 +1,4 @@
-//! A program that signs requests of our signers, as OCM's addon-manager does where the Secret of an AddOnTemplate's
+//! A program that signs CSRs of our signers, as OCM's addon-manager does where the Secret of an AddOnTemplate's
 //! `signingCA` exists: the AddOnSigner says so.
 
 use std::time::Duration;
@@ -17,7 +17,7 @@ use test_kit::hub::{PATIENCE, RunningHub, certificate, telemetry, wait_csr, wait
 use test_kit::issue::Ca;
 use test_kit::{TestHub, wait_until};
 
-/// Submits a request that another program signs at once. No hub of ours may sign it meanwhile.
+/// Submits a CSR that another program signs at once. No hub of ours may sign it meanwhile.
 async fn submit_foreign(hub: &TestHub, admin: &Client) -> String {
     let mut spec = mk_csr("spoke1", "telemetry");
     let name = submit(hub, "spoke1", &spec).await;
@@ -37,7 +37,7 @@ async fn foreign(admin: &Client) -> Option<Condition> {
     status.conditions.into_iter().find(|condition| condition.type_ == "ForeignCertificates")
 }
 
-/// The hub's number of such requests.
+/// The hub's number of such CSRs.
 async fn wait_metric(running: &RunningHub, requests: usize) {
     let wanted = format!("addon_signer_foreign_certificates{{signer=\"telemetry\"}} {requests}\n");
     wait_until(PATIENCE, "the metric", async || running.metrics.render().unwrap().contains(&wanted).then_some(()))
@@ -58,7 +58,7 @@ async fn foreign_certificates_are_reported_until_requests_are_gone() {
     let example = format!("{name} (issuer \"CN=addon-manager's CA ");
     assert!(said.status == "True", "{said:?}");
     assert!(said.message.contains(&example), "{said:?}");
-    assert!(said.message.starts_with("1 requests of this signer"), "{said:?}");
+    assert!(said.message.starts_with("1 CSRs of this signer"), "{said:?}");
     wait_metric(&running, 1).await;
     running.stop().await;
 

@@ -1,10 +1,10 @@
-//! Requests whose row in the ledger has another request's data: the ledger was altered, or it is another hub's.
+//! CSRs whose row in the ledger has another CSR's data: the ledger was altered, or it is another hub's.
 
 use std::time::Duration;
 
 use addon_signer_core::ca::serial::Serial;
 use addon_signer_core::journal::record::{Intent, Record};
-use addon_signer_core::journal::uid::RequestUid;
+use addon_signer_core::journal::uid::CsrUid;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_platform::clock::Clock;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
@@ -30,7 +30,7 @@ fn mk_leaf(addon: &str) -> Leaf {
 
 /// The values by which the ledger finds a request of the API server.
 struct Submitted {
-    uid: RequestUid,
+    uid: CsrUid,
     requested: Timestamp,
 }
 
@@ -41,7 +41,7 @@ async fn submitted(hub: &TestHub, admin: &Client, name: &str) -> Submitted {
     Submitted { uid: uid.as_str().into(), requested: Timestamp::from_unix(made.0.as_second()) }
 }
 
-/// A row that a ledger may have of that request.
+/// A row that a ledger may have of that CSR.
 fn mk_row(n: u64, of: &Submitted, serial: Serial, certificate: Vec<u8>) -> (Intent, Option<Record>) {
     let Submitted { uid, requested } = of;
     let uid = uid.clone();
@@ -62,8 +62,8 @@ fn wrong_rows(uids: &[Submitted]) -> Vec<(Intent, Option<Record>)> {
 }
 
 const FAULTS: [&str; 3] = [
-    "a certificate whose public key is not the request's",
-    "a certificate whose subject is not the request's",
+    "a certificate whose public key is not the CSR's",
+    "a certificate whose subject is not the CSR's",
     "a certificate that cannot be read",
 ];
 
@@ -87,7 +87,7 @@ async fn request_whose_row_holds_wrong_certificate_waits_and_says_why() {
         let running = RunningHub::start_with(&hub, on(store)).await;
         for (n, fault) in (1..).zip(FAULTS) {
             let row = 2 * n + 2;
-            let expected = format!("Row {row} of the ledger, which is about the request request-{n}, holds {fault}: ");
+            let expected = format!("Row {row} of the ledger, which is about the CSR request-{n}, holds {fault}: ");
             let sentence = said(&admin, &format!("request-{n}")).await;
             assert!(sentence.starts_with(&expected), "{sentence}");
             assert!(sentence.contains("certs verify"), "{sentence}");
@@ -95,9 +95,9 @@ async fn request_whose_row_holds_wrong_certificate_waits_and_says_why() {
         pass(MOMENT * 3).await;
         let text = log.text();
         let of = |words: &str| text.lines().filter(|line| line.contains(words)).count();
-        assert_eq!((of("A request cannot be worked on"), of("Could not work on a request")), (3, 0), "{text}");
+        assert_eq!((of("A CSR cannot be worked on"), of("Could not work on a CSR")), (3, 0), "{text}");
         let metrics = running.metrics.render().unwrap();
-        assert!(metrics.contains("addon_signer_requests_held_total{signer=\"telemetry\"} 3"), "{metrics}");
+        assert!(metrics.contains("addon_signer_csrs_quarantined_total{signer=\"telemetry\"} 3"), "{metrics}");
         let events: Api<Event> = Api::all(admin.clone());
         wait_until(PATIENCE, "three events", async || {
             let there = events.list(&ListParams::default()).await.unwrap();
@@ -112,7 +112,7 @@ async fn request_whose_row_holds_wrong_certificate_waits_and_says_why() {
             assert!(condition(&csr, "Approved").is_none(), "{csr:?}");
         }
 
-        // Other requests are signed, and the advice of the sentence helps.
+        // Other CSRs are signed, and the advice of the sentence helps.
         submit(&hub, "another").await;
         wait_csr(&admin, "another", "issued", certificate).await;
         api.delete("request-1", &Default::default()).await.unwrap();
@@ -123,7 +123,7 @@ async fn request_whose_row_holds_wrong_certificate_waits_and_says_why() {
     .await;
 }
 
-/// The right ledger is put back: a hub that starts on it signs the request and removes the condition.
+/// The right ledger is put back: a hub that starts on it signs the CSR and removes the condition.
 #[tokio::test]
 async fn held_request_is_signed_once_ledger_is_right_again() {
     on_store(async |store| {

@@ -42,7 +42,7 @@ use test_kit::hub::{PATIENCE, RunningHub, RunningHubOptions, create_signer, depl
 pub(crate) use test_kit::request::{mk_csr, mk_csr_of};
 use test_kit::{TestHub, accept_cluster, install_addon, wait_until};
 
-/// Creates the request as the registration agent of `cluster`; returns its name.
+/// Creates the CSR as the registration agent of `cluster`; returns its name.
 pub(crate) async fn submit(hub: &TestHub, cluster: &str, csr: &CertificateSigningRequest) -> String {
     let agent = hub.as_cluster_agent(cluster, "a1").await;
     let api: Api<CertificateSigningRequest> = Api::all(agent);

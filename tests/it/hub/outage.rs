@@ -1,4 +1,4 @@
-//! What the log says about an outage of the ledger: one line when it begins and one when it ends, however many requests
+//! What the log says about an outage of the ledger: one line when it begins and one when it ends, however many CSRs
 //! wait.
 
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ use test_kit::wait_for;
 use test_kit::wait_until;
 
 const REQUESTS: usize = 20;
-/// Longer than a store may take plus the pause of a request, so each request is tried several times.
+/// Longer than a store may take plus the pause of a CSR, so each CSR is tried several times.
 const AWAY: Duration = Duration::from_secs(12);
 
 /// A ledger that the test can make unavailable.

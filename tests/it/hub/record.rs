@@ -25,7 +25,7 @@ use test_kit::hub::{PATIENCE, RunningHub, RunningHubOptions, certificate, teleme
 use test_kit::quick::{as_usual, pass};
 use test_kit::{TestHub, objects, wait_for, wait_until};
 
-/// Longer than SQLite waits for a lock plus the hub's pause, so a request is tried more than once.
+/// Longer than SQLite waits for a lock plus the hub's pause, so a CSR is tried more than once.
 const AGAIN: Duration = Duration::from_secs(9);
 
 /// A hub whose ledger is a file that the test knows.
@@ -52,7 +52,7 @@ impl Recorded {
     async fn start_on(&mut self, name: &str) {
         self.running = None; // the Lease and the file are free before the next one starts
         let ledger = Some(format!("sqlite://{}", self.file(name).display()).parse().unwrap());
-        // Enough for the requests of these tests, and nothing for needless retries.
+        // Enough for the CSRs of these tests, and nothing for needless retries.
         let rate = Rate { burst: 2, interval: Duration::from_secs(3_600) };
         self.running = Some(
             RunningHub::start_with(&self.hub, RunningHubOptions { ledger, rate, ..RunningHubOptions::default() }).await,
@@ -166,15 +166,15 @@ async fn configurations_and_eligibility_are_in_the_chain() {
     recorded.annotate_addon(json!("true")).await;
     // The stand-in keeps no managedFields.
     let tool = if recorded.hub.is_real() { "anns-tool" } else { "" };
-    assert_eq!(recorded.wait("eligibility", &of("suspended")).await.actor, tool);
+    assert_eq!(recorded.wait("standing", &of("suspended")).await.actor, tool);
     recorded.annotate_addon(json!("false")).await;
-    assert_eq!(recorded.wait("eligibility", &of("resumed")).await.actor, tool);
+    assert_eq!(recorded.wait("standing", &of("resumed")).await.actor, tool);
     // The next hub finds what happened while no hub ran.
     recorded.running = None;
     let addons = objects::managed_cluster_addons(&recorded.admin, "spoke1").await;
     addons.delete("telemetry", &Default::default()).await.unwrap();
     recorded.start_on("ledger.db").await;
-    recorded.wait("eligibility", &of("detached")).await;
+    recorded.wait("standing", &of("detached")).await;
     let api: Api<AddOnSigner> = Api::all(recorded.admin.clone());
     api.delete("telemetry", &Default::default()).await.unwrap();
     recorded.wait("signer", &[("signer", "telemetry"), ("after", "")]).await;

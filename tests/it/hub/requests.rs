@@ -1,4 +1,4 @@
-//! How the hub answers requests.
+//! How the hub answers CSRs.
 
 use std::time::Duration;
 
@@ -96,7 +96,7 @@ async fn hostile_request_is_denied_with_reason_and_later_deleted() {
     assert_eq!(reason, "SubjectOfAnotherCluster");
     assert_eq!(message, "The subject names the cluster spoke1, but the requester belongs to spoke12.");
     let api: Api<CertificateSigningRequest> = Api::all(admin.clone());
-    wait_until(Duration::from_secs(20), "the refused request to be deleted", async || {
+    wait_until(Duration::from_secs(20), "the refused CSR to be deleted", async || {
         api.get_opt(&name).await.unwrap().is_none().then_some(())
     })
     .await;
@@ -105,7 +105,7 @@ async fn hostile_request_is_denied_with_reason_and_later_deleted() {
 #[tokio::test]
 async fn an_approved_request_that_policy_refuses_fails() {
     let (hub, admin, _running) = mk_ready().await;
-    // An administrator approves the request before the hub can deny it: no AddOnSigner has this signer name yet.
+    // An administrator approves the CSR before the hub can deny it: no AddOnSigner has this signer name yet.
     let api: Api<CertificateSigningRequest> = Api::all(admin.clone());
     let mut csr = mk_csr("spoke1", "telemetry");
     csr.spec.signer_name = "example.com/other".to_owned();
@@ -175,7 +175,7 @@ async fn request_awaiting_approver_proceeds_once_hub_may_approve() {
     let running = RunningHub::start(&hub).await;
     wait_ready(&admin, "telemetry", "True").await;
     let waits = submit(&hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
-    // A refusal comes only after the request before it was looked at.
+    // A refusal comes only after the CSR before it was looked at.
     let bad = submit(&hub, "spoke1", &mk_csr("spoke2", "telemetry")).await;
     wait_csr(&admin, &bad, "denied", |csr| condition(csr, "Denied")).await;
     let signers: Api<AddOnSigner> = Api::all(admin.clone());
@@ -208,7 +208,7 @@ async fn a_request_takes_one_certificate_of_its_identitys_rate() {
     // One may be tried twice for a moment, by a version that the watch shows late.
     let rate = Rate { burst: 9, interval: Duration::from_secs(3_600) };
     let (hub, admin, _running) = mk_ready_with(RunningHubOptions { rate, ..RunningHubOptions::default() }).await;
-    // The watch shows each request again between its approval and its certificate: the hub must not sign it again then.
+    // The watch shows each CSR again between its approval and its certificate: the hub must not sign it again then.
     let mut names = Vec::new();
     for _ in 0..8 {
         names.push(submit(&hub, "spoke1", &mk_csr("spoke1", "telemetry")).await);

@@ -29,7 +29,7 @@ struct Restorable {
     hub: TestHub,
     admin: Client,
     dir: TempDir,
-    /// Every certificate that a request was seen with.
+    /// Every certificate that a CSR was seen with.
     given: Vec<(String, String)>,
 }
 
@@ -66,7 +66,7 @@ impl Restorable {
         run(&self.dir.path().join("ledger.db"), &[&sql]).await;
     }
 
-    /// Gets a new certificate; returns the name of its request.
+    /// Gets a new certificate; returns the name of its CSR.
     async fn issue(&mut self) -> String {
         let name = submit(&self.hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
         let pem = wait_csr(&self.admin, &name, "issued", certificate).await;
@@ -114,7 +114,7 @@ impl Restorable {
         Api::<CertificateSigningRequest>::all(self.admin.clone()).get(name).await.unwrap()
     }
 
-    /// Checks that every request still has its one certificate, and that no serial number came twice.
+    /// Checks that every CSR still has its one certificate, and that no serial number came twice.
     async fn assert_given_once(&self) {
         for (name, pem) in &self.given {
             assert_eq!(certificate(&self.request(name).await).as_ref(), Some(pem), "{name}");
@@ -179,7 +179,7 @@ async fn older_ledger_is_noticed_and_requests_keep_one_certificate() {
     assert!(!log.text().contains("ERROR"), "{}", log.text());
 
     let third = world.start("backup.db").await;
-    said(&log, &["The ledger does not have the certificates of some requests", "count=1", &lost]).await;
+    said(&log, &["The ledger does not have the certificates of some CSRs", "count=1", &lost]).await;
     said(&log, &["The ledger contradicts the checkpoint that was published last"]).await;
     assert_eq!(differs(&third, "requests"), 1);
     assert_eq!(differs(&third, "checkpoint"), 1);
@@ -264,7 +264,7 @@ async fn ledger_with_only_intent_recovers_certificate_from_request() {
     })
     .await;
     assert_eq!(row.certificate, Some(der(&world.given[0].1)));
-    said(&log, &["The ledger got a certificate back from its request", &name]).await;
+    said(&log, &["The ledger got a certificate back from its CSR", &name]).await;
     world.assert_given_once().await;
     second.stop().await;
     assert_whole(&world.url("backup.db"), world.dir.path()).await;
@@ -331,7 +331,7 @@ async fn older_secret_and_a_fast_clock_drop_no_anchor() {
     world.assert_rotation_keeps(&lineage, &id).await;
 }
 
-/// The request is gone as well: somebody has restored the AddOnSigner without its annotations.
+/// The CSR is gone as well: somebody has restored the AddOnSigner without its annotations.
 #[tokio::test]
 async fn what_was_tainted_or_revoked_never_signs_from_a_backup() {
     for is_revoked in [false, true] {
@@ -390,7 +390,7 @@ async fn ledger_and_authorities_of_one_backup_count_lost_certificates() {
     lineage.set_data(backup).await;
 
     let second = world.start("backup.db").await;
-    said(&log, &["The ledger does not have the certificates of some requests", "count=2"]).await;
+    said(&log, &["The ledger does not have the certificates of some CSRs", "count=2"]).await;
     assert_eq!(differs(&second, "requests"), 2);
     world.issue().await;
     assert_eq!(differs(&second, "authorities"), 0, "both are of one time");

@@ -105,7 +105,7 @@ impl RevocationWorld {
         submit(&self.hub, "spoke1", &mk_csr("spoke1", "telemetry")).await
     }
 
-    /// Makes a request; returns when its certificate becomes valid.
+    /// Makes a CSR; returns when its certificate becomes valid.
     async fn issue(&self) -> Timestamp {
         not_before(&wait_csr(&self.admin, &self.request().await, "issued", certificate).await)
     }
@@ -272,7 +272,7 @@ async fn until_a_revocation_in_the_future_has_come_requests_wait() {
     let name = world.request().await;
     let told = wait_csr(&world.admin, &name, "told", |csr| condition(csr, "Revoked")).await;
     assert_eq!(told.0, "RevokedUntilLater");
-    let sentence = format!("The request waits until the hub's clock reaches {until}: no certificate of this addon");
+    let sentence = format!("The CSR waits until the hub's clock reaches {until}: no certificate of this addon");
     assert!(told.1.starts_with(&sentence), "{told:?}");
     let csr = wait_csr(&world.admin, &name, "issued", |csr| certificate(csr).map(|_| csr.clone())).await;
     assert_eq!(not_before(&certificate(&csr).unwrap()), until);

@@ -203,7 +203,7 @@ async fn the_older_of_two_routes_wins_and_the_other_is_told() {
     wait_until(PATIENCE, "the next second", async || is_later().then_some(())).await;
     apply_route(&admin, NAMESPACE, "younger", mk_spec("/x/")).await;
     let message = wait_reasons(&admin, "younger", [CONDITION_ACCEPTED, CONDITION_RESOLVED_REFS, "Conflicted"]).await;
-    assert_eq!(message, "The path /x is that of the older AddOnRoute observability/older, which gets its calls.");
+    assert_eq!(message, "The path /x is that of the older AddOnRoute observability/older, which gets its requests.");
     routes(&admin).delete("older", &DeleteParams::default()).await.unwrap();
     wait_reasons(&admin, "younger", ALL_GOOD).await;
     let addresses: &[&str] = &["10.1.0.1:8080", "10.1.0.3:8080"];

@@ -15,8 +15,8 @@ use test_kit::{accept_cluster, install_addon, wait_until};
 pub(super) fn unstageable(fixture: Fixture) -> Option<&'static str> {
     match fixture {
         Fixture::AddonUnreadable => Some("nothing that an API server stores is read as unreadable"),
-        Fixture::ClusterRemade => Some("the request comes after the cluster here; `hub::requests` has the reverse"),
-        Fixture::NotReady => Some("lasts milliseconds, and then the request gets another answer"),
+        Fixture::ClusterRemade => Some("the CSR comes after the cluster here; `hub::requests` has the reverse"),
+        Fixture::NotReady => Some("lasts milliseconds, and then the CSR gets another answer"),
         _ => None,
     }
 }

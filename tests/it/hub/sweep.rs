@@ -1,4 +1,4 @@
-//! Rows that a hub left open, and whose requests have changed or gone since.
+//! Rows that a hub left open, and whose CSRs have changed or gone since.
 
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ pub(super) fn on(store: &TestStore) -> RunningHubOptions {
     RunningHubOptions { ledger: Some(store.url().parse().unwrap()), ..RunningHubOptions::default() }
 }
 
-/// Makes a request with that name; returns its UID.
+/// Makes a CSR with that name; returns its UID.
 pub(super) async fn submit(hub: &TestHub, name: &str) -> String {
     let mut csr = mk_csr("spoke1", "telemetry");
     (csr.metadata.name, csr.metadata.generate_name) = (Some(name.to_owned()), None);
@@ -50,7 +50,7 @@ pub(super) async fn submit(hub: &TestHub, name: &str) -> String {
     api.create(&PostParams::default(), &csr).await.unwrap().uid().unwrap()
 }
 
-/// The ledger finds a request by its time and its UID, so the time must not change while the UID stays.
+/// The ledger finds a CSR by its time and its UID, so the time must not change while the UID stays.
 #[tokio::test]
 async fn a_request_keeps_its_time_and_the_ledger_has_it() {
     on_store(async |store| {

@@ -87,10 +87,8 @@ async fn refused_request_with_finalizers_does_not_linger() {
     wait_csr(&admin, &good, "issued", certificate).await;
     let api: Api<CertificateSigningRequest> = Api::all(admin.clone());
     for name in padded {
-        wait_until(PATIENCE, "the request to be gone", async || {
-            api.get_opt(&name).await.unwrap().is_none().then_some(())
-        })
-        .await;
+        wait_until(PATIENCE, "the CSR to be gone", async || api.get_opt(&name).await.unwrap().is_none().then_some(()))
+            .await;
     }
 }
 

@@ -24,7 +24,7 @@ const ANOTHER: &str = "denied request: only the account system:serviceaccount:ad
 const LATE: &str = "denied request: the annotation addon-signer.io/trust-bundle may be set, changed or removed only in \
                     the update that brings the certificate";
 
-/// Sets the trust bundle on a copy of the request, or removes it.
+/// Sets the trust bundle on a copy of the CSR, or removes it.
 fn with_bundle(csr: &Csr, bundle: Option<&str>) -> Csr {
     let mut csr = csr.clone();
     let annotations = csr.metadata.annotations.get_or_insert_default();
@@ -56,7 +56,7 @@ async fn wait_protected(admin: &Client, status: &str, reason: &str) -> String {
     .await
 }
 
-/// Makes a request of spoke1's agent.
+/// Makes a CSR of spoke1's agent.
 async fn ask(hub: &TestHub) -> String {
     let agent = hub.as_cluster_agent("spoke1", "a1").await;
     let made = requests(&agent).create(&PostParams::default(), &mk_csr("spoke1", "telemetry")).await;

@@ -87,8 +87,8 @@ async fn a_kubeconfig_and_the_readers_role_are_enough() {
     let entries: Value = ask(&alice, "entries?limit=1").await.unwrap();
     assert_eq!((&entries["items"][0]["entryKind"], &entries["metadata"]["continue"]), (&json!("opened"), &json!("1")));
     let missing = ask::<Value>(&alice, "certificates/0a1c").await.unwrap_err();
-    assert_eq!(missing.to_string(), "the ledger has no certificate or request named \"0a1c\"; it may be in an archive");
-    // The user is the one that Kubernetes has authenticated, whatever the request says.
+    assert_eq!(missing.to_string(), "the ledger has no certificate or CSR named \"0a1c\"; it may be in an archive");
+    // The user is the one that Kubernetes has authenticated, whatever the CSR says.
     let forged = hyper::Request::get(format!("{BASE}/certificates")).header("x-remote-user", "root").body(Vec::new());
     let _: Value = alice.request(forged.unwrap()).await.unwrap();
     let users: Vec<_> =

@@ -115,7 +115,7 @@ async fn one_certificate_is_shown_with_everything_about_it() {
     assert_eq!((&json["uid"], &json["decided"]["replica"]), (&"uid-120".into(), &"hub-a".into()));
     let missing = run(home.path(), &["certs", "show", "nobody", "--ledger", &store.url()]).await;
     assert_eq!((missing.code, missing.stdout.as_str()), (1, ""));
-    assert!(missing.stderr.contains("the ledger has no certificate or request named \"nobody\""), "{}", missing.stderr);
+    assert!(missing.stderr.contains("the ledger has no certificate or CSR named \"nobody\""), "{}", missing.stderr);
 }
 
 #[tokio::test]

@@ -62,8 +62,8 @@ const FORGERIES: [Forgery; 9] = [
         refused: Some("revocation"),
     },
     Forgery {
-        sql: "DELETE FROM latest WHERE topic = 'eligibility'",
-        bad: (7, "it sets the eligibility of \"c1/a1\", which is missing there"),
+        sql: "DELETE FROM latest WHERE topic = 'standing'",
+        bad: (7, "it sets the standing of \"c1/a1\", which is missing there"),
         refused: None, // the hub records it again
     },
     Forgery {

@@ -26,7 +26,7 @@ use std::path::Path;
 use addon_signer_core::ca::serial::Serial;
 use addon_signer_core::identity::PeerIdentity;
 use addon_signer_core::journal::record::{Intent, Record};
-use addon_signer_core::journal::uid::RequestUid;
+use addon_signer_core::journal::uid::CsrUid;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_ledger::{Health, Ledger, LedgerError, LedgerWriter, Location, WriterOptions};
 use addon_signer_platform::clock::Clock;
@@ -81,7 +81,7 @@ pub(crate) fn mk_identity(cluster: &str, addon: &str, agent: &str) -> PeerIdenti
     PeerIdentity { cluster: cluster.parse().unwrap(), addon: addon.parse().unwrap(), agent: agent.parse().unwrap() }
 }
 
-pub(crate) fn mk_uid(n: u64) -> RequestUid {
+pub(crate) fn mk_uid(n: u64) -> CsrUid {
     format!("uid-{n}").as_str().into()
 }
 

@@ -49,7 +49,7 @@ async fn filters(location: &Location) {
     let reason = "The key is gone.".to_owned();
     hub.ledger.append(Record::Abandoned { uid, serial: mk_serial(8), reason }, "").await.unwrap();
     let uid = mk_uid(7);
-    let reason = "The request is gone.".to_owned();
+    let reason = "The CSR is gone.".to_owned();
     hub.ledger.append(Record::Unpublished { uid, serial: mk_serial(7), reason }, "").await.unwrap();
     hub.ledger.published(mk_serial(1), NOW).await;
     let seen = |n, at| CertificateUse { serial: mk_serial(n), at, from: "192.0.2.1".to_owned() };

@@ -48,7 +48,7 @@ async fn every_printed_metric_is_in_the_document() {
     // The hub counts certificates every five minutes.
     let text = wait_until(PATIENCE * 2, "every family to have a sample", async || {
         let (_, text) = get(whole.metrics, "/metrics").await;
-        let families = ["requests_refused_total{", "foreign_certificates{", "certificates_unrenewed{"];
+        let families = ["csrs_refused_total{", "foreign_certificates{", "certificates_unrenewed{"];
         let gauges = ["registrations_left{", "authority_end_timestamp_seconds{", "certificates_valid{signer=\"tele"];
         let has = |name: &&str| text.contains(&format!("addon_signer_{name}"));
         families.iter().chain(&gauges).all(has).then_some(text)
@@ -67,8 +67,8 @@ async fn every_printed_metric_is_in_the_document() {
         assert_eq!((&row[1], quoted(&row[2], '`')), (&kinds[&name], labels(&text, &name)), "{name}");
     }
     let counted =
-        json!(text.lines().filter(|line| line.starts_with("addon_signer_request_seconds_count")).collect::<Vec<_>>());
-    assert_eq!(counted, json!(["addon_signer_request_seconds_count 2"]), "the agent's and the gateway's own");
+        json!(text.lines().filter(|line| line.starts_with("addon_signer_csr_seconds_count")).collect::<Vec<_>>());
+    assert_eq!(counted, json!(["addon_signer_csr_seconds_count 2"]), "the agent's and the gateway's own");
     whole.stop().await.unwrap();
 }
 
@@ -78,7 +78,7 @@ async fn counters_of_a_served_signer_begin_at_zero() {
     let hub = TestHub::start().await;
     prepare(&hub, backend::start().await, "24h").await;
     let whole = Whole::start(&hub, Clock::default()).await;
-    let zero = ["certificates_issued", "requests_rate_limited", "requests_held", "authorities_forced"]
+    let zero = ["certificates_issued", "csrs_rate_limited", "csrs_quarantined", "authorities_forced"]
         .map(|name| format!("addon_signer_{name}_total{{signer=\"telemetry\"}} 0\n"));
     let differs = ["checkpoint", "requests", "authorities"]
         .map(|from| format!("addon_signer_ledger_differs_total{{from=\"{from}\"}} 0\n"));

@@ -10,7 +10,7 @@ use addon_signer_core::ca::serial::Serial;
 use addon_signer_core::identity::{AddOnName, PeerIdentity};
 use addon_signer_core::journal::entry::{Entry, Hash, Tip};
 use addon_signer_core::journal::record::{Intended, Intent, Record};
-use addon_signer_core::journal::uid::RequestUid;
+use addon_signer_core::journal::uid::CsrUid;
 use addon_signer_core::keys::private::PrivateKey;
 use addon_signer_core::keys::public::KeyKind;
 use addon_signer_core::policy::{Approved, evaluate};
@@ -135,7 +135,7 @@ pub(crate) fn mk_text(tip: Tip, record: &Record) -> String {
 }
 
 /// A UID that is as random as those of Kubernetes.
-fn mk_uid(of: &str) -> RequestUid {
+fn mk_uid(of: &str) -> CsrUid {
     let hash = Hash::of(of).to_string();
     format!("{}-{}-4{}-8{}-{}", &hash[..8], &hash[8..12], &hash[12..15], &hash[15..18], &hash[18..30]).as_str().into()
 }

@@ -46,7 +46,7 @@ struct AgentArgs {
     /// The signer's name, as in the AddOnSigner's spec.signerName.
     #[arg(long, env = "ADDON_SIGNER_SIGNER", value_name = "SIGNER_NAME", value_parser = parse_signer_name)]
     signer: String,
-    /// The kubeconfig for the hub, either the cluster's or the addon's own; reread for every request.
+    /// The kubeconfig for the hub, either the cluster's or the addon's own; reread for every CSR.
     #[arg(long, env = "ADDON_SIGNER_HUB_KUBECONFIG", value_name = "FILE")]
     hub_kubeconfig: PathBuf,
     /// The gateway's address, https://HOST[:PORT]. New certificates are proven there before they replace old ones.

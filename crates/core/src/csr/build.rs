@@ -1,4 +1,4 @@
-//! Writes the PKCS#10 requests of the agent and of the gateway.
+//! Writes the PKCS#10 CSRs of the agent and of the gateway.
 
 use std::net::IpAddr;
 
@@ -11,17 +11,17 @@ use crate::encoding::asn1::{self, Extension, NameAttribute};
 use crate::encoding::general_names;
 use crate::keys::private::{KeyError, PrivateKey};
 
-/// Why a request could not be written.
+/// Why a CSR could not be written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BuildError {
     /// A name cannot be encoded.
-    #[error("the request could not be encoded: {0}")]
+    #[error("the CSR could not be encoded: {0}")]
     Encoding(String),
     /// The key could not sign.
     #[error(transparent)]
     Key(#[from] KeyError),
     /// [`super::CertificateRequest`] refuses the written request.
-    #[error("the request that was written cannot be read back: {0}")]
+    #[error("the CSR that was written cannot be read back: {0}")]
     NotReadable(#[from] CsrError),
 }
 
@@ -31,7 +31,7 @@ impl From<der::Error> for BuildError {
     }
 }
 
-/// The content of a request.
+/// The content of a CSR.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CsrParams {
     /// CN.
@@ -45,7 +45,7 @@ pub struct CsrParams {
 }
 
 impl CsrParams {
-    /// Signs the request with `key`, reads it back, and returns PEM.
+    /// Signs the CSR with `key`, reads it back, and returns PEM.
     ///
     /// # Errors
     /// [`BuildError`].
@@ -55,7 +55,7 @@ impl CsrParams {
         Ok(crate::encoding::pem::encode("CERTIFICATE REQUEST", &der))
     }
 
-    /// Signs a request with this subject for the certificate of an authority, with path length 0, and returns PEM.
+    /// Signs a CSR with this subject for the certificate of an authority, with path length 0, and returns PEM.
     ///
     /// # Errors
     /// [`BuildError`].

@@ -1,33 +1,33 @@
-//! The errors of reading a request: a variant for each broken rule.
+//! The errors of reading a CSR: a variant for each broken rule.
 
 use crate::keys::public::PublicKeyError;
 
-/// The largest request that is read, in bytes of PEM. An RSA-4096 request with all allowed names has 3 KiB.
+/// The largest request that is read, in bytes of PEM. An RSA-4096 CSR with all allowed names has 3 KiB.
 pub const MAX_PEM_BYTES: usize = 16 * 1024;
 
-/// Why a request cannot be read.
+/// Why a CSR cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CsrError {
-    /// Larger than [`MAX_PEM_BYTES`]. The hub drops most of a request that is too large before it is read here.
-    #[error("the request is larger than {MAX_PEM_BYTES} bytes, or its labels and annotations are")]
+    /// Larger than [`MAX_PEM_BYTES`]. The hub drops most of a CSR that is too large before it is read here.
+    #[error("the CSR is larger than {MAX_PEM_BYTES} bytes, or its labels and annotations are")]
     TooLarge,
     /// Not one PEM block of type CERTIFICATE REQUEST and nothing else.
-    #[error("the request must be exactly one CERTIFICATE REQUEST PEM block, with nothing before or after it")]
+    #[error("the CSR must be exactly one CERTIFICATE REQUEST PEM block, with nothing before or after it")]
     NotOnePemBlock,
-    /// The block's content is not a PKCS#10 request in DER, or bytes are left over inside it.
-    #[error("the request is not a well-formed PKCS#10 request in DER: {0}")]
+    /// The block's content is not a PKCS#10 CSR in DER, or bytes are left over inside it.
+    #[error("the CSR is not a well-formed PKCS#10 CSR in DER: {0}")]
     Malformed(String),
     /// RFC 2986 has only version 1, encoded as 0.
-    #[error("the request has version {0}; only version 0 exists")]
+    #[error("the CSR has version {0}; only version 0 exists")]
     Version(u8),
     /// The key's kind or quality is never certified.
     #[error(transparent)]
     PublicKey(#[from] PublicKeyError),
     /// The signature algorithm is broken or unknown.
-    #[error("the request is signed with the algorithm {0}; use ECDSA or RSA PKCS#1 with SHA-256 or better, or Ed25519")]
+    #[error("the CSR is signed with the algorithm {0}; use ECDSA or RSA PKCS#1 with SHA-256 or better, or Ed25519")]
     SignatureAlgorithm(String),
     /// The signature does not verify, so the requester has not proven that it holds the key.
-    #[error("the request's signature does not verify with its own public key, so possession of the key is not proven")]
+    #[error("the CSR's signature does not verify with its own public key, so possession of the key is not proven")]
     Possession,
     /// A subject attribute is not a UTF8String or PrintableString.
     #[error("the subject's attribute {0} is not a UTF8String or PrintableString")]
@@ -36,13 +36,13 @@ pub enum CsrError {
     #[error("the subject has the attribute {0} with the same text twice")]
     DuplicateSubjectAttribute(String),
     /// An attribute other than the extension request.
-    #[error("the request has the attribute {0}; only an extension request is understood")]
+    #[error("the CSR has the attribute {0}; only an extension request is understood")]
     UnknownAttribute(String),
     /// More than one extension request.
-    #[error("the request has more than one extension request")]
+    #[error("the CSR has more than one extension request")]
     DuplicateExtensionRequest,
     /// The same extension twice.
-    #[error("the request asks for the extension {0} twice")]
+    #[error("the CSR asks for the extension {0} twice")]
     DuplicateExtension(String),
     /// An extension's value does not have the form of its kind.
     #[error("the requested extension {0} is malformed")]

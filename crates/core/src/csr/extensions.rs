@@ -1,4 +1,4 @@
-//! The extension request of a PKCS#10 request: read strictly, each extension once and in DER.
+//! The extension request of a PKCS#10 CSR: read strictly, each extension once and in DER.
 
 use std::net::IpAddr;
 

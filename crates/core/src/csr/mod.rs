@@ -1,4 +1,4 @@
-//! PKCS#10 requests (RFC 2986): reads them strictly and checks that the requester holds the key.
+//! PKCS#10 CSRs (RFC 2986): reads them strictly and checks that the requester holds the key.
 //!
 //! A [`CertificateRequest`] exists only if its bytes are one PEM block, nothing is left over at any level, every
 //! attribute and extension appears once, the key is of a known kind and not weak, and the signature proves that the
@@ -26,7 +26,7 @@ pub use extensions::RequestedExtensions;
 const BEGIN: &str = "-----BEGIN CERTIFICATE REQUEST-----";
 const END: &str = "-----END CERTIFICATE REQUEST-----";
 
-/// The subject's attributes, in the order of the request. Separate and multi-valued RDNs mean the same.
+/// The subject's attributes, in the order of the CSR. Separate and multi-valued RDNs mean the same.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Subject {
     /// Common names (CN).
@@ -61,7 +61,7 @@ impl CertificateRequest {
         Self::from_der(&single_block(pem)?)
     }
 
-    /// Reads one PKCS#10 request in DER.
+    /// Reads one PKCS#10 CSR in DER.
     ///
     /// # Errors
     /// The [`CsrError`] of the first broken rule.
@@ -80,7 +80,7 @@ impl CertificateRequest {
         let (rest, request) =
             X509CertificationRequest::from_der(bytes).map_err(|error| CsrError::Malformed(error.to_string()))?;
         if !rest.is_empty() {
-            return Err(CsrError::Malformed("bytes are left over after the request".to_owned()));
+            return Err(CsrError::Malformed("bytes are left over after the CSR".to_owned()));
         }
         request.verify_signature().map_err(|_| CsrError::Possession)?;
         let subject = read_subject(&name)?;
@@ -113,7 +113,7 @@ impl CertificateRequest {
     }
 }
 
-/// The same request in the shortest PEM: a requester may pad its own with line breaks. Text that cannot be read is
+/// The same CSR in the shortest PEM: a requester may pad its own with line breaks. Text that cannot be read is
 /// returned as it is.
 #[must_use]
 pub fn normalised(pem: &[u8]) -> String {

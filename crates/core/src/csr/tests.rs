@@ -1,4 +1,4 @@
-//! Tests of reading a request. `tests/it/requests` runs the corpus of bad requests.
+//! Tests of reading a CSR. `tests/it/requests` runs the corpus of bad CSRs.
 
 use super::*;
 use proptest::prelude::*;

@@ -13,15 +13,15 @@ use crate::ca::issuer::{IssueError, Issued, Issuer, Prepared, RecordFault, purpo
 use crate::ca::serial::Serial;
 use crate::identity::SignerName;
 use crate::journal::record::{Existing, Intended, Intent, Record};
-use crate::journal::uid::RequestUid;
+use crate::journal::uid::CsrUid;
 use crate::policy::Approved;
 use crate::timestamp::Timestamp;
 
-/// A request that policy has approved, with what the ledger records of it.
+/// A CSR that policy has approved, with what the ledger records of it.
 #[derive(Debug, Clone)]
 pub struct Request {
     /// `metadata.uid`.
-    pub uid: RequestUid,
+    pub uid: CsrUid,
     /// `metadata.creationTimestamp`.
     pub requested: Timestamp,
     /// `metadata.name`.
@@ -40,7 +40,7 @@ pub struct Request {
     pub signer_name: SignerName,
     /// What policy allows.
     pub approved: Approved,
-    /// Whether the hub must approve the request; if not, it is approved already.
+    /// Whether the hub must approve the CSR; if not, it is approved already.
     pub approves: bool,
 }
 
@@ -93,34 +93,34 @@ pub trait Effects {
     async fn reserve(&mut self, until: Timestamp) -> Result<bool, Self::Error>;
     /// Counts one certificate of this identity. If it may not have one more now, returns how long to wait.
     async fn count(&mut self) -> Result<Result<(), Duration>, Self::Error>;
-    /// Makes the intent durable, unless the ledger already has a row for the request.
+    /// Makes the intent durable, unless the ledger already has a row for the CSR.
     async fn record_intent(&mut self, intent: Intent) -> Result<Intended, Self::Error>;
     /// Signs with the authority's key ([`Issuer::sign`]) and checks the certificate.
     async fn sign(&mut self, prepared: Prepared) -> Result<Issued, Self::Error>;
     /// Makes the certificate durable with this record.
     async fn record_certificate(&mut self, issued: &Issued, record: Record) -> Result<(), Self::Error>;
-    /// Approves the request, whose certificate is durable.
+    /// Approves the CSR, whose certificate is durable.
     async fn approve(&mut self, issued: &Issued) -> Result<(), Self::Error>;
-    /// Writes the certificate on the request, with the trust bundle of the gateway's lineage as PEM.
+    /// Writes the certificate on the CSR, with the trust bundle of the gateway's lineage as PEM.
     async fn publish(&mut self, issued: &Issued, trust_bundle: &str) -> Result<(), Self::Error>;
-    /// Refuses the request: its certificate is no longer accepted, and one request never gets two.
+    /// Refuses the CSR: its certificate is no longer accepted, and one CSR never gets two.
     async fn refuse(&mut self, issued: &Issued) -> Result<(), Self::Error>;
-    /// Makes this record durable; it closes the request's row in the ledger.
+    /// Makes this record durable; it closes the CSR's row in the ledger.
     async fn close(&mut self, record: Record) -> Result<(), Self::Error>;
 }
 
 /// How an attempt ends.
 #[derive(Debug, PartialEq, Eq)]
 pub enum End {
-    /// The request has this certificate.
+    /// The CSR has this certificate.
     Published(Issued),
-    /// The request was refused.
+    /// The CSR was refused.
     Refused,
     /// This attempt cannot continue: start another one soon.
     Later,
     /// The identity had too many certificates: start another attempt after this time.
     Limited(Duration),
-    /// The ledger's row of the request cannot be read, or does not belong to the request.
+    /// The ledger's row of the CSR cannot be read, or does not belong to the CSR.
     Unusable {
         /// The number of the row.
         row: u64,
@@ -129,8 +129,8 @@ pub enum End {
     },
 }
 
-/// Issues the certificate of one request, in one attempt. `earlier` is the certificate that this process has already
-/// signed for the request, if any.
+/// Issues the certificate of one CSR, in one attempt. `earlier` is the certificate that this process has already
+/// signed for the CSR, if any.
 ///
 /// # Errors
 /// The error of an effect, or [`IssueError`] if the authority cannot sign this certificate.
@@ -198,7 +198,7 @@ async fn publish_earlier<E: Effects>(
     }
 }
 
-/// Approves the request and publishes its certificate, which is durable.
+/// Approves the CSR and publishes its certificate, which is durable.
 async fn publish<E: Effects>(effects: &mut E, request: &Request, issued: Issued) -> Result<End, E::Error> {
     let around = effects.surroundings();
     // These anchors were read after the reservation. A reconciler that replaces them later sees the reservation too,
@@ -221,7 +221,7 @@ async fn publish<E: Effects>(effects: &mut E, request: &Request, issued: Issued)
     Ok(End::Published(issued))
 }
 
-/// Refuses the request and closes its row.
+/// Refuses the CSR and closes its row.
 async fn refuse<E: Effects>(effects: &mut E, request: &Request, issued: &Issued) -> Result<End, E::Error> {
     effects.refuse(issued).await?;
     let reason = "The certificate was expired, revoked or untrusted before it could be published.".to_owned();

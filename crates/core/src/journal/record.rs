@@ -8,7 +8,7 @@ use crate::ca::authority::AuthorityId;
 use crate::ca::issuer::RecordFault;
 use crate::ca::serial::Serial;
 use crate::identity::{AddOnName, ClusterName, PeerIdentity, SignerName};
-use crate::journal::uid::RequestUid;
+use crate::journal::uid::CsrUid;
 use crate::registry::Eligibility;
 use crate::timestamp::Timestamp;
 
@@ -18,7 +18,7 @@ pub use super::authority_step::AuthorityStep;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Intent {
     /// The UID of the CSR.
-    pub uid: RequestUid,
+    pub uid: CsrUid,
     /// When the CSR was made: its `metadata.creationTimestamp`, which never changes; 0 if it has none.
     pub requested: Timestamp,
     /// The name of the CSR.
@@ -47,7 +47,7 @@ pub struct Intent {
     pub prepared: Timestamp,
     /// SHA-256 over the bytes that will be signed, in hexadecimal.
     pub tbs: String,
-    /// The request as it was sent.
+    /// The CSR as it was sent.
     pub csr: String,
 }
 
@@ -56,11 +56,11 @@ pub struct Intent {
 pub enum Intended {
     /// The intent is durable: the certificate may be signed.
     Recorded,
-    /// Nothing was recorded, because the ledger already has a row for the request.
+    /// Nothing was recorded, because the ledger already has a row for the CSR.
     Existing(Existing),
 }
 
-/// What the ledger already has for a request.
+/// What the ledger already has for a CSR.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Existing {
     /// The intent to sign a certificate, which is not signed yet.
@@ -114,7 +114,7 @@ pub enum Record {
     /// A certificate was signed and checked.
     Signed {
         /// The UID of the CSR.
-        uid: RequestUid,
+        uid: CsrUid,
         /// The serial number of the intent.
         serial: Serial,
         /// DER.
@@ -123,7 +123,7 @@ pub enum Record {
     /// An intent was abandoned: nobody gets its certificate.
     Abandoned {
         /// The UID of the CSR.
-        uid: RequestUid,
+        uid: CsrUid,
         /// The serial number of the intent.
         serial: Serial,
         /// One sentence.
@@ -132,7 +132,7 @@ pub enum Record {
     /// A certificate was signed and could not be published.
     Unpublished {
         /// The UID of the CSR.
-        uid: RequestUid,
+        uid: CsrUid,
         /// Its serial number.
         serial: Serial,
         /// One sentence.
@@ -210,7 +210,7 @@ impl Record {
     }
 
     /// The UID of the CSR that the record is about.
-    pub fn uid(&self) -> Option<&RequestUid> {
+    pub fn uid(&self) -> Option<&CsrUid> {
         match self {
             Self::Intent(intent) => Some(&intent.uid),
             Self::Signed { uid, .. } | Self::Abandoned { uid, .. } | Self::Unpublished { uid, .. } => Some(uid),

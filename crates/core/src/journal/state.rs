@@ -13,7 +13,7 @@ pub enum CertificateState {
     Intent,
     /// It was signed, and is not known to be published.
     Signed,
-    /// It was published on its request.
+    /// It was published on its CSR.
     Published,
     /// It was signed and could not be published.
     Unpublished,

@@ -33,7 +33,7 @@ impl GatewayCertificate {
         }
     }
 
-    /// `spec.signerName` of its requests. No AddOnSigner may have it.
+    /// `spec.signerName` of its CSRs. No AddOnSigner may have it.
     #[must_use]
     pub fn signer_name(self) -> SignerName {
         match self {
@@ -42,7 +42,7 @@ impl GatewayCertificate {
         }
     }
 
-    /// The entry of `spec.usages` that its requests must have.
+    /// The entry of `spec.usages` that its CSRs must have.
     #[must_use]
     pub fn usage(self) -> &'static str {
         match self {
@@ -65,7 +65,7 @@ pub struct GatewayRules {
     pub duration: Duration,
 }
 
-/// Decides on a request for a certificate of the gateway.
+/// Decides on a CSR for a certificate of the gateway.
 ///
 /// # Errors
 /// The first broken rule.

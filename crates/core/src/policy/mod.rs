@@ -1,7 +1,7 @@
 //! Decides whether a certificate is issued: a pure function for each kind of certificate, a [`Refusal`] for each rule.
 //!
 //! Names are compared as parsed parts with `==`; there are no prefix tests. Only this module makes an [`Approved`]
-//! (invariant I1). It holds everything that a certificate takes from a request: the key and the validated subject,
+//! (invariant I1). It holds everything that a certificate takes from a CSR: the key and the validated subject,
 //! nothing else (invariant I3).
 
 use std::collections::BTreeSet;
@@ -25,7 +25,7 @@ pub use gateway::{GATEWAY_COMMON_NAME, GatewayCertificate, GatewayRules, evaluat
 pub use refusal::Refusal;
 pub use requester::{RequesterKind, tenant, tenant_of_cluster};
 
-/// The shortest lifetime that a request may ask for: the API server's minimum for `expirationSeconds`.
+/// The shortest lifetime that a CSR may ask for: the API server's minimum for `expirationSeconds`.
 pub const MIN_LIFETIME: Duration = Duration::from_secs(600);
 
 /// The extended key usages of TLS clients and servers (RFC 5280 section 4.2.1.12).
@@ -50,7 +50,7 @@ pub struct SignerRules {
     pub organizational_units: BTreeSet<String>,
     /// `spec.certificate.keys`.
     pub keys: BTreeSet<KeyKind>,
-    /// `spec.certificate.duration`: the lifetime of a certificate whose request does not ask for one.
+    /// `spec.certificate.duration`: the lifetime of a certificate whose CSR does not ask for one.
     pub duration: Duration,
     /// `spec.certificate.maxDuration`: a longer requested lifetime is cut to it, as Kubernetes' own signers do.
     pub max_duration: Duration,
@@ -67,7 +67,7 @@ pub struct Submission {
     pub groups: Vec<String>,
     /// The annotation `open-cluster-management.io/csr-user`.
     pub csr_user: Option<String>,
-    /// Whether the hub knows that nobody could have changed that annotation since the request was made.
+    /// Whether the hub knows that nobody could have changed that annotation since the CSR was made.
     pub is_guarded: bool,
     /// The label `open-cluster-management.io/cluster-name`: a hint that anybody can set.
     pub cluster_label: Option<String>,
@@ -154,7 +154,7 @@ impl Approved {
     }
 }
 
-/// A request for an agent's client certificate whose requester, subject, names and key follow the rules. It is read
+/// A CSR for an agent's client certificate whose requester, subject, names and key follow the rules. It is read
 /// once, and it can be decided several times.
 #[derive(Debug, Clone)]
 pub struct Claim {
@@ -162,14 +162,14 @@ pub struct Claim {
     dns_names: Vec<String>,
     request: CertificateRequest,
     requested: Timestamp,
-    /// Whether the addon's own hub identity made the request.
+    /// Whether the addon's own hub identity made the CSR.
     by_addon: bool,
     /// The result of the rules that follow those of the registry.
     lifetime: Result<Duration, Refusal>,
 }
 
 impl Claim {
-    /// Reads a request and checks the rules for requester, subject, names and key, in that order.
+    /// Reads a CSR and checks the rules for requester, subject, names and key, in that order.
     ///
     /// # Errors
     /// The first broken rule.
@@ -216,7 +216,7 @@ impl Claim {
     }
 }
 
-/// Reads a request and decides on it at once.
+/// Reads a CSR and decides on it at once.
 ///
 /// # Errors
 /// Those of [`Claim::read`] and [`Claim::decide`].
@@ -286,7 +286,7 @@ fn check_names(request: &CertificateRequest, dns_names: &[String], addresses: &[
     }
 }
 
-/// Rule 3, extensions in the request: `purpose` is the object identifier of the only allowed extended key usage.
+/// Rule 3, extensions in the CSR: `purpose` is the object identifier of the only allowed extended key usage.
 fn check_request_usages(request: &CertificateRequest, purpose: &str) -> Result<(), Refusal> {
     let asked = request.extensions();
     if asked.ca {
@@ -326,7 +326,7 @@ fn check_usages(submission: &Submission, purpose: &'static str) -> Result<(), Re
     if submission.usages.iter().any(|usage| usage == purpose) { Ok(()) } else { Err(Refusal::UsageMissing(purpose)) }
 }
 
-/// Rule 6, lifetime: the requested lifetime, which must be at least [`MIN_LIFETIME`], or `usual` if the request asks
+/// Rule 6, lifetime: the requested lifetime, which must be at least [`MIN_LIFETIME`], or `usual` if the CSR asks
 /// for none. Both are cut to `longest`.
 fn lifetime(submission: &Submission, usual: Duration, longest: Duration) -> Result<Duration, Refusal> {
     let Some(seconds) = submission.expiration_seconds else {

@@ -41,15 +41,15 @@ pub enum Refusal {
     ProxiedUserMissing,
     /// Rule 1: the gRPC proxy's request predates what the hub knows about the policy that protects its annotation.
     #[error(
-        "the request may have been made before the ValidatingAdmissionPolicy addon-signer-grpc-account was in force, \
-         so anyone may have changed its annotation open-cluster-management.io/csr-user; make a new request"
+        "the CSR may have been made before the ValidatingAdmissionPolicy addon-signer-grpc-account was in force, \
+         so anyone may have changed its annotation open-cluster-management.io/csr-user; make a new CSR"
     )]
     ProxiedUserUnproven,
     /// Rule 1, serving: the requester is not the gateway.
     #[error("the requester {0:?} is not the gateway's account")]
     NotTheGateway(String),
-    /// Rule 1, serving: the pod that made the request is gone, so whoever holds the key may not be the gateway.
-    #[error("the pod {0} that made the request is gone or ends")]
+    /// Rule 1, serving: the pod that made the CSR is gone, so whoever holds the key may not be the gateway.
+    #[error("the pod {0} that made the CSR is gone or ends")]
     PodGone(String),
     /// Rule 2: the subject does not have exactly one common name.
     #[error("the subject has {0} common names; it must have exactly one")]
@@ -98,21 +98,21 @@ pub enum Refusal {
     #[error("a subject alternative name of the kind {0} is not allowed")]
     OtherName(&'static str),
     /// Rule 3, serving: a configured name is missing.
-    #[error("the request must name every DNS name and address of the gateway")]
+    #[error("the CSR must name every DNS name and address of the gateway")]
     GatewayNamesMissing,
     /// Rule 3: a CA certificate.
-    #[error("the request asks for a CA certificate")]
+    #[error("the CSR asks for a CA certificate")]
     CaRequested,
-    /// Rule 3: a key usage inside the request.
-    #[error("the request asks for the key usage {0:?}; only digital signature and key encipherment are allowed")]
+    /// Rule 3: a key usage inside the CSR.
+    #[error("the CSR asks for the key usage {0:?}; only digital signature and key encipherment are allowed")]
     KeyUsage(&'static str),
-    /// Rule 3: an extended key usage inside the request.
-    #[error("the request asks for the extended key usage {0}, which does not match this signer's purpose")]
+    /// Rule 3: an extended key usage inside the CSR.
+    #[error("the CSR asks for the extended key usage {0}, which does not match this signer's purpose")]
     ExtendedKeyUsage(String),
     /// Rule 3: an unknown extension.
-    #[error("the request asks for the extension {0}; only names, usages and CA:FALSE are understood")]
+    #[error("the CSR asks for the extension {0}; only names, usages and CA:FALSE are understood")]
     UnknownExtension(String),
-    /// Rules 2, 3 and 4: the request cannot be read, possession of the key is not proven, or the key is weak.
+    /// Rules 2, 3 and 4: the CSR cannot be read, possession of the key is not proven, or the key is weak.
     #[error(transparent)]
     Request(#[from] CsrError),
     /// Rule 4: a kind of key that the configuration does not allow.
@@ -121,10 +121,10 @@ pub enum Refusal {
     /// Rule 5: the addon is not eligible on that cluster.
     #[error(transparent)]
     Registration(#[from] NotRegistered),
-    /// Rule 5: cluster or addon were made, perhaps again and by somebody else, after the request.
+    /// Rule 5: cluster or addon were made, perhaps again and by somebody else, after the CSR.
     #[error(
-        "the request is older than the ManagedCluster or the ManagedClusterAddOn, so an earlier cluster of that name \
-         may have made it; make a new request"
+        "the CSR is older than the ManagedCluster or the ManagedClusterAddOn, so an earlier cluster of that name \
+         may have made it; make a new CSR"
     )]
     RequestTooOld,
     /// Rule 5: the label contradicts the proven cluster.
@@ -181,7 +181,7 @@ impl Refusal {
         }
     }
 
-    /// The CamelCase reason of the condition on the request.
+    /// The CamelCase reason of the condition on the CSR.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Requester(_) | Self::RequesterKind(_) => "RequesterNotAllowed",

@@ -1,4 +1,4 @@
-//! Tests of the rules with OCM's own request. Each test varies one thing. `tests/it/requests/` runs the whole corpus.
+//! Tests of the rules with OCM's own CSR. Each test varies one thing. `tests/it/requests/` runs the whole corpus.
 
 use super::*;
 use crate::registry::{AddOnFacts, ClusterFacts, NotRegistered};
@@ -200,7 +200,7 @@ fn only_the_configured_proxy_may_name_another_user() {
     assert_eq!(evaluate(&rules, &open, &mk_registry()).unwrap_err(), Refusal::ProxiedUserUnproven);
     submission.csr_user = None;
     assert_eq!(evaluate(&rules, &submission, &mk_registry()).unwrap_err(), Refusal::ProxiedUserMissing);
-    // The annotation has no effect on requests of others.
+    // The annotation has no effect on CSRs of others.
     let liar = Submission { csr_user: Some("system:open-cluster-management:other:a".into()), ..mk_submission() };
     assert!(evaluate(&rules, &liar, &mk_registry()).is_ok());
 }
@@ -279,6 +279,6 @@ fn requests_that_cannot_be_read_are_refused() {
     assert_eq!(refused.reason(), "RequestNotOnePEMBlock");
     let refused = refusal(|_, submission, _| submission.request = [OCM_REQUEST, OCM_REQUEST].concat());
     assert_eq!(refused.reason(), "RequestNotOnePEMBlock");
-    assert!(refused.sentence().starts_with("The request must be exactly one CERTIFICATE REQUEST PEM block"));
+    assert!(refused.sentence().starts_with("The CSR must be exactly one CERTIFICATE REQUEST PEM block"));
     assert!(refused.sentence().ends_with('.'));
 }

@@ -363,7 +363,7 @@ impl Found {
     }
 }
 
-/// A registry that the hub's watches write, and that signer and gateway read for each request.
+/// A registry that the hub's watches write, and that signer and gateway read for each CSR.
 #[derive(Debug, Clone, Default)]
 pub struct SharedRegistry(Arc<RwLock<Registry>>);
 

@@ -77,7 +77,7 @@ impl Recorded {
 
     /// Changes the registry after a change of an addon whose [`ANNOTATION_SUSPENDED`] the program `annotator` wrote.
     fn write_by(&self, annotator: &str, change: impl FnOnce(&mut Registry) -> Vec<EligibilityChange>) {
-        // The lock is released before anything is recorded, because requests wait for the lock.
+        // The lock is released before anything is recorded, because CSRs wait for the lock.
         let was_ready = self.registry.read(Registry::is_ready);
         let changes = self.registry.write(change);
         let Some(Sinks { audit, notes, eligibility, .. }) = &self.sinks else { return };

@@ -99,7 +99,7 @@ fn is_never_ours(found: &Registration, key: &AddOnKey) -> bool {
     agent != key.addon.as_str() || found.groups.iter().any(|group| group == AUTHENTICATED)
 }
 
-/// Whether policy would accept a request for this subject; then the entry may stay, because OCM's agent deletes its
+/// Whether policy would accept a CSR for this subject; then the entry may stay, because OCM's agent deletes its
 /// Secret when the subject changes. If no user is named, OCM's agent uses OCM's convention.
 fn is_good(found: &Registration, config: &SignerConfig, key: &AddOnKey) -> bool {
     let convention = &config.rules.convention;

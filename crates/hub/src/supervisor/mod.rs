@@ -34,14 +34,14 @@ use crate::authorities::state::LineageState;
 use crate::authorities::trust_publisher::TrustPublisher;
 use crate::authorities::versions::WatchedObjects;
 use crate::conditions::{Report, reporter};
+use crate::csrs::dispatcher::Signing;
+use crate::csrs::foreign::ForeignReport;
+use crate::csrs::signer::{ClusterLimits, SignerShared};
 use crate::distribution::steps::Distribution;
 use crate::recording::Notes;
 use crate::registrations::report::RegistrationReport;
 use crate::registrations::version::AddOnVersion;
 use crate::registrations::wanted::Signers;
-use crate::requests::dispatcher::Signing;
-use crate::requests::foreign::ForeignReport;
-use crate::requests::signer::{ClusterLimits, SignerShared};
 use addon_signer_api::{AddOnSigner, GuardedSigner};
 use addon_signer_core::ownership::Ownership;
 use addon_signer_platform::listing::{Selector, watch as watch_objects};
@@ -93,11 +93,11 @@ pub(super) struct SupervisorLinks {
     pub(super) distributed: watch::Receiver<Distribution>,
     /// What to report about the ClusterTrustBundle.
     pub(super) published: watch::Receiver<Report>,
-    /// What to report about the policy for the trust bundle on requests.
+    /// What to report about the policy for the trust bundle on CSRs.
     pub(super) protected: watch::Receiver<Report>,
     /// Whether any AddOnRoute needs the gateway's client certificate.
     pub(super) needs_certificate: watch::Receiver<bool>,
-    /// Tells the dispatcher of requests which signers there are.
+    /// Tells the dispatcher of CSRs which signers there are.
     pub(super) signing: Signing,
     /// AddOnSigners for which the API server has refused an answer.
     pub(super) forbidden: mpsc::Receiver<String>,

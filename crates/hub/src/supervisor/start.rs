@@ -18,8 +18,8 @@ use crate::authorities::reconciler::{LineagePlan, LineageReconciler, ReconcilerL
 use crate::authorities::state::LineageState;
 use crate::authorities::store::{AuthorityStore, LineageNames};
 use crate::authorities::supply::SupplyPlan;
-use crate::requests::signer::{Signer, SignerKind};
-use crate::requests::unconfirmed::Unconfirmed;
+use crate::csrs::signer::{Signer, SignerKind};
+use crate::csrs::unconfirmed::Unconfirmed;
 use crate::supervisor::task::until_stopped;
 use addon_signer_api::rules::SignerConfig;
 use addon_signer_core::policy::GatewayCertificate;

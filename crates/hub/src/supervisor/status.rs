@@ -37,10 +37,10 @@ pub(super) const GATEWAY_FORCED: &str = "GatewayAuthorityForced";
 /// The reason of `Ready` while agents trust a root that no administrator has named.
 pub(super) const ROOT_UNNAMED: &str = "GatewayRootUnnamed";
 
-/// The reason of `Ready` while requests are signed.
+/// The reason of `Ready` while CSRs are signed.
 pub(super) const SIGNING: &str = "Signing";
 /// The message with it.
-pub(super) const SIGNING_SENTENCE: &str = "Requests for this signer are validated and signed.";
+pub(super) const SIGNING_SENTENCE: &str = "CSRs for this signer are validated and signed.";
 /// The reason of `Ready` while the authority that would sign is tainted.
 pub(super) const TAINTED: &str = "ActiveTainted";
 /// The reason of `Ready` until the hub knows whether it signs.
@@ -58,7 +58,7 @@ pub struct Reports {
     pub distributed: Report,
     /// The ClusterTrustBundle.
     pub published: Report,
-    /// Whether only the hub can set the trust bundle on requests.
+    /// Whether only the hub can set the trust bundle on CSRs.
     pub protected: Report,
     /// Certificates that another program signed.
     pub foreign: Report,
@@ -177,7 +177,7 @@ fn issued(ready: &ReadyLineage) -> Option<ConditionValue> {
 fn tainted(ready: &ReadyLineage) -> Option<(bool, &'static str, String)> {
     let active = ready.lineage().active().filter(|active| active.tainted)?;
     let sentence = format!(
-        "Requests for this signer are validated. They wait until another authority signs, because {} is tainted.",
+        "CSRs for this signer are validated. They wait until another authority signs, because {} is tainted.",
         active.authority.id()
     );
     Some((false, TAINTED, sentence))
@@ -187,13 +187,13 @@ fn tainted(ready: &ReadyLineage) -> Option<(bool, &'static str, String)> {
 fn ended(ready: &ReadyLineage, now: Timestamp) -> Option<(bool, &'static str, String)> {
     let active = &ready.lineage().active()?.authority;
     let ends = now.plus(MIN_LIFETIME) > active.not_after();
-    let sentence = "Requests for this signer wait: its authority ends, and no other may sign yet. Rotating says why.";
+    let sentence = "CSRs for this signer wait: its authority ends, and no other may sign yet. Rotating says why.";
     ends.then(|| (false, "AuthorityExpired", sentence.to_owned()))
 }
 
 fn signing(serving: &LineageState, first: Option<WaitsFor>, now: Timestamp) -> (bool, &'static str, String) {
     if let Some(forced) = serving.last().and_then(|ready| forced(ready.lineage(), now)) {
-        return (true, GATEWAY_FORCED, format!("Requests are signed, but agents may not trust the gateway. {forced}"));
+        return (true, GATEWAY_FORCED, format!("CSRs are signed, but agents may not trust the gateway. {forced}"));
     }
     let outside = serving.last().and_then(|ready| ready.outside.as_ref());
     let unnamed = outside.and_then(|outside| outside.unnamed_root.as_ref());
@@ -206,7 +206,7 @@ fn signing(serving: &LineageState, first: Option<WaitsFor>, now: Timestamp) -> (
             let sentence = match first {
                 None => SIGNING_SENTENCE.to_owned(),
                 Some(what) => {
-                    format!("Requests for this signer are validated. The first certificate waits for: {what}.")
+                    format!("CSRs for this signer are validated. The first certificate waits for: {what}.")
                 }
             };
             match unnamed {

@@ -13,8 +13,8 @@ use tokio::time::Instant;
 
 use super::*;
 use crate::HubConfig;
+use crate::csrs::dispatcher::{Dispatcher, DispatcherLinks};
 use crate::eligibility::EligibilityWatch;
-use crate::requests::dispatcher::{Dispatcher, DispatcherLinks};
 use crate::{Hub, HubEnds, HubParts, lease};
 use addon_signer_api::ocm::AddOnApi;
 use addon_signer_api::signer::{Approval, RegistrationMode};

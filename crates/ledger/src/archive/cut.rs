@@ -65,7 +65,7 @@ fn keeps(row: &Cells, before: Option<Timestamp>) -> Option<String> {
     let state: Option<CertificateState> = row.str(1).parse().ok(); // unknown: it stays, and `certs verify` reports it
     match state {
         None | Some(CertificateState::Intent | CertificateState::Signed) => Some(format!(
-            "row {seq} is about the request {}, which is still open; a running hub closes it if it can read its \
+            "row {seq} is about the CSR {}, which is still open; a running hub closes it if it can read its \
              serial number",
             row.str(6)
         )),

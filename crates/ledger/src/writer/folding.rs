@@ -1,5 +1,5 @@
 //! Folds SQLite's journal into the file in a task beside the writer, not in a commit. In a large ledger, folding writes
-//! pages all over the file and waits until they are on disk, and requests would have to wait too.
+//! pages all over the file and waits until they are on disk, and CSRs would have to wait too.
 
 use tokio_util::task::AbortOnDropHandle;
 use tracing::warn;

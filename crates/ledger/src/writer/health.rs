@@ -12,7 +12,7 @@ use crate::handle::Health;
 
 /// How often a store to which nobody writes is tried.
 const IDLE: Duration = Duration::from_secs(30);
-/// For how long nobody must have asked after a failed write before a trial counts: requests that wait for the ledger
+/// For how long nobody must have asked after a failed write before a trial counts: CSRs that wait for the ledger
 /// ask again after a minute at most.
 pub(super) const QUIET: Duration = Duration::from_secs(90);
 

@@ -348,7 +348,7 @@ impl OpenLedger {
     }
 }
 
-/// The next commands to write together. A command that depends on an earlier record of its request must see that
+/// The next commands to write together. A command that depends on an earlier record of its CSR must see that
 /// record, so the two do not share a transaction.
 fn take_batch(waiting: &mut Vec<Job>) -> Vec<Job> {
     let mut uids = HashSet::new();

@@ -54,7 +54,7 @@ enum Cause {
     Admitted(ClusterName, AddOnName),
 }
 
-/// A certificate that was published on its request.
+/// A certificate that was published on its CSR.
 #[derive(Debug)]
 pub struct Grant<'g> {
     /// The AddOnSigner, or `gateway-serving`.
@@ -73,7 +73,7 @@ pub struct Grant<'g> {
     pub not_after: Timestamp,
 }
 
-/// Who made a request.
+/// Who made a CSR.
 #[derive(Debug, Clone, Copy)]
 pub struct Asker<'a> {
     /// The user, as reported by the API server.
@@ -120,7 +120,7 @@ impl Audit {
         Self(Arc::new(AuditState { clock, throttle: Mutex::new(Throttle::new(QUOTA)) }))
     }
 
-    /// A certificate was published on its request.
+    /// A certificate was published on its CSR.
     pub fn granted(&self, grant: &Grant<'_>) {
         let Grant { signer, requester, issuer, serial, not_after, .. } = *grant;
         let [cluster, addon, agent] = names(grant.identity);
@@ -136,7 +136,7 @@ impl Audit {
         );
     }
 
-    /// A request for a certificate was refused.
+    /// A CSR for a certificate was refused.
     pub fn refused(&self, signer: &str, csr: &str, requester: Asker<'_>, refusal: &Refusal) {
         let cause = refusal.reason();
         if self.admit(Cause::Refused("refused", cause)) {

@@ -1,4 +1,4 @@
-//! Compares the ledger's rows with the certificates of requests.
+//! Compares the ledger's rows with the certificates of CSRs.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -62,7 +62,7 @@ pub(in crate::hub) async fn rows(url: &str) -> Vec<CertificateRow> {
     rows.into_iter().map(read).collect()
 }
 
-/// How many requests were decided and not signed.
+/// How many CSRs were decided and not signed.
 pub(in crate::hub) async fn intents(url: &str) -> i64 {
     let rows: Vec<(i64,)> = query(url, "SELECT count(*) FROM certificates WHERE state = 'intent'").await;
     rows[0].0
@@ -90,19 +90,19 @@ pub(in crate::hub) async fn assert_whole(url: &str, dir: &Path) {
     assert!(good, "{said}");
 }
 
-/// The result of comparing requests with rows.
+/// The result of comparing CSRs with rows.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(in crate::hub) struct Tally {
     pub(in crate::hub) certificates: usize,
-    /// Requests without a certificate that should have one.
+    /// CSRs without a certificate that should have one.
     pub(in crate::hub) lost: BTreeSet<String>,
-    /// Requests that saw two certificates, or have two rows, or another certificate than their row.
+    /// CSRs that saw two certificates, or have two rows, or another certificate than their row.
     pub(in crate::hub) doubled: BTreeSet<String>,
     /// Certificates without a row.
     pub(in crate::hub) unrecorded: BTreeSet<String>,
 }
 
-/// Compares every certificate that was ever seen on each request with the rows.
+/// Compares every certificate that was ever seen on each CSR with the rows.
 pub(in crate::hub) fn compare(seen: &HashMap<String, Vec<String>>, rows: &[CertificateRow]) -> Tally {
     let mut tally = Tally::default();
     let mut of: HashMap<&str, Vec<&CertificateRow>> = HashMap::new();

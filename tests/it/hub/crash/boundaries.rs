@@ -1,4 +1,4 @@
-//! Kills the hub between the steps of one request. The test recognizes each step by what PostgreSQL's client sends, so
+//! Kills the hub between the steps of one CSR. The test recognizes each step by what PostgreSQL's client sends, so
 //! the program has no code for this.
 
 use std::collections::HashMap;
@@ -15,12 +15,12 @@ use test_kit::postgres::{Postgres, PostgresOptions, programs};
 /// Where a hub is killed.
 pub(super) struct CutBoundary {
     pub(super) name: &'static str,
-    /// How the transactions of the request end, in this order: its intent, its certificate, the note that it was
+    /// How the transactions of the CSR end, in this order: its intent, its certificate, the note that it was
     /// published. The hub is killed at the last one; it learns how each earlier one ended.
     cuts: &'static [Moment],
-    /// The state of the request's row at the kill.
+    /// The state of the CSR's row at the kill.
     row: Option<&'static str>,
-    /// Whether the request has its certificate at the kill.
+    /// Whether the CSR has its certificate at the kill.
     issued: bool,
 }
 
@@ -71,7 +71,7 @@ pub(super) async fn mk_ledger() -> Option<Ledger> {
     Some(Ledger { proxy, through, direct, _server: server })
 }
 
-/// Brings a request to the boundary; returns its UID.
+/// Brings a CSR to the boundary; returns its UID.
 pub(super) async fn bring_to(boundary: &CutBoundary, world: &CrashWorld, ledger: &Ledger) -> String {
     let request = format!("\"request\":\"{}\"", boundary.name);
     ledger.proxy.close_at_commit_of(&request, boundary.cuts[0]);

@@ -1,6 +1,6 @@
 //! Kills the hub at each boundary on SQLite, under load. The test reads the file as another program would, to find the
 //! boundary, and holds the hub there by the file's own lock, so the program has no code for this. What counts is how
-//! far requests are after the kill.
+//! far CSRs are after the kill.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
@@ -45,7 +45,7 @@ const BOUNDARIES: [FileBoundary; 5] = [
     FileBoundary::Published,
 ];
 
-/// How far a request is: the state of its row, and whether it has its certificate.
+/// How far a CSR is: the state of its row, and whether it has its certificate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stand {
     NoRow,
@@ -70,7 +70,7 @@ impl FileBoundary {
 /// The ledger's file, opened by another program.
 struct File {
     connection: SqliteConnection,
-    /// The requests whose rows earlier hubs left open.
+    /// The CSRs whose rows earlier hubs left open.
     old: HashSet<String>,
 }
 
@@ -93,7 +93,7 @@ impl File {
         self.run("ROLLBACK").await;
     }
 
-    /// The requests that this hub has brought to this state.
+    /// The CSRs that this hub has brought to this state.
     async fn in_state(&mut self, state: &str) -> Vec<String> {
         let sql = "SELECT uid FROM certificates WHERE state = $1 AND signer = 'telemetry'";
         let uids: Vec<String> = sqlx::query_scalar(sql).bind(state).fetch_all(&mut self.connection).await.unwrap();
@@ -108,9 +108,9 @@ impl File {
         }
     }
 
-    /// Locks the file while there is a request that has no row yet.
+    /// Locks the file while there is a CSR that has no row yet.
     async fn lock_before_a_row(&mut self, world: &CrashWorld) {
-        // The load makes no more requests while those that earlier kills interrupted are unanswered.
+        // The load makes no more CSRs while those that earlier kills interrupted are unanswered.
         let deadline = Instant::now() + PATIENCE;
         loop {
             self.lock().await;
@@ -120,12 +120,12 @@ impl File {
                 return;
             }
             self.unlock().await;
-            assert!(Instant::now() < deadline, "waited {PATIENCE:?} in vain for a request without a row");
+            assert!(Instant::now() < deadline, "waited {PATIENCE:?} in vain for a CSR without a row");
             sleep(Duration::from_millis(10)).await;
         }
     }
 
-    /// Locks the file while rows are in this state; returns their requests.
+    /// Locks the file while rows are in this state; returns their CSRs.
     async fn lock_in(&mut self, state: &str) -> Vec<String> {
         loop {
             self.wait(state).await;
@@ -177,7 +177,7 @@ async fn kill_at(boundary: FileBoundary, child: Child, file: &mut File, world: &
     sleep(SETTLED).await;
 }
 
-/// How far a request is. Panics if a step was taken before the step that precedes it was durable.
+/// How far a CSR is. Panics if a step was taken before the step that precedes it was durable.
 fn stand(csr: &CertificateSigningRequest, row: Option<&CertificateRow>) -> Stand {
     let given = certificate(csr).map(|pem| der(&pem));
     match (row.map(|row| row.state.as_str()), &given) {
@@ -193,7 +193,7 @@ fn stand(csr: &CertificateSigningRequest, row: Option<&CertificateRow>) -> Stand
     }
 }
 
-/// The requests that kills interrupted.
+/// The CSRs that kills interrupted.
 #[derive(Default)]
 struct Caught {
     hits: BTreeMap<FileBoundary, usize>,
@@ -201,7 +201,7 @@ struct Caught {
 }
 
 impl Caught {
-    /// The requests that earlier kills interrupted.
+    /// The CSRs that earlier kills interrupted.
     fn old(&self) -> HashSet<String> {
         self.rows.iter().map(|row| row.uid.clone()).collect()
     }
@@ -212,7 +212,7 @@ impl Caught {
     }
 
     async fn look(&mut self, boundary: FileBoundary, world: &CrashWorld, url: &str) {
-        // Read the requests first: no hub writes rows now, and newer requests have none.
+        // Read the CSRs first: no hub writes rows now, and newer CSRs have none.
         let requests = world.ours().await;
         let rows: HashMap<_, _> = live(rows(url).await);
         let old = self.old();
@@ -237,14 +237,14 @@ impl Caught {
     }
 }
 
-/// The rows that were not abandoned, by the UID of their request.
+/// The rows that were not abandoned, by the UID of their CSR.
 fn live(rows: Vec<CertificateRow>) -> HashMap<String, CertificateRow> {
     let live = rows.into_iter().filter(|row| row.state != "abandoned");
     live.map(|row| (row.uid.clone(), row)).collect()
 }
 
 impl CrashWorld {
-    /// The requests of agents.
+    /// The CSRs of agents.
     async fn ours(&self) -> Vec<CertificateSigningRequest> {
         let all = self.requests().list(&ListParams::default()).await.unwrap().items;
         all.into_iter().filter(|csr| csr.spec.signer_name == "example.com/telemetry").collect()

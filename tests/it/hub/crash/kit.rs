@@ -84,7 +84,7 @@ impl CrashWorld {
         RunningHub::start_with(&self.hub, options).await
     }
 
-    /// Makes a request with this name; returns its UID.
+    /// Makes a CSR with this name; returns its UID.
     pub(super) async fn submit(&self, cluster: &str, name: &str) -> String {
         let mut csr = mk_csr(cluster, "telemetry");
         csr.metadata.generate_name = None;

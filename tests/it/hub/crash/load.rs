@@ -1,4 +1,4 @@
-//! A load of requests from several clusters, some always in flight, that also watches the result of each request.
+//! A load of CSRs from several clusters, some always in flight, that also watches the result of each CSR.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -19,12 +19,12 @@ use crate::hub::mk_csr;
 use test_kit::hub::{PATIENCE, certificate};
 use test_kit::wait::wait_or_explain;
 
-/// How many requests wait for their certificate at any time.
+/// How many CSRs wait for their certificate at any time.
 const IN_FLIGHT: usize = 30;
-/// How many requests are created or deleted at the same time.
+/// How many CSRs are created or deleted at the same time.
 const AT_ONCE: usize = 8;
 
-/// Every certificate that was ever seen on each request, by the request's UID.
+/// Every certificate that was ever seen on each CSR, by the CSR's UID.
 type Seen = HashMap<String, Vec<String>>;
 
 /// A load that runs until it is dropped.
@@ -79,7 +79,7 @@ impl Load {
                 memory.lock().note(&csr);
                 Ok(())
             });
-            panic!("the watch of the requests ended: {:?}", noted.await);
+            panic!("the watch of the CSRs ended: {:?}", noted.await);
         });
         let mut agents = Vec::new();
         for cluster in clusters {
@@ -109,7 +109,7 @@ impl Load {
         self.driving.shutdown().await;
         let issued = async || (self.seen.lock().waiting() == 0).then_some(());
         let explain = || self.seen.lock().tell_waiting();
-        wait_or_explain(2 * PATIENCE, "every request to have its certificate", issued, explain).await;
+        wait_or_explain(2 * PATIENCE, "every CSR to have its certificate", issued, explain).await;
     }
 
     /// Returns all certificates that were ever seen, including those that are there now.
@@ -121,7 +121,7 @@ impl Load {
         std::mem::take(&mut memory.certificates)
     }
 
-    /// Lets a last hub finish everything: then every request has one certificate, which is the recorded one, and no row
+    /// Lets a last hub finish everything: then every CSR has one certificate, which is the recorded one, and no row
     /// is open.
     pub(super) async fn conclude(mut self, world: &CrashWorld, ledger: &str) -> (Tally, Vec<CertificateRow>) {
         let running = world.last_hub(ledger).await;
@@ -136,7 +136,7 @@ impl Load {
         (tally, rows)
     }
 
-    /// Deletes requests that have their certificate and whose row says so, so that the list does not grow without end.
+    /// Deletes CSRs that have their certificate and whose row says so, so that the list does not grow without end.
     pub(super) async fn prune(&self, world: &CrashWorld, rows: &[CertificateRow]) {
         let done: HashSet<_> = rows.iter().filter(|row| row.state == "published").map(|row| &row.uid).collect();
         let names: Vec<_> = {
@@ -174,7 +174,7 @@ async fn drive(agents: &[(String, Api<CertificateSigningRequest>)], memory: &Mut
     }
 }
 
-/// Creates a request; `None` if the name that the API server made up is taken.
+/// Creates a CSR; `None` if the name that the API server made up is taken.
 async fn create(cluster: &str, api: &Api<CertificateSigningRequest>) -> Option<CertificateSigningRequest> {
     match api.create(&PostParams::default(), &mk_csr(cluster, "telemetry")).await {
         Err(kube::Error::Api(status)) if status.is_already_exists() => None,

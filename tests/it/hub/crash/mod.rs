@@ -1,4 +1,4 @@
-//! A hub is killed by SIGKILL at any moment: no certificate is without a row in the ledger, and no request gets two
+//! A hub is killed by SIGKILL at any moment: no certificate is without a row in the ledger, and no CSR gets two
 //! (invariant I13).
 
 pub(super) mod books;

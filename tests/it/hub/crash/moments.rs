@@ -16,7 +16,7 @@ const CLUSTERS: [&str; 5] = ["spoke1", "spoke2", "spoke3", "spoke4", "spoke5"];
 const IDLE: Duration = Duration::from_secs(20);
 /// How many milliseconds after its first activity a hub is killed.
 const LIVES: std::ops::Range<u64> = 50..900;
-/// After how many kills finished requests are deleted.
+/// After how many kills finished CSRs are deleted.
 const PRUNE: usize = 10;
 
 /// The number of kills: on a real API server there is time for many.

@@ -1,4 +1,4 @@
-//! A hub is killed in the middle of a request, and its addon is revoked before the next hub continues with the request.
+//! A hub is killed in the middle of a CSR, and its addon is revoked before the next hub continues with the CSR.
 
 use addon_signer_platform::clock::Clock;
 use kube::api::{Patch, PatchParams};
@@ -23,7 +23,7 @@ async fn revoke(world: &CrashWorld) -> i64 {
     now.unix()
 }
 
-/// Brings a request to the boundary, kills the hub there, and revokes; returns the request's UID and the time.
+/// Brings a CSR to the boundary, kills the hub there, and revokes; returns the CSR's UID and the time.
 async fn kill_and_revoke(boundary: &CutBoundary, world: &CrashWorld, ledger: &Ledger) -> (String, i64) {
     let child = world.start_hub(&ledger.through);
     wait_ready(&world.admin, "telemetry", "True").await;
@@ -66,7 +66,7 @@ async fn what_was_decided_before_a_revocation_is_not_signed_after_it() {
     assert_whole(&ledger.direct, world.dir()).await;
 }
 
-/// One request never gets two certificates (invariant I13), so the hub refuses it, and its agent may make a new one.
+/// One CSR never gets two certificates (invariant I13), so the hub refuses it, and its agent may make a new one.
 #[tokio::test]
 async fn certificate_signed_before_revocation_is_not_published() {
     let Some(ledger) = mk_ledger().await else { return };

@@ -1,4 +1,4 @@
-//! Somebody who may only update the status of requests rewrites for whom one of them is.
+//! Somebody who may only update the status of CSRs rewrites for whom one of them is.
 
 use kube::Client;
 use kube::api::{ListParams, PostParams};
@@ -12,7 +12,7 @@ use test_kit::hub::{PATIENCE, RunningHub, RunningHubOptions, certificate, condit
 use test_kit::quick::pass;
 use test_kit::{TestHub, accept_cluster, install_addon, wait_until};
 
-/// The controller of another signer: it may sign for its own signer name alone, and update any request's status.
+/// The controller of another signer: it may sign for its own signer name alone, and update any CSR's status.
 pub(in crate::hub) async fn accomplice(hub: &TestHub) -> Client {
     let group = "system:serviceaccounts:other";
     let rules = json!([
@@ -24,7 +24,7 @@ pub(in crate::hub) async fn accomplice(hub: &TestHub) -> Client {
     hub.client_as("system:serviceaccount:other:controller", &[group]).await
 }
 
-/// Rewrites for whom a request is.
+/// Rewrites for whom a CSR is.
 pub(super) async fn rewrite(client: &Client, name: &str, csr_user: &str, subresource: &str) -> kube::Result<()> {
     let mut csr = requests(client).get(name).await?;
     csr.metadata.annotations.get_or_insert_default().insert(CSR_USER.to_owned(), csr_user.to_owned());
@@ -52,7 +52,7 @@ async fn without_policy_rewritten_annotation_yields_no_certificate() {
         wait_until(PATIENCE, "the annotation to be rewritten", rewritten).await;
     }
     let csrs = async || requests(&admin).list(&ListParams::default()).await.unwrap().items;
-    wait_until(PATIENCE, "a request to be told why it waits", async || {
+    wait_until(PATIENCE, "a CSR to be told why it waits", async || {
         csrs().await.iter().find_map(|csr| condition(csr, "ProxyUnproven"))
     })
     .await;
@@ -66,7 +66,7 @@ async fn without_policy_rewritten_annotation_yields_no_certificate() {
     // The policy comes too late for them.
     guard_annotation(&hub, &admin).await;
     // The hub asks with growing pauses, of a minute at most.
-    wait_until(3 * PATIENCE, "a request to be denied", async || {
+    wait_until(3 * PATIENCE, "a CSR to be denied", async || {
         let denied: Vec<_> = csrs().await.iter().filter_map(|csr| condition(csr, "Denied")).collect();
         assert!(denied.iter().all(|(reason, _)| reason == "ProxiedUserUnproven"), "{denied:?}");
         (!denied.is_empty()).then_some(())

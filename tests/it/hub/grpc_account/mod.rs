@@ -1,4 +1,4 @@
-//! Requests that OCM's gRPC server makes for agents: who says for whom they are, and what becomes of them where nothing
+//! CSRs that OCM's gRPC server makes for agents: who says for whom they are, and what becomes of them where nothing
 //! keeps others from changing that.
 
 pub(super) mod attack;
@@ -37,7 +37,7 @@ pub(super) fn requests(client: &Client) -> Api<CertificateSigningRequest> {
     Api::all(client.clone())
 }
 
-/// The gRPC server's account with the right to make requests.
+/// The gRPC server's account with the right to make CSRs.
 async fn proxy(hub: &TestHub) -> Client {
     allow(hub, "grpc-server", GROUPS[1], json!([rule("certificatesigningrequests", &[], &["create", "get"])])).await;
     hub.client_as(GRPC_PROXY, &GROUPS).await
@@ -55,14 +55,14 @@ async fn allow(hub: &TestHub, name: &str, group: &str, rules: Value) {
     }
 }
 
-/// A request for the addon telemetry on the cluster `subject`, which says that it is for `csr_user`.
+/// A CSR for the addon telemetry on the cluster `subject`, which says that it is for `csr_user`.
 fn mk_proxied(subject: &str, csr_user: &str) -> CertificateSigningRequest {
     let mut csr = mk_csr(subject, "telemetry");
     csr.metadata.annotations = Some([(CSR_USER.to_owned(), csr_user.to_owned())].into());
     csr
 }
 
-/// Makes the request as this account; returns its name.
+/// Makes the CSR as this account; returns its name.
 async fn ask(client: &Client, csr: &CertificateSigningRequest) -> String {
     requests(client).create(&PostParams::default(), csr).await.unwrap().metadata.name.unwrap()
 }
@@ -76,10 +76,10 @@ pub(super) async fn guard_annotation(hub: &TestHub, admin: &Client) {
     }
 }
 
-/// Waits until the hub believes new requests for the addon telemetry on spoke1, which only the gRPC server may make.
+/// Waits until the hub believes new CSRs for the addon telemetry on spoke1, which only the gRPC server may make.
 pub(super) async fn wait_believed(hub: &TestHub, admin: &Client) {
     let proxy = hub.client_as(GRPC_PROXY, &GROUPS).await;
-    wait_until(2 * PATIENCE, "the hub to believe new requests", async || {
+    wait_until(2 * PATIENCE, "the hub to believe new CSRs", async || {
         let name = ask(&proxy, &mk_proxied("spoke1", &user("spoke1"))).await;
         let is_answered = |csr: &CertificateSigningRequest| {
             let is_issued = certificate(csr).is_some();

@@ -1,4 +1,4 @@
-//! The policy for the gRPC account: who may say for whom a request is, and that nobody changes it.
+//! The policy for the gRPC account: who may say for whom a CSR is, and that nobody changes it.
 
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest as Csr;
 use kube::Client;
@@ -14,7 +14,7 @@ use test_kit::{TestHub, wait_until};
 const ONLY: &str = "ValidatingAdmissionPolicy 'addon-signer-grpc-account' with binding 'addon-signer-grpc-account' \
                     denied request: only system:serviceaccount:open-cluster-management-hub:grpc-server-sa may create a \
                     request with the annotation open-cluster-management.io/csr-user";
-const LATER: &str = "denied request: the annotation open-cluster-management.io/csr-user is set when the request is \
+const LATER: &str = "denied request: the annotation open-cluster-management.io/csr-user is set when the CSR is \
                      created, and nobody may add, change or remove it later";
 
 /// Whoever approves for the signer of the tests.

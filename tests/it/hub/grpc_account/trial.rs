@@ -25,7 +25,7 @@ async fn real() -> Option<(TestHub, Client)> {
     Some((hub, admin))
 }
 
-/// Waits until a request of the gRPC server waits for the policy; returns the reason and the sentence.
+/// Waits until a CSR of the gRPC server waits for the policy; returns the reason and the sentence.
 async fn wait_unproven(admin: &Client, name: &str) -> (String, String) {
     wait_csr(admin, name, "told why it waits", |csr| condition(csr, "ProxyUnproven")).await
 }
@@ -65,15 +65,14 @@ async fn policy_that_fails_to_protect_requests_lets_nobody_in() {
         let (reason, sentence) = wait_unproven(&admin, &name).await;
         assert_eq!(reason, "PolicyMissing", "{covered:?}: {sentence}");
         assert!(
-            sentence
-                .contains("is not in force, so anyone could change whom the request is for. Install the chart again")
+            sentence.contains("is not in force, so anyone could change whom the CSR is for. Install the chart again")
         );
         pass(MOMENT).await; // a certificate would come now
         assert_eq!(certificate(&requests(&admin).get(&name).await.unwrap()), None);
 
         guard_annotation(&hub, &admin).await;
         // The hub asks with growing pauses, of a minute at most.
-        let (reason, _) = wait_until(3 * PATIENCE, "the request to be denied", async || {
+        let (reason, _) = wait_until(3 * PATIENCE, "the CSR to be denied", async || {
             condition(&requests(&admin).get(&name).await.unwrap(), "Denied")
         })
         .await;
@@ -108,7 +107,7 @@ async fn with_external_approval_trial_needs_the_approve_right() {
     let (reason, sentence) = wait_unproven(&admin, &name).await;
     assert!(reason == "PolicyUnknown", "{sentence}");
     assert!(sentence.contains("lacks the right `approve` for this signer"), "{sentence}");
-    assert!(sentence.contains("user not permitted to approve requests with signerName"), "{sentence}");
+    assert!(sentence.contains("user not permitted to approve CSRs with signerName"), "{sentence}");
     assert_eq!(certificate(&requests(&admin).get(&name).await.unwrap()), None);
     verbs(&admin, json!(["approve", "sign"])).await;
     wait_until(3 * PATIENCE, "the certificate", async || certificate(&requests(&admin).get(&name).await.unwrap()))
@@ -131,7 +130,7 @@ async fn may_approve(hub: &TestHub) -> bool {
     review.unwrap().status.unwrap().allowed
 }
 
-/// The creation time of a request and the time since which the hub has seen the policy are both the API server's.
+/// The creation time of a CSR and the time since which the hub has seen the policy are both the API server's.
 #[tokio::test]
 async fn request_older_than_trial_is_denied_whatever_the_clock_says() {
     let hub = TestHub::start().await;
@@ -145,7 +144,7 @@ async fn request_older_than_trial_is_denied_whatever_the_clock_says() {
     let _running = RunningHub::start_with(&hub, RunningHubOptions { clock, date, ..options() }).await;
     let (reason, sentence) = wait_csr(&admin, &name, "denied", |csr| condition(csr, "Denied")).await;
     assert_eq!(reason, "ProxiedUserUnproven");
-    assert!(sentence.ends_with("make a new request."), "{sentence}");
+    assert!(sentence.ends_with("make a new CSR."), "{sentence}");
 }
 
 async fn approve(admin: &Client, name: &str) {

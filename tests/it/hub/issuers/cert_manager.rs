@@ -61,7 +61,7 @@ async fn wait_no_request(admin: &Client) {
     .await;
 }
 
-/// The id of the authority for which a request is.
+/// The id of the authority for which a CSR is.
 fn id(request: &DynamicObject) -> String {
     request.name_any().rsplit('-').next().unwrap().to_owned()
 }

@@ -64,7 +64,7 @@ impl Outside {
         assert_eq!(self.lineage.wait(states).await, ids);
     }
 
-    /// The request of the next authority.
+    /// The CSR of the next authority.
     async fn request(&self, signer: &str) -> Option<String> {
         let signers: Api<AddOnSigner> = Api::all(self.admin.clone());
         signers.get(signer).await.unwrap().status?.authority_request
@@ -72,7 +72,7 @@ impl Outside {
 
     /// Waits for one that is not this one.
     async fn request_after(&self, before: Option<&String>) -> String {
-        wait_until(PATIENCE, "another request", async || {
+        wait_until(PATIENCE, "another CSR", async || {
             self.request("telemetry").await.filter(|request| Some(request) != before)
         })
         .await
@@ -147,7 +147,7 @@ async fn a_pending_key_may_be_meddled_with_in_any_step() {
         let earlier = world.request_after(Some(&request)).await;
         let broken = Patch::Merge(json!({ "data": { "tls.key": "cGxlYXNl" } }));
         world.secrets.patch(PENDING, &PatchParams::default(), &broken).await.unwrap();
-        wait_issued(&world.lineage, "False", "has no readable key: delete it for a new request").await;
+        wait_issued(&world.lineage, "False", "has no readable key: delete it for a new CSR").await;
         world.assert_goes_on(states, &ids).await;
 
         world.secrets.delete(PENDING, &Default::default()).await.unwrap();
@@ -156,7 +156,7 @@ async fn a_pending_key_may_be_meddled_with_in_any_step() {
         wait_issued(&world.lineage, "False", "not used: the private key is not the key of the first certificate").await;
         world.assert_goes_on(states, &ids).await;
 
-        let of_search = wait_until(PATIENCE, "a request of the other", async || world.request("search").await).await;
+        let of_search = wait_until(PATIENCE, "a CSR of the other", async || world.request("search").await).await;
         world.copy("search-client-authorities-pending", PENDING).await;
         assert_eq!(world.request_after(Some(&later)).await, of_search);
         world.bring("search", &root, &of_search).await;

@@ -1,4 +1,4 @@
-//! Authorities from outside: a Secret that a company fills, and certificates for requests of the hub, which a person
+//! Authorities from outside: a Secret that a company fills, and certificates for CSRs of the hub, which a person
 //! or cert-manager answers.
 
 mod cert_manager;

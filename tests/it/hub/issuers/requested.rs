@@ -19,7 +19,7 @@ use test_kit::{TestHub, wait_until};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// The public point in a request.
+/// The public point in a CSR.
 pub(super) fn point(request: &str) -> Vec<u8> {
     let (_, block) = x509_parser::pem::parse_x509_pem(request.as_bytes()).unwrap();
     let (_, request) = X509CertificationRequest::from_der(&block.contents).unwrap();
@@ -38,7 +38,7 @@ async fn a_certificate_is_brought_days_later_and_after_a_restart() {
     let running = start().await;
     let (reason, message) = wait_ready(&admin, "telemetry", "False").await;
     assert_eq!(reason, "AuthorityNotIssued");
-    let waits = "waits for the certificate of the request that `ca csr` prints (`ca import`).";
+    let waits = "waits for the certificate of the CSR that `ca csr` prints (`ca import`).";
     assert!(message.ends_with(waits), "{message}");
     let home = tempfile::tempdir().unwrap();
     let kubeconfig = write(home.path(), &hub.kubeconfig("ann", &["system:masters"])).display().to_string();
@@ -110,10 +110,10 @@ async fn a_file_that_is_not_for_the_request_is_not_sent() {
     let (old_root, other) = (root.signs(old_root), root.authority("other"));
     let file = home.path().join("chain.pem");
     for (certificates, why) in [
-        (chain(&[&other.der, &root.der]), "the first certificate, \"CN=other\", is not for the request that"),
+        (chain(&[&other.der, &root.der]), "the first certificate, \"CN=other\", is not for the CSR that"),
         (chain(&[&old_root.der, &answer]), "in the wrong order: \"CN=Telemetry CA\" is the authority"),
         (chain(&[&answer, &nameless.der]), "certificate 2 has an empty subject"),
-        (chain(&[&answer]) + &root.key(), "it has a private key in lineage "),
+        (chain(&[&answer]) + &root.key(), "it has a private key in line "),
     ] {
         std::fs::write(&file, certificates).unwrap();
         let path = file.display().to_string();
@@ -142,7 +142,7 @@ async fn csr_and_import_are_refused_where_the_hub_makes_authorities() {
     let told = run(home.path(), &["ca", "csr", "telemetry", "--kubeconfig", &kubeconfig]).await;
     assert_eq!((told.code, told.stdout.as_str()), (1, ""));
     assert!(
-        told.stderr.contains("telemetry has no request: its issuer must be Imported without a Secret"),
+        told.stderr.contains("telemetry has no CSR: its issuer must be Imported without a Secret"),
         "{}",
         told.stderr
     );

@@ -16,7 +16,7 @@ use test_kit::company::{CompanyCa, ca_params, chain};
 use test_kit::hub::{PATIENCE, RunningHub, RunningHubOptions, fresh_ledger, telemetry, wait_ready};
 use test_kit::{TestHub, wait_until};
 
-const SIGNING: &str = "Requests for this signer are validated and signed.";
+const SIGNING: &str = "CSRs for this signer are validated and signed.";
 const YEAR: Duration = Duration::from_secs(365 * 86_400);
 
 /// A hub whose gateway's authorities come from there, and which may trust these roots.
@@ -49,7 +49,7 @@ async fn an_import_below_another_root_reaches_no_agent() {
     let ca = async |arguments: &[&str]| {
         run(home.path(), &[&["ca"], arguments, &["--serving", "--kubeconfig", &kubeconfig]].concat()).await
     };
-    let csr = wait_until(PATIENCE, "the request", async || {
+    let csr = wait_until(PATIENCE, "the CSR", async || {
         let csr = ca(&["csr"]).await;
         (csr.code == 0).then_some(csr.stdout)
     })

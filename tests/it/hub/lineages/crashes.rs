@@ -69,7 +69,7 @@ async fn a_hub_that_is_killed_at_any_moment_leaves_a_consistent_line() {
     let running = RunningHub::start(&hub).await;
     wait_ready(&admin, "telemetry", "True").await;
     settled(&lineage).await;
-    let given = wait_until(PATIENCE, "every request to be answered", async || {
+    let given = wait_until(PATIENCE, "every CSR to be answered", async || {
         let given = check(&admin, &lineage, &running).await;
         (given == LIVES.len() + 1).then_some(given)
     })

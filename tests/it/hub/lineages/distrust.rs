@@ -274,7 +274,7 @@ async fn advance_removes_an_old_authority_that_nobody_needs() {
     super::rotate(&admin, "r1").await;
     let ids = lineage.wait(&["Active", "Old"]).await;
     lineage.wait_signs(&ids).await;
-    // No ledger is asked here, so it is not known whose certificate spoke1 has; also if its last request was refused.
+    // No ledger is asked here, so it is not known whose certificate spoke1 has; also if its last CSR was refused.
     let hostile =
         CertificateSigningRequest { spec: mk_csr("spoke2", "telemetry").spec, ..mk_csr("spoke1", "telemetry") };
     let name = submit(&hub, "spoke1", &hostile).await;

@@ -81,7 +81,7 @@ async fn at_rest(lineage: &OnServer) -> String {
     ids.into_iter().next().unwrap()
 }
 
-/// Deletes all requests, as Kubernetes does after an hour.
+/// Deletes all CSRs, as Kubernetes does after an hour.
 async fn clear_away(admin: &Client) {
     let requests: Api<CertificateSigningRequest> = Api::all(admin.clone());
     requests.delete_collection(&Default::default(), &ListParams::default()).await.unwrap();
@@ -166,7 +166,7 @@ async fn nothing_but_the_ledger_grows_with_rotations() {
     running.stop().await;
 }
 
-/// How long a certificate takes, from the request until its agent sees it.
+/// How long a certificate takes, from the CSR until its agent sees it.
 async fn timed(agent: &Api<CertificateSigningRequest>) -> Duration {
     let began = Instant::now();
     let name = agent.create(&Default::default(), &mk_csr("spoke1", "telemetry")).await.unwrap().name_any();

@@ -69,19 +69,19 @@ impl Rotating {
         &self.ids[at]
     }
 
-    /// Makes a request; returns its name.
+    /// Makes a CSR; returns its name.
     pub(super) async fn submit(&self) -> String {
         submit(&self.hub, "spoke1", &mk_csr("spoke1", "telemetry")).await
     }
 
-    /// Checks that nobody has answered this request.
+    /// Checks that nobody has answered this CSR.
     pub(super) async fn assert_unanswered(&self, request: &str) {
         let requests: Api<CertificateSigningRequest> = Api::all(self.admin.clone());
         let status = requests.get(request).await.unwrap().status.unwrap_or_default();
         assert_eq!((status.certificate, status.conditions), (None, None));
     }
 
-    /// Waits for the certificate of this request, and checks that the lineage is as it was and its Active has signed.
+    /// Waits for the certificate of this CSR, and checks that the lineage is as it was and its Active has signed.
     pub(super) async fn assert_goes_on(&self, request: &str) {
         let pem = wait_csr(&self.admin, request, "issued", certificate).await;
         let leaf = CertificateDer::from_pem_slice(pem.as_bytes()).unwrap();

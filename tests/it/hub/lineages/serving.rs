@@ -28,7 +28,7 @@ pub(in crate::hub) fn not_after(leaf: &CertificateDer<'_>) -> Timestamp {
     Timestamp::from_unix(leaf.validity().not_after.timestamp())
 }
 
-/// Asks for the gateway's own certificate; returns the name of the request.
+/// Asks for the gateway's own certificate; returns the name of the CSR.
 pub(super) async fn gateway_request(hub: &TestHub) -> String {
     let wish = CsrParams {
         common_name: "addon-signer-gateway".to_owned(),

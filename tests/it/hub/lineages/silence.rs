@@ -102,11 +102,11 @@ async fn frozen_api_server_causes_no_hang_and_no_double_signature() {
     })
     .await;
     wait_csr(&admin, &name, "issued", certificate).await;
-    // The first authority may have signed the request, so it may stay; the next one signs.
+    // The first authority may have signed the CSR, so it may stay; the next one signs.
     wait_until(PATIENCE, "the rotation", async || (lineage.active().await.id().as_str() != first[0]).then_some(()))
         .await;
     let url = location.to_string();
     let certificates: Vec<_> = rows(&url).await.into_iter().filter(|row| row.certificate.is_some()).collect();
     let signed = entries(&url).await.iter().filter(|entry| entry.contains("\"kind\":\"signed\"")).count();
-    assert_eq!(certificates.len(), signed, "one signature for each request");
+    assert_eq!(certificates.len(), signed, "one signature for each CSR");
 }

@@ -1,4 +1,4 @@
-//! OCM's addon-manager approves every request of an addon with an AddOnTemplate, and signs it where it has a key. Our
+//! OCM's addon-manager approves every CSR of an addon with an AddOnTemplate, and signs it where it has a key. Our
 //! policy decides all the same.
 
 use std::process::Command;
@@ -26,7 +26,7 @@ const OCM: Duration = Duration::from_secs(240);
 /// What the addon-manager says when it approves.
 const BY_OCM: &str = "AutoApprovedByHubCSRApprovingController";
 
-/// Addons by what becomes of their requests.
+/// Addons by what becomes of their CSRs.
 const GOOD: &str = "good";
 const REFUSED: &str = "refused";
 const FOREIGN: &str = "foreign";
@@ -63,11 +63,11 @@ fn mk_signing_ca(name: &str) -> Option<Secret> {
     })
 }
 
-/// Waits for what becomes of the addon's request, which the addon-manager has approved.
+/// Waits for what becomes of the addon's CSR, which the addon-manager has approved.
 async fn wait_request<T>(admin: &Client, addon: &str, pick: impl Fn(&CertificateSigningRequest) -> Option<T>) -> T {
     let requests: Api<CertificateSigningRequest> = Api::all(admin.clone());
     let of_addon = ListParams::default().labels(&format!("open-cluster-management.io/addon-name={addon}"));
-    wait_until(OCM, &format!("the request of {addon}"), async || {
+    wait_until(OCM, &format!("the CSR of {addon}"), async || {
         // OCM's agent makes another one when the first was refused.
         let mut made = requests.list(&of_addon).await.unwrap().items.into_iter();
         let (request, found) = made.find_map(|request| Some((request.clone(), pick(&request)?)))?;

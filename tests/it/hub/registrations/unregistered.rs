@@ -41,7 +41,7 @@ async fn agents_are_said_to_ask_only_where_ocm_gives_them_an_identity() {
     let _running = RunningHub::start(&hub).await;
     let (status, message) = wait_registered(&admin, "TemplateLacksSigner").await;
     assert_eq!(status, "False");
-    assert!(message.contains("or {type: KubeClient} if the agents make their own requests"), "{message}");
+    assert!(message.contains("or {type: KubeClient} if the agents make their own CSRs"), "{message}");
     let asking = json!([{ "type": "KubeClient", "kubeClient": {} }]);
     patch(&admin, "AddOnTemplate", "one", json!({ "registration": asking })).await;
     assert_eq!(wait_registered(&admin, "AskedByAddOn").await.0, "True");

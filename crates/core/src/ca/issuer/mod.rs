@@ -58,10 +58,10 @@ pub enum RecordFault {
     #[error("a certificate that cannot be read")]
     Unreadable,
     /// The certificate has another subject.
-    #[error("a certificate whose subject is not the request's")]
+    #[error("a certificate whose subject is not the CSR's")]
     OtherSubject,
     /// The certificate has another key.
-    #[error("a certificate whose public key is not the request's")]
+    #[error("a certificate whose public key is not the CSR's")]
     OtherKey,
     /// The certificate has another serial number.
     #[error("a certificate whose serial number is not the one that was decided on")]

@@ -90,7 +90,7 @@ fn nothing_revoked_between_effects_is_signed_or_published() {
         assert_eq!((world.signatures.len(), world.refused), (usize::from(signed), signed));
         assert_eq!(world.published, None);
     }
-    // Revoked during the approval: the next attempt refuses the request.
+    // Revoked during the approval: the next attempt refuses the CSR.
     let mut world = World::default();
     let hub = Hub { revoked: Some((6, NOW)), ..Hub::new() };
     assert_eq!(hub.work(&mut world, usize::MAX), (Some(End::Later), STEPS[..6].to_vec()));

@@ -14,7 +14,7 @@ use crate::ca::authority::LAST_CALL;
 use crate::ca::issuer::tests::{NOW, YEAR, bundle, mk_approved, mk_approved_after, mk_issuer};
 use crate::keys::public::KeyKind;
 
-/// What remains when a hub is killed: the ledger, the lineage and the request.
+/// What remains when a hub is killed: the ledger, the lineage and the CSR.
 #[derive(Default)]
 struct World {
     reserved: Option<Timestamp>,
@@ -26,7 +26,7 @@ struct World {
     published: Option<Issued>,
     /// The anchors that were published with the certificate.
     trust_bundle: Option<String>,
-    /// Every certificate that a key has signed for the request.
+    /// Every certificate that a key has signed for the CSR.
     signatures: Vec<Issued>,
     /// What the ledger has instead of the intent, if somebody has altered it.
     altered: Option<Existing>,
@@ -42,7 +42,7 @@ struct Hub {
     approved: Approved,
     approves: bool,
     now: Timestamp,
-    /// The certificate that it has signed for the request before.
+    /// The certificate that it has signed for the CSR before.
     earlier: Option<Issued>,
     /// After so many effects everything that begins before this time is revoked.
     revoked: Option<(usize, Timestamp)>,
@@ -85,7 +85,7 @@ impl Hub {
             name: "csr-1".to_owned(),
             requester: "system:open-cluster-management:spoke1:a1".to_owned(),
             csr_user: None,
-            csr: "the request".to_owned(),
+            csr: "the CSR".to_owned(),
             signer: "telemetry".to_owned(),
             generation: 7,
             signer_name: "example.com/telemetry".parse().unwrap(),
@@ -94,7 +94,7 @@ impl Hub {
         }
     }
 
-    /// Works on the request until the attempt ends, or until the hub is killed after `lives` effects. Returns how the
+    /// Works on the CSR until the attempt ends, or until the hub is killed after `lives` effects. Returns how the
     /// attempt ended (`None` if the hub was killed) and its effects.
     fn work(&self, world: &mut World, lives: usize) -> (Option<End>, Vec<&'static str>) {
         let mut process = Process { hub: self, world, lives, taken: Vec::new() };
@@ -241,7 +241,7 @@ impl World {
                 assert_eq!((&intent.uid, intent.serial), (uid, *serial));
             }
             Record::Unpublished { uid, serial, .. } => {
-                assert!(self.refused, "the request is refused first: who sees the row closed sees why");
+                assert!(self.refused, "the CSR is refused first: who sees the row closed sees why");
                 let intent = self.intent.as_ref().unwrap();
                 assert_eq!((&intent.uid, intent.serial), (uid, *serial));
             }

@@ -21,7 +21,7 @@ fn intended(hub: &Hub) -> Intent {
     world.intent.unwrap()
 }
 
-/// A request whose certificate is recorded and not published; and that certificate.
+/// A CSR whose certificate is recorded and not published; and that certificate.
 fn recorded(hub: &Hub) -> (World, Issued) {
     let mut world = World::default();
     hub.work(&mut world, 5);

@@ -74,7 +74,7 @@ impl Question<'_> {
             pending if pending.is_some() || is_empty => {
                 Ok(Kept { version: secret.0.metadata.resource_version.clone(), pending })
             }
-            _ => Err(format!("The Secret {name} has no readable key: delete it for a new request")),
+            _ => Err(format!("The Secret {name} has no readable key: delete it for a new CSR")),
         })
     }
 

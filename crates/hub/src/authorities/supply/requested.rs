@@ -27,7 +27,7 @@ impl Question<'_> {
     /// What a rotation waits for.
     fn next(&self) -> String {
         let lineage = if self.names.kind == LineageKind::Agents { "" } else { " --serving" };
-        format!("the certificate of the request that `ca csr{lineage}` prints (`ca import{lineage}`)")
+        format!("the certificate of the CSR that `ca csr{lineage}` prints (`ca import{lineage}`)")
     }
 
     /// What became of the certificate that was brought last.

@@ -24,7 +24,7 @@ pub(super) type Overrides = BTreeMap<AddOnName, BTreeSet<String>>;
 pub(super) struct InUse {
     /// Their templates name the signer.
     pub(super) named: Vec<String>,
-    /// Their templates do not, and they may make their own requests.
+    /// Their templates do not, and they may make their own CSRs.
     pub(super) asking: Vec<String>,
     /// Somebody must change a template.
     pub(super) lacking: Vec<String>,
@@ -53,13 +53,13 @@ pub(super) fn in_use(config: &SignerConfig, templated: &TemplatedAddOns, overrid
             )),
             Naming::Missing(names) if may_ask => lacking.push(format!(
                 "{manager}, and AddOnTemplate {} neither names this signer nor gives the addon a hub identity to make \
-                 requests with: add {custom} to its spec.registration, or {{type: KubeClient}} if the agents make \
-                 their own requests.",
+                 CSRs with: add {custom} to its spec.registration, or {{type: KubeClient}} if the agents make \
+                 their own CSRs.",
                 few(&names)
             )),
             Naming::Missing(names) => lacking.push(format!(
                 "{manager}, and AddOnTemplate {} does not name this signer: add {custom} to its spec.registration; or, \
-                 if the addon's agents make their own requests, as addon-signer-agent does, add AddOn to \
+                 if the addon's agents make their own CSRs, as addon-signer-agent does, add AddOn to \
                  spec.identity.requesters.",
                 few(&names)
             )),

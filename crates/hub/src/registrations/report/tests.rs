@@ -46,7 +46,7 @@ fn required_admin_action_is_stated_with_template_name() {
         sentence,
         "OCM's addon-manager registers the addon telemetry, and AddOnTemplate without does not name this signer: \
          add {type: CustomSigner, customSigner: {signerName: example.com/a, signingCA: {name: not-used}}} to its \
-         spec.registration; or, if the addon's agents make their own requests, as addon-signer-agent does, add AddOn \
+         spec.registration; or, if the addon's agents make their own CSRs, as addon-signer-agent does, add AddOn \
          to spec.identity.requesters."
     );
 }
@@ -181,9 +181,9 @@ fn agents_without_any_way_to_ask_are_told_both_ways() {
     assert_eq!(
         sentence,
         "OCM's addon-manager registers the addon telemetry, and AddOnTemplate without neither names this signer nor \
-         gives the addon a hub identity to make requests with: add {type: CustomSigner, customSigner: {signerName: \
+         gives the addon a hub identity to make CSRs with: add {type: CustomSigner, customSigner: {signerName: \
          example.com/a, signingCA: {name: not-used}}} to its spec.registration, or {type: KubeClient} if the agents \
-         make their own requests."
+         make their own CSRs."
     );
 }
 

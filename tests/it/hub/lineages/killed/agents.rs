@@ -47,7 +47,7 @@ struct Counts {
     /// Calls with a certificate of an authority that the test has revoked.
     shut_out: AtomicU64,
     failed: Mutex<Vec<String>>,
-    /// The certificate of each request of an agent, by the request's UID.
+    /// The certificate of each CSR of an agent, by the CSR's UID.
     given: Mutex<HashMap<String, Vec<String>>>,
     /// The issuers of certificates that do not count any more.
     revoked: Mutex<Vec<String>>,
@@ -116,7 +116,7 @@ impl Agents {
         assert!(failed.is_empty(), "{} failed: {}", failed.len(), failed.join("\n"));
     }
 
-    /// The certificate of each request of an agent, by the request's UID.
+    /// The certificate of each CSR of an agent, by the CSR's UID.
     pub(super) fn given(&self) -> HashMap<String, Vec<String>> {
         self.counts.given.lock().clone()
     }
@@ -231,7 +231,7 @@ impl RenewingAgent {
         self.counts.failed.lock().push(format!("a renewal of {}: {why}", self.cluster));
     }
 
-    /// Deletes what was answered, as Kubernetes does after an hour: an agent makes no request beside ten others.
+    /// Deletes what was answered, as Kubernetes does after an hour: an agent makes no CSR beside ten others.
     async fn clear_away(&self) -> kube::Result<()> {
         let ours = ListParams::default().labels(&format!("{LABEL_CLUSTER_NAME}={}", self.cluster));
         for request in self.requests.list(&ours).await? {

@@ -198,7 +198,7 @@ impl KilledWorld {
     }
 
     /// Ends everything. Nobody but the hub has written the Secret, and each of its versions was seen; the ledger is
-    /// whole and has each step once; each request of an agent has one certificate.
+    /// whole and has each step once; each CSR of an agent has one certificate.
     pub(super) async fn finish(mut self, may_go_back: impl Fn(&str) -> bool) -> String {
         let served = self.agents.stop().await;
         self.caught_up().await;

@@ -1,4 +1,4 @@
-//! Requests that OCM's gRPC server makes for others. For whom is in an annotation, so the hub answers one only after it
+//! CSRs that OCM's gRPC server makes for others. For whom is in an annotation, so the hub answers one only after it
 //! has seen the API server refuse to change that annotation on this very request.
 
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
@@ -6,35 +6,35 @@ use kube::ResourceExt;
 use tracing::warn;
 
 use super::{Outcome, Signer, SignerError, SignerKind};
+use crate::csrs::action::{self, PROXY_UNPROVEN};
+use crate::csrs::guard::{Guarded, POLICY, Unproven};
 use crate::lease::Leads;
-use crate::requests::action::{self, PROXY_UNPROVEN};
-use crate::requests::guard::{Guarded, POLICY, Unproven};
 use crate::trial::{self, PolicyProblem, Right};
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_telemetry::audit::Asker;
 
 impl Signer {
-    /// Whether OCM's gRPC server made the request for somebody else. The gateway's own signer takes none of its.
+    /// Whether OCM's gRPC server made the CSR for somebody else. The gateway's own signer takes none of its.
     pub(super) fn is_proxied(&self, csr: &CertificateSigningRequest) -> bool {
         let proxy = self.shared.accounts.grpc_proxy.as_deref();
         matches!(self.kind, SignerKind::Client { .. }) && proxy.is_some() && proxy == csr.spec.username.as_deref()
     }
 
-    /// Who made the request, and for whom.
+    /// Who made the CSR, and for whom.
     pub(super) fn requester<'c>(&self, csr: &'c CertificateSigningRequest) -> Asker<'c> {
         let csr_user = action::csr_user(csr).filter(|_| self.is_proxied(csr));
         Asker { user: csr.spec.username.as_deref().unwrap_or_default(), csr_user }
     }
 
-    /// Whether nobody else has said for whom the request is: it was made by its requester for itself, or while the
+    /// Whether nobody else has said for whom the CSR is: it was made by its requester for itself, or while the
     /// policy was in force.
     pub(super) fn is_believed(&self, csr: &CertificateSigningRequest) -> bool {
         let made = action::requested(csr);
         !self.is_proxied(csr) || matches!(self.shared.guard.known(), Guarded::Since(since) if since <= made)
     }
 
-    /// Tries to change for whom the request is, in dry runs: by its status, and by its approval. If the policy does not
-    /// refuse both, the request waits, and the answer is how.
+    /// Tries to change for whom the CSR is, in dry runs: by its status, and by its approval. If the policy does not
+    /// refuse both, the CSR waits, and the answer is how.
     pub(super) async fn unproven(
         &self,
         leads: &Leads,
@@ -61,7 +61,7 @@ impl Signer {
         Ok(None)
     }
 
-    /// Says on the request, once, why it waits.
+    /// Says on the CSR, once, why it waits.
     pub(super) async fn say_unproven(
         &self,
         leads: &Leads,
@@ -71,8 +71,8 @@ impl Signer {
     ) -> Result<(), SignerError> {
         if !action::has_condition(csr, PROXY_UNPROVEN) && self.may_answer(csr, now).is_ok() {
             let why = Unproven(doubt);
-            warn!(csr = csr.name_any(), error = %why, "A request of OCM's gRPC server waits");
-            let sentence = format!("The hub does not answer this request of OCM's gRPC server, because {why}.");
+            warn!(csr = csr.name_any(), error = %why, "A CSR of OCM's gRPC server waits");
+            let sentence = format!("The hub does not answer this CSR of OCM's gRPC server, because {why}.");
             let answers = self.answers(leads);
             self.counted(csr, answers.add_condition(csr, PROXY_UNPROVEN, doubt.reason(), &sentence)).await?;
         }

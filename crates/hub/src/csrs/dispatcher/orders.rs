@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 use tracing::debug;
 
-use crate::requests::signer::Signer;
+use crate::csrs::signer::Signer;
 use addon_signer_core::identity::SignerName;
 
 /// An order to the dispatcher.
@@ -34,14 +34,14 @@ impl Signing {
         self.send(Order::Serve(signer_name.to_string(), Arc::new(signer)));
     }
 
-    /// Ends the service of the AddOnSigner `name` for a signer name; work on its requests ends at once.
+    /// Ends the service of the AddOnSigner `name` for a signer name; work on its CSRs ends at once.
     pub(crate) fn stop(&self, signer_name: &SignerName, name: &str) {
         self.send(Order::Stop { signer_name: signer_name.to_string(), name: name.to_owned() });
     }
 
     fn send(&self, order: Order) {
         if self.0.send(order).is_err() {
-            debug!("The dispatcher of requests has ended, and with it the hub");
+            debug!("The dispatcher of CSRs has ended, and with it the hub");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Reads again what was not kept of a request.
+//! Reads again what was not kept of a CSR.
 
 use std::sync::Arc;
 
@@ -6,16 +6,16 @@ use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::{Api, Client, ResourceExt};
 use tokio::sync::Semaphore;
 
-use crate::requests::action;
-use addon_signer_api::request::BoundedRequest;
+use crate::csrs::action;
+use addon_signer_api::request::BoundedCsr;
 
-/// How many requests are read again at once, of all clusters: each may need 27 MB while it is read.
+/// How many CSRs are read again at once, of all clusters: each may need 27 MB while it is read.
 const AT_ONCE: usize = 2;
 
-/// Reads requests again.
+/// Reads CSRs again.
 #[derive(Clone)]
 pub(super) struct Rereads {
-    api: Api<BoundedRequest>,
+    api: Api<BoundedCsr>,
     places: Arc<Semaphore>,
 }
 
@@ -24,7 +24,7 @@ impl Rereads {
         Self { api: Api::all(client.clone()), places: Arc::new(Semaphore::new(AT_ONCE)) }
     }
 
-    /// The object of a request: `kept`, or else what the API server has; `None` if it is no longer such a request.
+    /// The object of a CSR: `kept`, or else what the API server has; `None` if it is no longer such a CSR.
     ///
     /// # Errors
     /// The error of the API server.

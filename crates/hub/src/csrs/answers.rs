@@ -8,12 +8,12 @@ use kube::api::{DeleteParams, PostParams, Preconditions, Request};
 use kube::runtime::events::{Event, EventType, Recorder};
 use kube::{Api, Client, Resource, ResourceExt};
 
+use crate::csrs::action::{WAITS, csr_user};
 use crate::lease::{Leads, NotWritten};
-use crate::requests::action::{WAITS, csr_user};
-use addon_signer_api::request::BoundedRequest;
+use addon_signer_api::request::BoundedCsr;
 use addon_signer_core::names::{ANNOTATION_CSR_USER, ANNOTATION_TRUST_BUNDLE};
 
-/// How a request is refused.
+/// How a CSR is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RefusalKind {
     /// Nobody had approved it.
@@ -24,7 +24,7 @@ pub(crate) enum RefusalKind {
 
 /// Writes answers with the hub's account, while this hub leads.
 pub(crate) struct Answers<'l> {
-    api: Api<BoundedRequest>,
+    api: Api<BoundedCsr>,
     leads: &'l Leads,
 }
 
@@ -34,7 +34,7 @@ impl<'l> Answers<'l> {
         Self { api: Api::all(client), leads }
     }
 
-    /// Approves the request; returns the object that the certificate is then written on.
+    /// Approves the CSR; returns the object that the certificate is then written on.
     ///
     /// # Errors
     /// A conflict if the object has changed since the decision.
@@ -43,11 +43,11 @@ impl<'l> Answers<'l> {
         csr: &CertificateSigningRequest,
         signer: &str,
     ) -> Result<CertificateSigningRequest, NotWritten> {
-        let sentence = format!("The request follows the rules of the AddOnSigner {signer}.");
+        let sentence = format!("The CSR follows the rules of the AddOnSigner {signer}.");
         self.write(with_condition(csr, "Approved", "PolicyAllows", &sentence), "approval").await
     }
 
-    /// Denies or fails the request, with a reason. Its finalizers go: no agent sets any, and they would keep the
+    /// Denies or fails the CSR, with a reason. Its finalizers go: no agent sets any, and they would keep the
     /// request forever when the hub deletes it.
     ///
     /// # Errors
@@ -116,7 +116,7 @@ impl<'l> Answers<'l> {
         // `Api::delete` would decode the whole object first, whatever its size.
         let answer = async {
             let request = request.map_err(kube::Error::BuildRequest)?;
-            self.api.clone().into_client().request::<BoundedRequest>(request).await
+            self.api.clone().into_client().request::<BoundedCsr>(request).await
         };
         match self.leads.write(answer).await {
             Err(NotWritten::Api(kube::Error::Api(status))) if status.is_not_found() => Ok(true),
@@ -125,7 +125,7 @@ impl<'l> Answers<'l> {
         }
     }
 
-    /// Tries, in a dry run, to change for whom OCM's gRPC server made the request.
+    /// Tries, in a dry run, to change for whom OCM's gRPC server made the CSR.
     ///
     /// # Errors
     /// The error of the API server, which the policy addon-signer-grpc-account must cause.

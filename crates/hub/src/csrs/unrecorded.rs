@@ -1,4 +1,4 @@
-//! Finds requests whose certificates the ledger does not have: it was restored from a backup or lost, or another
+//! Finds CSRs whose certificates the ledger does not have: it was restored from a backup or lost, or another
 //! program signed them. They keep their certificates.
 
 use crate::metrics::Difference;
@@ -9,27 +9,27 @@ use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::ResourceExt;
 use tracing::{error, warn};
 
+use crate::csrs::action;
+use crate::csrs::signer::Signer;
 use crate::recording::answered;
-use crate::requests::action;
-use crate::requests::signer::Signer;
-use addon_signer_core::journal::uid::RequestUid;
+use addon_signer_core::journal::uid::CsrUid;
 use addon_signer_core::timestamp::Timestamp;
 
-/// How many issued requests are compared. Kubernetes deletes them after an hour.
+/// How many issued CSRs are compared. Kubernetes deletes them after an hour.
 const MOST: usize = 10_000;
 /// How many of them a log line names.
 const NAMED: usize = 5;
 
-/// A request that had its certificate before this hub led.
-pub(super) struct IssuedRequest {
+/// A CSR that had its certificate before this hub led.
+pub(super) struct IssuedCsr {
     name: String,
-    id: (Timestamp, RequestUid),
+    id: (Timestamp, CsrUid),
 }
 
 /// Those that the first list shows, by signer name, until their signers are served.
 #[derive(Default)]
 pub(super) struct IssuedBefore {
-    of: HashMap<String, Vec<IssuedRequest>>,
+    of: HashMap<String, Vec<IssuedCsr>>,
     count: usize,
     is_complete: bool,
 }
@@ -42,18 +42,18 @@ impl IssuedBefore {
         }
     }
 
-    /// A list shows a request that has its certificate.
+    /// A list shows a CSR that has its certificate.
     pub(super) fn note(&mut self, csr: &CertificateSigningRequest) {
-        // Kubernetes' own signers are never ours, and they have most of the requests.
+        // Kubernetes' own signers are never ours, and they have most of the CSRs.
         if self.is_complete || csr.spec.signer_name.starts_with("kubernetes.io/") {
             return;
         }
         self.count += 1;
         if self.count <= MOST {
-            let request = IssuedRequest { name: csr.name_any(), id: (action::requested(csr), action::uid(csr)) };
+            let request = IssuedCsr { name: csr.name_any(), id: (action::requested(csr), action::uid(csr)) };
             self.of.entry(csr.spec.signer_name.clone()).or_default().push(request);
         } else if self.count == MOST + 1 {
-            warn!(compared = MOST, "There are more requests with certificates than the hub compares with the ledger");
+            warn!(compared = MOST, "There are more CSRs with certificates than the hub compares with the ledger");
         }
     }
 
@@ -63,14 +63,14 @@ impl IssuedBefore {
     }
 
     /// Those of a signer, once. Empty before the list is complete.
-    pub(super) fn take(&mut self, signer_name: &str) -> Vec<IssuedRequest> {
+    pub(super) fn take(&mut self, signer_name: &str) -> Vec<IssuedCsr> {
         let taken = self.is_complete.then(|| self.of.remove(signer_name));
         taken.flatten().unwrap_or_default()
     }
 }
 
-/// Compares the requests of a signer with the ledger, and logs which certificates it does not have.
-pub(super) async fn compare(signer: Arc<Signer>, issued: Vec<IssuedRequest>) {
+/// Compares the CSRs of a signer with the ledger, and logs which certificates it does not have.
+pub(super) async fn compare(signer: Arc<Signer>, issued: Vec<IssuedCsr>) {
     let ids: Vec<_> = issued.iter().map(|request| request.id.clone()).collect();
     let Ok(recorded) = answered(|| signer.shared.ledger.recorded(&ids)).await else { return }; // the hub ends
     let unknown: Vec<_> = issued.iter().filter(|request| !recorded.contains(&request.id.1)).collect();
@@ -82,7 +82,7 @@ pub(super) async fn compare(signer: Arc<Signer>, issued: Vec<IssuedRequest>) {
         signer = signer.name(),
         count = unknown.len(),
         requests = names.join(" "),
-        "The ledger does not have the certificates of some requests: it was restored from a backup or lost, or another \
+        "The ledger does not have the certificates of some CSRs: it was restored from a backup or lost, or another \
          program signed them. See \"Restoring a backup\" in docs/operations.md"
     );
     signer.shared.metrics.differs(Difference::Requests, unknown.len());

@@ -1,7 +1,7 @@
-//! The requests that the watch has shown and that are not issued, each with as much of it as there is room for.
+//! The CSRs that the watch has shown and that are not issued, each with as much of it as there is room for.
 //!
-//! A requester decides how large its requests are and how many there are, so each tenant has a bounded room, and all
-//! together have one. What does not fit is read again when its turn comes. Of a tenant with too many requests some are
+//! A requester decides how large its CSRs are and how many there are, so each tenant has a bounded room, and all
+//! together have one. What does not fit is read again when its turn comes. Of a tenant with too many CSRs some are
 //! not known at all; when half of the others are settled, a new list finds more of them.
 
 use std::collections::HashMap;
@@ -12,33 +12,33 @@ use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use tokio::time::Instant;
 use tracing::warn;
 
-use crate::requests::action;
-use crate::requests::signer::Outcome;
+use crate::csrs::action;
+use crate::csrs::signer::Outcome;
 
-/// Bytes of requests that are kept of one tenant. OCM's agent makes at most ten requests per addon, of some 2 KiB each.
+/// Bytes of CSRs that are kept of one tenant. OCM's agent makes at most ten CSRs per addon, of some 2 KiB each.
 const ROOM_OF_TENANT: usize = 512 << 10;
-/// How many requests of one tenant are known, each with up to a kilobyte for its names in addition to what is kept of
+/// How many CSRs of one tenant are known, each with up to a kilobyte for its names in addition to what is kept of
 /// it.
 const MOST_OF_TENANT: usize = 2_000;
-/// Bytes of requests that are kept in all.
+/// Bytes of CSRs that are kept in all.
 const ROOM: usize = 24 << 20;
 
-/// A request that waits for something.
+/// A CSR that waits for something.
 #[derive(Debug)]
-pub(super) struct KnownRequest {
+pub(super) struct KnownCsr {
     /// Its `spec.signerName`.
     pub(super) signer_name: Arc<str>,
     /// The tenant that must wait if it asks for too much.
     pub(super) tenant: Arc<str>,
     /// The object as the watch showed it; `None` if there was no room for it.
     pub(super) object: Option<Arc<CertificateSigningRequest>>,
-    /// How often in a row the hub has handled this version of the request with the same outcome.
+    /// How often in a row the hub has handled this version of the CSR with the same outcome.
     pub(super) attempts: u32,
     pub(super) last: Option<Discriminant<Outcome>>,
     pub(super) in_work: bool,
     /// Whether something that it may wait for has changed while it was in work.
     pub(super) missed: bool,
-    /// Whether the request waits for something in the hub.
+    /// Whether the CSR waits for something in the hub.
     pub(super) waits: bool,
     /// When it was first seen.
     pub(super) seen: Instant,
@@ -52,14 +52,14 @@ pub(super) struct KnownRequest {
 struct Tenant {
     requests: usize,
     bytes: usize,
-    /// Whether it has requests that are not known.
+    /// Whether it has CSRs that are not known.
     has_more: bool,
 }
 
 /// All of them, by name.
 #[derive(Debug, Default)]
-pub(super) struct KnownRequests {
-    requests: HashMap<Arc<str>, KnownRequest>,
+pub(super) struct KnownCsrs {
+    requests: HashMap<Arc<str>, KnownCsr>,
     tenants: HashMap<Arc<str>, Tenant>,
     used_in_all: usize,
     /// The number of the newest list.
@@ -67,8 +67,8 @@ pub(super) struct KnownRequests {
     wants_list: bool,
 }
 
-impl KnownRequests {
-    /// Keeps a request, or a newer version of it. Returns whether it is known now.
+impl KnownCsrs {
+    /// Keeps a CSR, or a newer version of it. Returns whether it is known now.
     pub(super) fn put(&mut self, name: &str, tenant: &str, csr: CertificateSigningRequest) -> bool {
         let seen = self.requests.get(name).map_or_else(Instant::now, |request| request.seen);
         self.remove(name);
@@ -80,7 +80,7 @@ impl KnownRequests {
                 warn!(
                     requester = &*tenant,
                     known = MOST_OF_TENANT,
-                    "A requester has more requests than the hub keeps track of"
+                    "A requester has more CSRs than the hub keeps track of"
                 );
             }
             return false;
@@ -91,7 +91,7 @@ impl KnownRequests {
         of_tenant.requests += 1;
         of_tenant.bytes += size;
         self.used_in_all += size;
-        let request = KnownRequest {
+        let request = KnownCsr {
             signer_name: csr.spec.signer_name.as_str().into(),
             tenant,
             object: fits.then(|| Arc::new(csr)),
@@ -108,7 +108,7 @@ impl KnownRequests {
         true
     }
 
-    /// Forgets a request.
+    /// Forgets a CSR.
     pub(super) fn remove(&mut self, name: &str) {
         let Some(request) = self.requests.remove(name) else { return };
         self.used_in_all -= request.size;
@@ -122,12 +122,12 @@ impl KnownRequests {
         }
     }
 
-    /// A list begins, which shows all requests.
+    /// A list begins, which shows all CSRs.
     pub(super) fn begin_list(&mut self) {
         self.list += 1;
     }
 
-    /// Forgets all requests that the list did not show.
+    /// Forgets all CSRs that the list did not show.
     pub(super) fn complete_list(&mut self) {
         let gone: Vec<_> =
             self.requests.iter().filter(|(_, known)| known.list < self.list).map(|(name, _)| name.clone()).collect();
@@ -136,20 +136,20 @@ impl KnownRequests {
         }
     }
 
-    /// Whether a new list would show requests that are not known and for which there is room now. Returns `true` once.
+    /// Whether a new list would show CSRs that are not known and for which there is room now. Returns `true` once.
     pub(super) fn wants_list(&mut self) -> bool {
         take(&mut self.wants_list)
     }
 
-    pub(super) fn get_mut(&mut self, name: &str) -> Option<&mut KnownRequest> {
+    pub(super) fn get_mut(&mut self, name: &str) -> Option<&mut KnownCsr> {
         self.requests.get_mut(name)
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &KnownRequest)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &KnownCsr)> {
         self.requests.iter()
     }
 
-    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (&Arc<str>, &mut KnownRequest)> {
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (&Arc<str>, &mut KnownCsr)> {
         self.requests.iter_mut()
     }
 }
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn tenant_out_of_room_is_reread_and_others_are_not() {
-        let mut known = KnownRequests::default();
+        let mut known = KnownCsrs::default();
         for n in 0..MOST_OF_TENANT {
             assert!(known.put(&format!("loud-{n}"), "loud", mk_csr("loud", 2_000)));
         }
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn overfull_tenant_is_relisted_once_half_its_requests_settle() {
-        let mut known = KnownRequests::default();
+        let mut known = KnownCsrs::default();
         for n in 0..10 * MOST_OF_TENANT {
             assert_eq!(known.put(&format!("loud-{n}"), "loud", mk_csr("loud", 100)), n < MOST_OF_TENANT);
         }
@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn room_is_given_back() {
-        let mut known = KnownRequests::default();
+        let mut known = KnownCsrs::default();
         for round in 0..3 {
             known.begin_list();
             for n in 0..500 {

@@ -1,7 +1,7 @@
-//! Watches all requests once, and gives each in its turn to the signer of its signer name.
+//! Watches all CSRs once, and gives each in its turn to the signer of its signer name.
 //!
 //! One watch serves all signers, because an API server allows few streams per connection. Clusters take turns, so that
-//! one with many requests does not delay another. A request that must wait has one entry with a time of its own.
+//! one with many CSRs does not delay another. A CSR that must wait has one entry with a time of its own.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -24,15 +24,15 @@ pub(crate) use orders::Signing;
 
 use crate::HubError;
 use crate::authorities::state::LineageState;
+use crate::csrs::action::{self, KnownAccounts};
+use crate::csrs::failures::Failures;
+use crate::csrs::foreign::{ForeignReport, Origins};
+use crate::csrs::rereads::Rereads;
+use crate::csrs::room::{KnownCsr, KnownCsrs};
+use crate::csrs::signer::{Changes, Outcome, Signer};
+use crate::csrs::unrecorded::{IssuedBefore, compare};
 use crate::eligibility::{ChangedEligibility, EligibilityWatch};
-use crate::requests::action::{self, KnownAccounts};
-use crate::requests::failures::Failures;
-use crate::requests::foreign::{ForeignReport, Origins};
-use crate::requests::rereads::Rereads;
-use crate::requests::room::{KnownRequest, KnownRequests};
-use crate::requests::signer::{Changes, Outcome, Signer};
-use crate::requests::unrecorded::{IssuedBefore, compare};
-use addon_signer_api::request::BoundedRequest;
+use addon_signer_api::request::BoundedCsr;
 use addon_signer_core::doubling::doubled;
 use addon_signer_core::policy::tenant_of_cluster;
 use addon_signer_core::queue::FairQueue;
@@ -40,24 +40,24 @@ use addon_signer_platform::clock::Clock;
 use addon_signer_platform::listing::{Selector, watch as watch_objects};
 use addon_signer_telemetry::pulse::Pulse;
 
-/// How many requests are in work at once. Some of them wait for the ledger; the others keep one API server busy and
+/// How many CSRs are in work at once. Some of them wait for the ledger; the others keep one API server busy and
 /// form no queue in it.
 const CONCURRENCY: usize = 32;
 /// How many of them may be of one cluster.
 const OF_A_CLUSTER: usize = 8;
-/// The pauses of a request that waits for something in the hub, which wakes it when it changes.
+/// The pauses of a CSR that waits for something in the hub, which wakes it when it changes.
 const SOON: Duration = Duration::from_millis(500);
 const LATE: Duration = Duration::from_secs(30);
 /// The pauses after a failure.
 const RETRY: Duration = Duration::from_secs(2);
 const LAST_RETRY: Duration = Duration::from_secs(60);
-/// The pauses of a request whose cluster has asked for too much.
+/// The pauses of a CSR whose cluster has asked for too much.
 const LIMITED: Duration = Duration::from_secs(5);
 const LAST_LIMITED: Duration = Duration::from_secs(600);
-/// The longest pause of a request whose row of the ledger cannot be used: a person has to find the cause.
+/// The longest pause of a CSR whose row of the ledger cannot be used: a person has to find the cause.
 const HELD: Duration = Duration::from_secs(300);
 
-/// The shortest time between two lists that look for requests of tenants that had too many.
+/// The shortest time between two lists that look for CSRs of tenants that had too many.
 const LIST_PAUSE: Duration = Duration::from_secs(300);
 
 /// How often the dispatcher gives a sign of life when nothing happens.
@@ -80,20 +80,20 @@ struct ServedSigner {
 
 /// Watches and dispatches.
 pub(crate) struct Dispatcher {
-    api: Api<BoundedRequest>,
+    api: Api<BoundedCsr>,
     rereads: Rereads,
     accounts: KnownAccounts,
     orders: mpsc::UnboundedReceiver<Order>,
     served: BTreeMap<String, ServedSigner>,
-    known: KnownRequests,
+    known: KnownCsrs,
     queue: FairQueue<Instant>,
     work: JoinSet<(Arc<str>, Option<Outcome>)>,
-    /// Waits, for each signer, for a change of what its requests may wait for.
+    /// Waits, for each signer, for a change of what its CSRs may wait for.
     changes: JoinSet<Option<(String, Changes)>>,
     failures: Failures,
     eligibility: EligibilityWatch,
     forbidden: mpsc::Sender<String>,
-    /// When all requests may be listed again at the earliest.
+    /// When all CSRs may be listed again at the earliest.
     next_list: Instant,
     origins: Origins,
     issued_before: IssuedBefore,
@@ -116,7 +116,7 @@ impl Dispatcher {
             accounts,
             orders,
             served: BTreeMap::new(),
-            known: KnownRequests::default(),
+            known: KnownCsrs::default(),
             queue: FairQueue::new(OF_A_CLUSTER),
             work: JoinSet::new(),
             changes: JoinSet::new(),
@@ -134,7 +134,7 @@ impl Dispatcher {
     /// Dispatches forever.
     ///
     /// # Errors
-    /// The watch ended, or the work on a request panicked.
+    /// The watch ended, or the work on a CSR panicked.
     pub(crate) async fn run(mut self, pulse: Pulse) -> Result<(), HubError> {
         let mut events = watch_objects(self.api.clone(), Selector::all());
         let mut rounds = tokio::time::interval(ROUND);
@@ -146,7 +146,7 @@ impl Dispatcher {
             tokio::select! {
                 event = events.next() => match event {
                     Some(Ok(event)) => self.observe(event),
-                    Some(Err(error)) => warn!(%error, "The watch of requests failed; the hub retries"),
+                    Some(Err(error)) => warn!(%error, "The watch of CSRs failed; the hub retries"),
                     None => return Err(HubError::TaskEnded("requests".to_owned())),
                 },
                 Some(order) = self.orders.recv() => self.handle_order(order),
@@ -173,7 +173,7 @@ impl Dispatcher {
         }
     }
 
-    fn observe(&mut self, event: Event<BoundedRequest>) {
+    fn observe(&mut self, event: Event<BoundedCsr>) {
         match event {
             Event::Init => {
                 self.known.begin_list();
@@ -204,19 +204,19 @@ impl Dispatcher {
         }
     }
 
-    fn seen(&mut self, request: BoundedRequest) {
+    fn seen(&mut self, request: BoundedCsr) {
         let csr = &request.csr;
         if action::is_issued(csr) {
             self.origins.note(csr, self.lineage_of(csr).as_ref());
             return self.settled(csr);
         }
-        // Kubernetes' own signers are never ours, and they have most of the requests.
+        // Kubernetes' own signers are never ours, and they have most of the CSRs.
         if csr.spec.signer_name.starts_with("kubernetes.io/") {
             return;
         }
         let name = csr.name_any();
         if !action::is_sane_name(&name) {
-            return debug!(size = name.len(), "The hub ignores a request whose name is not a DNS subdomain");
+            return debug!(size = name.len(), "The hub ignores a CSR whose name is not a DNS subdomain");
         }
         let tenant = action::tenant_of(csr, &self.accounts);
         let csr = action::trimmed(request);
@@ -230,7 +230,7 @@ impl Dispatcher {
         }
     }
 
-    /// A request has its certificate or is gone.
+    /// A CSR has its certificate or is gone.
     fn settled(&mut self, csr: &CertificateSigningRequest) {
         if let Some(served) = self.served.get(&csr.spec.signer_name) {
             served.signer.forget(csr);
@@ -274,7 +274,7 @@ impl Dispatcher {
         }));
     }
 
-    /// The lineage of the signer that serves a request.
+    /// The lineage of the signer that serves a CSR.
     fn lineage_of(&self, csr: &CertificateSigningRequest) -> Option<LineageState> {
         self.served.get(&csr.spec.signer_name).map(|served| served.signer.lineage.borrow().clone())
     }
@@ -286,15 +286,15 @@ impl Dispatcher {
         }
     }
 
-    /// Checks the waiting requests of the clusters whose eligibility has changed.
+    /// Checks the waiting CSRs of the clusters whose eligibility has changed.
     fn look_after(&mut self, changed: ChangedEligibility) {
         let ChangedEligibility::Of(clusters) = changed else { return self.look(|_| true) };
         let tenants: HashSet<String> = clusters.iter().map(tenant_of_cluster).collect();
         self.look(|request| tenants.contains(&*request.tenant));
     }
 
-    /// Checks those of these requests that wait for something in the hub, which has changed.
-    fn look(&mut self, concerns: impl Fn(&KnownRequest) -> bool) {
+    /// Checks those of these CSRs that wait for something in the hub, which has changed.
+    fn look(&mut self, concerns: impl Fn(&KnownCsr) -> bool) {
         for (name, request) in self.known.iter_mut().filter(|(_, request)| concerns(request)) {
             if request.in_work {
                 request.missed = true; // it may be decided on what was before
@@ -345,7 +345,7 @@ impl Dispatcher {
         let attempts = if std::mem::replace(&mut request.last, kind) == kind { request.attempts } else { 0 };
         request.attempts = attempts.saturating_add(1);
         let pause = match outcome {
-            // The signer was stopped: a new one checks all its requests.
+            // The signer was stopped: a new one checks all its CSRs.
             None | Some(Outcome::Done | Outcome::Published) => None,
             Some(Outcome::AwaitChange | Outcome::Wait) if request.missed => Some(Duration::ZERO),
             Some(Outcome::AwaitChange) => {
@@ -353,7 +353,7 @@ impl Dispatcher {
                 None
             }
             Some(Outcome::Later(pause)) => Some(pause),
-            // The pauses grow, because there may be thousands of its requests, and one of them is answered at a time.
+            // The pauses grow, because there may be thousands of its CSRs, and one of them is answered at a time.
             Some(Outcome::Limited(pause)) => Some(doubled(LIMITED, attempts, LAST_LIMITED).max(pause)),
             Some(Outcome::Wait) => {
                 request.waits = true;

@@ -1,4 +1,4 @@
-//! What to do with one request: pure functions of the object, the verdict of policy, and the time.
+//! What to do with one CSR: pure functions of the object, the verdict of policy, and the time.
 
 use std::time::Duration;
 
@@ -7,32 +7,32 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use kube::ResourceExt;
 
 use crate::trial::PolicyProblem;
-use addon_signer_api::request::{BoundedRequest, POD_NAME};
+use addon_signer_api::request::{BoundedCsr, POD_NAME};
 use addon_signer_core::csr::MAX_PEM_BYTES;
-use addon_signer_core::journal::uid::RequestUid;
+use addon_signer_core::journal::uid::CsrUid;
 use addon_signer_core::names::{ANNOTATION_CSR_USER, LABEL_ADDON_NAME, LABEL_CLUSTER_NAME};
 use addon_signer_core::policy::{self, Approved, Refusal, Submission};
 use addon_signer_core::timestamp::Timestamp;
 
-/// The condition of a request that waits because its identity had too many certificates.
+/// The condition of a CSR that waits because its identity had too many certificates.
 pub const RATE_LIMITED: &str = "RateLimited";
-/// The condition of a request that waits because its identity's certificates are revoked until a time that has not
+/// The condition of a CSR that waits because its identity's certificates are revoked until a time that has not
 /// come.
 pub const REVOKED: &str = "Revoked";
-/// The condition of a request that waits because its row of the ledger cannot be used.
+/// The condition of a CSR that waits because its row of the ledger cannot be used.
 pub const RECORD_UNUSABLE: &str = "RecordUnusable";
-/// The condition of a request that waits because perhaps anybody can change for whom OCM's gRPC server made it.
+/// The condition of a CSR that waits because perhaps anybody can change for whom OCM's gRPC server made it.
 pub const PROXY_UNPROVEN: &str = "ProxyUnproven";
-/// The conditions of requests that wait; they are removed when the request gets its certificate.
+/// The conditions of CSRs that wait; they are removed when the CSR gets its certificate.
 pub const WAITS: [&str; 4] = [RATE_LIMITED, REVOKED, RECORD_UNUSABLE, PROXY_UNPROVEN];
 
-/// The longest user name that the hub keeps of a request that is too large: the policy of `grpcAccount` allows
+/// The longest user name that the hub keeps of a CSR that is too large: the policy of `grpcAccount` allows
 /// 253 characters, and refuses a write that loses them.
 const MAX_USER: usize = 4 * 253;
-/// The longest name of a request, as of most objects (Kubernetes, `IsDNS1123Subdomain`). For requests Kubernetes itself
+/// The longest name of a CSR, as of most objects (Kubernetes, `IsDNS1123Subdomain`). For CSRs Kubernetes itself
 /// has no rule.
 const MAX_NAME: usize = 253;
-/// The most bytes of labels, annotations, owners and finalizers of a request that the hub reads.
+/// The most bytes of labels, annotations, owners and finalizers of a CSR that the hub reads.
 const MAX_METADATA: usize = 16 << 10;
 
 /// The one thing to do now.
@@ -68,11 +68,11 @@ pub enum Action {
 pub struct Mode {
     /// `approval: Automatic`.
     pub approves: bool,
-    /// How long a refused request is kept, so that people can read why.
+    /// How long a refused CSR is kept, so that people can read why.
     pub retention: Duration,
 }
 
-/// The action for a request that is decided already; `None` if policy must be asked.
+/// The action for a CSR that is decided already; `None` if policy must be asked.
 pub fn settled(csr: &CertificateSigningRequest, mode: Mode, now: Timestamp) -> Option<Action> {
     if is_issued(csr) {
         return Some(Action::Rest);
@@ -84,7 +84,7 @@ pub fn settled(csr: &CertificateSigningRequest, mode: Mode, now: Timestamp) -> O
     Some(Action::DeleteAfter(now.until(since.plus(mode.retention))))
 }
 
-/// The action that follows from policy's verdict on a request that is not settled.
+/// The action that follows from policy's verdict on a CSR that is not settled.
 pub fn answer(csr: &CertificateSigningRequest, mode: Mode, verdict: Result<Approved, Refusal>) -> Action {
     let already = has_condition(csr, "Approved");
     match verdict {
@@ -96,12 +96,12 @@ pub fn answer(csr: &CertificateSigningRequest, mode: Mode, verdict: Result<Appro
     }
 }
 
-/// Whether the request has its certificate.
+/// Whether the CSR has its certificate.
 pub fn is_issued(csr: &CertificateSigningRequest) -> bool {
     csr.status.as_ref().and_then(|status| status.certificate.as_ref()).is_some_and(|bytes| !bytes.0.is_empty())
 }
 
-/// Whether the request has a condition of this type. `Approved`, `Denied` and `Failed` are always `True` (Kubernetes
+/// Whether the CSR has a condition of this type. `Approved`, `Denied` and `Failed` are always `True` (Kubernetes
 /// validates it).
 pub fn has_condition(csr: &CertificateSigningRequest, kind: &str) -> bool {
     conditions(csr).any(|condition| condition.type_ == kind && condition.status == "True")
@@ -113,7 +113,7 @@ fn conditions(
     csr.status.iter().flat_map(|status| status.conditions.iter().flatten())
 }
 
-/// Whether the request was refused.
+/// Whether the CSR was refused.
 pub fn is_refused(csr: &CertificateSigningRequest) -> bool {
     refused_since(csr).is_some()
 }
@@ -125,11 +125,11 @@ fn refused_since(csr: &CertificateSigningRequest) -> Option<Timestamp> {
     Some(Timestamp::from_unix(since.map_or(0, |time| time.0.as_second())))
 }
 
-/// The request without what is never read again: of a settled request everything except how it was settled, and most of
-/// a request that is too large, which policy refuses. So no write loses anything that is needed: the hub does not write
-/// a request with a certificate, and all that it writes on the others is why it refuses them.
-pub fn trimmed(request: BoundedRequest) -> CertificateSigningRequest {
-    let BoundedRequest { mut csr, is_cut } = request;
+/// The CSR without what is never read again: of a settled CSR everything except how it was settled, and most of
+/// a CSR that is too large, which policy refuses. So no write loses anything that is needed: the hub does not write
+/// a CSR with a certificate, and all that it writes on the others is why it refuses them.
+pub fn trimmed(request: BoundedCsr) -> CertificateSigningRequest {
+    let BoundedCsr { mut csr, is_cut } = request;
     let is_settled = is_issued(&csr) || is_refused(&csr);
     let is_large = is_cut || csr.spec.request.0.len() > MAX_PEM_BYTES || metadata_size(&csr.metadata) > MAX_METADATA;
     if is_settled || is_large {
@@ -154,14 +154,14 @@ pub fn trimmed(request: BoundedRequest) -> CertificateSigningRequest {
     csr
 }
 
-/// Whether the hub handles requests of this name: it is a DNS subdomain. Others fit into no path, and Kubernetes does
+/// Whether the hub handles CSRs of this name: it is a DNS subdomain. Others fit into no path, and Kubernetes does
 /// not even bound their length.
 pub fn is_sane_name(name: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.');
     (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(allowed)
 }
 
-/// About how many bytes of memory a request needs.
+/// About how many bytes of memory a CSR needs.
 pub fn size(csr: &CertificateSigningRequest) -> usize {
     let texts = csr.spec.groups.iter().chain(&csr.spec.usages).flatten().map(String::len).sum::<usize>();
     size_of::<CertificateSigningRequest>() + csr.spec.request.0.len() + metadata_size(&csr.metadata) + texts
@@ -181,7 +181,7 @@ fn metadata_size(metadata: &ObjectMeta) -> usize {
         + metadata.generate_name.as_ref().map_or(0, String::len)
 }
 
-/// The accounts that requests are told apart by.
+/// The accounts that CSRs are told apart by.
 #[derive(Debug, Clone, Default)]
 pub struct KnownAccounts {
     /// The account of OCM's gRPC server.
@@ -191,7 +191,7 @@ pub struct KnownAccounts {
     pub gateway: String,
 }
 
-/// The pod whose token made the request; `None` if it was made from outside of pods.
+/// The pod whose token made the CSR; `None` if it was made from outside of pods.
 pub fn pod_of(csr: &CertificateSigningRequest) -> Option<&str> {
     csr.spec.extra.as_ref()?.get(POD_NAME)?.first().map(String::as_str)
 }
@@ -206,22 +206,22 @@ pub fn tenant_of(csr: &CertificateSigningRequest, accounts: &KnownAccounts) -> S
     }
 }
 
-/// For whom the request is, as the annotation says; that counts only on requests of OCM's gRPC server.
+/// For whom the CSR is, as the annotation says; that counts only on CSRs of OCM's gRPC server.
 pub fn csr_user(csr: &CertificateSigningRequest) -> Option<&str> {
     csr.annotations().get(ANNOTATION_CSR_USER).map(String::as_str)
 }
 
-/// The UID of a request.
-pub fn uid(csr: &CertificateSigningRequest) -> RequestUid {
+/// The UID of a CSR.
+pub fn uid(csr: &CertificateSigningRequest) -> CsrUid {
     csr.metadata.uid.as_deref().unwrap_or_default().into()
 }
 
-/// When the request was created: `metadata.creationTimestamp`, or 0.
+/// When the CSR was created: `metadata.creationTimestamp`, or 0.
 pub fn requested(csr: &CertificateSigningRequest) -> Timestamp {
     Timestamp::from_unix(csr.metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second()))
 }
 
-/// The part of a request that policy checks.
+/// The part of a CSR that policy checks.
 pub fn submission(csr: &CertificateSigningRequest) -> Submission {
     Submission {
         username: csr.spec.username.clone().unwrap_or_default(),
@@ -266,7 +266,7 @@ mod tests {
         }
     }
 
-    /// The request as the hub keeps it when the API server has sent this one.
+    /// The CSR as the hub keeps it when the API server has sent this one.
     fn kept(csr: &CertificateSigningRequest) -> CertificateSigningRequest {
         trimmed(serde_json::from_str(&serde_json::to_string(csr).unwrap()).unwrap())
     }

@@ -1,6 +1,6 @@
 //! Keeps certificates that were signed and that the watch has not shown yet.
 //!
-//! So a request never gets a second certificate because the answer to the first write was lost or the watch is late.
+//! So a CSR never gets a second certificate because the answer to the first write was lost or the watch is late.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -8,14 +8,14 @@ use std::time::Duration;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::requests::action::uid;
+use crate::csrs::action::uid;
 use addon_signer_core::ca::issuer::Issued;
-use addon_signer_core::journal::uid::RequestUid;
+use addon_signer_core::journal::uid::CsrUid;
 use addon_signer_core::timestamp::Timestamp;
 
 /// A certificate whose publication nobody confirmed is forgotten after this time.
 const REMEMBER: Duration = Duration::from_secs(3_600);
-/// How far the watch may be behind our own write before the request is handled as the watch shows it.
+/// How far the watch may be behind our own write before the CSR is handled as the watch shows it.
 pub(super) const WATCH_BEHIND: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Clone)]
@@ -26,17 +26,17 @@ struct UnconfirmedCertificate {
     published: bool,
 }
 
-/// The unconfirmed certificates, by the UID of the request.
+/// The unconfirmed certificates, by the UID of the CSR.
 #[derive(Debug, Default)]
-pub(crate) struct Unconfirmed(Mutex<HashMap<RequestUid, UnconfirmedCertificate>>);
+pub(crate) struct Unconfirmed(Mutex<HashMap<CsrUid, UnconfirmedCertificate>>);
 
 impl Unconfirmed {
-    fn known(&self) -> MutexGuard<'_, HashMap<RequestUid, UnconfirmedCertificate>> {
+    fn known(&self) -> MutexGuard<'_, HashMap<CsrUid, UnconfirmedCertificate>> {
         // Every change is one operation on the map, so that a panic elsewhere leaves it whole.
         self.0.lock()
     }
 
-    /// The certificate that was signed for this request before.
+    /// The certificate that was signed for this CSR before.
     pub(super) fn recall(&self, csr: &CertificateSigningRequest) -> Option<Issued> {
         self.known().get(&uid(csr)).map(|known| known.issued.clone())
     }
@@ -44,7 +44,7 @@ impl Unconfirmed {
     pub(super) fn remember(&self, csr: &CertificateSigningRequest, issued: &Issued, now: Timestamp) {
         let mut known = self.known();
         if known.contains_key(&uid(csr)) {
-            return; // a request has one certificate
+            return; // a CSR has one certificate
         }
         known.retain(|_, known| known.since.until(now) < REMEMBER);
         known.insert(uid(csr), UnconfirmedCertificate { issued: issued.clone(), since: now, published: false });

@@ -10,9 +10,9 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::*;
 use crate::authorities::state::LineageState;
+use crate::csrs::signer::{ClusterLimits, SignerKind, SignerShared};
+use crate::csrs::unconfirmed::Unconfirmed;
 use crate::lease;
-use crate::requests::signer::{ClusterLimits, SignerKind, SignerShared};
-use crate::requests::unconfirmed::Unconfirmed;
 use addon_signer_api::ocm::AddOnApi;
 use addon_signer_core::policy::{GatewayCertificate, GatewayRules};
 use addon_signer_core::rate::Rate;
@@ -22,7 +22,7 @@ use addon_signer_telemetry::pulse::Pulses;
 
 const SIGNER: &str = "example.com/telemetry";
 
-/// A server that never ends a list and has none of the requests. It tells which requests it is asked for.
+/// A server that never ends a list and has none of the CSRs. It tells which CSRs it is asked for.
 fn mk_client() -> (Client, mpsc::UnboundedReceiver<String>) {
     let (asked, looks) = mpsc::unbounded_channel();
     let service = tower::service_fn(move |request: Request<Body>| {
@@ -77,7 +77,7 @@ fn mk_signer(client: &Client) -> Signer {
     Signer { kind, shared, lineage: lineage.clone(), reserve, serving: lineage, unconfirmed: Unconfirmed::default() }
 }
 
-/// A dispatcher with two requests of each of two clusters, all of which wait.
+/// A dispatcher with two CSRs of each of two clusters, all of which wait.
 fn mk_dispatcher(client: &Client) -> (Dispatcher, Signing, EligibilityWatch) {
     let eligibility = EligibilityWatch::default();
     let links = DispatcherLinks {
@@ -131,7 +131,7 @@ async fn completed_registry_rechecks_all_waiting_requests() {
     assert_eq!(looked_at(&mut looks).await, all, "nobody has taken what changed before");
 }
 
-/// The requests that the dispatcher looks at before nothing happens any more, sorted.
+/// The CSRs that the dispatcher looks at before nothing happens any more, sorted.
 async fn looked_at(looks: &mut mpsc::UnboundedReceiver<String>) -> Vec<String> {
     let mut names = Vec::new();
     while let Ok(name) = tokio::time::timeout(2 * LAST_LIMITED, looks.recv()).await {

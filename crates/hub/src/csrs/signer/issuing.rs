@@ -1,4 +1,4 @@
-//! Issues the certificate of one approved request: performs the steps of [`issuing::issue`].
+//! Issues the certificate of one approved CSR: performs the steps of [`issuing::issue`].
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -13,9 +13,9 @@ use super::held::Unusable;
 use super::{Outcome, Signer, SignerError, SignerKind, SignerShared};
 use crate::authorities::reconciler::Reserve;
 use crate::authorities::state::ReadyLineage;
+use crate::csrs::action::{self, RATE_LIMITED, REVOKED};
+use crate::csrs::answers::{Answers, RefusalKind};
 use crate::lease::Leads;
-use crate::requests::action::{self, RATE_LIMITED, REVOKED};
-use crate::requests::answers::{Answers, RefusalKind};
 use addon_signer_api::rules::SignerConfig;
 use addon_signer_core::ca::issuer::{Issued, Prepared};
 use addon_signer_core::ca::serial::Serial;
@@ -26,10 +26,10 @@ use addon_signer_core::policy::Approved;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_telemetry::audit::Grant;
 
-/// How soon a request is looked at again whose certificates are revoked until a time that has not come.
+/// How soon a CSR is looked at again whose certificates are revoked until a time that has not come.
 const REVOKED_PAUSE: RangeInclusive<Duration> = Duration::from_millis(500)..=Duration::from_secs(5);
 
-/// One attempt to issue a certificate. Writes on the request check that this hub leads; the ledger refuses those of an
+/// One attempt to issue a certificate. Writes on the CSR check that this hub leads; the ledger refuses those of an
 /// earlier leader.
 struct Attempt<'a> {
     signer: &'a Signer,
@@ -55,7 +55,7 @@ impl Signer {
         approved: Approved,
         approves: bool,
     ) -> Result<Outcome, SignerError> {
-        // The sweep works on this request now; the signer looks again after that.
+        // The sweep works on this CSR now; the signer looks again after that.
         let Some(_claim) = self.shared.ledger.claim(action::uid(csr)) else {
             return Ok(Outcome::Wait);
         };
@@ -134,8 +134,8 @@ impl Signer {
         }
     }
 
-    /// Lets a request wait. It is not denied: a wrong clock may have set the time ahead by seconds, and OCM's agent
-    /// waits for ever on a denied request. The signer looks again now and then, because people may set the time back.
+    /// Lets a CSR wait. It is not denied: a wrong clock may have set the time ahead by seconds, and OCM's agent
+    /// waits for ever on a denied CSR. The signer looks again now and then, because people may set the time back.
     async fn say_revoked(
         &self,
         leads: &Leads,
@@ -145,7 +145,7 @@ impl Signer {
     ) -> Result<Outcome, SignerError> {
         if !action::has_condition(csr, REVOKED) && self.may_answer(csr, now).is_ok() {
             let sentence = format!(
-                "The request waits until the hub's clock reaches {until}: no certificate of this addon on this cluster \
+                "The CSR waits until the hub's clock reaches {until}: no certificate of this addon on this cluster \
                  may begin earlier, because earlier ones are revoked or the addon was created then."
             );
             let answers = self.answers(leads);
@@ -178,8 +178,7 @@ impl Attempt<'_> {
     async fn say_limited(&self, pause: Duration) -> Result<Outcome, SignerError> {
         let Self { signer, csr, answers, .. } = self;
         if !action::has_condition(csr, RATE_LIMITED) && signer.may_answer(csr, self.signing.now).is_ok() {
-            let sentence =
-                "This addon or its cluster had too many certificates; the request waits and is signed later.";
+            let sentence = "This addon or its cluster had too many certificates; the CSR waits and is signed later.";
             signer.counted(csr, answers.add_condition(csr, RATE_LIMITED, "TooManyRequests", sentence)).await?;
             signer.shared.metrics.rate_limited(&signer.name());
         }
@@ -266,8 +265,8 @@ impl Effects for Attempt<'_> {
 
     async fn refuse(&mut self, issued: &Issued) -> Result<(), SignerError> {
         self.remember(issued);
-        let sentence = "The certificate that was signed for this request was expired, revoked or untrusted before the \
-                        hub could publish it. Make a new request.";
+        let sentence = "The certificate that was signed for this CSR was expired, revoked or untrusted before the \
+                        hub could publish it. Make a new CSR.";
         let verdict = if self.request.approves { RefusalKind::Denied } else { RefusalKind::Failed };
         Ok(self.answers.refuse(self.csr, verdict, "CertificateOutdated", sentence).await?)
     }

@@ -1,5 +1,5 @@
-//! Whether the API server keeps the annotation in which OCM's gRPC server states for whom it makes a request: without
-//! the policy addon-signer-grpc-account anybody who may update the status of requests could rewrite it.
+//! Whether the API server keeps the annotation in which OCM's gRPC server states for whom it makes a CSR: without
+//! the policy addon-signer-grpc-account anybody who may update the status of CSRs could rewrite it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -27,12 +27,12 @@ use addon_signer_telemetry::pulse::Pulse;
 
 /// How often the task gives a sign of life.
 const ROUND: Duration = Duration::from_secs(15);
-/// How much later than the policy was seen in force a request must be created. Both times have whole seconds, and of
+/// How much later than the policy was seen in force a CSR must be created. Both times have whole seconds, and of
 /// several API servers some may know the policy later, or have a clock that differs a little.
 const LATER: Duration = Duration::from_secs(5);
 /// The policy of `grpcAccount` in the chart.
 pub(super) const POLICY: &str = "addon-signer-grpc-account";
-/// The name of the requests that the hub tries to create, and the value of their annotation.
+/// The name of the CSRs that the hub tries to create, and the value of their annotation.
 const NOBODY: &str = "addon-signer-probe";
 
 /// What the hub knows of the policy.
@@ -76,7 +76,7 @@ impl Guard {
 
     /// Asks the API server for as long as the hub runs.
     pub(crate) async fn keep(self, client: Client, pulse: Pulse) {
-        let mut asking = Asking::new(RequestTrial { client });
+        let mut asking = Asking::new(CsrTrial { client });
         loop {
             pulse.beat();
             if asking.is_due() {
@@ -93,7 +93,7 @@ impl Guard {
         }
     }
 
-    async fn learn(&self, asking: &mut Asking<RequestTrial>) {
+    async fn learn(&self, asking: &mut Asking<CsrTrial>) {
         let known = match &asking.last {
             None | Some(Right::Missing) => Guarded::Starting,
             Some(Right::Unguarded(doubt)) => Guarded::Not(doubt.clone()),
@@ -121,7 +121,7 @@ impl Guard {
     }
 }
 
-/// Why the hub answers no request of OCM's gRPC server.
+/// Why the hub answers no CSR of OCM's gRPC server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Unproven<'d>(pub(super) &'d PolicyProblem);
 
@@ -144,12 +144,12 @@ impl fmt::Display for Unproven<'_> {
     }
 }
 
-/// Tries to create a request in the name of somebody else.
-struct RequestTrial {
+/// Tries to create a CSR in the name of somebody else.
+struct CsrTrial {
     client: Client,
 }
 
-impl PolicyTrial for RequestTrial {
+impl PolicyTrial for CsrTrial {
     const POLICY: &'static str = POLICY;
 
     async fn attempt(&self) -> Result<Right, Error> {
@@ -160,17 +160,17 @@ impl PolicyTrial for RequestTrial {
 
     fn log(&self, right: &Right) {
         match right {
-            Right::Guarded => info!("The hub answers requests of OCM's gRPC server"),
+            Right::Guarded => info!("The hub answers CSRs of OCM's gRPC server"),
             Right::Unguarded(doubt) => {
-                warn!(error = %Unproven(doubt), "The hub answers no request of OCM's gRPC server");
+                warn!(error = %Unproven(doubt), "The hub answers no CSR of OCM's gRPC server");
             }
             Right::Missing => {}
         }
     }
 }
 
-/// A request with this annotation, which a policy forbids, and which nothing else refuses: the hub's account may make
-/// requests for this signer name.
+/// A CSR with this annotation, which a policy forbids, and which nothing else refuses: the hub's account may make
+/// CSRs for this signer name.
 pub(super) fn probe(annotation: &str) -> Result<CertificateSigningRequest, BuildError> {
     let rng = SystemRandom::new();
     let (key, _) = PrivateKey::generate(KeyKind::EcdsaP256, &rng)?;
@@ -255,7 +255,7 @@ mod tests {
         assert_eq!(guard.known(), Guarded::Starting);
         pass(SOON).await;
         assert_eq!(guard.known(), Guarded::Not(PolicyProblem::Missing));
-        server.lock().unwrap().0 = Some("admission webhook \"owners\" denied the request: no owner");
+        server.lock().unwrap().0 = Some("admission webhook \"owners\" denied the CSR: no owner");
         pass(ASK_AGAIN).await;
         assert!(matches!(guard.known(), Guarded::Not(PolicyProblem::Unknown(said)) if said.contains("no owner")));
         server.lock().unwrap().0 = Some(BY_THE_POLICY);

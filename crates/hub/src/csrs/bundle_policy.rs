@@ -1,5 +1,5 @@
 //! Whether only the hub can set the trust bundle that agents take from their requests: without the policy
-//! addon-signer-trust-bundle whoever may update /approval or /status of a request chooses whom a new agent trusts. The
+//! addon-signer-trust-bundle whoever may update /approval or /status of a CSR chooses whom a new agent trusts. The
 //! hub signs all the same, and says so.
 
 use std::time::Duration;
@@ -74,7 +74,7 @@ fn condition(right: &Right) -> ConditionValue {
             problem.reason(),
             format!(
                 "The hub cannot tell whether the ValidatingAdmissionPolicy {POLICY} is in force. Its trial, a dry run \
-                 of a request that this policy must refuse, ended with: {said}. If something else refuses the trial, \
+                 of a CSR that this policy must refuse, ended with: {said}. If something else refuses the trial, \
                  exempt the hub's account from it."
             ),
         ),
@@ -82,7 +82,7 @@ fn condition(right: &Right) -> ConditionValue {
     (false, reason, sentence)
 }
 
-/// Tries to create a request that has a trust bundle.
+/// Tries to create a CSR that has a trust bundle.
 struct BundleTrial {
     client: Client,
 }

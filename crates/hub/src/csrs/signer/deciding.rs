@@ -1,4 +1,4 @@
-//! Asks policy about a request, and right before a certificate is signed or written whether its answer still holds.
+//! Asks policy about a CSR, and right before a certificate is signed or written whether its answer still holds.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,9 +8,9 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 
 use super::{Signer, SignerError, SignerKind, SignerShared};
+use crate::csrs::action::{self, Action, Mode};
+use crate::csrs::guard::Guarded;
 use crate::registrations::registry;
-use crate::requests::action::{self, Action, Mode};
-use crate::requests::guard::Guarded;
 use addon_signer_api::rules::SignerConfig;
 use addon_signer_core::policy::{self, Approved, Claim, Refusal};
 
@@ -23,8 +23,8 @@ impl Signer {
         }
     }
 
-    /// Asks policy. Before the signer refuses a request because of the registry, it asks the API server itself, because
-    /// the watch may be late. The answer counts for this request only, because the watch may know something newer.
+    /// Asks policy. Before the signer refuses a CSR because of the registry, it asks the API server itself, because
+    /// the watch may be late. The answer counts for this CSR only, because the watch may know something newer.
     pub(super) async fn decide(
         &self,
         csr: &CertificateSigningRequest,
@@ -73,8 +73,8 @@ impl Signer {
         })
     }
 
-    /// The pod that made a request for a certificate of the gateway, if it is gone or ends. Whoever has taken over a
-    /// gateway can leave requests that wait until long after its pod was deleted, and keep their keys.
+    /// The pod that made a CSR for a certificate of the gateway, if it is gone or ends. Whoever has taken over a
+    /// gateway can leave CSRs that wait until long after its pod was deleted, and keep their keys.
     async fn gone_pod(&self, csr: &CertificateSigningRequest) -> Result<Option<String>, SignerError> {
         let account = csr.spec.username.as_deref().and_then(|name| name.strip_prefix("system:serviceaccount:"));
         let namespace = account.and_then(|account| account.split_once(':')).map(|(namespace, _)| namespace);

@@ -1,7 +1,7 @@
-//! Closes rows of the ledger that are unfinished: a hub that was killed left them, or their requests are gone.
+//! Closes rows of the ledger that are unfinished: a hub that was killed left them, or their CSRs are gone.
 //!
-//! The signer works on a request that still waits for its certificate. All other rows are closed, by what the API
-//! server says of the request.
+//! The signer works on a CSR that still waits for its certificate. All other rows are closed, by what the API
+//! server says of the CSR.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -12,9 +12,9 @@ use tokio::time::sleep;
 use tracing::{debug, error, info, warn};
 
 use crate::HubLinks;
+use crate::csrs::action::{has_condition, is_issued};
 use crate::lease::{Leading, Leads};
-use crate::requests::action::{has_condition, is_issued};
-use addon_signer_api::request::BoundedRequest;
+use addon_signer_api::request::BoundedCsr;
 use addon_signer_core::ca::issuer::digest_of;
 use addon_signer_core::ca::serial::Serial;
 use addon_signer_core::encoding::pem;
@@ -46,16 +46,16 @@ enum RowVerdict {
     Published,
     /// End it without a publication, for this reason.
     End(&'static str),
-    /// End it: the request has another certificate, with this serial number if it can be read.
+    /// End it: the CSR has another certificate, with this serial number if it can be read.
     Other(Option<Serial>),
-    /// Record this certificate of its request, which was signed as intended: the ledger was restored from a backup, or
+    /// Record this certificate of its CSR, which was signed as intended: the ledger was restored from a backup, or
     /// altered.
     TakeBack(Vec<u8>),
 }
 
 /// Closes open rows.
 pub(crate) struct Sweep {
-    requests: Api<BoundedRequest>,
+    requests: Api<BoundedCsr>,
     clock: Clock,
     ledger: Ledger,
     leading: Leading,
@@ -116,7 +116,7 @@ impl Sweep {
     }
 
     async fn settle(&self, leads: &Leads, row: &OpenRow, serial: Serial) -> Result<(), SweepError> {
-        // From here on the signer does not touch the request, and what the signer wrote is earlier than what is written
+        // From here on the signer does not touch the CSR, and what the signer wrote is earlier than what is written
         // here.
         let Some(_claim) = self.ledger.claim(row.uid.clone()) else { return Ok(()) };
         let request = self.requests.get_opt(&row.request).await?;
@@ -135,16 +135,16 @@ impl Sweep {
                 let found = found.map_or("unreadable".to_owned(), |serial| serial.to_string());
                 error!(
                     csr = row.request, uid, recorded = %serial, found,
-                    "A request has a certificate that is not the recorded one"
+                    "A CSR has a certificate that is not the recorded one"
                 );
-                self.ledger.settle(end(row, serial, "The request has another certificate.")).await?;
+                self.ledger.settle(end(row, serial, "The CSR has another certificate.")).await?;
             }
             RowVerdict::TakeBack(certificate) => {
                 warn!(
                     csr = row.request,
                     uid,
                     %serial,
-                    "The ledger got a certificate back from its request; the ledger was altered or restored"
+                    "The ledger got a certificate back from its CSR; the ledger was altered or restored"
                 );
                 let uid = row.uid.clone();
                 self.ledger.settle(Record::Signed { uid, serial, certificate }).await?;
@@ -157,7 +157,7 @@ impl Sweep {
 
 fn judge(row: &OpenRow, serial: Serial, request: Option<&CertificateSigningRequest>) -> RowVerdict {
     let request = request.filter(|request| request.metadata.uid.as_deref() == Some(row.uid.as_str()));
-    let Some(request) = request else { return RowVerdict::End("The request was deleted.") };
+    let Some(request) = request else { return RowVerdict::End("The CSR was deleted.") };
     if is_issued(request) {
         let certificate = certificate_of(request);
         let found = certificate.as_deref().and_then(Serial::of);
@@ -168,12 +168,12 @@ fn judge(row: &OpenRow, serial: Serial, request: Option<&CertificateSigningReque
         };
     }
     if ["Denied", "Failed"].iter().any(|kind| has_condition(request, kind)) {
-        return RowVerdict::End("The request was refused.");
+        return RowVerdict::End("The CSR was refused.");
     }
     RowVerdict::Leave
 }
 
-/// The request's certificate, DER.
+/// The CSR's certificate, DER.
 fn certificate_of(request: &CertificateSigningRequest) -> Option<Vec<u8>> {
     let pem = request.status.as_ref()?.certificate.as_ref()?;
     Some(pem::certificates(&pem.0).ok()?.first()?.to_vec())

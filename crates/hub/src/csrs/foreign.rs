@@ -8,20 +8,20 @@ use kube::ResourceExt;
 use tokio::sync::watch;
 
 use crate::authorities::state::LineageState;
-use crate::requests::action;
+use crate::csrs::action;
 use addon_signer_api::status::ConditionValue;
 use addon_signer_core::ca::origin::Origin;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_platform::clock::Clock;
 
-/// How many requests are kept.
+/// How many CSRs are kept.
 const MOST: usize = 10_000;
 /// How many may be kept when one of a signer that is not served comes, which may be served later.
 const MOST_OF_OTHERS: usize = MOST / 2;
 /// How many of them a report names.
 const NAMED: usize = 3;
 
-/// Requests of one signer with a certificate that none of its authorities signed.
+/// CSRs of one signer with a certificate that none of its authorities signed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct ForeignCertificates {
     /// How many there are.
@@ -36,7 +36,7 @@ impl ForeignCertificates {
     pub(crate) fn condition(&self) -> Option<ConditionValue> {
         let Self { count, examples } = self;
         let sentence = format!(
-            "{count} requests of this signer have certificates that none of its authorities signed: {}. The gateway \
+            "{count} CSRs of this signer have certificates that none of its authorities signed: {}. The gateway \
              refuses them. If an AddOnTemplate names this signer, its signingCA must name a Secret that does not \
              exist; then delete the agents' Secrets with these certificates.",
             examples.join(", ")
@@ -48,22 +48,22 @@ impl ForeignCertificates {
 /// What is known, by signer name. A signer is missing until the hub knows its authorities.
 pub(crate) type ForeignReport = BTreeMap<String, ForeignCertificates>;
 
-struct SignedRequest {
+struct SignedCsr {
     /// `None` if the certificate cannot be read.
     origin: Option<Origin>,
     /// The last list that may have shown it.
     list: u64,
 }
 
-/// Requests whose certificates are of another program, or of a signer whose authorities are not known.
+/// CSRs whose certificates are of another program, or of a signer whose authorities are not known.
 pub(super) struct Origins {
     /// By signer name, and by their own names.
-    of: BTreeMap<String, BTreeMap<String, SignedRequest>>,
+    of: BTreeMap<String, BTreeMap<String, SignedCsr>>,
     count: usize,
     list: u64,
     /// Whether a list was complete.
     is_complete: bool,
-    /// Whether a request had no slot.
+    /// Whether a CSR had no slot.
     has_more: bool,
     clock: Clock,
     report: watch::Sender<ForeignReport>,
@@ -74,7 +74,7 @@ impl Origins {
         Self { of: BTreeMap::new(), count: 0, list: 0, is_complete: false, has_more: false, clock, report }
     }
 
-    /// A list begins, which shows all requests.
+    /// A list begins, which shows all CSRs.
     pub(super) fn begin_list(&mut self) {
         self.list += 1;
     }
@@ -86,17 +86,17 @@ impl Origins {
         self.is_complete = true;
     }
 
-    /// A request has its certificate. `lineage` is its signer's, if that is served.
+    /// A CSR has its certificate. `lineage` is its signer's, if that is served.
     pub(super) fn note(&mut self, csr: &CertificateSigningRequest, lineage: Option<&LineageState>) {
         let (name, signer_name) = (csr.name_any(), &csr.spec.signer_name);
-        // Kubernetes' own signers are never ours, and they have most of the requests.
+        // Kubernetes' own signers are never ours, and they have most of the CSRs.
         if signer_name.starts_with("kubernetes.io/") || !action::is_sane_name(&name) {
             return;
         }
         let was_known = self.remove(csr);
         let chain = csr.status.as_ref().and_then(|status| status.certificate.as_ref());
         let origin = Origin::read(chain.map_or(&[], |chain| &chain.0));
-        let request = SignedRequest { origin, list: self.list };
+        let request = SignedCsr { origin, list: self.list };
         let now = self.clock.now();
         let most = if lineage.is_some() { MOST } else { MOST_OF_OTHERS };
         let is_kept = lineage.is_none_or(|lineage| may_be_foreign(&request, lineage, now));
@@ -119,7 +119,7 @@ impl Origins {
         was_known
     }
 
-    /// Whether a new list would show requests that had no slot and have one now. Returns `true` once.
+    /// Whether a new list would show CSRs that had no slot and have one now. Returns `true` once.
     pub(super) fn wants_list(&mut self) -> bool {
         self.count <= MOST_OF_OTHERS / 2 && std::mem::take(&mut self.has_more)
     }
@@ -129,7 +129,7 @@ impl Origins {
         self.report.send_if_modified(|report| report.remove(signer_name).is_some());
     }
 
-    /// A request is gone. `lineage` is its signer's, if that is served.
+    /// A CSR is gone. `lineage` is its signer's, if that is served.
     pub(super) fn gone(&mut self, csr: &CertificateSigningRequest, lineage: Option<&LineageState>) {
         self.remove(csr);
         if let Some(lineage) = lineage {
@@ -137,15 +137,15 @@ impl Origins {
         }
     }
 
-    /// Checks again the requests of a signer, whose lineage may have become known.
+    /// Checks again the CSRs of a signer, whose lineage may have become known.
     pub(super) fn compare(&mut self, signer_name: &str, lineage: &LineageState) {
         let now = self.clock.now();
         self.retain(Some(signer_name), |request| may_be_foreign(request, lineage, now));
         self.tell(signer_name, lineage);
     }
 
-    /// Keeps the requests of a signer, or of all, for which this is true.
-    fn retain(&mut self, signer_name: Option<&str>, keeps: impl Fn(&SignedRequest) -> bool) {
+    /// Keeps the CSRs of a signer, or of all, for which this is true.
+    fn retain(&mut self, signer_name: Option<&str>, keeps: impl Fn(&SignedCsr) -> bool) {
         for (_, requests) in self.of.iter_mut().filter(|(of, _)| signer_name.is_none_or(|name| name == *of)) {
             requests.retain(|_, request| keeps(request));
         }
@@ -153,7 +153,7 @@ impl Origins {
         self.count = self.of.values().map(BTreeMap::len).sum();
     }
 
-    /// Reports a signer's requests, once all requests and the signer's authorities are known.
+    /// Reports a signer's CSRs, once all CSRs and the signer's authorities are known.
     fn tell(&self, signer_name: &str, lineage: &LineageState) {
         if !self.is_complete || lineage.last().is_none() {
             return;
@@ -173,7 +173,7 @@ impl Origins {
 
 /// Whether the certificate is of none of the lineage's authorities, as far as their names tell. An expired one harms
 /// nobody.
-fn may_be_foreign(request: &SignedRequest, lineage: &LineageState, now: Timestamp) -> bool {
+fn may_be_foreign(request: &SignedCsr, lineage: &LineageState, now: Timestamp) -> bool {
     let (Some(ready), Some(origin)) = (lineage.last(), &request.origin) else { return true };
     let is_ours = ready.lineage().members().iter().any(|member| origin.is_of_lineage(&member.authority));
     !is_ours && origin.not_after() > now

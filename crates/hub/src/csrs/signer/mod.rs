@@ -1,6 +1,6 @@
 //! Serves one signer name: performs for each of its requests the action that [`super::action`] names.
 //!
-//! A good request costs two writes: the approval and the certificate. Every write carries the `resourceVersion` of the
+//! A good CSR costs two writes: the approval and the certificate. Every write carries the `resourceVersion` of the
 //! object that the decision was about. After a conflict the signer decides again on the fresh object.
 
 use std::sync::Arc;
@@ -20,13 +20,13 @@ mod proxied;
 
 use crate::authorities::reconciler::Reserve;
 use crate::authorities::state::LineageState;
+use crate::csrs::action::{self, Action, KnownAccounts, Mode};
+use crate::csrs::answers::{Answers, RefusalKind};
+use crate::csrs::guard::{Guard, Guarded};
+use crate::csrs::unconfirmed::{Unconfirmed, WATCH_BEHIND};
 use crate::lease::{Leading, Leads, NotLeading, NotWritten};
 use crate::metrics::HubMetrics;
 use crate::registrations::version::AddOnVersion;
-use crate::requests::action::{self, Action, KnownAccounts, Mode};
-use crate::requests::answers::{Answers, RefusalKind};
-use crate::requests::guard::{Guard, Guarded};
-use crate::requests::unconfirmed::{Unconfirmed, WATCH_BEHIND};
 use addon_signer_api::rules::SignerConfig;
 use addon_signer_core::ca::issuer::IssueError;
 use addon_signer_core::gateway::replicas::TrustInEffect;
@@ -40,7 +40,7 @@ use addon_signer_platform::clock::Clock;
 use addon_signer_telemetry::audit::Audit;
 
 /// How many refusals and conditions one cluster gets at once, for each certificate that one of its addons may get at
-/// once: OCM's agent makes at most ten requests per addon.
+/// once: OCM's agent makes at most ten CSRs per addon.
 const ANSWERS: u32 = 5;
 /// The time after which a cluster gets one more.
 const ANSWERS_INTERVAL: Duration = Duration::from_secs(10);
@@ -80,9 +80,9 @@ pub(crate) struct SignerShared {
     pub registry: SharedRegistry,
     /// The version of ManagedClusterAddOn.
     pub addons: AddOnVersion,
-    /// How long refused requests are kept.
+    /// How long refused CSRs are kept.
     pub retention: Duration,
-    /// The accounts that requests are told apart by.
+    /// The accounts that CSRs are told apart by.
     pub accounts: KnownAccounts,
     /// Whether that account can be believed.
     pub guard: Guard,
@@ -137,7 +137,7 @@ pub(crate) struct Signer {
     pub reserve: mpsc::Sender<Reserve>,
     /// The gateway's serving lineage, whose anchors are published with each certificate.
     pub serving: watch::Receiver<LineageState>,
-    /// Certificates that were signed and that the watch has not shown yet, by the UID of their request.
+    /// Certificates that were signed and that the watch has not shown yet, by the UID of their CSR.
     pub unconfirmed: Unconfirmed,
 }
 
@@ -178,14 +178,14 @@ impl From<NotWritten> for SignerError {
     }
 }
 
-/// What the hub does next about a request.
+/// What the hub does next about a CSR.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// Nothing until the request changes.
+    /// Nothing until the CSR changes.
     Done,
     /// Nothing: the hub has just published its certificate.
     Published,
-    /// Nothing until the request or the signer changes.
+    /// Nothing until the CSR or the signer changes.
     AwaitChange,
     /// It waits for something in the hub.
     Wait,
@@ -200,7 +200,7 @@ pub(crate) enum Outcome {
     Failed(SignerError),
 }
 
-/// Waits for changes of what the requests of a signer may wait for.
+/// Waits for changes of what the CSRs of a signer may wait for.
 pub(crate) struct Changes {
     config: Option<watch::Receiver<Arc<SignerConfig>>>,
     lineage: watch::Receiver<LineageState>,
@@ -231,7 +231,7 @@ impl Changes {
 }
 
 impl Signer {
-    /// Looks at a request once.
+    /// Looks at a CSR once.
     ///
     /// # Errors
     /// [`SignerError`]; nothing is half done that the next look does not continue.
@@ -284,7 +284,7 @@ impl Signer {
         }
     }
 
-    /// What the requests of this signer may wait for.
+    /// What the CSRs of this signer may wait for.
     pub(crate) fn changes(&self) -> Changes {
         let config = match &self.kind {
             SignerKind::Client { config, .. } => Some(config.clone()),
@@ -300,7 +300,7 @@ impl Signer {
         }
     }
 
-    /// Forgets what was remembered of a request that is settled or gone.
+    /// Forgets what was remembered of a CSR that is settled or gone.
     pub(crate) fn forget(&self, csr: &CertificateSigningRequest) {
         self.unconfirmed.forget(csr);
     }
@@ -327,13 +327,13 @@ impl Signer {
         self.shared.audit.refused(&self.name(), &csr.name_any(), self.requester(csr), refusal);
         self.shared.metrics.refused(&self.name(), refusal.reason());
         if let Err(error) = answers.event(csr, &self.shared.recorder, refusal.reason(), &refusal.sentence()).await {
-            // The condition on the request says the same; an event is a convenience.
-            warn!(%error, csr = csr.name_any(), "Could not write an event about a refused request");
+            // The condition on the CSR says the same; an event is a convenience.
+            warn!(%error, csr = csr.name_any(), "Could not write an event about a refused CSR");
         }
         Ok(Outcome::Later(self.shared.retention))
     }
 
-    /// Who must wait when this request asks for too much.
+    /// Who must wait when this CSR asks for too much.
     fn tenant(&self, csr: &CertificateSigningRequest) -> String {
         action::tenant_of(csr, &self.shared.accounts)
     }
@@ -364,9 +364,9 @@ impl Signer {
     async fn delete(&self, leads: &Leads, csr: &CertificateSigningRequest) -> Result<Outcome, SignerError> {
         let name = csr.name_any();
         if self.answers(leads).delete(csr).await? {
-            info!(csr = name, "The hub deleted a refused request after the retention");
+            info!(csr = name, "The hub deleted a refused CSR after the retention");
         } else {
-            info!(csr = name, "A refused request is deleted when somebody removes its finalizers");
+            info!(csr = name, "A refused CSR is deleted when somebody removes its finalizers");
         }
         Ok(Outcome::Done)
     }
