@@ -29,7 +29,7 @@ fn no_vault(_: &str) -> Result<String, &'static str> {
 /// Who issues authorities of the gateway's certificate.
 pub(super) fn issuer(text: &str) -> Result<AuthoritySource, String> {
     match text.split_once(':') {
-        None if text == "SelfSigned" => Some(AuthoritySource::Made),
+        None if text == "SelfSigned" => Some(AuthoritySource::SelfSigned),
         None if text == "Imported" => Some(AuthoritySource::Request),
         Some(("Imported", secret)) if !secret.is_empty() => Some(AuthoritySource::Secret(secret.to_owned())),
         Some(("CertManager", issuer)) => issuer_ref(issuer).map(AuthoritySource::CertManager),

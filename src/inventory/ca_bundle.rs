@@ -17,7 +17,7 @@ use addon_signer_core::trust::Trust;
 use addon_signer_platform::errors::explain;
 
 /// How often the APIService is read when nothing happens, because applying a manifest may empty the field.
-const LOOK: Duration = Duration::from_secs(15);
+const POLL: Duration = Duration::from_secs(15);
 
 /// Keeps the field up to date until the sender of `trust` is gone. `registered` gets the anchors that the API server
 /// has confirmed.
@@ -52,7 +52,7 @@ pub(super) async fn keep(
         said = problem;
         tokio::select! {
             changed = trust.changed() => if changed.is_err() { return },
-            () = tokio::time::sleep(LOOK) => {}
+            () = tokio::time::sleep(POLL) => {}
         }
     }
 }

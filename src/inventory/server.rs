@@ -20,7 +20,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::tls::Configuration;
-use addon_signer_gateway::listener::{self, ConnectionHandler, Entered, FIRST, NoHandshake, Slots};
+use addon_signer_gateway::listener::{self, ConnectionHandler, Entered, FIRST, NoHandshake, Permits};
 use addon_signer_telemetry::audit::Audit;
 
 /// Largest number of sessions at a time. Only API servers are clients, and each keeps a few connections.
@@ -66,8 +66,8 @@ pub(super) async fn run(
     stop: CancellationToken,
 ) {
     let drain = FIRST + GRACE + listener::DRAIN_MARGIN;
-    let slots = Slots { handshakes: HANDSHAKES, handshake_timeout: HANDSHAKE, sessions: SESSIONS, drain };
-    listener::accept(listener, slots, Arc::new(InventoryHandler { router, configured, audit }), &stop).await;
+    let permits = Permits { handshakes: HANDSHAKES, handshake_timeout: HANDSHAKE, sessions: SESSIONS, drain };
+    listener::accept(listener, permits, Arc::new(InventoryHandler { router, configured, audit }), &stop).await;
 }
 
 impl ConnectionHandler for InventoryHandler {
@@ -87,7 +87,7 @@ impl ConnectionHandler for InventoryHandler {
 
 /// Serves until the client leaves, the TLS configuration changes, [`LONGEST`] has passed, or `stop` is cancelled.
 async fn serve(entered: Entered, door: Arc<InventoryHandler>, stop: CancellationToken) {
-    let Entered { tls, config, remote, slot: _slot } = entered;
+    let Entered { tls, config, remote, permit: _permit } = entered;
     let chain = tls.get_ref().1.peer_certificates().unwrap_or_default().to_vec();
     let asked = CancellationToken::new();
     let first = asked.clone();

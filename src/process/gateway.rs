@@ -53,7 +53,7 @@ impl HubProcess {
             serving: Some(serving.clone()),
             client_certificate: Some(client_certificate.clone()),
             routes: Some(ends.routes.clone()),
-            neighbours: Some(ends.neighbours.clone()),
+            protected: Some(ends.protected.clone()),
             clock: clock.clone(),
             signer: None,
             waiting: waits.subscribe(),

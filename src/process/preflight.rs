@@ -183,7 +183,7 @@ impl Asking<'_> {
         self.check_ours::<AddOnSigner>().await?;
         // Without these rights the gateway would have no routes.
         self.check_ours::<AddOnRoute>().await?;
-        self.check_neighbours().await
+        self.check_protected().await
     }
 
     fn cannot(&self, what: &str) -> String {
@@ -250,7 +250,7 @@ impl Asking<'_> {
     }
 
     /// Without this right the gateway would refuse all backends, because each may be the hub itself.
-    async fn check_neighbours(&self) -> Result<(), Obstacle> {
+    async fn check_protected(&self) -> Result<(), Obstacle> {
         let one = Selector::all();
         let lacks =
             |what: &'static str| move || self.cannot(&format!("list {what} in the namespace {}", self.namespace));
@@ -373,6 +373,6 @@ mod tests {
         asking.check_lease(LEASE_NAME).await.unwrap();
         asking.check_lineages().await.unwrap();
         asking.check_ours::<AddOnSigner>().await.unwrap();
-        asking.check_neighbours().await.unwrap();
+        asking.check_protected().await.unwrap();
     }
 }

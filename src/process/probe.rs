@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::metrics::ProcessMetrics;
 use super::running::OwnCertificate;
 use crate::process::registry_age::RegistryAge;
-use addon_signer_core::gateway::neighbours::Neighbours;
+use addon_signer_core::gateway::protected::ProtectedAddresses;
 use addon_signer_core::gateway::route::RouteTable;
 use addon_signer_core::lease::LEASE_NAME;
 use addon_signer_core::policy::GatewayCertificate;
@@ -42,7 +42,7 @@ pub(crate) struct Probe {
     /// The routes of the gateway, if this process serves it.
     pub(crate) routes: Option<watch::Receiver<Arc<RouteTable>>>,
     /// The addresses that no backend may have, if it does.
-    pub(super) neighbours: Option<watch::Receiver<Neighbours>>,
+    pub(super) protected: Option<watch::Receiver<ProtectedAddresses>>,
     pub(crate) clock: Clock,
     /// What is to be said about the signer, if this process signs.
     pub(super) signer: Option<SignerProbe>,
@@ -137,7 +137,7 @@ impl Probe {
             return (StatusCode::SERVICE_UNAVAILABLE, "AddOnRoutes and Services have not been read yet\n".into());
         }
         // Without them the gateway uses no backend.
-        if self.neighbours.as_ref().is_some_and(|neighbours| !neighbours.borrow().are_listed()) {
+        if self.protected.as_ref().is_some_and(|protected| !protected.borrow().are_listed()) {
             let sentence = "the pods and Services of this namespace have not been read yet\n";
             return (StatusCode::SERVICE_UNAVAILABLE, sentence.into());
         }

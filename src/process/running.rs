@@ -104,7 +104,7 @@ impl Running {
             audit: self.audit.clone(),
             usage: ends.usage.clone(),
             stats: metrics.gateway.clone(),
-            neighbours: ends.neighbours.clone(),
+            protected: ends.protected.clone(),
             routes: ends.routes.clone(),
         };
         let stop = self.stop.clone();

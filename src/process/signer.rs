@@ -93,7 +93,7 @@ impl HubProcess {
             serving: None,
             client_certificate: None,
             routes: gateway.as_ref().map(|_| ends.routes.clone()),
-            neighbours: gateway.as_ref().map(|_| ends.neighbours.clone()),
+            protected: gateway.as_ref().map(|_| ends.protected.clone()),
             clock,
             signer: Some(SignerProbe { leading, ledger: ledger.health(), location: options.ledger.clone() }),
             waiting: start.waits.subscribe(),

@@ -114,18 +114,14 @@ impl Enroller {
         Ok(Api::all(connected.client))
     }
 
-    /// Makes a CSR, or continues with the pending one, and waits at most `patience` for the answer.
-    pub(crate) async fn enrol(
-        &mut self,
-        patience: Duration,
-        clock: &Clock,
-    ) -> Result<(Credentials, Usable), EnrolError> {
+    /// Makes a CSR, or continues with the pending one, and waits at most `limit` for the answer.
+    pub(crate) async fn enrol(&mut self, limit: Duration, clock: &Clock) -> Result<(Credentials, Usable), EnrolError> {
         let requests = self.requests().await?;
         let pending = match self.pending.take() {
             Some(pending) => pending,
             None => self.request(&requests).await?,
         };
-        match self.answer(&requests, &pending, patience).await {
+        match self.answer(&requests, &pending, limit).await {
             Ok(Answer::Issued { certificate, bundle }) => {
                 let bundle = bundle.ok_or_else(|| EnrolError::NoTrust(pending.name.clone()))?;
                 let credentials = Credentials { certificate, key: pending.key, bundle: bundle.into_bytes() };
@@ -197,10 +193,10 @@ impl Enroller {
         &self,
         requests: &Api<CertificateSigningRequest>,
         pending: &Pending,
-        patience: Duration,
+        limit: Duration,
     ) -> Result<Answer, EnrolError> {
         let mut trouble = None;
-        match timeout(patience, final_answer(requests, &pending.name, &mut trouble)).await {
+        match timeout(limit, final_answer(requests, &pending.name, &mut trouble)).await {
             Ok(answer) => answer,
             Err(_) => match trouble {
                 Some(cause) => {

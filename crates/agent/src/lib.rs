@@ -21,6 +21,7 @@ pub mod cli;
 pub mod enrol;
 pub mod gateway;
 pub mod health;
+mod hint;
 pub mod on_renew;
 mod order;
 mod outcome;
@@ -32,7 +33,6 @@ mod publisher;
 mod retry;
 mod settings;
 pub mod store;
-mod told;
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -50,6 +50,7 @@ use addon_signer_platform::clock::Clock;
 use enrol::{EnrolError, Enroller};
 use gateway::{Gateway, GatewayError, News};
 use health::HealthLease;
+use hint::RenewalHint;
 use on_renew::OnRenew;
 use order::Order;
 use outdated::Outdated;
@@ -57,7 +58,6 @@ use probe::Probe;
 use publisher::Publisher;
 use retry::{Backoff, jittered};
 use store::Store;
-use told::Told;
 
 pub use outcome::{AgentError, Outcome};
 pub use settings::{Settings, Timing};
@@ -79,7 +79,7 @@ pub struct Agent {
     /// The stored certificate that the gateway reported as revoked.
     revoked: Option<CertificateDer<'static>>,
     outdated: Outdated,
-    told: Told,
+    hint: RenewalHint,
     backoff: Backoff,
     /// When the next attempt may start.
     resume_at: Instant,
@@ -115,7 +115,7 @@ impl Agent {
             candidate: None,
             revoked: None,
             outdated: Outdated::new(timing.retry_first),
-            told: Told::default(),
+            hint: RenewalHint::default(),
             backoff: Backoff::new(timing.retry_first, timing.retry_cap),
             resume_at: now,
             refresh_at: now,
@@ -348,7 +348,7 @@ impl Agent {
         self.note(usable, news.as_ref().err()).await;
         match news {
             Ok(News { has_other_anchors, renew_within }) => {
-                self.told.hear(&usable.certificate, renew_within, Instant::now());
+                self.hint.hear(&usable.certificate, renew_within, Instant::now());
                 self.outdated.saw(has_other_anchors);
             }
             Err(error) => warn!(id = %self.identity, %error, "Cannot ask the gateway for news"),
@@ -357,7 +357,7 @@ impl Agent {
 
     /// How long it is until the certificate is to be renewed because the gateway said so.
     fn told_rest(&self, usable: &Usable) -> Duration {
-        self.told.rest(&usable.certificate).max(self.outdated.rest(Instant::now()))
+        self.hint.rest(&usable.certificate).max(self.outdated.rest(Instant::now()))
     }
 
     /// Renews the health Lease if that is due and the certificate is still good: the gateway may have taken long to

@@ -17,7 +17,7 @@ use addon_signer_core::credentials::plan::Usable;
 /// these pauses there are eight at most.
 const LONGEST: Duration = Duration::from_secs(3_600);
 /// The longest pause between two questions to the hub, whose answers Kubernetes deletes after an hour.
-const LONGEST_LOOK: Duration = Duration::from_secs(900);
+const LONGEST_POLL: Duration = Duration::from_secs(900);
 
 /// What was last seen of the gateway's anchors, and when a certificate may be requested because of the gateway.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ pub(crate) struct Outdated {
 impl Outdated {
     pub(crate) fn new(first_pause: Duration) -> Self {
         let now = Instant::now();
-        let [pauses, looks] = [LONGEST, LONGEST_LOOK].map(|longest| Backoff::new(first_pause, longest));
+        let [pauses, looks] = [LONGEST, LONGEST_POLL].map(|longest| Backoff::new(first_pause, longest));
         Self { is_outdated: false, requested: now, again: now, first_pause, pauses, look_again: now, looks }
     }
 

@@ -109,10 +109,10 @@ pub async fn serve(listener: TcpListener, probe: Probe) -> Infallible {
     serve_for(PATIENCE, listener, probe).await
 }
 
-async fn serve_for(patience: Duration, listener: TcpListener, probe: Probe) -> Infallible {
+async fn serve_for(limit: Duration, listener: TcpListener, probe: Probe) -> Infallible {
     loop {
         let clients = stream::repeat(&listener).then(accept);
-        clients.for_each_concurrent(CLIENTS, |client| serve_one(patience, client, &probe)).await;
+        clients.for_each_concurrent(CLIENTS, |client| serve_one(limit, client, &probe)).await;
     }
 }
 
@@ -125,10 +125,10 @@ async fn accept(listener: &TcpListener) -> TcpStream {
     }
 }
 
-async fn serve_one(patience: Duration, client: TcpStream, probe: &Probe) {
+async fn serve_one(limit: Duration, client: TcpStream, probe: &Probe) {
     let answer = service_fn(async |request: Request<Incoming>| Ok::<_, Infallible>(probe.answer(request.uri().path())));
     let connection = http1::Builder::new().keep_alive(false).serve_connection(TokioIo::new(client), answer);
-    match timeout(patience, connection).await {
+    match timeout(limit, connection).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => debug!(%error, "A client of the metrics was not served"),
         Err(_) => debug!("A client of the metrics took too long"),

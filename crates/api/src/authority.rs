@@ -160,7 +160,7 @@ impl IssuerSpec {
     /// The field that its type needs, if it is missing.
     pub fn source(&self) -> Result<AuthoritySource, &'static str> {
         Ok(match (self.kind, &self.secret_name) {
-            (IssuerType::SelfSigned, _) => AuthoritySource::Made,
+            (IssuerType::SelfSigned, _) => AuthoritySource::SelfSigned,
             (IssuerType::Imported, Some(name)) => AuthoritySource::Secret(name.clone()),
             (IssuerType::Imported, None) => AuthoritySource::Request,
             (IssuerType::CertManager, _) => {
@@ -179,7 +179,7 @@ impl IssuerSpec {
 pub enum AuthoritySource {
     /// The hub makes them; each signs its own certificate.
     #[default]
-    Made,
+    SelfSigned,
     /// Somebody puts them with their keys into this Secret of the hub's namespace.
     Secret(String),
     /// The hub makes the key and a request, and an administrator brings the certificate.

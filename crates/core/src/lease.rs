@@ -11,7 +11,7 @@ pub const LEASE_NAME: &str = "addon-signer";
 pub enum Loss {
     /// Somebody else holds the Lease.
     #[error("{0} holds the Lease {LEASE_NAME} now")]
-    Taken(String),
+    Displaced(String),
     /// The Lease has no holder, or transitions that the leader did not write.
     #[error("the Lease {LEASE_NAME} was changed by something that does not hold it")]
     Changed,
@@ -134,7 +134,7 @@ pub fn step(seen: Option<&SeenLease>, ours: Ours<'_>, now: Duration) -> LeaseAct
 
 fn keep(record: &LeaseRecord, ours: Ours<'_>, epoch: u32) -> LeaseAction {
     match &record.holder {
-        Some(holder) if holder != ours.identity => LeaseAction::Stop(Loss::Taken(holder.clone())),
+        Some(holder) if holder != ours.identity => LeaseAction::Stop(Loss::Displaced(holder.clone())),
         Some(_) if record.transitions == epoch => LeaseAction::Renew { epoch },
         Some(_) | None => LeaseAction::Stop(Loss::Changed),
     }
@@ -236,8 +236,8 @@ mod tests {
 
     #[test]
     fn who_led_and_finds_another_stops() {
-        assert_eq!(decide(Some("them"), 8, Some(7), 101), LeaseAction::Stop(Loss::Taken("them".to_owned())));
-        assert_eq!(decide(Some("them"), 8, Some(7), 999), LeaseAction::Stop(Loss::Taken("them".to_owned())));
+        assert_eq!(decide(Some("them"), 8, Some(7), 101), LeaseAction::Stop(Loss::Displaced("them".to_owned())));
+        assert_eq!(decide(Some("them"), 8, Some(7), 999), LeaseAction::Stop(Loss::Displaced("them".to_owned())));
         assert_eq!(decide(None, 8, Some(7), 101), LeaseAction::Stop(Loss::Changed));
         assert_eq!(decide(Some("us"), 8, Some(7), 101), LeaseAction::Stop(Loss::Changed));
         assert_eq!(step(None, mk_ours(Some(7)), SECOND), LeaseAction::Stop(Loss::Deleted));

@@ -28,7 +28,7 @@ use super::session::{GatewayShared, Session};
 use super::streams::{NewStreams, Streams};
 use super::tls::H2;
 use super::wire::Wire;
-use crate::listener::{self, ConnectionHandler, Entered, NoHandshake, SessionSlot, Slots};
+use crate::listener::{self, ConnectionHandler, Entered, NoHandshake, Permits, SessionPermit};
 use addon_signer_core::gateway::access::NotEligible;
 use addon_signer_core::registry::NotRegistered;
 use addon_signer_telemetry::audit::Caller;
@@ -51,8 +51,8 @@ const PING_INTERVAL: Duration = Duration::from_secs(30);
 pub(super) async fn accept(listener: TcpListener, shared: Arc<GatewayShared>, stop: CancellationToken) {
     let Limits { max_connections, max_handshakes, handshake_timeout, drain_timeout, .. } = shared.limits;
     let drain = drain_timeout + listener::DRAIN_MARGIN;
-    let slots = Slots { handshakes: max_handshakes, handshake_timeout, sessions: max_connections, drain };
-    listener::accept(listener, slots, shared, &stop).await;
+    let permits = Permits { handshakes: max_handshakes, handshake_timeout, sessions: max_connections, drain };
+    listener::accept(listener, permits, shared, &stop).await;
 }
 
 impl ConnectionHandler for GatewayShared {
@@ -84,11 +84,11 @@ impl ConnectionHandler for GatewayShared {
     }
 
     async fn serve(self: Arc<Self>, entered: Entered, stop: CancellationToken) {
-        let Entered { tls, remote, slot, .. } = entered;
+        let Entered { tls, remote, permit, .. } = entered;
         match tls.get_ref().1.peer_certificates().and_then(<[_]>::first).cloned() {
             Some(leaf) => {
                 let session = Session::new(self, remote, leaf.into_owned());
-                serve(tls, slot, Arc::new(session), stop).await;
+                serve(tls, permit, Arc::new(session), stop).await;
             }
             None => self.refused(remote, &NoHandshake::NoCertificate), // cannot happen: the verifier requires one
         }
@@ -96,13 +96,13 @@ impl ConnectionHandler for GatewayShared {
 }
 
 /// Serves requests until the client leaves or is idle, the identity is refused, or `stop` is cancelled.
-async fn serve(tls: TlsStream<TcpStream>, mut slot: SessionSlot, session: Arc<Session>, stop: CancellationToken) {
+async fn serve(tls: TlsStream<TcpStream>, mut permit: SessionPermit, session: Arc<Session>, stop: CancellationToken) {
     // Checks the peer now and logs the verdict. A refusal is sent as the answer to the first request. A client that
-    // sends none soon loses its slot, which is not a session slot.
+    // sends none soon loses its permit, which is not a session permit.
     let first = match session.begin() {
         Ok(()) => SWEEP,
         Err(cause) => {
-            slot.only_to_refuse(cause.peer().map(|peer| peer.identity.cluster.clone()));
+            permit.only_to_refuse(cause.peer().map(|peer| peer.identity.cluster.clone()));
             GRACE
         }
     };
@@ -148,7 +148,7 @@ async fn serve(tls: TlsStream<TcpStream>, mut slot: SessionSlot, session: Arc<Se
                 continue;
             }
             // A refusal that was answered has ended its connection.
-            () = slot.taken() => {
+            () = permit.taken() => {
                 session.shared.stats.refusals_unanswered.inc();
                 session.cut();
                 return;

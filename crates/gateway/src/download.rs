@@ -1,5 +1,5 @@
 //! Streams the body of a response to the client. Time is bounded, and the body is never held in memory as a whole. A
-//! call keeps its slot until the last piece of its answer has left for the client's socket: HTTP/2 takes pieces from
+//! call keeps its permit until the last piece of its answer has left for the client's socket: HTTP/2 takes pieces from
 //! the body even when the client has no room, and keeps them.
 
 use std::pin::Pin;
@@ -13,9 +13,9 @@ use hyper::body::{Body, Bytes, Frame, SizeHint};
 use hyper::header::HeaderValue;
 use tokio::time::{Instant, Sleep};
 
-use super::pace::Pace;
+use super::rate::RateMeter;
 use super::upload::{BodyError, UploadProgress};
-use addon_signer_core::gateway::pace::MinRate;
+use addon_signer_core::gateway::rate::MinRate;
 
 /// How many pieces of an answer may wait for the client. h2 bounds their bytes, but needs another 370 bytes or so for
 /// each, and a backend may send a byte at a time: without this bound 32,768 pieces would take 12 MB.
@@ -23,7 +23,7 @@ const MOST_PIECES: usize = 64;
 
 /// A request that is being answered. Each piece of the answer has it.
 struct Answering<C> {
-    pace: Arc<Pace>,
+    pace: Arc<RateMeter>,
     /// Woken when the client has taken a piece.
     taken: AtomicWaker,
     in_flight: C,
@@ -79,7 +79,7 @@ impl<B, C: Send + Sync + 'static> Download<B, C> {
     /// `timeout` bounds the pauses of the backend, `rate` those of the client. `call` lasts until the last piece is
     /// sent.
     pub(super) fn new(inner: B, timeout: Duration, rate: MinRate, in_flight: C) -> Self {
-        let in_flight = Arc::new(Answering { pace: Pace::new(rate), taken: AtomicWaker::new(), in_flight });
+        let in_flight = Arc::new(Answering { pace: RateMeter::new(rate), taken: AtomicWaker::new(), in_flight });
         Self { inner, timeout, timer: None, is_timed: false, stream: None, in_flight }
     }
 
@@ -92,7 +92,7 @@ impl<B, C: Send + Sync + 'static> Download<B, C> {
         &self.in_flight.in_flight
     }
 
-    pub(super) fn pace(&self) -> &Arc<Pace> {
+    pub(super) fn pace(&self) -> &Arc<RateMeter> {
         &self.in_flight.pace
     }
 

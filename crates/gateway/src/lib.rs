@@ -28,8 +28,8 @@ use tokio_util::sync::CancellationToken;
 
 use addon_signer_core::gateway::headers::answer::MOST_BYTES;
 use addon_signer_core::gateway::host::Host;
-use addon_signer_core::gateway::neighbours::Neighbours;
-use addon_signer_core::gateway::pace::MinRate;
+use addon_signer_core::gateway::protected::ProtectedAddresses;
+use addon_signer_core::gateway::rate::MinRate;
 use addon_signer_core::gateway::route::RouteTable;
 use addon_signer_core::registry::SharedRegistry;
 use addon_signer_core::trust::Trust;
@@ -48,13 +48,13 @@ mod ending;
 mod grpc;
 mod heads;
 pub mod listener;
-mod pace;
+mod permits;
 mod problem;
 mod proxy;
+mod rate;
 mod record;
 mod routes;
 mod session;
-mod slots;
 mod stats;
 mod streams;
 mod tls;
@@ -70,7 +70,7 @@ pub use problem::problem_of;
 pub use stats::{CertificateEnds, GatewayStats};
 
 use broken::BrokenAnswers;
-use slots::{RouteSlots, SharedSlots};
+use permits::{RoutePermits, SharedPermits};
 
 /// Limits for clients. They bound how long a slow or silent client can occupy a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -116,10 +116,10 @@ pub struct Limits {
     pub backend_socket: u32,
 }
 
-/// How many addons of one cluster can use all of an addon's slots at the same time. The hub's administrators install
+/// How many addons of one cluster can use all of an addon's permits at the same time. The hub's administrators install
 /// many addons on a cluster, and an attacker who has taken over the cluster has all their certificates. Honest addons
-/// use a few slots each, and a cluster has at least [`DEFAULT_IDENTITY_CONNECTIONS`], so their number is not bounded by
-/// this.
+/// use a few permits each, and a cluster has at least [`DEFAULT_IDENTITY_CONNECTIONS`], so their number is not bounded
+/// by this.
 const ADDONS_AT_MOST: usize = 4;
 
 /// The default of [`Limits::max_connections`].
@@ -162,8 +162,8 @@ impl Limits {
     }
 
     /// How many files the process needs open: one for each handshake and each refusal, one for each connection and two
-    /// for its requests to backends, since an addon has that many slots; and some for the ledger, the API server and
-    /// probes. An estimate: connections to backends are kept for a while, and few addons use all their slots.
+    /// for its requests to backends, since an addon has that many permits; and some for the ledger, the API server and
+    /// probes. An estimate: connections to backends are kept for a while, and few addons use all their permits.
     #[must_use]
     pub fn open_files(&self) -> u64 {
         let strangers = self.max_handshakes.saturating_mul(2 + listener::WAITING);
@@ -203,7 +203,7 @@ pub struct GatewayInputs {
     /// Where decisions are logged.
     pub audit: Audit,
     /// What no backend may be.
-    pub neighbours: watch::Receiver<Neighbours>,
+    pub protected: watch::Receiver<ProtectedAddresses>,
     /// Which certificates are in use. The gateway writes it; others drain it.
     pub usage: Arc<UsageTracker>,
     /// The metrics.
@@ -268,7 +268,7 @@ impl Gateway {
         let GatewayConfig { limits, names, access_log, .. } = self.config;
         let (publish, in_effect) = watch::channel(None);
         let shared = Arc::new(session::GatewayShared {
-            backends: Backends::new(&limits, inputs.neighbours, inputs.client_certificate, inputs.clock.clone()),
+            backends: Backends::new(&limits, inputs.protected, inputs.client_certificate, inputs.clock.clone()),
             routes: inputs.routes.clone(),
             broken_answers: BrokenAnswers::new(inputs.clock.clone()),
             in_effect,
@@ -276,8 +276,8 @@ impl Gateway {
             clock: inputs.clock.clone(),
             audit: inputs.audit,
             usage: inputs.usage,
-            slots: SharedSlots::new(&limits),
-            route_slots: RouteSlots::default(),
+            permits: SharedPermits::new(&limits),
+            route_permits: RoutePermits::default(),
             limits,
             names,
             access_log,

@@ -13,8 +13,8 @@ use super::ending::EndCause;
 use super::grpc;
 use super::upload::UploadError;
 use addon_signer_core::gateway::access::{NoAccess, NotEligible};
+use addon_signer_core::gateway::permits::NoPermit;
 use addon_signer_core::gateway::route::RouteName;
-use addon_signer_core::gateway::slots::NoSlot;
 use addon_signer_core::gateway::{PROBLEM_REVOKED, PROBLEM_TYPES};
 
 /// Why a request is refused. The text goes into the audit log.
@@ -23,7 +23,7 @@ pub(super) enum Refusal {
     #[error(transparent)]
     NotEligible(#[from] NotEligible),
     #[error("{} already", requests(*.0))]
-    TooManyRequests(NoSlot),
+    TooManyRequests(NoPermit),
     #[error("the caller already has {0} requests on the route")]
     TooManyRequestsOfRoute(usize),
     #[error(transparent)]
@@ -46,10 +46,10 @@ pub(super) enum Refusal {
     NoBundle,
 }
 
-fn requests(whose: NoSlot) -> String {
+fn requests(whose: NoPermit) -> String {
     match whose {
-        NoSlot::AddOn(max) => format!("the addon already has {max} requests on its connections from the cluster"),
-        NoSlot::Cluster(max) => format!("the addons of the cluster already have {max} calls"),
+        NoPermit::AddOn(max) => format!("the addon already has {max} requests on its connections from the cluster"),
+        NoPermit::Cluster(max) => format!("the addons of the cluster already have {max} calls"),
     }
 }
 
@@ -162,8 +162,8 @@ impl From<&Refusal> for Problem {
             Refusal::TooManyRequests(whose) => {
                 let detail = format!("{}; wait until one has ended", may_have(*whose));
                 let cause = match whose {
-                    NoSlot::AddOn(_) => "TooManyRequests",
-                    NoSlot::Cluster(_) => "TooManyRequestsOfCluster",
+                    NoPermit::AddOn(_) => "TooManyRequests",
+                    NoPermit::Cluster(_) => "TooManyRequestsOfCluster",
                 };
                 Self::new(cause, TOO_MANY, detail)
             }
@@ -298,10 +298,10 @@ impl From<&NoAccess> for Problem {
     }
 }
 
-fn may_have(whose: NoSlot) -> String {
+fn may_have(whose: NoPermit) -> String {
     match whose {
-        NoSlot::AddOn(max) => format!("from one cluster the addon may have {max}"),
-        NoSlot::Cluster(max) => format!("all addons of one cluster may have {max} together"),
+        NoPermit::AddOn(max) => format!("from one cluster the addon may have {max}"),
+        NoPermit::Cluster(max) => format!("all addons of one cluster may have {max} together"),
     }
 }
 

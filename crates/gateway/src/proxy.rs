@@ -23,8 +23,8 @@ use addon_signer_core::gateway::access::{self, Caller, NoAccess, RequestConnecti
 use addon_signer_core::gateway::authz::Peer;
 use addon_signer_core::gateway::headers;
 use addon_signer_core::gateway::host::Host;
-use addon_signer_core::gateway::pace::MinRate;
 use addon_signer_core::gateway::path::PathBelow;
+use addon_signer_core::gateway::rate::MinRate;
 use addon_signer_core::gateway::route::{Backend, Route};
 use addon_signer_core::identity::{ClusterName, PeerIdentity};
 

@@ -45,7 +45,7 @@ pub(super) async fn answer(session: Arc<Session>, request: Request<Incoming>) ->
         Ok(peer) => {
             session.used();
             record.by(&peer);
-            match in_flight.take_slot() {
+            match in_flight.take_permit() {
                 Ok(()) => dispatch(&session, peer, request, in_flight).await,
                 Err(whose) => Err(Refusal::TooManyRequests(whose)),
             }

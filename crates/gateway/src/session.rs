@@ -16,9 +16,9 @@ use tokio_util::sync::CancellationToken;
 use super::backend::{Backends, continues};
 use super::broken::BrokenAnswers;
 use super::ending::{EndCause, Ending};
-use super::pace::Pace;
+use super::permits::{Permit, RoutePermit, RoutePermits, SharedPermits};
+use super::rate::RateMeter;
 use super::record::RequestRecord;
-use super::slots::{RouteSlot, RouteSlots, SharedSlots, Slot};
 use super::stats::GatewayStats;
 use super::tls::InEffect;
 use super::traffic::OpenSession;
@@ -28,8 +28,8 @@ use addon_signer_core::gateway::access::{self, NotEligible};
 use addon_signer_core::gateway::authz::{self, Peer};
 use addon_signer_core::gateway::headers;
 use addon_signer_core::gateway::host::Host;
+use addon_signer_core::gateway::permits::NoPermit;
 use addon_signer_core::gateway::route::{Route, RouteTable};
-use addon_signer_core::gateway::slots::NoSlot;
 use addon_signer_core::trust::Trust;
 use addon_signer_core::usage::{LastUse, UsageTracker, Visit};
 use addon_signer_telemetry::audit::{Audit, Caller};
@@ -45,8 +45,8 @@ pub(super) struct GatewayShared {
     pub(super) clock: Clock,
     pub(super) audit: Audit,
     pub(super) usage: Arc<UsageTracker>,
-    pub(super) slots: SharedSlots,
-    pub(super) route_slots: RouteSlots,
+    pub(super) permits: SharedPermits,
+    pub(super) route_permits: RoutePermits,
     pub(super) limits: Limits,
     pub(super) names: Vec<Host>,
     pub(super) access_log: bool,
@@ -61,12 +61,12 @@ struct KnownPeer {
     peer: Arc<Peer>,
 }
 
-/// The peer of a connection that was let in, the record that its certificate is in use, its slot, and the gauge that
+/// The peer of a connection that was let in, the record that its certificate is in use, its permit, and the gauge that
 /// counts it.
 struct Admitted {
     peer: Arc<Peer>,
     visit: Visit,
-    slot: Slot,
+    permit: Permit,
     _open: OpenSession,
 }
 
@@ -93,7 +93,7 @@ pub(super) struct Session {
     known: Mutex<Option<KnownPeer>>,
     admitted: OnceLock<Admitted>,
     /// Why the connection was refused or must end, as in the audit log. It is final: a connection that was refused has
-    /// no session's slot.
+    /// no session's permit.
     refused: OnceLock<NotEligible>,
     activity: Mutex<Activity>,
     /// Whether the gateway has cut the connection.
@@ -190,12 +190,12 @@ impl Session {
         Ok(peer)
     }
 
-    /// Takes a slot once.
+    /// Takes a permit once.
     fn enter(&self, peer: &Arc<Peer>) -> Result<(), NotEligible> {
         if self.admitted.get().is_none() {
             let over = |whose| NotEligible::TooManyConnections { peer: Arc::clone(peer), whose };
-            let slot = self.shared.slots.connect(&peer.identity).map_err(over)?;
-            self.admitted.get_or_init(|| self.admit(peer, slot));
+            let permit = self.shared.permits.connect(&peer.identity).map_err(over)?;
+            self.admitted.get_or_init(|| self.admit(peer, permit));
         }
         Ok(())
     }
@@ -205,7 +205,7 @@ impl Session {
         self.admitted.get().is_some()
     }
 
-    fn admit(&self, peer: &Arc<Peer>, slot: Slot) -> Admitted {
+    fn admit(&self, peer: &Arc<Peer>, permit: Permit) -> Admitted {
         self.shared.audit.admitted(&self.caller(Some(peer)), &peer.identity);
         let opening = LastUse {
             serial: peer.serial,
@@ -215,15 +215,15 @@ impl Session {
             from: self.remote.ip(),
         };
         let open = self.shared.stats.session(peer.identity.addon.as_str());
-        Admitted { peer: Arc::clone(peer), visit: self.shared.usage.open(opening), slot, _open: open }
+        Admitted { peer: Arc::clone(peer), visit: self.shared.usage.open(opening), permit, _open: open }
     }
 
     fn tell(&self, cause: &NotEligible) {
         if let NotEligible::TooManyConnections { whose, .. } = cause {
             let stats = &self.shared.stats;
             let counter = match whose {
-                NoSlot::AddOn(_) => &stats.identity_over_capacity,
-                NoSlot::Cluster(_) => &stats.cluster_over_capacity,
+                NoPermit::AddOn(_) => &stats.identity_over_capacity,
+                NoPermit::Cluster(_) => &stats.cluster_over_capacity,
             };
             counter.inc();
         }
@@ -279,8 +279,8 @@ impl Session {
             ending: Ending::default(),
             pace: OnceLock::new(),
             route: None,
-            _slot: None,
-            _route_slot: None,
+            _permit: None,
+            _route_permit: None,
         }
     }
 
@@ -360,25 +360,25 @@ pub(super) struct InFlight {
     pub(super) record: Arc<RequestRecord>,
     pub(super) ending: Ending,
     /// How the client reads the response, once that has begun.
-    pub(super) pace: OnceLock<Arc<Pace>>,
+    pub(super) pace: OnceLock<Arc<RateMeter>>,
     route: Option<Arc<Route>>,
-    _slot: Option<Slot>,
-    _route_slot: Option<RouteSlot>,
+    _permit: Option<Permit>,
+    _route_permit: Option<RoutePermit>,
 }
 
 impl InFlight {
-    /// Takes a slot for the request. The session has let its peer in.
-    pub(super) fn take_slot(&mut self) -> Result<(), NoSlot> {
-        self._slot = self.session.admitted.get().map(|admitted| admitted.slot.request()).transpose()?;
+    /// Takes a permit for the request. The session has let its peer in.
+    pub(super) fn take_permit(&mut self) -> Result<(), NoPermit> {
+        self._permit = self.session.admitted.get().map(|admitted| admitted.permit.request()).transpose()?;
         Ok(())
     }
 
-    /// Takes a slot of the route.
+    /// Takes a permit of the route.
     ///
     /// # Errors
     /// How many calls the caller may have on it, and has.
     pub(super) fn enter(&mut self, route: &Arc<Route>, peer: &Peer) -> Result<(), usize> {
-        self._route_slot = self.session.shared.route_slots.take(route, &peer.identity)?;
+        self._route_permit = self.session.shared.route_permits.take(route, &peer.identity)?;
         self.route = Some(Arc::clone(route));
         Ok(())
     }

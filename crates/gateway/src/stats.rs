@@ -49,7 +49,7 @@ pub struct GatewayStats {
     /// Of these, connections that were closed because the addons of their cluster together had too many.
     pub cluster_over_capacity: Counter,
     /// Of these, connections that were refused and closed before their first request, because newer ones needed the
-    /// slot.
+    /// permit.
     pub refusals_unanswered: Counter,
     /// Of these, connections that were closed because no configuration was in effect (invariant I11).
     pub not_configured: Counter,
@@ -57,7 +57,7 @@ pub struct GatewayStats {
     handshakes_failed: Family<CauseLabel, Counter>,
     /// Handshakes that took too long.
     pub handshakes_slow: Counter,
-    /// Handshakes whose slot a newer connection took.
+    /// Handshakes whose permit a newer connection took.
     pub handshakes_displaced: Counter,
     /// Calls under way.
     pub requests: Gauge,
@@ -105,14 +105,17 @@ impl GatewayStats {
             ),
             refusals_unanswered: counter(
                 "refusals_unanswered",
-                "Connections refused and closed before their first request, because newer ones needed the slot",
+                "Connections refused and closed before their first request, because newer ones needed the permit",
             ),
             not_configured: counter(
                 "connections_not_configured",
                 "Connections closed because no configuration was in effect",
             ),
             handshakes_slow: counter("handshakes_slow", "TLS handshakes that took too long"),
-            handshakes_displaced: counter("handshakes_displaced", "TLS handshakes whose slot a newer connection took"),
+            handshakes_displaced: counter(
+                "handshakes_displaced",
+                "TLS handshakes whose permit a newer connection took",
+            ),
             sessions_ended: counter(
                 "sessions_ended",
                 "Connections closed because trust or eligibility was lost, or the certificate expired or was revoked",

@@ -5,15 +5,15 @@
 
 // A module imports those of the groups above it, with few exceptions, which tools/house.py -v lists.
 pub(crate) mod conditions;
+mod dry_run;
 mod eligibility;
 pub mod lease;
 pub mod metrics;
 pub(crate) mod permission;
 mod relist;
 mod tasks;
-mod trial;
 
-mod neighbours;
+mod protected;
 pub mod registrations;
 
 pub mod distribution;
@@ -54,7 +54,7 @@ use csrs::bundle_policy;
 use csrs::dispatcher::{Dispatcher, DispatcherLinks};
 use csrs::foreign::ForeignReport;
 use csrs::guard::Guard;
-use csrs::sweep::Sweep;
+use csrs::recovery::Recovery;
 use distribution::cluster_bundle::{BundlePublisher, PublisherInputs};
 use distribution::known::Known;
 use distribution::steps::Distribution;
@@ -204,7 +204,7 @@ impl Hub {
             audit: gateway.audit.clone(),
             ledger: ledger.clone(),
             usage: Arc::clone(&gateway.usage),
-            neighbours: senders.neighbours,
+            protected: senders.protected,
             routes: senders.routes,
             pulses,
             guard: Guard::default(),
@@ -244,7 +244,7 @@ async fn run(hub: Hub, settings: HubSettings, addons: AddOnVersion) -> Result<()
     };
     let feeding = recording::Feeding { writer, epoch, notes: notes.clone(), signers: served.clone() };
     recording::start(&mut tasks, &links, &namespace, feeding);
-    tasks.spawn("sweep", after_the_writer(Sweep::new(&links).keep()));
+    tasks.spawn("sweep", after_the_writer(Recovery::new(&links).keep()));
     let published = publish(&mut tasks, &links, served.clone());
     let protected = watch_bundle_policy(&mut tasks, &links);
     let distributed = distribute(&mut tasks, &links, addons.clone(), (&namespace, known), served.clone());
@@ -321,7 +321,7 @@ fn read_for_gateways(
 ) -> watch::Receiver<bool> {
     let HubLinks { client, trust, routes: table, pulses, .. } = links;
     let namespace = settings.config.namespace.clone();
-    let beside = neighbours::keep(client.clone(), namespace.clone(), links.neighbours.clone());
+    let beside = protected::keep(client.clone(), namespace.clone(), links.protected.clone());
     tasks.spawn("pods and Services of the hub's namespace", beside.map(Ok));
     let contacts = replicas.contacts.clone();
     let pulse = pulses.start("Leases of gateways");

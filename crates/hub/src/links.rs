@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use crate::csrs::guard::Guard;
 use crate::lease::Leading;
 use crate::metrics::HubMetrics;
-use addon_signer_core::gateway::neighbours::Neighbours;
+use addon_signer_core::gateway::protected::ProtectedAddresses;
 use addon_signer_core::gateway::replicas::TrustInEffect;
 use addon_signer_core::gateway::route::RouteTable;
 use addon_signer_core::registry::SharedRegistry;
@@ -33,7 +33,7 @@ pub(crate) struct HubLinks {
     pub(crate) audit: Audit,
     pub(crate) ledger: Ledger,
     pub(crate) usage: Arc<UsageTracker>,
-    pub(crate) neighbours: watch::Sender<Neighbours>,
+    pub(crate) protected: watch::Sender<ProtectedAddresses>,
     pub(crate) routes: watch::Sender<Arc<RouteTable>>,
     pub(crate) pulses: Pulses,
     /// Whether OCM's gRPC server can be trusted.
@@ -61,7 +61,7 @@ pub struct GatewayEnds {
     /// Where the gateway notes which certificates are in use.
     pub usage: Arc<UsageTracker>,
     /// The addresses that no backend may have.
-    pub neighbours: watch::Receiver<Neighbours>,
+    pub protected: watch::Receiver<ProtectedAddresses>,
     /// The gateway's routes.
     pub routes: watch::Receiver<Arc<RouteTable>>,
     /// Keeps [`Self::trust`] open when the hub fails. So the process ends with the hub's error, and not with the
@@ -72,7 +72,7 @@ pub struct GatewayEnds {
 /// Senders of what the gateway reads.
 pub(crate) struct GatewaySenders {
     pub(crate) trust: watch::Sender<Arc<Trust>>,
-    pub(crate) neighbours: watch::Sender<Neighbours>,
+    pub(crate) protected: watch::Sender<ProtectedAddresses>,
     pub(crate) routes: watch::Sender<Arc<RouteTable>>,
 }
 
@@ -80,7 +80,7 @@ impl GatewayEnds {
     /// The ends for a gateway, those that write, and the trust that it has in effect.
     pub(crate) fn wire(clock: &Clock, usage: Arc<UsageTracker>) -> (GatewaySenders, Self, watch::Receiver<Arc<Trust>>) {
         let (trust, trusted) = watch::channel(Arc::new(Trust::default()));
-        let (neighbours, known) = watch::channel(Neighbours::default());
+        let (protected, known) = watch::channel(ProtectedAddresses::default());
         let (routes, routed) = watch::channel(Arc::default());
         let (applied, in_effect) = watch::channel(Arc::new(Trust::default()));
         let ends = Self {
@@ -89,10 +89,10 @@ impl GatewayEnds {
             applied,
             audit: Audit::new(clock.clone()),
             usage,
-            neighbours: known,
+            protected: known,
             routes: routed,
             _trust: trust.clone(),
         };
-        (GatewaySenders { trust, neighbours, routes }, ends, in_effect)
+        (GatewaySenders { trust, protected, routes }, ends, in_effect)
     }
 }

@@ -19,7 +19,7 @@ const RATE_LIMITED: &str = "CSRs that had to wait because their addon or cluster
 const FOREIGN: &str = "CSRs whose certificates none of the signer's authorities signed";
 const FORCED: &str = "Authorities activated without evidence of trust, because the previous one was about to expire";
 const WORKS: &str = "ManifestWorks with the trust bundle that the hub created, changed or deleted";
-const HELD: &str = "CSRs that wait because the ledger holds something other than their certificate";
+const QUARANTINED: &str = "CSRs that wait because the ledger holds something other than their certificate";
 
 /// Labels: which signer, and why.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -122,7 +122,7 @@ impl HubMetrics {
             issued: add(to, "certificates_issued", "Certificates published on CSRs"),
             refused: add(to, "csrs_refused", "Requests denied or failed, by reason"),
             rate_limited: add(to, "csrs_rate_limited", RATE_LIMITED),
-            held: add(to, "csrs_quarantined", HELD),
+            held: add(to, "csrs_quarantined", QUARANTINED),
             foreign_certificates: add(to, "foreign_certificates", FOREIGN),
             // An approval by people may take hours.
             csr_seconds: add_seconds(
@@ -214,7 +214,7 @@ impl HubMetrics {
         self.rate_limited.get_or_create(&SignerLabel::of(signer)).inc();
     }
 
-    pub(crate) fn held(&self, signer: &str) {
+    pub(crate) fn quarantined(&self, signer: &str) {
         self.held.get_or_create(&SignerLabel::of(signer)).inc();
     }
 

@@ -14,7 +14,7 @@ pub(crate) enum News<O, K> {
     /// An object exists: a list shows it, or it was created or changed.
     There(O),
     /// An object was deleted.
-    Gone(O),
+    Deleted(O),
     /// A list is complete. It has shown these; all others are gone.
     Listed(HashSet<K>),
 }
@@ -43,7 +43,7 @@ impl<K: Eq + Hash> Relist<K> {
             }
             Event::InitDone => News::Listed(self.0.take().unwrap_or_default()),
             Event::Apply(object) => News::There(object),
-            Event::Delete(object) => News::Gone(object),
+            Event::Delete(object) => News::Deleted(object),
         })
     }
 
@@ -77,7 +77,7 @@ impl<V> Watched<V> {
                 self.known.insert(object.name_any(), read(&object));
                 return false;
             }
-            Some(News::Gone(object)) => drop(self.known.remove(&object.name_any())),
+            Some(News::Deleted(object)) => drop(self.known.remove(&object.name_any())),
             Some(News::Listed(shown)) => {
                 self.known.retain(|name, _| shown.contains(name));
                 self.is_complete = true;
@@ -110,7 +110,7 @@ mod tests {
         let mut bring = |event: Event<(&'static str, u8)>| {
             match relist.news(event, |(name, _)| (!name.is_empty()).then_some(*name)) {
                 Some(News::There((name, version))) => drop(known.insert(name, version)),
-                Some(News::Gone((name, _))) => drop(known.remove(name)),
+                Some(News::Deleted((name, _))) => drop(known.remove(name)),
                 Some(News::Listed(shown)) => known.retain(|name, _| shown.contains(name)),
                 None => {}
             }

@@ -44,14 +44,14 @@ pub(crate) struct Job {
 pub struct Ledger {
     jobs: mpsc::Sender<Job>,
     health: watch::Receiver<Health>,
-    claims: CsrLocks,
+    locks: CsrLocks,
     /// The answer of [`Self::first_ends`].
     pub(super) ends: Arc<OnceCell<BTreeMap<AuthorityId, Timestamp>>>,
 }
 
 impl Ledger {
     pub(super) fn new(jobs: mpsc::Sender<Job>, health: watch::Receiver<Health>) -> Self {
-        Self { jobs, health, claims: CsrLocks::default(), ends: Arc::default() }
+        Self { jobs, health, locks: CsrLocks::default(), ends: Arc::default() }
     }
 
     /// Whether the ledger can be written to.
@@ -100,8 +100,8 @@ impl Ledger {
     }
 
     /// The right to work on a CSR; `None` while another task of this process holds it.
-    pub fn claim(&self, uid: CsrUid) -> Option<CsrLock> {
-        self.claims.take(uid)
+    pub fn lock(&self, uid: CsrUid) -> Option<CsrLock> {
+        self.locks.take(uid)
     }
 
     /// A page of open rows after the entry `after` whose intent was recorded before `before`, in their order. The page
@@ -125,7 +125,7 @@ impl Ledger {
         self.ask(LedgerCommand::Settle(record)).await.map(drop)
     }
 
-    /// Notes that a certificate was published. Nobody waits for the note: if it is lost, the sweep finds the
+    /// Notes that a certificate was published. Nobody waits for the note: if it is lost, the recovery finds the
     /// certificate on the CSR.
     pub async fn published(&self, serial: Serial, at: Timestamp) {
         self.tell(LedgerCommand::Published { serials: vec![serial], at }).await;

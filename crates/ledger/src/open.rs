@@ -103,7 +103,7 @@ pub(crate) struct CsrLocks(Arc<Mutex<HashSet<CsrUid>>>);
 /// The right to work on a CSR; one task has it at a time.
 #[derive(Debug)]
 pub struct CsrLock {
-    claims: CsrLocks,
+    locks: CsrLocks,
     uid: CsrUid,
 }
 
@@ -111,12 +111,12 @@ impl CsrLocks {
     /// `None` while another task holds the CSR.
     pub(crate) fn take(&self, uid: CsrUid) -> Option<CsrLock> {
         let taken = self.0.lock().insert(uid.clone());
-        taken.then(|| CsrLock { claims: self.clone(), uid })
+        taken.then(|| CsrLock { locks: self.clone(), uid })
     }
 }
 
 impl Drop for CsrLock {
     fn drop(&mut self) {
-        self.claims.0.lock().remove(&self.uid);
+        self.locks.0.lock().remove(&self.uid);
     }
 }

@@ -31,7 +31,7 @@ const TOLD: Duration = Duration::from_secs(60);
 /// How long the end of the process waits for the last lines.
 const LAST: Duration = Duration::from_secs(1);
 /// How often it looks meanwhile whether there is room in the queue.
-const LOOK: Duration = Duration::from_millis(10);
+const POLL: Duration = Duration::from_millis(10);
 
 /// What a client asked for. Texts that it chose are cut to 256 bytes, so that no request has a long line.
 #[derive(Debug)]
@@ -169,7 +169,7 @@ impl AccessWriter {
             if Instant::now() >= end {
                 return;
             }
-            thread::sleep(LOOK);
+            thread::sleep(POLL);
             message = unsent;
         }
         let left = end.saturating_duration_since(Instant::now());

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use addon_signer_core::gateway::attachment::Attachment;
-use addon_signer_core::gateway::neighbours::{Addresses, Neighbours};
+use addon_signer_core::gateway::protected::{Addresses, ProtectedAddresses};
 use addon_signer_core::gateway::route::{Backend, Clusters, Protocol, Route, RouteLimits, RouteName, RouteTable};
 use addon_signer_core::identity::Convention;
 use addon_signer_core::registry::{AddOnFacts, ClusterFacts, SharedRegistry};
@@ -64,7 +64,7 @@ pub struct GatewayWorld {
     pub audit: Audit,
     pub usage: Arc<UsageTracker>,
     /// At first nothing is beside it.
-    pub neighbours: watch::Sender<Neighbours>,
+    pub protected: watch::Sender<ProtectedAddresses>,
     pub address: SocketAddr,
     pub stop: CancellationToken,
     pub running: JoinHandle<Result<(), GatewayError>>,
@@ -120,7 +120,7 @@ impl GatewayWorld {
         let audit = Audit::new(clock.clone());
         let usage = Arc::<UsageTracker>::default();
         let nothing = Some(Addresses::new());
-        let (neighbours, beside) = watch::channel(Neighbours { pods: nothing.clone(), services: nothing });
+        let (protected, beside) = watch::channel(ProtectedAddresses { pods: nothing.clone(), services: nothing });
         let (metrics, stats) = Metrics::new(|registry| Arc::new(GatewayStats::register(registry)));
         let inputs = GatewayInputs {
             trust: trust_receiver,
@@ -131,7 +131,7 @@ impl GatewayWorld {
             clock: clock.clone(),
             audit: audit.clone(),
             usage: usage.clone(),
-            neighbours: beside,
+            protected: beside,
             stats: Arc::clone(&stats),
         };
         let address = gateway.local_addr();
@@ -155,7 +155,7 @@ impl GatewayWorld {
             metrics,
             audit,
             usage,
-            neighbours,
+            protected,
             address,
             stop,
             running,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use addon_signer_api::{AddOnRoute, AddOnSigner};
-use addon_signer_core::gateway::neighbours::Neighbours;
+use addon_signer_core::gateway::protected::ProtectedAddresses;
 use addon_signer_core::gateway::route::RouteTable;
 use addon_signer_core::policy::GatewayRules;
 use addon_signer_core::rate::Rate;
@@ -50,7 +50,7 @@ pub struct RunningHub {
     pub leading: Leading,
     pub ledger: Ledger,
     /// What its gateway would be told.
-    pub neighbours: watch::Receiver<Neighbours>,
+    pub protected: watch::Receiver<ProtectedAddresses>,
     /// Its gateway's routes.
     pub routes: watch::Receiver<Arc<RouteTable>>,
     pub pulses: Pulses,
@@ -193,7 +193,7 @@ impl RunningHub {
         };
         let settings = HubSettings { config, gateway: options.gateway, inventory: None };
         let (wired, ends) = Hub::wire(parts);
-        let HubEnds { gateway: GatewayEnds { registry, trust, applied, neighbours, routes, .. }, ledger } = ends;
+        let HubEnds { gateway: GatewayEnds { registry, trust, applied, protected, routes, .. }, ledger } = ends;
         let task = tokio::spawn(async move { wired.run(settings, discover(&client).await?).await });
         let clock = options.clock;
         let pipe = tokio::spawn(follow(trust.clone(), applied.clone(), options.follow));
@@ -205,7 +205,7 @@ impl RunningHub {
             metrics,
             leading,
             ledger,
-            neighbours,
+            protected,
             routes,
             pulses,
             holding,

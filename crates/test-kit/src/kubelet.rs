@@ -26,7 +26,7 @@ use super::wait::wait_until;
 /// How long a volume may take to appear.
 const APPEARS: Duration = Duration::from_secs(120);
 /// How often the kubelet looks; a real one takes up to two minutes.
-const LOOK: Duration = Duration::from_millis(500);
+const POLL: Duration = Duration::from_millis(500);
 
 /// One version of a volume: its files, or nothing if the object is not there.
 type Files = BTreeMap<String, Vec<u8>>;
@@ -94,7 +94,7 @@ impl Kubelet {
                         mount(&mounted.join(&volume.name), &files);
                     }
                 }
-                sleep(LOOK).await;
+                sleep(POLL).await;
             }
             drop(containers);
         });

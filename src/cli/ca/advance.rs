@@ -14,7 +14,7 @@ use super::report::LineageReport;
 use super::revoke::follow_loss;
 use crate::cli::caller::CommandUser;
 use addon_signer_api::status::AuthorityState;
-use addon_signer_core::ca::waiver::Waiver;
+use addon_signer_core::ca::exception::Exception;
 use addon_signer_core::identity::ClusterName;
 use addon_signer_core::names::{ANNOTATION_ADVANCE, ANNOTATION_REVOKE_AUTHORITY};
 use addon_signer_core::policy::GatewayCertificate;
@@ -55,8 +55,8 @@ pub(super) async fn advance(args: AdvanceArgs) -> anyhow::Result<()> {
     let now = Clock::default().now();
     let with_others = |present: &str| {
         // Another administrator may have named other clusters.
-        let all: BTreeSet<_> = without.iter().cloned().chain(Waiver::named(present, &next.id)).collect();
-        Waiver::text(&next.id, &all, now, &user)
+        let all: BTreeSet<_> = without.iter().cloned().chain(Exception::named(present, &next.id)).collect();
+        Exception::text(&next.id, &all, now, &user)
     };
     ca.annotate(&name, &before, ANNOTATION_ADVANCE, with_others).await?;
     let names: Vec<_> = without.iter().map(ClusterName::as_str).collect();

@@ -30,7 +30,7 @@ use addon_signer_platform::kubernetes::{self, Connected};
 use addon_signer_platform::listing::{self, Selector};
 
 /// How often `--watch` polls.
-pub(super) const LOOK: Duration = Duration::from_secs(1);
+pub(super) const POLL: Duration = Duration::from_secs(1);
 /// How long a hub may take to begin what it was asked for.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -340,7 +340,7 @@ impl Ca {
                     PATIENCE.as_secs()
                 );
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL).await;
         }
     }
 }

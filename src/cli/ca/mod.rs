@@ -11,7 +11,7 @@ use addon_signer_platform::clock::Clock;
 use advance::{AdvanceArgs, advance};
 pub(super) use affected::Refused;
 use bundle::{BundleArgs, bundle};
-use connection::{Ca, ChangeArgs, ConnectionArgs, LOOK, ReportArgs};
+use connection::{Ca, ChangeArgs, ConnectionArgs, POLL, ReportArgs};
 use import::{CsrArgs, ImportArgs, csr, import};
 use lineage::{LineageArgs, LineageName};
 use plan::{PlanArgs, plan};
@@ -109,7 +109,7 @@ async fn status(args: StatusArgs) -> anyhow::Result<()> {
         if settled || !args.watch {
             return Ok(());
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL).await;
     }
 }
 

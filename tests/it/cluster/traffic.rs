@@ -27,7 +27,7 @@ use crate::whole::client::ClientPair;
 /// Pause before a client connects again.
 const PAUSE: Duration = Duration::from_millis(20);
 /// How often a stream looks whether the gateway has told it to connect again.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL: Duration = Duration::from_millis(100);
 /// How long a request may take before it counts as lost.
 const LONGEST: Duration = Duration::from_secs(15);
 
@@ -285,7 +285,7 @@ impl TrafficClient {
             return Ok(());
         }
         let mut body = answer.into_body();
-        let (mut looks, mut is_told) = (interval(LOOK), false);
+        let (mut looks, mut is_told) = (interval(POLL), false);
         loop {
             tokio::select! {
                 () = self.stop.cancelled() => return Ok(()),

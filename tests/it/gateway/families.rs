@@ -5,7 +5,7 @@ use std::net::{Ipv6Addr, SocketAddr};
 use addon_signer_platform::listen;
 use tokio::net::TcpStream;
 
-use super::neighbours::run_inside;
+use super::protected::run_inside;
 
 /// Whether a client at this address of loopback reaches who listens on `[::]`.
 async fn is_reached_by(address: &str) -> bool {

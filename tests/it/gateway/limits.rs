@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use addon_signer_core::gateway::pace::MinRate;
+use addon_signer_core::gateway::rate::MinRate;
 use addon_signer_core::gateway::route::{Route, RouteLimits};
 use addon_signer_core::registry::{AddOnFacts, ClusterFacts};
 use addon_signer_gateway::{Gateway, GatewayConfig, GatewayError, Limits};
@@ -162,7 +162,7 @@ async fn connections_are_limited_per_addon_of_a_cluster() {
     let agent = world.agent();
     let another = world.search.client("c1", "search", world.clock.now(), HOUR);
     let mut one = world.connect(&agent).await;
-    // The requester chooses the agent's name, so another name gives no more slots.
+    // The requester chooses the agent's name, so another name gives no more permits.
     let mut two = world.connect(&world.telemetry.client_of("c1", "telemetry", "a2", world.clock.now(), HOUR)).await;
     for connection in [&mut one, &mut two] {
         assert_eq!(connection.get("/v1/whoami").await.status, StatusCode::OK);
@@ -180,7 +180,7 @@ async fn connections_are_limited_per_addon_of_a_cluster() {
     timeout(SOON, &mut silent.driver).await.unwrap().unwrap().ok();
     drop(two);
     let free = async || world.try_get(Some(&agent), "/v1/whoami").await.ok().filter(|status| status.is_success());
-    wait_until(SOON, "a slot to be free", free).await;
+    wait_until(SOON, "a permit to be free", free).await;
     assert_eq!(one.get("/v1/whoami").await.status, StatusCode::OK);
 }
 
@@ -203,7 +203,7 @@ async fn calls_are_limited_per_addon_of_a_cluster() {
 }
 
 #[tokio::test]
-async fn crowded_cluster_takes_no_slots_of_another() {
+async fn crowded_cluster_takes_no_permits_of_another() {
     let backend = format!("http://{}", backend::start().await);
     let limits = Limits { max_cluster_connections: 3, max_cluster_requests: 1, ..Limits::default() };
     let world = GatewayWorld::start_with(vec![route("/", &backend)], limits).await;
@@ -231,7 +231,7 @@ async fn crowded_cluster_takes_no_slots_of_another() {
     assert_eq!(world.try_get(Some(&other), "/v1/whoami").await, Ok(StatusCode::OK));
     drop((endless, one));
     let free = async || world.try_get(Some(&search), "/v1/whoami").await.ok().filter(|status| status.is_success());
-    wait_until(SOON, "a slot of the cluster to be free", free).await;
+    wait_until(SOON, "a permit of the cluster to be free", free).await;
 }
 
 fn calls_of(world: &GatewayWorld) -> u64 {

@@ -22,7 +22,7 @@ fn whoami() -> Request<Full<Bytes>> {
 }
 
 #[tokio::test]
-async fn connections_that_are_refused_take_no_session_slots() {
+async fn connections_that_are_refused_take_no_session_permits() {
     let limits = Limits { max_connections: 4, max_handshakes: 8, ..Limits::default() };
     let world = GatewayWorld::start_with(Vec::new(), limits).await;
     let one = stranger(&world, "c9");

@@ -1,4 +1,4 @@
-//! Answers that the client does not read: each keeps its request's slot, so that the memory of requests bounds them
+//! Answers that the client does not read: each keeps its request's permit, so that the memory of requests bounds them
 //! all.
 
 use std::pin::Pin;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use addon_signer_core::gateway::pace::MinRate;
+use addon_signer_core::gateway::rate::MinRate;
 use addon_signer_gateway::Limits;
 use futures::future::join_all;
 use http_body_util::Full;
@@ -81,8 +81,8 @@ fn request(path: &str) -> Request<Full<Bytes>> {
     Request::get(format!("https://gateway.example/addons/telemetry/{path}")).body(Full::default()).unwrap()
 }
 
-/// Whether a further request of the addon gets a slot.
-async fn has_slot(another: &mut Connection) -> bool {
+/// Whether a further request of the addon gets a permit.
+async fn may_create(another: &mut Connection) -> bool {
     match another.get("/v1/whoami").await.status {
         StatusCode::OK => true,
         StatusCode::TOO_MANY_REQUESTS => false,
@@ -92,21 +92,21 @@ async fn has_slot(another: &mut Connection) -> bool {
 
 /// One answer says its length, the other one does not.
 #[tokio::test]
-async fn an_answer_keeps_its_slot_until_its_last_piece_is_sent() {
+async fn an_answer_keeps_its_permit_until_its_last_piece_is_sent() {
     let world = start(Limits { max_identity_requests: 2, ..Limits::default() }).await;
     let mut another = world.connect(&world.agent()).await;
     let (mut h2, _) = connect(&world).await;
     let unread = join_all(["piece", "tick"].map(|path| h2.send_request(request(path)))).await;
     tokio::time::sleep(QUIET).await;
-    assert!(!has_slot(&mut another).await, "the gateway has both answers in memory");
+    assert!(!may_create(&mut another).await, "the gateway has both answers in memory");
     assert!(unread.iter().all(|answer| answer.as_ref().unwrap().status() == StatusCode::OK));
     drop(unread);
-    let free = async || has_slot(&mut another).await.then_some(());
-    wait_until(SOON, "the slots to be free", free).await;
+    let free = async || may_create(&mut another).await.then_some(());
+    wait_until(SOON, "the permits to be free", free).await;
 }
 
 #[tokio::test]
-async fn a_head_keeps_its_slot_until_it_is_sent() {
+async fn a_head_keeps_its_permit_until_it_is_sent() {
     let world = start(Limits { max_identity_requests: 4, client_socket: SMALL, ..Limits::default() }).await;
     let mut another = world.connect(&world.agent()).await;
     let (mut h2, is_deaf) = connect(&world).await;
@@ -116,11 +116,11 @@ async fn a_head_keeps_its_slot_until_it_is_sent() {
     // The first heads fill the sockets.
     let all_taken = async || {
         asked.push(tokio::spawn(h2.send_request(request("fields"))));
-        (!has_slot(&mut another).await).then_some(())
+        (!may_create(&mut another).await).then_some(())
     };
-    wait_until(SOON, "all slots to be taken", all_taken).await;
+    wait_until(SOON, "all permits to be taken", all_taken).await;
     tokio::time::sleep(QUIET).await;
-    assert!(!has_slot(&mut another).await, "the gateway has the heads of {} calls in memory", asked.len());
+    assert!(!may_create(&mut another).await, "the gateway has the heads of {} calls in memory", asked.len());
 }
 
 #[tokio::test]

@@ -92,10 +92,10 @@ async fn bytes_go_both_ways_after_an_upgrade() {
         says(&mut tls, b"ping").await;
         says(&mut tls, &[b'x'; 100_000]).await;
         let get = async || world.try_get(Some(&world.agent()), "/v1/whoami").await.unwrap().as_u16();
-        assert_eq!(get().await, 429, "it has the slot of a request");
+        assert_eq!(get().await, 429, "it has the permit of a request");
         tls.shutdown().await.unwrap(); // the backend sees that, and ends its half
         ends(tls).await;
-        wait_until(SOON, "the slot to be free", async || (get().await == 200).then_some(())).await;
+        wait_until(SOON, "the permit to be free", async || (get().await == 200).then_some(())).await;
     }
 }
 

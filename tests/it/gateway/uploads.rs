@@ -1,4 +1,5 @@
-//! Uploads end with their answers and with their clients, whatever the backend reads: each has the slot of its request.
+//! Uploads end with their answers and with their clients, whatever the backend reads: each has the permit of its
+//! request.
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -58,7 +59,7 @@ fn piece(length: usize) -> Piece {
     Ok(Frame::data(vec![b'x'; length].into()))
 }
 
-async fn slot_comes_back(another: &mut Connection, path: &str) {
+async fn permit_comes_back(another: &mut Connection, path: &str) {
     let free = async || (another.get("/v1/whoami").await.status == StatusCode::OK).then_some(());
     wait_until(SOON, &format!("the request of {path} to have ended"), free).await;
 }
@@ -73,7 +74,7 @@ async fn an_upload_ends_with_its_answer_whatever_its_backend_reads() {
         uploading.unbounded_send(piece(length)).unwrap();
         let answer = collect(h2.send_request(request).await.unwrap()).await;
         assert_eq!(answer.status, StatusCode::OK, "{path} {length}");
-        slot_comes_back(&mut another, path).await;
+        permit_comes_back(&mut another, path).await;
     }
     assert!(!h2.is_closed(), "other requests of the connection go on");
 }
@@ -103,7 +104,7 @@ async fn an_upload_ends_with_its_client() {
         timeout(SOON, filled).await.unwrap();
         assert!(!calling.is_finished());
         client.shutdown_background();
-        slot_comes_back(&mut another, path).await;
+        permit_comes_back(&mut another, path).await;
     }
 }
 
@@ -137,5 +138,5 @@ async fn an_upload_and_its_answer_go_on_side_by_side() {
     drop(uploading);
     let rest = answer.collect().await.unwrap().to_bytes();
     assert_eq!(rest.len(), 4);
-    slot_comes_back(&mut world.connect(&world.agent()).await, "echo").await;
+    permit_comes_back(&mut world.connect(&world.agent()).await, "echo").await;
 }

@@ -152,7 +152,7 @@ async fn a_hub_whose_lease_was_taken_ends_with_a_sentence() {
     })
     .await;
     let ended = running.ended().await.unwrap_err();
-    assert!(matches!(&ended, HubError::LeaseLost(Loss::Taken(thief)) if thief == "thief"), "{ended:?}");
+    assert!(matches!(&ended, HubError::LeaseLost(Loss::Displaced(thief)) if thief == "thief"), "{ended:?}");
     assert_eq!(
         ended.to_string(),
         "thief holds the Lease addon-signer now; this hub exits so that two never act at once, and waits for its turn \

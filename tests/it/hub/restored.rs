@@ -256,7 +256,7 @@ async fn ledger_with_only_intent_recovers_certificate_from_request() {
     )
     .await;
     let clock = Clock::default();
-    clock.advance(Duration::from_secs(120)); // the sweep leaves young rows to the signer
+    clock.advance(Duration::from_secs(120)); // the recovery leaves young rows to the signer
     let second = world.start_at("backup.db", clock).await;
     let row = wait_until(PATIENCE, "the row to have its certificate again", async || {
         let rows = rows(&world.url("backup.db")).await;

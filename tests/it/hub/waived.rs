@@ -74,7 +74,7 @@ async fn administrator_waives_absent_cluster_and_ledger_says_who() {
     assert_eq!(ca(&["rotate"]).await.code, 0);
     wait_until(PATIENCE, "the next rotation", async || report().await.contains("\"Next\"").then_some(())).await;
     running.stop().await;
-    assert_eq!(waived(&file).await, 1, "the waiver is about one authority");
+    assert_eq!(waived(&file).await, 1, "the exception is about one authority");
 }
 
 /// How many entries say that ann waived the evidence from a cluster; each is about the step to which it belongs.

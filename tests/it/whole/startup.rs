@@ -212,9 +212,9 @@ async fn an_expired_certificate_of_the_gateway_is_no_readiness() {
 }
 
 /// Agents would get 503 for each request, or 404 once only their AddOnSigner is known; or 502, because each backend
-/// could be a neighbour.
+/// could be a protected address.
 #[tokio::test]
-async fn hub_that_has_not_read_routes_or_neighbours_is_not_ready() {
+async fn hub_without_routes_or_protected_addresses_is_not_ready() {
     // The hub first asks whether it may read pods.
     for (path, answered, missing) in [
         ("/addonroutes", 1, "AddOnRoutes and Services have not been read yet"),

@@ -77,12 +77,12 @@ pub enum CommandError {
         said: String,
     },
     /// It ran for too long.
-    #[error("{program:?} did not end within {} s and was killed{said}; see --on-renew-timeout", .patience.as_secs())]
+    #[error("{program:?} did not end within {} s and was killed{said}; see --on-renew-timeout", .limit.as_secs())]
     TimedOut {
         /// The program.
         program: String,
         /// How long it had.
-        patience: Duration,
+        limit: Duration,
         /// The last line on its standard error, with words before it; may be empty.
         said: String,
     },
@@ -92,7 +92,7 @@ pub enum CommandError {
 #[derive(Debug)]
 pub struct OnRenew {
     command: CommandLine,
-    patience: Duration,
+    limit: Duration,
     identity: PeerIdentity,
     directory: Option<PathBuf>,
     first_pause: Duration,
@@ -102,8 +102,8 @@ pub struct OnRenew {
 impl OnRenew {
     /// The command, how long it may run, and what it learns from its environment: who the certificate is for, and the
     /// directory of the files, if there is one.
-    pub fn new(command: CommandLine, patience: Duration, identity: PeerIdentity, directory: Option<PathBuf>) -> Self {
-        Self { command, patience, identity, directory, first_pause: FIRST_PAUSE, groups: Groups::default() }
+    pub fn new(command: CommandLine, limit: Duration, identity: PeerIdentity, directory: Option<PathBuf>) -> Self {
+        Self { command, limit, identity, directory, first_pause: FIRST_PAUSE, groups: Groups::default() }
     }
 
     /// The same with another pause after the first failure.
@@ -125,7 +125,7 @@ impl OnRenew {
         let mut last_line = LastLine::default();
         let stderr = child.stderr.take();
         let waiting = async {
-            let ended = timeout(self.patience, child.wait()).await;
+            let ended = timeout(self.limit, child.wait()).await;
             if let Ok(Ok(_)) = ended {
                 group.has_ended(); // from now on another group may have its number
             } else {
@@ -154,7 +154,7 @@ impl OnRenew {
     fn judge(&self, status: Option<ExitStatus>, last_line: &LastLine) -> Result<(), CommandError> {
         let (program, said) = (self.command.program.clone(), last_line.said());
         let Some(status) = status else {
-            return Err(CommandError::TimedOut { program, patience: self.patience, said });
+            return Err(CommandError::TimedOut { program, limit: self.limit, said });
         };
         let status = match (status.code(), status.signal()) {
             (Some(0), _) => return Ok(()),

@@ -22,13 +22,13 @@ fn identity() -> PeerIdentity {
 }
 
 /// A command that runs this script of a shell.
-fn mk_script(patience: Duration, script: &str) -> OnRenew {
+fn mk_script(limit: Duration, script: &str) -> OnRenew {
     let command = CommandLine { program: "sh".to_owned(), arguments: vec!["-c".to_owned(), script.to_owned()] };
-    OnRenew::new(command, patience, identity(), None)
+    OnRenew::new(command, limit, identity(), None)
 }
 
-async fn error(patience: Duration, script: &str) -> String {
-    mk_script(patience, script).run().await.unwrap_err().to_string()
+async fn error(limit: Duration, script: &str) -> String {
+    mk_script(limit, script).run().await.unwrap_err().to_string()
 }
 
 /// Waits for a file with a number of a process in it.

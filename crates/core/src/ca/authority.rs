@@ -32,7 +32,7 @@ pub enum AuthorityError {
     NotACa(String),
     /// The certificate could not be made.
     #[error("the CA certificate could not be made: {0}")]
-    NotMade(String),
+    NotCreated(String),
     /// The key could not be used.
     #[error(transparent)]
     Key(#[from] KeyError),
@@ -96,7 +96,7 @@ impl Authority {
     /// possible issuer.
     ///
     /// # Errors
-    /// [`AuthorityError::NotMade`] if rcgen refuses, or the error of reading the result back.
+    /// [`AuthorityError::NotCreated`] if rcgen refuses, or the error of reading the result back.
     pub fn self_signed(
         lineage: &str,
         key: &PrivateKey,
@@ -104,7 +104,7 @@ impl Authority {
         duration: Duration,
         rng: &dyn SecureRandom,
     ) -> Result<Self, AuthorityError> {
-        let not_made = |error: &dyn fmt::Display| AuthorityError::NotMade(error.to_string());
+        let not_made = |error: &dyn fmt::Display| AuthorityError::NotCreated(error.to_string());
         let mut serial = [0_u8; 16];
         rng.fill(&mut serial).map_err(|_| KeyError::Random)?;
         let id = AuthorityId::of(key.public_key_der());

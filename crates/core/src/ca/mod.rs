@@ -3,9 +3,9 @@
 pub mod authority;
 pub mod bundle;
 pub mod chain;
+pub mod exception;
 pub mod issuer;
 pub mod lineage;
 pub mod origin;
 pub mod serial;
 mod tbs;
-pub mod waiver;

@@ -1,8 +1,8 @@
 //! The handshakes under way, whose clients are strangers. Their number is bounded. While there is room everybody gets a
-//! slot, because behind a load balancer all clusters have one address. When the slots run out they are shared fairly
-//! by source: the oldest handshake of the source that has the most makes room for the newest, unless that one comes
-//! from the same source and the oldest has only just begun. Otherwise a burst from one address would displace every
-//! handshake before it finishes.
+//! permit, because behind a load balancer all clusters have one address. When the permits run out they are shared
+//! fairly by source: the oldest handshake of the source that has the most makes room for the newest, unless that one
+//! comes from the same source and the oldest has only just begun. Otherwise a burst from one address would displace
+//! every handshake before it finishes.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,9 +29,9 @@ impl From<IpAddr> for Source {
     }
 }
 
-/// The slot of one handshake.
+/// The permit of one handshake.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Slot {
+pub struct Permit {
     source: Source,
     arrival: u64,
 }
@@ -50,34 +50,34 @@ pub struct Handshakes<T> {
 }
 
 impl<T> Handshakes<T> {
-    /// No handshakes yet; at most `max` at a time. Each is guaranteed its slot for `patience`.
+    /// No handshakes yet; at most `max` at a time. Each is guaranteed its permit for `patience`.
     #[must_use]
     pub fn new(max: usize, patience: Duration) -> Self {
         Self { max, patience, arrivals: 0, under_way: 0, by_source: BTreeMap::new(), ranks: BTreeSet::new() }
     }
 
     /// Begins a handshake at `now`, a time since any fixed moment. If that is one too many, also returns the one that
-    /// the caller must end; returns `None` if there is no slot.
-    pub fn begin(&mut self, source: Source, now: Duration, handshake: T) -> Option<(Slot, Option<T>)> {
-        let slot = Slot { source, arrival: self.arrivals };
+    /// the caller must end; returns `None` if there is no permit.
+    pub fn begin(&mut self, source: Source, now: Duration, handshake: T) -> Option<(Permit, Option<T>)> {
+        let permit = Permit { source, arrival: self.arrivals };
         self.arrivals += 1;
         self.under_way += 1;
-        self.change(&slot.source, |same| same.insert(slot.arrival, (now, handshake)));
+        self.change(&permit.source, |same| same.insert(permit.arrival, (now, handshake)));
         if self.under_way <= self.max {
-            return Some((slot, None));
+            return Some((permit, None));
         }
         let (oldest, since) = self.oldest_of_the_largest()?;
-        if oldest.source == slot.source && now.saturating_sub(since) < self.patience {
-            drop(self.end(&slot));
+        if oldest.source == permit.source && now.saturating_sub(since) < self.patience {
+            drop(self.end(&permit));
             return None;
         }
         let displaced = self.end(&oldest);
-        Some((slot, displaced))
+        Some((permit, displaced))
     }
 
     /// Ends a handshake, and returns it unless it has already ended.
-    pub fn end(&mut self, slot: &Slot) -> Option<T> {
-        let (_, handshake) = self.change(&slot.source, |same| same.remove(&slot.arrival))?;
+    pub fn end(&mut self, permit: &Permit) -> Option<T> {
+        let (_, handshake) = self.change(&permit.source, |same| same.remove(&permit.arrival))?;
         self.under_way -= 1;
         Some(handshake)
     }
@@ -101,10 +101,10 @@ impl<T> Handshakes<T> {
     }
 
     /// Among sources with equally many, the one whose handshake is the oldest.
-    fn oldest_of_the_largest(&self) -> Option<(Slot, Duration)> {
+    fn oldest_of_the_largest(&self) -> Option<(Permit, Duration)> {
         let (_, Reverse(arrival), source) = self.ranks.last()?;
         let (since, _) = self.by_source.get(source)?.get(arrival)?;
-        Some((Slot { source: source.clone(), arrival: *arrival }, *since))
+        Some((Permit { source: source.clone(), arrival: *arrival }, *since))
     }
 }
 
@@ -138,7 +138,7 @@ mod tests {
             (0..8).map(|n| handshakes.begin(balancer.clone(), tenth(n), n).map(|(_, other)| other)).collect::<Vec<_>>();
         assert_eq!(begun, [Some(None), Some(None), Some(None), Some(None), None, None, None, None]);
         let (_, other) = handshakes.begin(ip("10.0.0.2"), tenth(8), 8).unwrap();
-        assert_eq!(other, Some(0), "somebody else gets a slot");
+        assert_eq!(other, Some(0), "somebody else gets a permit");
         let (_, other) = handshakes.begin(balancer, tenth(11), 9).unwrap();
         assert_eq!(other, Some(1), "as does the same one when the oldest had its time");
         assert_eq!(handshakes.under_way, 4);
@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn without_room_the_source_with_most_handshakes_gives_way() {
-        // The flood from 10.0.0.9 gives way to others, then to itself, and never takes the slot of one with fewer.
+        // The flood from 10.0.0.9 gives way to others, then to itself, and never takes the permit of one with fewer.
         let arrivals = ["10.0.0.1", "10.0.0.9", "10.0.0.9", "10.0.0.9", "10.0.0.2", "10.0.0.9", "10.0.0.9"];
         assert_eq!(displaced(4, &arrivals), [(4, 1), (5, 2), (6, 3)]);
     }
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handshake_that_ended_has_no_slot() {
+    fn a_handshake_that_ended_has_no_permit() {
         let mut handshakes = Handshakes::new(2, PATIENCE);
         let begin = |handshakes: &mut Handshakes<char>, name, seconds| {
             handshakes.begin(ip("10.0.0.1"), PATIENCE * seconds, name).unwrap()
@@ -206,12 +206,12 @@ mod tests {
     #[test]
     fn ranks_match_all_sources_after_any_starts_and_ends() {
         let mut handshakes = Handshakes::new(8, Duration::ZERO);
-        let mut slots = Vec::new();
+        let mut permits = Vec::new();
         for n in 0..1_000_usize {
             let from = IpAddr::from([10, 0, 0, u8::try_from(n * n % 11).unwrap()]);
-            slots.extend(handshakes.begin(from.into(), Duration::ZERO, ()).map(|(slot, _)| slot));
+            permits.extend(handshakes.begin(from.into(), Duration::ZERO, ()).map(|(permit, _)| permit));
             if n % 3 == 0 {
-                handshakes.end(&slots.swap_remove(n * 7 % slots.len())); // maybe one that was displaced
+                handshakes.end(&permits.swap_remove(n * 7 % permits.len())); // maybe one that was displaced
             }
             let rank = |(source, same): (&Source, &BTreeMap<u64, _>)| {
                 (same.len(), Reverse(*same.first_key_value().unwrap().0), source.clone())
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn without_patience_the_newest_always_has_a_slot() {
+    fn without_patience_the_newest_always_has_a_permit() {
         let mut handshakes = Handshakes::new(2, Duration::ZERO);
         let displaced: Vec<_> =
             (0..4).map(|n| handshakes.begin(ip("10.0.0.1"), Duration::ZERO, n).unwrap().1).collect();

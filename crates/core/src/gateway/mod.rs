@@ -1,7 +1,7 @@
 //! The gateway's decisions: the identity of a certificate, the route of a path, the headers that cross. These functions
 //! read untrusted bytes, so `fuzz/` tests each of them.
 //!
-//! Also, how much one client may take away from the others: [`handshakes`], [`slots`] and [`pace`].
+//! Also, how much one client may take away from the others: [`handshakes`], [`permits`] and [`pace`].
 
 pub mod access;
 pub mod anchors;
@@ -11,13 +11,13 @@ pub mod backend;
 pub mod handshakes;
 pub mod headers;
 pub mod host;
-pub mod neighbours;
-pub mod pace;
 pub mod path;
+pub mod permits;
+pub mod protected;
+pub mod rate;
 pub mod replicas;
 pub mod route;
 pub mod routing;
-pub mod slots;
 
 /// The beginning of the `type` of every problem of the gateway (RFC 9457); the name of the problem follows.
 pub const PROBLEM_TYPES: &str = "https://addon-signer.io/problems/";

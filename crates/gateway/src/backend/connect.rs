@@ -16,7 +16,7 @@ use super::tls::BackendConnector;
 use crate::listener;
 use crate::tls::H2;
 use addon_signer_core::gateway::backend;
-use addon_signer_core::gateway::neighbours::{self, Neighbours};
+use addon_signer_core::gateway::protected::{self, ProtectedAddresses};
 use addon_signer_core::gateway::route::{Backend, Protocol};
 
 /// Addresses that no machine has: one from a class that was never used, one from a documentation prefix.
@@ -46,7 +46,7 @@ type NotConnected = Box<dyn Error + Send + Sync>;
 
 /// Opens connections, and checks the addresses that they have reached.
 pub(super) struct Connector {
-    pub(super) neighbours: watch::Receiver<Neighbours>,
+    pub(super) protected: watch::Receiver<ProtectedAddresses>,
     /// The socket buffers, in each direction.
     pub(super) socket_buffer: u32,
 }
@@ -89,7 +89,7 @@ impl Connector {
         socket.set_send_buffer_size(self.socket_buffer)?;
         socket.set_recv_buffer_size(self.socket_buffer)?;
         let tcp = socket.connect(address).await?;
-        check(&tcp, backend.is_by_address, &self.neighbours.borrow())?;
+        check(&tcp, backend.is_by_address, &self.protected.borrow())?;
         let io = match tls {
             None => Either::Left(tcp),
             Some(tls) => Either::Right(tls.connect(tcp).await?),
@@ -118,13 +118,13 @@ fn speaks_h2(io: &Io, protocol: Protocol) -> Result<bool, NotConnected> {
 }
 
 /// The administrator has allowed loopback addresses by naming them; what is beside the hub is still no backend.
-fn check(tcp: &TcpStream, is_by_address: bool, neighbours: &Neighbours) -> Result<(), NotConnected> {
+fn check(tcp: &TcpStream, is_by_address: bool, protected: &ProtectedAddresses) -> Result<(), NotConnected> {
     let reached = tcp.peer_addr()?.ip();
     if is_by_address && reached.to_canonical().is_loopback() {
         return Ok(());
     }
     let is_own = tcp.local_addr()?.ip() == reached || is_local(reached);
-    Ok(neighbours::check(reached, is_own, neighbours)?)
+    Ok(protected::check(reached, is_own, protected)?)
 }
 
 /// Whether an address belongs to this machine; in a pod, to the pod. Linux connects from the same address to most of

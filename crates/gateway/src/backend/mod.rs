@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use crate::Limits;
 use crate::upload::Upload;
 use addon_signer_core::gateway::anchors::BackendAnchors;
-use addon_signer_core::gateway::neighbours::Neighbours;
+use addon_signer_core::gateway::protected::ProtectedAddresses;
 use addon_signer_core::gateway::route::{Backend, BackendTls, RouteTable};
 use addon_signer_platform::clock::Clock;
 
@@ -68,11 +68,11 @@ pub(super) struct Backends {
 impl Backends {
     pub(super) fn new(
         limits: &Limits,
-        neighbours: watch::Receiver<Neighbours>,
+        protected: watch::Receiver<ProtectedAddresses>,
         shown: ShownCertificate,
         clock: Clock,
     ) -> Self {
-        let connector = Arc::new(Connector { neighbours, socket_buffer: limits.backend_socket });
+        let connector = Arc::new(Connector { protected, socket_buffer: limits.backend_socket });
         Self { pools: Mutex::default(), connector, limits: limits.clone(), shown, clock }
     }
 

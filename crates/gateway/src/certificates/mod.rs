@@ -45,7 +45,7 @@ const REMINDER: Duration = Duration::from_secs(300);
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// How often the time of day is checked. Certificates expire by the time of day, not by how long this process has run.
-const LOOK: Duration = Duration::from_secs(5);
+const POLL: Duration = Duration::from_secs(5);
 
 /// The names that agents use to call the gateway: at least one. The certificate for backends has none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -230,7 +230,7 @@ async fn until_due(
         }
         tokio::select! {
             changed = trust.changed() => if changed.is_err() { return false },
-            () = tokio::time::sleep(LOOK) => {}
+            () = tokio::time::sleep(POLL) => {}
         }
     }
 }

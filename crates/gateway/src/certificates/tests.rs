@@ -150,7 +150,7 @@ async fn while_no_certificate_is_needed_there_are_signs_of_life() {
     let clock = Clock::default();
     let waiting = until_due(GatewayCertificate::Serving, None, &clock, &mut trust, &pulse);
     assert!(tokio::time::timeout(2 * HANGS_AFTER, waiting).await.is_err());
-    assert!(pulses.silent(2 * LOOK).is_empty());
+    assert!(pulses.silent(2 * POLL).is_empty());
 }
 
 /// Requests that nobody answers would pile up while no signer runs.

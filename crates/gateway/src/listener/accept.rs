@@ -1,6 +1,6 @@
-//! The accept loop. Strangers and clients have separate slots: a connection waits in one of many slots until its
-//! client has sent the beginning of TLS, takes one of the few slots for handshakes until the client has presented a
-//! certificate, and a session's slot afterwards.
+//! The accept loop. Strangers and clients have separate permits: a connection waits in one of many permits until its
+//! client has sent the beginning of TLS, takes one of the few permits for handshakes until the client has presented a
+//! certificate, and a session's permit afterwards.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use super::FIRST;
 use super::hello;
 use super::no_handshake::NoHandshake;
-use addon_signer_core::gateway::handshakes::{Handshakes, Slot, Source};
+use addon_signer_core::gateway::handshakes::{Handshakes, Permit, Source};
 use addon_signer_core::identity::ClusterName;
 use addon_signer_platform::listen::{self, BACKLOG};
 
@@ -31,18 +31,18 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How often the log says that connections cannot be accepted.
 const ACCEPT_WARNING: Duration = Duration::from_secs(60);
 
-/// How many connections may wait for their clients' first bytes, for each handshake slot. They cost a socket and 2 KiB
-/// in it.
+/// How many connections may wait for their clients' first bytes, for each handshake permit. They cost a socket and 2
+/// KiB in it.
 pub const WAITING: usize = 8;
 
-/// How many handshake slots there are for each slot of a connection that only gets its refusal, which lasts for 0.6 s
-/// at most.
+/// How many handshake permits there are for each permit of a connection that only gets its refusal, which lasts for 0.6
+/// s at most.
 const REFUSALS: usize = 8;
 
-/// How long a handshake is guaranteed its slot. An honest one needs a few round trips.
+/// How long a handshake is guaranteed its permit. An honest one needs a few round trips.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How long a refusal is guaranteed its slot. A client that asks at once has its answer by then.
+/// How long a refusal is guaranteed its permit. A client that asks at once has its answer by then.
 const REFUSAL: Duration = Duration::from_millis(50);
 
 /// When a silent peer is first asked whether it is still there, and how often after that.
@@ -60,7 +60,7 @@ pub const DRAIN_MARGIN: Duration = Duration::from_secs(FIRST.as_secs() + 1);
 
 /// How many connections a listener has, and for how long.
 #[derive(Debug, Clone, Copy)]
-pub struct Slots {
+pub struct Permits {
     /// Largest number of handshakes at a time.
     pub handshakes: usize,
     /// Longest time of a handshake.
@@ -82,7 +82,7 @@ pub trait ConnectionHandler: Send + Sync + 'static {
     /// Notes that a connection gets no session.
     fn refused(&self, remote: SocketAddr, cause: &NoHandshake);
 
-    /// Serves a session until it ends; after `stop` for no longer than [`Slots::drain`].
+    /// Serves a session until it ends; after `stop` for no longer than [`Permits::drain`].
     fn serve(self: Arc<Self>, entered: Entered, stop: CancellationToken) -> impl Future<Output = ()> + Send;
 }
 
@@ -94,22 +94,22 @@ pub struct Entered {
     pub remote: SocketAddr,
     /// The configuration that the handshake was made with.
     pub config: Arc<ServerConfig>,
-    /// Its slot among the sessions.
-    pub slot: SessionSlot,
+    /// Its permit among the sessions.
+    pub permit: SessionPermit,
 }
 
-/// The slot of a session. A connection whose client is refused trades it at once for one of the few slots of
-/// connections that only get their refusal, which newer ones may take. So refused clients hold nobody's slot, and do
-/// not suppress refusals of others: they share those slots by cluster, or by address while the cluster is not known.
-pub struct SessionSlot {
+/// The permit of a session. A connection whose client is refused trades it at once for one of the few permits of
+/// connections that only get their refusal, which newer ones may take. So refused clients hold nobody's permit, and do
+/// not suppress refusals of others: they share those permits by cluster, or by address while the cluster is not known.
+pub struct SessionPermit {
     session: Option<OwnedSemaphorePermit>,
-    refusal: Option<HandshakeSlot>,
+    refusal: Option<HandshakePermit>,
     pools: Pools,
     remote: SocketAddr,
 }
 
-impl SessionSlot {
-    /// Trades it for a slot that another connection may take. `cluster` is that of the client's certificate, if it is
+impl SessionPermit {
+    /// Trades it for a permit that another connection may take. `cluster` is that of the client's certificate, if it is
     /// valid.
     pub fn only_to_refuse(&mut self, cluster: Option<ClusterName>) {
         let source = cluster.map_or_else(|| self.remote.ip().into(), Source::Cluster);
@@ -117,7 +117,7 @@ impl SessionSlot {
         self.session = None;
     }
 
-    /// Waits until another connection has taken the slot, which never happens to a session's slot.
+    /// Waits until another connection has taken the permit, which never happens to a session's permit.
     pub async fn taken(&self) {
         match (&self.session, &self.refusal) {
             (_, Some(refusal)) => refusal.displaced.cancelled().await,
@@ -128,8 +128,13 @@ impl SessionSlot {
 }
 
 /// Accepts until `stop` is cancelled, then waits for the sessions.
-pub async fn accept<D: ConnectionHandler>(listener: TcpListener, slots: Slots, door: Arc<D>, stop: &CancellationToken) {
-    let pools = Pools::new(slots);
+pub async fn accept<D: ConnectionHandler>(
+    listener: TcpListener,
+    permits: Permits,
+    door: Arc<D>,
+    stop: &CancellationToken,
+) {
+    let pools = Pools::new(permits);
     let mut connections = JoinSet::new();
     let mut warned: Option<Instant> = None;
     loop {
@@ -160,7 +165,7 @@ pub async fn accept<D: ConnectionHandler>(listener: TcpListener, slots: Slots, d
             report(ended);
         }
     };
-    if timeout(slots.drain, drained).await.is_err() {
+    if timeout(permits.drain, drained).await.is_err() {
         tracing::warn!("Some connections did not end during the drain and were cut");
     }
 }
@@ -196,10 +201,10 @@ fn report(ended: Result<(), JoinError>) {
 
 type Pool = Arc<Mutex<Handshakes<CancellationToken>>>;
 
-/// The slots of one listener.
+/// The permits of one listener.
 #[derive(Clone)]
 struct Pools {
-    slots: Slots,
+    permits: Permits,
     since: Instant,
     waiting: Pool,
     handshakes: Pool,
@@ -208,21 +213,21 @@ struct Pools {
 }
 
 impl Pools {
-    fn new(slots: Slots) -> Self {
-        let waiting = Handshakes::new(slots.handshakes.saturating_mul(WAITING), Duration::ZERO);
-        let handshakes = Handshakes::new(slots.handshakes, PATIENCE);
-        let refusals = Handshakes::new(slots.handshakes.div_ceil(REFUSALS), REFUSAL);
+    fn new(permits: Permits) -> Self {
+        let waiting = Handshakes::new(permits.handshakes.saturating_mul(WAITING), Duration::ZERO);
+        let handshakes = Handshakes::new(permits.handshakes, PATIENCE);
+        let refusals = Handshakes::new(permits.handshakes.div_ceil(REFUSALS), REFUSAL);
         Self {
-            slots,
+            permits,
             since: Instant::now(),
             waiting: Arc::new(Mutex::new(waiting)),
             handshakes: Arc::new(Mutex::new(handshakes)),
-            sessions: Arc::new(Semaphore::new(slots.sessions)),
+            sessions: Arc::new(Semaphore::new(permits.sessions)),
             refusals: Arc::new(Mutex::new(refusals)),
         }
     }
 
-    /// Starts a connection, if there is a slot for it.
+    /// Starts a connection, if there is a permit for it.
     fn receive<D: ConnectionHandler>(
         &self,
         tcp: TcpStream,
@@ -242,43 +247,43 @@ impl Pools {
         }
     }
 
-    /// Takes a slot, possibly that of another connection, if there is one.
-    fn begin(&self, pool: &Pool, source: Source) -> Option<HandshakeSlot> {
+    /// Takes a permit, possibly that of another connection, if there is one.
+    fn begin(&self, pool: &Pool, source: Source) -> Option<HandshakePermit> {
         let displaced = CancellationToken::new();
-        let (slot, other) = pool.lock().begin(source, self.since.elapsed(), displaced.clone())?;
+        let (permit, other) = pool.lock().begin(source, self.since.elapsed(), displaced.clone())?;
         if let Some(other) = other {
             other.cancel();
         }
-        Some(HandshakeSlot { pool: Arc::clone(pool), slot, displaced })
+        Some(HandshakePermit { pool: Arc::clone(pool), permit, displaced })
     }
 
-    fn session(self, remote: SocketAddr) -> Result<SessionSlot, NoHandshake> {
+    fn session(self, remote: SocketAddr) -> Result<SessionPermit, NoHandshake> {
         let session = Arc::clone(&self.sessions).try_acquire_owned();
-        let session = session.map_err(|_| NoHandshake::OverCapacity(self.slots.sessions))?;
-        Ok(SessionSlot { session: Some(session), refusal: None, pools: self, remote })
+        let session = session.map_err(|_| NoHandshake::OverCapacity(self.permits.sessions))?;
+        Ok(SessionPermit { session: Some(session), refusal: None, pools: self, remote })
     }
 
     fn no_place(&self) -> NoHandshake {
-        NoHandshake::Displaced(self.slots.handshakes)
+        NoHandshake::Displaced(self.permits.handshakes)
     }
 }
 
-/// A slot that another connection may take. Gives it back when it is dropped.
-struct HandshakeSlot {
+/// A permit that another connection may take. Gives it back when it is dropped.
+struct HandshakePermit {
     pool: Pool,
-    slot: Slot,
+    permit: Permit,
     displaced: CancellationToken,
 }
 
-impl Drop for HandshakeSlot {
+impl Drop for HandshakePermit {
     fn drop(&mut self) {
-        self.pool.lock().end(&self.slot);
+        self.pool.lock().end(&self.permit);
     }
 }
 
 /// A connection without a session.
 struct Entering {
-    waiting: HandshakeSlot,
+    waiting: HandshakePermit,
     pools: Pools,
     remote: SocketAddr,
 }
@@ -286,7 +291,7 @@ struct Entering {
 impl Entering {
     async fn run<D: ConnectionHandler>(self, tcp: TcpStream, door: Arc<D>, stop: CancellationToken) {
         let Self { waiting, pools, remote } = self;
-        let longest = pools.slots.handshake_timeout;
+        let longest = pools.permits.handshake_timeout;
         let entering = async {
             tokio::select! {
                 () = waiting.displaced.cancelled() => return Err(pools.no_place()),
@@ -303,7 +308,7 @@ impl Entering {
             () = after_the_first(&stop) => return,
             done = timeout(longest, entering) => done.unwrap_or(Err(NoHandshake::Slow(longest))),
         };
-        match done.and_then(|(tls, config)| Ok(Entered { tls, remote, config, slot: pools.session(remote)? })) {
+        match done.and_then(|(tls, config)| Ok(Entered { tls, remote, config, permit: pools.session(remote)? })) {
             Ok(entered) => door.serve(entered, stop).await,
             Err(cause) => door.refused(remote, &cause),
         }

@@ -18,7 +18,7 @@ mod no_handshake;
 mod plain;
 
 pub(crate) use accept::prepare;
-pub use accept::{ConnectionHandler, DRAIN_MARGIN, Entered, SessionSlot, Slots, WAITING, accept};
+pub use accept::{ConnectionHandler, DRAIN_MARGIN, Entered, Permits, SessionPermit, WAITING, accept};
 pub use no_handshake::{HandshakeFailure, NoHandshake};
 pub use plain::serve_plain;
 

@@ -8,11 +8,11 @@ use rustls::{CertificateError, Error, PeerIncompatible};
 /// Why there was no session. The text goes into the audit log.
 #[derive(Debug, thiserror::Error)]
 pub enum NoHandshake {
-    /// All slots for sessions are taken.
+    /// All permits for sessions are taken.
     #[error("there are already {0} sessions")]
     OverCapacity(usize),
-    /// A handshake that came later took the slot.
-    #[error("other connections have all the slots; there are {0} for handshakes")]
+    /// A handshake that came later took the permit.
+    #[error("other connections have all the permits; there are {0} for handshakes")]
     Displaced(usize),
     /// The listener has no certificate or no trust bundle yet.
     #[error("no configuration is in effect")]
@@ -99,7 +99,7 @@ impl NoHandshake {
         self.names().0
     }
 
-    /// Why the handshake failed; `None` if the gateway had no slot, time or configuration for it.
+    /// Why the handshake failed; `None` if the gateway had no permit, time or configuration for it.
     pub fn failure(&self) -> Option<HandshakeFailure> {
         self.names().1
     }

@@ -19,7 +19,7 @@ const GRACE: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(10);
 /// How many connections there are at most. A new one displaces the oldest, so that a client that keeps its connections
 /// open cannot lock out probes.
-const SLOTS: usize = 64;
+const PERMITS: usize = 64;
 /// Pause after a failed accept. Retrying at once would only spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -44,7 +44,7 @@ pub async fn serve_plain(listener: TcpListener, router: Router, stop: Cancellati
                         continue;
                     }
                 };
-                if oldest_first.len() >= SLOTS && let Some(oldest) = oldest_first.pop_front() {
+                if oldest_first.len() >= PERMITS && let Some(oldest) = oldest_first.pop_front() {
                     oldest.abort();
                 }
                 oldest_first.push_back(connections.spawn(timeout(LONGEST, answer(tcp, router.clone()))));
@@ -109,13 +109,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn clients_that_hold_all_slots_shut_no_probe_out() {
+    async fn clients_that_hold_all_permits_shut_no_probe_out() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let router = Router::new().route("/healthz", get(|| async { "ok\n" }));
         let serving = tokio::spawn(serve_plain(listener, router, CancellationToken::new()));
         let mut silent = Vec::new();
-        for _ in 0..=SLOTS {
+        for _ in 0..=PERMITS {
             silent.push(TcpStream::connect(address).await.unwrap());
         }
         let mut probe = TcpStream::connect(address).await.unwrap();
@@ -123,7 +123,7 @@ mod tests {
         let mut answer = String::new();
         probe.read_to_string(&mut answer).await.unwrap();
         assert!(answer.starts_with("HTTP/1.0 200 "), "{answer}");
-        // 66 connections are two more than there are slots: the first two have ended, the third has not.
+        // 66 connections are two more than there are permits: the first two have ended, the third has not.
         for displaced in &mut silent[..2] {
             assert_eq!(displaced.read(&mut [0]).await.unwrap(), 0);
         }

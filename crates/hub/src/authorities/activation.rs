@@ -7,8 +7,8 @@ use crate::authorities::trust_publisher::TrustPublisher;
 use crate::distribution::steps::Distribution;
 use addon_signer_api::rules::AuthorityPlan;
 use addon_signer_core::ca::authority::AuthorityId;
+use addon_signer_core::ca::exception::Exception;
 use addon_signer_core::ca::lineage::{Agents, Lineage, WaitsFor};
-use addon_signer_core::ca::waiver::Waiver;
 use addon_signer_core::gateway::replicas::TrustInEffect;
 use addon_signer_core::registry::SharedRegistry;
 use addon_signer_core::timestamp::Timestamp;
@@ -52,18 +52,23 @@ impl ActivationCheck {
     }
 
     /// Whether the Next authority may sign, with what an administrator waived; if not, what it waits for.
-    pub(super) fn opens(&self, lineage: &Lineage, waiver: Option<&Waiver>, now: Timestamp) -> Result<(), WaitsFor> {
+    pub(super) fn opens(
+        &self,
+        lineage: &Lineage,
+        exception: Option<&Exception>,
+        now: Timestamp,
+    ) -> Result<(), WaitsFor> {
         let Some(next) = lineage.next() else { return Ok(()) };
         match self {
             Self::Agents { in_effect, .. } => in_effect.borrow().has(next.authority.id()),
             Self::Backends => match next.activate_after {
                 None => Err(WaitsFor::Publication),
-                Some(at) if at < now || waiver.is_some_and(|waiver| waiver.is_for(&next.authority)) => Ok(()),
+                Some(at) if at < now || exception.is_some_and(|exception| exception.is_for(&next.authority)) => Ok(()),
                 Some(at) => Err(WaitsFor::Backends { at }),
             },
             Self::Serving { trust_publisher, distributed, registry } => {
                 let (unknown, distribution) = (trust_publisher.last_leaf().err(), distributed.borrow().clone());
-                let excepted = Waiver::of(waiver, &next.authority);
+                let excepted = Exception::of(exception, &next.authority);
                 registry.read(|registry| {
                     Agents { unknown, works: distribution.works(), excepted, registry }.have_next(lineage, now)
                 })
@@ -175,8 +180,8 @@ mod tests {
 
         fn ask(&self, without: &str, now: Timestamp) -> Result<(), WaitsFor> {
             let without = without.split_whitespace().map(|name| name.parse().unwrap()).collect();
-            let text = Waiver::text(self.lineage.next().unwrap().authority.id().as_str(), &without, now, "ann");
-            self.activation.opens(&self.lineage, Waiver::read(&text).as_ref(), now)
+            let text = Exception::text(self.lineage.next().unwrap().authority.id().as_str(), &without, now, "ann");
+            self.activation.opens(&self.lineage, Exception::read(&text).as_ref(), now)
         }
     }
 

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use addon_signer_core::ca::authority::AuthorityId;
-use addon_signer_core::ca::waiver::Waiver;
+use addon_signer_core::ca::exception::Exception;
 use addon_signer_core::names::{
     ANNOTATION_ADVANCE, ANNOTATION_IMPORT, ANNOTATION_REVOKE_AUTHORITY, ANNOTATION_ROLL_BACK, ANNOTATION_ROTATE,
     ANNOTATION_TAINT,
@@ -17,7 +17,7 @@ pub(crate) struct Asked {
     /// A rotation: a text that differs from request to request.
     pub(super) rotate: Option<String>,
     /// Not to wait for everybody.
-    pub(super) waiver: Option<Waiver>,
+    pub(super) exception: Option<Exception>,
     /// To roll back an authority.
     pub(super) roll_back: Option<AuthorityRequest>,
     /// To taint authorities.
@@ -35,7 +35,7 @@ impl Asked {
         let requests = |name: &str| text(name).unwrap_or_default().lines().filter_map(AuthorityRequest::read);
         Self {
             rotate: text(ANNOTATION_ROTATE).map(str::to_owned),
-            waiver: text(ANNOTATION_ADVANCE).and_then(Waiver::read),
+            exception: text(ANNOTATION_ADVANCE).and_then(Exception::read),
             roll_back: requests(ANNOTATION_ROLL_BACK).next(),
             taint: requests(ANNOTATION_TAINT).collect(),
             revoke: requests(ANNOTATION_REVOKE_AUTHORITY).collect(),

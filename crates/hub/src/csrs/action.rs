@@ -6,7 +6,7 @@ use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateS
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::ResourceExt;
 
-use crate::trial::PolicyProblem;
+use crate::dry_run::PolicyProblem;
 use addon_signer_api::request::{BoundedCsr, POD_NAME};
 use addon_signer_core::csr::MAX_PEM_BYTES;
 use addon_signer_core::journal::uid::CsrUid;

@@ -13,8 +13,8 @@ use tracing::{info, warn};
 
 use super::guard::probe;
 use crate::conditions::{Report, Validity};
+use crate::dry_run::{self, Asking, PolicyDryRun, PolicyProblem, REFUSES_HUB, Right};
 use crate::metrics::HubMetrics;
-use crate::trial::{self, Asking, PolicyProblem, PolicyTrial, REFUSES_HUB, Right};
 use addon_signer_api::status::ConditionValue;
 use addon_signer_core::names::ANNOTATION_TRUST_BUNDLE;
 use addon_signer_telemetry::pulse::Pulse;
@@ -27,7 +27,7 @@ const ANOTHER_ACCOUNT: &str = "only the account ";
 
 /// Asks the API server for as long as the hub runs.
 pub(crate) async fn keep(client: Client, report: watch::Sender<Report>, metrics: HubMetrics, pulse: Pulse) {
-    let mut asking = Asking::new(BundleTrial { client });
+    let mut asking = Asking::new(BundleDryRun { client });
     loop {
         pulse.beat();
         if asking.is_due() {
@@ -73,8 +73,8 @@ fn condition(right: &Right) -> ConditionValue {
         PolicyProblem::Unknown(said) => (
             problem.reason(),
             format!(
-                "The hub cannot tell whether the ValidatingAdmissionPolicy {POLICY} is in force. Its trial, a dry run \
-                 of a CSR that this policy must refuse, ended with: {said}. If something else refuses the trial, \
+                "The hub cannot tell whether the ValidatingAdmissionPolicy {POLICY} is in force. Its dry run \
+                 of a CSR that this policy must refuse ended with: {said}. If something else refuses the dry run, \
                  exempt the hub's account from it."
             ),
         ),
@@ -83,11 +83,11 @@ fn condition(right: &Right) -> ConditionValue {
 }
 
 /// Tries to create a CSR that has a trust bundle.
-struct BundleTrial {
+struct BundleDryRun {
     client: Client,
 }
 
-impl PolicyTrial for BundleTrial {
+impl PolicyDryRun for BundleDryRun {
     const POLICY: &'static str = POLICY;
 
     async fn attempt(&self) -> Result<Right, Error> {
@@ -95,11 +95,11 @@ impl PolicyTrial for BundleTrial {
         let requests: Api<CertificateSigningRequest> = Api::all(self.client.clone());
         let answer = requests.create(&PostParams { dry_run: true, field_manager: None }, &probe).await;
         if let Err(Error::Api(status)) = &answer
-            && let Some(said) = trial::said_by(POLICY, status).filter(|said| said.starts_with(ANOTHER_ACCOUNT))
+            && let Some(said) = dry_run::said_by(POLICY, status).filter(|said| said.starts_with(ANOTHER_ACCOUNT))
         {
             return Ok(Right::Unguarded(PolicyProblem::RefusesHub(said.into())));
         }
-        trial::judge(POLICY, answer)
+        dry_run::judge(POLICY, answer)
     }
 
     fn log(&self, right: &Right) {
@@ -120,7 +120,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::trial::RIGHT_AGE;
+    use crate::dry_run::RIGHT_AGE;
     use addon_signer_telemetry::pulse::Pulses;
 
     const LATE: &str = "ValidatingAdmissionPolicy 'addon-signer-trust-bundle' with binding 'b' denied request: later";

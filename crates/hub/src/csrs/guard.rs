@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
 use crate::authorities::clock_check;
-use crate::trial::{self, Asking, PolicyProblem, PolicyTrial, Right};
+use crate::dry_run::{self, Asking, PolicyDryRun, PolicyProblem, Right};
 use addon_signer_core::csr::build::{BuildError, CsrParams};
 use addon_signer_core::identity::GATEWAY_SERVING_SIGNER;
 use addon_signer_core::keys::private::PrivateKey;
@@ -76,7 +76,7 @@ impl Guard {
 
     /// Asks the API server for as long as the hub runs.
     pub(crate) async fn keep(self, client: Client, pulse: Pulse) {
-        let mut asking = Asking::new(CsrTrial { client });
+        let mut asking = Asking::new(CsrDryRun { client });
         loop {
             pulse.beat();
             if asking.is_due() {
@@ -93,13 +93,13 @@ impl Guard {
         }
     }
 
-    async fn learn(&self, asking: &mut Asking<CsrTrial>) {
+    async fn learn(&self, asking: &mut Asking<CsrDryRun>) {
         let known = match &asking.last {
             None | Some(Right::Missing) => Guarded::Starting,
             Some(Right::Unguarded(doubt)) => Guarded::Not(doubt.clone()),
             Some(Right::Guarded) if matches!(self.known(), Guarded::Since(_)) => return,
             // The API server is asked after its refusal, so the time is not too early.
-            Some(Right::Guarded) => match clock_check::now(&asking.trial.client).await {
+            Some(Right::Guarded) => match clock_check::now(&asking.dry_run.client).await {
                 Ok(Some(now)) => Guarded::Since(now.plus(LATER)),
                 unknown => {
                     let error = unknown.err().map(|error| explain(&error));
@@ -135,27 +135,27 @@ impl fmt::Display for Unproven<'_> {
             PolicyProblem::Unknown(said) | PolicyProblem::RefusesHub(said) => write!(
                 f,
                 "the hub cannot tell whether the ValidatingAdmissionPolicy addon-signer-grpc-account is in force. Its \
-                 trial, a dry run of a change that this policy must refuse, ended with: {said}. First check that \
+                 dry run of a change that this policy must refuse ended with: {said}. First check that \
                  the chart has grpcAccount.enabled. If it has and the hub lacks the right `approve` for this signer, \
-                 grant it: the trial of /approval needs it even with `approval: External`. If something else refuses \
-                 the trial, exempt the hub's account from it"
+                 grant it: the dry run of /approval needs it even with `approval: External`. If something else refuses \
+                 the dry run, exempt the hub's account from it"
             ),
         }
     }
 }
 
 /// Tries to create a CSR in the name of somebody else.
-struct CsrTrial {
+struct CsrDryRun {
     client: Client,
 }
 
-impl PolicyTrial for CsrTrial {
+impl PolicyDryRun for CsrDryRun {
     const POLICY: &'static str = POLICY;
 
     async fn attempt(&self) -> Result<Right, Error> {
         let probe = probe(ANNOTATION_CSR_USER).map_err(|error| Error::Service(Box::new(error)))?;
         let requests: Api<CertificateSigningRequest> = Api::all(self.client.clone());
-        trial::judge(POLICY, requests.create(&PostParams { dry_run: true, field_manager: None }, &probe).await)
+        dry_run::judge(POLICY, requests.create(&PostParams { dry_run: true, field_manager: None }, &probe).await)
     }
 
     fn log(&self, right: &Right) {
@@ -198,7 +198,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::trial::{ASK_AGAIN, RIGHT_AGE};
+    use crate::dry_run::{ASK_AGAIN, RIGHT_AGE};
     use addon_signer_telemetry::pulse::Pulses;
 
     const SOON: Duration = Duration::from_millis(1_500);
@@ -206,7 +206,7 @@ mod tests {
         "ValidatingAdmissionPolicy 'addon-signer-grpc-account' with binding 'b' denied request: no";
     const DATE: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
 
-    /// The refusal of each trial, if it is refused, and how many there were.
+    /// The refusal of each dry run, if it is refused, and how many there were.
     type Server = Arc<Mutex<(Option<&'static str>, usize)>>;
 
     fn answer(server: &Server, request: &Request<Body>) -> Response<Body> {
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn requests_are_believed_only_while_policy_refuses_the_trial() {
+    async fn requests_are_believed_only_while_policy_refuses_the_dry_run() {
         let (guard, server, task) = mk_guard(None);
         assert_eq!(guard.known(), Guarded::Starting);
         pass(SOON).await;

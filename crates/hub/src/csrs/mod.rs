@@ -8,15 +8,15 @@
 //! sets the trust bundle on CSRs, `failures` logs why work on a CSR failed.
 
 pub mod action;
-pub(crate) mod answers;
 pub(crate) mod bundle_policy;
 pub(super) mod dispatcher;
 mod failures;
 pub(super) mod foreign;
 pub(crate) mod guard;
+pub(super) mod recovery;
 mod rereads;
 mod room;
 pub(crate) mod signer;
-pub(super) mod sweep;
+pub(crate) mod status_writer;
 pub(crate) mod unconfirmed;
 mod unrecorded;

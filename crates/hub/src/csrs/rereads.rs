@@ -37,7 +37,7 @@ impl Rereads {
         if kept.is_some() {
             return Ok(kept);
         }
-        // Nobody closes it, so a slot becomes free.
+        // Nobody closes it, so a permit becomes free.
         let _place = self.places.acquire().await.ok();
         let found = self.api.get_opt(name).await?.map(action::trimmed);
         Ok(found.filter(|csr| csr.name_any() == name && csr.spec.signer_name == signer_name).map(Arc::new))

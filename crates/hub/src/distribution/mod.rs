@@ -22,11 +22,11 @@ pub(crate) mod known;
 mod right;
 pub(crate) mod steps;
 
+use crate::dry_run::{ASK_AGAIN, Asking, Right};
 use crate::lease::Leading;
 use crate::registrations::version::AddOnVersion;
 use crate::registrations::wanted::Signers;
 use crate::relist::{News, Relist};
-use crate::trial::{ASK_AGAIN, Asking, Right};
 use addon_signer_api::manifest_work::{self, digest_of};
 use addon_signer_api::ocm::OcmObject;
 use addon_signer_core::identity::{AddOnKey, AddOnName};
@@ -40,7 +40,7 @@ use addon_signer_platform::listing::{Selector, watch as watch_objects};
 use addon_signer_telemetry::pulse::Pulse;
 use calls::{NotTaken, Works};
 use known::Known;
-use right::WorksTrial;
+use right::WorksDryRun;
 use steps::{Distribution, Reached, Step, TrustReport};
 
 /// The pause between two writes: 10,500 ManifestWorks take some five minutes.
@@ -102,7 +102,7 @@ pub(super) struct Distributor {
     /// The addons that AddOnSigners name, and when one of them was last dropped.
     named: BTreeSet<AddOnName>,
     shrunk: Option<Instant>,
-    right: Asking<WorksTrial>,
+    right: Asking<WorksDryRun>,
     /// When the first of the steps that must wait is due.
     next: Option<Instant>,
     pace: Interval,
@@ -125,7 +125,7 @@ impl Distributor {
         pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let works = Works { client: client.clone(), version };
         let client = client.clone();
-        let right = Asking::new(WorksTrial::new(&client, &inputs.namespace));
+        let right = Asking::new(WorksDryRun::new(&client, &inputs.namespace));
         Self {
             client,
             works,
@@ -182,7 +182,7 @@ impl Distributor {
 
     /// Whether the hub has only just started, and no hub before it had the right: then nobody waits for ManifestWorks.
     async fn never_had_the_right(&self) -> bool {
-        *self.inputs.report.borrow() == Distribution::Starting && self.right.trial.was_never_there().await
+        *self.inputs.report.borrow() == Distribution::Starting && self.right.dry_run.was_never_there().await
     }
 
     /// Writes until the hub has no right any more.
@@ -376,7 +376,7 @@ async fn watch_works(client: Client, known: Known) {
         match event.map(|event| relist.news(event, |found| manifest_work::key_of(&found.object))) {
             Ok(None) => {}
             Ok(Some(News::There(found))) => known.put_work(&found.object),
-            Ok(Some(News::Gone(found))) => known.remove_work(&found.object),
+            Ok(Some(News::Deleted(found))) => known.remove_work(&found.object),
             Ok(Some(News::Listed(shown))) => known.complete_works(|key| shown.contains(key)),
             Err(error) => warn!(%error, "The watch of ManifestWorks failed; the hub retries"),
         }

@@ -10,9 +10,9 @@ use super::trust;
 use crate::registrations::registry::{self, Recorded};
 use crate::routes::{self, RouteLinks, RouteSettings};
 use crate::tasks::HubTasks;
-use crate::{GatewayEnds, HubError, neighbours};
+use crate::{GatewayEnds, HubError, protected};
 use addon_signer_api::ocm::AddOnApi;
-use addon_signer_core::gateway::neighbours::Neighbours;
+use addon_signer_core::gateway::protected::ProtectedAddresses;
 use addon_signer_core::gateway::route::RouteTable;
 use addon_signer_core::registry::SharedRegistry;
 use addon_signer_core::trust::Trust;
@@ -48,7 +48,7 @@ pub struct Follower {
     contacts: Contacts,
     registry: SharedRegistry,
     trust: watch::Sender<Arc<Trust>>,
-    neighbours: watch::Sender<Neighbours>,
+    protected: watch::Sender<ProtectedAddresses>,
     routes: watch::Sender<Arc<RouteTable>>,
     pulses: Pulses,
 }
@@ -64,7 +64,7 @@ impl Follower {
             contacts,
             registry,
             trust: senders.trust,
-            neighbours: senders.neighbours,
+            protected: senders.protected,
             routes: senders.routes,
             pulses,
         };
@@ -85,7 +85,7 @@ impl Follower {
             addon_api.into(),
             Recorded { registry: self.registry.clone(), sinks: None },
         );
-        let beside = neighbours::keep(self.client.clone(), namespace.clone(), self.neighbours.clone());
+        let beside = protected::keep(self.client.clone(), namespace.clone(), self.protected.clone());
         tasks.spawn("pods and Services of the hub's namespace", beside.map(Ok));
         let links = RouteLinks {
             client: self.client.clone(),

@@ -135,7 +135,7 @@ impl TrustReader {
         match self.relist.news(event, |object| Some(object.name_any())) {
             None => self.oldest.begin_list(),
             Some(News::There(object)) => self.put(object),
-            Some(News::Gone(object)) => {
+            Some(News::Deleted(object)) => {
                 self.oldest.remove("", &object.name_any());
                 self.signers.remove(&object.name_any());
             }
@@ -204,7 +204,7 @@ impl KnownLineage {
             Some(News::There(map)) => self.put(certificate, &map.object),
             Some(News::Listed(_)) => self.is_listed = true,
             // The hub writes a deleted one again. Until then the anchors stay what they were.
-            None | Some(News::Gone(_)) => {}
+            None | Some(News::Deleted(_)) => {}
         }
     }
 

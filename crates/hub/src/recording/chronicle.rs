@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use tracing::warn;
 
 use addon_signer_core::ca::authority::AuthorityId;
+use addon_signer_core::ca::exception::Exception;
 use addon_signer_core::ca::lineage::{Lineage, Member, Older, RecordedAuthority, State};
-use addon_signer_core::ca::waiver::Waiver;
 use addon_signer_core::journal::record::{AuthorityStep, Record};
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_ledger::{Health, Ledger, LedgerError};
@@ -43,8 +43,8 @@ impl LineageRecord {
 
     /// Records what has changed in the lineage; `actor` is who asked for it. Those that were `revoked` are recorded as
     /// tainted as well, so that none of them signs when its Secret comes from a backup. That an authority signs without
-    /// evidence from some clusters is read from the object that has `waiver`, because the answer to the step itself may
-    /// be lost.
+    /// evidence from some clusters is read from the object that has `exception`, because the answer to the step itself
+    /// may be lost.
     ///
     /// # Errors
     /// [`LedgerError`]; what was not recorded is recorded the next time.
@@ -52,7 +52,7 @@ impl LineageRecord {
         &mut self,
         lineage: &Lineage,
         actor: &str,
-        waiver: Option<&Waiver>,
+        exception: Option<&Exception>,
         revoked: &[AuthorityId],
     ) -> Result<(), LedgerError> {
         let known = match self.known.take() {
@@ -67,13 +67,13 @@ impl LineageRecord {
         }
         for member in lineage.members().iter().filter(|member| !has_step(&known, member)) {
             let record = self.record(member, step(member.state));
-            let is_without = |waiver: &&Waiver| {
-                member.state == State::Active && !Waiver::of(Some(*waiver), &member.authority).is_empty()
+            let is_without = |exception: &&Exception| {
+                member.state == State::Active && !Exception::of(Some(*exception), &member.authority).is_empty()
             };
-            match waiver.filter(is_without) {
-                Some(waiver) => {
-                    self.ledger.change(record, &format!("{actor}{waiver}")).await?;
-                    warn!(%waiver, "An authority of the gateway did not wait for these clusters");
+            match exception.filter(is_without) {
+                Some(exception) => {
+                    self.ledger.change(record, &format!("{actor}{exception}")).await?;
+                    warn!(%exception, "An authority of the gateway did not wait for these clusters");
                 }
                 None => self.ledger.change(record, actor).await?,
             }

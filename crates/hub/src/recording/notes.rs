@@ -22,7 +22,7 @@ use addon_signer_platform::clock::Clock;
 /// How soon the hub retries what could not be recorded.
 const RETRY: Duration = Duration::from_secs(2);
 /// How often the hub asks the registry whether it is complete, before it looks for changes that it missed.
-const LOOK: Duration = Duration::from_secs(1);
+const POLL: Duration = Duration::from_secs(1);
 /// How often the certificates in use are recorded; each of them at most once a minute.
 const USES: Duration = Duration::from_secs(10);
 
@@ -161,7 +161,7 @@ impl Notes {
     /// Notes eligibility that was lost or suspended, and revocations that changed, while no hub ran.
     async fn find_missed(&self, ledger: &Ledger, registry: &SharedRegistry) -> Result<(), LedgerError> {
         while !registry.read(Registry::is_ready) {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL).await;
         }
         for (name, word) in answered(|| ledger.latest("standing")).await? {
             let Some((of, which)) = pair(&name) else { continue };

@@ -168,7 +168,7 @@ async fn watch_clusters(client: Client, registry: Recorded) -> Result<(), Regist
                     });
                 }
             }
-            Ok(Some(News::Gone(found))) => {
+            Ok(Some(News::Deleted(found))) => {
                 if let Some((name, _)) = cluster_entry(&found.object) {
                     registry.write(|registry| registry.set_cluster(name, None));
                 }
@@ -210,13 +210,13 @@ async fn watch_addons(client: Client, version: AddOnVersion, registry: Recorded)
                     sinks.pass_on(SeenAddOn::There(Box::new(object)))?;
                 }
             }
-            Ok(Some(News::Gone(object))) => {
+            Ok(Some(News::Deleted(object))) => {
                 let Some(key) = ocm::addon_key(&object.object) else { continue };
                 let AddOnKey { cluster, addon } = key.clone();
                 registry.write(|registry| registry.put_addon(cluster, addon, None));
                 if let Some(sinks) = &registry.sinks {
                     sinks.known.remove_addon(&key);
-                    sinks.pass_on(SeenAddOn::Gone(key))?;
+                    sinks.pass_on(SeenAddOn::Deleted(key))?;
                 }
             }
             Err(error) => {

@@ -32,7 +32,7 @@ pub enum SeenAddOn {
     /// It exists.
     There(Box<OcmObject>),
     /// It was deleted.
-    Gone(AddOnKey),
+    Deleted(AddOnKey),
     /// A list is complete: an addon that it did not show does not exist.
     Listed,
 }

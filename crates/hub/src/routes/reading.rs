@@ -172,7 +172,7 @@ impl Reading {
                 self.refused.begin_list();
                 self.has_new_consent = false;
             }
-            Some(News::Gone(route)) => self.forget(&name(&route)),
+            Some(News::Deleted(route)) => self.forget(&name(&route)),
             Some(News::Listed(shown)) => {
                 self.routes.retain(|name, _| shown.contains(name));
                 self.oldest.retain(|_, key| shown.contains(&name_of(key)));
@@ -232,7 +232,7 @@ impl Reading {
     pub(super) fn observe_namespace(&mut self, event: NamespaceEvent) {
         match self.list_of_namespaces.news(event, |namespace| Some(namespace.name_any())) {
             None => {}
-            Some(News::Gone(namespace)) => drop(self.namespaces.remove(&namespace.name_any())),
+            Some(News::Deleted(namespace)) => drop(self.namespaces.remove(&namespace.name_any())),
             Some(News::Listed(shown)) => {
                 self.namespaces.retain(|name, _| shown.contains(name));
                 self.has_namespaces = true;

@@ -72,7 +72,7 @@ impl KnownServices {
     pub(super) fn observe_service(&mut self, event: Event<Guarded<Service>>) {
         match self.list_of_services.news(event, |service| Some(service.name_any())) {
             None => {}
-            Some(News::Gone(service)) => drop(self.services.remove(&service.name_any())),
+            Some(News::Deleted(service)) => drop(self.services.remove(&service.name_any())),
             Some(News::Listed(shown)) => {
                 self.services.retain(|name, _| shown.contains(name));
                 self.listed[0] = true;
@@ -89,7 +89,7 @@ impl KnownServices {
     pub(super) fn observe_slice(&mut self, event: Event<Guarded<EndpointSlice>>) {
         match self.list_of_slices.news(event, |slice| Some(slice.name_any())) {
             None => {}
-            Some(News::Gone(slice)) => self.forget_slice(&slice.name_any()),
+            Some(News::Deleted(slice)) => self.forget_slice(&slice.name_any()),
             Some(News::Listed(shown)) => {
                 let gone: Vec<_> = self.slices.keys().filter(|name| !shown.contains(*name)).cloned().collect();
                 gone.iter().for_each(|name| self.forget_slice(name));

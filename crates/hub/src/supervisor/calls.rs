@@ -80,7 +80,7 @@ impl Calls {
 }
 
 impl Supervisor {
-    /// Starts the calls for which there is a free slot.
+    /// Starts the calls for which there is a free permit.
     pub(super) fn begin_calls(&mut self) {
         self.begin_reviews();
         self.begin_writes();

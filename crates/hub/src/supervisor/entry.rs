@@ -38,7 +38,7 @@ pub(super) enum Read {
     },
     /// None that takes effect: it is deleted, is being deleted, or is one too many.
     #[default]
-    Gone,
+    Removed,
 }
 
 /// What the hub does.
@@ -76,14 +76,14 @@ impl Entry {
     pub(super) fn object(&self) -> Option<&AddOnSigner> {
         match &self.read {
             Read::Object(object) => Some(object),
-            Read::Undecodable { .. } | Read::Gone => None,
+            Read::Undecodable { .. } | Read::Removed => None,
         }
     }
 
     pub(super) fn object_mut(&mut self) -> Option<&mut AddOnSigner> {
         match &mut self.read {
             Read::Object(object) => Some(object),
-            Read::Undecodable { .. } | Read::Gone => None,
+            Read::Undecodable { .. } | Read::Removed => None,
         }
     }
 
@@ -92,7 +92,7 @@ impl Entry {
     }
 
     pub(super) fn is_gone(&self) -> bool {
-        matches!(self.read, Read::Gone)
+        matches!(self.read, Read::Removed)
     }
 
     pub(super) fn served(&self) -> Option<&Served> {

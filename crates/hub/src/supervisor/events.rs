@@ -62,7 +62,7 @@ impl Supervisor {
                 self.list.oldest.begin_list();
             }
             Some(News::There(object)) => self.there(object),
-            Some(News::Gone(object)) => {
+            Some(News::Deleted(object)) => {
                 let name = object.name_any();
                 self.list.oldest.remove("", &name);
                 self.gone(name);
@@ -115,7 +115,7 @@ impl Supervisor {
 
     fn gone(&mut self, name: String) {
         if let Some(entry) = self.entries.get_mut(&name) {
-            entry.read = Read::Gone;
+            entry.read = Read::Removed;
         }
         self.ends.notes.deleted(&name);
         self.settle([name]);
@@ -126,7 +126,7 @@ impl Supervisor {
         let name = object.name_any();
         let entry = self.entries.entry(name.clone()).or_default();
         match object.read() {
-            Ok(object) if object.metadata.deletion_timestamp.is_some() => entry.read = Read::Gone,
+            Ok(object) if object.metadata.deletion_timestamp.is_some() => entry.read = Read::Removed,
             Ok(object) => {
                 self.ends.notes.configured(&object);
                 if entry.object().is_some_and(|before| before.metadata.generation != object.metadata.generation) {
@@ -152,7 +152,7 @@ impl Supervisor {
         self.list.oldest.retain(|_, name| shown.contains(name));
         self.tell_left_out();
         for (_, entry) in self.entries.iter_mut().filter(|(name, _)| !shown.contains(*name)) {
-            entry.read = Read::Gone;
+            entry.read = Read::Removed;
         }
         let there = self.entries.iter().filter(|(_, entry)| !entry.is_gone());
         self.ends.notes.listed(there.map(|(name, _)| name.clone()).collect());

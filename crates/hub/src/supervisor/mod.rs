@@ -16,11 +16,11 @@ mod calls;
 pub(crate) mod changes;
 mod entry;
 mod events;
-mod gone;
-mod looking;
 mod paced;
 mod pending;
+mod reconcile;
 mod registered;
+mod removed;
 mod reporting;
 mod rights;
 #[cfg(test)]
@@ -49,7 +49,7 @@ use addon_signer_telemetry::pulse::Pulse;
 use calls::Calls;
 use entry::{Entry, Served};
 use events::SignerList;
-use gone::Registered;
+use removed::Registered;
 
 /// How often the supervisor writes statuses that could not be written, checks missing rights again, and checks what has
 /// expired.

@@ -27,7 +27,7 @@ impl Supervisor {
         }
     }
 
-    /// Starts the writes for which there is a free slot.
+    /// Starts the writes for which there is a free permit.
     pub(super) fn begin_writes(&mut self) {
         // Otherwise statuses are written when this hub leads again.
         let Ok(leads) = self.links.leading.leads() else { return };

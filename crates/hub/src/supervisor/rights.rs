@@ -22,7 +22,7 @@ impl Supervisor {
         }
     }
 
-    /// Starts the reviews for which there is a free slot.
+    /// Starts the reviews for which there is a free permit.
     pub(super) fn begin_reviews(&mut self) {
         while let Some(name) = self.calls.asking.begin() {
             let Some(served) = self.entries.get_mut(&name).and_then(Entry::served_mut) else {
@@ -45,13 +45,13 @@ impl Supervisor {
         if self.served(name).is_none_or(|served| served.config.borrow().rules.signer_name != *of) {
             return;
         }
-        let answer = answer.map(|permission| permission.and_then(|()| self.take_slot(name)));
+        let answer = answer.map(|permission| permission.and_then(|()| self.take_permit(name)));
         let Some(served) = self.entries.get_mut(name).and_then(Entry::served_mut) else { return };
         match answer {
             Ok(permission) => {
                 // An existing lineage stays trusted when the right is taken away.
                 if permission.is_ok() {
-                    served.plan.send_if_modified(|plan| !std::mem::replace(&mut plan.has_slot, true));
+                    served.plan.send_if_modified(|plan| !std::mem::replace(&mut plan.may_create, true));
                 }
                 if served.permission != permission {
                     served.permission = permission;
@@ -66,8 +66,8 @@ impl Supervisor {
         }
     }
 
-    /// Takes a slot for the signer's lineage among those that the gateway trusts.
-    fn take_slot(&mut self, name: &str) -> Validity {
+    /// Takes a permit for the signer's lineage among those that the gateway trusts.
+    fn take_permit(&mut self, name: &str) -> Validity {
         let lineages = self.entries.values().filter(|entry| entry.has_lineage).count();
         if let Some(entry) = self.entries.get_mut(name).filter(|entry| entry.has_lineage || lineages < MAX_LINES) {
             entry.has_lineage = true;

@@ -48,12 +48,12 @@ impl Supervisor {
     ) {
         let HubSettings { config, gateway: rules, inventory } = self.settings.clone();
         let supply = SupplyPlan::of_gateway(certificate, &rules, config.serving_source);
-        let plan = move |has_slot| LineagePlan {
+        let plan = move |may_create| LineagePlan {
             authority: GATEWAY_PLAN,
             supply: supply.clone(),
             asked: Asked::default(),
             remembered: false,
-            has_slot,
+            may_create,
         };
         let planned = watch::Sender::new(plan(*needed.borrow_and_update()));
         let (reserve, reservations) = mpsc::channel(64);

@@ -160,7 +160,7 @@ async fn unserved_signer_is_awaited_until_last_certificate_expires() {
 }
 
 #[tokio::test]
-async fn slots_for_authorities_are_limited_and_freed_ones_reused() {
+async fn permits_for_authorities_are_limited_and_freed_ones_reused() {
     let (mut supervisor, _announcer, _ends) = mk_supervisor(&Pulses::default());
     let names: Vec<_> = (0..=MAX_LINES).map(|n| format!("a{n}")).collect();
     let mk_object = |name: &str| {
@@ -171,7 +171,7 @@ async fn slots_for_authorities_are_limited_and_freed_ones_reused() {
     let objects: Vec<_> = names.iter().map(|name| mk_object(name)).collect();
     list(&mut supervisor, &objects);
     let places = |supervisor: &Supervisor| {
-        let of = |served: &Served| served.plan.borrow().has_slot;
+        let of = |served: &Served| served.plan.borrow().may_create;
         supervisor.all_served().filter(|(_, served)| of(served)).count()
     };
     assert_eq!(places(&supervisor), 0, "nobody has asked");

@@ -7,7 +7,7 @@ use addon_signer_core::journal::chain::{Fault, Problem};
 use addon_signer_core::journal::entry::{Entry, Hash};
 
 /// The topic of the row to which the hub writes to see whether it can write.
-const TRIAL: &str = "trial";
+const DRY_RUN: &str = "trial";
 
 /// The entry that a name has its value from, and the hash of the value.
 type Source = (u64, Hash);
@@ -25,7 +25,7 @@ impl LatestValues {
     pub(super) fn of_table(rows: &[Cells]) -> Self {
         let source = |row: &Cells| (row.count(3), Hash::of(row.str(2)));
         let ledger = rows.iter().find(|row| row.str(0) == "ledger").map(|row| row.text(2)).unwrap_or_default();
-        let rows = rows.iter().filter(|row| row.str(0) != TRIAL);
+        let rows = rows.iter().filter(|row| row.str(0) != DRY_RUN);
         let table = rows.map(|row| ((row.text(0), row.text(1)), source(row))).collect();
         Self { ledger, table, entries: BTreeMap::new() }
     }

@@ -10,8 +10,8 @@ use crate::{LedgerError, Location};
 
 /// Entries between two foldings: some 64 MiB of journal.
 const ENTRIES: u64 = 10_000;
-/// As many entries take as much of the journal as a trial.
-const TRIAL: u64 = 10;
+/// As many entries take as much of the journal as a dry run.
+const DRY_RUN: u64 = 10;
 /// Passes of one folding. Each pass folds what commits added during the one before, which is less each time.
 const PASSES: u32 = 3;
 
@@ -38,9 +38,9 @@ impl Folding {
         self.after(entries, connection).await;
     }
 
-    /// The same after a trial.
-    pub(super) async fn after_trial(&mut self, connection: &mut Connection) {
-        self.after(TRIAL, connection).await;
+    /// The same after a dry run.
+    pub(super) async fn after_dry_run(&mut self, connection: &mut Connection) {
+        self.after(DRY_RUN, connection).await;
     }
 
     async fn after(&mut self, entries: u64, connection: &mut Connection) {

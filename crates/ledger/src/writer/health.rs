@@ -5,14 +5,14 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
-use super::transaction::trial;
+use super::transaction::dry_run;
 use super::{DurableTip, LedgerWriter, RETRY};
 use crate::LedgerError;
 use crate::handle::Health;
 
 /// How often a store to which nobody writes is tried.
 const IDLE: Duration = Duration::from_secs(30);
-/// For how long nobody must have asked after a failed write before a trial counts: CSRs that wait for the ledger
+/// For how long nobody must have asked after a failed write before a dry run counts: CSRs that wait for the ledger
 /// ask again after a minute at most.
 pub(super) const QUIET: Duration = Duration::from_secs(90);
 
@@ -22,9 +22,9 @@ impl LedgerWriter {
     pub(super) async fn try_to_write(&mut self) -> Result<(), LedgerError> {
         let author = self.author();
         let Some(store) = &mut self.store else { return Ok(()) };
-        match trial(&mut store.connection, &author, &self.options.location).await {
+        match dry_run(&mut store.connection, &author, &self.options.location).await {
             Ok(()) => {
-                store.folding.after_trial(&mut store.connection).await;
+                store.folding.after_dry_run(&mut store.connection).await;
                 self.succeeded();
                 Ok(())
             }
@@ -40,7 +40,7 @@ impl LedgerWriter {
             info!(ledger = %self.options.location, entries = tip.seq, epoch = self.epoch, "Opened the ledger");
         }
         self.refused = None;
-        self.trial_at = Instant::now() + IDLE;
+        self.dry_run_at = Instant::now() + IDLE;
         self.written = Some(DurableTip { ledger: ledger.clone(), tip });
         self.health.send_replace(Health::Up { ledger, tip });
     }

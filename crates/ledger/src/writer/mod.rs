@@ -68,7 +68,7 @@ pub struct LedgerWriter {
     written: Option<DurableTip>,
     retry_at: Instant,
     /// When an open store is tried next.
-    trial_at: Instant,
+    dry_run_at: Instant,
     /// When somebody last asked in vain, after a write had failed.
     refused: Option<Instant>,
 }
@@ -105,7 +105,7 @@ impl LedgerWriter {
             lock: None,
             written: None,
             retry_at: now,
-            trial_at: now,
+            dry_run_at: now,
             refused: None,
         };
         (writer, Ledger::new(sender, watched))
@@ -127,7 +127,7 @@ impl LedgerWriter {
             if self.store.is_none() && Instant::now() >= self.retry_at {
                 self.open().await?;
             }
-            if self.store.is_some() && Instant::now() >= self.trial_at {
+            if self.store.is_some() && Instant::now() >= self.dry_run_at {
                 self.try_to_write().await?;
             }
             let Some(more) = self.gather(&mut waiting).await else { break };
@@ -146,7 +146,7 @@ impl LedgerWriter {
         let mut deadline = Instant::now() + NOTES;
         while waiting.iter().all(|job| job.reply.is_none()) {
             let idle = waiting.is_empty();
-            let due = if self.store.is_none() { self.retry_at } else { self.trial_at };
+            let due = if self.store.is_none() { self.retry_at } else { self.dry_run_at };
             let wake = if idle { due } else { deadline.min(due) };
             tokio::select! {
                 job = self.jobs.recv() => match job {
@@ -174,7 +174,7 @@ impl LedgerWriter {
             Ok(store) => {
                 self.written = Some(DurableTip { ledger: store.ledger.clone(), tip: store.tip });
                 self.store = Some(store);
-                self.trial_at = self.refused.map_or_else(Instant::now, |refused| refused + QUIET);
+                self.dry_run_at = self.refused.map_or_else(Instant::now, |refused| refused + QUIET);
                 Ok(())
             }
             Err(error) if self.may_pass(&error) => {

@@ -50,7 +50,11 @@ pub(super) async fn commit(
 }
 
 /// Writes as much as an issuance does to a row that is no part of the chain.
-pub(super) async fn trial(connection: &mut Connection, author: &Author, location: &Location) -> Result<(), BatchError> {
+pub(super) async fn dry_run(
+    connection: &mut Connection,
+    author: &Author,
+    location: &Location,
+) -> Result<(), BatchError> {
     let sql = "INSERT INTO latest (topic, name, value, seq) VALUES ('trial', '', $1, 0) \
                ON CONFLICT (topic, name) DO UPDATE SET value = EXCLUDED.value";
     // SQLite writes whole pages, one for each index of a certificate; PostgreSQL what is new in them. It compresses.

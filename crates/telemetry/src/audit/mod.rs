@@ -32,7 +32,7 @@ pub(crate) use lines::{complain, line_of};
 /// causes: less than 100 kB in a minute.
 pub const QUOTA: Quota = Quota { first: 10, window: Duration::from_secs(60) };
 /// How often due sums are written.
-const LOOK: Duration = Duration::from_secs(1);
+const POLL: Duration = Duration::from_secs(1);
 /// The longest text in a field, in bytes. Longer ones are cut and end in `…`.
 const TEXT_MAX: usize = 256;
 
@@ -258,7 +258,7 @@ impl Audit {
 
     /// Writes the sums that are due, once a second until `stop`.
     pub async fn keep(self, stop: CancellationToken) {
-        let mut ticks = tokio::time::interval(LOOK);
+        let mut ticks = tokio::time::interval(POLL);
         while stop.run_until_cancelled(ticks.tick()).await.is_some() {
             self.write_due();
         }

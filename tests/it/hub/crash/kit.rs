@@ -72,7 +72,7 @@ impl CrashWorld {
         delete_lease(&self.admin).await;
     }
 
-    /// Starts a last hub in this process. Its clock is ahead, so that it sweeps what the others left open.
+    /// Starts a last hub in this process. Its clock is ahead, so that it recovers what the others left open.
     pub(super) async fn last_hub(&self, ledger: &str) -> RunningHub {
         change(&leases(&self.admin), |spec| spec.holder_identity = Some(String::new())).await;
         let clock = Clock::default();

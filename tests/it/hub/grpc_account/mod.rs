@@ -2,9 +2,9 @@
 //! keeps others from changing that.
 
 pub(super) mod attack;
+mod dry_run;
 mod good;
 pub(super) mod policy;
-mod trial;
 
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::api::PostParams;

@@ -7,7 +7,7 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 
 use super::{allow, wait_trust};
-use crate::hub::neighbours::mk_pod;
+use crate::hub::protected::mk_pod;
 use crate::hub::registrations::templates::{mk_management_addon, mk_template};
 use crate::hub::registrations::wait_registered;
 use crate::hub::{mk_csr, mk_ready, submit};
@@ -81,7 +81,7 @@ async fn hub_starts_beside_poisoned_objects_of_other_kinds() {
     })
     .await;
     wait_until(PATIENCE, "the pods and Services", async || {
-        let known = again.neighbours.borrow().clone();
+        let known = again.protected.borrow().clone();
         (known.pods?.contains_key("beside") && known.services?.contains_key("beside")).then_some(())
     })
     .await;

@@ -29,8 +29,8 @@ pub(super) const ROWS: [Row; 17] = [
         &[
             "connections_are_limited_per_addon_of_a_cluster",
             "calls_are_limited_per_addon_of_a_cluster",
-            "crowded_cluster_takes_no_slots_of_another",
-            "connections_that_are_refused_take_no_session_slots",
+            "crowded_cluster_takes_no_permits_of_another",
+            "connections_that_are_refused_take_no_session_permits",
         ],
     ),
     row(

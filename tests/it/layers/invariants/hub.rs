@@ -102,7 +102,7 @@ pub(super) const ROWS: [Row; 25] = [
             "only_grpc_server_says_whom_it_asks_for_and_nobody_changes_it",
             "without_policy_rewritten_annotation_yields_no_certificate",
             "policy_that_fails_to_protect_requests_lets_nobody_in",
-            "request_older_than_trial_is_denied_whatever_the_clock_says",
+            "request_older_than_dry_run_is_denied_whatever_the_clock_says",
         ],
     ),
     row(
@@ -147,7 +147,7 @@ pub(super) const ROWS: [Row; 25] = [
          first.",
         &[
             "the_oldest_signers_stay_in_effect",
-            "slots_for_authorities_are_limited_and_freed_ones_reused",
+            "permits_for_authorities_are_limited_and_freed_ones_reused",
             "the_number_of_authorities_is_bounded",
             "bad_signers_are_refused_by_the_field",
         ],

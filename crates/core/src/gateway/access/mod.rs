@@ -7,8 +7,8 @@ use http::Method;
 use super::authz::{NotAnIdentity, Peer};
 use super::host::Host;
 use super::path::{PathBelow, PathError, SafePath};
+use super::permits::NoPermit;
 use super::route::{Backend, Route, RouteName, RouteTable};
-use super::slots::NoSlot;
 use crate::identity::{AddOnName, ClusterName, PeerIdentity};
 use crate::registry::{NotRegistered, Registry};
 use crate::timestamp::Timestamp;
@@ -56,7 +56,7 @@ pub enum NotEligible {
         /// The holder of the certificate.
         peer: Arc<Peer>,
         /// Whose limit is reached, and how many it allows.
-        whose: NoSlot,
+        whose: NoPermit,
     },
 }
 
@@ -76,8 +76,8 @@ impl NotEligible {
             Self::NotRegistered { cause, .. } => cause.reason(),
             Self::Revoked { .. } => "CertificateRevoked",
             Self::OlderThanAddOn { .. } => "CertificateOlderThanAddOn",
-            Self::TooManyConnections { whose: NoSlot::AddOn(_), .. } => "TooManyConnections",
-            Self::TooManyConnections { whose: NoSlot::Cluster(_), .. } => "TooManyConnectionsOfCluster",
+            Self::TooManyConnections { whose: NoPermit::AddOn(_), .. } => "TooManyConnections",
+            Self::TooManyConnections { whose: NoPermit::Cluster(_), .. } => "TooManyConnectionsOfCluster",
         }
     }
 
@@ -94,11 +94,11 @@ impl NotEligible {
     }
 }
 
-fn has_all(peer: &Peer, whose: NoSlot) -> String {
+fn has_all(peer: &Peer, whose: NoPermit) -> String {
     let PeerIdentity { cluster, addon, .. } = &peer.identity;
     match whose {
-        NoSlot::AddOn(max) => format!("{cluster}/{addon} already has {max} connections"),
-        NoSlot::Cluster(max) => format!("the addons of {cluster} already have {max} connections"),
+        NoPermit::AddOn(max) => format!("{cluster}/{addon} already has {max} connections"),
+        NoPermit::Cluster(max) => format!("the addons of {cluster} already have {max} connections"),
     }
 }
 

@@ -33,7 +33,7 @@ pub(crate) struct LineagePlan {
     pub remembered: bool,
     /// Whether the hub may have the lineage at all: it may sign, or had the lineage before; somebody needs it, if it is
     /// one of the gateway. Until then nothing is read or created.
-    pub has_slot: bool,
+    pub may_create: bool,
 }
 
 /// What all reconcilers share.

@@ -125,7 +125,7 @@ impl LineageReconciler {
     /// has, it is recorded and published, its report is true, and no step is due. A check then costs no call.
     fn is_settled(&mut self, seen: Option<&LineageObjects>) -> bool {
         let state = self.lineage.state.borrow().ready().cloned();
-        if !self.has_slot(seen) {
+        if !self.may_create(seen) {
             // Whatever exists may have issued certificates.
             let is_absent = seen.is_some_and(|seen| seen.secret.is_none() && seen.config_map.is_none());
             if is_absent && matches!(*self.lineage.state.borrow(), LineageState::Starting) {
@@ -174,9 +174,9 @@ impl LineageReconciler {
 
     /// Whether the hub may have the lineage at all. It keeps a lineage of the gateway that exists, even if nothing
     /// needs it any more: backends may still trust its anchors.
-    fn has_slot(&self, seen: Option<&LineageObjects>) -> bool {
+    fn may_create(&self, seen: Option<&LineageObjects>) -> bool {
         let exists = || seen.is_some_and(|seen| seen.secret.is_some());
-        self.lineage.plan.borrow().has_slot || (self.lineage.names.kind != LineageKind::Agents && exists())
+        self.lineage.plan.borrow().may_create || (self.lineage.names.kind != LineageKind::Agents && exists())
     }
 
     /// The desired state of the lineage at this moment.
@@ -212,7 +212,7 @@ impl LineageReconciler {
             renew_before: plan.authority.renew_before,
             deferral: plan.authority.deferral,
             caps: matches!(self.lineage.activation, ActivationCheck::Serving { .. }),
-            next_is_trusted: self.lineage.activation.opens(lineage, asked.waiver.as_ref(), now),
+            next_is_trusted: self.lineage.activation.opens(lineage, asked.exception.as_ref(), now),
         }
     }
 
@@ -305,7 +305,7 @@ impl LineageReconciler {
 
     async fn advance(&mut self, seen: Option<&LineageObjects>) -> Result<(), ReconcileError> {
         let plan = self.present_plan();
-        if !self.has_slot(seen) {
+        if !self.may_create(seen) {
             return Ok(());
         }
         let now = self.links.clock.now();

@@ -5,7 +5,7 @@ use crate::authorities::asked::Asked;
 use crate::authorities::report::NOT_USED;
 use crate::authorities::state::OutsideReport;
 use crate::authorities::store::StoreError;
-use crate::authorities::supply::{Answer, Given, Question, Supply, SupplyPlan};
+use crate::authorities::supply::{Answer, External, Question, Supply, SupplyPlan};
 use crate::authorities::versions::{LineageObjects, ObjectVersion};
 use addon_signer_api::authority::AuthoritySource;
 use addon_signer_core::ca::authority::AuthorityId;
@@ -36,7 +36,7 @@ struct LookedAt {
 impl Outside {
     /// Whether authorities come from outside.
     fn is_used(&self) -> bool {
-        !matches!(self.supply, None | Some(Supply::Made))
+        !matches!(self.supply, None | Some(Supply::SelfSigned))
     }
 
     /// Whether there is a new authority for the lineage.
@@ -48,11 +48,11 @@ impl Outside {
     ///
     /// # Errors
     /// What has to happen before there is one.
-    pub(super) fn take(&mut self) -> Result<Option<Given>, String> {
+    pub(super) fn take(&mut self) -> Result<Option<External>, String> {
         let taken = || Supply::Nothing("a new authority".to_owned());
         self.looked_at = None; // the source may have something to clear away
         match &mut self.supply {
-            None | Some(Supply::Made) => Ok(None),
+            None | Some(Supply::SelfSigned) => Ok(None),
             Some(supply @ Supply::New(_)) => match std::mem::replace(supply, taken()) {
                 Supply::New(given) => {
                     self.given = Some(given.certified.authority().id().clone());
@@ -77,7 +77,7 @@ impl Outside {
 
     /// Whether there is a new authority, or the hub can make one.
     pub(super) fn can_give(&self) -> bool {
-        matches!(self.supply, None | Some(Supply::Made | Supply::New(_)))
+        matches!(self.supply, None | Some(Supply::SelfSigned | Supply::New(_)))
     }
 
     /// Whether the last look still holds. After a refusal it does not: time may heal the cause. Nor does it while
@@ -90,10 +90,9 @@ impl Outside {
         wanted: bool,
     ) -> bool {
         match (&plan.supply.source, &self.supply) {
-            (AuthoritySource::Made, None | Some(Supply::Made)) => true,
-            (AuthoritySource::Made, _) | (_, None | Some(Supply::Made | Supply::Asked(_) | Supply::Refused(_))) => {
-                false
-            }
+            (AuthoritySource::SelfSigned, None | Some(Supply::SelfSigned)) => true,
+            (AuthoritySource::SelfSigned, _)
+            | (_, None | Some(Supply::SelfSigned | Supply::Asked(_) | Supply::Refused(_))) => false,
             (_, Some(Supply::New(_) | Supply::Nothing(_))) => {
                 self.looked_at.as_ref() == Some(&LookedAt::new(plan, asked, seen, wanted))
             }
@@ -127,7 +126,7 @@ impl LineageReconciler {
     /// The Secret from which the lineage's authorities come.
     pub(super) fn source(&self) -> Option<String> {
         match &self.lineage.plan.borrow().supply.source {
-            AuthoritySource::Made | AuthoritySource::Vault => None,
+            AuthoritySource::SelfSigned | AuthoritySource::Vault => None,
             AuthoritySource::Secret(name) => Some(name.clone()),
             AuthoritySource::Request | AuthoritySource::CertManager(_) => Some(self.lineage.names.pending()),
         }
@@ -181,7 +180,7 @@ impl LineageReconciler {
     /// The step of the lineage, if there is an authority for it.
     pub(super) fn step(&self, lineage: &Lineage, evidence: &Evidence<'_>) -> Step {
         match &self.outside.supply {
-            None | Some(Supply::Made | Supply::New(_)) => lineage.next_step(evidence),
+            None | Some(Supply::SelfSigned | Supply::New(_)) => lineage.next_step(evidence),
             Some(Supply::Nothing(what) | Supply::Asked(what)) => lineage.next_step_without_authority(evidence, what),
             Some(Supply::Refused(_)) => {
                 lineage.next_step_without_authority(evidence, "a usable authority from the issuer")

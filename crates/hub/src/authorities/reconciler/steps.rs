@@ -247,14 +247,14 @@ impl LineageReconciler {
             return Ok(()); // what the ledger knows of the lineage is still needed
         }
         let actor = self.unrecorded.by.clone();
-        let waiver = match self.lineage.names.kind {
+        let exception = match self.lineage.names.kind {
             LineageKind::Gateway(_) => {
-                self.links.objects.of(&self.lineage.names, None).and_then(|seen| seen.asked().waiver)
+                self.links.objects.of(&self.lineage.names, None).and_then(|seen| seen.asked().exception)
             }
             LineageKind::Agents => None,
         };
         let actor_name = actor.as_deref().unwrap_or_default();
-        let recording = self.record.write(lineage, actor_name, waiver.as_ref(), &self.unrecorded.revoked);
+        let recording = self.record.write(lineage, actor_name, exception.as_ref(), &self.unrecorded.revoked);
         if actor.is_some() && !self.unrecorded.is_urgent {
             recording.await?;
             self.unrecorded = Unrecorded::default();

@@ -74,14 +74,14 @@ fn mk_plan() -> LineagePlan {
     let authority =
         AuthorityPlan { key: KeyKind::EcdsaP256, duration: 365 * DAY, renew_before: 30 * DAY, deferral: DAY };
     let supply = SupplyPlan {
-        source: AuthoritySource::Made,
+        source: AuthoritySource::SelfSigned,
         trusted: Trusted::Authority,
         longest: DAY,
         purpose: Purpose::Client,
         dns_names: Vec::new(),
         addresses: Vec::new(),
     };
-    LineagePlan { authority, supply, asked: Asked::default(), remembered: false, has_slot: true }
+    LineagePlan { authority, supply, asked: Asked::default(), remembered: false, may_create: true }
 }
 
 /// A reconciler that has just made its lineage, and what must live as long. Its ledger never answers.

@@ -151,9 +151,9 @@ impl SupplyPlan {
 #[derive(Debug)]
 pub(super) enum Supply {
     /// The hub makes authorities itself.
-    Made,
+    SelfSigned,
     /// A new authority that may be used.
-    New(Box<Given>),
+    New(Box<External>),
     /// Nothing new. A rotation that is due waits for this.
     Nothing(String),
     /// Nothing new, but somebody outside was asked. A rotation waits for this.
@@ -171,7 +171,7 @@ impl Supply {
             None => text,
         };
         match self {
-            Self::Made | Self::New(_) => self,
+            Self::SelfSigned | Self::New(_) => self,
             Self::Nothing(what) => Self::Nothing(cut(what)),
             Self::Asked(what) => Self::Asked(cut(what)),
             Self::Refused(why) => Self::Refused(cut(why)),
@@ -180,17 +180,17 @@ impl Supply {
 }
 
 /// An authority from outside, with its key.
-pub(super) struct Given {
+pub(super) struct External {
     /// The authority and what is above it.
     pub(super) certified: Certified,
     /// Its key, PKCS#8.
     pub(super) pkcs8: Zeroizing<Vec<u8>>,
 }
 
-impl std::fmt::Debug for Given {
+impl std::fmt::Debug for External {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { certified, pkcs8: _ } = self;
-        write!(f, "Given({}, key private)", certified.authority().id())
+        write!(f, "External({}, key private)", certified.authority().id())
     }
 }
 
@@ -234,7 +234,7 @@ impl Question<'_> {
         objects: &WatchedObjects,
     ) -> Result<Answer, StoreError> {
         let answer = match &self.plan.source {
-            AuthoritySource::Made => Supply::Made.into(),
+            AuthoritySource::SelfSigned => Supply::SelfSigned.into(),
             AuthoritySource::Secret(name) => self.imported(store, name).await?.into(),
             AuthoritySource::Request => self.requested(store, leads).await?,
             AuthoritySource::CertManager(issuer) => self.by_cert_manager(store, leads, issuer).await?.into(),
@@ -274,7 +274,7 @@ impl Question<'_> {
         };
         let checked = Certified::check(chain, roots, public_key, &demands).map_err(|error| error.to_string());
         match checked.and_then(|certified| self.plan.trusted.anchor(certified, self.lineage)) {
-            Ok(certified) => Supply::New(Box::new(Given { certified, pkcs8 })),
+            Ok(certified) => Supply::New(Box::new(External { certified, pkcs8 })),
             Err(why) => not_used(origin, &why),
         }
     }

@@ -55,7 +55,7 @@ const LAST_RETRY: Duration = Duration::from_secs(60);
 const LIMITED: Duration = Duration::from_secs(5);
 const LAST_LIMITED: Duration = Duration::from_secs(600);
 /// The longest pause of a CSR whose row of the ledger cannot be used: a person has to find the cause.
-const HELD: Duration = Duration::from_secs(300);
+const QUARANTINED: Duration = Duration::from_secs(300);
 
 /// The shortest time between two lists that look for CSRs of tenants that had too many.
 const LIST_PAUSE: Duration = Duration::from_secs(300);
@@ -359,7 +359,7 @@ impl Dispatcher {
                 request.waits = true;
                 Some(doubled(SOON, attempts, LATE))
             }
-            Some(Outcome::Held) => Some(doubled(RETRY, attempts, HELD)),
+            Some(Outcome::Quarantined) => Some(doubled(RETRY, attempts, QUARANTINED)),
             Some(Outcome::Failed(error)) => {
                 let tenant = Arc::clone(&request.tenant);
                 if let (true, Some(served)) = (error.is_forbidden(), self.served.get(&*request.signer_name)) {

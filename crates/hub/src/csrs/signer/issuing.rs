@@ -9,12 +9,12 @@ use kube::ResourceExt;
 use ring::rand::SystemRandom;
 use tokio::sync::oneshot;
 
-use super::held::Unusable;
+use super::quarantined::Unusable;
 use super::{Outcome, Signer, SignerError, SignerKind, SignerShared};
 use crate::authorities::reconciler::Reserve;
 use crate::authorities::state::ReadyLineage;
 use crate::csrs::action::{self, RATE_LIMITED, REVOKED};
-use crate::csrs::answers::{Answers, RefusalKind};
+use crate::csrs::status_writer::{RefusalKind, StatusWriter};
 use crate::lease::Leads;
 use addon_signer_api::rules::SignerConfig;
 use addon_signer_core::ca::issuer::{Issued, Prepared};
@@ -34,7 +34,7 @@ const REVOKED_PAUSE: RangeInclusive<Duration> = Duration::from_millis(500)..=Dur
 struct Attempt<'a> {
     signer: &'a Signer,
     leads: &'a Leads,
-    answers: Answers<'a>,
+    answers: StatusWriter<'a>,
     csr: &'a CertificateSigningRequest,
     /// The object after its approval, on which the certificate is written.
     approved_csr: Option<CertificateSigningRequest>,
@@ -55,8 +55,8 @@ impl Signer {
         approved: Approved,
         approves: bool,
     ) -> Result<Outcome, SignerError> {
-        // The sweep works on this CSR now; the signer looks again after that.
-        let Some(_claim) = self.shared.ledger.claim(action::uid(csr)) else {
+        // The recovery works on this CSR now; the signer looks again after that.
+        let Some(_claim) = self.shared.ledger.lock(action::uid(csr)) else {
             return Ok(Outcome::Wait);
         };
         if let Some(until) = approved.waits_until(now) {

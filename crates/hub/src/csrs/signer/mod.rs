@@ -14,15 +14,15 @@ use tokio::sync::{mpsc, watch};
 use tracing::{info, warn};
 
 mod deciding;
-mod held;
 mod issuing;
 mod proxied;
+mod quarantined;
 
 use crate::authorities::reconciler::Reserve;
 use crate::authorities::state::LineageState;
 use crate::csrs::action::{self, Action, KnownAccounts, Mode};
-use crate::csrs::answers::{Answers, RefusalKind};
 use crate::csrs::guard::{Guard, Guarded};
+use crate::csrs::status_writer::{RefusalKind, StatusWriter};
 use crate::csrs::unconfirmed::{Unconfirmed, WATCH_BEHIND};
 use crate::lease::{Leading, Leads, NotLeading, NotWritten};
 use crate::metrics::HubMetrics;
@@ -195,7 +195,7 @@ pub(crate) enum Outcome {
     Limited(Duration),
     /// Somebody must do something: its row of the ledger cannot be used, or the hub cannot tell whether the policy of
     /// addon-signer-grpc-account holds for it.
-    Held,
+    Quarantined,
     /// It failed, and is tried again.
     Failed(SignerError),
 }
@@ -371,8 +371,8 @@ impl Signer {
         Ok(Outcome::Done)
     }
 
-    fn answers<'l>(&self, leads: &'l Leads) -> Answers<'l> {
-        Answers::new(self.shared.client.clone(), leads)
+    fn answers<'l>(&self, leads: &'l Leads) -> StatusWriter<'l> {
+        StatusWriter::new(self.shared.client.clone(), leads)
     }
 
     /// The name of the AddOnSigner; the gateway's own signers have names too.

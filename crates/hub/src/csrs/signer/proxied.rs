@@ -8,8 +8,8 @@ use tracing::warn;
 use super::{Outcome, Signer, SignerError, SignerKind};
 use crate::csrs::action::{self, PROXY_UNPROVEN};
 use crate::csrs::guard::{Guarded, POLICY, Unproven};
+use crate::dry_run::{self, PolicyProblem, Right};
 use crate::lease::Leads;
-use crate::trial::{self, PolicyProblem, Right};
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_telemetry::audit::Asker;
 
@@ -46,13 +46,13 @@ impl Signer {
         }
         for subresource in ["status", "approval"] {
             let tried = self.answers(leads).try_for_another(csr, subresource).await;
-            if let Right::Unguarded(doubt) = trial::judge(POLICY, tried)? {
+            if let Right::Unguarded(doubt) = dry_run::judge(POLICY, tried)? {
                 let outcome = match doubt {
                     PolicyProblem::Missing => {
                         self.shared.guard.refute();
                         Outcome::Wait
                     }
-                    PolicyProblem::Unknown(_) | PolicyProblem::RefusesHub(_) => Outcome::Held,
+                    PolicyProblem::Unknown(_) | PolicyProblem::RefusesHub(_) => Outcome::Quarantined,
                 };
                 self.say_unproven(leads, csr, now, &doubt).await?;
                 return Ok(Some(outcome));

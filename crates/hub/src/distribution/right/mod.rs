@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 use tracing::{info, warn};
 
 use super::steps::Unguarded;
+use crate::dry_run::{self, Asking, PolicyDryRun, PolicyProblem, Right};
 use crate::permission;
 use crate::registrations::discovery::served_version;
-use crate::trial::{self, Asking, PolicyProblem, PolicyTrial, Right};
 use addon_signer_api::manifest_work::{MANIFEST_WORKS, WORK_GROUP, WORK_VERSION, resource};
 use addon_signer_api::status::CONDITION_TRUST_DISTRIBUTED;
 use addon_signer_api::{AddOnSigner, Lenient};
@@ -25,12 +25,12 @@ const VERBS: [&str; 5] = ["create", "list", "watch", "patch", "delete"];
 const PROBE: &str = "addon-signer-probe";
 
 /// Tries to create a ManifestWork that is not one of the hub's.
-pub(super) struct WorksTrial {
+pub(super) struct WorksDryRun {
     client: Client,
     namespace: String,
 }
 
-impl WorksTrial {
+impl WorksDryRun {
     /// `namespace` is one in which the hub's account may try to create a ManifestWork.
     pub(super) fn new(client: &Client, namespace: &str) -> Self {
         Self { client: client.clone(), namespace: namespace.to_owned() }
@@ -46,7 +46,7 @@ impl WorksTrial {
     }
 }
 
-impl PolicyTrial for WorksTrial {
+impl PolicyDryRun for WorksDryRun {
     const POLICY: &'static str = "addon-signer-manifest-works";
 
     async fn attempt(&self) -> Result<Right, Error> {
@@ -65,7 +65,7 @@ impl PolicyTrial for WorksTrial {
 }
 
 /// Why the hub may not create or change ManifestWorks, if it has the right: it only deletes them then.
-pub(super) fn unguarded(asking: &Asking<WorksTrial>) -> Option<Unguarded> {
+pub(super) fn unguarded(asking: &Asking<WorksDryRun>) -> Option<Unguarded> {
     match &asking.last {
         Some(Right::Guarded) => None,
         Some(Right::Unguarded(doubt)) => Some(Unguarded(doubt.clone())),
@@ -81,7 +81,7 @@ async fn ask(client: &Client, namespace: &str) -> Result<Right, Error> {
     let works: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource());
     let probe = serde_json::from_value(probe()).map_err(Error::SerdeError)?;
     let dry_run = PostParams { dry_run: true, field_manager: None };
-    trial::judge(WorksTrial::POLICY, works.create(&dry_run, &probe).await)
+    dry_run::judge(WorksDryRun::POLICY, works.create(&dry_run, &probe).await)
 }
 
 /// What the policy forbids, and nothing else, so that nobody else refuses it: it has neither the name nor the label of

@@ -13,47 +13,47 @@ use super::super::steps::Distribution;
 use super::super::tests::{key, mk_distributor_of};
 use super::super::{DOUBT, Distributor};
 use super::*;
+use crate::dry_run::{ASK_AGAIN, BELIEVED, RIGHT_AGE, UNKNOWN};
 use crate::lease::Announcer;
-use crate::trial::{ASK_AGAIN, BELIEVED, RIGHT_AGE, UNKNOWN};
 
 /// What the API server has, and what it was asked.
 #[derive(Default)]
-struct TrialServer {
+struct DryRunServer {
     is_served: bool,
-    trial: Trial,
+    dry_run: DryRun,
     /// Whether an AddOnSigner has the condition.
     is_told: bool,
     /// Whether it answers nothing.
     is_down: bool,
     /// Whether it refuses every write, as where a quota is used up.
     is_full: bool,
-    trials: usize,
+    dry_runs: usize,
     written: usize,
     deleted: usize,
 }
 
-/// How it answers a trial of what the policy forbids.
+/// How it answers a dry run of what the policy forbids.
 #[derive(Clone, Copy)]
-enum Trial {
+enum DryRun {
     Taken,
     Refused(u16, &'static str),
 }
 
-impl Default for Trial {
+impl Default for DryRun {
     fn default() -> Self {
         BY_THE_POLICY
     }
 }
 
-const BY_THE_POLICY: Trial = Trial::Refused(
+const BY_THE_POLICY: DryRun = DryRun::Refused(
     422,
     "manifestworks.work.open-cluster-management.io \"addon-signer-probe\" is forbidden: ValidatingAdmissionPolicy \
      'addon-signer-manifest-works' with binding 'addon-signer-manifest-works' denied request: no",
 );
-const IS_THERE: Trial = Trial::Refused(409, "already exists");
-const BY_A_WEBHOOK: Trial =
-    Trial::Refused(400, "admission webhook \"owners.example.com\" denied the request: no owner");
-const LATER: Trial = Trial::Refused(503, "no room");
+const IS_THERE: DryRun = DryRun::Refused(409, "already exists");
+const BY_A_WEBHOOK: DryRun =
+    DryRun::Refused(400, "admission webhook \"owners.example.com\" denied the request: no owner");
+const LATER: DryRun = DryRun::Refused(503, "no room");
 
 fn status(code: u16, message: &str) -> (StatusCode, Value) {
     let reason = match code {
@@ -70,7 +70,7 @@ fn status(code: u16, message: &str) -> (StatusCode, Value) {
     (StatusCode::from_u16(code).unwrap(), status)
 }
 
-fn answer(server: &mut TrialServer, method: &Method, path: &str, query: &str) -> (StatusCode, Value) {
+fn answer(server: &mut DryRunServer, method: &Method, path: &str, query: &str) -> (StatusCode, Value) {
     let list = |kind: &str, items: Value| {
         let metadata = json!({ "resourceVersion": "7" });
         (StatusCode::OK, json!({ "apiVersion": "v1", "kind": kind, "metadata": metadata, "items": items }))
@@ -95,10 +95,10 @@ fn answer(server: &mut TrialServer, method: &Method, path: &str, query: &str) ->
         }
         (&Method::POST, "/apis/work.open-cluster-management.io/v1/namespaces/addon-signer/manifestworks") => {
             assert!(query.contains("dryRun=All"), "{query}");
-            server.trials += 1;
-            match server.trial {
-                Trial::Taken => (StatusCode::CREATED, probe()),
-                Trial::Refused(code, message) => status(code, message),
+            server.dry_runs += 1;
+            match server.dry_run {
+                DryRun::Taken => (StatusCode::CREATED, probe()),
+                DryRun::Refused(code, message) => status(code, message),
             }
         }
         (&Method::GET, "/apis/addon-signer.io/v1alpha1/addonsigners") => {
@@ -118,7 +118,7 @@ fn answer(server: &mut TrialServer, method: &Method, path: &str, query: &str) ->
     }
 }
 
-fn mk_client(server: TrialServer) -> (Client, Arc<Mutex<TrialServer>>) {
+fn mk_client(server: DryRunServer) -> (Client, Arc<Mutex<DryRunServer>>) {
     let server = Arc::new(Mutex::new(server));
     let asked = Arc::clone(&server);
     let service = tower::service_fn(move |request: Request<Body>| {
@@ -141,11 +141,11 @@ fn mk_client(server: TrialServer) -> (Client, Arc<Mutex<TrialServer>>) {
 }
 
 /// A hub with one cluster that runs, until the returned task is dropped.
-fn mk_running(server: TrialServer) -> (Running, Arc<Mutex<TrialServer>>) {
+fn mk_running(server: DryRunServer) -> (Running, Arc<Mutex<DryRunServer>>) {
     mk_running_with(server, 1)
 }
 
-fn mk_running_with(server: TrialServer, clusters: usize) -> (Running, Arc<Mutex<TrialServer>>) {
+fn mk_running_with(server: DryRunServer, clusters: usize) -> (Running, Arc<Mutex<DryRunServer>>) {
     let (client, server) = mk_client(server);
     let (distributor, _known, reported, leads) = mk_distributor_of(client, clusters);
     (Running { task: tokio::spawn(Distributor::run(distributor)), reported, _leads: leads }, server)
@@ -195,20 +195,20 @@ fn unknown(end: &str) -> Right {
 
 #[tokio::test]
 async fn only_the_policys_own_refusal_says_that_the_right_is_narrowed() {
-    let asked = async |is_served, trial| {
-        let (client, _server) = mk_client(TrialServer { is_served, trial, ..TrialServer::default() });
+    let asked = async |is_served, dry_run| {
+        let (client, _server) = mk_client(DryRunServer { is_served, dry_run, ..DryRunServer::default() });
         ask(&client, "addon-signer").await.ok()
     };
     assert_eq!(asked(false, BY_THE_POLICY).await, Some(Right::Missing));
     assert_eq!(asked(true, BY_THE_POLICY).await, Some(Right::Guarded));
-    assert_eq!(asked(true, Trial::Taken).await, Some(Right::Unguarded(PolicyProblem::Missing)));
+    assert_eq!(asked(true, DryRun::Taken).await, Some(Right::Unguarded(PolicyProblem::Missing)));
     assert_eq!(asked(true, IS_THERE).await, Some(Right::Unguarded(PolicyProblem::Missing)));
     let renamed = [
         "ValidatingAdmissionPolicy 'prod-addon-signer-manifest-works' with binding 'prod-b' denied request: no",
         "ValidatingAdmissionPolicy 'addon-signer-manifest-works-2' with binding 'b-2' denied request: no",
     ];
     for message in renamed {
-        assert_eq!(asked(true, Trial::Refused(422, message)).await, Some(Right::Guarded), "{message}");
+        assert_eq!(asked(true, DryRun::Refused(422, message)).await, Some(Right::Guarded), "{message}");
     }
     let by_others = [
         "ValidatingAdmissionPolicy 'owners' with binding 'b' denied request: no owner",
@@ -220,35 +220,35 @@ async fn only_the_policys_own_refusal_says_that_the_right_is_narrowed() {
     ];
     for message in by_others {
         for code in [400, 403, 422] {
-            assert_eq!(asked(true, Trial::Refused(code, message)).await, Some(unknown(message)), "{message}");
+            assert_eq!(asked(true, DryRun::Refused(code, message)).await, Some(unknown(message)), "{message}");
         }
     }
     for code in [429, 500, 503] {
-        assert_eq!(asked(true, Trial::Refused(code, "no room")).await, None, "{code}");
+        assert_eq!(asked(true, DryRun::Refused(code, "no room")).await, None, "{code}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn lost_policy_is_noticed_in_ten_minutes_and_its_return_in_one() {
-    let (hub, server) = mk_running(TrialServer { is_served: true, ..TrialServer::default() });
+    let (hub, server) = mk_running(DryRunServer { is_served: true, ..DryRunServer::default() });
     hub.pass(SOON).await;
     assert_eq!(hub.is_guarded(), Some(true));
-    let written = |server: &Arc<Mutex<TrialServer>>| server.lock().unwrap().written;
+    let written = |server: &Arc<Mutex<DryRunServer>>| server.lock().unwrap().written;
     assert!(written(&server) > 0);
-    server.lock().unwrap().trial = LATER;
+    server.lock().unwrap().dry_run = LATER;
     hub.pass(RIGHT_AGE).await;
     assert_eq!(hub.is_guarded(), Some(true), "nobody says that it is gone");
-    server.lock().unwrap().trial = Trial::Taken;
+    server.lock().unwrap().dry_run = DryRun::Taken;
     hub.pass(2 * UNKNOWN).await;
     assert_eq!((hub.is_guarded(), hub.told().0), (Some(false), "PolicyMissing"));
     let before = written(&server);
     hub.pass(2 * RIGHT_AGE).await;
     assert_eq!((hub.is_guarded(), written(&server)), (Some(false), before), "nothing is written");
-    let trials = server.lock().unwrap().trials;
+    let dry_runs = server.lock().unwrap().dry_runs;
     hub.pass(10 * ASK_AGAIN).await;
-    let more = server.lock().unwrap().trials - trials;
+    let more = server.lock().unwrap().dry_runs - dry_runs;
     assert!((8..=11).contains(&more), "{more} in ten minutes");
-    server.lock().unwrap().trial = BY_THE_POLICY;
+    server.lock().unwrap().dry_run = BY_THE_POLICY;
     hub.pass(ASK_AGAIN + SOON).await;
     assert_eq!(hub.is_guarded(), Some(true));
     hub.pass(RIGHT_AGE).await;
@@ -265,25 +265,25 @@ fn capture(file: &tempfile::NamedTempFile) -> (Dispatch, tracing::subscriber::De
 }
 
 #[tokio::test(start_paused = true)]
-async fn foreign_refusal_of_trial_is_logged_once_and_stops_writes() {
+async fn foreign_refusal_of_dry_run_is_logged_once_and_stops_writes() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let _capturing = capture(&file);
-    let (hub, server) = mk_running(TrialServer { is_served: true, trial: BY_A_WEBHOOK, ..TrialServer::default() });
+    let (hub, server) = mk_running(DryRunServer { is_served: true, dry_run: BY_A_WEBHOOK, ..DryRunServer::default() });
     hub.pass(RIGHT_AGE).await;
     let expected = "The hub creates and changes no ManifestWork, because it cannot tell whether the \
-                    ValidatingAdmissionPolicy addon-signer-manifest-works is in force. Its trial, a dry run of a \
-                    ManifestWork addon-signer-probe that this policy must refuse, ended with: admission webhook \
+                    ValidatingAdmissionPolicy addon-signer-manifest-works is in force. Its dry run of a \
+                    ManifestWork addon-signer-probe that this policy must refuse ended with: admission webhook \
                     \"owners.example.com\" denied the request: no owner. First check that the chart has \
                     trust.manifestWorks. If it has, and another ValidatingAdmissionPolicy or something that changes \
-                    new objects refuses the trial, exempt the hub's account, or that name, from it.";
+                    new objects refuses the dry run, exempt the hub's account, or that name, from it.";
     assert_eq!((hub.told(), server.lock().unwrap().written), (("PolicyUnknown", expected.to_owned()), 0));
     let said = std::fs::read_to_string(file.path()).unwrap();
     assert_eq!(said.matches("no owner").count(), 1, "{said}");
-    server.lock().unwrap().trial = BY_THE_POLICY;
+    server.lock().unwrap().dry_run = BY_THE_POLICY;
     hub.pass(ASK_AGAIN + SOON).await;
     assert_eq!(hub.is_guarded(), Some(true));
     // Somebody refuses for a moment: not what the policy would let pass.
-    server.lock().unwrap().trial = BY_A_WEBHOOK;
+    server.lock().unwrap().dry_run = BY_A_WEBHOOK;
     hub.pass(BELIEVED - 2 * ASK_AGAIN).await;
     assert_eq!(hub.is_guarded(), Some(true));
     hub.pass(3 * ASK_AGAIN).await;
@@ -294,9 +294,9 @@ async fn foreign_refusal_of_trial_is_logged_once_and_stops_writes() {
 async fn a_right_that_nobody_confirms_is_believed_for_twenty_minutes() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let _capturing = capture(&file);
-    let (hub, server) = mk_running(TrialServer { is_served: true, ..TrialServer::default() });
+    let (hub, server) = mk_running(DryRunServer { is_served: true, ..DryRunServer::default() });
     hub.pass(SOON).await;
-    server.lock().unwrap().trial = LATER;
+    server.lock().unwrap().dry_run = LATER;
     hub.pass(BELIEVED - 2 * SOON).await;
     assert_eq!(hub.is_guarded(), Some(true));
     let unanswered = |said: &str| said.matches("Could not check whether").count();
@@ -308,24 +308,24 @@ async fn a_right_that_nobody_confirms_is_believed_for_twenty_minutes() {
     let before = server.lock().unwrap().written;
     hub.pass(RIGHT_AGE).await;
     assert_eq!((reason, server.lock().unwrap().written), ("PolicyUnknown", before), "nothing is written");
-    server.lock().unwrap().trial = BY_THE_POLICY;
+    server.lock().unwrap().dry_run = BY_THE_POLICY;
     hub.pass(2 * UNKNOWN).await;
     assert_eq!(hub.is_guarded(), Some(true));
 }
 
 #[tokio::test(start_paused = true)]
 async fn refused_writes_recheck_right_at_most_every_15_seconds() {
-    let server = TrialServer { is_served: true, is_full: true, ..TrialServer::default() };
+    let server = DryRunServer { is_served: true, is_full: true, ..DryRunServer::default() };
     let (hub, server) = mk_running_with(server, 400);
     hub.pass(4 * UNKNOWN).await;
-    let TrialServer { trials, written, .. } = *server.lock().unwrap();
-    assert!((2..=5).contains(&trials), "{trials} questions, {written} refused writes");
-    assert!(written > 400, "{trials} questions, {written} refused writes");
-    server.lock().unwrap().trial = BY_A_WEBHOOK;
+    let DryRunServer { dry_runs, written, .. } = *server.lock().unwrap();
+    assert!((2..=5).contains(&dry_runs), "{dry_runs} questions, {written} refused writes");
+    assert!(written > 400, "{dry_runs} questions, {written} refused writes");
+    server.lock().unwrap().dry_run = BY_A_WEBHOOK;
     hub.pass(4 * UNKNOWN).await;
-    let more = server.lock().unwrap().trials - trials;
+    let more = server.lock().unwrap().dry_runs - dry_runs;
     assert!((2..=5).contains(&more), "{more} questions that have no answer");
-    server.lock().unwrap().trial = Trial::Taken;
+    server.lock().unwrap().dry_run = DryRun::Taken;
     hub.pass(2 * UNKNOWN).await;
     assert_eq!(hub.is_guarded(), Some(false), "the policy went meanwhile");
 }
@@ -333,7 +333,7 @@ async fn refused_writes_recheck_right_at_most_every_15_seconds() {
 /// What an older answer said must not let a rotation pass.
 #[tokio::test(start_paused = true)]
 async fn that_there_is_no_right_is_believed_for_twenty_minutes() {
-    let (hub, server) = mk_running(TrialServer { is_told: true, ..TrialServer::default() });
+    let (hub, server) = mk_running(DryRunServer { is_told: true, ..DryRunServer::default() });
     hub.pass(DOUBT + ASK_AGAIN).await;
     assert_eq!(*hub.reported.borrow(), Distribution::Off);
     server.lock().unwrap().is_down = true;
@@ -350,7 +350,7 @@ async fn that_there_is_no_right_is_believed_for_twenty_minutes() {
 
 #[tokio::test(start_paused = true)]
 async fn hub_unsure_whether_policy_is_in_force_writes_nothing() {
-    let (hub, server) = mk_running(TrialServer { is_served: true, trial: LATER, ..TrialServer::default() });
+    let (hub, server) = mk_running(DryRunServer { is_served: true, dry_run: LATER, ..DryRunServer::default() });
     hub.pass(SOON).await;
     assert_eq!((hub.is_guarded(), server.lock().unwrap().written), (None, 0));
     hub.pass(BELIEVED + ASK_AGAIN).await;
@@ -358,14 +358,15 @@ async fn hub_unsure_whether_policy_is_in_force_writes_nothing() {
     assert!(reason == "PolicyUnknown", "{sentence}");
     assert!(sentence.contains("the last error: no room."), "{sentence}");
     assert_eq!(server.lock().unwrap().written, 0);
-    server.lock().unwrap().trial = BY_THE_POLICY;
+    server.lock().unwrap().dry_run = BY_THE_POLICY;
     hub.pass(2 * UNKNOWN).await;
     assert_eq!(hub.is_guarded(), Some(true));
 }
 
 #[tokio::test(start_paused = true)]
 async fn without_the_policy_what_nobody_wants_goes_all_the_same() {
-    let (client, server) = mk_client(TrialServer { is_served: true, trial: Trial::Taken, ..TrialServer::default() });
+    let (client, server) =
+        mk_client(DryRunServer { is_served: true, dry_run: DryRun::Taken, ..DryRunServer::default() });
     let (mut distributor, known, _reported, _leads) = mk_distributor_of(client, 1);
     distributor.right.ask().await.unwrap();
     assert_eq!(distributor.look(), []);
@@ -381,12 +382,12 @@ async fn without_the_policy_what_nobody_wants_goes_all_the_same() {
 
 #[tokio::test(start_paused = true)]
 async fn starting_hub_doubts_loss_of_right_its_predecessor_had() {
-    let (hub, _server) = mk_running(TrialServer { is_told: true, ..TrialServer::default() });
+    let (hub, _server) = mk_running(DryRunServer { is_told: true, ..DryRunServer::default() });
     hub.pass(DOUBT - SOON).await;
     assert_eq!(*hub.reported.borrow(), Distribution::Starting);
     hub.pass(ASK_AGAIN + SOON).await;
     assert_eq!(*hub.reported.borrow(), Distribution::Off);
-    let (hub, _server) = mk_running(TrialServer::default());
+    let (hub, _server) = mk_running(DryRunServer::default());
     hub.pass(SOON).await;
     assert_eq!(*hub.reported.borrow(), Distribution::Off, "no hub had it");
 }

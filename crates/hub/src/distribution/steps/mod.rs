@@ -5,8 +5,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::known::KnownObjects;
+use crate::dry_run::PolicyProblem;
 use crate::registrations::wanted::Signers;
-use crate::trial::PolicyProblem;
 use addon_signer_api::manifest_work::{AnchorsDigest, Content, Place, Placement, Work};
 use addon_signer_api::status::ConditionValue;
 use addon_signer_core::ca::bundle::Bundle;
@@ -85,9 +85,9 @@ impl fmt::Display for Unguarded {
             PolicyProblem::Unknown(said) | PolicyProblem::RefusesHub(said) => write!(
                 f,
                 "it cannot tell whether the ValidatingAdmissionPolicy addon-signer-manifest-works is in force. Its \
-                 trial, a dry run of a ManifestWork addon-signer-probe that this policy must refuse, ended with: \
+                 dry run of a ManifestWork addon-signer-probe that this policy must refuse ended with: \
                  {said}. First check that the chart has trust.manifestWorks. If it has, and another \
-                 ValidatingAdmissionPolicy or something that changes new objects refuses the trial, exempt the hub's \
+                 ValidatingAdmissionPolicy or something that changes new objects refuses the dry run, exempt the hub's \
                  account, or that name, from it"
             ),
         }

@@ -210,7 +210,7 @@ impl RegistrationWriter {
     fn observe(&mut self, seen: SeenAddOn) {
         match seen {
             SeenAddOn::There(addon) => self.look(&addon),
-            SeenAddOn::Gone(key) => self.forget(&key),
+            SeenAddOn::Deleted(key) => self.forget(&key),
             SeenAddOn::Listed => {
                 let Some(there) = self.list.shown.take() else { return };
                 self.reverts.retain(|key, _| there.contains(key));

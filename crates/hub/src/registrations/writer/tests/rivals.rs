@@ -115,7 +115,7 @@ async fn what_is_gone_is_forgotten_also_when_only_a_list_shows_it() {
     assert_eq!(world.left(), 2);
     world.server.addons.lock().unwrap().clear();
     let gone = ocm::addon_key(&Server::object("c1", &json!({}))).unwrap();
-    world.server.seen.send(SeenAddOn::Gone(gone)).await.unwrap();
+    world.server.seen.send(SeenAddOn::Deleted(gone)).await.unwrap();
     pass(20).await;
     assert_eq!(world.left(), 1);
     world.all_again.notify_one();

@@ -1,5 +1,5 @@
-//! What the gateway tells the holder of a certificate from a tainted authority: to renew within some time. All agents
-//! are told at about the same time, so each one renews at a random moment within it.
+//! The gateway hints to the holder of a certificate from a tainted authority to renew it within some time. All agents
+//! get the hint at about the same time, so each renews at a random moment within it.
 
 use std::time::Duration;
 
@@ -9,9 +9,9 @@ use tokio::time::Instant;
 
 /// When a certificate is to be renewed because the gateway said so.
 #[derive(Debug, Default)]
-pub(crate) struct Told(Option<(CertificateDer<'static>, Instant)>);
+pub(crate) struct RenewalHint(Option<(CertificateDer<'static>, Instant)>);
 
-impl Told {
+impl RenewalHint {
     /// Notes what the gateway has answered to the holder of this certificate. The first time counts: the moment does
     /// not move when the gateway says it again.
     pub(crate) fn hear(&mut self, certificate: &CertificateDer<'static>, within: Option<Duration>, now: Instant) {
@@ -19,13 +19,13 @@ impl Told {
         self.0 = Some((certificate.clone(), now + within.mul_f64(part())));
     }
 
-    /// How long it is until this certificate is to be renewed; for ever if the gateway has not said so of this one.
+    /// Time until the gateway's renewal hint for this certificate; `MAX` without a hint.
     pub(crate) fn rest(&self, certificate: &CertificateDer<'_>) -> Duration {
         self.moment(certificate).map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()))
     }
 
     fn moment(&self, certificate: &CertificateDer<'_>) -> Option<Instant> {
-        self.0.as_ref().filter(|(told, _)| told == certificate).map(|(_, moment)| *moment)
+        self.0.as_ref().filter(|(of, _)| of == certificate).map(|(_, moment)| *moment)
     }
 }
 
@@ -46,15 +46,15 @@ mod tests {
         let (now, within) = (Instant::now(), Duration::from_secs(1_000));
         let mut moments = Vec::new();
         for _ in 0..20 {
-            let mut told = Told::default();
-            told.hear(&one, None, now);
-            assert_eq!(told.moment(&one), None);
-            told.hear(&one, Some(within), now);
-            let moment = told.moment(&one).unwrap();
+            let mut hint = RenewalHint::default();
+            hint.hear(&one, None, now);
+            assert_eq!(hint.moment(&one), None);
+            hint.hear(&one, Some(within), now);
+            let moment = hint.moment(&one).unwrap();
             assert!(moment >= now && moment <= now + within);
-            told.hear(&one, Some(within), now + within);
-            assert_eq!((told.moment(&one), told.moment(&other)), (Some(moment), None), "it stays");
-            assert!(told.rest(&one) <= within && told.rest(&other) == Duration::MAX);
+            hint.hear(&one, Some(within), now + within);
+            assert_eq!((hint.moment(&one), hint.moment(&other)), (Some(moment), None), "it stays");
+            assert!(hint.rest(&one) <= within && hint.rest(&other) == Duration::MAX);
             moments.push(moment);
         }
         moments.dedup();

@@ -28,9 +28,9 @@ const PERIOD: Duration = Duration::from_secs(60);
 /// The minimum age of a row before it is checked: younger ones are being worked on.
 const AGE: Duration = Duration::from_secs(60);
 
-/// Why a sweep stopped early; the next one starts from the beginning.
+/// Why a recovery stopped early; the next one starts from the beginning.
 #[derive(Debug, thiserror::Error)]
-enum SweepError {
+enum RecoveryError {
     #[error("the API server refused the request or did not answer: {}", explain(.0))]
     Api(#[from] kube::Error),
     #[error(transparent)]
@@ -54,7 +54,7 @@ enum RowVerdict {
 }
 
 /// Closes open rows.
-pub(crate) struct Sweep {
+pub(crate) struct Recovery {
     requests: Api<BoundedCsr>,
     clock: Clock,
     ledger: Ledger,
@@ -63,7 +63,7 @@ pub(crate) struct Sweep {
     unreadable: BTreeSet<u64>,
 }
 
-impl Sweep {
+impl Recovery {
     pub(crate) fn new(links: &HubLinks) -> Self {
         Self {
             requests: Api::all(links.client.clone()),
@@ -81,15 +81,15 @@ impl Sweep {
             match self.look().await {
                 Ok(()) => {}
                 // The ledger's writer has logged the error.
-                Err(SweepError::Ledger(error)) => debug!(%error, "The sweep of open rows waits for the ledger"),
-                Err(error) => warn!(%error, "The sweep of the ledger's open rows failed; the hub retries"),
+                Err(RecoveryError::Ledger(error)) => debug!(%error, "The recovery of open rows waits for the ledger"),
+                Err(error) => warn!(%error, "The recovery of the ledger's open rows failed; the hub retries"),
             }
             sleep(PERIOD).await;
         }
     }
 
     /// Checks all open rows once, while this hub leads.
-    async fn look(&mut self) -> Result<(), SweepError> {
+    async fn look(&mut self) -> Result<(), RecoveryError> {
         let mut after = 0;
         let before = self.clock.now().minus(AGE);
         loop {
@@ -115,10 +115,10 @@ impl Sweep {
         }
     }
 
-    async fn settle(&self, leads: &Leads, row: &OpenRow, serial: Serial) -> Result<(), SweepError> {
+    async fn settle(&self, leads: &Leads, row: &OpenRow, serial: Serial) -> Result<(), RecoveryError> {
         // From here on the signer does not touch the CSR, and what the signer wrote is earlier than what is written
         // here.
-        let Some(_claim) = self.ledger.claim(row.uid.clone()) else { return Ok(()) };
+        let Some(_claim) = self.ledger.lock(row.uid.clone()) else { return Ok(()) };
         let request = self.requests.get_opt(&row.request).await?;
         if leads.still().is_err() {
             return Ok(());
@@ -128,7 +128,7 @@ impl Sweep {
             RowVerdict::Leave => {}
             RowVerdict::Published => self.ledger.published(serial, self.clock.now()).await,
             RowVerdict::End(reason) => {
-                info!(csr = row.request, uid, %serial, reason, "The sweep closed a row of the ledger");
+                info!(csr = row.request, uid, %serial, reason, "The recovery closed a row of the ledger");
                 self.ledger.settle(end(row, serial, reason)).await?;
             }
             RowVerdict::Other(found) => {

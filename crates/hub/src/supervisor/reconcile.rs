@@ -89,13 +89,13 @@ impl Supervisor {
         let Read::Object(object) = &entry.read else { return false };
         entry.uid = Some(uid);
         entry.has_lineage |= object.status.as_ref().is_some_and(|status| !status.authorities.is_empty());
-        let (has_slot, object) = (entry.has_lineage, object.clone());
+        let (may_create, object) = (entry.has_lineage, object.clone());
         let plan = |config: &SignerConfig| LineagePlan {
             authority: config.authority,
             supply: SupplyPlan::of_signer(config),
             asked: Asked::read(object.annotations()),
             remembered: status::remembers(&object, self.links.clock.now()),
-            has_slot,
+            may_create,
         };
         match self.config(&object).map(|config| (plan(&config), Arc::new(config))) {
             Ok((plan, config)) => self.serve(name, config, plan),
@@ -120,7 +120,7 @@ impl Supervisor {
             return true;
         };
         served.plan.send_if_modified(|known| {
-            let plan = LineagePlan { has_slot: known.has_slot || plan.has_slot, ..plan };
+            let plan = LineagePlan { may_create: known.may_create || plan.may_create, ..plan };
             std::mem::replace(known, plan.clone()) != plan
         });
         let is_new = served.config.send_if_modified(|known| std::mem::replace(known, Arc::clone(&config)) != config);

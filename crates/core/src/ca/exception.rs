@@ -10,13 +10,13 @@ use crate::timestamp::Timestamp;
 
 /// For which authority, without which clusters (none on the lineage for backends), and who says so.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Waiver {
+pub struct Exception {
     authority: String,
     clusters: BTreeSet<ClusterName>,
     by: String,
 }
 
-impl Waiver {
+impl Exception {
     /// The text that makes the authority with this id wait for none of these clusters.
     #[must_use]
     pub fn text(authority: &str, clusters: &BTreeSet<ClusterName>, now: Timestamp, by: &str) -> String {
@@ -38,8 +38,8 @@ impl Waiver {
     #[must_use]
     pub fn named(text: &str, authority: &str) -> BTreeSet<ClusterName> {
         Self::read(text)
-            .filter(|waiver| waiver.authority == authority)
-            .map(|waiver| waiver.clusters)
+            .filter(|exception| exception.authority == authority)
+            .map(|exception| exception.clusters)
             .unwrap_or_default()
     }
 
@@ -51,14 +51,14 @@ impl Waiver {
 
     /// The clusters for which this authority does not wait.
     #[must_use]
-    pub fn of(waiver: Option<&Self>, authority: &Authority) -> BTreeSet<ClusterName> {
-        let waiver = waiver.filter(|waiver| waiver.is_for(authority));
-        waiver.map(|waiver| waiver.clusters.clone()).unwrap_or_default()
+    pub fn of(exception: Option<&Self>, authority: &Authority) -> BTreeSet<ClusterName> {
+        let exception = exception.filter(|exception| exception.is_for(authority));
+        exception.map(|exception| exception.clusters.clone()).unwrap_or_default()
     }
 }
 
 /// As the ledger records it.
-impl fmt::Display for Waiver {
+impl fmt::Display for Exception {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.clusters.is_empty() {
             true => f.write_str(&self.by),
@@ -78,16 +78,16 @@ mod tests {
     #[test]
     fn what_the_command_writes_is_what_the_hub_reads() {
         let clusters = BTreeSet::from(["c1".parse().unwrap(), "c2".parse().unwrap()]);
-        let text = Waiver::text("0a1b", &clusters, Timestamp::from_unix(0), "alice smith");
+        let text = Exception::text("0a1b", &clusters, Timestamp::from_unix(0), "alice smith");
         assert_eq!(text, "0a1b c1,c2 1970-01-01T00:00:00Z alice smith");
-        let read = Waiver::read(&text).unwrap();
-        assert_eq!(read, Waiver { authority: "0a1b".to_owned(), clusters, by: "alice smith".to_owned() });
+        let read = Exception::read(&text).unwrap();
+        assert_eq!(read, Exception { authority: "0a1b".to_owned(), clusters, by: "alice smith".to_owned() });
         assert_eq!(read.to_string(), "alice smith (without c1, c2)");
-        assert!(Waiver::read("0a1b c1 1970-01-01T00:00:00Z").is_some_and(|read| read.by.is_empty()));
-        let text = Waiver::text("0a1b", &BTreeSet::new(), Timestamp::from_unix(0), "alice");
-        assert_eq!(Waiver::read(&text).unwrap().to_string(), "alice", "for backends");
+        assert!(Exception::read("0a1b c1 1970-01-01T00:00:00Z").is_some_and(|read| read.by.is_empty()));
+        let text = Exception::text("0a1b", &BTreeSet::new(), Timestamp::from_unix(0), "alice");
+        assert_eq!(Exception::read(&text).unwrap().to_string(), "alice", "for backends");
         for text in ["", "0a1b", "0a1b c1", "0a1b C1 1970-01-01T00:00:00Z a", "0a1b c1 now a"] {
-            assert_eq!(Waiver::read(text), None, "{text}");
+            assert_eq!(Exception::read(text), None, "{text}");
         }
     }
 }

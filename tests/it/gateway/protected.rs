@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::process::Command;
 use std::sync::Arc;
 
-use addon_signer_core::gateway::neighbours::{Addresses, Neighbours};
+use addon_signer_core::gateway::protected::{Addresses, ProtectedAddresses};
 use addon_signer_core::gateway::route::{Backend, Protocol, Route};
 
 use super::backend;
@@ -61,7 +61,7 @@ pub(super) fn run_inside(script: &str, name: &str, test: impl Future<Output = ()
 
 #[test]
 fn connection_reaching_hub_or_its_namespace_carries_nothing() {
-    let name = "gateway::neighbours::connection_reaching_hub_or_its_namespace_carries_nothing";
+    let name = "gateway::protected::connection_reaching_hub_or_its_namespace_carries_nothing";
     run_inside(NETWORKS, name, inside());
 }
 
@@ -94,9 +94,9 @@ async fn inside() {
         let serves = async || (status(&world, "elsewhere").await == absent).then_some(());
         wait_until(SOON, "the backend to serve", serves).await;
         let known = |address: &str| Some(Addresses::from([("a".to_owned(), vec![address.parse().unwrap()])]));
-        world.neighbours.send_replace(Neighbours { pods: known("203.0.113.2"), services: None });
+        world.protected.send_replace(ProtectedAddresses { pods: known("203.0.113.2"), services: None });
         assert_eq!(status(&world, "pod").await, refused, "Services are not listed yet");
-        world.neighbours.send_replace(Neighbours { pods: known("203.0.113.2"), services: known("203.0.113.3") });
+        world.protected.send_replace(ProtectedAddresses { pods: known("203.0.113.2"), services: known("203.0.113.3") });
         assert_eq!(status(&world, "elsewhere").await, absent);
         for path in ["own", "own-second", "pod", "pod-as-v6", "service"] {
             assert_eq!(status(&world, path).await, refused, "{path}");

@@ -12,7 +12,7 @@ use k8s_openapi::api::events::v1::Event;
 use kube::api::ListParams;
 use kube::{Api, Client};
 
-use super::sweep::{becomes, left, on, submit};
+use super::recovery::{becomes, left, on, submit};
 use super::{MOMENT, mk_ready};
 use crate::ledger::{mk_intent, mk_signed};
 use test_kit::hub::{PATIENCE, RunningHub, certificate, condition, wait_csr, wait_ready};

@@ -44,13 +44,13 @@ impl Signer {
             let sentence = sentence(unusable);
             self.counted(csr, answers.add_condition(csr, RECORD_UNUSABLE, reason, &sentence)).await?;
             error!(csr = csr.name_any(), error = %unusable, "A CSR cannot be worked on");
-            self.shared.metrics.held(&self.name());
+            self.shared.metrics.quarantined(&self.name());
             if let Err(error) = answers.event(csr, &self.shared.recorder, reason, &sentence).await {
                 // The condition on the CSR says the same; an event is a convenience.
-                warn!(%error, csr = csr.name_any(), "Could not write an event about a held CSR");
+                warn!(%error, csr = csr.name_any(), "Could not write an event about a quarantined CSR");
             }
         }
-        Ok(Outcome::Held)
+        Ok(Outcome::Quarantined)
     }
 }
 

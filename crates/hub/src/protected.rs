@@ -1,4 +1,5 @@
-//! Keeps [`Neighbours`] by watches of the pods and Services in the hub's namespace. Only their addresses are kept.
+//! Keeps [`ProtectedAddresses`] by watches of the pods and Services in the hub's namespace. Only their addresses are
+//! kept.
 
 use std::net::IpAddr;
 
@@ -17,7 +18,7 @@ use crate::relist::Watched;
 use addon_signer_api::Lenient;
 use addon_signer_api::kept::Kept;
 use addon_signer_core::bounded::Keep;
-use addon_signer_core::gateway::neighbours::{Addresses, Neighbours};
+use addon_signer_core::gateway::protected::{Addresses, ProtectedAddresses};
 use addon_signer_platform::listing::{Selector, Watch, watch as watch_objects};
 
 /// The parts of a pod that determine its addresses.
@@ -76,7 +77,7 @@ impl Kept for ServiceState {
 }
 
 /// Follows the pods and Services of a namespace until a watch ends.
-pub(super) async fn keep(client: Client, namespace: String, known: watch::Sender<Neighbours>) {
+pub(super) async fn keep(client: Client, namespace: String, known: watch::Sender<ProtectedAddresses>) {
     let mut pods = objects::<Pod, PodObject>(&client, &namespace);
     let mut services = objects::<Service, ServiceObject>(&client, &namespace);
     let (mut known_pods, mut known_services) = (Watched::default(), Watched::default());
@@ -108,8 +109,8 @@ fn follow<O: ResourceExt>(
     event: Option<watcher::Result<Event<O>>>,
     addresses: impl Fn(&O) -> Vec<IpAddr>,
     watched: &mut Watched<Vec<IpAddr>>,
-    known: &watch::Sender<Neighbours>,
-    kind: impl Fn(&mut Neighbours) -> &mut Option<Addresses>,
+    known: &watch::Sender<ProtectedAddresses>,
+    kind: impl Fn(&mut ProtectedAddresses) -> &mut Option<Addresses>,
 ) -> bool {
     match event {
         None => return false,
@@ -189,7 +190,7 @@ mod tests {
 
     #[test]
     fn kind_is_known_once_listed_and_follows_every_event() {
-        let known = watch::Sender::new(Neighbours::default());
+        let known = watch::Sender::new(ProtectedAddresses::default());
         let mut pods = Watched::default();
         let mut bring = |event| assert!(follow(Some(Ok(event)), of_pod, &mut pods, &known, |known| &mut known.pods));
         let hub = |phase| Addresses::from([("hub".to_owned(), of_pod(&mk_pod(phase)))]);
@@ -197,7 +198,7 @@ mod tests {
         bring(Event::InitApply(mk_pod("Running")));
         assert_eq!(known.borrow().pods, None);
         bring(Event::InitDone);
-        assert_eq!(*known.borrow(), Neighbours { pods: Some(hub("Running")), services: None });
+        assert_eq!(*known.borrow(), ProtectedAddresses { pods: Some(hub("Running")), services: None });
         bring(Event::Apply(mk_pod("Failed")));
         assert_eq!(known.borrow().pods, Some(hub("Failed")));
         bring(Event::Init);

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use addon_signer_core::gateway::neighbours::{Addresses, Neighbours};
+use addon_signer_core::gateway::protected::{Addresses, ProtectedAddresses};
 use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
@@ -17,11 +17,11 @@ const NAME: &str = "beside";
 /// Waits until the hub knows these addresses of the object; `None` for no such object.
 async fn wait_known(
     running: &RunningHub,
-    kind: impl Fn(&Neighbours) -> &Option<Addresses>,
+    kind: impl Fn(&ProtectedAddresses) -> &Option<Addresses>,
     expected: Option<&[IpAddr]>,
 ) {
     wait_until(PATIENCE, &format!("{expected:?}"), async || {
-        let known = running.neighbours.borrow();
+        let known = running.protected.borrow();
         let found = kind(&known).as_ref()?.get(NAME).map(Vec::as_slice);
         (found == expected).then_some(())
     })

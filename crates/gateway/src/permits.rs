@@ -1,4 +1,4 @@
-//! The connections and requests of each addon on each cluster, and of each cluster, as guards that give their slot
+//! The connections and requests of each addon on each cluster, and of each cluster, as guards that give their permit
 //! back.
 
 use std::collections::BTreeMap;
@@ -7,49 +7,49 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::Limits;
+use addon_signer_core::gateway::permits::{Holders, NoPermit, PermitCount, Permits, Use};
 use addon_signer_core::gateway::route::{Route, RouteName};
-use addon_signer_core::gateway::slots::{Holders, NoSlot, SlotCount, Slots, Use};
 use addon_signer_core::identity::{AddOnName, ClusterName, PeerIdentity};
 
-/// Everyone's slots.
+/// Everyone's permits.
 #[derive(Clone)]
-pub(super) struct SharedSlots(Arc<Mutex<Slots>>);
+pub(super) struct SharedPermits(Arc<Mutex<Permits>>);
 
-impl SharedSlots {
+impl SharedPermits {
     pub(super) fn new(limits: &Limits) -> Self {
         let of_addon =
-            SlotCount { connections: limits.max_identity_connections, requests: limits.max_identity_requests };
+            PermitCount { connections: limits.max_identity_connections, requests: limits.max_identity_requests };
         let of_cluster =
-            SlotCount { connections: limits.max_cluster_connections, requests: limits.max_cluster_requests };
-        Self(Arc::new(Mutex::new(Slots::new(of_addon, of_cluster))))
+            PermitCount { connections: limits.max_cluster_connections, requests: limits.max_cluster_requests };
+        Self(Arc::new(Mutex::new(Permits::new(of_addon, of_cluster))))
     }
 
-    /// Takes a slot for a connection. The name of the agent does not count, because the requester chooses that.
-    pub(super) fn connect(&self, identity: &PeerIdentity) -> Result<Slot, NoSlot> {
+    /// Takes a permit for a connection. The name of the agent does not count, because the requester chooses that.
+    pub(super) fn connect(&self, identity: &PeerIdentity) -> Result<Permit, NoPermit> {
         self.take(Holders::new(&identity.cluster, &identity.addon), Use::Connection)
     }
 
-    fn take(&self, holders: Holders, kind: Use) -> Result<Slot, NoSlot> {
+    fn take(&self, holders: Holders, kind: Use) -> Result<Permit, NoPermit> {
         self.0.lock().take(&holders, kind)?;
-        Ok(Slot { all: self.clone(), holders, kind })
+        Ok(Permit { all: self.clone(), holders, kind })
     }
 }
 
-/// One slot, which dropping gives back.
-pub(super) struct Slot {
-    all: SharedSlots,
+/// One permit, which dropping gives back.
+pub(super) struct Permit {
+    all: SharedPermits,
     holders: Holders,
     kind: Use,
 }
 
-impl Slot {
-    /// Takes a slot for a request of the same holder.
-    pub(super) fn request(&self) -> Result<Self, NoSlot> {
+impl Permit {
+    /// Takes a permit for a request of the same holder.
+    pub(super) fn request(&self) -> Result<Self, NoPermit> {
         self.all.take(self.holders.clone(), Use::Request)
     }
 }
 
-impl Drop for Slot {
+impl Drop for Permit {
     fn drop(&mut self) {
         self.all.0.lock().give_back(&self.holders, self.kind);
     }
@@ -60,14 +60,14 @@ type RouteCaller = (RouteName, ClusterName, AddOnName);
 
 /// How many requests each addon on each cluster has on each AddOnRoute that bounds them.
 #[derive(Clone, Default)]
-pub(super) struct RouteSlots(Arc<Mutex<BTreeMap<RouteCaller, usize>>>);
+pub(super) struct RoutePermits(Arc<Mutex<BTreeMap<RouteCaller, usize>>>);
 
-impl RouteSlots {
-    /// Takes a slot, if the route bounds its requests.
+impl RoutePermits {
+    /// Takes a permit, if the route bounds its requests.
     ///
     /// # Errors
     /// How many calls the caller may have, and has.
-    pub(super) fn take(&self, route: &Route, identity: &PeerIdentity) -> Result<Option<RouteSlot>, usize> {
+    pub(super) fn take(&self, route: &Route, identity: &PeerIdentity) -> Result<Option<RoutePermit>, usize> {
         let Some(max) = route.limits.requests_per_identity else { return Ok(None) };
         let caller = (route.name.clone(), identity.cluster.clone(), identity.addon.clone());
         let mut taken = self.0.lock();
@@ -79,17 +79,17 @@ impl RouteSlots {
             return Err(max);
         }
         *number += 1;
-        Ok(Some(RouteSlot { all: self.clone(), caller }))
+        Ok(Some(RoutePermit { all: self.clone(), caller }))
     }
 }
 
-/// One slot, which dropping gives back.
-pub(super) struct RouteSlot {
-    all: RouteSlots,
+/// One permit, which dropping gives back.
+pub(super) struct RoutePermit {
+    all: RoutePermits,
     caller: RouteCaller,
 }
 
-impl Drop for RouteSlot {
+impl Drop for RoutePermit {
     fn drop(&mut self) {
         let mut taken = self.all.0.lock();
         if let Some(number) = taken.get_mut(&self.caller) {

@@ -19,7 +19,7 @@ pub(super) const RIGHT_AGE: Duration = Duration::from_secs(600);
 pub(super) const BELIEVED: Duration = Duration::from_secs(2 * RIGHT_AGE.as_secs());
 /// How often it asks while that is not so.
 pub(super) const ASK_AGAIN: Duration = Duration::from_secs(60);
-/// The first pause after a trial that the policy should have refused; the pauses double. A policy takes effect some
+/// The first pause after a dry run that the policy should have refused; the pauses double. A policy takes effect some
 /// seconds after it was applied.
 const SHORTEST: Duration = Duration::from_secs(1);
 /// How long after a question without an answer the hub asks again.
@@ -49,7 +49,7 @@ pub(super) enum Right {
 pub enum PolicyProblem {
     /// The API server accepts what the policy forbids.
     Missing,
-    /// The trial of what the policy forbids ended otherwise.
+    /// The dry run of what the policy forbids ended otherwise.
     Unknown(Arc<str>),
     /// The policy lets another account do what the hub does. It says which.
     RefusesHub(Arc<str>),
@@ -67,7 +67,7 @@ impl PolicyProblem {
 }
 
 /// A policy, and how the hub tries it.
-pub(super) trait PolicyTrial {
+pub(super) trait PolicyDryRun {
     /// The name of the policy, to which somebody may have added a prefix or a suffix.
     const POLICY: &'static str;
 
@@ -78,7 +78,7 @@ pub(super) trait PolicyTrial {
     fn log(&self, right: &Right);
 }
 
-/// What an answer to a trial says. An error means that it is not an answer.
+/// What an answer to a dry run says. An error means that it is not an answer.
 pub(super) fn judge<A>(policy: &str, answer: Result<A, Error>) -> Result<Right, Error> {
     match answer {
         Ok(_) => Ok(Right::Unguarded(PolicyProblem::Missing)),
@@ -109,14 +109,14 @@ pub(super) fn said_by<'s>(policy: &str, status: &'s Status) -> Option<&'s str> {
     said.filter(|_| is_by(policy, status))
 }
 
-/// Whether it is an answer to the trial. The API server returns 429 or 5xx when it, or a webhook, cannot answer now.
+/// Whether it is an answer to the dry run. The API server returns 429 or 5xx when it, or a webhook, cannot answer now.
 fn is_lasting(status: &Status) -> bool {
     status.code < 500 && status.code != 429
 }
 
 /// What is known of a policy, and when the hub asks again.
 pub(super) struct Asking<T> {
-    pub(super) trial: T,
+    pub(super) dry_run: T,
     /// The last answer, while it counts.
     pub(super) last: Option<Right>,
     /// When the hub last asked.
@@ -127,16 +127,16 @@ pub(super) struct Asking<T> {
     pub(super) at: Instant,
     /// How many times in a row the policy was not in force.
     in_turn: u32,
-    /// When it was last found not to hold, although the trial had shown it in force.
+    /// When it was last found not to hold, although the dry run had shown it in force.
     refuted: Option<Instant>,
     /// When the log last had a question without an answer.
     warned: Option<Instant>,
 }
 
-impl<T: PolicyTrial> Asking<T> {
-    pub(super) fn new(trial: T) -> Self {
+impl<T: PolicyDryRun> Asking<T> {
+    pub(super) fn new(dry_run: T) -> Self {
         let now = Instant::now();
-        Self { trial, last: None, asked: now, answered: now, at: now, in_turn: 0, refuted: None, warned: None }
+        Self { dry_run, last: None, asked: now, answered: now, at: now, in_turn: 0, refuted: None, warned: None }
     }
 
     /// What is known after too long without an answer: the hub may have the right, and nobody can check the policy.
@@ -172,7 +172,7 @@ impl<T: PolicyTrial> Asking<T> {
     pub(super) async fn ask(&mut self) -> Option<Right> {
         self.asked = Instant::now();
         self.at = self.asked + UNKNOWN;
-        match self.trial.attempt().await {
+        match self.dry_run.attempt().await {
             // An API server that starts, or whose own authentication fails, refuses for a moment.
             Ok(Right::Unguarded(PolicyProblem::Unknown(said))) if self.is_confirmed() => {
                 self.go_on_without(&said);
@@ -205,7 +205,7 @@ impl<T: PolicyTrial> Asking<T> {
 
     fn believe(&mut self, right: Right) {
         if self.last.as_ref() != Some(&right) {
-            self.trial.log(&right);
+            self.dry_run.log(&right);
         }
         self.last = Some(right);
     }

@@ -23,12 +23,12 @@ pub(crate) enum RefusalKind {
 }
 
 /// Writes answers with the hub's account, while this hub leads.
-pub(crate) struct Answers<'l> {
+pub(crate) struct StatusWriter<'l> {
     api: Api<BoundedCsr>,
     leads: &'l Leads,
 }
 
-impl<'l> Answers<'l> {
+impl<'l> StatusWriter<'l> {
     /// Creates the writer of answers for all requests: they are cluster-scoped.
     pub(crate) fn new(client: Client, leads: &'l Leads) -> Self {
         Self { api: Api::all(client), leads }

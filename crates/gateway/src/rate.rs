@@ -5,14 +5,14 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use addon_signer_core::gateway::pace::{MinRate, Tempo};
+use addon_signer_core::gateway::rate::{MinRate, Tempo};
 
 /// How a client reads a response.
 #[derive(Debug)]
-pub(super) struct Pace(Mutex<PaceState>);
+pub(super) struct RateMeter(Mutex<RateState>);
 
 #[derive(Debug)]
-struct PaceState {
+struct RateState {
     tempo: Tempo,
     /// How many pieces the client has to take.
     waiting: usize,
@@ -20,10 +20,10 @@ struct PaceState {
     since: Instant,
 }
 
-impl Pace {
+impl RateMeter {
     /// Initially the client has nothing to take.
     pub(super) fn new(rate: MinRate) -> Arc<Self> {
-        Arc::new(Self(Mutex::new(PaceState { tempo: Tempo::new(rate), waiting: 0, since: Instant::now() })))
+        Arc::new(Self(Mutex::new(RateState { tempo: Tempo::new(rate), waiting: 0, since: Instant::now() })))
     }
 
     /// Notes that a piece is on its way to the client.
@@ -68,7 +68,7 @@ mod tests {
     /// After how many pieces of 10 bytes a client is too slow that takes this long for each, while the backend takes
     /// a minute.
     async fn too_slow_after(each: Duration) -> Option<u32> {
-        let pace = Pace::new(RATE);
+        let pace = RateMeter::new(RATE);
         for number in 0..200 {
             tokio::time::advance(Duration::from_secs(60)).await;
             assert!(!pace.is_slow(), "the backend is slow, not the client");
@@ -91,7 +91,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn further_pieces_buy_an_idle_client_no_extra_time() {
-        let pace = Pace::new(RATE);
+        let pace = RateMeter::new(RATE);
         for _ in 0..10 {
             assert!(!pace.is_slow());
             pace.given();

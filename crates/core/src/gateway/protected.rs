@@ -13,14 +13,14 @@ pub type Addresses = BTreeMap<String, Vec<IpAddr>>;
 
 /// The addresses of what is in the hub's namespace; each kind is `None` until it has been listed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Neighbours {
+pub struct ProtectedAddresses {
     /// Those of pods, including the hub's own.
     pub pods: Option<Addresses>,
     /// Those of Services: of the cluster, external, of load balancers.
     pub services: Option<Addresses>,
 }
 
-impl Neighbours {
+impl ProtectedAddresses {
     /// Whether both kinds were listed.
     #[must_use]
     pub fn are_listed(&self) -> bool {
@@ -43,12 +43,12 @@ pub enum NoBackend {
 ///
 /// # Errors
 /// It belongs to the hub's namespace, or that is not known yet.
-pub fn check(reached: IpAddr, is_own: bool, neighbours: &Neighbours) -> Result<(), NoBackend> {
+pub fn check(reached: IpAddr, is_own: bool, protected: &ProtectedAddresses) -> Result<(), NoBackend> {
     let refused = |kind| Err(RefusedAddress { address: reached, kind }.into());
     if is_own {
         return refused("an address of the hub itself");
     }
-    let (Some(pods), Some(services)) = (&neighbours.pods, &neighbours.services) else {
+    let (Some(pods), Some(services)) = (&protected.pods, &protected.services) else {
         return Err(NoBackend::NotListed);
     };
     let has = |known: &Addresses| known.values().flatten().any(|address| inner(*address) == inner(reached));
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn hub_namespace_addresses_are_refused_in_any_notation() {
-        let neighbours = Neighbours {
+        let protected = ProtectedAddresses {
             pods: mk_addresses(&["10.0.0.7", "fd00::7"]),
             services: mk_addresses(&["10.96.0.7", "::ffff:10.96.0.8"]),
         };
@@ -90,9 +90,9 @@ mod tests {
         ] {
             let address = address.parse().unwrap();
             let refused = |kind| NoBackend::Refused(RefusedAddress { address, kind });
-            assert_eq!(check(address, false, &neighbours).err(), expected.map(refused), "{address}");
+            assert_eq!(check(address, false, &protected).err(), expected.map(refused), "{address}");
             let own = refused("an address of the hub itself");
-            assert_eq!(check(address, true, &Neighbours::default()), Err(own), "{address}");
+            assert_eq!(check(address, true, &ProtectedAddresses::default()), Err(own), "{address}");
         }
     }
 
@@ -105,7 +105,7 @@ mod tests {
             (mk_addresses(&[]), None, Err(NoBackend::NotListed)),
             (mk_addresses(&[]), mk_addresses(&[]), Ok(())),
         ] {
-            assert_eq!(check(reached, false, &Neighbours { pods, services }), expected);
+            assert_eq!(check(reached, false, &ProtectedAddresses { pods, services }), expected);
         }
     }
 }

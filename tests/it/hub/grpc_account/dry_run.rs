@@ -84,7 +84,7 @@ async fn policy_that_fails_to_protect_requests_lets_nobody_in() {
 
 /// Kubernetes asks for the right to approve before it asks the policies.
 #[tokio::test]
-async fn with_external_approval_trial_needs_the_approve_right() {
+async fn with_external_approval_dry_run_needs_the_approve_right() {
     let Some((hub, admin)) = real().await else { return };
     let proxy = proxy(&hub).await;
     guard_annotation(&hub, &admin).await;
@@ -132,7 +132,7 @@ async fn may_approve(hub: &TestHub) -> bool {
 
 /// The creation time of a CSR and the time since which the hub has seen the policy are both the API server's.
 #[tokio::test]
-async fn request_older_than_trial_is_denied_whatever_the_clock_says() {
+async fn request_older_than_dry_run_is_denied_whatever_the_clock_says() {
     let hub = TestHub::start().await;
     let admin = mk_served(&hub, telemetry()).await;
     let proxy = proxy(&hub).await;
