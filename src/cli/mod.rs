@@ -37,12 +37,12 @@ use addon_signer_telemetry::audit::{self, Sink};
 #[derive(Debug, Parser)]
 #[command(name = "addon-signer", version, propagate_version = true)]
 struct Cli {
-    /// Log as lines of text or of JSON; RUST_LOG sets what is logged (default: info for hub, nothing for other
-    /// commands).
+    /// The log, on standard error, as lines of text or of JSON. RUST_LOG sets what is logged: by default info for hub,
+    /// nothing for other commands.
     #[arg(long, env = "ADDON_SIGNER_LOG_FORMAT", value_enum, default_value_t = LogFormat::Text, global = true)]
     log_format: LogFormat,
-    /// Where decisions go, one line of JSON each: stdout, stderr, off, or a file that is appended to [default: stdout
-    /// for hub, else off].
+    /// Where the audit log goes (audit.md), one line of JSON for each decision: stdout, stderr, off, or a file that is
+    /// appended to [default: stdout for hub, else off].
     #[arg(long, env = "ADDON_SIGNER_AUDIT_LOG", value_name = "WHERE", global = true)]
     audit_log: Option<AuditLog>,
     #[command(subcommand)]
@@ -94,7 +94,7 @@ impl AuditLog {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run the signer, the gateway, or both on the hub.
+    /// Run the signer, the gateway, or both on the hub, until SIGTERM or SIGINT.
     Hub(Box<hub::HubArgs>),
     /// Inspect and rotate certificate authorities.
     #[command(subcommand)]
@@ -102,14 +102,57 @@ enum Command {
     /// List and revoke certificates, check the ledger, archive its oldest entries.
     #[command(subcommand)]
     Certs(certs::CertsCommand),
-    /// List the addons on clusters that are not ready, and what each one is waiting for.
+    /// List the addons of all AddOnSigners on all clusters, the worst first, and what each one is waiting for.
+    ///
+    /// A certificate counts if it is valid, not revoked, and signed by an authority in the status of the AddOnSigner:
+    /// the gateway refuses others. The states are:
+    ///
+    /// Refused: the hub refused the last CSR.
+    ///
+    /// NoCertificate: no certificate counts. WAITS FOR says what is missing: an answer to the CSR, the registration,
+    /// the agent's CSR, or, if the agent keeps a certificate whose authority is gone, the deletion of that certificate.
+    ///
+    /// NoTrust: the cluster has not applied the ManifestWork with the present trust bundle.
+    ///
+    /// NeverSeen: no certificate that counts has been used at the gateway.
+    ///
+    /// Unknown: the ledger was not asked; standard error says why.
+    ///
+    /// NoStanding: the cluster is not accepted, the addon is suspended or being deleted, or its annotation
+    /// addon-signer.io/revoke-before cannot be read.
+    ///
+    /// Ready: it has a certificate and uses it. Gateways apart from the signer report no uses: with them, Ready says
+    /// nothing about uses, and LAST SEEN is `-`.
+    ///
+    /// TRUST is `present` if the cluster has applied the ManifestWork with the present trust bundle; `-` means that no
+    /// ManifestWork should bring it. CSRs that a gRPC server made for agents are shown if its account is OCM's,
+    /// system:serviceaccount:open-cluster-management-hub:grpc-server-sa. The command needs the roles
+    /// addon-signer-viewer, and for the ledger what `certs list` needs. It reads 16 objects at a time and keeps little
+    /// of each, because a cluster may pad its own.
     Status(status::FleetArgs),
-    /// Check the installation and explain how to fix problems.
+    /// Check the installation line by line, and explain how to fix problems. It changes nothing; the exit code is 1 if
+    /// something is BAD.
+    ///
+    /// It checks the APIs that the hub reads, the label of its namespace, the Lease, conditions and authorities of all
+    /// AddOnSigners, conditions of all AddOnRoutes and whether the NetworkPolicy lets the gateway reach their
+    /// namespaces, the gateway's authority, the policies for trust bundles, anchors, ManifestWorks and grpcAccount
+    /// (they must match this version), CSRs that wait for the last one, the right to write ManifestWorks, the
+    /// inventory, addons without a valid certificate, and the gateway as seen from where you run it.
+    ///
+    /// `?` means that something could not be checked, or that you have to judge: a rotation is waiting, the
+    /// NetworkPolicy may block a backend, an addon gets no ManifestWork (Placeless), clusters have not yet applied
+    /// theirs (Distributing), no hub has processed an edit from the last minute. An older edit is BAD, and so is
+    /// Distributing if TrustDistributed has been False for more than an hour. An authority is BAD once two thirds of
+    /// the time that its replacement has before it is forced have passed: 31 days before its end with a renewBefore of
+    /// 90 days, which the gateway's authorities have too.
+    ///
+    /// It needs the roles addon-signer-viewer, and for `addons on clusters` what `certs list` needs.
     Check(check::CheckArgs),
     /// Explain what the gateway does with a call.
     #[command(subcommand)]
     Gateway(gateway::GatewayCommand),
-    /// Run everything in this process, on loopback, without Kubernetes: enrol, call, refuse, rotate.
+    /// Run everything in this process, on loopback, without Kubernetes: enrol, send requests, refuse, rotate. Images do
+    /// not have this command.
     #[cfg(feature = "demo")]
     Demo(demo::DemoArgs),
     /// Print the CustomResourceDefinitions of AddOnSigner and AddOnRoute.
@@ -129,6 +172,11 @@ fn signer_object(text: &str) -> Result<String, String> {
         .to_owned());
     }
     Ok(text.to_owned())
+}
+
+/// All commands with their help, for the reference.
+pub fn command() -> clap::Command {
+    Cli::command()
 }
 
 /// Parses the command line, runs the command, and reports what went wrong.

@@ -1,0 +1,66 @@
+//! `docs/reference.md` is rendered from the code: fields from the CRDs, commands and flags from clap. The rest is in
+//! `page.md`, where each part that the code has is a comment with its name.
+//!
+//! `UPDATE_GOLDEN=1 cargo test --locked --test it -- reference` writes the page.
+
+mod by_hand;
+mod commands;
+mod fields;
+
+use std::path::Path;
+
+pub(crate) use by_hand::{Names, quoted, table};
+
+const PAGE: &str = "docs/reference.md";
+
+/// The parts that the code has, by their names in `page.md`.
+fn parts() -> Vec<(&'static str, String)> {
+    fields::parts().into_iter().chain(commands::parts()).collect()
+}
+
+/// A table in Markdown: the names of its columns, and its rows.
+fn as_table<const N: usize>(columns: [&str; N], rows: impl IntoIterator<Item = [String; N]>) -> String {
+    let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
+    let head = line(&columns.map(str::to_owned)) + &format!("|{}\n", "---|".repeat(N));
+    head + &rows.into_iter().map(|row| line(&row.map(cell))).collect::<String>()
+}
+
+/// A text as it is in a cell of a table: one line, in which neither `|` nor `<` means something to Markdown.
+fn cell(text: String) -> String {
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "\\|");
+    // In code, `<` is a character like others.
+    let parts = text.split('`').enumerate();
+    parts
+        .map(|(at, part)| if at % 2 == 0 { part.replace('<', "\\<") } else { part.to_owned() })
+        .collect::<Vec<_>>()
+        .join("`")
+}
+
+fn code(text: &str) -> String {
+    format!("`{text}`")
+}
+
+fn rendered() -> String {
+    let fill = |page: String, (name, text): (&str, String)| {
+        let place = format!("<!-- {name} -->\n");
+        assert_eq!(page.matches(&place).count(), 1, "page.md has one place for {name}");
+        page.replace(&place, &text)
+    };
+    let page = parts().into_iter().fold(include_str!("page.md").to_owned(), fill);
+    let left: Vec<_> = page.lines().filter(|line| line.starts_with("<!--")).skip(1).collect();
+    assert_eq!(left, [""; 0], "page.md has a place for what the code does not have");
+    page
+}
+
+#[test]
+fn the_page_is_what_the_code_says() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(PAGE);
+    let rendered = rendered();
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(&path, &rendered).unwrap();
+    }
+    let page = std::fs::read_to_string(&path).unwrap();
+    let differs = page.lines().zip(rendered.lines()).find(|(page, rendered)| page != rendered);
+    assert_eq!(differs, None, "{PAGE} is stale: run UPDATE_GOLDEN=1 cargo test --locked --test it -- reference");
+    assert!(page == rendered, "{PAGE} has more or fewer lines");
+}
