@@ -23,6 +23,7 @@ use addon_signer_api::route_rules::route_plan;
 use addon_signer_api::rules::SignerConfig;
 use addon_signer_api::status::CONDITION_READY;
 use addon_signer_api::{AddOnRoute, AddOnSigner, Guarded};
+use addon_signer_core::conditions::NO_HOSTNAME;
 use addon_signer_core::gateway::access::{self, Call, Caller, NoAccess, Target};
 use addon_signer_core::gateway::anchors::BackendAnchors;
 use addon_signer_core::gateway::attachment::{Attachment, Labels};
@@ -30,7 +31,7 @@ use addon_signer_core::gateway::host::Host;
 use addon_signer_core::gateway::path::SafePath;
 use addon_signer_core::gateway::route::{Route, RouteName, RouteTable};
 use addon_signer_core::gateway::routing::{
-    self, Backends, NO_HOSTNAME, Parent, References, Resolved, RoutePlan, Verdict, WantedServices, World, resolve,
+    self, Backends, Parent, References, Resolved, RoutePlan, Verdict, WantedServices, World, resolve,
 };
 use addon_signer_core::identity::{AddOnName, ClusterName};
 use addon_signer_core::oldest::MOST_ROUTES;

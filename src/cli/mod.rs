@@ -195,11 +195,11 @@ pub fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("addon-signer: {}", terminal::lines(&explain(error.as_ref())));
-            match error.is::<ca::Refused>() {
-                true => ExitCode::from(3),
-                false if is_usage(&error) => ExitCode::from(2),
-                false => ExitCode::from(1),
-            }
+            ExitCode::from(match error.is::<ca::Refused>() {
+                true => arguments::REFUSED,
+                false if is_usage(&error) => arguments::WRONG_USAGE,
+                false => arguments::FAILED,
+            })
         }
     }
 }

@@ -9,14 +9,9 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Condition type: the AddOnSigner lets this AddOnRoute attach (Gateway API, `RouteConditionAccepted`).
-pub const CONDITION_ACCEPTED: &str = "Accepted";
-/// Condition type: the backend and its CA were found (Gateway API, `RouteConditionResolvedRefs`).
-pub const CONDITION_RESOLVED_REFS: &str = "ResolvedRefs";
-/// Condition type: the gateway has all its paths in effect (Gateway API, `GatewayConditionProgrammed`).
-pub const CONDITION_PROGRAMMED: &str = "Programmed";
-/// Reason of [`CONDITION_RESOLVED_REFS`] when it is true: the backend has no address to connect to now.
-pub const REASON_NO_ENDPOINT: &str = "NoReadyEndpoint";
+pub use addon_signer_core::conditions::{
+    CONDITION_ACCEPTED, CONDITION_PROGRAMMED, CONDITION_RESOLVED_REFS, REASON_NO_ENDPOINT,
+};
 
 /// A route of the gateway.
 #[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -10,34 +10,11 @@ use serde::{Deserialize, Serialize};
 
 use addon_signer_core::timestamp::Timestamp;
 
-/// Condition type: the object is valid and its CSRs are signed.
-pub const CONDITION_READY: &str = "Ready";
-/// The reason of `Ready` while another AddOnSigner has the signer name.
-pub const DUPLICATE_SIGNER_NAME: &str = "DuplicateSignerName";
-/// Condition type: the Secret with the authorities can be read.
-pub const CONDITION_AUTHORITY_HEALTHY: &str = "AuthorityHealthy";
-/// Condition type: the authority that the issuer offers is used, or why it is not. Only where the hub does not issue
-/// authorities itself.
-pub const CONDITION_AUTHORITY_ISSUED: &str = "AuthorityIssued";
-/// Condition type: a rotation of the authority is under way.
-pub const CONDITION_ROTATING: &str = "Rotating";
-/// Condition type: OCM's agents are told to ask for this signer's certificates, by the hub or by the addon-manager.
-pub const CONDITION_REGISTERED: &str = "Registered";
-
-/// Condition type: requests of this signer have certificates that another program signed.
-pub const CONDITION_FOREIGN: &str = "ForeignCertificates";
-
-/// Condition type: addons that it names belong to another AddOnSigner, which it does not serve.
-pub const CONDITION_ADDONS_CONFLICTED: &str = "AddOnsConflicted";
-
-/// Condition type: every cluster of the addons has the present trust bundle by its ManifestWork.
-pub const CONDITION_TRUST_DISTRIBUTED: &str = "TrustDistributed";
-
-/// Condition type: the ClusterTrustBundle has the present trust bundle.
-pub const CONDITION_TRUST_PUBLISHED: &str = "TrustPublished";
-
-/// Condition type: only the hub can set the trust bundle that agents take from their requests.
-pub const CONDITION_TRUST_BUNDLE_PROTECTED: &str = "TrustBundleProtected";
+pub use addon_signer_core::conditions::{
+    CONDITION_ADDONS_CONFLICTED, CONDITION_AUTHORITY_HEALTHY, CONDITION_AUTHORITY_ISSUED, CONDITION_FOREIGN,
+    CONDITION_READY, CONDITION_REGISTERED, CONDITION_ROTATING, CONDITION_TRUST_BUNDLE_PROTECTED,
+    CONDITION_TRUST_DISTRIBUTED, CONDITION_TRUST_PUBLISHED, DUPLICATE_SIGNER_NAME,
+};
 
 /// Whether a condition is true, its reason and its message.
 pub type ConditionValue = (bool, &'static str, String);

@@ -33,6 +33,7 @@
 
 pub mod bounded;
 pub mod ca;
+pub mod conditions;
 pub mod credentials;
 pub mod csr;
 pub mod doubling;
@@ -53,6 +54,7 @@ pub mod queue;
 pub mod rate;
 pub mod registry;
 pub mod revert_backoff;
+pub mod table;
 pub mod templates;
 pub mod throttle;
 pub mod timestamp;

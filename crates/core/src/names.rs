@@ -1,53 +1,72 @@
 //! Labels, annotations and conditions that other programs and people rely on. Changing one is a breaking change.
 
-/// On a ManagedClusterAddOn: its agents get no certificate and cannot use the gateway.
-pub const ANNOTATION_SUSPENDED: &str = "addon-signer.io/suspended";
-/// On a ManagedClusterAddOn: certificates of its agents that begin before this time are revoked.
-pub const ANNOTATION_REVOKE_BEFORE: &str = "addon-signer.io/revoke-before";
-/// On a ManagedClusterAddOn: who set [`ANNOTATION_REVOKE_BEFORE`]. `certs revoke` writes that time, a space, the user.
-pub const ANNOTATION_REVOKED_BY: &str = "addon-signer.io/revoked-by";
-/// On a CSR: the serving anchors (PEM) that the agent must trust, written together with the certificate.
-pub const ANNOTATION_TRUST_BUNDLE: &str = "addon-signer.io/trust-bundle";
-/// On an AddOnSigner, or on the ConfigMap of a line of the gateway: a new value asks for a rotation.
-pub const ANNOTATION_ROTATE: &str = "addon-signer.io/rotate";
-/// On an AddOnSigner, or on the ConfigMap of a line of the gateway: the authority to roll back, and who asks for that.
-pub const ANNOTATION_ROLL_BACK: &str = "addon-signer.io/roll-back";
-/// On an AddOnSigner, or on the ConfigMap of a line of the gateway: who brings a certificate for the request of the
-/// next authority, and on the lines after that the certificate and those above it, in PEM.
-pub const ANNOTATION_IMPORT: &str = "addon-signer.io/import-authority";
-/// Annotation of an AddOnSigner, or of the ConfigMap of a line of the gateway: the authority whose key somebody else
-/// may know, the time, and who says so.
-pub const ANNOTATION_TAINT: &str = "addon-signer.io/taint";
-/// Annotation of the same objects: the authority that is to be gone at once, the time, and who asks.
-pub const ANNOTATION_REVOKE_AUTHORITY: &str = "addon-signer.io/revoke-authority";
-/// On the Secret of a line: the ids of its authorities, so that another line can tell that it has their keys.
-pub const ANNOTATION_AUTHORITIES: &str = "addon-signer.io/authorities";
-/// On the Secret of a client line: the signer name of its AddOnSigner. A different AddOnSigner of that name does not
-/// get the line.
-pub const ANNOTATION_SIGNER_NAME: &str = "addon-signer.io/signer-name";
-/// On a Secret of which an AddOnSigner takes its authority: the name of that AddOnSigner.
-pub const ANNOTATION_AUTHORITY_OF: &str = "addon-signer.io/authority-of";
-/// On the ConfigMap of the serving anchors: the clusters for which a new authority does not wait, and who asked for
-/// that.
-pub const ANNOTATION_ADVANCE: &str = "addon-signer.io/advance-without";
+use crate::table;
+
+table! {
+    /// Labels and annotations. The columns are what it is, and on which object.
+    pub LABELS of pub &str;
+    /// With any value but `false`: the addon's agents get no certificate and cannot use the gateway.
+    ANNOTATION_SUSPENDED = "addon-signer.io/suspended" => "annotation", "ManagedClusterAddOn";
+    /// A time of RFC 3339; certificates that begin before it are revoked.
+    ANNOTATION_REVOKE_BEFORE = "addon-signer.io/revoke-before" => "annotation", "ManagedClusterAddOn";
+    /// That time, a space, and who asked; `certs revoke` writes it.
+    ANNOTATION_REVOKED_BY = "addon-signer.io/revoked-by" => "annotation", "ManagedClusterAddOn";
+    /// The gateway's trust bundle as PEM, which the agent must trust; the hub writes it together with the certificate.
+    ANNOTATION_TRUST_BUNDLE = "addon-signer.io/trust-bundle" => "annotation", "CertificateSigningRequest";
+    /// The `signerName` whose authorities it has; an AddOnSigner of the same name with another `signerName` does not
+    /// get them.
+    ANNOTATION_SIGNER_NAME = "addon-signer.io/signer-name" => "annotation", "Secret of an AddOnSigner's authorities";
+    /// A new value asks for a rotation; `ca rotate` writes it.
+    ANNOTATION_ROTATE = "addon-signer.io/rotate" => "annotation", OF_LINEAGES;
+    /// The clusters, or the backends, for which the gateway's next authority does not wait, and who asked for that;
+    /// `ca advance` writes it.
+    ANNOTATION_ADVANCE = "addon-signer.io/advance-without" => "annotation", "the same ConfigMaps";
+    /// The authority to roll back, the time, and who asked; `ca rollback` writes it. It has an effect while that
+    /// authority waits to sign or signs; if the hub refuses, `Rotating` says why.
+    ANNOTATION_ROLL_BACK = "addon-signer.io/roll-back" => "annotation", OF_LINEAGES;
+    /// The ids of its authorities, and of the last eight that left it: no other lineage takes their keys.
+    ANNOTATION_AUTHORITIES = "addon-signer.io/authorities" => "annotation", "Secret of authorities";
+    /// The name of the AddOnSigner whose `authority.issuer.secretName` names it; without it the Secret is not used.
+    ANNOTATION_AUTHORITY_OF = "addon-signer.io/authority-of" => "annotation", "Secret with an authority";
+    /// Who brings a certificate for the CSR of `ca csr`, and when; on the next lines the certificate and those above
+    /// it. `ca import` writes it.
+    ANNOTATION_IMPORT = "addon-signer.io/import-authority" => "annotation", "AddOnSigner or ConfigMap `addon-signer-trust`";
+    /// In each line an authority to taint, the time, and who asked; `ca taint` writes it. Removing it does not end the
+    /// taint.
+    ANNOTATION_TAINT = "addon-signer.io/taint" => "annotation", OF_LINEAGES;
+    /// In each line an authority to remove at once with its key, the time, and who asked; `ca revoke` writes it.
+    /// Removing it takes back nothing that the hub has read.
+    ANNOTATION_REVOKE_AUTHORITY = "addon-signer.io/revoke-authority" => "annotation", OF_LINEAGES;
+    /// The addon to whose agent it brings the trust bundle. The hub maintains every ManifestWork
+    /// `addon-signer-<addon>-trust` that has it.
+    LABEL_HUB_TRUST = "addon-signer.io/hub-trust" => "label", "ManifestWork";
+    /// The user for whom OCM's gRPC server made the CSR; see `--grpc-proxy-account`.
+    ANNOTATION_CSR_USER = "open-cluster-management.io/csr-user" => "annotation", "CertificateSigningRequest";
+    /// The cluster; where it is set, it must be the requester's. It is only a hint, because every client can set it.
+    LABEL_CLUSTER_NAME = "open-cluster-management.io/cluster-name" => "label", "CertificateSigningRequest";
+    /// The addon; where it is set, it must be the subject's. It is only a hint, because every client can set it.
+    LABEL_ADDON_NAME = "open-cluster-management.io/addon-name" => "label", "CertificateSigningRequest";
+    /// `client`, `serving` or `gateway-client`.
+    LABEL_LINE = "addon-signer.io/line" => "label", "Secrets and ConfigMaps of authorities";
+    /// Name of the AddOnSigner; absent for the gateway's.
+    LABEL_SIGNER = "addon-signer.io/signer" => "label", "Secrets and ConfigMaps of authorities";
+    /// `true`: the Lease of a gateway in a process of its own.
+    LABEL_GATEWAY = "addon-signer.io/gateway" => "label", "Lease";
+    /// The ids of the authorities that this gateway has in effect, separated by spaces.
+    ANNOTATION_TRUSTS = "addon-signer.io/trusts" => "annotation", "Lease";
+    /// `true`: the value `ledger.postgres` of the chart lets the hub reach PostgreSQL in it.
+    LABEL_LEDGER = "addon-signer.io/ledger" => "label", "Namespace";
+    /// `true`: the NetworkPolicy of the chart lets the gateway reach backends in it.
+    LABEL_UPSTREAM = "addon-signer.io/upstream" => "label", "Namespace";
+    /// `true`: the NetworkPolicy of the chart lets pods in it read the metrics.
+    LABEL_METRICS = "addon-signer.io/metrics" => "label", "Namespace";
+}
+
+/// The objects with the annotations that ask the hub for something about authorities.
+const OF_LINEAGES: &str = "AddOnSigner or ConfigMap `addon-signer-trust` or `addon-signer-backend-trust`";
+
 /// Header of the answer of `GET /v1/bundle`: within how many seconds the caller should renew its certificate.
 pub const HEADER_RENEW_WITHIN: &str = "x-addon-signer-renew-within";
-/// On a CSR made by OCM's gRPC proxy: the user on whose behalf it was made.
-pub const ANNOTATION_CSR_USER: &str = "open-cluster-management.io/csr-user";
-/// Label of a CSR: the cluster. It is only a hint, because anybody can set it.
-pub const LABEL_CLUSTER_NAME: &str = "open-cluster-management.io/cluster-name";
-/// Label of a CSR: the addon. It is only a hint, because anybody can set it.
-pub const LABEL_ADDON_NAME: &str = "open-cluster-management.io/addon-name";
-/// Label of Secrets and ConfigMaps of a line of authorities: `client` or `serving`.
-pub const LABEL_LINE: &str = "addon-signer.io/line";
-/// Label of Secrets and ConfigMaps of a client line: the AddOnSigner's name.
-pub const LABEL_SIGNER: &str = "addon-signer.io/signer";
-/// Label of the Lease of a gateway in a process of its own.
-pub const LABEL_GATEWAY: &str = "addon-signer.io/gateway";
-/// On the Lease of a gateway: the ids of the authorities that it trusts, separated by spaces.
-pub const ANNOTATION_TRUSTS: &str = "addon-signer.io/trusts";
-/// Label of a ManifestWork that brings the trust bundle to a cluster: the addon's name.
-pub const LABEL_HUB_TRUST: &str = "addon-signer.io/hub-trust";
 /// Condition type of a ManagedClusterAddOn: false while the hub does not write its registrations, because another
 /// program keeps changing them.
 pub const CONDITION_ADDON_REGISTERED: &str = "addon-signer.io/Registered";

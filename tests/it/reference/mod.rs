@@ -1,21 +1,21 @@
-//! `docs/reference.md` is rendered from the code: fields from the CRDs, commands and flags from clap. The rest is in
-//! `page.md`, where each part that the code has is a comment with its name.
+//! `docs/reference.md` is rendered from the code: fields from the CRDs, commands and flags from clap, metrics from their
+//! registry, and names from the tables that the code uses. The rest is in `page.md`, where each of these parts is a
+//! comment with its name.
 //!
 //! `UPDATE_GOLDEN=1 cargo test --locked --test it -- reference` writes the page.
 
 mod by_hand;
 mod commands;
 mod fields;
+mod tables;
 
 use std::path::Path;
-
-pub(crate) use by_hand::{Names, quoted, table};
 
 const PAGE: &str = "docs/reference.md";
 
 /// The parts that the code has, by their names in `page.md`.
 fn parts() -> Vec<(&'static str, String)> {
-    fields::parts().into_iter().chain(commands::parts()).collect()
+    fields::parts().into_iter().chain(commands::parts()).chain(tables::parts()).collect()
 }
 
 /// A table in Markdown: the names of its columns, and its rows.
@@ -25,15 +25,42 @@ fn as_table<const N: usize>(columns: [&str; N], rows: impl IntoIterator<Item = [
     head + &rows.into_iter().map(|row| line(&row.map(cell))).collect::<String>()
 }
 
-/// A text as it is in a cell of a table: one line, in which neither `|` nor `<` means something to Markdown.
+/// A text as it is in a cell of a table: one line, in which neither `|` nor `<` means something to Markdown, and pages
+/// are links. In code, only `|` has a meaning.
 fn cell(text: String) -> String {
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "\\|");
-    // In code, `<` is a character like others.
     let parts = text.split('`').enumerate();
-    parts
-        .map(|(at, part)| if at % 2 == 0 { part.replace('<', "\\<") } else { part.to_owned() })
-        .collect::<Vec<_>>()
-        .join("`")
+    let parts = parts.map(|(at, part)| if at % 2 == 0 { links(&part.replace('<', "\\<")) } else { part.to_owned() });
+    parts.collect::<Vec<_>>().join("`")
+}
+
+/// The text with a link for each page that it names, such as `trust.md` or `trust.md#trust-in-csrs`.
+fn links(text: &str) -> String {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || "-.#_".contains(c);
+    let words = text.split_inclusive(|c| !is_part(c)).map(|word| {
+        let name = word.trim_end_matches(|c| !is_part(c)).trim_end_matches('.');
+        let page = name.split('#').next().unwrap();
+        let after = &word[name.len()..];
+        if page.ends_with(".md") { format!("[{page}]({}){after}", target(page, name)) } else { word.to_owned() }
+    });
+    words.collect()
+}
+
+/// Where the page is, from the reference. It has the heading.
+fn target(page: &str, name: &str) -> String {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
+    let folders = ["", "runbooks/", "../"];
+    let folder = folders.iter().find(|folder| docs.join(folder).join(page).exists());
+    let folder = folder.unwrap_or_else(|| panic!("there is no page {page}"));
+    let text = std::fs::read_to_string(docs.join(folder).join(page)).unwrap();
+    let anchor = |line: &str| {
+        let kept = line.trim_start_matches('#').trim().to_lowercase().replace(' ', "-");
+        kept.replace(|c: char| !c.is_alphanumeric() && c != '-' && c != '_', "")
+    };
+    if let Some((_, heading)) = name.split_once('#') {
+        assert!(text.lines().filter(|line| line.starts_with('#')).any(|line| anchor(line) == heading), "{name}");
+    }
+    format!("{folder}{name}")
 }
 
 fn code(text: &str) -> String {

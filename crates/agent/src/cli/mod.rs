@@ -232,7 +232,7 @@ pub fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("addon-signer-agent: {}", terminal::lines(&explain(error.as_ref())));
-            if error.is::<GatewayUrlError>() { ExitCode::from(2) } else { ExitCode::from(1) }
+            ExitCode::from(if error.is::<GatewayUrlError>() { arguments::WRONG_USAGE } else { arguments::FAILED })
         }
     }
 }

@@ -13,6 +13,7 @@ use crate::lease::{Leads, NotWritten};
 use addon_signer_api::Lenient;
 use addon_signer_api::status::{AuthorityState, AuthorityStatus, RotationPhase, RotationStatus};
 use addon_signer_core::ca::line::{Evidence, Line, Phase, State, WaitsFor};
+use addon_signer_core::conditions::{AUTHORITY_MISSING, AUTHORITY_UNREADABLE};
 use addon_signer_core::timestamp::Timestamp;
 
 /// The authorities of a line as the status shows them.
@@ -97,7 +98,7 @@ pub fn not_rolled_back(line: &Line, evidence: &Evidence<'_>) -> Option<String> {
 }
 
 /// The reasons for which a line does not sign while its Secret is gone or cannot be used.
-pub const UNREADABLE: [&str; 2] = ["AuthorityMissing", "AuthorityUnreadable"];
+pub const UNREADABLE: [&str; 2] = [AUTHORITY_MISSING, AUTHORITY_UNREADABLE];
 
 /// The report of a line of the gateway, in its ConfigMap as `status.json`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

@@ -25,6 +25,9 @@ use crate::recording::chronicle::LineRecord;
 use addon_signer_api::rules::AuthorityPlan;
 use addon_signer_core::ca::authority::{AuthorityError, AuthorityId};
 use addon_signer_core::ca::line::{Evidence, Line, Step, WaitsFor};
+use addon_signer_core::conditions::{
+    AUTHORITY_FAILED, AUTHORITY_MISSING, AUTHORITY_NOT_ISSUED, AUTHORITY_UNAVAILABLE, AUTHORITY_UNREADABLE, CLOCK_AHEAD,
+};
 use addon_signer_core::keys::private::KeyError;
 use addon_signer_core::revert_backoff::RevertBackoff;
 use addon_signer_core::timestamp::Timestamp;
@@ -284,25 +287,25 @@ impl LineReconciler {
                 // Keep the line that was read: while the API server does not answer, nobody else can change it.
                 if self.line.state.borrow().last().is_none() {
                     let message = format!("The authorities cannot be read or written: {error}.");
-                    self.set(LineState::Broken { reason: "AuthorityUnavailable", message, last: None, request: None });
+                    self.set(LineState::Broken { reason: AUTHORITY_UNAVAILABLE, message, last: None, request: None });
                 }
                 self.pauses.after_failure()
             }
             Err(error) => {
                 let reason = match error {
-                    ReconcileError::Store(StoreError::Missing(_)) => "AuthorityMissing",
+                    ReconcileError::Store(StoreError::Missing(_)) => AUTHORITY_MISSING,
                     ReconcileError::Store(StoreError::Unreadable { .. } | StoreError::OfAnother { .. }) => {
-                        "AuthorityUnreadable"
+                        AUTHORITY_UNREADABLE
                     }
-                    ReconcileError::Clock(_) => "ClockAhead",
-                    ReconcileError::NoAuthority(_) => "AuthorityNotIssued",
-                    _ => "AuthorityFailed",
+                    ReconcileError::Clock(_) => CLOCK_AHEAD,
+                    ReconcileError::NoAuthority(_) => AUTHORITY_NOT_ISSUED,
+                    _ => AUTHORITY_FAILED,
                 };
                 let last = self.line.state.borrow().last().cloned();
                 let message = format!("{error}.");
                 // An issuer may take days, so what it waits for is said once.
                 let is_known = self.line.state.borrow().problem() == Some(&message);
-                if reason != "AuthorityNotIssued" {
+                if reason != AUTHORITY_NOT_ISSUED {
                     error!(%error, secret = self.line.names.secret, "The authorities cannot sign");
                 } else if !is_known {
                     warn!(%error, secret = self.line.names.secret, "The line waits for its first authority");
