@@ -34,6 +34,15 @@ use addon_signer_telemetry::access::{AccessWriter, access_lines};
 use addon_signer_telemetry::audit::{self, Sink};
 
 /// Certificates and an mTLS gateway for the agents of Open Cluster Management addons.
+///
+/// The hub and the commands read a kubeconfig as kubectl does: KUBECONFIG may list files, of which some may be missing.
+/// What cannot be used is named by its file and its field, as in `kubectl config set`. They run credential plugins
+/// (exec), by which EKS and GKE log in; auth-provider is refused. A plugin has 60 seconds, and what it writes to
+/// standard error is shown. Its token is used until a minute before expirationTimestamp, or until the API server
+/// refuses it; its client certificate is used until the program ends.
+///
+/// A command that changes something on a cluster first names it on standard error: Changing telemetry on context prod
+/// (https://hub.example.com:6443).
 #[derive(Debug, Parser)]
 #[command(name = "addon-signer", version, propagate_version = true)]
 struct Cli {

@@ -87,7 +87,7 @@ pub struct IssuerSpec {
 /// A PKI secrets engine of Vault.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct VaultSpec {
-    /// Where it is mounted, such as pki.
+    /// Where it is mounted, such as pki. The type Vault needs it.
     #[schemars(
         length(min = 1, max = 253),
         regex(pattern = r"^[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*$")

@@ -152,7 +152,8 @@ pub struct HttpMatch {
 #[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GrpcMatch {
-    /// Full name of the service, such as opentelemetry.proto.collector.metrics.v1.MetricsService.
+    /// Full name of the service, such as opentelemetry.proto.collector.metrics.v1.MetricsService. match has either http
+    /// or grpc, never both.
     #[schemars(length(min = 1, max = 255), regex(pattern = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$"))]
     pub service: String,
     /// Its methods that pass, such as Export. All by default.
@@ -202,7 +203,8 @@ pub struct BackendSpec {
 #[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ServiceRef {
-    /// Name of the Service. A Service of type ExternalName is refused.
+    /// Name of a Service of this namespace, to whose ready endpoints the gateway connects. A Service of type
+    /// ExternalName is refused.
     #[schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"))]
     pub name: String,
     /// A TCP port of the Service.
@@ -238,7 +240,7 @@ pub enum BackendProtocol {
 )]
 #[serde(rename_all = "camelCase")]
 pub struct BackendTlsSpec {
-    /// CA certificates in PEM, one of which must have signed the backend's.
+    /// CA certificates in PEM, one of which must have signed the backend's. tls has either ca or clusterTrustBundle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 65536))]
     pub ca: Option<String>,

@@ -237,7 +237,7 @@ pub struct GatewaySpec {
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RoutesFrom {
-    /// Names of namespaces.
+    /// Names of the namespaces that may attach AddOnRoutes. None by default.
     #[serde(default)]
     #[schemars(
         length(max = 64),

@@ -55,7 +55,7 @@ pub struct AddOnSignerStatus {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AuthorityStatus {
-    /// Name of the authority, unique within the AddOnSigner and never used again.
+    /// Name of the authority, unique within the AddOnSigner and never used again; the newest comes first.
     pub id: String,
     /// What the authority is used for. Next: trusted, signs nothing yet. Active: signs. Old: trusted until no agent
     /// needs it, or at the latest until its last certificate has expired.

@@ -41,17 +41,19 @@ pub enum CaCommand {
     /// Replace the signing authority with a new one, without interruption. With --gateway-client the new one signs
     /// after 30 days, or after `ca advance`.
     Rotate(ChangeArgs),
-    /// Take the next step of a rotation early, if that locks out no agent or an administrator vouches for it.
+    /// Take the next step of a rotation early, if that locks out no agent or an administrator vouches for it. While it
+    /// would lock out agents, or may, it exits with 3 and says which; with --serving, --except goes on without some
+    /// clusters.
     ///
     /// For an AddOnSigner, it removes the Old authority if no agent has a certificate of it any more. While a gateway
-    /// does not trust the next authority, or an agent has a certificate of the Old one, it exits with 3 and says which.
-    /// `ca revoke` removes the Old one anyway.
+    /// does not trust the next authority, or an agent has a certificate of the Old one, it exits with 3. `ca revoke`
+    /// removes the Old one anyway.
     ///
-    /// With --serving, it exits with 3 and says what the rotation is waiting for, unless --except goes on without some
-    /// clusters. Then the gateway's next authority signs even though these clusters have not applied its anchor by
-    /// ManifestWork, or have addons that get none. The ledger records who asked for this. It applies only to the
-    /// authority that is waiting now and to these clusters. While the ledger cannot say what is awaited, the
-    /// certificates that were issued without the anchor must still have expired.
+    /// With --serving, the gateway's next authority signs even though the clusters of --except have not applied its
+    /// anchor by ManifestWork, or have addons that get none. The ledger records who asked for this. It applies only to
+    /// the authority that is waiting now and to these clusters: the rotation no longer waits for their ManifestWorks or
+    /// their agents. While the ledger cannot say what is awaited, the certificates that were issued without the anchor
+    /// must still have expired.
     ///
     /// With --gateway-client, it says that every backend trusts the gateway's next authority, which otherwise signs 30
     /// days after its anchor is published.
@@ -75,10 +77,9 @@ pub enum CaCommand {
     /// Active again.
     Taint(TaintArgs),
     /// Remove an authority with its key at once, whatever depends on it: within two seconds gateways refuse its
-    /// certificates and end their connections.
-    ///
-    /// If it signs, the next authority does, or a new one. Before that, the command prints which agents this would lock
-    /// out, and wants the id typed again. Without a terminal it exits with 3 if agents would or may be locked out.
+    /// certificates and end their connections. If it signs, the next authority does, or a new one. Before that, the
+    /// command prints which agents this would lock out, and wants the id typed again. Without a terminal it exits with
+    /// 3 if agents would or may be locked out.
     Revoke(RevokeArgs),
     /// Show the next step of a rotation, and which agents it would lock out if it were taken now. It changes nothing.
     /// It exits with 3 if agents would or may be locked out.

@@ -54,7 +54,7 @@ fn commands<'c>(command: &'c Command, path: &str) -> Vec<(String, &'c Command)> 
 
 /// One command: its help, what it requires, and its flags without the shared ones, which are only named.
 fn section(path: &str, command: &Command, args: &[Arg], shared: &[Row]) -> String {
-    let about = sentences(&command.get_long_about().or(command.get_about()).unwrap().to_string());
+    let about = about(path, command);
     let heading = if path.contains(' ') { format!("### {}\n\n", code(path)) } else { String::new() };
     let groups = command.get_groups().filter(|group| group.is_required_set());
     let groups: String = groups.map(|group| required(&mut group.clone(), command)).collect();
@@ -64,6 +64,12 @@ fn section(path: &str, command: &Command, args: &[Arg], shared: &[Row]) -> Strin
         common.iter().map(|[name, ..]| code(name.trim_matches('`').split(' ').next().unwrap())).collect();
     let common = if common.is_empty() { String::new() } else { format!("\nAlso: {}.\n", common.join(", ")) };
     format!("{heading}{about}{groups}\n{table}{common}")
+}
+
+/// The first paragraph of its help.
+fn about(path: &str, command: &Command) -> String {
+    let short = sentences(&command.get_about().unwrap().to_string());
+    if command.get_long_about().is_some() { format!("{short} `{path} --help` says more.") } else { short }
 }
 
 fn required(group: &mut clap::ArgGroup, command: &Command) -> String {

@@ -37,7 +37,7 @@ struct Field {
     meaning: String,
 }
 
-/// The fields of an object, each followed by its own fields.
+/// The fields of an object that have no fields of their own. Conditions are Kubernetes' own type.
 fn fields(object: &Value, path: &str) -> Vec<Field> {
     let mut found = Vec::new();
     for (name, field) in object["properties"].as_object().unwrap() {
@@ -45,17 +45,12 @@ fn fields(object: &Value, path: &str) -> Vec<Field> {
         let is_list = field["items"]["properties"].is_object();
         let path = format!("{path}{name}{}", if is_list { "[]" } else { "" });
         let inner = if is_list { &field["items"] } else { field };
-        let has_fields = inner["properties"].is_object();
-        let default = match &field["default"] {
-            _ if required => "required".to_owned(),
-            _ if has_fields => String::new(),
-            default => as_default(default),
-        };
-        found.push(Field { path: path.clone(), default, meaning: meaning(field) });
-        // Conditions are Kubernetes' own type.
-        if has_fields && name != "conditions" {
+        if inner["properties"].is_object() && name != "conditions" {
             found.extend(fields(inner, &format!("{path}.")));
+            continue;
         }
+        let default = if required { "required".to_owned() } else { as_default(&field["default"]) };
+        found.push(Field { path, default, meaning: meaning(field) });
     }
     found
 }
