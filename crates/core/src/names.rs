@@ -20,7 +20,7 @@ table! {
     ANNOTATION_ROTATE = "addon-signer.io/rotate" => "annotation", OF_LINEAGES;
     /// The clusters, or the backends, for which the gateway's next authority does not wait, and who asked for that;
     /// `ca advance` writes it.
-    ANNOTATION_ADVANCE = "addon-signer.io/advance-without" => "annotation", "the same ConfigMaps";
+    ANNOTATION_ADVANCE = "addon-signer.io/advance-without" => "annotation", "ConfigMap of the gateway";
     /// The authority to roll back, the time, and who asked; `ca rollback` writes it. It has an effect while that
     /// authority waits to sign or signs; if the hub refuses, `Rotating` says why.
     ANNOTATION_ROLL_BACK = "addon-signer.io/roll-back" => "annotation", OF_LINEAGES;
@@ -30,7 +30,7 @@ table! {
     ANNOTATION_AUTHORITY_OF = "addon-signer.io/authority-of" => "annotation", "Secret with an authority";
     /// Who brings a certificate for the CSR of `ca csr`, and when; on the next lines the certificate and those above
     /// it. `ca import` writes it.
-    ANNOTATION_IMPORT = "addon-signer.io/import-authority" => "annotation", "AddOnSigner or ConfigMap `addon-signer-trust`";
+    ANNOTATION_IMPORT = "addon-signer.io/import-authority" => "annotation", "AddOnSigner, or `addon-signer-trust`";
     /// In each line an authority to taint, the time, and who asked; `ca taint` writes it. Removing it does not end the
     /// taint.
     ANNOTATION_TAINT = "addon-signer.io/taint" => "annotation", OF_LINEAGES;
@@ -63,7 +63,62 @@ table! {
 }
 
 /// The objects with the annotations that ask the hub for something about authorities.
-const OF_LINEAGES: &str = "AddOnSigner or ConfigMap `addon-signer-trust` or `addon-signer-backend-trust`";
+const OF_LINEAGES: &str = "AddOnSigner, or a ConfigMap of the gateway";
+
+table! {
+    /// Objects, by their names as kubectl accepts them. The columns are the kind, and where it is.
+    pub OBJECTS of pub &str;
+    /// Certificate authorities of an AddOnSigner, with their keys: `line.json`, `<id>.crt`, `<id>.key`.
+    CLIENT_AUTHORITIES = "<AddOnSigner>-client-authorities" => "secret", HUB;
+    /// Their certificates: `ca.crt`.
+    CLIENT_CONFIG_MAP = "<AddOnSigner>-client-ca" => "configmap", HUB;
+    /// Certificate authorities of the gateway's certificate, as those of an AddOnSigner.
+    SERVING_AUTHORITIES = "addon-signer-serving-authorities" => "secret", HUB;
+    /// The gateway's trust bundle: `ca.crt`; what `ca status` prints of it: `status.json`.
+    SERVING_CONFIG_MAP = "addon-signer-trust" => "configmap", HUB;
+    /// Certificate authorities of the certificate that the gateway shows to backends; once an AddOnRoute needs it.
+    BACKEND_AUTHORITIES = "addon-signer-backend-authorities" => "secret", HUB;
+    /// Their certificates: `ca.crt`; what `ca status` prints of them: `status.json`.
+    BACKEND_CONFIG_MAP = "addon-signer-backend-trust" => "configmap", HUB;
+    /// The key of the next authority of one of these Secrets while it waits for its certificate from `ca import` or
+    /// cert-manager: `tls.key`, `request.csr`. Emptied or replaced when the authority is there.
+    PENDING_AUTHORITY = "<Secret>-pending" => "secret", HUB;
+    /// The key that signs checkpoints of the ledger: `ed25519.key`.
+    LEDGER_OBJECT = "addon-signer-ledger" => "secret", HUB;
+    /// The newest checkpoint: `head.json`; a checkpoint that the ledger contradicts: `contradicted-head.json`.
+    LEDGER_CONFIG_MAP = LEDGER_OBJECT => "configmap", HUB;
+    /// Which hub leads.
+    LEASE_NAME = "addon-signer" => "lease", HUB;
+    /// A gateway in a process of its own, with the label `addon-signer.io/gateway`: that it lives, and what it trusts.
+    GATEWAY_LEASE = "<replica>" => "lease", HUB;
+    /// The gateway's trust bundle, of the signer `addon-signer.io/gateway-serving`.
+    TRUST_BUNDLE = "addon-signer.io:gateway-serving:trust" => "clustertrustbundle", "the hub cluster";
+    /// It writes the next one.
+    TRUST_WORK = "addon-signer-<addon>-trust" => "manifestwork", "the namespace of each cluster on the hub";
+    /// The gateway's trust bundle, `ca.crt`.
+    TRUST_CONFIG_MAP = "<addon>-hub-trust" => "configmap", "the addon's install namespace on the managed cluster";
+    /// What addon-signer-agent keeps: `tls.crt`, `tls.key`, `ca.crt`.
+    AGENT_SECRET = "<addon>-client-cert" => "secret", "the namespace of `--secret-namespace`";
+}
+
+/// Where an object is.
+const HUB: &str = "the hub's namespace";
+
+table! {
+    /// The gateway's paths.
+    pub GATEWAY_PATHS of pub &str;
+    /// The client's identity as JSON: `cluster`, `addon`, `agent`, `user`, `groups`, `signer`, `issuer`, `serial`,
+    /// `notAfter`.
+    WHOAMI = "/v1/whoami";
+    /// The gateway's trust bundle as PEM, with its digest as `ETag`. `If-None-Match` with that tag is answered with
+    /// 304. The header `X-Addon-Signer-Renew-Within: SECONDS` tells the holder of a certificate from a tainted
+    /// authority to renew at a random moment within that time.
+    BUNDLE = "/v1/bundle";
+    /// What the backend of the AddOnRoute answers; only for the client's own addon.
+    OF_ADDON = "/addons/<addon>/...";
+    /// Every other path: the client's own addon, because gRPC's clients cannot put anything before a path.
+    OTHERS = "/...";
+}
 
 /// Header of the answer of `GET /v1/bundle`: within how many seconds the caller should renew its certificate.
 pub const HEADER_RENEW_WITHIN: &str = "x-addon-signer-renew-within";

@@ -2,6 +2,7 @@
 //! there from the start. Names begin with `addon_signer_`; labels are bounded by the number of reasons, and of the
 //! signers that this process has served.
 
+use std::hash::Hash;
 use std::sync::Arc;
 
 use prometheus_client::encoding::text::encode;
@@ -9,6 +10,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::metrics::{MetricType, TypedMetric};
 use prometheus_client::registry::{Metric, Registry as Encoded, Unit};
 
 /// A set of labels.
@@ -39,28 +41,16 @@ labels! {
     pub struct SignerLabel { signer: String, }
 }
 
-/// What the type of a metric says about it.
-pub trait Described {
-    /// `counter`, `gauge` or `histogram`.
-    const KIND: &'static str;
+/// A metric whose type says its kind and its labels.
+pub trait Described: TypedMetric {
     /// The names of its labels.
     const LABELS: &'static [&'static str] = &[];
 }
 
-impl Described for Counter {
-    const KIND: &'static str = "counter";
-}
-
-impl Described for Gauge {
-    const KIND: &'static str = "gauge";
-}
-
-impl Described for Histogram {
-    const KIND: &'static str = "histogram";
-}
-
-impl<L: Labels, M: Described> Described for Family<L, M> {
-    const KIND: &'static str = M::KIND;
+impl Described for Counter {}
+impl Described for Gauge {}
+impl Described for Histogram {}
+impl<L: Labels + Clone + Eq + Hash, M: TypedMetric> Described for Family<L, M> {
     const LABELS: &'static [&'static str] = L::NAMES;
 }
 
@@ -69,9 +59,9 @@ impl<L: Labels, M: Described> Described for Family<L, M> {
 pub struct Description {
     /// The name of its samples.
     pub name: String,
-    /// See [`Described`].
-    pub kind: &'static str,
-    /// See [`Described`].
+    /// `counter`, `gauge` or `histogram`.
+    pub kind: MetricType,
+    /// The names of its labels.
     pub labels: &'static [&'static str],
     /// What it counts.
     pub help: String,
@@ -104,7 +94,7 @@ impl Registry {
 
     fn describe<M: Described>(&mut self, name: &str, suffix: &str, help: &str) {
         let name = format!("addon_signer_{name}{suffix}");
-        self.described.push(Description { name, kind: M::KIND, labels: M::LABELS, help: help.to_owned() });
+        self.described.push(Description { name, kind: M::TYPE, labels: M::LABELS, help: help.to_owned() });
     }
 }
 
@@ -144,7 +134,7 @@ impl Metrics {
 /// Registers a counter, a gauge, or a family of them.
 pub fn add<M: Metric + Default + Clone + Described>(registry: &mut Registry, name: &str, help: &str) -> M {
     let metric = M::default();
-    registry.describe::<M>(name, if M::KIND == "counter" { "_total" } else { "" }, help);
+    registry.describe::<M>(name, if matches!(M::TYPE, MetricType::Counter) { "_total" } else { "" }, help);
     registry.encoded.register(name, help, metric.clone());
     metric
 }

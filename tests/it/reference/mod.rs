@@ -4,7 +4,6 @@
 //!
 //! `UPDATE_GOLDEN=1 cargo test --locked --test it -- reference` writes the page.
 
-mod by_hand;
 mod commands;
 mod fields;
 mod tables;

@@ -2,19 +2,20 @@
 
 use std::path::{Path, PathBuf};
 
+use addon_signer::inventory::{BASE, PATHS};
+use addon_signer::process;
 use addon_signer_agent::probe::METRICS;
 use addon_signer_core::conditions::{OF_ADDONS, OF_CSRS, OF_EVENTS, OF_ROUTES, OF_SIGNERS};
 use addon_signer_core::gateway::headers::rules::REQUEST_HEADERS;
-use addon_signer_core::names::LABELS;
+use addon_signer_core::names::{GATEWAY_PATHS, LABELS, OBJECTS};
 use addon_signer_core::table::Named;
 use addon_signer_gateway::PROBLEMS;
 use addon_signer_platform::arguments::EXIT_CODES;
 use addon_signer_telemetry::audit::EVENTS;
 
-use super::by_hand::text;
 use super::{as_table, code};
 
-pub(super) fn parts() -> [(&'static str, String); 12] {
+pub(super) fn parts() -> [(&'static str, String); 14] {
     [
         ("exit codes", exit_codes()),
         ("metrics of the agent", metrics_of_the_agent()),
@@ -26,6 +27,8 @@ pub(super) fn parts() -> [(&'static str, String); 12] {
         ("reasons of CertificateSigningRequest", reasons(OF_CSRS)),
         ("events", more(["reason", "type", "on", "when"], OF_EVENTS)),
         ("labels and annotations", more(["name", "what", "on", "meaning"], LABELS)),
+        ("objects", objects()),
+        ("paths", paths()),
         ("headers", headers()),
         ("problems", problems()),
     ]
@@ -48,9 +51,9 @@ fn metrics_of_the_agent() -> String {
 }
 
 fn metrics() -> String {
-    let rows = addon_signer::process::metrics().into_iter().map(|metric| {
+    let rows = process::metrics().into_iter().map(|metric| {
         let labels = metric.labels.iter().map(|label| code(label)).collect::<Vec<_>>().join(", ");
-        [code(&metric.name), metric.kind.to_owned(), labels, format!("{}.", metric.help)]
+        [code(&metric.name), metric.kind.as_str().to_owned(), labels, format!("{}.", metric.help)]
     });
     as_table(["metric", "kind", "labels", "meaning"], rows)
 }
@@ -68,6 +71,19 @@ fn more(columns: [&str; 4], table: &[Named<&str>]) -> String {
     as_table(columns, table.iter().map(|row| [code(row.value), row.more[0].into(), row.more[1].into(), meaning(row)]))
 }
 
+fn objects() -> String {
+    let object = |row: &Named<&str>| code(&format!("{}/{}", row.more[0], row.value));
+    as_table(["object", "where", "content"], OBJECTS.iter().map(|row| [object(row), row.more[1].into(), meaning(row)]))
+}
+
+fn paths() -> String {
+    let served = [("gateway", "", GATEWAY_PATHS), ("metrics address", "", process::PATHS), ("inventory", BASE, PATHS)];
+    let rows = served.iter().flat_map(|(by, base, table)| {
+        table.iter().map(move |row| [code(&format!("{base}{}", row.value)), (*by).to_owned(), meaning(row)])
+    });
+    as_table(["path", "served by", "answer"], rows)
+}
+
 /// One row for all headers that are treated alike, for the same reason.
 fn headers() -> String {
     let mut rows: Vec<[String; 3]> = Vec::new();
@@ -75,11 +91,11 @@ fn headers() -> String {
         let treatment = format!("{:?}", rule.treatment).to_lowercase();
         let same = rows.iter_mut().find(|row| (row[1].as_str(), row[2].as_str()) == (treatment.as_str(), rule.why));
         match same {
-            Some(row) => row[0] = format!("{}, {}", row[0], code(rule.name)),
-            None => rows.push([code(rule.name), treatment, rule.why.to_owned()]),
+            Some(row) => row[0] = format!("{} {}", row[0], rule.name),
+            None => rows.push([rule.name.to_owned(), treatment, rule.why.to_owned()]),
         }
     }
-    as_table(["header", "what happens", "why"], rows)
+    as_table(["headers", "what happens", "why"], rows.into_iter().map(|[names, what, why]| [code(&names), what, why]))
 }
 
 fn problems() -> String {
@@ -94,6 +110,12 @@ fn problems() -> String {
 const NO_REASONS: &str = "Registering Signing Rotating Reading AddOnSigners ManagedClusters ManagedClusterAddOn \
                           ManagedClusterAddOns ClusterManagementAddOn AddOnTemplate AddOnTemplates ManifestWork \
                           ConfigMap Succeeded AddOnRoutes Approved Denied Failed True";
+
+/// The text of a file without its tests.
+fn text(file: impl AsRef<Path>) -> String {
+    let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).unwrap();
+    text.split("#[cfg(test)]\nmod tests").next().unwrap().to_owned()
+}
 
 fn sources(dir: &Path) -> Vec<PathBuf> {
     let paths = dir.read_dir().unwrap().map(|entry| entry.unwrap().path());

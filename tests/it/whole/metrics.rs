@@ -64,7 +64,7 @@ async fn every_printed_metric_is_described() {
     let described = addon_signer::process::metrics().into_iter().filter(|metric| metric.name != ELSEWHERE);
     let known = described.map(|metric| {
         assert_eq!(labels(&text, &metric.name), metric.labels.iter().map(|label| (*label).to_owned()).collect());
-        (metric.name, metric.kind.to_owned())
+        (metric.name, metric.kind.as_str().to_owned())
     });
     assert_eq!(known.collect::<BTreeMap<_, _>>(), kinds);
     let counted =
