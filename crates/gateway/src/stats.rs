@@ -28,6 +28,10 @@ const HANDSHAKES_FAILED: &str = "TLS handshakes that failed. cause: the client s
                                  expired, is of an unknown_authority, or is a bad_certificate for another reason; it \
                                  speaks something else (not_tls) or an older version of TLS; it refused, for instance \
                                  because it does not trust the gateway (alert), or left (closed); or other";
+const OF_CLUSTER: &str =
+    "Connections ended because the addons of their cluster together had four times --gateway-identity-connections";
+const LARGE_HEADS: &str =
+    "HTTP/2 connections ended because they had 2 heads of several frames, or 8 of more than 4 KiB (SECURITY.md)";
 const OWN: &str = "Of each forwarded request: the time until its response began, or the backend failed, that was \
                      not the backend's";
 
@@ -115,11 +119,7 @@ impl GatewayStats {
                 "connections_identity_over_capacity",
                 "Connections ended because their addon already had --gateway-identity-connections from its cluster",
             ),
-            cluster_over_capacity: counter(
-                "connections_cluster_over_capacity",
-                "Connections ended because the addons of their cluster together already had four times \
-                 --gateway-identity-connections",
-            ),
+            cluster_over_capacity: counter("connections_cluster_over_capacity", OF_CLUSTER),
             refusals_unanswered: counter(
                 "refusals_unanswered",
                 "Connections refused and closed before their first request, because newer ones needed the permit",
@@ -135,14 +135,9 @@ impl GatewayStats {
             ),
             sessions_ended: counter(
                 "sessions_ended",
-                "Connections ended because the identity lost trust or eligibility, or its certificate expired or was \
-                 revoked",
+                "Connections ended because trust or eligibility was lost, or the certificate expired or was revoked",
             ),
-            large_heads_ended: counter(
-                "large_heads_ended",
-                "HTTP/2 connections of clients that were ended because they had 2 heads of several frames, or 8 of \
-                 more than 4 KiB (SECURITY.md)",
-            ),
+            large_heads_ended: counter("large_heads_ended", LARGE_HEADS),
             idle_ended: counter(
                 "idle_ended",
                 "Connections ended because the client was idle, or read an answer at less than 256 bytes a second",
