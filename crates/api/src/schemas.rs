@@ -63,8 +63,8 @@ pub(crate) fn label_selector(_: &mut SchemaGenerator) -> Schema {
                 },
             },
             "matchLabels": {
-                "description": "Labels that must all have these values. An empty selector selects all namespaces. With a selector, \
-                    everyone who may label namespaces decides.",
+                "description": "Labels that must all have these values. An empty selector selects all namespaces. \
+                                With a selector, everyone who may label namespaces decides.",
                 "type": "object",
                 "additionalProperties": { "type": "string" },
             },

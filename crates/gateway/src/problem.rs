@@ -194,7 +194,8 @@ table! {
     /// speaks only HTTP/2, or over HTTP/2 it is not a WebSocket.
     UPGRADE = (StatusCode::NOT_IMPLEMENTED, "upgrade", "The upgrade is not supported");
     /// The request has more than 100 headers.
-    TOO_MANY_HEADERS = (StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "too-many-headers", "The request has too many headers");
+    TOO_MANY_HEADERS =
+        (StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "too-many-headers", "The request has too many headers");
     /// The body is larger than `maxBody`.
     TOO_LARGE = (StatusCode::PAYLOAD_TOO_LARGE, "too-large", "The body is too large");
     /// No part of the body arrived for as long as `firstByte` (for gRPC `idle`), or less than 256 bytes a second.

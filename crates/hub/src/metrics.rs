@@ -80,22 +80,26 @@ impl Difference {
 /// The help texts: rows of `docs/reference.md`.
 mod help {
     pub(super) const CERTIFICATES_ISSUED: &str = "Certificates that the hub published on their CSRs";
-    pub(super) const REQUESTS_REFUSED: &str = "CSRs that broke a rule, so that the hub denied or failed them; reason is a cause of refused (audit.md). \
-         CertificateOutdated is not counted";
+    pub(super) const REQUESTS_REFUSED: &str = "\
+        CSRs that broke a rule, so that the hub denied or failed them; reason is a cause of refused (audit.md). \
+        CertificateOutdated is not counted";
     pub(super) const REQUESTS_RATE_LIMITED: &str =
         "CSRs that had to wait because their addon or its cluster had received too many certificates";
     pub(super) const REQUESTS_HELD: &str =
         "CSRs that wait because the ledger holds something other than their certificate";
-    pub(super) const FOREIGN_CERTIFICATES: &str = "CSRs whose certificates none of the signer's authorities signed; at most 10,000 are counted. Absent until \
-         the hub knows the signer's authorities";
+    pub(super) const FOREIGN_CERTIFICATES: &str = "\
+        CSRs whose certificates none of the signer's authorities signed; at most 10,000 are counted. Absent until \
+        the hub knows the signer's authorities";
     pub(super) const REQUEST: &str =
         "Time from when the hub first saw a CSR until its certificate was published, with all that it waited for";
-    pub(super) const AUTHORITIES_FORCED: &str = "Certificate authorities that were activated without evidence that all clients trust them, because the \
-         previous one was about to expire";
+    pub(super) const AUTHORITIES_FORCED: &str = "\
+        Certificate authorities that were activated without evidence that all clients trust them, because the \
+        previous one was about to expire";
     pub(super) const AUTHORITY_END_TIMESTAMP_SECONDS: &str =
         "When each certificate authority expires, in Unix time; state is Next, Active or Old";
-    pub(super) const ROTATION_PHASE: &str = "1 for the step of a rotation that the authorities of a signer are at, 0 for the others. phase is Settled (no \
-         rotation is under way), Activate or Finish, as rotation.phase of the status";
+    pub(super) const ROTATION_PHASE: &str = "\
+        1 for the step of a rotation that the authorities of a signer are at, 0 for the others. phase is Settled (no \
+        rotation is under way), Activate or Finish, as rotation.phase of the status";
     pub(super) const ANCHORS_UNPUBLISHED: &str =
         "1 while the API server refuses the ConfigMap with the anchors of a signer, else 0";
     pub(super) const SIGNER_READY: &str =
@@ -106,17 +110,22 @@ mod help {
         "ManagedClusterAddOns whose registrations the hub leaves to another program";
     pub(super) const TRUST_WORKS_WRITTEN: &str =
         "ManifestWorks with the trust bundle that the hub created, changed or deleted";
-    pub(super) const TRUST_MISSING: &str = "Addons on clusters that have not applied the present trust bundle by their ManifestWork. Absent where the \
-         hub writes none";
-    pub(super) const TRUST_BUNDLE_PROTECTED: &str = "1 while a policy lets only the hub set the trust bundle that agents take from their CSRs. Absent while \
-         unknown";
-    pub(super) const LEDGER_DIFFERS: &str = "What did not match the ledger when a hub began to lead, because a backup was restored (operations.md): from \
-         is checkpoint (its last checkpoint), requests (CSRs whose certificates it does not have) or authorities \
-         (authorities of which it knows more than their Secret)";
-    pub(super) const CERTIFICATES_UNRENEWED: &str = "Certificates of eligible addons that expire within a day, have less than a sixth of their life left and no \
-         successor: addon-signer-agent renews at 60 to 70 %, OCM's agents at 75 to 80 %. Counted every five minutes";
-    pub(super) const CERTIFICATES_VALID: &str = "Certificates that have not expired, by the authority that signed them; revoked ones count until they expire. \
-         An authority without any has none. Counted every five minutes";
+    pub(super) const TRUST_MISSING: &str = "\
+        Addons on clusters that have not applied the present trust bundle by their ManifestWork. Absent where the \
+        hub writes none";
+    pub(super) const TRUST_BUNDLE_PROTECTED: &str = "\
+        1 while a policy lets only the hub set the trust bundle that agents take from their CSRs. Absent while \
+        unknown";
+    pub(super) const LEDGER_DIFFERS: &str = "\
+        What did not match the ledger when a hub began to lead, because a backup was restored (operations.md): from \
+        is checkpoint (its last checkpoint), requests (CSRs whose certificates it does not have) or authorities \
+        (authorities of which it knows more than their Secret)";
+    pub(super) const CERTIFICATES_UNRENEWED: &str = "\
+        Certificates of eligible addons that expire within a day, have less than a sixth of their life left and no \
+        successor: addon-signer-agent renews at 60 to 70 %, OCM's agents at 75 to 80 %. Counted every five minutes";
+    pub(super) const CERTIFICATES_VALID: &str = "\
+        Certificates that have not expired, by the authority that signed them; revoked ones count until they expire. \
+        An authority without any has none. Counted every five minutes";
 }
 
 /// The metrics of all parts of the hub.

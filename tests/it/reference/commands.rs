@@ -148,8 +148,8 @@ fn variables(all: &[(&str, Arg)], everywhere: &[&Arg], agent: &Command) -> Strin
     lists.sort();
     lists.dedup();
     format!(
-        "Every flag of `hub` and of `addon-signer-agent` has one; of the other commands only {}. Several values with commas \
-         between them: {}.\n",
+        "Every flag of `hub` and of `addon-signer-agent` has one; of the other commands only {}. Flags that take \
+         several values with commas between them: {}.\n",
         some.join(", "),
         lists.join(", ")
     )

@@ -1,6 +1,6 @@
-//! `docs/reference.md` is rendered from the code: fields from the CRDs, commands and flags from clap, metrics from their
-//! registry, and names from the tables that the code uses. The rest is in `page.md`, where each of these parts is a
-//! comment with its name.
+//! `docs/reference.md` is rendered from the code: fields from the CRDs, commands and flags from clap, metrics from
+//! their registry, and names from the tables that the code uses. The rest is in `page.md`, where each of these parts is
+//! a comment with its name.
 //!
 //! `UPDATE_GOLDEN=1 cargo test --locked --test it -- reference` writes the page.
 

@@ -25,9 +25,7 @@ use crate::recording::chronicle::LineRecord;
 use addon_signer_api::rules::AuthorityPlan;
 use addon_signer_core::ca::authority::{AuthorityError, AuthorityId};
 use addon_signer_core::ca::line::{Evidence, Line, Step, WaitsFor};
-use addon_signer_core::conditions::{
-    AUTHORITY_FAILED, AUTHORITY_MISSING, AUTHORITY_NOT_ISSUED, AUTHORITY_UNAVAILABLE, AUTHORITY_UNREADABLE, CLOCK_AHEAD,
-};
+use addon_signer_core::conditions::{AUTHORITY_FAILED, AUTHORITY_NOT_ISSUED, AUTHORITY_UNAVAILABLE, CLOCK_AHEAD};
 use addon_signer_core::keys::private::KeyError;
 use addon_signer_core::revert_backoff::RevertBackoff;
 use addon_signer_core::timestamp::Timestamp;
@@ -292,11 +290,8 @@ impl LineReconciler {
                 self.pauses.after_failure()
             }
             Err(error) => {
-                let reason = match error {
-                    ReconcileError::Store(StoreError::Missing(_)) => AUTHORITY_MISSING,
-                    ReconcileError::Store(StoreError::Unreadable { .. } | StoreError::OfAnother { .. }) => {
-                        AUTHORITY_UNREADABLE
-                    }
+                let reason = match &error {
+                    ReconcileError::Store(error) => error.reason(),
                     ReconcileError::Clock(_) => CLOCK_AHEAD,
                     ReconcileError::NoAuthority(_) => AUTHORITY_NOT_ISSUED,
                     _ => AUTHORITY_FAILED,
