@@ -114,7 +114,7 @@ fn name(arg: &Arg) -> String {
     let takes_value = matches!(arg.get_action(), ArgAction::Set | ArgAction::Append);
     match arg.get_long() {
         Some(long) if takes_value => format!("--{long} {value}"),
-        Some(long) => format!("--{long}"),
+        Some(long) => arg.get_short().map_or(format!("--{long}"), |short| format!("--{long}, -{short}")),
         None if arg.is_required_set() => format!("<{value}>"),
         None => format!("[{value}]"),
     }
