@@ -91,11 +91,11 @@ pub struct HubArgs {
     /// variable is true or false.
     #[arg(long, env = "ADDON_SIGNER_ACCESS_LOG", value_parser = clap::builder::BoolishValueParser::new())]
     pub(super) access_log: bool,
-    /// Where /healthz, /readyz and /metrics are served, without TLS. The chart sets [::]:9090.
+    /// Where /healthz, /readyz and /metrics are served, without TLS. The chart sets `[::]:9090`.
     #[arg(long, env = "ADDON_SIGNER_METRICS_LISTEN", value_name = "ADDRESS", default_value = "127.0.0.1:9090")]
     metrics_listen: SocketAddr,
     /// Where the inventory of certificates is served to the Kubernetes API server, with TLS. The chart's value
-    /// inventory sets [::]:8444 [default: nowhere].
+    /// inventory sets `[::]:8444` [default: nowhere].
     #[arg(long, env = "ADDON_SIGNER_INVENTORY_LISTEN", value_name = "ADDRESS")]
     inventory_listen: Option<SocketAddr>,
     /// The Service of the hub's namespace that the APIService of the inventory names.

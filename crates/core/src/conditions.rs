@@ -162,9 +162,9 @@ table! {
     /// hub's account (trust.md#trust-in-csrs, trust.md#trust-on-every-cluster). Without that of `trust.manifestWorks`
     /// the hub, which has the right to write any ManifestWork, writes none.
     POLICY_MISSING = "PolicyMissing" => CONDITION_TRUST_BUNDLE_PROTECTED, CONDITION_TRUST_DISTRIBUTED, FALSE;
-    /// The hub cannot tell whether that policy is in force, and acts as if it were not: another program refuses the
-    /// dry run or the API server does not answer it. The hub goes on writing ManifestWorks for twenty minutes after it
-    /// has seen their policy in force. The message says which.
+    /// The hub cannot tell whether that policy is in force: another program refuses the dry run, or the API server does
+    /// not answer it; the message says which. Once the hub has not seen the policy of `trust.manifestWorks` in force
+    /// for twenty minutes, it writes no ManifestWorks.
     POLICY_UNKNOWN = "PolicyUnknown" => CONDITION_TRUST_BUNDLE_PROTECTED, CONDITION_TRUST_DISTRIBUTED, FALSE;
     /// The policy lets another account set the trust bundle than the hub has, so that no certificate can be given out;
     /// the message names both.

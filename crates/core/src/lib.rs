@@ -27,7 +27,7 @@
 //! | [`credentials`] | what an agent stores, and whether it keeps, renews or replaces it |
 //! | [`keys`] | private keys that sign, are never printed and are wiped; kinds of public keys |
 //! | [`names`], [`conditions`] | labels, annotations, objects, conditions and reasons that others rely on |
-//! | [`table`] | declares such names with their meanings, for `docs/reference.md` |
+//! | [`mod@table`] | declares such names with their meanings, for `docs/reference.md` |
 //! | [`encoding`], [`timestamp`] | ASN.1, PEM, names in certificates; seconds since 1970 |
 //! | [`units`] | durations and sizes as people write them |
 #![cfg_attr(test, allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "tests make keys"))]

@@ -65,13 +65,14 @@ fn as_default(value: &Value) -> String {
     }
 }
 
-/// The description, and the values that the field may have unless the description has them.
+/// The description, and the values that the field may have unless the description or the default has them.
 fn meaning(field: &Value) -> String {
     let text = field["description"].as_str().unwrap_or_else(|| panic!("{field} has no description"));
     let values = field["enum"].as_array().or(field["items"]["enum"].as_array());
     let values: Vec<_> = values.into_iter().flatten().filter_map(Value::as_str).collect();
     let words: Vec<_> = text.split(|c: char| !c.is_alphanumeric() && c != '-').collect();
-    if values.iter().all(|value| words.contains(value)) {
+    let all_by_default = field["default"].as_array().is_some_and(|default| default.len() == values.len());
+    if all_by_default || values.iter().all(|value| words.contains(value)) {
         return text.to_owned();
     }
     format!("{text} One of {}.", values.iter().map(|value| code(value)).collect::<Vec<_>>().join(", "))
