@@ -23,6 +23,7 @@ use addon_signer_api::route_rules::route_plan;
 use addon_signer_api::rules::SignerConfig;
 use addon_signer_api::status::CONDITION_READY;
 use addon_signer_api::{AddOnRoute, AddOnSigner, Guarded};
+use addon_signer_core::conditions::NO_HOSTNAME;
 use addon_signer_core::gateway::access::{self, Caller, NoAccess, RequestHead, Target};
 use addon_signer_core::gateway::anchors::BackendAnchors;
 use addon_signer_core::gateway::attachment::{Attachment, Labels};
@@ -30,7 +31,7 @@ use addon_signer_core::gateway::host::Host;
 use addon_signer_core::gateway::path::SafePath;
 use addon_signer_core::gateway::route::{Route, RouteName, RouteTable};
 use addon_signer_core::gateway::routing::{
-    self, Backends, NO_HOSTNAME, Parent, References, Resolved, RoutePlan, Verdict, WantedServices, World, resolve,
+    self, Backends, Parent, References, Resolved, RoutePlan, Verdict, WantedServices, World, resolve,
 };
 use addon_signer_core::identity::{AddOnName, ClusterName};
 use addon_signer_core::oldest::MOST_ROUTES;
@@ -42,23 +43,28 @@ use addon_signer_platform::listing::{self, Selector};
 /// Explain what the gateway does.
 #[derive(Debug, Clone, Subcommand)]
 pub(super) enum GatewayCommand {
-    /// Say which route decides about a request, and why, without sending it.
+    /// Say which AddOnRoute decides about a request, and why, by the gateway's own code, without sending the request.
+    ///
+    /// It reads AddOnSigners, AddOnRoutes, Services, EndpointSlices, namespaces and the ManagedCluster. It assumes that
+    /// the host is a --gateway-name of the hub, that --backend-addresses allows all addresses, and that the certificate
+    /// of the addon is good and may be used. The exit code is 0 whether or not the request passes.
     Explain(ExplainArgs),
 }
 
 /// Arguments of `gateway explain`.
 #[derive(Debug, Clone, Args)]
 pub(super) struct ExplainArgs {
-    /// The caller's cluster.
+    /// The cluster of the agent that sends the request.
     #[arg(long)]
     cluster: ClusterName,
-    /// The caller's addon.
+    /// The addon that sends the request.
     #[arg(long)]
     addon: AddOnName,
-    /// The method; POST for a gRPC request.
+    /// The method, such as POST, which every request of gRPC has.
     #[arg(value_name = "METHOD")]
     method: Method,
-    /// The URL as the agent calls it, such as https://gateway.example:8443/addons/telemetry/api/v1/receive.
+    /// The URL as the agent writes it, such as https://gateway.example:8443/addons/telemetry/api/v1/receive; the path
+    /// of gRPC is /SERVICE/METHOD.
     #[arg(value_name = "URL")]
     url: Uri,
     #[command(flatten)]

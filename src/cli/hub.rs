@@ -44,36 +44,40 @@ const GATEWAY_REFUSE_AFTER: Duration = Duration::from_secs(600);
 /// Run the signer, the gateway, or both on the hub.
 #[derive(Debug, Clone, Args)]
 pub struct HubArgs {
-    /// What this process does: sign, serve the gateway, or both. With `gateway.separate: true` the chart has them
-    /// apart, so that the process that faces agents holds no key of an authority.
+    /// What this process does: signer, gateway, or both, separated by a comma. With `gateway.separate: true` the chart
+    /// has them apart, so that the process that faces agents holds no key of an authority.
     #[arg(long, env = "ADDON_SIGNER_ROLES", value_name = "ROLES", default_value_t = Roles::Both)]
     roles: Roles,
     #[command(flatten)]
     access: Access,
-    /// The namespace of the Secrets and ConfigMaps of the authorities.
+    /// The hub's namespace: that of its Secrets, ConfigMaps and Lease.
     #[arg(long, env = "ADDON_SIGNER_NAMESPACE", default_value = "addon-signer")]
     namespace: String,
-    /// Where the gateway listens; `[::]` stands for every address, of IPv4 and of IPv6.
+    /// Where the gateway listens. In every address to listen on, `[::]` stands for all addresses of IPv4 and IPv6, and
+    /// for IPv4 alone where the kernel has no IPv6.
     #[arg(long, env = "ADDON_SIGNER_GATEWAY_LISTEN", value_name = "ADDRESS", default_value = "[::]:8443")]
     gateway_listen: SocketAddr,
-    /// How many connections the gateway has at a time, plus one eighth as many handshakes.
+    /// How many connections the gateway has at a time, plus one eighth as many handshakes; at least 1. See "How much
+    /// memory the gateway needs" in operations.md.
     #[arg(long, env = "ADDON_SIGNER_GATEWAY_CONNECTIONS", value_name = "N",
           default_value_t = addon_signer_gateway::DEFAULT_CONNECTIONS, value_parser = at_least_one)]
     gateway_connections: usize,
-    /// How many connections one addon on one cluster may have at a time; twice as many requests are allowed.
+    /// How many connections one addon on one cluster may have at a time, and twice as many requests; at least 1. All
+    /// addons of one cluster together may have four times as many, so that an attacker who has taken over a cluster
+    /// gets a sixteenth of --gateway-connections by default. If you lower that flag, lower this one too.
     #[arg(long, env = "ADDON_SIGNER_GATEWAY_IDENTITY_CONNECTIONS", value_name = "N",
           default_value_t = addon_signer_gateway::DEFAULT_IDENTITY_CONNECTIONS, value_parser = at_least_one)]
     gateway_identity_connections: usize,
     /// A DNS name or address at which agents reach the gateway; may be repeated.
     #[arg(long, env = "ADDON_SIGNER_GATEWAY_NAME", value_name = "NAME_OR_IP", value_delimiter = ',', required = true)]
     gateway_name: Vec<Host>,
-    /// Who issues the authorities of the gateway's certificate for agents: SelfSigned, Imported (`ca csr --serving`),
-    /// Imported:SECRET for a Secret of the hub's namespace with tls.crt, tls.key and ca.crt, or CertManager:KIND/NAME
-    /// for an issuer of cert-manager (CertManager:KIND.GROUP/NAME for one of another API group).
+    /// Who issues the authorities of the gateway's certificate for agents: SelfSigned, Imported (by `ca import
+    /// --serving`), Imported:SECRET for a Secret of the hub's namespace with tls.crt, tls.key and ca.crt, or
+    /// CertManager:KIND/NAME for an issuer of cert-manager (CertManager:KIND.GROUP/NAME for one of another API group).
     #[arg(long, env = "ADDON_SIGNER_SERVING_ISSUER", value_name = "ISSUER",
           default_value = "SelfSigned", value_parser = issuer)]
     serving_issuer: AuthoritySource,
-    /// What agents trust of an imported authority: it alone, or its root. With the root, another authority of that root
+    /// What agents trust of an imported authority: it alone, or its root. With Root, another authority of that root
     /// needs no new trust on any cluster, but every CA of that root can act as the gateway.
     #[arg(long, env = "ADDON_SIGNER_SERVING_TRUST", value_name = "WHAT", value_enum, default_value = "Authority")]
     serving_trust: ServingTrust,
@@ -83,35 +87,39 @@ pub struct HubArgs {
     serving_roots: Option<PathBuf>,
     #[command(flatten)]
     _vault: VaultArgs,
-    /// Whether the gateway writes a line of JSON to standard output for each request that has ended.
+    /// Write a line of JSON to standard output for each request at the gateway that has ended (access-log.md). The
+    /// variable is true or false.
     #[arg(long, env = "ADDON_SIGNER_ACCESS_LOG", value_parser = clap::builder::BoolishValueParser::new())]
     pub(super) access_log: bool,
-    /// Where /healthz, /readyz and /metrics are served.
+    /// Where /healthz, /readyz and /metrics are served, without TLS. The chart sets `[::]:9090`.
     #[arg(long, env = "ADDON_SIGNER_METRICS_LISTEN", value_name = "ADDRESS", default_value = "127.0.0.1:9090")]
     metrics_listen: SocketAddr,
-    /// Where the inventory of certificates is served to the Kubernetes API server [default: nowhere].
+    /// Where the inventory of certificates is served to the Kubernetes API server, with TLS. The chart's value
+    /// inventory sets `[::]:8444` [default: nowhere].
     #[arg(long, env = "ADDON_SIGNER_INVENTORY_LISTEN", value_name = "ADDRESS")]
     inventory_listen: Option<SocketAddr>,
-    /// The Service through which the API server reaches the inventory, in the hub's namespace.
+    /// The Service of the hub's namespace that the APIService of the inventory names.
     #[arg(long, env = "ADDON_SIGNER_INVENTORY_SERVICE", value_name = "NAME", default_value = "addon-signer-inventory")]
     inventory_service: String,
     /// The account of OCM's gRPC server: its annotation open-cluster-management.io/csr-user is honored while the policy
-    /// addon-signer-grpc-account is in force.
+    /// addon-signer-grpc-account is in force. The chart's value grpcAccount sets both.
     #[arg(long, env = "ADDON_SIGNER_GRPC_PROXY_ACCOUNT", value_name = "USERNAME")]
     grpc_proxy_account: Option<String>,
-    /// A network in which AddOnRoutes may name a backend by its address, such as 192.0.2.0/24; may be repeated. Whoever
-    /// may write AddOnRoutes reaches everything in it, loopback addresses included if it has them.
+    /// A network in which AddOnRoutes may name a backend by its address, such as 192.0.2.0/24; may be repeated.
+    /// Everyone who may write AddOnRoutes reaches every address in it, including loopback addresses.
     #[arg(long, env = "ADDON_SIGNER_BACKEND_ADDRESSES", value_name = "CIDR", value_delimiter = ',')]
     backend_addresses: Vec<IpNet>,
-    /// How long denied and failed requests are kept before they are deleted.
+    /// How long the hub keeps denied and failed CSRs before it deletes them.
     #[arg(long, env = "ADDON_SIGNER_REFUSED_RETENTION", value_name = "DURATION",
           default_value = "10m", value_parser = duration)]
     refused_retention: Duration,
-    /// How many certificates one addon on a cluster may get at once; the cluster may get five times as many in all.
+    /// How many certificates one addon on a cluster may get at once, at least 1; the cluster may get five times as many
+    /// in all.
     #[arg(long, env = "ADDON_SIGNER_RATE_BURST", value_name = "N",
           default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     rate_burst: u32,
-    /// How long until one addon on a cluster may get another certificate.
+    /// How long until one addon on a cluster may get another certificate; the cluster gets another one five times as
+    /// often.
     #[arg(long, env = "ADDON_SIGNER_RATE_INTERVAL", value_name = "DURATION",
           default_value = "10m", value_parser = duration)]
     rate_interval: Duration,
@@ -120,11 +128,12 @@ pub struct HubArgs {
     #[arg(long, env = "ADDON_SIGNER_REGISTRY_STALE_AFTER", value_name = "DURATION",
           default_value = "2m", value_parser = duration)]
     registry_stale_after: Duration,
-    /// How long the API server may be silent before the gateway refuses everybody [default: never, or 10m with --roles
-    /// gateway].
+    /// How long the API server may be silent before the gateway refuses all clients with 503 and /readyz fails; at
+    /// least 90s, and at most 24h with --roles gateway [default: never, or 10m with --roles gateway].
     #[arg(long, env = "ADDON_SIGNER_REGISTRY_REFUSE_AFTER", value_name = "DURATION", value_parser = refuse_after)]
     registry_refuse_after: Option<Duration>,
-    /// Where every decision is recorded: sqlite:///PATH, or postgres://USER:PASSWORD@HOST/DATABASE.
+    /// Where the hub records every decision: sqlite:///PATH, or postgres://USER:PASSWORD@HOST/DATABASE. See
+    /// "PostgreSQL" in ledger.md for its TLS.
     #[arg(
         long,
         env = "ADDON_SIGNER_LEDGER",
@@ -133,15 +142,17 @@ pub struct HubArgs {
         hide_env_values = true
     )]
     ledger: Opaque,
-    /// The name of this process in the Lease and in the ledger, such as the pod's name. With --roles gateway it is the
-    /// name of the gateway's own Lease, so each gateway needs another one.
+    /// The name of this process in the Lease and in the ledger; the chart sets the pod's name. With --roles gateway it
+    /// is the name of the gateway's own Lease, so each gateway needs another one.
     #[arg(long, env = "ADDON_SIGNER_REPLICA", value_name = "NAME", default_value = "addon-signer")]
     replica: String,
-    /// The uid of the pod, so that the Lease of a gateway is deleted together with it.
+    /// The uid of the pod, so that the Lease of a gateway is deleted together with it. The chart's value
+    /// gateway.separate sets it.
     #[arg(long, env = "ADDON_SIGNER_POD_UID", value_name = "UID")]
     pod_uid: Option<String>,
-    /// How long a gateway accepts connections after it was told to stop, with --roles gateway. /readyz fails at once,
-    /// and load balancers need a moment to notice.
+    /// With --roles gateway: how long the gateway accepts connections after it was told to stop. /readyz fails at once,
+    /// and load balancers need a moment to notice. Then the gateway tells each connection to end, and requests get ten
+    /// seconds more.
     #[arg(long, env = "ADDON_SIGNER_SHUTDOWN_DELAY", value_name = "DURATION",
           default_value = "5s", value_parser = duration)]
     shutdown_delay: Duration,

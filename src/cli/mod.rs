@@ -34,15 +34,24 @@ use addon_signer_telemetry::access::{AccessWriter, access_lines};
 use addon_signer_telemetry::audit::{self, Sink};
 
 /// Certificates and an mTLS gateway for the agents of Open Cluster Management addons.
+///
+/// The hub and the commands read a kubeconfig as kubectl does: KUBECONFIG may list files, of which some may be missing.
+/// What cannot be used is named by its file and its field, as in `kubectl config set`. They run credential plugins
+/// (exec), by which EKS and GKE log in; auth-provider is refused. A plugin has 60 seconds, and what it writes to
+/// standard error is shown. Its token is used until a minute before expirationTimestamp, or until the API server
+/// refuses it; its client certificate is used until the program ends.
+///
+/// A command that changes something on a cluster first names it on standard error: Changing telemetry on context prod
+/// (https://hub.example.com:6443).
 #[derive(Debug, Parser)]
 #[command(name = "addon-signer", version, propagate_version = true)]
 struct Cli {
-    /// Log as lines of text or of JSON; RUST_LOG sets what is logged (default: info for hub, nothing for other
-    /// commands).
+    /// The log, on standard error, as lines of text or of JSON. RUST_LOG sets what is logged: by default info for hub,
+    /// nothing for other commands.
     #[arg(long, env = "ADDON_SIGNER_LOG_FORMAT", value_enum, default_value_t = LogFormat::Text, global = true)]
     log_format: LogFormat,
-    /// Where decisions go, one line of JSON each: stdout, stderr, off, or a file that is appended to [default: stdout
-    /// for hub, else off].
+    /// Where the audit log goes (audit.md), one line of JSON for each decision: stdout, stderr, off, or a file that is
+    /// appended to [default: stdout for hub, else off].
     #[arg(long, env = "ADDON_SIGNER_AUDIT_LOG", value_name = "WHERE", global = true)]
     audit_log: Option<AuditLog>,
     #[command(subcommand)]
@@ -94,7 +103,7 @@ impl AuditLog {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run the signer, the gateway, or both on the hub.
+    /// Run the signer, the gateway, or both on the hub, until SIGTERM or SIGINT.
     Hub(Box<hub::HubArgs>),
     /// Inspect and rotate certificate authorities.
     #[command(subcommand)]
@@ -102,14 +111,57 @@ enum Command {
     /// List and revoke certificates, check the ledger, archive its oldest entries.
     #[command(subcommand)]
     Certs(certs::CertsCommand),
-    /// List the addons on clusters that are not ready, and what each one is waiting for.
+    /// List the addons of all AddOnSigners on all clusters, the worst first, and what each one is waiting for.
+    ///
+    /// A certificate counts if it is valid, not revoked, and signed by an authority in the status of the AddOnSigner:
+    /// the gateway refuses others. The states are:
+    ///
+    /// Refused: the hub refused the last CSR.
+    ///
+    /// NoCertificate: no certificate counts. WAITS FOR says what is missing: an answer to the CSR, the registration,
+    /// the agent's CSR, or, if the agent keeps a certificate whose authority is gone, the deletion of that certificate.
+    ///
+    /// NoTrust: the cluster has not applied the ManifestWork with the present trust bundle.
+    ///
+    /// NeverSeen: no certificate that counts has been used at the gateway.
+    ///
+    /// Unknown: the ledger was not asked; standard error says why.
+    ///
+    /// NotEligible: the cluster is not accepted, the addon is suspended or being deleted, or its annotation
+    /// addon-signer.io/revoke-before cannot be read.
+    ///
+    /// Ready: it has a certificate and uses it. Gateways apart from the signer report no uses: with them, Ready says
+    /// nothing about uses, and LAST SEEN is `-`.
+    ///
+    /// TRUST is `present` if the cluster has applied the ManifestWork with the present trust bundle; `-` means that no
+    /// ManifestWork should bring it. CSRs that a gRPC server made for agents are shown if its account is OCM's,
+    /// system:serviceaccount:open-cluster-management-hub:grpc-server-sa. The command needs the roles
+    /// addon-signer-viewer, and for the ledger what `certs list` needs. It reads 16 objects at a time and keeps little
+    /// of each, because a cluster may pad its own.
     Status(status::FleetArgs),
-    /// Check the installation and explain how to fix problems.
+    /// Check the installation line by line, and explain how to fix problems. It changes nothing; the exit code is 1 if
+    /// something is BAD.
+    ///
+    /// It checks the APIs that the hub reads, the label of its namespace, the Lease, conditions and authorities of all
+    /// AddOnSigners, conditions of all AddOnRoutes and whether the NetworkPolicy lets the gateway reach their
+    /// namespaces, the gateway's authority, the policies for trust bundles, anchors, ManifestWorks and grpcAccount
+    /// (they must match this version), CSRs that wait for the last one, the right to write ManifestWorks, the
+    /// inventory, addons without a valid certificate, and the gateway as seen from where you run it.
+    ///
+    /// `?` means that something could not be checked, or that you have to judge: a rotation is waiting, the
+    /// NetworkPolicy may block a backend, an addon gets no ManifestWork (Placeless), clusters have not yet applied
+    /// theirs (Distributing), no hub has processed an edit from the last minute. An older edit is BAD, and so is
+    /// Distributing if TrustDistributed has been False for more than an hour. An authority is BAD once two thirds of
+    /// the time that its replacement has before it is forced have passed: 31 days before its end with a renewBefore of
+    /// 90 days, which the gateway's authorities have too.
+    ///
+    /// It needs the roles addon-signer-viewer, and for `addons on clusters` what `certs list` needs.
     Check(check::CheckArgs),
     /// Explain what the gateway does with a request.
     #[command(subcommand)]
     Gateway(gateway::GatewayCommand),
-    /// Run everything in this process, on loopback, without Kubernetes: enrol, call, refuse, rotate.
+    /// Run everything in this process, on loopback, without Kubernetes: enrol, send requests, refuse, rotate. Images do
+    /// not have this command.
     #[cfg(feature = "demo")]
     Demo(demo::DemoArgs),
     /// Print the CustomResourceDefinitions of AddOnSigner and AddOnRoute.
@@ -131,6 +183,11 @@ fn signer_object(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
+/// All commands with their help, for the reference.
+pub fn command() -> clap::Command {
+    Cli::command()
+}
+
 /// Parses the command line, runs the command, and reports what went wrong.
 pub fn main() -> ExitCode {
     let cli: Cli = arguments::parse();
@@ -147,11 +204,11 @@ pub fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("addon-signer: {}", terminal::lines(&explain(error.as_ref())));
-            match error.is::<ca::Refused>() {
-                true => ExitCode::from(3),
-                false if is_usage(&error) => ExitCode::from(2),
-                false => ExitCode::from(1),
-            }
+            ExitCode::from(match error.is::<ca::Refused>() {
+                true => arguments::REFUSED,
+                false if is_usage(&error) => arguments::WRONG_USAGE,
+                false => arguments::FAILED,
+            })
         }
     }
 }

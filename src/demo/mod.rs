@@ -25,7 +25,8 @@ pub struct DemoArgs {
     /// Leave everything running afterwards, and print a kubeconfig and commands for kubectl and curl. Ctrl-C ends it.
     #[arg(long)]
     keep: bool,
-    /// Where the agents keep their certificates [default: a directory that is removed at the end].
+    /// Where the agents keep their certificates, and where the ledger is [default: a directory that is removed at the
+    /// end].
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 }

@@ -39,6 +39,7 @@ mod server;
 mod tls;
 
 pub use problem::InventoryProblem;
+pub use resources::PATHS;
 pub(crate) use server::OPEN_FILES;
 
 /// The API group, which the rules of Kubernetes' RBAC name.

@@ -8,6 +8,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{GROUP, InventoryProblem, VERSION};
+use addon_signer_core::table;
 use addon_signer_ledger::Reader;
 use addon_signer_ledger::answer::{self, AnswerError};
 use addon_signer_ledger::view::{Certificate, Page};
@@ -22,12 +23,23 @@ struct Source {
     clock: Clock,
 }
 
+table! {
+    /// The inventory's paths, below its base.
+    pub PATHS of &str;
+    /// List of certificates; verb `list`.
+    CERTIFICATES = "/certificates";
+    /// Everything about one certificate; verb `get`.
+    CERTIFICATE = "/certificates/{name}";
+    /// List of the ledger's entries, the oldest first; verb `list`.
+    ENTRIES = "/entries";
+}
+
 /// `certificates`, `certificates/{name}` and `entries`, from the ledger.
 pub(super) fn router(reader: Reader, clock: Clock) -> Router {
     Router::new()
-        .route("/certificates", get(certificates))
-        .route("/certificates/{name}", get(certificate))
-        .route("/entries", get(entries))
+        .route(CERTIFICATES, get(certificates))
+        .route(CERTIFICATE, get(certificate))
+        .route(ENTRIES, get(entries))
         .with_state(Source { reader, clock })
 }
 

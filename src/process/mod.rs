@@ -22,6 +22,8 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::inventory::Inventory;
+pub use crate::process::metrics::metrics;
+pub use crate::process::probe::PATHS;
 use crate::process::registry_age::AgeBounds;
 pub use crate::process::roles::Roles;
 use addon_signer_gateway::certificates::ServingNames;

@@ -21,6 +21,7 @@ use addon_signer_core::gateway::route::RouteTable;
 use addon_signer_core::lease::LEASE_NAME;
 use addon_signer_core::policy::GatewayCertificate;
 use addon_signer_core::registry::Registry;
+use addon_signer_core::table;
 use addon_signer_gateway::certificates::is_current;
 use addon_signer_gateway::listener::serve_plain;
 use addon_signer_hub::lease::{Leadership, Leading};
@@ -100,15 +101,31 @@ async fn only_direct(request: Request, next: Next) -> Response {
     next.run(request).await
 }
 
+table! {
+    /// The paths at the address of the metrics.
+    pub PATHS of &str;
+    /// 503 names the tasks and watches that have given no sign of life for 10 minutes, so that Kubernetes restarts the
+    /// process; otherwise 200, even while the API server is silent.
+    HEALTHZ = "/healthz";
+    /// 200 once clusters and addons have been read and, for the roles that the process has: the hub leads (a signer
+    /// without a gateway is ready while it waits, too); AddOnRoutes, and the pods and Services of the hub's namespace,
+    /// have been read, and the gateway has a certificate that has not expired; a gateway apart has written its Lease.
+    /// Otherwise 503 and what is missing, also before the API server has answered for the first time. With 200 it says
+    /// if the ledger is unavailable, the API server is silent, or a gateway apart cannot write its Lease.
+    READYZ = "/readyz";
+    /// The metrics.
+    METRICS = "/metrics";
+}
+
 impl Probe {
     /// Serves until `stop` is cancelled.
     pub(crate) async fn serve(self, listener: TcpListener, stop: CancellationToken) {
         let living = self.clone();
         let ready = self.clone();
         let router = Router::new()
-            .route("/healthz", get(move || async move { living.lives() }))
-            .route("/readyz", get(move || async move { ready.ready() }))
-            .route("/metrics", get(move || async move { self.text() }))
+            .route(HEALTHZ, get(move || async move { living.lives() }))
+            .route(READYZ, get(move || async move { ready.ready() }))
+            .route(METRICS, get(move || async move { self.text() }))
             .layer(from_fn(only_direct));
         serve_plain(listener, router, stop).await;
     }

@@ -22,7 +22,7 @@ use tower::ServiceExt;
 use addon_signer_core::credentials::plan::Usable;
 use addon_signer_core::gateway::host::Host;
 use addon_signer_core::gateway::{PROBLEM_REVOKED, PROBLEM_TYPES};
-use addon_signer_core::names::HEADER_RENEW_WITHIN;
+use addon_signer_core::names::{BUNDLE, HEADER_RENEW_WITHIN, WHOAMI};
 use addon_signer_platform::clock::Clock;
 use addon_signer_platform::errors::explain;
 use addon_signer_platform::proxy::Dialer;
@@ -104,7 +104,7 @@ impl Gateway {
     /// # Errors
     /// [`GatewayError`].
     pub async fn prove(&self, usable: &Usable, user: &str, clock: &Clock) -> Result<(), GatewayError> {
-        let reply = self.ask(usable, "/v1/whoami", None, clock).await?;
+        let reply = self.ask(usable, WHOAMI, None, clock).await?;
         let answer: serde_json::Value = self.expect_ok(&reply).map(serde_json::from_slice)?.unwrap_or_default();
         match answer.get("user").and_then(|found| found.as_str()) {
             Some(found) if found == user => Ok(()),
@@ -119,7 +119,7 @@ impl Gateway {
     /// [`GatewayError`].
     pub async fn news(&self, usable: &Usable, clock: &Clock) -> Result<News, GatewayError> {
         let tag = format!("\"{}\"", usable.bundle.digest());
-        let reply = self.ask(usable, "/v1/bundle", Some(&tag), clock).await?;
+        let reply = self.ask(usable, BUNDLE, Some(&tag), clock).await?;
         let is_same = reply.status == StatusCode::NOT_MODIFIED || reply.etag.as_ref() == Some(&tag);
         if !is_same {
             self.expect_ok(&reply)?;

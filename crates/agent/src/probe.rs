@@ -32,6 +32,16 @@ const OPEN_METRICS: HeaderValue =
     HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
 const PLAIN: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 
+/// The agent's metrics: name, kind and help. The samples of a counter end in `_total`.
+pub const METRICS: [(&str, &str, &str); 2] = [
+    (
+        "addon_signer_agent_certificate_end_timestamp_seconds",
+        "gauge",
+        "When the stored certificate expires, in Unix time; 0 while there is no usable one",
+    ),
+    ("addon_signer_agent_on_renew_failures", "counter", "How often the command of --on-renew has failed"),
+];
+
 /// What is known of the stored certificate and of the command. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Probe(Arc<State>);
@@ -66,15 +76,12 @@ impl Probe {
     }
 
     fn metrics(&self) -> String {
-        let end = "addon_signer_agent_certificate_end_timestamp_seconds";
         let seconds = self.certificate().map_or(0, Timestamp::unix);
-        let failures = "addon_signer_agent_on_renew_failures";
         let count = self.0.failures.load(Ordering::Relaxed);
+        let [(end, gauge, of_end), (failures, counter, of_failures)] = METRICS;
         format!(
-            "# HELP {end} When the stored certificate expires, in Unix time; 0 while there is no usable one.\n\
-             # TYPE {end} gauge\n{end} {seconds}\n\
-             # HELP {failures} How often the command of --on-renew has failed.\n\
-             # TYPE {failures} counter\n{failures}_total {count}\n# EOF\n"
+            "# HELP {end} {of_end}.\n# TYPE {end} {gauge}\n{end} {seconds}\n\
+             # HELP {failures} {of_failures}.\n# TYPE {failures} {counter}\n{failures}_total {count}\n# EOF\n"
         )
     }
 

@@ -30,7 +30,7 @@ pub struct AuthoritySpec {
     #[serde(default = "default_authority_duration")]
     #[schemars(length(min = 2, max = 20), regex(pattern = r"^([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?$"))]
     pub duration: String,
-    /// How long before its end an authority is replaced. At least 1h.
+    /// How long before its end the hub replaces an authority. At least 1h.
     #[serde(default = "default_renew_before")]
     #[schemars(length(min = 2, max = 20), regex(pattern = r"^([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?$"))]
     pub renew_before: String,
@@ -39,7 +39,7 @@ pub struct AuthoritySpec {
 /// Where the hub keeps the keys of authorities.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeyStoreSpec {
-    /// Kind of the store.
+    /// Where the hub keeps the keys. Secret: a Secret in its namespace.
     #[serde(default, rename = "type")]
     pub kind: KeyStoreType,
 }
@@ -64,19 +64,22 @@ pub enum KeyStoreType {
 )]
 #[serde(rename_all = "camelCase")]
 pub struct IssuerSpec {
-    /// Kind of the issuer.
+    /// Who issues the authorities' certificates. SelfSigned: each authority itself. Imported: a CA of yours.
+    /// CertManager: an issuer of cert-manager. Vault: no longer supported; the AddOnSigner keeps its authorities until
+    /// their end; use CertManager, with an issuer that is a Vault.
     #[serde(default, rename = "type")]
     pub kind: IssuerType,
     /// For Imported: the Secret in the hub's namespace that has the authority (tls.crt with its chain), its key
-    /// (tls.key) and the root (ca.crt), as cert-manager writes them. A new pair in it is a rotation. Without it,
-    /// `ca csr` prints a request, and `ca import` brings its certificate.
+    /// (tls.key) and the root (ca.crt), as cert-manager writes them, and the annotation addon-signer.io/authority-of. A
+    /// new pair in it is a rotation. Without secretName, `ca csr` prints a CSR, and `ca import` brings its certificate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub secret_name: Option<String>,
-    /// For CertManager: the issuer that signs the hub's CertificateRequests, which are in the hub's namespace.
+    /// For CertManager, which needs it: the issuer that signs the hub's CertificateRequests, which are in the hub's
+    /// namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub issuer_ref: Option<IssuerRef>,
-    /// For Vault.
+    /// For Vault, which needs it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vault: Option<VaultSpec>,
 }
@@ -84,7 +87,7 @@ pub struct IssuerSpec {
 /// A PKI secrets engine of Vault.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct VaultSpec {
-    /// Where it is mounted, such as pki.
+    /// Where it is mounted, such as pki. The type Vault needs it.
     #[schemars(
         length(min = 1, max = 253),
         regex(pattern = r"^[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*$")

@@ -16,10 +16,11 @@ pub type CertificateRequest = Object<CertificateRequestSpec, CertificateRequestS
 /// An issuer of cert-manager, or of another project that answers CertificateRequests.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct IssuerRef {
-    /// Its name.
+    /// Name of the issuer, which the type CertManager needs. It signs the hub's CertificateRequests, which are in the
+    /// hub's namespace.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
-    /// Its kind: Issuer is in the hub's namespace, ClusterIssuer in none.
+    /// Its kind: Issuer, in the hub's namespace, ClusterIssuer, which is in no namespace, or one of another project.
     #[serde(default = "default_issuer_kind")]
     #[schemars(length(min = 1, max = 63), regex(pattern = r"^[A-Za-z][A-Za-z0-9]*$"))]
     pub kind: String,

@@ -3,6 +3,7 @@
 //! It belongs to the signer of the gateway's certificate, so that nobody can write it, or another one of that signer,
 //! without the right `attest` on the signer. Kubernetes requires its name to begin with the signer's name.
 
+pub use addon_signer_core::names::TRUST_BUNDLE;
 use k8s_openapi::api::certificates::v1::ClusterTrustBundleSpec;
 use kube::api::{ApiResource, GroupVersionKind, NotUsed, Object};
 
@@ -14,8 +15,6 @@ pub const CERTIFICATES_GROUP: &str = "certificates.k8s.io";
 pub const VERSIONS: [&str; 2] = ["v1", "v1beta1"];
 /// The plural.
 pub const CLUSTER_TRUST_BUNDLES: &str = "clustertrustbundles";
-/// The name of the hub's only ClusterTrustBundle.
-pub const TRUST_BUNDLE: &str = "addon-signer.io:gateway-serving:trust";
 
 /// A ClusterTrustBundle in any of the versions.
 pub type ClusterTrustBundle = Object<ClusterTrustBundleSpec, NotUsed>;

@@ -12,13 +12,17 @@ use serde::{Deserialize, Serialize};
 #[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct IdentitySpec {
-    /// Who may request certificates. Cluster: the cluster's registration agent, for all addons of the cluster. AddOn:
-    /// the addon itself with its own hub identity, as addon-signer-agent does.
+    /// Who may send CSRs. Cluster: the cluster's registration agent, for all addons of its cluster. AddOn: the addon's
+    /// own hub identity (system:open-cluster-management:cluster:CLUSTER:addon:ADDON:agent:AGENT, in OCM's group for
+    /// that addon on that cluster), for itself alone, as addon-signer-agent does. An account of OCM's token driver may
+    /// not.
     #[serde(default = "default_requesters")]
     #[schemars(length(min = 1, max = 2))]
     #[x_kube(merge_strategy = ListMerge::Set)]
     pub requesters: Vec<Requester>,
-    /// Common name. A template over {cluster}, {addon} and {agent}; the first two must occur.
+    /// Common name: a template with {cluster} and {addon} once each, and {agent} at most once. It is OCM's convention,
+    /// the default, or begins with signerName and a colon, such as example.com/telemetry:{cluster}:{addon}. A change of
+    /// user or groups takes effect at once: the gateway refuses certificates by the old ones.
     #[serde(default = "default_user")]
     #[schemars(length(min = 1, max = 512), regex(pattern = r"^([ -z|~]|\{(cluster|addon|agent)\})+$"))]
     #[x_kube(
@@ -32,7 +36,8 @@ pub struct IdentitySpec {
             .message("identity.user must keep placeholders apart by a character that no name has, such as a colon")
     )]
     pub user: String,
-    /// Organizations that a CSR may have. Templates as in user.
+    /// Organizations that a CSR may have: the two of OCM's convention, or templates that begin with signerName and a
+    /// colon. They have no {agent}.
     #[serde(default = "default_groups")]
     #[schemars(
         length(max = 16),
@@ -46,7 +51,7 @@ pub struct IdentitySpec {
         .message("identity.groups must not contain {agent}, which requesters choose, and must keep placeholders apart")
     )]
     pub groups: Vec<String>,
-    /// DNS names that a CSR may have. Templates as in user.
+    /// DNS names that a CSR may have, as templates without {agent}. Every certificate gets them.
     #[serde(default = "default_dns_names")]
     #[schemars(
         length(max = 16),

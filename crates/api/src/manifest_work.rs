@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use crate::ocm::{self, AddOnApi};
 use addon_signer_core::identity::{AddOnKey, AddOnName};
 use addon_signer_core::names::LABEL_HUB_TRUST;
+use addon_signer_core::names::{TRUST_CONFIG_MAP, TRUST_WORK};
 
 /// API group of ManifestWork.
 pub const WORK_GROUP: &str = "work.open-cluster-management.io";
@@ -33,13 +34,13 @@ pub fn resource() -> ApiResource {
 /// The name of an addon's ManifestWork, unique in the cluster's namespace; at most 82 characters.
 #[must_use]
 pub fn work_name(addon: &AddOnName) -> String {
-    format!("addon-signer-{addon}-trust")
+    TRUST_WORK.replace("<addon>", addon.as_str())
 }
 
 /// The name of the ConfigMap on the managed cluster; at most 73 characters.
 #[must_use]
 pub fn config_map_name(addon: &AddOnName) -> String {
-    format!("{addon}-hub-trust")
+    TRUST_CONFIG_MAP.replace("<addon>", addon.as_str())
 }
 
 /// Where an addon's agent runs on its cluster.

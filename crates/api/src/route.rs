@@ -9,14 +9,9 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Condition type: the AddOnSigner lets this AddOnRoute attach (Gateway API, `RouteConditionAccepted`).
-pub const CONDITION_ACCEPTED: &str = "Accepted";
-/// Condition type: the backend and its CA were found (Gateway API, `RouteConditionResolvedRefs`).
-pub const CONDITION_RESOLVED_REFS: &str = "ResolvedRefs";
-/// Condition type: the gateway has all its paths in effect (Gateway API, `GatewayConditionProgrammed`).
-pub const CONDITION_PROGRAMMED: &str = "Programmed";
-/// Reason of [`CONDITION_RESOLVED_REFS`] when it is true: the backend has no address to connect to now.
-pub const REASON_NO_ENDPOINT: &str = "NoReadyEndpoint";
+pub use addon_signer_core::conditions::{
+    CONDITION_ACCEPTED, CONDITION_PROGRAMMED, CONDITION_RESOLVED_REFS, REASON_NO_ENDPOINT,
+};
 
 /// A route of the gateway.
 #[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -45,10 +40,10 @@ pub const REASON_NO_ENDPOINT: &str = "NoReadyEndpoint";
 )]
 #[serde(rename_all = "camelCase")]
 pub struct AddOnRouteSpec {
-    /// Name of the AddOnSigner whose agents may call. Its spec.gateway.routesFrom must have this namespace.
+    /// Name of the AddOnSigner whose agents may send requests. Its spec.gateway.routesFrom must include this namespace.
     #[schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"))]
     pub signer: String,
-    /// Only these of its addons. All by default.
+    /// Its addons whose agents may send requests. All by default.
     #[serde(default)]
     #[schemars(
         length(max = 64),
@@ -56,11 +51,11 @@ pub struct AddOnRouteSpec {
     )]
     #[x_kube(merge_strategy = ListMerge::Set)]
     pub add_ons: Vec<String>,
-    /// The clusters whose agents may call. All by default.
+    /// The clusters whose agents may send requests. All by default.
     #[serde(default)]
     pub clusters: RouteClusters,
-    /// Host names that the route serves; the AddOnSigner's spec.gateway.hostnames must have them. By default, all names
-    /// of the gateway that the agents may use.
+    /// Host names of the gateway at which the route exists; the AddOnSigner's spec.gateway.hostnames must have each. By
+    /// default, all names of the gateway that the agents may use.
     #[serde(default)]
     #[schemars(
         length(max = 16),
@@ -71,10 +66,10 @@ pub struct AddOnRouteSpec {
     )]
     #[x_kube(merge_strategy = ListMerge::Set)]
     pub hostnames: Vec<String>,
-    /// Which requests. Exactly one kind.
+    /// Which requests: either http or grpc, never both.
     #[serde(rename = "match")]
     pub matching: RouteMatch,
-    /// Where they go.
+    /// Where the requests go: a Service, or an address.
     pub backend: BackendSpec,
     /// Limits of these requests.
     #[serde(default)]
@@ -98,7 +93,9 @@ pub struct RouteClusters {
     )]
     #[x_kube(merge_strategy = ListMerge::Set)]
     pub names: Vec<String>,
-    /// Names of ManagedClusterSets; a cluster is in the one of its label cluster.open-cluster-management.io/clusterset.
+    /// Names of ManagedClusterSets, instead of names. A cluster is in the set that its label
+    /// cluster.open-cluster-management.io/clusterset names; no other label counts, because a cluster writes its own
+    /// labels.
     #[serde(default)]
     #[schemars(
         length(max = 64),
@@ -145,8 +142,8 @@ pub struct HttpMatch {
     #[schemars(length(min = 1, max = 6))]
     #[x_kube(merge_strategy = ListMerge::Set)]
     pub methods: Vec<Method>,
-    /// Whether a DELETE may have a body. Each such request gets its own connection to the backend. A GET or HEAD never
-    /// may.
+    /// Whether a DELETE may have a body. Each such request uses its own connection to the backend, with Connection:
+    /// close. A GET or HEAD never may.
     #[serde(default)]
     pub delete_with_content: bool,
 }
@@ -155,10 +152,11 @@ pub struct HttpMatch {
 #[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GrpcMatch {
-    /// Full name of the service, such as opentelemetry.proto.collector.metrics.v1.MetricsService.
+    /// Full name of the service, such as opentelemetry.proto.collector.metrics.v1.MetricsService. match has either http
+    /// or grpc, never both.
     #[schemars(length(min = 1, max = 255), regex(pattern = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$"))]
     pub service: String,
-    /// Its methods, such as Export. All by default.
+    /// Its methods that pass, such as Export. All by default.
     #[serde(default)]
     #[schemars(length(max = 32), inner(length(min = 1, max = 255), regex(pattern = r"^[A-Za-z_][A-Za-z0-9_]*$")))]
     #[x_kube(merge_strategy = ListMerge::Set)]
@@ -186,17 +184,17 @@ pub enum Method {
 )]
 #[serde(rename_all = "camelCase")]
 pub struct BackendSpec {
-    /// A Service of this namespace.
+    /// A Service of this namespace. The gateway connects to the ready endpoints of its EndpointSlices.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<ServiceRef>,
-    /// An address and a port, such as 192.0.2.7:9000, inside one of the hub's --backend-addresses.
+    /// An address and a port instead of a Service, such as 192.0.2.7:9000, inside one of the hub's --backend-addresses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 3, max = 64), regex(pattern = r"^([0-9.]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}$"))]
     pub address: Option<String>,
-    /// The protocol. By default what the port's appProtocol says, else HTTP/1.1, and HTTP/2 for gRPC.
+    /// What it speaks. The CRD has the description of the type.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protocol: Option<BackendProtocol>,
-    /// How the backend proves who it is, if it speaks TLS.
+    /// How the backend proves who it is, if it speaks TLS. It has either ca or clusterTrustBundle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<BackendTlsSpec>,
 }
@@ -205,7 +203,8 @@ pub struct BackendSpec {
 #[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ServiceRef {
-    /// Name of the Service. An ExternalName is refused.
+    /// Name of a Service of this namespace, to whose ready endpoints the gateway connects. A Service of type
+    /// ExternalName is refused.
     #[schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"))]
     pub name: String,
     /// A TCP port of the Service.
@@ -213,7 +212,10 @@ pub struct ServiceRef {
     pub port: i32,
 }
 
-/// What a backend speaks.
+/// What the backend speaks. HTTP: HTTP/1.1. HTTPS: HTTP/1.1 or HTTP/2 over TLS, as the backend chooses. H2C: HTTP/2
+/// without TLS. H2: HTTP/2 over TLS. By default what the port's appProtocol says: http or kubernetes.io/ws (HTTP),
+/// https (HTTPS), kubernetes.io/h2c (H2C), grpc (H2C, with backend.tls H2), or kubernetes.io/wss (HTTP/1.1 over TLS).
+/// Without appProtocol HTTP, and H2C for gRPC; with backend.tls HTTPS, and H2 for gRPC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum BackendProtocol {
     /// HTTP/1.1.
@@ -238,20 +240,20 @@ pub enum BackendProtocol {
 )]
 #[serde(rename_all = "camelCase")]
 pub struct BackendTlsSpec {
-    /// CA certificates in PEM, of which one must have signed the backend's.
+    /// CA certificates in PEM, one of which must have signed the backend's. tls has either ca or clusterTrustBundle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 65536))]
     pub ca: Option<String>,
-    /// Name of a ClusterTrustBundle with these certificates.
+    /// Name of a ClusterTrustBundle with these certificates, instead of ca. A change takes effect within 15 seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253), regex(pattern = r"^[a-z0-9]([a-z0-9.:-]*[a-z0-9])?$"))]
     pub cluster_trust_bundle: Option<String>,
-    /// Name in the backend's certificate. By default SERVICE.NAMESPACE.svc, or the address.
+    /// Name that the backend's certificate must have. By default SERVICE.NAMESPACE.svc, or the address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253), regex(pattern = r"^[A-Za-z0-9:]([A-Za-z0-9.:-]*[A-Za-z0-9])?$"))]
     pub server_name: Option<String>,
     /// Whether the gateway shows its client certificate to the backend. Its CA is in status.gatewayClientCA: a backend
-    /// that accepts nobody else can believe the headers that say who calls.
+    /// that accepts no other clients can believe the headers that name the client.
     #[serde(default)]
     pub client_certificate: bool,
 }
@@ -260,7 +262,7 @@ pub struct BackendTlsSpec {
 #[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LimitsSpec {
-    /// Largest request body, such as 64Mi. By default 64Mi; for gRPC none, because a stream may last for days.
+    /// Largest body of a request, such as 64Mi. By default 64Mi; for gRPC none, because a stream may last for days.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 12), regex(pattern = r"^[1-9][0-9]{0,8}(k|M|G|T|Ki|Mi|Gi|Ti)?$"))]
     pub max_body: Option<String>,
@@ -281,7 +283,7 @@ pub struct LimitsSpec {
             .message("firstByte must be from 1s to 24h")
     )]
     pub first_byte: Option<String>,
-    /// Longest time between two pieces of a body, or of a WebSocket. From 1s to 24h. A stream ends with the caller's
+    /// Longest time between two pieces of a body, or of a WebSocket. From 1s to 24h. A stream ends with the client's
     /// credential in any case.
     #[serde(default = "default_idle")]
     #[schemars(length(min = 2, max = 20), regex(pattern = r"^([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?$"))]
@@ -290,7 +292,8 @@ pub struct LimitsSpec {
             .message("idle must be from 1s to 24h")
     )]
     pub idle: String,
-    /// Most requests of this route at a time for one addon on one cluster. By default only the gateway's limit applies.
+    /// Most requests of this AddOnRoute at a time for one addon on one cluster. By default only the gateway's limit
+    /// applies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = Rule::new("self >= 1").message("requestsPerIdentity must be at least 1"))]
     pub requests_per_identity: Option<i32>,
@@ -320,17 +323,17 @@ pub struct AddOnRouteStatus {
     /// Generation of the spec that this status is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// The host names at which the route is, for people.
+    /// The host names at which the route exists; * for all names of the gateway that the agents may use.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub hosts: String,
-    /// The backend, for people, such as receive:19291.
+    /// The Service and its port, such as receive:19291, or the address.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub backend: String,
     /// CA certificates in PEM, of which one has signed the client certificate that the gateway shows to the backend.
     /// Present with backend.tls.clientCertificate. The backend must accept all of them: a rotation needs two.
     #[serde(default, rename = "gatewayClientCA", skip_serializing_if = "Option::is_none")]
     pub gateway_client_ca: Option<String>,
-    /// Accepted, ResolvedRefs and Programmed.
+    /// Conditions as in metav1: Accepted, ResolvedRefs and Programmed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "crate::schemas::conditions")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".to_owned()]))]

@@ -25,13 +25,13 @@ pub(crate) fn conditions(_: &mut SchemaGenerator) -> Schema {
                 "format": "date-time",
                 "type": "string",
             },
-            "message": { "description": "A message for people. May be empty.", "type": "string" },
+            "message": { "description": "Details, in one sentence.", "type": "string" },
             "observedGeneration": {
                 "description": "The .metadata.generation that the condition is about.",
                 "format": "int64",
                 "type": "integer",
             },
-            "reason": { "description": "The reason, in CamelCase. Never empty.", "type": "string" },
+            "reason": { "description": "The reason, in CamelCase.", "type": "string" },
             "status": { "description": "True, False or Unknown.", "type": "string" },
             "type": { "description": "What the condition is about, in CamelCase.", "type": "string" },
         },
@@ -52,10 +52,10 @@ pub(crate) fn label_selector(_: &mut SchemaGenerator) -> Schema {
                     "type": "object",
                     "required": ["key", "operator"],
                     "properties": {
-                        "key": { "description": "The key of the label.", "type": "string" },
+                        "key": { "description": "The label.", "type": "string" },
                         "operator": { "description": "In, NotIn, Exists or DoesNotExist.", "type": "string" },
                         "values": {
-                            "description": "The values of In and NotIn, at least one; empty for the others.",
+                            "description": "The values for In and NotIn, at least one; empty for the others.",
                             "type": "array",
                             "items": { "type": "string" },
                         },
@@ -63,7 +63,8 @@ pub(crate) fn label_selector(_: &mut SchemaGenerator) -> Schema {
                 },
             },
             "matchLabels": {
-                "description": "Labels that must all have these values.",
+                "description": "Labels that must all have these values. An empty selector selects all namespaces. \
+                                With a selector, everyone who may label namespaces decides.",
                 "type": "object",
                 "additionalProperties": { "type": "string" },
             },

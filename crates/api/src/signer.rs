@@ -61,7 +61,8 @@ use super::status::AddOnSignerStatus;
     .field_path(".identity.groups"))]
 #[serde(rename_all = "camelCase")]
 pub struct AddOnSignerSpec {
-    /// Name that certificate requests carry in spec.signerName, such as example.com/telemetry. It cannot be changed.
+    /// spec.signerName of the CSRs: your domain, a slash and a name, such as example.com/telemetry. It cannot be
+    /// changed. With AddOnTemplates it has at most 58 characters.
     #[schemars(length(min = 5, max = 571), regex(pattern = r"^([a-z0-9][a-z0-9-]*[a-z0-9]\.)+[a-z]+\/[a-z0-9-\.]+$"))]
     #[x_kube(
         validation = Rule::new("self == oldSelf").message("signerName is immutable: create another AddOnSigner"),
@@ -73,7 +74,7 @@ pub struct AddOnSignerSpec {
             )
     )]
     pub signer_name: String,
-    /// Addons whose agents may request certificates, by the name of their ManagedClusterAddOn. An addon belongs to one
+    /// Names of the ManagedClusterAddOns whose agents may have certificates, 1 to 64. An addon belongs to one
     /// AddOnSigner: of several, to the one that had it first.
     #[schemars(
         length(min = 1, max = 64),
@@ -81,14 +82,18 @@ pub struct AddOnSignerSpec {
     )]
     #[x_kube(merge_strategy = ListMerge::Set)]
     pub add_ons: Vec<String>,
-    /// Name of another AddOnSigner that may serve the same addons, so that agents can move to it without interruption.
+    /// Name of another AddOnSigner that may have the same addons, so that their agents move to it without an
+    /// interruption. The successor inherits them. Name only an AddOnSigner that exists, and remove the field when it is
+    /// deleted: anyone who creates one with that name is served.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"))]
     pub successor: Option<String>,
-    /// Who approves valid CSRs.
+    /// Who approves valid CSRs. Automatic: the hub. External: another approver; the hub still validates before it
+    /// signs.
     #[serde(default)]
     pub approval: Approval,
-    /// Who writes this signer into status.registrations of the addons' ManagedClusterAddOns.
+    /// Who writes this signer into status.registrations of the ManagedClusterAddOns. Managed: the hub, where no other
+    /// program registers the addon. External: the addon's own controller; the hub never does.
     #[serde(default)]
     pub registration: RegistrationMode,
     /// Subject and names that a CSR must have.
@@ -97,10 +102,10 @@ pub struct AddOnSignerSpec {
     /// Lifetime and keys of the agents' certificates.
     #[serde(default)]
     pub certificate: CertificateSpec,
-    /// The certificate authority that signs them.
+    /// The certificate authority that signs the agents' certificates.
     #[serde(default)]
     pub authority: AuthoritySpec,
-    /// How the gateway's trust bundle reaches those who call the gateway.
+    /// How the gateway's trust bundle reaches the gateway's clients.
     #[serde(default)]
     pub trust: TrustSpec,
     /// What these agents reach through the gateway.
@@ -113,10 +118,14 @@ pub struct AddOnSignerSpec {
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TrustSpec {
-    /// Whether a ManifestWork writes ConfigMap ADDON-hub-trust on each cluster of the addons.
+    /// Whether a ManifestWork writes ConfigMap ADDON-hub-trust with the trust bundle on each cluster of the addons.
+    /// Auto: if the hub has the right (trust.manifestWorks of the chart). Never: no, and those of these addons are
+    /// deleted, unless another AddOnSigner needs them.
     #[serde(default)]
     pub manifest_work: TrustMode,
-    /// Whether a ClusterTrustBundle publishes it to the pods of the hub cluster.
+    /// Whether a ClusterTrustBundle publishes the trust bundle to the pods of the hub cluster. There is one for all
+    /// AddOnSigners. Auto: if the API server has ClusterTrustBundles and the hub the right (trust.clusterTrustBundle of
+    /// the chart). Never: this AddOnSigner does not need it; it is deleted when none does.
     #[serde(default)]
     pub cluster_trust_bundle: TrustMode,
 }
@@ -163,15 +172,17 @@ pub enum RegistrationMode {
 )]
 #[serde(rename_all = "camelCase")]
 pub struct CertificateSpec {
-    /// Lifetime of a certificate whose CSR names none, such as 24h. At least 10m.
+    /// Lifetime of a certificate whose CSR does not ask for one, such as 24h. At least 10m.
     #[serde(default = "default_certificate_duration")]
     #[schemars(length(min = 2, max = 20), regex(pattern = r"^([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?$"))]
     pub duration: String,
-    /// Longest lifetime that a CSR can get by expirationSeconds. At most 8760h.
+    /// Longest lifetime of a certificate; the hub caps longer requests (expirationSeconds) at it. At most 8760h. No
+    /// certificate outlives the certificate authorities, the gateway's included. If you raise the longest maxDuration
+    /// of all AddOnSigners, the gateway's authority is replaced earlier, possibly at once.
     #[serde(default = "default_max_duration")]
     #[schemars(length(min = 2, max = 20), regex(pattern = r"^([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?$"))]
     pub max_duration: String,
-    /// Kinds of keys that a CSR may have.
+    /// Kinds of keys that a CSR may use.
     #[serde(default = "default_keys")]
     #[schemars(length(min = 1, max = 6))]
     #[x_kube(merge_strategy = ListMerge::Set)]
@@ -207,9 +218,9 @@ pub struct GatewaySpec {
     /// The namespaces that may attach AddOnRoutes. None by default.
     #[serde(default)]
     pub routes_from: RoutesFrom,
-    /// Host names that these AddOnRoutes may claim, in lower case, such as telemetry.gateway.example.com. The hub must
-    /// have each as --gateway-name. Only agents of AddOnSigners that list a name may use it; the gateway's first name
-    /// stays everybody's.
+    /// Host names of the gateway that these AddOnRoutes may claim, in lower case, such as
+    /// telemetry.gateway.example.com. The hub must have each as --gateway-name. Only agents of AddOnSigners that list a
+    /// name may use it, except the hub's first --gateway-name, which all agents may use.
     #[serde(default)]
     #[schemars(
         length(max = 32),
@@ -226,7 +237,7 @@ pub struct GatewaySpec {
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RoutesFrom {
-    /// Names of namespaces.
+    /// Names of the namespaces that may attach AddOnRoutes. None by default.
     #[serde(default)]
     #[schemars(
         length(max = 64),
@@ -234,7 +245,8 @@ pub struct RoutesFrom {
     )]
     #[x_kube(merge_strategy = ListMerge::Set)]
     pub namespaces: Vec<String>,
-    /// Labels of namespaces. An empty selector selects all; whoever labels namespaces decides.
+    /// Labels of further namespaces. An empty selector selects all. With a selector, everyone who may label namespaces
+    /// decides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schemas::label_selector")]
     pub selector: Option<LabelSelector>,

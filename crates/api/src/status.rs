@@ -10,34 +10,11 @@ use serde::{Deserialize, Serialize};
 
 use addon_signer_core::timestamp::Timestamp;
 
-/// Condition type: the object is valid and its CSRs are signed.
-pub const CONDITION_READY: &str = "Ready";
-/// The reason of `Ready` while another AddOnSigner has the signer name.
-pub const DUPLICATE_SIGNER_NAME: &str = "DuplicateSignerName";
-/// Condition type: the Secret with the authorities can be read.
-pub const CONDITION_AUTHORITY_HEALTHY: &str = "AuthorityHealthy";
-/// Condition type: the authority that the issuer offers is used, or why it is not. Only where the hub does not issue
-/// authorities itself.
-pub const CONDITION_AUTHORITY_ISSUED: &str = "AuthorityIssued";
-/// Condition type: a rotation of the authority is under way.
-pub const CONDITION_ROTATING: &str = "Rotating";
-/// Condition type: OCM's agents are told to ask for this signer's certificates, by the hub or by the addon-manager.
-pub const CONDITION_REGISTERED: &str = "Registered";
-
-/// Condition type: requests of this signer have certificates that another program signed.
-pub const CONDITION_FOREIGN: &str = "ForeignCertificates";
-
-/// Condition type: addons that it names belong to another AddOnSigner, which it does not serve.
-pub const CONDITION_ADDONS_CONFLICTED: &str = "AddOnsConflicted";
-
-/// Condition type: every cluster of the addons has the present trust bundle by its ManifestWork.
-pub const CONDITION_TRUST_DISTRIBUTED: &str = "TrustDistributed";
-
-/// Condition type: the ClusterTrustBundle has the present trust bundle.
-pub const CONDITION_TRUST_PUBLISHED: &str = "TrustPublished";
-
-/// Condition type: only the hub can set the trust bundle that agents take from their requests.
-pub const CONDITION_TRUST_BUNDLE_PROTECTED: &str = "TrustBundleProtected";
+pub use addon_signer_core::conditions::{
+    CONDITION_ADDONS_CONFLICTED, CONDITION_AUTHORITY_HEALTHY, CONDITION_AUTHORITY_ISSUED, CONDITION_FOREIGN,
+    CONDITION_READY, CONDITION_REGISTERED, CONDITION_ROTATING, CONDITION_TRUST_BUNDLE_PROTECTED,
+    CONDITION_TRUST_DISTRIBUTED, CONDITION_TRUST_PUBLISHED, DUPLICATE_SIGNER_NAME,
+};
 
 /// Whether a condition is true, its reason and its message.
 pub type ConditionValue = (bool, &'static str, String);
@@ -53,7 +30,7 @@ pub struct AddOnSignerStatus {
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Set)]
     pub add_ons: BTreeSet<String>,
-    /// The first three of addOns, and how many more there are, as text: kubectl would show a list as JSON.
+    /// The first three of addOns, and how many more there are, as one text: the column ADDONS of kubectl.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub add_on_list: Option<String>,
     /// The authorities of this signer, the newest first.
@@ -63,12 +40,11 @@ pub struct AddOnSignerStatus {
     /// The rotation under way; absent when there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rotation: Option<RotationStatus>,
-    /// The certificate request of the next authority in PEM, for `ca csr`; absent unless `ca import` brings
-    /// authorities.
+    /// The CSR of the next authority in PEM, for `ca csr`; absent unless `ca import` brings authorities.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub authority_request: Option<String>,
-    /// Ready, AuthorityHealthy, AuthorityIssued, AddOnsConflicted, Rotating, Registered, TrustDistributed,
-    /// TrustPublished and ForeignCertificates.
+    /// Conditions as in metav1: Ready, AuthorityHealthy, AuthorityIssued, AddOnsConflicted, Rotating, Registered,
+    /// TrustDistributed, TrustPublished, TrustBundleProtected and ForeignCertificates.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "crate::schemas::conditions")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".to_owned()]))]
@@ -79,9 +55,10 @@ pub struct AddOnSignerStatus {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AuthorityStatus {
-    /// Name of the authority, unique within the signer and never used again.
+    /// Name of the authority, unique within the AddOnSigner and never used again; the newest comes first.
     pub id: String,
-    /// What the authority is used for.
+    /// What the authority is used for. Next: trusted, signs nothing yet. Active: signs. Old: trusted until no agent
+    /// needs it, or at the latest until its last certificate has expired.
     pub state: AuthorityState,
     // Not the type of Kubernetes' own objects, whose times end on 9999-12-30.
     /// Start of its certificate.
@@ -94,13 +71,14 @@ pub struct AuthorityStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schemas::optional_time")]
     pub last_leaf_expires: Option<Timestamp>,
-    /// Whether somebody else may know its key, as an administrator has said; absent when not.
+    /// True if its key may be compromised, as an administrator has said by `ca taint`; absent otherwise.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub tainted: bool,
-    /// Whether it is revoked as soon as another authority can sign; absent when not.
+    /// True if it is revoked as soon as another authority can sign; absent otherwise.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub to_revoke: bool,
-    /// Within how many seconds agents with a certificate of it should renew, because it is tainted; absent when not.
+    /// Within how many seconds agents with a certificate of it should renew, because it is tainted; absent when they
+    /// need not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub renew_within: Option<i64>,
     /// Its certificate in PEM, which gateways trust; absent while the hub does not serve the AddOnSigner.
@@ -123,18 +101,20 @@ pub enum AuthorityState {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RotationStatus {
-    /// The step that is under way.
+    /// The step that is under way. Activate: the new authority is trusted and waits to sign. Finish: the old one is
+    /// trusted until no agent needs it. This version writes neither Prepare nor Publish.
     pub phase: RotationPhase,
     /// When this step began.
     #[schemars(schema_with = "crate::schemas::time")]
     pub since: Timestamp,
-    /// How many addons on clusters have what the step waits for; absent where it waits for something else.
+    /// How many addons on clusters have what the step waits for; absent where it waits for something else. In this
+    /// version only a rotation of the gateway's authorities counts addons, and `ca status --serving` reports it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready: Option<i64>,
     /// Of how many addons on clusters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub total: Option<i64>,
-    /// The first ten addons on clusters that the step waits for, as CLUSTER/ADDON.
+    /// The first ten addons on clusters that the step waits for, as CLUSTER/ADDON; `addon-signer status` lists all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stragglers: Vec<String>,
     /// What the step waits for, in one sentence; absent when it waits for nothing.

@@ -3,8 +3,7 @@
 
 use std::time::Duration;
 
-/// The name of the Lease.
-pub const LEASE_NAME: &str = "addon-signer";
+pub use crate::names::LEASE_NAME;
 
 /// How a leader lost the Lease.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -26,13 +26,15 @@
 //! | [`lease`] | what to do about the Lease that decides which hub leads |
 //! | [`credentials`] | what an agent stores, and whether it keeps, renews or replaces it |
 //! | [`keys`] | private keys that sign, are never printed and are wiped; kinds of public keys |
-//! | [`names`] | labels, annotations and conditions that programs and people outside rely on |
+//! | [`names`], [`conditions`] | labels, annotations, objects, conditions and reasons that others rely on |
+//! | [`mod@table`] | declares such names with their meanings, for `docs/reference.md` |
 //! | [`encoding`], [`timestamp`] | ASN.1, PEM, names in certificates; seconds since 1970 |
 //! | [`units`] | durations and sizes as people write them |
 #![cfg_attr(test, allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "tests make keys"))]
 
 pub mod bounded;
 pub mod ca;
+pub mod conditions;
 pub mod credentials;
 pub mod csr;
 pub mod doubling;
@@ -53,6 +55,7 @@ pub mod queue;
 pub mod rate;
 pub mod registry;
 pub mod revert_backoff;
+pub mod table;
 pub mod templates;
 pub mod throttle;
 pub mod timestamp;

@@ -1,54 +1,127 @@
 //! Labels, annotations and conditions that other programs and people rely on. Changing one is a breaking change.
 
-/// On a ManagedClusterAddOn: its agents get no certificate and cannot use the gateway.
-pub const ANNOTATION_SUSPENDED: &str = "addon-signer.io/suspended";
-/// On a ManagedClusterAddOn: certificates of its agents that begin before this time are revoked.
-pub const ANNOTATION_REVOKE_BEFORE: &str = "addon-signer.io/revoke-before";
-/// On a ManagedClusterAddOn: who set [`ANNOTATION_REVOKE_BEFORE`]. `certs revoke` writes that time, a space, the user.
-pub const ANNOTATION_REVOKED_BY: &str = "addon-signer.io/revoked-by";
-/// On a CSR: the serving anchors (PEM) that the agent must trust, written together with the certificate.
-pub const ANNOTATION_TRUST_BUNDLE: &str = "addon-signer.io/trust-bundle";
-/// On an AddOnSigner, or on the ConfigMap of a lineage of the gateway: a new value asks for a rotation.
-pub const ANNOTATION_ROTATE: &str = "addon-signer.io/rotate";
-/// On an AddOnSigner, or on the ConfigMap of a lineage of the gateway: the authority to roll back, and who asks for
-/// that.
-pub const ANNOTATION_ROLL_BACK: &str = "addon-signer.io/roll-back";
-/// On an AddOnSigner, or on the ConfigMap of a lineage of the gateway: who brings a certificate for the CSR of the
-/// next authority, and on the lines after that the certificate and those above it, in PEM.
-pub const ANNOTATION_IMPORT: &str = "addon-signer.io/import-authority";
-/// Annotation of an AddOnSigner, or of the ConfigMap of a lineage of the gateway: the authority whose key somebody else
-/// may know, the time, and who says so.
-pub const ANNOTATION_TAINT: &str = "addon-signer.io/taint";
-/// Annotation of the same objects: the authority that is to be gone at once, the time, and who asks.
-pub const ANNOTATION_REVOKE_AUTHORITY: &str = "addon-signer.io/revoke-authority";
-/// On the Secret of a lineage: the ids of its authorities, so that another lineage can tell that it has their keys.
-pub const ANNOTATION_AUTHORITIES: &str = "addon-signer.io/authorities";
-/// On the Secret of a client lineage: the signer name of its AddOnSigner. A different AddOnSigner of that name does not
-/// get the lineage.
-pub const ANNOTATION_SIGNER_NAME: &str = "addon-signer.io/signer-name";
-/// On a Secret of which an AddOnSigner takes its authority: the name of that AddOnSigner.
-pub const ANNOTATION_AUTHORITY_OF: &str = "addon-signer.io/authority-of";
-/// On the ConfigMap of the serving anchors: the clusters for which a new authority does not wait, and who asked for
-/// that.
-pub const ANNOTATION_ADVANCE: &str = "addon-signer.io/advance-without";
+use crate::table;
+
+table! {
+    /// Labels and annotations. The columns are what it is, and on which object.
+    pub LABELS of pub &str;
+    /// With any value but `false`: the addon's agents get no certificate and cannot use the gateway.
+    ANNOTATION_SUSPENDED = "addon-signer.io/suspended" => "annotation", "ManagedClusterAddOn";
+    /// A time of RFC 3339; certificates that begin before it are revoked.
+    ANNOTATION_REVOKE_BEFORE = "addon-signer.io/revoke-before" => "annotation", "ManagedClusterAddOn";
+    /// That time, a space, and who asked; `certs revoke` writes it.
+    ANNOTATION_REVOKED_BY = "addon-signer.io/revoked-by" => "annotation", "ManagedClusterAddOn";
+    /// The gateway's trust bundle as PEM, which the agent must trust; the hub writes it together with the certificate.
+    ANNOTATION_TRUST_BUNDLE = "addon-signer.io/trust-bundle" => "annotation", "CertificateSigningRequest";
+    /// The `signerName` whose authorities it has; an AddOnSigner of the same name with another `signerName` does not
+    /// get them.
+    ANNOTATION_SIGNER_NAME = "addon-signer.io/signer-name" => "annotation", "Secret of an AddOnSigner's authorities";
+    /// A new value asks for a rotation; `ca rotate` writes it.
+    ANNOTATION_ROTATE = "addon-signer.io/rotate" => "annotation", OF_LINEAGES;
+    /// The clusters, or the backends, for which the gateway's next authority does not wait, and who asked for that;
+    /// `ca advance` writes it.
+    ANNOTATION_ADVANCE = "addon-signer.io/advance-without" => "annotation", "ConfigMap of the gateway";
+    /// The authority to roll back, the time, and who asked; `ca rollback` writes it. It has an effect while that
+    /// authority waits to sign or signs; if the hub refuses, `Rotating` says why.
+    ANNOTATION_ROLL_BACK = "addon-signer.io/roll-back" => "annotation", OF_LINEAGES;
+    /// The ids of its authorities, and of the last eight that left it: no other lineage takes their keys.
+    ANNOTATION_AUTHORITIES = "addon-signer.io/authorities" => "annotation", "Secret of authorities";
+    /// The name of the AddOnSigner whose `authority.issuer.secretName` names it; without it the Secret is not used.
+    ANNOTATION_AUTHORITY_OF = "addon-signer.io/authority-of" => "annotation", "Secret with an authority";
+    /// Who brings a certificate for the CSR of `ca csr`, and when; on the next lines the certificate and those above
+    /// it. `ca import` writes it.
+    ANNOTATION_IMPORT = "addon-signer.io/import-authority" => "annotation", "AddOnSigner, or `addon-signer-trust`";
+    /// In each lineage an authority to taint, the time, and who asked; `ca taint` writes it. Removing it does not end
+    /// the taint.
+    ANNOTATION_TAINT = "addon-signer.io/taint" => "annotation", OF_LINEAGES;
+    /// In each lineage an authority to remove at once with its key, the time, and who asked; `ca revoke` writes it.
+    /// Removing it takes back nothing that the hub has read.
+    ANNOTATION_REVOKE_AUTHORITY = "addon-signer.io/revoke-authority" => "annotation", OF_LINEAGES;
+    /// The addon to whose agent it brings the trust bundle. The hub maintains every ManifestWork
+    /// `addon-signer-<addon>-trust` that has it.
+    LABEL_HUB_TRUST = "addon-signer.io/hub-trust" => "label", "ManifestWork";
+    /// The user for whom OCM's gRPC server made the CSR; see `--grpc-proxy-account`.
+    ANNOTATION_CSR_USER = "open-cluster-management.io/csr-user" => "annotation", "CertificateSigningRequest";
+    /// The cluster; where it is set, it must be the requester's. It is only a hint, because every client can set it.
+    LABEL_CLUSTER_NAME = "open-cluster-management.io/cluster-name" => "label", "CertificateSigningRequest";
+    /// The addon; where it is set, it must be the subject's. It is only a hint, because every client can set it.
+    LABEL_ADDON_NAME = "open-cluster-management.io/addon-name" => "label", "CertificateSigningRequest";
+    /// `client`, `serving` or `gateway-client`.
+    LABEL_LINEAGE = "addon-signer.io/line" => "label", "Secrets and ConfigMaps of authorities";
+    /// Name of the AddOnSigner; absent for the gateway's.
+    LABEL_SIGNER = "addon-signer.io/signer" => "label", "Secrets and ConfigMaps of authorities";
+    /// `true`: the Lease of a gateway in a process of its own.
+    LABEL_GATEWAY = "addon-signer.io/gateway" => "label", "Lease";
+    /// The ids of the authorities that this gateway has in effect, separated by spaces.
+    ANNOTATION_TRUSTS = "addon-signer.io/trusts" => "annotation", "Lease";
+    /// `true`: the value `ledger.postgres` of the chart lets the hub reach PostgreSQL in it.
+    LABEL_LEDGER = "addon-signer.io/ledger" => "label", "Namespace";
+    /// `true`: the NetworkPolicy of the chart lets the gateway reach backends in it.
+    LABEL_UPSTREAM = "addon-signer.io/upstream" => "label", "Namespace";
+    /// `true`: the NetworkPolicy of the chart lets pods in it read the metrics.
+    LABEL_METRICS = "addon-signer.io/metrics" => "label", "Namespace";
+}
+
+/// The objects with the annotations that ask the hub for something about authorities.
+const OF_LINEAGES: &str = "AddOnSigner, or a ConfigMap of the gateway";
+
+table! {
+    /// Objects, by their names as kubectl accepts them. The columns are the kind, and where it is.
+    pub OBJECTS of pub &str;
+    /// Certificate authorities of an AddOnSigner, with their keys: `lineage.json`, `<id>.crt`, `<id>.key`.
+    CLIENT_AUTHORITIES = "<AddOnSigner>-client-authorities" => "secret", HUB;
+    /// Their certificates: `ca.crt`.
+    CLIENT_CONFIG_MAP = "<AddOnSigner>-client-ca" => "configmap", HUB;
+    /// Certificate authorities of the gateway's certificate, as those of an AddOnSigner.
+    SERVING_AUTHORITIES = "addon-signer-serving-authorities" => "secret", HUB;
+    /// The gateway's trust bundle: `ca.crt`; what `ca status` prints of it: `status.json`.
+    SERVING_CONFIG_MAP = "addon-signer-trust" => "configmap", HUB;
+    /// Certificate authorities of the certificate that the gateway shows to backends; once an AddOnRoute needs it.
+    BACKEND_AUTHORITIES = "addon-signer-backend-authorities" => "secret", HUB;
+    /// Their certificates: `ca.crt`; what `ca status` prints of them: `status.json`.
+    BACKEND_CONFIG_MAP = "addon-signer-backend-trust" => "configmap", HUB;
+    /// The key of the next authority of one of these Secrets while it waits for its certificate from `ca import` or
+    /// cert-manager: `tls.key`, `request.csr`. Emptied or replaced when the authority is there.
+    PENDING_AUTHORITY = "<Secret>-pending" => "secret", HUB;
+    /// The key that signs checkpoints of the ledger: `ed25519.key`.
+    LEDGER_OBJECT = "addon-signer-ledger" => "secret", HUB;
+    /// The newest checkpoint: `head.json`; a checkpoint that the ledger contradicts: `contradicted-head.json`.
+    LEDGER_CONFIG_MAP = LEDGER_OBJECT => "configmap", HUB;
+    /// Which hub leads.
+    LEASE_NAME = "addon-signer" => "lease", HUB;
+    /// A gateway in a process of its own, with the label `addon-signer.io/gateway`: that it lives, and what it trusts.
+    GATEWAY_LEASE = "<replica>" => "lease", HUB;
+    /// The gateway's trust bundle, of the signer `addon-signer.io/gateway-serving`.
+    TRUST_BUNDLE = "addon-signer.io:gateway-serving:trust" => "clustertrustbundle", "the hub cluster";
+    /// It writes the next one.
+    TRUST_WORK = "addon-signer-<addon>-trust" => "manifestwork", "the namespace of each cluster on the hub";
+    /// The gateway's trust bundle, `ca.crt`.
+    TRUST_CONFIG_MAP = "<addon>-hub-trust" => "configmap", "the addon's install namespace on the managed cluster";
+    /// What addon-signer-agent keeps: `tls.crt`, `tls.key`, `ca.crt`.
+    AGENT_SECRET = "<addon>-client-cert" => "secret", "the namespace of `--secret-namespace`";
+}
+
+/// Where an object is.
+const HUB: &str = "the hub's namespace";
+
+table! {
+    /// The gateway's paths.
+    pub GATEWAY_PATHS of pub &str;
+    /// The client's identity as JSON: `cluster`, `addon`, `agent`, `user`, `groups`, `signer`, `issuer`, `serial`,
+    /// `notAfter`.
+    WHOAMI = "/v1/whoami";
+    /// The gateway's trust bundle as PEM, with its digest as `ETag`. `If-None-Match` with that tag is answered with
+    /// 304. The header `X-Addon-Signer-Renew-Within: SECONDS` tells the holder of a certificate from a tainted
+    /// authority to renew at a random moment within that time.
+    BUNDLE = "/v1/bundle";
+    /// What the backend of the AddOnRoute answers; only for the client's own addon.
+    OF_ADDON = "/addons/<addon>/...";
+    /// Every other path: the client's own addon, because gRPC's clients cannot put anything before a path.
+    OTHERS = "/...";
+}
+
 /// Header of the answer of `GET /v1/bundle`: within how many seconds the caller should renew its certificate.
 pub const HEADER_RENEW_WITHIN: &str = "x-addon-signer-renew-within";
-/// On a CSR made by OCM's gRPC proxy: the user on whose behalf it was made.
-pub const ANNOTATION_CSR_USER: &str = "open-cluster-management.io/csr-user";
-/// Label of a CSR: the cluster. It is only a hint, because anybody can set it.
-pub const LABEL_CLUSTER_NAME: &str = "open-cluster-management.io/cluster-name";
-/// Label of a CSR: the addon. It is only a hint, because anybody can set it.
-pub const LABEL_ADDON_NAME: &str = "open-cluster-management.io/addon-name";
-/// Label of Secrets and ConfigMaps of a lineage of authorities: `client` or `serving`.
-pub const LABEL_LINEAGE: &str = "addon-signer.io/line";
-/// Label of Secrets and ConfigMaps of a client lineage: the AddOnSigner's name.
-pub const LABEL_SIGNER: &str = "addon-signer.io/signer";
-/// Label of the Lease of a gateway in a process of its own.
-pub const LABEL_GATEWAY: &str = "addon-signer.io/gateway";
-/// On the Lease of a gateway: the ids of the authorities that it trusts, separated by spaces.
-pub const ANNOTATION_TRUSTS: &str = "addon-signer.io/trusts";
-/// Label of a ManifestWork that brings the trust bundle to a cluster: the addon's name.
-pub const LABEL_HUB_TRUST: &str = "addon-signer.io/hub-trust";
 /// Condition type of a ManagedClusterAddOn: false while the hub does not write its registrations, because another
 /// program keeps changing them.
 pub const CONDITION_ADDON_REGISTERED: &str = "addon-signer.io/Registered";

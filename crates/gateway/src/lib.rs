@@ -66,7 +66,7 @@ mod wire;
 
 use backend::Backends;
 
-pub use problem::problem_of;
+pub use problem::{PROBLEMS, problem_of};
 pub use stats::{CertificateEnds, GatewayStats};
 
 use broken::BrokenAnswers;

@@ -16,6 +16,7 @@ use addon_signer_core::gateway::access::{NoAccess, NotEligible};
 use addon_signer_core::gateway::permits::NoPermit;
 use addon_signer_core::gateway::route::RouteName;
 use addon_signer_core::gateway::{PROBLEM_REVOKED, PROBLEM_TYPES};
+use addon_signer_core::table;
 
 /// Why a request is refused. The text goes into the audit log.
 #[derive(Debug, thiserror::Error)]
@@ -148,9 +149,67 @@ impl Problem {
     }
 }
 
-const NOT_READY: Kind = (StatusCode::SERVICE_UNAVAILABLE, "not-ready", "The gateway is not ready");
-const TOO_MANY: Kind = (StatusCode::TOO_MANY_REQUESTS, "too-many-requests", "There are too many requests at once");
-const CLIENT_SLOW: Kind = (StatusCode::REQUEST_TIMEOUT, "client-slow", "The body did not arrive in time");
+table! {
+    /// All problems.
+    pub PROBLEMS of Kind;
+    /// The gateway does not know clusters, addons and routes yet.
+    NOT_READY = (StatusCode::SERVICE_UNAVAILABLE, "not-ready", "The gateway is not ready");
+    /// The addon is not eligible on this cluster.
+    NOT_REGISTERED = (StatusCode::FORBIDDEN, "not-registered", "The addon is not registered on this cluster");
+    /// The certificate is revoked, or its ManagedClusterAddOn or ManagedCluster has been deleted and recreated since;
+    /// enrol again.
+    REVOKED = (StatusCode::FORBIDDEN, PROBLEM_REVOKED, "The certificate is revoked");
+    /// The certificate is not that of an addon's agent, or the gateway trusts no certificate authority now.
+    NOT_AN_IDENTITY = (StatusCode::FORBIDDEN, "not-an-identity", "The certificate is not an identity");
+    /// The addon already has all its connections from the cluster.
+    TOO_MANY_CONNECTIONS = (StatusCode::TOO_MANY_REQUESTS, "too-many-connections", "There are too many connections");
+    /// The addon already has all its requests from the cluster, or all that the AddOnRoute allows it
+    /// (`requestsPerIdentity`); try again when one has ended.
+    TOO_MANY = (StatusCode::TOO_MANY_REQUESTS, "too-many-requests", "There are too many requests at once");
+    /// The path could mean several things: it has more than 128 segments, an empty segment, a segment of dots and
+    /// spaces, an encoded separator, a `%` without two digits, or bytes that are not UTF-8 once decoded. Or another
+    /// route would get it in another normal form of the path (paths.md): if its case, `;parameters`, trailing dots and
+    /// spaces or a file extension were ignored, or if it were normalised (NFKC) or decoded twice.
+    BAD_PATH = (StatusCode::BAD_REQUEST, "bad-path", "The path is not allowed");
+    /// `Host` or `:authority` is not a name of the gateway that the client's addon may use.
+    MISDIRECTED = (StatusCode::MISDIRECTED_REQUEST, "misdirected", "The host is not one of the gateway's");
+    /// The path is `/addons`, without the name of an addon.
+    NOT_FOUND = (StatusCode::NOT_FOUND, "not-found", "There is nothing here");
+    /// The path belongs to another addon.
+    ANOTHER_ADDON = (StatusCode::FORBIDDEN, "another-addon", "The path belongs to another addon");
+    /// No AddOnRoute of the addon matches the path.
+    NO_ROUTE = (StatusCode::NOT_FOUND, "no-route", "The addon has no such route");
+    /// The segment `{cluster}` of the path names another cluster.
+    ANOTHER_CLUSTER = (StatusCode::FORBIDDEN, "another-cluster", "The path belongs to another cluster");
+    /// The AddOnRoute is not for the client's cluster.
+    CLUSTER_NOT_ADMITTED = (StatusCode::FORBIDDEN, "cluster-not-admitted", "The route is not for this cluster");
+    /// The AddOnRoute has no backend now, for instance because its Service does not exist or has no ready endpoint; its
+    /// condition `ResolvedRefs` says why.
+    NO_BACKEND = (StatusCode::SERVICE_UNAVAILABLE, "no-backend", "The route has no backend now");
+    /// The path does not take this method; the header `Allow` lists those that it takes.
+    METHOD = (StatusCode::METHOD_NOT_ALLOWED, "method", "The method is not allowed here");
+    /// A `GET`, `HEAD` or `DELETE` has a body; a route may allow it for `DELETE` (`deleteWithContent`).
+    CONTENT = (StatusCode::BAD_REQUEST, "content", "This method may not have a body here");
+    /// The gateway does not pass this upgrade on: it is to HTTP (`h2c`) or TLS, it comes with a body, the backend
+    /// speaks only HTTP/2, or over HTTP/2 it is not a WebSocket.
+    UPGRADE = (StatusCode::NOT_IMPLEMENTED, "upgrade", "The upgrade is not supported");
+    /// The request has more than 100 headers.
+    TOO_MANY_HEADERS =
+        (StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "too-many-headers", "The request has too many headers");
+    /// The body is larger than `maxBody`.
+    TOO_LARGE = (StatusCode::PAYLOAD_TOO_LARGE, "too-large", "The body is too large");
+    /// No part of the body arrived for as long as `firstByte` (for gRPC `idle`), or less than 256 bytes a second.
+    CLIENT_SLOW = (StatusCode::REQUEST_TIMEOUT, "client-slow", "The body did not arrive in time");
+    /// The body ended early.
+    BODY_BROKEN = (StatusCode::BAD_REQUEST, "body-broken", "The body ended early");
+    /// The backend did not answer within `firstByte`.
+    BACKEND_SLOW = (StatusCode::GATEWAY_TIMEOUT, "backend-slow", "The addon's backend is too slow");
+    /// The backend could not be reached, or did not speak its protocol.
+    BACKEND = (StatusCode::BAD_GATEWAY, "backend", "The addon's backend failed");
+    /// There is no trust bundle yet.
+    NO_BUNDLE = (StatusCode::SERVICE_UNAVAILABLE, "no-bundle", "There is no bundle yet");
+}
+
 const ASK_AGAIN: &str = "ask again in a moment";
 const OWN_ADDON: &str = "use /addons/<addon>/ with the addon of the certificate";
 
@@ -174,45 +233,31 @@ impl From<&Refusal> for Problem {
             ),
             Refusal::Upgrade => Self::new(
                 "UpgradeNotSupported",
-                (StatusCode::NOT_IMPLEMENTED, "upgrade", "The upgrade is not supported"),
+                UPGRADE,
                 "send the request without an Upgrade header, or with one protocol that the backend speaks",
             ),
-            Refusal::TooManyHeaders(max) => Self::new(
-                "TooManyHeaders",
-                (StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "too-many-headers", "The request has too many headers"),
-                format!("at most {max} headers are allowed"),
-            ),
-            Refusal::Upload(UploadError::TooLarge(max)) => Self::new(
-                "BodyTooLarge",
-                (StatusCode::PAYLOAD_TOO_LARGE, "too-large", "The body is too large"),
-                format!("at most {max} bytes are allowed here"),
-            ),
+            Refusal::TooManyHeaders(max) => {
+                Self::new("TooManyHeaders", TOO_MANY_HEADERS, format!("at most {max} headers are allowed"))
+            }
+            Refusal::Upload(UploadError::TooLarge(max)) => {
+                Self::new("BodyTooLarge", TOO_LARGE, format!("at most {max} bytes are allowed here"))
+            }
             Refusal::ClientSilent(time) | Refusal::Upload(UploadError::Silent(time)) => {
                 Self::new("ClientSlow", CLIENT_SLOW, format!("nothing arrived for {time:?}"))
             }
             Refusal::Upload(UploadError::Slow(rate)) => {
                 Self::new("ClientSlow", CLIENT_SLOW, format!("send at least {rate} bytes a second"))
             }
-            Refusal::Upload(UploadError::Client) => Self::new(
-                "BodyBroken",
-                (StatusCode::BAD_REQUEST, "body-broken", "The body ended early"),
-                "the request was not complete",
-            ),
-            Refusal::BackendSlow(timeout) => Self::new(
-                "BackendSlow",
-                (StatusCode::GATEWAY_TIMEOUT, "backend-slow", "The addon's backend is too slow"),
-                format!("the backend did not answer within {timeout:?}"),
-            ),
-            Refusal::Backend(_) | Refusal::BackendReset(_) => Self::new(
-                "BackendFailed",
-                (StatusCode::BAD_GATEWAY, "backend", "The addon's backend failed"),
-                "the backend could not be reached or did not speak HTTP",
-            ),
-            Refusal::NoBundle => Self::new(
-                "NoBundle",
-                (StatusCode::SERVICE_UNAVAILABLE, "no-bundle", "There is no bundle yet"),
-                ASK_AGAIN,
-            ),
+            Refusal::Upload(UploadError::Client) => {
+                Self::new("BodyBroken", BODY_BROKEN, "the request was not complete")
+            }
+            Refusal::BackendSlow(timeout) => {
+                Self::new("BackendSlow", BACKEND_SLOW, format!("the backend did not answer within {timeout:?}"))
+            }
+            Refusal::Backend(_) | Refusal::BackendReset(_) => {
+                Self::new("BackendFailed", BACKEND, "the backend could not be reached or did not speak HTTP")
+            }
+            Refusal::NoBundle => Self::new("NoBundle", NO_BUNDLE, ASK_AGAIN),
         }
     }
 }
@@ -221,22 +266,18 @@ impl From<&NotEligible> for Problem {
     fn from(cause: &NotEligible) -> Self {
         let (kind, detail): (Kind, Cow<'static, str>) = match cause {
             _ if cause.is_not_ready() => (NOT_READY, ASK_AGAIN.into()),
-            NotEligible::NotRegistered { .. } => (
-                (StatusCode::FORBIDDEN, "not-registered", "The addon is not registered on this cluster"),
-                "the hub does not let this addon on this cluster in, or no longer does".into(),
-            ),
-            NotEligible::Revoked { .. } | NotEligible::OlderThanAddOn { .. } => (
-                (StatusCode::FORBIDDEN, PROBLEM_REVOKED, "The certificate is revoked"),
-                "enrol again for a new certificate".into(),
-            ),
-            NotEligible::TooManyConnections { whose, .. } => (
-                (StatusCode::TOO_MANY_REQUESTS, "too-many-connections", "There are too many connections"),
-                format!("{}; use the ones that are open", may_have(*whose)).into(),
-            ),
-            NotEligible::NothingInEffect | NotEligible::NotAnIdentity(_) => (
-                (StatusCode::FORBIDDEN, "not-an-identity", "The certificate is not an identity"),
-                "enrol again for a certificate that the hub accepts".into(),
-            ),
+            NotEligible::NotRegistered { .. } => {
+                (NOT_REGISTERED, "the hub does not let this addon on this cluster in, or no longer does".into())
+            }
+            NotEligible::Revoked { .. } | NotEligible::OlderThanAddOn { .. } => {
+                (REVOKED, "enrol again for a new certificate".into())
+            }
+            NotEligible::TooManyConnections { whose, .. } => {
+                (TOO_MANY_CONNECTIONS, format!("{}; use the ones that are open", may_have(*whose)).into())
+            }
+            NotEligible::NothingInEffect | NotEligible::NotAnIdentity(_) => {
+                (NOT_AN_IDENTITY, "enrol again for a certificate that the hub accepts".into())
+            }
         };
         Self::new(cause.reason(), kind, detail)
     }
@@ -246,54 +287,30 @@ impl From<&NoAccess> for Problem {
     fn from(cause: &NoAccess) -> Self {
         match cause {
             NoAccess::NotReady => Self::new("NotReady", NOT_READY, ASK_AGAIN),
-            NoAccess::Host(_) => Self::new(
-                "Misdirected",
-                (StatusCode::MISDIRECTED_REQUEST, "misdirected", "The host is not one of the gateway's"),
-                "use a name of the gateway that the addon may use",
-            ),
-            NoAccess::NotFound => {
-                Self::new("NotFound", (StatusCode::NOT_FOUND, "not-found", "There is nothing here"), OWN_ADDON)
+            NoAccess::Host(_) => {
+                Self::new("Misdirected", MISDIRECTED, "use a name of the gateway that the addon may use")
             }
-            NoAccess::AnotherAddOn(_) => Self::new(
-                "AnotherAddOn",
-                (StatusCode::FORBIDDEN, "another-addon", "The path belongs to another addon"),
-                OWN_ADDON,
-            ),
-            NoAccess::NoRoute => Self::new(
-                "NoRoute",
-                (StatusCode::NOT_FOUND, "no-route", "The addon has no such route"),
-                "the AddOnRoutes of the addon list the paths that exist",
-            ),
-            NoAccess::Path(error) => Self::new(
-                "PathNotAllowed",
-                (StatusCode::BAD_REQUEST, "bad-path", "The path is not allowed"),
-                error.to_string(),
-            ),
-            NoAccess::AnotherCluster(_) => Self::new(
-                "AnotherCluster",
-                (StatusCode::FORBIDDEN, "another-cluster", "The path belongs to another cluster"),
-                "use the name of the cluster in the certificate",
-            ),
+            NoAccess::NotFound => Self::new("NotFound", NOT_FOUND, OWN_ADDON),
+            NoAccess::AnotherAddOn(_) => Self::new("AnotherAddOn", ANOTHER_ADDON, OWN_ADDON),
+            NoAccess::NoRoute => {
+                Self::new("NoRoute", NO_ROUTE, "the AddOnRoutes of the addon list the paths that exist")
+            }
+            NoAccess::Path(error) => Self::new("PathNotAllowed", BAD_PATH, error.to_string()),
+            NoAccess::AnotherCluster(_) => {
+                Self::new("AnotherCluster", ANOTHER_CLUSTER, "use the name of the cluster in the certificate")
+            }
             NoAccess::ClusterNotAdmitted(_) => Self::new(
                 "ClusterNotAdmitted",
-                (StatusCode::FORBIDDEN, "cluster-not-admitted", "The route is not for this cluster"),
+                CLUSTER_NOT_ADMITTED,
                 "spec.clusters of the AddOnRoute does not include the cluster",
             ),
-            NoAccess::Method(allowed) => Self::new(
-                "MethodNotAllowed",
-                (StatusCode::METHOD_NOT_ALLOWED, "method", "The method is not allowed here"),
-                format!("allowed here: {allowed}"),
-            ),
-            NoAccess::Content(method) => Self::new(
-                "ContentNotAllowed",
-                (StatusCode::BAD_REQUEST, "content", "This method may not have a body here"),
-                format!("send the {method} without a body"),
-            ),
-            NoAccess::NoBackend { .. } => Self::new(
-                "NoBackend",
-                (StatusCode::SERVICE_UNAVAILABLE, "no-backend", "The route has no backend now"),
-                "the condition ResolvedRefs of the AddOnRoute says why",
-            ),
+            NoAccess::Method(allowed) => Self::new("MethodNotAllowed", METHOD, format!("allowed here: {allowed}")),
+            NoAccess::Content(method) => {
+                Self::new("ContentNotAllowed", CONTENT, format!("send the {method} without a body"))
+            }
+            NoAccess::NoBackend { .. } => {
+                Self::new("NoBackend", NO_BACKEND, "the condition ResolvedRefs of the AddOnRoute says why")
+            }
         }
     }
 }

@@ -4,12 +4,10 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::Registry;
 use rustls::sign::CertifiedKey;
 use tokio::sync::watch;
 
@@ -19,22 +17,38 @@ use crate::traffic::{OpenSession, RouteTraffic, TrafficStats};
 use addon_signer_core::gateway::route::RouteTable;
 use addon_signer_core::policy::GatewayCertificate;
 use addon_signer_core::trust::Trust;
-use addon_signer_telemetry::metrics::{SignerLabel, add, add_seconds};
+use addon_signer_telemetry::labels;
+use addon_signer_telemetry::metrics::{Registry, SignerLabel, add, add_seconds};
 
 /// How often the labels of what is gone are looked for. A request that began before a route was removed may name the
 /// route again afterwards.
 const SWEEP: Duration = Duration::from_secs(60);
 
-/// Label: why a handshake failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct CauseLabel {
-    cause: &'static str,
+const HANDSHAKES_FAILED: &str = "TLS handshakes that failed. cause: the client sent no_certificate, or one that has \
+                                 expired, is of an unknown_authority, or is a bad_certificate for another reason; it \
+                                 speaks something else (not_tls) or an older version of TLS; it refused, for instance \
+                                 because it does not trust the gateway (alert), or left (closed); or other";
+const OF_CLUSTER: &str =
+    "Connections ended because the addons of their cluster together had four times --gateway-identity-connections";
+const LARGE_HEADS: &str =
+    "HTTP/2 connections ended because they had 2 heads of several frames, or 8 of more than 4 KiB (SECURITY.md)";
+const OWN: &str = "Of each forwarded request: the time until its response began, or the backend failed, that was \
+                     not the backend's";
+
+labels! {
+    /// Label: why a handshake failed.
+    #[derive(Copy)]
+    struct CauseLabel {
+        cause: &'static str,
+    }
 }
 
-/// Label: the name of a problem, of which this program has some thirty.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ProblemLabel {
-    problem: &'static str,
+labels! {
+    /// Label: the name of a problem, of which this program has some thirty.
+    #[derive(Copy)]
+    struct ProblemLabel {
+        problem: &'static str,
+    }
 }
 
 /// What has happened since the gateway started.
@@ -84,25 +98,29 @@ impl GatewayStats {
     pub fn register(registry: &mut Registry) -> Self {
         let traffic = TrafficStats::register(registry);
         let handshakes_failed: Family<CauseLabel, Counter> =
-            add(registry, "gateway_handshakes_failed", "TLS handshakes that failed, by cause");
+            add(registry, "gateway_handshakes_failed", HANDSHAKES_FAILED);
         for failure in HandshakeFailure::ALL {
             drop(handshakes_failed.get_or_create(&CauseLabel { cause: failure.as_str() }));
         }
         let [own_time, backend_time] = times(registry);
-        let problems = add(registry, "gateway_problems", "Calls answered with a problem response, by its name");
-        let requests = add(registry, "gateway_requests_in_flight", "Calls under way");
+        let problems = add(
+            registry,
+            "gateway_problems",
+            "Requests that the gateway answered with a problem, by its name; each is there from its first",
+        );
+        let requests = add(registry, "gateway_requests_in_flight", "Requests under way");
         let mut counter = |name: &str, help: &str| add(registry, &format!("gateway_{name}"), help);
         Self {
-            connections: counter("connections", "TCP connections accepted"),
-            over_capacity: counter("connections_over_capacity", "Connections closed because there were too many"),
+            connections: counter("connections", "TCP connections that were accepted"),
+            over_capacity: counter(
+                "connections_over_capacity",
+                "Connections closed after their handshake, because there were already --gateway-connections",
+            ),
             identity_over_capacity: counter(
                 "connections_identity_over_capacity",
-                "Connections closed because their identity had too many",
+                "Connections ended because their addon already had --gateway-identity-connections from its cluster",
             ),
-            cluster_over_capacity: counter(
-                "connections_cluster_over_capacity",
-                "Connections closed because the addons of their cluster had too many together",
-            ),
+            cluster_over_capacity: counter("connections_cluster_over_capacity", OF_CLUSTER),
             refusals_unanswered: counter(
                 "refusals_unanswered",
                 "Connections refused and closed before their first request, because newer ones needed the permit",
@@ -114,17 +132,17 @@ impl GatewayStats {
             handshakes_slow: counter("handshakes_slow", "TLS handshakes that took too long"),
             handshakes_displaced: counter(
                 "handshakes_displaced",
-                "TLS handshakes whose permit a newer connection took",
+                "TLS handshakes that got no permit or lost it to a newer connection, because there were too many",
             ),
             sessions_ended: counter(
                 "sessions_ended",
-                "Connections closed because trust or eligibility was lost, or the certificate expired or was revoked",
+                "Connections ended because trust or eligibility was lost, or the certificate expired or was revoked",
             ),
-            large_heads_ended: counter(
-                "large_heads_ended",
-                "Connections ended because of too many large heads of HTTP/2",
+            large_heads_ended: counter("large_heads_ended", LARGE_HEADS),
+            idle_ended: counter(
+                "idle_ended",
+                "Connections ended because the client was idle, or read an answer at less than 256 bytes a second",
             ),
-            idle_ended: counter("idle_ended", "Connections closed because the client was idle or took no data"),
             handshakes_failed,
             requests,
             problems,
@@ -181,8 +199,9 @@ impl GatewayStats {
 
 /// The gateway's own time for requests, and the backends'.
 fn times(registry: &mut Registry) -> [Histogram; 2] {
-    let own = add_seconds(registry, "gateway_own", "Time until a response began, without the backend's", 1e-4, 16);
-    let help = "Time of backends until their responses began";
+    let own = add_seconds(registry, "gateway_own", OWN, 1e-4, 16);
+    let help = "Of each forwarded request: the time from the gateway's request to the backend until its response \
+                 began, or the backend failed, with the upload of the body";
     [own, add_seconds(registry, "gateway_backend", help, 1e-3, 20)]
 }
 
@@ -196,7 +215,9 @@ impl CertificateEnds {
         Self(add(
             registry,
             "gateway_certificate_end_timestamp_seconds",
-            "When each certificate of the gateway expires, in Unix time; 0 while it has none",
+            "When each certificate of the gateway, or of the inventory, expires, in Unix time; 0 while it has none. \
+             signer is gateway-serving, or gateway-client for the one that backends are shown, which exists once an \
+             AddOnRoute needs it",
         ))
     }
 

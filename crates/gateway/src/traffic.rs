@@ -11,15 +11,15 @@ use std::sync::Arc;
 
 use hyper::StatusCode;
 use parking_lot::Mutex;
-use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
+use prometheus_client::encoding::{EncodeLabelValue, LabelValueEncoder};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::registry::Registry;
 
 use addon_signer_core::gateway::route::RouteTable;
 use addon_signer_core::trust::Trust;
-use addon_signer_telemetry::metrics::add;
+use addon_signer_telemetry::labels;
+use addon_signer_telemetry::metrics::{Registry, add};
 
 /// The label of requests on none of the routes. The name of an AddOnRoute has a slash.
 pub(super) const NO_ROUTE: &str = "none";
@@ -56,26 +56,34 @@ impl EncodeLabelValue for Code {
     }
 }
 
-/// Label: an addon; empty for callers that were not let in.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct AddOnLabel {
-    addon: String,
+labels! {
+    /// Label: an addon; empty for callers that were not let in.
+    struct AddOnLabel {
+        addon: String,
+    }
 }
 
-/// Labels: an addon and a route.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct RouteLabels {
-    addon: String,
-    route: String,
+labels! {
+    /// Labels: an addon and a route.
+    struct RouteLabels {
+        addon: String,
+        route: String,
+    }
 }
 
-/// Labels: these and a code.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct RequestLabels {
-    addon: String,
-    route: String,
-    code: Code,
+labels! {
+    /// Labels: these and a code.
+    struct RequestLabels {
+        addon: String,
+        route: String,
+        code: Code,
+    }
 }
+
+const CALLS: &str = "Requests, counted when the head of their answer is sent. code is the HTTP status that the client \
+                     got (101, or 200 over HTTP/2, for a WebSocket; 200 for most requests of gRPC); 2xx and the like \
+                     for one that IANA has not registered; reset if the stream was reset instead; none if the client \
+                     left before";
 
 /// What is counted of all addons.
 #[derive(Debug, Clone)]
@@ -125,9 +133,17 @@ struct Codes {
 impl TrafficStats {
     pub(super) fn register(registry: &mut Registry) -> Self {
         Self {
-            requests: add(registry, "gateway_requests", "Calls, by the status that their client got"),
-            received: add(registry, "gateway_received_bytes", "Bytes of content that clients sent"),
-            sent: add(registry, "gateway_sent_bytes", "Bytes of content sent to clients"),
+            requests: add(registry, "gateway_requests", CALLS),
+            received: add(
+                registry,
+                "gateway_received_bytes",
+                "Bytes of bodies and of WebSockets that the gateway took from clients, counted while they pass",
+            ),
+            sent: add(
+                registry,
+                "gateway_sent_bytes",
+                "Bytes of bodies and of WebSockets that it passed to clients, counted while they pass",
+            ),
             sessions: add(registry, "gateway_sessions", "Open connections of clients that were let in"),
             known: Arc::default(),
         }
@@ -226,14 +242,10 @@ impl RouteTraffic {
 
 #[cfg(test)]
 mod tests {
-    use prometheus_client::encoding::text::encode;
-
     use super::*;
 
     fn lines(registry: &Registry) -> Vec<String> {
-        let mut text = String::new();
-        encode(&mut text, registry).unwrap();
-        text.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect()
+        registry.render().unwrap().lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect()
     }
 
     #[test]

@@ -10,6 +10,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use addon_signer_api::status::ConditionValue;
+use addon_signer_core::conditions::{FALSE, TRUE};
 use addon_signer_core::timestamp::Timestamp;
 
 /// The longest note of an event, in bytes (Kubernetes, `pkg/apis/core/validation/events.go`, `NoteLengthLimit`).
@@ -50,7 +51,7 @@ pub(crate) fn condition(
     generation: Option<i64>,
     now: Timestamp,
 ) -> Condition {
-    let status = if holds { "True" } else { "False" };
+    let status = if holds { TRUE } else { FALSE };
     condition_of(before, (kind, status, reason), message, generation, now)
 }
 

@@ -10,6 +10,7 @@ use kube::core::Status;
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
+use addon_signer_core::conditions::{POLICY_MISSING, POLICY_UNKNOWN, REFUSES_HUB};
 use addon_signer_core::doubling::doubled;
 use addon_signer_platform::errors::explain;
 
@@ -29,9 +30,6 @@ const WARNING: Duration = Duration::from_secs(60);
 
 /// The most bytes that are kept of a refusal's message.
 const SAID_MAX: usize = 512;
-
-/// The reason of a condition while a policy lets another account do what the hub does.
-pub(super) const REFUSES_HUB: &str = "PolicyRefusesHub";
 
 /// What the hub may do that a policy must narrow.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,8 +57,8 @@ impl PolicyProblem {
     /// The reason of a condition.
     pub(crate) fn reason(&self) -> &'static str {
         match self {
-            Self::Missing => "PolicyMissing",
-            Self::Unknown(_) => "PolicyUnknown",
+            Self::Missing => POLICY_MISSING,
+            Self::Unknown(_) => POLICY_UNKNOWN,
             Self::RefusesHub(_) => REFUSES_HUB,
         }
     }

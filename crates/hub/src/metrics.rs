@@ -2,58 +2,55 @@
 
 use std::time::Duration;
 
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::Registry;
 
 use addon_signer_core::ca::lineage::{Lineage, Phase};
 use addon_signer_core::policy::GatewayCertificate;
 use addon_signer_ledger::LedgerMetrics;
-use addon_signer_telemetry::metrics::{SignerLabel, add, add_seconds, at_zero, count};
+use addon_signer_telemetry::labels;
+use addon_signer_telemetry::metrics::{Registry, SignerLabel, add, add_seconds, at_zero, count};
 
-// Texts that are too long for the list in `HubMetrics::register`.
-const RATE_LIMITED: &str = "CSRs that had to wait because their addon or cluster had too many certificates";
-const FOREIGN: &str = "CSRs whose certificates none of the signer's authorities signed";
-const FORCED: &str = "Authorities activated without evidence of trust, because the previous one was about to expire";
-const WORKS: &str = "ManifestWorks with the trust bundle that the hub created, changed or deleted";
-const QUARANTINED: &str = "CSRs that wait because the ledger holds something other than their certificate";
-
-/// Labels: which signer, and why.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct RefusalLabels {
-    signer: String,
-    reason: String,
+labels! {
+    /// Labels: which signer, and why.
+    struct RefusalLabels {
+        signer: String,
+        reason: String,
+    }
 }
 
-/// Labels: an authority of a signer, and its state.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct AuthorityLabels {
-    signer: String,
-    authority: String,
-    state: &'static str,
+labels! {
+    /// Labels: an authority of a signer, and its state.
+    struct AuthorityLabels {
+        signer: String,
+        authority: String,
+        state: &'static str,
+    }
 }
 
-/// Labels: a lineage of authorities, and a step of a rotation.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct PhaseLabels {
-    signer: String,
-    phase: &'static str,
+labels! {
+    /// Labels: a lineage of authorities, and a step of a rotation.
+    struct PhaseLabels {
+        signer: String,
+        phase: &'static str,
+    }
 }
 
-/// Labels: an authority of a signer.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct IssuerLabels {
-    signer: String,
-    authority: String,
+labels! {
+    /// Labels: an authority of a signer.
+    struct IssuerLabels {
+        signer: String,
+        authority: String,
+    }
 }
 
-/// Label: what the ledger differs from.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct DifferenceLabel {
-    from: &'static str,
+labels! {
+    /// Label: what the ledger differs from.
+    struct DifferenceLabel {
+        from: &'static str,
+    }
 }
 
 /// What a restored backup has left different from the ledger.
@@ -78,6 +75,57 @@ impl Difference {
         };
         DifferenceLabel { from }
     }
+}
+
+/// The help texts: rows of `docs/reference.md`.
+mod help {
+    pub(super) const CERTIFICATES_ISSUED: &str = "Certificates that the hub published on their CSRs";
+    pub(super) const REQUESTS_REFUSED: &str = "\
+        CSRs that broke a rule, so that the hub denied or failed them; reason is a cause of refused (audit.md). \
+        CertificateOutdated is not counted";
+    pub(super) const REQUESTS_RATE_LIMITED: &str =
+        "CSRs that had to wait because their addon or its cluster had received too many certificates";
+    pub(super) const REQUESTS_HELD: &str =
+        "CSRs that wait because the ledger holds something other than their certificate";
+    pub(super) const FOREIGN_CERTIFICATES: &str = "\
+        CSRs whose certificates none of the signer's authorities signed; at most 10,000 are counted. Absent until \
+        the hub knows the signer's authorities";
+    pub(super) const REQUEST: &str =
+        "Time from when the hub first saw a CSR until its certificate was published, with all that it waited for";
+    pub(super) const AUTHORITIES_FORCED: &str = "\
+        Certificate authorities that were activated without evidence that all clients trust them, because the \
+        previous one was about to expire";
+    pub(super) const AUTHORITY_END_TIMESTAMP_SECONDS: &str =
+        "When each certificate authority expires, in Unix time; state is Next, Active or Old";
+    pub(super) const ROTATION_PHASE: &str = "\
+        1 for the step of a rotation that the authorities of a signer are at, 0 for the others. phase is Settled (no \
+        rotation is under way), Activate or Finish, as rotation.phase of the status";
+    pub(super) const ANCHORS_UNPUBLISHED: &str =
+        "1 while the API server refuses the ConfigMap with the anchors of a signer, else 0";
+    pub(super) const SIGNER_READY: &str =
+        "1 while the AddOnSigner's condition Ready is True, else 0. Only the hub that leads has it";
+    pub(super) const REGISTRATIONS_WRITTEN: &str =
+        "Changes that the hub made to status.registrations of ManagedClusterAddOns";
+    pub(super) const REGISTRATIONS_LEFT: &str =
+        "ManagedClusterAddOns whose registrations the hub leaves to another program";
+    pub(super) const TRUST_WORKS_WRITTEN: &str =
+        "ManifestWorks with the trust bundle that the hub created, changed or deleted";
+    pub(super) const TRUST_MISSING: &str = "\
+        Addons on clusters that have not applied the present trust bundle by their ManifestWork. Absent where the \
+        hub writes none";
+    pub(super) const TRUST_BUNDLE_PROTECTED: &str = "\
+        1 while a policy lets only the hub set the trust bundle that agents take from their CSRs. Absent while \
+        unknown";
+    pub(super) const LEDGER_DIFFERS: &str = "\
+        What did not match the ledger when a hub began to lead, because a backup was restored (operations.md): from \
+        is checkpoint (its last checkpoint), requests (CSRs whose certificates it does not have) or authorities \
+        (authorities of which it knows more than their Secret)";
+    pub(super) const CERTIFICATES_UNRENEWED: &str = "\
+        Certificates of eligible addons that expire within a day, have less than a sixth of their life left and no \
+        successor: addon-signer-agent renews at 60 to 70 %, OCM's agents at 75 to 80 %. Counted every five minutes";
+    pub(super) const CERTIFICATES_VALID: &str = "\
+        Certificates that have not expired, by the authority that signed them; revoked ones count until they expire. \
+        An authority without any has none. Counted every five minutes";
 }
 
 /// The metrics of all parts of the hub.
@@ -119,56 +167,26 @@ impl HubMetrics {
     /// signer.
     pub fn register(to: &mut Registry) -> Self {
         let metrics = Self {
-            issued: add(to, "certificates_issued", "Certificates published on CSRs"),
-            refused: add(to, "csrs_refused", "Requests denied or failed, by reason"),
-            rate_limited: add(to, "csrs_rate_limited", RATE_LIMITED),
-            held: add(to, "csrs_quarantined", QUARANTINED),
-            foreign_certificates: add(to, "foreign_certificates", FOREIGN),
+            issued: add(to, "certificates_issued", help::CERTIFICATES_ISSUED),
+            refused: add(to, "csrs_refused", help::REQUESTS_REFUSED),
+            rate_limited: add(to, "csrs_rate_limited", help::REQUESTS_RATE_LIMITED),
+            held: add(to, "csrs_quarantined", help::REQUESTS_HELD),
+            foreign_certificates: add(to, "foreign_certificates", help::FOREIGN_CERTIFICATES),
             // An approval by people may take hours.
-            csr_seconds: add_seconds(
-                to,
-                "csr",
-                "Time from when the hub first saw a CSR until its certificate was published",
-                0.01,
-                20,
-            ),
-            forced: add(to, "authorities_forced", FORCED),
-            ends: add(to, "authority_end_timestamp_seconds", "When each authority expires, in Unix time"),
-            phases: add(to, "rotation_phase", "1 for the step of a rotation that a lineage is at, 0 for the others"),
-            unpublished: add(
-                to,
-                "anchors_unpublished",
-                "1 while the API server refuses the ConfigMap with the anchors",
-            ),
-            ready: add(to, "signer_ready", "1 while the AddOnSigner's condition Ready is True"),
-            registrations_written: add(
-                to,
-                "registrations_written",
-                "Changes of status.registrations of ManagedClusterAddOns",
-            ),
-            registrations_left: add(
-                to,
-                "registrations_left",
-                "ManagedClusterAddOns whose registrations the hub leaves to another program",
-            ),
-            works_written: add(to, "trust_works_written", WORKS),
-            trust_missing: add(
-                to,
-                "trust_missing",
-                "Addons on clusters that have not applied the present trust bundle by their ManifestWork",
-            ),
-            bundle_protected: add(
-                to,
-                "trust_bundle_protected",
-                "1 while a policy keeps others from setting the trust bundle that agents take from their CSRs",
-            ),
-            differs: add(to, "ledger_differs", "Differences from the ledger found when a hub begins to lead"),
-            unrenewed: add(
-                to,
-                "certificates_unrenewed",
-                "Certificates that expire within a day, have less than a sixth of their life left and no successor",
-            ),
-            valid: add(to, "certificates_valid", "Certificates that have not expired, by the authority that signed"),
+            csr_seconds: add_seconds(to, "csr", help::CSR, 0.01, 20),
+            forced: add(to, "authorities_forced", help::AUTHORITIES_FORCED),
+            ends: add(to, "authority_end_timestamp_seconds", help::AUTHORITY_END_TIMESTAMP_SECONDS),
+            phases: add(to, "rotation_phase", help::ROTATION_PHASE),
+            unpublished: add(to, "anchors_unpublished", help::ANCHORS_UNPUBLISHED),
+            ready: add(to, "signer_ready", help::SIGNER_READY),
+            registrations_written: add(to, "registrations_written", help::REGISTRATIONS_WRITTEN),
+            registrations_left: add(to, "registrations_left", help::REGISTRATIONS_LEFT),
+            works_written: add(to, "trust_works_written", help::TRUST_WORKS_WRITTEN),
+            trust_missing: add(to, "trust_missing", help::TRUST_MISSING),
+            bundle_protected: add(to, "trust_bundle_protected", help::TRUST_BUNDLE_PROTECTED),
+            differs: add(to, "ledger_differs", help::LEDGER_DIFFERS),
+            unrenewed: add(to, "certificates_unrenewed", help::CERTIFICATES_UNRENEWED),
+            valid: add(to, "certificates_valid", help::CERTIFICATES_VALID),
             ledger: LedgerMetrics::register(to),
         };
         for difference in Difference::ALL {

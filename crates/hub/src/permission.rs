@@ -5,6 +5,7 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 
 use crate::conditions::Validity;
+use addon_signer_core::conditions::NOT_PERMITTED;
 use addon_signer_core::identity::SignerName;
 
 /// Asks the API server about the verb `sign`, and about `approve` if approving is the hub's task, on exactly this
@@ -24,7 +25,7 @@ pub(crate) async fn check(client: &Client, signer_name: &SignerName, approves: b
                 "The hub may not {verb} for {signer_name}: add it to `signers` in the chart's values, with \
                  exactly that name."
             );
-            return Ok(Err(("NotPermitted", sentence)));
+            return Ok(Err((NOT_PERMITTED, sentence)));
         }
     }
     Ok(Ok(()))

@@ -5,10 +5,9 @@ use std::time::Duration;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::Registry;
 
 use super::{Health, Location};
-use addon_signer_telemetry::metrics::{add, add_seconds};
+use addon_signer_telemetry::metrics::{Registry, add, add_seconds};
 
 /// Whether the ledger can be written to, how long that takes, and how much room is left.
 #[derive(Debug, Clone)]
@@ -34,10 +33,15 @@ impl LedgerMetrics {
             up: add(
                 registry,
                 "ledger_up",
-                "1 if the last attempt to record something succeeded; 0 while nothing is signed",
+                "1 if the last attempt to record something succeeded, also in a hub that waits for the Lease; 0 while \
+                 nothing is signed",
             ),
             entries: add(registry, "ledger_entries", "Number of the ledger's last entry"),
-            available: add(registry, "ledger_available_bytes", "Bytes left on the disk of a ledger in SQLite"),
+            available: add(
+                registry,
+                "ledger_available_bytes",
+                "Bytes left on the disk of a ledger in SQLite; absent with PostgreSQL",
+            ),
             commit: add_seconds(
                 registry,
                 "ledger_commit",

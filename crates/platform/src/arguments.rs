@@ -4,7 +4,21 @@ use std::ffi::OsString;
 use std::fmt;
 use std::process::exit;
 
+use addon_signer_core::table;
 use clap::Parser;
+
+table! {
+    /// The exit codes of the programs.
+    pub EXIT_CODES of pub u8;
+    /// Done, or stopped by SIGTERM or SIGINT.
+    DONE = 0;
+    /// Failed; one sentence on standard error says why. With `--once`: a certificate was due, and there is no new one.
+    FAILED = 1;
+    /// The command line is wrong.
+    WRONG_USAGE = 2;
+    /// Refused, or found by `ca plan`: agents would or may be locked out, which the output lists.
+    REFUSED = 3;
+}
 
 /// The value of a flag or variable that may contain a password, such as a URL. clap takes every value, so that it never
 /// prints one in an error; our own code reads it.

@@ -2,19 +2,100 @@
 //! there from the start. Names begin with `addon_signer_`; labels are bounded by the number of reasons, and of the
 //! signers that this process has served.
 
+use std::hash::Hash;
 use std::sync::Arc;
 
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
-use prometheus_client::registry::{Metric, Registry, Unit};
+use prometheus_client::metrics::{MetricType, TypedMetric};
+use prometheus_client::registry::{Metric, Registry as Encoded, Unit};
 
-/// Label: which signer, by the name of its AddOnSigner.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct SignerLabel {
-    signer: String,
+/// A set of labels.
+pub trait Labels {
+    /// Their names.
+    const NAMES: &'static [&'static str];
+}
+
+impl Labels for [(&'static str, &'static str); 0] {
+    const NAMES: &'static [&'static str] = &[];
+}
+
+/// Declares a set of labels, whose names are those of its fields.
+#[macro_export]
+macro_rules! labels {
+    ($(#[$meta:meta])* $vis:vis struct $name:ident { $($field:ident: $type:ty,)+ }) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, PartialEq, Eq, Hash, ::prometheus_client::encoding::EncodeLabelSet)]
+        $vis struct $name { $($field: $type,)+ }
+        impl $crate::metrics::Labels for $name {
+            const NAMES: &'static [&'static str] = &[$(stringify!($field)),+];
+        }
+    };
+}
+
+labels! {
+    /// Label: which signer, by the name of its AddOnSigner.
+    pub struct SignerLabel { signer: String, }
+}
+
+/// A metric whose type says its kind and its labels.
+pub trait Described: TypedMetric {
+    /// The names of its labels.
+    const LABELS: &'static [&'static str] = &[];
+}
+
+impl Described for Counter {}
+impl Described for Gauge {}
+impl Described for Histogram {}
+impl<L: Labels + Clone + Eq + Hash, M: TypedMetric> Described for Family<L, M> {
+    const LABELS: &'static [&'static str] = L::NAMES;
+}
+
+/// A metric: a row of `docs/reference.md`.
+#[derive(Debug, Clone)]
+pub struct Description {
+    /// The name of its samples.
+    pub name: String,
+    /// `counter`, `gauge` or `histogram`.
+    pub kind: MetricType,
+    /// The names of its labels.
+    pub labels: &'static [&'static str],
+    /// What it counts.
+    pub help: String,
+}
+
+/// Where metrics are registered, with their descriptions: those without a sample are not printed.
+#[derive(Debug)]
+pub struct Registry {
+    encoded: Encoded,
+    described: Vec<Description>,
+}
+
+/// One whose metrics nobody reads.
+impl Default for Registry {
+    fn default() -> Self {
+        Self { encoded: Encoded::with_prefix("addon_signer"), described: Vec::new() }
+    }
+}
+
+impl Registry {
+    /// All metrics in the OpenMetrics text format.
+    ///
+    /// # Errors
+    /// When the text cannot be formatted.
+    pub fn render(&self) -> Result<String, std::fmt::Error> {
+        let mut text = String::new();
+        encode(&mut text, &self.encoded)?;
+        Ok(text)
+    }
+
+    fn describe<M: Described>(&mut self, name: &str, suffix: &str, help: &str) {
+        let name = format!("addon_signer_{name}{suffix}");
+        self.described.push(Description { name, kind: M::TYPE, labels: M::LABELS, help: help.to_owned() });
+    }
 }
 
 impl SignerLabel {
@@ -31,9 +112,14 @@ pub struct Metrics(Arc<Registry>);
 impl Metrics {
     /// The metrics that `register` registers, and what it returns: the handles of their owners.
     pub fn new<T>(register: impl FnOnce(&mut Registry) -> T) -> (Self, T) {
-        let mut registry = Registry::with_prefix("addon_signer");
+        let mut registry = Registry::default();
         let owners = register(&mut registry);
         (Self(Arc::new(registry)), owners)
+    }
+
+    /// What is registered, in the order of registration.
+    pub fn described(&self) -> &[Description] {
+        &self.0.described
     }
 
     /// All metrics in the OpenMetrics text format.
@@ -41,16 +127,15 @@ impl Metrics {
     /// # Errors
     /// When the text cannot be formatted.
     pub fn render(&self) -> Result<String, std::fmt::Error> {
-        let mut text = String::new();
-        encode(&mut text, &self.0)?;
-        Ok(text)
+        self.0.render()
     }
 }
 
 /// Registers a counter, a gauge, or a family of them.
-pub fn add<M: Metric + Default + Clone>(registry: &mut Registry, name: &str, help: &str) -> M {
+pub fn add<M: Metric + Default + Clone + Described>(registry: &mut Registry, name: &str, help: &str) -> M {
     let metric = M::default();
-    registry.register(name, help, metric.clone());
+    registry.describe::<M>(name, if matches!(M::TYPE, MetricType::Counter) { "_total" } else { "" }, help);
+    registry.encoded.register(name, help, metric.clone());
     metric
 }
 
@@ -58,7 +143,8 @@ pub fn add<M: Metric + Default + Clone>(registry: &mut Registry, name: &str, hel
 /// double from `first`.
 pub fn add_seconds(registry: &mut Registry, name: &str, help: &str, first: f64, buckets: u16) -> Histogram {
     let histogram = Histogram::new(exponential_buckets(first, 2.0, buckets));
-    registry.register_with_unit(name, help, Unit::Seconds, histogram.clone());
+    registry.describe::<Histogram>(name, "_seconds", help);
+    registry.encoded.register_with_unit(name, help, Unit::Seconds, histogram.clone());
     histogram
 }
 

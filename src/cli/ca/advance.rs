@@ -26,7 +26,8 @@ use addon_signer_platform::clock::Clock;
 pub struct AdvanceArgs {
     #[command(flatten)]
     lineage: LineageArgs,
-    /// Proceed without this cluster; may be repeated. Its agents may not trust the gateway until they have the bundle.
+    /// With --serving: proceed without this cluster; may be repeated, and a later `ca advance` adds to the list. Its
+    /// agents may not trust the gateway until they have the bundle.
     #[arg(long, value_name = "CLUSTER", value_delimiter = ',', conflicts_with_all = ["signer", "gateway_client"])]
     except: Vec<ClusterName>,
     #[command(flatten)]

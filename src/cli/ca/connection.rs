@@ -42,7 +42,7 @@ const ATTEMPTS: usize = 5;
 pub(super) struct ConnectionArgs {
     #[command(flatten)]
     access: Access,
-    /// The namespace of the hub.
+    /// The hub's namespace.
     #[arg(long, env = "ADDON_SIGNER_NAMESPACE", default_value = "addon-signer")]
     namespace: String,
 }
@@ -50,7 +50,8 @@ pub(super) struct ConnectionArgs {
 /// How a command that changes a lineage reports.
 #[derive(Debug, Clone, Args)]
 pub(super) struct ReportArgs {
-    /// Show progress, and return once the hub has done it.
+    /// Print every step, and return once the hub has done it. Then --output is of the authorities, as `ca status` shows
+    /// them; without --watch it is of what the hub was asked for.
     #[arg(long)]
     pub(super) watch: bool,
     /// The output format.

@@ -61,8 +61,7 @@ pub struct CsrArgs {
 pub struct ImportArgs {
     #[command(flatten)]
     lineage: IssuedLineage,
-    /// The certificate for the request of `ca csr`, followed by those above it up to the root, in PEM; - is standard
-    /// input.
+    /// The certificate for the CSR of `ca csr`, followed by those above it up to the root, in PEM; - is standard input.
     #[arg(long, value_name = "FILE")]
     cert: PathBuf,
     #[command(flatten)]

@@ -36,25 +36,53 @@ mod taint;
 /// Inspect and rotate certificate authorities.
 #[derive(Debug, Clone, Subcommand)]
 pub enum CaCommand {
-    /// Show the authorities of all signers, of one, or of the gateway.
+    /// Show the authorities and rotations of all AddOnSigners and of the gateway, or of one.
     Status(StatusArgs),
-    /// Replace the signing authority with a new one, without interruption.
+    /// Replace the signing authority with a new one, without interruption. With --gateway-client the new one signs
+    /// after 30 days, or after `ca advance`.
     Rotate(ChangeArgs),
-    /// Take the next step of a rotation early, if that locks out nobody or an administrator vouches for it.
+    /// Take the next step of a rotation early, if that locks out no agent or an administrator vouches for it. While it
+    /// would lock out agents, or may, it exits with 3 and says which; with --serving, --except goes on without some
+    /// clusters.
+    ///
+    /// For an AddOnSigner, it removes the Old authority if no agent has a certificate of it any more. While a gateway
+    /// does not trust the next authority, or an agent has a certificate of the Old one, it exits with 3. `ca revoke`
+    /// removes the Old one anyway.
+    ///
+    /// With --serving, the gateway's next authority signs even though the clusters of --except have not applied its
+    /// anchor by ManifestWork, or have addons that get none. The ledger records who asked for this. It applies only to
+    /// the authority that is waiting now and to these clusters: the rotation no longer waits for their ManifestWorks or
+    /// their agents. While the ledger cannot say what is awaited, the certificates that were issued without the anchor
+    /// must still have expired.
+    ///
+    /// With --gateway-client, it says that every backend trusts the gateway's next authority, which otherwise signs 30
+    /// days after its anchor is published.
     Advance(AdvanceArgs),
-    /// Print the trust anchors of a signer or of the gateway.
+    /// Print the trust anchors of an AddOnSigner or of the gateway, for a verifier of your own. During a rotation there
+    /// are several; a verifier needs all of them.
     Bundle(BundleArgs),
-    /// Print the certificate request of the next authority, for the CA above it.
+    /// Print the CSR of the next authority in PEM, for the CA above it. There is one where the issuer is Imported
+    /// without a Secret.
     Csr(CsrArgs),
-    /// Bring the certificate for the request of `ca csr`; it becomes the next authority.
+    /// Bring the certificate for the CSR of `ca csr`. The hub checks it, and it becomes the next authority of a
+    /// rotation.
     Import(ImportArgs),
-    /// Undo the last step of a rotation: drop the next authority, or let the previous one sign again.
+    /// Undo the last step of a rotation, until the rotation has ended. An authority that waits to sign is dropped with
+    /// its key. If none waits, the previous authority signs again, if it has time for another rotation; the one that
+    /// signed stays trusted until its last certificate has expired.
     Rollback(ChangeArgs),
-    /// Say that somebody else may know the key of an authority: another one replaces it as soon as it is trusted.
+    /// Say that the key of an authority may be compromised. Another authority is prepared at once, and signs as soon as
+    /// it is trusted. A tainted authority of an AddOnSigner signs nothing more; one of the gateway signs for the
+    /// gateway until the next one may. It stays trusted until its last certificate has expired, and never becomes
+    /// Active again.
     Taint(TaintArgs),
-    /// Remove an authority with its key at once, whatever depends on it.
+    /// Remove an authority with its key at once, whatever depends on it: within two seconds gateways refuse its
+    /// certificates and end their connections. If it signs, the next authority does, or a new one. Before that, the
+    /// command prints which agents this would lock out, and wants the id typed again. Without a terminal it exits with
+    /// 3 if agents would or may be locked out.
     Revoke(RevokeArgs),
-    /// Show the next step of a rotation, and whom it would lock out if it were taken now.
+    /// Show the next step of a rotation, and which agents it would lock out if it were taken now. It changes nothing.
+    /// It exits with 3 if agents would or may be locked out.
     Plan(PlanArgs),
 }
 

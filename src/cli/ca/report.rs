@@ -9,6 +9,7 @@ use addon_signer_api::GuardedSigner;
 use addon_signer_api::status::{
     AddOnSignerStatus, AuthorityState, AuthorityStatus, CONDITION_AUTHORITY_ISSUED, CONDITION_ROTATING, RotationStatus,
 };
+use addon_signer_core::conditions::WAITING;
 use addon_signer_hub::authorities::report::{NOT_ROLLED_BACK, UNREADABLE, WAITS};
 
 /// One lineage of authorities as `ca status --output json` prints it.
@@ -102,7 +103,7 @@ pub(super) fn client_report(object: GuardedSigner) -> LineageReport {
     let not_used = issued.filter(|condition| condition.status != "True").map(|condition| condition.message.clone());
     // A rotation that has not begun is in no other part of the status.
     let is_waiting =
-        |it: &&Condition| it.type_ == CONDITION_ROTATING && it.reason == "Waiting" && status.rotation.is_none();
+        |it: &&Condition| it.type_ == CONDITION_ROTATING && it.reason == WAITING && status.rotation.is_none();
     let waits = status.conditions.iter().find(is_waiting).map(|condition| condition.message.as_str());
     let problem = problem.or(refused).or_else(|| not_used.clone()).or_else(|| waits.map(str::to_owned));
     let waits = waits.map(|message| message.trim_start_matches(WAITS).trim_end_matches('.').to_owned());

@@ -22,7 +22,7 @@ pub struct RevokeArgs {
     /// The AddOnSigner's name.
     #[arg(value_parser = signer_object, requires = "authority")]
     signer: Option<String>,
-    /// Its authority, as `ca status` names it.
+    /// Its authority, as `ca status` names it; required with SIGNER.
     #[arg(requires = "signer")]
     authority: Option<String>,
     /// An authority of the gateway's certificate for agents.
@@ -31,7 +31,7 @@ pub struct RevokeArgs {
     /// An authority of the certificate that the gateway shows to backends.
     #[arg(long, value_name = "AUTHORITY", conflicts_with = "authority")]
     gateway_client: Option<String>,
-    /// Do not ask, and go on even if somebody would be locked out.
+    /// Do not ask, and go on even if agents would be locked out.
     #[arg(long)]
     yes: bool,
     #[command(flatten)]

@@ -22,7 +22,7 @@ const NAME_WIDTH: usize = 16;
 pub struct ListArgs {
     #[command(flatten)]
     source: SourceArgs,
-    /// Only of this AddOnSigner, or `gateway-serving` or `gateway-client`.
+    /// Only of the AddOnSigner with this name (not its signerName), or gateway-serving or gateway-client.
     #[arg(long, value_name = "NAME", value_parser = signer_object)]
     signer: Option<String>,
     /// Only of this cluster.
@@ -37,20 +37,21 @@ pub struct ListArgs {
     /// Only of the authority with this id, as `ca status` shows it.
     #[arg(long, value_name = "ID")]
     issuer: Option<String>,
-    /// Only in this state: intent, signed, published, unpublished, abandoned, valid or expired.
+    /// Only in this state: intent, signed, published, unpublished, abandoned, valid or expired. See "Who holds a
+    /// certificate" in ledger.md.
     #[arg(long, value_parser = eligibility)]
     state: Option<StateFilter>,
     /// Only valid ones that expire within this time, such as 24h; the soonest first.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     expiring_within: Option<Duration>,
     /// Only those that have not been used at the gateway since this day or time, or for this long (72h); the longest
-    /// unused first.
+    /// unused first. With gateways apart from the signer all of them.
     #[arg(long, value_name = "TIME", value_parser = past)]
     not_seen_since: Option<Timestamp>,
-    /// How many certificates to print.
+    /// How many to print, at least 1.
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
     limit: u64,
-    /// Print all of them, page after page.
+    /// Print all of them; not together with --limit.
     #[arg(long, conflicts_with = "limit")]
     all: bool,
     /// The output format.

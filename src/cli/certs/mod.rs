@@ -26,14 +26,14 @@ use addon_signer_platform::kubernetes;
 /// List and revoke certificates, check the ledger, archive its oldest entries.
 #[derive(Debug, Clone, Subcommand)]
 pub enum CertsCommand {
-    /// List certificates, newest first unless a filter by time sorts them by that time.
+    /// List the certificates that match all filters, newest first unless a filter by time sorts them by that time.
     List(list::ListArgs),
     /// Show everything about one certificate: who asked, by which rules, who signed, when it was last used.
     Show(show::ShowArgs),
     /// Revoke all certificates of an addon on one cluster; connections end within 2 seconds.
     Revoke(revoke::RevokeArgs),
-    /// Check that the ledger was not altered: the chain of its entries, the published checkpoint, the index and the
-    /// schema.
+    /// Check that the ledger was not altered: the chain of its entries, the published checkpoint, the index of
+    /// certificates, the schema, and what lists return. If it was, the exit code is 1, and one sentence says where.
     Verify(verify::VerifyArgs),
     /// Move the oldest entries, whose certificates have all expired, into a file.
     Archive(archive::ArchiveArgs),

@@ -41,7 +41,8 @@ pub struct RevokeArgs {
     /// The addon on it.
     #[arg(long)]
     addon: AddOnName,
-    /// Only certificates that began before this time, such as 2026-11-20T12:00:00Z [default: all that exist now].
+    /// Only certificates that began before this time, such as 2026-11-20T12:00:00Z; not in the future, and not earlier
+    /// than the current revocation [default: all that exist now].
     #[arg(long, value_name = "TIME", value_parser = time)]
     before: Option<Timestamp>,
     /// The output format.

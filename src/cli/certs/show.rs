@@ -12,7 +12,7 @@ use addon_signer_platform::terminal;
 /// Arguments of `certs show`.
 #[derive(Debug, Clone, Args)]
 pub struct ShowArgs {
-    /// A serial number, or the name or the UID of a CertificateSigningRequest.
+    /// A serial number, or the name or the UID of a CSR.
     #[arg(value_name = "SERIAL|CSR")]
     name: String,
     #[command(flatten)]

@@ -35,7 +35,7 @@ pub struct CheckArgs {
     output: Format,
     #[command(flatten)]
     source: SourceArgs,
-    /// The namespace of the hub.
+    /// The hub's namespace.
     #[arg(long, env = "ADDON_SIGNER_NAMESPACE", default_value = "addon-signer")]
     namespace: String,
 }

@@ -17,6 +17,7 @@ use addon_signer_api::status::{
     CONDITION_TRUST_PUBLISHED,
 };
 use addon_signer_core::ca::authority::LAST_CALL;
+use addon_signer_core::conditions::{DISTRIBUTING, PLACELESS};
 use addon_signer_core::lease::LEASE_NAME;
 use addon_signer_core::oldest::{MOST_SIGNERS, Oldest};
 use addon_signer_core::timestamp::Timestamp;
@@ -26,11 +27,6 @@ use addon_signer_platform::listing::{self, Selector};
 /// that nobody has named.
 const TRUE_BUT_BAD: [&str; 3] = ["Forced", "GatewayAuthorityForced", "GatewayRootUnnamed"];
 
-/// The reason of `TrustDistributed` if the only ones that lack the trust bundle are those that get none by a
-/// ManifestWork.
-const PLACELESS: &str = "Placeless";
-/// Its reason while clusters apply the trust bundle and no write of the hub has failed.
-const DISTRIBUTING: &str = "Distributing";
 /// How long that may take, in seconds. The hub writes 10,500 ManifestWorks in some five minutes; a cluster that is
 /// offline applies its own later.
 const DISTRIBUTION: i64 = 3_600;

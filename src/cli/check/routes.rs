@@ -11,13 +11,11 @@ use super::{Finding, Inspection, Verdict, unknown};
 use addon_signer_api::ocm::created_at;
 use addon_signer_api::route::{CONDITION_ACCEPTED, CONDITION_PROGRAMMED, CONDITION_RESOLVED_REFS, REASON_NO_ENDPOINT};
 use addon_signer_api::{AddOnRoute, Guarded};
+use addon_signer_core::conditions::{NO_PARENT, NOT_ALLOWED};
 use addon_signer_core::gateway::route::RouteName;
-use addon_signer_core::gateway::routing::{NO_PARENT, NOT_ALLOWED};
+use addon_signer_core::names::LABEL_UPSTREAM;
 use addon_signer_core::oldest::{MOST_ROUTES, Oldest};
 use addon_signer_platform::listing::{self, Selector};
-
-/// The label of namespaces that the NetworkPolicy of the chart lets the gateway reach.
-const BACKEND_LABEL: &str = "addon-signer.io/upstream";
 
 impl Inspection {
     /// Every AddOnRoute.
@@ -85,13 +83,13 @@ impl Inspection {
     async fn unreachable(&self, about: &str, namespace: &str) -> Option<Finding> {
         let namespaces: Api<Namespace> = Api::all(self.client.clone());
         match namespaces.get_metadata(namespace).await {
-            Ok(found) if found.labels().get(BACKEND_LABEL).is_some_and(|value| value == "true") => None,
+            Ok(found) if found.labels().get(LABEL_UPSTREAM).is_some_and(|value| value == "true") => None,
             Ok(_) => Some(Finding::new(
                 Verdict::Unknown,
                 about,
                 format!(
                     "the NetworkPolicy of the chart blocks the gateway from its backend, except on ports 443 and 6443, \
-                     until you `kubectl label namespace {namespace} {BACKEND_LABEL}=true`"
+                     until you `kubectl label namespace {namespace} {LABEL_UPSTREAM}=true`"
                 ),
             )),
             Err(error) => Some(unknown(format!("{about}, its namespace"), &error)),

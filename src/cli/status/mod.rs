@@ -37,7 +37,7 @@ pub struct FleetArgs {
     /// The output format.
     #[arg(long, value_enum, default_value_t = Format::Table)]
     output: Format,
-    /// The namespace of the hub.
+    /// The hub's namespace.
     #[arg(long, env = "ADDON_SIGNER_NAMESPACE", default_value = "addon-signer")]
     namespace: String,
 }
@@ -45,7 +45,7 @@ pub struct FleetArgs {
 /// Which rows to print.
 #[derive(Debug, Clone, Args)]
 struct Paging {
-    /// How many to print; the worst come first.
+    /// How many to print, at least 1.
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
     limit: u64,
     /// Which page of that size; the worst are on page 1.

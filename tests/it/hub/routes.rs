@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use addon_signer_api::cluster_trust_bundle::resource;
 use addon_signer_api::route::{CONDITION_ACCEPTED, CONDITION_PROGRAMMED, CONDITION_RESOLVED_REFS};
 use addon_signer_api::{AddOnRoute, AddOnSigner};
-use addon_signer_core::gateway::routing::REASON_PENDING;
+use addon_signer_core::conditions::REASON_PENDING;
 use k8s_openapi::api::core::v1::{Namespace, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;

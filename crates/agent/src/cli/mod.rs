@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::info;
 use tracing_subscriber::layer::SubscriberExt;
@@ -28,7 +28,16 @@ use addon_signer_platform::kubeconfig::{Access, Plugins};
 use addon_signer_platform::logs::{self, LogFormat};
 use addon_signer_platform::{crypto, kubernetes, listen, terminal};
 
-/// Keep an addon's client certificate valid on a managed cluster.
+/// Keep an addon's client certificate valid on a managed cluster, until SIGTERM or SIGINT.
+///
+/// The three files are tls.crt, tls.key and ca.crt. With both --output-dir and --secret-namespace the Secret decides:
+/// it survives the pod, and the directory is a copy, which the agent writes at the start and after each change.
+///
+/// The agent reaches the hub and the gateway through the HTTP proxy in HTTPS_PROXY, except for the hosts in NO_PROXY;
+/// the addon-manager sets both from the proxyConfig of an AddOnDeploymentConfig. NO_PROXY may contain names, which also
+/// match their subdomains, addresses, networks and `*`; a port has no effect. A proxy-url in the hub kubeconfig
+/// replaces both for the hub. The proxy must be http://[USER:PASSWORD@]HOST:PORT; TLS goes through it untouched. Any
+/// other URL is an error, except for hosts in NO_PROXY.
 #[derive(Debug, Clone, Parser)]
 #[command(name = "addon-signer-agent", version)]
 #[command(group = clap::ArgGroup::new("store").required(true).multiple(true).args(["output_dir", "secret_namespace"]))]
@@ -46,50 +55,59 @@ struct AgentArgs {
     /// The signer's name, as in the AddOnSigner's spec.signerName.
     #[arg(long, env = "ADDON_SIGNER_SIGNER", value_name = "SIGNER_NAME", value_parser = parse_signer_name)]
     signer: String,
-    /// The kubeconfig for the hub, either the cluster's or the addon's own; reread for every CSR.
+    /// The kubeconfig for the hub, either the cluster's or the addon's own (certificates.md); the agent reads it again
+    /// for every CSR to the hub.
     #[arg(long, env = "ADDON_SIGNER_HUB_KUBECONFIG", value_name = "FILE")]
     hub_kubeconfig: PathBuf,
-    /// The gateway's address, https://HOST[:PORT]. New certificates are proven there before they replace old ones.
+    /// The gateway's address, https://HOST[:PORT]. The agent tries a new certificate there before it replaces the old
+    /// one.
     #[arg(long, env = "ADDON_SIGNER_GATEWAY", value_name = "URL", hide_env_values = true)]
     gateway: Opaque,
-    /// Keep tls.crt, tls.key and ca.crt in this directory; with --secret-namespace it is a copy of the Secret.
+    /// Keep tls.crt, tls.key and ca.crt in this directory, which only the agent's user may read; with
+    /// --secret-namespace it is a copy of the Secret.
     #[arg(long, env = "ADDON_SIGNER_OUTPUT_DIR", value_name = "DIR")]
     output_dir: Option<PathBuf>,
-    /// Keep the Secret ADDON-client-cert in this namespace.
+    /// Keep them as the Secret ADDON-client-cert in this namespace.
     #[arg(long, env = "ADDON_SIGNER_SECRET_NAMESPACE", value_name = "NS")]
     secret_namespace: Option<String>,
-    /// Keep OCM's health Lease ADDON in this namespace, while the certificate is good.
+    /// Keep OCM's health Lease ADDON in this namespace, while the certificate is good; the agent learns of a revocation
+    /// after --refresh at the latest. It needs the right to create leases there, and to get and update that one.
     #[arg(long, env = "ADDON_SIGNER_HEALTH_LEASE", value_name = "NS")]
     health_lease: Option<String>,
-    /// The object in that namespace that owns the Secret and the Lease, so that they are deleted with it: deployment,
-    /// daemonset, statefulset or serviceaccount.
+    /// The object in that namespace that owns the Secret and the Lease, so that they are deleted with it, if the agent
+    /// creates them: deployment, daemonset, statefulset or serviceaccount. The agent needs the right to get that
+    /// object.
     #[arg(long, env = "ADDON_SIGNER_OWNER", value_name = "KIND/NAME", requires = "objects")]
     owner: Option<OwnerName>,
-    /// Run the program that the hub kubeconfig names in `exec`, as clusters of EKS and GKE need it, and read a token
-    /// from any directory. Whoever may write that file then runs programs here.
+    /// Run the program that the hub kubeconfig names in `exec`, as clusters of EKS and GKE need it, and let its
+    /// tokenFile be in any directory; else such a kubeconfig is refused. Everyone who may write the Secret of that file
+    /// then runs programs in the agent's pod.
     #[arg(long, env = "ADDON_SIGNER_ALLOW_CREDENTIAL_PLUGINS")]
     allow_credential_plugins: bool,
-    /// The kubeconfig for the Secret and the Lease [default: KUBECONFIG, ~/.kube/config, or the pod's own account].
+    /// The kubeconfig for the Secret and the Lease [default: KUBECONFIG, ~/.kube/config, or the pod's account].
     #[arg(long, env = "ADDON_SIGNER_KUBECONFIG", value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
     /// The context in the kubeconfig for the Secret and the Lease [default: its current-context].
     #[arg(long, env = "ADDON_SIGNER_CONTEXT", value_name = "NAME")]
     context: Option<String>,
-    /// How often to ask the gateway whether there are other anchors; at most 6m.
+    /// How often to ask the gateway whether there are other anchors, which come with another certificate; at most 6m,
+    /// because a rotation relies on it.
     #[arg(long, env = "ADDON_SIGNER_REFRESH", value_name = "DURATION",
           default_value = "5m", value_parser = parse_refresh)]
     refresh: Duration,
-    /// Enrol or renew if that is due, then exit; the exit code is 1 if it was due and failed.
+    /// Enrol or renew if that is due, if the certificate is revoked, or if the hub gives out other anchors, run the
+    /// command of --on-renew, then exit. The exit code is 1 if a certificate was due and there is no new one, or if the
+    /// command failed.
     #[arg(long, env = "ADDON_SIGNER_ONCE")]
     once: bool,
-    /// The signer's template for the user.
+    /// The signer's template for the user, its identity.user.
     #[arg(long, env = "ADDON_SIGNER_USER", value_name = "TEMPLATE", default_value = identity::DEFAULT_USER)]
     user: String,
-    /// The signer's template for a group; may be repeated, "" for none.
+    /// The signer's template for a group, one of its identity.groups; may be repeated, "" for none.
     #[arg(long, env = "ADDON_SIGNER_GROUP", value_name = "TEMPLATE", value_delimiter = ',',
           default_values = identity::DEFAULT_GROUPS)]
     group: Vec<String>,
-    /// The signer's template for a DNS name; may be repeated, "" for none.
+    /// The signer's template for a DNS name, one of its identity.dnsNames; may be repeated, "" for none.
     #[arg(long, env = "ADDON_SIGNER_DNS_NAME", value_name = "TEMPLATE", value_delimiter = ',',
           default_values = identity::DEFAULT_DNS_NAMES)]
     dns_name: Vec<String>,
@@ -98,18 +116,21 @@ struct AgentArgs {
           value_parser = clap::value_parser!(i32).range(600..))]
     expiration_seconds: Option<i32>,
     /// Run this program after each change of the certificate or the anchors, once they are stored: a program and its
-    /// arguments, quoted as in a shell, but run without one. Failures are logged and tried again.
+    /// arguments, quoted as in a shell, but run without one. Failures are logged and tried again. See "The command of
+    /// --on-renew" in writing-an-addon.md.
     #[arg(long, env = "ADDON_SIGNER_ON_RENEW", value_name = "COMMAND", hide_env_values = true)]
     on_renew: Option<CommandLine>,
-    /// How long the command of --on-renew may run, before it is killed with its children.
+    /// How long the command of --on-renew may run, before it is killed with its children; at least 1s.
     #[arg(long, env = "ADDON_SIGNER_ON_RENEW_TIMEOUT", value_name = "DURATION",
           default_value = "30s", value_parser = parse_timeout)]
     on_renew_timeout: Duration,
     /// Serve /metrics and /readyz at this address over plain HTTP; with --once it does not. /readyz is 200 while a good
-    /// certificate is stored, for startup and readiness probes [default: not at all].
+    /// certificate is stored: complete, not expired, not reported as revoked by the gateway, and copied if there is a
+    /// copy. Otherwise it is 503, and the body says why. It serves as a startup probe and as a readiness probe
+    /// [default: not at all].
     #[arg(long, env = "ADDON_SIGNER_METRICS_LISTEN", value_name = "ADDRESS")]
     metrics_listen: Option<SocketAddr>,
-    /// Log as lines of text or of JSON; RUST_LOG sets what is logged (default: info).
+    /// The log, on standard error, as lines of text or of JSON. RUST_LOG sets what is logged: by default info.
     #[arg(long, env = "ADDON_SIGNER_LOG_FORMAT", value_enum, default_value_t = LogFormat::Text)]
     log_format: LogFormat,
 }
@@ -197,6 +218,11 @@ impl AgentArgs {
     }
 }
 
+/// The command line with its help, for the reference.
+pub fn command() -> clap::Command {
+    AgentArgs::command()
+}
+
 /// Parses the command line, runs the agent, and prints an error if it failed.
 pub fn main() -> ExitCode {
     crypto::install_provider();
@@ -206,7 +232,7 @@ pub fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("addon-signer-agent: {}", terminal::lines(&explain(error.as_ref())));
-            if error.is::<GatewayUrlError>() { ExitCode::from(2) } else { ExitCode::from(1) }
+            ExitCode::from(if error.is::<GatewayUrlError>() { arguments::WRONG_USAGE } else { arguments::FAILED })
         }
     }
 }

@@ -19,6 +19,7 @@ use crate::api_error::Attempt;
 use crate::owner::{Owner, OwnerName};
 use addon_signer_core::credentials::{BUNDLE, CERTIFICATE, Credentials, KEY};
 use addon_signer_core::identity::AddOnName;
+use addon_signer_core::names::AGENT_SECRET;
 
 const TYPE: &str = "kubernetes.io/tls";
 /// How often a write is tried while others change the Secret at the same time.
@@ -33,7 +34,12 @@ pub(super) struct SecretStore {
 
 impl SecretStore {
     pub(super) fn new(client: Client, namespace: &str, addon: &AddOnName) -> Self {
-        Self { client, namespace: namespace.to_owned(), name: format!("{addon}-client-cert"), owner: None }
+        Self {
+            client,
+            namespace: namespace.to_owned(),
+            name: AGENT_SECRET.replace("<addon>", addon.as_str()),
+            owner: None,
+        }
     }
 
     pub(super) fn owned_by(self, owner: Option<OwnerName>) -> Self {

@@ -12,14 +12,12 @@ use serde_json::{Map, Value, json};
 
 use crate::manager::status_managers;
 use crate::ocm::AddOnApi;
+use addon_signer_core::conditions::PERMISSION_APPLIED;
+pub use addon_signer_core::conditions::{CONDITION_REGISTRATION_APPLIED, REASON_TAKEN_AWAY};
 use addon_signer_core::names::CONDITION_ADDON_REGISTERED;
 
 /// The field manager of what the hub writes into the status of a ManagedClusterAddOn.
 pub const FIELD_MANAGER: &str = "addon-signer";
-/// Condition type of a ManagedClusterAddOn: the hub has set up the addon's registration.
-pub const CONDITION_REGISTRATION_APPLIED: &str = "RegistrationApplied";
-/// Reason of [`CONDITION_ADDON_REGISTERED`], and of the condition `Registered` of an AddOnSigner.
-pub const REASON_TAKEN_AWAY: &str = "TakenAway";
 
 /// One custom signer in `status.registrations`: what OCM's registration agent puts into its certificate request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -113,7 +111,7 @@ pub fn apply_registrations(
     if !reported && wanted.values().any(|entries| matches!(entries, WantedEntries::One(_))) {
         // addon-framework writes the same reason and message when a registration is set up.
         let applied = json!({
-            "type": CONDITION_REGISTRATION_APPLIED, "status": "True", "reason": "SetPermissionApplied",
+            "type": CONDITION_REGISTRATION_APPLIED, "status": "True", "reason": PERMISSION_APPLIED,
             "message": "Registration of the addon agent is configured", "lastTransitionTime": now_rfc3339,
         });
         patch.insert("conditions".to_owned(), json!(with_condition(conditions.to_vec(), applied)));

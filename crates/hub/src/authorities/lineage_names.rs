@@ -9,13 +9,12 @@ use super::stored::owner;
 use addon_signer_api::Lenient;
 use addon_signer_core::ca::authority::AuthorityId;
 use addon_signer_core::ca::lineage::Lineage;
-use addon_signer_core::names::{ANNOTATION_AUTHORITIES, ANNOTATION_SIGNER_NAME, LABEL_LINEAGE, LABEL_SIGNER};
+use addon_signer_core::names::{
+    ANNOTATION_AUTHORITIES, ANNOTATION_SIGNER_NAME, BACKEND_AUTHORITIES, CLIENT_AUTHORITIES, CLIENT_CONFIG_MAP,
+    LABEL_LINEAGE, LABEL_SIGNER, PENDING_AUTHORITY, SERVING_AUTHORITIES,
+};
+pub use addon_signer_core::names::{BACKEND_CONFIG_MAP, SERVING_CONFIG_MAP};
 use addon_signer_core::policy::GatewayCertificate;
-
-/// The ConfigMap with the serving anchors.
-pub const SERVING_CONFIG_MAP: &str = "addon-signer-trust";
-/// The ConfigMap with the anchors of the gateway's client certificate.
-pub const BACKEND_CONFIG_MAP: &str = "addon-signer-backend-trust";
 
 /// Whose certificates a lineage signs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,8 +47,8 @@ impl LineageNames {
         Self {
             kind: LineageKind::Agents,
             signer_name: Some(signer_name.to_owned()),
-            secret: format!("{signer}-client-authorities"),
-            config_map: format!("{signer}-client-ca"),
+            secret: CLIENT_AUTHORITIES.replace("<AddOnSigner>", signer),
+            config_map: CLIENT_CONFIG_MAP.replace("<AddOnSigner>", signer),
             authority: format!("addon-signer client CA {signer}"),
             labels: labels("client", Some(signer)),
         }
@@ -60,14 +59,11 @@ impl LineageNames {
     pub fn gateway(certificate: GatewayCertificate) -> Self {
         let (secret, config_map, authority, lineage) = match certificate {
             GatewayCertificate::Serving => {
-                ("addon-signer-serving-authorities", SERVING_CONFIG_MAP, "addon-signer serving CA", "serving")
+                (SERVING_AUTHORITIES, SERVING_CONFIG_MAP, "addon-signer serving CA", "serving")
             }
-            GatewayCertificate::Client => (
-                "addon-signer-backend-authorities",
-                BACKEND_CONFIG_MAP,
-                "addon-signer gateway client CA",
-                "gateway-client",
-            ),
+            GatewayCertificate::Client => {
+                (BACKEND_AUTHORITIES, BACKEND_CONFIG_MAP, "addon-signer gateway client CA", "gateway-client")
+            }
         };
         Self {
             kind: LineageKind::Gateway(certificate),
@@ -81,7 +77,7 @@ impl LineageNames {
 
     /// The Secret with the key of the next authority while that has no certificate.
     pub(crate) fn pending(&self) -> String {
-        format!("{}-pending", self.secret)
+        PENDING_AUTHORITY.replace("<Secret>", &self.secret)
     }
 
     /// What all objects of the lineage are labelled with.

@@ -13,6 +13,7 @@ use crate::lease::{Leads, NotWritten};
 use addon_signer_api::Lenient;
 use addon_signer_api::status::{AuthorityState, AuthorityStatus, RotationPhase, RotationStatus};
 use addon_signer_core::ca::lineage::{Evidence, Lineage, Phase, State, WaitsFor};
+use addon_signer_core::conditions::{AUTHORITY_MISSING, AUTHORITY_UNREADABLE};
 use addon_signer_core::timestamp::Timestamp;
 
 /// The authorities of a lineage as the status shows them.
@@ -98,7 +99,7 @@ pub fn not_rolled_back(lineage: &Lineage, evidence: &Evidence<'_>) -> Option<Str
 }
 
 /// The reasons for which a lineage does not sign while its Secret is gone or cannot be used.
-pub const UNREADABLE: [&str; 2] = ["AuthorityMissing", "AuthorityUnreadable"];
+pub const UNREADABLE: [&str; 2] = [AUTHORITY_MISSING, AUTHORITY_UNREADABLE];
 
 /// The report of a lineage of the gateway, in its ConfigMap as `status.json`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

@@ -18,6 +18,7 @@ use addon_signer_api::Lenient;
 use addon_signer_api::cert_manager::{self, CertificateRequest};
 use addon_signer_core::ca::bundle::Bundle;
 use addon_signer_core::ca::lineage::{Lineage, WaitsFor};
+use addon_signer_core::conditions::{AUTHORITY_FAILED, AUTHORITY_MISSING, AUTHORITY_UNREADABLE};
 use addon_signer_core::timestamp::Timestamp;
 
 pub use crate::authorities::lineage_names::{BACKEND_CONFIG_MAP, LineageKind, LineageNames, SERVING_CONFIG_MAP};
@@ -71,6 +72,17 @@ pub enum StoreError {
     /// The report of a lineage could not be written as JSON.
     #[error("the lineage could not be written as JSON: {0}")]
     Json(#[from] serde_json::Error),
+}
+
+impl StoreError {
+    /// The reason of a condition.
+    pub(crate) fn reason(&self) -> &'static str {
+        match self {
+            Self::Missing(_) => AUTHORITY_MISSING,
+            Self::Unreadable { .. } | Self::OfAnother { .. } => AUTHORITY_UNREADABLE,
+            Self::NotLeading(_) | Self::Conflict(_) | Self::Api(_) | Self::Json(_) => AUTHORITY_FAILED,
+        }
+    }
 }
 
 /// Secrets and ConfigMaps of one namespace.

@@ -8,21 +8,13 @@ use kube::ResourceExt;
 
 use crate::dry_run::PolicyProblem;
 use addon_signer_api::request::{BoundedCsr, POD_NAME};
+pub use addon_signer_core::conditions::{PROXY_UNPROVEN, RATE_LIMITED, RECORD_UNUSABLE, REVOKED};
 use addon_signer_core::csr::MAX_PEM_BYTES;
 use addon_signer_core::journal::uid::CsrUid;
 use addon_signer_core::names::{ANNOTATION_CSR_USER, LABEL_ADDON_NAME, LABEL_CLUSTER_NAME};
 use addon_signer_core::policy::{self, Approved, Refusal, Submission};
 use addon_signer_core::timestamp::Timestamp;
 
-/// The condition of a CSR that waits because its identity had too many certificates.
-pub const RATE_LIMITED: &str = "RateLimited";
-/// The condition of a CSR that waits because its identity's certificates are revoked until a time that has not
-/// come.
-pub const REVOKED: &str = "Revoked";
-/// The condition of a CSR that waits because its row of the ledger cannot be used.
-pub const RECORD_UNUSABLE: &str = "RecordUnusable";
-/// The condition of a CSR that waits because perhaps anybody can change for whom OCM's gRPC server made it.
-pub const PROXY_UNPROVEN: &str = "ProxyUnproven";
 /// The conditions of CSRs that wait; they are removed when the CSR gets its certificate.
 pub const WAITS: [&str; 4] = [RATE_LIMITED, REVOKED, RECORD_UNUSABLE, PROXY_UNPROVEN];
 

@@ -13,9 +13,10 @@ use tracing::{info, warn};
 
 use super::guard::probe;
 use crate::conditions::{Report, Validity};
-use crate::dry_run::{self, Asking, PolicyDryRun, PolicyProblem, REFUSES_HUB, Right};
+use crate::dry_run::{self, Asking, PolicyDryRun, PolicyProblem, Right};
 use crate::metrics::HubMetrics;
 use addon_signer_api::status::ConditionValue;
+use addon_signer_core::conditions::{POLICY_IN_FORCE, REFUSES_HUB};
 use addon_signer_core::names::ANNOTATION_TRUST_BUNDLE;
 use addon_signer_telemetry::pulse::Pulse;
 
@@ -53,7 +54,7 @@ pub(crate) fn publishable(report: &Report) -> Validity {
 fn condition(right: &Right) -> ConditionValue {
     let Right::Unguarded(problem) = right else {
         let sentence = "Only the hub can set the trust bundle that agents take from their CSRs.";
-        return (true, "PolicyInForce", sentence.to_owned());
+        return (true, POLICY_IN_FORCE, sentence.to_owned());
     };
     let (reason, sentence) = match problem {
         PolicyProblem::Missing => (
@@ -114,13 +115,14 @@ impl PolicyDryRun for BundleDryRun {
 mod tests {
     use std::sync::{Arc, Mutex};
 
+    use addon_signer_telemetry::metrics::Registry;
     use hyper::{Request, Response, StatusCode};
     use kube::client::Body;
-    use prometheus_client::registry::Registry;
     use serde_json::json;
 
     use super::*;
     use crate::dry_run::RIGHT_AGE;
+    use addon_signer_core::conditions::REFUSES_HUB;
     use addon_signer_telemetry::pulse::Pulses;
 
     const LATE: &str = "ValidatingAdmissionPolicy 'addon-signer-trust-bundle' with binding 'b' denied request: later";

@@ -11,6 +11,7 @@ use crate::authorities::state::LineageState;
 use crate::csrs::action;
 use addon_signer_api::status::ConditionValue;
 use addon_signer_core::ca::origin::Origin;
+use addon_signer_core::conditions::SIGNED_BY_ANOTHER;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_platform::clock::Clock;
 
@@ -41,7 +42,7 @@ impl ForeignCertificates {
              exist; then delete the agents' Secrets with these certificates.",
             examples.join(", ")
         );
-        (*count > 0).then_some((true, "SignedByAnother", sentence))
+        (*count > 0).then_some((true, SIGNED_BY_ANOTHER, sentence))
     }
 }
 

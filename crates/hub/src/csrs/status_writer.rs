@@ -11,6 +11,7 @@ use kube::{Api, Client, Resource, ResourceExt};
 use crate::csrs::action::{WAITS, csr_user};
 use crate::lease::{Leads, NotWritten};
 use addon_signer_api::request::BoundedCsr;
+use addon_signer_core::conditions::POLICY_ALLOWS;
 use addon_signer_core::names::{ANNOTATION_CSR_USER, ANNOTATION_TRUST_BUNDLE};
 
 /// How a CSR is refused.
@@ -44,7 +45,7 @@ impl<'l> StatusWriter<'l> {
         signer: &str,
     ) -> Result<CertificateSigningRequest, NotWritten> {
         let sentence = format!("The CSR follows the rules of the AddOnSigner {signer}.");
-        self.write(with_condition(csr, "Approved", "PolicyAllows", &sentence), "approval").await
+        self.write(with_condition(csr, "Approved", POLICY_ALLOWS, &sentence), "approval").await
     }
 
     /// Denies or fails the CSR, with a reason. Its finalizers go: no agent sets any, and they would keep the

@@ -24,12 +24,11 @@ use addon_signer_core::journal::entry::Tip;
 use addon_signer_core::journal::record::Record;
 use addon_signer_core::keys::private::{KeyError, PrivateKey};
 use addon_signer_core::keys::public::KeyKind;
+pub use addon_signer_core::names::LEDGER_OBJECT;
 use addon_signer_ledger::{Health, Ledger, LedgerError, Location};
 use addon_signer_platform::clock::Clock;
 use addon_signer_platform::errors::explain;
 
-/// The name of the ledger's Secret and of its ConfigMap.
-pub const LEDGER_OBJECT: &str = "addon-signer-ledger";
 /// The key of the newest checkpoint in the ConfigMap.
 pub const CHECKPOINT: &str = "head.json";
 /// The key of a checkpoint that contradicts the ledger, kept as evidence.

@@ -26,10 +26,11 @@ use tokio::time::{Instant, sleep, sleep_until};
 use crate::HubLinks;
 use crate::tasks::HubTasks;
 use addon_signer_core::ca::bundle::Bundle;
+use addon_signer_core::conditions::NO_PARENT;
 use addon_signer_core::gateway::host::Host;
 use addon_signer_core::gateway::route::{Backend, RouteName, RouteTable};
 use addon_signer_core::gateway::routing::{
-    NO_PARENT, Parent, Problem, References, Resolved, Verdict, WantedServices, World, resolve,
+    Parent, Problem, References, Resolved, Verdict, WantedServices, World, resolve,
 };
 use addon_signer_core::trust::Trust;
 use addon_signer_platform::contacts::Contacts;

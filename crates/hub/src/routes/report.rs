@@ -15,6 +15,7 @@ use super::{AllJudged, Judged, status};
 use crate::conditions::{event, patch_of_status, reporter, time};
 use crate::lease::{Leading, NotWritten};
 use addon_signer_api::{AddOnRoute, AddOnRouteStatus, Guarded};
+use addon_signer_core::conditions::{STATUS_NOT_WRITTEN, TOO_MANY_ADDON_ROUTES};
 use addon_signer_core::gateway::route::RouteName;
 use addon_signer_core::oldest::MOST_ROUTES;
 use addon_signer_core::revert_backoff::RevertBackoff;
@@ -104,7 +105,7 @@ impl StatusWriter {
                             said.insert(name.namespace.clone(), Instant::now());
                             let RouteName { namespace, name } = name;
                             let note = format!("The status of the AddOnRoute {name} cannot be written: {error}");
-                            self.say(namespace, "StatusNotWritten", note).await;
+                            self.say(namespace, STATUS_NOT_WRITTEN, note).await;
                         }
                     }
                 }
@@ -124,7 +125,7 @@ impl StatusWriter {
             "The AddOnRoute {route} and younger ones take no effect: there are {MOST_ROUTES} older ones, which is the \
              most."
         );
-        self.say(namespace, "TooManyAddOnRoutes", note).await;
+        self.say(namespace, TOO_MANY_ADDON_ROUTES, note).await;
     }
 
     /// Writes an event about an AddOnRoute. It is about the namespace: the hub has no right to write events about what

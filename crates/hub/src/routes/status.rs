@@ -5,6 +5,7 @@ use crate::conditions::condition_of;
 use addon_signer_api::route::{
     AddOnRouteStatus, CONDITION_ACCEPTED, CONDITION_PROGRAMMED, CONDITION_RESOLVED_REFS, REASON_NO_ENDPOINT,
 };
+use addon_signer_core::conditions::{ACCEPTED, FALSE, INVALID, PROGRAMMED, RESOLVED, TRUE, UNKNOWN, UNSUPPORTED_VALUE};
 use addon_signer_core::gateway::routing::{RoutePlan, Target};
 use addon_signer_core::timestamp::Timestamp;
 
@@ -17,21 +18,21 @@ pub(super) fn wanted(judged: &Judged, now: Timestamp) -> AddOnRouteStatus {
     };
     let conditions = match (&judged.verdict, &judged.route.plan) {
         (Some(verdict), _) => [
-            (CONDITION_ACCEPTED, &verdict.accepted, (CONDITION_ACCEPTED, "The AddOnSigner lets it attach.")),
+            (CONDITION_ACCEPTED, &verdict.accepted, (ACCEPTED, "The AddOnSigner lets it attach.")),
             (CONDITION_RESOLVED_REFS, &verdict.resolved, found(verdict.has_endpoint)),
-            (CONDITION_PROGRAMMED, &verdict.programmed, (CONDITION_PROGRAMMED, "All its paths are in effect.")),
+            (CONDITION_PROGRAMMED, &verdict.programmed, (PROGRAMMED, "All its paths are in effect.")),
         ]
         .map(|(kind, outcome, (reason, good))| match outcome {
-            Ok(()) => say(kind, "True", reason, good.to_owned()),
+            Ok(()) => say(kind, TRUE, reason, good.to_owned()),
             Err(problem) => {
-                let status = if problem.is_pending() { "Unknown" } else { "False" };
+                let status = if problem.is_pending() { UNKNOWN } else { FALSE };
                 say(kind, status, problem.reason, sentence(&problem.cause))
             }
         })
         .into(),
         (None, Err(cause)) => vec![
-            say(CONDITION_ACCEPTED, "False", "UnsupportedValue", sentence(cause)),
-            say(CONDITION_PROGRAMMED, "False", "Invalid", "The AddOnRoute is not accepted.".to_owned()),
+            say(CONDITION_ACCEPTED, FALSE, UNSUPPORTED_VALUE, sentence(cause)),
+            say(CONDITION_PROGRAMMED, FALSE, INVALID, "The AddOnRoute is not accepted.".to_owned()),
         ],
         (None, Ok(_)) => Vec::new(), // cannot happen: each one that is readable gets a verdict
     };
@@ -47,7 +48,7 @@ pub(super) fn wanted(judged: &Judged, now: Timestamp) -> AddOnRouteStatus {
 
 fn found(has_endpoint: bool) -> (&'static str, &'static str) {
     if has_endpoint {
-        return (CONDITION_RESOLVED_REFS, "The backend was found.");
+        return (RESOLVED, "The backend was found.");
     }
     (REASON_NO_ENDPOINT, "The backend was found, but it has no ready endpoint: requests are answered with 503.")
 }

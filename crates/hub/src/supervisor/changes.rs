@@ -5,12 +5,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::runtime::events::{Event, EventType};
 
-use super::status::{FORCED, GATEWAY_FORCED, ROOT_UNNAMED, SIGNING, SIGNING_SENTENCE, STARTING};
+use super::status::SIGNING_SENTENCE;
 use crate::conditions::event;
 use addon_signer_api::AddOnSignerStatus;
 use addon_signer_api::status::{
     AuthorityState, AuthorityStatus, CONDITION_ADDONS_CONFLICTED, CONDITION_FOREIGN, CONDITION_READY,
     CONDITION_REGISTERED,
+};
+use addon_signer_core::conditions::{
+    AUTHORITY_ACTIVATED, AUTHORITY_PREPARED, AUTHORITY_REMOVED, AUTHORITY_TAINTED, FORCED, GATEWAY_FORCED,
+    ROOT_UNNAMED, SIGNING, STARTING,
 };
 
 /// The action of events about registrations.
@@ -31,23 +35,23 @@ fn steps(before: &[AuthorityStatus], after: &[AuthorityStatus]) -> Vec<Event> {
     for AuthorityStatus { id, .. } in after.iter().filter(|now| now.tainted && !tainted.contains(&now.id)) {
         let note =
             format!("The authority {id} is tainted: somebody else may know its key. It never becomes Active again.");
-        steps.push(event(EventType::Warning, "Rotating", "AuthorityTainted", note));
+        steps.push(event(EventType::Warning, "Rotating", AUTHORITY_TAINTED, note));
     }
     let mut step = |reason, note| steps.push(event(EventType::Normal, "Rotating", reason, note));
     for AuthorityStatus { id, state, not_after, .. } in after {
         match (states.get(id), state) {
             (None, AuthorityState::Next) => {
-                step("AuthorityPrepared", format!("The authority {id} was created, and signs once it is trusted."));
+                step(AUTHORITY_PREPARED, format!("The authority {id} was created, and signs once it is trusted."));
             }
             (None | Some(AuthorityState::Next | AuthorityState::Old), AuthorityState::Active) => {
-                step("AuthorityActivated", format!("The authority {id} is now signing. It expires at {not_after}."));
+                step(AUTHORITY_ACTIVATED, format!("The authority {id} is now signing. It expires at {not_after}."));
             }
             _ => {}
         }
     }
     for AuthorityStatus { id, .. } in before {
         if after.iter().all(|authority| authority.id != *id) {
-            step("AuthorityRemoved", format!("The authority {id} was removed with its key."));
+            step(AUTHORITY_REMOVED, format!("The authority {id} was removed with its key."));
         }
     }
     steps

@@ -20,6 +20,7 @@ use crate::relist::{News, Relist};
 use crate::supervisor::status;
 use addon_signer_api::ocm::created_at;
 use addon_signer_api::{AddOnSigner, GuardedSigner};
+use addon_signer_core::conditions::TOO_MANY_ADDON_SIGNERS;
 use addon_signer_core::oldest::{MOST_SIGNERS, Oldest, Place};
 use addon_signer_platform::errors::explain;
 
@@ -181,7 +182,7 @@ impl Supervisor {
                 name: Some(name.clone()),
                 ..ObjectReference::default()
             };
-            self.calls.write_event(&name, event(EventType::Warning, "Reading", "TooManyAddOnSigners", note), about);
+            self.calls.write_event(&name, event(EventType::Warning, "Reading", TOO_MANY_ADDON_SIGNERS, note), about);
         }
     }
 

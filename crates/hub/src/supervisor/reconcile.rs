@@ -14,6 +14,7 @@ use crate::authorities::supply::SupplyPlan;
 use crate::supervisor::status;
 use addon_signer_api::AddOnSigner;
 use addon_signer_api::rules::{SignerConfig, claimant};
+use addon_signer_core::conditions::{ADDONS_OF_OTHERS, INVALID_NAME, INVALID_SPEC};
 use addon_signer_core::identity::AddOnName;
 use addon_signer_core::ownership::Claimant;
 use addon_signer_core::policy::GatewayCertificate;
@@ -60,7 +61,7 @@ impl Supervisor {
         let is_one = |entry: &Entry| match (&entry.state, entry.object()) {
             _ if entry.is_undecodable() => true,
             (State::Refused((reason, _), _), object) => {
-                ["InvalidSpec", "InvalidName"].contains(reason)
+                [INVALID_SPEC, INVALID_NAME].contains(reason)
                     || object.is_some_and(|object| status::remembers(object, now))
             }
             (State::Idle(_) | State::Served(_), _) => false,
@@ -176,18 +177,18 @@ impl Supervisor {
         }
         if name.len() > NAME_MAX {
             let sentence = format!("metadata.name has more than {NAME_MAX} characters, which a label cannot hold.");
-            return Err(("InvalidName", sentence));
+            return Err((INVALID_NAME, sentence));
         }
         if GatewayCertificate::ALL.iter().any(|certificate| certificate.name() == name) {
             let sentence = format!("metadata.name is {name}, which is the name of a signer of the gateway's own.");
-            return Err(("InvalidName", sentence));
+            return Err((INVALID_NAME, sentence));
         }
         let mut config = SignerConfig::read(&object.spec, self.settings.config.grpc_proxy.as_deref())
-            .map_err(|error| ("InvalidSpec", format!("{error}.")))?;
+            .map_err(|error| (INVALID_SPEC, format!("{error}.")))?;
         let others = self.ownership.not_of(&name);
         config.rules.addons.retain(|addon: &AddOnName| !others.contains_key(addon.as_str()));
         if config.rules.addons.is_empty() {
-            return Err(("AddOnsOfOthers", status::conflicts(&others)));
+            return Err((ADDONS_OF_OTHERS, status::conflicts(&others)));
         }
         Ok(SignerConfig { generation: object.metadata.generation.unwrap_or_default(), ..config })
     }

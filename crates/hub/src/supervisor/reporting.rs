@@ -16,6 +16,7 @@ use crate::distribution::steps::{Distribution, Reached};
 use crate::supervisor::status::Reports;
 use addon_signer_api::status::CONDITION_READY;
 use addon_signer_api::{AddOnSigner, AddOnSignerStatus};
+use addon_signer_core::conditions::{SOME_OF_OTHERS, STATUS_NOT_WRITTEN};
 
 impl Supervisor {
     /// Lets each status be compared with its object soon, and written if it differs.
@@ -61,7 +62,7 @@ impl Supervisor {
             warn!(signer = name, %error, "Could not write the status of an AddOnSigner; the hub retries");
             if error.is_lasting() {
                 let note = format!("The status cannot be written, so it may be out of date: {error}");
-                self.publish_once(&name, event(EventType::Warning, "Reading", "StatusNotWritten", note));
+                self.publish_once(&name, event(EventType::Warning, "Reading", STATUS_NOT_WRITTEN, note));
             }
             return;
         }
@@ -102,7 +103,7 @@ impl Supervisor {
         let had = |addon: &str| object.status.as_ref().is_some_and(|status| status.add_ons.contains(addon));
         let reports = Reports {
             add_ons: self.owned(object).filter(|addon| is_served || had(addon)).cloned().collect(),
-            conflicted: (!others.is_empty()).then(|| (true, "AddOnsOfOthers", status::conflicts(&others))).into(),
+            conflicted: (!others.is_empty()).then(|| (true, SOME_OF_OTHERS, status::conflicts(&others))).into(),
             registered: self.registered(name),
             distributed,
             published: self.published(name),

@@ -8,6 +8,7 @@ use super::pending::CallEnd;
 use super::{MAX_LINES, Supervisor};
 use crate::conditions::Validity;
 use crate::permission;
+use addon_signer_core::conditions::TOO_MANY_SIGNERS;
 use addon_signer_core::identity::SignerName;
 use addon_signer_platform::errors::explain;
 
@@ -77,6 +78,6 @@ impl Supervisor {
             "The hub already has authorities for {MAX_LINES} AddOnSigners, the maximum; delete one that you do not \
              need, and this one gets its own within a minute."
         );
-        Err(("TooManySigners", sentence))
+        Err((TOO_MANY_SIGNERS, sentence))
     }
 }

@@ -9,7 +9,6 @@ use tracing::info;
 
 use super::Supervisor;
 use super::entry::{Served, State};
-use super::status::STARTING;
 use crate::HubSettings;
 use crate::authorities::GATEWAY_PLAN;
 use crate::authorities::activation::ActivationCheck;
@@ -22,6 +21,7 @@ use crate::csrs::signer::{Signer, SignerKind};
 use crate::csrs::unconfirmed::Unconfirmed;
 use crate::supervisor::task::until_stopped;
 use addon_signer_api::rules::SignerConfig;
+use addon_signer_core::conditions::STARTING;
 use addon_signer_core::policy::GatewayCertificate;
 
 impl Supervisor {

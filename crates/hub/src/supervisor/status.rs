@@ -21,6 +21,10 @@ use addon_signer_api::status::{
 };
 use addon_signer_api::{AddOnSigner, AddOnSignerSpec, GuardedSigner};
 use addon_signer_core::ca::lineage::WaitsFor;
+use addon_signer_core::conditions::{
+    AUTHORITY_EXPIRED, FORCED, GATEWAY_BROKEN, GATEWAY_FORCED, INVALID_SPEC, ISSUED, LEDGER_AWAY, NOT_USED, READABLE,
+    ROOT_UNNAMED, SETTLED, SIGNING, STARTING, STEPPING, TAINTED, WAITING,
+};
 use addon_signer_core::list::few;
 use addon_signer_core::policy::MIN_LIFETIME;
 use addon_signer_core::timestamp::Timestamp;
@@ -29,22 +33,8 @@ use addon_signer_ledger::Health;
 /// How many addons of others the condition names.
 const FEW: usize = 5;
 
-/// The reason of `Rotating` while an authority signs that was activated without evidence.
-pub(super) const FORCED: &str = "Forced";
-/// The reason of `Ready` while that is the authority of the gateway's certificate.
-pub(super) const GATEWAY_FORCED: &str = "GatewayAuthorityForced";
-
-/// The reason of `Ready` while agents trust a root that no administrator has named.
-pub(super) const ROOT_UNNAMED: &str = "GatewayRootUnnamed";
-
-/// The reason of `Ready` while CSRs are signed.
-pub(super) const SIGNING: &str = "Signing";
 /// The message with it.
 pub(super) const SIGNING_SENTENCE: &str = "CSRs for this signer are validated and signed.";
-/// The reason of `Ready` while the authority that would sign is tainted.
-pub(super) const TAINTED: &str = "ActiveTainted";
-/// The reason of `Ready` until the hub knows whether it signs.
-pub(super) const STARTING: &str = "Starting";
 
 /// What other parts of the hub report about a signer.
 pub struct Reports {
@@ -71,7 +61,7 @@ pub fn recordable(ledger: &Health) -> Validity {
     match ledger {
         Health::Starting | Health::Up { .. } => Ok(()),
         Health::Down(error) => {
-            Err(("LedgerAway", format!("Nothing is signed, because it cannot be recorded: {error}.")))
+            Err((LEDGER_AWAY, format!("Nothing is signed, because it cannot be recorded: {error}.")))
         }
     }
 }
@@ -156,9 +146,9 @@ fn rotating(ready: &ReadyLineage, now: Timestamp) -> (bool, &'static str, String
         (Some(forced), waiting) => {
             (true, FORCED, [forced, waiting.unwrap_or_default()].join(" ").trim_end().to_owned())
         }
-        (None, Some(waiting)) => (true, "Waiting", waiting),
-        (None, None) if under_way => (true, "Stepping", "The next step is being taken.".to_owned()),
-        (None, None) => (false, "Settled", "One authority signs and no other is trusted.".to_owned()),
+        (None, Some(waiting)) => (true, WAITING, waiting),
+        (None, None) if under_way => (true, STEPPING, "The next step is being taken.".to_owned()),
+        (None, None) => (false, SETTLED, "One authority signs and no other is trusted.".to_owned()),
     };
     let refused = ready.not_rolled_back.as_ref().map(|why| format!(" {why}"));
     (rotates, reason, sentence + &refused.unwrap_or_default())
@@ -168,8 +158,8 @@ fn rotating(ready: &ReadyLineage, now: Timestamp) -> (bool, &'static str, String
 fn issued(ready: &ReadyLineage) -> Option<ConditionValue> {
     let outside = ready.outside.as_ref()?;
     Some(match &outside.refused {
-        None => (true, "Issued", "Every authority that the issuer has offered is or was in use.".to_owned()),
-        Some(why) => (false, "NotUsed", format!("{why}. {GOES_ON}")),
+        None => (true, ISSUED, "Every authority that the issuer has offered is or was in use.".to_owned()),
+        Some(why) => (false, NOT_USED, format!("{why}. {GOES_ON}")),
     })
 }
 
@@ -188,7 +178,7 @@ fn ended(ready: &ReadyLineage, now: Timestamp) -> Option<(bool, &'static str, St
     let active = &ready.lineage().active()?.authority;
     let ends = now.plus(MIN_LIFETIME) > active.not_after();
     let sentence = "CSRs for this signer wait: its authority ends, and no other may sign yet. Rotating says why.";
-    ends.then(|| (false, "AuthorityExpired", sentence.to_owned()))
+    ends.then(|| (false, AUTHORITY_EXPIRED, sentence.to_owned()))
 }
 
 fn signing(serving: &LineageState, first: Option<WaitsFor>, now: Timestamp) -> (bool, &'static str, String) {
@@ -198,7 +188,7 @@ fn signing(serving: &LineageState, first: Option<WaitsFor>, now: Timestamp) -> (
     let outside = serving.last().and_then(|ready| ready.outside.as_ref());
     let unnamed = outside.and_then(|outside| outside.unnamed_root.as_ref());
     match serving {
-        LineageState::Broken { message, last: None, .. } => (false, "GatewayAuthorityBroken", message.clone()),
+        LineageState::Broken { message, last: None, .. } => (false, GATEWAY_BROKEN, message.clone()),
         LineageState::Starting | LineageState::Absent => {
             (false, STARTING, "The hub has not read the gateway's authorities yet.".to_owned())
         }
@@ -218,7 +208,7 @@ fn signing(serving: &LineageState, first: Option<WaitsFor>, now: Timestamp) -> (
 }
 
 fn healthy_sentence() -> (bool, &'static str, String) {
-    (true, "Readable", "The Secret with the authorities is readable and its active key signs.".to_owned())
+    (true, READABLE, "The Secret with the authorities is readable and its active key signs.".to_owned())
 }
 
 /// Writes the status of the object with this name, if it is still this version of it. Gateways trust the authorities in
@@ -259,7 +249,7 @@ pub async fn write_undecodable(
     now: Timestamp,
 ) -> Result<(), NotWritten> {
     let message = format!("The object cannot be read: {cause}.");
-    let ready = condition(&[], CONDITION_READY, false, "InvalidSpec", message, None, now);
+    let ready = condition(&[], CONDITION_READY, false, INVALID_SPEC, message, None, now);
     let body = json!({ "status": { "conditions": [ready] } });
     leads.write(api.patch_status(name, &PatchParams::default(), &Patch::Merge(&body))).await.map(drop)
 }

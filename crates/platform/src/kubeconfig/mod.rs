@@ -23,7 +23,7 @@ use crate::proxy::{Dialer, ProxyError};
 /// Which cluster to talk to.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct Access {
-    /// The hub's kubeconfig [default: KUBECONFIG, ~/.kube/config, or the pod's own account].
+    /// The hub's kubeconfig [default: KUBECONFIG, ~/.kube/config, or the pod's account].
     #[arg(long, env = "ADDON_SIGNER_KUBECONFIG", value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
     /// The context in the kubeconfig [default: its current-context].

@@ -19,6 +19,7 @@ use addon_signer_core::identity::{AddOnName, ClusterName, PeerIdentity};
 use addon_signer_core::names::AUDIT_TARGET;
 use addon_signer_core::policy::Refusal;
 use addon_signer_core::registry::EligibilityChange;
+use addon_signer_core::table;
 use addon_signer_core::throttle::{Quota, Suppressed, Taken, Throttle};
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_platform::clock::Clock;
@@ -27,6 +28,34 @@ mod lines;
 
 pub use lines::{Lines, Sink, lines};
 pub(crate) use lines::{complain, line_of};
+
+table! {
+    /// The events of the audit log.
+    pub EVENTS of &str;
+    /// The hub published a certificate.
+    GRANTED = "granted";
+    /// The hub denied or failed a CSR.
+    REFUSED = "refused";
+    /// A certificate authority was created, prepared, activated, forced, rolled back, given up, tainted, revoked or
+    /// removed, or awaits its revocation.
+    AUTHORITY = "authority";
+    /// An addon on a cluster became eligible or ineligible, or certificates were revoked.
+    STANDING = "eligibility";
+    /// The gateway let a connection in.
+    ADMITTED = "admitted";
+    /// The gateway did not let a connection in.
+    REFUSED_CONNECTION = "refused-connection";
+    /// The gateway ended a connection that it had let in.
+    ENDED_CONNECTION = "ended-connection";
+    /// The gateway answered a CSR with a problem.
+    REFUSED_REQUEST = "refused-request";
+    /// A user asked the inventory.
+    INVENTORY = "inventory";
+    /// The inventory did not let a connection in.
+    REFUSED_INVENTORY_CONNECTION = "refused-inventory-connection";
+    /// Refusals or admissions with the same cause were counted and not written.
+    SUPPRESSED = "suppressed";
+}
 
 /// A few lines show what is happening; the sum says how often. A client without a certificate can produce some 15
 /// causes: less than 100 kB in a minute.
@@ -132,27 +161,27 @@ impl Audit {
         let not_after = not_after.to_string();
         info!(
             target: AUDIT_TARGET,
-            time, event = "granted", signer, csr, requester, csr_user, cluster, addon, agent, issuer, serial, not_after
+            time, event = GRANTED, signer, csr, requester, csr_user, cluster, addon, agent, issuer, serial, not_after
         );
     }
 
     /// A CSR for a certificate was refused.
     pub fn refused(&self, signer: &str, csr: &str, requester: Asker<'_>, refusal: &Refusal) {
         let cause = refusal.reason();
-        if self.admit(Cause::Refused("refused", cause)) {
+        if self.admit(Cause::Refused(REFUSED, cause)) {
             let time = self.now();
             let csr = bounded(csr);
             let csr_user = bounded(requester.csr_user.unwrap_or_default());
             let requester = bounded(requester.user);
             let rule = refusal.rule();
             let detail = bounded(&refusal.to_string());
-            info!(target: AUDIT_TARGET, time, event = "refused", signer, csr, requester, csr_user, rule, cause, detail);
+            info!(target: AUDIT_TARGET, time, event = REFUSED, signer, csr, requester, csr_user, rule, cause, detail);
         }
     }
 
     /// An authority was created, prepared, activated, forced, rolled back, tainted, revoked or removed.
     pub fn authority(&self, lineage: &str, id: &str, step: &'static str) {
-        info!(target: AUDIT_TARGET, time = self.now(), event = "authority", lineage, authority = id, step);
+        info!(target: AUDIT_TARGET, time = self.now(), event = AUTHORITY, lineage, authority = id, step);
     }
 
     /// An addon on a cluster became eligible or lost eligibility, or certificates.
@@ -165,8 +194,7 @@ impl Audit {
         let revoke_before = revocation.map(|revocation| revocation.before.to_string()).unwrap_or_default();
         let asked_by = bounded(revocation.map_or("", |revocation| &revocation.by));
         let change = change.change.name();
-        info!(target: AUDIT_TARGET, time, event = "eligibility", cluster, addon, change, cause,
-            revoke_before, asked_by);
+        info!(target: AUDIT_TARGET, time, event = ELIGIBILITY, cluster, addon, change, cause, revoke_before, asked_by);
     }
 
     /// A connection was let in.
@@ -179,20 +207,20 @@ impl Audit {
             let remote = caller.remote.to_string();
             info!(
                 target: AUDIT_TARGET,
-                time, event = "admitted", remote, cluster, addon, agent, signer, issuer, serial
+                time, event = ADMITTED, remote, cluster, addon, agent, signer, issuer, serial
             );
         }
     }
 
     /// A connection was not let in.
     pub fn refused_connection(&self, caller: &Caller<'_>, cause: &'static str, detail: &dyn Display) {
-        self.connection("refused-connection", caller, cause, detail);
+        self.connection(REFUSED_CONNECTION, caller, cause, detail);
     }
 
     /// A connection that had been let in was ended, because its peer lost trust or eligibility, or its certificate
     /// expired or was revoked.
     pub fn ended_connection(&self, caller: &Caller<'_>, cause: &'static str, detail: &dyn Display) {
-        self.connection("ended-connection", caller, cause, detail);
+        self.connection(ENDED_CONNECTION, caller, cause, detail);
     }
 
     fn connection(&self, event: &'static str, caller: &Caller<'_>, cause: &'static str, detail: &dyn Display) {
@@ -219,7 +247,7 @@ impl Audit {
         cause: &'static str,
         detail: &dyn Display,
     ) {
-        let event = "refused-request";
+        let event = REFUSED_REQUEST;
         if self.admit(Cause::Refused(event, cause)) {
             let Caller { signer, issuer, .. } = *caller;
             let serial = caller.serial();
@@ -242,12 +270,12 @@ impl Audit {
         let time = self.now();
         let user = bounded(user);
         let request = bounded(request);
-        info!(target: AUDIT_TARGET, time, event = "inventory", user, request, status);
+        info!(target: AUDIT_TARGET, time, event = INVENTORY, user, request, status);
     }
 
     /// A connection to the inventory got no handshake: its client is not the API server's front proxy.
     pub fn refused_inventory_connection(&self, remote: SocketAddr, cause: &'static str, detail: &dyn Display) {
-        let event = "refused-inventory-connection";
+        let event = REFUSED_INVENTORY_CONNECTION;
         if self.admit(Cause::Refused(event, cause)) {
             let time = self.now();
             let remote = remote.to_string();
@@ -285,12 +313,12 @@ impl Audit {
     fn suppressed(&self, sum: &Suppressed<Cause>) {
         let (of, cause, cluster, addon) = match &sum.cause {
             Cause::Refused(event, cause) => (*event, *cause, "", ""),
-            Cause::Admitted(cluster, addon) => ("admitted", "", cluster.as_str(), addon.as_str()),
+            Cause::Admitted(cluster, addon) => (ADMITTED, "", cluster.as_str(), addon.as_str()),
         };
         let time = self.now();
         let since = sum.since.to_string();
         let count = sum.count;
-        info!(target: AUDIT_TARGET, time, event = "suppressed", of, cause, cluster, addon, since, count);
+        info!(target: AUDIT_TARGET, time, event = SUPPRESSED, of, cause, cluster, addon, since, count);
     }
 
     fn now(&self) -> String {

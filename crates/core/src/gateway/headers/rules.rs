@@ -53,6 +53,7 @@ const PATH: &str = "some backends use it instead of the path, which the gateway 
 const HOST: &str = "some backends use it instead of the host, which the gateway has checked";
 const CGI: &str = "a variable of CGI (RFC 3875 section 4.1), which some servers take from headers";
 const HOP: &str = "of one connection only (RFC 9110 section 7.6.1)";
+const CREDENTIAL: &str = "a credential of the addon's own, which the gateway does not look at";
 const TRACE: &str = "trace context (W3C, Zipkin), which claims nothing";
 
 /// Every header that the gateway does not simply pass on, and those of which one might think so. In the names of those
@@ -66,9 +67,9 @@ pub static REQUEST_HEADERS: &[HeaderRule] = &[
     set("client-cert", CERTIFICATE),
     removed("client-cert-chain", CERTIFICATE),
     set("x-forwarded-client-cert", "the client's certificate, as Envoy writes it: Hash, Subject, DNS"),
-    set("x-addon-signer-cluster", "the cluster of the caller"),
-    set("x-addon-signer-addon", "the addon of the caller"),
-    set("x-addon-signer-agent", "the agent of the caller"),
+    set("x-addon-signer-cluster", "the cluster of the client"),
+    set("x-addon-signer-addon", "the addon of the client"),
+    set("x-addon-signer-agent", "the agent of the client"),
     set("x-addon-signer-signer", "the AddOnSigner whose CA signed the certificate"),
     set("x-addon-signer-route", "the AddOnRoute that brought the request, as namespace/name"),
     removed("x-addon-signer-*", "kept for more of them"),
@@ -217,14 +218,14 @@ pub static REQUEST_HEADERS: &[HeaderRule] = &[
     removed("transfer-encoding", HOP),
     removed("upgrade", "of one connection only; set again for a protocol that is passed on, such as websocket"),
     passed("x-scope-orgid", "the agent's choice of a tenant (Mimir, Loki), which the gateway does not check"),
-    passed("authorization", "a credential of the addon's own, which the gateway does not look at"),
-    passed("cookie", "the same"),
+    passed("authorization", CREDENTIAL),
+    passed("cookie", CREDENTIAL),
     passed("traceparent", TRACE),
     passed("tracestate", TRACE),
     passed("baggage", TRACE),
     passed("b3", TRACE),
     passed("grpc-timeout", "the deadline of a gRPC request"),
-    passed("impersonate-user", "a wish, which an aggregated API server grants only to whoever has the right"),
+    passed("impersonate-user", "honored by an aggregated API server only for clients with the right to impersonate"),
 ];
 
 /// Whether the client's header of this name is removed.

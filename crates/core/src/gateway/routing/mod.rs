@@ -10,6 +10,10 @@ use super::attachment::{Attachment, Labels};
 use super::host::Host;
 use super::path::PathPattern;
 use super::route::{Backend, Clusters, Route, RouteLimits, RouteName, RouteTable};
+use crate::conditions::{
+    CONFLICTED, INVALID, NO_HOSTNAME, NO_PARENT, NOT_ALLOWED, REASON_PENDING, TOO_MANY_NAMESPACES, TOO_MANY_PATHS,
+    UNSUPPORTED_VALUE,
+};
 use crate::identity::AddOnName;
 use crate::timestamp::Timestamp;
 use crate::trust::SignerTrust;
@@ -24,18 +28,6 @@ pub const MOST_PATHS: usize = 256;
 /// connection with all requests, and an API server allows 100 streams on it (kube-apiserver,
 /// `--http2-max-streams-per-connection`).
 pub const MOST_NAMESPACES: usize = 24;
-
-/// The reason for which it is not known yet whether a backend can be used.
-pub const REASON_PENDING: &str = "Pending";
-
-/// The reason for which a route is not accepted whose AddOnSigner is not served.
-pub const NO_PARENT: &str = "NoMatchingParent";
-
-/// The reason for which a route is not accepted whose AddOnSigner does not let its namespace attach.
-pub const NOT_ALLOWED: &str = "NotAllowedByListeners";
-
-/// The reason for which a route is not accepted whose host name is not the gateway's, or not its AddOnSigner's.
-pub const NO_HOSTNAME: &str = "NoMatchingListenerHostname";
 
 /// What an AddOnRoute asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -196,7 +188,7 @@ fn attach<'w>(
         Err(problem) => {
             let why = "the AddOnRoute is not accepted";
             let resolved = Err(Problem::new(REASON_PENDING, format!("{why}, so its backend was not looked for")));
-            let programmed = Err(Problem::new("Invalid", why));
+            let programmed = Err(Problem::new(INVALID, why));
             return Some(Verdict { accepted: Err(problem), resolved, has_endpoint: false, programmed });
         }
     };
@@ -231,7 +223,7 @@ fn attach<'w>(
         table.add(signer.name, &Arc::new(route));
     }
     let unresolved = |problem: Problem| {
-        let reason = if problem.is_pending() { REASON_PENDING } else { "Invalid" };
+        let reason = if problem.is_pending() { REASON_PENDING } else { INVALID };
         Problem::new(reason, "its backend cannot be used, as ResolvedRefs says: requests are answered with 503")
     };
     let programmed = lost.map_or_else(|| resolved.clone().map_err(unresolved), Err);
@@ -247,7 +239,7 @@ fn backend(plan: &RoutePlan, world: &World<'_>, wanted: &mut WantedServices) -> 
                 "older AddOnRoutes name Services in {MOST_NAMESPACES} other namespaces, which is the most \
                  (spec.backend.service)"
             );
-            return Err(Problem::new("LimitExceeded", cause));
+            return Err(Problem::new(TOO_MANY_NAMESPACES, cause));
         }
         wanted.entry(namespace.clone()).or_default().insert(name.clone());
     }
@@ -282,7 +274,7 @@ fn accept<'w>(plan: &RoutePlan, world: &World<'w>) -> Result<(Parent<'w>, Arc<BT
     }
     if let Some(addon) = plan.addons.difference(signer.addons).next() {
         let cause = format!("the addon {addon} is not one of the AddOnSigner {name} (spec.addOns)");
-        return Err(Problem::new("UnsupportedValue", cause));
+        return Err(Problem::new(UNSUPPORTED_VALUE, cause));
     }
     let addons = if plan.addons.is_empty() { Arc::new(signer.addons.clone()) } else { Arc::clone(&plan.addons) };
     Ok((signer, addons))
@@ -293,7 +285,7 @@ fn count(addons: &BTreeSet<AddOnName>, compared: &mut BTreeMap<AddOnName, usize>
     let is_full = |addon: &&AddOnName| compared.get(*addon).is_some_and(|count| *count >= MOST_PATHS);
     if let Some(addon) = addons.iter().find(is_full) {
         let cause = format!("older AddOnRoutes have {MOST_PATHS} paths of the addon {addon}, which is the most");
-        return Some(Problem::new("LimitExceeded", cause));
+        return Some(Problem::new(TOO_MANY_PATHS, cause));
     }
     addons.iter().for_each(|addon| *compared.entry(addon.clone()).or_default() += 1);
     None
@@ -307,7 +299,7 @@ fn read_alike(own: &PathPattern, of: &RouteName, older: &[Arc<Route>]) -> Option
     let cause = format!(
         "some backends read the path {own} as one at or below {path} of the older AddOnRoute {name}: it has no effect"
     );
-    Some(Problem::new("Conflicted", cause))
+    Some(Problem::new(CONFLICTED, cause))
 }
 
 /// Whether an older AddOnRoute decides about requests of this one.
@@ -318,7 +310,7 @@ fn same_path(own: &PathPattern, older: &[Arc<Route>]) -> Option<Problem> {
     } else {
         format!("some backends read the path {own} as {path} of the older AddOnRoute {name}: calls to both are refused")
     };
-    Some(Problem::new("Conflicted", cause))
+    Some(Problem::new(CONFLICTED, cause))
 }
 
 /// The paths in effect that may have an addon, a host and a cluster in common with an AddOnRoute, each once, however

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 
-use super::{Problem, REASON_PENDING};
+use super::Problem;
+use crate::conditions::{BACKEND_NOT_FOUND, INVALID_CA, REASON_PENDING, REF_NOT_PERMITTED, UNSUPPORTED_PROTOCOL};
 use crate::gateway::anchors::BackendAnchors;
 use crate::gateway::backend;
 use crate::gateway::route::{Backend, BackendTls, Protocol};
@@ -152,7 +153,7 @@ impl References {
         if !self.networks.iter().any(|network| network.contains(&address.ip())) {
             let cause =
                 format!("{} is in no network of the hub's --backend-addresses (spec.backend.address)", address.ip());
-            return Err(Problem::new("RefNotPermitted", cause));
+            return Err(Problem::new(REF_NOT_PERMITTED, cause));
         }
         let protocol = protocol(named, None)?;
         Ok(Backend {
@@ -170,18 +171,18 @@ impl References {
             Some(Some(service)) => service,
             Some(None) => {
                 let cause = format!("there is no Service {name} in the namespace {namespace} (spec.backend.service)");
-                return Err(Problem::new("BackendNotFound", cause));
+                return Err(Problem::new(BACKEND_NOT_FOUND, cause));
             }
             None => return Err(unread(namespace, name, known.and_then(|known| known.refusal.as_deref()))),
         };
         if service.is_external_name {
             let cause =
                 format!("the Service {name} is an ExternalName, which could lead anywhere (spec.backend.service)");
-            return Err(Problem::new("RefNotPermitted", cause));
+            return Err(Problem::new(REF_NOT_PERMITTED, cause));
         }
         let Some(found) = service.ports.iter().find(|known| known.port == port) else {
             let cause = format!("the Service {name} has no TCP port {port} (spec.backend.service.port)");
-            return Err(Problem::new("BackendNotFound", cause));
+            return Err(Problem::new(BACKEND_NOT_FOUND, cause));
         };
         let protocol = protocol(named, found.app_protocol.as_deref())?;
         Ok(Backend {
@@ -194,14 +195,14 @@ impl References {
     }
 
     fn tls(&self, named: &BackendRef, protocol: Protocol, own_name: &str) -> Result<Option<BackendTls>, Problem> {
-        let invalid = |cause: String| Problem::new("InvalidCACertificateRef", cause);
+        let invalid = |cause: String| Problem::new(INVALID_CA, cause);
         let plan = match &named.tls {
             Some(plan) if protocol.is_tls() => plan,
             None if !protocol.is_tls() => return Ok(None),
             Some(_) => {
                 let cause = "spec.backend.tls is set, but the backend's protocol has no TLS: set \
                              spec.backend.protocol to HTTPS or H2";
-                return Err(Problem::new("UnsupportedProtocol", cause));
+                return Err(Problem::new(UNSUPPORTED_PROTOCOL, cause));
             }
             None => {
                 return Err(invalid("the backend speaks TLS, but spec.backend.tls does not say whom to trust".into()));
@@ -226,7 +227,7 @@ impl References {
 /// Why nothing is known of a Service.
 fn unread(namespace: &str, name: &str, refusal: Option<&str>) -> Problem {
     match refusal {
-        Some(why) => Problem::new("RefNotPermitted", format!("the hub cannot read the Service {name}: {why}")),
+        Some(why) => Problem::new(REF_NOT_PERMITTED, format!("the hub cannot read the Service {name}: {why}")),
         None => {
             let cause = format!("the Service {name} of the namespace {namespace} has not been read yet");
             Problem::new(REASON_PENDING, cause)
@@ -248,7 +249,7 @@ fn addresses(
     for address in &addresses {
         if let Err(refused) = backend::check(address.ip()) {
             let cause = format!("an endpoint of the Service {service}: {refused} (spec.backend.service)");
-            return Err(Problem::new("RefNotPermitted", cause));
+            return Err(Problem::new(REF_NOT_PERMITTED, cause));
         }
     }
     addresses.sort_unstable();
@@ -262,7 +263,7 @@ fn protocol(named: &BackendRef, app_protocol: Option<&str>) -> Result<Protocol, 
     let protocol = said_protocol(named, app_protocol)?;
     if named.default_protocol == Protocol::H2c && matches!(protocol, Protocol::Http | Protocol::Wss) {
         let cause = "gRPC needs HTTP/2, which the backend's protocol is not: set spec.backend.protocol to H2C or H2";
-        return Err(Problem::new("UnsupportedProtocol", cause));
+        return Err(Problem::new(UNSUPPORTED_PROTOCOL, cause));
     }
     Ok(protocol)
 }
@@ -284,7 +285,7 @@ fn said_protocol(named: &BackendRef, app_protocol: Option<&str>) -> Result<Proto
         Some("kubernetes.io/wss") => Ok(Protocol::Wss),
         Some(other) => {
             let cause = format!("the Service's appProtocol {other:?} is not supported; set spec.backend.protocol");
-            Err(Problem::new("UnsupportedProtocol", cause))
+            Err(Problem::new(UNSUPPORTED_PROTOCOL, cause))
         }
     }
 }

@@ -24,6 +24,7 @@ use crate::metrics::LineageGauges;
 use crate::recording::chronicle::LineageRecord;
 use addon_signer_core::ca::authority::AuthorityId;
 use addon_signer_core::ca::lineage::{Evidence, Lineage, Step, WaitsFor};
+use addon_signer_core::conditions::{AUTHORITY_FAILED, AUTHORITY_NOT_ISSUED, AUTHORITY_UNAVAILABLE, CLOCK_AHEAD};
 use addon_signer_core::revert_backoff::RevertBackoff;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_platform::backoff::Pauses;
@@ -246,7 +247,7 @@ impl LineageReconciler {
                 if self.lineage.state.borrow().last().is_none() {
                     let message = format!("The authorities cannot be read or written: {error}.");
                     self.set(LineageState::Broken {
-                        reason: "AuthorityUnavailable",
+                        reason: AUTHORITY_UNAVAILABLE,
                         message,
                         last: None,
                         request: None,
@@ -255,20 +256,17 @@ impl LineageReconciler {
                 self.pauses.after_failure()
             }
             Err(error) => {
-                let reason = match error {
-                    ReconcileError::Store(StoreError::Missing(_)) => "AuthorityMissing",
-                    ReconcileError::Store(StoreError::Unreadable { .. } | StoreError::OfAnother { .. }) => {
-                        "AuthorityUnreadable"
-                    }
-                    ReconcileError::Clock(_) => "ClockAhead",
-                    ReconcileError::NoAuthority(_) => "AuthorityNotIssued",
-                    _ => "AuthorityFailed",
+                let reason = match &error {
+                    ReconcileError::Store(error) => error.reason(),
+                    ReconcileError::Clock(_) => CLOCK_AHEAD,
+                    ReconcileError::NoAuthority(_) => AUTHORITY_NOT_ISSUED,
+                    _ => AUTHORITY_FAILED,
                 };
                 let last = self.lineage.state.borrow().last().cloned();
                 let message = format!("{error}.");
                 // An issuer may take days, so what it waits for is said once.
                 let is_known = self.lineage.state.borrow().problem() == Some(&message);
-                if reason != "AuthorityNotIssued" {
+                if reason != AUTHORITY_NOT_ISSUED {
                     error!(%error, secret = self.lineage.names.secret, "The authorities cannot sign");
                 } else if !is_known {
                     warn!(%error, secret = self.lineage.names.secret, "The lineage waits for its first authority");

@@ -19,6 +19,7 @@ use crate::lease::Leads;
 use addon_signer_api::rules::SignerConfig;
 use addon_signer_core::ca::issuer::{Issued, Prepared};
 use addon_signer_core::ca::serial::Serial;
+use addon_signer_core::conditions::{CERTIFICATE_OUTDATED, REVOKED_UNTIL_LATER, TOO_MANY_REQUESTS};
 use addon_signer_core::csr::normalised;
 use addon_signer_core::issuing::{self, Effects, End, Request, Signing, Surroundings};
 use addon_signer_core::journal::record::{Intended, Intent, Record};
@@ -149,7 +150,7 @@ impl Signer {
                  may begin earlier, because earlier ones are revoked or the addon was created then."
             );
             let answers = self.answers(leads);
-            self.counted(csr, answers.add_condition(csr, REVOKED, "RevokedUntilLater", &sentence)).await?;
+            self.counted(csr, answers.add_condition(csr, REVOKED, REVOKED_UNTIL_LATER, &sentence)).await?;
         }
         let rest = self.shared.clock.now().until(until);
         Ok(Outcome::Later(rest.clamp(*REVOKED_PAUSE.start(), *REVOKED_PAUSE.end())))
@@ -179,7 +180,7 @@ impl Attempt<'_> {
         let Self { signer, csr, answers, .. } = self;
         if !action::has_condition(csr, RATE_LIMITED) && signer.may_answer(csr, self.signing.now).is_ok() {
             let sentence = "This addon or its cluster had too many certificates; the CSR waits and is signed later.";
-            signer.counted(csr, answers.add_condition(csr, RATE_LIMITED, "TooManyRequests", sentence)).await?;
+            signer.counted(csr, answers.add_condition(csr, RATE_LIMITED, TOO_MANY_REQUESTS, sentence)).await?;
             signer.shared.metrics.rate_limited(&signer.name());
         }
         Ok(Outcome::Limited(pause))
@@ -268,7 +269,7 @@ impl Effects for Attempt<'_> {
         let sentence = "The certificate that was signed for this CSR was expired, revoked or untrusted before the \
                         hub could publish it. Make a new CSR.";
         let verdict = if self.request.approves { RefusalKind::Denied } else { RefusalKind::Failed };
-        Ok(self.answers.refuse(self.csr, verdict, "CertificateOutdated", sentence).await?)
+        Ok(self.answers.refuse(self.csr, verdict, CERTIFICATE_OUTDATED, sentence).await?)
     }
 
     async fn close(&mut self, record: Record) -> Result<(), SignerError> {

@@ -9,6 +9,7 @@ use super::{Outcome, Signer, SignerError};
 use crate::csrs::action::{self, RECORD_UNUSABLE};
 use crate::lease::Leads;
 use addon_signer_core::ca::issuer::RecordFault;
+use addon_signer_core::conditions::LEDGER_ROW_UNUSABLE;
 use addon_signer_core::timestamp::Timestamp;
 
 /// A row of the ledger that cannot be used for its CSR.
@@ -40,7 +41,7 @@ impl Signer {
             debug!(csr = csr.name_any(), "A CSR still cannot be worked on");
         } else if self.may_answer(csr, now).is_ok() {
             let answers = self.answers(leads);
-            let reason = "LedgerRowUnusable";
+            let reason = LEDGER_ROW_UNUSABLE;
             let sentence = sentence(unusable);
             self.counted(csr, answers.add_condition(csr, RECORD_UNUSABLE, reason, &sentence)).await?;
             error!(csr = csr.name_any(), error = %unusable, "A CSR cannot be worked on");

@@ -25,6 +25,7 @@ use addon_signer_api::cluster_trust_bundle::{
     CERTIFICATES_GROUP, CLUSTER_TRUST_BUNDLES, ClusterTrustBundle, TRUST_BUNDLE, VERSIONS, body, resource,
 };
 use addon_signer_api::registrations::FIELD_MANAGER;
+use addon_signer_core::conditions::{NOT_PUBLISHED, PUBLISHED};
 use addon_signer_core::identity::GATEWAY_SERVING_SIGNER;
 use addon_signer_core::revert_backoff::RevertBackoff;
 use addon_signer_core::trust::Trust;
@@ -179,7 +180,7 @@ impl BundlePublisher {
             }
             self.disputed = None;
             let sentence = || format!("The ClusterTrustBundle {TRUST_BUNDLE} has the gateway's present trust bundle.");
-            let told = is_wanted.then(|| (true, "Published", sentence()));
+            let told = is_wanted.then(|| (true, PUBLISHED, sentence()));
             self.inputs.report.send_replace(told.into());
             return Ok(now + ROUND);
         }
@@ -205,7 +206,7 @@ impl BundlePublisher {
                 let error = explain(&error);
                 self.is_failing = true;
                 let sentence = format!("The ClusterTrustBundle {TRUST_BUNDLE} cannot be written: {error}.");
-                self.inputs.report.send_replace(Report::ConditionValue((false, "NotPublished", sentence)));
+                self.inputs.report.send_replace(Report::ConditionValue((false, NOT_PUBLISHED, sentence)));
                 return Err(error);
             }
         }
@@ -225,7 +226,7 @@ impl BundlePublisher {
              most {} minutes.",
             LONGEST.as_secs() / 60
         );
-        self.inputs.report.send_replace(Report::ConditionValue((false, "NotPublished", sentence)));
+        self.inputs.report.send_replace(Report::ConditionValue((false, NOT_PUBLISHED, sentence)));
     }
 }
 

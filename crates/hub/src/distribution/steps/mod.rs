@@ -11,6 +11,7 @@ use addon_signer_api::manifest_work::{AnchorsDigest, Content, Place, Placement, 
 use addon_signer_api::status::ConditionValue;
 use addon_signer_core::ca::bundle::Bundle;
 use addon_signer_core::ca::lineage::Works;
+use addon_signer_core::conditions::{DISTRIBUTED, DISTRIBUTING, PLACELESS, WORK_FAILED};
 use addon_signer_core::identity::{AddOnKey, AddOnName};
 use addon_signer_core::list::few;
 use addon_signer_core::trust::Trust;
@@ -284,7 +285,7 @@ impl Reached {
         let Self { total, placeless, missing, error, .. } = self;
         if present == total {
             let sentence = format!("By ManifestWork {total} of {total} addons on clusters have the present bundle.");
-            return (true, "Distributed", sentence);
+            return (true, DISTRIBUTED, sentence);
         }
         let mut sentence = format!(
             "By ManifestWork {present} of {total} addons on clusters have the present bundle. Not yet: {}.",
@@ -301,9 +302,9 @@ impl Reached {
             sentence += &format!(" The last failure: {error}.");
         }
         let reason = match error {
-            _ if missing.is_empty() => "Placeless",
-            Some(_) => "WriteFailed",
-            None => "Distributing",
+            _ if missing.is_empty() => PLACELESS,
+            Some(_) => WORK_FAILED,
+            None => DISTRIBUTING,
         };
         (false, reason, sentence)
     }

@@ -8,6 +8,10 @@ use std::sync::Arc;
 use addon_signer_api::registrations::REASON_TAKEN_AWAY;
 use addon_signer_api::rules::SignerConfig;
 use addon_signer_api::status::ConditionValue;
+use addon_signer_core::conditions::{
+    ADDON_NOT_OF_SIGNER, ASKED_BY_ADDON, NAMED_BY_TEMPLATE, REGISTRATION_FAILED, SIGNER_NAME_TOO_LONG,
+    TEMPLATE_LACKS_SIGNER, TEMPLATES_UNREAD, WRITTEN,
+};
 use addon_signer_core::identity::{AddOnKey, AddOnName};
 use addon_signer_core::list::few;
 use addon_signer_core::templates::Templates;
@@ -45,7 +49,7 @@ impl RegistrationReport {
                     "The hub writes no registrations until it knows which addons OCM's addon-manager registers from \
                      AddOnTemplates: {cause}."
                 );
-                return Some((false, "TemplatesUnread", sentence));
+                return Some((false, TEMPLATES_UNREAD, sentence));
             }
         };
         let ours: Vec<&AddOnName> = config.rules.addons.iter().filter(|addon| !templated.has(addon)).collect();
@@ -53,11 +57,11 @@ impl RegistrationReport {
         let InUse { named, asking, lacking } = in_use(config, templated, &self.overrides);
         // The first one is the condition's reason.
         let bad: Vec<(&str, String)> = [
-            ("TemplateLacksSigner", lacking),
-            ("AddOnNotOfSigner", not_served(config, templated, &self.overrides)),
-            ("SignerNameTooLong", too_long(config, templated, &self.overrides, &ours)),
+            (TEMPLATE_LACKS_SIGNER, lacking),
+            (ADDON_NOT_OF_SIGNER, not_served(config, templated, &self.overrides)),
+            (SIGNER_NAME_TOO_LONG, too_long(config, templated, &self.overrides, &ours)),
             (REASON_TAKEN_AWAY, self.taken_away(config).into_iter().collect()),
-            ("WriteFailed", self.failing_of(config).into_iter().collect()),
+            (REGISTRATION_FAILED, self.failing_of(config).into_iter().collect()),
         ]
         .into_iter()
         .filter(|(_, sentences)| !sentences.is_empty())
@@ -68,9 +72,9 @@ impl RegistrationReport {
         }
         let ours = !ours.is_empty();
         let reason = match (ours, named.is_empty(), asking.is_empty()) {
-            (true, ..) => "Written",
-            (false, false, _) => "NamedByTemplate",
-            (false, true, false) => "AskedByAddOn",
+            (true, ..) => WRITTEN,
+            (false, false, _) => NAMED_BY_TEMPLATE,
+            (false, true, false) => ASKED_BY_ADDON,
             (false, true, true) => return None,
         };
         let good = named.into_iter().chain(asking).chain(ours.then(written));
