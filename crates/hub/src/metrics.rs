@@ -80,17 +80,17 @@ impl Difference {
 /// The help texts: rows of `docs/reference.md`.
 mod help {
     pub(super) const CERTIFICATES_ISSUED: &str = "Certificates that the hub published on their CSRs";
-    pub(super) const REQUESTS_REFUSED: &str = "\
+    pub(super) const CSRS_REFUSED: &str = "\
         CSRs that broke a rule, so that the hub denied or failed them; reason is a cause of refused (audit.md). \
         CertificateOutdated is not counted";
-    pub(super) const REQUESTS_RATE_LIMITED: &str =
+    pub(super) const CSRS_RATE_LIMITED: &str =
         "CSRs that had to wait because their addon or its cluster had received too many certificates";
-    pub(super) const REQUESTS_HELD: &str =
+    pub(super) const CSRS_QUARANTINED: &str =
         "CSRs that wait because the ledger holds something other than their certificate";
     pub(super) const FOREIGN_CERTIFICATES: &str = "\
         CSRs whose certificates none of the signer's authorities signed; at most 10,000 are counted. Absent until \
         the hub knows the signer's authorities";
-    pub(super) const REQUEST: &str =
+    pub(super) const CSR: &str =
         "Time from when the hub first saw a CSR until its certificate was published, with all that it waited for";
     pub(super) const AUTHORITIES_FORCED: &str = "\
         Certificate authorities that were activated without evidence that all clients trust them, because the \
@@ -168,9 +168,9 @@ impl HubMetrics {
     pub fn register(to: &mut Registry) -> Self {
         let metrics = Self {
             issued: add(to, "certificates_issued", help::CERTIFICATES_ISSUED),
-            refused: add(to, "csrs_refused", help::REQUESTS_REFUSED),
-            rate_limited: add(to, "csrs_rate_limited", help::REQUESTS_RATE_LIMITED),
-            held: add(to, "csrs_quarantined", help::REQUESTS_HELD),
+            refused: add(to, "csrs_refused", help::CSRS_REFUSED),
+            rate_limited: add(to, "csrs_rate_limited", help::CSRS_RATE_LIMITED),
+            held: add(to, "csrs_quarantined", help::CSRS_QUARANTINED),
             foreign_certificates: add(to, "foreign_certificates", help::FOREIGN_CERTIFICATES),
             // An approval by people may take hours.
             csr_seconds: add_seconds(to, "csr", help::CSR, 0.01, 20),

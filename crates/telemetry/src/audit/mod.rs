@@ -40,7 +40,7 @@ table! {
     /// removed, or awaits its revocation.
     AUTHORITY = "authority";
     /// An addon on a cluster became eligible or ineligible, or certificates were revoked.
-    STANDING = "eligibility";
+    ELIGIBILITY = "eligibility";
     /// The gateway let a connection in.
     ADMITTED = "admitted";
     /// The gateway did not let a connection in.
