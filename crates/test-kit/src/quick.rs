@@ -71,7 +71,8 @@ async fn step() {
 }
 
 fn can_be_quick() -> bool {
-    let is_real = real_parts().is_some() || env::var_os("ADDON_SIGNER_POSTGRES").is_some();
+    let is_real =
+        real_parts().is_some() || env::var_os("ADDON_SIGNER_POSTGRES").is_some_and(|programs| !programs.is_empty());
     !is_real && !AS_USUAL.get() && Handle::current().runtime_flavor() == RuntimeFlavor::CurrentThread
 }
 
