@@ -36,7 +36,7 @@ use addon_signer_platform::kubernetes;
 
 const RESOURCE: &str = "certificatesigningrequests.certificates.k8s.io";
 const HUB: &str = "the hub";
-/// The time limit of one CSR to the hub that is not a watch.
+/// The time limit of one request to the hub that is not a watch.
 const ANSWER: Duration = Duration::from_secs(30);
 
 /// Why there is no certificate.

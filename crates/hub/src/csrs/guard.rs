@@ -255,7 +255,7 @@ mod tests {
         assert_eq!(guard.known(), Guarded::Starting);
         pass(SOON).await;
         assert_eq!(guard.known(), Guarded::Not(PolicyProblem::Missing));
-        server.lock().unwrap().0 = Some("admission webhook \"owners\" denied the CSR: no owner");
+        server.lock().unwrap().0 = Some("admission webhook \"owners\" denied the request: no owner");
         pass(ASK_AGAIN).await;
         assert!(matches!(guard.known(), Guarded::Not(PolicyProblem::Unknown(said)) if said.contains("no owner")));
         server.lock().unwrap().0 = Some(BY_THE_POLICY);

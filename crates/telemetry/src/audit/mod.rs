@@ -1,4 +1,4 @@
-//! The audit log: one lineage per decision, on the tracing target `audit`, with the field names of `docs/audit.md`.
+//! The audit log: one line per decision, on the tracing target `audit`, with the field names of `docs/audit.md`.
 //!
 //! [`lines`] writes the decisions as JSON, whatever the format of the log for people. Decisions that anybody can cause
 //! are [throttled](Throttle) by cause. A cause is a word defined by this program, never text that a client chose; such
