@@ -93,14 +93,14 @@ def main():
         if text and lines < SMALL:
             small.append((lines, path.relative_to(ROOT)))
         for name, count, is_arguments in structs(text):
-            if name in ("Supervisor", "LineReconciler"):
+            if name in ("Supervisor", "LineageReconciler"):
                 fields[name] = count
             if not is_arguments:
                 wide.append((count, name, path.relative_to(ROOT)))
     imports, against = imports_of_hub()
     wide.sort(reverse=True, key=lambda it: it[0])
     rows = [
-        ("fields of Supervisor, LineReconciler", f"{fields.get('Supervisor', '-')}, {fields.get('LineReconciler', '-')}"),
+        ("fields of Supervisor, LineageReconciler", f"{fields.get('Supervisor', '-')}, {fields.get('LineageReconciler', '-')}"),
         ("largest struct outside of arguments", f"{wide[0][0]} ({wide[0][1]})"),
         ("product lines of crates/hub", f"{hub:,}"),
         ("files in crates/hub/src", hub_files),
