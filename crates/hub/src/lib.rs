@@ -244,7 +244,7 @@ async fn run(hub: Hub, settings: HubSettings, addons: AddOnVersion) -> Result<()
     };
     let feeding = recording::Feeding { writer, epoch, notes: notes.clone(), signers: served.clone() };
     recording::start(&mut tasks, &links, &namespace, feeding);
-    tasks.spawn("sweep", after_the_writer(Recovery::new(&links).keep()));
+    tasks.spawn("recovery", after_the_writer(Recovery::new(&links).keep()));
     let published = publish(&mut tasks, &links, served.clone());
     let protected = watch_bundle_policy(&mut tasks, &links);
     let distributed = distribute(&mut tasks, &links, addons.clone(), (&namespace, known), served.clone());

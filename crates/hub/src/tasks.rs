@@ -58,14 +58,14 @@ mod tests {
         tasks.spawn("panic", async { std::panic::resume_unwind(Box::new(())) });
         assert!(matches!(tasks.ended().await, HubError::TaskFailed(error) if error.is_panic()));
         let mut tasks = HubTasks::default();
-        tasks.spawn("sweep", after_the_writer(async {}));
-        assert!(matches!(tasks.ended().await, HubError::TaskEnded(name) if name == "sweep"));
+        tasks.spawn("recovery", after_the_writer(async {}));
+        assert!(matches!(tasks.ended().await, HubError::TaskEnded(name) if name == "recovery"));
     }
 
     #[tokio::test(start_paused = true)]
     async fn hub_ends_for_writer_error_not_for_tasks_feeding_it() {
         let mut tasks = HubTasks::default();
-        tasks.spawn("sweep", after_the_writer(async {}));
+        tasks.spawn("recovery", after_the_writer(async {}));
         tokio::task::yield_now().await;
         tasks.spawn("writer of the ledger", async { Err(HubError::Ledger(LedgerError::Stopped)) });
         assert!(matches!(tasks.ended().await, HubError::Ledger(LedgerError::Stopped)));

@@ -2,7 +2,7 @@
 
 use crate::keys::public::PublicKeyError;
 
-/// The largest request that is read, in bytes of PEM. An RSA-4096 CSR with all allowed names has 3 KiB.
+/// The largest CSR that is read, in bytes of PEM. An RSA-4096 CSR with all allowed names has 3 KiB.
 pub const MAX_PEM_BYTES: usize = 16 * 1024;
 
 /// Why a CSR cannot be read.

@@ -59,7 +59,7 @@ impl ReadyLineage {
 pub enum LineageState {
     /// Nothing was read yet.
     Starting,
-    /// There is none, and the hub may not create one: it may not sign, or has no free slot. So there are no
+    /// There is none, and the hub may not create one: it may not sign, or has no free permit. So there are no
     /// certificates.
     Absent,
     /// The lineage can sign.
