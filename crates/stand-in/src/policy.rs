@@ -55,7 +55,7 @@ fn grpc(w: &Write<'_>, old: Option<&Value>, new: &Value) -> Option<&'static str>
     let after = user(new);
     match old {
         None => (after.is_some() && w.user.name != GRPC_ACCOUNT).then_some(
-            "only system:serviceaccount:open-cluster-management-hub:grpc-server-sa may create a request with the \
+            "only system:serviceaccount:open-cluster-management-hub:grpc-server-sa may create a CSR with the \
              annotation open-cluster-management.io/csr-user",
         ),
         Some(old) => (user(old) != after).then_some(

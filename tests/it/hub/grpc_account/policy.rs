@@ -13,7 +13,7 @@ use test_kit::{TestHub, wait_until};
 
 const ONLY: &str = "ValidatingAdmissionPolicy 'addon-signer-grpc-account' with binding 'addon-signer-grpc-account' \
                     denied request: only system:serviceaccount:open-cluster-management-hub:grpc-server-sa may create a \
-                    request with the annotation open-cluster-management.io/csr-user";
+                    CSR with the annotation open-cluster-management.io/csr-user";
 const LATER: &str = "denied request: the annotation open-cluster-management.io/csr-user is set when the CSR is \
                      created, and nobody may add, change or remove it later";
 
