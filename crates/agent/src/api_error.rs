@@ -20,26 +20,26 @@ pub enum ApiError {
     /// The server does not accept the credentials at all.
     #[error("{0} does not accept the credentials of this kubeconfig; they may have expired or belong elsewhere")]
     Unauthorized(&'static str),
-    /// The server refused the CSR for another reason.
+    /// The server refused the request for another reason.
     #[error("{server} refused to {verb} {resource}: {message}")]
     Refused {
         /// Which API server.
         server: &'static str,
-        /// The verb of the CSR.
+        /// The verb of the request.
         verb: &'static str,
-        /// The resource of the CSR.
+        /// The resource of the request.
         resource: &'static str,
         /// The server's message.
         message: String,
     },
     /// The server did not answer.
-    #[error("{server} gave no answer to a CSR to {verb} {resource}: {cause}")]
+    #[error("{server} gave no answer to a request to {verb} {resource}: {cause}")]
     NoAnswer {
         /// Which API server.
         server: &'static str,
-        /// The verb of the CSR.
+        /// The verb of the request.
         verb: &'static str,
-        /// The resource of the CSR.
+        /// The resource of the request.
         resource: &'static str,
         /// The error with its causes.
         cause: String,

@@ -36,7 +36,7 @@ use addon_signer_platform::kubernetes;
 
 const RESOURCE: &str = "certificatesigningrequests.certificates.k8s.io";
 const HUB: &str = "the hub";
-/// The time limit of one CSR to the hub that is not a watch.
+/// The time limit of one request to the hub that is not a watch.
 const ANSWER: Duration = Duration::from_secs(30);
 
 /// Why there is no certificate.
@@ -94,7 +94,7 @@ struct Pending {
     key: Zeroizing<Vec<u8>>,
 }
 
-/// Makes requests, one at a time.
+/// Makes CSRs, one at a time.
 pub(crate) struct Enroller {
     order: Order,
     access: Access,

@@ -31,10 +31,10 @@ table! {
     /// Who brings a certificate for the CSR of `ca csr`, and when; on the next lines the certificate and those above
     /// it. `ca import` writes it.
     ANNOTATION_IMPORT = "addon-signer.io/import-authority" => "annotation", "AddOnSigner, or `addon-signer-trust`";
-    /// In each lineage an authority to taint, the time, and who asked; `ca taint` writes it. Removing it does not end
+    /// On each line an authority to taint, the time, and who asked; `ca taint` writes it. Removing it does not end
     /// the taint.
     ANNOTATION_TAINT = "addon-signer.io/taint" => "annotation", OF_LINEAGES;
-    /// In each lineage an authority to remove at once with its key, the time, and who asked; `ca revoke` writes it.
+    /// On each line an authority to remove at once with its key, the time, and who asked; `ca revoke` writes it.
     /// Removing it takes back nothing that the hub has read.
     ANNOTATION_REVOKE_AUTHORITY = "addon-signer.io/revoke-authority" => "annotation", OF_LINEAGES;
     /// The addon to whose agent it brings the trust bundle. The hub maintains every ManifestWork
@@ -68,7 +68,7 @@ const OF_LINEAGES: &str = "AddOnSigner, or a ConfigMap of the gateway";
 table! {
     /// Objects, by their names as kubectl accepts them. The columns are the kind, and where it is.
     pub OBJECTS of pub &str;
-    /// Certificate authorities of an AddOnSigner, with their keys: `lineage.json`, `<id>.crt`, `<id>.key`.
+    /// Certificate authorities of an AddOnSigner, with their keys: `line.json`, `<id>.crt`, `<id>.key`.
     CLIENT_AUTHORITIES = "<AddOnSigner>-client-authorities" => "secret", HUB;
     /// Their certificates: `ca.crt`.
     CLIENT_CONFIG_MAP = "<AddOnSigner>-client-ca" => "configmap", HUB;

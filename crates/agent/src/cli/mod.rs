@@ -56,7 +56,7 @@ struct AgentArgs {
     #[arg(long, env = "ADDON_SIGNER_SIGNER", value_name = "SIGNER_NAME", value_parser = parse_signer_name)]
     signer: String,
     /// The kubeconfig for the hub, either the cluster's or the addon's own (certificates.md); the agent reads it again
-    /// for every CSR to the hub.
+    /// for every request to the hub.
     #[arg(long, env = "ADDON_SIGNER_HUB_KUBECONFIG", value_name = "FILE")]
     hub_kubeconfig: PathBuf,
     /// The gateway's address, https://HOST[:PORT]. The agent tries a new certificate there before it replaces the old

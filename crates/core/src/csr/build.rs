@@ -20,7 +20,7 @@ pub enum BuildError {
     /// The key could not sign.
     #[error(transparent)]
     Key(#[from] KeyError),
-    /// [`super::CertificateRequest`] refuses the written request.
+    /// [`super::CertificateRequest`] refuses the written CSR.
     #[error("the CSR that was written cannot be read back: {0}")]
     NotReadable(#[from] CsrError),
 }

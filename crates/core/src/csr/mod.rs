@@ -39,7 +39,7 @@ pub struct Subject {
     pub others: Vec<String>,
 }
 
-/// A well-formed request whose requester has proven that it holds the key.
+/// A well-formed CSR whose requester has proven that it holds the key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CertificateRequest {
     subject: Subject,

@@ -1,7 +1,7 @@
 //! The gateway's decisions: the identity of a certificate, the route of a path, the headers that cross. These functions
 //! read untrusted bytes, so `fuzz/` tests each of them.
 //!
-//! Also, how much one client may take away from the others: [`handshakes`], [`permits`] and [`pace`].
+//! Also, how much one client may take away from the others: [`handshakes`], [`permits`] and [`rate`].
 
 pub mod access;
 pub mod anchors;

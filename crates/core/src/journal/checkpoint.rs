@@ -94,13 +94,13 @@ impl Checkpoint {
         Ok(checkpoint)
     }
 
-    /// The signed bytes: a lineage that states their purpose, then ledger, number, hash and time, one lineage each.
+    /// The signed bytes: a line that states their purpose, then ledger, number, hash and time, one line each.
     pub fn message(&self) -> Vec<u8> {
         let Self { ledger, seq, hash, time, key: _, signature: _ } = self;
         format!("addon-signer ledger head v1\n{ledger}\n{seq}\n{hash}\n{time}\n").into_bytes()
     }
 
-    /// One lineage of JSON.
+    /// One line of JSON.
     pub fn json(&self) -> String {
         // Writing does not fail, because the struct has only integers and strings.
         serde_json::to_string(self).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! An entry of the ledger: a lineage of JSON in one fixed form, and its hash.
+//! An entry of the ledger: a line of JSON in one fixed form, and its hash.
 
 use std::collections::BTreeMap;
 use std::fmt;
