@@ -127,5 +127,5 @@ pub const HEADER_RENEW_WITHIN: &str = "x-addon-signer-renew-within";
 pub const CONDITION_ADDON_REGISTERED: &str = "addon-signer.io/Registered";
 /// The tracing target of decisions. The audit log has only events with this target.
 pub const AUDIT_TARGET: &str = "audit";
-/// The tracing target of calls that have ended. The access log has only events with this target.
+/// The tracing target of requests that have ended. The access log has only events with this target.
 pub const ACCESS_TARGET: &str = "access";
