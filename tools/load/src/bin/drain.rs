@@ -311,8 +311,7 @@ impl World {
     /// How often the hub's log says that work on a CSR or the watch of CSRs failed.
     fn retries(&self) -> usize {
         let log = std::fs::read_to_string(self.hub.real().unwrap().dir().join("addon-signer.log")).unwrap();
-        let failures =
-            ["Could not work on a CSR; the hub retries", "The watch of CSRs failed; the hub retries"];
+        let failures = ["Could not work on a CSR; the hub retries", "The watch of CSRs failed; the hub retries"];
         log.lines().filter(|line| failures.iter().any(|failure| line.contains(failure))).count()
     }
 
