@@ -6,7 +6,7 @@
 
 use std::sync::LazyLock;
 
-use addon_signer_core::gateway::access::{RequestHead, Caller, Target};
+use addon_signer_core::gateway::access::{Caller, RequestHead, Target};
 use addon_signer_core::gateway::authz::Peer;
 use addon_signer_core::gateway::host::Host;
 use addon_signer_core::gateway::path::SafePath;

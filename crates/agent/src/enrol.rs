@@ -94,7 +94,7 @@ struct Pending {
     key: Zeroizing<Vec<u8>>,
 }
 
-/// Makes requests, one at a time.
+/// Makes CSRs, one at a time.
 pub(crate) struct Enroller {
     order: Order,
     access: Access,

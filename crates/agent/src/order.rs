@@ -15,10 +15,10 @@ use addon_signer_core::names::{ANNOTATION_TRUST_BUNDLE, LABEL_ADDON_NAME, LABEL_
 
 /// OCM's own agent stops at this many CSRs of one cluster and addon.
 pub(crate) const MAX_REQUESTS: usize = 10;
-/// How many requests the agent reads at once.
+/// How many CSRs the agent reads at once.
 pub(crate) const PAGE: u32 = 2;
 /// The maximum size of such a page in bytes: anybody can forge the labels by which the agent lists CSRs, and a
-/// request may have 1.5 MB, which is up to 9 MB as JSON.
+/// CSR may have 1.5 MB, which is up to 9 MB as JSON.
 pub(crate) const MAX_PAGE_BYTES: u64 = 1 << 20;
 /// How many pages the agent reads at most.
 pub(crate) const MAX_PAGES: usize = 10;

@@ -18,7 +18,7 @@ pub struct Timing {
     pub retry_first: Duration,
     /// The longest pause after a failure.
     pub retry_cap: Duration,
-    /// The pause between two CSRs for the gateway's anchors.
+    /// The pause between two requests for the gateway's anchors.
     pub refresh: Duration,
     /// The pause between two renewals of the health Lease.
     pub health: Duration,
@@ -48,7 +48,7 @@ pub struct Settings {
     pub signer_name: String,
     /// The lifetime to request, in seconds; `None` leaves it to the signer.
     pub expiration_seconds: Option<i32>,
-    /// The cluster's kubeconfig for the hub, read again for every CSR.
+    /// The cluster's kubeconfig for the hub, read again for every request.
     pub hub_kubeconfig: PathBuf,
     /// Whether programs that it names are run.
     pub plugins: Plugins,

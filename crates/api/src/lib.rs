@@ -33,7 +33,7 @@ use kube::CustomResourceExt;
 const CRD_HEADER: &str = "# Generated from crates/api by `addon-signer crd`; a test compares them.\n";
 
 /// The CustomResourceDefinitions of [`AddOnSigner`] and [`AddOnRoute`] as YAML: schema, defaults, CEL rules and printer
-/// columns, the same bytes on every request. `deploy/chart/files/crds.yaml` is this text.
+/// columns, the same bytes on every call. `deploy/chart/files/crds.yaml` is this text.
 ///
 /// # Errors
 /// When a definition cannot be written as YAML.

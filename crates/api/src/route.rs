@@ -105,7 +105,7 @@ pub struct RouteClusters {
     pub cluster_sets: Vec<String>,
 }
 
-/// Which calls a route takes: one kind of match.
+/// Which requests a route takes: one kind of match.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[x_kube(
     validation = Rule::new("(size(self.http) > 0) != (size(self.grpc) > 0)")
@@ -176,7 +176,7 @@ pub enum Method {
     Delete,
 }
 
-/// Where calls go: a Service of the AddOnRoute's namespace, or an address.
+/// Where requests go: a Service of the AddOnRoute's namespace, or an address.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[x_kube(
     validation = Rule::new("has(self.service) != has(self.address)")

@@ -113,8 +113,8 @@ pub struct AddOnSignerSpec {
     pub gateway: GatewaySpec,
 }
 
-/// How the gateway's trust bundle reaches those who call the gateway, besides the certificates' requests, the gateway
-/// and the ConfigMap on the hub.
+/// How the gateway's trust bundle reaches the gateway's clients, besides the certificates' CSRs, the gateway and the
+/// ConfigMap on the hub.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TrustSpec {

@@ -6,9 +6,9 @@
 //! | module | content |
 //! |---|---|
 //! | [`identity`] | names of clusters, addons and agents; the convention that makes them one user; signer names |
-//! | [`csr`] | PKCS#10 requests: read strictly, with proof of possession of the key; [`csr::build`] writes one |
+//! | [`csr`] | PKCS#10 CSRs: read strictly, with proof of possession of the key; [`csr::build`] writes one |
 //! | [`policy`] | the rules; makes a [`policy::Approved`], or a [`policy::Refusal`] that names the broken rule |
-//! | [`ca`] | an authority, the trust bundle, the issuer, a line of authorities and its next step |
+//! | [`ca`] | an authority, the trust bundle, the issuer, a lineage of authorities and its next step |
 //! | [`issuing`] | the order in which a certificate is recorded, signed and published |
 //! | [`registry`] | which addon of which cluster is registered, and which of its certificates are revoked |
 //! | [`trust`] | what the hub passes to the gateway: whom to trust for what, and where requests go |

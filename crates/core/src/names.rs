@@ -31,10 +31,10 @@ table! {
     /// Who brings a certificate for the CSR of `ca csr`, and when; on the next lines the certificate and those above
     /// it. `ca import` writes it.
     ANNOTATION_IMPORT = "addon-signer.io/import-authority" => "annotation", "AddOnSigner, or `addon-signer-trust`";
-    /// In each line an authority to taint, the time, and who asked; `ca taint` writes it. Removing it does not end
+    /// On each line an authority to taint, the time, and who asked; `ca taint` writes it. Removing it does not end
     /// the taint.
     ANNOTATION_TAINT = "addon-signer.io/taint" => "annotation", OF_LINEAGES;
-    /// In each line an authority to remove at once with its key, the time, and who asked; `ca revoke` writes it.
+    /// On each line an authority to remove at once with its key, the time, and who asked; `ca revoke` writes it.
     /// Removing it takes back nothing that the hub has read.
     ANNOTATION_REVOKE_AUTHORITY = "addon-signer.io/revoke-authority" => "annotation", OF_LINEAGES;
     /// The addon to whose agent it brings the trust bundle. The hub maintains every ManifestWork
@@ -127,5 +127,5 @@ pub const HEADER_RENEW_WITHIN: &str = "x-addon-signer-renew-within";
 pub const CONDITION_ADDON_REGISTERED: &str = "addon-signer.io/Registered";
 /// The tracing target of decisions. The audit log has only events with this target.
 pub const AUDIT_TARGET: &str = "audit";
-/// The tracing target of calls that have ended. The access log has only events with this target.
+/// The tracing target of requests that have ended. The access log has only events with this target.
 pub const ACCESS_TARGET: &str = "access";

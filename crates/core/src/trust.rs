@@ -1,4 +1,4 @@
-//! What the hub passes to the gateway: whom to trust for what. Where calls go is in another snapshot,
+//! What the hub passes to the gateway: whom to trust for what. Where requests go is in another snapshot,
 //! [`RouteTable`](crate::gateway::route::RouteTable).
 //!
 //! The hub sends complete snapshots, and each one replaces the one before. The gateway reports back the snapshot that

@@ -2,7 +2,7 @@
 //! batches.
 //!
 //! A connection opens a [`Visit`] once. Each request then costs one store to an atomic of that connection. A crash
-//! loses only the uses of the last minute. The memory is bounded: a permit per live connection; a [`LastUse`] per
+//! loses only the uses of the last minute. The memory is bounded: a slot per live connection; a [`LastUse`] per
 //! certificate whose connections have ended and that was not drained yet; and for a minute the name of each drained
 //! certificate. There are at most [`LEFT_MAX`] such last uses. They still record later uses, but a further certificate
 //! is not recorded, and [`UsageTracker::missed`] counts it.
@@ -25,7 +25,7 @@ use crate::timestamp::Timestamp;
 pub const LEFT_MAX: usize = 65_536;
 /// The shortest time between two drained last uses of a certificate. It limits what the ledger writes.
 const PAUSE: Duration = Duration::from_secs(60);
-/// The value of a permit that has not been used since it was drained.
+/// The value of a slot that has not been used since it was drained.
 const UNUSED: i64 = i64::MIN;
 
 /// When and from where a certificate was last used.
@@ -74,7 +74,7 @@ impl Default for UsageTracker {
 #[derive(Debug, Default)]
 struct Book {
     opened: u64,
-    live: HashMap<u64, Arc<Permit>>,
+    live: HashMap<u64, Arc<Slot>>,
     left: HashMap<CertificateName, LastUse>,
     /// When each certificate was drained, kept for [`PAUSE`].
     drained: HashMap<CertificateName, Timestamp>,
@@ -82,13 +82,13 @@ struct Book {
 
 /// The state of one connection. Its address does not change, so a use writes only the time.
 #[derive(Debug)]
-struct Permit {
+struct Slot {
     opening: LastUse,
     used: AtomicI64,
 }
 
-impl Permit {
-    /// Takes the last use out of the permit. `None` if there has been none since the last call.
+impl Slot {
+    /// Takes the last use out of the slot. `None` if there has been none since the last call.
     fn take(&self) -> Option<LastUse> {
         let used = self.used.swap(UNUSED, Ordering::Relaxed);
         (used != UNUSED).then(|| LastUse { at: Timestamp::from_unix(used), ..self.opening.clone() })
@@ -109,13 +109,13 @@ impl UsageTracker {
     /// Begins a connection with this certificate, which counts as a use. It takes a lock, once per connection.
     pub fn open(self: &Arc<Self>, opening: LastUse) -> Visit {
         let used = AtomicI64::new(opening.at.unix());
-        let permit = Arc::new(Permit { opening, used });
+        let slot = Arc::new(Slot { opening, used });
         let mut book = self.book.lock();
         book.opened += 1;
         let id = book.opened;
-        book.live.insert(id, Arc::clone(&permit));
+        book.live.insert(id, Arc::clone(&slot));
         drop(book);
-        Visit { usage: Arc::clone(self), id, permit }
+        Visit { usage: Arc::clone(self), id, slot }
     }
 
     /// The certificates that were used since they were last drained, in no order. Each is returned at most once in
@@ -129,9 +129,9 @@ impl UsageTracker {
         let mut latest: HashMap<CertificateName, LastUse> = HashMap::new();
         let gone: Vec<CertificateName> = left.keys().filter(|name| !drained.contains_key(*name)).cloned().collect();
         latest.extend(gone.into_iter().filter_map(|name| left.remove_entry(&name)));
-        for permit in live.values() {
-            if !drained.contains_key(&permit.opening.name())
-                && let Some(last_use) = permit.take()
+        for slot in live.values() {
+            if !drained.contains_key(&slot.opening.name())
+                && let Some(last_use) = slot.take()
             {
                 keep_later(latest.entry(last_use.name()), last_use);
             }
@@ -148,7 +148,7 @@ impl UsageTracker {
     fn leave(&self, id: u64) {
         let mut book = self.book.lock();
         // Under the lock, because otherwise a drain could miss a use that is in neither map at that moment.
-        let Some(last_use) = book.live.remove(&id).and_then(|permit| permit.take()) else { return };
+        let Some(last_use) = book.live.remove(&id).and_then(|slot| slot.take()) else { return };
         let full = book.left.len() >= self.left_max;
         match book.left.entry(last_use.name()) {
             Entry::Vacant(_) if full => {
@@ -176,13 +176,13 @@ fn keep_later(entry: Entry<'_, CertificateName, LastUse>, last_use: LastUse) {
 pub struct Visit {
     usage: Arc<UsageTracker>,
     id: u64,
-    permit: Arc<Permit>,
+    slot: Arc<Slot>,
 }
 
 impl Visit {
     /// Records that the certificate is used now, without lock, look-up or allocation.
     pub fn touch(&self, now: Timestamp) {
-        self.permit.used.store(now.unix(), Ordering::Relaxed);
+        self.slot.used.store(now.unix(), Ordering::Relaxed);
     }
 }
 

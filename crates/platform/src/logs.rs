@@ -1,4 +1,5 @@
-//! Logs for people, on standard error. Decisions (target `audit`) and calls (target `access`) go to logs of their own.
+//! Logs for people, on standard error. Decisions (target `audit`) and requests (target `access`) go to logs of their
+//! own.
 
 use std::fmt::{self, Debug};
 use std::io::IsTerminal;

@@ -105,7 +105,7 @@ enum Message {
     Written(SyncSender<()>),
 }
 
-/// A layer that writes calls and nothing else, and its writer.
+/// A layer that writes requests and nothing else, and its writer.
 ///
 /// # Errors
 /// The writer's thread cannot be started.

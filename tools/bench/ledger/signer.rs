@@ -146,7 +146,7 @@ fn mk_identity(cluster: &str, addon: &str, agent: &str) -> PeerIdentity {
 
 fn mk_intent(n: u64, issuer: &AuthorityId, now: Timestamp) -> Intent {
     let uid = mk_uid(&n.to_string());
-    // Clusters that request at the same time are not protected addresses in the index.
+    // Clusters that send CSRs at the same time are not adjacent in the index.
     let cluster = format!("cluster{}", u32::from_str_radix(&uid.as_str()[..8], 16).unwrap() % 2000);
     let serial = format!("{:08x}{}", now.unix() / 2, &Hash::of(&format!("serial {n}")).to_string()[..32]);
     Intent {

@@ -1,4 +1,4 @@
-//! The to-be-signed part of a leaf: our template, with the request's subject and key byte for byte (invariant I3).
+//! The to-be-signed part of a leaf: our template, with the CSR's subject and key byte for byte (invariant I3).
 
 use std::time::Duration;
 

@@ -14,8 +14,8 @@ pub enum CsrError {
     /// Not one PEM block of type CERTIFICATE REQUEST and nothing else.
     #[error("the CSR must be exactly one CERTIFICATE REQUEST PEM block, with nothing before or after it")]
     NotOnePemBlock,
-    /// The block's content is not a PKCS#10 CSR in DER, or bytes are left over inside it.
-    #[error("the CSR is not a well-formed PKCS#10 CSR in DER: {0}")]
+    /// The block's content is not a PKCS#10 request in DER, or bytes are left over inside it.
+    #[error("the CSR is not well-formed PKCS#10 in DER: {0}")]
     Malformed(String),
     /// RFC 2986 has only version 1, encoded as 0.
     #[error("the CSR has version {0}; only version 0 exists")]

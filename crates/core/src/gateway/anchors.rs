@@ -7,7 +7,7 @@ use ring::digest::{Context, SHA256};
 use rustls_pki_types::CertificateDer;
 
 /// The CA certificates of which one must have signed a backend's. Owners of AddOnRoutes choose their size, and each
-/// call compares backends: so copies share them, and only their digests are compared.
+/// request compares backends: so copies share them, and only their digests are compared.
 #[derive(Debug, Clone)]
 pub struct BackendAnchors {
     certificates: Arc<[CertificateDer<'static>]>,

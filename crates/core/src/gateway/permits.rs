@@ -19,7 +19,7 @@ pub enum Use {
 pub struct PermitCount {
     /// Connections.
     pub connections: usize,
-    /// Calls.
+    /// Requests.
     pub requests: usize,
 }
 

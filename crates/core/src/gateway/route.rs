@@ -79,7 +79,7 @@ pub struct BackendTls {
     pub client_certificate: bool,
 }
 
-/// Where calls go.
+/// Where requests go.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Backend {
     /// The value of `Host` or `:authority`, such as `receive.observability.svc:19291`.
@@ -110,7 +110,7 @@ pub struct RouteLimits {
     pub requests_per_identity: Option<usize>,
 }
 
-/// The clusters whose agents may call.
+/// The clusters whose agents may send requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Clusters {
     /// All clusters.
@@ -140,10 +140,10 @@ pub struct Route {
     pub name: RouteName,
     /// `metadata.creationTimestamp`.
     pub created: Timestamp,
-    /// The addons whose agents may call. This and the next two are shared by all paths of the AddOnRoute: it may name a
-    /// thousand clusters.
+    /// The addons whose agents may send requests. This and the next two are shared by all paths of the AddOnRoute: it
+    /// may name a thousand clusters.
     pub addons: Arc<BTreeSet<AddOnName>>,
-    /// The clusters whose agents may call.
+    /// The clusters whose agents may send requests.
     pub clusters: Arc<Clusters>,
     /// The names at which the route is; empty for all names of the gateway that the signer's agents may use.
     pub hostnames: Arc<BTreeSet<Host>>,
@@ -153,7 +153,7 @@ pub struct Route {
     pub methods: BTreeSet<String>,
     /// Whether a DELETE may have content.
     pub delete_with_content: bool,
-    /// Where calls go, or why they go nowhere: one sentence for the caller, without a period.
+    /// Where requests go, or why they go nowhere: one sentence for the caller, without a period.
     pub backend: Result<Arc<Backend>, String>,
     /// What requests may take.
     pub limits: RouteLimits,

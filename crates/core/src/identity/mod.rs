@@ -18,7 +18,7 @@ pub const DEFAULT_USER: &str = "system:open-cluster-management:cluster:{cluster}
 /// OCM's convention for the groups of an addon agent.
 pub const DEFAULT_GROUPS: [&str; 2] =
     ["system:open-cluster-management:cluster:{cluster}:addon:{addon}", "system:open-cluster-management:addon:{addon}"];
-/// The DNS name that OCM's registration agent adds to every addon request.
+/// The DNS name that OCM's registration agent adds to every addon's CSR.
 pub const DEFAULT_DNS_NAMES: [&str; 1] = ["{addon}.addon.open-cluster-management.io"];
 
 /// The signer name of the gateway's serving certificate.
@@ -106,7 +106,7 @@ name_type!(
     AgentName, is_agent, IdentityError::NotAnAgent
 );
 name_type!(
-    /// `spec.signerName` of requests. Parsing refuses the names that an AddOnSigner may not have.
+    /// `spec.signerName` of CSRs. Parsing refuses the names that an AddOnSigner may not have.
     SignerName, is_signer, |_| IdentityError::NotASignerName
 );
 

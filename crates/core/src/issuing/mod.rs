@@ -3,7 +3,7 @@
 //!
 //! [`issue`] takes the steps; its caller performs them ([`Effects`]). The intent is durable before the key is used, and
 //! the certificate is durable before anybody can get it. If the hub stops in between, it starts over with the same
-//! request, and the ledger says which steps are done.
+//! CSR, and the ledger says which steps are done.
 
 use std::time::Duration;
 

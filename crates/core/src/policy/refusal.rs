@@ -37,9 +37,9 @@ pub enum Refusal {
     #[error("the requester is not in the group {0:?}")]
     RequesterGroup(String),
     /// Rule 1: the gRPC proxy did not name the user on whose behalf it asks.
-    #[error("the gRPC proxy's request has no annotation open-cluster-management.io/csr-user")]
+    #[error("the gRPC proxy's CSR has no annotation open-cluster-management.io/csr-user")]
     ProxiedUserMissing,
-    /// Rule 1: the gRPC proxy's request predates what the hub knows about the policy that protects its annotation.
+    /// Rule 1: the gRPC proxy's CSR predates what the hub knows about the policy that protects its annotation.
     #[error(
         "the CSR may have been made before the ValidatingAdmissionPolicy addon-signer-grpc-account was in force, \
          so anyone may have changed its annotation open-cluster-management.io/csr-user; make a new CSR"

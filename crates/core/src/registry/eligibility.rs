@@ -39,8 +39,8 @@ impl Eligibility {
         }
     }
 
-    /// The change between two results of [`Registry::check`](super::Registry::check). An ineligible addon both
-    /// before and after has not changed, even if the reasons differ.
+    /// The change between two results of [`Registry::check`](super::Registry::check). An addon that is
+    /// ineligible both before and after has not changed, even if the reasons differ.
     pub fn between(before: Result<(), NotRegistered>, after: Result<(), NotRegistered>) -> Option<Self> {
         match (before, after) {
             (Err(NotRegistered::AddOnSuspended), Ok(())) => Some(Self::Resumed),
@@ -103,6 +103,6 @@ pub struct EligibilityChange {
     pub addon: AddOnName,
     /// The change.
     pub change: Change,
-    /// Why the addon is not eligible now; `None` if it has.
+    /// Why the addon is not eligible now; `None` if it is.
     pub cause: Option<NotRegistered>,
 }

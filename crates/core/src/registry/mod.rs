@@ -363,7 +363,7 @@ impl Found {
     }
 }
 
-/// A registry that the hub's watches write, and that signer and gateway read for each CSR.
+/// A registry that the hub's watches write, and that the signer reads for each CSR and the gateway for each request.
 #[derive(Debug, Clone, Default)]
 pub struct SharedRegistry(Arc<RwLock<Registry>>);
 

@@ -73,7 +73,7 @@ fn changes_of_eligibility_are_reported_one_by_one() {
     assert_eq!(addon(Some(Installed)), change(Eligibility::Registered, None));
     assert_eq!(addon(Some(Installed)), vec![]);
     assert_eq!(addon(Some(Suspended)), change(Eligibility::Suspended, Some(NotRegistered::AddOnSuspended)));
-    assert_eq!(addon(Some(Deleting)), vec![], "without eligibility as before");
+    assert_eq!(addon(Some(Deleting)), vec![], "not eligible, as before");
     assert_eq!(addon(Some(Suspended)), vec![]);
     assert_eq!(addon(Some(Installed)), change(Eligibility::Resumed, None));
     assert_eq!(addon(None), change(Eligibility::Detached, Some(NotRegistered::AddOnUnknown)));

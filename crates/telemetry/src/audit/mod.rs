@@ -47,7 +47,7 @@ table! {
     REFUSED_CONNECTION = "refused-connection";
     /// The gateway ended a connection that it had let in.
     ENDED_CONNECTION = "ended-connection";
-    /// The gateway answered a CSR with a problem.
+    /// The gateway answered a request with a problem.
     REFUSED_REQUEST = "refused-request";
     /// A user asked the inventory.
     INVENTORY = "inventory";
@@ -165,7 +165,7 @@ impl Audit {
         );
     }
 
-    /// A CSR for a certificate was refused.
+    /// A CSR was refused.
     pub fn refused(&self, signer: &str, csr: &str, requester: Asker<'_>, refusal: &Refusal) {
         let cause = refusal.reason();
         if self.admit(Cause::Refused(REFUSED, cause)) {
@@ -184,7 +184,7 @@ impl Audit {
         info!(target: AUDIT_TARGET, time = self.now(), event = AUTHORITY, lineage, authority = id, step);
     }
 
-    /// An addon on a cluster became eligible or lost eligibility, or certificates.
+    /// An addon on a cluster became eligible or ineligible, or certificates were revoked.
     pub fn eligibility(&self, change: &EligibilityChange) {
         let time = self.now();
         let cause = change.cause.map_or("", |cause| cause.reason());

@@ -308,11 +308,10 @@ impl World {
         assert_eq!(issued, count);
     }
 
-    /// How often the hub's log says that work on a request or the watch of requests failed.
+    /// How often the hub's log says that work on a CSR or the watch of CSRs failed.
     fn retries(&self) -> usize {
         let log = std::fs::read_to_string(self.hub.real().unwrap().dir().join("addon-signer.log")).unwrap();
-        let failures =
-            ["Could not work on a request; the hub retries", "The watch of requests failed; the hub retries"];
+        let failures = ["Could not work on a CSR; the hub retries", "The watch of CSRs failed; the hub retries"];
         log.lines().filter(|line| failures.iter().any(|failure| line.contains(failure))).count()
     }
 

@@ -48,7 +48,7 @@ pub enum IssueError {
     NotAccepted(#[from] BundleError),
 }
 
-/// Why a record of the ledger does not belong to its request. The text completes the sentence "the record holds …".
+/// Why a record of the ledger does not belong to its CSR. The text completes the sentence "the record holds …".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RecordFault {
     /// The serial number cannot be read.
@@ -137,11 +137,11 @@ pub struct Issued {
 }
 
 impl Issued {
-    /// A certificate that was signed earlier for the same request, read back from the ledger. The caller must verify it
+    /// A certificate that was signed earlier for the same CSR, read back from the ledger. The caller must verify it
     /// against the published trust bundle.
     ///
     /// # Errors
-    /// [`RecordFault`] if it does not have this request's key and subject, or not that serial number.
+    /// [`RecordFault`] if it does not have this CSR's key and subject, or not that serial number.
     pub fn recorded(
         der: Vec<u8>,
         issuer: AuthorityId,

@@ -228,7 +228,7 @@ pub fn host(authority: &str, names: &[Host], table: &RouteTable, signer: &str) -
     ours.ok_or_else(|| NoAccess::Host(authority.to_owned()))
 }
 
-/// Who calls, as far as it decides the route.
+/// Who sends a request, as far as it decides the route.
 #[derive(Debug, Clone, Copy)]
 pub struct Caller<'c> {
     /// The AddOnSigner whose CA signed the caller's certificate.
@@ -244,7 +244,7 @@ pub struct Caller<'c> {
 /// A request, as far as it decides the route.
 #[derive(Debug, Clone, Copy)]
 pub struct RequestHead<'c> {
-    /// Who calls.
+    /// Who sends it.
     pub caller: Caller<'c>,
     /// What [`host`] has returned.
     pub host: &'c Host,

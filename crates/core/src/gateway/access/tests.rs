@@ -188,7 +188,7 @@ fn mk_owned(owner: &str, created: i64, path: PathPattern) -> Route {
     }
 }
 
-/// Owners of routes must not be able to switch off each other's calls.
+/// Owners of routes must not be able to switch off each other's requests.
 #[test]
 fn a_younger_route_of_others_refuses_no_request_of_an_older_one() {
     let http = |path: &str| path.parse::<PathPattern>().unwrap();

@@ -40,13 +40,13 @@ pub struct RoutePlan {
     pub signer: String,
     /// Of its addons these; all if empty.
     pub addons: Arc<BTreeSet<AddOnName>>,
-    /// The clusters whose agents may call.
+    /// The clusters whose agents may send requests.
     pub clusters: Arc<Clusters>,
     /// At which names of the gateway; at all if empty.
     pub hostnames: Arc<BTreeSet<Host>>,
     /// The paths.
     pub paths: Vec<PathPlan>,
-    /// Where calls go.
+    /// Where requests go.
     pub backend: BackendRef,
     /// What requests may take.
     pub limits: RouteLimits,
@@ -250,7 +250,7 @@ fn backend(plan: &RoutePlan, world: &World<'_>, wanted: &mut WantedServices) -> 
     })
 }
 
-/// The AddOnSigner of an AddOnRoute, and the addons whose agents may call.
+/// The AddOnSigner of an AddOnRoute, and the addons whose agents may send requests.
 fn accept<'w>(plan: &RoutePlan, world: &World<'w>) -> Result<(Parent<'w>, Arc<BTreeSet<AddOnName>>), Problem> {
     let RoutePlan { name: RouteName { namespace, .. }, signer: name, .. } = plan;
     let signer = world.parents.iter().find(|parent| parent.name == name).copied().ok_or_else(|| {
