@@ -1,4 +1,4 @@
-//! A lineage of authorities in the data of one Secret: `lineage.json` has the state of each authority, `<id>.crt` has
+//! A lineage of authorities in the data of one Secret: `line.json` has the state of each authority, `<id>.crt` has
 //! its certificate and those above it, and `<id>.key` its PKCS#8 key.
 
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! Whether only the hub can set the trust bundle that agents take from their requests: without the policy
+//! Whether only the hub can set the trust bundle that agents take from their CSRs: without the policy
 //! addon-signer-trust-bundle whoever may update /approval or /status of a CSR chooses whom a new agent trusts. The
 //! hub signs all the same, and says so.
 

@@ -43,7 +43,7 @@ pub(crate) enum Guarded {
     Starting,
     /// It may not be in force.
     Not(PolicyProblem),
-    /// It is in force: requests created since this time, by the API server's clock, are as they were created.
+    /// It is in force: CSRs created since this time, by the API server's clock, are as they were created.
     Since(Timestamp),
 }
 
@@ -255,7 +255,7 @@ mod tests {
         assert_eq!(guard.known(), Guarded::Starting);
         pass(SOON).await;
         assert_eq!(guard.known(), Guarded::Not(PolicyProblem::Missing));
-        server.lock().unwrap().0 = Some("admission webhook \"owners\" denied the CSR: no owner");
+        server.lock().unwrap().0 = Some("admission webhook \"owners\" denied the request: no owner");
         pass(ASK_AGAIN).await;
         assert!(matches!(guard.known(), Guarded::Not(PolicyProblem::Unknown(said)) if said.contains("no owner")));
         server.lock().unwrap().0 = Some(BY_THE_POLICY);

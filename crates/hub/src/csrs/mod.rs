@@ -2,10 +2,10 @@
 //!
 //! `dispatcher` watches all CSRs and gives each its turn, `room` keeps what there is room for, `rereads` reads the
 //! others when it is their turn, `signer` works on the CSRs of one signer name, `action` names the one action for a
-//! request, `answers` writes it, `unconfirmed` keeps certificates that the watch has not shown yet, `sweep` ends what
-//! was left open in the ledger, `unrecorded` finds certificates that the ledger does not have, `foreign` those that
-//! another program signed, `guard` knows whether OCM's gRPC server can be trusted, `bundle_policy` whether only the hub
-//! sets the trust bundle on CSRs, `failures` logs why work on a CSR failed.
+//! CSR, `status_writer` writes it, `unconfirmed` keeps certificates that the watch has not shown yet, `recovery` ends
+//! what was left open in the ledger, `unrecorded` finds certificates that the ledger does not have, `foreign` those
+//! that another program signed, `guard` knows whether OCM's gRPC server can be trusted, `bundle_policy` whether only
+//! the hub sets the trust bundle on CSRs, `failures` logs why work on a CSR failed.
 
 pub mod action;
 pub(crate) mod bundle_policy;

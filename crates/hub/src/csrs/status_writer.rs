@@ -30,7 +30,7 @@ pub(crate) struct StatusWriter<'l> {
 }
 
 impl<'l> StatusWriter<'l> {
-    /// Creates the writer of answers for all requests: they are cluster-scoped.
+    /// Creates the writer of answers for all CSRs: they are cluster-scoped.
     pub(crate) fn new(client: Client, leads: &'l Leads) -> Self {
         Self { api: Api::all(client), leads }
     }
@@ -49,7 +49,7 @@ impl<'l> StatusWriter<'l> {
     }
 
     /// Denies or fails the CSR, with a reason. Its finalizers go: no agent sets any, and they would keep the
-    /// request forever when the hub deletes it.
+    /// CSR forever when the hub deletes it.
     ///
     /// # Errors
     /// A conflict if the object has changed since the decision.

@@ -63,7 +63,8 @@ pub(super) struct Served {
     pub(super) plan: watch::Sender<LineagePlan>,
     pub(super) config: watch::Sender<Arc<SignerConfig>>,
     pub(super) reserve: mpsc::Sender<Reserve>,
-    /// Whether the hub's account may sign for it, by the API server's last answer, and there is a slot for its lineage.
+    /// Whether the hub's account may sign for it, by the API server's last answer, and there is a permit for its
+    /// lineage.
     pub(super) permission: Validity,
     /// When the API server was last asked.
     pub(super) asked: Option<Instant>,

@@ -1,4 +1,4 @@
-//! Serves one signer name: performs for each of its requests the action that [`super::action`] names.
+//! Serves one signer name: performs for each of its CSRs the action that [`super::action`] names.
 //!
 //! A good CSR costs two writes: the approval and the certificate. Every write carries the `resourceVersion` of the
 //! object that the decision was about. After a conflict the signer decides again on the fresh object.
