@@ -88,10 +88,7 @@ pub(super) async fn import(args: ImportArgs) -> anyhow::Result<()> {
     // Of one that was brought before, the CSR is gone.
     let first = chain.first().and_then(|der| Authority::from_der(der).ok());
     if let Some(id) = first.map(|it| it.id().clone()).filter(|id| before.authority(id.as_str()).is_some()) {
-        bail!(
-            "{id} is an authority of {} already; `addon-signer ca csr {name}` prints the next CSR",
-            before.lineage
-        );
+        bail!("{id} is an authority of {} already; `addon-signer ca csr {name}` prints the next CSR", before.lineage);
     }
     let (text, id) = certified(&chain, &request).with_context(|| unusable(&args.cert))?;
     let (user, now) = (CommandUser::ask(&ca.client).await.user, Clock::default().now().to_string());

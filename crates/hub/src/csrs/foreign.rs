@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn unserved_signers_leave_permits_and_the_rest_is_relisted() {
+    fn unserved_signers_leave_room_and_the_rest_is_relisted() {
         let mut origins = Origins::new(Clock::default(), watch::channel(ForeignReport::new()).0);
         origins.begin_list();
         for name in 0..MOST {
