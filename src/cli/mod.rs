@@ -84,7 +84,7 @@ impl std::str::FromStr for AuditLog {
 }
 
 impl AuditLog {
-    /// Where decisions go. `stdout` is where calls go too.
+    /// Where decisions go. `stdout` is where the access log goes too.
     fn open(&self, stdout: &Sink) -> anyhow::Result<Option<Sink>> {
         Ok(match self {
             Self::Stdout => Some(stdout.clone()),
@@ -194,8 +194,8 @@ pub fn main() -> ExitCode {
     let quiet = !matches!(cli.command, Command::Hub(_));
     let usual = if matches!(cli.command, Command::Hub(_)) { AuditLog::Stdout } else { AuditLog::Off };
     let audit = cli.audit_log.unwrap_or(usual);
-    let calls = matches!(&cli.command, Command::Hub(args) if args.access_log);
-    let done = init_logs(cli.log_format, quiet, &audit, calls).and_then(|access| {
+    let access_log = matches!(&cli.command, Command::Hub(args) if args.access_log);
+    let done = init_logs(cli.log_format, quiet, &audit, access_log).and_then(|access| {
         let done = run(cli.command);
         access.iter().for_each(AccessWriter::finish);
         done
@@ -219,12 +219,17 @@ fn is_usage(error: &anyhow::Error) -> bool {
 }
 
 /// Interactive commands log nothing unless RUST_LOG says otherwise, because what they print is their output.
-/// With `calls` there is an access log, whose writer is returned.
-fn init_logs(format: LogFormat, quiet: bool, audit: &AuditLog, calls: bool) -> anyhow::Result<Option<AccessWriter>> {
+/// With `access_log` there is an access log, whose writer is returned.
+fn init_logs(
+    format: LogFormat,
+    quiet: bool,
+    audit: &AuditLog,
+    access_log: bool,
+) -> anyhow::Result<Option<AccessWriter>> {
     let people = logs::layer(format, if quiet { "off" } else { logs::INFO });
-    let stdout = Sink::new(if calls { "standard output" } else { AUDIT_LOG }, std::io::stdout());
+    let stdout = Sink::new(if access_log { "standard output" } else { AUDIT_LOG }, std::io::stdout());
     let decisions = audit.open(&stdout)?.map(audit::lines);
-    let access = calls.then(|| access_lines(stdout)).transpose().context("cannot start the access log")?;
+    let access = access_log.then(|| access_lines(stdout)).transpose().context("cannot start the access log")?;
     let (access, writer) = access.unzip();
     tracing_subscriber::registry().with(people).with(decisions).with(access).init();
     Ok(writer)

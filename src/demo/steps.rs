@@ -285,8 +285,7 @@ async fn hostile(hub: &StandIn, admin: &Client) -> anyhow::Result<String> {
         status: None,
     };
     let requests: Api<CertificateSigningRequest> = Api::all(client);
-    let name =
-        requests.create(&PostParams::default(), &request).await?.metadata.name.context("a request has no name")?;
+    let name = requests.create(&PostParams::default(), &request).await?.metadata.name.context("a CSR has no name")?;
     let requests: Api<CertificateSigningRequest> = Api::all(admin.clone());
     wait("the hostile request to be denied", async || {
         let conditions = requests.get(&name).await?.status.and_then(|status| status.conditions).unwrap_or_default();

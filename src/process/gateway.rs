@@ -1,5 +1,5 @@
 //! The process that serves the gateway and signs nothing. It holds no key but its own and no ledger, and writes nothing
-//! but its Lease and the requests for its own certificates.
+//! but its Lease and the CSRs for its own certificates.
 
 use std::time::Duration;
 

@@ -64,7 +64,7 @@ pub(super) struct SignerProbe {
 /// The answer of a process that ends.
 const SHUTTING_DOWN: &str = "this process is shutting down\n";
 
-/// The watch of requests. Who does not lead watches only its own, and only for a moment.
+/// The watch of CSRs. Who does not lead watches only its own, and only for a moment.
 const REQUESTS: &str = "certificatesigningrequests";
 
 /// The watches that the process must read for as long as it has them.

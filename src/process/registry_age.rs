@@ -96,7 +96,7 @@ impl RegistryAge {
             if is {
                 warn!(cause = self.sentence(), "What is known may be outdated: refusing everybody");
             } else {
-                // Deferred requests are retried within the longest pause between two attempts.
+                // Deferred CSRs are retried within the longest pause between two attempts.
                 info!("What is known is current again: no longer refusing everybody");
             }
         }

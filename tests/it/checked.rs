@@ -319,7 +319,7 @@ async fn unproven_grpc_account_is_bad_and_reported_with_remedy() {
         let found = check(&hub, home.path(), &[]).await;
         assert!(found.stdout.contains(line), "{line}: {}", found.stdout);
     };
-    has("BAD  gRPC account: requests waiting: 1. The hub does not answer this CSR of OCM's gRPC server, because \
+    has("BAD  gRPC account: CSRs waiting: 1. The hub does not answer this CSR of OCM's gRPC server, because \
          the ValidatingAdmissionPolicy addon-signer-grpc-account is not in force, so anyone could change whom the \
          request is for. Install the chart again; the binding must deny.\n")
     .await;

@@ -1,6 +1,6 @@
 //! Streams the body of a response to the client. Time is bounded, and the body is never held in memory as a whole. A
-//! call keeps its permit until the last piece of its answer has left for the client's socket: HTTP/2 takes pieces from
-//! the body even when the client has no room, and keeps them.
+//! request keeps its permit until the last piece of its answer has left for the client's socket: HTTP/2 takes pieces
+//! from the body even when the client has no room, and keeps them.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -76,8 +76,8 @@ pub(super) struct Download<B, C> {
 }
 
 impl<B, C: Send + Sync + 'static> Download<B, C> {
-    /// `timeout` bounds the pauses of the backend, `rate` those of the client. `call` lasts until the last piece is
-    /// sent.
+    /// `timeout` bounds the pauses of the backend, `rate` those of the client. `in_flight` lasts until the last piece
+    /// is sent.
     pub(super) fn new(inner: B, timeout: Duration, rate: MinRate, in_flight: C) -> Self {
         let in_flight = Arc::new(Answering { pace: RateMeter::new(rate), taken: AtomicWaker::new(), in_flight });
         Self { inner, timeout, timer: None, is_timed: false, stream: None, in_flight }

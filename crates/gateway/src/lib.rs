@@ -179,7 +179,7 @@ pub struct GatewayConfig {
     pub listen: SocketAddr,
     /// The limits.
     pub limits: Limits,
-    /// The names and addresses at which agents reach it. It answers calls for no other.
+    /// The names and addresses at which agents reach it. It answers requests for no other.
     pub names: Vec<Host>,
     /// Whether each request that has ended is an event on the tracing target `access`.
     pub access_log: bool,

@@ -66,7 +66,7 @@ impl RoutePermits {
     /// Takes a permit, if the route bounds its requests.
     ///
     /// # Errors
-    /// How many calls the caller may have, and has.
+    /// How many requests the caller may have, and has.
     pub(super) fn take(&self, route: &Route, identity: &PeerIdentity) -> Result<Option<RoutePermit>, usize> {
         let Some(max) = route.limits.requests_per_identity else { return Ok(None) };
         let caller = (route.name.clone(), identity.cluster.clone(), identity.addon.clone());

@@ -50,7 +50,7 @@ pub(super) enum Refusal {
 fn requests(whose: NoPermit) -> String {
     match whose {
         NoPermit::AddOn(max) => format!("the addon already has {max} requests on its connections from the cluster"),
-        NoPermit::Cluster(max) => format!("the addons of the cluster already have {max} calls"),
+        NoPermit::Cluster(max) => format!("the addons of the cluster already have {max} requests"),
     }
 }
 

@@ -376,7 +376,7 @@ impl InFlight {
     /// Takes a permit of the route.
     ///
     /// # Errors
-    /// How many calls the caller may have on it, and has.
+    /// How many requests the caller may have on it, and has.
     pub(super) fn enter(&mut self, route: &Arc<Route>, peer: &Peer) -> Result<(), usize> {
         self._route_permit = self.session.shared.route_permits.take(route, &peer.identity)?;
         self.route = Some(Arc::clone(route));

@@ -73,7 +73,7 @@ pub struct GatewayStats {
     pub handshakes_slow: Counter,
     /// Handshakes whose permit a newer connection took.
     pub handshakes_displaced: Counter,
-    /// Calls under way.
+    /// Requests under way.
     pub requests: Gauge,
     /// Requests that were answered with a problem response, by its name.
     problems: Family<ProblemLabel, Counter>,
@@ -84,7 +84,7 @@ pub struct GatewayStats {
     pub idle_ended: Counter,
     /// Connections that were ended because of too many large heads of HTTP/2.
     pub large_heads_ended: Counter,
-    /// Calls, bytes and sessions of each addon.
+    /// Requests, bytes and sessions of each addon.
     traffic: TrafficStats,
     /// For each forwarded request: the time until the response began or the backend failed, without the backend's
     /// share.

@@ -1,4 +1,4 @@
-//! Calls, bytes and sessions of each addon, by route.
+//! Requests, bytes and sessions of each addon, by route.
 //!
 //! The labels are bounded by what administrators configure. An addon is that of an identity that was let in, so an
 //! AddOnSigner lists it; a route is an AddOnRoute that lets the addon in, or one of the gateway's own paths. What is in
@@ -80,10 +80,10 @@ labels! {
     }
 }
 
-const CALLS: &str = "Requests, counted when the head of their answer is sent. code is the HTTP status that the client \
-                     got (101, or 200 over HTTP/2, for a WebSocket; 200 for most requests of gRPC); 2xx and the like \
-                     for one that IANA has not registered; reset if the stream was reset instead; none if the client \
-                     left before";
+const REQUESTS: &str = "Requests, counted when the head of their answer is sent. code is the HTTP status that the \
+                        client got (101, or 200 over HTTP/2, for a WebSocket; 200 for most requests of gRPC); 2xx and \
+                        the like for one that IANA has not registered; reset if the stream was reset instead; none if \
+                        the client left before";
 
 /// What is counted of all addons.
 #[derive(Debug, Clone)]
@@ -125,7 +125,7 @@ impl Drop for OpenSession {
 
 #[derive(Debug, Default)]
 struct Codes {
-    /// Whether the labels have been dropped: calls under way must not bring them back.
+    /// Whether the labels have been dropped: requests under way must not bring them back.
     is_gone: bool,
     known: Vec<(Code, Counter)>,
 }
@@ -133,7 +133,7 @@ struct Codes {
 impl TrafficStats {
     pub(super) fn register(registry: &mut Registry) -> Self {
         Self {
-            requests: add(registry, "gateway_requests", CALLS),
+            requests: add(registry, "gateway_requests", REQUESTS),
             received: add(
                 registry,
                 "gateway_received_bytes",

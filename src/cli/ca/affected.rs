@@ -136,19 +136,19 @@ impl Affected {
         Refused(sentence).into()
     }
 
-    /// One lineage for each, and what is not known.
+    /// One row for each, and what is not known.
     pub(super) fn as_table(&self) -> String {
         if self.is_nobody() {
             return "Nobody would be locked out.\n".to_owned();
         }
-        let mut lineages = Rows::new(&["CLUSTER", "ADDON", "LAST SEEN", "CERTIFICATE ENDS", "LOCKED OUT"]);
+        let mut rows = Rows::new(&["CLUSTER", "ADDON", "LAST SEEN", "CERTIFICATE ENDS", "LOCKED OUT"]);
         for addon in &self.addons {
             let time = |time: Option<Timestamp>| time.map_or_else(|| "unknown".to_owned(), |time| time.to_string());
             let is_known = if addon.is_known { "yes" } else { "unknown" };
             let (seen, ends) = (time(addon.last_seen), time(addon.valid_until));
-            lineages.add([&addon.cluster, &addon.addon, &seen, &ends, is_known]);
+            rows.add([&addon.cluster, &addon.addon, &seen, &ends, is_known]);
         }
-        let mut text = if self.addons.is_empty() { String::new() } else { lineages.render() };
+        let mut text = if self.addons.is_empty() { String::new() } else { rows.render() };
         self.unknown.iter().for_each(|unknown| text.push_str(&format!("Unknown: {unknown}.\n")));
         text
     }

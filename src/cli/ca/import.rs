@@ -85,13 +85,10 @@ pub(super) async fn import(args: ImportArgs) -> anyhow::Result<()> {
     let name = args.lineage.name();
     let before = ca.lineage(&name).await?;
     let Some(request) = before.request.clone() else { bail!("{}", no_request(&before)) };
-    // Of one that was brought before, the request is gone.
+    // Of one that was brought before, the CSR is gone.
     let first = chain.first().and_then(|der| Authority::from_der(der).ok());
     if let Some(id) = first.map(|it| it.id().clone()).filter(|id| before.authority(id.as_str()).is_some()) {
-        bail!(
-            "{id} is an authority of {} already; `addon-signer ca csr {name}` prints the next request",
-            before.lineage
-        );
+        bail!("{id} is an authority of {} already; `addon-signer ca csr {name}` prints the next CSR", before.lineage);
     }
     let (text, id) = certified(&chain, &request).with_context(|| unusable(&args.cert))?;
     let (user, now) = (CommandUser::ask(&ca.client).await.user, Clock::default().now().to_string());
@@ -148,9 +145,9 @@ fn read(file: &Path) -> anyhow::Result<Vec<CertificateDer<'static>>> {
     pem::certificates(&text).with_context(|| unusable(file))
 }
 
-/// The certificates in PEM, and the id of the authority for this request. The hub checks the rest.
+/// The certificates in PEM, and the id of the authority for this CSR. The hub checks the rest.
 fn certified(chain: &[CertificateDer<'static>], request: &str) -> anyhow::Result<(String, AuthorityId)> {
-    let request = CertificateRequest::from_pem(request.as_bytes()).context("the hub's request")?;
+    let request = CertificateRequest::from_pem(request.as_bytes()).context("the hub's CSR")?;
     let certified = Certified::brought(chain, request.public_key_der()).map_err(|error| match error {
         NotUsable::OtherKey(name) => {
             anyhow!("the first certificate, {name:?}, is not for the CSR that `addon-signer ca csr` prints")

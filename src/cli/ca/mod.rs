@@ -146,7 +146,7 @@ async fn rotate(ChangeArgs { lineage, report }: ChangeArgs) -> anyhow::Result<()
     let (name, before, active) = ca.begun(&lineage).await?;
     if before.request.is_some() {
         bail!(
-            "authorities of {} are imported: `addon-signer ca csr {name}` prints the next request, and `addon-signer \
+            "authorities of {} are imported: `addon-signer ca csr {name}` prints the next CSR, and `addon-signer \
              ca import {name}` begins the rotation",
             before.lineage
         );

@@ -8,7 +8,7 @@ pub(super) struct Pace(Option<(Duration, i64)>);
 
 impl Pace {
     /// Says how many more have become ready per minute since the first request, and how long the rest takes at this
-    /// pace. Empty while that is not known. `elapsed` is the time since the command began, `counts` how many of how
+    /// rate. Empty while that is not known. `elapsed` is the time since the command began, `counts` how many of how
     /// many are ready.
     pub(super) fn told(&mut self, elapsed: Duration, counts: Option<(i64, i64)>) -> String {
         let Some((ready, total)) = counts else {

@@ -24,7 +24,7 @@ pub(super) struct LineageReport {
     /// Why it is not signing, or what it was asked for and does not do.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) problem: Option<String>,
-    /// The certificate request of the next authority.
+    /// The CSR of the next authority.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) request: Option<String>,
     /// Why the authority that the issuer offers is not used.

@@ -39,7 +39,7 @@ pub struct ListArgs {
     issuer: Option<String>,
     /// Only in this state: intent, signed, published, unpublished, abandoned, valid or expired. See "Who holds a
     /// certificate" in ledger.md.
-    #[arg(long, value_parser = eligibility)]
+    #[arg(long, value_parser = state_filter)]
     state: Option<StateFilter>,
     /// Only valid ones that expire within this time, such as 24h; the soonest first.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
@@ -70,7 +70,7 @@ enum ListFormat {
     Csv,
 }
 
-fn eligibility(name: &str) -> Result<StateFilter, QueryError> {
+fn state_filter(name: &str) -> Result<StateFilter, QueryError> {
     name.parse()
 }
 

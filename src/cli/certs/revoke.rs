@@ -134,7 +134,7 @@ async fn write(
                 "there is no ManagedClusterAddOn {addon} in the namespace {cluster}, so no certificate of it is valid"
             );
         };
-        let was = match eligibility(&object, wanted.before, args.before.is_some())? {
+        let was = match already_set(&object, wanted.before, args.before.is_some())? {
             Set::Enough(found) => return Ok((found.clone(), Some(found.before))),
             Set::Less(was) => was,
         };
@@ -165,7 +165,7 @@ enum Set {
 
 /// A later time stays, because an earlier one would make some certificates valid again. That is an error only with
 /// `--before`; without it, a later time means that everything is already revoked.
-fn eligibility(object: &DynamicObject, wanted: Timestamp, named: bool) -> anyhow::Result<Set> {
+fn already_set(object: &DynamicObject, wanted: Timestamp, named: bool) -> anyhow::Result<Set> {
     // An unreadable annotation lets nobody in, and has no time that could be set back.
     match ocm::revocation(object).unwrap_or_default() {
         Some(set) if set.before > wanted && named => bail!(
@@ -217,13 +217,13 @@ mod tests {
         let earlier = NOW.minus(Duration::from_secs(1));
         let later = NOW.plus(Duration::from_secs(1));
         let found = Revocation { before: NOW, by: String::new() };
-        assert_eq!(eligibility(&set, NOW, true).unwrap(), Set::Enough(found.clone()));
-        assert_eq!(eligibility(&set, later, true).unwrap(), Set::Less(Some(NOW)));
-        let refused = eligibility(&set, earlier, true).unwrap_err().to_string();
+        assert_eq!(already_set(&set, NOW, true).unwrap(), Set::Enough(found.clone()));
+        assert_eq!(already_set(&set, later, true).unwrap(), Set::Less(Some(NOW)));
+        let refused = already_set(&set, earlier, true).unwrap_err().to_string();
         assert!(refused.contains("valid again"), "{refused}");
-        assert_eq!(eligibility(&set, earlier, false).unwrap(), Set::Enough(found), "somebody was quicker");
-        assert_eq!(eligibility(&mk_addon(&[]), NOW, true).unwrap(), Set::Less(None));
-        assert_eq!(eligibility(&mk_addon(&[(ANNOTATION_REVOKE_BEFORE, "soon")]), NOW, true).unwrap(), Set::Less(None));
+        assert_eq!(already_set(&set, earlier, false).unwrap(), Set::Enough(found), "somebody was quicker");
+        assert_eq!(already_set(&mk_addon(&[]), NOW, true).unwrap(), Set::Less(None));
+        assert_eq!(already_set(&mk_addon(&[(ANNOTATION_REVOKE_BEFORE, "soon")]), NOW, true).unwrap(), Set::Less(None));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use addon_signer_platform::errors::explain;
 const ABOUT: &str = "addons on clusters";
 
 impl Inspection {
-    /// Whether every addon with eligibility has a valid certificate.
+    /// Whether every eligible addon has a valid certificate.
     pub(super) async fn certificates(&self, ledger: anyhow::Result<LedgerSource>) -> Vec<Finding> {
         vec![match gather(&self.client, ledger, &self.namespace, &Selection::default()).await {
             Ok(gathered) => finding(&gathered),
@@ -26,7 +26,7 @@ fn finding(gathered: &Gathered) -> Finding {
     // The worst come first.
     let bad: Vec<_> = live.iter().take_while(|row| row.state <= State::NoCertificate).collect();
     let Some(worst) = bad.first() else {
-        return Finding::good(ABOUT, format!("all {} with eligibility have valid certificates", live.len()));
+        return Finding::good(ABOUT, format!("all {} that are eligible have valid certificates", live.len()));
     };
     Finding::bad(
         ABOUT,

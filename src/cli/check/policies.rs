@@ -119,7 +119,7 @@ impl Inspection {
             let waiting = self.unproven().await?;
             let lack = self.policy(&GRPC).await?;
             Ok(match (waiting, lack) {
-                (Some((count, why)), _) => Finding::bad(about, format!("requests waiting: {count}. {why}")),
+                (Some((count, why)), _) => Finding::bad(about, format!("CSRs waiting: {count}. {why}")),
                 (None, Some(_)) if !self.is_there(&GRPC).await? => {
                     Finding::good(about, "it is not installed (grpcAccount.enabled)")
                 }
@@ -147,7 +147,7 @@ impl Inspection {
         Ok(policies.get_opt(policy.name).await?.is_some() || bindings.get_opt(policy.name).await?.is_some())
     }
 
-    /// How many requests the hub does not answer because it cannot trust OCM's gRPC server, and why.
+    /// How many CSRs the hub does not answer because it cannot trust OCM's gRPC server, and why.
     async fn unproven(&self) -> kube::Result<Option<(usize, String)>> {
         let signers: Api<GuardedSigner> = Api::all(self.client.clone());
         let signers = listing::all(signers, Selector::all()).await?;
@@ -222,7 +222,7 @@ impl ShippedPolicy {
     }
 }
 
-/// Whether it is a single CEL text, and does not look at the CSR.
+/// Whether it is a single CEL text, and does not look at the request.
 fn is_one_text(expression: &str) -> bool {
     let text = expression.trim().strip_prefix('\'').and_then(|rest| rest.strip_suffix('\''));
     text.is_some_and(|text| !text.contains(['\'', '\\']))

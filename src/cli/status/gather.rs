@@ -115,7 +115,7 @@ async fn installed(
         let Some(key) = ocm::addon_key(addon).filter(|key| wanted.has(key)) else { return };
         let Some(served) = signers.of_addon.get(&key.addon) else { return };
         let has_place = matches!(Placement::read(addon).place, Place::Namespace(_));
-        // An unreadable revocation leaves no eligibility.
+        // An unreadable revocation makes the addon ineligible.
         let revoked_before = ocm::revocation(addon).ok().flatten().map(|known| known.before);
         let read = InstalledAddOn {
             not_eligible: not_eligible(addon, &key, &clusters),

@@ -1,4 +1,4 @@
-//! One exchange over HTTP/1.1. The call itself runs the connection, so that no other task takes part in it, and a
+//! One exchange over HTTP/1.1. The request itself runs the connection, so that no other task takes part in it, and a
 //! request that is dropped ends its connection at once. hyper alone would wait until the backend has taken what was
 //! written.
 

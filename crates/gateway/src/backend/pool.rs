@@ -67,7 +67,7 @@ struct OfCluster {
 pub(crate) enum Wanted {
     /// Any connection; others may use it afterwards.
     Shared,
-    /// With HTTP/1.1, a new connection that ends with the request. HTTP/2 keeps calls apart anyway.
+    /// With HTTP/1.1, a new connection that ends with the request. HTTP/2 keeps requests apart anyway.
     Own,
     /// A connection of HTTP/1.1, which may change its protocol.
     Upgrade,

@@ -1,4 +1,4 @@
-//! The accept loop. Strangers and clients have separate permits: a connection waits in one of many permits until its
+//! The accept loop. Strangers and clients have separate permits: a connection holds one of many permits until its
 //! client has sent the beginning of TLS, takes one of the few permits for handshakes until the client has presented a
 //! certificate, and a session's permit afterwards.
 

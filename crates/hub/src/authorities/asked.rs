@@ -24,7 +24,7 @@ pub(crate) struct Asked {
     pub(super) taint: Vec<AuthorityRequest>,
     /// To revoke authorities.
     pub(super) revoke: Vec<AuthorityRequest>,
-    /// To use this certificate for the request of the next authority: PEM, with what is above it.
+    /// To use this certificate for the CSR of the next authority: PEM, with what is above it.
     pub(super) import: Option<String>,
 }
 

@@ -132,7 +132,7 @@ pub struct GatewayLineageReport {
     /// Why the authority that the issuer offers is not used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_used: Option<String>,
-    /// The certificate request of the next authority in PEM, if `ca import` brings authorities.
+    /// The CSR of the next authority in PEM, if `ca import` brings authorities.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<String>,
 }
@@ -172,8 +172,8 @@ pub fn render(
     })
 }
 
-/// Adds to the report in this ConfigMap why the lineage does not sign, and the request of its next authority. The rest
-/// of the report stays as it was written. A lineage that has no authority yet has a ConfigMap only for its request.
+/// Adds to the report in this ConfigMap why the lineage does not sign, and the CSR of its next authority. The rest
+/// of the report stays as it was written. A lineage that has no authority yet has a ConfigMap only for that CSR.
 ///
 /// # Errors
 /// [`NotWritten`].

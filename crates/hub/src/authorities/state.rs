@@ -29,7 +29,7 @@ pub struct ReadyLineage {
 pub struct OutsideReport {
     /// Why an authority is not used, in one sentence without a period.
     pub refused: Option<String>,
-    /// The certificate request of the next authority, in PEM.
+    /// The CSR of the next authority, in PEM.
     pub request: Option<String>,
     /// Says which root agents trust that no administrator has named.
     pub unnamed_root: Option<String>,
@@ -72,7 +72,7 @@ pub enum LineageState {
         message: String,
         /// The lineage as it was read before.
         last: Option<Arc<ReadyLineage>>,
-        /// The certificate request of the next authority, in PEM.
+        /// The CSR of the next authority, in PEM.
         request: Option<String>,
     },
 }
@@ -94,7 +94,7 @@ impl LineageState {
         }
     }
 
-    /// The certificate request of the next authority, in PEM.
+    /// The CSR of the next authority, in PEM.
     pub fn request(&self) -> Option<&String> {
         match self {
             Self::Ready(ready) => ready.outside.as_ref()?.request.as_ref(),

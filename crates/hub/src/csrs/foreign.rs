@@ -64,7 +64,7 @@ pub(super) struct Origins {
     list: u64,
     /// Whether a list was complete.
     is_complete: bool,
-    /// Whether a CSR had no permit.
+    /// Whether a CSR did not fit.
     has_more: bool,
     clock: Clock,
     report: watch::Sender<ForeignReport>,
@@ -120,7 +120,7 @@ impl Origins {
         was_known
     }
 
-    /// Whether a new list would show CSRs that had no permit and have one now. Returns `true` once.
+    /// Whether a new list would show CSRs that did not fit and would fit now. Returns `true` once.
     pub(super) fn wants_list(&mut self) -> bool {
         self.count <= MOST_OF_OTHERS / 2 && std::mem::take(&mut self.has_more)
     }
@@ -192,14 +192,14 @@ mod tests {
     }
 
     #[test]
-    fn unserved_signers_leave_permits_and_the_rest_is_relisted() {
+    fn unserved_signers_leave_room_and_the_rest_is_relisted() {
         let mut origins = Origins::new(Clock::default(), watch::channel(ForeignReport::new()).0);
         origins.begin_list();
         for name in 0..MOST {
             origins.note(&mk_csr(name), None);
         }
         assert_eq!(origins.count, MOST_OF_OTHERS);
-        assert!(!origins.wants_list(), "they would have no permit again");
+        assert!(!origins.wants_list(), "they would not fit again");
         origins.complete_list();
         for name in 0..MOST_OF_OTHERS / 2 {
             origins.gone(&mk_csr(name), None);

@@ -43,7 +43,7 @@ pub(crate) enum Guarded {
     Starting,
     /// It may not be in force.
     Not(PolicyProblem),
-    /// It is in force: requests created since this time, by the API server's clock, are as they were created.
+    /// It is in force: CSRs created since this time, by the API server's clock, are as they were created.
     Since(Timestamp),
 }
 

@@ -30,7 +30,7 @@ pub(crate) struct StatusWriter<'l> {
 }
 
 impl<'l> StatusWriter<'l> {
-    /// Creates the status writer of all CSRs: they are cluster-scoped.
+    /// Creates the writer of answers for all CSRs: they are cluster-scoped.
     pub(crate) fn new(client: Client, leads: &'l Leads) -> Self {
         Self { api: Api::all(client), leads }
     }

@@ -221,7 +221,7 @@ where
     }
 }
 
-/// The cluster and the addon in the name of an eligibility or of a revocation.
+/// The cluster and the addon in the name of a record of eligibility or of a revocation.
 fn pair(name: &str) -> Option<(ClusterName, AddOnName)> {
     let (cluster, addon) = name.split_once('/')?;
     Some((cluster.parse().ok()?, addon.parse().ok()?))

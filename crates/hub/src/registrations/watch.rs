@@ -183,7 +183,7 @@ mod tests {
         !(200..500).contains(&second)
     }
 
-    /// Serves these resources. Watches end in second 500. Notes when a list begins that is no dry run of a version.
+    /// Serves these resources. Watches end in second 500. Notes when a list begins that does not only probe a version.
     async fn answer(
         request: Request<Body>,
         served: &[&str],

@@ -132,7 +132,7 @@ impl LineageReconciler {
             if is_absent && matches!(*self.lineage.state.borrow(), LineageState::Starting) {
                 self.set(LineageState::Absent);
             }
-            return true; // a permit wakes this task
+            return true; // a free permit wakes this task
         }
         let (Some(ready), Some(seen)) = (state, seen) else { return false };
         let has = |object: &Option<ObjectVersion>, version: Option<&str>| {

@@ -109,7 +109,7 @@ impl Outside {
         self.is_used().then(|| OutsideReport { refused, request: self.request.clone(), unnamed_root })
     }
 
-    /// The certificate request of the next authority, in PEM.
+    /// The CSR of the next authority, in PEM.
     pub(super) fn request(&self) -> Option<String> {
         self.request.clone()
     }

@@ -131,7 +131,8 @@ impl LineageReconciler {
         Ok(stored)
     }
 
-    /// Tells the audit log of a step that led to this lineage, and people of one that nobody has asked for.
+    /// Tells the audit log of a step that led to this state of the lineage, and people of one that nobody has asked
+    /// for.
     fn announce(&self, step: &Step, after: &Lineage) {
         let (verb, id) = match step {
             Step::Prepare => ("prepared", id_of(after.next())),
@@ -309,7 +310,7 @@ fn by(request: Option<&AuthorityRequest>) -> &str {
     request.map_or("", |request| &request.by)
 }
 
-/// Who asked for a step that led from one lineage to the other; empty if it was due by time.
+/// Who asked for a step that led from one state of the lineage to the other; empty if it was due by time.
 fn asked_by<'a>(step: &Step, plan: &LineagePlan, asked: &'a Asked, before: &'a Lineage, after: &'a Lineage) -> &'a str {
     match step {
         Step::RollBack { .. } => by(asked.roll_back.as_ref()),

@@ -15,7 +15,7 @@ use addon_signer_api::cert_manager::{CertificateRequest, CertificateRequestSpec,
 use addon_signer_core::encoding::pem;
 use k8s_openapi::ByteString;
 
-/// As cert-manager spells keyCertSign and cRLSign, which the request in PKCS#10 has.
+/// As cert-manager spells keyCertSign and cRLSign, which the CSR has.
 const USAGES: [&str; 2] = ["cert sign", "crl sign"];
 const NOT_INSTALLED: &str = "cert-manager is not installed: the API server does not know CertificateRequests";
 /// What an administrator can do about a CertificateRequest of which nothing comes.
@@ -82,7 +82,7 @@ impl Question<'_> {
         Ok(self.judge(&name, request, &pending))
     }
 
-    /// The request for the certificate of this key.
+    /// The CertificateRequest for this key.
     fn certificate_request(&self, name: &str, pending: &Pending, issuer: &IssuerRef) -> CertificateRequest {
         let seconds = self.authority.duration.as_secs();
         let spec = CertificateRequestSpec {
@@ -97,7 +97,7 @@ impl Question<'_> {
         CertificateRequest { metadata: ObjectMeta { labels, ..request.metadata }, ..request }
     }
 
-    /// What became of a request.
+    /// What became of a CertificateRequest.
     fn judge(&self, name: &str, request: CertificateRequest, pending: &Pending) -> Supply {
         let IssuerRef { name: issuer, kind, .. } = request.spec.issuer_ref;
         let status = request.status.unwrap_or_default();

@@ -1,5 +1,5 @@
 //! Where the authorities of a lineage come from, if the hub does not make them: a Secret that somebody fills
-//! (`imported`), or certificates for requests of the hub from an administrator (`requested`) or cert-manager
+//! (`imported`), or certificates for the hub's CSRs, from an administrator (`requested`) or cert-manager
 //! (`cert_manager`). Whatever comes is checked before it may wait to sign; until then the lineage goes on with what it
 //! has.
 
@@ -212,7 +212,7 @@ pub(super) struct Question<'q> {
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) supply: Supply,
-    /// The request of the next authority, in PEM, for whoever issues its certificate.
+    /// The CSR of the next authority, in PEM, for whoever issues its certificate.
     pub(super) request: Option<String>,
 }
 

@@ -11,7 +11,7 @@ use addon_signer_core::encoding::pem;
 const ORIGIN: &str = "the certificate of `ca import`";
 
 impl Question<'_> {
-    /// The request of the next authority, and the authority if its certificate was brought.
+    /// The CSR of the next authority, and the authority if its certificate was brought.
     pub(super) async fn requested(&self, store: &AuthorityStore, leads: &Leads) -> Result<Answer, StoreError> {
         let pending = match self.pending(store, leads).await? {
             Ok(pending) => pending,

@@ -1,4 +1,4 @@
-//! Tests which waiting CSRs the dispatcher looks at when an eligibility changes, on a clock that the test moves.
+//! Tests which waiting CSRs the dispatcher looks at when eligibility changes, on a clock that the test moves.
 
 use std::convert::Infallible;
 

@@ -1,5 +1,5 @@
 //! CSRs that OCM's gRPC server makes for others. For whom is in an annotation, so the hub answers one only after it
-//! has seen the API server refuse to change that annotation on this very request.
+//! has seen the API server refuse to change that annotation on this very CSR.
 
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::ResourceExt;

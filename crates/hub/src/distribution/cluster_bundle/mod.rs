@@ -1,7 +1,7 @@
 //! Publishes the gateway's anchors to the pods of the hub cluster, such as agents in OCM's hosted mode: by one
 //! ClusterTrustBundle, if the API server has them and the hub the right (`trust.clusterTrustBundle` in the chart).
 //!
-//! No rotation waits for it, and its failures stop nothing else: it only reads what the line's reconciler has
+//! No rotation waits for it, and its failures stop nothing else: it only reads what the lineage's reconciler has
 //! published.
 
 use std::collections::BTreeSet;
