@@ -20,7 +20,7 @@ struct Edit {
     data: Data,
 }
 
-/// Data with another `lineage.json`.
+/// Data with another `line.json`.
 fn with_lineage(data: &Data, change: impl FnOnce(&mut Vec<Value>)) -> Data {
     let mut lineage: Value = serde_json::from_slice(&data["line.json"].0).unwrap();
     change(lineage["authorities"].as_array_mut().unwrap());

@@ -74,7 +74,7 @@ impl OnServer {
         .await;
     }
 
-    /// The authorities in `lineage.json`.
+    /// The authorities in `line.json`.
     pub(in crate::hub) async fn members(&self) -> Option<Vec<Value>> {
         Some(members(&self.secrets.get_opt(self.secret).await.ok()??.data?))
     }

@@ -33,7 +33,7 @@ pub(super) struct Shown {
 }
 
 impl View {
-    /// Reads `authorities` of `lineage.json`, or of a status.
+    /// Reads `authorities` of `line.json`, or of a status.
     pub(super) fn of(authorities: &[Value]) -> Self {
         let shown = |it: &Value| Shown {
             id: it["id"].as_str().unwrap().to_owned(),
