@@ -68,7 +68,7 @@ versions *minors:
 demo:
     .ci/run demo
 
-# Compare with Go, OpenSSL and Python what is read of approved mutants of good requests; not a step of .ci/run.
+# Compare with Go, OpenSSL and Python what is read of approved mutants of good CSRs; not a step of .ci/run.
 differential seed="1" mutants="20000":
     fuzz/differential/run.sh {{seed}} {{mutants}}
 

@@ -58,7 +58,7 @@ key.
     {{- end }}
   ports:
     - { name: signer-metrics, containerPort: 9090 }
-  # A restart would lose the key of a request that waits for its approval, so it has a day.
+  # A restart would lose the key of a CSR that waits for its approval, so it has a day.
   startupProbe:
     httpGet: { path: /readyz, port: 9090 }
     periodSeconds: 1

@@ -14,7 +14,7 @@ use super::{PATIENCE, TURN, command, helm_upgrade, kubectl, kubectl_wait, path};
 
 const NS: &str = "--namespace=addon-signer";
 
-/// What `helm uninstall` leaves, besides what a line of authorities keeps. docs/operations.md has the same list.
+/// What `helm uninstall` leaves, besides what a lineage keeps. docs/operations.md has the same list.
 const LEFT: [&str; 16] = [
     "APIService /v1alpha1.addon-signer.io", // Kubernetes makes it for the CRDs
     "AddOnSigner /telemetry",

@@ -1,4 +1,4 @@
-//! Rows that a hub left open, and whose CSRs have changed or gone since.
+//! Rows that a hub left open, and whose CSRs have changed or were deleted since.
 
 use std::time::Duration;
 

@@ -124,7 +124,7 @@ impl fmt::Display for Stand {
         let Self { rotations, sizes: Sizes(sizes), series, events, entries } = self;
         let bytes: usize = sizes.values().sum();
         let objects = sizes.len();
-        write!(f, "after {rotations} rotations: {bytes} bytes in {objects} objects, {series} lineages of metrics, ")?;
+        write!(f, "after {rotations} rotations: {bytes} bytes in {objects} objects, {series} lines of metrics, ")?;
         write!(f, "{events} events, {entries} entries in the ledger")
     }
 }

@@ -1,4 +1,4 @@
-//! Agents that renew their certificates and call through the gateway all the time. Each failure of one that is entitled
+//! Agents that renew their certificates and call through the gateway all the time. Each failure of one that is eligible
 //! counts.
 
 use std::collections::HashMap;
@@ -110,7 +110,7 @@ impl Agents {
         self.counts.revoked.lock().extend(issuers);
     }
 
-    /// Panics if an agent that is entitled was refused.
+    /// Panics if an agent that is eligible was refused.
     pub(super) fn assert_served(&self) {
         let failed = self.counts.failed.lock();
         assert!(failed.is_empty(), "{} failed: {}", failed.len(), failed.join("\n"));

@@ -1,6 +1,6 @@
-//! A signer is killed by SIGKILL wherever a step of a lineage persists something: no call and no renewal of an entitled
-//! agent fails, and each step is taken once, with one result (invariants I5 to I7). The gateway is not a part of the
-//! signer and lives on. `just soak` kills at all boundaries, some minutes; otherwise there are ten kills.
+//! A signer is killed by SIGKILL wherever a step of a lineage persists something: no request and no renewal of an
+//! eligible agent fails, and each step is taken once, with one result (invariants I5 to I7). The gateway is not a part
+//! of the signer and lives on. `just soak` kills at all boundaries, some minutes; otherwise there are ten kills.
 
 use tokio::time::timeout;
 
