@@ -31,7 +31,7 @@ const HANDSHAKES_FAILED: &str = "TLS handshakes that failed. cause: the client s
 const OF_CLUSTER: &str =
     "Connections ended because the addons of their cluster together had four times --gateway-identity-connections";
 const LARGE_HEADS: &str =
-    "HTTP/2 connections ended because they had 2 heads of several frames, or 8 of more than 4 KiB (SECURITY.md)";
+    "HTTP/2 connections ended because they had 2 heads of several frames, or 8 of more than 4 KiB (limits.md)";
 const OWN: &str = "Of each forwarded request: the time until its response began, or the backend failed, that was \
                      not the backend's";
 
