@@ -321,7 +321,7 @@ async fn unproven_grpc_account_is_bad_and_reported_with_remedy() {
     };
     has("BAD  gRPC account: CSRs waiting: 1. The hub does not answer this CSR of OCM's gRPC server, because \
          the ValidatingAdmissionPolicy addon-signer-grpc-account is not in force, so anyone could change whom the \
-         request is for. Install the chart again; the binding must deny.\n")
+         CSR is for. Install the chart again; the binding must deny.\n")
     .await;
     requests.delete(&name, &DeleteParams::default()).await.unwrap();
     has("ok   gRPC account: it is not installed (grpcAccount.enabled)\n").await;

@@ -130,7 +130,7 @@ impl fmt::Display for Unproven<'_> {
         match self.0 {
             PolicyProblem::Missing => f.write_str(
                 "the ValidatingAdmissionPolicy addon-signer-grpc-account is not in force, so anyone could change \
-                 whom the request is for. Install the chart again; the binding must deny",
+                 whom the CSR is for. Install the chart again; the binding must deny",
             ),
             PolicyProblem::Unknown(said) | PolicyProblem::RefusesHub(said) => write!(
                 f,

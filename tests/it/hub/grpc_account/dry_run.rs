@@ -107,7 +107,7 @@ async fn with_external_approval_dry_run_needs_the_approve_right() {
     let (reason, sentence) = wait_unproven(&admin, &name).await;
     assert!(reason == "PolicyUnknown", "{sentence}");
     assert!(sentence.contains("lacks the right `approve` for this signer"), "{sentence}");
-    assert!(sentence.contains("user not permitted to approve CSRs with signerName"), "{sentence}");
+    assert!(sentence.contains("user not permitted to approve requests with signerName"), "{sentence}");
     assert_eq!(certificate(&requests(&admin).get(&name).await.unwrap()), None);
     verbs(&admin, json!(["approve", "sign"])).await;
     wait_until(3 * PATIENCE, "the certificate", async || certificate(&requests(&admin).get(&name).await.unwrap()))
