@@ -142,7 +142,7 @@ async fn request_says_what_it_awaits_and_revocation_what_it_revokes() {
     })
     .await;
     let open = submit(&world.hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
-    world.until("spoke1", "the approval", waits(format!("somebody to approve its CSR {open}"))).await;
+    world.until("spoke1", "the approval", waits(format!("an approval of its CSR {open}"))).await;
 
     let automatic = Patch::Merge(json!({ "spec": { "approval": "Automatic" } }));
     let secrets: Api<Secret> = Api::namespaced(admin.clone(), "addon-signer");

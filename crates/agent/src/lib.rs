@@ -11,7 +11,7 @@
 //!
 //! Only the gateway knows that a certificate is revoked. The agent asks it from time to time, and once when it
 //! starts. If the gateway answers that the certificate is revoked, the agent replaces it like a missing one, with the
-//! same pauses. If the authority is tainted, the gateway tells the agent to renew (`told`). If the gateway publishes
+//! same pauses. If the authority is tainted, the gateway tells the agent to renew (`hint`). If the gateway publishes
 //! other anchors (`outdated`), the agent gets a new certificate, which brings the present ones. Anchors come from the
 //! hub alone: a gateway that was taken over can make the agent renew, and cannot change whom it trusts. Whom the stored
 //! anchors do not verify may be a stranger: the agent reads on the hub whether that gives out others (`published`).

@@ -104,7 +104,7 @@ fn waits_for(name: &str, conditions: &[CertificateSigningRequestCondition], answ
         return format!("the hub to {step} its CSR {name}: {message}");
     }
     if answerer.leaves_approval && !is("Approved") {
-        return format!("somebody to approve its CSR {name}");
+        return format!("an approval of its CSR {name}");
     }
     match &answerer.problem {
         Some(problem) => format!("the hub to {step} its CSR {name}, but {problem}"),
@@ -179,8 +179,8 @@ mod tests {
         let both = Answerer { leaves_approval: true, problem };
         let cases: [(&[&str], &Answerer, &str); 9] = [
             (&[], &automatic, "the hub to answer its CSR r"),
-            (&[], &external, "somebody to approve its CSR r"),
-            (&[], &both, "somebody to approve its CSR r"),
+            (&[], &external, "an approval of its CSR r"),
+            (&[], &both, "an approval of its CSR r"),
             (&[], &broken, "the hub to answer its CSR r, but the AddOnSigner t says NotPermitted: No."),
             (&["Approved"], &both, "the hub to sign its CSR r, but the AddOnSigner t says NotPermitted: No."),
             (&["Approved"], &external, "the hub to sign its CSR r"),

@@ -82,7 +82,7 @@ fn request(path: &str) -> Request<Full<Bytes>> {
 }
 
 /// Whether a further request of the addon gets a permit.
-async fn may_create(another: &mut Connection) -> bool {
+async fn has_permit(another: &mut Connection) -> bool {
     match another.get("/v1/whoami").await.status {
         StatusCode::OK => true,
         StatusCode::TOO_MANY_REQUESTS => false,
@@ -98,10 +98,10 @@ async fn an_answer_keeps_its_permit_until_its_last_piece_is_sent() {
     let (mut h2, _) = connect(&world).await;
     let unread = join_all(["piece", "tick"].map(|path| h2.send_request(request(path)))).await;
     tokio::time::sleep(QUIET).await;
-    assert!(!may_create(&mut another).await, "the gateway has both answers in memory");
+    assert!(!has_permit(&mut another).await, "the gateway has both answers in memory");
     assert!(unread.iter().all(|answer| answer.as_ref().unwrap().status() == StatusCode::OK));
     drop(unread);
-    let free = async || may_create(&mut another).await.then_some(());
+    let free = async || has_permit(&mut another).await.then_some(());
     wait_until(SOON, "the permits to be free", free).await;
 }
 
@@ -116,11 +116,11 @@ async fn a_head_keeps_its_permit_until_it_is_sent() {
     // The first heads fill the sockets.
     let all_taken = async || {
         asked.push(tokio::spawn(h2.send_request(request("fields"))));
-        (!may_create(&mut another).await).then_some(())
+        (!has_permit(&mut another).await).then_some(())
     };
     wait_until(SOON, "all permits to be taken", all_taken).await;
     tokio::time::sleep(QUIET).await;
-    assert!(!may_create(&mut another).await, "the gateway has the heads of {} calls in memory", asked.len());
+    assert!(!has_permit(&mut another).await, "the gateway has the heads of {} requests in memory", asked.len());
 }
 
 #[tokio::test]

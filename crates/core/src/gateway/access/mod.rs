@@ -228,7 +228,7 @@ pub fn host(authority: &str, names: &[Host], table: &RouteTable, signer: &str) -
     ours.ok_or_else(|| NoAccess::Host(authority.to_owned()))
 }
 
-/// Who sends a request, as far as it decides the route.
+/// What of a sender decides the route of its request.
 #[derive(Debug, Clone, Copy)]
 pub struct Caller<'c> {
     /// The AddOnSigner whose CA signed the caller's certificate.
@@ -241,10 +241,10 @@ pub struct Caller<'c> {
     pub cluster_set: Option<&'c str>,
 }
 
-/// A request, as far as it decides the route.
+/// What of a request decides its route.
 #[derive(Debug, Clone, Copy)]
 pub struct RequestHead<'c> {
-    /// Who sends it.
+    /// Its sender.
     pub caller: Caller<'c>,
     /// What [`host`] has returned.
     pub host: &'c Host,
