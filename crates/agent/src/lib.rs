@@ -375,6 +375,8 @@ impl Agent {
     /// What to do about the stored credentials.
     fn judge(&self, stored: Option<&Credentials>) -> Plan {
         match self.judge_alone(stored) {
+            // There was a reason to get it, and the gateway may accept it by now.
+            Plan::Keep(usable) if self.candidate.is_some() => Plan::Renew(usable),
             Plan::Keep(usable) if self.outdated.is_due(Instant::now()) => Plan::Renew(usable),
             Plan::Keep(usable) if self.told_rest(&usable).is_zero() => Plan::Renew(usable),
             plan => plan,

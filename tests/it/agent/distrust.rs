@@ -5,7 +5,7 @@ use std::time::Duration;
 use addon_signer_agent::Outcome;
 use addon_signer_core::identity::GATEWAY_SERVING_SIGNER;
 
-use super::parts::{AgentWorld, Mood, SIGNER, SOON};
+use super::parts::{AgentWorld, Mood, SIGNER, SOON, bundle};
 use test_kit::wait_until;
 
 async fn stored(world: &AgentWorld) -> (Vec<u8>, Vec<u8>) {
@@ -29,6 +29,22 @@ async fn agent_distrusting_gateway_gets_anchors_with_new_certificate() {
         assert_eq!(world.requests().await.len(), 2, "that was enough");
         running.abort();
     }
+}
+
+/// The new anchors come a moment before the gateway's new certificate: until then they verify nobody.
+#[tokio::test]
+async fn anchors_that_come_before_the_gateways_certificate_are_tried_again() {
+    let world = AgentWorld::start().await;
+    world.agent(world.secret_store()).once().await.unwrap();
+    world.clock.advance(Duration::from_secs(60)); // no CSR is as young as the next certificate
+    let serving = world.replace_anchors();
+    let running = tokio::spawn(world.agent(world.secret_store()).run());
+    world.gateway.wait_for_connections(2).await; // for news, and to prove the certificate
+    world.serve_by(&serving);
+    let has_it = async || (stored(&world).await.1 == bundle(&serving).pem().into_bytes()).then_some(());
+    wait_until(SOON, "the new anchors", has_it).await;
+    assert_eq!(world.requests().await.len(), 2, "the certificate was kept until it could be proven");
+    running.abort();
 }
 
 /// Lists are in the order of names, which whoever may make requests chooses.

@@ -112,6 +112,20 @@ impl AgentWorld {
         bundle(&serving)
     }
 
+    /// The gateway's authority was replaced: hub and gateway publish the new one, of which the gateway has no
+    /// certificate yet.
+    pub(super) fn replace_anchors(&self) -> Issuer {
+        let serving = issuer("serving CA", &self.clock);
+        self.publish(&bundle(&serving));
+        self.gateway.answers.lock().unwrap().bundle = bundle(&serving);
+        serving
+    }
+
+    /// The gateway has a certificate of this authority from now on.
+    pub(super) fn serve_by(&self, serving: &Issuer) {
+        self.gateway.replace(&self.clients, serving, &self.clock);
+    }
+
     /// The anchors that the gateway publishes, and another one.
     pub(super) fn with_next(&self) -> Bundle {
         let old = self.gateway.answers.lock().unwrap().bundle.clone();
