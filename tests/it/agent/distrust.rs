@@ -33,7 +33,7 @@ async fn agent_distrusting_gateway_gets_anchors_with_new_certificate() {
 
 /// The new anchors come a moment before the gateway's new certificate: until then they verify nobody.
 #[tokio::test]
-async fn anchors_that_come_before_the_gateways_certificate_are_tried_again() {
+async fn new_anchors_before_the_new_certificate_are_tried_again() {
     let world = AgentWorld::start().await;
     world.agent(world.secret_store()).once().await.unwrap();
     world.clock.advance(Duration::from_secs(60)); // no CSR is as young as the next certificate
