@@ -6,7 +6,7 @@
 
 use std::sync::LazyLock;
 
-use addon_signer_core::gateway::access::{Caller, RequestHead, Target};
+use addon_signer_core::gateway::access::{Caller, RequestHead, RequestTarget};
 use addon_signer_core::gateway::authz::Peer;
 use addon_signer_core::gateway::host::Host;
 use addon_signer_core::gateway::path::SafePath;
@@ -28,7 +28,7 @@ fuzz_target!(|text: &str| {
 
 fn follow(path: &str) {
     let Ok(safe) = SafePath::parse(path) else { return };
-    let Ok(Target::Backend(skip)) = access::target(&PEER.identity.addon, &safe) else { return };
+    let Ok(RequestTarget::Backend(skip)) = access::target(&PEER.identity.addon, &safe) else { return };
     let below = safe.below(skip);
     let (addon, cluster) = (&PEER.identity.addon, &PEER.identity.cluster);
     let host = Host::Name("h".to_owned());

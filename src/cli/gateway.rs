@@ -24,7 +24,7 @@ use addon_signer_api::rules::SignerConfig;
 use addon_signer_api::status::CONDITION_READY;
 use addon_signer_api::{AddOnRoute, AddOnSigner, Guarded};
 use addon_signer_core::conditions::NO_HOSTNAME;
-use addon_signer_core::gateway::access::{self, Caller, NoAccess, RequestHead, Target};
+use addon_signer_core::gateway::access::{self, Caller, NoAccess, RequestHead, RequestTarget};
 use addon_signer_core::gateway::anchors::BackendAnchors;
 use addon_signer_core::gateway::attachment::{Attachment, Labels};
 use addon_signer_core::gateway::host::Host;
@@ -82,7 +82,7 @@ struct Explanation {
     passes: bool,
     /// What the caller gets if the request is refused.
     #[serde(skip_serializing_if = "Option::is_none")]
-    problem: Option<Problem>,
+    problem: Option<RefusalName>,
     /// The AddOnSigner whose certificate the caller has.
     signer: String,
     /// The AddOnRoute that decides.
@@ -100,12 +100,12 @@ struct Explanation {
 
 /// A refusal: the status, and the name of the problem.
 #[derive(Debug, Serialize)]
-struct Problem {
+struct RefusalName {
     status: u16,
     name: &'static str,
 }
 
-impl From<&NoAccess> for Problem {
+impl From<&NoAccess> for RefusalName {
     fn from(refusal: &NoAccess) -> Self {
         let (status, name) = problem_of(refusal);
         Self { status, name }
@@ -131,7 +131,7 @@ impl Explanation {
     fn table(&self) -> String {
         let mut rows = Rows::new(&["WHAT", "ANSWER"]);
         let outcome = match &self.problem {
-            Some(Problem { status, name }) => format!("refused with {status} ({name})"),
+            Some(RefusalName { status, name }) => format!("refused with {status} ({name})"),
             None => "passes".to_owned(),
         };
         rows.add(["call", &outcome]);
@@ -151,7 +151,7 @@ impl Explanation {
 }
 
 /// An AddOnSigner that the hub serves.
-struct Served {
+struct ServedSigner {
     name: String,
     addons: BTreeSet<AddOnName>,
     attachment: Attachment,
@@ -159,7 +159,7 @@ struct Served {
 
 /// What decides.
 struct Existing {
-    signers: Vec<Served>,
+    signers: Vec<ServedSigner>,
     plans: Vec<RoutePlan>,
     /// AddOnRoutes without effect, such as those that cannot be read: their names, their AddOnSigners if those can be
     /// read, and why.
@@ -232,7 +232,7 @@ impl Existing {
         let Decided { route, outcome } = self.decide(&table, signer, args);
         let problem = outcome.err().map(|refusal| {
             why.push(format!("{refusal}."));
-            Problem::from(&refusal)
+            RefusalName::from(&refusal)
         });
         let passes = problem.is_none();
         if let Some(route) = &route {
@@ -266,7 +266,7 @@ impl Existing {
         let parents: Vec<Parent<'_>> = self
             .signers
             .iter()
-            .map(|Served { name, addons, attachment }| Parent { name, addons, attachment })
+            .map(|ServedSigner { name, addons, attachment }| Parent { name, addons, attachment })
             .collect();
         let claimed = self.signers.iter().flat_map(|signer| &signer.attachment.hostnames);
         // The first name of a gateway is everybody's.
@@ -281,7 +281,7 @@ impl Existing {
         (table, verdicts)
     }
 
-    fn decide(&self, table: &RouteTable, signer: &Served, args: &ExplainArgs) -> Decided {
+    fn decide(&self, table: &RouteTable, signer: &ServedSigner, args: &ExplainArgs) -> Decided {
         let ExplainArgs { addon, cluster, method, .. } = args;
         let authority = args.url.authority().map_or("", |authority| authority.as_str());
         let names = Vec::from_iter(Host::of_authority(authority));
@@ -291,8 +291,10 @@ impl Existing {
             Ok((host, path, target))
         });
         let (host, path, skip) = match asked {
-            Ok((host, path, Target::Backend(skip))) => (host, path, skip),
-            Ok((_, _, Target::WhoAmI | Target::Bundle)) => return Decided { route: None, outcome: Ok(()) },
+            Ok((host, path, RequestTarget::Backend(skip))) => (host, path, skip),
+            Ok((_, _, RequestTarget::WhoAmI | RequestTarget::Bundle)) => {
+                return Decided { route: None, outcome: Ok(()) };
+            }
             Err(refusal) => return Decided { route: None, outcome: Err(refusal) },
         };
         let caller = Caller { signer: &signer.name, addon, cluster, cluster_set: self.cluster_set.as_deref() };
@@ -308,7 +310,7 @@ impl Existing {
     }
 
     /// Sentences about AddOnRoutes of this AddOnSigner that are not in effect.
-    fn out_of_effect(&self, verdicts: &BTreeMap<RouteName, Verdict>, signer: &Served) -> Vec<String> {
+    fn out_of_effect(&self, verdicts: &BTreeMap<RouteName, Verdict>, signer: &ServedSigner) -> Vec<String> {
         let of_signer =
             |name: &RouteName| self.plans.iter().any(|plan| plan.name == *name && plan.signer == signer.name);
         let refused = verdicts.iter().filter(|(name, _)| of_signer(name)).filter_map(|(name, verdict)| {
@@ -330,20 +332,20 @@ struct Decided {
 }
 
 /// An AddOnSigner that is Ready, with the addons that are its own.
-fn served(signer: AddOnSigner) -> Option<Served> {
+fn served(signer: AddOnSigner) -> Option<ServedSigner> {
     let status = signer.status.as_ref()?;
     let is_ready = status.conditions.iter().any(|it| it.type_ == CONDITION_READY && it.status == "True");
     let config = SignerConfig::read(&signer.spec, None).ok().filter(|_| is_ready)?; // a bad spec is not Ready
     let mut addons = config.rules.addons;
     addons.retain(|addon| status.add_ons.contains(addon.as_str()));
-    Some(Served { name: signer.name_any(), addons, attachment: config.attachment })
+    Some(ServedSigner { name: signer.name_any(), addons, attachment: config.attachment })
 }
 
 /// The Services that AddOnRoutes name, by namespaces.
 fn named_services(plans: &[RoutePlan]) -> WantedServices {
     let mut named = WantedServices::new();
     for plan in plans {
-        if let routing::Target::Service { name, .. } = &plan.backend.target {
+        if let routing::BackendTarget::Service { name, .. } = &plan.backend.target {
             named.entry(plan.name.namespace.clone()).or_default().insert(name.clone());
         }
     }

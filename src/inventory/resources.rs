@@ -14,11 +14,11 @@ use addon_signer_ledger::answer::{self, AnswerError};
 use addon_signer_ledger::view::{Certificate, Page};
 use addon_signer_platform::clock::Clock;
 
-type Answer = Result<Json<Value>, InventoryProblem>;
+type Listing = Result<Json<Value>, InventoryProblem>;
 type Parameters = Query<Vec<(String, String)>>;
 
 #[derive(Clone)]
-struct Source {
+struct ResourceSource {
     reader: Reader,
     clock: Clock,
 }
@@ -40,26 +40,26 @@ pub(super) fn router(reader: Reader, clock: Clock) -> Router {
         .route(CERTIFICATES, get(certificates))
         .route(CERTIFICATE, get(certificate))
         .route(ENTRIES, get(entries))
-        .with_state(Source { reader, clock })
+        .with_state(ResourceSource { reader, clock })
 }
 
-async fn certificates(State(source): State<Source>, Query(parameters): Parameters) -> Answer {
+async fn certificates(State(source): State<ResourceSource>, Query(parameters): Parameters) -> Listing {
     let page = answer::certificates(&source.reader, &parameters, source.clock.now()).await?;
     list("Certificate", page, |certificate: &Certificate| certificate.serial.clone())
 }
 
-async fn certificate(State(source): State<Source>, Path(name): Path<String>) -> Answer {
+async fn certificate(State(source): State<ResourceSource>, Path(name): Path<String>) -> Listing {
     let details = answer::certificate(&source.reader, &name).await?;
     let name = details.certificate.serial.clone();
     object("Certificate", &name, &details).map(Json)
 }
 
-async fn entries(State(source): State<Source>, Query(parameters): Parameters) -> Answer {
+async fn entries(State(source): State<ResourceSource>, Query(parameters): Parameters) -> Listing {
     let page = answer::entries(&source.reader, &parameters).await?;
     list("Entry", page, |entry| entry.seq.to_string())
 }
 
-fn list<T: Serialize>(kind: &str, page: Page<T>, name: impl Fn(&T) -> String) -> Answer {
+fn list<T: Serialize>(kind: &str, page: Page<T>, name: impl Fn(&T) -> String) -> Listing {
     let items = page.items.iter().map(|item| object(kind, &name(item), item)).collect::<Result<Vec<_>, _>>()?;
     let api_version = format!("{GROUP}/{VERSION}");
     let list =

@@ -14,7 +14,7 @@ use super::tasks::{Tasks, first_end, until_stopped};
 use crate::inventory::{Inventory, InventoryInputs};
 use addon_signer_core::policy::GatewayCertificate;
 use addon_signer_core::trust::Trust;
-use addon_signer_gateway::certificates::{ServingNames, Wanted, keep_certificate};
+use addon_signer_gateway::certificates::{CertificateOrder, ServingNames, keep_certificate};
 use addon_signer_gateway::{Gateway, GatewayInputs};
 use addon_signer_hub::GatewayEnds;
 use addon_signer_ledger::{Location, Reader};
@@ -66,18 +66,18 @@ impl Running {
 
     /// Keeps the certificate that agents see, and the API server where there is an inventory.
     pub(super) fn keep_serving(&mut self, names: ServingNames, trust: watch::Receiver<Arc<Trust>>) -> OwnCertificate {
-        self.keep_certificate(RENEWAL, Wanted { certificate: GatewayCertificate::Serving, names }, trust)
+        self.keep_certificate(RENEWAL, CertificateOrder { certificate: GatewayCertificate::Serving, names }, trust)
     }
 
     /// Keeps the certificate that backends see.
     pub(super) fn keep_client_certificate(&mut self, trust: watch::Receiver<Arc<Trust>>) -> OwnCertificate {
-        self.keep_certificate(CLIENT_RENEWAL, Wanted::for_backends(), trust)
+        self.keep_certificate(CLIENT_RENEWAL, CertificateOrder::for_backends(), trust)
     }
 
     fn keep_certificate(
         &mut self,
         task: &'static str,
-        wanted: Wanted,
+        wanted: CertificateOrder,
         trust: watch::Receiver<Arc<Trust>>,
     ) -> OwnCertificate {
         let (renewed, certificate) = watch::channel(None);

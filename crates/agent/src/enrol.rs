@@ -15,10 +15,10 @@ use serde_json::Value;
 use tokio::time::timeout;
 use zeroize::Zeroizing;
 
-use super::order::{Answer, LISTED, MAX_PAGE_BYTES, MAX_PAGES, MAX_REQUESTS, Order, PAGE};
+use super::order::{CsrDecision, CsrTemplate, LISTED, MAX_PAGE_BYTES, MAX_PAGES, MAX_REQUESTS, PAGE};
 use super::published::{PUBLISHED, Published, SOME, SOME_PAGES};
 use crate::api_error::{ApiError, Attempt};
-use addon_signer_core::bounded::{self, Keep, Kept};
+use addon_signer_core::bounded::{self, Keep, KeptValue};
 use addon_signer_core::ca::serial::Serial;
 use addon_signer_core::credentials::Credentials;
 use addon_signer_core::credentials::plan::{Unusable, Usable, examine};
@@ -89,21 +89,21 @@ pub enum EnrolError {
 }
 
 /// A CSR that the hub has not answered. Only this value holds its key.
-struct Pending {
+struct PendingCsr {
     name: String,
     key: Zeroizing<Vec<u8>>,
 }
 
 /// Makes CSRs, one at a time.
 pub(crate) struct Enroller {
-    order: Order,
+    order: CsrTemplate,
     access: Access,
     plugins: Plugins,
-    pending: Option<Pending>,
+    pending: Option<PendingCsr>,
 }
 
 impl Enroller {
-    pub(crate) fn new(order: Order, kubeconfig: PathBuf, plugins: Plugins) -> Self {
+    pub(crate) fn new(order: CsrTemplate, kubeconfig: PathBuf, plugins: Plugins) -> Self {
         let access = Access { kubeconfig: Some(kubeconfig), context: None };
         Self { order, access, plugins, pending: None }
     }
@@ -122,7 +122,7 @@ impl Enroller {
             None => self.request(&requests).await?,
         };
         match self.answer(&requests, &pending, limit).await {
-            Ok(Answer::Issued { certificate, bundle }) => {
+            Ok(CsrDecision::Issued { certificate, bundle }) => {
                 let bundle = bundle.ok_or_else(|| EnrolError::NoTrust(pending.name.clone()))?;
                 let credentials = Credentials { certificate, key: pending.key, bundle: bundle.into_bytes() };
                 let usable =
@@ -134,10 +134,10 @@ impl Enroller {
                     })?;
                 Ok((credentials, usable))
             }
-            Ok(Answer::Refused { verdict, reason, message }) => {
+            Ok(CsrDecision::Refused { verdict, reason, message }) => {
                 Err(EnrolError::Refused { name: pending.name, verdict, reason, message })
             }
-            Ok(Answer::Pending) => {
+            Ok(CsrDecision::Pending) => {
                 let name = pending.name.clone();
                 self.pending = Some(pending);
                 Err(EnrolError::Pending(name))
@@ -150,7 +150,7 @@ impl Enroller {
         }
     }
 
-    async fn request(&self, requests: &Api<CertificateSigningRequest>) -> Result<Pending, EnrolError> {
+    async fn request(&self, requests: &Api<CertificateSigningRequest>) -> Result<PendingCsr, EnrolError> {
         self.check_limit(requests).await?;
         let rng = SystemRandom::new();
         let (key, pkcs8) = PrivateKey::generate(KeyKind::EcdsaP256, &rng)?;
@@ -158,7 +158,7 @@ impl Enroller {
         let attempt = Attempt { server: HUB, verb: "create", resource: RESOURCE };
         let created = answered(attempt, requests.create(&PostParams::default(), &object)).await?;
         let pem = addon_signer_core::encoding::pem::encode_private(&pkcs8);
-        Ok(Pending { name: created.name_any(), key: Zeroizing::new(pem.as_bytes().to_vec()) })
+        Ok(PendingCsr { name: created.name_any(), key: Zeroizing::new(pem.as_bytes().to_vec()) })
     }
 
     /// Whether the hub has given out other anchors than these since it signed this certificate. Only what the hub wrote
@@ -192,9 +192,9 @@ impl Enroller {
     async fn answer(
         &self,
         requests: &Api<CertificateSigningRequest>,
-        pending: &Pending,
+        pending: &PendingCsr,
         limit: Duration,
-    ) -> Result<Answer, EnrolError> {
+    ) -> Result<CsrDecision, EnrolError> {
         let mut trouble = None;
         match timeout(limit, final_answer(requests, &pending.name, &mut trouble)).await {
             Ok(answer) => answer,
@@ -203,7 +203,7 @@ impl Enroller {
                     let attempt = Attempt { server: HUB, verb: "watch", resource: RESOURCE };
                     Err(attempt.no_answer(cause).into())
                 }
-                None => Ok(Answer::Pending),
+                None => Ok(CsrDecision::Pending),
             },
         }
     }
@@ -215,12 +215,12 @@ async fn final_answer(
     requests: &Api<CertificateSigningRequest>,
     name: &str,
     trouble: &mut Option<String>,
-) -> Result<Answer, EnrolError> {
+) -> Result<CsrDecision, EnrolError> {
     let mut seen = std::pin::pin!(watch_object(requests.clone(), name).default_backoff());
     while let Some(event) = seen.next().await {
         match event {
-            Ok(Some(request)) => match Answer::of(&request) {
-                Answer::Pending => *trouble = None,
+            Ok(Some(request)) => match CsrDecision::of(&request) {
+                CsrDecision::Pending => *trouble = None,
                 decided => return Ok(decided),
             },
             Ok(None) => return Err(EnrolError::Deleted(name.to_owned())),
@@ -230,7 +230,7 @@ async fn final_answer(
             }
         }
     }
-    Ok(Answer::Pending)
+    Ok(CsrDecision::Pending)
 }
 
 /// Reads at most so many pages, and returns whether these were all of them, and whole.
@@ -260,13 +260,13 @@ async fn page(
     requests: &Api<CertificateSigningRequest>,
     query: &ListParams,
     wanted: &'static Keep,
-) -> kube::Result<Kept> {
+) -> kube::Result<KeptValue> {
     let request = Request::new(requests.resource_url()).list(query).map_err(kube::Error::BuildRequest)?;
     let body = requests.clone().into_client().request_stream(request).await?;
     let mut text = Vec::new();
     std::pin::pin!(body.take(MAX_PAGE_BYTES + 1)).read_to_end(&mut text).await.map_err(kube::Error::ReadEvents)?;
     if text.len() as u64 > MAX_PAGE_BYTES {
-        return Ok(Kept { value: Value::Null, is_cut: true });
+        return Ok(KeptValue { value: Value::Null, is_cut: true });
     }
     bounded::read(&mut serde_json::Deserializer::from_slice(&text), wanted).map_err(kube::Error::SerdeError)
 }

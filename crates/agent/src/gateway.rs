@@ -83,7 +83,7 @@ impl FromStr for Gateway {
 
 /// What the gateway says to the holder of a certificate.
 #[derive(Debug)]
-pub struct News {
+pub struct GatewayNews {
     /// Whether the gateway publishes other anchors than the stored ones.
     pub has_other_anchors: bool,
     /// Within what time the certificate should be renewed; `None` if it need not.
@@ -117,14 +117,14 @@ impl Gateway {
     ///
     /// # Errors
     /// [`GatewayError`].
-    pub async fn news(&self, usable: &Usable, clock: &Clock) -> Result<News, GatewayError> {
+    pub async fn news(&self, usable: &Usable, clock: &Clock) -> Result<GatewayNews, GatewayError> {
         let tag = format!("\"{}\"", usable.bundle.digest());
         let reply = self.ask(usable, BUNDLE, Some(&tag), clock).await?;
         let is_same = reply.status == StatusCode::NOT_MODIFIED || reply.etag.as_ref() == Some(&tag);
         if !is_same {
             self.expect_ok(&reply)?;
         }
-        Ok(News { has_other_anchors: !is_same, renew_within: reply.renew_within })
+        Ok(GatewayNews { has_other_anchors: !is_same, renew_within: reply.renew_within })
     }
 
     fn expect_ok<'r>(&self, reply: &'r Reply) -> Result<&'r [u8], GatewayError> {

@@ -48,11 +48,11 @@ use addon_signer_core::credentials::plan::{Plan, Unusable, Usable, Wanted, plan}
 use addon_signer_core::identity::PeerIdentity;
 use addon_signer_platform::clock::Clock;
 use enrol::{EnrolError, Enroller};
-use gateway::{Gateway, GatewayError, News};
+use gateway::{Gateway, GatewayError, GatewayNews};
 use health::HealthLease;
 use hint::RenewalHint;
 use on_renew::OnRenew;
-use order::Order;
+use order::CsrTemplate;
 use outdated::Outdated;
 use probe::Probe;
 use publisher::Publisher;
@@ -96,7 +96,7 @@ impl Agent {
     pub fn new(settings: Settings, store: Store, clock: Clock) -> Self {
         let Settings { identity, convention, signer_name, expiration_seconds, gateway, timing, .. } = settings;
         let wanted = Wanted::new(&convention, &identity);
-        let order = Order {
+        let order = CsrTemplate {
             cluster: identity.cluster.clone(),
             addon: identity.addon.clone(),
             signer_name,
@@ -347,7 +347,7 @@ impl Agent {
         let news = self.gateway.news(usable, &self.clock).await;
         self.note(usable, news.as_ref().err()).await;
         match news {
-            Ok(News { has_other_anchors, renew_within }) => {
+            Ok(GatewayNews { has_other_anchors, renew_within }) => {
                 self.hint.hear(&usable.certificate, renew_within, Instant::now());
                 self.outdated.saw(has_other_anchors);
             }

@@ -25,7 +25,7 @@ pub(crate) const MAX_PAGES: usize = 10;
 
 /// What all CSRs of the agent have in common.
 #[derive(Debug, Clone)]
-pub(crate) struct Order {
+pub(crate) struct CsrTemplate {
     pub(crate) cluster: ClusterName,
     pub(crate) addon: AddOnName,
     pub(crate) signer_name: String,
@@ -33,7 +33,7 @@ pub(crate) struct Order {
     pub(crate) wanted: Wanted,
 }
 
-impl Order {
+impl CsrTemplate {
     pub(crate) fn wish(&self) -> CsrParams {
         let list = |set: &BTreeSet<String>| set.iter().cloned().collect();
         CsrParams {
@@ -90,7 +90,7 @@ pub(crate) static LISTED: Keep = Keep::Fields(&[
 
 /// The hub's answer to a CSR.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Answer {
+pub(crate) enum CsrDecision {
     /// No answer yet.
     Pending,
     /// A certificate, and the anchors if the hub sent any.
@@ -99,7 +99,7 @@ pub(crate) enum Answer {
     Refused { verdict: &'static str, reason: String, message: String },
 }
 
-impl Answer {
+impl CsrDecision {
     pub(crate) fn of(request: &CertificateSigningRequest) -> Self {
         let status = request.status.as_ref();
         let conditions = status.and_then(|status| status.conditions.as_deref()).unwrap_or_default();
@@ -130,13 +130,13 @@ mod tests {
     use k8s_openapi::api::certificates::v1::{CertificateSigningRequestCondition, CertificateSigningRequestStatus};
     use serde_json::json;
 
-    fn order() -> Order {
+    fn order() -> CsrTemplate {
         let identity = addon_signer_core::identity::PeerIdentity {
             cluster: "cluster1".parse().unwrap(),
             addon: "telemetry".parse().unwrap(),
             agent: "telemetry".parse().unwrap(),
         };
-        Order {
+        CsrTemplate {
             wanted: Wanted::new(&Convention::default(), &identity),
             cluster: identity.cluster,
             addon: identity.addon,
@@ -196,19 +196,19 @@ mod tests {
     #[test]
     fn a_refusal_counts_even_beside_a_certificate() {
         let mut object = order().object(String::new());
-        assert_eq!(Answer::of(&object), Answer::Pending);
+        assert_eq!(CsrDecision::of(&object), CsrDecision::Pending);
         let mut status = CertificateSigningRequestStatus {
             certificate: Some(ByteString(b"x".to_vec())),
             ..CertificateSigningRequestStatus::default()
         };
         object.status = Some(status.clone());
-        assert_eq!(Answer::of(&object), Answer::Issued { certificate: b"x".to_vec(), bundle: None });
+        assert_eq!(CsrDecision::of(&object), CsrDecision::Issued { certificate: b"x".to_vec(), bundle: None });
         status.conditions = Some(vec![CertificateSigningRequestCondition {
             type_: "Failed".to_owned(),
             reason: Some("AddOnNotFound".to_owned()),
             ..CertificateSigningRequestCondition::default()
         }]);
         object.status = Some(status);
-        assert!(matches!(Answer::of(&object), Answer::Refused { verdict: "failed", .. }));
+        assert!(matches!(CsrDecision::of(&object), CsrDecision::Refused { verdict: "failed", .. }));
     }
 }

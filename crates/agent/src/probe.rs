@@ -44,10 +44,10 @@ pub const METRICS: [(&str, &str, &str); 2] = [
 
 /// What is known of the stored certificate and of the command. Clones share it.
 #[derive(Debug, Clone)]
-pub struct Probe(Arc<State>);
+pub struct Probe(Arc<ProbeState>);
 
 #[derive(Debug)]
-struct State {
+struct ProbeState {
     clock: Clock,
     /// When the stored certificate expires, or why none can be used.
     certificate: Mutex<Result<Timestamp, String>>,
@@ -58,7 +58,7 @@ impl Probe {
     /// Nothing is known yet.
     pub fn new(clock: Clock) -> Self {
         let certificate = Mutex::new(Err("the stored certificate has not been read yet".to_owned()));
-        Self(Arc::new(State { clock, certificate, failures: AtomicU64::new(0) }))
+        Self(Arc::new(ProbeState { clock, certificate, failures: AtomicU64::new(0) }))
     }
 
     /// Sets when the stored certificate expires, or why none can be used.

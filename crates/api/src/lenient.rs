@@ -46,7 +46,7 @@ impl<K> Guarded<K> {
 impl<'de, K: DeserializeOwned + Kept> Deserialize<'de> for Lenient<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         // serde_json counts levels from the beginning of a list, and one object must not make it give up the others.
-        let bounded::Kept { mut value, is_cut } = bounded::read(deserializer, KeepOf::<K>::KEEP)?;
+        let bounded::KeptValue { mut value, is_cut } = bounded::read(deserializer, KeepOf::<K>::KEEP)?;
         let doubt = value.get_mut("metadata").and_then(mend).or_else(|| is_cut.then(|| TOO_LARGE.to_owned()));
         let object = K::deserialize(value).map_err(D::Error::custom)?;
         Ok(Self { object, doubt })

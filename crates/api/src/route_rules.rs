@@ -19,7 +19,7 @@ use addon_signer_core::encoding::pem;
 use addon_signer_core::gateway::anchors::BackendAnchors;
 use addon_signer_core::gateway::path::{PathPattern, PatternError};
 use addon_signer_core::gateway::route::{Clusters, Protocol, RouteLimits, RouteName};
-use addon_signer_core::gateway::routing::{BackendRef, CaRef, MOST_PATHS, PathPlan, RoutePlan, Target, TlsPlan};
+use addon_signer_core::gateway::routing::{BackendRef, BackendTarget, CaRef, MOST_PATHS, PathPlan, RoutePlan, TlsPlan};
 use addon_signer_core::identity::IdentityError;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_core::units::{parse_duration, parse_quantity};
@@ -126,12 +126,12 @@ fn backend_ref(spec: &BackendSpec, is_grpc: bool) -> Result<BackendRef, InvalidF
             if !(1..=63).contains(&service.name.len()) || !service.name.bytes().all(is_name) {
                 return Err(invalid("backend.service.name", &"it is not the name of a Service"));
             }
-            Target::Service { name: service.name.clone(), port }
+            BackendTarget::Service { name: service.name.clone(), port }
         }
         (None, Some(address)) => {
             let read = address.parse::<SocketAddr>().ok().filter(|address| address.port() > 0);
             let sentence = "it must be an IP address and a port, such as 192.0.2.7:9000";
-            Target::Address(read.ok_or_else(|| invalid("backend.address", &sentence))?)
+            BackendTarget::Address(read.ok_or_else(|| invalid("backend.address", &sentence))?)
         }
         _ => return Err(invalid("backend", &"it must have service or address, not both")),
     };

@@ -51,7 +51,7 @@ enum Thing {
 
 /// Who names a thing, and which of them owns it.
 #[derive(Debug, Default)]
-struct Named {
+struct Claimants {
     by: BTreeSet<String>,
     owner: Option<String>,
     /// The successor that the last owner named.
@@ -62,7 +62,7 @@ struct Named {
 #[derive(Debug, Default)]
 pub struct Ownership {
     claimants: BTreeMap<String, Claimant>,
-    named: BTreeMap<Thing, Named>,
+    named: BTreeMap<Thing, Claimants>,
 }
 
 impl Ownership {

@@ -72,7 +72,7 @@ pub struct Filter {
 
 /// In which order certificates are listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Order {
+pub enum SortOrder {
     /// The newest first.
     Newest,
     /// The most recently expired first.
@@ -85,12 +85,12 @@ pub enum Order {
 
 impl Filter {
     /// The order of the list. A filter by a time sorts by that time, and the most urgent certificate comes first.
-    pub fn order(&self) -> Order {
+    pub fn order(&self) -> SortOrder {
         match self {
-            Self { expiring_within: Some(_), .. } => Order::SoonestEnd,
-            Self { not_seen_since: Some(_), .. } => Order::LongestUnseen,
-            Self { state: Some(StateFilter::Expired), .. } => Order::LatestEnd,
-            _ => Order::Newest,
+            Self { expiring_within: Some(_), .. } => SortOrder::SoonestEnd,
+            Self { not_seen_since: Some(_), .. } => SortOrder::LongestUnseen,
+            Self { state: Some(StateFilter::Expired), .. } => SortOrder::LatestEnd,
+            _ => SortOrder::Newest,
         }
     }
 }
@@ -180,11 +180,13 @@ impl Query {
             query.set(name, value)?;
         }
         match query.after {
-            Some(after) if after.time.is_some() != (query.filter.order() != Order::Newest) => Err(QueryError::Value {
-                name: "continue",
-                value: after.to_string(),
-                wanted: "the value that the previous page of the same query gave",
-            }),
+            Some(after) if after.time.is_some() != (query.filter.order() != SortOrder::Newest) => {
+                Err(QueryError::Value {
+                    name: "continue",
+                    value: after.to_string(),
+                    wanted: "the value that the previous page of the same query gave",
+                })
+            }
             _ => Ok(query),
         }
     }

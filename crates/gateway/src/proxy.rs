@@ -11,7 +11,7 @@ use hyper::{Request, Response, StatusCode, Uri, Version};
 use tokio::time::Instant;
 
 use super::answered::{Content, Forwarded};
-use super::backend::{BackendBody, Failure, Pool, Silence, Wanted};
+use super::backend::{BackendBody, BackendFailure, ConnectionNeed, Pool, Silence};
 use super::download::Download;
 use super::grpc;
 use super::problem::Refusal;
@@ -57,9 +57,9 @@ impl Forward<'_> {
         let upgrade = Upgrade::asked(&mut request, key, backend)?;
         let has_content = has_content(request.body());
         let wanted = match access::content(request.method(), has_content, route.delete_with_content)? {
-            _ if upgrade.is_some() => Wanted::Upgrade,
-            RequestConnection::Own => Wanted::Own,
-            RequestConnection::Shared => Wanted::Shared,
+            _ if upgrade.is_some() => ConnectionNeed::Upgrade,
+            RequestConnection::Own => ConnectionNeed::Own,
+            RequestConnection::Shared => ConnectionNeed::Shared,
         };
         if request.body().size_hint().lower() > route.limits.max_body {
             return Err(UploadError::TooLarge(route.limits.max_body).into());
@@ -186,7 +186,7 @@ struct Exchange<'e> {
     backend: &'e Backend,
     pool: Arc<Pool>,
     route: &'e Route,
-    wanted: Wanted,
+    wanted: ConnectionNeed,
     progress: Arc<UploadProgress>,
     is_stream: bool,
     /// When it began: to connect takes the backend's time.
@@ -211,7 +211,7 @@ impl Exchange<'_> {
                     let settled = headers::answer::settle(response.status(), response.headers_mut());
                     return settled.map(|()| (response, silence)).map_err(|cause| Refusal::Backend(cause.to_string()));
                 }
-                Err(Failure { unsent: Some(unsent), .. }) if tries < TRIES => {
+                Err(BackendFailure { unsent: Some(unsent), .. }) if tries < TRIES => {
                     tries += 1;
                     request = *unsent;
                 }
@@ -245,7 +245,7 @@ impl Exchange<'_> {
     }
 
     /// Finds the cause of a failed exchange: an upload that fails makes the exchange with the backend fail too.
-    fn blame(&self, Failure { cause, reset, .. }: Failure) -> Refusal {
+    fn blame(&self, BackendFailure { cause, reset, .. }: BackendFailure) -> Refusal {
         let upload = self.progress.failure().map(Refusal::from);
         upload.unwrap_or_else(|| reset.map_or(Refusal::Backend(cause), Refusal::BackendReset))
     }

@@ -14,7 +14,7 @@ use crate::traffic::{Code, NO_ROUTE, RouteTraffic};
 use addon_signer_core::gateway::authz::Peer;
 use addon_signer_core::gateway::headers::trace::trace_id;
 use addon_signer_core::timestamp::Timestamp;
-use addon_signer_telemetry::access::{Asked, Ended};
+use addon_signer_telemetry::access::{Ended, RequestSummary};
 
 /// How a request ended: all of its answer was handed to its connection, or both sides of an upgraded one have ended.
 pub(super) const COMPLETE: &str = "complete";
@@ -45,7 +45,7 @@ pub(super) struct RequestRecord {
 /// What the access log tells of a request.
 struct Told {
     began: Timestamp,
-    asked: Asked,
+    asked: RequestSummary,
     is_upgraded: AtomicBool,
     received: AtomicU64,
     sent: AtomicU64,
@@ -91,7 +91,7 @@ impl RequestRecord {
         let trace = trace_id(request.headers());
         let told = Told {
             began,
-            asked: Asked::new(protocol, request.method().as_str(), request.uri().path(), &host, trace),
+            asked: RequestSummary::new(protocol, request.method().as_str(), request.uri().path(), &host, trace),
             is_upgraded: AtomicBool::new(false),
             received: AtomicU64::new(0),
             sent: AtomicU64::new(0),

@@ -16,7 +16,7 @@ use super::proxy::{CalledHost, Forward};
 use super::record::RequestRecord;
 use super::session::{InFlight, Session};
 use super::upload::has_content;
-use addon_signer_core::gateway::access::{self, NoAccess, Target};
+use addon_signer_core::gateway::access::{self, NoAccess, RequestTarget};
 use addon_signer_core::gateway::authz::Peer;
 use addon_signer_core::gateway::headers::answer::MOST_HEADERS;
 use addon_signer_core::gateway::path::SafePath;
@@ -33,7 +33,7 @@ pub(super) async fn answer(session: Arc<Session>, request: Request<Incoming>) ->
     let record = session.record(&request);
     let mut in_flight = session.begin_request(&record);
     let waiting = Unanswered { session: Some(&session), since: record.began() };
-    let asked = Asked {
+    let asked = RequestParts {
         version: request.version(),
         method: request.method().clone(),
         uri: request.uri().clone(),
@@ -87,7 +87,7 @@ impl Drop for Unanswered<'_> {
 }
 
 /// The parts of a request needed to refuse it.
-struct Asked {
+struct RequestParts {
     version: Version,
     method: Method,
     uri: Uri,
@@ -125,17 +125,19 @@ async fn dispatch(
     let uri = request.uri().clone();
     let path = SafePath::parse(uri.path()).map_err(NoAccess::from)?;
     match access::target(&peer.identity.addon, &path)? {
-        Target::WhoAmI => {
+        RequestTarget::WhoAmI => {
             in_flight.record.on("whoami");
             read_only(&request)?;
             Ok(who_am_i(&peer).map(Content::from))
         }
-        Target::Bundle => {
+        RequestTarget::Bundle => {
             in_flight.record.on("bundle");
             read_only(&request)?;
             bundle(session, &peer, request.headers()).map(|answer| answer.map(Content::from))
         }
-        Target::Backend(skip) => Forward { session, peer, host, path: path.below(skip), in_flight }.send(request).await,
+        RequestTarget::Backend(skip) => {
+            Forward { session, peer, host, path: path.below(skip), in_flight }.send(request).await
+        }
     }
 }
 
@@ -215,7 +217,7 @@ fn names_tag(value: &HeaderValue, tag: &str) -> bool {
 fn refuse(
     session: &Session,
     peer: Option<&Peer>,
-    asked: &Asked,
+    asked: &RequestParts,
     refusal: &Refusal,
     record: &RequestRecord,
 ) -> Result<Response<Bytes>, h2::Error> {

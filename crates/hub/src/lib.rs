@@ -231,7 +231,8 @@ async fn run(hub: Hub, settings: HubSettings, addons: AddOnVersion) -> Result<()
     let (report, reported) = watch::channel(None);
     let mut tasks = HubTasks::default();
     let notes = Notes::default();
-    let Reading { seen, all_again, eligibility, templates, known } = read(&mut tasks, &links, addons.clone(), &notes);
+    let RegistryReaders { seen, all_again, eligibility, templates, known } =
+        read(&mut tasks, &links, addons.clone(), &notes);
     let needs_certificate = read_for_gateways(&mut tasks, &links, &settings, replicas);
     // A hub that takes over has seen the policy in force before the CSRs that wait for it were made.
     if settings.config.grpc_proxy.is_some() {
@@ -280,7 +281,7 @@ async fn run(hub: Hub, settings: HubSettings, addons: AddOnVersion) -> Result<()
 }
 
 /// What the tasks that read clusters, addons and templates report.
-struct Reading {
+struct RegistryReaders {
     /// Addons that were seen, and the sender for those that are to be checked again.
     seen: (mpsc::Sender<SeenAddOn>, mpsc::Receiver<SeenAddOn>),
     /// Notified when more addons were seen than may wait.
@@ -292,7 +293,7 @@ struct Reading {
     known: Known,
 }
 
-fn read(tasks: &mut HubTasks, links: &HubLinks, addons: AddOnVersion, notes: &Notes) -> Reading {
+fn read(tasks: &mut HubTasks, links: &HubLinks, addons: AddOnVersion, notes: &Notes) -> RegistryReaders {
     let seen = mpsc::channel(REGISTRATIONS_WAITING);
     let (read, templates) = watch::channel(Templates::default());
     let eligibility = EligibilityWatch::default();
@@ -309,7 +310,7 @@ fn read(tasks: &mut HubTasks, links: &HubLinks, addons: AddOnVersion, notes: &No
     registry::start(tasks, &links.client, addons, recorded);
     let client = links.client.clone();
     tasks.spawn("AddOnTemplates", registrations::keep_templates(client, read).map(Ok));
-    Reading { seen, all_again, eligibility, templates, known }
+    RegistryReaders { seen, all_again, eligibility, templates, known }
 }
 
 /// Reads what gateways need, in this process or in others. Returns whether any route needs their client certificate.
@@ -340,7 +341,7 @@ fn write_registrations(
     inputs: registrations::RegistrationInputs,
 ) {
     let writer = registrations::RegistrationWriter::new(
-        registrations::Target { client: links.client.clone(), version: addons },
+        registrations::AddOnsApi { client: links.client.clone(), version: addons },
         links.clock.clone(),
         links.leading.clone(),
         links.metrics.clone(),

@@ -7,7 +7,7 @@
 use super::connection::Value;
 use super::view::COLUMNS;
 use addon_signer_core::journal::state::CertificateState;
-use addon_signer_core::query::{Filter, Order, Query, StateFilter};
+use addon_signer_core::query::{Filter, Query, SortOrder, StateFilter};
 use addon_signer_core::timestamp::Timestamp;
 
 /// Fewer certificates than this are rare: an index finds them, and they are sorted, in a few milliseconds.
@@ -50,7 +50,7 @@ impl Search<'_> {
         match rarest {
             Some((Way::Name(name), _)) => Way::Rare(name),
             Some((way, _)) => *way,
-            None if self.query.filter.order() == Order::Newest => {
+            None if self.query.filter.order() == SortOrder::Newest => {
                 candidates.iter().find(in_order).copied().unwrap_or(Way::Order)
             }
             None => Way::Order,
@@ -66,7 +66,7 @@ impl Search<'_> {
         let condition = if sql.terms.is_empty() { "TRUE".to_owned() } else { sql.terms.join(" AND ") };
         let direction = if descends(order) { "DESC" } else { "ASC" };
         let by = match order {
-            Order::Newest => format!("{} DESC", sql.number(SEQ)),
+            SortOrder::Newest => format!("{} DESC", sql.number(SEQ)),
             other => format!("{} {direction}, seq {direction}", sql.number(sorted_by(other))),
         };
         let limit = self.query.limit;
@@ -79,7 +79,7 @@ impl Search<'_> {
             return Vec::new(); // these states have a short index of their own
         }
         let mut ways: Vec<_> = names(filter).map(|(name, _)| Way::Name(name)).collect();
-        if filter.state == Some(StateFilter::Valid) && filter.order() == Order::Newest {
+        if filter.state == Some(StateFilter::Valid) && filter.order() == SortOrder::Newest {
             ways.push(Way::Valid);
         }
         ways
@@ -93,16 +93,16 @@ const SEEN: &str = "COALESCE(last_seen, 0)";
 const SIGNED: &str = "state IN ('signed', 'published', 'unpublished')";
 const IN_USE: &str = "state IN ('signed', 'published')";
 
-fn sorted_by(order: Order) -> &'static str {
+fn sorted_by(order: SortOrder) -> &'static str {
     match order {
-        Order::Newest => SEQ,
-        Order::LatestEnd | Order::SoonestEnd => NOT_AFTER,
-        Order::LongestUnseen => SEEN,
+        SortOrder::Newest => SEQ,
+        SortOrder::LatestEnd | SortOrder::SoonestEnd => NOT_AFTER,
+        SortOrder::LongestUnseen => SEEN,
     }
 }
 
-fn descends(order: Order) -> bool {
-    matches!(order, Order::Newest | Order::LatestEnd)
+fn descends(order: SortOrder) -> bool {
+    matches!(order, SortOrder::Newest | SortOrder::LatestEnd)
 }
 
 /// The names in the filter, the most selective first.
@@ -127,7 +127,7 @@ fn recorded(state: CertificateState) -> String {
 #[derive(Default)]
 struct Terms {
     way: Option<Way>,
-    order: Option<Order>,
+    order: Option<SortOrder>,
     terms: Vec<String>,
     values: Vec<Value>,
 }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::connection::Cells;
 use addon_signer_core::journal::state::CertificateState;
-use addon_signer_core::query::{Cursor, Order, Query};
+use addon_signer_core::query::{Cursor, Query, SortOrder};
 use addon_signer_core::timestamp::Timestamp;
 
 /// One certificate, or the intent to sign one.
@@ -54,9 +54,9 @@ impl Certificate {
     /// The cursor of a page of `query` whose last certificate this is.
     pub fn cursor(&self, query: &Query) -> Cursor {
         let time = match query.filter.order() {
-            Order::Newest => None,
-            Order::LatestEnd | Order::SoonestEnd => Some(self.not_after.unix()),
-            Order::LongestUnseen => Some(self.last_seen.map_or(0, Timestamp::unix)),
+            SortOrder::Newest => None,
+            SortOrder::LatestEnd | SortOrder::SoonestEnd => Some(self.not_after.unix()),
+            SortOrder::LongestUnseen => Some(self.last_seen.map_or(0, Timestamp::unix)),
         };
         Cursor { time, seq: self.seq }
     }

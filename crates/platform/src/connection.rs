@@ -28,7 +28,7 @@ use tower_http::timeout::ResponseBodyTimeoutLayer;
 
 use crate::contacts::{Contacts, Noting};
 use crate::credentials::Credentials;
-use crate::pages::{Answer, Bounds};
+use crate::pages::{Bounds, PageBody};
 use crate::proxy::Dialer;
 
 /// The longest time until TCP and TLS are set up.
@@ -76,7 +76,7 @@ pub(crate) fn connect_with(
     let connections: HyperClient<_, Body> = builder().build(connector);
     let refused = credentials.clone();
     let service = ServiceBuilder::new()
-        .map_response(move |response: Response<Answer>| {
+        .map_response(move |response: Response<PageBody>| {
             if response.status() == StatusCode::UNAUTHORIZED {
                 refused.iter().for_each(Credentials::refused);
             }
@@ -95,7 +95,7 @@ pub(crate) fn connect_with(
 fn bounded<S, B>(
     connections: S,
     contacts: Contacts,
-) -> impl Service<Request<Body>, Response = Response<Answer>, Error = BoxError, Future: Send> + Clone
+) -> impl Service<Request<Body>, Response = Response<PageBody>, Error = BoxError, Future: Send> + Clone
 where
     S: Service<Request<Body>, Response = Response<B>, Error: Into<BoxError>, Future: Send + 'static> + Clone,
     B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
@@ -219,7 +219,7 @@ mod tests {
     }
 
     /// Sends this, then nothing more.
-    fn sends(text: &'static str) -> Answer {
+    fn sends(text: &'static str) -> PageBody {
         let once = stream::once(async move {
             sleep(Duration::from_secs(40)).await;
             Ok(Frame::data(Bytes::from(text)))

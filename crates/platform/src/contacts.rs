@@ -22,7 +22,7 @@ use tower::{BoxError, Service};
 use tower_http::timeout::TimeoutError;
 use tracing::debug;
 
-use crate::pages::{Answer, Bounds};
+use crate::pages::{Bounds, PageBody};
 
 /// The beginning of the event that says why a watch cannot continue, for instance because its version was compacted.
 const ERROR: &[u8] = br#"{"type":"ERROR""#;
@@ -154,7 +154,7 @@ where
     B: HttpBody<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
-    type Response = Response<Answer>;
+    type Response = Response<PageBody>;
     type Error = S::Error;
     type Future = BoxFuture<'static, Result<Self::Response, Self::Error>>;
 
@@ -203,7 +203,7 @@ where
 }
 
 /// The same answer to a watch, which ends if the API server is silent for too long between two events.
-fn ending(watch: Answer, resource: String) -> Answer {
+fn ending(watch: PageBody, resource: String) -> PageBody {
     let frames = stream::unfold((watch, resource, true), |(mut watch, resource, mut is_between)| async move {
         let frame = watch.frame().await?;
         match &frame {
@@ -219,7 +219,7 @@ fn ending(watch: Answer, resource: String) -> Answer {
     StreamBody::new(frames).boxed_unsync()
 }
 
-fn boxed<B>(body: B) -> Answer
+fn boxed<B>(body: B) -> PageBody
 where
     B: HttpBody<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
@@ -239,7 +239,7 @@ mod tests {
     const BOUND: Duration = Duration::from_secs(60);
 
     /// Asks a server that sends these pieces, one each second, for `path`.
-    async fn ask<P>(contacts: &Contacts, path: &str, pieces: P) -> Answer
+    async fn ask<P>(contacts: &Contacts, path: &str, pieces: P) -> PageBody
     where
         P: Iterator<Item = &'static str> + Clone + Send + 'static,
     {

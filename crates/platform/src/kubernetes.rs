@@ -3,7 +3,7 @@
 use kube::Client;
 
 use crate::contacts::Contacts;
-use crate::kubeconfig::{Access, KubeconfigError, Plugins, Target, find};
+use crate::kubeconfig::{Access, ClusterAddress, KubeconfigError, Plugins, find};
 
 /// A client, and the cluster that it is for.
 #[derive(Clone)]
@@ -11,7 +11,7 @@ pub struct Connected {
     /// The client.
     pub client: Client,
     /// The cluster.
-    pub target: Target,
+    pub target: ClusterAddress,
 }
 
 /// A client for commands, which run credential plugins.

@@ -16,7 +16,7 @@ use tower::BoxError;
 const LARGEST: usize = 20 << 20;
 
 /// The body of an answer.
-pub(crate) type Answer = UnsyncBoxBody<Bytes, BoxError>;
+pub(crate) type PageBody = UnsyncBoxBody<Bytes, BoxError>;
 
 /// An answer began but did not end.
 #[derive(Debug, thiserror::Error)]
@@ -49,7 +49,7 @@ impl Bounds {
     }
 
     /// The body of an answer, with an error if it takes too long or is too large. Pages come one after the other.
-    pub(crate) fn apply(&self, body: Answer, is_page: bool) -> Answer {
+    pub(crate) fn apply(&self, body: PageBody, is_page: bool) -> PageBody {
         let whole = self.whole;
         let turns = is_page.then(|| Arc::clone(&self.turns));
         let reading = Reading { body, turns, turn: None, latest: None, left: LARGEST };
@@ -62,7 +62,7 @@ impl Bounds {
 }
 
 struct Reading {
-    body: Answer,
+    body: PageBody,
     turns: Option<Arc<Semaphore>>,
     turn: Option<OwnedSemaphorePermit>,
     latest: Option<Instant>,

@@ -18,10 +18,10 @@ pub(super) fn version() -> Value {
 const SUBRESOURCE_VERBS: [&str; 3] = ["get", "patch", "update"];
 
 /// The resources that are served.
-type Served<'s> = &'s [&'static Resource];
+type ServedResources<'s> = &'s [&'static Resource];
 
 /// The answer for a discovery or OpenAPI path; `None` for any other path.
-pub(super) fn answer(path: &str, served: Served<'_>) -> Option<Value> {
+pub(super) fn answer(path: &str, served: ServedResources<'_>) -> Option<Value> {
     let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
     match parts.as_slice() {
         ["api"] => Some(json!({ "kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": [] })),
@@ -39,15 +39,15 @@ pub(super) fn answer(path: &str, served: Served<'_>) -> Option<Value> {
     }
 }
 
-fn groups(served: Served<'_>) -> BTreeSet<(&'static str, &'static str)> {
+fn groups(served: ServedResources<'_>) -> BTreeSet<(&'static str, &'static str)> {
     served.iter().map(|r| (r.group, r.version)).collect()
 }
 
-fn of_group(served: Served<'_>, group: &str) -> impl Iterator<Item = &'static Resource> {
+fn of_group(served: ServedResources<'_>, group: &str) -> impl Iterator<Item = &'static Resource> {
     served.iter().copied().filter(move |r| r.group == group)
 }
 
-fn group_list(served: Served<'_>) -> Value {
+fn group_list(served: ServedResources<'_>) -> Value {
     let groups: Vec<Value> = groups(served)
         .into_iter()
         .filter(|(group, _)| !group.is_empty())
@@ -69,7 +69,7 @@ fn merged(mut object: Value, kind: &str) -> Value {
     object
 }
 
-fn resource_list(served: Served<'_>, group: &str, version: &str) -> Option<Value> {
+fn resource_list(served: ServedResources<'_>, group: &str, version: &str) -> Option<Value> {
     let mut resources = Vec::new();
     for r in of_group(served, group).filter(|r| r.version == version) {
         resources.push(json!({ "name": r.plural, "singularName": r.singular, "namespaced": r.namespaced,
@@ -83,7 +83,7 @@ fn resource_list(served: Served<'_>, group: &str, version: &str) -> Option<Value
     Some(json!({ "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": api_version, "resources": resources }))
 }
 
-fn openapi_index(served: Served<'_>) -> Value {
+fn openapi_index(served: ServedResources<'_>) -> Value {
     let mut paths = Map::new();
     for (group, version) in groups(served) {
         let path = base(group, version);
@@ -99,7 +99,7 @@ fn base(group: &str, version: &str) -> String {
 
 /// kubectl leaves the validation of an object to the server only if `PATCH` of its kind accepts `fieldValidation`
 /// (cli-runtime `query_param_verifier_v3.go`). So the document says that, and it has no schemas.
-fn openapi(served: Served<'_>, group: &str, version: &str) -> Option<Value> {
+fn openapi(served: ServedResources<'_>, group: &str, version: &str) -> Option<Value> {
     let mut paths = Map::new();
     for r in of_group(served, group).filter(|r| r.version == version && !r.review) {
         let kind = json!({ "group": r.group, "version": r.version, "kind": r.kind });

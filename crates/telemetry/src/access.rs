@@ -35,7 +35,7 @@ const POLL: Duration = Duration::from_millis(10);
 
 /// What a client asked for. Texts that it chose are cut to 256 bytes, so that no request has a long line.
 #[derive(Debug)]
-pub struct Asked {
+pub struct RequestSummary {
     protocol: &'static str,
     method: String,
     path: String,
@@ -43,7 +43,7 @@ pub struct Asked {
     trace_id: String,
 }
 
-impl Asked {
+impl RequestSummary {
     /// A request by this version of HTTP. The path is without the query, which may hold secrets.
     pub fn new(protocol: &'static str, method: &str, path: &str, host: &str, trace_id: Option<&str>) -> Self {
         let [method, path, host] = [method, path, host].map(bounded);
@@ -61,7 +61,7 @@ pub struct Ended<'c> {
     /// The serial number of the caller's certificate, likewise.
     pub serial: Option<Serial>,
     /// What the client asked for.
-    pub asked: &'c Asked,
+    pub asked: &'c RequestSummary,
     /// The AddOnRoute, the gateway's own path, or `none`.
     pub route: &'c str,
     /// The status of the answer; 0 if there was none.
@@ -86,7 +86,7 @@ impl Ended<'_> {
     /// Writes the line.
     pub fn write(&self) {
         let Self { asked, route, status, received, sent, problem, ended, .. } = *self;
-        let Asked { protocol, method, path, host, trace_id } = asked;
+        let RequestSummary { protocol, method, path, host, trace_id } = asked;
         let [cluster, addon, agent] = names(self.identity);
         let time = self.began.to_string();
         let serial = self.serial.map(|serial| serial.to_string()).unwrap_or_default();
@@ -212,7 +212,7 @@ mod tests {
         }
     }
 
-    fn mk_ended(asked: &Asked) -> Ended<'_> {
+    fn mk_ended(asked: &RequestSummary) -> Ended<'_> {
         Ended {
             began: Timestamp::from_unix(1_800_000_000),
             identity: None,
@@ -236,7 +236,7 @@ mod tests {
         let (written, lines) = channel();
         let slow = Slow { taken: Mutex::new(taken), written };
         let (layer, writer) = access_lines(Sink::new("the access log", slow)).unwrap();
-        let asked = Asked::new("HTTP/1.1", "GET", "/x", "gateway.example", None);
+        let asked = RequestSummary::new("HTTP/1.1", "GET", "/x", "gateway.example", None);
         tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
             (0..2 * WAITING).for_each(|_| mk_ended(&asked).write()); // returns although nothing is written
             (0..=WAITING).for_each(|_| take.send(()).unwrap());
@@ -255,7 +255,8 @@ mod tests {
         let (layer, writer) =
             access_lines(Sink::new("the access log", Slow { taken: Mutex::new(taken), written })).unwrap();
         let path = "/\u{e4}\"\n".repeat(2_000);
-        let asked = Asked::new("HTTP/2", "GET", &path, "gateway.example", Some("4bf92f3577b34da6a3ce929d0e0e4736"));
+        let asked =
+            RequestSummary::new("HTTP/2", "GET", &path, "gateway.example", Some("4bf92f3577b34da6a3ce929d0e0e4736"));
         tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || mk_ended(&asked).write());
         writer.finish();
         let line = lines.recv().unwrap();

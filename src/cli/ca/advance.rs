@@ -9,7 +9,7 @@ use super::affected::Refused;
 use super::connection::{Ca, ReportArgs};
 use super::follow_rotation;
 use super::lineage::{LineageArgs, LineageName};
-use super::plan::{NextStep, Plan};
+use super::plan::{NextStep, StepPlan};
 use super::report::LineageReport;
 use super::revoke::follow_loss;
 use crate::cli::caller::CommandUser;
@@ -79,7 +79,7 @@ async fn advance_signer(
     before: &LineageReport,
     active: &str,
 ) -> anyhow::Result<()> {
-    let Plan { step, authority, affected, .. } = Plan::of(ca, name, before, active).await?;
+    let StepPlan { step, authority, affected, .. } = StepPlan::of(ca, name, before, active).await?;
     match step {
         NextStep::Prepare => bail!("no rotation of {name} is under way: `addon-signer ca rotate {name}` starts one"),
         // A certificate that a gateway does not trust would lock out its holder.

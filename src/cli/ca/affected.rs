@@ -7,7 +7,7 @@ use super::connection::Ca;
 use super::lineage::LineageName;
 use super::report::LineageReport;
 use crate::cli::certs::LedgerSource;
-use crate::cli::status::{Gathered, Row, Selection, State, gather};
+use crate::cli::status::{AgentState, Gathered, Row, Selection, gather};
 use crate::output::{Format, Rows, print_json};
 use addon_signer_api::status::AuthorityState;
 use addon_signer_core::policy::GatewayCertificate;
@@ -88,7 +88,7 @@ impl Affected {
     async fn holders(ca: &Ca, signer: &str, id: &str) -> anyhow::Result<Self> {
         let mine = ca.add_ons(signer).await?;
         Self::rows(ca, |row, knows_certificates| {
-            let is_eligible = mine.contains(&row.addon) && row.state != State::NotEligible;
+            let is_eligible = mine.contains(&row.addon) && row.state != AgentState::NotEligible;
             match row.depends_on.get(id) {
                 _ if !is_eligible => None,
                 Some(is_certain) => Some(*is_certain),
@@ -101,7 +101,7 @@ impl Affected {
     /// The addons that may not trust the gateway's next authority; all of them if it is not published.
     pub(super) async fn without_anchor(ca: &Ca, is_published: bool) -> anyhow::Result<Self> {
         Self::rows(ca, |row, _| match row.has_trust.filter(|_| is_published) {
-            _ if matches!(row.state, State::NotEligible | State::NoCertificate) => None,
+            _ if matches!(row.state, AgentState::NotEligible | AgentState::NoCertificate) => None,
             Some(true) => None,
             Some(false) => Some(true),
             None => Some(!is_published),

@@ -25,7 +25,7 @@ use addon_signer_hub::authorities::asked::AuthorityRequest;
 use addon_signer_hub::authorities::report::GatewayLineageReport;
 use addon_signer_hub::authorities::store::{LineageNames, STATUS_KEY};
 use addon_signer_platform::clock::Clock;
-use addon_signer_platform::kubeconfig::{Access, Target};
+use addon_signer_platform::kubeconfig::{Access, ClusterAddress};
 use addon_signer_platform::kubernetes::{self, Connected};
 use addon_signer_platform::listing::{self, Selector};
 
@@ -94,7 +94,7 @@ pub struct ChangeArgs {
 /// A connection to the hub.
 pub(super) struct Ca {
     pub(super) client: Client,
-    cluster: Target,
+    cluster: ClusterAddress,
     signers: Api<GuardedSigner>,
     config_maps: Api<Lenient<ConfigMap>>,
     namespace: String,
@@ -211,7 +211,7 @@ impl Ca {
     }
 
     /// The cluster that is changed.
-    pub(super) fn cluster(&self) -> &Target {
+    pub(super) fn cluster(&self) -> &ClusterAddress {
         &self.cluster
     }
 

@@ -40,7 +40,7 @@ pub(super) enum NextStep {
 /// The step, and whom it would lock out.
 #[derive(Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Plan {
+pub(super) struct StepPlan {
     lineage: String,
     pub(super) step: NextStep,
     /// The authority that it is about.
@@ -51,7 +51,7 @@ pub(super) struct Plan {
     pub(super) affected: Affected,
 }
 
-impl Plan {
+impl StepPlan {
     /// Judges a lineage as it is.
     ///
     /// # Errors
@@ -106,7 +106,7 @@ fn oldest(report: &LineageReport) -> Option<&AuthorityStatus> {
 pub(super) async fn plan(args: PlanArgs) -> anyhow::Result<()> {
     let ca = Ca::connect(&args.connection).await?;
     let (name, report, active) = ca.begun(&args.lineage).await?;
-    let plan = Plan::of(&ca, &name, &report, &active).await?;
+    let plan = StepPlan::of(&ca, &name, &report, &active).await?;
     match args.output {
         Format::Table => print(&plan.as_text()),
         Format::Json => print_json(&plan)?,

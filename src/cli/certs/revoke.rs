@@ -24,7 +24,7 @@ use addon_signer_core::registry::Revocation;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_hub::registrations::registry::discover;
 use addon_signer_platform::clock::Clock;
-use addon_signer_platform::kubeconfig::{Access, Target};
+use addon_signer_platform::kubeconfig::{Access, ClusterAddress};
 use addon_signer_platform::kubernetes::{self, Connected};
 
 /// How often the object may change between our read and our write before we give up.
@@ -120,7 +120,7 @@ fn moment(wanted: Option<Timestamp>, now: Timestamp) -> anyhow::Result<Timestamp
 /// back.
 async fn write(
     args: &RevokeArgs,
-    (addons, target): (&Api<Lenient<DynamicObject>>, &Target),
+    (addons, target): (&Api<Lenient<DynamicObject>>, &ClusterAddress),
     wanted: Revocation,
 ) -> anyhow::Result<(Revocation, Option<Timestamp>)> {
     let RevokeArgs { cluster, addon, .. } = args;

@@ -73,16 +73,16 @@ impl Inspection {
             let about = format!("gateway {}", address.uri.authority().map_or("", |authority| authority.as_str()));
             found.push(match tokio::time::timeout(ANSWER, shake_hands(address, &bundle)).await {
                 Ok(Ok(())) => Finding::good(about, "it presents a certificate for this name that agents accept"),
-                Ok(Err(Failure::Handshake(_))) if !admits => {
+                Ok(Err(ProbeFailure::Handshake(_))) if !admits => {
                     let sentence = "it accepts no connection until an AddOnSigner has a certificate authority: \
                                     nobody could be let in";
                     Finding::new(Verdict::Unknown, about, sentence)
                 }
-                Ok(Err(Failure::Connect(error))) => Finding::bad(
+                Ok(Err(ProbeFailure::Connect(error))) => Finding::bad(
                     about,
                     format!("agents cannot reach it: {error}. Check name and port against the gateway's Service"),
                 ),
-                Ok(Err(Failure::Handshake(error))) => Finding::bad(
+                Ok(Err(ProbeFailure::Handshake(error))) => Finding::bad(
                     about,
                     format!(
                         "agents do not accept it by this name: {error}. The name must be in `gateway.names` of the \
@@ -112,7 +112,7 @@ impl Inspection {
 }
 
 /// Why nothing is known about the server's certificate.
-enum Failure {
+enum ProbeFailure {
     /// There is no TCP connection, or nobody there speaks TLS.
     Connect(String),
     /// The connection was closed, or the certificate is not what agents accept.
@@ -121,20 +121,22 @@ enum Failure {
 
 /// Checks the server's certificate as agents do. The caller has no certificate of its own, which the gateway reports
 /// only afterwards (RFC 8446 section 4.4.2.4).
-async fn shake_hands(address: &GatewayAddress, bundle: &Bundle) -> Result<(), Failure> {
+async fn shake_hands(address: &GatewayAddress, bundle: &Bundle) -> Result<(), ProbeFailure> {
     let dialer = Dialer::from_env();
     let tcp = dialer.oneshot(address.uri.clone()).await;
-    let tcp = tcp.map_err(|error| Failure::Connect(explain(error.as_ref())))?.into_inner();
+    let tcp = tcp.map_err(|error| ProbeFailure::Connect(explain(error.as_ref())))?.into_inner();
     let roots = RootCertStore { roots: bundle.anchors().to_vec() };
     let config = ClientConfig::builder_with_provider(addon_signer_platform::crypto::provider())
         .with_safe_default_protocol_versions()
-        .map_err(|error| Failure::Handshake(error.to_string()))?
+        .map_err(|error| ProbeFailure::Handshake(error.to_string()))?
         .with_root_certificates(roots)
         .with_no_client_auth();
     let shaken = TlsConnector::from(Arc::new(config)).connect(address.name.clone(), tcp).await;
     shaken.map(drop).map_err(|error| match error.get_ref().and_then(|cause| cause.downcast_ref()) {
-        Some(rustls::Error::InvalidMessage(_)) => Failure::Connect("what answers there does not speak TLS".to_owned()),
-        _ => Failure::Handshake(explain(&error)),
+        Some(rustls::Error::InvalidMessage(_)) => {
+            ProbeFailure::Connect("what answers there does not speak TLS".to_owned())
+        }
+        _ => ProbeFailure::Handshake(explain(&error)),
     })
 }
 
@@ -157,7 +159,7 @@ mod tests {
         });
         let bundle = Bundle::from_pem(include_bytes!("../../../crates/core/testdata/chains/p256-sha384.pem")).unwrap();
         let failure = shake_hands(&address, &bundle).await.unwrap_err();
-        assert!(matches!(failure, Failure::Connect(cause) if cause == "what answers there does not speak TLS"));
+        assert!(matches!(failure, ProbeFailure::Connect(cause) if cause == "what answers there does not speak TLS"));
     }
 
     #[test]

@@ -18,7 +18,7 @@ use crate::output::{Format, Rows, print, print_json};
 use addon_signer_core::identity::{AddOnName, ClusterName};
 use addon_signer_platform::kubernetes;
 pub(in crate::cli) use gather::{Gathered, gather};
-pub(in crate::cli) use row::{Row, State};
+pub(in crate::cli) use row::{AgentState, Row};
 pub(in crate::cli) use selection::Selection;
 
 /// Arguments of `status`.
@@ -118,7 +118,7 @@ fn as_table(rows: &[Row]) -> String {
 
 /// How many there are of each state, the worst first.
 fn summary(rows: &[Row]) -> String {
-    let mut counts: BTreeMap<State, usize> = BTreeMap::new();
+    let mut counts: BTreeMap<AgentState, usize> = BTreeMap::new();
     for row in rows {
         *counts.entry(row.state).or_default() += 1;
     }

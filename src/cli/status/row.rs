@@ -13,7 +13,7 @@ const STALE: &str = "a certificate from a present authority: delete its Secret o
 
 /// Its state; the worst comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub(in crate::cli) enum State {
+pub(in crate::cli) enum AgentState {
     /// The hub refused its last CSR.
     Refused,
     /// It has no valid certificate.
@@ -77,7 +77,7 @@ pub(super) struct Facts {
 pub(in crate::cli) struct Row {
     pub(in crate::cli) cluster: String,
     pub(in crate::cli) addon: String,
-    pub(in crate::cli) state: State,
+    pub(in crate::cli) state: AgentState,
     /// Whether OCM's agent is told to request it, or its own agent requests it.
     pub(in crate::cli) registered: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -118,30 +118,30 @@ impl Row {
 }
 
 impl Facts {
-    fn judge(&self) -> (State, Option<String>) {
+    fn judge(&self) -> (AgentState, Option<String>) {
         if let Some(why) = self.not_eligible {
-            return (State::NotEligible, Some(why.to_owned()));
+            return (AgentState::NotEligible, Some(why.to_owned()));
         }
         if let Some(Request::Refused { name, why }) = &self.request {
-            return (State::Refused, Some(format!("a valid CSR instead of {name}: {why}")));
+            return (AgentState::Refused, Some(format!("a valid CSR instead of {name}: {why}")));
         }
         if let Some(until) = self.revoked_until {
             let waits_for = format!(
                 "{until}; until then its annotation addon-signer.io/revoke-before revokes \
                                      everything"
             );
-            return (State::NoCertificate, Some(waits_for));
+            return (AgentState::NoCertificate, Some(waits_for));
         }
         match &self.certificate {
-            None => (State::Unknown, None),
-            Some(None) => (State::NoCertificate, Some(self.missing())),
+            None => (AgentState::Unknown, None),
+            Some(None) => (AgentState::NoCertificate, Some(self.missing())),
             Some(Some(_)) if self.trust == Some(false) => {
-                (State::NoTrust, Some("its cluster to apply the present trust bundle".to_owned()))
+                (AgentState::NoTrust, Some("its cluster to apply the present trust bundle".to_owned()))
             }
             Some(Some(Held { last_seen: None, .. })) if !self.has_gateways_apart => {
-                (State::NeverSeen, Some("its first request at the gateway".to_owned()))
+                (AgentState::NeverSeen, Some("its first request at the gateway".to_owned()))
             }
-            Some(Some(_)) => (State::Ready, None),
+            Some(Some(_)) => (AgentState::Ready, None),
         }
     }
 
@@ -175,10 +175,14 @@ mod tests {
         let request = |request| Facts { certificate: none.clone(), request: Some(request), ..Facts::default() };
         let unregistered = Some("example.com/a".to_owned());
         for (facts, state, waits_for) in [
-            (Facts { not_eligible: Some("x"), request: refused(), ..Facts::default() }, State::NotEligible, Some("x")),
+            (
+                Facts { not_eligible: Some("x"), request: refused(), ..Facts::default() },
+                AgentState::NotEligible,
+                Some("x"),
+            ),
             (
                 Facts { revoked_until: Some(Timestamp::from_unix(0)), ..Facts::default() },
-                State::NoCertificate,
+                AgentState::NoCertificate,
                 Some(
                     "1970-01-01T00:00:00Z; until then its annotation addon-signer.io/revoke-before revokes \
                       everything",
@@ -186,42 +190,42 @@ mod tests {
             ),
             (
                 Facts { certificate: held(Some(1)), request: refused(), ..Facts::default() },
-                State::Refused,
+                AgentState::Refused,
                 Some("a valid CSR instead of r: SubjectOfAnotherCluster: no"),
             ),
-            (Facts::default(), State::Unknown, None),
+            (Facts::default(), AgentState::Unknown, None),
             (
                 Facts { has_stale: true, ..request(Request::Open { waits_for: "x".to_owned() }) },
-                State::NoCertificate,
+                AgentState::NoCertificate,
                 Some("x"),
             ),
             (
                 Facts { certificate: none.clone(), unregistered, ..Facts::default() },
-                State::NoCertificate,
+                AgentState::NoCertificate,
                 Some("example.com/a in status.registrations of its ManagedClusterAddOn"),
             ),
             (
                 Facts { certificate: none.clone(), ..Facts::default() },
-                State::NoCertificate,
+                AgentState::NoCertificate,
                 Some("its agent to make a CSR"),
             ),
             (
                 Facts { certificate: none.clone(), has_stale: true, ..Facts::default() },
-                State::NoCertificate,
+                AgentState::NoCertificate,
                 Some(STALE),
             ),
             (
                 Facts { certificate: held(Some(1)), trust: Some(false), ..Facts::default() },
-                State::NoTrust,
+                AgentState::NoTrust,
                 Some("its cluster to apply the present trust bundle"),
             ),
             (
                 Facts { certificate: held(None), trust: Some(true), ..Facts::default() },
-                State::NeverSeen,
+                AgentState::NeverSeen,
                 Some("its first request at the gateway"),
             ),
-            (Facts { certificate: held(Some(1)), ..Facts::default() }, State::Ready, None),
-            (Facts { certificate: held(None), has_gateways_apart: true, ..Facts::default() }, State::Ready, None),
+            (Facts { certificate: held(Some(1)), ..Facts::default() }, AgentState::Ready, None),
+            (Facts { certificate: held(None), has_gateways_apart: true, ..Facts::default() }, AgentState::Ready, None),
         ] {
             assert_eq!(facts.judge(), (state, waits_for.map(str::to_owned)), "{facts:?}");
         }
@@ -229,7 +233,13 @@ mod tests {
 
     #[test]
     fn the_worst_come_first() {
-        let order = [State::Refused, State::NoCertificate, State::NoTrust, State::NeverSeen, State::Ready];
+        let order = [
+            AgentState::Refused,
+            AgentState::NoCertificate,
+            AgentState::NoTrust,
+            AgentState::NeverSeen,
+            AgentState::Ready,
+        ];
         assert!(order.is_sorted());
     }
 }

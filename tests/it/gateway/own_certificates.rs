@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use addon_signer_core::policy::GatewayCertificate;
 use addon_signer_core::trust::Trust;
-use addon_signer_gateway::certificates::{ServingNames, Wanted, is_current, keep_certificate};
+use addon_signer_gateway::certificates::{CertificateOrder, ServingNames, is_current, keep_certificate};
 use addon_signer_platform::clock::Clock;
 use addon_signer_telemetry::pulse::Pulses;
 use k8s_openapi::ByteString;
@@ -47,7 +47,7 @@ fn trust_in(anchors: &[&Ca], active: &Ca) -> Arc<Trust> {
 impl Kept {
     async fn start(hub: &TestHub) -> Self {
         let names = ServingNames { dns: [NAME.to_owned()].into(), ips: [LOCALHOST].into() };
-        let wanted = Wanted { certificate: GatewayCertificate::Serving, names };
+        let wanted = CertificateOrder { certificate: GatewayCertificate::Serving, names };
         let clock = Clock::default();
         let stop = CancellationToken::new();
         let (trust, trust_receiver) = watch::channel(Arc::new(Trust::default()));

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use addon_signer_core::journal::record::Intent;
 use addon_signer_core::journal::state::CertificateState;
-use addon_signer_core::query::{Filter, Order, Query, StateFilter};
+use addon_signer_core::query::{Filter, Query, SortOrder, StateFilter};
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_ledger::view::Certificate;
 use addon_signer_ledger::{CertificateUse, Location, Reader, answer};
@@ -108,10 +108,10 @@ fn expected(filter: &Filter, all: &[Certificate]) -> Vec<u64> {
     let mut found: Vec<_> = all.iter().filter(|it| lets_through(filter, it)).collect();
     let end = |it: &&Certificate| (it.not_after.unix(), it.seq);
     match filter.order() {
-        Order::Newest => found.sort_by_key(|it| Reverse(it.seq)),
-        Order::LatestEnd => found.sort_by_key(|it| Reverse(end(it))),
-        Order::SoonestEnd => found.sort_by_key(end),
-        Order::LongestUnseen => found.sort_by_key(|it| (it.last_seen.map_or(0, Timestamp::unix), it.seq)),
+        SortOrder::Newest => found.sort_by_key(|it| Reverse(it.seq)),
+        SortOrder::LatestEnd => found.sort_by_key(|it| Reverse(end(it))),
+        SortOrder::SoonestEnd => found.sort_by_key(end),
+        SortOrder::LongestUnseen => found.sort_by_key(|it| (it.last_seen.map_or(0, Timestamp::unix), it.seq)),
     }
     found.into_iter().map(|it| it.seq).collect()
 }

@@ -36,7 +36,7 @@ pub enum Keep {
 
 /// The kept part of a value.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Kept {
+pub struct KeptValue {
     /// The value; `Null` if nothing was wanted of it.
     pub value: Value,
     /// Whether something that was wanted is missing, because it was too large.
@@ -47,10 +47,10 @@ pub struct Kept {
 ///
 /// # Errors
 /// The text is not JSON.
-pub fn read<'de, D: Deserializer<'de>>(deserializer: D, wanted: &'static Keep) -> Result<Kept, D::Error> {
+pub fn read<'de, D: Deserializer<'de>>(deserializer: D, wanted: &'static Keep) -> Result<KeptValue, D::Error> {
     let cut = Cell::new(false);
     let value = KeepReader { wanted, cut: &cut }.deserialize(deserializer)?.unwrap_or_default();
-    Ok(Kept { value, is_cut: cut.get() })
+    Ok(KeptValue { value, is_cut: cut.get() })
 }
 
 /// Reads the wanted parts of one value.

@@ -13,14 +13,14 @@ use crate::identity::ClusterName;
 
 /// Where connections come from, as far as is known.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Source {
+pub enum PeerNetwork {
     /// An IPv4 address, or the network of an IPv6 address, because a network has 2^64 of them.
     Address(IpAddr),
     /// The cluster of a valid certificate.
     Cluster(ClusterName),
 }
 
-impl From<IpAddr> for Source {
+impl From<IpAddr> for PeerNetwork {
     fn from(address: IpAddr) -> Self {
         Self::Address(match address.to_canonical() {
             IpAddr::V4(address) => address.into(),
@@ -32,7 +32,7 @@ impl From<IpAddr> for Source {
 /// The permit of one handshake.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Permit {
-    source: Source,
+    source: PeerNetwork,
     arrival: u64,
 }
 
@@ -43,10 +43,10 @@ pub struct Handshakes<T> {
     patience: Duration,
     arrivals: u64,
     under_way: usize,
-    by_source: BTreeMap<Source, BTreeMap<u64, (Duration, T)>>,
+    by_source: BTreeMap<PeerNetwork, BTreeMap<u64, (Duration, T)>>,
     /// How many handshakes each source has, and the oldest of them. The last one gives way: a search through all
     /// sources would cost us more than it costs the flood.
-    ranks: BTreeSet<(usize, Reverse<u64>, Source)>,
+    ranks: BTreeSet<(usize, Reverse<u64>, PeerNetwork)>,
 }
 
 impl<T> Handshakes<T> {
@@ -58,7 +58,7 @@ impl<T> Handshakes<T> {
 
     /// Begins a handshake at `now`, a time since any fixed moment. If that is one too many, also returns the one that
     /// the caller must end; returns `None` if there is no permit.
-    pub fn begin(&mut self, source: Source, now: Duration, handshake: T) -> Option<(Permit, Option<T>)> {
+    pub fn begin(&mut self, source: PeerNetwork, now: Duration, handshake: T) -> Option<(Permit, Option<T>)> {
         let permit = Permit { source, arrival: self.arrivals };
         self.arrivals += 1;
         self.under_way += 1;
@@ -83,7 +83,7 @@ impl<T> Handshakes<T> {
     }
 
     /// Changes the handshakes of a source, and its rank.
-    fn change<R>(&mut self, source: &Source, change: impl FnOnce(&mut BTreeMap<u64, (Duration, T)>) -> R) -> R {
+    fn change<R>(&mut self, source: &PeerNetwork, change: impl FnOnce(&mut BTreeMap<u64, (Duration, T)>) -> R) -> R {
         let same = self.by_source.entry(source.clone()).or_default();
         if let Some((oldest, _)) = same.first_key_value() {
             self.ranks.remove(&(same.len(), Reverse(*oldest), source.clone()));
@@ -114,7 +114,7 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(1);
 
-    fn ip(address: &str) -> Source {
+    fn ip(address: &str) -> PeerNetwork {
         address.parse::<IpAddr>().unwrap().into()
     }
 
@@ -191,7 +191,7 @@ mod tests {
     #[test]
     fn a_flood_cannot_displace_a_few_others() {
         let mut handshakes = Handshakes::new(64, PATIENCE);
-        let few: Vec<_> = (1..=8).map(|last| Source::from(IpAddr::from([10, 0, 0, last]))).collect();
+        let few: Vec<_> = (1..=8).map(|last| PeerNetwork::from(IpAddr::from([10, 0, 0, last]))).collect();
         for from in few {
             assert_eq!(handshakes.begin(from.clone(), Duration::ZERO, from).unwrap().1, None);
         }
@@ -213,7 +213,7 @@ mod tests {
             if n % 3 == 0 {
                 handshakes.end(&permits.swap_remove(n * 7 % permits.len())); // maybe one that was displaced
             }
-            let rank = |(source, same): (&Source, &BTreeMap<u64, _>)| {
+            let rank = |(source, same): (&PeerNetwork, &BTreeMap<u64, _>)| {
                 (same.len(), Reverse(*same.first_key_value().unwrap().0), source.clone())
             };
             assert_eq!(handshakes.ranks, handshakes.by_source.iter().map(rank).collect());

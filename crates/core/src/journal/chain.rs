@@ -11,12 +11,12 @@ pub struct Fault {
     /// The first bad row.
     pub row: u64,
     /// What is wrong with it.
-    pub problem: Problem,
+    pub problem: ChainProblem,
 }
 
 /// What can be wrong with a row.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Problem {
+pub enum ChainProblem {
     /// The row is missing.
     #[error("it is missing; after row {before} comes row {found}")]
     Missing {
@@ -95,7 +95,7 @@ pub enum Problem {
     Fence(u64, u64),
 }
 
-impl Problem {
+impl ChainProblem {
     /// This problem as the fault of a row.
     pub fn at(self, row: u64) -> Fault {
         Fault { row, problem: self }
@@ -106,11 +106,11 @@ impl Problem {
 /// is its first row.
 ///
 /// # Errors
-/// [`Problem::Left`] and [`Problem::Emptied`]. [`Chain::follow`] finds a gap.
+/// [`ChainProblem::Left`] and [`ChainProblem::Emptied`]. [`Chain::follow`] finds a gap.
 pub fn begins(through: u64, first: Option<u64>) -> Result<(), Fault> {
     match first {
-        None if through > 0 => Err(Problem::Emptied(through).at(through + 1)),
-        Some(first) if first <= through => Err(Problem::Left(through).at(first)),
+        None if through > 0 => Err(ChainProblem::Emptied(through).at(through + 1)),
+        Some(first) if first <= through => Err(ChainProblem::Left(through).at(first)),
         _ => Ok(()),
     }
 }
@@ -140,9 +140,9 @@ impl Chain {
     /// Checks that no process may write whose epoch is less than that of the last row.
     ///
     /// # Errors
-    /// [`Problem::Fence`].
+    /// [`ChainProblem::Fence`].
     pub fn is_fenced(&self, epoch: u64) -> Result<(), Fault> {
-        if epoch < self.epoch { Err(Problem::Fence(self.epoch, epoch).at(self.tip.seq)) } else { Ok(()) }
+        if epoch < self.epoch { Err(ChainProblem::Fence(self.epoch, epoch).at(self.tip.seq)) } else { Ok(()) }
     }
 
     /// Checks and reads the next row.
@@ -152,31 +152,31 @@ impl Chain {
     pub fn follow(&mut self, seq: u64, text: &str, stored: &[u8]) -> Result<Entry, Fault> {
         let expected = self.tip.seq + 1;
         if seq != expected {
-            return Err(Problem::Missing { before: self.tip.seq, found: seq }.at(expected));
+            return Err(ChainProblem::Missing { before: self.tip.seq, found: seq }.at(expected));
         }
         let hash = Hash::of(text);
         if stored != hash.as_bytes() {
-            return Err(Problem::Text.at(seq));
+            return Err(ChainProblem::Text.at(seq));
         }
-        let entry = Entry::parse(text).map_err(|error| Problem::from(error).at(seq))?;
+        let entry = Entry::parse(text).map_err(|error| ChainProblem::from(error).at(seq))?;
         if entry.seq != seq {
-            return Err(Problem::Number(entry.seq).at(seq));
+            return Err(ChainProblem::Number(entry.seq).at(seq));
         }
         if Hash::from_hex(entry.previous.as_bytes()) != Some(self.tip.hash) {
             let before = self.tip.seq;
-            return Err(if before == 0 { Problem::First.at(seq) } else { Problem::Rewritten.at(before) });
+            return Err(if before == 0 { ChainProblem::First.at(seq) } else { ChainProblem::Rewritten.at(before) });
         }
         let time = Timestamp::from_rfc3339(&entry.time).filter(|time| time.to_string() == entry.time);
         let Some(time) = time.filter(|time| *time >= self.tip.time) else {
-            return Err(Problem::Time(entry.time).at(seq));
+            return Err(ChainProblem::Time(entry.time).at(seq));
         };
         if entry.epoch < self.epoch {
-            return Err(Problem::Epoch(entry.epoch).at(seq));
+            return Err(ChainProblem::Epoch(entry.epoch).at(seq));
         }
         if let Some(checkpoint) =
             self.checkpoint.as_ref().filter(|checkpoint| checkpoint.seq == seq && checkpoint.hash != hash.to_string())
         {
-            return Err(Problem::NotTheCheckpoint(checkpoint.time.clone()).at(seq));
+            return Err(ChainProblem::NotTheCheckpoint(checkpoint.time.clone()).at(seq));
         }
         self.tip = Tip { seq, hash, time };
         self.epoch = entry.epoch;
@@ -186,12 +186,12 @@ impl Chain {
     /// Checks, after the last row, that the row of the checkpoint was one of those that were checked.
     ///
     /// # Errors
-    /// [`Problem::Cut`] with the first missing row, [`Problem::Archived`] with the row of the checkpoint.
+    /// [`ChainProblem::Cut`] with the first missing row, [`ChainProblem::Archived`] with the row of the checkpoint.
     pub fn end(&self) -> Result<Tip, Fault> {
         let end = self.tip.seq;
         match self.checkpoint.as_ref().map(|checkpoint| checkpoint.seq) {
-            Some(checkpoint) if checkpoint > end => Err(Problem::Cut { end, checkpoint }.at(end + 1)),
-            Some(checkpoint) if checkpoint <= self.begun => Err(Problem::Archived(self.begun).at(checkpoint)),
+            Some(checkpoint) if checkpoint > end => Err(ChainProblem::Cut { end, checkpoint }.at(end + 1)),
+            Some(checkpoint) if checkpoint <= self.begun => Err(ChainProblem::Archived(self.begun).at(checkpoint)),
             _ => Ok(self.tip),
         }
     }
@@ -269,9 +269,9 @@ mod tests {
     fn an_altered_row_is_named() {
         let mut rows = mk_rows(9);
         alter(&mut rows, false, false);
-        assert_eq!(check(&rows, None), Err(Problem::Text.at(3)));
+        assert_eq!(check(&rows, None), Err(ChainProblem::Text.at(3)));
         alter(&mut rows, true, false);
-        assert_eq!(check(&rows, None), Err(Problem::Rewritten.at(3)));
+        assert_eq!(check(&rows, None), Err(ChainProblem::Rewritten.at(3)));
     }
 
     #[test]
@@ -280,25 +280,25 @@ mod tests {
         let checkpoint = mk_checkpoint(&rows, 7);
         alter(&mut rows, true, true);
         assert!(check(&rows, None).is_ok());
-        assert_eq!(check(&rows, Some(checkpoint.clone())), Err(Problem::NotTheCheckpoint(checkpoint.time).at(7)));
+        assert_eq!(check(&rows, Some(checkpoint.clone())), Err(ChainProblem::NotTheCheckpoint(checkpoint.time).at(7)));
     }
 
     #[test]
     fn missing_moved_and_cut_rows_are_named() {
         let mut rows = mk_rows(9);
         rows.remove(3);
-        assert_eq!(check(&rows, None), Err(Problem::Missing { before: 3, found: 5 }.at(4)));
+        assert_eq!(check(&rows, None), Err(ChainProblem::Missing { before: 3, found: 5 }.at(4)));
         let mut rows = mk_rows(9);
         let third = rows[2].clone();
         let fifth = rows[4].clone();
         (rows[2].1, rows[2].2) = (fifth.1, fifth.2);
         (rows[4].1, rows[4].2) = (third.1, third.2);
-        assert_eq!(check(&rows, None), Err(Problem::Number(5).at(3)));
+        assert_eq!(check(&rows, None), Err(ChainProblem::Number(5).at(3)));
         let mut rows = mk_rows(9);
         let checkpoint = mk_checkpoint(&rows, 7);
         rows.truncate(5);
         assert!(check(&rows, None).is_ok());
-        assert_eq!(check(&rows, Some(checkpoint)), Err(Problem::Cut { end: 5, checkpoint: 7 }.at(6)));
+        assert_eq!(check(&rows, Some(checkpoint)), Err(ChainProblem::Cut { end: 5, checkpoint: 7 }.at(6)));
     }
 
     #[test]
@@ -314,17 +314,17 @@ mod tests {
             chain.end().map(|tip| tip.seq)
         };
         assert_eq!(follow_after(4, 5), Ok(9));
-        assert_eq!(follow_after(5, 5), Err(Problem::Archived(5).at(5)));
-        assert_eq!(follow_after(6, 5), Err(Problem::Archived(6).at(5)));
+        assert_eq!(follow_after(5, 5), Err(ChainProblem::Archived(5).at(5)));
+        assert_eq!(follow_after(6, 5), Err(ChainProblem::Archived(6).at(5)));
     }
 
     #[test]
     fn a_ledger_begins_after_its_archives() {
         assert_eq!(begins(0, None), Ok(()));
         assert_eq!(begins(5, Some(6)), Ok(()));
-        assert_eq!(begins(5, None), Err(Problem::Emptied(5).at(6)));
-        assert_eq!(begins(5, Some(5)), Err(Problem::Left(5).at(5)));
-        assert_eq!(begins(100, Some(1)), Err(Problem::Left(100).at(1)));
+        assert_eq!(begins(5, None), Err(ChainProblem::Emptied(5).at(6)));
+        assert_eq!(begins(5, Some(5)), Err(ChainProblem::Left(5).at(5)));
+        assert_eq!(begins(100, Some(1)), Err(ChainProblem::Left(100).at(1)));
     }
 
     #[test]
@@ -334,6 +334,6 @@ mod tests {
         entry.time = "2026-11-18T11:06:40Z".to_owned();
         rows[1].1 = entry.text();
         rows[1].2 = Hash::of(&rows[1].1).as_bytes().to_vec();
-        assert_eq!(check(&rows, None), Err(Problem::Time(entry.time).at(2)));
+        assert_eq!(check(&rows, None), Err(ChainProblem::Time(entry.time).at(2)));
     }
 }

@@ -133,7 +133,7 @@ pub struct Registry {
 }
 
 /// The state of an addon, which is compared before and after a change.
-struct Found {
+struct AddOnState {
     eligibility: Result<(), NotRegistered>,
     /// When the younger of the two objects was made, if the addon's is there.
     created: Option<Timestamp>,
@@ -243,7 +243,7 @@ impl Registry {
         for pair in before.keys().filter(|pair| !after.contains_key(*pair)).cloned().collect::<Vec<_>>() {
             after.insert(pair.clone(), self.found(&pair.0, &pair.1));
         }
-        let nothing = Found { eligibility: Err(NotRegistered::AddOnUnknown), created: None, revocation: None };
+        let nothing = AddOnState { eligibility: Err(NotRegistered::AddOnUnknown), created: None, revocation: None };
         let compared = after.into_iter().flat_map(|((cluster, addon), now)| {
             let changes = now.changes_since(before.get(&(cluster.clone(), addon.clone())).unwrap_or(&nothing));
             let cause = now.eligibility.err();
@@ -254,7 +254,7 @@ impl Registry {
         compared.collect()
     }
 
-    fn all(&self, only: Option<&ClusterName>) -> HashMap<(ClusterName, AddOnName), Found> {
+    fn all(&self, only: Option<&ClusterName>) -> HashMap<(ClusterName, AddOnName), AddOnState> {
         let of_all = only.is_none().then_some(&self.addons).into_iter().flatten();
         let of_one = only.and_then(|cluster| self.addons.get_key_value(cluster));
         let addons =
@@ -262,9 +262,9 @@ impl Registry {
         addons.map(|(cluster, addon)| ((cluster.clone(), addon.clone()), self.found(cluster, addon))).collect()
     }
 
-    fn found(&self, cluster: &ClusterName, addon: &AddOnName) -> Found {
+    fn found(&self, cluster: &ClusterName, addon: &AddOnName) -> AddOnState {
         let revocation = self.revocation(cluster, addon).map(Option::<&Revocation>::cloned);
-        Found { eligibility: self.listed(cluster, addon), created: self.created(cluster, addon), revocation }
+        AddOnState { eligibility: self.listed(cluster, addon), created: self.created(cluster, addon), revocation }
     }
 
     fn addon(&self, cluster: &ClusterName, addon: &AddOnName) -> Option<&AddOn> {
@@ -352,7 +352,7 @@ impl Registry {
     }
 }
 
-impl Found {
+impl AddOnState {
     fn changes_since(&self, before: &Self) -> [Option<Change>; 2] {
         let was = before.revocation.as_ref().and_then(Option::as_ref);
         // Nothing becomes valid again if the object was created after the revoked certificates.

@@ -16,7 +16,7 @@ use hyper_util::rt::TokioIo;
 
 use super::connect::{Io, tcp};
 use super::tls::Shown;
-use super::{Failure, Pool};
+use super::{BackendFailure, Pool};
 use crate::upload::{BodyError, Upload};
 
 /// A connection that has at most one request.
@@ -56,7 +56,7 @@ impl Http1 {
         mut request: Request<Upload>,
         pool: &Arc<Pool>,
         is_kept: bool,
-    ) -> Result<Response<Http1Body>, Failure> {
+    ) -> Result<Response<Http1Body>, BackendFailure> {
         *request.version_mut() = Version::HTTP_11;
         let headers = request.headers_mut();
         headers.insert(HOST, pool.host.clone());
@@ -111,9 +111,9 @@ impl Drop for Http1 {
     }
 }
 
-fn failure(mut error: TrySendError<Request<Upload>>) -> Failure {
+fn failure(mut error: TrySendError<Request<Upload>>) -> BackendFailure {
     let unsent = error.take_message().map(Box::new);
-    Failure::new(&error.into_error(), unsent)
+    BackendFailure::new(&error.into_error(), unsent)
 }
 
 /// The body of a response. The connection is run while it is read, so an upload that is not over pauses while its

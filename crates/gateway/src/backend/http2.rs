@@ -20,7 +20,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::connect::Io;
 use super::tls::Shown;
-use super::{Failure, Pool, Silence};
+use super::{BackendFailure, Pool, Silence};
 use crate::Limits;
 use crate::heads::Frames;
 use crate::upload::{BodyError, Upload, UploadProgress};
@@ -98,15 +98,19 @@ impl Http2 {
     }
 
     /// Sends a request whose URI has only a path.
-    pub(super) async fn send(self, request: Request<Upload>, pool: &Pool) -> Result<Response<Http2Body>, Failure> {
+    pub(super) async fn send(
+        self,
+        request: Request<Upload>,
+        pool: &Pool,
+    ) -> Result<Response<Http2Body>, BackendFailure> {
         let Self { mut sender, requests, .. } = self;
-        let unsent = |error: h2::Error, request| Failure::new(&error, Some(Box::new(request)));
+        let unsent = |error: h2::Error, request| BackendFailure::new(&error, Some(Box::new(request)));
         if let Err(error) = std::future::poll_fn(|cx| sender.poll_ready(cx)).await {
             return Err(unsent(error, request));
         }
         let (head, is_end) = match head_of(&request, pool) {
             Ok(head) => (head, request.body().is_end_stream()),
-            Err(error) => return Err(Failure::new(&error, None)),
+            Err(error) => return Err(BackendFailure::new(&error, None)),
         };
         let (response, stream) = match sender.send_request(head, is_end) {
             Ok(sent) => sent,
@@ -118,7 +122,7 @@ impl Http2 {
         exchange.answer(requests).await.map_err(|(error, body)| {
             // The backend has not looked at the request (RFC 9113 section 8.7).
             let unsent = error.is_unprocessed().then(|| body.map(|body| Box::new(Request::from_parts(parts, body))));
-            Failure { reset: error.reset(), ..Failure::new(&error, unsent.flatten()) }
+            BackendFailure { reset: error.reset(), ..BackendFailure::new(&error, unsent.flatten()) }
         })
     }
 }

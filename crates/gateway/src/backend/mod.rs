@@ -29,7 +29,7 @@ mod tls;
 
 pub(super) use body::BackendBody;
 pub(super) use connect::Io;
-pub(super) use pool::{Pool, Wanted};
+pub(super) use pool::{ConnectionNeed, Pool};
 
 use connect::Connector;
 use tls::{BackendTlsConfig, ShownCertificate};
@@ -142,7 +142,7 @@ impl Silence {
 }
 
 /// Why a backend did not answer.
-pub(super) struct Failure {
+pub(super) struct BackendFailure {
     pub(super) cause: String,
     /// With which code the backend reset the stream, if it did.
     pub(super) reset: Option<Reason>,
@@ -150,7 +150,7 @@ pub(super) struct Failure {
     pub(super) unsent: Option<Box<Request<Upload>>>,
 }
 
-impl Failure {
+impl BackendFailure {
     fn new(error: &(dyn Error + 'static), unsent: Option<Box<Request<Upload>>>) -> Self {
         let causes = std::iter::successors(error.source(), |cause| (**cause).source());
         let cause = causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"));

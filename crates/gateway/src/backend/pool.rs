@@ -17,7 +17,7 @@ use super::connect::{Connected, Connector};
 use super::http1::Http1;
 use super::http2::Http2;
 use super::tls::{BackendTlsConfig, Shown};
-use super::{Failure, Silence};
+use super::{BackendFailure, Silence};
 use crate::Limits;
 use crate::upload::Upload;
 use addon_signer_core::gateway::route::{Backend, Protocol};
@@ -64,7 +64,7 @@ struct OfCluster {
 
 /// What a request needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wanted {
+pub(crate) enum ConnectionNeed {
     /// Any connection; others may use it afterwards.
     Shared,
     /// With HTTP/1.1, a new connection that ends with the request. HTTP/2 keeps requests apart anyway.
@@ -123,7 +123,7 @@ impl Pool {
         &self,
         cluster: &ClusterName,
         addresses: &[SocketAddr],
-        wanted: Wanted,
+        wanted: ConnectionNeed,
         within: Duration,
     ) -> Result<PooledConnection, String> {
         if let Some(known) = self.known(cluster, addresses, wanted) {
@@ -139,7 +139,7 @@ impl Pool {
         &self,
         cluster: &ClusterName,
         addresses: &[SocketAddr],
-        wanted: Wanted,
+        wanted: ConnectionNeed,
         within: Duration,
     ) -> Result<PooledConnection, String> {
         // Requests that come together would each open a connection otherwise.
@@ -154,16 +154,16 @@ impl Pool {
             }
         }
         let shown = self.shown(); // the handshake may show a newer one; then the connection is used for less long
-        let tls = self.tls.as_ref().map(|tls| tls.connector(wanted == Wanted::Upgrade));
+        let tls = self.tls.as_ref().map(|tls| tls.connector(wanted == ConnectionNeed::Upgrade));
         let connecting = self.connector.connect(&self.backend, tls, self.in_turn(addresses), within);
         let Connected { io, address, is_h2 } = connecting.await.map_err(|error| error.to_string())?;
         if !is_h2 {
-            if wanted != Wanted::Upgrade {
+            if wanted != ConnectionNeed::Upgrade {
                 self.connections.lock().is_http1 = true;
             }
             let http1 =
                 Http1::new(io, address, shown, self.limits.call_buffer).await.map_err(|error| error.to_string())?;
-            return Ok(PooledConnection::One(http1, wanted != Wanted::Own));
+            return Ok(PooledConnection::One(http1, wanted != ConnectionNeed::Own));
         }
         let mut http2 = Http2::new(io, address, shown, &self.limits).await.map_err(|error| error.to_string())?;
         let taken = PooledConnection::Two(http2.take());
@@ -177,9 +177,9 @@ impl Pool {
     }
 
     /// What a request holds while it opens a connection that others may share.
-    fn opening(&self, cluster: &ClusterName, wanted: Wanted) -> Option<Arc<tokio::sync::Mutex<()>>> {
+    fn opening(&self, cluster: &ClusterName, wanted: ConnectionNeed) -> Option<Arc<tokio::sync::Mutex<()>>> {
         let mut connections = self.connections.lock();
-        let is_shared = wanted != Wanted::Upgrade && !connections.is_http1;
+        let is_shared = wanted != ConnectionNeed::Upgrade && !connections.is_http1;
         is_shared.then(|| Arc::clone(&connections.clusters.entry(cluster.clone()).or_default().opening))
     }
 
@@ -199,14 +199,19 @@ impl Pool {
     }
 
     /// A connection that exists.
-    fn known(&self, cluster: &ClusterName, addresses: &[SocketAddr], wanted: Wanted) -> Option<PooledConnection> {
+    fn known(
+        &self,
+        cluster: &ClusterName,
+        addresses: &[SocketAddr],
+        wanted: ConnectionNeed,
+    ) -> Option<PooledConnection> {
         let newest = self.shown();
         let mut ended = Vec::new(); // dropped without the lock
         let mut connections = self.connections.lock();
-        if wanted == Wanted::Upgrade && !connections.is_http1 {
+        if wanted == ConnectionNeed::Upgrade && !connections.is_http1 {
             return None;
         }
-        while wanted != Wanted::Own
+        while wanted != ConnectionNeed::Own
             && let Some((mut http1, _)) = connections.idle.pop()
         {
             if addresses.contains(&http1.address) && http1.shown.is(&newest) && http1.is_usable() {
@@ -256,7 +261,7 @@ impl PooledConnection {
         self,
         request: Request<Upload>,
         pool: &Arc<Pool>,
-    ) -> Result<Response<BackendBody>, Failure> {
+    ) -> Result<Response<BackendBody>, BackendFailure> {
         match self {
             Self::One(http1, is_kept) => Ok(http1.send(request, pool, is_kept).await?.map(BackendBody::One)),
             Self::Two(http2) => Ok(http2.send(request, pool).await?.map(BackendBody::Two)),

@@ -73,14 +73,14 @@ impl ServingNames {
 
 /// Which certificate to keep.
 #[derive(Debug, Clone)]
-pub struct Wanted {
+pub struct CertificateOrder {
     /// The kind.
     pub certificate: GatewayCertificate,
     /// The names in it.
     pub names: ServingNames,
 }
 
-impl Wanted {
+impl CertificateOrder {
     /// The client certificate, which has no names.
     #[must_use]
     pub fn for_backends() -> Self {
@@ -169,7 +169,7 @@ struct Terms {
 /// again after a pause that doubles up to a minute.
 pub async fn keep_certificate(
     client: Client,
-    wanted: Wanted,
+    wanted: CertificateOrder,
     clock: Clock,
     mut trust: watch::Receiver<Arc<Trust>>,
     out: watch::Sender<Option<Arc<CertifiedKey>>>,
@@ -237,7 +237,7 @@ async fn until_due(
 
 async fn obtain(
     requests: &Api<CertificateSigningRequest>,
-    wanted: &Wanted,
+    wanted: &CertificateOrder,
     clock: &Clock,
     trust: &watch::Receiver<Arc<Trust>>,
     pulse: &Pulse,
@@ -325,7 +325,7 @@ fn check(
     chain: &[CertificateDer<'_>],
     name: &str,
     key: &PrivateKey,
-    wanted: &Wanted,
+    wanted: &CertificateOrder,
     trust: &Trust,
     now: Timestamp,
 ) -> Result<Terms, CertificateError> {
@@ -335,7 +335,7 @@ fn check(
     if parsed.public_key().raw != key.public_key_der() {
         return Err(CertificateError::AnotherKey(name.to_owned()));
     }
-    let Wanted { certificate: kind, names } = wanted;
+    let CertificateOrder { certificate: kind, names } = wanted;
     let purpose = match kind {
         GatewayCertificate::Serving => Purpose::Server,
         GatewayCertificate::Client => Purpose::Client,

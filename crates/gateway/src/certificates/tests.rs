@@ -16,9 +16,9 @@ use addon_signer_telemetry::pulse::{HANGS_AFTER, Pulses};
 const NOW: Timestamp = Timestamp::from_unix(1_800_000_000);
 const HOUR: Duration = Duration::from_secs(3600);
 
-fn mk_names(dns: &str) -> Wanted {
+fn mk_names(dns: &str) -> CertificateOrder {
     let names = ServingNames { dns: [dns.to_owned()].into(), ips: ["127.0.0.1".parse().unwrap()].into() };
-    Wanted { certificate: GatewayCertificate::Serving, names }
+    CertificateOrder { certificate: GatewayCertificate::Serving, names }
 }
 
 fn mk_key() -> PrivateKey {
@@ -36,7 +36,11 @@ fn mk_trust(issuer: &Issuer) -> Trust {
     Trust { serving_active: Some(issuer.authority().id().clone()), serving_anchors: Some(anchors), ..Trust::default() }
 }
 
-fn mk_leaf(issuer: &Issuer, key: &PrivateKey, wanted @ Wanted { names, .. }: &Wanted) -> CertificateDer<'static> {
+fn mk_leaf(
+    issuer: &Issuer,
+    key: &PrivateKey,
+    wanted @ CertificateOrder { names, .. }: &CertificateOrder,
+) -> CertificateDer<'static> {
     let rng = SystemRandom::new();
     let wish = CsrParams {
         common_name: GATEWAY_COMMON_NAME.to_owned(),
@@ -79,7 +83,7 @@ fn certificates_that_agents_would_not_accept_are_not_used() {
     let names = mk_names("gateway.example");
     let leaf = mk_leaf(&issuer, &key, &names);
     let trust = mk_trust(&issuer);
-    let verdict = |key: &PrivateKey, names: &Wanted, trust: &Trust, now| {
+    let verdict = |key: &PrivateKey, names: &CertificateOrder, trust: &Trust, now| {
         check(std::slice::from_ref(&leaf), "r", key, names, trust, now).unwrap_err()
     };
     assert!(matches!(verdict(&mk_key(), &names, &trust, NOW), CertificateError::AnotherKey(_)));
@@ -101,7 +105,7 @@ fn the_certificate_for_backends_must_be_one_for_clients() {
     let key = mk_key();
     let Trust { serving_active, serving_anchors, .. } = mk_trust(&issuer);
     let trust = Trust { client_active: serving_active, client_anchors: serving_anchors, ..Trust::default() };
-    let nameless = Wanted::for_backends();
+    let nameless = CertificateOrder::for_backends();
     let own = mk_leaf(&issuer, &key, &nameless);
     assert_eq!(
         check(std::slice::from_ref(&own), "r", &key, &nameless, &trust, NOW).unwrap().issuer,

@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use super::FIRST;
 use super::hello;
 use super::no_handshake::NoHandshake;
-use addon_signer_core::gateway::handshakes::{Handshakes, Permit, Source};
+use addon_signer_core::gateway::handshakes::{Handshakes, PeerNetwork, Permit};
 use addon_signer_core::identity::ClusterName;
 use addon_signer_platform::listen::{self, BACKLOG};
 
@@ -112,7 +112,7 @@ impl SessionPermit {
     /// Trades it for a permit that another connection may take. `cluster` is that of the client's certificate, if it is
     /// valid.
     pub fn only_to_refuse(&mut self, cluster: Option<ClusterName>) {
-        let source = cluster.map_or_else(|| self.remote.ip().into(), Source::Cluster);
+        let source = cluster.map_or_else(|| self.remote.ip().into(), PeerNetwork::Cluster);
         self.refusal = self.pools.begin(&self.pools.refusals, source);
         self.session = None;
     }
@@ -248,7 +248,7 @@ impl Pools {
     }
 
     /// Takes a permit, possibly that of another connection, if there is one.
-    fn begin(&self, pool: &Pool, source: Source) -> Option<HandshakePermit> {
+    fn begin(&self, pool: &Pool, source: PeerNetwork) -> Option<HandshakePermit> {
         let displaced = CancellationToken::new();
         let (permit, other) = pool.lock().begin(source, self.since.elapsed(), displaced.clone())?;
         if let Some(other) = other {

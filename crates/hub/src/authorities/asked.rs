@@ -13,7 +13,7 @@ use addon_signer_core::timestamp::Timestamp;
 
 /// What the annotations ask for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Asked {
+pub(crate) struct RequestedSteps {
     /// A rotation: a text that differs from request to request.
     pub(super) rotate: Option<String>,
     /// Not to wait for everybody.
@@ -28,7 +28,7 @@ pub(crate) struct Asked {
     pub(super) import: Option<String>,
 }
 
-impl Asked {
+impl RequestedSteps {
     /// Reads the annotations of an object.
     pub(crate) fn read(annotations: &BTreeMap<String, String>) -> Self {
         let text = |name: &str| annotations.get(name).map(String::as_str);
@@ -83,11 +83,11 @@ mod tests {
         let text = AuthorityRequest::text("0a1b", Timestamp::from_unix(0), "alice smith");
         assert_eq!(text, "0a1b 1970-01-01T00:00:00Z alice smith");
         let names = [ANNOTATION_ROLL_BACK, ANNOTATION_TAINT, ANNOTATION_REVOKE_AUTHORITY];
-        let read = Asked::read(&names.into_iter().map(|name| (name.to_owned(), text.clone())).collect());
+        let read = RequestedSteps::read(&names.into_iter().map(|name| (name.to_owned(), text.clone())).collect());
         let asked = AuthorityRequest { authority: "0a1b".into(), by: "alice smith".to_owned() };
         let [taint, revoke] = std::array::from_fn(|_| vec![asked.clone()]);
         let roll_back = Some(asked.clone());
-        assert_eq!(read, Asked { roll_back, taint, revoke, ..Asked::default() });
+        assert_eq!(read, RequestedSteps { roll_back, taint, revoke, ..RequestedSteps::default() });
         assert_eq!(AuthorityRequest::read("0a1b").map(|asked| asked.by).as_deref(), Some(""));
         assert_eq!(AuthorityRequest::read(""), None);
     }

@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
 
-use crate::authorities::asked::Asked;
+use crate::authorities::asked::RequestedSteps;
 use crate::authorities::clock_check::{self, clock_problem};
 use crate::authorities::stored::{StoredLineage, WipedSecret, data, read};
 use crate::lease::{Leads, NotLeading, NotWritten};
@@ -299,10 +299,10 @@ impl AuthorityStore {
     ///
     /// # Errors
     /// [`StoreError::Api`].
-    pub(crate) async fn asked(&self, names: &LineageNames) -> Result<Asked, StoreError> {
+    pub(crate) async fn asked(&self, names: &LineageNames) -> Result<RequestedSteps, StoreError> {
         let map = self.config_maps.get_opt(&names.config_map).await?;
         let annotations = map.and_then(|map| map.object.metadata.annotations);
-        Ok(annotations.map(|annotations| Asked::read(&annotations)).unwrap_or_default())
+        Ok(annotations.map(|annotations| RequestedSteps::read(&annotations)).unwrap_or_default())
     }
 }
 

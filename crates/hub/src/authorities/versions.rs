@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tracing::warn;
 
-use crate::authorities::asked::Asked;
+use crate::authorities::asked::RequestedSteps;
 use crate::authorities::store::LineageNames;
 use crate::relist::Watched;
 use addon_signer_api::Lenient;
@@ -31,7 +31,7 @@ pub(super) struct ObjectVersion {
     /// Its `resourceVersion`.
     pub(super) version: String,
     /// What its annotations ask for.
-    pub(super) asked: Asked,
+    pub(super) asked: RequestedSteps,
     /// The authorities whose keys it has, and the last ones that it had, by the annotation that the hub writes together
     /// with them.
     authorities: Vec<AuthorityId>,
@@ -51,7 +51,7 @@ pub(super) struct LineageObjects {
 
 impl LineageObjects {
     /// What the annotations of the ConfigMap ask for.
-    pub(super) fn asked(&self) -> Asked {
+    pub(super) fn asked(&self) -> RequestedSteps {
         self.config_map.as_ref().map(|map| map.asked.clone()).unwrap_or_default()
     }
 }
@@ -189,7 +189,7 @@ fn version(object: &Meta) -> ObjectVersion {
     let authorities = annotations.get(ANNOTATION_AUTHORITIES).map(String::as_str).unwrap_or_default();
     ObjectVersion {
         version: object.resource_version().unwrap_or_default(),
-        asked: Asked::read(annotations),
+        asked: RequestedSteps::read(annotations),
         authorities: authorities.split_whitespace().map(AuthorityId::from).collect(),
     }
 }

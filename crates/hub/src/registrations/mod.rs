@@ -19,5 +19,5 @@ pub(crate) mod work;
 mod writer;
 
 pub(crate) use watch::keep_templates;
-pub use work::{SeenAddOn, Target};
+pub use work::{AddOnsApi, SeenAddOn};
 pub use writer::{RegistrationInputs, RegistrationWriter};

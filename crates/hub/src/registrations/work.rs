@@ -39,7 +39,7 @@ pub enum SeenAddOn {
 
 /// How to reach the addons.
 #[derive(Clone)]
-pub struct Target {
+pub struct AddOnsApi {
     /// The hub's account.
     pub client: Client,
     /// The version of ManagedClusterAddOn.
@@ -57,7 +57,7 @@ pub(super) enum Patch {
 
 /// Why a call failed.
 #[derive(Debug)]
-pub(super) enum Failure {
+pub(super) enum WriteFailure {
     /// The addon no longer exists.
     Gone,
     /// Somebody else has changed the addon since it was read, which is normal.
@@ -70,19 +70,19 @@ pub(super) enum Failure {
 
 /// How a task ended.
 pub(super) enum Done {
-    Read(AddOnKey, Result<Box<OcmObject>, Failure>),
-    Wrote(AddOnKey, Patch, Result<(), Failure>),
+    Read(AddOnKey, Result<Box<OcmObject>, WriteFailure>),
+    Wrote(AddOnKey, Patch, Result<(), WriteFailure>),
     Listed,
 }
 
-impl Target {
+impl AddOnsApi {
     /// The addons of a cluster, in this version.
     pub(super) fn addons(&self, key: &AddOnKey, version: AddOnApi) -> Api<OcmObject> {
         Api::namespaced_with(self.client.clone(), key.cluster.as_str(), &version.resource())
     }
 }
 
-pub(super) async fn read(target: Target, key: AddOnKey) -> Done {
+pub(super) async fn read(target: AddOnsApi, key: AddOnKey) -> Done {
     let addons = target.addons(&key, target.version.now());
     let name = key.addon.as_str();
     let read = bounded(name, addons.get(name)).await.map(Box::new);
@@ -100,7 +100,7 @@ pub(super) async fn write(
     status: Value,
 ) -> Done {
     if leads.still().is_err() {
-        return Done::Wrote(key, patch, Err(Failure::NotLeading));
+        return Done::Wrote(key, patch, Err(WriteFailure::NotLeading));
     }
     let body = json!({ "metadata": { "resourceVersion": version }, "status": status });
     let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
@@ -111,7 +111,7 @@ pub(super) async fn write(
 }
 
 /// Shows every addon to the writer, then [`SeenAddOn::Listed`]. Starts again until one list is complete.
-pub(super) async fn list(target: Target, seen: mpsc::Sender<SeenAddOn>) -> Done {
+pub(super) async fn list(target: AddOnsApi, seen: mpsc::Sender<SeenAddOn>) -> Done {
     while let Err(error) = list_pages(&target, &seen).await {
         warn!(error, "Could not list the addons to write their registrations; the hub retries");
         sleep(LIST_AGAIN).await;
@@ -120,7 +120,7 @@ pub(super) async fn list(target: Target, seen: mpsc::Sender<SeenAddOn>) -> Done 
     Done::Listed
 }
 
-async fn list_pages(target: &Target, seen: &mpsc::Sender<SeenAddOn>) -> Result<(), String> {
+async fn list_pages(target: &AddOnsApi, seen: &mpsc::Sender<SeenAddOn>) -> Result<(), String> {
     let addons: Api<OcmObject> = Api::all_with(target.client.clone(), &target.version.now().resource());
     let mut pages = Pages::new(addons, Selector::all());
     loop {
@@ -141,13 +141,13 @@ async fn show(seen: &mpsc::Sender<SeenAddOn>, what: SeenAddOn) {
 }
 
 /// The answer about the addon of this name.
-async fn bounded<T>(name: &str, call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, Failure> {
+async fn bounded<T>(name: &str, call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, WriteFailure> {
     match timeout(ANSWER, call).await {
         Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(kube::Error::Api(status))) if says_absent(&status, name) => Err(Failure::Gone),
-        Ok(Err(kube::Error::Api(status))) if status.is_conflict() => Err(Failure::Conflict),
-        Ok(Err(error)) => Err(Failure::Other(explain(&error))),
-        Err(_) => Err(Failure::Other(slow())),
+        Ok(Err(kube::Error::Api(status))) if says_absent(&status, name) => Err(WriteFailure::Gone),
+        Ok(Err(kube::Error::Api(status))) if status.is_conflict() => Err(WriteFailure::Conflict),
+        Ok(Err(error)) => Err(WriteFailure::Other(explain(&error))),
+        Err(_) => Err(WriteFailure::Other(slow())),
     }
 }
 
@@ -167,7 +167,7 @@ mod tests {
             let status = json!({ "code": 404, "reason": "NotFound", "details": { "name": named } });
             let status: Status = serde_json::from_value(status).unwrap();
             let answer = bounded::<()>("telemetry", async { Err(kube::Error::Api(status.boxed())) }).await;
-            assert_eq!(matches!(answer, Err(Failure::Gone)), is_gone, "{named}");
+            assert_eq!(matches!(answer, Err(WriteFailure::Gone)), is_gone, "{named}");
         }
     }
 }

@@ -141,16 +141,16 @@ async fn follow(client: Client, namespace: String, names: BTreeSet<String>, know
             next_list = Instant::now() + LIST_PAUSE;
         }
         let mut news = tokio::select! {
-            event = services.next() => event.map(Box::new).map(News::Service),
-            event = slices.next() => event.map(Box::new).map(News::Slice),
+            event = services.next() => event.map(Box::new).map(BackendNews::Service),
+            event = slices.next() => event.map(Box::new).map(BackendNews::Slice),
             () = sleep(QUIET) => continue,
         };
         // A list brings its objects one by one; what follows is done once for all that are there.
         let mut refused = None;
         while let Some(one) = news {
             refused = note(&mut read, &namespace, one).or(refused);
-            let service = services.next().now_or_never().flatten().map(Box::new).map(News::Service);
-            news = service.or_else(|| slices.next().now_or_never().flatten().map(Box::new).map(News::Slice));
+            let service = services.next().now_or_never().flatten().map(Box::new).map(BackendNews::Service);
+            news = service.or_else(|| slices.next().now_or_never().flatten().map(Box::new).map(BackendNews::Slice));
         }
         let now = read.complete();
         known.send_if_modified(|known| {
@@ -170,22 +170,22 @@ async fn follow(client: Client, namespace: String, names: BTreeSet<String>, know
     }
 }
 
-enum News {
+enum BackendNews {
     Service(Box<watcher::Result<Event<Guarded<Service>>>>),
     Slice(Box<watcher::Result<Event<Guarded<EndpointSlice>>>>),
 }
 
 /// Takes an event. Returns why the API server refuses to show a kind, if it does.
-fn note(read: &mut KnownServices, namespace: &str, news: News) -> Option<String> {
+fn note(read: &mut KnownServices, namespace: &str, news: BackendNews) -> Option<String> {
     let (kind, error) = match news {
-        News::Service(seen) => match *seen {
+        BackendNews::Service(seen) => match *seen {
             Ok(event) => {
                 read.observe_service(event);
                 return None;
             }
             Err(error) => ("services", error),
         },
-        News::Slice(seen) => match *seen {
+        BackendNews::Slice(seen) => match *seen {
             Ok(event) => {
                 read.observe_slice(event);
                 return None;

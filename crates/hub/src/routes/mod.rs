@@ -30,14 +30,14 @@ use addon_signer_core::conditions::NO_PARENT;
 use addon_signer_core::gateway::host::Host;
 use addon_signer_core::gateway::route::{Backend, RouteName, RouteTable};
 use addon_signer_core::gateway::routing::{
-    Parent, Problem, References, Resolved, Verdict, WantedServices, World, resolve,
+    Parent, References, Resolved, RouteProblem, Verdict, WantedServices, World, resolve,
 };
 use addon_signer_core::trust::Trust;
 use addon_signer_platform::contacts::Contacts;
 use addon_signer_telemetry::pulse::{Pulse, Pulses};
 use backends::AllBackends;
 use bundles::Bundles;
-use reading::{KnownRoute, Reading};
+use reading::{KnownRoute, RouteWatches};
 use report::StatusWriter;
 use watches::NamespaceWatch;
 
@@ -109,7 +109,7 @@ impl Inputs {
     }
 
     /// Notes what backends are now, and whom to trust.
-    fn read(&mut self, reading: &mut Reading) {
+    fn read(&mut self, reading: &mut RouteWatches) {
         reading.references.bundles = self.bundles.borrow_and_update().clone();
         reading.references.backends = self.backends.borrow_and_update().clone();
         reading.observe_trust(self.trust.borrow_and_update().clone());
@@ -183,8 +183,8 @@ pub(crate) fn report(tasks: &mut HubTasks, links: &HubLinks, judged: watch::Rece
 async fn keep(client: Client, settings: RouteSettings, mut inputs: Inputs, outputs: Outputs, pulse: Pulse) {
     let mut events = watches::routes(&client);
     let mut namespaces = NamespaceWatch::new(client.clone());
-    let reading = Reading::new(settings.backend_addresses);
-    let mut state = State { reading, names: settings.names, before: BTreeMap::new(), outputs };
+    let reading = RouteWatches::new(settings.backend_addresses);
+    let mut state = RoutesState { reading, names: settings.names, before: BTreeMap::new(), outputs };
     let mut waits = Instant::now() + FIRST;
     let (mut judged, began) = (Instant::now(), Instant::now());
     let mut is_late = false;
@@ -241,15 +241,15 @@ async fn keep(client: Client, settings: RouteSettings, mut inputs: Inputs, outpu
 }
 
 /// What is known now, and what was made of it before.
-struct State {
-    reading: Reading,
+struct RoutesState {
+    reading: RouteWatches,
     names: Vec<Host>,
     /// The backends that routes had.
     before: BTreeMap<RouteName, Arc<Backend>>,
     outputs: Outputs,
 }
 
-impl State {
+impl RoutesState {
     /// Judges on a thread of its own: owners of many routes can make it take seconds, in which requests must go on.
     async fn judge_aside(mut self, is_held: bool, age: Duration) -> Option<Self> {
         let judge = move || {
@@ -330,7 +330,7 @@ fn has_read_none(wanted: &WantedServices, references: &References) -> bool {
 fn is_early(route: &KnownRoute, verdict: Option<&Verdict>) -> bool {
     let Some(Verdict { accepted, resolved, .. }) = verdict else { return route.plan.is_ok() };
     match accepted {
-        Ok(()) => resolved.as_ref().is_err_and(Problem::is_pending),
+        Ok(()) => resolved.as_ref().is_err_and(RouteProblem::is_pending),
         Err(problem) => problem.reason == NO_PARENT && route.was_accepted(),
     }
 }

@@ -63,7 +63,7 @@ impl KnownRoute {
 
 /// What the watches have shown so far.
 #[derive(Debug)]
-pub(super) struct Reading {
+pub(super) struct RouteWatches {
     /// Services, their endpoints, and the settings.
     pub(super) references: References,
     routes: BTreeMap<RouteName, Arc<KnownRoute>>,
@@ -87,7 +87,7 @@ pub(super) struct Reading {
     has_namespaces: bool,
 }
 
-impl Reading {
+impl RouteWatches {
     pub(super) fn new(networks: Vec<IpNet>) -> Self {
         Self {
             references: References { networks, ..References::default() },
@@ -317,20 +317,20 @@ mod tests {
         serde_json::from_value(object).unwrap()
     }
 
-    fn list(reading: &mut Reading, routes: Vec<Guarded<AddOnRoute>>) {
+    fn list(reading: &mut RouteWatches, routes: Vec<Guarded<AddOnRoute>>) {
         let all = routes.into_iter().map(Event::InitApply);
         let events = [Event::Init].into_iter().chain(all).chain([Event::InitDone]);
         events.for_each(|event| reading.observe_route(event));
     }
 
     /// How many are kept whole, and how many not.
-    fn kept(reading: &Reading) -> (usize, usize) {
+    fn kept(reading: &RouteWatches) -> (usize, usize) {
         let whole = reading.plans().filter(|plan| !plan.paths.is_empty()).count();
         (whole, reading.plans().count() - whole)
     }
 
-    async fn mk_running(trust: Arc<Trust>) -> Reading {
-        let mut reading = Reading::new(Vec::new());
+    async fn mk_running(trust: Arc<Trust>) -> RouteWatches {
+        let mut reading = RouteWatches::new(Vec::new());
         reading.observe_trust(trust);
         tokio::time::advance(START).await;
         reading

@@ -6,7 +6,7 @@ use addon_signer_api::route::{
     AddOnRouteStatus, CONDITION_ACCEPTED, CONDITION_PROGRAMMED, CONDITION_RESOLVED_REFS, REASON_NO_ENDPOINT,
 };
 use addon_signer_core::conditions::{ACCEPTED, FALSE, INVALID, PROGRAMMED, RESOLVED, TRUE, UNKNOWN, UNSUPPORTED_VALUE};
-use addon_signer_core::gateway::routing::{RoutePlan, Target};
+use addon_signer_core::gateway::routing::{BackendTarget, RoutePlan};
 use addon_signer_core::timestamp::Timestamp;
 
 /// The status of one that was judged now.
@@ -71,7 +71,7 @@ fn hosts(plan: &RoutePlan) -> String {
 
 fn backend(plan: &RoutePlan) -> String {
     match &plan.backend.target {
-        Target::Service { name, port } => format!("{name}:{port}"),
-        Target::Address(address) => address.to_string(),
+        BackendTarget::Service { name, port } => format!("{name}:{port}"),
+        BackendTarget::Address(address) => address.to_string(),
     }
 }

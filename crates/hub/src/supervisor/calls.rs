@@ -11,7 +11,7 @@ use kube::runtime::events::{Event, Recorder};
 use tracing::warn;
 
 use super::Supervisor;
-use super::pending::{CallEnd, Pending};
+use super::pending::{CallEnd, PendingCalls};
 use crate::conditions::reporter;
 use addon_signer_platform::errors::explain;
 
@@ -24,9 +24,9 @@ pub(super) struct Calls {
     client: Client,
     pub(super) under_way: FuturesUnordered<BoxFuture<'static, CallEnd>>,
     /// AddOnSigners about whose rights the API server is to be asked.
-    pub(super) asking: Pending,
+    pub(super) asking: PendingCalls,
     /// AddOnSigners whose status may have to be written.
-    pub(super) writing: Pending,
+    pub(super) writing: PendingCalls,
     /// The last note about each AddOnSigner for each reason, and the recorder that has written it.
     recorders: BTreeMap<(String, String), (Option<String>, Recorder)>,
 }
@@ -36,8 +36,8 @@ impl Calls {
         Self {
             client,
             under_way: FuturesUnordered::new(),
-            asking: Pending::new(REVIEWS),
-            writing: Pending::new(WRITES),
+            asking: PendingCalls::new(REVIEWS),
+            writing: PendingCalls::new(WRITES),
             recorders: BTreeMap::new(),
         }
     }

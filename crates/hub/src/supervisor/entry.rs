@@ -20,7 +20,7 @@ pub(super) struct Entry {
     pub(super) read: Read,
     /// `metadata.uid` of the object for which [`Self::state`] is.
     pub(super) uid: Option<String>,
-    pub(super) state: State,
+    pub(super) state: SignerState,
     /// Whether it has a lineage of authorities, or may create one.
     pub(super) has_lineage: bool,
 }
@@ -42,7 +42,7 @@ pub(super) enum Read {
 }
 
 /// What the hub does.
-pub(super) enum State {
+pub(super) enum SignerState {
     /// Nothing, and it has not said why. Like the next one it keeps the last configuration with which it was served.
     Idle(Option<Arc<SignerConfig>>),
     /// It does not serve the object, for this reason and with this message.
@@ -51,7 +51,7 @@ pub(super) enum State {
     Served(Served),
 }
 
-impl Default for State {
+impl Default for SignerState {
     fn default() -> Self {
         Self::Idle(None)
     }
@@ -98,28 +98,28 @@ impl Entry {
 
     pub(super) fn served(&self) -> Option<&Served> {
         match &self.state {
-            State::Served(served) => Some(served),
-            State::Idle(_) | State::Refused(..) => None,
+            SignerState::Served(served) => Some(served),
+            SignerState::Idle(_) | SignerState::Refused(..) => None,
         }
     }
 
     pub(super) fn served_mut(&mut self) -> Option<&mut Served> {
         match &mut self.state {
-            State::Served(served) => Some(served),
-            State::Idle(_) | State::Refused(..) => None,
+            SignerState::Served(served) => Some(served),
+            SignerState::Idle(_) | SignerState::Refused(..) => None,
         }
     }
 
     /// From now on it is not served, for this reason.
     pub(super) fn refuse(&mut self, refusal: (&'static str, String)) {
-        self.state = State::Refused(refusal, self.take_last());
+        self.state = SignerState::Refused(refusal, self.take_last());
     }
 
     /// The last configuration with which it was served, unless it is served now. The entry forgets it.
     pub(super) fn take_last(&mut self) -> Option<Arc<SignerConfig>> {
         match &mut self.state {
-            State::Idle(last) | State::Refused(_, last) => last.take(),
-            State::Served(_) => None,
+            SignerState::Idle(last) | SignerState::Refused(_, last) => last.take(),
+            SignerState::Served(_) => None,
         }
     }
 }

@@ -33,13 +33,13 @@ pub(super) struct WrittenStatus {
 }
 
 /// AddOnSigners that wait for a call of one kind, and those whose call is under way: one at a time for each.
-pub(super) struct Pending {
+pub(super) struct PendingCalls {
     most: usize,
     waiting: VecDeque<String>,
     under_way: BTreeSet<String>,
 }
 
-impl Pending {
+impl PendingCalls {
     /// The most calls that may be under way.
     pub(super) fn new(most: usize) -> Self {
         Self { most, waiting: VecDeque::new(), under_way: BTreeSet::new() }
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn each_has_one_call_at_a_time_and_who_was_edited_goes_first() {
-        let mut pending = Pending::new(2);
+        let mut pending = PendingCalls::new(2);
         for name in ["a", "b", "a", "c"] {
             pending.add(name);
         }

@@ -7,8 +7,8 @@ use kube::ResourceExt;
 use tracing::info;
 
 use super::Supervisor;
-use super::entry::{Entry, Read, State};
-use crate::authorities::asked::Asked;
+use super::entry::{Entry, Read, SignerState};
+use crate::authorities::asked::RequestedSteps;
 use crate::authorities::reconciler::LineagePlan;
 use crate::authorities::supply::SupplyPlan;
 use crate::supervisor::status;
@@ -60,11 +60,11 @@ impl Supervisor {
         let now = self.links.clock.now();
         let is_one = |entry: &Entry| match (&entry.state, entry.object()) {
             _ if entry.is_undecodable() => true,
-            (State::Refused((reason, _), _), object) => {
+            (SignerState::Refused((reason, _), _), object) => {
                 [INVALID_SPEC, INVALID_NAME].contains(reason)
                     || object.is_some_and(|object| status::remembers(object, now))
             }
-            (State::Idle(_) | State::Served(_), _) => false,
+            (SignerState::Idle(_) | SignerState::Served(_), _) => false,
         };
         self.entries.iter().filter(|(_, entry)| is_one(entry)).map(|(name, _)| name.clone()).collect()
     }
@@ -94,7 +94,7 @@ impl Supervisor {
         let plan = |config: &SignerConfig| LineagePlan {
             authority: config.authority,
             supply: SupplyPlan::of_signer(config),
-            asked: Asked::read(object.annotations()),
+            asked: RequestedSteps::read(object.annotations()),
             remembered: status::remembers(&object, self.links.clock.now()),
             may_create,
         };
@@ -141,10 +141,10 @@ impl Supervisor {
         let last = entry.take_last();
         // One that cannot be read was not deleted.
         if entry.is_undecodable() {
-            entry.state = State::Idle(last);
+            entry.state = SignerState::Idle(last);
             return was_served;
         }
-        (entry.state, entry.uid) = (State::default(), None);
+        (entry.state, entry.uid) = (SignerState::default(), None);
         self.links.metrics.signer_ready(name, None);
         let Some(config) = last else { return false };
         if config.registers {
@@ -165,7 +165,7 @@ impl Supervisor {
         self.ends.signing.stop(&config.rules.signer_name, name);
         // It is among the unserved now, until `find_unserved` has looked.
         self.trust_publisher.remove_signer(name);
-        entry.state = State::Idle(Some(config));
+        entry.state = SignerState::Idle(Some(config));
         true
     }
 

@@ -5,7 +5,7 @@ use kube::ResourceExt;
 use kube::runtime::events::EventType;
 use tracing::warn;
 
-use super::entry::{Entry, State};
+use super::entry::{Entry, SignerState};
 use super::paced::Paced;
 use super::pending::{CallEnd, WrittenStatus};
 use super::{Supervisor, changes, status};
@@ -90,9 +90,9 @@ impl Supervisor {
         let entry = self.entries.get(name)?;
         let object = entry.object()?;
         let (validity, lineage) = match &entry.state {
-            State::Served(served) => (served.permission.clone(), served.lineage.borrow().clone()),
-            State::Refused(refusal, _) => (Err(refusal.clone()), LineageState::Starting),
-            State::Idle(_) => return None,
+            SignerState::Served(served) => (served.permission.clone(), served.lineage.borrow().clone()),
+            SignerState::Refused(refusal, _) => (Err(refusal.clone()), LineageState::Starting),
+            SignerState::Idle(_) => return None,
         };
         let validity = validity.and(status::recordable(&self.links.ledger.health().borrow()));
         let validity = validity.and(bundle_policy::publishable(&self.ends.protected.borrow()));

@@ -3,7 +3,7 @@
 use tokio::sync::watch;
 
 use super::Supervisor;
-use super::entry::{Entry, State};
+use super::entry::{Entry, SignerState};
 use crate::registrations::wanted::Signers;
 use addon_signer_api::AddOnSignerSpec;
 
@@ -11,8 +11,8 @@ impl Supervisor {
     /// Why the hub does not serve an object.
     pub(super) fn refusal(&self, name: &str) -> Option<&(&'static str, String)> {
         match &self.entries.get(name)?.state {
-            State::Refused(refusal, _) => Some(refusal),
-            State::Idle(_) | State::Served(_) => None,
+            SignerState::Refused(refusal, _) => Some(refusal),
+            SignerState::Idle(_) | SignerState::Served(_) => None,
         }
     }
 
@@ -22,7 +22,9 @@ impl Supervisor {
 
     /// Whether it remembers any that was served and is not.
     pub(super) fn has_stopped(&self) -> bool {
-        self.entries.values().any(|entry| matches!(entry.state, State::Idle(Some(_)) | State::Refused(_, Some(_))))
+        self.entries
+            .values()
+            .any(|entry| matches!(entry.state, SignerState::Idle(Some(_)) | SignerState::Refused(_, Some(_))))
     }
 
     /// What it has told the writer of registrations.

@@ -8,11 +8,11 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use super::Supervisor;
-use super::entry::{Served, State};
+use super::entry::{Served, SignerState};
 use crate::HubSettings;
 use crate::authorities::GATEWAY_PLAN;
 use crate::authorities::activation::ActivationCheck;
-use crate::authorities::asked::Asked;
+use crate::authorities::asked::RequestedSteps;
 use crate::authorities::reconciler::{LineagePlan, LineageReconciler, ReconcilerLineage, ReconcilerLinks, Reserve};
 use crate::authorities::state::LineageState;
 use crate::authorities::store::{AuthorityStore, LineageNames};
@@ -51,7 +51,7 @@ impl Supervisor {
         let plan = move |may_create| LineagePlan {
             authority: GATEWAY_PLAN,
             supply: supply.clone(),
-            asked: Asked::default(),
+            asked: RequestedSteps::default(),
             remembered: false,
             may_create,
         };
@@ -135,7 +135,7 @@ impl Supervisor {
         self.spawn_until(served.keeping.clone(), format!("authorities of {name}"), reconciler.run());
         self.spawn_until(served.keeping.clone(), format!("status of {name}"), self.announce(name, &served));
         self.start_signing(name, &served);
-        self.entries.entry(name.to_owned()).or_default().state = State::Served(served);
+        self.entries.entry(name.to_owned()).or_default().state = SignerState::Served(served);
     }
 
     fn start_signing(&mut self, name: &str, served: &Served) {

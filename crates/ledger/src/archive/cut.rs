@@ -13,7 +13,7 @@ const ROWS: u64 = 5000;
 
 /// Which rows can be archived, and why the rows after them stay.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Plan {
+pub(super) struct Cut {
     /// The last row of each step.
     pub(super) steps: Vec<u64>,
     /// One sentence.
@@ -27,7 +27,7 @@ pub(super) async fn plan(
     through: u64,
     to: u64,
     before: Option<Timestamp>,
-) -> Result<Plan, sqlx::Error> {
+) -> Result<Cut, sqlx::Error> {
     let mut stays = format!("row {} is the one that the published checkpoint vouches for", to + 1);
     let mut to = to;
     if let Some(before) = before {
@@ -100,11 +100,11 @@ impl Cuts {
         }
     }
 
-    fn plan(mut self, stays: String) -> Plan {
+    fn plan(mut self, stays: String) -> Cut {
         if self.best > self.begun {
             self.steps.push(self.best);
         }
-        Plan { steps: self.steps, stays }
+        Cut { steps: self.steps, stays }
     }
 }
 

@@ -6,7 +6,7 @@ use std::collections::{HashMap, VecDeque};
 use super::VerifyError;
 use super::lists::Lists;
 use crate::connection::{Cells, Connection};
-use addon_signer_core::journal::chain::{Fault, Problem};
+use addon_signer_core::journal::chain::{ChainProblem, Fault};
 use addon_signer_core::journal::entry::Entry;
 use addon_signer_core::journal::state::CertificateState;
 use addon_signer_core::timestamp::Timestamp;
@@ -180,7 +180,7 @@ pub(super) async fn check_unfinished(connection: &mut Connection) -> Result<(), 
 }
 
 fn fault(row: u64, what: String) -> Fault {
-    Fault { row, problem: Problem::Index(what) }
+    Fault { row, problem: ChainProblem::Index(what) }
 }
 
 /// The fault of a row that has no intent in the chain.

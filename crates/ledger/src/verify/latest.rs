@@ -3,21 +3,21 @@
 use std::collections::BTreeMap;
 
 use crate::connection::Cells;
-use addon_signer_core::journal::chain::{Fault, Problem};
+use addon_signer_core::journal::chain::{ChainProblem, Fault};
 use addon_signer_core::journal::entry::{Entry, Hash};
 
 /// The topic of the row to which the hub writes to see whether it can write.
 const DRY_RUN: &str = "trial";
 
 /// The entry that a name has its value from, and the hash of the value.
-type Source = (u64, Hash);
+type Origin = (u64, Hash);
 
 /// Sources by topic and name.
 pub(super) struct LatestValues {
     /// The id of the ledger.
     pub(super) ledger: String,
-    table: BTreeMap<(String, String), Source>,
-    entries: BTreeMap<(String, String), Source>,
+    table: BTreeMap<(String, String), Origin>,
+    entries: BTreeMap<(String, String), Origin>,
 }
 
 impl LatestValues {
@@ -49,14 +49,14 @@ impl LatestValues {
                 Some(_) => format!("it sets the {topic} of {name:?}, which is another there"),
                 None => format!("it sets the {topic} of {name:?}, which is missing there"),
             };
-            return Err(Problem::Latest(what).at(source.0));
+            return Err(ChainProblem::Latest(what).at(source.0));
         }
-        let unfounded = |(key, (row, _)): &(&(String, String), &Source)| {
+        let unfounded = |(key, (row, _)): &(&(String, String), &Origin)| {
             !self.entries.contains_key(*key) && (*row > unchecked || *row == 0)
         };
         match self.table.iter().find(unfounded) {
             Some(((topic, name), (row, _))) => {
-                Err(Problem::Latest(format!("it does not set the {topic} of {name:?}, as is said there")).at(*row))
+                Err(ChainProblem::Latest(format!("it does not set the {topic} of {name:?}, as is said there")).at(*row))
             }
             None => Ok(()),
         }

@@ -16,7 +16,7 @@ use super::connection::Connection;
 use super::error::classify;
 use super::file::{self, FileError};
 use super::{LedgerError, Location, schema as versions};
-use addon_signer_core::journal::chain::{Chain, Fault, Problem};
+use addon_signer_core::journal::chain::{Chain, ChainProblem, Fault};
 use addon_signer_core::journal::checkpoint::Checkpoint;
 use addon_signer_core::journal::entry::{Entry, Tip};
 use index::Index;
@@ -284,7 +284,7 @@ fn begin(
         let (began, followed) = file::follow(path, begin, |entry| notes.take(entry)).map_err(failed)?;
         let tip = followed.tip();
         if snapshot.archived(tip.seq) != Some(tip.hash) {
-            return Err(failed(Problem::NoArchive.at(tip.seq).into()));
+            return Err(failed(ChainProblem::NoArchive.at(tip.seq).into()));
         }
         first = first.min(began);
         chain = Some(followed);
@@ -292,7 +292,7 @@ fn begin(
     // Without archives, the ledger itself says where it begins.
     let chain = chain.or_else(|| start(through + 1)).unwrap_or_else(|| Chain::after(Tip::EMPTY, checkpoint.cloned()));
     match chain.tip().seq {
-        seq if seq < through => Err(Problem::Later(through).at(seq + 1).into()),
+        seq if seq < through => Err(ChainProblem::Later(through).at(seq + 1).into()),
         _ => Ok((chain, first)),
     }
 }

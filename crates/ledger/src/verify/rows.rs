@@ -6,7 +6,7 @@ use tokio::task::JoinHandle;
 use super::VerifyError;
 use crate::connection::{Cells, Connection};
 use crate::{Location, schema};
-use addon_signer_core::journal::chain::{Fault, Problem, begins};
+use addon_signer_core::journal::chain::{ChainProblem, Fault, begins};
 use addon_signer_core::journal::entry::{Hash, Tip};
 use addon_signer_core::timestamp::Timestamp;
 
@@ -85,7 +85,7 @@ impl Snapshot {
     /// Checks the ledger's claims about its archives against the entry that it begins with.
     pub(super) fn check_archives(&self) -> Result<(), Fault> {
         match self.archives.iter().find(|(_, hash)| hash.is_none()) {
-            Some((through, _)) => Err(Problem::NoHash.at(*through)),
+            Some((through, _)) => Err(ChainProblem::NoHash.at(*through)),
             None => begins(self.through(), self.first),
         }
     }

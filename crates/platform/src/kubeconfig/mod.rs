@@ -63,12 +63,12 @@ pub enum KubeconfigError {
 
 /// A cluster, for people: the context and the API server's address.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Target {
+pub struct ClusterAddress {
     context: Option<String>,
     server: Uri,
 }
 
-impl fmt::Display for Target {
+impl fmt::Display for ClusterAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let server = self.server.to_string();
         let server = server.trim_end_matches('/');
@@ -80,12 +80,12 @@ impl fmt::Display for Target {
 }
 
 /// The settings of a client, and where they are from.
-pub struct Found {
+pub struct ClientSettings {
     /// What kube sees of them.
     pub config: Config,
     credentials: Option<Credentials>,
     /// The cluster.
-    pub target: Target,
+    pub target: ClusterAddress,
     files: String,
     user: String,
     cluster: String,
@@ -106,7 +106,7 @@ impl Fault {
 ///
 /// # Errors
 /// [`KubeconfigError`].
-pub async fn find(access: &Access, plugins: Plugins) -> Result<Found, KubeconfigError> {
+pub async fn find(access: &Access, plugins: Plugins) -> Result<ClientSettings, KubeconfigError> {
     let files = files(access);
     let merged = merge(&files, access.kubeconfig.is_some(), plugins)?;
     if merged.contexts.is_empty() && merged.clusters.is_empty() && access.kubeconfig.is_none() {
@@ -116,14 +116,14 @@ pub async fn find(access: &Access, plugins: Plugins) -> Result<Found, Kubeconfig
     let chosen = choose(merged, access.context.as_deref(), plugins).await.map_err(|Fault(field, cause)| {
         KubeconfigError::Unusable { files: files.clone(), cause: format!("{field}: {cause}") }
     });
-    let mut found = Found { files, ..chosen? };
+    let mut found = ClientSettings { files, ..chosen? };
     if found.config.proxy_url.is_none() {
         found.config.proxy_url = Dialer::from_env().proxy_of_env(&found.target.server)?;
     }
     Ok(found)
 }
 
-impl Found {
+impl ClientSettings {
     /// A client, which notes in `contacts` when it hears from the API server. Runs a credential plugin.
     pub(crate) async fn connect(&self, contacts: Contacts) -> Result<Client, KubeconfigError> {
         let mut config = self.config.clone();
@@ -263,7 +263,7 @@ fn only_beside(config: &Kubeconfig, directory: &Path) -> Result<(), Fault> {
     Ok(())
 }
 
-fn in_pod(access: &Access, files: &[PathBuf]) -> Result<Found, KubeconfigError> {
+fn in_pod(access: &Access, files: &[PathBuf]) -> Result<ClientSettings, KubeconfigError> {
     let nothing = format!("{} has nothing", shown(files));
     if let Some(context) = &access.context {
         return Err(KubeconfigError::Missing(format!(
@@ -273,14 +273,14 @@ fn in_pod(access: &Access, files: &[PathBuf]) -> Result<Found, KubeconfigError> 
     }
     let config = Config::incluster()
         .map_err(|error| KubeconfigError::Missing(format!("{nothing}; not in a pod: {}", explain(&error))))?;
-    let target = Target { context: None, server: config.cluster_url.clone() };
+    let target = ClusterAddress { context: None, server: config.cluster_url.clone() };
     let account = "the pod's own account".to_owned();
     let files = "of the pod".to_owned();
-    Ok(Found { config, credentials: None, target, files, user: account.clone(), cluster: account })
+    Ok(ClientSettings { config, credentials: None, target, files, user: account.clone(), cluster: account })
 }
 
 /// The settings of one context.
-async fn choose(mut all: Kubeconfig, wanted: Option<&str>, plugins: Plugins) -> Result<Found, Fault> {
+async fn choose(mut all: Kubeconfig, wanted: Option<&str>, plugins: Plugins) -> Result<ClientSettings, Fault> {
     let name = wanted.filter(|name| !name.is_empty()).map(str::to_owned).or_else(|| all.current_context.clone());
     let name = name.ok_or_else(|| Fault::new("current-context", "it is not set; name a context by --context"))?;
     let names = || all.contexts.iter().map(|it| it.name.escape_debug().to_string()).collect::<Vec<_>>().join(", ");
@@ -312,9 +312,9 @@ async fn choose(mut all: Kubeconfig, wanted: Option<&str>, plugins: Plugins) -> 
     if let Some(told) = config.auth_info.exec.as_mut().and_then(|exec| exec.cluster.as_mut()).filter(|_| !has_own) {
         told.proxy_url = None; // ours of `checks::cluster`
     }
-    let target = Target { context: Some(name), server };
+    let target = ClusterAddress { context: Some(name), server };
     let credentials = take_credentials(&mut config.auth_info, &user_field);
-    Ok(Found { config, credentials, target, files: String::new(), user: user_field, cluster: cluster_field })
+    Ok(ClientSettings { config, credentials, target, files: String::new(), user: user_field, cluster: cluster_field })
 }
 
 /// What kube must not see, because it would run and read it. As with kube, all else that a user has comes first.

@@ -15,7 +15,7 @@ fn mk(cluster: &str, user: &str) -> String {
 
 const GOOD: &str = "server: 'https://127.0.0.1:6443'";
 
-async fn read(text: impl AsRef<[u8]>, context: Option<&str>, plugins: Plugins) -> Result<Found, String> {
+async fn read(text: impl AsRef<[u8]>, context: Option<&str>, plugins: Plugins) -> Result<ClientSettings, String> {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("config");
     std::fs::write(&file, text).unwrap();

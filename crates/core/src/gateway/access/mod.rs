@@ -192,7 +192,7 @@ pub fn content(method: &Method, has_content: bool, deletes_with_content: bool) -
 
 /// What a request asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Target {
+pub enum RequestTarget {
     /// `/v1/whoami`.
     WhoAmI,
     /// `/v1/bundle`.
@@ -206,15 +206,15 @@ pub enum Target {
 ///
 /// # Errors
 /// [`NoAccess::NotFound`] for a path that names no addon, [`NoAccess::AnotherAddOn`].
-pub fn target(own: &AddOnName, path: &SafePath<'_>) -> Result<Target, NoAccess> {
+pub fn target(own: &AddOnName, path: &SafePath<'_>) -> Result<RequestTarget, NoAccess> {
     let segments: Vec<&str> = path.segments().take(3).collect();
     match segments.as_slice() {
-        ["v1", "whoami"] => Ok(Target::WhoAmI),
-        ["v1", "bundle"] => Ok(Target::Bundle),
+        ["v1", "whoami"] => Ok(RequestTarget::WhoAmI),
+        ["v1", "bundle"] => Ok(RequestTarget::Bundle),
         ["addons"] => Err(NoAccess::NotFound),
-        ["addons", addon, ..] if *addon == own.as_str() => Ok(Target::Backend(2)),
+        ["addons", addon, ..] if *addon == own.as_str() => Ok(RequestTarget::Backend(2)),
         ["addons", addon, ..] => Err(NoAccess::AnotherAddOn((*addon).to_owned())),
-        _ => Ok(Target::Backend(0)),
+        _ => Ok(RequestTarget::Backend(0)),
     }
 }
 

@@ -58,7 +58,7 @@ fn called(table: &RouteTable, method: &Method, path: &str) -> Result<String, NoA
 fn called_at(table: &RouteTable, host: &str, method: &Method, path: &str) -> Result<String, NoAccess> {
     let identity = mk_identity();
     let path = SafePath::parse(path)?;
-    let Target::Backend(skip) = target(&identity.addon, &path)? else { panic!("it is the gateway's own") };
+    let RequestTarget::Backend(skip) = target(&identity.addon, &path)? else { panic!("it is the gateway's own") };
     let caller = Caller { signer: "s", addon: &identity.addon, cluster: &identity.cluster, cluster_set: Some("prod") };
     let head = RequestHead { caller, host: &host.parse().unwrap(), method, path: path.below(skip) };
     route(table, &head).map(|route| route.name.name.clone())
@@ -68,16 +68,16 @@ fn called_at(table: &RouteTable, host: &str, method: &Method, path: &str) -> Res
 fn other_paths_than_the_gateways_own_are_of_the_callers_addon() {
     let identity = mk_identity();
     let found = |path: &str| target(&identity.addon, &SafePath::parse(path).unwrap());
-    assert_eq!(found("/v1/whoami"), Ok(Target::WhoAmI));
-    assert_eq!(found("/v1/bundle"), Ok(Target::Bundle));
-    assert_eq!(found("/addons/a/v1/bundle"), Ok(Target::Backend(2)));
-    assert_eq!(found("/addons/a"), Ok(Target::Backend(2)));
+    assert_eq!(found("/v1/whoami"), Ok(RequestTarget::WhoAmI));
+    assert_eq!(found("/v1/bundle"), Ok(RequestTarget::Bundle));
+    assert_eq!(found("/addons/a/v1/bundle"), Ok(RequestTarget::Backend(2)));
+    assert_eq!(found("/addons/a"), Ok(RequestTarget::Backend(2)));
     assert_eq!(found("/addons/b/x"), Err(NoAccess::AnotherAddOn("b".to_owned())));
     assert_eq!(found("/addons"), Err(NoAccess::NotFound));
     for path in
         ["/", "/v1/metrics", "/v1/bundle/x", "/v1", "/pkg.Service/Method", "/.well-known/est", "/crl", "/ADDONS/b"]
     {
-        assert_eq!(found(path), Ok(Target::Backend(0)), "{path}");
+        assert_eq!(found(path), Ok(RequestTarget::Backend(0)), "{path}");
     }
 }
 

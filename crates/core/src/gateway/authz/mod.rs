@@ -13,7 +13,7 @@ use x509_parser::prelude::FromDer;
 use crate::ca::authority::AuthorityId;
 use crate::ca::bundle::Purpose;
 use crate::ca::serial::Serial;
-use crate::gateway::headers::{IdentityHeaders, Named};
+use crate::gateway::headers::{ConnectionHeaders, IdentityHeaders};
 use crate::identity::{AddOnName, IdentityError, PeerIdentity};
 use crate::timestamp::Timestamp;
 use crate::trust::{SignerTrust, Trust};
@@ -123,7 +123,7 @@ pub fn identify(trust: &Trust, leaf: &CertificateDer<'_>, now: Timestamp) -> Res
         return Err(NotAnIdentity::AddOnNotOfSigner { addon: identity.addon, signer: signer.name.clone() });
     }
     let groups = groups(&parsed, signer, &identity)?;
-    let named = Named { identity: &identity, user, groups: &groups, signer: &signer.name };
+    let named = ConnectionHeaders { identity: &identity, user, groups: &groups, signer: &signer.name };
     Ok(Peer {
         headers: IdentityHeaders::new(&named, leaf, &parsed).map_err(|_| NotAnIdentity::Unreadable)?,
         groups,

@@ -70,7 +70,7 @@ pub struct IdentityHeaders(Vec<(HeaderName, HeaderValue)>);
 
 /// What the headers say.
 #[derive(Debug, Clone, Copy)]
-pub struct Named<'n> {
+pub struct ConnectionHeaders<'n> {
     /// Cluster, addon and agent.
     pub identity: &'n PeerIdentity,
     /// The common name.
@@ -86,8 +86,12 @@ impl IdentityHeaders {
     ///
     /// # Errors
     /// A header cannot have a name or the subject. That does not happen, because conventions are printable ASCII.
-    pub fn new(named: &Named<'_>, der: &[u8], certificate: &X509Certificate<'_>) -> Result<Self, InvalidHeaderValue> {
-        let Named { identity, user, groups, signer } = *named;
+    pub fn new(
+        named: &ConnectionHeaders<'_>,
+        der: &[u8],
+        certificate: &X509Certificate<'_>,
+    ) -> Result<Self, InvalidHeaderValue> {
+        let ConnectionHeaders { identity, user, groups, signer } = *named;
         let mut headers = Self::default();
         headers.add("x-remote-user", user)?;
         for group in groups {

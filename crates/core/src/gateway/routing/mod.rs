@@ -18,7 +18,7 @@ use crate::identity::AddOnName;
 use crate::timestamp::Timestamp;
 use crate::trust::SignerTrust;
 
-pub use refs::{BackendRef, Backends, CaRef, Endpoints, References, ServiceFacts, ServicePort, Target, TlsPlan};
+pub use refs::{BackendRef, BackendTarget, Backends, CaRef, Endpoints, References, ServiceFacts, ServicePort, TlsPlan};
 
 /// How many paths one addon may have: each request looks at all of them. Those that stay out of effect because they are
 /// read alike count too, because each is compared with all older ones.
@@ -75,14 +75,14 @@ pub struct PathPlan {
 
 /// Why a condition of an AddOnRoute is false.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
+pub struct RouteProblem {
     /// In CamelCase: the Gateway API's reason, where it has one.
     pub reason: &'static str,
     /// One sentence without a period.
     pub cause: String,
 }
 
-impl Problem {
+impl RouteProblem {
     fn new(reason: &'static str, cause: impl Into<String>) -> Self {
         Self { reason, cause: cause.into() }
     }
@@ -98,13 +98,13 @@ impl Problem {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdict {
     /// Whether it may attach to its AddOnSigner.
-    pub accepted: Result<(), Problem>,
+    pub accepted: Result<(), RouteProblem>,
     /// Whether its backend was found. Nobody looks for that of a route that is not accepted.
-    pub resolved: Result<(), Problem>,
+    pub resolved: Result<(), RouteProblem>,
     /// Whether the backend has an address to connect to.
     pub has_endpoint: bool,
     /// Whether all its paths are in effect.
-    pub programmed: Result<(), Problem>,
+    pub programmed: Result<(), RouteProblem>,
 }
 
 /// An AddOnSigner, as far as routes attach to it.
@@ -187,8 +187,8 @@ fn attach<'w>(
         Ok(accepted) => accepted,
         Err(problem) => {
             let why = "the AddOnRoute is not accepted";
-            let resolved = Err(Problem::new(REASON_PENDING, format!("{why}, so its backend was not looked for")));
-            let programmed = Err(Problem::new(INVALID, why));
+            let resolved = Err(RouteProblem::new(REASON_PENDING, format!("{why}, so its backend was not looked for")));
+            let programmed = Err(RouteProblem::new(INVALID, why));
             return Some(Verdict { accepted: Err(problem), resolved, has_endpoint: false, programmed });
         }
     };
@@ -222,24 +222,24 @@ fn attach<'w>(
         };
         table.add(signer.name, &Arc::new(route));
     }
-    let unresolved = |problem: Problem| {
+    let unresolved = |problem: RouteProblem| {
         let reason = if problem.is_pending() { REASON_PENDING } else { INVALID };
-        Problem::new(reason, "its backend cannot be used, as ResolvedRefs says: requests are answered with 503")
+        RouteProblem::new(reason, "its backend cannot be used, as ResolvedRefs says: requests are answered with 503")
     };
     let programmed = lost.map_or_else(|| resolved.clone().map_err(unresolved), Err);
     Some(Verdict { accepted: Ok(()), resolved, has_endpoint, programmed })
 }
 
 /// The backend of an accepted AddOnRoute.
-fn backend(plan: &RoutePlan, world: &World<'_>, wanted: &mut WantedServices) -> Result<Arc<Backend>, Problem> {
+fn backend(plan: &RoutePlan, world: &World<'_>, wanted: &mut WantedServices) -> Result<Arc<Backend>, RouteProblem> {
     let namespace = &plan.name.namespace;
-    if let Target::Service { name, .. } = &plan.backend.target {
+    if let BackendTarget::Service { name, .. } = &plan.backend.target {
         if wanted.len() >= MOST_NAMESPACES && !wanted.contains_key(namespace) {
             let cause = format!(
                 "older AddOnRoutes name Services in {MOST_NAMESPACES} other namespaces, which is the most \
                  (spec.backend.service)"
             );
-            return Err(Problem::new(TOO_MANY_NAMESPACES, cause));
+            return Err(RouteProblem::new(TOO_MANY_NAMESPACES, cause));
         }
         wanted.entry(namespace.clone()).or_default().insert(name.clone());
     }
@@ -251,16 +251,16 @@ fn backend(plan: &RoutePlan, world: &World<'_>, wanted: &mut WantedServices) -> 
 }
 
 /// The AddOnSigner of an AddOnRoute, and the addons whose agents may send requests.
-fn accept<'w>(plan: &RoutePlan, world: &World<'w>) -> Result<(Parent<'w>, Arc<BTreeSet<AddOnName>>), Problem> {
+fn accept<'w>(plan: &RoutePlan, world: &World<'w>) -> Result<(Parent<'w>, Arc<BTreeSet<AddOnName>>), RouteProblem> {
     let RoutePlan { name: RouteName { namespace, .. }, signer: name, .. } = plan;
     let signer = world.parents.iter().find(|parent| parent.name == name).copied().ok_or_else(|| {
-        Problem::new(NO_PARENT, format!("there is no AddOnSigner {name} that the hub serves (spec.signer)"))
+        RouteProblem::new(NO_PARENT, format!("there is no AddOnSigner {name} that the hub serves (spec.signer)"))
     })?;
     if !signer.attachment.allows(namespace, world.namespaces.get(namespace)) {
         let cause = format!(
             "the AddOnSigner {name} does not let the namespace {namespace} attach routes (its spec.gateway.routesFrom)"
         );
-        return Err(Problem::new(NOT_ALLOWED, cause));
+        return Err(RouteProblem::new(NOT_ALLOWED, cause));
     }
     for hostname in &*plan.hostnames {
         let cause = if !signer.attachment.hostnames.contains(hostname) {
@@ -270,47 +270,47 @@ fn accept<'w>(plan: &RoutePlan, world: &World<'w>) -> Result<(Parent<'w>, Arc<BT
         } else {
             continue;
         };
-        return Err(Problem::new(NO_HOSTNAME, cause));
+        return Err(RouteProblem::new(NO_HOSTNAME, cause));
     }
     if let Some(addon) = plan.addons.difference(signer.addons).next() {
         let cause = format!("the addon {addon} is not one of the AddOnSigner {name} (spec.addOns)");
-        return Err(Problem::new(UNSUPPORTED_VALUE, cause));
+        return Err(RouteProblem::new(UNSUPPORTED_VALUE, cause));
     }
     let addons = if plan.addons.is_empty() { Arc::new(signer.addons.clone()) } else { Arc::clone(&plan.addons) };
     Ok((signer, addons))
 }
 
 /// Counts a path of each of the addons, unless one has as many as it may.
-fn count(addons: &BTreeSet<AddOnName>, compared: &mut BTreeMap<AddOnName, usize>) -> Option<Problem> {
+fn count(addons: &BTreeSet<AddOnName>, compared: &mut BTreeMap<AddOnName, usize>) -> Option<RouteProblem> {
     let is_full = |addon: &&AddOnName| compared.get(*addon).is_some_and(|count| *count >= MOST_PATHS);
     if let Some(addon) = addons.iter().find(is_full) {
         let cause = format!("older AddOnRoutes have {MOST_PATHS} paths of the addon {addon}, which is the most");
-        return Some(Problem::new(TOO_MANY_PATHS, cause));
+        return Some(RouteProblem::new(TOO_MANY_PATHS, cause));
     }
     addons.iter().for_each(|addon| *compared.entry(addon.clone()).or_default() += 1);
     None
 }
 
 /// Whether a path must stay out of the table (`docs/paths.md`, rule 1).
-fn read_alike(own: &PathPattern, of: &RouteName, older: &[Arc<Route>]) -> Option<Problem> {
+fn read_alike(own: &PathPattern, of: &RouteName, older: &[Arc<Route>]) -> Option<RouteProblem> {
     let is_of_others = |older: &Route| older.name.namespace != of.namespace;
     let is_alike = |older: &&Arc<Route>| is_of_others(older) && own.is_only_read_below(&older.path);
     let Route { name, path, .. } = &**older.iter().find(is_alike)?;
     let cause = format!(
         "some backends read the path {own} as one at or below {path} of the older AddOnRoute {name}: it has no effect"
     );
-    Some(Problem::new(CONFLICTED, cause))
+    Some(RouteProblem::new(CONFLICTED, cause))
 }
 
 /// Whether an older AddOnRoute decides about requests of this one.
-fn same_path(own: &PathPattern, older: &[Arc<Route>]) -> Option<Problem> {
+fn same_path(own: &PathPattern, older: &[Arc<Route>]) -> Option<RouteProblem> {
     let Route { name, path, .. } = &**older.iter().find(|older| older.path.is_same_as(own))?;
     let cause = if path == own {
         format!("the path {path} is that of the older AddOnRoute {name}, which gets its requests")
     } else {
         format!("some backends read the path {own} as {path} of the older AddOnRoute {name}: calls to both are refused")
     };
-    Some(Problem::new(CONFLICTED, cause))
+    Some(RouteProblem::new(CONFLICTED, cause))
 }
 
 /// The paths in effect that may have an addon, a host and a cluster in common with an AddOnRoute, each once, however

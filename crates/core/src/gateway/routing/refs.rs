@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 
-use super::Problem;
+use super::RouteProblem;
 use crate::conditions::{BACKEND_NOT_FOUND, INVALID_CA, REASON_PENDING, REF_NOT_PERMITTED, UNSUPPORTED_PROTOCOL};
 use crate::gateway::anchors::BackendAnchors;
 use crate::gateway::backend;
@@ -19,7 +19,7 @@ const MOST_ADDRESSES: usize = 1000;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BackendRef {
     /// What it names.
-    pub target: Target,
+    pub target: BackendTarget,
     /// The protocol that it says; otherwise the Service does.
     pub protocol: Option<Protocol>,
     /// The protocol if neither says one: HTTP/2 for gRPC, otherwise HTTP/1.1.
@@ -47,7 +47,7 @@ impl BackendRef {
 
 /// What a backend is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Target {
+pub enum BackendTarget {
     /// A Service of the AddOnRoute's namespace.
     Service {
         /// Its name.
@@ -141,19 +141,19 @@ impl References {
     ///
     /// # Errors
     /// Why it cannot be used.
-    pub fn find(&self, namespace: &str, named: &BackendRef) -> Result<Arc<Backend>, Problem> {
+    pub fn find(&self, namespace: &str, named: &BackendRef) -> Result<Arc<Backend>, RouteProblem> {
         match &named.target {
-            Target::Address(address) => self.address(*address, named),
-            Target::Service { name, port } => self.service((namespace, name), *port, named),
+            BackendTarget::Address(address) => self.address(*address, named),
+            BackendTarget::Service { name, port } => self.service((namespace, name), *port, named),
         }
         .map(Arc::new)
     }
 
-    fn address(&self, address: SocketAddr, named: &BackendRef) -> Result<Backend, Problem> {
+    fn address(&self, address: SocketAddr, named: &BackendRef) -> Result<Backend, RouteProblem> {
         if !self.networks.iter().any(|network| network.contains(&address.ip())) {
             let cause =
                 format!("{} is in no network of the hub's --backend-addresses (spec.backend.address)", address.ip());
-            return Err(Problem::new(REF_NOT_PERMITTED, cause));
+            return Err(RouteProblem::new(REF_NOT_PERMITTED, cause));
         }
         let protocol = protocol(named, None)?;
         Ok(Backend {
@@ -165,24 +165,24 @@ impl References {
         })
     }
 
-    fn service(&self, (namespace, name): (&str, &str), port: u16, named: &BackendRef) -> Result<Backend, Problem> {
+    fn service(&self, (namespace, name): (&str, &str), port: u16, named: &BackendRef) -> Result<Backend, RouteProblem> {
         let known = self.backends.get(namespace);
         let service = match known.and_then(|known| known.services.get(name)) {
             Some(Some(service)) => service,
             Some(None) => {
                 let cause = format!("there is no Service {name} in the namespace {namespace} (spec.backend.service)");
-                return Err(Problem::new(BACKEND_NOT_FOUND, cause));
+                return Err(RouteProblem::new(BACKEND_NOT_FOUND, cause));
             }
             None => return Err(unread(namespace, name, known.and_then(|known| known.refusal.as_deref()))),
         };
         if service.is_external_name {
             let cause =
                 format!("the Service {name} is an ExternalName, which could lead anywhere (spec.backend.service)");
-            return Err(Problem::new(REF_NOT_PERMITTED, cause));
+            return Err(RouteProblem::new(REF_NOT_PERMITTED, cause));
         }
         let Some(found) = service.ports.iter().find(|known| known.port == port) else {
             let cause = format!("the Service {name} has no TCP port {port} (spec.backend.service.port)");
-            return Err(Problem::new(BACKEND_NOT_FOUND, cause));
+            return Err(RouteProblem::new(BACKEND_NOT_FOUND, cause));
         };
         let protocol = protocol(named, found.app_protocol.as_deref())?;
         Ok(Backend {
@@ -194,15 +194,15 @@ impl References {
         })
     }
 
-    fn tls(&self, named: &BackendRef, protocol: Protocol, own_name: &str) -> Result<Option<BackendTls>, Problem> {
-        let invalid = |cause: String| Problem::new(INVALID_CA, cause);
+    fn tls(&self, named: &BackendRef, protocol: Protocol, own_name: &str) -> Result<Option<BackendTls>, RouteProblem> {
+        let invalid = |cause: String| RouteProblem::new(INVALID_CA, cause);
         let plan = match &named.tls {
             Some(plan) if protocol.is_tls() => plan,
             None if !protocol.is_tls() => return Ok(None),
             Some(_) => {
                 let cause = "spec.backend.tls is set, but the backend's protocol has no TLS: set \
                              spec.backend.protocol to HTTPS or H2";
-                return Err(Problem::new(UNSUPPORTED_PROTOCOL, cause));
+                return Err(RouteProblem::new(UNSUPPORTED_PROTOCOL, cause));
             }
             None => {
                 return Err(invalid("the backend speaks TLS, but spec.backend.tls does not say whom to trust".into()));
@@ -215,7 +215,7 @@ impl References {
                 Some(Err(cause)) => return Err(invalid(format!("ClusterTrustBundle {name}: {cause}"))),
                 None => {
                     let cause = format!("the ClusterTrustBundle {name} has not been read yet");
-                    return Err(Problem::new(REASON_PENDING, cause));
+                    return Err(RouteProblem::new(REASON_PENDING, cause));
                 }
             },
         };
@@ -225,12 +225,12 @@ impl References {
 }
 
 /// Why nothing is known of a Service.
-fn unread(namespace: &str, name: &str, refusal: Option<&str>) -> Problem {
+fn unread(namespace: &str, name: &str, refusal: Option<&str>) -> RouteProblem {
     match refusal {
-        Some(why) => Problem::new(REF_NOT_PERMITTED, format!("the hub cannot read the Service {name}: {why}")),
+        Some(why) => RouteProblem::new(REF_NOT_PERMITTED, format!("the hub cannot read the Service {name}: {why}")),
         None => {
             let cause = format!("the Service {name} of the namespace {namespace} has not been read yet");
-            Problem::new(REASON_PENDING, cause)
+            RouteProblem::new(REASON_PENDING, cause)
         }
     }
 }
@@ -240,7 +240,7 @@ fn addresses(
     service: &str,
     slices: Option<&BTreeMap<String, Arc<Endpoints>>>,
     port: &str,
-) -> Result<Vec<SocketAddr>, Problem> {
+) -> Result<Vec<SocketAddr>, RouteProblem> {
     let all = slices.into_iter().flat_map(BTreeMap::values).flat_map(|slice| {
         let port = slice.ports.get(port).copied();
         slice.addresses.iter().filter_map(move |address| Some(SocketAddr::new(*address, port?)))
@@ -249,7 +249,7 @@ fn addresses(
     for address in &addresses {
         if let Err(refused) = backend::check(address.ip()) {
             let cause = format!("an endpoint of the Service {service}: {refused} (spec.backend.service)");
-            return Err(Problem::new(REF_NOT_PERMITTED, cause));
+            return Err(RouteProblem::new(REF_NOT_PERMITTED, cause));
         }
     }
     addresses.sort_unstable();
@@ -259,17 +259,17 @@ fn addresses(
 }
 
 /// The protocol, which is HTTP/2 for gRPC.
-fn protocol(named: &BackendRef, app_protocol: Option<&str>) -> Result<Protocol, Problem> {
+fn protocol(named: &BackendRef, app_protocol: Option<&str>) -> Result<Protocol, RouteProblem> {
     let protocol = said_protocol(named, app_protocol)?;
     if named.default_protocol == Protocol::H2c && matches!(protocol, Protocol::Http | Protocol::Wss) {
         let cause = "gRPC needs HTTP/2, which the backend's protocol is not: set spec.backend.protocol to H2C or H2";
-        return Err(Problem::new(UNSUPPORTED_PROTOCOL, cause));
+        return Err(RouteProblem::new(UNSUPPORTED_PROTOCOL, cause));
     }
     Ok(protocol)
 }
 
 /// What the AddOnRoute says, else what the Service says, else the default.
-fn said_protocol(named: &BackendRef, app_protocol: Option<&str>) -> Result<Protocol, Problem> {
+fn said_protocol(named: &BackendRef, app_protocol: Option<&str>) -> Result<Protocol, RouteProblem> {
     if let Some(protocol) = named.protocol {
         return Ok(protocol);
     }
@@ -285,7 +285,7 @@ fn said_protocol(named: &BackendRef, app_protocol: Option<&str>) -> Result<Proto
         Some("kubernetes.io/wss") => Ok(Protocol::Wss),
         Some(other) => {
             let cause = format!("the Service's appProtocol {other:?} is not supported; set spec.backend.protocol");
-            Err(Problem::new(UNSUPPORTED_PROTOCOL, cause))
+            Err(RouteProblem::new(UNSUPPORTED_PROTOCOL, cause))
         }
     }
 }

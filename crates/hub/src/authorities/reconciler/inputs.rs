@@ -4,7 +4,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::{LineageReconciler, Outside, Published, REVERT, ROUND, Reserve, Unrecorded, pauses};
 use crate::authorities::activation::ActivationCheck;
-use crate::authorities::asked::Asked;
+use crate::authorities::asked::RequestedSteps;
 use crate::authorities::state::LineageState;
 use crate::authorities::store::{AuthorityStore, LineageNames};
 use crate::authorities::supply::SupplyPlan;
@@ -28,7 +28,7 @@ pub(crate) struct LineagePlan {
     /// Where they come from.
     pub supply: SupplyPlan,
     /// What the AddOnSigner asks for. A lineage of the gateway is asked by the annotations of its ConfigMap.
-    pub asked: Asked,
+    pub asked: RequestedSteps,
     /// Whether something other than the ConfigMap names authorities whose certificates may not have expired yet.
     pub remembered: bool,
     /// Whether the hub may have the lineage at all: it may sign, or had the lineage before; somebody needs it, if it is

@@ -14,7 +14,7 @@ mod reserving;
 mod steps;
 
 use crate::authorities::activation::ActivationCheck;
-use crate::authorities::asked::{Asked, AuthorityRequest};
+use crate::authorities::asked::{AuthorityRequest, RequestedSteps};
 use crate::authorities::report;
 use crate::authorities::state::LineageState;
 use crate::authorities::store::{LineageKind, StoreError};
@@ -189,7 +189,7 @@ impl LineageReconciler {
 
     /// What is asked of the lineage, by annotations of its AddOnSigner, or of the ConfigMap of a lineage of the
     /// gateway. Whoever may only write ConfigMaps has no say in the authorities of an AddOnSigner.
-    fn asked(&self, plan: &LineagePlan, seen: Option<&LineageObjects>) -> Asked {
+    fn asked(&self, plan: &LineagePlan, seen: Option<&LineageObjects>) -> RequestedSteps {
         match self.lineage.names.kind {
             LineageKind::Agents => plan.asked.clone(),
             LineageKind::Gateway(_) => seen.map(LineageObjects::asked).unwrap_or_default(),
@@ -200,7 +200,7 @@ impl LineageReconciler {
         &'e self,
         lineage: &'e Lineage,
         plan: &LineagePlan,
-        asked: &'e Asked,
+        asked: &'e RequestedSteps,
         now: Timestamp,
     ) -> Evidence<'e> {
         Evidence {
@@ -218,7 +218,13 @@ impl LineageReconciler {
     }
 
     /// The next step, and why the rollback that is asked for is not done.
-    fn decide(&self, lineage: &Lineage, plan: &LineagePlan, asked: &Asked, now: Timestamp) -> (Step, Option<String>) {
+    fn decide(
+        &self,
+        lineage: &Lineage,
+        plan: &LineagePlan,
+        asked: &RequestedSteps,
+        now: Timestamp,
+    ) -> (Step, Option<String>) {
         let evidence = self.evidence(lineage, plan, asked, now);
         (self.step(lineage, &evidence), report::not_rolled_back(lineage, &evidence))
     }

@@ -1,11 +1,11 @@
 //! Looks for authorities from outside, and remembers what there was.
 
 use super::{LineagePlan, LineageReconciler, ReconcileError};
-use crate::authorities::asked::Asked;
+use crate::authorities::asked::RequestedSteps;
 use crate::authorities::report::NOT_USED;
 use crate::authorities::state::OutsideReport;
 use crate::authorities::store::StoreError;
-use crate::authorities::supply::{Answer, External, Question, Supply, SupplyPlan};
+use crate::authorities::supply::{External, Question, Supply, SupplyAnswer, SupplyPlan};
 use crate::authorities::versions::{LineageObjects, ObjectVersion};
 use addon_signer_api::authority::AuthoritySource;
 use addon_signer_core::ca::authority::AuthorityId;
@@ -85,7 +85,7 @@ impl Outside {
     pub(super) fn has_looked(
         &self,
         plan: &LineagePlan,
-        asked: &Asked,
+        asked: &RequestedSteps,
         seen: Option<&LineageObjects>,
         wanted: bool,
     ) -> bool {
@@ -116,7 +116,7 @@ impl Outside {
 }
 
 impl LookedAt {
-    fn new(plan: &LineagePlan, asked: &Asked, seen: Option<&LineageObjects>, wanted: bool) -> Self {
+    fn new(plan: &LineagePlan, asked: &RequestedSteps, seen: Option<&LineageObjects>, wanted: bool) -> Self {
         let secret = seen.and_then(|seen| seen.source.clone());
         Self { secret, plan: plan.supply.clone(), import: asked.import.clone(), wanted }
     }
@@ -133,7 +133,7 @@ impl LineageReconciler {
     }
 
     /// Whether an issuer may be asked for an authority: a step that is due needs one.
-    pub(super) fn wants(&self, lineage: &Lineage, plan: &LineagePlan, asked: &Asked, now: Timestamp) -> bool {
+    pub(super) fn wants(&self, lineage: &Lineage, plan: &LineagePlan, asked: &RequestedSteps, now: Timestamp) -> bool {
         let evidence = Evidence { offered: false, ..self.evidence(lineage, plan, asked, now) };
         let is_asked = matches!(plan.supply.source, AuthoritySource::CertManager(_));
         is_asked && lineage.next_step(&evidence).needs_authority(lineage)
@@ -143,7 +143,7 @@ impl LineageReconciler {
     pub(super) async fn look_outside(
         &mut self,
         plan: &LineagePlan,
-        asked: &Asked,
+        asked: &RequestedSteps,
         seen: Option<&LineageObjects>,
         lineage: Option<&Lineage>,
         now: Timestamp,
@@ -164,7 +164,7 @@ impl LineageReconciler {
             Err(StoreError::Api(error)) if lineage.is_some() => {
                 let why = explain(&error);
                 let sentence = format!("The next authority{NOT_USED}its issuer could not be asked: {why}");
-                Answer { supply: Supply::Refused(sentence), request: self.outside.request.take() }
+                SupplyAnswer { supply: Supply::Refused(sentence), request: self.outside.request.take() }
             }
             answer => answer?,
         };

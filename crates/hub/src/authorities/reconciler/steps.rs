@@ -9,7 +9,7 @@ use tracing::{debug, error, warn};
 use zeroize::Zeroizing;
 
 use super::{LineagePlan, LineageReconciler, ROUND, ReconcileError, Unrecorded};
-use crate::authorities::asked::{Asked, AuthorityRequest};
+use crate::authorities::asked::{AuthorityRequest, RequestedSteps};
 use crate::authorities::report;
 use crate::authorities::state::{LineageState, ReadyLineage};
 use crate::authorities::store::{LineageKind, StoreError};
@@ -83,7 +83,7 @@ impl LineageReconciler {
         stored: StoredLineage,
         step: Step,
         plan: &LineagePlan,
-        asked: &Asked,
+        asked: &RequestedSteps,
         now: Timestamp,
     ) -> Result<StoredLineage, ReconcileError> {
         let lineage = stored.lineage.clone();
@@ -311,7 +311,13 @@ fn by(request: Option<&AuthorityRequest>) -> &str {
 }
 
 /// Who asked for a step that led from one state of the lineage to the other; empty if it was due by time.
-fn asked_by<'a>(step: &Step, plan: &LineagePlan, asked: &'a Asked, before: &'a Lineage, after: &'a Lineage) -> &'a str {
+fn asked_by<'a>(
+    step: &Step,
+    plan: &LineagePlan,
+    asked: &'a RequestedSteps,
+    before: &'a Lineage,
+    after: &'a Lineage,
+) -> &'a str {
     match step {
         Step::RollBack { .. } => by(asked.roll_back.as_ref()),
         Step::Taint { id } => by(about(&asked.taint, id)),

@@ -81,7 +81,7 @@ fn mk_plan() -> LineagePlan {
         dns_names: Vec::new(),
         addresses: Vec::new(),
     };
-    LineagePlan { authority, supply, asked: Asked::default(), remembered: false, may_create: true }
+    LineagePlan { authority, supply, asked: RequestedSteps::default(), remembered: false, may_create: true }
 }
 
 /// A reconciler that has just made its lineage, and what must live as long. Its ledger never answers.
@@ -156,7 +156,10 @@ async fn new_line_has_no_effect_before_it_is_recorded() {
 #[tokio::test(start_paused = true)]
 async fn a_line_takes_no_step_before_it_is_compared_with_the_ledger() {
     let (client, _moments) = mk_client(ALWAYS);
-    let plan = LineagePlan { asked: Asked { rotate: Some("r1".to_owned()), ..Asked::default() }, ..mk_plan() };
+    let plan = LineagePlan {
+        asked: RequestedSteps { rotate: Some("r1".to_owned()), ..RequestedSteps::default() },
+        ..mk_plan()
+    };
     let (mut reconciler, _links) = mk_reconciler(client, plan).await;
     reconciler.forget_steps(); // as if an earlier process had made it
     let mut state = reconciler.states();

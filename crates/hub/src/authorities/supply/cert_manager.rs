@@ -7,7 +7,7 @@
 use kube::Api;
 use kube::api::{DeleteParams, ObjectMeta, PostParams, Preconditions};
 
-use super::pending::{Kept, Pending};
+use super::pending::{KeptKey, PendingKey};
 use super::{Question, Supply, not_used};
 use crate::authorities::store::{AuthorityStore, StoreError, conflict_or};
 use crate::lease::{Leads, NotWritten};
@@ -51,7 +51,7 @@ impl Question<'_> {
 
     async fn follow(&self, store: &AuthorityStore, leads: &Leads, issuer: &IssuerRef) -> Result<Supply, NoAnswer> {
         let requests = store.certificate_requests();
-        let Kept { mut version, pending } = self.kept(store).await?.map_err(NoAnswer::Refused)?;
+        let KeptKey { mut version, pending } = self.kept(store).await?.map_err(NoAnswer::Refused)?;
         let waits = match pending {
             Some(taken) if self.had(&taken.id()) => {
                 remove(leads, requests, &self.names.certificate_request(&taken.id()), None).await?;
@@ -83,7 +83,7 @@ impl Question<'_> {
     }
 
     /// The CertificateRequest for this key.
-    fn certificate_request(&self, name: &str, pending: &Pending, issuer: &IssuerRef) -> CertificateRequest {
+    fn certificate_request(&self, name: &str, pending: &PendingKey, issuer: &IssuerRef) -> CertificateRequest {
         let seconds = self.authority.duration.as_secs();
         let spec = CertificateRequestSpec {
             request: ByteString(pending.request.clone().into_bytes()),
@@ -98,7 +98,7 @@ impl Question<'_> {
     }
 
     /// What became of a CertificateRequest.
-    fn judge(&self, name: &str, request: CertificateRequest, pending: &Pending) -> Supply {
+    fn judge(&self, name: &str, request: CertificateRequest, pending: &PendingKey) -> Supply {
         let IssuerRef { name: issuer, kind, .. } = request.spec.issuer_ref;
         let status = request.status.unwrap_or_default();
         if let Some((word, message)) = status.failure() {

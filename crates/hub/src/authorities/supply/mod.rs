@@ -210,13 +210,13 @@ pub(super) struct Question<'q> {
 
 /// The answer of a source.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct SupplyAnswer {
     pub(super) supply: Supply,
     /// The CSR of the next authority, in PEM, for whoever issues its certificate.
     pub(super) request: Option<String>,
 }
 
-impl From<Supply> for Answer {
+impl From<Supply> for SupplyAnswer {
     fn from(supply: Supply) -> Self {
         Self { supply, request: None }
     }
@@ -232,7 +232,7 @@ impl Question<'_> {
         store: &AuthorityStore,
         leads: &Leads,
         objects: &WatchedObjects,
-    ) -> Result<Answer, StoreError> {
+    ) -> Result<SupplyAnswer, StoreError> {
         let answer = match &self.plan.source {
             AuthoritySource::SelfSigned => Supply::SelfSigned.into(),
             AuthoritySource::Secret(name) => self.imported(store, name).await?.into(),
@@ -240,7 +240,7 @@ impl Question<'_> {
             AuthoritySource::CertManager(issuer) => self.by_cert_manager(store, leads, issuer).await?.into(),
             AuthoritySource::Vault => Supply::Refused(OF_VAULT.to_owned()).into(),
         };
-        Ok(Answer { supply: self.claimed(answer.supply, objects).bounded(), ..answer })
+        Ok(SupplyAnswer { supply: self.claimed(answer.supply, objects).bounded(), ..answer })
     }
 
     /// Two lineages never share a key: a certificate would be an identity of both.

@@ -18,21 +18,21 @@ const KEY: &str = "tls.key";
 const REQUEST: &str = "request.csr";
 
 /// A key that waits for its certificate.
-pub(super) struct Pending {
+pub(super) struct PendingKey {
     pub(super) key: PrivateKey,
     pub(super) pkcs8: Zeroizing<Vec<u8>>,
     pub(super) request: String,
 }
 
 /// What the Secret of such keys has.
-pub(super) struct Kept {
+pub(super) struct KeptKey {
     /// The `resourceVersion` of the Secret; `None` if there is none.
     pub(super) version: Option<String>,
     /// The key in it, which the lineage may have taken.
-    pub(super) pending: Option<Pending>,
+    pub(super) pending: Option<PendingKey>,
 }
 
-impl Pending {
+impl PendingKey {
     /// The id of its authority.
     pub(super) fn id(&self) -> AuthorityId {
         AuthorityId::of(self.key.public_key_der())
@@ -56,23 +56,23 @@ impl Question<'_> {
         &self,
         store: &AuthorityStore,
         leads: &Leads,
-    ) -> Result<Result<Pending, String>, StoreError> {
+    ) -> Result<Result<PendingKey, String>, StoreError> {
         match self.kept(store).await? {
-            Ok(Kept { pending: Some(pending), .. }) if !self.had(&pending.id()) => Ok(Ok(pending)),
-            Ok(Kept { version, .. }) => self.new_pending(store, leads, version).await,
+            Ok(KeptKey { pending: Some(pending), .. }) if !self.had(&pending.id()) => Ok(Ok(pending)),
+            Ok(KeptKey { version, .. }) => self.new_pending(store, leads, version).await,
             Err(why) => Ok(Err(why)),
         }
     }
 
     /// What is in the Secret.
-    pub(super) async fn kept(&self, store: &AuthorityStore) -> Result<Result<Kept, String>, StoreError> {
+    pub(super) async fn kept(&self, store: &AuthorityStore) -> Result<Result<KeptKey, String>, StoreError> {
         let name = self.names.pending();
-        let Some(secret) = store.secret(&name).await? else { return Ok(Ok(Kept { version: None, pending: None })) };
+        let Some(secret) = store.secret(&name).await? else { return Ok(Ok(KeptKey { version: None, pending: None })) };
         let pending = secret.0.data.as_ref().and_then(read);
         let is_empty = secret.0.data.as_ref().is_none_or(BTreeMap::is_empty);
         Ok(match pending {
             pending if pending.is_some() || is_empty => {
-                Ok(Kept { version: secret.0.metadata.resource_version.clone(), pending })
+                Ok(KeptKey { version: secret.0.metadata.resource_version.clone(), pending })
             }
             _ => Err(format!("The Secret {name} has no readable key: delete it for a new CSR")),
         })
@@ -84,7 +84,7 @@ impl Question<'_> {
         store: &AuthorityStore,
         leads: &Leads,
         version: Option<String>,
-    ) -> Result<Result<Pending, String>, StoreError> {
+    ) -> Result<Result<PendingKey, String>, StoreError> {
         let pending = match self.make() {
             Ok(pending) => pending,
             Err(why) => return Ok(Err(why)),
@@ -104,18 +104,18 @@ impl Question<'_> {
         store.keep_pending(leads, self.names, version, BTreeMap::new()).await
     }
 
-    fn make(&self) -> Result<Pending, String> {
+    fn make(&self) -> Result<PendingKey, String> {
         let rng = SystemRandom::new();
         let (key, pkcs8) = PrivateKey::generate(self.authority.key, &rng).map_err(|error| error.to_string())?;
         let common_name = format!("{} {}", self.names.authority, AuthorityId::of(key.public_key_der()));
         let wish = CsrParams { common_name, ..CsrParams::default() };
         let request = wish.sign_for_authority(&key, &rng).map_err(|error| error.to_string())?;
-        Ok(Pending { key, pkcs8, request })
+        Ok(PendingKey { key, pkcs8, request })
     }
 }
 
-fn read(data: &BTreeMap<String, ByteString>) -> Option<Pending> {
+fn read(data: &BTreeMap<String, ByteString>) -> Option<PendingKey> {
     let (key, pkcs8) = PrivateKey::from_pem(&data.get(KEY)?.0, &SystemRandom::new()).ok()?;
     let text = |key: &str| String::from_utf8(data.get(key)?.0.clone()).ok(); // what is no text counts as missing
-    Some(Pending { key, pkcs8, request: text(REQUEST)? })
+    Some(PendingKey { key, pkcs8, request: text(REQUEST)? })
 }

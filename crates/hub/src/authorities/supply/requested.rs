@@ -1,8 +1,8 @@
 //! An authority whose key the hub makes, and whose certificate an administrator brings days later: `ca csr`,
 //! `ca import`.
 
-use super::pending::Pending;
-use super::{Answer, Question, Supply, not_used};
+use super::pending::PendingKey;
+use super::{Question, Supply, SupplyAnswer, not_used};
 use crate::authorities::store::{AuthorityStore, LineageKind, StoreError};
 use crate::lease::Leads;
 use addon_signer_core::ca::authority::Authority;
@@ -12,7 +12,7 @@ const ORIGIN: &str = "the certificate of `ca import`";
 
 impl Question<'_> {
     /// The CSR of the next authority, and the authority if its certificate was brought.
-    pub(super) async fn requested(&self, store: &AuthorityStore, leads: &Leads) -> Result<Answer, StoreError> {
+    pub(super) async fn requested(&self, store: &AuthorityStore, leads: &Leads) -> Result<SupplyAnswer, StoreError> {
         let pending = match self.pending(store, leads).await? {
             Ok(pending) => pending,
             Err(why) => return Ok(Supply::Refused(why).into()),
@@ -21,7 +21,7 @@ impl Question<'_> {
             None => Supply::Nothing(self.next()),
             Some(text) => self.answer(text, &pending),
         };
-        Ok(Answer { supply, request: Some(pending.request) })
+        Ok(SupplyAnswer { supply, request: Some(pending.request) })
     }
 
     /// What a rotation waits for.
@@ -31,7 +31,7 @@ impl Question<'_> {
     }
 
     /// What became of the certificate that was brought last.
-    fn answer(&self, text: &str, pending: &Pending) -> Supply {
+    fn answer(&self, text: &str, pending: &PendingKey) -> Supply {
         let chain = match pem::certificates(text.as_bytes()) {
             Ok(chain) => chain,
             Err(error) => return not_used(ORIGIN, &error),

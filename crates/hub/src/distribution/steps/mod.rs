@@ -146,12 +146,12 @@ pub(super) struct Planned {
 
 /// Which addons get the bundle, and which lose it. While an AddOnSigner is invalid, an addon that no other one serves
 /// keeps what it has.
-struct Wanted<'s> {
+struct WantedBundles<'s> {
     brings: BTreeSet<&'s AddOnName>,
     never: BTreeSet<&'s AddOnName>,
 }
 
-impl<'s> Wanted<'s> {
+impl<'s> WantedBundles<'s> {
     fn of(signers: &'s Signers) -> Self {
         let addons = |brings: bool| {
             let served = signers.served.values().filter(move |config| config.brings_trust == brings);
@@ -179,7 +179,7 @@ pub(super) fn plan(
     if !addons.is_complete() || !works.is_complete() {
         return None;
     }
-    let wanted = Wanted::of(signers);
+    let wanted = WantedBundles::of(signers);
     let (mut create, mut change, mut delete) = (Vec::new(), Vec::new(), Vec::new());
     let mut report = TrustReport::new();
     let without = addons.iter().map(|(key, _)| key).filter(|key| wanted.gets_none(key));

@@ -18,7 +18,7 @@ use super::later::Later;
 use super::oversized::Oversized;
 use super::report::RegistrationReport;
 use super::wanted::{Signers, wanted_status};
-use super::work::{self, Done, Failure, Patch, SeenAddOn, Target};
+use super::work::{self, AddOnsApi, Done, Patch, SeenAddOn, WriteFailure};
 use crate::lease::{Leading, Leads};
 use addon_signer_api::addon_template::template_of_addon;
 use addon_signer_api::ocm::{self, AddOnApi, OcmObject};
@@ -79,7 +79,7 @@ struct Listing {
 
 /// Writes registrations.
 pub struct RegistrationWriter {
-    target: Target,
+    target: AddOnsApi,
     clock: Clock,
     leading: Leading,
     metrics: HubMetrics,
@@ -110,7 +110,7 @@ pub struct RegistrationWriter {
 impl RegistrationWriter {
     /// Makes a writer that writes with the hub's account while this hub leads.
     pub fn new(
-        target: Target,
+        target: AddOnsApi,
         clock: Clock,
         leading: Leading,
         metrics: HubMetrics,
@@ -314,7 +314,7 @@ impl RegistrationWriter {
             Done::Listed => {}
             Done::Read(_, Ok(addon)) => self.look(&addon),
             Done::Wrote(_, patch, Ok(())) => self.wrote(&key, patch),
-            Done::Read(_, Err(Failure::Gone)) | Done::Wrote(_, _, Err(Failure::Gone)) => self.forget(&key),
+            Done::Read(_, Err(WriteFailure::Gone)) | Done::Wrote(_, _, Err(WriteFailure::Gone)) => self.forget(&key),
             Done::Read(_, Err(failure)) | Done::Wrote(_, _, Err(failure)) => self.fail(&key, failure),
         }
         if changed_since {
@@ -343,14 +343,14 @@ impl RegistrationWriter {
         }
     }
 
-    fn fail(&mut self, key: &AddOnKey, failure: Failure) {
+    fn fail(&mut self, key: &AddOnKey, failure: WriteFailure) {
         let AddOnKey { cluster, addon } = key;
         let error = match failure {
-            Failure::Other(mut error) => {
+            WriteFailure::Other(mut error) => {
                 error.truncate(error.floor_char_boundary(ERROR_MAX));
                 Some(error)
             }
-            Failure::Gone | Failure::Conflict | Failure::NotLeading => None, // which is normal
+            WriteFailure::Gone | WriteFailure::Conflict | WriteFailure::NotLeading => None, // which is normal
         };
         let is_news = error.is_some() && !std::mem::replace(&mut self.warned, true);
         if is_news {

@@ -63,14 +63,14 @@ pub(super) fn hash_line(lineage: &Lineage, hasher: &mut impl Hasher) {
 
 /// What administrators have asked for.
 #[derive(Clone, Default, Hash)]
-pub(super) struct Asked {
+pub(super) struct AdminWishes {
     pub(super) rotations: usize,
     pub(super) roll_back: Option<AuthorityId>,
     pub(super) taint: Vec<AuthorityId>,
     pub(super) revoke: Vec<AuthorityId>,
 }
 
-impl Asked {
+impl AdminWishes {
     /// Another program writes the AddOnSigner without all but the rotations.
     pub(super) fn forget(&mut self) {
         *self = Self { rotations: self.rotations, ..Self::default() };

@@ -9,12 +9,12 @@ use super::*;
 const LENGTH: usize = 40;
 
 /// How an invariant broke.
-pub(super) struct Found {
+pub(super) struct Violation {
     pub(super) broken: Broken,
     actions: Vec<Action>,
 }
 
-impl fmt::Debug for Found {
+impl fmt::Debug for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?} after {:?}", self.broken, self.actions)
     }
@@ -22,7 +22,7 @@ impl fmt::Debug for Found {
 
 impl Scope {
     /// Explores every order of up to `depth` actions; a world that is known is not explored again.
-    pub(super) fn search(&self, machine: Machine) -> Result<usize, Found> {
+    pub(super) fn search(&self, machine: Machine) -> Result<usize, Violation> {
         let first = self.first(machine);
         let mut known = HashSet::from([first.key()]);
         let mut open = VecDeque::from([(first, Vec::new())]);
@@ -31,7 +31,7 @@ impl Scope {
                 let (mut world, mut actions) = (world.clone(), actions.clone());
                 actions.push(action);
                 if let Err(broken) = world.act(action) {
-                    return Err(Found { broken, actions });
+                    return Err(Violation { broken, actions });
                 }
                 if known.insert(world.key()) && actions.len() < self.depth {
                     open.push_back((world, actions));
@@ -42,7 +42,7 @@ impl Scope {
     }
 
     /// Walks at random, the same ones each time.
-    pub(super) fn walk(&self, machine: Machine) -> Result<(), Found> {
+    pub(super) fn walk(&self, machine: Machine) -> Result<(), Violation> {
         let mut random = 0x9e37_79b9_7f4a_7c15_u64;
         let first = self.first(machine);
         for _ in 0..self.walks {
@@ -54,7 +54,7 @@ impl Scope {
                 let action = self.actions[usize::try_from(random % self.actions.len() as u64).unwrap()];
                 actions.push(action);
                 if let Err(broken) = world.act(action) {
-                    return Err(Found { broken, actions });
+                    return Err(Violation { broken, actions });
                 }
             }
         }

@@ -20,7 +20,7 @@ pub(super) struct World {
     recorded: BTreeMap<AuthorityId, Option<State>>,
     /// The certificates that have not expired: who signed each, and when it ends.
     leaves: BTreeSet<(AuthorityId, Timestamp)>,
-    asked: Asked,
+    asked: AdminWishes,
     issuer: Issuer,
     pub(super) past: Past,
 }
@@ -40,7 +40,7 @@ impl World {
             published: anchors,
             recorded: BTreeMap::new(),
             leaves: BTreeSet::new(),
-            asked: Asked::default(),
+            asked: AdminWishes::default(),
             issuer,
             past: Past::default(),
         };

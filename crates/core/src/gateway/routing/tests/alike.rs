@@ -44,7 +44,7 @@ fn mk_of(namespace: &str, name: &str, created: i64, path: PathPattern) -> RouteP
     let mut plan = mk_named(name, created, "/");
     plan.name.namespace = namespace.to_owned();
     plan.paths[0].path = path;
-    plan.backend = mk_backend(Target::Address("127.0.0.1:1".parse().unwrap()));
+    plan.backend = mk_backend(BackendTarget::Address("127.0.0.1:1".parse().unwrap()));
     plan
 }
 
@@ -65,7 +65,7 @@ fn paths_read_alike_never_stop_an_older_route() {
         let [older, younger, namespace, takes_effect, call, goes_to] = &row;
         let older = mk_of("a", "older", 1, read_pattern(older));
         let younger = mk_of(code(namespace), "younger", 2, read_pattern(younger));
-        for backend in [younger.backend.clone(), mk_backend(Target::Address("127.0.0.1:2".parse().unwrap()))] {
+        for backend in [younger.backend.clone(), mk_backend(BackendTarget::Address("127.0.0.1:2".parse().unwrap()))] {
             let plans = [RoutePlan { backend, ..younger.clone() }, older.clone()];
             let (table, verdicts) = mk_existing().resolve(&plans);
             let expected = if takes_effect == "yes" { "" } else { "Conflicted" };
@@ -99,7 +99,7 @@ fn only_a_path_that_is_read_alike_stays_out_of_the_table() {
     let (table, verdicts) = mk_existing().resolve(&[older, younger]);
     let cause = "some backends read the path /API/v1 as one at or below /api of the older AddOnRoute a/older: it has \
                  no effect";
-    assert_eq!(verdicts[1].programmed, Err(Problem::new("Conflicted", cause)));
+    assert_eq!(verdicts[1].programmed, Err(RouteProblem::new("Conflicted", cause)));
     let paths = table.of("s", &"a".parse().unwrap()).iter().map(|route| route.path.to_string());
     assert_eq!(paths.collect::<Vec<_>>(), ["/api", "/other"]);
 }
@@ -122,7 +122,7 @@ fn paths_that_stay_out_count_among_those_of_an_addon() {
     assert_eq!(reasons(&[&plans[1..3], &[of_b]].concat()), ["", "Conflicted", ""], "another addon");
     let cause = "older AddOnRoutes have 256 paths of the addon a, which is the most";
     let verdicts = mk_existing().resolve(&plans).1;
-    assert_eq!(verdicts[0].programmed, Err(Problem::new("LimitExceeded", cause)));
+    assert_eq!(verdicts[0].programmed, Err(RouteProblem::new("LimitExceeded", cause)));
 }
 
 #[test]
@@ -171,7 +171,7 @@ fn a_route_for_other_clusters_refuses_no_request_read_alike() {
 #[test]
 fn paths_of_one_owner_that_are_read_alike_stay_in_the_table() {
     let cause = "some backends read the path /Api as /api of the older AddOnRoute a/older: calls to both are refused";
-    for (path, programmed) in [("/API/v1", Ok(())), ("/Api", Err(Problem::new("Conflicted", cause)))] {
+    for (path, programmed) in [("/API/v1", Ok(())), ("/Api", Err(RouteProblem::new("Conflicted", cause)))] {
         let plans = [("older", 1, "/api"), ("younger", 2, path)]
             .map(|(name, created, path)| mk_of("a", name, created, path.parse().unwrap()));
         let (table, verdicts) = mk_existing().resolve(&plans);

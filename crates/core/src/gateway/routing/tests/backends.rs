@@ -7,8 +7,8 @@ use super::*;
 #[test]
 fn paths_without_a_usable_backend_stay_and_are_told_why() {
     let existing = Existing::new();
-    let service = |name: &str, port| mk_backend(Target::Service { name: name.to_owned(), port });
-    let address = |text: &str| mk_backend(Target::Address(text.parse::<SocketAddr>().unwrap()));
+    let service = |name: &str, port| mk_backend(BackendTarget::Service { name: name.to_owned(), port });
+    let address = |text: &str| mk_backend(BackendTarget::Address(text.parse::<SocketAddr>().unwrap()));
     let tls = |ca| Some(mk_tls(ca));
     for (backend, expected) in [
         (service("gone", 80), "BackendNotFound"),
@@ -46,7 +46,7 @@ fn a_route_keeps_its_backend_until_another_was_read() {
     let (table, _) = existing.resolve(&[mk_plan()]);
     existing.before = table.backends_by_name();
     let service = |name: &str| RoutePlan {
-        backend: mk_backend(Target::Service { name: name.to_owned(), port: 80 }),
+        backend: mk_backend(BackendTarget::Service { name: name.to_owned(), port: 80 }),
         ..mk_plan()
     };
     for (name, expected) in [("unread", Ok(())), ("gone", Err("BackendNotFound"))] {
@@ -59,7 +59,7 @@ fn a_route_keeps_its_backend_until_another_was_read() {
     existing.backends().refusal = Some("it may not list services".to_owned());
     let verdict = existing.verdict(service("unread"));
     let sentence = "the hub cannot read the Service unread: it may not list services";
-    assert_eq!(verdict.resolved, Err(Problem::new("RefNotPermitted", sentence)));
+    assert_eq!(verdict.resolved, Err(RouteProblem::new("RefNotPermitted", sentence)));
 }
 
 #[test]
@@ -86,12 +86,12 @@ fn services_are_read_in_a_bounded_number_of_namespaces() {
 fn a_service_leads_to_the_endpoints_of_its_port() {
     let existing = Existing::new();
     let find = |backend: &BackendRef| Arc::unwrap_or_clone(existing.references.find("ns", backend).unwrap());
-    let plain = find(&mk_backend(Target::Service { name: "web".to_owned(), port: 80 }));
+    let plain = find(&mk_backend(BackendTarget::Service { name: "web".to_owned(), port: 80 }));
     assert_eq!(plain.addresses, ["10.0.0.1:8080", "10.0.0.2:8080"].map(|text| text.parse().unwrap()));
     assert_eq!((plain.authority.as_str(), plain.protocol, plain.tls), ("web.ns.svc:80", Protocol::Http, None));
-    let by_address = find(&mk_backend(Target::Address("127.0.0.1:9".parse().unwrap())));
+    let by_address = find(&mk_backend(BackendTarget::Address("127.0.0.1:9".parse().unwrap())));
     assert_eq!((by_address.authority.as_str(), by_address.is_by_address), ("127.0.0.1:9", true));
-    let named = mk_backend(Target::Service { name: "web".to_owned(), port: 443 });
+    let named = mk_backend(BackendTarget::Service { name: "web".to_owned(), port: 443 });
     let tls = find(&BackendRef { tls: Some(mk_tls(CaRef::Inline(BackendAnchors::default()))), ..named });
     assert_eq!((tls.protocol, tls.tls.unwrap().server_name.as_str()), (Protocol::Https, "web.ns.svc"));
 }
@@ -116,7 +116,7 @@ fn the_route_or_the_service_says_the_protocol() {
         service.ports[0].app_protocol = app_protocol.map(str::to_owned);
         existing.references.find("ns", &named).map(|backend| backend.protocol)
     };
-    let service = || mk_backend(Target::Service { name: "web".to_owned(), port: 80 });
+    let service = || mk_backend(BackendTarget::Service { name: "web".to_owned(), port: 80 });
     let with_tls = || BackendRef { tls: Some(mk_tls(CaRef::Inline(BackendAnchors::default()))), ..service() };
     let grpc = |named: BackendRef| BackendRef { default_protocol: Protocol::H2c, ..named };
     for (app_protocol, named, expected) in [

@@ -128,7 +128,7 @@ fn mk_named(name: &str, created: i64, path: &str) -> RoutePlan {
         clusters: Arc::new(Clusters::All),
         hostnames: Arc::default(),
         paths,
-        backend: mk_backend(Target::Service { name: "web".to_owned(), port: 80 }),
+        backend: mk_backend(BackendTarget::Service { name: "web".to_owned(), port: 80 }),
         limits: RouteLimits {
             max_body: 1,
             connect: SECOND,
@@ -139,7 +139,7 @@ fn mk_named(name: &str, created: i64, path: &str) -> RoutePlan {
     }
 }
 
-fn mk_backend(target: Target) -> BackendRef {
+fn mk_backend(target: BackendTarget) -> BackendRef {
     BackendRef { target, protocol: None, default_protocol: Protocol::Http, tls: None }
 }
 
@@ -147,7 +147,7 @@ fn mk_tls(ca: CaRef) -> TlsPlan {
     TlsPlan { ca, server_name: None, client_certificate: false }
 }
 
-fn reason(found: &Result<(), Problem>) -> &'static str {
+fn reason(found: &Result<(), RouteProblem>) -> &'static str {
     found.as_ref().err().map_or("", |problem| problem.reason)
 }
 

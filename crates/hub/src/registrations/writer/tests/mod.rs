@@ -183,7 +183,7 @@ impl World {
             report: reporting,
         };
         let version = AddOnVersion::from(AddOnApi::V1Alpha1);
-        let target = Target { client, version: version.clone() };
+        let target = AddOnsApi { client, version: version.clone() };
         let writer = RegistrationWriter::new(target, Clock::default(), leading, HubMetrics::default(), inputs);
         let pulse = Pulses::default().start("registrations");
         let writer = tokio::spawn(async move { writer.keep(pulse).await.unwrap() });
