@@ -134,7 +134,7 @@ impl Explanation {
             Some(RefusalName { status, name }) => format!("refused with {status} ({name})"),
             None => "passes".to_owned(),
         };
-        rows.add(["call", &outcome]);
+        rows.add(["request", &outcome]);
         rows.add(["signer", &self.signer]);
         for (what, value) in [("route", &self.route), ("path", &self.path), ("backend", &self.backend)] {
             if let Some(value) = value {

@@ -134,7 +134,7 @@ async fn explain_says_of_each_request_what_the_gateway_does() {
     let flags = ["--cluster=spoke1", "--addon=telemetry", "--kubeconfig", &kubeconfig];
     let table = run(dir.path(), &[&["gateway", "explain", "GET", "https://127.0.0.1/gone"], &flags[..]].concat()).await;
     let alike = "The AddOnRoute elsewhere/alike is not wholly in effect: some backends read";
-    for line in ["call    refused with 503 (no-backend)\n", "route   default/gone\n", "no Service gone", alike] {
+    for line in ["request  refused with 503 (no-backend)\n", "route    default/gone\n", "no Service gone", alike] {
         assert!(table.stdout.contains(line), "{line}{}", table.stdout);
     }
     whole.stop().await.unwrap();

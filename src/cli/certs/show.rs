@@ -62,7 +62,7 @@ fn facts(details: &Details, now: Timestamp) -> Vec<(&'static str, String)> {
         ("last seen", last_seen(details)),
         ("signer", format!("{signer} ({}), rules of generation {generation}", details.signer_name)),
         ("issuer", certificate.issuer.clone()),
-        ("request", format!("{}, UID {}, made {}", certificate.request, certificate.uid, details.requested)),
+        ("CSR", format!("{}, UID {}, made {}", certificate.request, certificate.uid, details.requested)),
         ("requester", requester(details)),
         ("decided", written(&details.decided)),
         ("tbs", format!("SHA-256 {}", details.tbs)),
