@@ -162,18 +162,21 @@ impl Enroller {
     }
 
     /// Whether the hub has given out other anchors than these since it signed this certificate. Only what the hub wrote
-    /// counts, on CSRs of the gateways or of other agents. It costs the hub neither a CSR nor a certificate.
-    pub(crate) async fn has_newer_anchors(&self, usable: &Usable) -> Result<bool, EnrolError> {
+    /// counts, on CSRs of the gateways or of other agents. It costs the hub neither a CSR nor a certificate. If others
+    /// have made so many CSRs of the gateways' signer that the gateways' own cannot be read, the answer is that it may.
+    pub(crate) async fn may_have_newer_anchors(&self, usable: &Usable) -> Result<bool, EnrolError> {
         let requests = self.requests().await?;
         let known = usable.bundle.digest();
         let mut newest = None;
         for signer in [GATEWAY_SERVING_SIGNER, &self.order.signer_name] {
             let query = ListParams::default().fields(&format!("spec.signerName={signer}")).limit(SOME);
             let read = |page: &Value| newest = std::mem::take(&mut newest).max(Published::newest(page, &known));
-            if !pages(&requests, query, &PUBLISHED, SOME_PAGES, read).await? {
-                let found = "The hub has too many or too large CSRs of this signer for the agent to read them all; \
-                             if the newest anchors are among the others, the agent gets them when it renews";
+            let is_whole = pages(&requests, query, &PUBLISHED, SOME_PAGES, read).await?;
+            if !is_whole && signer == GATEWAY_SERVING_SIGNER {
+                let found = "The hub has too many or too large CSRs of this signer for the agent to read them all, so \
+                             it requests a certificate, which brings the present anchors";
                 tracing::warn!(signer, "{found}");
+                return Ok(true);
             }
         }
         let signed = Serial::of(&usable.certificate).map(Serial::made);

@@ -31,6 +31,8 @@ use addon_signer_platform::proxy::Dialer;
 const ANSWER: Duration = Duration::from_secs(10);
 /// Larger than any answer. It limits how much of the agent's memory a broken gateway can use.
 const MAX_BODY: usize = 256 * 1024;
+/// How many characters of the gateway's reason are logged.
+const LONGEST_DETAIL: usize = 512;
 
 /// The text is not the address of a gateway. It may contain a password, so it is not shown.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -140,7 +142,8 @@ impl Gateway {
             return Err(GatewayError::Revoked(self.url.clone()));
         }
         let detail = text("detail").or_else(|| text("title")).unwrap_or("it gave no reason");
-        Err(GatewayError::Refused(self.url.clone(), reply.status, detail.to_owned()))
+        let detail = detail.chars().take(LONGEST_DETAIL).collect();
+        Err(GatewayError::Refused(self.url.clone(), reply.status, detail))
     }
 
     async fn ask(

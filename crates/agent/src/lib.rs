@@ -65,6 +65,8 @@ pub use settings::{Settings, Timing};
 /// After a change of the store the agent waits this long, so that it handles many events in a row once.
 const SETTLE: Duration = Duration::from_millis(50);
 
+const DUE_AT_ONCE: &str = "The hub's new certificate is to be renewed already; check this machine's clock";
+
 /// Keeps the credentials of one store valid.
 pub struct Agent {
     identity: PeerIdentity,
@@ -249,13 +251,19 @@ impl Agent {
             return held.min(self.timing.poll);
         }
         let pause = match self.replace(old).await {
+            Ok(Outcome::Enrolled { renew_at }) if renew_at <= self.clock.now() => {
+                let pause = self.less_often();
+                warn!(id = %self.identity, %renew_at, retry_in = ?pause, "{DUE_AT_ONCE}");
+                pause
+            }
             Ok(_) => self.backoff.after_success(),
             Err(AgentError::Enrol(EnrolError::Pending(request))) => {
                 info!(id = %self.identity, request, "The CSR is still pending");
                 Duration::ZERO
             }
             Err(error) => {
-                let pause = self.backoff.after_failure();
+                let pause =
+                    if error.has_cost_a_certificate() { self.less_often() } else { self.backoff.after_failure() };
                 warn!(id = %self.identity, %error, retry_in = ?pause, "Failed to get a new certificate");
                 pause
             }
@@ -264,16 +272,26 @@ impl Agent {
         pause.min(self.timing.poll)
     }
 
+    /// The pause after a certificate that did not help: its cause, a false gateway or a wrong clock, may last.
+    fn less_often(&mut self) -> Duration {
+        self.backoff.after_failure().max(self.outdated.rest(Instant::now()))
+    }
+
     /// Gets a new certificate, proves it, and stores it, in that order. If there is a good `old` certificate, a new one
     /// that is not proven is not stored.
     async fn replace(&mut self, old: Option<&Usable>) -> Result<Outcome, AgentError> {
         let (fresh, usable) = match self.take_candidate() {
             Some(held) => held,
             None => {
-                let (fresh, usable) = self.enroller.enrol(self.timing.answer, &self.clock).await?;
-                let has_other = old.is_some_and(|old| old.bundle.digest() != usable.bundle.digest());
-                self.outdated.came(has_other, Instant::now());
-                (fresh, usable)
+                let enrolled = self.enroller.enrol(self.timing.answer, &self.clock).await.map_err(AgentError::from);
+                let (has_come, has_other) = match &enrolled {
+                    Ok((_, new)) => (true, old.is_some_and(|old| old.bundle.digest() != new.bundle.digest())),
+                    Err(error) => (error.has_cost_a_certificate(), false),
+                };
+                if has_come {
+                    self.outdated.came(has_other, Instant::now());
+                }
+                enrolled?
             }
         };
         let proven = self.gateway.prove(&usable, &self.wanted.user, &self.clock).await;
@@ -309,10 +327,6 @@ impl Agent {
             // What comes of a candidate says more than what comes of older credentials.
             Some(GatewayError::Untrusted(..)) if self.candidate.is_some() => {}
             Some(GatewayError::Untrusted(..)) => self.outdated.compare(&self.enroller, usable).await,
-            Some(GatewayError::Revoked(_)) => {
-                self.revoked = Some(usable.certificate.clone());
-                self.outdated.saw(false);
-            }
             _ => self.outdated.saw(false),
         }
     }
@@ -346,6 +360,9 @@ impl Agent {
         self.refresh_at = Instant::now() + jittered(self.timing.refresh);
         let news = self.gateway.news(usable, &self.clock).await;
         self.note(usable, news.as_ref().err()).await;
+        if matches!(news, Err(GatewayError::Revoked(_))) {
+            self.revoked = Some(usable.certificate.clone());
+        }
         match news {
             Ok(GatewayNews { has_other_anchors, renew_within }) => {
                 self.hint.hear(&usable.certificate, renew_within, Instant::now());

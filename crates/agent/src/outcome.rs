@@ -29,6 +29,13 @@ pub enum AgentError {
     NotTold(#[from] CommandError),
 }
 
+impl AgentError {
+    /// Whether the hub has issued a certificate that is of no use. Each one costs the hub an entry of its ledger.
+    pub(crate) fn has_cost_a_certificate(&self) -> bool {
+        matches!(self, Self::RevokedAtOnce | Self::Enrol(EnrolError::Unsuitable(..) | EnrolError::ExpiredAtOnce(..)))
+    }
+}
+
 /// The result of [`Agent::once`](crate::Agent::once).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {

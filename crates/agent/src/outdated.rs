@@ -59,8 +59,8 @@ impl Outdated {
         if !self.may_compare(Instant::now()) {
             return;
         }
-        match enroller.has_newer_anchors(usable).await {
-            Ok(has_newer) => self.saw(has_newer),
+        match enroller.may_have_newer_anchors(usable).await {
+            Ok(may_have) => self.saw(may_have),
             Err(error) => warn!(%error, "Cannot ask the hub for its present anchors"),
         }
     }

@@ -2,7 +2,7 @@
 //! own.
 
 use std::fmt::{self, Debug};
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal, Write};
 
 use addon_signer_core::names::{ACCESS_TARGET, AUDIT_TARGET};
 use tracing::Subscriber;
@@ -41,7 +41,9 @@ where
     let lines = tracing_subscriber::fmt::layer().with_ansi(colours).with_writer(std::io::stderr);
     match format {
         LogFormat::Text => lines.fmt_fields(fields()).with_filter(filter).boxed(),
-        LogFormat::Json => lines.json().flatten_event(true).with_filter(filter).boxed(),
+        LogFormat::Json => {
+            lines.with_writer(|| JsonLines(io::stderr())).json().flatten_event(true).with_filter(filter).boxed()
+        }
     }
 }
 
@@ -59,10 +61,26 @@ fn write_field(to: &mut Writer<'_>, field: &Field, value: &dyn Debug) -> fmt::Re
     }
 }
 
+/// Lines of JSON, whose texts have no character that a terminal obeys: JSON itself demands that of some only.
+struct JsonLines<W>(W);
+
+impl<W: Write> Write for JsonLines<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match std::str::from_utf8(bytes) {
+            Ok(text) => self.0.write_all(terminal::lines(text).as_bytes())?,
+            Err(_) => self.0.write_all(bytes)?, // the formatter writes whole lines of UTF-8
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Write;
     use std::sync::{Arc, Mutex};
     use tracing_subscriber::layer::SubscriberExt;
 
@@ -91,5 +109,18 @@ mod tests {
         let text = String::from_utf8(written.0.lock().unwrap().clone()).unwrap();
         let line = r#"Cannot read \u009b1A error=no\u000a WARN forged\u001b[2K name="a\nb""#;
         assert_eq!(text, format!(" WARN addon_signer_platform::logs::tests: {line}\n"));
+    }
+
+    #[test]
+    fn json_of_what_others_wrote_moves_no_cursor() {
+        let written = Written::default();
+        let writer = written.clone();
+        let lines = tracing_subscriber::fmt::layer().with_ansi(false).json().flatten_event(true);
+        let subscriber = tracing_subscriber::registry().with(lines.with_writer(move || JsonLines(writer.clone())));
+        let error = "no\u{9b}1A\u{202e}\u{2028}\n";
+        tracing::subscriber::with_default(subscriber, || tracing::warn!(%error, "Cannot read"));
+        let text = String::from_utf8(written.0.lock().unwrap().clone()).unwrap();
+        assert!(text.is_ascii() && text.ends_with("}\n") && text.lines().count() == 1, "{text}");
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap()["error"], error);
     }
 }

@@ -31,7 +31,9 @@ fn escaped(text: &str, is_active: impl Fn(char) -> bool) -> Cow<'_, str> {
 }
 
 fn is_active(char: char) -> bool {
-    char.is_control() || matches!(char, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    let is_mark =
+        matches!(char, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    char.is_control() || is_mark || matches!(char, '\u{2028}' | '\u{2029}') // which some programs take for ends of lines
 }
 
 #[cfg(test)]
@@ -40,8 +42,8 @@ mod tests {
 
     #[test]
     fn what_a_terminal_would_obey_is_escaped() {
-        let text = "a\x1b[2K\rb\u{9b}1A\u{202e}c\td\ne é 漢";
-        assert_eq!(line(text), r"a\u001b[2K\u000db\u009b1A\u202ec\u0009d\u000ae é 漢");
+        let text = "a\x1b[2K\rb\u{9b}1A\u{202e}c\td\ne\u{2028} é 漢";
+        assert_eq!(line(text), r"a\u001b[2K\u000db\u009b1A\u202ec\u0009d\u000ae\u2028 é 漢");
         assert_eq!(lines("a\nb\r\n"), "a\nb\\u000d\n");
         let json = lines(&serde_json::to_string_pretty(&["a\u{9b}\u{202e}\n"]).unwrap()).into_owned();
         assert_eq!(serde_json::from_str::<[String; 1]>(&json).unwrap(), ["a\u{9b}\u{202e}\n"]);

@@ -61,6 +61,20 @@ async fn requests_of_others_do_not_hide_newer_anchors() {
     assert!(matches!(world.agent(world.secret_store()).once().await.unwrap(), Outcome::Enrolled { .. }));
 }
 
+/// A cluster can make more CSRs of the gateways' signer than an agent reads: no agent depends on the gateways' own.
+#[tokio::test]
+async fn a_flood_of_the_gateways_signer_locks_no_agent_out() {
+    let world = AgentWorld::start().await;
+    world.agent(world.secret_store()).once().await.unwrap();
+    let anchors = world.replace_serving();
+    world.publish(&anchors);
+    for number in 0..101 {
+        world.request_another(GATEWAY_SERVING_SIGNER, &format!("0-{number}")).await;
+    }
+    world.certify_another(GATEWAY_SERVING_SIGNER, "another", &anchors).await;
+    assert!(matches!(world.agent(world.secret_store()).once().await.unwrap(), Outcome::Enrolled { .. }));
+}
+
 /// Anybody may answer at the gateway's address.
 #[tokio::test]
 async fn stranger_at_the_gateways_address_costs_no_certificate() {

@@ -78,3 +78,18 @@ async fn without_its_copy_a_certificate_is_not_ready() {
     std::fs::remove_file(&out).unwrap();
     probed.wait(200, "ok\n").await;
 }
+
+/// It is not good again because the gateway refuses another one too.
+#[tokio::test]
+async fn a_revoked_certificate_stays_unready_while_others_are_refused() {
+    let world = AgentWorld::start().await;
+    let probed = Probed::start(&world).await;
+    probed.wait(200, "ok\n").await;
+    world.gateway.answers.lock().unwrap().revoked = Box::new(|_| true);
+    probed.wait(503, "the certificate is revoked").await;
+    let before = world.requests().await.len();
+    while world.requests().await.len() < before + 2 {
+        let (status, answer) = get(probed.address, "/readyz").await;
+        assert!(status == 503 && answer.contains("revoked"), "{status} {answer}");
+    }
+}

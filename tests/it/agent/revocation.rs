@@ -5,8 +5,9 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use addon_signer_agent::{AgentError, Outcome};
+use addon_signer_platform::clock::Clock;
 
-use super::parts::{AgentWorld, Mood, SOON};
+use super::parts::{AgentWorld, LIFE, Mood, SOON};
 use test_kit::quick::pass;
 use test_kit::wait_until;
 use tokio::time::Instant;
@@ -74,6 +75,35 @@ async fn gateway_calling_each_certificate_revoked_is_heard_less_often() {
     let begun = Instant::now();
     world.wait_for_requests(8).await;
     // Six pauses, the first one of 100 ms and each twice as long as the one before, a fifth less at least.
+    assert!(begun.elapsed() >= Duration::from_secs(5), "after {:?}", begun.elapsed());
+    running.abort();
+}
+
+/// A false gateway could accept the stored certificate, which is due for renewal, and call each new one revoked.
+#[tokio::test]
+async fn certificates_refused_as_revoked_are_requested_less_often() {
+    let world = AgentWorld::start().await;
+    world.agent(world.secret_store()).once().await.unwrap();
+    let stored = revoke(&world).await;
+    let (_, der) = der::pem::decode_vec(&stored).unwrap();
+    world.gateway.answers.lock().unwrap().revoked = Box::new(move |shown| shown != der);
+    world.make_due();
+    let running = tokio::spawn(world.agent(world.secret_store()).run());
+    let begun = Instant::now();
+    world.wait_for_requests(8).await;
+    assert!(begun.elapsed() >= Duration::from_secs(5), "after {:?}", begun.elapsed());
+    running.abort();
+}
+
+/// By a clock that is far ahead, each new certificate is due at once.
+#[tokio::test]
+async fn certificates_that_are_due_at_once_are_requested_less_often() {
+    let world = AgentWorld::start().await;
+    let clock = Clock::default();
+    clock.advance(LIFE * 4 / 5);
+    let running = tokio::spawn(world.agent_with_clock(clock).run());
+    let begun = Instant::now();
+    world.wait_for_requests(8).await;
     assert!(begun.elapsed() >= Duration::from_secs(5), "after {:?}", begun.elapsed());
     running.abort();
 }
