@@ -16,6 +16,24 @@ pub(crate) enum Format {
     Json,
 }
 
+impl Format {
+    /// Prints a value as JSON, or as the text for people.
+    ///
+    /// # Errors
+    /// As [`print_json`].
+    pub(crate) fn print<T: Serialize + ?Sized>(
+        self,
+        value: &T,
+        text: impl FnOnce(&T) -> String,
+    ) -> Result<(), serde_json::Error> {
+        match self {
+            Self::Table => print(&text(value)),
+            Self::Json => print_json(&value)?,
+        }
+        Ok(())
+    }
+}
+
 /// Prints to standard output; a reader that has left is not an error.
 pub(crate) fn print(text: &str) {
     use std::io::Write as _;

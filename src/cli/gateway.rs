@@ -15,7 +15,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::check::routes::{left_out, name_of, said_by_hub};
-use crate::output::{Format, Rows, print, print_json};
+use crate::output::{Format, Rows};
 use addon_signer_api::ocm::{cluster_set, managed_cluster_resource};
 use addon_signer_api::route::{CONDITION_ACCEPTED, CONDITION_RESOLVED_REFS};
 use addon_signer_api::route_refs::{endpoints, service_facts, service_of, slices_of};
@@ -120,11 +120,7 @@ pub(super) async fn run(GatewayCommand::Explain(args): GatewayCommand) -> anyhow
     let client = kubernetes::client(&args.access).await?;
     let existing = Existing::read(&client, &args.cluster).await?;
     let explanation = existing.explain(&args)?;
-    match args.output {
-        Format::Json => print_json(&explanation)?,
-        Format::Table => print(&explanation.table()),
-    }
-    Ok(())
+    Ok(args.output.print(&explanation, Explanation::table)?)
 }
 
 impl Explanation {

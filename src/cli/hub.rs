@@ -7,13 +7,13 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::Args;
 use ipnet::IpNet;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
-use tracing::info;
+use tracing::{info, warn};
 
 use super::issuer::{VaultArgs, issuer};
 use crate::inventory;
-use crate::process::open_files;
 use crate::process::registry_age::AgeBounds;
 use crate::process::{HubConnection, HubOptions, HubProcess, InventoryOptions, Roles};
 use addon_signer_api::authority::AuthoritySource;
@@ -22,7 +22,7 @@ use addon_signer_core::gateway::host::Host;
 use addon_signer_core::gateway::replicas::LARGEST_BOUND;
 use addon_signer_core::lease::LEASE_NAME;
 use addon_signer_core::rate::Rate;
-use addon_signer_core::units::{UnitError, parse_duration};
+use addon_signer_core::units::parse_duration;
 use addon_signer_gateway::Limits;
 use addon_signer_hub::HubConfig;
 use addon_signer_hub::authorities::supply::{ServingSource, Trusted};
@@ -111,7 +111,7 @@ pub struct HubArgs {
     backend_addresses: Vec<IpNet>,
     /// How long the hub keeps denied and failed CSRs before it deletes them.
     #[arg(long, env = "ADDON_SIGNER_REFUSED_RETENTION", value_name = "DURATION",
-          default_value = "10m", value_parser = duration)]
+          default_value = "10m", value_parser = parse_duration)]
     refused_retention: Duration,
     /// How many certificates one addon on a cluster may get at once, at least 1; the cluster may get five times as many
     /// in all.
@@ -121,12 +121,12 @@ pub struct HubArgs {
     /// How long until one addon on a cluster may get another certificate; the cluster gets another one five times as
     /// often.
     #[arg(long, env = "ADDON_SIGNER_RATE_INTERVAL", value_name = "DURATION",
-          default_value = "10m", value_parser = duration)]
+          default_value = "10m", value_parser = parse_duration)]
     rate_interval: Duration,
     /// How long the API server may be silent before /readyz warns of missed revocations; when idle it is silent for 75s
     /// at most.
     #[arg(long, env = "ADDON_SIGNER_REGISTRY_STALE_AFTER", value_name = "DURATION",
-          default_value = "2m", value_parser = duration)]
+          default_value = "2m", value_parser = parse_duration)]
     registry_stale_after: Duration,
     /// How long the API server may be silent before the gateway refuses all clients with 503 and /readyz fails; at
     /// least 90s, and at most 24h with --roles gateway [default: never, or 10m with --roles gateway].
@@ -154,7 +154,7 @@ pub struct HubArgs {
     /// and load balancers need a moment to notice. Then the gateway tells each connection to end, and requests get ten
     /// seconds more.
     #[arg(long, env = "ADDON_SIGNER_SHUTDOWN_DELAY", value_name = "DURATION",
-          default_value = "5s", value_parser = duration)]
+          default_value = "5s", value_parser = parse_duration)]
     shutdown_delay: Duration,
     /// How long another hub waits before it takes over from a silent one; at least 1s.
     #[arg(long, env = "ADDON_SIGNER_LEASE_DURATION", value_name = "DURATION",
@@ -183,10 +183,6 @@ fn trusted(trust: ServingTrust, roots: Option<&Path>) -> anyhow::Result<Trusted>
         (ServingTrust::Authority, None) => Ok(Trusted::Authority),
         (ServingTrust::Authority, Some(_)) => anyhow::bail!("--serving-roots needs --serving-trust Root"),
     }
-}
-
-fn duration(text: &str) -> Result<Duration, UnitError> {
-    parse_duration(text)
 }
 
 fn at_least_one(text: &str) -> Result<usize, String> {
@@ -242,7 +238,7 @@ pub async fn run(args: HubArgs) -> anyhow::Result<()> {
     let gateway_limits = Limits::sized(args.gateway_connections, args.gateway_identity_connections);
     let of_gateway = if args.roles.has_gateway() { gateway_limits.open_files() } else { 0 };
     let of_inventory = if args.inventory_listen.is_some() { inventory::OPEN_FILES } else { 0 };
-    open_files::raise(of_gateway.saturating_add(of_inventory));
+    raise_open_files(of_gateway.saturating_add(of_inventory));
     let contacts = Contacts::default();
     let client = kubernetes::connected(&args.access, Plugins::Run, contacts.clone()).await?.client;
     let inventory = args.inventory_listen.map(|listen| InventoryOptions { listen, service: args.inventory_service });
@@ -285,6 +281,24 @@ pub async fn run(args: HubArgs) -> anyhow::Result<()> {
     tokio::select! {
         result = running => result,
         _ = interrupt.recv() => anyhow::bail!("interrupted twice: exiting without finishing requests in flight"),
+    }
+}
+
+/// Raises the process's limit of open files, of which each connection is one, as far as the process may, and logs it if
+/// the result is below `needed`.
+fn raise_open_files(needed: u64) {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
+        warn!(%error, "The limit of open files could not be raised");
+    }
+    // `None` means no limit.
+    if let Some(limit) = getrlimit(Resource::Nofile).current.filter(|limit| *limit < needed) {
+        warn!(
+            limit,
+            needed,
+            "The open-file limit is too low for this many connections: raise the hard limit on open files, or lower \
+             --gateway-connections"
+        );
     }
 }
 

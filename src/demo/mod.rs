@@ -3,8 +3,6 @@
 //! A stand-in serves as the API server; everything else is what runs in production: hub, gateway, agents.
 
 mod backend;
-mod grpc;
-mod ledger;
 mod objects;
 mod steps;
 mod traffic;

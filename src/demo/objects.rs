@@ -1,8 +1,9 @@
-//! What the demonstration creates on the stand-in.
+//! What the demonstration creates on the stand-in, and finds in the ledger at its end, as an auditor would.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ObjectMeta, PostParams};
 use kube::{Api, Client};
@@ -11,6 +12,11 @@ use serde_json::{Value, json};
 use super::{ADDON, BACKENDS, SIGNER};
 use addon_signer_api::ocm::{AddOnApi, managed_cluster_resource};
 use addon_signer_api::{AddOnRoute, AddOnSigner};
+use addon_signer_core::journal::state::CertificateState;
+use addon_signer_core::query::{Filter, Query, StateFilter};
+use addon_signer_core::timestamp::Timestamp;
+use addon_signer_ledger::verify::{Check, verify};
+use addon_signer_ledger::{Location, Reader};
 
 pub(super) async fn accept(admin: &Client, cluster: &str) -> anyhow::Result<()> {
     let clusters = Api::<DynamicObject>::all_with(admin.clone(), &managed_cluster_resource());
@@ -80,4 +86,26 @@ pub(super) async fn create_route(
     let routes: Api<AddOnRoute> = Api::namespaced(admin.clone(), BACKENDS);
     routes.create(&PostParams::default(), &serde_json::from_value(object)?).await?;
     Ok(())
+}
+
+/// The longest the hub takes to note a publication.
+const NOTED: Duration = Duration::from_secs(2);
+
+/// Checks the whole chain and the index, and that every certificate was published.
+pub(super) async fn check_ledger(location: &Location) -> anyhow::Result<String> {
+    tokio::time::sleep(NOTED).await;
+    let check = Check { location: location.clone(), checkpoint: None, archives: Vec::new() };
+    let report = verify(check, |_| {}).await?;
+    let reader = Reader::open(location.clone()).await?;
+    let filter = Filter { state: Some(StateFilter::Recorded(CertificateState::Published)), ..Filter::default() };
+    let published = reader.list(&Query { filter, ..Query::default() }, Timestamp::from_unix(0)).await?.len();
+    ensure!(
+        u64::try_from(published)? == report.certificates,
+        "{} certificates were signed, but {published} were published",
+        report.certificates
+    );
+    Ok(format!(
+        "{} entries in one chain, {published} certificates, each recorded before it was given out",
+        report.tip.seq
+    ))
 }

@@ -20,9 +20,9 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::backend::Backend;
-use super::objects::{accept, create_namespace, create_route, create_signer, protect_trust_bundle};
+use super::objects::{accept, check_ledger, create_namespace, create_route, create_signer, protect_trust_bundle};
 use super::traffic::{Traffic, TrafficCaller};
-use super::{ADDON, BACKENDS, DemoArgs, SIGNER, grpc, ledger};
+use super::{ADDON, BACKENDS, DemoArgs, SIGNER, backend};
 use crate::output::{Rows, print};
 use crate::process::registry_age::AgeBounds;
 use crate::process::{HubOptions, HubProcess, Roles};
@@ -123,7 +123,7 @@ async fn set(directory: &Path, story: &mut Story) -> anyhow::Result<Stage> {
     create_signer(&admin).await?;
     let http = json!({ "http": [{ "path": ROUTE, "methods": ["POST"] }] });
     create_route(&admin, "receive", http, backend.address).await?;
-    let calls = json!({ "grpc": [{ "service": grpc::SERVICE, "methods": [grpc::METHOD] }] });
+    let calls = json!({ "grpc": [{ "service": backend::SERVICE, "methods": [backend::METHOD] }] });
     create_route(&admin, "push", calls, backend.address).await?;
     story.tell("stand-in", format!("serves the Kubernetes API on {}, {} clusters accepted", hub.url(), CLUSTERS.len()));
 
@@ -202,11 +202,11 @@ async fn play(stage: &mut Stage, story: &mut Story) -> anyhow::Result<()> {
     story.tell("gateway", format!("{flowing} requests passed with the identity that the CA vouches for"));
 
     let caller = stage.callers.first().context("there are no agents")?;
-    let seen = grpc::call(caller).await.context("the gRPC request failed")?;
+    let seen = backend::call_grpc(caller).await.context("the gRPC request failed")?;
     ensure!(seen == caller.wanted.user, "the backend saw another identity: {seen}");
     story.tell(
         "gRPC",
-        format!("{}/{} passed over HTTP/2, with trailers and the same identity", grpc::SERVICE, grpc::METHOD),
+        format!("{}/{} passed over HTTP/2, with trailers and the same identity", backend::SERVICE, backend::METHOD),
     );
 
     story.tell("hostile request", hostile(&stage.hub, &stage.admin).await?);
@@ -225,7 +225,7 @@ async fn play(stage: &mut Stage, story: &mut Story) -> anyhow::Result<()> {
 
     let after = detach(stage).await?;
     story.tell("detach", format!("the addon was removed from cluster3; the gateway refused it {after:.2} s later"));
-    story.tell("ledger", ledger::check(&stage.ledger).await?);
+    story.tell("ledger", check_ledger(&stage.ledger).await?);
     Ok(())
 }
 

@@ -14,6 +14,7 @@ use tokio::sync::watch;
 use super::API_SERVICE;
 use addon_signer_core::ca::bundle::Bundle;
 use addon_signer_core::trust::Trust;
+use addon_signer_hub::send_news;
 use addon_signer_platform::errors::explain;
 
 /// How often the APIService is read when nothing happens, because applying a manifest may empty the field.
@@ -37,7 +38,7 @@ pub(super) async fn keep(
             None => String::new(),
             Some(wanted) => match write(&services, &wanted).await {
                 Ok(()) => {
-                    publish(&registered, wanted);
+                    send_news(&registered, Some(wanted));
                     String::new()
                 }
                 Err(error) => explain(&error),
@@ -55,14 +56,6 @@ pub(super) async fn keep(
             () = tokio::time::sleep(POLL) => {}
         }
     }
-}
-
-fn publish(registered: &watch::Sender<Option<Bundle>>, anchors: Bundle) {
-    registered.send_if_modified(|known| {
-        let differs = known.as_ref() != Some(&anchors);
-        *known = Some(anchors);
-        differs
-    });
 }
 
 /// Writes the field if it differs, and re-enables the API server's certificate check if it was turned off.

@@ -20,6 +20,7 @@ use tokio::sync::watch;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
 
+use addon_signer_hub::send_news;
 use addon_signer_platform::backoff::WatchBackoff;
 use addon_signer_platform::crypto;
 
@@ -101,11 +102,7 @@ pub(super) async fn follow(client: Client, out: watch::Sender<Option<FrontProxy>
         let front_proxy = FrontProxy::read(map.as_ref())
             .inspect_err(|error| tracing::warn!(%error, "The inventory is refusing everybody"))
             .ok(); // logged above, and nobody is let in
-        out.send_if_modified(|known| {
-            let differs = *known != front_proxy;
-            *known = front_proxy;
-            differs
-        });
+        send_news(&out, front_proxy);
     }
 }
 

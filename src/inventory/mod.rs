@@ -32,14 +32,12 @@ use addon_signer_telemetry::audit::Audit;
 
 mod ca_bundle;
 mod front_proxy;
-mod problem;
 mod resources;
 mod routes;
 mod server;
 mod tls;
 
-pub use problem::InventoryProblem;
-pub use resources::PATHS;
+pub use resources::{InventoryProblem, PATHS};
 pub(crate) use server::OPEN_FILES;
 
 /// The API group, which the rules of Kubernetes' RBAC name.

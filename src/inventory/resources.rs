@@ -1,13 +1,15 @@
-//! The resources: the answers of [`addon_signer_ledger::answer`] as objects and lists in Kubernetes' form.
+//! The resources: the answers of [`addon_signer_ledger::answer`] as objects and lists in Kubernetes' form, and errors
+//! as its `Status`.
 
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::{GROUP, InventoryProblem, VERSION};
+use super::{GROUP, VERSION};
 use addon_signer_core::table;
 use addon_signer_ledger::Reader;
 use addon_signer_ledger::answer::{self, AnswerError};
@@ -91,5 +93,44 @@ impl From<AnswerError> for InventoryProblem {
             AnswerError::Ledger(_) => StatusCode::SERVICE_UNAVAILABLE,
         };
         Self::new(code, error.to_string())
+    }
+}
+
+/// Why a request was not answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InventoryProblem {
+    code: StatusCode,
+    message: String,
+}
+
+impl InventoryProblem {
+    /// `message` is one sentence for the administrator who asked, without a final period.
+    pub fn new(code: StatusCode, message: impl Into<String>) -> Self {
+        Self { code, message: message.into() }
+    }
+
+    /// Kubernetes' word for the code (`apimachinery/pkg/apis/meta/v1/types.go`, `StatusReason`).
+    fn reason(&self) -> &'static str {
+        match self.code {
+            StatusCode::BAD_REQUEST => "BadRequest",
+            StatusCode::UNAUTHORIZED => "Unauthorized",
+            StatusCode::FORBIDDEN => "Forbidden",
+            StatusCode::NOT_FOUND => "NotFound",
+            StatusCode::METHOD_NOT_ALLOWED => "MethodNotAllowed",
+            StatusCode::GONE => "Expired",
+            StatusCode::SERVICE_UNAVAILABLE => "ServiceUnavailable",
+            StatusCode::GATEWAY_TIMEOUT => "Timeout",
+            _ => "InternalError",
+        }
+    }
+}
+
+impl IntoResponse for InventoryProblem {
+    fn into_response(self) -> Response {
+        let status = json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "message": self.message, "reason": self.reason(), "code": self.code.as_u16(),
+        });
+        (self.code, Json(status)).into_response()
     }
 }

@@ -11,14 +11,12 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::metrics::ProcessMetrics;
 use super::preflight::{Preflight, Rights, preflight};
-use super::probe::Probe;
+use super::probe::{Probe, ProcessMetrics};
 use super::registry_age::RegistryAge;
-use super::running::Running;
-use super::tasks::{Tasks, until_stopped};
-use super::{Addresses, HubConnection, HubOptions, HubProcess, NOT_ASKED, serving_names};
-use addon_signer_hub::gateways::{Follower, FollowerParts, FollowerSettings, GatewayLease, LeaseKeeper};
+use super::running::{Running, Tasks, until_stopped};
+use super::{HubConnection, HubOptions, HubProcess, NOT_ASKED, serving_names};
+use addon_signer_hub::gateways::{Follower, FollowerParts, GatewayLease, LeaseKeeper};
 use addon_signer_telemetry::pulse::{Pulse, Pulses};
 
 /// What keeps the gateway from running before its Lease is there.
@@ -62,7 +60,7 @@ impl HubProcess {
         running.spawn("delay of the shutdown", delay(leaving, options.shutdown_delay, stop.clone()).map(Ok));
         running.spawn("metrics", probe.serve(metrics_listener, stop.clone()).map(Ok));
         let audit = ends.audit.clone();
-        running.serve_gateway(gateway, ends, &metrics, (serving, client_certificate));
+        running.serve_gateway(gateway, ends, metrics.gateway.clone(), (serving, client_certificate));
         let lease = lease_of(&options, identity, bound);
         let (keeper, registered) = LeaseKeeper::new(client.clone(), lease, clock, applied, contacts);
         let (begun, drained) = (CancellationToken::new(), CancellationToken::new());
@@ -123,7 +121,7 @@ async fn hold(
 struct Start {
     client: Client,
     options: HubOptions,
-    addresses: Addresses,
+    addresses: String,
     /// What keeps the gateway from running.
     waits: watch::Sender<Option<String>>,
     /// Cancelled once the gateway has its rights.
@@ -146,8 +144,7 @@ impl Start {
             std::future::pending::<()>().await;
         }
         waits.send_replace(None);
-        let settings = FollowerSettings { namespace: options.hub.namespace, routes: options.hub.routes };
-        until_stopped("gateway's watches", follower.run(settings, addon_api).err_into(), stop).await
+        until_stopped("gateway's watches", follower.run(options.hub, addon_api).err_into(), stop).await
     }
 }
 

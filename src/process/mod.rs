@@ -1,18 +1,8 @@
 //! The hub's process. It waits for all its tasks; when the first one ends, the process ends (invariant I12).
 
-mod gateway;
-mod metrics;
-pub(crate) mod open_files;
-mod preflight;
-mod probe;
-pub mod registry_age;
-mod roles;
-mod running;
-mod signer;
-mod tasks;
-
 use std::fmt;
 use std::net::SocketAddr;
+use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -22,10 +12,6 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::inventory::Inventory;
-pub use crate::process::metrics::metrics;
-pub use crate::process::probe::PATHS;
-use crate::process::registry_age::AgeBounds;
-pub use crate::process::roles::Roles;
 use addon_signer_gateway::certificates::ServingNames;
 use addon_signer_gateway::{Gateway, GatewayConfig, Limits};
 use addon_signer_hub::{HubConfig, lease};
@@ -33,6 +19,15 @@ use addon_signer_ledger::Location;
 use addon_signer_platform::clock::Clock;
 use addon_signer_platform::contacts::Contacts;
 use addon_signer_platform::listen;
+pub use probe::{PATHS, metrics};
+use registry_age::AgeBounds;
+
+mod gateway;
+mod preflight;
+mod probe;
+pub mod registry_age;
+mod running;
+mod signer;
 
 /// The life of the gateway's own certificates. It is short, because the gateway renews them itself.
 const CERTIFICATE_LIFETIME: Duration = Duration::from_secs(86_400);
@@ -148,8 +143,10 @@ impl HubProcess {
         self.metrics_address
     }
 
-    fn addresses(&self) -> Addresses {
-        Addresses { gateway: self.gateway_address(), metrics: self.metrics_address }
+    /// Where the process listens, for the log.
+    fn addresses(&self) -> String {
+        let gateway = self.gateway_address().map(|address| format!("gateway {address}, ")).unwrap_or_default();
+        format!("{gateway}metrics {}", self.metrics_address)
     }
 
     /// Runs until `stop` is cancelled or one of the tasks ends. Until the API server first answers, everything but what
@@ -167,21 +164,6 @@ impl HubProcess {
     }
 }
 
-/// Where the process listens, for the log.
-struct Addresses {
-    gateway: Option<SocketAddr>,
-    metrics: SocketAddr,
-}
-
-impl fmt::Display for Addresses {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(gateway) = self.gateway {
-            write!(f, "gateway {gateway}, ")?;
-        }
-        write!(f, "metrics {}", self.metrics)
-    }
-}
-
 /// The names in the serving certificate of this process: those of the gateway, if it serves that; and, with an
 /// inventory, the name under which the API server calls a Service (kube-aggregator, `BuildTransportConfig`).
 fn serving_names(options: &HubOptions) -> ServingNames {
@@ -191,4 +173,69 @@ fn serving_names(options: &HubOptions) -> ServingNames {
         serving.dns.insert(format!("{}.{}.svc", inventory.service, options.hub.namespace));
     }
     serving
+}
+
+/// The roles of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Roles {
+    /// Signer and gateway in one process.
+    #[default]
+    Both,
+    /// Only the signer. It holds the keys of the authorities and the ledger; no agent reaches it.
+    Signer,
+    /// Only the gateway. It holds no key but its own, and no ledger.
+    Gateway,
+}
+
+impl Roles {
+    /// Whether the process signs.
+    pub fn has_signer(self) -> bool {
+        self != Self::Gateway
+    }
+
+    /// Whether the process serves the gateway.
+    pub fn has_gateway(self) -> bool {
+        self != Self::Signer
+    }
+}
+
+impl FromStr for Roles {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut roles: Vec<&str> = text.split(',').map(str::trim).collect();
+        roles.sort_unstable();
+        match roles[..] {
+            ["gateway", "signer"] => Ok(Self::Both),
+            ["signer"] => Ok(Self::Signer),
+            ["gateway"] => Ok(Self::Gateway),
+            _ => Err("the roles are signer, gateway, or both as signer,gateway".to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for Roles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Both => "signer,gateway",
+            Self::Signer => "signer",
+            Self::Gateway => "gateway",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn roles_are_read_in_any_order() {
+        for roles in [Roles::Both, Roles::Signer, Roles::Gateway] {
+            assert_eq!(roles.to_string().parse(), Ok(roles));
+        }
+        assert_eq!("gateway, signer".parse(), Ok(Roles::Both));
+        for wrong in ["", "hub", "signer,signer", "signer,gateway,hub"] {
+            assert!(wrong.parse::<Roles>().is_err(), "{wrong}");
+        }
+    }
 }

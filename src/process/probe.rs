@@ -1,4 +1,4 @@
-//! What monitoring asks: `/healthz`, `/readyz` and `/metrics`.
+//! What monitoring asks: `/healthz`, `/readyz` and `/metrics`. Each part of the process has its own metrics.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -9,13 +9,15 @@ use axum::http::{StatusCode, header};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::metrics::ProcessMetrics;
+use super::Roles;
+use super::registry_age::RegistryAge;
 use super::running::OwnCertificate;
-use crate::process::registry_age::RegistryAge;
 use addon_signer_core::gateway::protected::ProtectedAddresses;
 use addon_signer_core::gateway::route::RouteTable;
 use addon_signer_core::lease::LEASE_NAME;
@@ -24,10 +26,14 @@ use addon_signer_core::registry::Registry;
 use addon_signer_core::table;
 use addon_signer_gateway::certificates::is_current;
 use addon_signer_gateway::listener::serve_plain;
+use addon_signer_gateway::{CertificateEnds, GatewayStats};
 use addon_signer_hub::lease::{Leadership, Leading};
+use addon_signer_hub::metrics::HubMetrics;
 use addon_signer_ledger::{Health, Location};
 use addon_signer_platform::clock::Clock;
 use addon_signer_platform::contacts::Contacts;
+use addon_signer_telemetry::labels;
+use addon_signer_telemetry::metrics::{Description, Metrics, Registry as MetricsRegistry, add};
 use addon_signer_telemetry::pulse::{HANGS_AFTER, Pulses};
 
 /// What the metrics address serves.
@@ -231,6 +237,50 @@ impl SignerProbe {
             // Still ready: the gateway works without the ledger, and Kubernetes would make it unavailable.
             Health::Down(error) => format!("ok; nothing is signed now: {error}\n").into(),
         }
+    }
+}
+
+labels! {
+    /// Labels: which program this is, and what it does.
+    struct BuildLabels {
+        version: &'static str,
+        roles: String,
+    }
+}
+
+/// Every metric of the program, for the reference.
+pub fn metrics() -> Vec<Description> {
+    ProcessMetrics::register(Roles::Both).all.described().to_vec()
+}
+
+/// All metrics, and the handles of those who set them.
+#[derive(Clone)]
+pub(super) struct ProcessMetrics {
+    pub(super) all: Metrics,
+    pub(super) hub: HubMetrics,
+    pub(super) gateway: Arc<GatewayStats>,
+    pub(super) certificate_ends: CertificateEnds,
+    pub(super) registry_age: Gauge,
+}
+
+impl ProcessMetrics {
+    /// Registers those of the process's roles. An alert on a ledger that cannot be written must not fire for a process
+    /// that has none.
+    pub(super) fn register(roles: Roles) -> Self {
+        let (all, (hub, gateway, certificate_ends, registry_age)) = Metrics::new(|registry| {
+            let mut unread = MetricsRegistry::default();
+            let build: Family<BuildLabels, Gauge> =
+                add(registry, "build_info", "Always 1: the version of the program, and its --roles");
+            build.get_or_create(&BuildLabels { version: env!("CARGO_PKG_VERSION"), roles: roles.to_string() }).set(1);
+            let hub = HubMetrics::register(if roles.has_signer() { registry } else { &mut unread });
+            let gateway = GatewayStats::register(if roles.has_gateway() { registry } else { &mut unread });
+            let help = "Seconds since the API server was last heard from on the watches of clusters and addons; up \
+                         to 60 when idle. With --roles gateway also on that of AddOnSigners, or since the gateway \
+                         last wrote its Lease, whichever is longest ago";
+            let ends = CertificateEnds::register(registry);
+            (hub, Arc::new(gateway), ends, add(registry, "registry_age_seconds", help))
+        });
+        Self { all, hub, gateway, certificate_ends, registry_age }
     }
 }
 

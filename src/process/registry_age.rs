@@ -6,7 +6,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::roles::Roles;
+use super::Roles;
 use addon_signer_core::registry::{Registry, SharedRegistry};
 use addon_signer_hub::gateways::LEASES;
 use addon_signer_platform::contacts::Contacts;

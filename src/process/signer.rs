@@ -7,13 +7,11 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
-use super::metrics::ProcessMetrics;
 use super::preflight::{Preflight, Rights, preflight};
-use super::probe::{Probe, SignerProbe};
+use super::probe::{Probe, ProcessMetrics, SignerProbe};
 use super::registry_age::RegistryAge;
-use super::running::Running;
-use super::tasks::{Tasks, until_stopped};
-use super::{Addresses, CERTIFICATE_LIFETIME, HubOptions, HubProcess, NOT_ASKED, serving_names};
+use super::running::{Running, Tasks, until_stopped};
+use super::{CERTIFICATE_LIFETIME, HubOptions, HubProcess, NOT_ASKED, serving_names};
 use addon_signer_core::policy::GatewayRules;
 use addon_signer_gateway::certificates::ServingNames;
 use addon_signer_hub::gateways::keep_trust;
@@ -107,7 +105,7 @@ impl HubProcess {
             if let Some(inventory) = inventory {
                 running.serve_inventory(inventory, options.ledger, ends.trust.clone(), serving.clone());
             }
-            running.serve_gateway(gateway, ends, &metrics, (serving, client_certificate));
+            running.serve_gateway(gateway, ends, metrics.gateway.clone(), (serving, client_certificate));
         } else if let Some(inventory) = inventory {
             // A signer that waits serves its inventory too, so it reads the anchors as gateways do.
             let (reads, trust) = watch::channel(Default::default());
@@ -135,7 +133,7 @@ async fn hold(holder: Holder, begun: CancellationToken, give_back: CancellationT
 struct Start {
     client: Client,
     options: HubOptions,
-    addresses: Addresses,
+    addresses: String,
     /// The name of this start of the process in Lease and ledger.
     replica: String,
     /// What keeps the hub from running.

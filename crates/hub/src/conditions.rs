@@ -10,7 +10,6 @@ use serde::Serialize;
 use serde_json::json;
 
 use addon_signer_api::status::ConditionValue;
-use addon_signer_core::conditions::{FALSE, TRUE};
 use addon_signer_core::timestamp::Timestamp;
 
 /// The longest note of an event, in bytes (Kubernetes, `pkg/apis/core/validation/events.go`, `NoteLengthLimit`).
@@ -41,22 +40,8 @@ pub(crate) fn time(at: Timestamp) -> Time {
     Time(jiff::Timestamp::from_second(at.unix()).unwrap_or(jiff::Timestamp::MAX))
 }
 
-/// A condition. It keeps the time of its last transition if it was the same before.
+/// A condition. It keeps the time of its last transition if it had the same status before.
 pub(crate) fn condition(
-    before: &[Condition],
-    kind: &str,
-    holds: bool,
-    reason: &str,
-    message: String,
-    generation: Option<i64>,
-    now: Timestamp,
-) -> Condition {
-    let status = if holds { TRUE } else { FALSE };
-    condition_of(before, (kind, status, reason), message, generation, now)
-}
-
-/// The same with any status.
-pub(crate) fn condition_of(
     before: &[Condition],
     (kind, status, reason): (&str, &str, &str),
     message: String,

@@ -6,7 +6,6 @@
 // A module imports those of the groups above it, with few exceptions, which tools/house.py -v lists.
 pub(crate) mod conditions;
 mod dry_run;
-mod eligibility;
 pub mod lease;
 pub mod metrics;
 pub(crate) mod permission;
@@ -59,7 +58,6 @@ use distribution::cluster_bundle::{BundlePublisher, PublisherInputs};
 use distribution::known::Known;
 use distribution::steps::Distribution;
 use distribution::{Distributor, DistributorInputs};
-use eligibility::EligibilityWatch;
 use gateways::replicas::{self, ReplicasInputs};
 use lease::Leading;
 pub(crate) use links::HubLinks;
@@ -67,12 +65,13 @@ pub use links::{GatewayEnds, HubEnds};
 use metrics::HubMetrics;
 use recording::Notes;
 use registrations::SeenAddOn;
+use registrations::discovery::AddOnVersion;
 use registrations::registry::{self, Recorded, RegistryError, Sinks};
-use registrations::version::AddOnVersion;
 use registrations::wanted::Signers;
 use routes::{RouteLinks, RouteSettings};
 use supervisor::{Supervisor, SupervisorLinks};
-use tasks::{HubTasks, after_the_writer};
+pub use tasks::send_news;
+use tasks::{EligibilityWatch, HubTasks, after_the_writer};
 
 /// The most addons that may wait for the writer of registrations. The number is small because a cluster decides how
 /// large its addons are: up to 350 KiB of each are kept, 22 MiB in all. If more would wait, the writer lists all addons
@@ -215,9 +214,6 @@ impl Hub {
     /// Runs the hub until one of its tasks fails or until the hub has lost the Lease. Before it leads, it only reads
     /// which clusters and addons are registered, so that it can start at once when it leads, and checks by dry runs
     /// whether the policy of the gRPC account is in force.
-    ///
-    /// # Errors
-    /// [`HubError`] says why the hub ended.
     pub async fn run(self, settings: HubSettings, addon_api: AddOnApi) -> Result<(), HubError> {
         run(self, settings, addon_api.into()).await
     }
@@ -340,13 +336,7 @@ fn write_registrations(
     addons: AddOnVersion,
     inputs: registrations::RegistrationInputs,
 ) {
-    let writer = registrations::RegistrationWriter::new(
-        registrations::AddOnsApi { client: links.client.clone(), version: addons },
-        links.clock.clone(),
-        links.leading.clone(),
-        links.metrics.clone(),
-        inputs,
-    );
+    let writer = registrations::RegistrationWriter::new(links, addons, inputs);
     let pulse = links.pulses.start("registrations");
     tasks.spawn("registrations", async move { Ok(writer.keep(pulse).await?) });
 }
@@ -358,19 +348,10 @@ fn distribute(
     (namespace, known): (&str, Known),
     signers: watch::Receiver<Option<Signers>>,
 ) -> watch::Receiver<Distribution> {
-    let HubLinks { client, clock, trust, registry, leading, metrics, pulses, .. } = links;
     let (report, reported) = watch::channel(Distribution::default());
-    let inputs = DistributorInputs {
-        clock: clock.clone(),
-        namespace: namespace.to_owned(),
-        known,
-        signers,
-        trust: trust.subscribe(),
-        registry: registry.clone(),
-        report,
-    };
-    let pulse = pulses.start("trust on the clusters");
-    let distributor = Distributor::new(client, addons, leading.clone(), metrics.clone(), inputs, pulse);
+    let trust = links.trust.subscribe();
+    let inputs = DistributorInputs { namespace: namespace.to_owned(), known, signers, trust, report };
+    let distributor = Distributor::new(links, addons, inputs);
     tasks.spawn("trust on the clusters", distributor.run().map(Ok));
     reported
 }
@@ -382,8 +363,7 @@ fn publish(
 ) -> watch::Receiver<Report> {
     let (report, reported) = watch::channel(Report::AsBefore);
     let inputs = PublisherInputs { signers, trust: links.trust.subscribe(), report };
-    let pulse = links.pulses.start("trust of the hub cluster");
-    let publisher = BundlePublisher::new(&links.client, links.leading.clone(), inputs, pulse);
+    let publisher = BundlePublisher::new(links, inputs);
     tasks.spawn("trust of the hub cluster", publisher.run().map(Ok));
     reported
 }
@@ -391,9 +371,6 @@ fn publish(
 /// Tries whether only the hub can set the trust bundle on CSRs.
 fn watch_bundle_policy(tasks: &mut HubTasks, links: &HubLinks) -> watch::Receiver<Report> {
     let (report, reported) = watch::channel(Report::AsBefore);
-    let pulse = links.pulses.start("policy of the trust bundle");
-    let metrics = links.metrics.clone();
-    let watching = bundle_policy::keep(links.client.clone(), report, metrics, pulse);
-    tasks.spawn("policy of the trust bundle", watching.map(Ok));
+    tasks.spawn("policy of the trust bundle", bundle_policy::keep(links.clone(), report).map(Ok));
     reported
 }

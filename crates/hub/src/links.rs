@@ -19,7 +19,8 @@ use addon_signer_platform::clock::Clock;
 use addon_signer_telemetry::audit::Audit;
 use addon_signer_telemetry::pulse::Pulses;
 
-/// The hub's ends of the links between hub, gateway and the rest of the process.
+/// The hub's ends of the links between hub, gateway and the rest of the process. Clones are ends of the same links.
+#[derive(Clone)]
 pub(crate) struct HubLinks {
     pub(crate) client: Client,
     pub(crate) clock: Clock,
@@ -95,4 +96,21 @@ impl GatewayEnds {
         };
         (GatewaySenders { trust, protected, routes }, ends, in_effect)
     }
+}
+
+/// The links of a hub with an API server, whose ledger nobody opens.
+#[cfg(test)]
+pub(crate) fn mk_links(client: Client, leading: Leading) -> HubLinks {
+    let parts = crate::HubParts {
+        client,
+        clock: Clock::default(),
+        leading,
+        metrics: HubMetrics::default(),
+        ledger: "sqlite:///nowhere".parse().unwrap(),
+        replica: "hub-a".to_owned(),
+        pulses: Pulses::default(),
+        contacts: Default::default(),
+        has_gateway: true,
+    };
+    crate::Hub::wire(parts).0.links
 }

@@ -1,10 +1,16 @@
-//! The tasks of the hub. The end of each one ends the hub.
+//! The tasks of the hub, and how they tell each other news. The end of each one ends the hub.
 
+use std::collections::BTreeSet;
+use std::mem::replace;
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
 use super::HubError;
+use addon_signer_core::identity::ClusterName;
 
 /// How long a task that feeds the ledger's writer waits for the writer to report first why it ended.
 const WRITER_FIRST: Duration = Duration::from_secs(5);
@@ -37,6 +43,64 @@ pub(super) async fn after_the_writer(feeder: impl Future<Output = ()>) -> Result
     feeder.await;
     tokio::time::sleep(WRITER_FIRST).await;
     Ok(())
+}
+
+/// Sends a value if it differs from the last one, so that receivers see only news. Returns whether it differs.
+pub fn send_news<T: PartialEq>(sender: &watch::Sender<T>, now: T) -> bool {
+    sender.send_if_modified(|known| {
+        let differs = *known != now;
+        if differs {
+            *known = now; // otherwise receivers share the one that they have
+        }
+        differs
+    })
+}
+
+/// Those whose eligibility may have changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ChangedEligibility {
+    /// All clusters.
+    All,
+    /// Addons of these clusters.
+    Of(BTreeSet<ClusterName>),
+}
+
+/// Collects changes until the dispatcher takes them. It begins with all clusters: a hub that waits for the Lease has no
+/// dispatcher, and collects no names.
+#[derive(Debug, Clone)]
+pub(crate) struct EligibilityWatch(Arc<(Mutex<ChangedEligibility>, Notify)>);
+
+impl Default for EligibilityWatch {
+    fn default() -> Self {
+        Self(Arc::new((Mutex::new(ChangedEligibility::All), Notify::new())))
+    }
+}
+
+impl EligibilityWatch {
+    /// Reports that all may have changed: the registry has become complete.
+    pub(crate) fn all_changed(&self) {
+        self.change(|changed| *changed = ChangedEligibility::All);
+    }
+
+    /// Reports that addons of these clusters have changed.
+    pub(crate) fn changed(&self, clusters: impl Iterator<Item = ClusterName>) {
+        self.change(|changed| {
+            if let ChangedEligibility::Of(known) = changed {
+                known.extend(clusters);
+            }
+        });
+    }
+
+    /// Waits for changes and takes them. If this is dropped, nothing is lost.
+    pub(crate) async fn next(&self) -> ChangedEligibility {
+        self.0.1.notified().await;
+        replace(&mut *self.0.0.lock(), ChangedEligibility::Of(BTreeSet::new()))
+    }
+
+    fn change(&self, change: impl FnOnce(&mut ChangedEligibility)) {
+        change(&mut self.0.0.lock());
+        self.0.1.notify_one();
+    }
 }
 
 #[cfg(test)]

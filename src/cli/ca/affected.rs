@@ -4,8 +4,7 @@ use anyhow::Context;
 use serde::Serialize;
 
 use super::connection::Ca;
-use super::lineage::LineageName;
-use super::report::LineageReport;
+use super::report::{LineageName, LineageReport};
 use crate::cli::certs::LedgerSource;
 use crate::cli::status::{AgentState, Gathered, Row, Selection, gather};
 use crate::output::{Format, Rows, print_json};
@@ -112,7 +111,7 @@ impl Affected {
     /// Whom `judge` counts: it returns whether the loss is certain, and is told whether the ledger was asked.
     async fn rows(ca: &Ca, judge: impl Fn(&Row, bool) -> Option<bool>) -> anyhow::Result<Self> {
         let ledger = Ok(LedgerSource::Hub(ca.client.clone()));
-        let gathered = gather(&ca.client, ledger, ca.namespace(), &Selection::default()).await;
+        let gathered = gather(&ca.client, ledger, &ca.namespace, &Selection::default()).await;
         let Gathered { rows, no_ledger } = gathered.context(NOT_KNOWN)?;
         let affected = rows.into_iter().filter_map(|row| {
             let is_known = judge(&row, no_ledger.is_none())?;

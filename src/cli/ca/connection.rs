@@ -12,11 +12,9 @@ use serde::Serialize;
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::lineage::{LineageArgs, LineageName};
-use super::pace::Pace;
-use super::report::{LineageReport, as_table, client_report, progress};
+use super::report::{LineageArgs, LineageName, LineageReport, Pace, as_table, client_report, progress};
 use crate::cli::caller::CommandUser;
-use crate::output::{Format, print, print_json};
+use crate::output::{Format, print_json};
 use addon_signer_api::status::AuthorityState;
 use addon_signer_api::{GuardedSigner, Lenient};
 use addon_signer_core::ca::lineage::MOST_GONE;
@@ -94,10 +92,12 @@ pub struct ChangeArgs {
 /// A connection to the hub.
 pub(super) struct Ca {
     pub(super) client: Client,
-    cluster: ClusterAddress,
+    /// The cluster that is changed.
+    pub(super) cluster: ClusterAddress,
     signers: Api<GuardedSigner>,
     config_maps: Api<Lenient<ConfigMap>>,
-    namespace: String,
+    /// The hub's namespace.
+    pub(super) namespace: String,
 }
 
 impl Ca {
@@ -210,16 +210,6 @@ impl Ca {
         Ok(object.status.map(|status| status.add_ons).unwrap_or_default())
     }
 
-    /// The cluster that is changed.
-    pub(super) fn cluster(&self) -> &ClusterAddress {
-        &self.cluster
-    }
-
-    /// The hub's namespace.
-    pub(super) fn namespace(&self) -> &str {
-        &self.namespace
-    }
-
     /// Writes an annotation of the AddOnSigner, or of the ConfigMap of a lineage of the gateway: what `text` makes of
     /// the present one. Nothing is written if the lineage is not what the caller has judged, because somebody else has
     /// changed it.
@@ -318,10 +308,7 @@ impl Ca {
             let report = self.lineage(lineage).await?;
             let first = first.get_or_insert_with(|| report.clone());
             if is_done(&report) {
-                match output {
-                    Format::Table => print(&as_table(std::slice::from_ref(&report))),
-                    Format::Json => print_json(&report)?,
-                }
+                output.print(&report, |report| as_table(std::slice::from_ref(report)))?;
                 return Ok(report);
             }
             let counts = report.rotation.as_ref().and_then(|rotation| rotation.ready.zip(rotation.total));

@@ -8,8 +8,7 @@ use clap::{ArgGroup, Args};
 use rustls_pki_types::CertificateDer;
 
 use super::connection::{Ca, ConnectionArgs, ReportArgs};
-use super::lineage::LineageName;
-use super::report::LineageReport;
+use super::report::{LineageName, LineageReport};
 use crate::cli::caller::CommandUser;
 use crate::cli::signer_object;
 use crate::output::print;

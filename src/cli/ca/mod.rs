@@ -1,36 +1,31 @@
 //! `addon-signer ca`: inspects and rotates authorities, through the Kubernetes API with the caller's kubeconfig.
 
 use anyhow::bail;
-use clap::{Args, Subcommand};
+use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 
 use super::caller::CommandUser;
 use crate::output::{Format, print, print_json};
-use addon_signer_api::status::AuthorityState;
-use addon_signer_core::names::ANNOTATION_ROTATE;
+use addon_signer_api::status::{AuthorityState, AuthorityStatus};
+use addon_signer_core::names::{ANNOTATION_ROLL_BACK, ANNOTATION_ROTATE};
+use addon_signer_hub::authorities::asked::AuthorityRequest;
+use addon_signer_hub::authorities::report::refusal;
 use addon_signer_platform::clock::Clock;
 use advance::{AdvanceArgs, advance};
 pub(super) use affected::Refused;
-use bundle::{BundleArgs, bundle};
 use connection::{Ca, ChangeArgs, ConnectionArgs, POLL, ReportArgs};
 use import::{CsrArgs, ImportArgs, csr, import};
-use lineage::{LineageArgs, LineageName};
 use plan::{PlanArgs, plan};
-use report::{LineageReport, as_table};
+use report::{LineageArgs, LineageName, LineageReport, as_table};
 use revoke::{RevokeArgs, revoke};
-use rollback::rollback;
 use taint::{TaintArgs, taint};
 
 mod advance;
 mod affected;
-mod bundle;
 mod connection;
 mod import;
-mod lineage;
-mod pace;
 mod plan;
 mod report;
 mod revoke;
-mod rollback;
 mod taint;
 
 /// Inspect and rotate certificate authorities.
@@ -128,10 +123,7 @@ async fn status(args: StatusArgs) -> anyhow::Result<()> {
         let reports = ca.reports(args.lineage.name()).await?;
         let settled = reports.iter().all(|report| report.rotation.is_none());
         if printed.as_ref() != Some(&reports) {
-            match args.output {
-                Format::Table => print(&as_table(&reports)),
-                Format::Json => print_json(&reports)?,
-            }
+            args.output.print(&reports[..], as_table)?;
             printed = Some(reports);
         }
         if settled || !args.watch {
@@ -188,5 +180,77 @@ async fn follow_rotation(ca: &Ca, name: &LineageName, args: &ReportArgs, before:
         "{} is now signing. Certificates signed by {before} stay valid until they expire.",
         signs(&now).unwrap_or_default()
     );
+    Ok(())
+}
+
+async fn rollback(ChangeArgs { lineage, report: args }: ChangeArgs) -> anyhow::Result<()> {
+    let ca = Ca::connect(&args.connection).await?;
+    let (name, before, active) = ca.begun(&lineage).await?;
+    let older = |old: &&AuthorityStatus| {
+        before.in_state(AuthorityState::Active).is_some_and(|it| old.not_before <= it.not_before)
+    };
+    let old = before.authorities.iter().filter(|it| it.state == AuthorityState::Old).find(older);
+    let (id, sentence) = match (before.in_state(AuthorityState::Next), old) {
+        (Some(next), _) => (next.id.clone(), format!("drop {}. {active} keeps signing.", next.id)),
+        (None, Some(_)) => {
+            let sentence = "let the previous authority sign again. Certificates signed by";
+            (active.clone(), format!("{sentence} {active} stay valid until they expire."))
+        }
+        (None, None) => bail!(
+            "{active} of {lineage} cannot be rolled back: no older authority could sign. \
+             `addon-signer ca rotate {name}` replaces it",
+            lineage = before.lineage
+        ),
+    };
+    let user = CommandUser::ask(&ca.client).await.user;
+    let request = AuthorityRequest::text(&id, Clock::default().now(), &user);
+    ca.annotate(&name, &before, ANNOTATION_ROLL_BACK, |_| request.clone()).await?;
+    args.asked(&before, &id, &format!("Asked the hub to {sentence}"))?;
+    if !args.watch {
+        return Ok(());
+    }
+    // What is said of another authority is about an earlier request.
+    let refusal = refusal(&id);
+    let is_refused = |report: &LineageReport| report.problem.as_ref().is_some_and(|it| it.contains(&refusal));
+    let is_done = |report: &LineageReport| {
+        let is_current = |state| report.in_state(state).is_some_and(|authority| authority.id == id);
+        !is_current(AuthorityState::Next) && !is_current(AuthorityState::Active)
+    };
+    let ends = |report: &LineageReport| is_done(report) || is_refused(report);
+    let now = ca.follow(&name, args.output, None, ends, ends).await?;
+    if is_done(&now) { Ok(()) } else { bail!(now.problem.unwrap_or_default()) }
+}
+
+/// Arguments of `ca bundle`.
+#[derive(Debug, Clone, Args)]
+#[command(group(ArgGroup::new("one").required(true).args(["signer", "serving", "gateway_client"])))]
+pub struct BundleArgs {
+    #[command(flatten)]
+    lineage: LineageArgs,
+    /// The output format.
+    #[arg(long, value_enum, default_value_t = BundleFormat::Pem)]
+    output: BundleFormat,
+    #[command(flatten)]
+    connection: ConnectionArgs,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum BundleFormat {
+    /// The certificates alone.
+    Pem,
+    /// With id, state and times of each authority.
+    Json,
+}
+
+async fn bundle(args: BundleArgs) -> anyhow::Result<()> {
+    let (_, report, _) = Ca::connect(&args.connection).await?.begun(&args.lineage).await?;
+    let pem: String = report.authorities.iter().filter_map(|authority| authority.certificate.as_deref()).collect();
+    if pem.is_empty() {
+        bail!("the hub does not serve {}: {}", report.lineage, report.problem.unwrap_or_default());
+    }
+    match args.output {
+        BundleFormat::Pem => print(&pem),
+        BundleFormat::Json => print_json(&report.authorities)?,
+    }
     Ok(())
 }

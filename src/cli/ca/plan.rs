@@ -5,9 +5,8 @@ use serde::Serialize;
 
 use super::affected::{Affected, Refused};
 use super::connection::{Ca, ConnectionArgs};
-use super::lineage::{LineageArgs, LineageName};
-use super::report::LineageReport;
-use crate::output::{Format, print, print_json};
+use super::report::{LineageArgs, LineageName, LineageReport};
+use crate::output::Format;
 use addon_signer_api::status::{AuthorityState, AuthorityStatus, RotationPhase};
 use addon_signer_core::policy::GatewayCertificate;
 
@@ -107,9 +106,6 @@ pub(super) async fn plan(args: PlanArgs) -> anyhow::Result<()> {
     let ca = Ca::connect(&args.connection).await?;
     let (name, report, active) = ca.begun(&args.lineage).await?;
     let plan = StepPlan::of(&ca, &name, &report, &active).await?;
-    match args.output {
-        Format::Table => print(&plan.as_text()),
-        Format::Json => print_json(&plan)?,
-    }
+    args.output.print(&plan, StepPlan::as_text)?;
     if plan.affected.is_nobody() { Ok(()) } else { Err(Refused(plan.affected.count()).into()) }
 }

@@ -1,15 +1,21 @@
-//! What the commands show of a lineage.
+//! Which lineage a command is about, and what the commands show of it.
 
+use std::fmt;
+use std::time::Duration;
+
+use clap::Args;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 use serde::Serialize;
 
+use crate::cli::signer_object;
 use crate::output::Rows;
 use addon_signer_api::GuardedSigner;
 use addon_signer_api::status::{
     AddOnSignerStatus, AuthorityState, AuthorityStatus, CONDITION_AUTHORITY_ISSUED, CONDITION_ROTATING, RotationStatus,
 };
 use addon_signer_core::conditions::WAITING;
+use addon_signer_core::policy::GatewayCertificate;
 use addon_signer_hub::authorities::report::{NOT_ROLLED_BACK, UNREADABLE, WAITS};
 
 /// One lineage of authorities as `ca status --output json` prints it.
@@ -163,4 +169,96 @@ fn state(authority: &AuthorityStatus) -> String {
         (false, false) => "",
     };
     format!("{:?}{distrust}", authority.state)
+}
+
+/// What was counted first, and when.
+#[derive(Debug, Default)]
+pub(super) struct Pace(Option<(Duration, i64)>);
+
+impl Pace {
+    /// Says how many more have become ready per minute since the first request, and how long the rest takes at this
+    /// rate. Empty while that is not known. `elapsed` is the time since the command began, `counts` how many of how
+    /// many are ready.
+    pub(super) fn told(&mut self, elapsed: Duration, counts: Option<(i64, i64)>) -> String {
+        let Some((ready, total)) = counts else {
+            self.0 = None;
+            return String::new();
+        };
+        let (began, first) = *self.0.get_or_insert((elapsed, ready));
+        let (more, seconds) = (ready - first, elapsed.saturating_sub(began).as_secs_f64());
+        if more <= 0 || seconds <= 0.0 || ready >= total {
+            return String::new();
+        }
+        let per_second = more as f64 / seconds;
+        let rest = (total - ready) as f64 / per_second;
+        let rest = if rest < 90.0 { format!("{rest:.0} s") } else { format!("{:.0} min", rest / 60.0) };
+        format!(" ({:.0} per minute, about {rest} left)", per_second * 60.0)
+    }
+}
+
+/// The arguments that name a lineage.
+#[derive(Debug, Clone, Args)]
+#[group(multiple = false)]
+pub(super) struct LineageArgs {
+    /// The AddOnSigner's name.
+    #[arg(value_parser = signer_object)]
+    signer: Option<String>,
+    /// The authority of the gateway's certificate for agents.
+    #[arg(long)]
+    serving: bool,
+    /// The authority of the certificate that the gateway shows to backends.
+    #[arg(long)]
+    gateway_client: bool,
+}
+
+/// A lineage.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum LineageName {
+    /// That of the AddOnSigner with this name.
+    Signer(String),
+    /// One of the gateway.
+    Gateway(GatewayCertificate),
+}
+
+/// As the commands take it.
+impl fmt::Display for LineageName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Signer(name) => name,
+            Self::Gateway(GatewayCertificate::Serving) => "--serving",
+            Self::Gateway(GatewayCertificate::Client) => "--gateway-client",
+        })
+    }
+}
+
+impl LineageArgs {
+    /// The lineage; `None` if the arguments name none.
+    pub(super) fn name(&self) -> Option<LineageName> {
+        if self.serving {
+            return Some(LineageName::Gateway(GatewayCertificate::Serving));
+        }
+        if self.gateway_client {
+            return Some(LineageName::Gateway(GatewayCertificate::Client));
+        }
+        self.signer.clone().map(LineageName::Signer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pace_is_told_once_more_are_ready() {
+        let mut pace = Pace::default();
+        let mut told = |seconds, counts| pace.told(Duration::from_secs(seconds), counts);
+        assert_eq!(told(5, Some((100, 1_000))), "");
+        assert_eq!(told(15, Some((100, 1_000))), "");
+        assert_eq!(told(25, Some((300, 1_000))), " (600 per minute, about 70 s left)");
+        assert_eq!(told(125, Some((400, 1_000))), " (150 per minute, about 4 min left)");
+        assert_eq!(told(130, Some((1_000, 1_000))), "");
+        assert_eq!(told(140, None), "");
+        assert_eq!(told(150, Some((0, 10))), "", "another step begins anew");
+        assert_eq!(told(160, Some((5, 10))), " (30 per minute, about 10 s left)");
+    }
 }

@@ -7,8 +7,7 @@ use clap::{ArgGroup, Args};
 
 use super::affected::Affected;
 use super::connection::{Ca, ReportArgs};
-use super::lineage::LineageName;
-use super::report::LineageReport;
+use super::report::{LineageName, LineageReport};
 use crate::cli::signer_object;
 use crate::output::Format;
 use addon_signer_api::status::AuthorityState;
@@ -78,7 +77,7 @@ pub(super) async fn follow_loss(ca: &Ca, name: &LineageName, args: &ReportArgs, 
 /// Shows whom the revocation would lock out, and lets a person type the id again. Without a terminal nobody may be
 /// locked out.
 fn confirm(ca: &Ca, before: &LineageReport, id: &str, affected: &Affected, output: Format) -> anyhow::Result<()> {
-    let cluster = ca.cluster();
+    let cluster = &ca.cluster;
     if !stdin().is_terminal() {
         let sentence =
             || format!("{}; --yes revokes {id} of {} on {cluster} all the same", affected.count(), before.lineage);

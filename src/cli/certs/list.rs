@@ -8,9 +8,9 @@ use serde::Serialize as _;
 use super::{LedgerSource, SourceArgs, past};
 use crate::cli::signer_object;
 use crate::output::{Rows, print};
-use addon_signer_core::query::{Filter, PAGE_MAX, Query, QueryError, StateFilter};
+use addon_signer_core::query::{Filter, PAGE_MAX, Query, StateFilter};
 use addon_signer_core::timestamp::Timestamp;
-use addon_signer_core::units::{UnitError, parse_duration};
+use addon_signer_core::units::parse_duration;
 use addon_signer_ledger::view::Certificate;
 use addon_signer_platform::clock::Clock;
 
@@ -39,10 +39,10 @@ pub struct ListArgs {
     issuer: Option<String>,
     /// Only in this state: intent, signed, published, unpublished, abandoned, valid or expired. See "Who holds a
     /// certificate" in ledger.md.
-    #[arg(long, value_parser = state_filter)]
+    #[arg(long)]
     state: Option<StateFilter>,
     /// Only valid ones that expire within this time, such as 24h; the soonest first.
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     expiring_within: Option<Duration>,
     /// Only those that have not been used at the gateway since this day or time, or for this long (72h); the longest
     /// unused first. With gateways apart from the signer all of them.
@@ -68,14 +68,6 @@ enum ListFormat {
     Json,
     /// Comma-separated values (RFC 4180) with a header.
     Csv,
-}
-
-fn state_filter(name: &str) -> Result<StateFilter, QueryError> {
-    name.parse()
-}
-
-fn duration(text: &str) -> Result<Duration, UnitError> {
-    parse_duration(text)
 }
 
 /// Prints page after page, so that a million certificates take no more memory than a thousand.

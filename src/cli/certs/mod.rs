@@ -5,7 +5,6 @@ mod archive;
 mod list;
 mod revoke;
 mod show;
-mod text;
 mod verify;
 
 use anyhow::Context;
@@ -60,19 +59,11 @@ pub(super) struct SourceArgs {
     #[arg(long, env = "ADDON_SIGNER_LEDGER", value_name = "URL", hide_env_values = true)]
     ledger: Option<Opaque>,
     #[command(flatten)]
-    access: Access,
+    pub(super) access: Access,
 }
 
 impl SourceArgs {
-    /// Which cluster the hub is on.
-    pub(super) fn access(&self) -> &Access {
-        &self.access
-    }
-
     /// The ledger, if one is named.
-    ///
-    /// # Errors
-    /// [`LedgerError::Url`].
     pub(super) fn location(&self) -> Result<Option<Location>, LedgerError> {
         self.ledger.as_ref().map(Location::read).transpose()
     }

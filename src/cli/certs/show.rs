@@ -1,9 +1,15 @@
 //! `certs show`.
 
 use clap::Args;
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
+use x509_parser::certificate::X509Certificate;
+use x509_parser::extensions::{GeneralName, ParsedExtension};
+use x509_parser::prelude::FromDer;
 
-use super::{LedgerSource, SourceArgs, text};
-use crate::output::{Format, print, print_json};
+use super::{LedgerSource, SourceArgs};
+use crate::output::Format;
+use addon_signer_core::keys::public::KeyKind;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_ledger::view::{Details, Written};
 use addon_signer_platform::clock::Clock;
@@ -24,11 +30,7 @@ pub struct ShowArgs {
 
 pub(super) async fn run(args: ShowArgs) -> anyhow::Result<()> {
     let details = LedgerSource::open(args.source).await?.details(&args.name).await?;
-    match args.output {
-        Format::Table => print(&as_text(&details, Clock::default().now())),
-        Format::Json => print_json(&details)?,
-    }
-    Ok(())
+    Ok(args.output.print(&details, |details| as_text(details, Clock::default().now()))?)
 }
 
 fn as_text(details: &Details, now: Timestamp) -> String {
@@ -36,12 +38,12 @@ fn as_text(details: &Details, now: Timestamp) -> String {
         facts(details, now).into_iter().map(|(name, fact)| format!("{name:<12}{}\n", terminal::line(&fact))).collect();
     if let Some(pem) = &details.pem {
         text.push_str("\nCertificate\n");
-        text.push_str(&text::certificate(pem));
+        text.push_str(&certificate(pem));
         text.push_str(&format!("\n{pem}"));
     }
     text.push_str(&format!("\nRequest\n\n{}\n", details.csr.trim_end()));
     if let Some(pem) = &details.issuer_pem {
-        text.push_str(&format!("\nAuthority\n{}\n{pem}", text::certificate(pem)));
+        text.push_str(&format!("\nAuthority\n{}\n{pem}", certificate(pem)));
     }
     text
 }
@@ -96,4 +98,93 @@ fn last_seen(details: &Details) -> String {
 fn written(written: &Written) -> String {
     let Written { seq, time, replica, epoch } = written;
     format!("{time} by {replica}, epoch {epoch}, row {seq}")
+}
+
+/// The fields of a certificate, one on each line, indented by two blanks.
+fn certificate(pem: &str) -> String {
+    // The errors may be lost: the text below says that the certificate cannot be read, and its PEM is printed anyway.
+    let der = CertificateDer::from_pem_slice(pem.as_bytes()).ok();
+    let parsed = der.as_ref().and_then(|der| X509Certificate::from_der(der).ok()).map(|(_, certificate)| certificate);
+    let (Some(der), Some(certificate)) = (&der, &parsed) else {
+        return "  it cannot be read\n".to_owned();
+    };
+    let mut lines = vec![
+        ("subject", certificate.subject().to_string()),
+        ("issuer", certificate.issuer().to_string()),
+        ("serial", colons(certificate.raw_serial().strip_prefix(&[0]).unwrap_or(certificate.raw_serial()))),
+        ("not before", time(certificate.validity().not_before.timestamp())),
+        ("not after", time(certificate.validity().not_after.timestamp())),
+        ("key", key(certificate)),
+    ];
+    lines.extend(certificate.extensions().iter().filter_map(|extension| extension_text(extension.parsed_extension())));
+    lines.push(("SHA-256", colons(ring::digest::digest(&ring::digest::SHA256, der).as_ref())));
+    lines.into_iter().map(|(name, value)| format!("  {name:<20}{value}\n")).collect()
+}
+
+fn time(unix: i64) -> String {
+    Timestamp::from_unix(unix).to_string()
+}
+
+fn key(certificate: &X509Certificate<'_>) -> String {
+    KeyKind::of_public_key(certificate.public_key().raw)
+        .map_or_else(|error| error.to_string(), |kind| kind.as_str().to_owned())
+}
+
+fn extension_text(extension: &ParsedExtension<'_>) -> Option<(&'static str, String)> {
+    Some(match extension {
+        ParsedExtension::SubjectAlternativeName(names) => {
+            ("alternative names", names.general_names.iter().map(general_name).collect::<Vec<_>>().join(", "))
+        }
+        ParsedExtension::KeyUsage(usage) => ("key usage", usage.to_string()),
+        ParsedExtension::ExtendedKeyUsage(usage) => {
+            let known = [(usage.client_auth, "client authentication"), (usage.server_auth, "server authentication")];
+            let known = known.into_iter().filter(|(set, _)| *set).map(|(_, name)| name.to_owned());
+            let other = usage.other.iter().map(ToString::to_string);
+            ("extended key usage", known.chain(other).collect::<Vec<_>>().join(", "))
+        }
+        ParsedExtension::BasicConstraints(constraints) => {
+            ("is a CA", if constraints.ca { "yes" } else { "no" }.to_owned())
+        }
+        ParsedExtension::SubjectKeyIdentifier(id) => ("subject key id", colons(id.0)),
+        ParsedExtension::AuthorityKeyIdentifier(id) => ("authority key id", colons(id.key_identifier.as_ref()?.0)),
+        _ => return None,
+    })
+}
+
+fn general_name(name: &GeneralName<'_>) -> String {
+    match name {
+        GeneralName::DNSName(name) => format!("DNS {name}"),
+        GeneralName::URI(name) => format!("URI {name}"),
+        GeneralName::RFC822Name(name) => format!("email {name}"),
+        GeneralName::IPAddress([a, b, c, d]) => format!("IP {a}.{b}.{c}.{d}"),
+        GeneralName::IPAddress(bytes) => match <[u8; 16]>::try_from(*bytes) {
+            Ok(bytes) => format!("IP {}", std::net::Ipv6Addr::from(bytes)),
+            Err(_) => format!("IP {}", colons(bytes)),
+        },
+        other => other.to_string(),
+    }
+}
+
+fn colons(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(":")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_leaf_of_the_profiles_is_read() {
+        let text = certificate(include_str!("../../../certs/profiles/client-leaf.pem"));
+        for word in [
+            "subject             ",
+            "key usage           Digital Signature",
+            "client authentication",
+            "ECDSA-P256",
+            "SHA-256",
+        ] {
+            assert!(text.contains(word), "{word}: {text}");
+        }
+        assert_eq!(certificate("nonsense"), "  it cannot be read\n");
+    }
 }

@@ -3,7 +3,6 @@
 
 mod apis;
 mod authorities;
-mod fleet;
 mod gateway;
 mod policies;
 mod reported;
@@ -101,7 +100,7 @@ struct Inspection {
 /// Something is bad, or the API server cannot be asked.
 pub async fn run(args: CheckArgs) -> anyhow::Result<()> {
     args.source.location()?; // wrong usage is reported before anything is asked
-    let client = kubernetes::client(args.source.access()).await?;
+    let client = kubernetes::client(&args.source.access).await?;
     // The API server's clock wrote the times of the objects.
     let now = CommandUser::ask(&client).await.now.unwrap_or_else(|| Clock::default().now());
     let inspection = Inspection { client, namespace: args.namespace, now };

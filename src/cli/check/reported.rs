@@ -1,4 +1,4 @@
-//! Checks the objects of the Kubernetes API.
+//! Checks the objects of the Kubernetes API, and the addons on all clusters.
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
@@ -7,6 +7,8 @@ use kube::{Api, Resource, ResourceExt};
 
 use super::authorities::ReportedLineage;
 use super::{Finding, Inspection, Verdict, unknown};
+use crate::cli::certs::LedgerSource;
+use crate::cli::status::{Gathered, Row, Selection, State, gather};
 use crate::inventory::API_SERVICE;
 use addon_signer_api::GuardedSigner;
 use addon_signer_api::ocm::created_at;
@@ -21,6 +23,7 @@ use addon_signer_core::conditions::{DISTRIBUTING, PLACELESS};
 use addon_signer_core::lease::LEASE_NAME;
 use addon_signer_core::oldest::{MOST_SIGNERS, Oldest};
 use addon_signer_core::timestamp::Timestamp;
+use addon_signer_platform::errors::explain;
 use addon_signer_platform::listing::{self, Selector};
 
 /// Reasons of conditions that are true although an authority was activated without evidence, or agents trust a root
@@ -186,6 +189,43 @@ pub(super) fn outdated(about: &str, metadata: &ObjectMeta, observed: Option<i64>
     );
     let verdict = if ago.is_some_and(|ago| ago > CLOCKS) { Verdict::Bad } else { Verdict::Unknown };
     Some(Finding::new(verdict, about, sentence))
+}
+
+const ABOUT: &str = "addons on clusters";
+
+impl Inspection {
+    /// Whether every eligible addon has a valid certificate.
+    pub(super) async fn certificates(&self, ledger: anyhow::Result<LedgerSource>) -> Vec<Finding> {
+        vec![match gather(&self.client, ledger, &self.namespace, &Selection::default()).await {
+            Ok(gathered) => finding(&gathered),
+            Err(error) => Finding::new(Verdict::Unknown, ABOUT, explain(error.as_ref())),
+        }]
+    }
+}
+
+fn finding(gathered: &Gathered) -> Finding {
+    if let Some(why) = &gathered.no_ledger {
+        let sentence = format!("it is not known which of them have certificates: {why}");
+        return Finding::new(Verdict::Unknown, ABOUT, sentence);
+    }
+    let live: Vec<&Row> = gathered.rows.iter().filter(|row| row.state != State::NotEligible).collect();
+    // The worst come first.
+    let bad: Vec<_> = live.iter().take_while(|row| row.state <= State::NoCertificate).collect();
+    let Some(worst) = bad.first() else {
+        return Finding::good(ABOUT, format!("all {} that are eligible have valid certificates", live.len()));
+    };
+    Finding::bad(
+        ABOUT,
+        format!(
+            "{} of {} have no valid certificate or had their last CSR refused: `addon-signer status` lists them; \
+             {}/{} is waiting for {}",
+            bad.len(),
+            live.len(),
+            worst.cluster,
+            worst.addon,
+            worst.waits_for.as_deref().unwrap_or_default(),
+        ),
+    )
 }
 
 #[cfg(test)]

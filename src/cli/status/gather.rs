@@ -1,26 +1,29 @@
-//! Asks the hub's Kubernetes API, and the ledger, for everything known about each addon on each cluster.
+//! Asks the hub's Kubernetes API, and the ledger, for everything known about each addon on each cluster, and to whom
+//! the hub's ManifestWorks have brought the gateway's present trust bundle.
 
 use std::collections::BTreeMap;
 
 use anyhow::Context;
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::api::DynamicObject;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{ApiResource, DynamicObject};
 use kube::{Api, Client, ResourceExt};
 use serde_json::Value;
 
 use super::certificates::{Accepted, Holding, holdings};
 use super::requests::newest;
 use super::row::{Facts, Row};
-use super::selection::Selection;
 use super::signers::{FleetSigners, SignersOf};
-use super::trust::BroughtTrust;
 use crate::cli::certs::LedgerSource;
-use addon_signer_api::manifest_work::{Place, Placement};
-use addon_signer_api::ocm::{self, AddOnApi};
+use addon_signer_api::Lenient;
+use addon_signer_api::manifest_work::{self, Place, Placement, Work, digest_of};
+use addon_signer_api::ocm::{self, AddOnApi, OcmObject};
 use addon_signer_api::registrations::names_signer;
-use addon_signer_core::identity::AddOnKey;
-use addon_signer_core::names::LABEL_GATEWAY;
+use addon_signer_core::identity::{AddOnKey, AddOnName, ClusterName};
+use addon_signer_core::names::{LABEL_GATEWAY, LABEL_HUB_TRUST};
+use addon_signer_core::query::Filter;
 use addon_signer_core::timestamp::Timestamp;
+use addon_signer_hub::authorities::store::{BUNDLE_KEY, SERVING_CONFIG_MAP};
 use addon_signer_hub::registrations::registry::{clusters_api, discover};
 use addon_signer_platform::clock::Clock;
 use addon_signer_platform::errors::explain;
@@ -163,4 +166,84 @@ fn unregistered(addon: &DynamicObject, api: AddOnApi, served: &SignersOf) -> Opt
     let status = addon.data.get("status").unwrap_or(&Value::Null);
     let mut lacking = served.signer_names.iter().filter(|name| !names_signer(status, api, name));
     lacking.next().filter(|_| !served.asks_itself).cloned()
+}
+
+/// Which addons on which clusters.
+#[derive(Debug, Clone, Default)]
+pub(in crate::cli) struct Selection {
+    pub(in crate::cli) addon: Option<AddOnName>,
+    pub(in crate::cli) cluster: Option<ClusterName>,
+}
+
+impl Selection {
+    pub(super) fn has(&self, key: &AddOnKey) -> bool {
+        self.addon.as_ref().is_none_or(|addon| *addon == key.addon)
+            && self.cluster.as_ref().is_none_or(|cluster| *cluster == key.cluster)
+    }
+
+    /// Such objects of these clusters: each cluster has a namespace of its name.
+    pub(super) fn objects(&self, client: &Client, kind: &ApiResource) -> Api<OcmObject> {
+        match &self.cluster {
+            Some(cluster) => Api::namespaced_with(client.clone(), cluster.as_str(), kind),
+            None => Api::all_with(client.clone(), kind),
+        }
+    }
+
+    pub(super) fn filter(&self) -> Filter {
+        let cluster = self.cluster.as_ref().map(ToString::to_string);
+        Filter { cluster, addon: self.addon.as_ref().map(ToString::to_string), ..Filter::default() }
+    }
+}
+
+/// How far ManifestWorks have brought the present bundle: whether each cluster has applied it.
+#[derive(Default)]
+pub(super) struct BroughtTrust(BTreeMap<AddOnKey, bool>);
+
+impl BroughtTrust {
+    /// Reads them, for these clusters. `namespace` is the hub's.
+    pub(super) async fn read(client: &Client, namespace: &str, wanted: &Selection) -> anyhow::Result<Self> {
+        let maps: Api<Lenient<ConfigMap>> = Api::namespaced(client.clone(), namespace);
+        let map = maps.get_opt(SERVING_CONFIG_MAP).await;
+        let map = map.with_context(|| format!("the ConfigMap {SERVING_CONFIG_MAP} cannot be read"))?;
+        let anchors = map.and_then(|map| map.object.data?.remove(BUNDLE_KEY)).unwrap_or_default();
+        let present = digest_of(&anchors);
+        let is_present =
+            |work: &Work| work.is_applied && work.content.as_ref().is_some_and(|content| content.anchors == present);
+        let api = wanted.objects(client, &manifest_work::resource());
+        let mut works = BTreeMap::new();
+        let of_trust = Selector::labels(LABEL_HUB_TRUST);
+        let listed = listing::each(api, of_trust, |work| {
+            works.extend(Work::read(&work.object).map(|(key, work)| (key, is_present(&work))));
+        });
+        match listed.await {
+            Ok(()) => Ok(Self(works)),
+            // There is no such API, or the caller may not read it, like the hub's own account without
+            // trust.manifestWorks.
+            Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => Ok(Self::default()),
+            Err(error) => Err(error).context("ManifestWorks cannot be listed"),
+        }
+    }
+
+    /// Whether its cluster has applied the present bundle. `None` if nothing is known, because a ManifestWork
+    /// `is_brought` to nobody, or not to this addon.
+    pub(super) fn of(&self, key: &AddOnKey, is_brought: bool) -> Option<bool> {
+        (is_brought && !self.0.is_empty()).then(|| self.0.get(key).copied().unwrap_or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_works_exist_addon_without_one_lacks_the_bundle() {
+        let key = |cluster: &str| AddOnKey { cluster: cluster.parse().unwrap(), addon: "t".parse().unwrap() };
+        let some = BroughtTrust(BTreeMap::from([(key("yes"), true), (key("no"), false)]));
+        for (cluster, is_brought, expected) in
+            [("yes", true, Some(true)), ("no", true, Some(false)), ("new", true, Some(false)), ("yes", false, None)]
+        {
+            assert_eq!(some.of(&key(cluster), is_brought), expected, "{cluster} {is_brought}");
+        }
+        assert_eq!(BroughtTrust::default().of(&key("yes"), true), None, "no work is anywhere");
+    }
 }

@@ -4,9 +4,7 @@ mod certificates;
 mod gather;
 mod requests;
 mod row;
-mod selection;
 mod signers;
-mod trust;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -14,12 +12,11 @@ use std::ops::Range;
 use clap::Args;
 
 use super::certs::{LedgerSource, SourceArgs};
-use crate::output::{Format, Rows, print, print_json};
+use crate::output::{Format, Rows};
 use addon_signer_core::identity::{AddOnName, ClusterName};
 use addon_signer_platform::kubernetes;
-pub(in crate::cli) use gather::{Gathered, gather};
+pub(in crate::cli) use gather::{Gathered, Selection, gather};
 pub(in crate::cli) use row::{AgentState, Row};
-pub(in crate::cli) use selection::Selection;
 
 /// Arguments of `status`.
 #[derive(Debug, Clone, Args)]
@@ -74,16 +71,13 @@ impl Paging {
 /// One sentence saying what the API server did not list.
 pub async fn run(args: FleetArgs) -> anyhow::Result<()> {
     args.source.location()?; // wrong usage is reported before anything is asked
-    let client = kubernetes::client(args.source.access()).await?;
+    let client = kubernetes::client(&args.source.access).await?;
     let wanted = Selection { addon: args.addon, cluster: args.cluster };
     let ledger = LedgerSource::open(args.source).await;
     let Gathered { rows, no_ledger } = gather(&client, ledger, &args.namespace, &wanted).await?;
     let (page, last) = args.paging.of(rows.len());
     let shown = rows.get(page.clone()).unwrap_or_default();
-    match args.output {
-        Format::Table => print(&as_table(shown)),
-        Format::Json => print_json(&shown)?,
-    }
+    args.output.print(shown, as_table)?;
     eprintln!("{}", summary(&rows));
     if let Some(why) = no_ledger {
         eprintln!("Certificates are not shown: {why}");

@@ -36,6 +36,7 @@ pub struct LineageNames {
     pub config_map: String,
     /// Prefix of the authorities' common names.
     pub authority: String,
+    /// What all objects of the lineage are labelled with.
     pub(super) labels: BTreeMap<String, String>,
     /// `spec.signerName` of the AddOnSigner.
     signer_name: Option<String>,
@@ -78,11 +79,6 @@ impl LineageNames {
     /// The Secret with the key of the next authority while that has no certificate.
     pub(crate) fn pending(&self) -> String {
         PENDING_AUTHORITY.replace("<Secret>", &self.secret)
-    }
-
-    /// What all objects of the lineage are labelled with.
-    pub(crate) fn labels(&self) -> &BTreeMap<String, String> {
-        &self.labels
     }
 
     /// The CertificateRequest of the next authority, whose key has this id.

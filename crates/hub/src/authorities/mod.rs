@@ -1,14 +1,25 @@
 //! Lineages of authorities: what is stored, the step that the evidence allows, and the state of all lineages together.
 //!
 //! `reconciler` takes the steps of one lineage, `asked` reads what administrators ask for, `activation` has the
-//! evidence for the next step, `clock_check` compares the clock with the API server's, `versions` watches which
-//! versions of the objects the API server has, `store` reads and writes the Secret (`stored`) and the ConfigMap, which
-//! `lineage_names` names, `state` has what is known of a lineage, `supply` looks for authorities from outside,
-//! `trust_publisher` computes what the gateway is to trust, and `report` writes what people read.
+//! evidence for the next step, `versions` watches which versions of the objects the API server has, `store` reads and
+//! writes the Secret (`stored`) and the ConfigMap, which `lineage_names` names, `state` has what is known of a lineage,
+//! `supply` looks for authorities from outside, `trust_publisher` computes what the gateway is to trust, and `report`
+//! writes what people read.
+
+use std::time::Duration;
+
+use hyper::Request;
+use hyper::header::DATE;
+use k8s_openapi::jiff::fmt::rfc2822;
+use kube::Client;
+use kube::client::Body;
+
+use addon_signer_api::rules::AuthorityPlan;
+use addon_signer_core::keys::public::KeyKind;
+use addon_signer_core::timestamp::Timestamp;
 
 pub(crate) mod activation;
 pub mod asked;
-pub(crate) mod clock_check;
 pub mod lineage_names;
 pub(crate) mod reconciler;
 pub mod report;
@@ -18,11 +29,6 @@ pub(crate) mod stored;
 pub mod supply;
 pub(crate) mod trust_publisher;
 pub(crate) mod versions;
-
-use std::time::Duration;
-
-use addon_signer_api::rules::AuthorityPlan;
-use addon_signer_core::keys::public::KeyKind;
 
 /// How long a new authority of the gateway's client certificate waits after its anchor stands in the statuses of
 /// AddOnRoutes: until then the owners of backends must trust it. They do not report it, so the hub cannot know.
@@ -42,3 +48,28 @@ pub const GATEWAY_PLAN: AuthorityPlan = AuthorityPlan {
     // After it 37 days are left to a new authority for backends, of which it waits BACKENDS_TRUST_AFTER.
     deferral: Duration::from_secs(90 * 86_400 / 4),
 };
+
+/// The API server's time, if the answer has it.
+pub(crate) async fn server_time(client: &Client) -> Result<Option<Timestamp>, kube::Error> {
+    let request = Request::get("/version").body(Body::empty()).map_err(kube::Error::HttpError)?;
+    // Every answer has the time, even a refusal.
+    let answer = client.send(request).await?;
+    Ok(answer.headers().get(DATE).and_then(|date| date.to_str().ok()).and_then(read))
+}
+
+/// Reads the time of RFC 9110, section 5.6.7, which is one of RFC 2822 in GMT.
+fn read(date: &str) -> Option<Timestamp> {
+    let date = rfc2822::parse(date).ok()?;
+    Some(Timestamp::from_unix(date.timestamp().as_second()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_of_http_are_read() {
+        assert_eq!(read("Sun, 06 Nov 1994 08:49:37 GMT"), Some(Timestamp::from_unix(784_111_777)));
+        assert_eq!(read("soon"), None);
+    }
+}

@@ -174,9 +174,6 @@ pub fn render(
 
 /// Adds to the report in this ConfigMap why the lineage does not sign, and the CSR of its next authority. The rest
 /// of the report stays as it was written. A lineage that has no authority yet has a ConfigMap only for that CSR.
-///
-/// # Errors
-/// [`NotWritten`].
 pub async fn write_problem(
     leads: &Leads,
     maps: &Api<Lenient<ConfigMap>>,

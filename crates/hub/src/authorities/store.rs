@@ -10,18 +10,17 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
 
+use crate::authorities;
 use crate::authorities::asked::RequestedSteps;
-use crate::authorities::clock_check::{self, clock_problem};
+pub use crate::authorities::lineage_names::{BACKEND_CONFIG_MAP, LineageKind, LineageNames, SERVING_CONFIG_MAP};
 use crate::authorities::stored::{StoredLineage, WipedSecret, data, read};
 use crate::lease::{Leads, NotLeading, NotWritten};
 use addon_signer_api::Lenient;
 use addon_signer_api::cert_manager::{self, CertificateRequest};
 use addon_signer_core::ca::bundle::Bundle;
-use addon_signer_core::ca::lineage::{Lineage, WaitsFor};
+use addon_signer_core::ca::lineage::{CLOCKS_DIFFER, Lineage, WaitsFor};
 use addon_signer_core::conditions::{AUTHORITY_FAILED, AUTHORITY_MISSING, AUTHORITY_UNREADABLE};
 use addon_signer_core::timestamp::Timestamp;
-
-pub use crate::authorities::lineage_names::{BACKEND_CONFIG_MAP, LineageKind, LineageNames, SERVING_CONFIG_MAP};
 
 /// The type of the Secrets that hold the key of an authority that the lineage does not have yet.
 pub const PENDING_TYPE: &str = "addon-signer.io/pending-authority";
@@ -91,7 +90,8 @@ pub struct AuthorityStore {
     client: Client,
     secrets: Api<Secret>,
     config_maps: Api<Lenient<ConfigMap>>,
-    certificate_requests: Api<CertificateRequest>,
+    /// cert-manager's CertificateRequests.
+    pub(super) certificate_requests: Api<CertificateRequest>,
 }
 
 impl AuthorityStore {
@@ -105,26 +105,25 @@ impl AuthorityStore {
         }
     }
 
-    /// What a step that was decided on at `now` waits for, if the hub's clock is ahead of the API server's.
+    /// What a step that was decided on at `now` waits for, if the API server's clock does not confirm `now`. A clock
+    /// that has jumped ahead would make the hub drop keys and anchors that are in use, and no step of a lineage can be
+    /// taken back.
     ///
-    /// # Errors
-    /// [`StoreError::Api`].
+    /// The API server is asked after the decision, so a slow answer does not make the clock look as if it were ahead.
     pub async fn clock_problem(&self, now: Timestamp) -> Result<Option<WaitsFor>, StoreError> {
-        Ok(clock_problem(&self.client, now).await?)
+        Ok(match self.server_time().await? {
+            Some(date) if now <= date.plus(CLOCKS_DIFFER) => None,
+            Some(date) => Some(WaitsFor::Clock { minutes: date.until(now).as_secs() / 60 }),
+            None => Some(WaitsFor::ServerTime),
+        })
     }
 
     /// The API server's time, if its answer has it.
-    ///
-    /// # Errors
-    /// [`StoreError::Api`].
     pub(super) async fn server_time(&self) -> Result<Option<Timestamp>, StoreError> {
-        Ok(clock_check::now(&self.client).await?)
+        Ok(authorities::server_time(&self.client).await?)
     }
 
     /// A Secret of the hub's namespace.
-    ///
-    /// # Errors
-    /// [`StoreError::Api`].
     pub(super) async fn secret(&self, name: &str) -> Result<Option<WipedSecret>, StoreError> {
         Ok(self.secrets.get_opt(name).await?.map(WipedSecret))
     }
@@ -161,11 +160,6 @@ impl AuthorityStore {
         };
         let written = WipedSecret(written.map_err(|error| conflict_or(error, &name))?);
         Ok(written.0.metadata.resource_version.clone())
-    }
-
-    /// cert-manager's CertificateRequests.
-    pub(super) fn certificate_requests(&self) -> &Api<CertificateRequest> {
-        &self.certificate_requests
     }
 
     /// The ConfigMaps, for the reports of the gateway's lineages.
@@ -296,9 +290,6 @@ impl AuthorityStore {
     }
 
     /// What the annotations of the lineage's ConfigMap ask for.
-    ///
-    /// # Errors
-    /// [`StoreError::Api`].
     pub(crate) async fn asked(&self, names: &LineageNames) -> Result<RequestedSteps, StoreError> {
         let map = self.config_maps.get_opt(&names.config_map).await?;
         let annotations = map.and_then(|map| map.object.metadata.annotations);

@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::authorities::state::LineageState;
+use crate::tasks::send_news;
 use addon_signer_api::rules::SignerConfig;
 use addon_signer_core::ca::authority::AuthorityId;
 use addon_signer_core::ca::bundle::Bundle;
@@ -228,13 +229,7 @@ impl TrustPublisher {
         change(&mut entries);
         let trust = Arc::new(entries.trust());
         // Inside the lock, so that an older view never replaces a newer one.
-        self.trust.send_if_modified(|published| {
-            let differs = *published != trust;
-            if differs {
-                *published = trust;
-            }
-            differs
-        });
+        send_news(&self.trust, trust);
     }
 }
 

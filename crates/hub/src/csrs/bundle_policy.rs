@@ -12,13 +12,13 @@ use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
 use super::guard::probe;
+use crate::HubLinks;
 use crate::conditions::{Report, Validity};
 use crate::dry_run::{self, Asking, PolicyDryRun, PolicyProblem, Right};
-use crate::metrics::HubMetrics;
+use crate::tasks::send_news;
 use addon_signer_api::status::ConditionValue;
 use addon_signer_core::conditions::{POLICY_IN_FORCE, REFUSES_HUB};
 use addon_signer_core::names::ANNOTATION_TRUST_BUNDLE;
-use addon_signer_telemetry::pulse::Pulse;
 
 /// How often the task gives a sign of life.
 const ROUND: Duration = Duration::from_secs(15);
@@ -27,16 +27,16 @@ const POLICY: &str = "addon-signer-trust-bundle";
 const ANOTHER_ACCOUNT: &str = "only the account ";
 
 /// Asks the API server for as long as the hub runs.
-pub(crate) async fn keep(client: Client, report: watch::Sender<Report>, metrics: HubMetrics, pulse: Pulse) {
-    let mut asking = Asking::new(BundleDryRun { client });
+pub(crate) async fn keep(links: HubLinks, report: watch::Sender<Report>) {
+    let pulse = links.pulses.start("policy of the trust bundle");
+    let mut asking = Asking::new(BundleDryRun { client: links.client.clone() });
     loop {
         pulse.beat();
         if asking.is_due() {
             asking.ask().await;
             if let Some(right) = &asking.last {
-                metrics.bundle_protected(*right == Right::Guarded);
-                let now = Report::ConditionValue(condition(right));
-                report.send_if_modified(|known| std::mem::replace(known, now.clone()) != now);
+                links.metrics.bundle_protected(*right == Right::Guarded);
+                send_news(&report, Report::ConditionValue(condition(right)));
             }
         }
         sleep_until(asking.due().min(Instant::now() + ROUND)).await;
@@ -115,15 +115,15 @@ impl PolicyDryRun for BundleDryRun {
 mod tests {
     use std::sync::{Arc, Mutex};
 
-    use addon_signer_telemetry::metrics::Registry;
     use hyper::{Request, Response, StatusCode};
     use kube::client::Body;
     use serde_json::json;
 
     use super::*;
     use crate::dry_run::RIGHT_AGE;
+    use crate::lease;
+    use crate::links::mk_links;
     use addon_signer_core::conditions::REFUSES_HUB;
-    use addon_signer_telemetry::pulse::Pulses;
 
     const LATE: &str = "ValidatingAdmissionPolicy 'addon-signer-trust-bundle' with binding 'b' denied request: later";
     const ANOTHER: &str = "ValidatingAdmissionPolicy 'addon-signer-trust-bundle' with binding 'b' denied request: only \
@@ -150,8 +150,7 @@ mod tests {
     async fn a_running_hub_notices_that_the_policy_refuses_it() {
         let refusal = Arc::new(Mutex::new(LATE));
         let (report, mut reported) = watch::channel(Report::AsBefore);
-        let metrics = HubMetrics::register(&mut Registry::default());
-        let task = tokio::spawn(keep(mk_client(&refusal), report, metrics, Pulses::default().start("policy")));
+        let task = tokio::spawn(keep(mk_links(mk_client(&refusal), lease::channel().1), report));
         reported.wait_for(|report| is(report, "PolicyInForce")).await.unwrap();
         assert_eq!(publishable(&reported.borrow()), Ok(()));
         *refusal.lock().unwrap() = ANOTHER;

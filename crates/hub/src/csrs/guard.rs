@@ -14,8 +14,9 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
-use crate::authorities::clock_check;
+use crate::authorities;
 use crate::dry_run::{self, Asking, PolicyDryRun, PolicyProblem, Right};
+use crate::tasks::send_news;
 use addon_signer_core::csr::build::{BuildError, CsrParams};
 use addon_signer_core::identity::GATEWAY_SERVING_SIGNER;
 use addon_signer_core::keys::private::PrivateKey;
@@ -99,7 +100,7 @@ impl Guard {
             Some(Right::Unguarded(doubt)) => Guarded::Not(doubt.clone()),
             Some(Right::Guarded) if matches!(self.known(), Guarded::Since(_)) => return,
             // The API server is asked after its refusal, so the time is not too early.
-            Some(Right::Guarded) => match clock_check::now(&asking.dry_run.client).await {
+            Some(Right::Guarded) => match authorities::server_time(&asking.dry_run.client).await {
                 Ok(Some(now)) => Guarded::Since(now.plus(LATER)),
                 unknown => {
                     let error = unknown.err().map(|error| explain(&error));
@@ -113,11 +114,7 @@ impl Guard {
     }
 
     fn set(&self, now: Guarded) {
-        self.0.known.send_if_modified(|known| {
-            let differs = *known != now;
-            *known = now;
-            differs
-        });
+        send_news(&self.0.known, now);
     }
 }
 

@@ -1,20 +1,18 @@
 //! Certificate signing requests: what to do about each, the certificate, the answer.
 //!
-//! `dispatcher` watches all CSRs and gives each its turn, `room` keeps what there is room for, `rereads` reads the
-//! others when it is their turn, `signer` works on the CSRs of one signer name, `action` names the one action for a
-//! CSR, `status_writer` writes it, `unconfirmed` keeps certificates that the watch has not shown yet, `recovery` ends
-//! what was left open in the ledger, `unrecorded` finds certificates that the ledger does not have, `foreign` those
-//! that another program signed, `guard` knows whether OCM's gRPC server can be trusted, `bundle_policy` whether only
-//! the hub sets the trust bundle on CSRs, `failures` logs why work on a CSR failed.
+//! `dispatcher` watches all CSRs and gives each its turn, `room` keeps what there is room for and reads the others when
+//! it is their turn, `signer` works on the CSRs of one signer name, `action` names the one action for a CSR,
+//! `status_writer` writes it, `unconfirmed` keeps certificates that the watch has not shown yet, `recovery` ends what
+//! was left open in the ledger, `unrecorded` finds certificates that the ledger does not have, `foreign` those that
+//! another program signed, `guard` knows whether OCM's gRPC server can be trusted, and `bundle_policy` whether only the
+//! hub sets the trust bundle on CSRs.
 
 pub mod action;
 pub(crate) mod bundle_policy;
 pub(super) mod dispatcher;
-mod failures;
 pub(super) mod foreign;
 pub(crate) mod guard;
 pub(super) mod recovery;
-mod rereads;
 mod room;
 pub(crate) mod signer;
 pub(crate) mod status_writer;

@@ -13,14 +13,13 @@ use tracing::{debug, error, info, warn};
 
 use crate::HubLinks;
 use crate::csrs::action::{has_condition, is_issued};
-use crate::lease::{Leading, Leads};
+use crate::lease::Leads;
 use addon_signer_api::request::BoundedCsr;
 use addon_signer_core::ca::issuer::digest_of;
 use addon_signer_core::ca::serial::Serial;
 use addon_signer_core::encoding::pem;
 use addon_signer_core::journal::record::Record;
-use addon_signer_ledger::{Health, Ledger, LedgerError, OpenRow, OpenState};
-use addon_signer_platform::clock::Clock;
+use addon_signer_ledger::{Health, LedgerError, OpenRow, OpenState};
 use addon_signer_platform::errors::explain;
 
 /// How often the open rows are checked.
@@ -56,27 +55,19 @@ enum RowVerdict {
 /// Closes open rows.
 pub(crate) struct Recovery {
     requests: Api<BoundedCsr>,
-    clock: Clock,
-    ledger: Ledger,
-    leading: Leading,
+    links: HubLinks,
     /// Rows that were reported because their serial number cannot be read; nobody closes them.
     unreadable: BTreeSet<u64>,
 }
 
 impl Recovery {
     pub(crate) fn new(links: &HubLinks) -> Self {
-        Self {
-            requests: Api::all(links.client.clone()),
-            clock: links.clock.clone(),
-            ledger: links.ledger.clone(),
-            leading: links.leading.clone(),
-            unreadable: BTreeSet::new(),
-        }
+        Self { requests: Api::all(links.client.clone()), links: links.clone(), unreadable: BTreeSet::new() }
     }
 
     /// Checks the open rows repeatedly until the ledger's writer ends.
     pub(crate) async fn keep(mut self) {
-        let mut health = self.ledger.health();
+        let mut health = self.links.ledger.health();
         while health.wait_for(|health| matches!(health, Health::Up { .. })).await.is_ok() {
             match self.look().await {
                 Ok(()) => {}
@@ -91,9 +82,9 @@ impl Recovery {
     /// Checks all open rows once, while this hub leads.
     async fn look(&mut self) -> Result<(), RecoveryError> {
         let mut after = 0;
-        let before = self.clock.now().minus(AGE);
+        let before = self.links.clock.now().minus(AGE);
         loop {
-            let rows = self.ledger.open_rows(after, before).await?;
+            let rows = self.links.ledger.open_rows(after, before).await?;
             let Some(last) = rows.last() else { return Ok(()) };
             after = last.seq;
             for row in &rows {
@@ -109,7 +100,7 @@ impl Recovery {
                     }
                     continue;
                 };
-                let Ok(leads) = self.leading.leads() else { return Ok(()) };
+                let Ok(leads) = self.links.leading.leads() else { return Ok(()) };
                 self.settle(&leads, row, serial).await?;
             }
         }
@@ -118,7 +109,7 @@ impl Recovery {
     async fn settle(&self, leads: &Leads, row: &OpenRow, serial: Serial) -> Result<(), RecoveryError> {
         // From here on the signer does not touch the CSR, and what the signer wrote is earlier than what is written
         // here.
-        let Some(_claim) = self.ledger.lock(row.uid.clone()) else { return Ok(()) };
+        let Some(_claim) = self.links.ledger.lock(row.uid.clone()) else { return Ok(()) };
         let request = self.requests.get_opt(&row.request).await?;
         if leads.still().is_err() {
             return Ok(());
@@ -126,10 +117,10 @@ impl Recovery {
         let uid = row.uid.as_str();
         match judge(row, serial, request.as_ref().map(|request| &request.csr)) {
             RowVerdict::Leave => {}
-            RowVerdict::Published => self.ledger.published(serial, self.clock.now()).await,
+            RowVerdict::Published => self.links.ledger.published(serial, self.links.clock.now()).await,
             RowVerdict::End(reason) => {
                 info!(csr = row.request, uid, %serial, reason, "The recovery closed a row of the ledger");
-                self.ledger.settle(end(row, serial, reason)).await?;
+                self.links.ledger.settle(end(row, serial, reason)).await?;
             }
             RowVerdict::Other(found) => {
                 let found = found.map_or("unreadable".to_owned(), |serial| serial.to_string());
@@ -137,7 +128,7 @@ impl Recovery {
                     csr = row.request, uid, recorded = %serial, found,
                     "A CSR has a certificate that is not the recorded one"
                 );
-                self.ledger.settle(end(row, serial, "The CSR has another certificate.")).await?;
+                self.links.ledger.settle(end(row, serial, "The CSR has another certificate.")).await?;
             }
             RowVerdict::TakeBack(certificate) => {
                 warn!(
@@ -147,8 +138,8 @@ impl Recovery {
                     "The ledger got a certificate back from its CSR; the ledger was altered or restored"
                 );
                 let uid = row.uid.clone();
-                self.ledger.settle(Record::Signed { uid, serial, certificate }).await?;
-                self.ledger.published(serial, self.clock.now()).await;
+                self.links.ledger.settle(Record::Signed { uid, serial, certificate }).await?;
+                self.links.ledger.published(serial, self.links.clock.now()).await;
             }
         }
         Ok(())

@@ -23,7 +23,8 @@ pub(crate) enum RefusalKind {
     Failed,
 }
 
-/// Writes answers with the hub's account, while this hub leads.
+/// Writes answers with the hub's account, while this hub leads. A write is a conflict if the object has changed since
+/// the decision.
 pub(crate) struct StatusWriter<'l> {
     api: Api<BoundedCsr>,
     leads: &'l Leads,
@@ -36,9 +37,6 @@ impl<'l> StatusWriter<'l> {
     }
 
     /// Approves the CSR; returns the object that the certificate is then written on.
-    ///
-    /// # Errors
-    /// A conflict if the object has changed since the decision.
     pub(crate) async fn approve(
         &self,
         csr: &CertificateSigningRequest,
@@ -50,9 +48,6 @@ impl<'l> StatusWriter<'l> {
 
     /// Denies or fails the CSR, with a reason. Its finalizers go: no agent sets any, and they would keep the
     /// CSR forever when the hub deletes it.
-    ///
-    /// # Errors
-    /// A conflict if the object has changed since the decision.
     pub(crate) async fn refuse(
         &self,
         csr: &CertificateSigningRequest,
@@ -70,9 +65,6 @@ impl<'l> StatusWriter<'l> {
     }
 
     /// Adds one of our own conditions.
-    ///
-    /// # Errors
-    /// A conflict if the object has changed since the decision.
     pub(crate) async fn add_condition(
         &self,
         csr: &CertificateSigningRequest,
@@ -84,9 +76,6 @@ impl<'l> StatusWriter<'l> {
     }
 
     /// Writes the certificate with its chain, PEM, and beside it the anchors that the agent needs to trust the gateway.
-    ///
-    /// # Errors
-    /// A conflict if the object has changed since the decision.
     pub(crate) async fn publish(
         &self,
         csr: &CertificateSigningRequest,
@@ -144,9 +133,6 @@ impl<'l> StatusWriter<'l> {
     }
 
     /// Writes an Event that says why.
-    ///
-    /// # Errors
-    /// The error of the API server.
     pub(crate) async fn event(
         &self,
         csr: &CertificateSigningRequest,

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use crate::csrs::action::uid;
 use addon_signer_core::ca::issuer::Issued;
@@ -31,18 +31,13 @@ struct UnconfirmedCertificate {
 pub(crate) struct Unconfirmed(Mutex<HashMap<CsrUid, UnconfirmedCertificate>>);
 
 impl Unconfirmed {
-    fn known(&self) -> MutexGuard<'_, HashMap<CsrUid, UnconfirmedCertificate>> {
-        // Every change is one operation on the map, so that a panic elsewhere leaves it whole.
-        self.0.lock()
-    }
-
     /// The certificate that was signed for this CSR before.
     pub(super) fn recall(&self, csr: &CertificateSigningRequest) -> Option<Issued> {
-        self.known().get(&uid(csr)).map(|known| known.issued.clone())
+        self.0.lock().get(&uid(csr)).map(|known| known.issued.clone())
     }
 
     pub(super) fn remember(&self, csr: &CertificateSigningRequest, issued: &Issued, now: Timestamp) {
-        let mut known = self.known();
+        let mut known = self.0.lock();
         if known.contains_key(&uid(csr)) {
             return; // a CSR has one certificate
         }
@@ -51,7 +46,7 @@ impl Unconfirmed {
     }
 
     pub(super) fn mark_published(&self, csr: &CertificateSigningRequest, now: Timestamp) {
-        if let Some(known) = self.known().get_mut(&uid(csr)) {
+        if let Some(known) = self.0.lock().get_mut(&uid(csr)) {
             known.since = now;
             known.published = true;
         }
@@ -59,11 +54,11 @@ impl Unconfirmed {
 
     /// Whether the certificate was published so recently that the watch may not show it yet.
     pub(super) fn was_published(&self, csr: &CertificateSigningRequest, now: Timestamp) -> bool {
-        self.known().get(&uid(csr)).is_some_and(|known| known.published && known.since.until(now) < WATCH_BEHIND)
+        self.0.lock().get(&uid(csr)).is_some_and(|known| known.published && known.since.until(now) < WATCH_BEHIND)
     }
 
     pub(super) fn forget(&self, csr: &CertificateSigningRequest) {
-        self.known().remove(&uid(csr));
+        self.0.lock().remove(&uid(csr));
     }
 }
 

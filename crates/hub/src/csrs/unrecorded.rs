@@ -72,7 +72,7 @@ impl IssuedBefore {
 /// Compares the CSRs of a signer with the ledger, and logs which certificates it does not have.
 pub(super) async fn compare(signer: Arc<Signer>, issued: Vec<IssuedCsr>) {
     let ids: Vec<_> = issued.iter().map(|request| request.id.clone()).collect();
-    let Ok(recorded) = answered(|| signer.shared.ledger.recorded(&ids)).await else { return }; // the hub ends
+    let Ok(recorded) = answered(|| signer.shared.links.ledger.recorded(&ids)).await else { return }; // the hub ends
     let unknown: Vec<_> = issued.iter().filter(|request| !recorded.contains(&request.id.1)).collect();
     if unknown.is_empty() {
         return;
@@ -85,5 +85,5 @@ pub(super) async fn compare(signer: Arc<Signer>, issued: Vec<IssuedCsr>) {
         "The ledger does not have the certificates of some CSRs: it was restored from a backup or lost, or another \
          program signed them. See \"Restoring a backup\" in docs/operations.md"
     );
-    signer.shared.metrics.differs(Difference::Requests, unknown.len());
+    signer.shared.links.metrics.differs(Difference::Requests, unknown.len());
 }

@@ -4,7 +4,6 @@
 //! `steps` compares what the watches have shown with what should be. What it finds is written at a bounded rate, and
 //! after each second's writes it checks again, so that a new addon does not wait until thousands have a new bundle.
 
-use crate::metrics::HubMetrics;
 use std::cell::Cell;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -22,20 +21,19 @@ pub(crate) mod known;
 mod right;
 pub(crate) mod steps;
 
+use crate::HubLinks;
 use crate::dry_run::{ASK_AGAIN, Asking, Right};
-use crate::lease::Leading;
-use crate::registrations::version::AddOnVersion;
+use crate::registrations::discovery::AddOnVersion;
 use crate::registrations::wanted::Signers;
 use crate::relist::{News, Relist};
+use crate::tasks::send_news;
 use addon_signer_api::manifest_work::{self, digest_of};
 use addon_signer_api::ocm::OcmObject;
 use addon_signer_core::identity::{AddOnKey, AddOnName};
 use addon_signer_core::names::LABEL_HUB_TRUST;
-use addon_signer_core::registry::SharedRegistry;
 use addon_signer_core::revert_backoff::RevertBackoff;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_core::trust::Trust;
-use addon_signer_platform::clock::Clock;
 use addon_signer_platform::listing::{Selector, watch as watch_objects};
 use addon_signer_telemetry::pulse::Pulse;
 use calls::{NotTaken, Works};
@@ -69,13 +67,11 @@ pub(crate) const APPLIED_FOR: Duration = Duration::from_secs(900);
 
 /// What the distributor reads and reports.
 pub(super) struct DistributorInputs {
-    pub(super) clock: Clock,
     /// The hub's own namespace.
     pub(super) namespace: String,
     pub(super) known: Known,
     pub(super) signers: watch::Receiver<Option<Signers>>,
     pub(super) trust: watch::Receiver<Arc<Trust>>,
-    pub(super) registry: SharedRegistry,
     pub(super) report: watch::Sender<Distribution>,
 }
 
@@ -89,10 +85,8 @@ struct Tried {
 }
 
 pub(super) struct Distributor {
-    client: Client,
+    links: HubLinks,
     works: Works,
-    leading: Leading,
-    metrics: HubMetrics,
     inputs: DistributorInputs,
     tried: HashMap<AddOnKey, Tried>,
     /// Since when each addon has the present trust bundle, as far as this process knows.
@@ -113,36 +107,24 @@ pub(super) struct Distributor {
 }
 
 impl Distributor {
-    pub(super) fn new(
-        client: &Client,
-        version: AddOnVersion,
-        leading: Leading,
-        metrics: HubMetrics,
-        inputs: DistributorInputs,
-        pulse: Pulse,
-    ) -> Self {
+    pub(super) fn new(links: &HubLinks, version: AddOnVersion, inputs: DistributorInputs) -> Self {
         let mut pace = interval(PACE);
         pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let works = Works { client: client.clone(), version };
-        let client = client.clone();
-        let right = Asking::new(WorksDryRun::new(&client, &inputs.namespace));
         Self {
-            client,
-            works,
-            leading,
-            metrics,
+            works: Works { client: links.client.clone(), version },
+            right: Asking::new(WorksDryRun::new(&links.client, &inputs.namespace)),
+            pulse: links.pulses.start("trust on the clusters"),
+            links: links.clone(),
             inputs,
             tried: HashMap::new(),
             applied: HashMap::new(),
             unwanted: HashMap::new(),
             named: BTreeSet::new(),
             shrunk: None,
-            right,
             next: None,
             pace,
             written: 0,
             warned: None,
-            pulse,
         }
     }
 
@@ -156,13 +138,13 @@ impl Distributor {
                 Some(Right::Missing) => {
                     let since = *refused.get_or_insert_with(Instant::now);
                     if since.elapsed() >= DOUBT || self.never_had_the_right().await {
-                        self.report(Distribution::Off);
+                        send_news(&self.inputs.report, Distribution::Off);
                     }
                     rest(&self.pulse, ASK_AGAIN).await;
                 }
                 Some(Right::Unguarded(_) | Right::Guarded) => {
                     refused = None;
-                    let watching = watch_works(self.client.clone(), self.inputs.known.clone());
+                    let watching = watch_works(self.links.client.clone(), self.inputs.known.clone());
                     tokio::select! {
                         () = watching => {}
                         () = self.write() => {}
@@ -172,7 +154,7 @@ impl Distributor {
                 None => {
                     refused = None;
                     if self.right.last.is_none() {
-                        self.report(Distribution::Starting); // what was known is too old
+                        send_news(&self.inputs.report, Distribution::Starting); // what was known is too old
                     }
                     sleep(ROUND).await;
                 }
@@ -209,7 +191,7 @@ impl Distributor {
         let (Some(signers), Some(anchors)) = (signers, anchors.map(|pem| digest_of(&pem))) else { return Vec::new() };
         let failed = |key: &AddOnKey| self.tried.get(key)?.error.clone();
         let is_unknown = Cell::new(false);
-        let plan = self.inputs.registry.read(|registry| {
+        let plan = self.links.registry.read(|registry| {
             let is_live = |key: &AddOnKey| {
                 let eligibility = registry.check(&key.cluster, &key.addon);
                 is_unknown.set(is_unknown.get() || eligibility.is_err_and(|cause| cause.is_unknown()));
@@ -233,7 +215,8 @@ impl Distributor {
         let unguarded = right::unguarded(&self.right);
         let is_guarded = unguarded.is_none();
         let (is_whole, has_shrunk) = (signers.is_whole, self.has_shrunk(named));
-        self.report(Distribution::Reached { trust, report, is_whole, has_shrunk, unguarded, fresh, others });
+        let reached = Distribution::Reached { trust, report, is_whole, has_shrunk, unguarded, fresh, others };
+        send_news(&self.inputs.report, reached);
         steps.retain(|(_, step)| is_guarded || matches!(step, Step::Delete { .. }));
         let due =
             |key: &AddOnKey| self.tried.get(key).and_then(|tried| tried.reverts.due()).filter(|again| *again > now);
@@ -242,17 +225,9 @@ impl Distributor {
         steps
     }
 
-    fn report(&self, now: Distribution) {
-        self.inputs.report.send_if_modified(|known| {
-            let differs = *known != now;
-            *known = now;
-            differs
-        });
-    }
-
     /// Notes who has applied the present trust bundle; returns those whose pods and agents may not use it yet.
     fn note_applied(&mut self, report: &TrustReport) -> BTreeSet<AddOnKey> {
-        let now = self.inputs.clock.now();
+        let now = self.links.clock.now();
         let is_applied = |key: &AddOnKey| report.get(&key.addon).is_some_and(|reached| reached.applied().contains(key));
         self.applied.retain(|key, _| is_applied(key));
         for key in report.values().flat_map(Reached::applied) {
@@ -304,7 +279,7 @@ impl Distributor {
 
     /// Takes the first steps. An error says that the API server refuses them to this account.
     async fn perform(&mut self, steps: Vec<(AddOnKey, Step)>) -> Result<(), ()> {
-        let Ok(leads) = self.leading.leads() else {
+        let Ok(leads) = self.links.leading.leads() else {
             sleep(PAUSE).await; // another hub may lead
             return Ok(());
         };
@@ -323,7 +298,7 @@ impl Distributor {
                 self.warn(&key, failure);
             } else {
                 self.written += 1;
-                self.metrics.work_written();
+                self.links.metrics.work_written();
             }
             self.note(key, done.err());
         }

@@ -9,12 +9,12 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::lease;
+use crate::links::mk_links;
 use addon_signer_api::manifest_work::body;
 use addon_signer_api::ocm::AddOnApi;
 use addon_signer_api::rules::SignerConfig;
 use addon_signer_core::ca::bundle::Bundle;
-use addon_signer_core::registry::{AddOnFacts, ClusterFacts};
-use addon_signer_telemetry::pulse::Pulses;
+use addon_signer_core::registry::{AddOnFacts, ClusterFacts, SharedRegistry};
 
 const ANCHORS: &str = include_str!("../../../../certs/profiles/serving-ca.pem");
 
@@ -97,19 +97,16 @@ pub(super) fn mk_distributor_of(
     known.complete_works(|_| true);
     let (report, reported) = watch::channel(Distribution::default());
     let inputs = DistributorInputs {
-        clock: Clock::default(),
         namespace: "addon-signer".to_owned(),
         known: known.clone(),
         signers: watch::channel(Some(signers)).1,
         trust: watch::channel(Arc::new(trust)).1,
-        registry: live(clusters + 1),
         report,
     };
     let (announcer, leading) = lease::channel();
     announcer.lead(1, Instant::now() + Duration::from_secs(100_000));
-    let pulse = Pulses::default().start("test");
-    let metrics = HubMetrics::default();
-    let distributor = Distributor::new(&client, AddOnApi::V1Alpha1.into(), leading, metrics, inputs, pulse);
+    let links = HubLinks { registry: live(clusters + 1), ..mk_links(client, leading) };
+    let distributor = Distributor::new(&links, AddOnApi::V1Alpha1.into(), inputs);
     (distributor, known, reported, announcer)
 }
 
@@ -271,9 +268,9 @@ async fn missing_work_is_remade_but_missing_api_proves_nothing() {
 #[tokio::test(start_paused = true)]
 async fn nothing_is_reported_or_written_while_eligibility_is_unknown() {
     let (mut distributor, _known, _writes, reported, _leads) = mk_distributor(2);
-    distributor.inputs.registry = SharedRegistry::default();
+    distributor.links.registry = SharedRegistry::default();
     assert_eq!((distributor.look(), reported.borrow().clone()), (Vec::new(), Distribution::Starting));
-    distributor.inputs.registry = live(3);
+    distributor.links.registry = live(3);
     assert_eq!(distributor.look().len(), 2);
     assert!(matches!(*reported.borrow(), Distribution::Reached { .. }));
 }
@@ -311,7 +308,7 @@ async fn an_anchor_that_was_just_applied_is_not_yet_in_use_everywhere() {
     };
     let signers = distributor.inputs.signers.borrow().clone().map(|signers| Signers { is_whole: true, ..signers });
     distributor.inputs.signers = watch::channel(signers).1;
-    let clock = distributor.inputs.clock.clone();
+    let clock = distributor.links.clock.clone();
     let anchor = Bundle::from_pem(ANCHORS.as_bytes()).unwrap().authorities()[0].clone();
     let mut asked = |is_awaited: bool| {
         distributor.look();

@@ -98,9 +98,6 @@ impl LeaseKeeper {
 
     /// Writes the Lease at once, after each change of what the gateway trusts, and every ten seconds, until `stop` is
     /// cancelled; then says that the gateway has ended.
-    ///
-    /// # Errors
-    /// [`GatewayLeaseError`].
     pub async fn run(mut self, stop: CancellationToken, pulse: Pulse) -> Result<(), GatewayLeaseError> {
         if let Some(error) = stop.run_until_cancelled(self.keep(pulse)).await {
             return Err(error);

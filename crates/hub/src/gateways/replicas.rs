@@ -15,6 +15,7 @@ use tokio::time::{Instant, interval};
 use tracing::warn;
 
 use super::lease::LEASES;
+use crate::tasks::send_news;
 use addon_signer_api::Lenient;
 use addon_signer_api::kept::Kept;
 use addon_signer_core::bounded::Keep;
@@ -116,8 +117,7 @@ pub(crate) async fn keep(client: Client, namespace: String, inputs: ReplicasInpu
         if is_complete {
             let mut gateways = replicas.trusts();
             gateways.extend(own.as_mut().map(|own| (OWN.to_owned(), own.borrow_and_update().authorities())));
-            let now = TrustInEffect::of(gateways);
-            in_effect.send_if_modified(|known| std::mem::replace(known, now.clone()) != now);
+            send_news(&in_effect, TrustInEffect::of(gateways));
         }
     }
 }

@@ -17,6 +17,7 @@ use tracing::warn;
 use crate::authorities::report::GatewayLineageReport;
 use crate::authorities::store::{LineageNames, STATUS_KEY};
 use crate::relist::{News, Relist};
+use crate::tasks::send_news;
 use addon_signer_api::ocm::created_at;
 use addon_signer_api::trust::{NotTrusted, active, bundle, signer_trust};
 use addon_signer_api::{GuardedSigner, Lenient};
@@ -59,13 +60,7 @@ pub async fn keep(client: Client, namespace: String, trust: watch::Sender<Arc<Tr
             next_list = Instant::now() + LIST_PAUSE;
         }
         if let Some(now) = reader.trust() {
-            trust.send_if_modified(|known| {
-                let differs = **known != now;
-                if differs {
-                    *known = Arc::new(now);
-                }
-                differs
-            });
+            send_news(&trust, Arc::new(now));
         }
     }
 }

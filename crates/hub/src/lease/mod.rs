@@ -99,9 +99,6 @@ impl Leads {
     }
 
     /// Makes one call that writes, if this hub still leads right before it.
-    ///
-    /// # Errors
-    /// [`NotWritten`].
     pub async fn write<T>(&self, call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, NotWritten> {
         self.still()?;
         Ok(call.await?)
@@ -143,9 +140,6 @@ impl Announcer {
 
 impl Leading {
     /// The evidence that this hub leads, if it certainly leads at this moment.
-    ///
-    /// # Errors
-    /// [`NotLeading`].
     pub fn leads(&self) -> Result<Leads, NotLeading> {
         let epoch = self.epoch().ok_or(NotLeading)?;
         Ok(Leads { leading: self.clone(), epoch })

@@ -8,16 +8,17 @@ use std::time::Duration;
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::Api;
 use kube::api::{ObjectMeta, PostParams};
-use kube::{Api, Client};
 use ring::rand::SystemRandom;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout_at};
 use tracing::{debug, error, info, warn};
 use zeroize::Zeroizing;
 
-use crate::lease::{Leading, Leads, NotLeading, NotWritten};
-use crate::metrics::{Difference, HubMetrics};
+use crate::HubLinks;
+use crate::lease::{Leads, NotLeading, NotWritten};
+use crate::metrics::Difference;
 use addon_signer_api::Lenient;
 use addon_signer_core::journal::checkpoint::{Checkpoint, CheckpointError};
 use addon_signer_core::journal::entry::Tip;
@@ -25,8 +26,7 @@ use addon_signer_core::journal::record::Record;
 use addon_signer_core::keys::private::{KeyError, PrivateKey};
 use addon_signer_core::keys::public::KeyKind;
 pub use addon_signer_core::names::LEDGER_OBJECT;
-use addon_signer_ledger::{Health, Ledger, LedgerError, Location};
-use addon_signer_platform::clock::Clock;
+use addon_signer_ledger::{Health, LedgerError, Location};
 use addon_signer_platform::errors::explain;
 
 /// The key of the newest checkpoint in the ConfigMap.
@@ -73,32 +73,21 @@ impl From<NotWritten> for CheckpointsError {
 pub(crate) struct Checkpoints {
     secrets: Api<Secret>,
     config_maps: Api<Lenient<ConfigMap>>,
-    clock: Clock,
-    ledger: Ledger,
     location: Location,
-    leading: Leading,
-    metrics: HubMetrics,
+    links: HubLinks,
 }
 
 impl Checkpoints {
     /// For the ledger at `location`, in the hub's namespace.
-    pub(crate) fn new(
-        client: &Client,
-        namespace: &str,
-        clock: Clock,
-        ledger: Ledger,
-        location: Location,
-        leading: Leading,
-        metrics: HubMetrics,
-    ) -> Self {
-        let secrets = Api::namespaced(client.clone(), namespace);
-        let config_maps = Api::namespaced(client.clone(), namespace);
-        Self { secrets, config_maps, clock, ledger, location, leading, metrics }
+    pub(crate) fn new(links: &HubLinks, namespace: &str, location: Location) -> Self {
+        let secrets = Api::namespaced(links.client.clone(), namespace);
+        let config_maps = Api::namespaced(links.client.clone(), namespace);
+        Self { secrets, config_maps, location, links: links.clone() }
     }
 
     /// Publishes checkpoints until the ledger's writer ends.
     pub(crate) async fn keep(self) {
-        let mut health = self.ledger.health();
+        let mut health = self.links.ledger.health();
         let mut published = 0;
         let mut checked = false;
         while let Some(due) = next(&mut health, published).await {
@@ -121,10 +110,10 @@ impl Checkpoints {
 
     async fn publish(&self, id: &str, tip: Tip, checked: &mut bool) -> Result<u64, CheckpointsError> {
         let key = self.key().await?;
-        self.ledger.change(Record::CheckpointKey { key: key.public_key_der().to_vec() }, "").await?;
+        self.links.ledger.change(Record::CheckpointKey { key: key.public_key_der().to_vec() }, "").await?;
         // The checkpoint also covers the entry that names the key.
-        let tip = of(&self.ledger.health().borrow(), tip.seq).map_or(tip, |(_, tip)| tip);
-        let checkpoint = Checkpoint::sign(id, tip, self.clock.now(), &key, &SystemRandom::new())?;
+        let tip = of(&self.links.ledger.health().borrow(), tip.seq).map_or(tip, |(_, tip)| tip);
+        let checkpoint = Checkpoint::sign(id, tip, self.links.clock.now(), &key, &SystemRandom::new())?;
         let found = self.config_maps.get_opt(LEDGER_OBJECT).await?;
         let missing = found.is_none();
         let mut map = found.unwrap_or_else(new_map);
@@ -133,7 +122,7 @@ impl Checkpoints {
             self.compare(&last, id, data).await?;
         }
         data.insert(CHECKPOINT.to_owned(), checkpoint.json());
-        self.write(&self.leading.leads()?, &map, missing).await?;
+        self.write(&self.links.leading.leads()?, &map, missing).await?;
         *checked = true;
         Ok(tip.seq)
     }
@@ -163,7 +152,7 @@ impl Checkpoints {
                 "The ledger contradicts the checkpoint that was published last: it was replaced, restored, cut or \
                  emptied. See \"Restoring a backup\" in docs/operations.md"
             );
-            self.metrics.differs(Difference::Checkpoint, 1);
+            self.links.metrics.differs(Difference::Checkpoint, 1);
             data.entry(CONTRADICTED.to_owned()).or_insert_with(|| last.to_owned());
         }
         Ok(())
@@ -178,7 +167,7 @@ impl Checkpoints {
             return key.filter(|key| key.kind() == KeyKind::Ed25519).ok_or(CheckpointsError::Secret);
         }
         let (key, pkcs8) = PrivateKey::generate(KeyKind::Ed25519, &rng)?;
-        self.store_key(&self.leading.leads()?, &pkcs8).await?;
+        self.store_key(&self.links.leading.leads()?, &pkcs8).await?;
         Ok(key)
     }
 

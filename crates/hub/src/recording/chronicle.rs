@@ -100,9 +100,6 @@ impl LineageRecord {
     }
 
     /// Records that the anchors of the lineage are published in a ConfigMap.
-    ///
-    /// # Errors
-    /// [`LedgerError`].
     pub(crate) async fn distributed(&self, lineage: &Lineage, config_map: &str) -> Result<(), LedgerError> {
         let authorities = lineage.members().iter().map(|member| member.authority.id().clone()).collect();
         let config_map = config_map.to_owned();
@@ -111,9 +108,6 @@ impl LineageRecord {
 
     /// What of the lineage is older than what the ledger knows of it; `again` if this process has already signed with
     /// it.
-    ///
-    /// # Errors
-    /// [`LedgerError`].
     pub(crate) async fn compare(
         &mut self,
         lineage: &Lineage,

@@ -1,16 +1,18 @@
-//! Which versions of OCM's resources the API server serves.
+//! Which versions of OCM's resources the API server serves, and which one of ManagedClusterAddOn the hub uses.
+
+use std::sync::Arc;
 
 use kube::Client;
 use kube::api::{Api, ApiResource, GroupVersionKind};
 use kube::core::Status;
+use kube::runtime::watcher;
+use tokio::sync::watch;
 
-use addon_signer_api::ocm::OcmObject;
+use crate::tasks::send_news;
+use addon_signer_api::ocm::{AddOnApi, OcmObject};
 use addon_signer_platform::listing::{self, Selector};
 
 /// The first of `versions` in which the API server serves `plural`; `None` when it serves none of them.
-///
-/// # Errors
-/// The error of the API server.
 pub async fn served_version(
     client: &Client,
     group: &str,
@@ -35,9 +37,6 @@ pub async fn served_version(
 /// The first of `versions` in which the API server can list objects. What is stored in another version needs OCM's
 /// webhook that converts it, which may be away; then the other version needs none. If no list succeeds, the first that
 /// is served.
-///
-/// # Errors
-/// The error of the API server.
 pub(crate) async fn readable_version(
     client: &Client,
     (group, kind, plural): (&str, &str, &str),
@@ -65,4 +64,61 @@ pub(crate) fn says_absent(status: &Status, name: &str) -> bool {
 #[must_use]
 pub(super) fn resource(group: &str, version: &str, kind: &str, plural: &str) -> ApiResource {
     ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural)
+}
+
+/// The version that all tasks of the hub use. If the API server cannot read it any more, because an upgrade of OCM has
+/// ended it or because the webhook that converts it is away, the watch of addons finds the other one.
+#[derive(Clone, Debug)]
+pub struct AddOnVersion(Arc<watch::Sender<AddOnApi>>);
+
+impl From<AddOnApi> for AddOnVersion {
+    fn from(api: AddOnApi) -> Self {
+        Self(Arc::new(watch::Sender::new(api)))
+    }
+}
+
+impl AddOnVersion {
+    /// The version to use now.
+    #[must_use]
+    pub fn now(&self) -> AddOnApi {
+        *self.0.borrow()
+    }
+
+    /// Returns whether that is another one than before.
+    pub(super) fn set(&self, api: AddOnApi) -> bool {
+        send_news(&self.0, api)
+    }
+}
+
+/// What an overloaded API server answers, whatever the version is.
+const TOO_MANY_REQUESTS: u16 = 429;
+
+/// Whether the API server has refused a watch or its list, perhaps because it cannot read this version.
+pub(super) fn is_refusal(error: &watcher::Error) -> bool {
+    use watcher::Error::{InitialListFailed, WatchStartFailed};
+    match error {
+        InitialListFailed(kube::Error::Api(status)) | WatchStartFailed(kube::Error::Api(status)) => {
+            status.code != TOO_MANY_REQUESTS
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+
+    #[test]
+    fn an_api_server_that_has_too_much_to_do_refuses_no_version() {
+        let status = |code: u16| kube::Error::Api(Status { code, ..Status::success() }.boxed());
+        for code in [403, 404, 406, 500] {
+            assert!(is_refusal(&watcher::Error::InitialListFailed(status(code))), "{code}");
+            assert!(is_refusal(&watcher::Error::WatchStartFailed(status(code))), "{code}");
+        }
+        assert!(!is_refusal(&watcher::Error::InitialListFailed(status(429))));
+        assert!(!is_refusal(&watcher::Error::WatchStartFailed(status(429))));
+        assert!(!is_refusal(&watcher::Error::NoResourceVersion), "nobody refuses anything");
+    }
 }

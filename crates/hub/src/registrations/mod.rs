@@ -12,12 +12,11 @@ mod later;
 mod oversized;
 pub mod registry;
 pub(crate) mod report;
-pub(crate) mod version;
 pub(crate) mod wanted;
 mod watch;
 pub(crate) mod work;
 mod writer;
 
 pub(crate) use watch::keep_templates;
-pub use work::{AddOnsApi, SeenAddOn};
-pub use writer::{RegistrationInputs, RegistrationWriter};
+pub use work::SeenAddOn;
+pub(crate) use writer::{RegistrationInputs, RegistrationWriter};

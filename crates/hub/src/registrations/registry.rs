@@ -7,20 +7,19 @@ use std::sync::Arc;
 
 use futures::StreamExt;
 use kube::api::{Api, ApiResource, DynamicObject};
-use kube::runtime::watcher::{self};
+use kube::runtime::watcher;
 use kube::{Client, ResourceExt};
 use tokio::sync::Notify;
-use tokio::sync::mpsc::{self, error::TrySendError};
+use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TrySendError;
 use tracing::{info, warn};
 
 use crate::distribution::known::Known;
-use crate::eligibility::EligibilityWatch;
 use crate::recording::Notes;
-use crate::registrations::discovery::{readable_version, says_absent};
-use crate::registrations::version::{AddOnVersion, is_refusal};
+use crate::registrations::discovery::{AddOnVersion, is_refusal, readable_version, says_absent};
 use crate::registrations::work::SeenAddOn;
 use crate::relist::{News, Relist};
-use crate::tasks::HubTasks;
+use crate::tasks::{EligibilityWatch, HubTasks};
 use addon_signer_api::manager::annotator;
 use addon_signer_api::ocm::{self, ADDON_GROUP, AddOnApi, OcmObject};
 use addon_signer_core::identity::{AddOnKey, AddOnName, ClusterName};
@@ -241,9 +240,6 @@ async fn has_changed(version: &AddOnVersion, client: &Client, error: &watcher::E
 
 /// Asks the API server itself for one addon: a refusal is final, so the hub does not base it on a watch that may be
 /// late. The result has this cluster and addon only.
-///
-/// # Errors
-/// The error of the API server.
 pub async fn look_up(
     client: &Client,
     api: AddOnApi,
@@ -315,7 +311,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::eligibility::ChangedEligibility;
+    use crate::tasks::ChangedEligibility;
     use addon_signer_core::registry::NotRegistered;
     use addon_signer_platform::clock::Clock;
 

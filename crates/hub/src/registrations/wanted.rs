@@ -18,7 +18,7 @@ use addon_signer_core::timestamp::Timestamp;
 
 /// The signers whose registrations the hub keeps, and those whose registrations it removes.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Signers {
+pub(crate) struct Signers {
     /// The signers that are served, by the name of their AddOnSigner.
     pub served: Arc<BTreeMap<String, Arc<SignerConfig>>>,
     /// The signer names of AddOnSigners that were deleted, with their last configuration: OCM's agents must no longer

@@ -14,9 +14,10 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 use tracing::{debug, info, warn};
 
+use crate::registrations::discovery::is_refusal;
 use crate::registrations::discovery::{readable_version, resource};
-use crate::registrations::version::is_refusal;
 use crate::relist::Watched;
+use crate::tasks::send_news;
 use addon_signer_api::Lenient;
 use addon_signer_api::addon_template::{
     ADDON_TEMPLATES, MANAGEMENT_ADDONS, TEMPLATE_VERSIONS as VERSIONS, facts_of_template, templates_of_management_addon,
@@ -54,7 +55,7 @@ pub(crate) async fn keep_templates(client: Client, known: watch::Sender<Template
                 let has_owners = matches!(&*known.borrow(), Templates::Read(read) if !read.owners.is_empty());
                 if !has_owners || since.elapsed() >= DOUBT {
                     // Without ClusterManagementAddOns the addon-manager registers nothing from templates.
-                    set(&known, Templates::Read(Arc::default()));
+                    send_news(&known, Templates::Read(Arc::default()));
                 }
                 sleep(DISCOVER).await;
             }
@@ -136,7 +137,7 @@ fn publish(
         templates: templates.clone(),
         owners: addons.keys().cloned().collect(),
     };
-    if set(known, Templates::Read(Arc::new(read))) {
+    if send_news(known, Templates::Read(Arc::new(read))) {
         info!(
             addons = addons.len(),
             templates = templates.len(),
@@ -153,17 +154,8 @@ fn unread(known: &watch::Sender<Templates>, cause: &str) {
             cause,
             "Cannot read which addons OCM's addon-manager registers; the hub writes no registration until it can"
         );
-        set(known, Templates::Unread(cause.to_owned()));
+        send_news(known, Templates::Unread(cause.to_owned()));
     }
-}
-
-/// Returns whether this changes what was known.
-fn set(known: &watch::Sender<Templates>, now: Templates) -> bool {
-    known.send_if_modified(|known| {
-        let differs = *known != now;
-        *known = now;
-        differs
-    })
 }
 
 #[cfg(test)]

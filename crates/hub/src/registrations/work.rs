@@ -10,8 +10,8 @@ use tokio::time::{sleep, timeout};
 use tracing::warn;
 
 use crate::lease::Leads;
+use crate::registrations::discovery::AddOnVersion;
 use crate::registrations::discovery::says_absent;
-use crate::registrations::version::AddOnVersion;
 use addon_signer_api::ocm::{AddOnApi, OcmObject};
 use addon_signer_api::registrations::FIELD_MANAGER;
 use addon_signer_core::identity::AddOnKey;
@@ -39,7 +39,7 @@ pub enum SeenAddOn {
 
 /// How to reach the addons.
 #[derive(Clone)]
-pub struct AddOnsApi {
+pub(super) struct AddOnsApi {
     /// The hub's account.
     pub client: Client,
     /// The version of ManagedClusterAddOn.

@@ -3,28 +3,26 @@
 //!
 //! A hub that waits reads too, so that its gateway has all routes as soon as the hub leads; it writes nothing.
 
-mod backends;
-mod bundles;
-mod reading;
-mod report;
-mod services;
-mod status;
-mod watches;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::{FutureExt, StreamExt};
+use futures::stream::{BoxStream, pending};
+use futures::{FutureExt, Stream, StreamExt};
 use ipnet::IpNet;
+use k8s_openapi::api::core::v1::Namespace;
 use kube::Client;
+use kube::api::{Api, PartialObjectMeta};
+use kube::runtime::watcher::{self, Event};
 use tokio::sync::watch;
 use tokio::sync::watch::error::RecvError;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, sleep_until};
+use tracing::warn;
 
 use crate::HubLinks;
-use crate::tasks::HubTasks;
+use crate::tasks::{HubTasks, send_news};
+use addon_signer_api::{AddOnRoute, Guarded, Lenient};
 use addon_signer_core::ca::bundle::Bundle;
 use addon_signer_core::conditions::NO_PARENT;
 use addon_signer_core::gateway::host::Host;
@@ -34,12 +32,18 @@ use addon_signer_core::gateway::routing::{
 };
 use addon_signer_core::trust::Trust;
 use addon_signer_platform::contacts::Contacts;
+use addon_signer_platform::listing::{Selector, watch as watch_objects};
 use addon_signer_telemetry::pulse::{Pulse, Pulses};
 use backends::AllBackends;
 use bundles::Bundles;
 use reading::{KnownRoute, RouteWatches};
 use report::StatusWriter;
-use watches::NamespaceWatch;
+
+mod backends;
+mod bundles;
+mod reading;
+mod report;
+mod services;
 
 /// The pause after the table was made, while further changes gather.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -169,19 +173,13 @@ pub(crate) fn start(tasks: &mut HubTasks, links: RouteLinks, settings: RouteSett
 
 /// Writes what there is to say about each route.
 pub(crate) fn report(tasks: &mut HubTasks, links: &HubLinks, judged: watch::Receiver<AllJudged>) {
-    let writer = StatusWriter {
-        client: links.client.clone(),
-        clock: links.clock.clone(),
-        leading: links.leading.clone(),
-        judged,
-        pulse: links.pulses.start("statuses of AddOnRoutes"),
-    };
+    let writer = StatusWriter { links: links.clone(), judged, pulse: links.pulses.start("statuses of AddOnRoutes") };
     tasks.spawn("statuses of AddOnRoutes", writer.run().map(Ok));
 }
 
 /// Keeps the table until a watch ends.
 async fn keep(client: Client, settings: RouteSettings, mut inputs: Inputs, outputs: Outputs, pulse: Pulse) {
-    let mut events = watches::routes(&client);
+    let mut events = watch_routes(&client);
     let mut namespaces = NamespaceWatch::new(client.clone());
     let reading = RouteWatches::new(settings.backend_addresses);
     let mut state = RoutesState { reading, names: settings.names, before: BTreeMap::new(), outputs };
@@ -225,14 +223,14 @@ async fn keep(client: Client, settings: RouteSettings, mut inputs: Inputs, outpu
         if selects && namespaces.start() {
             waits = waits.max(Instant::now() + FIRST);
         }
-        let is_unread = !state.reading.has_routes() || namespaces.is_on && !state.reading.has_namespaces();
-        if state.reading.has_routes() {
+        let is_unread = !state.reading.has_routes || namespaces.is_on && !state.reading.has_namespaces;
+        if state.reading.has_routes {
             let is_held = Instant::now() < waits && is_unread;
             let Some(done) = state.judge_aside(is_held, began.elapsed()).await else { return };
             state = done;
         }
         if state.reading.must_list_again() {
-            events = watches::routes(&client);
+            events = watch_routes(&client);
             state.reading.listed = Some(Instant::now());
         }
         // Whoever may change Services must not keep a processor busy.
@@ -265,7 +263,7 @@ impl RoutesState {
         let Self { reading, names, before, outputs } = self;
         let trust = Arc::clone(&reading.trust);
         let parents: Vec<Parent<'_>> = trust.signers.iter().map(|signer| Parent::from(&**signer)).collect();
-        let namespaces = reading.namespaces();
+        let namespaces = &reading.namespaces;
         let world = World { parents: &parents, names, namespaces, references: &reading.references, before };
         let Resolved { mut table, verdicts, wanted } = resolve(reading.plans(), &world);
         let unread = reading.plans().filter(|plan| !verdicts.contains_key(&plan.name));
@@ -277,8 +275,8 @@ impl RoutesState {
         let in_table: BTreeSet<&RouteName> = table.names().collect();
         let named = bundles::named(reading.plans().filter(|plan| in_table.contains(&plan.name)));
         drop(in_table);
-        outputs.bundles.send_if_modified(|known| std::mem::replace(known, named.clone()) != named);
-        outputs.services.send_if_modified(|known| std::mem::replace(known, wanted.clone()) != wanted);
+        send_news(&outputs.bundles, named);
+        send_news(&outputs.services, wanted.clone());
         let is_early = || reading.routes().any(|(name, route)| is_early(route, verdicts.get(name)));
         let is_silent = || age < LAST && has_read_none(&wanted, &reading.references);
         let is_first = !outputs.table.borrow().is_complete();
@@ -286,13 +284,7 @@ impl RoutesState {
             return;
         }
         *before = table.backends_by_name();
-        outputs.table.send_if_modified(|known| {
-            let differs = **known != table;
-            if differs {
-                *known = Arc::new(table);
-            }
-            differs
-        });
+        send_news(&outputs.table, Arc::new(table));
         self.tell(verdicts);
     }
 
@@ -315,7 +307,7 @@ impl RoutesState {
         });
         let (routes, left_out) = (judged.collect(), self.reading.left_out());
         self.outputs.judged.send_replace(Arc::new(Judgements { routes, left_out }));
-        self.outputs.needs_certificate.send_if_modified(|known| std::mem::replace(known, is_needed) != is_needed);
+        send_news(&self.outputs.needs_certificate, is_needed);
     }
 }
 
@@ -333,4 +325,45 @@ fn is_early(route: &KnownRoute, verdict: Option<&Verdict>) -> bool {
         Ok(()) => resolved.as_ref().is_err_and(RouteProblem::is_pending),
         Err(problem) => problem.reason == NO_PARENT && route.was_accepted(),
     }
+}
+
+type RouteEvent = Event<Guarded<AddOnRoute>>;
+type NamespaceEvent = Event<Lenient<PartialObjectMeta<Namespace>>>;
+
+/// The watch of AddOnRoutes. A failure is logged, and the watch goes on.
+fn watch_routes(client: &Client) -> BoxStream<'static, RouteEvent> {
+    said("AddOnRoutes", watch_objects(Api::all(client.clone()), Selector::all())).boxed()
+}
+
+/// The watch of namespaces. It begins when their labels decide anything, and stays: nobody can make others wait for its
+/// list by turns.
+struct NamespaceWatch {
+    client: Client,
+    is_on: bool,
+    events: BoxStream<'static, NamespaceEvent>,
+}
+
+impl NamespaceWatch {
+    fn new(client: Client) -> Self {
+        Self { client, is_on: false, events: pending().boxed() }
+    }
+
+    /// Starts it. Returns whether that is new.
+    fn start(&mut self) -> bool {
+        let is_new = !self.is_on;
+        if is_new {
+            self.is_on = true;
+            self.events = said("namespaces", watch_objects(Api::all(self.client.clone()), Selector::all())).boxed();
+        }
+        is_new
+    }
+}
+
+fn said<E: Send + 'static>(
+    kind: &'static str,
+    events: impl Stream<Item = watcher::Result<Event<E>>> + Send + 'static,
+) -> impl Stream<Item = Event<E>> + Send + 'static {
+    events.filter_map(move |event| async move {
+        event.inspect_err(|error| warn!(%error, kind, "A watch for the gateway's routes failed; the hub retries")).ok()
+    })
 }

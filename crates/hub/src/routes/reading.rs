@@ -8,7 +8,7 @@ use ipnet::IpNet;
 use kube::{Resource, ResourceExt};
 use tokio::time::Instant;
 
-use super::watches::{NamespaceEvent, RouteEvent};
+use super::{NamespaceEvent, RouteEvent};
 use crate::relist::{News, Relist};
 use addon_signer_api::ocm::created_at;
 use addon_signer_api::route::{AddOnRouteStatus, CONDITION_ACCEPTED};
@@ -67,7 +67,8 @@ pub(super) struct RouteWatches {
     /// Services, their endpoints, and the settings.
     pub(super) references: References,
     routes: BTreeMap<RouteName, Arc<KnownRoute>>,
-    namespaces: BTreeMap<String, Labels>,
+    /// The labels of the namespaces that are known.
+    pub(super) namespaces: BTreeMap<String, Labels>,
     list_of_routes: Relist<RouteName>,
     list_of_namespaces: Relist<String>,
     pub(super) trust: Arc<Trust>,
@@ -83,8 +84,10 @@ pub(super) struct RouteWatches {
     pub(super) listed: Option<Instant>,
     /// When the first AddOnSigner was served.
     serves_since: Instant,
-    has_routes: bool,
-    has_namespaces: bool,
+    /// Whether all AddOnRoutes were listed once.
+    pub(super) has_routes: bool,
+    /// Whether all namespaces were listed since they are watched.
+    pub(super) has_namespaces: bool,
 }
 
 impl RouteWatches {
@@ -105,11 +108,6 @@ impl RouteWatches {
             has_routes: false,
             has_namespaces: false,
         }
-    }
-
-    /// Whether all AddOnRoutes were listed once.
-    pub(super) fn has_routes(&self) -> bool {
-        self.has_routes
     }
 
     /// Whether a list of AddOnRoutes is under way.
@@ -139,16 +137,6 @@ impl RouteWatches {
         }
         self.has_new_consent |= !consents(&self.trust).eq(consents(&trust));
         self.trust = trust;
-    }
-
-    /// Whether all namespaces were listed since they are watched.
-    pub(super) fn has_namespaces(&self) -> bool {
-        self.has_namespaces
-    }
-
-    /// The labels of the namespaces that are known.
-    pub(super) fn namespaces(&self) -> &BTreeMap<String, Labels> {
-        &self.namespaces
     }
 
     /// What all AddOnRoutes that can be read ask for.

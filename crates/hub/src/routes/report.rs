@@ -1,26 +1,33 @@
-//! Writes the conditions of AddOnRoutes.
+//! The status that an AddOnRoute should have, and the task that writes it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Namespace, ObjectReference};
+use kube::Resource;
 use kube::api::{Api, PatchParams};
 use kube::runtime::events::{EventType, Recorder};
-use kube::{Client, Resource};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::warn;
 
-use super::{AllJudged, Judged, status};
-use crate::conditions::{event, patch_of_status, reporter, time};
-use crate::lease::{Leading, NotWritten};
-use addon_signer_api::{AddOnRoute, AddOnRouteStatus, Guarded};
-use addon_signer_core::conditions::{STATUS_NOT_WRITTEN, TOO_MANY_ADDON_ROUTES};
+use super::{AllJudged, Judged};
+use crate::HubLinks;
+use crate::conditions::{condition, event, patch_of_status, reporter, time};
+use crate::lease::NotWritten;
+use addon_signer_api::route::{
+    AddOnRouteStatus, CONDITION_ACCEPTED, CONDITION_PROGRAMMED, CONDITION_RESOLVED_REFS, REASON_NO_ENDPOINT,
+};
+use addon_signer_api::{AddOnRoute, Guarded};
+use addon_signer_core::conditions::{
+    ACCEPTED, FALSE, INVALID, PROGRAMMED, RESOLVED, STATUS_NOT_WRITTEN, TOO_MANY_ADDON_ROUTES, TRUE, UNKNOWN,
+    UNSUPPORTED_VALUE,
+};
 use addon_signer_core::gateway::route::RouteName;
+use addon_signer_core::gateway::routing::{BackendTarget, RoutePlan};
 use addon_signer_core::oldest::MOST_ROUTES;
 use addon_signer_core::revert_backoff::RevertBackoff;
 use addon_signer_core::timestamp::Timestamp;
-use addon_signer_platform::clock::Clock;
 use addon_signer_platform::errors::explain;
 use addon_signer_telemetry::pulse::Pulse;
 
@@ -64,9 +71,7 @@ impl Written {
 
 /// Writes conditions while the hub leads.
 pub(crate) struct StatusWriter {
-    pub(crate) client: Client,
-    pub(crate) clock: Clock,
-    pub(crate) leading: Leading,
+    pub(crate) links: HubLinks,
     pub(crate) judged: watch::Receiver<AllJudged>,
     pub(crate) pulse: Pulse,
 }
@@ -82,13 +87,13 @@ impl StatusWriter {
             written.retain(|name, _| judged.routes.contains_key(name));
             said.retain(|_, said: &mut Instant| said.elapsed() < SAY_AGAIN);
             for name in &judged.left_out {
-                if self.leading.leads().is_ok() && !said.contains_key(&name.namespace) {
+                if self.links.leading.leads().is_ok() && !said.contains_key(&name.namespace) {
                     said.insert(name.namespace.clone(), Instant::now());
                     self.say_left_out(name).await;
                 }
             }
             for (name, one) in &judged.routes {
-                let wanted = status::wanted(one, self.clock.now());
+                let wanted = status_of(one, self.links.clock.now());
                 if one.route.status.as_ref() == Some(&wanted) {
                     continue;
                 }
@@ -138,17 +143,84 @@ impl StatusWriter {
             ..ObjectReference::default()
         };
         let event = event(EventType::Warning, "Reading", reason, note);
-        if let Err(error) = Recorder::new(self.client.clone(), reporter()).publish(&event, &about).await {
+        if let Err(error) = Recorder::new(self.links.client.clone(), reporter()).publish(&event, &about).await {
             // Not retried: the command check says it too.
             warn!(namespace, error = explain(&error), "Could not write an event about an AddOnRoute");
         }
     }
 
     async fn write(&self, name: &RouteName, one: &Judged, status: &AddOnRouteStatus) -> Result<(), NotWritten> {
-        let leads = self.leading.leads().map_err(NotWritten::from)?;
-        let api: Api<Guarded<AddOnRoute>> = Api::namespaced(self.client.clone(), &name.namespace);
+        let leads = self.links.leading.leads().map_err(NotWritten::from)?;
+        let api: Api<Guarded<AddOnRoute>> = Api::namespaced(self.links.client.clone(), &name.namespace);
         let patch = patch_of_status(one.route.uid.as_ref(), status);
         leads.write(api.patch_status(&name.name, &PatchParams::default(), &patch)).await.map(drop)
+    }
+}
+
+/// The status of one that was judged now.
+fn status_of(judged: &Judged, now: Timestamp) -> AddOnRouteStatus {
+    let before = judged.route.status.as_ref().map_or(&[][..], |status| &status.conditions);
+    let generation = judged.route.generation;
+    let say = |kind: &str, status: &str, reason: &str, message: String| {
+        condition(before, (kind, status, reason), message, generation, now)
+    };
+    let conditions = match (&judged.verdict, &judged.route.plan) {
+        (Some(verdict), _) => [
+            (CONDITION_ACCEPTED, &verdict.accepted, (ACCEPTED, "The AddOnSigner lets it attach.")),
+            (CONDITION_RESOLVED_REFS, &verdict.resolved, found(verdict.has_endpoint)),
+            (CONDITION_PROGRAMMED, &verdict.programmed, (PROGRAMMED, "All its paths are in effect.")),
+        ]
+        .map(|(kind, outcome, (reason, good))| match outcome {
+            Ok(()) => say(kind, TRUE, reason, good.to_owned()),
+            Err(problem) => {
+                let status = if problem.is_pending() { UNKNOWN } else { FALSE };
+                say(kind, status, problem.reason, sentence(&problem.cause))
+            }
+        })
+        .into(),
+        (None, Err(cause)) => vec![
+            say(CONDITION_ACCEPTED, FALSE, UNSUPPORTED_VALUE, sentence(cause)),
+            say(CONDITION_PROGRAMMED, FALSE, INVALID, "The AddOnRoute is not accepted.".to_owned()),
+        ],
+        (None, Ok(_)) => Vec::new(), // cannot happen: each one that is readable gets a verdict
+    };
+    let plan = judged.route.plan.as_ref().ok(); // the error is in the conditions
+    AddOnRouteStatus {
+        observed_generation: generation,
+        hosts: plan.map(hosts).unwrap_or_default(),
+        backend: plan.map(backend).unwrap_or_default(),
+        gateway_client_ca: judged.client_anchors.clone(),
+        conditions,
+    }
+}
+
+fn found(has_endpoint: bool) -> (&'static str, &'static str) {
+    if has_endpoint {
+        return (RESOLVED, "The backend was found.");
+    }
+    (REASON_NO_ENDPOINT, "The backend was found, but it has no ready endpoint: requests are answered with 503.")
+}
+
+/// The name of a field begins with no capital.
+fn sentence(cause: &str) -> String {
+    if cause.starts_with("spec.") {
+        return format!("{cause}.");
+    }
+    let mut chars = cause.chars();
+    chars.next().map(|first| format!("{}{}.", first.to_uppercase(), chars.as_str())).unwrap_or_default()
+}
+
+fn hosts(plan: &RoutePlan) -> String {
+    if plan.hostnames.is_empty() {
+        return "*".to_owned();
+    }
+    plan.hostnames.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+}
+
+fn backend(plan: &RoutePlan) -> String {
+    match &plan.backend.target {
+        BackendTarget::Service { name, port } => format!("{name}:{port}"),
+        BackendTarget::Address(address) => address.to_string(),
     }
 }
 
@@ -160,7 +232,7 @@ mod tests {
     /// A status that says this, with a condition that changed at this time.
     fn mk_status(backend: &str, changed: i64) -> AddOnRouteStatus {
         let now = Timestamp::from_unix(changed);
-        let accepted = condition(&[], "Accepted", true, "Accepted", "Yes.".to_owned(), Some(1), now);
+        let accepted = condition(&[], ("Accepted", TRUE, "Accepted"), "Yes.".to_owned(), Some(1), now);
         AddOnRouteStatus { backend: backend.to_owned(), conditions: vec![accepted], ..AddOnRouteStatus::default() }
     }
 

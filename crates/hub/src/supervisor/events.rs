@@ -10,14 +10,12 @@ use kube::{Resource, ResourceExt};
 use tokio::time::Instant;
 use tracing::warn;
 
-use super::Supervisor;
-use super::calls::WRITES;
+use super::calls::{CallEnd, WRITES};
 use super::entry::Read;
-use super::pending::CallEnd;
+use super::{Supervisor, status};
 use crate::conditions::event;
 use crate::lease::NotWritten;
 use crate::relist::{News, Relist};
-use crate::supervisor::status;
 use addon_signer_api::ocm::created_at;
 use addon_signer_api::{AddOnSigner, GuardedSigner};
 use addon_signer_core::conditions::TOO_MANY_ADDON_SIGNERS;

@@ -16,18 +16,11 @@ mod calls;
 pub(crate) mod changes;
 mod entry;
 mod events;
-mod paced;
-mod pending;
 mod reconcile;
 mod registered;
-mod removed;
 mod reporting;
-mod rights;
-#[cfg(test)]
-mod seen;
 mod start;
 pub mod status;
-mod task;
 
 use super::{HubError, HubLinks, HubSettings};
 use crate::authorities::state::LineageState;
@@ -39,8 +32,8 @@ use crate::csrs::foreign::ForeignReport;
 use crate::csrs::signer::{ClusterLimits, SignerShared};
 use crate::distribution::steps::Distribution;
 use crate::recording::Notes;
+use crate::registrations::discovery::AddOnVersion;
 use crate::registrations::report::RegistrationReport;
-use crate::registrations::version::AddOnVersion;
 use crate::registrations::wanted::Signers;
 use addon_signer_api::{AddOnSigner, GuardedSigner};
 use addon_signer_core::ownership::Ownership;
@@ -49,7 +42,7 @@ use addon_signer_telemetry::pulse::Pulse;
 use calls::Calls;
 use entry::{Entry, Served};
 use events::SignerList;
-use removed::Registered;
+use registered::Registered;
 
 /// How often the supervisor writes statuses that could not be written, checks missing rights again, and checks what has
 /// expired.
@@ -216,19 +209,11 @@ impl Supervisor {
 /// What all signers share.
 fn shared(links: &HubLinks, settings: &HubSettings, addons: AddOnVersion) -> SignerShared {
     SignerShared {
-        client: links.client.clone(),
-        clock: links.clock.clone(),
-        registry: links.registry.clone(),
+        links: links.clone(),
         addons,
         retention: settings.config.retention,
         accounts: settings.known_accounts(),
-        guard: links.guard.clone(),
-        in_effect: links.in_effect.clone(),
-        leading: links.leading.clone(),
         recorder: Recorder::new(links.client.clone(), reporter()),
-        metrics: links.metrics.clone(),
-        audit: links.audit.clone(),
-        ledger: links.ledger.clone(),
         limits: Arc::new(ClusterLimits::new(settings.config.rate)),
     }
 }

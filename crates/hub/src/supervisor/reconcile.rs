@@ -12,6 +12,7 @@ use crate::authorities::asked::RequestedSteps;
 use crate::authorities::reconciler::LineagePlan;
 use crate::authorities::supply::SupplyPlan;
 use crate::supervisor::status;
+use crate::tasks::send_news;
 use addon_signer_api::AddOnSigner;
 use addon_signer_api::rules::{SignerConfig, claimant};
 use addon_signer_core::conditions::{ADDONS_OF_OTHERS, INVALID_NAME, INVALID_SPEC};
@@ -120,11 +121,9 @@ impl Supervisor {
             self.calls.asking.add(name);
             return true;
         };
-        served.plan.send_if_modified(|known| {
-            let plan = LineagePlan { may_create: known.may_create || plan.may_create, ..plan };
-            std::mem::replace(known, plan.clone()) != plan
-        });
-        let is_new = served.config.send_if_modified(|known| std::mem::replace(known, Arc::clone(&config)) != config);
+        let may_create = served.plan.borrow().may_create || plan.may_create;
+        send_news(&served.plan, LineagePlan { may_create, ..plan });
+        let is_new = send_news(&served.config, Arc::clone(&config));
         if is_new {
             self.trust_publisher.set_signer(name, config, served.lineage.subscribe());
             self.calls.asking.add(name); // the right that it needs may be another one

@@ -5,15 +5,14 @@ use kube::ResourceExt;
 use kube::runtime::events::EventType;
 use tracing::warn;
 
-use super::entry::{Entry, SignerState};
-use super::paced::Paced;
-use super::pending::{CallEnd, WrittenStatus};
-use super::{Supervisor, changes, status};
+use super::calls::{CallEnd, WrittenStatus};
+use super::entry::{Entry, Paced, SignerState};
+use super::status::{self, Reports};
+use super::{Supervisor, changes};
 use crate::authorities::state::LineageState;
 use crate::conditions::{Report, event};
 use crate::csrs::bundle_policy;
 use crate::distribution::steps::{Distribution, Reached};
-use crate::supervisor::status::Reports;
 use addon_signer_api::status::CONDITION_READY;
 use addon_signer_api::{AddOnSigner, AddOnSignerStatus};
 use addon_signer_core::conditions::{SOME_OF_OTHERS, STATUS_NOT_WRITTEN};
@@ -139,7 +138,7 @@ impl Supervisor {
                 }
                 let bundle = trust.serving_anchors.as_ref().map(|bundle| bundle.digest()).unwrap_or_default();
                 let paced = Paced::say(before, reached, bundle);
-                let told = paced.told();
+                let told = paced.told.clone();
                 if let Some(served) = served {
                     served.paced = Some(paced);
                 }

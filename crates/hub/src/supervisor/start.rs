@@ -19,7 +19,6 @@ use crate::authorities::store::{AuthorityStore, LineageNames};
 use crate::authorities::supply::SupplyPlan;
 use crate::csrs::signer::{Signer, SignerKind};
 use crate::csrs::unconfirmed::Unconfirmed;
-use crate::supervisor::task::until_stopped;
 use addon_signer_api::rules::SignerConfig;
 use addon_signer_core::conditions::STARTING;
 use addon_signer_core::policy::GatewayCertificate;
@@ -83,14 +82,10 @@ impl Supervisor {
 
     fn reconciler_links(&self) -> ReconcilerLinks {
         ReconcilerLinks {
+            hub: self.links.clone(),
             store: AuthorityStore::new(&self.links.client, &self.settings.config.namespace),
-            clock: self.links.clock.clone(),
-            audit: self.links.audit.clone(),
-            leading: self.links.leading.clone(),
             trust_publisher: self.trust_publisher.clone(),
-            metrics: self.links.metrics.clone(),
             objects: self.ends.objects.clone(),
-            ledger: self.links.ledger.clone(),
         }
     }
 
@@ -159,5 +154,26 @@ impl Supervisor {
     /// Runs a task until `stop` is cancelled. A task that ends by itself ends the hub.
     fn spawn_until(&mut self, stop: CancellationToken, name: String, task: impl Future<Output = ()> + Send + 'static) {
         self.tasks.spawn(until_stopped(stop, name, task));
+    }
+}
+
+/// Runs a task until `stop` is cancelled; returns its name and whether `stop` was cancelled. A task may also end by
+/// itself at that moment, because its channels close together with the AddOnSigner; that counts as stopped.
+async fn until_stopped(stop: CancellationToken, name: String, task: impl Future<Output = ()>) -> (String, bool) {
+    // Whether the task or the cancellation ended first does not matter: only `stop` counts.
+    let _ = stop.run_until_cancelled(task).await;
+    (name, stop.is_cancelled())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_task_that_ends_while_it_is_told_to_stop_was_stopped() {
+        let stop = CancellationToken::new();
+        stop.cancel();
+        assert!(until_stopped(stop, "told".to_owned(), std::future::ready(())).await.1);
+        assert!(!until_stopped(CancellationToken::new(), "untold".to_owned(), std::future::ready(())).await.1);
     }
 }

@@ -22,8 +22,8 @@ use addon_signer_api::status::{
 use addon_signer_api::{AddOnSigner, AddOnSignerSpec, GuardedSigner};
 use addon_signer_core::ca::lineage::WaitsFor;
 use addon_signer_core::conditions::{
-    AUTHORITY_EXPIRED, FORCED, GATEWAY_BROKEN, GATEWAY_FORCED, INVALID_SPEC, ISSUED, LEDGER_AWAY, NOT_USED, READABLE,
-    ROOT_UNNAMED, SETTLED, SIGNING, STARTING, STEPPING, TAINTED, WAITING,
+    AUTHORITY_EXPIRED, FALSE, FORCED, GATEWAY_BROKEN, GATEWAY_FORCED, INVALID_SPEC, ISSUED, LEDGER_AWAY, NOT_USED,
+    READABLE, ROOT_UNNAMED, SETTLED, SIGNING, STARTING, STEPPING, TAINTED, TRUE, WAITING,
 };
 use addon_signer_core::list::few;
 use addon_signer_core::policy::MIN_LIFETIME;
@@ -117,7 +117,8 @@ pub fn wanted(
     for (kind, report) in known {
         match report {
             Report::ConditionValue((holds, reason, message)) => {
-                conditions.push(condition(&before.conditions, kind, holds, reason, message, generation, now));
+                let status = if holds { TRUE } else { FALSE };
+                conditions.push(condition(&before.conditions, (kind, status, reason), message, generation, now));
             }
             Report::AsBefore => conditions.extend(before.conditions.iter().find(|known| known.type_ == kind).cloned()),
             Report::Nothing => {}
@@ -238,9 +239,6 @@ pub fn remembers(signer: &AddOnSigner, now: Timestamp) -> bool {
 }
 
 /// Writes into the status of an object that it cannot be decoded.
-///
-/// # Errors
-/// [`NotWritten`].
 pub async fn write_undecodable(
     leads: &Leads,
     api: &Api<GuardedSigner>,
@@ -249,7 +247,7 @@ pub async fn write_undecodable(
     now: Timestamp,
 ) -> Result<(), NotWritten> {
     let message = format!("The object cannot be read: {cause}.");
-    let ready = condition(&[], CONDITION_READY, false, INVALID_SPEC, message, None, now);
+    let ready = condition(&[], (CONDITION_READY, FALSE, INVALID_SPEC), message, None, now);
     let body = json!({ "status": { "conditions": [ready] } });
     leads.write(api.patch_status(name, &PatchParams::default(), &Patch::Merge(&body))).await.map(drop)
 }

@@ -11,11 +11,13 @@ use kube::runtime::watcher::Event;
 use serde_json::json;
 use tokio::time::Instant;
 
+use super::entry::SignerState;
 use super::*;
 use crate::HubConfig;
 use crate::csrs::dispatcher::{Dispatcher, DispatcherLinks};
-use crate::eligibility::EligibilityWatch;
+use crate::tasks::EligibilityWatch;
 use crate::{Hub, HubEnds, HubParts, lease};
+use addon_signer_api::AddOnSignerSpec;
 use addon_signer_api::ocm::AddOnApi;
 use addon_signer_api::signer::{Approval, RegistrationMode};
 use addon_signer_core::identity::SignerName;
@@ -23,6 +25,43 @@ use addon_signer_core::policy::GatewayRules;
 use addon_signer_platform::clock::Clock;
 use addon_signer_platform::contacts::Contacts;
 use addon_signer_telemetry::pulse::Pulses;
+
+/// What tests see of a supervisor.
+impl Supervisor {
+    /// Why the hub does not serve an object.
+    fn refusal(&self, name: &str) -> Option<&(&'static str, String)> {
+        match &self.entries.get(name)?.state {
+            SignerState::Refused(refusal, _) => Some(refusal),
+            SignerState::Idle(_) | SignerState::Served(_) => None,
+        }
+    }
+
+    fn is_undecodable(&self, name: &str) -> bool {
+        self.entries.get(name).is_some_and(Entry::is_undecodable)
+    }
+
+    /// Whether it remembers any that was served and is not.
+    fn has_stopped(&self) -> bool {
+        self.entries
+            .values()
+            .any(|entry| matches!(entry.state, SignerState::Idle(Some(_)) | SignerState::Refused(_, Some(_))))
+    }
+
+    /// What it has told the writer of registrations.
+    fn signers(&self) -> Option<Signers> {
+        self.ends.signers.borrow().clone()
+    }
+
+    /// The next one about whose rights the API server is to be asked.
+    fn next_asked(&mut self) -> Option<String> {
+        self.calls.asking.begin().inspect(|name| self.calls.asking.end(name))
+    }
+
+    /// The specifications that the ledger knows.
+    fn set_recorded(&mut self, specs: Vec<AddOnSignerSpec>) {
+        self.registered.recorded = watch::channel(specs).1;
+    }
+}
 
 /// A client that nobody answers.
 fn mk_client() -> Client {

@@ -63,12 +63,12 @@ impl LineageReconciler {
              Certificates of missing ones are refused. See \"Restoring a backup\" in docs/operations.md"
         );
         if older.lineage == stored.lineage {
-            self.links.metrics.differs(Difference::Authorities, older.behind.len() + older.missing.len());
+            self.links.hub.metrics.differs(Difference::Authorities, older.behind.len() + older.missing.len());
             return Ok(stored);
         }
-        let leads = self.links.leading.leads()?;
+        let leads = self.links.hub.leading.leads()?;
         let good = self.links.store.replace(&leads, &self.lineage.names, &stored, &older.lineage, None).await?;
-        self.links.metrics.differs(Difference::Authorities, older.behind.len() + older.missing.len());
+        self.links.hub.metrics.differs(Difference::Authorities, older.behind.len() + older.missing.len());
         Ok(good)
     }
 }

@@ -1,23 +1,25 @@
-//! The inputs of a reconciler.
+//! The inputs of a reconciler, and why it could not do its work.
 
 use tokio::sync::{mpsc, watch};
 
 use super::{LineageReconciler, Outside, Published, REVERT, ROUND, Reserve, Unrecorded, pauses};
+use crate::HubLinks;
 use crate::authorities::activation::ActivationCheck;
 use crate::authorities::asked::RequestedSteps;
 use crate::authorities::state::LineageState;
-use crate::authorities::store::{AuthorityStore, LineageNames};
+use crate::authorities::store::{AuthorityStore, LineageNames, StoreError};
 use crate::authorities::supply::SupplyPlan;
 use crate::authorities::trust_publisher::TrustPublisher;
 use crate::authorities::versions::WatchedObjects;
-use crate::lease::Leading;
-use crate::metrics::{HubMetrics, LineageGauges};
+use crate::lease::NotLeading;
+use crate::metrics::LineageGauges;
 use crate::recording::chronicle::LineageRecord;
 use addon_signer_api::rules::AuthorityPlan;
+use addon_signer_core::ca::authority::AuthorityError;
+use addon_signer_core::ca::lineage::WaitsFor;
+use addon_signer_core::keys::private::KeyError;
 use addon_signer_core::revert_backoff::RevertBackoff;
-use addon_signer_ledger::Ledger;
-use addon_signer_platform::clock::Clock;
-use addon_signer_telemetry::audit::Audit;
+use addon_signer_ledger::LedgerError;
 use addon_signer_telemetry::pulse::Pulse;
 
 /// The desired state of a lineage.
@@ -38,22 +40,13 @@ pub(crate) struct LineagePlan {
 
 /// What all reconcilers share.
 pub(crate) struct ReconcilerLinks {
+    pub hub: HubLinks,
     /// Reads and writes Secrets and ConfigMaps.
     pub store: AuthorityStore,
-    /// The time.
-    pub clock: Clock,
-    /// The log of decisions.
-    pub audit: Audit,
-    /// Whether this hub may write.
-    pub leading: Leading,
     /// Publishes what the gateway is to trust after every change of a lineage.
     pub trust_publisher: TrustPublisher,
-    /// Counts authorities that were activated without evidence.
-    pub metrics: HubMetrics,
     /// The versions of the lineages' objects on the API server.
     pub objects: WatchedObjects,
-    /// Records the steps of all lineages.
-    pub ledger: Ledger,
 }
 
 /// What belongs to one lineage.
@@ -76,8 +69,8 @@ impl LineageReconciler {
     /// A reconciler that has not read its lineage yet.
     pub(crate) fn new(links: ReconcilerLinks, lineage: ReconcilerLineage) -> Self {
         Self {
-            gauges: LineageGauges::new(links.metrics.clone(), lineage.names.metrics_label()),
-            record: LineageRecord::new(links.ledger.clone(), lineage.names.lineage()),
+            gauges: LineageGauges::new(links.hub.metrics.clone(), lineage.names.metrics_label()),
+            record: LineageRecord::new(links.hub.ledger.clone(), lineage.names.lineage()),
             outside: Outside::default(),
             written: None,
             published: Published {
@@ -94,6 +87,38 @@ impl LineageReconciler {
             lineage,
         }
     }
+}
+
+/// Why a round failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ReconcileError {
+    /// Another hub may lead.
+    #[error(transparent)]
+    NotLeading(#[from] NotLeading),
+    /// A step that was persisted could not be recorded; it has no effect before it is recorded.
+    #[error("a step of the authorities could not be recorded: {0}")]
+    Ledger(#[from] LedgerError),
+    /// The Secret could not be read or written.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A new authority could not be created.
+    #[error("a new authority could not be created: {0}")]
+    Authority(#[from] AuthorityError),
+    /// A new key could not be generated.
+    #[error("a new key could not be generated: {0}")]
+    Key(#[from] KeyError),
+    /// The lineage has no authority yet, because none came from outside.
+    #[error("There is no authority yet. {0}")]
+    NoAuthority(String),
+    /// The lineage's first authority is not created while the clock is wrong.
+    #[error("the first authority waits for {0}")]
+    Clock(WaitsFor),
+    /// The lineage has no anchor.
+    #[error(transparent)]
+    Bundle(#[from] addon_signer_core::ca::bundle::BundleError),
+    /// The report could not be written as JSON.
+    #[error("the report of the lineage could not be written: {0}")]
+    Report(#[from] serde_json::Error),
 }
 
 /// What tests do to a reconciler, and see of it.

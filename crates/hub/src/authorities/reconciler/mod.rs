@@ -7,7 +7,6 @@ use tokio::time::{Instant, sleep};
 use tracing::{debug, error, info, warn};
 
 mod backup;
-mod error;
 mod inputs;
 mod outside;
 mod reserving;
@@ -29,8 +28,7 @@ use addon_signer_core::revert_backoff::RevertBackoff;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_platform::backoff::Pauses;
 
-pub(crate) use error::ReconcileError;
-pub(crate) use inputs::{LineagePlan, ReconcilerLineage, ReconcilerLinks};
+pub(crate) use inputs::{LineagePlan, ReconcileError, ReconcilerLineage, ReconcilerLinks};
 use outside::Outside;
 pub(crate) use reserving::Reserve;
 
@@ -151,7 +149,7 @@ impl LineageReconciler {
         }
         let plan = self.present_plan();
         let asked = self.asked(&plan, Some(seen));
-        let now = self.links.clock.now();
+        let now = self.links.hub.clock.now();
         let wanted = self.wants(lineage, &plan, &asked, now);
         let (step, not_rolled_back) = self.decide(lineage, &plan, &asked, now);
         if not_rolled_back != ready.not_rolled_back || !self.outside.has_looked(&plan, &asked, Some(seen), wanted) {
@@ -277,7 +275,7 @@ impl LineageReconciler {
                 } else if !is_known {
                     warn!(%error, secret = self.lineage.names.secret, "The lineage waits for its first authority");
                 }
-                let request = self.outside.request();
+                let request = self.outside.request.clone();
                 self.report_problem(reason, &message, request.clone()).await;
                 self.set(LineageState::Broken { reason, message, last, request });
                 ROUND
@@ -290,7 +288,7 @@ impl LineageReconciler {
         if self.lineage.names.kind == LineageKind::Agents {
             return;
         }
-        let Ok(leads) = self.links.leading.leads() else { return };
+        let Ok(leads) = self.links.hub.leading.leads() else { return };
         match report::write_problem(
             &leads,
             &self.links.store.config_maps(),
@@ -312,7 +310,7 @@ impl LineageReconciler {
         if !self.may_create(seen) {
             return Ok(());
         }
-        let now = self.links.clock.now();
+        let now = self.links.hub.clock.now();
         let remembered = plan.remembered || self.lineage.state.borrow().last().is_some();
         let stored = match self.links.store.load(&self.lineage.names, remembered, now).await? {
             Some(stored) => stored,

@@ -16,11 +16,12 @@ use addon_signer_platform::errors::explain;
 /// What this process has found at its last look.
 #[derive(Debug, Default)]
 pub(super) struct Outside {
-    /// What there was; `None` before the first look.
-    supply: Option<Supply>,
-    request: Option<String>,
-    /// The authority that was given last.
-    given: Option<AuthorityId>,
+    /// What there was; before the first look as if the hub made authorities itself.
+    supply: Supply,
+    /// The CSR of the next authority, in PEM.
+    pub(super) request: Option<String>,
+    /// The authority that was given since the last look.
+    pub(super) given: Option<AuthorityId>,
     looked_at: Option<LookedAt>,
 }
 
@@ -36,12 +37,12 @@ struct LookedAt {
 impl Outside {
     /// Whether authorities come from outside.
     fn is_used(&self) -> bool {
-        !matches!(self.supply, None | Some(Supply::SelfSigned))
+        !matches!(self.supply, Supply::SelfSigned)
     }
 
     /// Whether there is a new authority for the lineage.
     pub(super) fn offers(&self, lineage: &Lineage) -> bool {
-        matches!(&self.supply, Some(Supply::New(given)) if lineage.member(given.certified.authority().id()).is_none())
+        matches!(&self.supply, Supply::New(given) if lineage.member(given.certified.authority().id()).is_none())
     }
 
     /// The new authority; `None` if the hub makes it itself. It is given once.
@@ -49,20 +50,17 @@ impl Outside {
     /// # Errors
     /// What has to happen before there is one.
     pub(super) fn take(&mut self) -> Result<Option<External>, String> {
-        let taken = || Supply::Nothing("a new authority".to_owned());
         self.looked_at = None; // the source may have something to clear away
-        match &mut self.supply {
-            None | Some(Supply::SelfSigned) => Ok(None),
-            Some(supply @ Supply::New(_)) => match std::mem::replace(supply, taken()) {
-                Supply::New(given) => {
-                    self.given = Some(given.certified.authority().id().clone());
-                    Ok(Some(*given))
-                }
-                _ => Err("The lineage waits for a new authority".to_owned()),
-            },
-            Some(Supply::Nothing(what) | Supply::Asked(what)) => Err(format!("The lineage waits for {what}")),
-            Some(Supply::Refused(why)) => Err(why.clone()),
+        match &self.supply {
+            Supply::SelfSigned => return Ok(None),
+            Supply::New(_) => {}
+            Supply::Nothing(what) | Supply::Asked(what) => return Err(format!("The lineage waits for {what}")),
+            Supply::Refused(why) => return Err(why.clone()),
         }
+        let taken = std::mem::replace(&mut self.supply, Supply::Nothing("a new authority".to_owned()));
+        let Supply::New(given) = taken else { return Err("The lineage waits for a new authority".to_owned()) };
+        self.given = Some(given.certified.authority().id().clone());
+        Ok(Some(*given))
     }
 
     /// Looks again: what the source has may have left the lineage.
@@ -70,14 +68,9 @@ impl Outside {
         self.looked_at = None;
     }
 
-    /// The authority that was given since the last look.
-    pub(super) fn given(&self) -> Option<&AuthorityId> {
-        self.given.as_ref()
-    }
-
     /// Whether there is a new authority, or the hub can make one.
     pub(super) fn can_give(&self) -> bool {
-        matches!(self.supply, None | Some(Supply::SelfSigned | Supply::New(_)))
+        matches!(self.supply, Supply::SelfSigned | Supply::New(_))
     }
 
     /// Whether the last look still holds. After a refusal it does not: time may heal the cause. Nor does it while
@@ -90,10 +83,9 @@ impl Outside {
         wanted: bool,
     ) -> bool {
         match (&plan.supply.source, &self.supply) {
-            (AuthoritySource::SelfSigned, None | Some(Supply::SelfSigned)) => true,
-            (AuthoritySource::SelfSigned, _)
-            | (_, None | Some(Supply::SelfSigned | Supply::Asked(_) | Supply::Refused(_))) => false,
-            (_, Some(Supply::New(_) | Supply::Nothing(_))) => {
+            (AuthoritySource::SelfSigned, Supply::SelfSigned) => true,
+            (AuthoritySource::SelfSigned, _) | (_, Supply::SelfSigned | Supply::Asked(_) | Supply::Refused(_)) => false,
+            (_, Supply::New(_) | Supply::Nothing(_)) => {
                 self.looked_at.as_ref() == Some(&LookedAt::new(plan, asked, seen, wanted))
             }
         }
@@ -102,16 +94,11 @@ impl Outside {
     /// What people should know; `None` if the hub makes authorities.
     pub(super) fn report(&self, plan: &SupplyPlan, lineage: &Lineage) -> Option<OutsideReport> {
         let refused = match &self.supply {
-            Some(Supply::Refused(why)) => Some(why.clone()),
+            Supply::Refused(why) => Some(why.clone()),
             _ => None,
         };
         let unnamed_root = plan.trusted.unnamed(lineage);
         self.is_used().then(|| OutsideReport { refused, request: self.request.clone(), unnamed_root })
-    }
-
-    /// The CSR of the next authority, in PEM.
-    pub(super) fn request(&self) -> Option<String> {
-        self.request.clone()
     }
 }
 
@@ -158,7 +145,7 @@ impl LineageReconciler {
             wanted,
             now,
         };
-        let leads = self.links.leading.leads()?;
+        let leads = self.links.hub.leading.leads()?;
         let answer = match question.ask(&self.links.store, &leads, &self.links.objects).await {
             // A lineage that has begun goes on with what it has.
             Err(StoreError::Api(error)) if lineage.is_some() => {
@@ -169,7 +156,7 @@ impl LineageReconciler {
             answer => answer?,
         };
         self.outside = Outside {
-            supply: Some(answer.supply),
+            supply: answer.supply,
             request: answer.request,
             given: None,
             looked_at: Some(LookedAt::new(plan, asked, seen, wanted)),
@@ -180,11 +167,9 @@ impl LineageReconciler {
     /// The step of the lineage, if there is an authority for it.
     pub(super) fn step(&self, lineage: &Lineage, evidence: &Evidence<'_>) -> Step {
         match &self.outside.supply {
-            None | Some(Supply::SelfSigned | Supply::New(_)) => lineage.next_step(evidence),
-            Some(Supply::Nothing(what) | Supply::Asked(what)) => lineage.next_step_without_authority(evidence, what),
-            Some(Supply::Refused(_)) => {
-                lineage.next_step_without_authority(evidence, "a usable authority from the issuer")
-            }
+            Supply::SelfSigned | Supply::New(_) => lineage.next_step(evidence),
+            Supply::Nothing(what) | Supply::Asked(what) => lineage.next_step_without_authority(evidence, what),
+            Supply::Refused(_) => lineage.next_step_without_authority(evidence, "a usable authority from the issuer"),
         }
     }
 }

@@ -46,12 +46,12 @@ impl LineageReconciler {
         if ready.lineage().reserve(reserve.until).is_none() {
             return Ok(true);
         }
-        let now = self.links.clock.now();
+        let now = self.links.hub.clock.now();
         let further = reserve.until.plus(now.until(reserve.until) / RESERVE_AHEAD);
         // A Next of the gateway's lineage waits for this time, so it is not set later than a certificate may end.
         let end = self.links.trust_publisher.last_end().map_or(further, |last| further.min(last)).max(reserve.until);
         let Some(lineage) = ready.lineage().reserve(end) else { return Ok(true) };
-        let leads = self.links.leading.leads()?;
+        let leads = self.links.hub.leading.leads()?;
         let stored = self.links.store.replace(&leads, &self.lineage.names, &ready.stored, &lineage, None).await?;
         self.published.version = None; // the report of the gateway's lineage names the reserved time
         let (bundle, anchors) = (ready.bundle.clone(), ready.anchors.clone());

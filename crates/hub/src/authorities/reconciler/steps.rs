@@ -42,10 +42,10 @@ impl LineageReconciler {
         let (authority, pkcs8) = self.new_authority(plan, now)?;
         let id = authority.authority().id().clone();
         let lineage = Lineage::default().begin(authority, now).with_handled(asked.rotate.as_deref());
-        let leads = self.links.leading.leads()?;
+        let leads = self.links.hub.leading.leads()?;
         let stored = self.links.store.create(&leads, &self.lineage.names, &lineage, &pkcs8).await?;
         self.unrecorded.by = Some(String::new());
-        self.links.audit.authority(self.lineage.names.lineage(), id.as_str(), "created");
+        self.links.hub.audit.authority(self.lineage.names.lineage(), id.as_str(), "created");
         Ok(stored)
     }
 
@@ -110,7 +110,7 @@ impl LineageReconciler {
             Step::Begin | Step::Rest | Step::Wait(_) => return Ok(stored),
         };
         let new_key = new_key.as_ref().map(|pkcs8| pkcs8.as_slice());
-        let leads = self.links.leading.leads()?;
+        let leads = self.links.hub.leading.leads()?;
         let before = stored.lineage.clone();
         let stored = self.links.store.replace(&leads, &self.lineage.names, &stored, &lineage, new_key).await?;
         let asked_by = asked_by(&step, plan, asked, &before, &stored.lineage);
@@ -146,12 +146,12 @@ impl LineageReconciler {
             Step::Activate | Step::Begin | Step::Rest | Step::Wait(_) => ("activated", id_of(after.active())),
         };
         let lineage = self.lineage.names.lineage();
-        self.links.audit.authority(lineage, id, verb);
+        self.links.hub.audit.authority(lineage, id, verb);
         match step {
             Step::Force(waiting) => {
                 let text = "Activated an authority that some may not trust: the previous one is about to expire";
                 error!(lineage, authority = id, %waiting, "{text}");
-                self.links.metrics.authority_forced(self.lineage.names.metrics_label());
+                self.links.hub.metrics.authority_forced(self.lineage.names.metrics_label());
             }
             Step::GiveUp(_) => {
                 let text = "Gave up an authority that would have to be replaced before everybody trusts it";
@@ -170,7 +170,7 @@ impl LineageReconciler {
             _ => None,
         };
         let report = self.report(&stored.lineage, waiting.as_ref())?;
-        let leads = self.links.leading.leads()?;
+        let leads = self.links.hub.leading.leads()?;
         self.record_steps(&stored.lineage).await?;
         let is_same = report == self.published.report
             && self.lineage.state.borrow().last().is_some_and(|last| last.anchors == anchors);
@@ -196,7 +196,7 @@ impl LineageReconciler {
         self.published.report = report;
         self.record_anchors(ready.lineage()).await;
         self.set(LineageState::Ready(Arc::new(ready)));
-        if self.outside.given().is_some() {
+        if self.outside.given.is_some() {
             self.compared = false; // the ledger may know it, from before the Secret was restored
         }
         self.hold_next().await
@@ -230,7 +230,7 @@ impl LineageReconciler {
         match self.lineage.names.kind {
             LineageKind::Gateway(_) => {
                 let outside = self.outside.report(&self.lineage.plan.borrow().supply, lineage);
-                report::render(lineage, waiting, self.not_rolled_back.clone(), outside, self.links.clock.now())
+                report::render(lineage, waiting, self.not_rolled_back.clone(), outside, self.links.hub.clock.now())
                     .map(Some)
             }
             LineageKind::Agents => Ok(None),
@@ -287,7 +287,7 @@ impl LineageReconciler {
         if ready.lineage().next().is_none_or(|next| next.activate_after.is_some()) {
             return Ok(());
         }
-        let now = self.links.clock.now();
+        let now = self.links.hub.clock.now();
         let until = match certificate {
             GatewayCertificate::Client => now.plus(BACKENDS_TRUST_AFTER),
             GatewayCertificate::Serving => match self.links.trust_publisher.last_leaf() {
@@ -296,7 +296,7 @@ impl LineageReconciler {
             },
         };
         let lineage = ready.lineage().clone().hold_next_until(until, now);
-        let leads = self.links.leading.leads()?;
+        let leads = self.links.hub.leading.leads()?;
         self.links.store.replace(&leads, &self.lineage.names, &ready.stored, &lineage, None).await?;
         Ok(()) // the watch of the Secret brings the next round
     }

@@ -11,13 +11,14 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use super::*;
+use crate::HubLinks;
 use crate::authorities::store::{AuthorityStore, LineageNames};
 use crate::authorities::supply::SupplyPlan;
 use crate::authorities::supply::Trusted;
 use crate::authorities::trust_publisher::TrustPublisher;
 use crate::authorities::versions;
 use crate::lease;
-use crate::metrics::HubMetrics;
+use crate::links::mk_links;
 use addon_signer_api::authority::AuthoritySource;
 use addon_signer_api::rules::AuthorityPlan;
 use addon_signer_core::ca::bundle::Purpose;
@@ -25,7 +26,6 @@ use addon_signer_core::keys::public::KeyKind;
 use addon_signer_core::registry::SharedRegistry;
 use addon_signer_ledger::{LedgerWriter, WriterOptions};
 use addon_signer_platform::clock::Clock;
-use addon_signer_telemetry::audit::Audit;
 use addon_signer_telemetry::pulse::Pulses;
 
 const DAY: Duration = Duration::from_secs(86_400);
@@ -98,14 +98,10 @@ async fn mk_reconciler(client: Client, lineage_plan: LineagePlan) -> (LineageRec
     let (effects, in_effect) = watch::channel(Default::default());
     let (reserve, reservations) = mpsc::channel(1);
     let links = ReconcilerLinks {
+        hub: HubLinks { ledger, ..mk_links(client.clone(), leading) },
         store: AuthorityStore::new(&client, "addon-signer"),
-        clock: clock.clone(),
-        audit: Audit::new(clock.clone()),
-        leading,
         trust_publisher: TrustPublisher::new(watch::Sender::new(Arc::default()), SharedRegistry::default()),
-        metrics: HubMetrics::default(),
         objects,
-        ledger,
     };
     let lineage = ReconcilerLineage {
         names: LineageNames::client("telemetry", "example.com/telemetry"),

@@ -8,8 +8,8 @@ use kube::Api;
 use kube::api::{DeleteParams, ObjectMeta, PostParams, Preconditions};
 
 use super::pending::{KeptKey, PendingKey};
-use super::{Question, Supply, not_used};
-use crate::authorities::store::{AuthorityStore, StoreError, conflict_or};
+use super::{NoAnswer, Question, Supply, not_used};
+use crate::authorities::store::{AuthorityStore, conflict_or};
 use crate::lease::{Leads, NotWritten};
 use addon_signer_api::cert_manager::{CertificateRequest, CertificateRequestSpec, IssuerRef, resource};
 use addon_signer_core::encoding::pem;
@@ -21,19 +21,6 @@ const NOT_INSTALLED: &str = "cert-manager is not installed: the API server does 
 /// What an administrator can do about a CertificateRequest of which nothing comes.
 const DELETE: &str = "delete that CertificateRequest, and the hub makes another one";
 
-/// Why there is no answer.
-enum NoAnswer {
-    Store(StoreError),
-    /// One sentence without a period.
-    Refused(String),
-}
-
-impl From<StoreError> for NoAnswer {
-    fn from(error: StoreError) -> Self {
-        Self::Store(error)
-    }
-}
-
 impl Question<'_> {
     /// The authority of the CertificateRequest that is open, which is made if an authority is wanted.
     pub(super) async fn by_cert_manager(
@@ -41,17 +28,9 @@ impl Question<'_> {
         store: &AuthorityStore,
         leads: &Leads,
         issuer: &IssuerRef,
-    ) -> Result<Supply, StoreError> {
-        match self.follow(store, leads, issuer).await {
-            Ok(supply) => Ok(supply),
-            Err(NoAnswer::Refused(why)) => Ok(Supply::Refused(why)),
-            Err(NoAnswer::Store(error)) => Err(error),
-        }
-    }
-
-    async fn follow(&self, store: &AuthorityStore, leads: &Leads, issuer: &IssuerRef) -> Result<Supply, NoAnswer> {
-        let requests = store.certificate_requests();
-        let KeptKey { mut version, pending } = self.kept(store).await?.map_err(NoAnswer::Refused)?;
+    ) -> Result<Supply, NoAnswer> {
+        let requests = &store.certificate_requests;
+        let KeptKey { mut version, pending } = self.kept(store).await?;
         let waits = match pending {
             Some(taken) if self.had(&taken.id()) => {
                 remove(leads, requests, &self.names.certificate_request(&taken.id()), None).await?;
@@ -63,7 +42,7 @@ impl Question<'_> {
         let pending = match waits {
             Some(pending) => pending,
             None if !self.wanted => return Ok(nothing()),
-            None => self.new_pending(store, leads, version).await?.map_err(NoAnswer::Refused)?,
+            None => self.new_pending(store, leads, version).await?,
         };
         let name = self.names.certificate_request(&pending.id());
         let mut found = requests.get_opt(&name).await.map_err(|error| explained(error.into(), &name))?;
@@ -92,7 +71,7 @@ impl Question<'_> {
             duration: Some(format!("{}h{}m{}s", seconds / 3600, seconds / 60 % 60, seconds % 60)),
             issuer_ref: issuer.clone(),
         };
-        let labels = Some(self.names.labels().clone());
+        let labels = Some(self.names.labels.clone());
         let request = CertificateRequest::new(name, &resource(), spec);
         CertificateRequest { metadata: ObjectMeta { labels, ..request.metadata }, ..request }
     }

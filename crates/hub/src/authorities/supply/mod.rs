@@ -1,13 +1,12 @@
-//! Where the authorities of a lineage come from, if the hub does not make them: a Secret that somebody fills
-//! (`imported`), or certificates for the hub's CSRs, from an administrator (`requested`) or cert-manager
-//! (`cert_manager`). Whatever comes is checked before it may wait to sign; until then the lineage goes on with what it
-//! has.
+//! Where the authorities of a lineage come from, if the hub does not make them: a Secret that somebody fills and
+//! certificates for the hub's CSRs, from an administrator (both in `brought`) or cert-manager (`cert_manager`).
+//! Whatever comes is checked before it may wait to sign; until then the lineage goes on with what it has.
 
+mod brought;
 mod cert_manager;
-mod imported;
 mod pending;
-mod requested;
 
+use std::fmt::{self, Display};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -148,9 +147,10 @@ impl SupplyPlan {
 }
 
 /// What there is for a lineage.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) enum Supply {
     /// The hub makes authorities itself.
+    #[default]
     SelfSigned,
     /// A new authority that may be used.
     New(Box<External>),
@@ -187,8 +187,8 @@ pub(super) struct External {
     pub(super) pkcs8: Zeroizing<Vec<u8>>,
 }
 
-impl std::fmt::Debug for External {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for External {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { certified, pkcs8: _ } = self;
         write!(f, "External({}, key private)", certified.authority().id())
     }
@@ -222,6 +222,19 @@ impl From<Supply> for SupplyAnswer {
     }
 }
 
+/// Why a source has no answer.
+enum NoAnswer {
+    Store(StoreError),
+    /// One sentence without a period.
+    Refused(String),
+}
+
+impl From<StoreError> for NoAnswer {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
 impl Question<'_> {
     /// Asks the lineage's source.
     ///
@@ -233,12 +246,19 @@ impl Question<'_> {
         leads: &Leads,
         objects: &WatchedObjects,
     ) -> Result<SupplyAnswer, StoreError> {
-        let answer = match &self.plan.source {
-            AuthoritySource::SelfSigned => Supply::SelfSigned.into(),
-            AuthoritySource::Secret(name) => self.imported(store, name).await?.into(),
-            AuthoritySource::Request => self.requested(store, leads).await?,
-            AuthoritySource::CertManager(issuer) => self.by_cert_manager(store, leads, issuer).await?.into(),
-            AuthoritySource::Vault => Supply::Refused(OF_VAULT.to_owned()).into(),
+        let answered = match &self.plan.source {
+            AuthoritySource::SelfSigned => Ok(Supply::SelfSigned.into()),
+            AuthoritySource::Secret(name) => self.imported(store, name).await.map(SupplyAnswer::from),
+            AuthoritySource::Request => self.requested(store, leads).await,
+            AuthoritySource::CertManager(issuer) => {
+                self.by_cert_manager(store, leads, issuer).await.map(SupplyAnswer::from)
+            }
+            AuthoritySource::Vault => Err(NoAnswer::Refused(OF_VAULT.to_owned())),
+        };
+        let answer = match answered {
+            Ok(answer) => answer,
+            Err(NoAnswer::Refused(why)) => Supply::Refused(why).into(),
+            Err(NoAnswer::Store(error)) => return Err(error),
         };
         Ok(SupplyAnswer { supply: self.claimed(answer.supply, objects).bounded(), ..answer })
     }
@@ -309,8 +329,12 @@ impl Question<'_> {
 }
 
 /// Refuses what `origin` has.
-fn not_used(origin: &str, why: &impl std::fmt::Display) -> Supply {
-    Supply::Refused(format!("The authority in {origin}{NOT_USED}{why}"))
+fn not_used(origin: &str, why: &dyn Display) -> Supply {
+    Supply::Refused(unused(origin, why))
+}
+
+fn unused(origin: &str, why: &dyn Display) -> String {
+    format!("The authority in {origin}{NOT_USED}{why}")
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use k8s_openapi::ByteString;
 use ring::rand::SystemRandom;
 use zeroize::Zeroizing;
 
-use super::Question;
+use super::{NoAnswer, Question};
 use crate::authorities::store::{AuthorityStore, StoreError};
 use crate::lease::Leads;
 use addon_signer_core::ca::authority::AuthorityId;
@@ -52,30 +52,23 @@ impl Question<'_> {
     }
 
     /// The key that waits. A new one is made if there is none, or if the lineage has taken it.
-    pub(super) async fn pending(
-        &self,
-        store: &AuthorityStore,
-        leads: &Leads,
-    ) -> Result<Result<PendingKey, String>, StoreError> {
+    pub(super) async fn pending(&self, store: &AuthorityStore, leads: &Leads) -> Result<PendingKey, NoAnswer> {
         match self.kept(store).await? {
-            Ok(KeptKey { pending: Some(pending), .. }) if !self.had(&pending.id()) => Ok(Ok(pending)),
-            Ok(KeptKey { version, .. }) => self.new_pending(store, leads, version).await,
-            Err(why) => Ok(Err(why)),
+            KeptKey { pending: Some(pending), .. } if !self.had(&pending.id()) => Ok(pending),
+            KeptKey { version, .. } => self.new_pending(store, leads, version).await,
         }
     }
 
     /// What is in the Secret.
-    pub(super) async fn kept(&self, store: &AuthorityStore) -> Result<Result<KeptKey, String>, StoreError> {
+    pub(super) async fn kept(&self, store: &AuthorityStore) -> Result<KeptKey, NoAnswer> {
         let name = self.names.pending();
-        let Some(secret) = store.secret(&name).await? else { return Ok(Ok(KeptKey { version: None, pending: None })) };
-        let pending = secret.0.data.as_ref().and_then(read);
-        let is_empty = secret.0.data.as_ref().is_none_or(BTreeMap::is_empty);
-        Ok(match pending {
-            pending if pending.is_some() || is_empty => {
-                Ok(KeptKey { version: secret.0.metadata.resource_version.clone(), pending })
-            }
-            _ => Err(format!("The Secret {name} has no readable key: delete it for a new CSR")),
-        })
+        let Some(secret) = store.secret(&name).await? else { return Ok(KeptKey { version: None, pending: None }) };
+        let data = secret.0.data.as_ref();
+        let pending = data.and_then(read);
+        if pending.is_none() && data.is_some_and(|data| !data.is_empty()) {
+            return Err(NoAnswer::Refused(format!("The Secret {name} has no readable key: delete it for a new CSR")));
+        }
+        Ok(KeptKey { version: secret.0.metadata.resource_version.clone(), pending })
     }
 
     /// Makes a key in place of the one in the Secret of this version.
@@ -84,13 +77,10 @@ impl Question<'_> {
         store: &AuthorityStore,
         leads: &Leads,
         version: Option<String>,
-    ) -> Result<Result<PendingKey, String>, StoreError> {
-        let pending = match self.make() {
-            Ok(pending) => pending,
-            Err(why) => return Ok(Err(why)),
-        };
+    ) -> Result<PendingKey, NoAnswer> {
+        let pending = self.make().map_err(NoAnswer::Refused)?;
         store.keep_pending(leads, self.names, version, pending.data()).await?;
-        Ok(Ok(pending))
+        Ok(pending)
     }
 
     /// Empties the Secret of this version, whose key the lineage has taken: no second copy of it stays. Returns the

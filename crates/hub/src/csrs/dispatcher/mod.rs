@@ -17,21 +17,14 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-mod orders;
-
-use orders::Order;
-pub(crate) use orders::Signing;
-
 use crate::HubError;
 use crate::authorities::state::LineageState;
 use crate::csrs::action::{self, KnownAccounts};
-use crate::csrs::failures::Failures;
 use crate::csrs::foreign::{ForeignReport, Origins};
-use crate::csrs::rereads::Rereads;
-use crate::csrs::room::{KnownCsr, KnownCsrs};
-use crate::csrs::signer::{Changes, Outcome, Signer};
+use crate::csrs::room::{KnownCsr, KnownCsrs, Rereads};
+use crate::csrs::signer::{Changes, Failures, Outcome, Signer};
 use crate::csrs::unrecorded::{IssuedBefore, compare};
-use crate::eligibility::{ChangedEligibility, EligibilityWatch};
+use crate::tasks::{ChangedEligibility, EligibilityWatch};
 use addon_signer_api::request::BoundedCsr;
 use addon_signer_core::doubling::doubled;
 use addon_signer_core::policy::tenant_of_cluster;
@@ -39,6 +32,10 @@ use addon_signer_core::queue::FairQueue;
 use addon_signer_platform::clock::Clock;
 use addon_signer_platform::listing::{Selector, watch as watch_objects};
 use addon_signer_telemetry::pulse::Pulse;
+use orders::Order;
+pub(crate) use orders::Signing;
+
+mod orders;
 
 /// How many CSRs are in work at once. Some of them wait for the ledger; the others keep one API server busy and
 /// form no queue in it.
@@ -331,7 +328,7 @@ impl Dispatcher {
                 };
                 let outcome = stop.run_until_cancelled(work).await;
                 if matches!(outcome, Some(Outcome::Published)) {
-                    signer.shared.metrics.published_after(seen.elapsed());
+                    signer.shared.links.metrics.published_after(seen.elapsed());
                 }
                 (name, outcome)
             });

@@ -4,20 +4,20 @@ use std::convert::Infallible;
 
 use hyper::{Request, Response, StatusCode};
 use kube::client::Body;
-use kube::runtime::events::{Recorder, Reporter};
+use kube::runtime::events::Recorder;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::*;
 use crate::authorities::state::LineageState;
+use crate::conditions::reporter;
 use crate::csrs::signer::{ClusterLimits, SignerKind, SignerShared};
 use crate::csrs::unconfirmed::Unconfirmed;
 use crate::lease;
+use crate::links::mk_links;
 use addon_signer_api::ocm::AddOnApi;
 use addon_signer_core::policy::{GatewayCertificate, GatewayRules};
 use addon_signer_core::rate::Rate;
-use addon_signer_ledger::{LedgerWriter, WriterOptions};
-use addon_signer_telemetry::audit::Audit;
 use addon_signer_telemetry::pulse::Pulses;
 
 const SIGNER: &str = "example.com/telemetry";
@@ -41,34 +41,18 @@ fn mk_client() -> (Client, mpsc::UnboundedReceiver<String>) {
 }
 
 fn mk_signer(client: &Client) -> Signer {
-    let clock = Clock::default();
     let rules = GatewayRules {
         account: "hub".to_owned(),
         dns_names: Default::default(),
         ip_addresses: Default::default(),
         duration: LATE,
     };
-    let location = "sqlite:///nowhere".parse().unwrap();
-    let (_, ledger) = LedgerWriter::new(WriterOptions {
-        location,
-        replica: "hub-a".to_owned(),
-        clock: clock.clone(),
-        metrics: Default::default(),
-    });
     let shared = SignerShared {
-        client: client.clone(),
-        clock: clock.clone(),
-        registry: Default::default(),
+        links: mk_links(client.clone(), lease::channel().1),
         addons: AddOnApi::V1Beta1.into(),
         retention: LATE,
         accounts: KnownAccounts::default(),
-        guard: Default::default(),
-        in_effect: watch::channel(Default::default()).1,
-        leading: lease::channel().1,
-        recorder: Recorder::new(client.clone(), Reporter { controller: "test".to_owned(), instance: None }),
-        metrics: Default::default(),
-        audit: Audit::new(clock),
-        ledger,
+        recorder: Recorder::new(client.clone(), reporter()),
         limits: Arc::new(ClusterLimits::new(Rate { burst: 1, interval: LATE })),
     };
     let lineage = watch::channel(LineageState::Starting).1;

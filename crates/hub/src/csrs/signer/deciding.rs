@@ -1,18 +1,26 @@
 //! Asks policy about a CSR, and right before a certificate is signed or written whether its answer still holds.
+//!
+//! Of a CSR that OCM's gRPC server makes for another, an annotation says for whom it is. The hub answers one only after
+//! it has seen the API server refuse to change that annotation on this very CSR.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::core::v1::Pod;
-use kube::Api;
+use kube::{Api, ResourceExt};
+use tracing::warn;
 
-use super::{Signer, SignerError, SignerKind, SignerShared};
-use crate::csrs::action::{self, Action, Mode};
-use crate::csrs::guard::Guarded;
+use super::{Outcome, Signer, SignerError, SignerKind, SignerShared};
+use crate::csrs::action::{self, Action, Mode, PROXY_UNPROVEN};
+use crate::csrs::guard::{Guarded, POLICY, Unproven};
+use crate::dry_run::{self, PolicyProblem, Right};
+use crate::lease::Leads;
 use crate::registrations::registry;
 use addon_signer_api::rules::SignerConfig;
 use addon_signer_core::policy::{self, Approved, Claim, Refusal};
+use addon_signer_core::timestamp::Timestamp;
+use addon_signer_telemetry::audit::Asker;
 
 impl Signer {
     /// The configuration at this moment; `None` for the gateway's own signers, whose rules do not change.
@@ -46,7 +54,7 @@ impl Signer {
             (SignerKind::Client { .. }, Some(config)) => config,
         };
         if self.is_proxied(csr) {
-            match self.shared.guard.known() {
+            match self.shared.links.guard.known() {
                 Guarded::Starting => return Ok(Action::Wait),
                 Guarded::Not(doubt) => return Ok(Action::PolicyProblem(doubt)),
                 Guarded::Since(_) => submission.is_guarded = self.is_believed(csr),
@@ -56,7 +64,7 @@ impl Signer {
             Ok(claim) => claim,
             Err(refusal) => return Ok(action::answer(csr, mode, Err(refusal))),
         };
-        match self.shared.registry.read(|registry| claim.decide(registry)) {
+        match self.shared.links.registry.read(|registry| claim.decide(registry)) {
             Err(refusal) if refusal.is_final() => {}
             verdict => return Ok(action::answer(csr, mode, verdict)),
         }
@@ -64,8 +72,8 @@ impl Signer {
             return Ok(Action::Limited(pause));
         }
         let identity = claim.identity();
-        let SignerShared { client, addons, .. } = &self.shared;
-        let fresh = registry::look_up(client, addons.now(), &identity.cluster, &identity.addon).await?;
+        let SignerShared { links, addons, .. } = &self.shared;
+        let fresh = registry::look_up(&links.client, addons.now(), &identity.cluster, &identity.addon).await?;
         Ok(match claim.decide(&fresh) {
             // The gateway relies on the watch, which is late: it would refuse the certificate now.
             Ok(_) => Action::Wait,
@@ -79,7 +87,7 @@ impl Signer {
         let account = csr.spec.username.as_deref().and_then(|name| name.strip_prefix("system:serviceaccount:"));
         let namespace = account.and_then(|account| account.split_once(':')).map(|(namespace, _)| namespace);
         let (Some(namespace), Some(name)) = (namespace, action::pod_of(csr)) else { return Ok(None) };
-        let pods: Api<Pod> = Api::namespaced(self.shared.client.clone(), namespace);
+        let pods: Api<Pod> = Api::namespaced(self.shared.links.client.clone(), namespace);
         let found = if action::is_sane_name(name) { pods.get_metadata_opt(name).await? } else { None };
         let lives = found.is_some_and(|pod| pod.metadata.deletion_timestamp.is_none());
         Ok((!lives).then(|| name.to_owned()))
@@ -88,15 +96,82 @@ impl Signer {
     /// Whether the requester's cluster may have one more answer; if not, how long it must wait. Nothing is counted.
     pub(super) fn has_answers(&self, csr: &CertificateSigningRequest) -> Result<(), Duration> {
         let tenant = self.tenant(csr);
-        let now = self.shared.clock.now();
+        let now = self.shared.links.clock.now();
         self.shared.limits.answers.lock().wait(&tenant, now)
     }
 
     /// Whether policy would still approve: the addon is eligible, and the rules are those of the decision.
     pub(super) fn still_allows(&self, approved: &Approved, config: Option<&SignerConfig>) -> bool {
         let is_eligible = approved.identity().is_none_or(|identity| {
-            self.shared.registry.read(|registry| registry.check(&identity.cluster, &identity.addon)).is_ok()
+            self.shared.links.registry.read(|registry| registry.check(&identity.cluster, &identity.addon)).is_ok()
         });
         is_eligible && self.config().as_deref() == config
+    }
+}
+
+impl Signer {
+    /// Whether OCM's gRPC server made the CSR for somebody else. The gateway's own signer takes none of its.
+    pub(super) fn is_proxied(&self, csr: &CertificateSigningRequest) -> bool {
+        let proxy = self.shared.accounts.grpc_proxy.as_deref();
+        matches!(self.kind, SignerKind::Client { .. }) && proxy.is_some() && proxy == csr.spec.username.as_deref()
+    }
+
+    /// Who made the CSR, and for whom.
+    pub(super) fn requester<'c>(&self, csr: &'c CertificateSigningRequest) -> Asker<'c> {
+        let csr_user = action::csr_user(csr).filter(|_| self.is_proxied(csr));
+        Asker { user: csr.spec.username.as_deref().unwrap_or_default(), csr_user }
+    }
+
+    /// Whether nobody else has said for whom the CSR is: it was made by its requester for itself, or while the
+    /// policy was in force.
+    pub(super) fn is_believed(&self, csr: &CertificateSigningRequest) -> bool {
+        let made = action::requested(csr);
+        !self.is_proxied(csr) || matches!(self.shared.links.guard.known(), Guarded::Since(since) if since <= made)
+    }
+
+    /// Tries to change for whom the CSR is, in dry runs: by its status, and by its approval. If the policy does not
+    /// refuse both, the CSR waits, and the answer is how.
+    pub(super) async fn unproven(
+        &self,
+        leads: &Leads,
+        csr: &CertificateSigningRequest,
+        now: Timestamp,
+    ) -> Result<Option<Outcome>, SignerError> {
+        if !self.is_proxied(csr) {
+            return Ok(None);
+        }
+        for subresource in ["status", "approval"] {
+            let tried = self.answers(leads).try_for_another(csr, subresource).await;
+            if let Right::Unguarded(doubt) = dry_run::judge(POLICY, tried)? {
+                let outcome = match doubt {
+                    PolicyProblem::Missing => {
+                        self.shared.links.guard.refute();
+                        Outcome::Wait
+                    }
+                    PolicyProblem::Unknown(_) | PolicyProblem::RefusesHub(_) => Outcome::Quarantined,
+                };
+                self.say_unproven(leads, csr, now, &doubt).await?;
+                return Ok(Some(outcome));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Says on the CSR, once, why it waits.
+    pub(super) async fn say_unproven(
+        &self,
+        leads: &Leads,
+        csr: &CertificateSigningRequest,
+        now: Timestamp,
+        doubt: &PolicyProblem,
+    ) -> Result<(), SignerError> {
+        if !action::has_condition(csr, PROXY_UNPROVEN) && self.may_answer(csr, now).is_ok() {
+            let why = Unproven(doubt);
+            warn!(csr = csr.name_any(), error = %why, "A CSR of OCM's gRPC server waits");
+            let sentence = format!("The hub does not answer this CSR of OCM's gRPC server, because {why}.");
+            let answers = self.answers(leads);
+            self.counted(csr, answers.add_condition(csr, PROXY_UNPROVEN, doubt.reason(), &sentence)).await?;
+        }
+        Ok(())
     }
 }

@@ -1,4 +1,7 @@
 //! Issues the certificate of one approved CSR: performs the steps of [`issuing::issue`].
+//!
+//! A CSR is quarantined if its row of the ledger cannot be used, because the ledger was altered or belongs to another
+//! hub. The hub signs nothing for it, because it does not know which certificate it got.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -8,18 +11,20 @@ use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::ResourceExt;
 use ring::rand::SystemRandom;
 use tokio::sync::oneshot;
+use tracing::{debug, error, warn};
 
-use super::quarantined::Unusable;
 use super::{Outcome, Signer, SignerError, SignerKind, SignerShared};
 use crate::authorities::reconciler::Reserve;
 use crate::authorities::state::ReadyLineage;
-use crate::csrs::action::{self, RATE_LIMITED, REVOKED};
+use crate::csrs::action::{self, RATE_LIMITED, RECORD_UNUSABLE, REVOKED};
 use crate::csrs::status_writer::{RefusalKind, StatusWriter};
 use crate::lease::Leads;
 use addon_signer_api::rules::SignerConfig;
-use addon_signer_core::ca::issuer::{Issued, Prepared};
+use addon_signer_core::ca::issuer::{Issued, Prepared, RecordFault};
 use addon_signer_core::ca::serial::Serial;
-use addon_signer_core::conditions::{CERTIFICATE_OUTDATED, REVOKED_UNTIL_LATER, TOO_MANY_REQUESTS};
+use addon_signer_core::conditions::{
+    CERTIFICATE_OUTDATED, LEDGER_ROW_UNUSABLE, REVOKED_UNTIL_LATER, TOO_MANY_REQUESTS,
+};
 use addon_signer_core::csr::normalised;
 use addon_signer_core::issuing::{self, Effects, End, Request, Signing, Surroundings};
 use addon_signer_core::journal::record::{Intended, Intent, Record};
@@ -57,7 +62,7 @@ impl Signer {
         approves: bool,
     ) -> Result<Outcome, SignerError> {
         // The recovery works on this CSR now; the signer looks again after that.
-        let Some(_claim) = self.shared.ledger.lock(action::uid(csr)) else {
+        let Some(_claim) = self.shared.links.ledger.lock(action::uid(csr)) else {
             return Ok(Outcome::Wait);
         };
         if let Some(until) = approved.waits_until(now) {
@@ -83,10 +88,10 @@ impl Signer {
         };
         match issuing::issue(&mut attempt, &request, signing, self.unconfirmed.recall(csr)).await? {
             End::Published(issued) => {
-                let published = self.shared.clock.now();
+                let published = self.shared.links.clock.now();
                 self.unconfirmed.mark_published(csr, published);
                 attempt.report(&issued);
-                self.shared.ledger.published(issued.serial, published).await;
+                self.shared.links.ledger.published(issued.serial, published).await;
                 Ok(Outcome::Published)
             }
             End::Refused => Ok(Outcome::Later(self.shared.retention)),
@@ -105,7 +110,8 @@ impl Signer {
         self.serving.borrow().last()?;
         let is_clients = matches!(self.kind, SignerKind::Client { .. });
         // A gateway whose certificate nobody renews would end, and that would not stop whoever has the key.
-        let waits = || ready.lineage().is_tainted() || ready.first_waits_for(&self.shared.in_effect.borrow()).is_some();
+        let waits =
+            || ready.lineage().is_tainted() || ready.first_waits_for(&self.shared.links.in_effect.borrow()).is_some();
         if is_clients && waits() { None } else { Some(ready) }
     }
 
@@ -152,7 +158,7 @@ impl Signer {
             let answers = self.answers(leads);
             self.counted(csr, answers.add_condition(csr, REVOKED, REVOKED_UNTIL_LATER, &sentence)).await?;
         }
-        let rest = self.shared.clock.now().until(until);
+        let rest = self.shared.links.clock.now().until(until);
         Ok(Outcome::Later(rest.clamp(*REVOKED_PAUSE.start(), *REVOKED_PAUSE.end())))
     }
 }
@@ -164,7 +170,7 @@ impl Attempt<'_> {
 
     fn report(&self, issued: &Issued) {
         let Self { signer, csr, request, .. } = self;
-        signer.shared.audit.granted(&Grant {
+        signer.shared.links.audit.granted(&Grant {
             signer: &signer.name(),
             csr: &csr.name_any(),
             requester: signer.requester(csr),
@@ -173,7 +179,7 @@ impl Attempt<'_> {
             serial: issued.serial,
             not_after: issued.not_after,
         });
-        signer.shared.metrics.issued(&signer.name());
+        signer.shared.links.metrics.issued(&signer.name());
     }
 
     async fn say_limited(&self, pause: Duration) -> Result<Outcome, SignerError> {
@@ -181,7 +187,7 @@ impl Attempt<'_> {
         if !action::has_condition(csr, RATE_LIMITED) && signer.may_answer(csr, self.signing.now).is_ok() {
             let sentence = "This addon or its cluster had too many certificates; the CSR waits and is signed later.";
             signer.counted(csr, answers.add_condition(csr, RATE_LIMITED, TOO_MANY_REQUESTS, sentence)).await?;
-            signer.shared.metrics.rate_limited(&signer.name());
+            signer.shared.links.metrics.rate_limited(&signer.name());
         }
         Ok(Outcome::Limited(pause))
     }
@@ -194,7 +200,7 @@ impl Effects for Attempt<'_> {
         let Self { signer, csr, config, request: Request { approved, .. }, .. } = self;
         let is_allowed = signer.still_allows(approved, *config) && signer.is_believed(csr);
         let valid_from = approved.identity().and_then(|identity| {
-            signer.shared.registry.read(|registry| registry.valid_from(&identity.cluster, &identity.addon))
+            signer.shared.links.registry.read(|registry| registry.valid_from(&identity.cluster, &identity.addon))
         });
         // The anchors stay valid when the lineage can no longer sign.
         let serving = signer.serving.borrow().last().cloned();
@@ -225,8 +231,8 @@ impl Effects for Attempt<'_> {
 
     /// Records the intent. If the ledger does not record a new one, the identity gets its token back.
     async fn record_intent(&mut self, intent: Intent) -> Result<Intended, SignerError> {
-        let SignerShared { ledger, limits, .. } = &self.signer.shared;
-        let intended = ledger.intend(intent).await;
+        let SignerShared { links, limits, .. } = &self.signer.shared;
+        let intended = links.ledger.intend(intent).await;
         if intended != Ok(Intended::Recorded) {
             match self.request.approved.identity() {
                 Some(identity) => limits.certificates.lock().give_back(identity),
@@ -243,7 +249,7 @@ impl Effects for Attempt<'_> {
     }
 
     async fn record_certificate(&mut self, issued: &Issued, record: Record) -> Result<(), SignerError> {
-        self.signer.shared.ledger.append(record, "").await?;
+        self.signer.shared.links.ledger.append(record, "").await?;
         self.remember(issued);
         Ok(())
     }
@@ -273,6 +279,72 @@ impl Effects for Attempt<'_> {
     }
 
     async fn close(&mut self, record: Record) -> Result<(), SignerError> {
-        Ok(self.signer.shared.ledger.append(record, "").await?)
+        Ok(self.signer.shared.links.ledger.append(record, "").await?)
+    }
+}
+
+/// A row of the ledger that cannot be used for its CSR.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "row {row} of the ledger, which is about the CSR {csr}, holds {fault}: the ledger was altered, or restored \
+     from another hub's backup; check it with `addon-signer certs verify`, restore the right ledger, or delete the \
+     CSR, whose agent then makes a new one"
+)]
+pub(crate) struct Unusable {
+    /// The number of the row.
+    pub row: u64,
+    /// The name of the CSR.
+    pub csr: String,
+    /// What is wrong with the row.
+    pub fault: RecordFault,
+}
+
+impl Signer {
+    /// Says on the CSR, once, that its row cannot be used, and lets it wait.
+    pub(super) async fn hold(
+        &self,
+        leads: &Leads,
+        csr: &CertificateSigningRequest,
+        now: Timestamp,
+        unusable: &Unusable,
+    ) -> Result<Outcome, SignerError> {
+        if action::has_condition(csr, RECORD_UNUSABLE) {
+            debug!(csr = csr.name_any(), "A CSR still cannot be worked on");
+        } else if self.may_answer(csr, now).is_ok() {
+            let answers = self.answers(leads);
+            let reason = LEDGER_ROW_UNUSABLE;
+            let sentence = sentence(unusable);
+            self.counted(csr, answers.add_condition(csr, RECORD_UNUSABLE, reason, &sentence)).await?;
+            error!(csr = csr.name_any(), error = %unusable, "A CSR cannot be worked on");
+            self.shared.links.metrics.quarantined(&self.name());
+            if let Err(error) = answers.event(csr, &self.shared.recorder, reason, &sentence).await {
+                // The condition on the CSR says the same; an event is a convenience.
+                warn!(%error, csr = csr.name_any(), "Could not write an event about a quarantined CSR");
+            }
+        }
+        Ok(Outcome::Quarantined)
+    }
+}
+
+/// The error as a sentence, for a condition.
+fn sentence(unusable: &Unusable) -> String {
+    let text = unusable.to_string();
+    let mut letters = text.chars();
+    letters.next().map(|first| format!("{}{}.", first.to_uppercase(), letters.as_str())).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sentence_names_row_request_and_what_to_do() {
+        let unusable = Unusable { row: 12, csr: "addon-1".to_owned(), fault: RecordFault::OtherKey };
+        assert_eq!(
+            sentence(&unusable),
+            "Row 12 of the ledger, which is about the CSR addon-1, holds a certificate whose public key is not the \
+             CSR's: the ledger was altered, or restored from another hub's backup; check it with `addon-signer \
+             certs verify`, restore the right ledger, or delete the CSR, whose agent then makes a new one."
+        );
     }
 }

@@ -7,37 +7,34 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use kube::ResourceExt;
 use kube::runtime::events::Recorder;
-use kube::{Client, ResourceExt};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
-mod deciding;
-mod issuing;
-mod proxied;
-mod quarantined;
-
+use crate::HubLinks;
 use crate::authorities::reconciler::Reserve;
 use crate::authorities::state::LineageState;
 use crate::csrs::action::{self, Action, KnownAccounts, Mode};
-use crate::csrs::guard::{Guard, Guarded};
+use crate::csrs::guard::Guarded;
 use crate::csrs::status_writer::{RefusalKind, StatusWriter};
 use crate::csrs::unconfirmed::{Unconfirmed, WATCH_BEHIND};
 use crate::lease::{Leading, Leads, NotLeading, NotWritten};
-use crate::metrics::HubMetrics;
-use crate::registrations::version::AddOnVersion;
+use crate::registrations::discovery::AddOnVersion;
 use addon_signer_api::rules::SignerConfig;
 use addon_signer_core::ca::issuer::IssueError;
 use addon_signer_core::gateway::replicas::TrustInEffect;
 use addon_signer_core::keys::private::KeyError;
 use addon_signer_core::policy::{GatewayCertificate, GatewayRules, Refusal};
 use addon_signer_core::rate::{Buckets, Rate, RateLimiter};
-use addon_signer_core::registry::SharedRegistry;
+use addon_signer_core::throttle::{Quota, Throttle};
 use addon_signer_core::timestamp::Timestamp;
-use addon_signer_ledger::{Ledger, LedgerError};
+use addon_signer_ledger::LedgerError;
 use addon_signer_platform::clock::Clock;
-use addon_signer_telemetry::audit::Audit;
+
+mod deciding;
+mod issuing;
 
 /// How many refusals and conditions one cluster gets at once, for each certificate that one of its addons may get at
 /// once: OCM's agent makes at most ten CSRs per addon.
@@ -72,32 +69,15 @@ pub(crate) enum SignerKind {
 /// What all signers share.
 #[derive(Clone)]
 pub(crate) struct SignerShared {
-    /// The client with the hub's account.
-    pub client: Client,
-    /// The clock.
-    pub clock: Clock,
-    /// Who is eligible.
-    pub registry: SharedRegistry,
+    pub links: HubLinks,
     /// The version of ManagedClusterAddOn.
     pub addons: AddOnVersion,
     /// How long refused CSRs are kept.
     pub retention: Duration,
     /// The accounts that CSRs are told apart by.
     pub accounts: KnownAccounts,
-    /// Whether that account can be believed.
-    pub guard: Guard,
-    /// The trust that all gateways have in effect.
-    pub in_effect: watch::Receiver<TrustInEffect>,
-    /// Whether this hub leads.
-    pub leading: Leading,
     /// Writes events.
     pub recorder: Recorder,
-    /// The metrics.
-    pub metrics: HubMetrics,
-    /// The audit log.
-    pub audit: Audit,
-    /// The ledger.
-    pub ledger: Ledger,
     /// What each cluster may get and cause.
     pub limits: Arc<ClusterLimits>,
 }
@@ -236,7 +216,7 @@ impl Signer {
     /// # Errors
     /// [`SignerError`]; nothing is half done that the next look does not continue.
     pub(crate) async fn work(&self, csr: &CertificateSigningRequest) -> Result<Outcome, SignerError> {
-        let now = self.shared.clock.now();
+        let now = self.shared.links.clock.now();
         if !action::is_issued(csr) && self.unconfirmed.was_published(csr, now) {
             // The watch shows an object that is older than the hub's own write. A write on it would be a conflict.
             return Ok(Outcome::Later(WATCH_BEHIND));
@@ -253,7 +233,7 @@ impl Signer {
             Action::AwaitApproval => Ok(Outcome::AwaitChange),
             Action::Limited(pause) => Ok(Outcome::Limited(pause)),
             Action::Wait => Ok(Outcome::Wait),
-            action => match self.shared.leading.leads() {
+            action => match self.shared.links.leading.leads() {
                 Ok(leads) => self.act(&leads, csr, now, config.as_deref(), action).await,
                 Err(NotLeading) => Ok(Outcome::Wait),
             },
@@ -294,9 +274,9 @@ impl Signer {
             config,
             lineage: self.lineage.clone(),
             serving: self.serving.clone(),
-            in_effect: self.shared.in_effect.clone(),
-            guard: self.shared.guard.watch(),
-            leading: self.shared.leading.clone(),
+            in_effect: self.shared.links.in_effect.clone(),
+            guard: self.shared.links.guard.watch(),
+            leading: self.shared.links.leading.clone(),
         }
     }
 
@@ -324,8 +304,8 @@ impl Signer {
         }
         let answers = self.answers(leads);
         self.counted(csr, answers.refuse(csr, verdict, refusal.reason(), &refusal.sentence())).await?;
-        self.shared.audit.refused(&self.name(), &csr.name_any(), self.requester(csr), refusal);
-        self.shared.metrics.refused(&self.name(), refusal.reason());
+        self.shared.links.audit.refused(&self.name(), &csr.name_any(), self.requester(csr), refusal);
+        self.shared.links.metrics.refused(&self.name(), refusal.reason());
         if let Err(error) = answers.event(csr, &self.shared.recorder, refusal.reason(), &refusal.sentence()).await {
             // The condition on the CSR says the same; an event is a convenience.
             warn!(%error, csr = csr.name_any(), "Could not write an event about a refused CSR");
@@ -372,7 +352,7 @@ impl Signer {
     }
 
     fn answers<'l>(&self, leads: &'l Leads) -> StatusWriter<'l> {
-        StatusWriter::new(self.shared.client.clone(), leads)
+        StatusWriter::new(self.shared.links.client.clone(), leads)
     }
 
     /// The name of the AddOnSigner; the gateway's own signers have names too.
@@ -380,6 +360,36 @@ impl Signer {
         match &self.kind {
             SignerKind::Client { name, .. } => name.clone(),
             SignerKind::Gateway { certificate, .. } => certificate.name().to_owned(),
+        }
+    }
+}
+
+/// How many failures of one cluster's CSRs are logged; the others are counted.
+const LOGGED: Quota = Quota { first: 5, window: Duration::from_secs(60) };
+
+/// The failures of each cluster.
+pub(super) struct Failures {
+    throttle: Throttle<Arc<str>>,
+    clock: Clock,
+}
+
+impl Failures {
+    pub(super) fn new(clock: Clock) -> Self {
+        Self { throttle: Throttle::new(LOGGED), clock }
+    }
+
+    /// Logs that the work on a CSR of this tenant failed.
+    pub(super) fn report(&mut self, name: &str, tenant: &Arc<str>, error: &SignerError) {
+        let now = self.clock.now();
+        let taken = self.throttle.take(tenant, now);
+        for sum in self.throttle.ended(now).into_iter().chain(taken.before) {
+            info!(requester = &*sum.cause, count = sum.count, "More failures on CSRs were not logged");
+        }
+        match error {
+            // The ledger's writer has logged the error, once for all CSRs that wait.
+            SignerError::Ledger(_) => debug!(csr = name, %error, "A CSR waits for the ledger"),
+            _ if taken.write => info!(csr = name, %error, "Could not work on a CSR; the hub retries"),
+            _ => {}
         }
     }
 }

@@ -16,8 +16,9 @@ use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
 use super::{ASK_AGAIN, DOUBT, LONGEST, PAUSE, ROUND, SHORTEST, changed, rest};
+use crate::HubLinks;
 use crate::conditions::Report;
-use crate::lease::{Leading, Leads, NotWritten};
+use crate::lease::{Leads, NotWritten};
 use crate::permission;
 use crate::registrations::discovery::served_version;
 use crate::registrations::wanted::Signers;
@@ -42,8 +43,7 @@ pub(crate) struct PublisherInputs {
 }
 
 pub(crate) struct BundlePublisher {
-    client: Client,
-    leading: Leading,
+    links: HubLinks,
     inputs: PublisherInputs,
     wish: Desired,
     /// The anchors of the last write, or none for a deletion.
@@ -87,17 +87,16 @@ impl Desired {
 }
 
 impl BundlePublisher {
-    pub(crate) fn new(client: &Client, leading: Leading, inputs: PublisherInputs, pulse: Pulse) -> Self {
+    pub(crate) fn new(links: &HubLinks, inputs: PublisherInputs) -> Self {
         Self {
-            client: client.clone(),
-            leading,
+            links: links.clone(),
             inputs,
             wish: Desired::default(),
             tried: None,
             reverts: RevertBackoff::new(SHORTEST, LONGEST),
             is_failing: false,
             disputed: None,
-            pulse,
+            pulse: links.pulses.start("trust of the hub cluster"),
         }
     }
 
@@ -106,7 +105,7 @@ impl BundlePublisher {
         let mut pauses = Pauses::new(SHORTEST, ASK_AGAIN);
         let mut is_said = false;
         loop {
-            let pause = match may_publish(&self.client).await {
+            let pause = match may_publish(&self.links.client).await {
                 Ok(Some(version)) => {
                     is_said = false;
                     let error = self.keep(version).await;
@@ -136,7 +135,7 @@ impl BundlePublisher {
 
     /// Keeps the ClusterTrustBundle until that fails; returns why.
     async fn keep(&mut self, version: &str) -> String {
-        let api = Api::<ClusterTrustBundle>::all_with(self.client.clone(), &resource(version));
+        let api = Api::<ClusterTrustBundle>::all_with(self.links.client.clone(), &resource(version));
         let mut events = watch_object(api.clone(), TRUST_BUNDLE).boxed();
         let mut found = None;
         loop {
@@ -190,7 +189,7 @@ impl BundlePublisher {
             self.say_disputed(is_wanted, now, due);
             return Ok(due);
         }
-        let Ok(leads) = self.leading.leads() else { return Ok(now + PAUSE) };
+        let Ok(leads) = self.links.leading.leads() else { return Ok(now + PAUSE) };
         self.tried.clone_from(&wanted);
         self.reverts.wrote(now);
         self.is_failing = false;

@@ -12,9 +12,9 @@ use tracing::level_filters::LevelFilter;
 
 use super::*;
 use crate::lease;
+use crate::links::mk_links;
 use addon_signer_api::rules::SignerConfig;
 use addon_signer_core::ca::bundle::Bundle;
-use addon_signer_telemetry::pulse::Pulses;
 
 const ANCHORS: &str = include_str!("../../../../../certs/profiles/serving-ca.pem");
 const OTHERS: &str = include_str!("../../../../../certs/profiles/client-ca.pem");
@@ -66,7 +66,7 @@ fn mk_publishing(code: StatusCode) -> Publishing {
     let (announcer, leading) = lease::channel();
     announcer.lead(1, Instant::now() + Duration::from_secs(100_000));
     let inputs = PublisherInputs { signers, trust: trusted, report };
-    let publisher = BundlePublisher::new(&client, leading, inputs, Pulses::default().start("test"));
+    let publisher = BundlePublisher::new(&mk_links(client.clone(), leading), inputs);
     let api = Api::all_with(client, &resource(VERSION));
     Publishing { publisher, api, writes, report: reported, trust, _leads: announcer }
 }
@@ -242,7 +242,7 @@ async fn hub_without_the_right_says_so_once_and_asks_every_minute() {
     let _guard = tracing::subscriber::set_default(log);
     let Publishing { mut publisher, report, .. } = mk_publishing(StatusCode::OK);
     let (client, asked) = mk_api_server(&["v1"], "create");
-    publisher.client = client;
+    publisher.links.client = client;
     assert!(tokio::time::timeout(ASK_AGAIN * 10, publisher.run()).await.is_err(), "it goes on forever");
     assert_eq!((*asked.lock().unwrap(), report.borrow().clone()), (10 * 3, Report::Nothing));
     let said = std::fs::read_to_string(file.path()).unwrap();

@@ -19,7 +19,7 @@ use in_use::{InUse, in_use, not_served, too_long};
 
 /// What is known of the registrations of all addons.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct RegistrationReport {
+pub(crate) struct RegistrationReport {
     /// Which addons the addon-manager registers.
     pub templates: Templates,
     /// AddOnTemplates that single ManagedClusterAddOns name for their cluster.
@@ -32,14 +32,14 @@ pub struct RegistrationReport {
 
 impl RegistrationReport {
     /// Addons of a signer whose registrations are left to another program.
-    pub fn left_of<'r>(&'r self, config: &'r SignerConfig) -> impl Iterator<Item = &'r AddOnKey> {
+    pub(crate) fn left_of<'r>(&'r self, config: &'r SignerConfig) -> impl Iterator<Item = &'r AddOnKey> {
         self.left.iter().filter(|key| concerns(key, config))
     }
 
     /// The condition `Registered` of an AddOnSigner; `None` if nothing is known yet, or if the hub neither writes the
     /// registrations of its addons nor finds templates for them.
     #[must_use]
-    pub fn condition(&self, config: &SignerConfig) -> Option<ConditionValue> {
+    pub(crate) fn condition(&self, config: &SignerConfig) -> Option<ConditionValue> {
         let templated = match &self.templates {
             Templates::Read(templated) => templated,
             Templates::Starting => return None,

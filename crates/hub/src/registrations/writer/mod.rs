@@ -1,7 +1,6 @@
 //! The one task that decides what is written and when. Each call is a task of its own, so that one addon delays no
 //! other.
 
-use crate::metrics::HubMetrics;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,12 +13,14 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 use tracing::{debug, info, warn};
 
+use super::discovery::AddOnVersion;
 use super::later::Later;
 use super::oversized::Oversized;
 use super::report::RegistrationReport;
 use super::wanted::{Signers, wanted_status};
 use super::work::{self, AddOnsApi, Done, Patch, SeenAddOn, WriteFailure};
-use crate::lease::{Leading, Leads};
+use crate::HubLinks;
+use crate::lease::Leads;
 use addon_signer_api::addon_template::template_of_addon;
 use addon_signer_api::ocm::{self, AddOnApi, OcmObject};
 use addon_signer_api::registrations::{is_left, say_left};
@@ -27,11 +28,9 @@ use addon_signer_core::doubling::doubled;
 use addon_signer_core::identity::AddOnKey;
 use addon_signer_core::revert_backoff::RevertBackoff;
 use addon_signer_core::templates::{TemplatedAddOns, Templates};
-use addon_signer_platform::clock::Clock;
 use addon_signer_telemetry::pulse::Pulse;
 
 mod reverts;
-mod telling;
 
 /// How many addons are in work at once.
 const SIDE_BY_SIDE: usize = 16;
@@ -52,7 +51,7 @@ const ROUND: Duration = Duration::from_secs(10);
 const LIST_PAUSE: Duration = Duration::from_secs(6);
 
 /// The inputs of the writer, and its report.
-pub struct RegistrationInputs {
+pub(crate) struct RegistrationInputs {
     /// Addons as the watch and the lists show them.
     pub seen: (mpsc::Sender<SeenAddOn>, mpsc::Receiver<SeenAddOn>),
     /// Notified if an addon was not passed on: the writer then lists all addons.
@@ -78,11 +77,9 @@ struct Listing {
 }
 
 /// Writes registrations.
-pub struct RegistrationWriter {
+pub(crate) struct RegistrationWriter {
     target: AddOnsApi,
-    clock: Clock,
-    leading: Leading,
-    metrics: HubMetrics,
+    links: HubLinks,
     inputs: RegistrationInputs,
     signers: Option<Signers>,
     templates: Templates,
@@ -109,18 +106,10 @@ pub struct RegistrationWriter {
 
 impl RegistrationWriter {
     /// Makes a writer that writes with the hub's account while this hub leads.
-    pub fn new(
-        target: AddOnsApi,
-        clock: Clock,
-        leading: Leading,
-        metrics: HubMetrics,
-        inputs: RegistrationInputs,
-    ) -> Self {
+    pub(crate) fn new(links: &HubLinks, version: AddOnVersion, inputs: RegistrationInputs) -> Self {
         Self {
-            target,
-            clock,
-            leading,
-            metrics,
+            target: AddOnsApi { client: links.client.clone(), version },
+            links: links.clone(),
             inputs,
             signers: None,
             templates: Templates::default(),
@@ -142,7 +131,7 @@ impl RegistrationWriter {
     ///
     /// # Errors
     /// One of its tasks panicked.
-    pub async fn keep(mut self, pulse: Pulse) -> Result<(), JoinError> {
+    pub(crate) async fn keep(mut self, pulse: Pulse) -> Result<(), JoinError> {
         let mut round = interval(ROUND);
         round.set_missed_tick_behavior(MissedTickBehavior::Delay);
         self.inputs.signers.mark_changed();
@@ -196,7 +185,7 @@ impl RegistrationWriter {
     /// Starts to list all addons, if that is due and the hub could write to them.
     fn list(&mut self) {
         let is_time = self.list.due && self.list.shown.is_none() && Instant::now() >= self.list.next;
-        if is_time && self.known().is_some() && self.leading.leads().is_ok() {
+        if is_time && self.known().is_some() && self.links.leading.leads().is_ok() {
             (self.list.due, self.list.shown, self.list.next) =
                 (false, Some(BTreeSet::new()), Instant::now() + LIST_PAUSE);
             // Not as soon as a setting changes, which may be often: a list begins only every few seconds.
@@ -247,7 +236,7 @@ impl RegistrationWriter {
             return;
         }
         if addon.is_cut {
-            self.oversized.note(&key, self.clock.now());
+            self.oversized.note(&key, self.links.clock.now());
             return drop(self.failures.remove(&key));
         }
         let api = self.target.version.now();
@@ -255,7 +244,7 @@ impl RegistrationWriter {
             // The version has changed since the addon was read. The registrations have another shape in each.
             return self.later.put(&key, AGAIN);
         }
-        match (self.known(), self.leading.leads()) {
+        match (self.known(), self.links.leading.leads()) {
             (Some((signers, templated)), Ok(leads)) => self.decide(&leads, (&key, api), object, &signers, &templated),
             _ => self.list.due = true,
         }
@@ -269,7 +258,7 @@ impl RegistrationWriter {
         signers: &Signers,
         templated: &TemplatedAddOns,
     ) {
-        let now = self.clock.now();
+        let now = self.links.clock.now();
         let wanted = wanted_status(object, api, signers, templated, now);
         let status = object.data.get("status").unwrap_or(&Value::Null);
         let says_left = is_left(status);
@@ -335,7 +324,7 @@ impl RegistrationWriter {
                     );
                 }
                 info!(%cluster, %addon, "The hub wrote the addon's registrations");
-                self.metrics.registration_written();
+                self.links.metrics.registration_written();
             }
             Patch::TakeBack => {
                 info!(%cluster, %addon, "No other program changes the addon's registrations any more");

@@ -1,18 +1,23 @@
-//! The pauses between writes of one addon, and which addons are left to another program.
+//! The pauses between writes of one addon, which addons are left to another program, and what the writer reports.
 //!
 //! A program of addon-framework replaces the whole list whenever the list changes, so writing against it would never
 //! end. But a registration that was lost by accident must come back. Against a program that reverts at once, the hub
 //! writes 6 times in the first hour and 12 times in the first day.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::RegistrationWriter;
+use super::{FAILING, RegistrationWriter};
+use crate::registrations::report::RegistrationReport;
+use crate::tasks::send_news;
 use addon_signer_api::registrations::say_left;
-use addon_signer_core::identity::AddOnKey;
+use addon_signer_core::identity::{AddOnKey, AddOnName};
 use addon_signer_core::revert_backoff::RevertBackoff;
+use addon_signer_core::templates::Templates;
 use addon_signer_core::timestamp::Timestamp;
 
 /// The pause after the first write; it doubles with each further one. Registrations that stay for so long after a write
@@ -61,4 +66,35 @@ pub(super) fn saying_left(mut wanted: Value, status: &Value, now: Timestamp) -> 
         wanted.extend(said);
     }
     wanted
+}
+
+impl RegistrationWriter {
+    /// Publishes the report, once all addons were listed or the cause is known why they cannot be.
+    pub(super) fn tell(&mut self) {
+        if !self.is_complete && !matches!(self.templates, Templates::Unread(_)) {
+            return;
+        }
+        let now = Instant::now();
+        self.reverts.retain(|_, reverts| !reverts.is_calm(now));
+        let report = self.report();
+        let signers = self.signers.iter().flat_map(|signers| signers.served.iter());
+        let left = signers.map(|(name, config)| (name.as_str(), report.left_of(config).count()));
+        self.links.metrics.registrations_left(left);
+        send_news(&self.inputs.report, Some(report));
+    }
+
+    fn report(&self) -> RegistrationReport {
+        let mut overrides: BTreeMap<AddOnName, BTreeSet<String>> = BTreeMap::new();
+        for (key, name) in &self.overrides {
+            overrides.entry(key.addon.clone()).or_default().insert(name.clone());
+        }
+        let failing = self.failures.iter().filter(|(_, (failures, _))| *failures >= FAILING);
+        let failing = failing.filter_map(|(key, (_, why))| Some((key.clone(), why.clone()?)));
+        RegistrationReport {
+            templates: self.templates.clone(),
+            overrides,
+            left: Arc::new(self.left.clone()),
+            failing: Arc::new(failing.collect()),
+        }
+    }
 }

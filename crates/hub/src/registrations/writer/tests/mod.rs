@@ -11,9 +11,10 @@ use kube::Client;
 
 use super::*;
 use crate::lease;
-use crate::registrations::version::AddOnVersion;
+use crate::links::mk_links;
 use addon_signer_api::ocm::AddOnApi;
 use addon_signer_api::rules::SignerConfig;
+use addon_signer_platform::clock::Clock;
 use addon_signer_telemetry::pulse::Pulses;
 
 mod rivals;
@@ -183,8 +184,7 @@ impl World {
             report: reporting,
         };
         let version = AddOnVersion::from(AddOnApi::V1Alpha1);
-        let target = AddOnsApi { client, version: version.clone() };
-        let writer = RegistrationWriter::new(target, Clock::default(), leading, HubMetrics::default(), inputs);
+        let writer = RegistrationWriter::new(&mk_links(client, leading), version.clone(), inputs);
         let pulse = Pulses::default().start("registrations");
         let writer = tokio::spawn(async move { writer.keep(pulse).await.unwrap() });
         Self { server, signers, templates, report, all_again, announcer, version, _writer: writer }
