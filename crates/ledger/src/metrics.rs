@@ -33,8 +33,8 @@ impl LedgerMetrics {
             up: add(
                 registry,
                 "ledger_up",
-                "1 if the last attempt to record something succeeded, also in a hub that waits for the Lease; 0 while \
-                 nothing is signed",
+                "1 if the last attempt to record something succeeded; 0 while nothing is signed, also in a hub that \
+                 waits for the Lease",
             ),
             entries: add(registry, "ledger_entries", "Number of the ledger's last entry"),
             available: add(
