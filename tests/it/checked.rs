@@ -10,22 +10,19 @@ use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 
 use crate::cli::{Output, run, write};
-use crate::hub::registrations::templates::{mk_management_addon, mk_template};
-use crate::hub::registrations::wait_registered;
-use crate::whole::{Whole, prepare, serving_anchors};
+use crate::whole::{Whole, mk_whole, prepare, serving_anchors};
 use test_kit::deploy::{apply, part};
 use test_kit::hub::{
-    PATIENCE, RunningHub, RunningHubOptions, apply_route, condition, create_signer, deploy, wait_csr, wait_ready,
+    PATIENCE, RunningHub, RunningHubOptions, apply_route, change_signer, condition, deploy, wait_csr, wait_ready,
 };
 use test_kit::objects::{bind_policy, create_namespace, create_service, policy_bindings};
 use test_kit::request::mk_csr;
-use test_kit::{TestHub, accept_cluster, install_addon, wait_until};
+use test_kit::{TestHub, wait_until};
 
 async fn check(hub: &TestHub, home: &Path, flags: &[&str]) -> Output {
     let kubeconfig = write(home, &hub.kubeconfig("admin", &["system:masters"])).display().to_string();
@@ -34,9 +31,7 @@ async fn check(hub: &TestHub, home: &Path, flags: &[&str]) -> Output {
 
 #[tokio::test]
 async fn a_sound_installation_is_good_line_by_line() {
-    let hub = TestHub::start().await;
-    let admin = prepare(&hub, "127.0.0.1:9".parse().unwrap(), "24h").await;
-    let whole = Whole::start(&hub, Clock::default()).await;
+    let (hub, admin, whole) = mk_whole("127.0.0.1:9".parse().unwrap()).await;
     wait_ready(&admin, "telemetry", "True").await;
     serving_anchors(&admin).await;
     let routes: Api<AddOnRoute> = Api::namespaced(admin.clone(), "default");
@@ -146,9 +141,7 @@ async fn unreachable_backend_is_reported_with_remedy() {
         "backend": { "service": { "name": "receive", "port": 80 } },
     });
     apply_route(&admin, "observability", "receive", spec).await;
-    let from = Patch::Merge(json!({ "spec": { "gateway": { "routesFrom": { "namespaces": ["default"] } } } }));
-    let signers: Api<AddOnSigner> = Api::all(admin.clone());
-    signers.patch("telemetry", &PatchParams::default(), &from).await.unwrap();
+    change_signer(&admin, json!({ "spec": { "gateway": { "routesFrom": { "namespaces": ["default"] } } } })).await;
     let home = tempfile::tempdir().unwrap();
     let has = async |line: &str| {
         wait_until(PATIENCE, line, async || check(&hub, home.path(), &[]).await.stdout.contains(line).then_some(()))
@@ -159,7 +152,7 @@ async fn unreachable_backend_is_reported_with_remedy() {
     has("BAD  AddOnRoute observability/receive: Accepted is False, NotAllowedByListeners: The AddOnSigner").await;
     has("`kubectl label namespace observability addon-signer.io/upstream=true`").await;
     let from = json!({ "spec": { "gateway": { "routesFrom": { "namespaces": ["default", "observability"] } } } });
-    signers.patch("telemetry", &PatchParams::default(), &Patch::Merge(from)).await.unwrap();
+    change_signer(&admin, from).await;
     has(
         "BAD  AddOnRoute observability/receive: receive:80 has no ready endpoint: its requests are answered with 503\n",
     )
@@ -170,64 +163,6 @@ async fn unreachable_backend_is_reported_with_remedy() {
     let let_in = check(&hub, home.path(), &[]).await.stdout;
     assert!(!let_in.contains("kubectl label namespace observability"), "{let_in}");
     whole.stop().await.unwrap();
-}
-
-#[tokio::test]
-async fn an_edit_that_no_hub_has_looked_at_is_said() {
-    let hub = TestHub::start().await;
-    let admin = prepare(&hub, "127.0.0.1:9".parse().unwrap(), "24h").await;
-    let whole = Whole::start(&hub, Clock::default()).await;
-    wait_ready(&admin, "telemetry", "True").await;
-    whole.stop().await.unwrap();
-    let signers: Api<AddOnSigner> = Api::all(admin.clone());
-    let home = tempfile::tempdir().unwrap();
-    let line = "?    AddOnSigner telemetry: no hub has processed its last edit";
-    let before = check(&hub, home.path(), &[]).await;
-    assert!(!before.stdout.contains(line), "{}", before.stdout);
-    let patch = Patch::Merge(json!({ "spec": { "certificate": { "duration": "23h" } } }));
-    signers.patch("telemetry", &PatchParams::default(), &patch).await.unwrap();
-    let after = check(&hub, home.path(), &[]).await;
-    assert!(after.stdout.contains(line), "{}", after.stdout);
-}
-
-#[tokio::test]
-async fn template_conflict_and_missing_right_match_the_hubs_words() {
-    let hub = TestHub::start().await;
-    let admin = prepare(&hub, "127.0.0.1:9".parse().unwrap(), "24h").await;
-    mk_template(&admin, "one", &["example.com/other"]).await;
-    mk_management_addon(&admin, "telemetry", "one").await;
-    accept_cluster(&admin, "spoke1").await;
-    install_addon(&admin, "spoke1", "telemetry").await;
-    let whole = Whole::start(&hub, Clock::default()).await;
-    wait_registered(&admin, "TemplateLacksSigner").await;
-    let mut expected =
-        vec!["BAD  AddOnSigner telemetry: Registered is False, TemplateLacksSigner: OCM's addon-manager"];
-    if hub.is_real() {
-        create_signer(&admin, "other", json!({ "signerName": "example.com/other", "addOns": ["other"] })).await;
-        wait_ready(&admin, "other", "False").await;
-        expected
-            .push("BAD  AddOnSigner other: Ready is False, NotPermitted: The hub may not sign for example.com/other");
-    }
-    let home = tempfile::tempdir().unwrap();
-    let found = check(&hub, home.path(), &[]).await;
-    assert_eq!(found.code, 1);
-    for line in expected {
-        assert!(found.stdout.contains(line), "{line}: {}", found.stdout);
-    }
-    whole.stop().await.unwrap();
-}
-
-/// The line that a hub reports when its Active authority has so much left, and the Next one waits.
-fn mk_line(left: SignedDuration) -> Value {
-    let now = Timestamp::from_second(Clock::default().now().unix()).unwrap();
-    let authority = |id: &str, state: &str, left: SignedDuration| {
-        let (begin, end) = (now.to_string(), (now + left).to_string());
-        json!({ "id": id, "state": state, "notBefore": begin, "notAfter": end })
-    };
-    let year = SignedDuration::from_hours(365 * 24);
-    let authorities = [authority("b", "Next", year), authority("a", "Active", left)];
-    let rotation = json!({ "phase": "Activate", "since": now.to_string(), "waitingFor": "cluster7" });
-    json!({ "authorities": authorities, "rotation": rotation })
 }
 
 /// Reports this line as the gateway's and as that of the AddOnSigner telemetry, as a hub does.
@@ -241,21 +176,6 @@ async fn report(admin: &Client, line: &Value) {
     let map = ConfigMap { metadata, data, ..ConfigMap::default() };
     let _ = maps.delete("addon-signer-trust", &DeleteParams::default()).await; // there may be none yet
     maps.create(&PostParams::default(), &map).await.unwrap();
-}
-
-#[tokio::test]
-async fn waiting_rotation_is_shown_and_fails_a_month_before_cutoff() {
-    let hub = TestHub::start().await;
-    let admin = prepare(&hub, "127.0.0.1:9".parse().unwrap(), "24h").await;
-    let home = tempfile::tempdir().unwrap();
-    for (days, mark) in [(40, "?  "), (20, "BAD")] {
-        report(&admin, &mk_line(SignedDuration::from_hours(days * 24))).await;
-        let found = check(&hub, home.path(), &[]).await;
-        for about in ["gateway's authority", "AddOnSigner telemetry"] {
-            let is_it = |line: &&str| line.starts_with(&format!("{mark}  {about}: ")) && line.contains("for: cluster7");
-            assert_eq!(found.stdout.lines().filter(is_it).count(), 1, "{about}: {}", found.stdout);
-        }
-    }
 }
 
 #[tokio::test]

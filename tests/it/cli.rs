@@ -5,7 +5,6 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use addon_signer_core::ca::bundle::Bundle;
-use addon_signer_platform::clock::Clock;
 use hyper::Method;
 use kube::config::Kubeconfig;
 use serde_json::{Value, json};
@@ -16,7 +15,7 @@ use crate::hub::lineages::issue;
 use crate::hub::mk_served;
 use crate::people::ca_admin;
 use crate::whole::ours::enrolled;
-use crate::whole::{Whole, active, prepare};
+use crate::whole::{active, mk_whole, prepare};
 use test_kit::hub::{PATIENCE, RunningHub, RunningHubOptions, telemetry, wait_ready};
 use test_kit::{TestHub, wait_for, wait_until};
 
@@ -70,9 +69,7 @@ async fn the_limit_of_open_files_is_raised_and_said_if_it_is_too_low() {
 
 #[tokio::test]
 async fn administrator_sees_and_rotates_authorities() {
-    let hub = TestHub::start().await;
-    let admin = prepare(&hub, "127.0.0.1:9".parse().unwrap(), "24h").await;
-    let _whole = Whole::start(&hub, Clock::default()).await;
+    let (hub, admin, _whole) = mk_whole("127.0.0.1:9".parse().unwrap()).await;
     let first = test_kit::wait_until(PATIENCE, "an authority", async || active(&admin).await).await;
     let home = tempfile::tempdir().unwrap();
     let kubeconfig = ca_admin(&hub, home.path()).await;
@@ -117,31 +114,6 @@ async fn administrator_sees_and_rotates_authorities() {
     let unknown = ca(&["rotate", "nobody"]).await;
     assert_eq!((unknown.code, unknown.stdout.as_str()), (1, ""));
     assert!(unknown.stderr.contains("there is no AddOnSigner nobody"), "{}", unknown.stderr);
-}
-
-#[tokio::test]
-async fn serving_rotation_is_requested_and_watched() {
-    let hub = TestHub::start().await;
-    prepare(&hub, "127.0.0.1:9".parse().unwrap(), "24h").await;
-    let whole = Whole::start(&hub, Clock::default()).await;
-    let home = tempfile::tempdir().unwrap();
-    let kubeconfig = ca_admin(&hub, home.path()).await;
-    super::whole::serving_anchors(&hub.admin().await).await;
-    // Wait for the gateway's certificate: an authority that has signed nothing would be removed instead of becoming
-    // Old.
-    wait_until(PATIENCE, "the gateway's certificate", async || {
-        let status = run(home.path(), &["ca", "status", "--output", "json", "--kubeconfig", &kubeconfig]).await;
-        let reports: Value = serde_json::from_str(&status.stdout).ok()?;
-        let serving = reports.as_array()?.iter().find(|report| report["lineage"] == "(serving)")?;
-        serving["authorities"][0]["lastLeafExpires"].as_str().map(drop)
-    })
-    .await;
-    let rotated = run(home.path(), &["ca", "rotate", "--serving", "--watch", "--kubeconfig", &kubeconfig]).await;
-    // No agent has a certificate, so the rotation waits for nobody.
-    assert_eq!(rotated.code, 0, "{}", rotated.stderr);
-    assert!(rotated.stdout.contains("Active"), "{}", rotated.stdout);
-    assert!(rotated.stdout.contains("Old"), "{}", rotated.stdout);
-    whole.stop().await.unwrap();
 }
 
 #[tokio::test]
@@ -214,26 +186,6 @@ async fn a_person_without_rights_is_told_which_are_missing() {
     assert_eq!(refused.code, 1);
     assert!(refused.stderr.contains("the AddOnSigner telemetry cannot be read"), "{}", refused.stderr);
     assert!(refused.stderr.contains("forbidden"), "{}", refused.stderr);
-}
-
-#[tokio::test]
-async fn a_kubeconfig_that_is_missing_or_broken_is_named() {
-    let home = tempfile::tempdir().unwrap();
-    let none = run(home.path(), &["hub", "--gateway-name", "localhost"]).await;
-    assert_eq!(none.code, 1);
-    assert!(
-        none.stderr.contains("no kubeconfig can be used; give --kubeconfig, set KUBECONFIG, or run in a pod"),
-        "{}",
-        none.stderr
-    );
-    let missing = run(home.path(), &["ca", "status", "--kubeconfig", "no/such/file"]).await;
-    assert_eq!(missing.code, 1);
-    assert!(missing.stderr.contains("the kubeconfig no/such/file cannot be used"), "{}", missing.stderr);
-    let broken = home.path().join("broken");
-    std::fs::write(&broken, "not: [yaml").unwrap();
-    let broken = run(home.path(), &["ca", "status", "--kubeconfig", broken.to_str().unwrap()]).await;
-    assert_eq!(broken.code, 1);
-    assert!(broken.stderr.contains("cannot be used"), "{}", broken.stderr);
 }
 
 #[tokio::test]

@@ -2,22 +2,20 @@
 
 use std::net::SocketAddr;
 
+use addon_signer_api::AddOnRoute;
 use addon_signer_api::route::CONDITION_RESOLVED_REFS;
-use addon_signer_api::{AddOnRoute, AddOnSigner};
-use addon_signer_platform::clock::Clock;
 use hyper::Method;
 use k8s_openapi::api::core::v1::Service;
-use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::api::{ListParams, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
 use crate::cli::{run, write};
 use crate::gateway::backend;
 use crate::whole::client::ClientPair;
+use crate::whole::mk_whole;
 use crate::whole::ours::enrolled;
-use crate::whole::{Whole, prepare};
-use test_kit::TestHub;
-use test_kit::hub::{apply_route, wait_ready};
+use test_kit::hub::{apply_route, change_signer, wait_ready};
 use test_kit::objects::create_namespace;
 use test_kit::wait_until;
 
@@ -46,9 +44,8 @@ async fn create_routes(admin: &Client, backend: SocketAddr) {
         apply_route(admin, "default", name, spec).await;
     }
     // A younger route of another namespace, whose path is only read like that of default/receive.
-    let signers: Api<AddOnSigner> = Api::all(admin.clone());
     let open = json!({ "spec": { "gateway": { "routesFrom": { "namespaces": ["default", "elsewhere"] } } } });
-    signers.patch("telemetry", &PatchParams::default(), &Patch::Merge(open)).await.unwrap();
+    change_signer(admin, open).await;
     create_namespace(admin, "elsewhere").await;
     let alike = route(json!({ "path": "/API/v1/receive", "methods": ["POST"] }), address.clone());
     apply_route(admin, "elsewhere", "alike", alike).await;
@@ -80,10 +77,8 @@ async fn wait_settled(admin: &Client, pair: &ClientPair, gateway: SocketAddr) {
 
 #[tokio::test]
 async fn explain_says_of_each_request_what_the_gateway_does() {
-    let hub = TestHub::start().await;
     let backend = backend::start().await;
-    let admin = prepare(&hub, backend, "24h").await;
-    let whole = Whole::start(&hub, Clock::default()).await;
+    let (hub, admin, whole) = mk_whole(backend).await;
     create_routes(&admin, backend).await;
     wait_ready(&admin, "telemetry", "True").await;
     let dir = tempfile::tempdir().unwrap();

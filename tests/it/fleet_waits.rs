@@ -23,7 +23,9 @@ use crate::gateway::backend;
 use crate::hub::{mk_served, submit};
 use crate::whole::ours::enrolled;
 use crate::whole::{active, options, prepare};
-use test_kit::hub::{PATIENCE, certificate, create_signer, telemetry, wait_csr, wait_ready};
+use test_kit::hub::{
+    PATIENCE, certificate, change_signer, change_signer_seen, create_signer, telemetry, wait_csr, wait_ready,
+};
 use test_kit::objects::managed_cluster_addons;
 use test_kit::request::mk_csr;
 use test_kit::{TestHub, accept_cluster, install_addon, wait_until};
@@ -131,22 +133,14 @@ async fn request_says_what_it_awaits_and_revocation_what_it_revokes() {
     let requests: Api<CertificateSigningRequest> = Api::all(admin.clone());
     requests.delete(&limited, &DeleteParams::default()).await.unwrap();
 
-    let external = Patch::Merge(json!({ "spec": { "approval": "External" } }));
-    let signers: Api<AddOnSigner> = Api::all(admin.clone());
-    let generation = signers.patch("telemetry", &PatchParams::default(), &external).await.unwrap().metadata.generation;
-    wait_until(PATIENCE, "the hub to know it", async || {
-        let seen = signers.get("telemetry").await.unwrap().status?.observed_generation;
-        (seen == generation).then_some(())
-    })
-    .await;
+    change_signer_seen(&admin, json!({ "spec": { "approval": "External" } })).await;
     let open = submit(&world.hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
     world.until("spoke1", "the approval", waits(format!("an approval of its CSR {open}"))).await;
 
-    let automatic = Patch::Merge(json!({ "spec": { "approval": "Automatic" } }));
     let secrets: Api<Secret> = Api::namespaced(admin.clone(), "addon-signer");
     secrets.delete("telemetry-client-authorities", &DeleteParams::default()).await.unwrap();
     let (reason, message) = wait_ready(&admin, "telemetry", "False").await;
-    signers.patch("telemetry", &PatchParams::default(), &automatic).await.unwrap();
+    change_signer(&admin, json!({ "spec": { "approval": "Automatic" } })).await;
     let told = format!("the hub to answer its CSR {open}, but the AddOnSigner telemetry says {reason}: {message}");
     world.until("spoke1", "the hub's trouble", waits(told.clone())).await;
 

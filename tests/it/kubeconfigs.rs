@@ -169,20 +169,6 @@ async fn an_unusable_proxy_stops_nobody_whom_no_proxy_excludes() {
     }
 }
 
-#[tokio::test]
-async fn a_hub_ends_at_an_address_without_a_scheme() {
-    let (hub_server, home) = (TestHub::start().await, tempfile::tempdir().unwrap());
-    let mut kubeconfig = hub_server.kubeconfig("hub", &["system:masters"]);
-    let address = server(&kubeconfig).replace("https://", "");
-    kubeconfig.clusters[0].cluster.as_mut().unwrap().server = Some(address);
-    let cluster = kubeconfig.clusters[0].name.clone();
-    let file = write(home.path(), "plain", &kubeconfig).display().to_string();
-    let told = hub(&[], &format!("hub --gateway-name localhost --kubeconfig {file}")).await;
-    let expected =
-        format!("plain cannot be used: clusters.{cluster}.server: it begins with neither https:// nor http://");
-    assert!(told.code == Some(1) && told.stderr.contains(&expected), "{}", told.stderr);
-}
-
 /// A token of a ServiceAccount that ends with this Secret.
 async fn token_until_deleted(admin: &Client, secret: &str) -> String {
     let secrets: Api<Secret> = Api::namespaced(admin.clone(), "default");

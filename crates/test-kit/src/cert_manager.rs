@@ -80,22 +80,6 @@ impl CertManager {
         requests(&self.admin, namespace)
     }
 
-    /// Makes a CertificateRequest for a CA's certificate, by an Issuer of the same namespace.
-    pub async fn request_ca(&self, namespace: &str, name: &str, issuer: &str, csr: &str) {
-        let request = json!({
-            "apiVersion": "cert-manager.io/v1", "kind": "CertificateRequest",
-            "metadata": { "name": name },
-            "spec": {
-                "issuerRef": { "group": GROUP, "kind": "Issuer", "name": issuer },
-                "request": base64(csr.as_bytes()),
-                "isCA": true,
-                "duration": "2160h",
-                "usages": ["cert sign", "crl sign", "digital signature"],
-            },
-        });
-        create(&self.requests(namespace), request).await;
-    }
-
     /// Gives a request the condition `Approved` or `Denied`. It must have none before.
     pub async fn decide(&self, namespace: &str, name: &str, condition: &str) {
         let decision = json!([{
@@ -129,7 +113,7 @@ pub fn requests(client: &Client, namespace: &str) -> Api<DynamicObject> {
 }
 
 /// A condition of a status.
-pub fn condition<'s>(status: &'s Value, of: &str) -> Option<&'s Value> {
+fn condition<'s>(status: &'s Value, of: &str) -> Option<&'s Value> {
     status["conditions"].as_array()?.iter().find(|condition| condition["type"] == of)
 }
 

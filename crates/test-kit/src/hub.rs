@@ -24,7 +24,7 @@ use addon_signer_platform::contacts::Contacts;
 use addon_signer_telemetry::metrics::Metrics;
 use addon_signer_telemetry::pulse::Pulses;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
-use kube::api::{DynamicObject, PostParams};
+use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use kube::config::Kubeconfig;
 use kube::{Api, Client};
 use serde_json::{Value, json};
@@ -260,6 +260,23 @@ pub async fn create_signer(admin: &Client, name: &str, spec: Value) -> AddOnSign
         "apiVersion": "addon-signer.io/v1alpha1", "kind": "AddOnSigner", "metadata": {"name": name}, "spec": spec,
     });
     api.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap()
+}
+
+/// Changes the AddOnSigner telemetry.
+pub async fn change_signer(admin: &Client, change: Value) -> AddOnSigner {
+    let signers: Api<AddOnSigner> = Api::all(admin.clone());
+    signers.patch("telemetry", &PatchParams::default(), &Patch::Merge(change)).await.unwrap()
+}
+
+/// Changes the AddOnSigner telemetry, and waits until the hub has seen it.
+pub async fn change_signer_seen(admin: &Client, change: Value) {
+    let wanted = change_signer(admin, change).await.metadata.generation;
+    let signers: Api<AddOnSigner> = Api::all(admin.clone());
+    wait_until(PATIENCE, "the hub to see the signer's new specification", async || {
+        let seen = signers.get("telemetry").await.unwrap().status?.observed_generation;
+        (seen >= wanted).then_some(())
+    })
+    .await;
 }
 
 /// Creates an AddOnRoute from its spec.

@@ -18,7 +18,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 use super::parts::{AgentWorld, NAMESPACE, SOON, USER};
 use test_kit::log::capture;
 use test_kit::secrets::{find, private_bytes};
-use test_kit::{crds, wait_until};
+use test_kit::wait_until;
 
 const NAME: &str = "telemetry-client-cert";
 
@@ -62,9 +62,7 @@ fn run(agent: Agent) -> RunningAgent {
 /// OCM renews the hub credential in a Secret that is mounted.
 #[tokio::test]
 async fn a_kubeconfig_that_somebody_replaces_is_read_again() {
-    let world = AgentWorld::start().await;
-    let mut agent = world.agent(world.secret_store());
-    agent.once().await.unwrap();
+    let (world, mut agent) = AgentWorld::enrolled().await;
     let renewed = "system:open-cluster-management:cluster1:a2";
     let groups = ["system:open-cluster-management:cluster1", "system:open-cluster-management:managed-clusters"];
     world.write_kubeconfig(renewed, &groups);
@@ -110,23 +108,8 @@ async fn enrols_into_a_directory_and_renews_there() {
 }
 
 #[tokio::test]
-async fn renews_at_two_thirds_of_the_life() {
-    let world = AgentWorld::start().await;
-    let mut agent = world.agent(world.secret_store());
-    let Outcome::Enrolled { renew_at } = agent.once().await.unwrap() else { panic!() };
-    let first = data(&world).await;
-    let _running = run(agent);
-    world.clock.advance(world.clock.now().until(renew_at));
-    let second = new_data(&world, &first).await;
-    assert_ne!(second["tls.key"], first["tls.key"], "a key of its own for every certificate");
-    world.wait_for_requests(2).await;
-}
-
-#[tokio::test]
 async fn secret_that_is_deleted_or_damaged_comes_back() {
-    let world = AgentWorld::start().await;
-    let mut agent = world.agent(world.secret_store());
-    agent.once().await.unwrap();
+    let (world, agent) = AgentWorld::enrolled().await;
     let first = data(&world).await;
     let _running = run(agent);
 
@@ -182,9 +165,7 @@ async fn labels_and_type_that_others_chose_survive() {
 
 #[tokio::test]
 async fn anchors_that_the_gateway_publishes_come_with_a_certificate() {
-    let world = AgentWorld::start().await;
-    let mut agent = world.agent(world.secret_store());
-    agent.once().await.unwrap();
+    let (world, agent) = AgentWorld::enrolled().await;
     let _running = run(agent);
     let both = world.with_next();
     world.publish(&both);
@@ -198,9 +179,7 @@ async fn anchors_that_the_gateway_publishes_come_with_a_certificate() {
 /// Whoever has taken over a gateway would otherwise be trusted for longer than its certificate is valid.
 #[tokio::test]
 async fn a_gateway_cannot_change_whom_the_agent_trusts() {
-    let world = AgentWorld::start().await;
-    let mut agent = world.agent(world.secret_store());
-    agent.once().await.unwrap();
+    let (world, agent) = AgentWorld::enrolled().await;
     let true_anchors = data(&world).await["ca.crt"].clone();
     let _running = run(agent);
     let with_another = world.with_next();
@@ -211,42 +190,9 @@ async fn a_gateway_cannot_change_whom_the_agent_trusts() {
 }
 
 #[tokio::test]
-async fn an_agent_that_runs_once_keeps_the_present_anchors() {
-    let world = AgentWorld::start().await;
-    assert!(matches!(world.agent(world.secret_store()).once().await.unwrap(), Outcome::Enrolled { .. }));
-    let both = world.with_next();
-    world.publish(&both);
-    world.gateway.answers.lock().unwrap().bundle = both.clone();
-    assert!(matches!(world.agent(world.secret_store()).once().await.unwrap(), Outcome::Enrolled { .. }));
-    assert_eq!(data(&world).await["ca.crt"].0, both.pem().into_bytes());
-}
-
-#[tokio::test]
-async fn rights_on_one_secret_are_enough() {
-    let world = AgentWorld::start().await;
-    if world.hub.is_real() {
-        let rules = json!([
-            { "apiGroups": [""], "resources": ["secrets"], "resourceNames": [NAME],
-              "verbs": ["get", "list", "watch", "update"] },
-            { "apiGroups": [""], "resources": ["secrets"], "verbs": ["create"] },
-        ]);
-        crds::grant(&world.admin, "addon-agents", "addon-agents", rules).await;
-    }
-    let client = world.hub.client_as("addon-agent", &["addon-agents"]).await;
-    let store = Store::secret(client, NAMESPACE, &"telemetry".parse().unwrap());
-    let _running = run(world.agent(store));
-    let first = new_data(&world, &BTreeMap::new()).await;
-    let also_old = json!({ "data": { "tls.key": first["ca.crt"] } });
-    secrets(&world).patch(NAME, &PatchParams::default(), &Patch::Merge(&also_old)).await.unwrap();
-    new_data(&world, &first).await;
-}
-
-#[tokio::test]
 async fn key_is_in_no_log() {
     let (log, _guard) = capture("trace");
-    let world = AgentWorld::start().await;
-    let mut agent = world.agent(world.secret_store());
-    agent.once().await.unwrap();
+    let (world, mut agent) = AgentWorld::enrolled().await;
     world.make_due();
     world.gateway.answers.lock().unwrap().refuse = true;
     agent.once().await.unwrap_err();

@@ -96,6 +96,14 @@ impl AgentWorld {
         world
     }
 
+    /// The same with an agent that has its certificate in the Secret.
+    pub(super) async fn enrolled() -> (Self, Agent) {
+        let world = Self::start().await;
+        let mut agent = world.agent(world.secret_store());
+        agent.once().await.unwrap();
+        (world, agent)
+    }
+
     pub(super) fn mood(&self, mood: Mood) {
         *self.mood.lock().unwrap() = mood;
     }

@@ -5,16 +5,15 @@ use std::path::Path;
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
-use addon_signer_platform::clock::Clock;
 use tokio::net::TcpStream;
 use tokio::process::Command;
 use x509_parser::pem::parse_x509_pem;
 
-use crate::whole::{Whole, get, prepare};
+use crate::whole::{get, mk_whole};
 use test_kit::built::agent_program;
 use test_kit::hub::PATIENCE;
 use test_kit::process::free_port;
-use test_kit::{TestHub, accept_cluster, install_addon, wait_until};
+use test_kit::{accept_cluster, install_addon, wait_until};
 
 /// Runs the program with these variables and no others.
 pub(super) async fn run(home: &Path, variables: &[(&str, &str)], arguments: &[&str]) -> Output {
@@ -29,9 +28,7 @@ pub(super) fn text(bytes: &[u8]) -> String {
 
 #[tokio::test]
 async fn the_program_enrols_once_then_finds_its_certificate_valid() {
-    let hub = TestHub::start().await;
-    let admin = prepare(&hub, "127.0.0.1:9".parse().unwrap(), "24h").await;
-    let whole = Whole::start(&hub, Clock::default()).await;
+    let (hub, admin, whole) = mk_whole("127.0.0.1:9".parse().unwrap()).await;
     accept_cluster(&admin, "cluster1").await;
     install_addon(&admin, "cluster1", "telemetry").await;
     crate::whole::serving_anchors(&admin).await;

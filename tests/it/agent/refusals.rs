@@ -195,22 +195,6 @@ async fn oversized_page_of_others_prevents_no_enrolment() {
 }
 
 #[tokio::test]
-async fn missing_kubeconfig_is_named() {
-    let world = AgentWorld::start().await;
-    std::fs::remove_file(world.kubeconfig()).unwrap();
-    let error = world.agent(world.secret_store()).once().await.unwrap_err().to_string();
-    let expected = format!(
-        "cannot send requests to the hub: the kubeconfig {} cannot be \
-                            used",
-        world.kubeconfig().display()
-    );
-    assert!(error.contains(&expected), "{error}");
-    std::fs::write(world.kubeconfig(), "clusters: 7").unwrap();
-    let error = world.agent(world.secret_store()).once().await.unwrap_err();
-    assert!(matches!(error, AgentError::Enrol(EnrolError::Kubeconfig { .. })), "{error}");
-}
-
-#[tokio::test]
 async fn missing_right_is_named() {
     let world = AgentWorld::start().await;
     if !world.hub.is_real() {

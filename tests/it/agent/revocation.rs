@@ -38,9 +38,7 @@ async fn a_revoked_certificate_is_replaced_long_before_it_is_due() {
 
 #[tokio::test]
 async fn once_replaces_a_revoked_certificate() {
-    let world = AgentWorld::start().await;
-    let mut agent = world.agent(world.secret_store());
-    agent.once().await.unwrap();
+    let (world, mut agent) = AgentWorld::enrolled().await;
     assert!(matches!(agent.once().await.unwrap(), Outcome::Valid { .. }));
     revoke(&world).await;
     assert!(matches!(agent.once().await.unwrap(), Outcome::Enrolled { .. }));
@@ -110,9 +108,7 @@ async fn certificates_that_are_due_at_once_are_requested_less_often() {
 
 #[tokio::test]
 async fn new_certificate_already_revoked_is_neither_stored_nor_held() {
-    let world = AgentWorld::start().await;
-    let mut agent = world.agent(world.secret_store());
-    agent.once().await.unwrap();
+    let (world, mut agent) = AgentWorld::enrolled().await;
     let first = revoke(&world).await;
     world.gateway.answers.lock().unwrap().revoked = Box::new(|_| true);
     for requests in [2, 3] {

@@ -17,6 +17,7 @@ use crate::hub::distribution::APPLIED_FOR;
 use crate::whole::{Whole, prepare, serving_anchors};
 use addon_signer_core::names::ANNOTATION_ROTATE;
 use test_kit::deploy::{apply, part};
+use test_kit::hub::change_signer;
 use test_kit::objects::{create_namespace, managed_cluster_addons};
 use test_kit::ocm::{ADDON_NAMESPACE, OcmAgent, Spoke};
 use test_kit::programs::start_addon_manager;
@@ -47,9 +48,7 @@ async fn unready_or_absent_cluster_is_named_until_it_has_anchors() {
     let hub = TestHub::start().await;
     let Some(real) = hub.real_or_skip() else { return };
     let admin = prepare(&hub, backend::start().await, "24h").await;
-    let signers: Api<AddOnSigner> = Api::all(admin.clone());
-    let all = Patch::Merge(json!({ "spec": { "addOns": ["telemetry", "elsewhere", "hosted"] } }));
-    signers.patch("telemetry", &PatchParams::default(), &all).await.unwrap();
+    change_signer(&admin, json!({ "spec": { "addOns": ["telemetry", "elsewhere", "hosted"] } })).await;
     apply(&admin, &part("manifest-works")).await;
     let clock = Clock::default();
     let whole = Whole::start(&hub, clock.clone()).await;
@@ -105,8 +104,7 @@ async fn work_agent_brings_bundle_and_removes_it_with_the_addon() {
     let Some(real) = hub.real_or_skip() else { return };
     let admin = prepare(&hub, backend::start().await, "24h").await;
     let signers: Api<AddOnSigner> = Api::all(admin.clone());
-    let both = Patch::Merge(json!({ "spec": { "addOns": ["telemetry", LONGEST] } }));
-    signers.patch("telemetry", &PatchParams::default(), &both).await.unwrap();
+    change_signer(&admin, json!({ "spec": { "addOns": ["telemetry", LONGEST] } })).await;
     apply(&admin, &part("manifest-works")).await;
     let whole = Whole::start(&hub, Clock::default()).await;
     let server = real.server("127.0.0.1");

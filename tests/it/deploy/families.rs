@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use ipnet::IpNet;
 use serde_json::{Value, json};
 
-use super::on_api_server::{prepare, start};
+use super::on_api_server::prepared;
 use super::{items, name, of_kind};
 use test_kit::deploy::{everything, file, installed, params, patch};
 
@@ -66,9 +66,7 @@ fn values_choose_the_families() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn api_server_with_both_families_takes_each_choice() {
-    let Some(hub) = start().await else { return };
-    let admin = hub.admin().await;
-    prepare(&admin).await;
+    let Some((_hub, admin)) = prepared().await else { return };
     let dry_run = params().dry_run();
     for families in FAMILIES {
         for object in rendered(families) {

@@ -23,21 +23,22 @@ pub(super) async fn start() -> Option<TestHub> {
     Some(TestHub::start().await)
 }
 
-/// Creates the namespaces and the CRD, because a dry run of everything else needs them.
-pub(super) async fn prepare(admin: &Client) {
+/// Starts one and creates the namespaces and the CRD, because a dry run of everything else needs them.
+pub(super) async fn prepared() -> Option<(TestHub, Client)> {
+    let hub = start().await?;
+    let admin = hub.admin().await;
     let mut first = installed();
     first.retain(|object| object["kind"] == "Namespace" || object["kind"] == "CustomResourceDefinition");
     for name in ["open-cluster-management-agent", "open-cluster-management-agent-addon", "observability"] {
         first.push(json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } }));
     }
-    apply(admin, &first).await;
+    apply(&admin, &first).await;
+    Some((hub, admin))
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_api_server_takes_every_object_and_pod() {
-    let Some(hub) = start().await else { return };
-    let admin = hub.admin().await;
-    prepare(&admin).await;
+    let Some((_hub, admin)) = prepared().await else { return };
     let dry_run = params().dry_run();
     for object in all_objects() {
         patch(&admin, &object, &dry_run).await.unwrap_or_else(|e| panic!("{}: {e}", name(&object)));
@@ -67,9 +68,7 @@ async fn documented_pod_may_run_beside_hub_with_its_volume_and_user() {
     for field in ["securityContext", "volumes"] {
         assert_eq!(documented["spec"][field], pod[field], "{field}");
     }
-    let Some(hub) = start().await else { return };
-    let admin = hub.admin().await;
-    prepare(&admin).await;
+    let Some((_hub, admin)) = prepared().await else { return };
     let pods: Api<Pod> = Api::namespaced(admin, "addon-signer");
     let dry_run = PostParams { dry_run: true, field_manager: None };
     pods.create(&dry_run, &serde_json::from_value(documented).unwrap()).await.unwrap();
@@ -77,9 +76,7 @@ async fn documented_pod_may_run_beside_hub_with_its_volume_and_user() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn hub_and_agent_may_do_what_they_need_and_no_more() {
-    let Some(hub) = start().await else { return };
-    let admin = hub.admin().await;
-    prepare(&admin).await;
+    let Some((_hub, admin)) = prepared().await else { return };
     for objects in all_sets() {
         apply(&admin, &objects).await;
     }

@@ -7,7 +7,7 @@ use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
 use super::bad_specs::Samples;
-use super::on_api_server::{prepare, start};
+use super::on_api_server::prepared;
 use test_kit::deploy::{api, params, patch};
 
 fn mk_route() -> Value {
@@ -46,9 +46,7 @@ fn mk_samples() -> Samples {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn bad_routes_are_refused_by_the_field() {
-    let Some(hub) = start().await else { return };
-    let admin = hub.admin().await;
-    prepare(&admin).await;
+    let Some((_hub, admin)) = prepared().await else { return };
     mk_samples().check_schema(&api(&admin, &mk_route()).await.unwrap()).await;
 }
 
@@ -62,9 +60,7 @@ fn the_hub_refuses_routes_that_the_schema_refuses() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_route_keeps_its_defaults_and_its_status() {
-    let Some(hub) = start().await else { return };
-    let admin = hub.admin().await;
-    prepare(&admin).await;
+    let Some((_hub, admin)) = prepared().await else { return };
     patch(&admin, &mk_route(), &params()).await.unwrap();
     let routes: Api<AddOnRoute> = Api::namespaced(admin.clone(), "default");
     let stored = routes.get("receive").await.unwrap();

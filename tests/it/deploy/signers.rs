@@ -9,7 +9,7 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 
 use super::bad_specs::{Samples, causes};
-use super::on_api_server::{prepare, start};
+use super::on_api_server::prepared;
 use test_kit::deploy::{api, params, patch};
 
 fn mk_signer() -> Value {
@@ -32,9 +32,7 @@ fn mk_samples() -> Samples {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn bad_signers_are_refused_by_the_field() {
-    let Some(hub) = start().await else { return };
-    let admin = hub.admin().await;
-    prepare(&admin).await;
+    let Some((_hub, admin)) = prepared().await else { return };
     mk_samples().check_schema(&api(&admin, &mk_signer()).await.unwrap()).await;
 }
 
@@ -67,9 +65,7 @@ fn good_values() -> Vec<(&'static str, Value)> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_signer_keeps_its_name_its_defaults_and_its_status() {
-    let Some(hub) = start().await else { return };
-    let admin = hub.admin().await;
-    prepare(&admin).await;
+    let Some((_hub, admin)) = prepared().await else { return };
     patch(&admin, &mk_signer(), &params()).await.unwrap();
     let signers: Api<AddOnSigner> = Api::all(admin.clone());
     assert_eq!(signers.get("telemetry").await.unwrap().spec, mk_spec_by_types());

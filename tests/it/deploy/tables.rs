@@ -6,7 +6,7 @@ use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
-use super::on_api_server::{prepare, start};
+use super::on_api_server::prepared;
 use test_kit::deploy::{params, patch};
 
 /// The columns of a table as `kubectl get -o wide` prints them, each with the cell of the one row.
@@ -46,9 +46,7 @@ fn mk_authority(state: &str, end: &str) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_column_of_kubectl_is_text() {
-    let Some(hub) = start().await else { return };
-    let admin = hub.admin().await;
-    prepare(&admin).await;
+    let Some((_hub, admin)) = prepared().await else { return };
     let signer = json!({ "signerName": "example.com/one", "addOns": ["a", "b", "c", "d"] });
     patch(&admin, &mk_object("AddOnSigner", signer), &params()).await.unwrap();
     let backend = json!({ "service": { "name": "receive", "port": 80 } });

@@ -1,26 +1,21 @@
 //! Backends that speak HTTP/2: streams both ways, trailers, cancellation.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use addon_signer_core::gateway::route::{Protocol, Route, RouteLimits};
 use addon_signer_core::registry::{AddOnFacts, ClusterFacts};
-use futures::channel::oneshot;
 use http_body_util::{BodyExt, Collected};
 use hyper::body::{Bytes, Frame, Incoming};
 use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use parking_lot::Mutex;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use super::http_backend::{Content, HttpBackend, echo, endless, piece, pieces, route_to, text};
-use test_kit::gateway::{ANY, GatewayWorld, HOUR, LIMITS, SOON, mk_backend};
+use super::http_backend::{Content, HttpBackend, echo, endless, piece, pieces, text};
+use test_kit::gateway::{GatewayWorld, HOUR, LIMITS, SOON};
 use test_kit::issue::Leaf;
 
 /// A client of HTTP/2 whose bodies may break off.
@@ -181,66 +176,6 @@ async fn a_stream_that_the_backend_resets_is_reset_for_the_client() {
         let error = timeout(SOON, answer.frame()).await.unwrap().unwrap().unwrap_err();
         assert!(format!("{error:?}").contains("INTERNAL_ERROR"), "the backend's code: {error:?}");
     }
-}
-
-/// A backend that answers the first request of each connection, and says that it is the last one (GOAWAY).
-async fn start_leaving() -> SocketAddr {
-    let listener = TcpListener::bind(ANY).await.unwrap();
-    let address = listener.local_addr().unwrap();
-    tokio::spawn(async move {
-        loop {
-            let (tcp, _) = listener.accept().await.unwrap();
-            tokio::spawn(async move {
-                let (asked, is_asked) = oneshot::channel();
-                let asked = Mutex::new(Some(asked));
-                let service = hyper::service::service_fn(move |_| {
-                    let (pieces, body) = pieces();
-                    match asked.lock().take() {
-                        Some(asked) => asked.send(pieces).unwrap(),
-                        None => pieces.unbounded_send(piece("whole")).unwrap(),
-                    }
-                    async { Ok::<_, std::convert::Infallible>(Response::new(body)) }
-                });
-                let builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
-                let mut serving = std::pin::pin!(builder.serve_connection(TokioIo::new(tcp), service));
-                let pieces = tokio::select! {
-                    pieces = is_asked => pieces.unwrap(),
-                    _ = serving.as_mut() => return,
-                };
-                serving.as_mut().graceful_shutdown();
-                pieces.unbounded_send(piece("whole")).unwrap(); // so the answer ends after GOAWAY
-                drop(pieces);
-                serving.await.ok(); // the gateway may leave first
-            });
-        }
-    });
-    address
-}
-
-#[tokio::test]
-async fn a_request_completes_on_a_connection_that_the_backend_ends() {
-    let world = GatewayWorld::start(vec![route_to(mk_backend(start_leaving().await, Protocol::H2c))]).await;
-    let mut h2 = client(&world).await;
-    for _ in 0..5 {
-        let answer = h2.send_request(post("/x", text("y").into_body())).await.unwrap();
-        assert_eq!(answer.status(), StatusCode::OK);
-        assert_eq!(answer.into_body().collect().await.unwrap().to_bytes(), "whole");
-    }
-}
-
-#[tokio::test]
-async fn a_backend_without_http2_is_a_bad_gateway() {
-    let listener = TcpListener::bind(ANY).await.unwrap();
-    let world = GatewayWorld::start(vec![route_to(mk_backend(listener.local_addr().unwrap(), Protocol::H2c))]).await;
-    tokio::spawn(async move {
-        loop {
-            let (mut tcp, _) = listener.accept().await.unwrap();
-            tcp.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await.unwrap();
-            assert!(tcp.read(&mut [0; 1024]).await.unwrap() > 0);
-        }
-    });
-    let answer = client(&world).await.send_request(post("/x", text("").into_body())).await.unwrap();
-    assert_eq!(answer.status(), StatusCode::BAD_GATEWAY);
 }
 
 /// What a backend gets of a request's body.

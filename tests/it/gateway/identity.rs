@@ -3,8 +3,6 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use addon_signer_core::ca::bundle::Bundle;
-use addon_signer_core::identity::Convention;
 use addon_signer_core::registry::{ClusterFacts, Registry};
 use addon_signer_core::trust::Trust;
 use addon_signer_gateway::Limits;
@@ -14,8 +12,8 @@ use rustls::HandshakeKind;
 use tokio::time::timeout;
 
 use super::backend;
-use test_kit::gateway::{Connection, FullAnswer, GatewayWorld, HOUR, LOCALHOST, SOON, collect, get, route, signer};
-use test_kit::issue::{Ca, Leaf};
+use test_kit::gateway::{Connection, FullAnswer, GatewayWorld, HOUR, LOCALHOST, SOON, collect, get, route};
+use test_kit::issue::Ca;
 use test_kit::wait_until;
 
 #[tokio::test]
@@ -223,49 +221,6 @@ async fn before_the_registry_is_read_the_answer_is_to_ask_again() {
     assert_eq!(answer.headers["retry-after"], "1");
     tokio::time::sleep(Duration::from_millis(1_200)).await;
     assert_eq!(connection.get("/v1/whoami").await.status, StatusCode::SERVICE_UNAVAILABLE, "the connection stays");
-}
-
-#[tokio::test]
-async fn a_trust_swap_lets_the_new_ca_in_and_drops_the_old() {
-    let world = GatewayWorld::start(Vec::new()).await;
-    let old_agent = world.agent();
-    let next = Ca::new("telemetry", world.clock.now());
-    let new_agent = next.client("c1", "telemetry", world.clock.now(), HOUR);
-    let swap = async |anchors: Vec<&Ca>| {
-        let mut trust = world.mk_trust();
-        let authorities = anchors.iter().map(|ca| ca.authority().clone()).collect();
-        let mut changed = (*signer("telemetry", &world.telemetry)).clone();
-        changed.client_anchors = Bundle::new(authorities).unwrap();
-        trust.signers[0] = Arc::new(changed);
-        world.trust.send_replace(Arc::new(trust));
-        world.wait_until_applied().await;
-    };
-    let ask = async |leaf: &Leaf| world.try_get(Some(leaf), "/v1/whoami").await.is_ok();
-    assert!(ask(&old_agent).await);
-    assert!(!ask(&new_agent).await);
-    swap(vec![&world.telemetry, &next]).await;
-    assert!(ask(&old_agent).await);
-    assert!(ask(&new_agent).await);
-    let mut old_connection = world.connect(&old_agent).await;
-    assert_eq!(old_connection.get("/v1/whoami").await.status, StatusCode::OK);
-    swap(vec![&next]).await;
-    assert!(!ask(&old_agent).await);
-    assert!(ask(&new_agent).await);
-    ends_within_two_seconds(old_connection).await;
-}
-
-/// Decision 12.
-#[tokio::test]
-async fn sessions_end_within_two_seconds_of_a_convention_change() {
-    let world = GatewayWorld::start(Vec::new()).await;
-    let mut connection = world.connect(&world.agent()).await;
-    assert_eq!(connection.get("/v1/whoami").await.status, StatusCode::OK);
-    let mut trust = world.mk_trust();
-    let mut changed = (*signer("telemetry", &world.telemetry)).clone();
-    changed.convention = Convention::new("x:{cluster}:{addon}:{agent}", &[""; 0], &[""; 0]).unwrap();
-    trust.signers[0] = Arc::new(changed);
-    world.trust.send_replace(Arc::new(trust));
-    ends_within_two_seconds(connection).await;
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use addon_signer_core::usage::LastUse;
 use hyper::StatusCode;
 
 use super::backend;
-use test_kit::gateway::{GatewayWorld, HOUR, LOCALHOST, collect, get, route};
+use test_kit::gateway::{GatewayWorld, HOUR, LOCALHOST, get, route};
 use test_kit::issue::Leaf;
 use test_kit::quick::pass;
 
@@ -19,26 +19,6 @@ fn expect_one(world: &GatewayWorld, agent: &Leaf) {
     assert_eq!((serial, issuer), (&agent.serial, world.telemetry.authority().id()));
     assert_eq!((identity.to_string().as_str(), *from), ("c1/telemetry/telemetry", LOCALHOST));
     assert!(at.until(world.clock.now()) <= Duration::from_secs(5), "{at}");
-}
-
-#[tokio::test]
-async fn a_certificate_in_use_is_seen_once_a_minute() {
-    let world = GatewayWorld::start(Vec::new()).await;
-    let agent = world.agent();
-    let mut connection = world.connect(&agent).await;
-    assert_eq!(connection.get("/v1/whoami").await.status, StatusCode::OK);
-    expect_one(&world, &agent);
-    assert_eq!(connection.get("/v1/whoami").await.status, StatusCode::OK);
-    let second = world.try_get(Some(&agent), "/v1/whoami").await;
-    let mut h2 = world.connect_h2(&agent).await;
-    assert_eq!(second, Ok(StatusCode::OK));
-    assert_eq!(world.usage.drain(world.clock.now()), [], "within the minute");
-    world.clock.advance(MINUTE);
-    let request = hyper::Request::get("https://gateway.example/v1/whoami").body(Default::default()).unwrap();
-    assert_eq!(collect(h2.send_request(request).await.unwrap()).await.status, StatusCode::OK);
-    expect_one(&world, &agent);
-    world.clock.advance(MINUTE);
-    assert_eq!(world.usage.drain(world.clock.now()), [], "not used since");
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use addon_signer_core::gateway::rate::MinRate;
 use addon_signer_core::gateway::route::{Route, RouteLimits};
 use addon_signer_core::registry::{AddOnFacts, ClusterFacts};
-use addon_signer_gateway::{Gateway, GatewayConfig, GatewayError, Limits};
+use addon_signer_gateway::{GatewayError, Limits};
 use futures::future::join_all;
 use http_body_util::{BodyExt, Full};
 
@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::backend;
-use test_kit::gateway::{Connection, GatewayWorld, HOUR, LIMITS, SOON, get, mk_config, route};
+use test_kit::gateway::{Connection, GatewayWorld, HOUR, LIMITS, SOON, get, route};
 use test_kit::wait_until;
 
 const SHORT: Duration = Duration::from_millis(400);
@@ -27,19 +27,6 @@ async fn read_to_end(stream: &mut (impl AsyncReadExt + Unpin)) -> Vec<u8> {
     // A reset also ends the connection.
     timeout(SOON, stream.read_to_end(&mut bytes)).await.unwrap().ok();
     bytes
-}
-
-#[tokio::test]
-async fn a_listen_address_in_use_is_named() {
-    let limits = Limits::default();
-    let config = mk_config(limits);
-    let first = Gateway::bind(config.clone()).await.unwrap();
-    let config = GatewayConfig { listen: first.local_addr(), ..config };
-    let error = Gateway::bind(config).await.unwrap_err();
-    assert!(matches!(&error, GatewayError::Listen { address, .. } if *address == first.local_addr()));
-    let sentence = error.to_string();
-    assert!(sentence.contains(&first.local_addr().to_string()), "{sentence}");
-    assert!(sentence.contains("in use"), "{sentence}");
 }
 
 #[tokio::test]

@@ -178,22 +178,6 @@ async fn a_route_bounds_the_requests_of_each_caller() {
 }
 
 #[tokio::test]
-async fn a_429_of_the_backend_is_passed_on_as_it_is() {
-    let backend = HttpBackend::start(async |_| {
-        let mut answer = text("later");
-        *answer.status_mut() = StatusCode::TOO_MANY_REQUESTS;
-        answer.headers_mut().insert("retry-after", "7".parse().unwrap());
-        answer
-    });
-    let world = GatewayWorld::start(vec![backend.await.route(Protocol::Http)]).await;
-    let answer = world.connect(&world.agent()).await.get("/x").await;
-    assert_eq!(
-        (answer.status.as_u16(), &answer.headers["retry-after"], &*answer.body),
-        (429, &"7".parse().unwrap(), "later")
-    );
-}
-
-#[tokio::test]
 async fn calls_in_flight_end_with_their_route() {
     let backend = HttpBackend::start(async |_| endless()).await;
     let nobody = Clusters::Names(["c9".parse().unwrap()].into());

@@ -1,16 +1,15 @@
 //! The lineage of the certificate that the gateway shows to backends: it begins when an AddOnRoute needs it.
 
-use addon_signer_api::{AddOnRoute, AddOnSigner};
+use addon_signer_api::AddOnRoute;
 use addon_signer_core::ca::bundle::Bundle;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::json;
 
 use super::lineages::kit::OnServer;
 use super::mk_ready;
 use crate::cli::{run, write};
-use test_kit::hub::{PATIENCE, apply_route};
+use test_kit::hub::{PATIENCE, apply_route, change_signer};
 use test_kit::wait_until;
 
 /// How long the owners of backends have.
@@ -52,9 +51,7 @@ async fn the_line_for_backends_begins_when_a_route_needs_it() {
     assert!(lineage.members().await.is_none());
     assert!(maps.get_opt("addon-signer-backend-trust").await.unwrap().is_none());
 
-    let signers: Api<AddOnSigner> = Api::all(admin.clone());
-    let open = json!({ "spec": { "gateway": { "routesFrom": { "namespaces": ["default"] } } } });
-    signers.patch("telemetry", &PatchParams::default(), &Patch::Merge(&open)).await.unwrap();
+    change_signer(&admin, json!({ "spec": { "gateway": { "routesFrom": { "namespaces": ["default"] } } } })).await;
     let first = lineage.wait(&["Active"]).await;
     wait_anchors(&admin, "needs", first.clone()).await;
     apply(&admin, "plain", false).await;
@@ -63,8 +60,7 @@ async fn the_line_for_backends_begins_when_a_route_needs_it() {
     assert!(anchors(&admin, "plain").await.is_empty(), "it does not need them");
 
     // Whoever has copied them finds them there, although the route may not attach any more.
-    let shut = json!({ "spec": { "gateway": { "routesFrom": null } } });
-    signers.patch("telemetry", &PatchParams::default(), &Patch::Merge(&shut)).await.unwrap();
+    change_signer(&admin, json!({ "spec": { "gateway": { "routesFrom": null } } })).await;
     wait_until(PATIENCE, "the route to be told", async || {
         let conditions = routes.get("needs").await.unwrap().status?.conditions;
         conditions.iter().any(|it| it.reason == "NotAllowedByListeners").then_some(())
@@ -84,9 +80,7 @@ async fn the_line_for_backends_begins_when_a_route_needs_it() {
 #[tokio::test]
 async fn owners_of_backends_have_a_month_unless_somebody_advances() {
     let (hub, admin, running) = mk_ready().await;
-    let signers: Api<AddOnSigner> = Api::all(admin.clone());
-    let open = json!({ "spec": { "gateway": { "routesFrom": { "namespaces": ["default"] } } } });
-    signers.patch("telemetry", &PatchParams::default(), &Patch::Merge(&open)).await.unwrap();
+    change_signer(&admin, json!({ "spec": { "gateway": { "routesFrom": { "namespaces": ["default"] } } } })).await;
     apply(&admin, "needs", true).await;
     let lineage = OnServer::gateway_client(&admin);
     let first = lineage.wait(&["Active"]).await;

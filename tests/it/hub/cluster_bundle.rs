@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::distribution::mk_world;
 use test_kit::deploy::{apply, documented, part};
-use test_kit::hub::{PATIENCE, RunningHub, create_signer, telemetry, wait_ready};
+use test_kit::hub::{PATIENCE, RunningHub, change_signer, create_signer, telemetry, wait_ready};
 use test_kit::log::capture;
 use test_kit::objects::serve;
 use test_kit::{TestHub, wait_until};
@@ -167,8 +167,7 @@ async fn pods_on_hub_cluster_get_current_anchors_while_wanted() {
     let known = bundles.get(TRUST_BUNDLE).await.unwrap();
     assert_eq!(known.resource_version(), again.resource_version());
 
-    let never = Patch::Merge(json!({ "spec": { "trust": { "clusterTrustBundle": "Never" } } }));
-    signers.patch("telemetry", &PatchParams::default(), &never).await.unwrap();
+    change_signer(&admin, json!({ "spec": { "trust": { "clusterTrustBundle": "Never" } } })).await;
     wait_until(PATIENCE, "the ClusterTrustBundle to go", async || {
         bundles.get_opt(TRUST_BUNDLE).await.unwrap().is_none().then_some(())
     })

@@ -3,13 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use addon_signer_api::{AddOnSigner, ocm};
+use addon_signer_api::ocm;
 use addon_signer_core::ca::bundle::{Bundle, Purpose};
 use addon_signer_core::csr::CertificateRequest;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestSpec};
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::{ListParams, ObjectMeta, Patch, PatchParams, PostParams};
+use kube::api::{ListParams, ObjectMeta, PostParams};
 use kube::{Api, Client, ResourceExt};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
@@ -21,8 +21,8 @@ use super::grpc_account::{self, guard_annotation, wait_believed};
 use super::stage::{stage, unstageable};
 use crate::requests::{Case, Fixture, Profile, Verdict, corpus};
 use test_kit::hub::{
-    RunningHub, RunningHubOptions, apply_route, certificate, condition, create_signer, deploy, telemetry, wait_csr,
-    wait_ready,
+    RunningHub, RunningHubOptions, apply_route, certificate, change_signer, condition, create_signer, deploy,
+    telemetry, wait_csr, wait_ready,
 };
 use test_kit::objects::managed_cluster_addons;
 use test_kit::{TestHub, client, crds};
@@ -103,9 +103,7 @@ async fn every_corpus_request_gets_its_verdict_on_an_api_server() {
 
 /// Makes an AddOnRoute that needs the gateway's client certificate, so that the hub has a CA for it.
 async fn need_client_certificate(admin: &Client) {
-    let signers: Api<AddOnSigner> = Api::all(admin.clone());
-    let patch = Patch::Merge(json!({ "spec": { "gateway": { "routesFrom": { "namespaces": ["default"] } } } }));
-    signers.patch("telemetry", &PatchParams::default(), &patch).await.unwrap();
+    change_signer(admin, json!({ "spec": { "gateway": { "routesFrom": { "namespaces": ["default"] } } } })).await;
     let tls = json!({ "clusterTrustBundle": "backends", "clientCertificate": true });
     let backend = json!({ "service": { "name": "receive", "port": 443 }, "protocol": "HTTPS", "tls": tls });
     let matching = json!({ "http": [{ "path": "/" }] });

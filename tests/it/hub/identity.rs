@@ -1,24 +1,21 @@
 //! What a change of `spec.identity` does to certificates that agents hold (decision 12).
 
-use addon_signer_api::AddOnSigner;
 use addon_signer_core::csr::build::CsrParams;
 use addon_signer_core::gateway::authz::{NotAnIdentity, Peer, identify};
-use kube::api::{Patch, PatchParams};
-use kube::{Api, Client};
+use kube::Client;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use serde_json::{Value, json};
 
 use super::{mk_csr, mk_csr_of, mk_ready, submit};
-use test_kit::hub::{PATIENCE, RunningHub, certificate, wait_csr};
+use test_kit::hub::{PATIENCE, RunningHub, certificate, change_signer, wait_csr};
 use test_kit::wait_until;
 
 /// Changes the identity of the signer telemetry, and waits until the gateway is told.
 async fn change(admin: &Client, running: &RunningHub, identity: Value) {
     let convention = || running.trust.borrow().signers[0].convention.clone();
     let before = convention();
-    let patch = Patch::Merge(json!({ "spec": { "identity": identity } }));
-    Api::<AddOnSigner>::all(admin.clone()).patch("telemetry", &PatchParams::default(), &patch).await.unwrap();
+    change_signer(admin, json!({ "spec": { "identity": identity } })).await;
     wait_until(PATIENCE, "the gateway to be told", async || (convention() != before).then_some(())).await;
 }
 

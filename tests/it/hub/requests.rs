@@ -2,23 +2,20 @@
 
 use std::time::Duration;
 
-use addon_signer_api::AddOnSigner;
 use addon_signer_core::ca::bundle::{Bundle, Purpose};
-use addon_signer_core::csr::build::CsrParams;
 use addon_signer_core::rate::Rate;
-use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestCondition};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::PostParams;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use serde_json::json;
 
-use super::{MOMENT, mk_csr, mk_csr_of, mk_ready, mk_ready_with, mk_served, submit};
+use super::{MOMENT, mk_csr, mk_ready, mk_ready_with, mk_served, submit};
 use test_kit::accounts::HUB_USER;
 use test_kit::hub::{
-    PATIENCE, RunningHub, RunningHubOptions, addon, certificate, condition, create_signer, telemetry, wait_csr,
+    PATIENCE, RunningHub, RunningHubOptions, certificate, change_signer, condition, create_signer, telemetry, wait_csr,
     wait_ready,
 };
 use test_kit::objects::{managed_cluster_addons, remake_cluster};
@@ -83,23 +80,6 @@ async fn a_request_older_than_its_cluster_is_denied() {
     }
     let name = submit(&hub, cluster, &mk_csr(cluster, "telemetry")).await;
     wait_csr(&admin, &name, "issued", certificate).await;
-}
-
-#[tokio::test]
-async fn hostile_request_is_denied_with_reason_and_later_deleted() {
-    let options = RunningHubOptions { retention: Duration::from_secs(3), ..RunningHubOptions::default() };
-    let (hub, admin, _running) = mk_ready_with(options).await;
-    accept_cluster(&admin, "spoke12").await;
-    // The cluster spoke12 asks for spoke1's identity.
-    let name = submit(&hub, "spoke12", &mk_csr("spoke1", "telemetry")).await;
-    let (reason, message) = wait_csr(&admin, &name, "denied", |csr| condition(csr, "Denied")).await;
-    assert_eq!(reason, "SubjectOfAnotherCluster");
-    assert_eq!(message, "The subject names the cluster spoke1, but the requester belongs to spoke12.");
-    let api: Api<CertificateSigningRequest> = Api::all(admin.clone());
-    wait_until(Duration::from_secs(20), "the refused CSR to be deleted", async || {
-        api.get_opt(&name).await.unwrap().is_none().then_some(())
-    })
-    .await;
 }
 
 #[tokio::test]
@@ -178,9 +158,7 @@ async fn request_awaiting_approver_proceeds_once_hub_may_approve() {
     // A refusal comes only after the CSR before it was looked at.
     let bad = submit(&hub, "spoke1", &mk_csr("spoke2", "telemetry")).await;
     wait_csr(&admin, &bad, "denied", |csr| condition(csr, "Denied")).await;
-    let signers: Api<AddOnSigner> = Api::all(admin.clone());
-    let change = Patch::Merge(json!({"spec": {"approval": "Automatic"}}));
-    signers.patch("telemetry", &PatchParams::default(), &change).await.unwrap();
+    change_signer(&admin, json!({"spec": {"approval": "Automatic"}})).await;
     wait_csr(&admin, &waits, "issued", certificate).await;
     wait_until(PATIENCE, "the certificate to be counted", async || {
         let metrics = running.metrics.render().unwrap();
@@ -230,55 +208,4 @@ async fn an_addon_without_eligibility_is_denied_on_fresh_evidence() {
     let name = submit(&hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
     let (reason, _) = wait_csr(&admin, &name, "denied", |csr| condition(csr, "Denied")).await;
     assert_eq!(reason, "AddOnNotInstalled");
-}
-
-#[tokio::test]
-async fn registrations_are_written_beside_those_of_others() {
-    let (_hub, admin, _running) = mk_ready().await;
-    let object = wait_until(Duration::from_secs(20), "the registration", async || {
-        let object = addon(&admin, "spoke1", "telemetry").await;
-        object.data.pointer("/status/registrations/0").is_some().then_some(object)
-    })
-    .await;
-    let entry = &object.data["status"]["registrations"][0];
-    assert_eq!(entry["signerName"], "example.com/telemetry");
-    assert_eq!(
-        entry["subject"]["user"],
-        "system:open-cluster-management:cluster:spoke1:addon:telemetry:agent:telemetry"
-    );
-    // Another controller overwrites the list with its own entry: our entry comes back, and the other one stays.
-    let addons = managed_cluster_addons(&admin, "spoke1").await;
-    let foreign = serde_json::json!({"status": {"registrations": [
-        {"signerName": "other.example.com/x", "subject": {"user": "somebody"}}]}});
-    addons.patch_status("telemetry", &Default::default(), &kube::api::Patch::Merge(&foreign)).await.unwrap();
-    wait_until(3 * PATIENCE, "both registrations", async || {
-        let object = addon(&admin, "spoke1", "telemetry").await;
-        let names: Vec<_> =
-            object.data["status"]["registrations"].as_array()?.iter().map(|e| e["signerName"].clone()).collect();
-        (names == ["other.example.com/x", "example.com/telemetry"]).then_some(())
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn the_api_server_may_go_away_and_come_back() {
-    let (hub, admin, _running) = mk_ready().await;
-    hub.pause().await;
-    pass(Duration::from_secs(if hub.is_real() { 30 } else { 5 })).await;
-    hub.resume().await;
-    let name = submit(&hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
-    wait_csr(&admin, &name, "issued", certificate).await;
-}
-
-#[tokio::test]
-async fn the_request_of_the_real_agent_is_signed_as_it_is() {
-    let (hub, admin, _running) = mk_ready().await;
-    let mut csr = mk_csr("spoke1", "telemetry");
-    csr.spec.request = ByteString(include_bytes!("../../../certs/requests/good/ocm-agent-v1.3.pem").to_vec());
-    let name = submit(&hub, "spoke1", &csr).await;
-    wait_csr(&admin, &name, "issued", certificate).await;
-    let wish = CsrParams { common_name: "admin".to_owned(), ..CsrParams::default() };
-    let name = submit(&hub, "spoke1", &mk_csr_of("spoke1", "telemetry", &wish)).await;
-    let (reason, _) = wait_csr(&admin, &name, "denied", |csr| condition(csr, "Denied")).await;
-    assert_eq!(reason, "CommonNameNotConvention");
 }

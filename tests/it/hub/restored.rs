@@ -373,28 +373,3 @@ async fn secret_rolled_back_while_hub_runs_drops_no_anchor() {
     world.assert_rotation_keeps(&lineage, &ids[0]).await;
     world.assert_given_once().await;
 }
-
-#[tokio::test]
-async fn ledger_and_authorities_of_one_backup_count_lost_certificates() {
-    let (log, _guard) = capture("warn");
-    let mut world = Restorable::new().await;
-    let first = world.start("ledger.db").await;
-    let lineage = OnServer::client(&world.admin);
-    world.issue().await;
-    let backup = lineage.data().await;
-    world.back_up("backup.db").await;
-    world.rotate(&lineage).await;
-    world.issue().await;
-    world.issue().await;
-    first.stop().await;
-    lineage.set_data(backup).await;
-
-    let second = world.start("backup.db").await;
-    said(&log, &["The ledger does not have the certificates of some CSRs", "count=2"]).await;
-    assert_eq!(differs(&second, "requests"), 2);
-    world.issue().await;
-    assert_eq!(differs(&second, "authorities"), 0, "both are of one time");
-    world.assert_given_once().await;
-    second.stop().await;
-    assert_whole(&world.url("backup.db"), world.dir.path()).await;
-}

@@ -8,10 +8,8 @@ use addon_signer_core::identity::{AddOnName, ClusterName};
 use addon_signer_core::journal::entry::Entry;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_ledger::{Location, Reader};
-use addon_signer_platform::clock::Clock;
-use k8s_openapi::api::authentication::v1::SelfSubjectReview;
-use kube::api::{Patch, PatchParams, PostParams};
-use kube::{Api, Client};
+use kube::Client;
+use kube::api::{Patch, PatchParams};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use serde_json::{Value, json};
@@ -313,17 +311,6 @@ async fn a_time_that_cannot_be_read_denies() {
     let (reason, _) = wait_csr(&world.admin, &name, "denied", |csr| condition(csr, "Denied")).await;
     assert_eq!(reason, "RegistrationUnreadable");
     assert_eq!(world.recorded().await, Vec::<[String; 4]>::new());
-}
-
-/// `certs revoke` uses the API server's time, because the clock of a laptop may be minutes wrong.
-#[tokio::test]
-async fn the_api_server_says_what_time_it_is_and_who_asks() {
-    let hub = TestHub::start().await;
-    let reviews: Api<SelfSubjectReview> = Api::all(hub.client_as("carol", &[]).await);
-    let review = reviews.create(&PostParams::default(), &SelfSubjectReview::default()).await.unwrap();
-    let apart = review.metadata.creation_timestamp.unwrap().0.as_second() - Clock::default().now().unix();
-    assert!((-5..=1).contains(&apart), "{apart} s");
-    assert_eq!(review.status.unwrap().user_info.unwrap().username.as_deref(), Some("carol"));
 }
 
 /// Whoever may write the addon, for example the agent of its cluster, must not keep it from being revoked.

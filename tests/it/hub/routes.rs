@@ -2,9 +2,9 @@
 
 use std::net::SocketAddr;
 
+use addon_signer_api::AddOnRoute;
 use addon_signer_api::cluster_trust_bundle::resource;
 use addon_signer_api::route::{CONDITION_ACCEPTED, CONDITION_PROGRAMMED, CONDITION_RESOLVED_REFS};
-use addon_signer_api::{AddOnRoute, AddOnSigner};
 use addon_signer_core::conditions::REASON_PENDING;
 use k8s_openapi::api::core::v1::{Namespace, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::cluster_bundle::{are_served, bundles};
 use super::{mk_ready, mk_ready_with};
-use test_kit::hub::{PATIENCE, RunningHub, RunningHubOptions, apply_route};
+use test_kit::hub::{PATIENCE, RunningHub, RunningHubOptions, apply_route, change_signer};
 use test_kit::objects::{create_namespace, serve};
 use test_kit::{TestHub, wait_until};
 
@@ -32,9 +32,7 @@ async fn mk_open() -> (TestHub, Client, RunningHub) {
 }
 
 async fn open(admin: &Client, gateway: Value) {
-    let signers: Api<AddOnSigner> = Api::all(admin.clone());
-    let patch = Patch::Merge(json!({ "spec": { "gateway": gateway } }));
-    signers.patch("telemetry", &PatchParams::default(), &patch).await.unwrap();
+    change_signer(admin, json!({ "spec": { "gateway": gateway } })).await;
 }
 
 fn routes(admin: &Client) -> Api<AddOnRoute> {

@@ -1,13 +1,12 @@
 //! Sets up a hub as a fixture of the corpus describes it.
 
-use addon_signer_api::AddOnSigner;
 use addon_signer_core::registry::NotRegistered;
 use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
 use crate::requests::Fixture;
-use test_kit::hub::{PATIENCE, RunningHub};
+use test_kit::hub::{PATIENCE, RunningHub, change_signer_seen};
 use test_kit::objects::{create_namespace, managed_cluster_addons, managed_clusters};
 use test_kit::{accept_cluster, install_addon, wait_until};
 
@@ -77,13 +76,7 @@ async fn configure(admin: &Client, fixture: Fixture) {
     let requesters = if fixture == Fixture::AddonRequester { json!(["Cluster", "AddOn"]) } else { json!(["Cluster"]) };
     let identity = json!({"organizationalUnits": units, "requesters": requesters});
     let spec = json!({"spec": {"certificate": {"keys": keys}, "identity": identity}});
-    let signers: Api<AddOnSigner> = Api::all(admin.clone());
-    let wanted = signers.patch("telemetry", &PatchParams::default(), &Patch::Merge(&spec)).await.unwrap();
-    wait_until(PATIENCE, "the signer's new configuration", async || {
-        let seen = signers.get("telemetry").await.unwrap().status?.observed_generation;
-        (seen >= wanted.metadata.generation).then_some(())
-    })
-    .await;
+    change_signer_seen(admin, spec).await;
 }
 
 async fn merge(api: &Api<DynamicObject>, name: &str, change: Value) {

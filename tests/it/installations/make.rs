@@ -31,7 +31,9 @@ use test_kit::cert_manager::{Approver, CertManager};
 use test_kit::company::CompanyCa;
 use test_kit::deploy::{apply, part};
 use test_kit::gateways::deploy_gateways;
-use test_kit::hub::{PATIENCE, apply_route, certificate, condition, create_signer, wait_csr, wait_ready};
+use test_kit::hub::{
+    PATIENCE, apply_route, certificate, change_signer, condition, create_signer, wait_csr, wait_ready,
+};
 use test_kit::lease::leases;
 use test_kit::objects::{create_namespace, serve_manifest_works};
 use test_kit::pki::TestCa;
@@ -228,7 +230,7 @@ impl Site {
         api.create(&Default::default(), &silent).await.unwrap();
         let signers: Api<AddOnSigner> = Api::all(self.admin.clone());
         let again = json!({ "metadata": { "annotations": { ANNOTATION_ROTATE: "again" } } });
-        signers.patch("telemetry", &PatchParams::default(), &Patch::Merge(&again)).await.unwrap();
+        change_signer(&self.admin, again).await;
         let named = "1 of 2 gateways to trust the new authority: gateway-2";
         wait_until(PATIENCE, named, async || {
             let waits = signers.get("telemetry").await.unwrap().status?.rotation?.waiting_for?;

@@ -237,13 +237,6 @@ async fn the_store_has_no_second_row_that_stands_for_a_request() {
 }
 
 #[tokio::test]
-async fn directory_that_is_not_there_is_named() {
-    let error = RunningWriter::start("sqlite:///nonexistent/ledger.db").ended().await;
-    assert!(matches!(error, LedgerError::File { .. }), "{error}");
-    assert!(error.to_string().contains("/nonexistent/ledger.db"), "{error}");
-}
-
-#[tokio::test]
 async fn postgres_with_tls_is_asked_for_its_certificate() {
     if programs().is_none() {
         return;

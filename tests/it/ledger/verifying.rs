@@ -114,43 +114,6 @@ async fn checkpoints_of_other_ledgers_and_other_keys_prove_nothing() {
     assert!(error.starts_with(&format!("row {}: it and all later rows are missing", checkpoint.seq + 2)), "{error}");
 }
 
-#[tokio::test]
-async fn rows_that_were_altered_are_named() {
-    on_store(async |store| altered_rows(store, &store.url().parse().unwrap()).await).await;
-}
-
-async fn altered_rows(store: &TestStore, location: &Location) {
-    prepare(location).await;
-    rows::disarm(store).await;
-    for (change, undo, row, what) in [
-        (
-            "UPDATE entries SET entry = replace(entry, '\"epoch\":1', '\"epoch\":2') WHERE seq = 700",
-            "UPDATE entries SET entry = replace(entry, '\"epoch\":2', '\"epoch\":1') WHERE seq = 700",
-            700,
-            "does not have the hash",
-        ),
-        (
-            "UPDATE entries SET seq = 100000 WHERE seq = 600",
-            "UPDATE entries SET seq = 600 WHERE seq = 100000",
-            600,
-            "it is missing",
-        ),
-        (
-            "UPDATE entries SET entry = entry || '\n' WHERE seq = 700",
-            "UPDATE entries SET entry = replace(entry, '\n', '') WHERE seq = 700",
-            700,
-            "does not have the hash",
-        ),
-    ] {
-        run(store, change).await;
-        let (found, problem) = fault(location).await;
-        assert!(found == row, "{change}: {found}: {problem}");
-        assert!(problem.contains(what), "{change}: {found}: {problem}");
-        run(store, undo).await;
-        rows::of_rows(check(location, None).await).unwrap();
-    }
-}
-
 /// A huge row number must not make the check look for missing rows for ever.
 #[tokio::test]
 async fn an_entry_far_behind_the_others_is_found() {

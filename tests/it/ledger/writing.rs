@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use addon_signer_core::journal::record::{Existing, Intended};
 use addon_signer_core::timestamp::Timestamp;
-use addon_signer_ledger::{Health, LedgerError, Location};
+use addon_signer_ledger::Location;
 
-use super::{fill, mk_intent, mk_serial, mk_signed, open, options, sqlite, start};
+use super::{fill, mk_intent, mk_serial, mk_signed, open, options, sqlite};
 use test_kit::wait::wait_until;
 
 #[tokio::test]
@@ -58,31 +58,6 @@ async fn requests_at_once_share_transactions_and_lose_nothing() {
         done.await.unwrap();
     }
     hub.close().await;
-}
-
-#[tokio::test]
-async fn an_earlier_epoch_writes_nothing() {
-    let dir = tempfile::tempdir().unwrap();
-    let location = sqlite(dir.path());
-    open(options(&location, "hub-b"), 7).await.close().await;
-    let error = start(options(&location, "hub-a"), 6).writer.await.unwrap().unwrap_err();
-    assert_eq!(error, LedgerError::Fenced { ours: 6, theirs: 7, replica: "hub-b".to_owned() });
-}
-
-#[tokio::test]
-async fn a_second_hub_on_one_file_is_told_who_has_it() {
-    let dir = tempfile::tempdir().unwrap();
-    let location = sqlite(dir.path());
-    let first = open(options(&location, "hub-a"), 1).await;
-    let second = start(options(&location, "hub-b"), 2);
-    let mut health = second.ledger.health();
-    let down = health.wait_for(|health| *health != Health::Starting).await.unwrap().clone();
-    let Health::Down(error) = down else { panic!("{down:?}") };
-    assert!(error.to_string().contains("in use by hub-a (process "), "{error}");
-    first.close().await;
-    // The second hub takes over when the first has ended.
-    health.wait_for(|health| matches!(health, Health::Up { .. })).await.unwrap();
-    second.close().await;
 }
 
 #[tokio::test]

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use addon_signer_core::ca::authority::BACKDATE;
 use addon_signer_core::timestamp::Timestamp;
-use addon_signer_platform::clock::Clock;
 use hyper::{Method, StatusCode};
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
@@ -23,7 +22,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::client::ClientPair;
 use super::ours::{enrolled, issuer, pair};
-use super::{Whole, active, prepare};
+use super::{Whole, active, mk_whole};
 use crate::cli::{run, write};
 use crate::gateway::backend;
 use test_kit::issue::{Ca, Leaf};
@@ -49,9 +48,7 @@ struct World {
 
 impl World {
     async fn start() -> Self {
-        let hub = TestHub::start().await;
-        let admin = prepare(&hub, backend::start().await, "24h").await;
-        let whole = Whole::start(&hub, Clock::default()).await;
+        let (hub, admin, whole) = mk_whole(backend::start().await).await;
         let dir = tempfile::tempdir().unwrap();
         for cluster in CLUSTERS {
             enrolled(&hub, &admin, dir.path(), cluster, whole.gateway).await;

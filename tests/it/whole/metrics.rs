@@ -6,13 +6,12 @@ use hyper::Method;
 use serde_json::json;
 
 use super::ours::enrolled;
-use super::{Whole, get, prepare};
+use super::{get, mk_whole};
 use crate::gateway::backend;
 use crate::hub::submit;
-use addon_signer_platform::clock::Clock;
 use test_kit::hub::PATIENCE;
 use test_kit::request::mk_csr;
-use test_kit::{TestHub, wait_until};
+use test_kit::wait_until;
 
 /// Printed only where ManifestWorks bring the trust bundle (`hub::distribution`).
 const ELSEWHERE: &str = "addon_signer_trust_missing";
@@ -39,9 +38,7 @@ const GATEWAYS_OWN: &str = "addon_signer_certificates_valid{signer=\"gateway-ser
 
 #[tokio::test]
 async fn every_printed_metric_is_described() {
-    let hub = TestHub::start().await;
-    let admin = prepare(&hub, backend::start().await, "24h").await;
-    let whole = Whole::start(&hub, Clock::default()).await;
+    let (hub, admin, whole) = mk_whole(backend::start().await).await;
     let dir = tempfile::tempdir().unwrap();
     let pair = enrolled(&hub, &admin, dir.path(), "spoke1", whole.gateway).await;
     pair.call(whole.gateway, Method::POST, "/addons/telemetry/api/v1/receive").await.unwrap();
@@ -78,9 +75,7 @@ async fn every_printed_metric_is_described() {
 /// An alert on `increase` would miss the first count of a counter that was not there before.
 #[tokio::test]
 async fn counters_of_a_served_signer_begin_at_zero() {
-    let hub = TestHub::start().await;
-    prepare(&hub, backend::start().await, "24h").await;
-    let whole = Whole::start(&hub, Clock::default()).await;
+    let (_hub, _, whole) = mk_whole(backend::start().await).await;
     let zero = ["certificates_issued", "csrs_rate_limited", "csrs_quarantined", "authorities_forced"]
         .map(|name| format!("addon_signer_{name}_total{{signer=\"telemetry\"}} 0\n"));
     let differs = ["checkpoint", "requests", "authorities"]

@@ -31,7 +31,6 @@ use addon_signer_hub::lease::DEFAULT_DURATION;
 use addon_signer_hub::routes::RouteSettings;
 use addon_signer_platform::clock::Clock;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -42,7 +41,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use addon_signer_core::names::ANNOTATION_ROTATE;
 use test_kit::accounts::{HUB_GROUPS, HUB_USER};
-use test_kit::hub::{PATIENCE, create_route, create_signer, deploy, fresh_ledger};
+use test_kit::hub::{PATIENCE, change_signer, create_route, create_signer, deploy, fresh_ledger};
 use test_kit::{TestHub, wait_for, wait_until};
 
 /// A hub and a gateway, as `addon-signer hub` runs them. Dropping it kills them.
@@ -132,6 +131,14 @@ pub(crate) async fn prepare(hub: &TestHub, backend: SocketAddr, duration: &str) 
     admin
 }
 
+/// The same, and a process of our hub with its gateway.
+pub(crate) async fn mk_whole(backend: SocketAddr) -> (TestHub, Client, Whole) {
+    let hub = TestHub::start().await;
+    let admin = prepare(&hub, backend, "24h").await;
+    let whole = Whole::start(&hub, Clock::default()).await;
+    (hub, admin, whole)
+}
+
 /// The id of the authority that signs.
 pub(crate) async fn active(admin: &Client) -> Option<String> {
     let signers: Api<AddOnSigner> = Api::all(admin.clone());
@@ -142,9 +149,8 @@ pub(crate) async fn active(admin: &Client) -> Option<String> {
 /// Asks for a rotation as `addon-signer ca rotate` does, and waits until another authority signs.
 pub(crate) async fn rotate(admin: &Client) -> String {
     let before = active(admin).await.unwrap();
-    let signers: Api<AddOnSigner> = Api::all(admin.clone());
     let body = json!({ "metadata": { "annotations": { ANNOTATION_ROTATE: format!("after {before}") } } });
-    signers.patch("telemetry", &PatchParams::default(), &Patch::Merge(&body)).await.unwrap();
+    change_signer(admin, body).await;
     wait_until(PATIENCE, "another authority to sign", async || active(admin).await.filter(|id| *id != before)).await
 }
 

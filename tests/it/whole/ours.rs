@@ -8,8 +8,6 @@ use std::time::{Duration, Instant};
 
 use addon_signer_agent::store::Store;
 use addon_signer_agent::{Agent, Settings, Timing};
-use addon_signer_api::AddOnSigner;
-use addon_signer_core::ca::authority::Authority;
 use addon_signer_core::identity::{AgentName, Convention, PeerIdentity};
 use addon_signer_platform::clock::Clock;
 use hyper::Method;
@@ -18,18 +16,16 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{Patch, PatchParams};
 use kube::config::Kubeconfig;
 use kube::{Api, Client};
-use rustls::pki_types::pem::PemObject;
-use rustls_pki_types::CertificateDer;
 use serde_json::json;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
 
 use super::client::ClientPair;
-use super::{Whole, get, prepare, rotate};
+use super::{Whole, get, mk_whole, prepare, rotate};
 use crate::gateway::backend;
 use test_kit::accounts::AGENT_USER;
 use test_kit::deploy::{apply, file, part};
-use test_kit::hub::{PATIENCE, create_route, create_signer, deploy};
+use test_kit::hub::{PATIENCE, change_signer, create_route, create_signer, deploy};
 use test_kit::objects::managed_cluster_addons;
 use test_kit::{TestHub, accept_cluster, install_addon, wait_until};
 
@@ -113,10 +109,8 @@ async fn wait_routed(pair: &ClientPair, gateway: SocketAddr) {
 
 #[tokio::test]
 async fn agent_enrols_requests_and_survives_rotation_until_detached() {
-    let hub = TestHub::start().await;
     let backend = backend::start().await;
-    let admin = prepare(&hub, backend, "24h").await;
-    let whole = Whole::start(&hub, Clock::default()).await;
+    let (hub, admin, whole) = mk_whole(backend).await;
     let dir = tempfile::tempdir().unwrap();
     let first = enrolled(&hub, &admin, dir.path(), "spoke1", whole.gateway).await;
     let (status, body) = first.call(whole.gateway, Method::GET, "/v1/whoami").await.unwrap();
@@ -172,9 +166,7 @@ async fn forwarding_to_hub_metrics_is_refused_there() {
 
 #[tokio::test]
 async fn an_agent_keeps_its_secret_with_the_rights_of_deploy_agent() {
-    let hub = TestHub::start().await;
-    let admin = prepare(&hub, backend::start().await, "24h").await;
-    let whole = Whole::start(&hub, Clock::default()).await;
+    let (hub, admin, whole) = mk_whole(backend::start().await).await;
     accept_cluster(&admin, "spoke1").await;
     install_addon(&admin, "spoke1", "telemetry").await;
     let namespace = "open-cluster-management-agent-addon";
@@ -218,9 +210,7 @@ async fn agent_asks_with_addon_hub_identity_and_requester_rights() {
     if hub.is_real() {
         apply(&admin, &part("requesters")).await;
     }
-    let signers: Api<AddOnSigner> = Api::all(admin.clone());
-    let both = json!({ "spec": { "identity": { "requesters": ["Cluster", "AddOn"] } } });
-    signers.patch("telemetry", &PatchParams::default(), &Patch::Merge(&both)).await.unwrap();
+    change_signer(&admin, json!({ "spec": { "identity": { "requesters": ["Cluster", "AddOn"] } } })).await;
     let whole = Whole::start(&hub, Clock::default()).await;
     accept_cluster(&admin, "spoke1").await;
     install_addon(&admin, "spoke1", "telemetry").await;
@@ -246,26 +236,6 @@ async fn agent_asks_with_addon_hub_identity_and_requester_rights() {
     let read = wait_until(PATIENCE, "the right to read", async || maps.get("addon-signer-trust").await.ok()).await;
     assert_eq!(read.data.unwrap()["ca.crt"].as_bytes(), pair.anchors);
     whole.stop().await.unwrap();
-}
-
-#[tokio::test]
-async fn a_restart_of_the_hub_keeps_authorities_and_certificates() {
-    let hub = TestHub::start().await;
-    let admin = prepare(&hub, backend::start().await, "24h").await;
-    let whole = Whole::start(&hub, Clock::default()).await;
-    let dir = tempfile::tempdir().unwrap();
-    let pair = enrolled(&hub, &admin, dir.path(), "spoke1", whole.gateway).await;
-    whole.stop().await.unwrap();
-    let whole = Whole::start(&hub, Clock::default()).await;
-    wait_until(PATIENCE, "the gateway to accept the earlier certificate", async || {
-        let answer = pair.call(whole.gateway, Method::POST, RECEIVE).await.ok()?;
-        (answer.0 == 200).then_some(())
-    })
-    .await;
-    let anchors = super::serving_anchors(&admin).await;
-    let serving = CertificateDer::pem_slice_iter(anchors.as_bytes()).count();
-    assert_eq!(serving, 1, "no second serving authority");
-    assert!(Authority::from_der(&CertificateDer::from_pem_slice(anchors.as_bytes()).unwrap()).is_ok());
 }
 
 /// Sends one request after the other, each on a connection of its own.

@@ -4,7 +4,6 @@
 use std::path::Path;
 use std::time::Duration;
 
-use addon_signer_api::AddOnSigner;
 use addon_signer_platform::clock::Clock;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -17,6 +16,7 @@ use super::{Whole, prepare, serving_anchors};
 use crate::gateway::backend;
 use test_kit::built::agent_program;
 use test_kit::deploy::{apply, part};
+use test_kit::hub::change_signer;
 use test_kit::objects::managed_cluster_addons;
 use test_kit::ocm::{ADDON_NAMESPACE, OcmAgent, approve};
 use test_kit::process::Process;
@@ -76,10 +76,9 @@ async fn agent_with_addon_identity_is_healthy_and_leaves_nothing() {
     let Some(real) = hub.real_or_skip() else { return };
     let admin = prepare(&hub, backend::start().await, "24h").await;
     apply(&admin, &part("requesters")).await;
-    let signers: Api<AddOnSigner> = Api::all(admin.clone());
     let external =
         json!({ "spec": { "registration": "External", "identity": { "requesters": ["Cluster", "AddOn"] } } });
-    signers.patch("telemetry", &PatchParams::default(), &Patch::Merge(&external)).await.unwrap();
+    change_signer(&admin, external).await;
     let whole = Whole::start(&hub, Clock::default()).await;
     let ocm = OcmAgent::start(real, "spoke1", "a1").await;
     install_addon(&admin, "spoke1", "telemetry").await;

@@ -11,15 +11,14 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-use super::client::ClientPair;
-use super::{Whole, active, ours, prepare};
+use super::{active, mk_whole, ours};
 use crate::cli::{run, write};
 use crate::gateway::backend;
 use crate::hub::revocation::revoker;
 use test_kit::hub::PATIENCE;
-use test_kit::objects::{managed_cluster_addons, remake_cluster};
+use test_kit::objects::managed_cluster_addons;
 use test_kit::quick::as_usual;
-use test_kit::{TestHub, install_addon, wait_until};
+use test_kit::{install_addon, wait_until};
 
 const RECEIVE: &str = "/addons/telemetry/api/v1/receive";
 
@@ -27,9 +26,7 @@ const RECEIVE: &str = "/addons/telemetry/api/v1/receive";
 #[tokio::test]
 async fn revoked_agent_is_out_in_two_seconds_and_enrols_again() {
     as_usual();
-    let hub = TestHub::start().await;
-    let admin = prepare(&hub, backend::start().await, "24h").await;
-    let whole = Whole::start(&hub, Clock::default()).await;
+    let (hub, admin, whole) = mk_whole(backend::start().await).await;
     let dir = tempfile::tempdir().unwrap();
     let first = ours::enrolled(&hub, &admin, dir.path(), "spoke1", whole.gateway).await;
     let bystander = ours::enrolled(&hub, &admin, dir.path(), "spoke2", whole.gateway).await;
@@ -77,33 +74,11 @@ async fn revoked_agent_is_out_in_two_seconds_and_enrols_again() {
     whole.stop().await.unwrap();
 }
 
-/// Whoever has the name now may be somebody else. The ManagedClusterAddOn stays.
-#[tokio::test]
-async fn old_certificates_of_a_remade_cluster_stay_out() {
-    as_usual();
-    let hub = TestHub::start().await;
-    let admin = prepare(&hub, backend::start().await, "24h").await;
-    let whole = Whole::start(&hub, Clock::default()).await;
-    let dir = tempfile::tempdir().unwrap();
-    let first = ours::enrolled(&hub, &admin, dir.path(), "spoke1", whole.gateway).await;
-    let call = async |pair: &ClientPair| pair.call(whole.gateway, Method::POST, RECEIVE).await.unwrap().0.as_u16();
-    assert_eq!(call(&first).await, 200);
-    remake_cluster(&admin, "spoke1").await;
-    let second = wait_until(PATIENCE, "a certificate of the new cluster", async || {
-        ours::pair(dir.path(), "spoke1").filter(|pair| pair.certificate != first.certificate)
-    })
-    .await;
-    assert_eq!((call(&second).await, call(&first).await), (200, 403));
-    whole.stop().await.unwrap();
-}
-
 /// Invariant I15, for everybody whose certificate a revoked authority has signed.
 #[tokio::test]
 async fn certificates_of_a_revoked_authority_end_in_two_seconds() {
     as_usual();
-    let hub = TestHub::start().await;
-    let admin = prepare(&hub, backend::start().await, "24h").await;
-    let whole = Whole::start(&hub, Clock::default()).await;
+    let (hub, admin, whole) = mk_whole(backend::start().await).await;
     let dir = tempfile::tempdir().unwrap();
     let first = ours::enrolled(&hub, &admin, dir.path(), "spoke1", whole.gateway).await;
     assert_eq!(first.call(whole.gateway, Method::POST, RECEIVE).await.unwrap().0, 200);

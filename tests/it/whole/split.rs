@@ -27,7 +27,7 @@ use super::{Whole, active, get, options, prepare, rotate};
 use crate::gateway::backend;
 use test_kit::accounts::{HUB_GROUPS, HUB_USER};
 use test_kit::gateways::{GatewayPod, deploy_gateways, gateway_pod};
-use test_kit::hub::{PATIENCE, apply_route};
+use test_kit::hub::{PATIENCE, apply_route, change_signer};
 use test_kit::lease::leases;
 use test_kit::objects::{create_namespace, create_service, managed_cluster_addons};
 use test_kit::silence::Silence;
@@ -126,9 +126,7 @@ async fn signer_and_two_gateways_enrol_serve_rotate_and_refuse() {
 /// their own.
 async fn follow_a_service(admin: &Client, pair: &ClientPair, gateways: &[Whole]) {
     let routes_from = json!({ "namespaces": ["default"], "selector": { "matchLabels": { "team": "observability" } } });
-    let signers: Api<AddOnSigner> = Api::all(admin.clone());
-    let patch = Patch::Merge(json!({ "spec": { "gateway": { "routesFrom": routes_from } } }));
-    signers.patch("telemetry", &PatchParams::default(), &patch).await.unwrap();
+    change_signer(admin, json!({ "spec": { "gateway": { "routesFrom": routes_from } } })).await;
     create_namespace(admin, "observability").await;
     let labels = Patch::Merge(json!({ "metadata": { "labels": { "team": "observability" } } }));
     Api::<Namespace>::all(admin.clone()).patch("observability", &PatchParams::default(), &labels).await.unwrap();
@@ -181,9 +179,7 @@ async fn new_authority_signs_only_when_every_gateway_trusts_it() {
     };
     leases(&admin).create(&Default::default(), &silent).await.unwrap();
     let before = active(&admin).await;
-    let signers: Api<AddOnSigner> = Api::all(admin.clone());
-    let body = json!({ "metadata": { "annotations": { ANNOTATION_ROTATE: "now" } } });
-    signers.patch("telemetry", &PatchParams::default(), &Patch::Merge(&body)).await.unwrap();
+    change_signer(&admin, json!({ "metadata": { "annotations": { ANNOTATION_ROTATE: "now" } } })).await;
     let named = "1 of 2 gateways to trust the new authority: gateway-2";
     wait_until(PATIENCE, named, async || (waits_for(&admin).await? == named).then_some(())).await;
     assert_eq!(active(&admin).await, before);
@@ -258,12 +254,11 @@ async fn gateway_that_ends_is_unready_first_and_serves_meanwhile() {
 }
 
 /// Changes the AddOnSigner again and again, so that its watch is heard.
-fn change_signer(admin: &Client) -> JoinHandle<()> {
-    let signers: Api<AddOnSigner> = Api::all(admin.clone());
+fn keep_changing(admin: &Client) -> JoinHandle<()> {
+    let admin = admin.clone();
     tokio::spawn(async move {
         for n in 0.. {
-            let change = Patch::Merge(json!({"metadata": {"annotations": {"example.com/n": format!("{n}")}}}));
-            signers.patch("telemetry", &PatchParams::default(), &change).await.unwrap();
+            change_signer(&admin, json!({"metadata": {"annotations": {"example.com/n": format!("{n}")}}})).await;
             sleep(Duration::from_millis(300)).await;
         }
     })
@@ -285,7 +280,7 @@ impl Bounded {
         let options = HubOptions { registry_age: bounds, ..gateway_options("gateway-1", &pod) };
         accept_cluster(admin, "noisy").await;
         install_addon(admin, "noisy", "telemetry").await;
-        let talk = [keep_talking(admin), change_signer(admin)];
+        let talk = [keep_talking(admin), keep_changing(admin)];
         let gateway = Whole::start_with(connection(pod.kubeconfig).await, options, Clock::default()).await;
         let dir = tempfile::tempdir().unwrap();
         let pair = enrolled(hub, admin, dir.path(), "spoke1", gateway.gateway).await;
@@ -312,7 +307,7 @@ async fn gateway_that_hears_nothing_of_signers_refuses_everybody() {
     bounded.talk[1].abort();
     wait_until(PATIENCE, "the gateway to refuse everybody", async || bounded.answers(503).await).await;
     // Only the signers were not heard of.
-    let again = change_signer(&admin);
+    let again = keep_changing(&admin);
     wait_until(PATIENCE, "a request to pass again", async || bounded.answers(200).await).await;
     again.abort();
     bounded.talk[0].abort();
@@ -334,9 +329,7 @@ async fn gateway_that_is_cut_off_neither_serves_nor_blocks_for_ever() {
     let before = active(&admin).await;
     drop(way);
     bounded.talk.iter().for_each(JoinHandle::abort);
-    let signers: Api<AddOnSigner> = Api::all(admin.clone());
-    let body = json!({ "metadata": { "annotations": { ANNOTATION_ROTATE: "now" } } });
-    signers.patch("telemetry", &PatchParams::default(), &Patch::Merge(&body)).await.unwrap();
+    change_signer(&admin, json!({ "metadata": { "annotations": { ANNOTATION_ROTATE: "now" } } })).await;
     let named = "1 of 1 gateways to trust the new authority: gateway-1";
     wait_until(PATIENCE, named, async || (waits_for(&admin).await? == named).then_some(())).await;
     wait_until(PATIENCE, "the gateway to refuse everybody", async || bounded.answers(503).await).await;

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use addon_signer::process::registry_age::AgeBounds;
 use addon_signer::process::{HubOptions, HubProcess, Roles};
+use addon_signer_api::AddOnRoute;
 use addon_signer_api::route::CONDITION_ACCEPTED;
-use addon_signer_api::{AddOnRoute, AddOnSigner};
 use addon_signer_core::lease::LEASE_NAME;
 use addon_signer_platform::clock::Clock;
 use hyper::{Request, Response};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::PostParams;
 use kube::client::Body;
 use kube::{Api, Client};
 use serde_json::json;
@@ -23,9 +23,9 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::{Whole, get, options, prepare};
+use super::{Whole, get, mk_whole, options, prepare};
 use test_kit::accounts::{HUB_GROUPS, HUB_USER};
-use test_kit::hub::{PATIENCE, apply_route, deploy};
+use test_kit::hub::{PATIENCE, apply_route, change_signer, deploy};
 use test_kit::lease::{change, leases};
 use test_kit::log::capture;
 use test_kit::quick::as_usual;
@@ -249,9 +249,7 @@ async fn hub_without_routes_or_protected_addresses_is_not_ready() {
 #[tokio::test]
 async fn readiness_and_metrics_are_served() {
     as_usual();
-    let hub = TestHub::start().await;
-    prepare(&hub, "127.0.0.1:9".parse().unwrap(), "24h").await;
-    let whole = Whole::start(&hub, Clock::default()).await;
+    let (_hub, _, whole) = mk_whole("127.0.0.1:9".parse().unwrap()).await;
     wait_until(PATIENCE, "readiness", async || {
         let (status, _) = get(whole.metrics, "/readyz").await;
         (status == 200).then_some(())
@@ -276,17 +274,13 @@ async fn readiness_and_metrics_are_served() {
 #[tokio::test]
 async fn readiness_says_that_the_ledger_is_away_and_does_not_fail() {
     as_usual();
-    let hub = TestHub::start().await;
-    let admin = prepare(&hub, "127.0.0.1:9".parse().unwrap(), "24h").await;
-    let whole = Whole::start(&hub, Clock::default()).await;
+    let (_hub, admin, whole) = mk_whole("127.0.0.1:9".parse().unwrap()).await;
     wait_until(PATIENCE, "readiness", async || get(whole.metrics, "/readyz").await.1.ends_with("\nok\n").then_some(()))
         .await;
     let mut other =
         SqliteConnectOptions::new().filename(whole.ledger.path().join("ledger.db")).connect().await.unwrap();
     sqlx::raw_sql("BEGIN IMMEDIATE").execute(&mut other).await.unwrap();
-    let signers: Api<AddOnSigner> = Api::all(admin);
-    let change = json!({ "spec": { "certificate": { "duration": "23h" } } });
-    signers.patch("telemetry", &PatchParams::default(), &Patch::Merge(&change)).await.unwrap();
+    change_signer(&admin, json!({ "spec": { "certificate": { "duration": "23h" } } })).await;
     let said = wait_until(PATIENCE, "the ledger to be away", async || {
         let (status, text) = get(whole.metrics, "/readyz").await;
         text.contains("ok; nothing is signed now: the ledger sqlite://").then_some(status)

@@ -19,7 +19,7 @@ use tokio::sync::{Semaphore, SemaphorePermit, oneshot};
 
 pub use self::assets::{assets, has_or_skip};
 use self::server::Server;
-pub use self::server::WITHOUT_FSYNC;
+pub(crate) use self::server::WITHOUT_FSYNC;
 use self::shared::Shared;
 use super::pki::TestCa;
 use super::process::Process;

@@ -20,7 +20,7 @@ use crate::process::{Process, free_port};
 use crate::wait::wait_until;
 
 /// etcd's flag for tests: what it has need not survive a crash of the machine.
-pub const WITHOUT_FSYNC: &str = "--unsafe-no-fsync";
+pub(crate) const WITHOUT_FSYNC: &str = "--unsafe-no-fsync";
 /// How many may start at the same time: each needs a core for that.
 static STARTS: Semaphore = Semaphore::const_new(2);
 const READY: Duration = Duration::from_secs(60);

@@ -3,18 +3,18 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-use addon_signer_api::{AddOnRoute, AddOnSigner};
+use addon_signer_api::AddOnRoute;
 use addon_signer_core::oldest::MOST_ROUTES;
 use futures::{StreamExt, stream};
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
-use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, DynamicObject, ListParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, Client};
 use serde_json::{Map, Value, json};
 
 use crate::hub::crash::kit::{Child, CrashWorld};
 use crate::hub::{mk_csr, submit};
-use test_kit::hub::{PATIENCE, apply_route, certificate};
+use test_kit::hub::{PATIENCE, apply_route, certificate, change_signer};
 use test_kit::objects::create_namespace;
 use test_kit::soak::soak;
 use test_kit::wait::wait_or_explain;
@@ -184,8 +184,7 @@ async fn mk_world() -> CrashWorld {
 async fn allow(world: &CrashWorld, namespaces: &[&str]) {
     let selector = json!({ "matchLabels": { "kubernetes.io/metadata.name": ALLOWED } });
     let from = json!({ "spec": { "gateway": { "routesFrom": { "namespaces": namespaces, "selector": selector } } } });
-    let signers: Api<AddOnSigner> = Api::all(world.admin.clone());
-    signers.patch("telemetry", &PatchParams::default(), &Patch::Merge(from)).await.unwrap();
+    change_signer(&world.admin, from).await;
 }
 
 /// How many objects of a kind, of 1.2 MB each: 30 MB, and a gigabyte in the long form.

@@ -8,7 +8,7 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 
 use crate::hub::{mk_csr, mk_ready, submit};
-use test_kit::hub::{PATIENCE, RunningHub, apply_route, certificate, wait_csr, wait_ready};
+use test_kit::hub::{PATIENCE, RunningHub, apply_route, certificate, change_signer, wait_csr, wait_ready};
 use test_kit::objects::create_namespace;
 use test_kit::quick::pass;
 use test_kit::wait_until;
@@ -46,9 +46,7 @@ async fn events_about(admin: &Client, name: &str) -> Vec<String> {
 async fn the_oldest_routes_of_a_namespace_stay_in_effect() {
     let (_hub, admin, running) = mk_ready().await;
     create_namespace(&admin, NAMESPACE).await;
-    let signers: Api<AddOnSigner> = Api::all(admin.clone());
-    let open = json!({ "spec": { "gateway": { "routesFrom": { "namespaces": [NAMESPACE] } } } });
-    signers.patch("telemetry", &Default::default(), &kube::api::Patch::Merge(open)).await.unwrap();
+    change_signer(&admin, json!({ "spec": { "gateway": { "routesFrom": { "namespaces": [NAMESPACE] } } } })).await;
     // Those of one second are in the order of their names.
     for at in 0..MOST_ROUTES + 2 {
         apply_route(&admin, NAMESPACE, &name(at), route(at)).await;

@@ -19,7 +19,9 @@ use serde_json::{Value, json};
 use super::mk_served;
 use crate::hub::{mk_csr, submit};
 use test_kit::deploy::{apply, part};
-use test_kit::hub::{PATIENCE, RunningHub, RunningHubOptions, certificate, fresh_ledger, telemetry, wait_csr};
+use test_kit::hub::{
+    PATIENCE, RunningHub, RunningHubOptions, certificate, change_signer, fresh_ledger, telemetry, wait_csr,
+};
 use test_kit::objects::{managed_cluster_addons, manifest_works, serve_manifest_works};
 use test_kit::{TestHub, accept_cluster, install_addon, wait_until};
 
@@ -234,13 +236,10 @@ async fn unwanted_distribution_leaves_no_work_and_no_condition() {
     let admin = mk_world(&hub, never).await;
     let running = RunningHub::start(&hub).await;
     published(&admin).await;
-    let auto = json!({ "spec": { "trust": { "manifestWork": "Auto" } } });
-    let never = json!({ "spec": { "trust": { "manifestWork": "Never" } } });
-    let signers: Api<AddOnSigner> = Api::all(admin.clone());
-    signers.patch("telemetry", &PatchParams::default(), &Patch::Merge(&auto)).await.unwrap();
+    change_signer(&admin, json!({ "spec": { "trust": { "manifestWork": "Auto" } } })).await;
     wait_manifest(&admin, "spoke1", "the work", |_| true).await;
     wait_condition(&admin, "the condition", |told| told.is_some()).await;
-    signers.patch("telemetry", &PatchParams::default(), &Patch::Merge(&never)).await.unwrap();
+    change_signer(&admin, json!({ "spec": { "trust": { "manifestWork": "Never" } } })).await;
     wait_until(PATIENCE, "all works to go", async || {
         let mut left = manifest_works(&admin, "spoke1").list(&ListParams::default()).await.unwrap().items.len();
         left += manifest_works(&admin, "spoke2").list(&ListParams::default()).await.unwrap().items.len();

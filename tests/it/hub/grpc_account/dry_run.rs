@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use addon_signer_api::AddOnSigner;
 use addon_signer_platform::clock::Clock;
 use k8s_openapi::api::authorization::v1::SelfSubjectAccessReview;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::PostParams;
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
@@ -14,7 +13,10 @@ use super::{CSR_USER, ask, guard_annotation, mk_proxied, options, proxy, request
 use crate::hub::{MOMENT, mk_served};
 use test_kit::accounts::{HUB_GROUPS, HUB_USER};
 use test_kit::deploy::{apply, of_kind, part};
-use test_kit::hub::{PATIENCE, RunningHub, RunningHubOptions, certificate, condition, telemetry, wait_csr, wait_ready};
+use test_kit::hub::{
+    PATIENCE, RunningHub, RunningHubOptions, certificate, change_signer_seen, condition, telemetry, wait_csr,
+    wait_ready,
+};
 use test_kit::quick::pass;
 use test_kit::{TestHub, wait_until};
 
@@ -89,17 +91,10 @@ async fn with_external_approval_dry_run_needs_the_approve_right() {
     let proxy = proxy(&hub).await;
     guard_annotation(&hub, &admin).await;
     wait_policy(&admin).await;
-    let signers: Api<AddOnSigner> = Api::all(admin.clone());
     let _running = RunningHub::start_with(&hub, options()).await;
     wait_ready(&admin, "telemetry", "True").await;
     wait_believed(&hub, &admin).await;
-    let external = Patch::Merge(json!({ "spec": { "approval": "External" } }));
-    let edited = signers.patch("telemetry", &PatchParams::default(), &external).await.unwrap();
-    wait_until(PATIENCE, "the edit to be in effect", async || {
-        let seen = signers.get("telemetry").await.unwrap().status?.observed_generation;
-        (seen >= edited.metadata.generation).then_some(())
-    })
-    .await;
+    change_signer_seen(&admin, json!({ "spec": { "approval": "External" } })).await;
     verbs(&admin, json!(["sign"])).await;
     wait_until(PATIENCE, "the right to go", async || (!may_approve(&hub).await).then_some(())).await;
     let name = ask(&proxy, &mk_proxied("spoke1", &user("spoke1"))).await;

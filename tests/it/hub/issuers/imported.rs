@@ -28,7 +28,7 @@ use crate::hub::{mk_csr, mk_served, submit};
 use test_kit::TestHub;
 use test_kit::company::{CompanyCa, ca_params, chain};
 use test_kit::hub::{
-    PATIENCE, RunningHub, RunningHubOptions, certificate, create_signer, telemetry, wait_csr, wait_ready,
+    PATIENCE, RunningHub, RunningHubOptions, certificate, change_signer, create_signer, telemetry, wait_csr, wait_ready,
 };
 use test_kit::{accept_cluster, install_addon, wait_until};
 
@@ -53,21 +53,6 @@ async fn mk_imported(root: &CompanyCa) -> (TestHub, kube::Client, RunningHub, On
     let lineage = OnServer::client(&admin);
     assert_eq!(lineage.wait(&["Active"]).await, [first.id()]);
     (hub, admin, running, lineage, first)
-}
-
-#[tokio::test]
-async fn without_the_secret_nothing_is_signed_and_the_reason_is_said() {
-    let hub = TestHub::start().await;
-    let admin = mk_served(&hub, telemetry_of(json!({ "type": "Imported", "secretName": "company" }))).await;
-    let _running = RunningHub::start(&hub).await;
-    let (reason, message) = wait_ready(&admin, "telemetry", "False").await;
-    assert_eq!(reason, "AuthorityNotIssued");
-    let expected = "There is no authority yet. The authority in the Secret company is not used: it does not exist in \
-                    the hub's namespace.";
-    assert_eq!(message, expected);
-    let root = CompanyCa::root();
-    put_authority(&admin, &root.authority("Telemetry CA"), &[], &root).await;
-    wait_ready(&admin, "telemetry", "True").await;
 }
 
 #[tokio::test]
@@ -208,9 +193,7 @@ async fn a_revoked_one_without_a_successor_is_tainted_until_then() {
     let told = ann.ca(&["rotate", "telemetry"]).await;
     assert_eq!((told.code, told.stderr.contains("is to be revoked: another")), (1, true), "{}", told.stderr);
     // Another program writes the AddOnSigner as it knows it.
-    let signers: Api<AddOnSigner> = Api::all(admin.clone());
-    let without = Patch::Merge(json!({ "metadata": { "annotations": { ANNOTATION_REVOKE_AUTHORITY: null } } }));
-    signers.patch("telemetry", &PatchParams::default(), &without).await.unwrap();
+    change_signer(&admin, json!({ "metadata": { "annotations": { ANNOTATION_REVOKE_AUTHORITY: null } } })).await;
     running.stop().await;
     let _running = RunningHub::start(&hub).await; // it has never seen the annotation
     let second = root.authority("Telemetry CA 2");

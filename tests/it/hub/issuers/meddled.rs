@@ -11,7 +11,7 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 
 use super::requested::point;
-use super::{OF_SEARCH, PENDING, put_authority_in, put_pair, telemetry_of, wait_issued};
+use super::{PENDING, telemetry_of, wait_issued};
 use crate::hub::lineages::{OnServer, issue};
 use crate::hub::mk_served;
 use crate::hub::signers::allow;
@@ -92,42 +92,6 @@ impl Outside {
         let mut there = self.secrets.get(into).await.unwrap();
         there.data = self.secrets.get(from).await.unwrap().data;
         self.secrets.replace(into, &PostParams::default(), &there).await.unwrap();
-    }
-}
-
-#[tokio::test]
-async fn an_imported_secret_may_be_meddled_with_in_any_step() {
-    let root = CompanyCa::root();
-    let hub = TestHub::start().await;
-    let admin = mk_served(&hub, telemetry_of(json!({ "type": "Imported", "secretName": "company" }))).await;
-    let [first, second] = ["Telemetry CA 1", "Telemetry CA 2"].map(|name| root.authority(name));
-    let mut later = ca_params("Search CA", DAY * 700);
-    later.not_before += DAY / 2; // so that it is not refused as older
-    put_authority_in(&admin, "company", &first, &[], &root).await;
-    put_authority_in(&admin, OF_SEARCH, &root.signs(later), &[], &root).await;
-    let world = Outside::start(hub, admin, json!({ "type": "Imported", "secretName": OF_SEARCH })).await;
-    for (states, present) in [(&["Active"][..], &first), (&["Next", "Active"], &second), (&["Active", "Old"], &second)]
-    {
-        put_authority_in(&world.admin, "company", present, &[], &root).await;
-        match states {
-            ["Active"] => world.trust(&[first.id()]).await,
-            ["Active", "Old"] => world.trust(&[first.id(), second.id()]).await,
-            _ => {}
-        }
-        let ids = world.lineage.wait(states).await;
-        world.secrets.delete("company", &Default::default()).await.unwrap();
-        wait_issued(&world.lineage, "False", "it does not exist in the hub's namespace").await;
-        world.assert_goes_on(states, &ids).await;
-        put_pair(&world.admin, &chain(&[&present.der]), "please", &chain(&[&root.der])).await;
-        wait_issued(&world.lineage, "False", "tls.key: there is no private key in PEM").await;
-        world.assert_goes_on(states, &ids).await;
-        world.copy(OF_SEARCH, "company").await;
-        let why = "it is or was in the Secret search-client-authorities, and each lineage has keys of its own";
-        wait_issued(&world.lineage, "False", why).await;
-        world.assert_goes_on(states, &ids).await;
-        put_authority_in(&world.admin, "company", present, &[], &root).await;
-        wait_issued(&world.lineage, "True", "Every authority").await;
-        world.assert_goes_on(states, &ids).await;
     }
 }
 

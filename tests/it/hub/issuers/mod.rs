@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use super::lineages::OnServer;
 use test_kit::company::{CompanyCa, chain};
-use test_kit::hub::{PATIENCE, wait_ready};
+use test_kit::hub::{PATIENCE, change_signer, wait_ready};
 use test_kit::wait::wait_or_explain;
 
 const NAMESPACE: &str = "addon-signer";
@@ -88,9 +88,7 @@ async fn wait_issued(lineage: &OnServer, status: &str, text: &str) -> String {
 
 /// Changes the specification of the signer telemetry.
 pub(crate) async fn change(admin: &Client, spec: Value) {
-    let signers: Api<addon_signer_api::AddOnSigner> = Api::all(admin.clone());
-    let patch = Patch::Merge(json!({ "spec": spec }));
-    signers.patch("telemetry", &PatchParams::default(), &patch).await.unwrap();
+    change_signer(admin, json!({ "spec": spec })).await;
 }
 
 /// Makes the hub look at once, as it does by itself every 15 seconds while it waits for an answer.

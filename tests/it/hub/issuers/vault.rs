@@ -2,12 +2,10 @@
 
 use serde_json::json;
 
-use super::{change, wait_issued, wait_said};
+use super::{change, wait_issued};
 use crate::cli::{run, write};
 use crate::hub::lineages::{OnServer, issue, rotate};
-use crate::hub::{mk_ready, mk_served};
-use test_kit::TestHub;
-use test_kit::hub::RunningHub;
+use crate::hub::mk_ready;
 
 const SAID: &str = "The hub asks Vault only through cert-manager: set spec.authority.issuer to the type CertManager";
 
@@ -28,15 +26,6 @@ async fn a_signer_of_vault_goes_on_with_its_authorities() {
     assert!(check.stdout.contains(SAID), "{}", check.stdout);
     change(&admin, json!({ "authority": { "issuer": { "type": "SelfSigned", "vault": null } } })).await;
     lineage.wait(&["Active", "Old"]).await;
-}
-
-#[tokio::test]
-async fn a_new_signer_of_vault_says_where_to_go() {
-    let hub = TestHub::start().await;
-    let signer = super::telemetry_of(json!({ "type": "Vault", "vault": { "path": "pki" } }));
-    let admin = mk_served(&hub, signer).await;
-    let _running = RunningHub::start(&hub).await;
-    wait_said(&admin, SAID).await;
 }
 
 #[tokio::test]

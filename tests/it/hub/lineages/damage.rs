@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::distrust::Person;
-use super::kit::{OnServer, issue, signed_by};
+use super::kit::{OnServer, issue};
 use super::serving::report;
 use crate::hub::{MOMENT, mk_csr, mk_ready, submit};
 use test_kit::hub::{PATIENCE, RunningHub, certificate, wait_csr, wait_ready};
@@ -187,22 +187,6 @@ async fn every_damage_is_named_and_nothing_is_overwritten() {
         lineage.set_data(good.clone()).await;
         wait_ready(&admin, "telemetry", "True").await;
     }
-}
-
-#[tokio::test]
-async fn deleted_anchors_are_published_again() {
-    let (hub, admin, running) = mk_ready().await;
-    for lineage in [OnServer::client(&admin), OnServer::serving(&admin)] {
-        let ids = lineage.wait(&["Active"]).await;
-        lineage.maps.delete(lineage.map, &Default::default()).await.unwrap();
-        lineage.wait_bundle(&ids).await;
-    }
-    let leaf = issue(&hub, &admin).await;
-    let lineage = OnServer::client(&admin);
-    assert_eq!(
-        signed_by(&lineage.bundle().await.unwrap(), &leaf, running.clock.now()),
-        lineage.wait(&["Active"]).await[0]
-    );
 }
 
 #[tokio::test]

@@ -2,17 +2,15 @@
 
 use std::time::Duration;
 
-use addon_signer_api::AddOnSigner;
 use addon_signer_platform::clock::Clock;
-use kube::api::{Patch, PatchParams};
-use kube::{Api, Client};
+use kube::Client;
 use rustls_pki_types::CertificateDer;
 use serde_json::json;
 
 use super::kit::{OnServer, create_undecodable, issue, rotate};
 use super::serving::{activate_after, not_after, report};
 use crate::hub::{mk_ready, mk_ready_with, mk_served, wait_event};
-use test_kit::hub::{PATIENCE, RunningHub, RunningHubOptions, telemetry, wait_ready};
+use test_kit::hub::{PATIENCE, RunningHub, RunningHubOptions, change_signer, telemetry, wait_ready};
 use test_kit::{TestHub, log, wait_until};
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -99,11 +97,10 @@ async fn serving_successor_without_evidence_is_forced_in_time() {
 }
 
 async fn change_lives(admin: &Client, life: &str) {
-    let signers: Api<AddOnSigner> = Api::all(admin.clone());
     let change = json!({"spec": {
         "certificate": {"duration": life, "maxDuration": life}, "authority": {"duration": "8761h"},
     }});
-    signers.patch("telemetry", &PatchParams::default(), &Patch::Merge(&change)).await.unwrap();
+    change_signer(admin, change).await;
 }
 
 /// Issues certificates until one lives longer than `life`, because the hub has the new rules.

@@ -21,7 +21,7 @@ use rustls_pki_types::pem::PemObject;
 use serde_json::{Value, json};
 
 use crate::hub::{mk_csr, submit};
-use test_kit::hub::{PATIENCE, certificate, wait_csr};
+use test_kit::hub::{PATIENCE, certificate, change_signer, wait_csr};
 use test_kit::wait::wait_or_explain;
 use test_kit::{TestHub, wait_for, wait_until};
 
@@ -213,9 +213,7 @@ pub(in crate::hub) async fn revoke_all(admin: &Client, authorities: &[&str]) {
 }
 
 async fn ask(admin: &Client, annotation: &str, text: &str) {
-    let signers: Api<AddOnSigner> = Api::all(admin.clone());
-    let change = json!({"metadata": {"annotations": {annotation: text}}});
-    signers.patch("telemetry", &PatchParams::default(), &Patch::Merge(&change)).await.unwrap();
+    change_signer(admin, json!({"metadata": {"annotations": {annotation: text}}})).await;
 }
 
 /// Creates an AddOnSigner that the hub cannot decode, and waits until the hub says so. Only the stand-in, which has no

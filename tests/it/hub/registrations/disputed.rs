@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
 use super::{registrations, wait_registered};
-use crate::hub::{mk_ready, mk_served};
-use test_kit::hub::{PATIENCE, RunningHub, addon, telemetry};
+use crate::hub::mk_ready;
+use test_kit::hub::{PATIENCE, addon};
 use test_kit::objects::managed_cluster_addons;
-use test_kit::{TestHub, accept_cluster, install_addon, wait_until};
+use test_kit::{accept_cluster, install_addon, wait_until};
 
 /// The hub writes again a minute after its first write; once that is changed back too, the addon is left.
 const LEFT: Duration = Duration::from_secs(120);
@@ -74,25 +74,4 @@ async fn repeatedly_removed_entry_is_given_up_only_on_that_cluster() {
     install_addon(&admin, "spoke2", "telemetry").await;
     wait_entry(&admin, "spoke2").await;
     assert_eq!(registrations(&admin, "telemetry").await, own);
-}
-
-#[tokio::test]
-async fn a_hub_that_starts_leaves_what_the_addon_says_is_left() {
-    let hub = TestHub::start().await;
-    let admin = mk_served(&hub, telemetry()).await;
-    let left = json!({ "status": {
-        "registrations": [],
-        "conditions": [{
-            "type": "addon-signer.io/Registered", "status": "False", "reason": "TakenAway", "message": "m",
-            "lastTransitionTime": "2026-01-01T00:00:00Z",
-        }],
-    }});
-    let addons = managed_cluster_addons(&admin, "spoke1").await;
-    addons.patch_status("telemetry", &PatchParams::default(), &Patch::Merge(&left)).await.unwrap();
-    let _running = RunningHub::start(&hub).await;
-    wait_registered(&admin, "TakenAway").await;
-    accept_cluster(&admin, "spoke2").await;
-    install_addon(&admin, "spoke2", "telemetry").await;
-    wait_entry(&admin, "spoke2").await;
-    assert_eq!(registrations(&admin, "telemetry").await, json!([]));
 }

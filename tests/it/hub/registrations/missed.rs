@@ -10,7 +10,7 @@ use crate::hub::mk_served;
 use addon_signer_api::AddOnSigner;
 use addon_signer_ledger::Location;
 use test_kit::hub::{
-    PATIENCE, RunningHub, RunningHubOptions, addon, create_signer, fresh_ledger, telemetry, wait_ready,
+    PATIENCE, RunningHub, RunningHubOptions, addon, change_signer, create_signer, fresh_ledger, telemetry, wait_ready,
 };
 use test_kit::objects::managed_cluster_addons;
 use test_kit::{TestHub, accept_cluster, install_addon, wait_until};
@@ -121,8 +121,7 @@ async fn signer_changed_before_its_deletion_loses_its_entries() {
     first.stop().await;
     let _second = start(&hub, &ledger).await;
     let identity = json!({ "spec": { "identity": { "user": "example.com/telemetry:{cluster}:{addon}:{agent}" } } });
-    let signers = Api::<AddOnSigner>::all(admin.clone());
-    signers.patch("telemetry", &PatchParams::default(), &Patch::Merge(identity)).await.unwrap();
+    change_signer(&admin, identity).await;
     wait_until(PATIENCE, "the entry to change", async || user().await.filter(|user| *user != before)).await;
     delete(&admin, "telemetry").await;
     wait_until(PATIENCE, "the entry to go", async || of(&admin, "spoke1").await.as_array()?.is_empty().then_some(()))

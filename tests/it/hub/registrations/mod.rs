@@ -10,7 +10,7 @@ mod unregistered;
 
 use addon_signer_api::AddOnSigner;
 use kube::Api;
-use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
 use crate::hub::{MOMENT, mk_csr, mk_ready, mk_served, submit};
@@ -82,20 +82,6 @@ async fn an_addon_that_is_taken_out_of_a_signer_loses_its_entry() {
     })
     .await;
     assert_eq!(registrations(&admin, "telemetry").await[0]["signerName"].is_null(), is_v1beta1(&admin).await);
-}
-
-#[tokio::test]
-async fn a_deleted_signer_takes_its_entries_with_it() {
-    let (_hub, admin, _running) = mk_ready().await;
-    wait_until(PATIENCE, "the entry", async || {
-        (registrations(&admin, "telemetry").await.as_array()?.len() == 1).then_some(())
-    })
-    .await;
-    Api::<AddOnSigner>::all(admin.clone()).delete("telemetry", &DeleteParams::default()).await.unwrap();
-    wait_until(PATIENCE, "the entry to go", async || {
-        registrations(&admin, "telemetry").await.as_array()?.is_empty().then_some(())
-    })
-    .await;
 }
 
 async fn is_v1beta1(admin: &kube::Client) -> bool {

@@ -95,21 +95,3 @@ async fn an_addon_with_a_template_is_left_to_the_addon_manager() {
     })
     .await;
 }
-
-#[tokio::test]
-async fn a_template_that_one_cluster_uses_is_looked_at_too() {
-    let hub = TestHub::start().await;
-    let admin = mk_served(&hub, telemetry()).await;
-    mk_template(&admin, "one", &["example.com/telemetry"]).await;
-    mk_template(&admin, "own", &[]).await;
-    mk_management_addon(&admin, "telemetry", "one").await;
-    let _running = RunningHub::start(&hub).await;
-    wait_registered(&admin, "NamedByTemplate").await;
-    let own = json!({ "spec": { "configs": [{ "group": GROUP, "resource": "addontemplates", "name": "own" }] } });
-    let addons = test_kit::objects::managed_cluster_addons(&admin, "spoke1").await;
-    addons.patch("telemetry", &PatchParams::default(), &Patch::Merge(&own)).await.unwrap();
-    let (_, message) = wait_registered(&admin, "TemplateLacksSigner").await;
-    assert!(message.contains("AddOnTemplate own does not name"), "{message}");
-    addons.delete("telemetry", &Default::default()).await.unwrap();
-    wait_registered(&admin, "NamedByTemplate").await;
-}

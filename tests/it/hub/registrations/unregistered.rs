@@ -6,46 +6,12 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
-use super::templates::{create, mk_management_addon, mk_template, patch, registration};
+use super::templates::{create, mk_management_addon, patch, registration};
 use super::{change, wait_registered, wait_registered_of};
 use crate::hub::mk_served;
 use test_kit::TestHub;
 use test_kit::deploy::example;
 use test_kit::hub::{RunningHub, create_signer, telemetry};
-
-#[tokio::test]
-async fn template_naming_a_signer_of_other_addons_is_reported() {
-    let hub = TestHub::start().await;
-    let admin = mk_served(&hub, telemetry()).await;
-    mk_template(&admin, "two", &["example.com/telemetry"]).await;
-    mk_management_addon(&admin, "logging", "two").await;
-    let _running = RunningHub::start(&hub).await;
-    let (status, message) = wait_registered(&admin, "AddOnNotOfSigner").await;
-    assert_eq!(status, "False");
-    assert!(message.contains("AddOnTemplate two names this signer for the addon logging"), "{message}");
-    assert!(message.contains("add logging to spec.addOns"), "{message}");
-    change(&admin, "telemetry", json!({ "addOns": ["telemetry", "logging"] })).await;
-    let (status, message) = wait_registered(&admin, "Written").await;
-    assert_eq!(status, "True");
-    assert!(message.contains("the addon logging and names this signer (AddOnTemplate two)"), "{message}");
-}
-
-#[tokio::test]
-async fn agents_are_said_to_ask_only_where_ocm_gives_them_an_identity() {
-    let mut spec = telemetry();
-    spec["identity"] = json!({ "requesters": ["Cluster", "AddOn"] });
-    let hub = TestHub::start().await;
-    let admin = mk_served(&hub, spec).await;
-    mk_template(&admin, "one", &["example.com/other"]).await;
-    mk_management_addon(&admin, "telemetry", "one").await;
-    let _running = RunningHub::start(&hub).await;
-    let (status, message) = wait_registered(&admin, "TemplateLacksSigner").await;
-    assert_eq!(status, "False");
-    assert!(message.contains("or {type: KubeClient} if the agents make their own CSRs"), "{message}");
-    let asking = json!([{ "type": "KubeClient", "kubeClient": {} }]);
-    patch(&admin, "AddOnTemplate", "one", json!({ "registration": asking })).await;
-    assert_eq!(wait_registered(&admin, "AskedByAddOn").await.0, "True");
-}
 
 /// The AddOnSigner, ClusterManagementAddOns and AddOnTemplates of examples/telemetry.
 async fn mk_example(admin: &Client) {
