@@ -8,7 +8,7 @@ use kube::{Api, Resource, ResourceExt};
 use super::authorities::ReportedLineage;
 use super::{Finding, Inspection, Verdict, unknown};
 use crate::cli::certs::LedgerSource;
-use crate::cli::status::{Gathered, Row, Selection, State, gather};
+use crate::cli::status::{AgentState, Gathered, Row, Selection, gather};
 use crate::inventory::API_SERVICE;
 use addon_signer_api::GuardedSigner;
 use addon_signer_api::ocm::created_at;
@@ -208,9 +208,9 @@ fn finding(gathered: &Gathered) -> Finding {
         let sentence = format!("it is not known which of them have certificates: {why}");
         return Finding::new(Verdict::Unknown, ABOUT, sentence);
     }
-    let live: Vec<&Row> = gathered.rows.iter().filter(|row| row.state != State::NotEligible).collect();
+    let live: Vec<&Row> = gathered.rows.iter().filter(|row| row.state != AgentState::NotEligible).collect();
     // The worst come first.
-    let bad: Vec<_> = live.iter().take_while(|row| row.state <= State::NoCertificate).collect();
+    let bad: Vec<_> = live.iter().take_while(|row| row.state <= AgentState::NoCertificate).collect();
     let Some(worst) = bad.first() else {
         return Finding::good(ABOUT, format!("all {} that are eligible have valid certificates", live.len()));
     };
