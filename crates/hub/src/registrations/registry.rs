@@ -21,8 +21,7 @@ use crate::registrations::version::{AddOnVersion, is_refusal};
 use crate::registrations::work::SeenAddOn;
 use crate::relist::{News, Relist};
 use crate::tasks::HubTasks;
-use addon_signer_api::manager::annotator;
-use addon_signer_api::ocm::{self, ADDON_GROUP, AddOnApi, OcmObject};
+use addon_signer_api::ocm::{self, ADDON_GROUP, AddOnApi, OcmObject, annotator};
 use addon_signer_core::identity::{AddOnKey, AddOnName, ClusterName};
 use addon_signer_core::names::ANNOTATION_SUSPENDED;
 use addon_signer_core::registry::{

@@ -14,7 +14,7 @@ use crate::lease::Leading;
 use crate::metrics::{HubMetrics, LineageGauges};
 use crate::recording::chronicle::LineageRecord;
 use addon_signer_api::rules::AuthorityPlan;
-use addon_signer_core::revert_backoff::RevertBackoff;
+use addon_signer_core::doubling::RevertBackoff;
 use addon_signer_ledger::Ledger;
 use addon_signer_platform::clock::Clock;
 use addon_signer_telemetry::audit::Audit;

@@ -11,8 +11,8 @@ use tokio::time::Instant;
 
 use super::RegistrationWriter;
 use addon_signer_api::registrations::say_left;
+use addon_signer_core::doubling::RevertBackoff;
 use addon_signer_core::identity::AddOnKey;
-use addon_signer_core::revert_backoff::RevertBackoff;
 use addon_signer_core::timestamp::Timestamp;
 
 /// The pause after the first write; it doubles with each further one. Registrations that stay for so long after a write
