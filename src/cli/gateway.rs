@@ -18,18 +18,16 @@ use super::check::routes::{left_out, name_of, said_by_hub};
 use crate::output::{Format, Rows};
 use addon_signer_api::ocm::{cluster_set, managed_cluster_resource};
 use addon_signer_api::route::{CONDITION_ACCEPTED, CONDITION_RESOLVED_REFS};
-use addon_signer_api::route_refs::{endpoints, service_facts, service_of, slices_of};
-use addon_signer_api::route_rules::route_plan;
+use addon_signer_api::route_rules::{endpoints, route_plan, service_facts, service_of, slices_of};
 use addon_signer_api::rules::SignerConfig;
 use addon_signer_api::status::CONDITION_READY;
 use addon_signer_api::{AddOnRoute, AddOnSigner, Guarded};
 use addon_signer_core::conditions::NO_HOSTNAME;
 use addon_signer_core::gateway::access::{self, Caller, NoAccess, RequestHead, RequestTarget};
-use addon_signer_core::gateway::anchors::BackendAnchors;
 use addon_signer_core::gateway::attachment::{Attachment, Labels};
 use addon_signer_core::gateway::host::Host;
 use addon_signer_core::gateway::path::SafePath;
-use addon_signer_core::gateway::route::{Route, RouteName, RouteTable};
+use addon_signer_core::gateway::route::{BackendAnchors, Route, RouteName, RouteTable};
 use addon_signer_core::gateway::routing::{
     self, Backends, Parent, References, Resolved, RoutePlan, Verdict, WantedServices, World, resolve,
 };

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::{ADDON, BACKENDS, SIGNER};
 use addon_signer_api::ocm::{AddOnApi, managed_cluster_resource};
 use addon_signer_api::{AddOnRoute, AddOnSigner};
-use addon_signer_core::journal::state::CertificateState;
+use addon_signer_core::journal::CertificateState;
 use addon_signer_core::query::{Filter, Query, StateFilter};
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_ledger::verify::{Check, verify};

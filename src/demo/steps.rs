@@ -33,7 +33,7 @@ use addon_signer_api::route::CONDITION_PROGRAMMED;
 use addon_signer_api::status::AuthorityState;
 use addon_signer_api::{AddOnRoute, AddOnSigner};
 use addon_signer_core::ca::authority::AuthorityId;
-use addon_signer_core::credentials::plan::Wanted;
+use addon_signer_core::credentials::Wanted;
 use addon_signer_core::csr::build::CsrParams;
 use addon_signer_core::identity::{AgentName, Convention, PeerIdentity};
 use addon_signer_core::keys::private::PrivateKey;

@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 use addon_signer_agent::gateway::client_config;
 use addon_signer_agent::store::Store;
-use addon_signer_core::credentials::plan::{Usable, Wanted, examine};
+use addon_signer_core::credentials::{Usable, Wanted, examine};
 use addon_signer_platform::clock::Clock;
 
 /// Requests on one connection, so that new certificates and anchors are picked up soon.

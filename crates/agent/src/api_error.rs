@@ -5,50 +5,23 @@ use addon_signer_platform::errors::explain;
 /// Why a request to an API server failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ApiError {
-    /// RBAC does not grant the right.
-    #[error("{server} does not let this kubeconfig {verb} {resource}; grant that right ({message})")]
-    Forbidden {
-        /// Which API server.
-        server: &'static str,
-        /// The verb of the missing right.
-        verb: &'static str,
-        /// The resource of the missing right.
-        resource: &'static str,
-        /// The server's message.
-        message: String,
-    },
+    /// RBAC does not grant the right. With the server's message.
+    #[error("{} does not let this kubeconfig {} {}; grant that right ({})", .0.server, .0.verb, .0.resource, .1)]
+    Forbidden(Attempt, String),
     /// The server does not accept the credentials at all.
     #[error("{0} does not accept the credentials of this kubeconfig; they may have expired or belong elsewhere")]
     Unauthorized(&'static str),
-    /// The server refused the request for another reason.
-    #[error("{server} refused to {verb} {resource}: {message}")]
-    Refused {
-        /// Which API server.
-        server: &'static str,
-        /// The verb of the request.
-        verb: &'static str,
-        /// The resource of the request.
-        resource: &'static str,
-        /// The server's message.
-        message: String,
-    },
-    /// The server did not answer.
-    #[error("{server} gave no answer to a request to {verb} {resource}: {cause}")]
-    NoAnswer {
-        /// Which API server.
-        server: &'static str,
-        /// The verb of the request.
-        verb: &'static str,
-        /// The resource of the request.
-        resource: &'static str,
-        /// The error with its causes.
-        cause: String,
-    },
+    /// The server refused the request for another reason. With its message.
+    #[error("{} refused to {} {}: {}", .0.server, .0.verb, .0.resource, .1)]
+    Refused(Attempt, String),
+    /// The server did not answer. With the error and its causes.
+    #[error("{} gave no answer to a request to {} {}: {}", .0.server, .0.verb, .0.resource, .1)]
+    NoAnswer(Attempt, String),
 }
 
-/// A request to an API server, as its error will describe it.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Attempt {
+/// A request to an API server, as its error describes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Attempt {
     pub(crate) server: &'static str,
     pub(crate) verb: &'static str,
     pub(crate) resource: &'static str,
@@ -56,21 +29,19 @@ pub(crate) struct Attempt {
 
 impl Attempt {
     pub(crate) fn failed(self, error: &kube::Error) -> ApiError {
-        let Self { server, verb, resource } = self;
         let kube::Error::Api(status) = error else {
             return self.no_answer(explain(error));
         };
         let message = status.message.clone();
         match status.code {
-            401 => ApiError::Unauthorized(server),
-            403 => ApiError::Forbidden { server, verb, resource, message },
-            _ => ApiError::Refused { server, verb, resource, message },
+            401 => ApiError::Unauthorized(self.server),
+            403 => ApiError::Forbidden(self, message),
+            _ => ApiError::Refused(self, message),
         }
     }
 
     pub(crate) fn no_answer(self, cause: String) -> ApiError {
-        let Self { server, verb, resource } = self;
-        ApiError::NoAnswer { server, verb, resource, cause }
+        ApiError::NoAnswer(self, cause)
     }
 }
 

@@ -19,7 +19,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tower::ServiceExt;
 
-use addon_signer_core::credentials::plan::Usable;
+use addon_signer_core::credentials::Usable;
 use addon_signer_core::gateway::host::Host;
 use addon_signer_core::gateway::{PROBLEM_REVOKED, PROBLEM_TYPES};
 use addon_signer_core::names::{BUNDLE, HEADER_RENEW_WITHIN, WHOAMI};
@@ -102,9 +102,6 @@ struct Reply {
 impl Gateway {
     /// Proves the certificate at the gateway: agent and gateway accept each other's certificates, and the gateway reads
     /// `user` from the agent's.
-    ///
-    /// # Errors
-    /// [`GatewayError`].
     pub async fn prove(&self, usable: &Usable, user: &str, clock: &Clock) -> Result<(), GatewayError> {
         let reply = self.ask(usable, WHOAMI, None, clock).await?;
         let answer: serde_json::Value = self.expect_ok(&reply).map(serde_json::from_slice)?.unwrap_or_default();
@@ -116,9 +113,6 @@ impl Gateway {
 
     /// Asks whether the gateway publishes other anchors than the stored ones, and whether to renew. The agent takes no
     /// anchors from the answer: whoever has taken over a gateway could otherwise bring their own to every agent.
-    ///
-    /// # Errors
-    /// [`GatewayError`].
     pub async fn news(&self, usable: &Usable, clock: &Clock) -> Result<GatewayNews, GatewayError> {
         let tag = format!("\"{}\"", usable.bundle.digest());
         let reply = self.ask(usable, BUNDLE, Some(&tag), clock).await?;

@@ -11,7 +11,7 @@
 //!
 //! Only the gateway knows that a certificate is revoked. The agent asks it from time to time, and once when it
 //! starts. If the gateway answers that the certificate is revoked, the agent replaces it like a missing one, with the
-//! same pauses. If the authority is tainted, the gateway tells the agent to renew (`hint`). If the gateway publishes
+//! same pauses. If the authority is tainted, the gateway tells the agent to renew (`retry`). If the gateway publishes
 //! other anchors (`outdated`), the agent gets a new certificate, which brings the present ones. Anchors come from the
 //! hub alone: a gateway that was taken over can make the agent renew, and cannot change whom it trusts. Whom the stored
 //! anchors do not verify may be a stranger: the agent reads on the hub whether that gives out others (`published`).
@@ -21,7 +21,6 @@ pub mod cli;
 pub mod enrol;
 pub mod gateway;
 pub mod health;
-mod hint;
 pub mod on_renew;
 mod order;
 mod outcome;
@@ -43,20 +42,18 @@ use rustls_pki_types::CertificateDer;
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
-use addon_signer_core::credentials::Credentials;
-use addon_signer_core::credentials::plan::{Plan, Unusable, Usable, Wanted, plan};
+use addon_signer_core::credentials::{Credentials, Plan, Unusable, Usable, Wanted, plan};
 use addon_signer_core::identity::PeerIdentity;
 use addon_signer_platform::clock::Clock;
 use enrol::{EnrolError, Enroller};
 use gateway::{Gateway, GatewayError, GatewayNews};
 use health::HealthLease;
-use hint::RenewalHint;
 use on_renew::OnRenew;
 use order::CsrTemplate;
 use outdated::Outdated;
 use probe::Probe;
 use publisher::Publisher;
-use retry::{Backoff, jittered};
+use retry::{Backoff, RenewalHint, jittered};
 use store::Store;
 
 pub use outcome::{AgentError, Outcome};
@@ -149,9 +146,6 @@ impl Agent {
 
     /// Enrols or renews if that is due. Then it runs the command, even if nothing has changed: an earlier run may have
     /// failed.
-    ///
-    /// # Errors
-    /// [`AgentError`].
     pub async fn once(&mut self) -> Result<Outcome, AgentError> {
         let stored = self.store.load().await?;
         let plan = self.judge(stored.as_ref());

@@ -8,7 +8,7 @@ use kube::api::ObjectMeta;
 use serde_json::Value;
 
 use addon_signer_core::bounded::Keep;
-use addon_signer_core::credentials::plan::Wanted;
+use addon_signer_core::credentials::Wanted;
 use addon_signer_core::csr::build::CsrParams;
 use addon_signer_core::identity::{AddOnKey, AddOnName, ClusterName, addon_group, cluster_group};
 use addon_signer_core::names::{ANNOTATION_TRUST_BUNDLE, LABEL_ADDON_NAME, LABEL_CLUSTER_NAME};

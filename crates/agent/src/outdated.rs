@@ -10,7 +10,7 @@ use tracing::warn;
 
 use crate::enrol::Enroller;
 use crate::retry::Backoff;
-use addon_signer_core::credentials::plan::Usable;
+use addon_signer_core::credentials::Usable;
 
 /// The longest pause between two CSRs made because of the gateway. Where something terminates TLS in front of it,
 /// no certificate helps. OCM allows ten CSRs for an addon, and Kubernetes keeps each for up to two hours: with

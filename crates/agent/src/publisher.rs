@@ -8,8 +8,7 @@ use tokio::sync::watch;
 use crate::on_renew::{CommandError, OnRenew};
 use crate::probe::Probe;
 use crate::store::{Store, StoreError};
-use addon_signer_core::credentials::Credentials;
-use addon_signer_core::credentials::plan::{Unusable, Usable};
+use addon_signer_core::credentials::{Credentials, Unusable, Usable};
 
 /// Tells the readers of a directory, those who ask `/readyz`, and the command of `--on-renew`.
 pub(crate) struct Publisher {

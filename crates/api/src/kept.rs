@@ -7,9 +7,9 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::core::{DeserializeGuard, DynamicObject, NotUsed, Object, PartialObjectMeta};
 
-use super::route_refs::SERVICE_NAME;
 use super::{AddOnRoute, AddOnSigner};
 use addon_signer_core::bounded::Keep;
+use addon_signer_core::keep;
 use addon_signer_core::names::{
     ANNOTATION_ADVANCE, ANNOTATION_AUTHORITIES, ANNOTATION_AUTHORITY_OF, ANNOTATION_IMPORT,
     ANNOTATION_REVOKE_AUTHORITY, ANNOTATION_REVOKE_BEFORE, ANNOTATION_REVOKED_BY, ANNOTATION_ROLL_BACK,
@@ -41,6 +41,9 @@ const PORTS: usize = 100;
 /// How many endpoints of an EndpointSlice are read (Kubernetes, `EndpointSlice.endpoints`: at most 1,000).
 const ENDPOINTS: usize = 1000;
 
+/// The label that says whose an EndpointSlice is.
+pub(crate) const SERVICE_NAME: &str = "kubernetes.io/service-name";
+
 /// A kind, or a part of one, of which this much is kept.
 pub trait Kept {
     /// That which is kept.
@@ -54,146 +57,102 @@ impl<K: Kept> KeepOf<K> {
     pub(crate) const KEEP: &'static Keep = &K::KEEP;
 }
 
-const METADATA: Keep = Keep::Fields(&[
-    ("name", Keep::Scalar(LONGEST)),
-    ("namespace", Keep::Scalar(LONGEST)),
-    ("uid", Keep::Scalar(LONGEST)),
-    ("resourceVersion", Keep::Scalar(LONGEST)),
-    ("generation", Keep::Scalar(LONGEST)),
-    ("creationTimestamp", Keep::Scalar(LONGEST)),
-    ("deletionTimestamp", Keep::Scalar(LONGEST)),
-    ("labels", Keep::All(LABELS)),
-    (
-        "annotations",
-        Keep::Fields(&[
-            (ANNOTATION_ADVANCE, Keep::Scalar(ANNOTATION)),
-            (ANNOTATION_AUTHORITIES, Keep::Scalar(ANNOTATION)),
-            (ANNOTATION_AUTHORITY_OF, Keep::Scalar(ANNOTATION)),
-            (ANNOTATION_IMPORT, Keep::Scalar(ANNOTATION)),
-            (ANNOTATION_REVOKE_AUTHORITY, Keep::Scalar(ANNOTATION)),
-            (ANNOTATION_REVOKE_BEFORE, Keep::Scalar(ANNOTATION)),
-            (ANNOTATION_REVOKED_BY, Keep::Scalar(ANNOTATION)),
-            (ANNOTATION_ROLL_BACK, Keep::Scalar(ANNOTATION)),
-            (ANNOTATION_ROTATE, Keep::Scalar(ANNOTATION)),
-            (ANNOTATION_SIGNER_NAME, Keep::Scalar(ANNOTATION)),
-            (ANNOTATION_TAINT, Keep::Scalar(ANNOTATION)),
-            (ANNOTATION_TRUSTS, Keep::Scalar(ANNOTATION)),
-        ]),
-    ),
-    (
-        "managedFields",
-        Keep::Each(
-            MANAGERS,
-            &Keep::Fields(&[
-                ("manager", Keep::Scalar(LONGEST)),
-                ("operation", Keep::Scalar(LONGEST)),
-                ("subresource", Keep::Scalar(LONGEST)),
-                ("time", Keep::Scalar(LONGEST)),
-            ]),
-        ),
-    ),
-]);
+/// Makes a struct that has an object the resource that the object is.
+macro_rules! resource_by {
+    ([$($generics:tt)*] $wrapper:ty, $field:ident: $object:ty) => {
+        impl<$($generics)*> kube::Resource for $wrapper {
+            type DynamicType = <$object as kube::Resource>::DynamicType;
+            type Scope = <$object as kube::Resource>::Scope;
 
-const VERSION: (&str, Keep) = ("apiVersion", Keep::Scalar(LONGEST));
-const KIND: (&str, Keep) = ("kind", Keep::Scalar(LONGEST));
+            fn kind(of: &Self::DynamicType) -> std::borrow::Cow<'_, str> {
+                <$object as kube::Resource>::kind(of)
+            }
+
+            fn group(of: &Self::DynamicType) -> std::borrow::Cow<'_, str> {
+                <$object as kube::Resource>::group(of)
+            }
+
+            fn version(of: &Self::DynamicType) -> std::borrow::Cow<'_, str> {
+                <$object as kube::Resource>::version(of)
+            }
+
+            fn plural(of: &Self::DynamicType) -> std::borrow::Cow<'_, str> {
+                <$object as kube::Resource>::plural(of)
+            }
+
+            fn meta(&self) -> &kube::core::ObjectMeta {
+                kube::Resource::meta(&self.$field)
+            }
+
+            fn meta_mut(&mut self) -> &mut kube::core::ObjectMeta {
+                kube::Resource::meta_mut(&mut self.$field)
+            }
+        }
+    };
+}
+pub(crate) use resource_by;
+
+const METADATA: Keep = keep!(LONGEST;
+    "name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp";
+    "labels" => Keep::All(LABELS),
+    "annotations" => keep!(ANNOTATION;
+        ANNOTATION_ADVANCE,
+        ANNOTATION_AUTHORITIES,
+        ANNOTATION_AUTHORITY_OF,
+        ANNOTATION_IMPORT,
+        ANNOTATION_REVOKE_AUTHORITY,
+        ANNOTATION_REVOKE_BEFORE,
+        ANNOTATION_REVOKED_BY,
+        ANNOTATION_ROLL_BACK,
+        ANNOTATION_ROTATE,
+        ANNOTATION_SIGNER_NAME,
+        ANNOTATION_TAINT,
+        ANNOTATION_TRUSTS,
+    ),
+    "managedFields" => Keep::Each(MANAGERS, &keep!(LONGEST; "manager", "operation", "subresource", "time")),
+);
 
 impl<K: Kept> Kept for DeserializeGuard<K> {
     const KEEP: Keep = K::KEEP;
 }
 
 impl Kept for AddOnSigner {
-    const KEEP: Keep = Keep::Fields(&[
-        VERSION,
-        KIND,
-        ("metadata", METADATA),
-        ("spec", Keep::All(SIGNER)),
-        ("status", Keep::All(STATUS)),
-    ]);
+    const KEEP: Keep = keep!(LONGEST; "apiVersion", "kind";
+        "metadata" => METADATA, "spec" => Keep::All(SIGNER), "status" => Keep::All(STATUS));
 }
 
 impl Kept for AddOnRoute {
-    const KEEP: Keep = Keep::Fields(&[
-        VERSION,
-        KIND,
-        ("metadata", METADATA),
-        ("spec", Keep::All(ROUTE)),
-        ("status", Keep::All(STATUS)),
-    ]);
+    const KEEP: Keep = keep!(LONGEST; "apiVersion", "kind";
+        "metadata" => METADATA, "spec" => Keep::All(ROUTE), "status" => Keep::All(STATUS));
 }
 
 impl Kept for Service {
     const KEEP: Keep = Keep::Fields(&[
-        (
-            "metadata",
-            Keep::Fields(&[
-                ("name", Keep::Scalar(LONGEST)),
-                ("namespace", Keep::Scalar(LONGEST)),
-                ("resourceVersion", Keep::Scalar(LONGEST)),
-            ]),
-        ),
-        (
-            "spec",
-            Keep::Fields(&[
-                ("type", Keep::Scalar(LONGEST)),
-                (
-                    "ports",
-                    Keep::Each(
-                        SERVICE_PORTS,
-                        &Keep::Fields(&[
-                            ("name", Keep::Scalar(LONGEST)),
-                            ("port", Keep::Scalar(LONGEST)),
-                            ("protocol", Keep::Scalar(LONGEST)),
-                            ("appProtocol", Keep::Scalar(LONGEST)),
-                        ]),
-                    ),
-                ),
-            ]),
-        ),
+        ("metadata", keep!(LONGEST; "name", "namespace", "resourceVersion")),
+        ("spec", keep!(LONGEST; "type"; "ports" => Keep::Each(SERVICE_PORTS, &SERVICE_PORT))),
     ]);
 }
+
+const SERVICE_PORT: Keep = keep!(LONGEST; "name", "port", "protocol", "appProtocol");
 
 impl Kept for EndpointSlice {
-    const KEEP: Keep = Keep::Fields(&[
-        (
-            "metadata",
-            Keep::Fields(&[
-                ("name", Keep::Scalar(LONGEST)),
-                ("namespace", Keep::Scalar(LONGEST)),
-                ("resourceVersion", Keep::Scalar(LONGEST)),
-                ("labels", Keep::Fields(&[(SERVICE_NAME, Keep::Scalar(LONGEST))])),
-            ]),
-        ),
-        ("addressType", Keep::Scalar(LONGEST)),
-        (
-            "endpoints",
-            Keep::Each(
-                ENDPOINTS,
-                &Keep::Fields(&[
-                    ("addresses", Keep::Each(1, &Keep::Scalar(LONGEST))),
-                    ("conditions", Keep::Fields(&[("ready", Keep::Scalar(LONGEST))])),
-                ]),
-            ),
-        ),
-        (
-            "ports",
-            Keep::Each(
-                PORTS,
-                &Keep::Fields(&[
-                    ("name", Keep::Scalar(LONGEST)),
-                    ("port", Keep::Scalar(LONGEST)),
-                    ("protocol", Keep::Scalar(LONGEST)),
-                ]),
-            ),
-        ),
-    ]);
+    const KEEP: Keep = keep!(LONGEST; "addressType";
+        "metadata" => keep!(LONGEST; "name", "namespace", "resourceVersion"; "labels" => keep!(LONGEST; SERVICE_NAME)),
+        "endpoints" => Keep::Each(ENDPOINTS, &ENDPOINT),
+        "ports" => Keep::Each(PORTS, &keep!(LONGEST; "name", "port", "protocol")),
+    );
 }
 
+const ENDPOINT: Keep =
+    Keep::Fields(&[("addresses", Keep::Each(1, &Keep::Scalar(LONGEST))), ("conditions", keep!(LONGEST; "ready"))]);
+
 impl<K> Kept for PartialObjectMeta<K> {
-    const KEEP: Keep = Keep::Fields(&[VERSION, KIND, ("metadata", METADATA)]);
+    const KEEP: Keep = keep!(LONGEST; "apiVersion", "kind"; "metadata" => METADATA);
 }
 
 impl<P: Kept + Clone, S: Kept + Clone> Kept for Object<P, S> {
-    const KEEP: Keep = Keep::Fields(&[VERSION, KIND, ("metadata", METADATA), ("spec", P::KEEP), ("status", S::KEEP)]);
+    const KEEP: Keep = keep!(LONGEST; "apiVersion", "kind";
+        "metadata" => METADATA, "spec" => P::KEEP, "status" => S::KEEP);
 }
 
 impl Kept for NotUsed {
@@ -212,25 +171,20 @@ impl Kept for ConfigMap {
 
 /// OCM's: what ClusterManagementAddOns and AddOnTemplates say of registration, and conditions.
 impl Kept for DynamicObject {
-    const KEEP: Keep = Keep::Fields(&[
-        VERSION,
-        KIND,
-        ("metadata", METADATA),
-        (
-            "spec",
-            Keep::Fields(&[
-                ("supportedConfigs", Keep::All(CONFIGS)),
-                ("defaultConfigs", Keep::All(CONFIGS)),
-                ("installStrategy", Keep::All(CONFIGS)),
-                ("registration", Keep::All(CONFIGS)),
-                ("agentSpec", Keep::Fields(&[("workload", Keep::Fields(&[("manifests", MANIFESTS)]))])),
-            ]),
-        ),
-        ("status", Keep::Fields(&[("conditions", Keep::All(CONFIGS))])),
-    ]);
+    const KEEP: Keep = keep!(LONGEST; "apiVersion", "kind";
+        "metadata" => METADATA,
+        "spec" => Keep::Fields(&[
+            ("supportedConfigs", Keep::All(CONFIGS)),
+            ("defaultConfigs", Keep::All(CONFIGS)),
+            ("installStrategy", Keep::All(CONFIGS)),
+            ("registration", Keep::All(CONFIGS)),
+            ("agentSpec", Keep::Fields(&[("workload", Keep::Fields(&[("manifests", MANIFESTS)]))])),
+        ]),
+        "status" => Keep::Fields(&[("conditions", Keep::All(CONFIGS))]),
+    );
 }
 
-const MANIFESTS: Keep = Keep::Each(MOST_MANIFESTS, &Keep::Fields(&[("kind", Keep::Scalar(LONGEST))]));
+const MANIFESTS: Keep = Keep::Each(MOST_MANIFESTS, &keep!(LONGEST; "kind"));
 
 #[cfg(test)]
 mod tests {

@@ -1,16 +1,13 @@
 //! Objects that are read even though part of their metadata cannot be.
 
-use std::borrow::Cow;
-
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
-use kube::Resource;
 use kube::core::DeserializeGuard;
 use serde::de::{Deserialize, DeserializeOwned, Deserializer, Error};
 use serde::ser::{Serialize, Serializer};
 use serde_json::{Map, Value};
 
 use super::AddOnSigner;
-use super::kept::{KeepOf, Kept};
+use super::kept::{KeepOf, Kept, resource_by};
 use addon_signer_core::bounded;
 
 /// What is wrong with an object of which a part was not read.
@@ -81,42 +78,15 @@ fn mend(metadata: &mut Value) -> Option<String> {
     Some(format!("metadata: {error}"))
 }
 
-impl<K: Resource> Resource for Lenient<K> {
-    type DynamicType = K::DynamicType;
-    type Scope = K::Scope;
-
-    fn kind(of: &K::DynamicType) -> Cow<'_, str> {
-        K::kind(of)
-    }
-
-    fn group(of: &K::DynamicType) -> Cow<'_, str> {
-        K::group(of)
-    }
-
-    fn version(of: &K::DynamicType) -> Cow<'_, str> {
-        K::version(of)
-    }
-
-    fn plural(of: &K::DynamicType) -> Cow<'_, str> {
-        K::plural(of)
-    }
-
-    fn meta(&self) -> &ObjectMeta {
-        self.object.meta()
-    }
-
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        self.object.meta_mut()
-    }
-}
+resource_by!([K: kube::Resource] Lenient<K>, object: K);
 
 #[cfg(test)]
 mod tests {
-    use kube::ResourceExt;
+    use kube::{Resource, ResourceExt};
     use serde_json::json;
 
     use super::*;
-    use crate::manager::last_manager;
+    use crate::ocm::last_manager;
 
     fn read(object: &Value) -> GuardedSigner {
         serde_json::from_str(&object.to_string()).unwrap()

@@ -1,15 +1,13 @@
 //! A CertificateSigningRequest as the hub reads it, in bounded memory. Anybody who may make CSRs may pad them with
 //! some 1.5 MB of labels, annotations, owners and finalizers, for which Kubernetes' types need 12 times the memory.
 
-use std::borrow::Cow;
-
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::Resource;
 use serde::de::{Deserialize, Deserializer, Error};
 
+use crate::kept::resource_by;
 use addon_signer_core::bounded::{self, Keep};
 use addon_signer_core::csr::MAX_PEM_BYTES;
+use addon_signer_core::keep;
 use addon_signer_core::names::ANNOTATION_CSR_USER;
 
 /// The longest of the texts that are always read. A longer one is truncated.
@@ -32,34 +30,30 @@ pub const POD_NAME: &str = "authentication.kubernetes.io/pod-name";
 static WANTED: Keep = Keep::Fields(&[
     (
         "metadata",
-        Keep::Fields(&[
-            ("name", Keep::Scalar(LONGEST)),
-            ("generateName", Keep::Scalar(LONGEST)),
-            ("uid", Keep::Scalar(LONGEST)),
-            ("resourceVersion", Keep::Scalar(LONGEST)),
-            ("creationTimestamp", Keep::Scalar(LONGEST)),
-            ("deletionTimestamp", Keep::Scalar(LONGEST)),
-            ("deletionGracePeriodSeconds", Keep::Scalar(LONGEST)),
-            ("labels", Keep::All(METADATA)),
-            ("annotations", Keep::FieldsAnd(&[(ANNOTATION_CSR_USER, Keep::Scalar(LONGEST))], METADATA)),
-            ("ownerReferences", Keep::All(METADATA)),
-            ("finalizers", Keep::All(METADATA)),
-        ]),
+        keep!(LONGEST;
+            "name",
+            "generateName",
+            "uid",
+            "resourceVersion",
+            "creationTimestamp",
+            "deletionTimestamp",
+            "deletionGracePeriodSeconds";
+            "labels" => Keep::All(METADATA),
+            "annotations" => Keep::FieldsAnd(&[(ANNOTATION_CSR_USER, Keep::Scalar(LONGEST))], METADATA),
+            "ownerReferences" => Keep::All(METADATA),
+            "finalizers" => Keep::All(METADATA),
+        ),
     ),
     (
         "spec",
-        Keep::Fields(&[
-            ("request", Keep::Scalar(REQUEST)),
-            ("signerName", Keep::Scalar(LONGEST)),
-            ("username", Keep::Scalar(LONGEST)),
-            ("uid", Keep::Scalar(LONGEST)),
-            ("expirationSeconds", Keep::Scalar(LONGEST)),
-            ("groups", Keep::All(LIST)),
-            ("usages", Keep::All(LIST)),
-            ("extra", Keep::Fields(&[(POD_NAME, Keep::Each(1, &Keep::Scalar(LONGEST)))])),
-        ]),
+        keep!(LONGEST; "signerName", "username", "uid", "expirationSeconds";
+            "request" => Keep::Scalar(REQUEST),
+            "groups" => Keep::All(LIST),
+            "usages" => Keep::All(LIST),
+            "extra" => Keep::Fields(&[(POD_NAME, Keep::Each(1, &Keep::Scalar(LONGEST)))]),
+        ),
     ),
-    ("status", Keep::Fields(&[("certificate", Keep::Scalar(CERTIFICATE)), ("conditions", Keep::All(LIST))])),
+    ("status", keep!(CERTIFICATE; "certificate"; "conditions" => Keep::All(LIST))),
 ]);
 
 /// The CSR.
@@ -79,31 +73,4 @@ impl<'de> Deserialize<'de> for BoundedCsr {
     }
 }
 
-impl Resource for BoundedCsr {
-    type DynamicType = ();
-    type Scope = <CertificateSigningRequest as Resource>::Scope;
-
-    fn kind(of: &()) -> Cow<'_, str> {
-        CertificateSigningRequest::kind(of)
-    }
-
-    fn group(of: &()) -> Cow<'_, str> {
-        CertificateSigningRequest::group(of)
-    }
-
-    fn version(of: &()) -> Cow<'_, str> {
-        CertificateSigningRequest::version(of)
-    }
-
-    fn plural(of: &()) -> Cow<'_, str> {
-        CertificateSigningRequest::plural(of)
-    }
-
-    fn meta(&self) -> &ObjectMeta {
-        self.csr.meta()
-    }
-
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        self.csr.meta_mut()
-    }
-}
+resource_by!([] BoundedCsr, csr: CertificateSigningRequest);

@@ -70,9 +70,6 @@ pub enum NotTrusted {
 
 /// What the gateway may trust because of this AddOnSigner; `None` for nothing: the hub does not serve it, or not yet.
 /// It serves the addons that the specification names and the status confirms as its own.
-///
-/// # Errors
-/// [`NotTrusted`].
 pub fn signer_trust(object: &AddOnSigner) -> Result<Option<SignerTrust>, NotTrusted> {
     let SignerConfig { rules, attachment, .. } = SignerConfig::read(&object.spec, None)?;
     let Some(status) = &object.status else { return Ok(None) };

@@ -17,8 +17,7 @@
 //! | [`ownership`] | which AddOnSigner owns a signer name or an addon that several name |
 //! | [`rate`], [`throttle`] | how many certificates an identity gets; how many similar events are written |
 //! | [`queue`] | whose turn it is, so that no tenant starves another |
-//! | [`doubling`] | pauses after failures |
-//! | [`revert_backoff`] | pauses before writing again what somebody keeps changing back |
+//! | [`doubling`] | pauses after failures, and before writing again what another program keeps changing back |
 //! | [`bounded`] | reads untrusted JSON in bounded memory |
 //! | [`usage`] | when and from where each certificate was last used |
 //! | [`templates`] | which addons OCM's addon-manager registers |
@@ -26,8 +25,7 @@
 //! | [`lease`] | what to do about the Lease that decides which hub leads |
 //! | [`credentials`] | what an agent stores, and whether it keeps, renews or replaces it |
 //! | [`keys`] | private keys that sign, are never printed and are wiped; kinds of public keys |
-//! | [`names`], [`conditions`] | labels, annotations, objects, conditions and reasons that others rely on |
-//! | [`mod@table`] | declares such names with their meanings, for `docs/reference.md` |
+//! | [`names`], [`conditions`] | names, conditions and reasons that others rely on, as `docs/reference.md` has them |
 //! | [`encoding`], [`timestamp`] | ASN.1, PEM, names in certificates; seconds since 1970 |
 //! | [`units`] | durations and sizes as people write them |
 #![cfg_attr(test, allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "tests make keys"))]
@@ -54,8 +52,6 @@ pub mod query;
 pub mod queue;
 pub mod rate;
 pub mod registry;
-pub mod revert_backoff;
-pub mod table;
 pub mod templates;
 pub mod throttle;
 pub mod timestamp;

@@ -129,3 +129,27 @@ pub const CONDITION_ADDON_REGISTERED: &str = "addon-signer.io/Registered";
 pub const AUDIT_TARGET: &str = "audit";
 /// The tracing target of requests that have ended. The access log has only events with this target.
 pub const ACCESS_TARGET: &str = "access";
+
+/// A row of such a table.
+#[derive(Debug, Clone, Copy)]
+pub struct Named<T: 'static> {
+    /// The value of the constant.
+    pub value: T,
+    /// Further columns.
+    pub more: &'static [&'static str],
+    /// The docstring.
+    pub meaning: &'static str,
+}
+
+/// Declares constants and the table of them: `pub TABLE of pub Type; /// Its meaning. NAME = value => "column"; …`.
+#[macro_export]
+macro_rules! table {
+    ($(#[$about:meta])* $of_table:vis $table:ident of $vis:vis $type:ty;
+     $($(#[doc = $doc:literal])+ $name:ident = $value:expr $(=> $($more:expr),+)?;)+) => {
+        $($(#[doc = $doc])+ $vis const $name: $type = $value;)+
+        $(#[$about])*
+        $of_table const $table: &[$crate::names::Named<$type>] = &[$($crate::names::Named {
+            value: $name, more: &[$($($more),+)?], meaning: concat!($($doc),+),
+        }),+];
+    };
+}

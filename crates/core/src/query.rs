@@ -5,7 +5,7 @@ use std::num::ParseIntError;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::journal::state::CertificateState;
+use crate::journal::CertificateState;
 use crate::timestamp::Timestamp;
 
 /// Certificates on a page, unless the query says otherwise.

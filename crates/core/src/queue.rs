@@ -71,14 +71,6 @@ impl<T: Copy + Ord> FairQueue<T> {
         }
     }
 
-    /// Wakes an entry that is in the queue; any other is ignored.
-    pub fn wake_known(&mut self, name: &str) {
-        if let Some(entry) = self.entries.get(name) {
-            let tenant = Arc::clone(&entry.tenant);
-            self.wake(name, &tenant);
-        }
-    }
-
     /// The next entry to work on: of the tenant whose turn it is, the one that has been ready for longest. The caller
     /// must report its end with [`Self::done`].
     pub fn next(&mut self, now: T) -> Option<Arc<str>> {
@@ -225,8 +217,7 @@ mod tests {
             queue.done(name, Some(10));
         }
         assert_eq!((queue.next(9), queue.next_due()), (None, Some(10)));
-        queue.wake_known("b");
-        queue.wake_known("unknown");
+        queue.wake("b", "b");
         assert_eq!(drain(&mut queue, 9), ["b"]);
         assert_eq!(drain(&mut queue, 10), ["a"]);
         assert_eq!((queue.len(), queue.next_due()), (2, None));

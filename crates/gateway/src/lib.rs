@@ -28,8 +28,8 @@ use tokio_util::sync::CancellationToken;
 
 use addon_signer_core::gateway::headers::answer::MOST_BYTES;
 use addon_signer_core::gateway::host::Host;
+use addon_signer_core::gateway::permits::MinRate;
 use addon_signer_core::gateway::protected::ProtectedAddresses;
-use addon_signer_core::gateway::rate::MinRate;
 use addon_signer_core::gateway::route::RouteTable;
 use addon_signer_core::registry::SharedRegistry;
 use addon_signer_core::trust::Trust;
@@ -40,7 +40,6 @@ use addon_signer_telemetry::audit::Audit;
 
 mod answered;
 mod backend;
-mod broken;
 pub mod certificates;
 mod connection;
 mod download;
@@ -51,7 +50,6 @@ pub mod listener;
 mod permits;
 mod problem;
 mod proxy;
-mod rate;
 mod record;
 mod routes;
 mod session;
@@ -61,7 +59,6 @@ mod tls;
 mod traffic;
 mod upgrade;
 mod upload;
-mod websocket;
 mod wire;
 
 use backend::Backends;
@@ -69,8 +66,8 @@ use backend::Backends;
 pub use problem::{PROBLEMS, problem_of};
 pub use stats::{CertificateEnds, GatewayStats};
 
-use broken::BrokenAnswers;
 use permits::{RoutePermits, SharedPermits};
+use record::BrokenAnswers;
 
 /// Limits for clients. They bound how long a slow or silent client can occupy a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -16,15 +16,14 @@ use super::download::Download;
 use super::grpc;
 use super::problem::Refusal;
 use super::session::{InFlight, Session};
-use super::upgrade::Upgrade;
+use super::upgrade::{Upgrade, WebSocketKey};
 use super::upload::{Patience, Turn, Upload, UploadError, UploadProgress, has_content};
-use super::websocket;
 use addon_signer_core::gateway::access::{self, Caller, NoAccess, RequestConnection, RequestHead};
 use addon_signer_core::gateway::authz::Peer;
 use addon_signer_core::gateway::headers;
 use addon_signer_core::gateway::host::Host;
 use addon_signer_core::gateway::path::PathBelow;
-use addon_signer_core::gateway::rate::MinRate;
+use addon_signer_core::gateway::permits::MinRate;
 use addon_signer_core::gateway::route::{Backend, Route};
 use addon_signer_core::identity::{ClusterName, PeerIdentity};
 
@@ -50,7 +49,7 @@ pub(super) struct Forward<'f> {
 impl Forward<'_> {
     /// Checks the request against the addon's routes and passes it on.
     pub(super) async fn send(mut self, mut request: Request<Incoming>) -> Result<Response<Content>, Refusal> {
-        let key = websocket::Key::translate(&mut request)?;
+        let key = WebSocketKey::translate(&mut request)?;
         let route = self.route(&request)?;
         self.in_flight.record.on(&route.name.to_string());
         let backend = access::backend(&route)?;

@@ -14,11 +14,10 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::backend::{Backends, continues};
-use super::broken::BrokenAnswers;
+use super::download::RateMeter;
 use super::ending::{EndCause, Ending};
 use super::permits::{Permit, RoutePermit, RoutePermits, SharedPermits};
-use super::rate::RateMeter;
-use super::record::RequestRecord;
+use super::record::{BrokenAnswers, RequestRecord};
 use super::stats::GatewayStats;
 use super::tls::InEffect;
 use super::traffic::OpenSession;

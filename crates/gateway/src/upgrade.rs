@@ -1,4 +1,5 @@
-//! Upgrades of HTTP/1.1, such as WebSocket (RFC 6455): after the backend has agreed, bytes go both ways.
+//! Upgrades of HTTP/1.1, such as WebSocket (RFC 6455): after the backend has agreed, bytes go both ways. WebSockets of
+//! clients that speak HTTP/2 (RFC 8441) become such upgrades.
 
 use std::io;
 use std::pin::Pin;
@@ -6,13 +7,17 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use data_encoding::BASE64;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{CONNECTION, HeaderValue, UPGRADE};
+use hyper::ext::Protocol;
+use hyper::header::{CONNECTION, HeaderValue, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, UPGRADE};
 use hyper::http::response;
 use hyper::upgrade::OnUpgrade;
-use hyper::{Request, Response, Version};
+use hyper::{Method, Request, Response, StatusCode, Version};
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
+use ring::digest::{self, SHA1_FOR_LEGACY_USE_ONLY};
+use ring::rand::{SecureRandom, SystemRandom};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf, copy_bidirectional_with_sizes};
 use tokio::time::{Instant, sleep_until};
 
@@ -22,7 +27,6 @@ use super::problem::Refusal;
 use super::record::{BACKEND_GONE, CLIENT_GONE, COMPLETE, RequestRecord, SILENT};
 use super::session::{InFlight, Session};
 use super::upload::has_content;
-use super::websocket::Key;
 use addon_signer_core::gateway::headers;
 use addon_signer_core::gateway::route::Backend;
 
@@ -34,7 +38,7 @@ pub(super) struct Upgrade {
     pub(super) protocol: HeaderValue,
     client: OnUpgrade,
     /// Present if the client speaks HTTP/2.
-    key: Option<Key>,
+    key: Option<WebSocketKey>,
 }
 
 impl Upgrade {
@@ -44,7 +48,7 @@ impl Upgrade {
     /// The gateway or the backend cannot do that. h2c and TLS would hide further requests from the gateway.
     pub(super) fn asked(
         request: &mut Request<Incoming>,
-        key: Option<Key>,
+        key: Option<WebSocketKey>,
         backend: &Backend,
     ) -> Result<Option<Self>, Refusal> {
         let headers = request.headers();
@@ -187,6 +191,51 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Noticed<'_, S> {
     }
 }
 
+/// What a server adds to the key (RFC 6455 section 1.3).
+const SUFFIX: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+
+/// The key of a request, which shows that the backend knows what a WebSocket is.
+pub(super) struct WebSocketKey(String);
+
+impl WebSocketKey {
+    /// Makes an upgrade of HTTP/1.1 of an extended CONNECT for a WebSocket. `None` for all other requests.
+    ///
+    /// # Errors
+    /// It is for another protocol.
+    pub(super) fn translate(request: &mut Request<Incoming>) -> Result<Option<Self>, Refusal> {
+        let Some(protocol) = request.extensions().get::<Protocol>() else { return Ok(None) };
+        if protocol.as_str() != "websocket" {
+            return Err(Refusal::Upgrade);
+        }
+        let mut random = [0; 16];
+        SystemRandom::new().fill(&mut random).map_err(|_| Refusal::Backend("no random numbers".to_owned()))?;
+        let key = BASE64.encode(&random);
+        let value = HeaderValue::from_str(&key).map_err(|error| Refusal::Backend(error.to_string()))?;
+        *request.method_mut() = Method::GET;
+        request.headers_mut().insert(UPGRADE, HeaderValue::from_static("websocket"));
+        request.headers_mut().insert(SEC_WEBSOCKET_KEY, value);
+        Ok(Some(Self(key)))
+    }
+
+    /// What the backend must answer.
+    fn accept(&self) -> String {
+        let mut digest = digest::Context::new(&SHA1_FOR_LEGACY_USE_ONLY);
+        digest.update(self.0.as_bytes());
+        digest.update(SUFFIX);
+        BASE64.encode(digest.finish().as_ref())
+    }
+
+    /// Makes an answer of HTTP/2 of a head that switches protocols.
+    pub(super) fn answer(&self, parts: &mut response::Parts) -> Result<(), Refusal> {
+        let accepted = parts.headers.remove(SEC_WEBSOCKET_ACCEPT);
+        if accepted.is_none_or(|accepted| accepted.as_bytes() != self.accept().as_bytes()) {
+            return Err(Refusal::Backend("it has not accepted the key of the WebSocket".to_owned()));
+        }
+        parts.status = StatusCode::OK;
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -196,5 +245,11 @@ mod tests {
         let is_other = |text| is_other_protocol(&HeaderValue::from_static(text));
         assert!(["websocket", "spdy/3.1", "WebSocket , x/1"].into_iter().all(is_other));
         assert!(!["h2c", "H2C", "TLS/1.2", "tls", "HTTP/2.0", "websocket, h2c", ""].into_iter().any(is_other));
+    }
+
+    #[test]
+    fn a_backend_answers_the_key_as_in_rfc_6455() {
+        let key = WebSocketKey("dGhlIHNhbXBsZSBub25jZQ==".to_owned());
+        assert_eq!(key.accept(), "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
     }
 }

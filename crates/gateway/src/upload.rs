@@ -14,7 +14,7 @@ use tokio::time::{Instant, Sleep};
 use super::ending::EndCause;
 use super::record::RequestRecord;
 use addon_signer_core::gateway::headers;
-use addon_signer_core::gateway::rate::{MinRate, Tempo};
+use addon_signer_core::gateway::permits::{MinRate, Tempo};
 
 /// Whether a request has content, or might have some.
 pub(super) fn has_content(body: &impl Body) -> bool {

@@ -1,17 +1,19 @@
 //! What one transaction writes: the entries of all commands in a batch, chained in order, and the index that follows
 //! from them.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+
+use data_encoding::BASE64;
 
 use super::command::{BatchError, CertificateUse, LedgerCommand, LedgerOutcome};
-use super::connection::{Connection, Value, tuples};
-use super::existing::existing;
+use super::connection::{Cells, Connection, Value, tuples};
 use super::latest::{Latest, latest};
-use super::open::Open;
+use super::open::OpenStates;
+use addon_signer_core::ca::issuer::RecordFault;
 use addon_signer_core::ca::serial::Serial;
+use addon_signer_core::journal::CsrUid;
 use addon_signer_core::journal::entry::{Entry, Hash, Tip};
 use addon_signer_core::journal::record::{Existing, Intent, Record};
-use addon_signer_core::journal::uid::CsrUid;
 use addon_signer_core::timestamp::Timestamp;
 
 /// Who writes, and when.
@@ -49,7 +51,7 @@ pub(crate) async fn apply(
 ) -> Result<(Tip, Vec<LedgerOutcome>), BatchError> {
     let known = existing(connection, commands).await?;
     let latest = latest(connection, commands).await?;
-    let open = Open::read(connection, commands).await?;
+    let open = OpenStates::read(connection, commands).await?;
     let mut draft = Draft::new(author, tip);
     let mut outcomes = Vec::with_capacity(commands.len());
     for command in commands {
@@ -103,7 +105,7 @@ impl<'a> Draft<'a> {
         command: &LedgerCommand,
         known: &HashMap<CsrUid, Existing>,
         latest: &Latest,
-        open: &Open,
+        open: &OpenStates,
     ) -> LedgerOutcome {
         match command {
             LedgerCommand::Intend(intent) => {
@@ -124,8 +126,7 @@ impl<'a> Draft<'a> {
                     of_topic.map(|((_, name), value)| (name.clone(), value.clone())).collect(),
                 );
             }
-            LedgerCommand::Open { .. } => return LedgerOutcome::Open(open.page.clone()),
-            LedgerCommand::Settle(record) if open.follows(record) => self.append(record, ""),
+            LedgerCommand::Settle(record) if open.allow(record) => self.append(record, ""),
             LedgerCommand::Settle(_) | LedgerCommand::Ask { .. } => {}
         }
         LedgerOutcome::Done
@@ -306,4 +307,48 @@ async fn mark_seen(connection: &mut Connection, seen: Vec<CertificateUse>) -> Re
         connection.execute(sql, values).await?;
     }
     Ok(())
+}
+
+/// What the ledger already has for the CSRs of these intents, by UID.
+pub(super) async fn existing(
+    connection: &mut Connection,
+    commands: &[LedgerCommand],
+) -> Result<HashMap<CsrUid, Existing>, BatchError> {
+    let mut requests = BTreeSet::new();
+    for command in commands {
+        if let LedgerCommand::Intend(intent) = command {
+            requests.insert((intent.requested.unix(), intent.uid.as_str()));
+        }
+    }
+    if requests.is_empty() {
+        return Ok(HashMap::new());
+    }
+    // CROSS keeps SQLite from swapping the two, so that it begins with the few CSRs in question.
+    let sql = format!(
+        "SELECT c.uid, c.serial, c.issuer, c.state, e.entry, e.seq FROM (VALUES {}) AS v CROSS JOIN certificates c \
+         JOIN entries e ON e.seq = COALESCE(c.signed_seq, c.seq) \
+         WHERE c.requested = v.column1 AND c.uid = v.column2 AND c.state <> 'abandoned'",
+        tuples(2, requests.len())
+    );
+    let values = requests.into_iter().flat_map(|(requested, uid)| [Value::from(requested), uid.into()]);
+    let rows = connection.rows(sql, values.collect()).await?;
+    rows.iter().map(|row| Ok((row.text(0).as_str().into(), read_existing(row)?))).collect()
+}
+
+fn read_existing(row: &Cells) -> Result<Existing, BatchError> {
+    let damaged = |what: &str| BatchError::Inconsistent(format!("the entry of the CSR {} {what}", row.text(0)));
+    let entry = Entry::parse(&row.text(4)).map_err(|error| damaged(&format!("is not an entry: {error}")))?;
+    let serial = Serial::from_hex(&row.text(1));
+    let issuer = row.text(2).as_str().into();
+    let existing = if row.text(3) == "intent" {
+        let prepared = Timestamp::from_rfc3339(entry.detail("prepared")).ok_or_else(|| damaged("has no time"))?;
+        let tbs = entry.detail("tbs").to_owned();
+        serial.map(|serial| Existing::Intent { issuer, serial, prepared, tbs })
+    } else {
+        // A text that is not base64 is not a certificate, which the error below reports.
+        let certificate = BASE64.decode(entry.detail("certificate").as_bytes()).ok();
+        let certificate = certificate.filter(|der| !der.is_empty()).ok_or_else(|| damaged("has no certificate"))?;
+        serial.map(|serial| Existing::Signed { row: row.count(5), issuer, serial, certificate })
+    };
+    Ok(existing.unwrap_or_else(|| Existing::Unreadable { row: row.count(5), fault: RecordFault::Serial }))
 }

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use super::connection::{Cells, Value};
 use addon_signer_core::ca::serial::Serial;
 use addon_signer_core::journal::record::{Existing, Intent, Record};
-use addon_signer_core::journal::uid::CsrUid;
 use addon_signer_core::timestamp::Timestamp;
 
 /// A use of a certificate at the gateway.
@@ -34,8 +33,6 @@ pub(crate) enum LedgerCommand {
     Seen(Vec<CertificateUse>),
     /// Writes nothing; asks for the latest values of a topic ([`Record::topic`]).
     Latest { topic: &'static str },
-    /// Writes nothing; asks for a page of open rows.
-    Open { after: u64, before: Timestamp },
     /// Ends an open row, or records the certificate of an intent, unless the row's state has changed meanwhile.
     Settle(Record),
     /// Writes nothing; asks for the rows of a query, without those that the same transaction writes.
@@ -48,34 +45,7 @@ pub(crate) enum LedgerOutcome {
     Done,
     Existing(Existing),
     Latest(BTreeMap<String, String>),
-    Open(Vec<OpenRow>),
     Rows(Vec<Cells>),
-}
-
-/// The state of an open row.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OpenState {
-    /// The intent is recorded, but nothing is signed yet.
-    Intent,
-    /// The certificate is signed, but not known to be published.
-    Signed,
-}
-
-/// A row whose certificate is decided on but not signed, or signed but not known to be published.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OpenRow {
-    /// The entry of its intent.
-    pub seq: u64,
-    /// The UID of the CSR.
-    pub uid: CsrUid,
-    /// The name of the CSR.
-    pub request: String,
-    /// The serial number of the intent; `None` if it cannot be read, because the ledger was altered.
-    pub serial: Option<Serial>,
-    /// SHA-256 over the bytes to be signed, in hexadecimal; empty if the entry of the intent cannot be read.
-    pub tbs: String,
-    /// Its state.
-    pub state: OpenState,
 }
 
 /// Why nothing was written.

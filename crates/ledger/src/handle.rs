@@ -6,13 +6,13 @@ use std::sync::Arc;
 use tokio::sync::{OnceCell, mpsc, oneshot, watch};
 
 use super::LedgerError;
-use super::command::{CertificateUse, LedgerCommand, LedgerOutcome, OpenRow};
+use super::command::{CertificateUse, LedgerCommand, LedgerOutcome};
 use super::open::{CsrLock, CsrLocks};
 use addon_signer_core::ca::authority::AuthorityId;
 use addon_signer_core::ca::serial::Serial;
+use addon_signer_core::journal::CsrUid;
 use addon_signer_core::journal::entry::Tip;
 use addon_signer_core::journal::record::{Intended, Intent, Record};
-use addon_signer_core::journal::uid::CsrUid;
 use addon_signer_core::timestamp::Timestamp;
 
 /// Whether the ledger can be written to.
@@ -66,9 +66,7 @@ impl Ledger {
     pub async fn intend(&self, intent: Intent) -> Result<Intended, LedgerError> {
         match self.ask(LedgerCommand::Intend(Box::new(intent))).await? {
             LedgerOutcome::Existing(existing) => Ok(Intended::Existing(existing)),
-            LedgerOutcome::Done | LedgerOutcome::Latest(_) | LedgerOutcome::Open(_) | LedgerOutcome::Rows(_) => {
-                Ok(Intended::Recorded)
-            }
+            LedgerOutcome::Done | LedgerOutcome::Latest(_) | LedgerOutcome::Rows(_) => Ok(Intended::Recorded),
         }
     }
 
@@ -81,17 +79,11 @@ impl Ledger {
     }
 
     /// Records a state, unless it is the latest recorded one already.
-    ///
-    /// # Errors
-    /// [`LedgerError`].
     pub async fn change(&self, record: Record, actor: &str) -> Result<(), LedgerError> {
         self.ask(LedgerCommand::Change { record, actor: actor.to_owned() }).await.map(drop)
     }
 
     /// The latest recorded value of each name of a topic ([`Record::topic`]).
-    ///
-    /// # Errors
-    /// [`LedgerError`].
     pub async fn latest(&self, topic: &'static str) -> Result<BTreeMap<String, String>, LedgerError> {
         match self.ask(LedgerCommand::Latest { topic }).await? {
             LedgerOutcome::Latest(latest) => Ok(latest),
@@ -104,23 +96,8 @@ impl Ledger {
         self.locks.take(uid)
     }
 
-    /// A page of open rows after the entry `after` whose intent was recorded before `before`, in their order. The page
-    /// is empty when there are no more.
-    ///
-    /// # Errors
-    /// [`LedgerError`].
-    pub async fn open_rows(&self, after: u64, before: Timestamp) -> Result<Vec<OpenRow>, LedgerError> {
-        match self.ask(LedgerCommand::Open { after, before }).await? {
-            LedgerOutcome::Open(rows) => Ok(rows),
-            _ => Ok(Vec::new()),
-        }
-    }
-
     /// Records that an intent was abandoned, that a certificate could not be published, or the certificate of an
     /// intent, unless the state of its row has changed meanwhile.
-    ///
-    /// # Errors
-    /// [`LedgerError`].
     pub async fn settle(&self, record: Record) -> Result<(), LedgerError> {
         self.ask(LedgerCommand::Settle(record)).await.map(drop)
     }

@@ -5,73 +5,90 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::command::{BatchError, LedgerCommand, OpenRow, OpenState};
+use super::command::{BatchError, LedgerCommand};
 use super::connection::{Cells, Connection};
+use super::{Ledger, LedgerError};
 use addon_signer_core::ca::serial::Serial;
+use addon_signer_core::journal::CsrUid;
 use addon_signer_core::journal::entry::Entry;
 use addon_signer_core::journal::record::Record;
-use addon_signer_core::journal::uid::CsrUid;
 use addon_signer_core::timestamp::Timestamp;
 
 /// Rows in one answer.
 const PAGE: usize = 256;
 
-/// What a batch needs to know about open rows.
-#[derive(Default)]
-pub(crate) struct Open {
-    /// The requested page.
-    pub(crate) page: Vec<OpenRow>,
-    /// States of the rows that a command wants to settle, by serial number.
-    states: HashMap<Serial, OpenState>,
-}
+/// The states of the rows that a batch wants to settle, by serial number.
+pub(crate) struct OpenStates(HashMap<Serial, OpenState>);
 
-impl Open {
-    /// Reads what `commands` need. If several ask for a page, all get the page of the first; only one task asks.
+impl OpenStates {
+    /// Reads what `commands` need.
     pub(crate) async fn read(connection: &mut Connection, commands: &[LedgerCommand]) -> Result<Self, BatchError> {
-        let mut open = Self::default();
+        let mut states = HashMap::new();
         for command in commands {
-            match command {
-                LedgerCommand::Open { after, before } if open.page.is_empty() => {
-                    open.page = page(connection, *after, *before).await?;
-                }
-                LedgerCommand::Settle(
-                    Record::Abandoned { serial, .. }
-                    | Record::Unpublished { serial, .. }
-                    | Record::Signed { serial, .. },
-                ) => {
-                    let sql = "SELECT state FROM certificates WHERE serial = $1".to_owned();
-                    let rows = connection.rows(sql, vec![serial.to_string().into()]).await?;
-                    let state = rows.first().and_then(|row| state(&row.text(0)));
-                    open.states.extend(state.map(|state| (*serial, state)));
-                }
-                _ => {}
+            if let LedgerCommand::Settle(
+                Record::Abandoned { serial, .. } | Record::Unpublished { serial, .. } | Record::Signed { serial, .. },
+            ) = command
+            {
+                let sql = "SELECT state FROM certificates WHERE serial = $1".to_owned();
+                let rows = connection.rows(sql, vec![serial.to_string().into()]).await?;
+                let state = rows.first().and_then(|row| state(&row.text(0)));
+                states.extend(state.map(|state| (*serial, state)));
             }
         }
-        Ok(open)
+        Ok(Self(states))
     }
 
     /// Whether the record follows from the state that its row has now.
-    pub(crate) fn follows(&self, record: &Record) -> bool {
+    pub(crate) fn allow(&self, record: &Record) -> bool {
         match record {
             Record::Abandoned { serial, .. } | Record::Signed { serial, .. } => {
-                self.states.get(serial) == Some(&OpenState::Intent)
+                self.0.get(serial) == Some(&OpenState::Intent)
             }
-            Record::Unpublished { serial, .. } => self.states.get(serial) == Some(&OpenState::Signed),
+            Record::Unpublished { serial, .. } => self.0.get(serial) == Some(&OpenState::Signed),
             _ => false,
         }
     }
 }
 
-/// Open rows after the entry `after` whose intent was recorded before `before`.
-async fn page(connection: &mut Connection, after: u64, before: Timestamp) -> Result<Vec<OpenRow>, BatchError> {
-    let sql = format!(
-        "SELECT c.seq, c.uid, c.request, c.serial, c.state, e.entry FROM unfinished u \
-         JOIN certificates c ON c.seq = u.seq LEFT JOIN entries e ON e.seq = u.seq \
-         WHERE u.seq > $1 AND c.state IN ('intent', 'signed') ORDER BY u.seq LIMIT {PAGE}"
-    );
-    let rows = connection.rows(sql, vec![after.into()]).await?;
-    // Entries are in the order of their times.
-    Ok(rows.iter().take_while(|row| is_before(row, before)).filter_map(read).collect())
+/// The state of an open row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OpenState {
+    /// The intent is recorded, but nothing is signed yet.
+    Intent,
+    /// The certificate is signed, but not known to be published.
+    Signed,
+}
+
+/// A row whose certificate is decided on but not signed, or signed but not known to be published.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpenRow {
+    /// The entry of its intent.
+    pub seq: u64,
+    /// The UID of the CSR.
+    pub uid: CsrUid,
+    /// The name of the CSR.
+    pub request: String,
+    /// The serial number of the intent; `None` if it cannot be read, because the ledger was altered.
+    pub serial: Option<Serial>,
+    /// SHA-256 over the bytes to be signed, in hexadecimal; empty if the entry of the intent cannot be read.
+    pub tbs: String,
+    /// Its state.
+    pub state: OpenState,
+}
+
+impl Ledger {
+    /// A page of open rows after the entry `after` whose intent was recorded before `before`, in their order. The page
+    /// is empty when there are no more.
+    pub async fn open_rows(&self, after: u64, before: Timestamp) -> Result<Vec<OpenRow>, LedgerError> {
+        let sql = format!(
+            "SELECT c.seq, c.uid, c.request, c.serial, c.state, e.entry FROM unfinished u \
+             JOIN certificates c ON c.seq = u.seq LEFT JOIN entries e ON e.seq = u.seq \
+             WHERE u.seq > $1 AND c.state IN ('intent', 'signed') ORDER BY u.seq LIMIT {PAGE}"
+        );
+        let rows = self.rows(sql, vec![after.into()]).await?;
+        // Entries are in the order of their times.
+        Ok(rows.iter().take_while(|row| is_before(row, before)).filter_map(read).collect())
+    }
 }
 
 /// Whether the intent of a row was recorded before `before`. An entry that is in an archive is old.

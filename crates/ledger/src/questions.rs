@@ -9,9 +9,9 @@ use super::command::{LedgerCommand, LedgerOutcome};
 use super::connection::{Cells, Value, tuples};
 use super::{Ledger, LedgerError};
 use addon_signer_core::ca::authority::AuthorityId;
+use addon_signer_core::journal::CsrUid;
 use addon_signer_core::journal::checkpoint::Checkpoint;
 use addon_signer_core::journal::entry::Entry;
-use addon_signer_core::journal::uid::CsrUid;
 use addon_signer_core::timestamp::Timestamp;
 
 /// CSRs in one question.
@@ -20,9 +20,6 @@ const PAGE: usize = 128;
 impl Ledger {
     /// The specification of each AddOnSigner after its last entry, as JSON; if that entry is a deletion, before it. An
     /// archived entry names none.
-    ///
-    /// # Errors
-    /// [`LedgerError`].
     pub async fn signer_specs(&self) -> Result<BTreeSet<String>, LedgerError> {
         let sql = "SELECT e.entry FROM latest l JOIN entries e ON e.seq = l.seq WHERE l.topic = 'signer'";
         let rows = self.rows(sql.to_owned(), Vec::new()).await?;
@@ -36,9 +33,6 @@ impl Ledger {
     }
 
     /// Which of these CSRs, each with the time when it was made, have a certificate in the ledger.
-    ///
-    /// # Errors
-    /// [`LedgerError`].
     pub async fn recorded(&self, requests: &[(Timestamp, CsrUid)]) -> Result<BTreeSet<CsrUid>, LedgerError> {
         let mut recorded = BTreeSet::new();
         for page in requests.chunks(PAGE) {
@@ -55,17 +49,11 @@ impl Ledger {
 
     /// The first answer of [`Self::last_ends`], for all lineages that start: from then on each end is reserved before a
     /// certificate is signed.
-    ///
-    /// # Errors
-    /// [`LedgerError`].
     pub async fn first_ends(&self, now: Timestamp) -> Result<BTreeMap<AuthorityId, Timestamp>, LedgerError> {
         self.ends.get_or_try_init(|| self.last_ends(now)).await.cloned()
     }
 
     /// For each authority with certificates that have not expired at `now`: when the last of them expires.
-    ///
-    /// # Errors
-    /// [`LedgerError`].
     pub async fn last_ends(&self, now: Timestamp) -> Result<BTreeMap<AuthorityId, Timestamp>, LedgerError> {
         // The expression keeps SQLite from grouping by the index of issuers, which covers the whole table.
         let sql = "SELECT issuer || '', MAX(not_after) FROM certificates \
@@ -76,16 +64,13 @@ impl Ledger {
     }
 
     /// Whether the ledger still has the entry that this checkpoint vouches for.
-    ///
-    /// # Errors
-    /// [`LedgerError`].
     pub async fn has(&self, checkpoint: &Checkpoint) -> Result<bool, LedgerError> {
         let sql = "SELECT hash FROM entries WHERE seq = $1".to_owned();
         let rows = self.rows(sql, vec![checkpoint.seq.into()]).await?;
         Ok(rows.first().is_some_and(|row| HEXLOWER.encode(row.bytes(0)) == checkpoint.hash))
     }
 
-    async fn rows(&self, sql: String, values: Vec<Value>) -> Result<Vec<Cells>, LedgerError> {
+    pub(super) async fn rows(&self, sql: String, values: Vec<Value>) -> Result<Vec<Cells>, LedgerError> {
         match self.ask(LedgerCommand::Ask { sql, values }).await? {
             LedgerOutcome::Rows(rows) => Ok(rows),
             _ => Ok(Vec::new()),

@@ -57,9 +57,6 @@ impl Reader {
     }
 
     /// One page of certificates, in the order of its filter.
-    ///
-    /// # Errors
-    /// [`LedgerError`].
     pub async fn list(&self, query: &Query, now: Timestamp) -> Result<Vec<Certificate>, LedgerError> {
         let search = Search { query, now };
         let mut counts = Vec::new();
@@ -74,9 +71,6 @@ impl Reader {
 
     /// Everything about the certificate with this serial number (in any usual form), or of the CSR with this UID or
     /// name; if there are several, the newest. A text in the form of a UID is a name only if no CSR has that UID.
-    ///
-    /// # Errors
-    /// [`LedgerError`].
     pub async fn show(&self, name: &str) -> Result<Option<Details>, LedgerError> {
         let uid = ("uid = $1", name.to_owned());
         let request = ("request = $1", name.to_owned());
@@ -96,9 +90,6 @@ impl Reader {
     /// The signer and the addon of each certificate that expires within a day, has less than a sixth of its life left,
     /// and is its addon's newest on that cluster. Our agents renew when a third of it is left, OCM's when a fifth to a
     /// quarter is left (`jitter(0.2, 0.25)` in its registration).
-    ///
-    /// # Errors
-    /// [`LedgerError`].
     pub async fn unrenewed(&self, now: Timestamp) -> Result<Vec<(String, AddOnKey)>, LedgerError> {
         let sql = "SELECT c.signer, c.cluster, c.addon FROM certificates c \
                    WHERE c.not_after >= $1 AND c.not_after <= $2 AND c.state IN ('signed', 'published') \
@@ -117,9 +108,6 @@ impl Reader {
     /// How many certificates are valid now, for each authority: its signer, its id and the number. Revoked ones count
     /// until they expire: which ones are revoked is known by addon and cluster, so the store could not count them in
     /// one go.
-    ///
-    /// # Errors
-    /// [`LedgerError`].
     pub async fn valid(&self, now: Timestamp) -> Result<Vec<(String, String, u64)>, LedgerError> {
         // The expressions keep SQLite from grouping by the index of issuers, which covers the whole table.
         let sql = "SELECT signer || '', issuer || '', COUNT(*) FROM certificates \

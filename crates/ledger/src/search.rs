@@ -6,7 +6,7 @@
 
 use super::connection::Value;
 use super::view::COLUMNS;
-use addon_signer_core::journal::state::CertificateState;
+use addon_signer_core::journal::CertificateState;
 use addon_signer_core::query::{Filter, Query, SortOrder, StateFilter};
 use addon_signer_core::timestamp::Timestamp;
 

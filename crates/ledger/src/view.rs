@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::connection::Cells;
-use addon_signer_core::journal::state::CertificateState;
+use addon_signer_core::journal::CertificateState;
 use addon_signer_core::query::{Cursor, Query, SortOrder};
 use addon_signer_core::timestamp::Timestamp;
 

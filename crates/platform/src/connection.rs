@@ -9,7 +9,6 @@
 //! No call that the server may have seen is repeated here: before repeating a write, the caller has to check again
 //! whether the hub still leads.
 
-use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +16,7 @@ use http::{Request, Response, StatusCode};
 use hyper::body::{Body as HttpBody, Bytes};
 use hyper_rustls::{DefaultServerNameResolver, FixedServerNameResolver, HttpsConnector, ResolveServerName};
 use hyper_timeout::TimeoutConnector;
-use hyper_util::client::legacy::{self, Builder, Client as HyperClient};
+use hyper_util::client::legacy::{Builder, Client as HyperClient};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use kube::client::{Body, ClientBuilder, ConfigExt};
 use kube::{Client, Config};
@@ -108,13 +107,6 @@ where
         .service(connections)
 }
 
-/// Whether a call failed because there was no connection, so that the server has seen nothing of it.
-#[must_use]
-pub fn never_connected(error: &(dyn Error + 'static)) -> bool {
-    let mut causes = std::iter::successors(Some(error), |&error| error.source());
-    causes.any(|cause| cause.downcast_ref::<legacy::Error>().is_some_and(legacy::Error::is_connect))
-}
-
 fn builder() -> Builder {
     let mut builder = HyperClient::builder(TokioExecutor::new());
     builder
@@ -147,7 +139,6 @@ fn connector(config: &Config) -> Result<TimeoutConnector<HttpsConnector<Dialer>>
 #[cfg(test)]
 mod tests {
     use std::convert::Infallible;
-    use std::net::TcpListener;
 
     use futures::{StreamExt, stream};
     use http_body_util::{BodyExt, Full, StreamBody};
@@ -262,20 +253,5 @@ mod tests {
         let mut server = Server::start(Mood::Sends(&EVENT[..20])).await;
         let bound = Duration::from_secs(41) + SILENCE;
         assert!(timeout(bound, server.events.next()).await.unwrap().unwrap().is_err());
-    }
-
-    #[tokio::test]
-    async fn a_refused_connection_is_told_from_an_unanswered_request() {
-        let never = async |address: std::net::SocketAddr| {
-            let client = connect(Config::new(format!("http://{address}").parse().unwrap())).unwrap();
-            let request = hyper::Request::get("/").body(Body::empty()).unwrap();
-            never_connected(&client.send(request).await.unwrap_err())
-        };
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
-        let closes = std::thread::spawn(move || drop(listener.accept().unwrap()));
-        assert!(!never(address).await, "it has perhaps read the call");
-        closes.join().unwrap();
-        assert!(never(address).await, "nobody listens any more");
     }
 }

@@ -15,25 +15,16 @@ pub struct Connected {
 }
 
 /// A client for commands, which run credential plugins.
-///
-/// # Errors
-/// [`KubeconfigError`].
 pub async fn client(access: &Access) -> Result<Client, KubeconfigError> {
     Ok(connect(access).await?.client)
 }
 
 /// As [`client`], for a command that says which cluster it changes.
-///
-/// # Errors
-/// [`KubeconfigError`].
 pub async fn connect(access: &Access) -> Result<Connected, KubeconfigError> {
     connected(access, Plugins::Run, Contacts::default()).await
 }
 
 /// A client, which notes in `contacts` when it hears from the API server.
-///
-/// # Errors
-/// [`KubeconfigError`].
 pub async fn connected(access: &Access, plugins: Plugins, contacts: Contacts) -> Result<Connected, KubeconfigError> {
     let found = find(access, plugins).await?;
     let client = found.connect(contacts).await?;

@@ -55,9 +55,6 @@ impl Dialer {
     }
 
     /// Whether a proxy that cannot be used is in the way to `to`.
-    ///
-    /// # Errors
-    /// [`ProxyError`].
     pub fn check(&self, to: &Uri) -> Result<(), ProxyError> {
         let refused = self.refused.clone().filter(|_| self.proxies.intercept(to).is_some());
         refused.map_or(Ok(()), Err)

@@ -8,7 +8,7 @@ use x509_parser::pem::Pem;
 
 use super::admission;
 use super::fields::{self, text};
-use super::resource::Resource;
+use super::resources::Resource;
 use super::status::{ApiError, Cause};
 
 /// `TotalAnnotationSizeLimitB` of apimachinery.

@@ -4,8 +4,7 @@ use serde_json::Value;
 
 use super::fields::{self, text};
 use super::status::ApiError;
-use super::store::{Key, Object, Store};
-use super::write::{Stamp, Write, namespace_key};
+use super::store::{Key, Object, Stamp, Store, Write, namespace_key};
 
 /// The result of a deletion.
 #[derive(Debug)]

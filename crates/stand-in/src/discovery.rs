@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
-use super::resource::Resource;
+use super::resources::Resource;
 
 /// The version whose rules the stand-in follows.
 const GIT_VERSION: &str = "v1.36.1+addon-signer-embedded";
@@ -72,7 +72,7 @@ fn merged(mut object: Value, kind: &str) -> Value {
 fn resource_list(served: ServedResources<'_>, group: &str, version: &str) -> Option<Value> {
     let mut resources = Vec::new();
     for r in of_group(served, group).filter(|r| r.version == version) {
-        resources.push(json!({ "name": r.plural, "singularName": r.singular, "namespaced": r.namespaced,
+        resources.push(json!({ "name": r.plural, "singularName": r.kind.to_lowercase(), "namespaced": r.namespaced,
             "kind": r.kind, "verbs": r.verbs(), "shortNames": r.short, "categories": r.categories }));
         for sub in r.subresources {
             resources.push(json!({ "name": format!("{}/{sub}", r.plural), "singularName": "",

@@ -11,16 +11,12 @@ use serde_json::{Value, json};
 use super::answers::{Body, View, json_answer, plain_answer};
 use super::auth::User;
 use super::deletion::{self, Deleted};
-use super::listing;
-use super::patch::{PatchError, PatchKind};
-use super::query::Query;
-use super::resource::Resource;
+use super::resources::Resource;
 use super::state::Hub;
 use super::status::ApiError;
-use super::target::Target;
-use super::write::Write;
-use super::writes;
-use super::{checks, discovery, events, fields, watch};
+use super::store::Write;
+use super::target::{Query, Target};
+use super::{answers, checks, discovery, fields, listing, watch, writes};
 
 /// `MaxRequestBodyBytes` of kube-apiserver.
 const BODY_LIMIT: usize = 3 * 1024 * 1024;
@@ -125,7 +121,7 @@ impl Call<'_> {
     }
 
     fn show(&self, code: u16, stored: &Value) -> Response<Body> {
-        let shown = events::to_shown(self.target.resource, stored);
+        let shown = answers::to_shown(self.target.resource, stored);
         json_answer(code, &self.view.one(&shown))
     }
 
@@ -145,7 +141,7 @@ impl Call<'_> {
         }
         let mut body = body;
         checks::check_type(self.target.resource, &mut body)?;
-        let body = events::to_stored(self.target.resource, body);
+        let body = answers::to_stored(self.target.resource, body);
         let write = self.in_write(false)?;
         let created = self.hub.write(|store| writes::create(store, &write, body))?;
         Ok(self.show(201, &created))
@@ -154,7 +150,7 @@ impl Call<'_> {
     fn replace(&self, name: &str, body: Value) -> Result<Response<Body>, ApiError> {
         let mut body = body;
         checks::check_type(self.target.resource, &mut body)?;
-        let body = events::to_stored(self.target.resource, body);
+        let body = answers::to_stored(self.target.resource, body);
         let write = self.in_write(false)?;
         let (created, stored) = self.hub.write(|store| writes::replace(store, &write, name, body))?;
         Ok(self.show(if created { 201 } else { 200 }, &stored))
@@ -170,12 +166,17 @@ impl Call<'_> {
     }
 
     fn patched(&self, old: &Value, kind: PatchKind, patch: &Value) -> Result<Value, ApiError> {
-        let mut object = events::to_shown(self.target.resource, old);
-        kind.apply(&mut object, patch).map_err(|error| match error {
-            PatchError::Inapplicable(_) => ApiError::Inapplicable,
-            PatchError::Malformed(_) => ApiError::BadRequest(format!("error decoding patch: {error}")),
-        })?;
-        Ok(events::to_stored(self.target.resource, object))
+        let mut object = answers::to_shown(self.target.resource, old);
+        match kind {
+            PatchKind::Merge => json_patch::merge(&mut object, patch),
+            PatchKind::Json => {
+                let patch: json_patch::Patch = serde_json::from_value(patch.clone()).map_err(|error| {
+                    ApiError::BadRequest(format!("error decoding patch: the JSON patch is malformed: {error}"))
+                })?;
+                json_patch::patch(&mut object, &patch).map_err(|_| ApiError::Inapplicable)?;
+            }
+        }
+        Ok(answers::to_stored(self.target.resource, object))
     }
 
     fn delete(&self, name: Option<&str>, options: &Value) -> Result<Response<Body>, ApiError> {
@@ -215,6 +216,13 @@ fn review(resource: &Resource, user: &User, now: &str, mut body: Value) -> Value
     };
     fields::set(&mut body, "status", status);
     body
+}
+
+/// The format of a patch: RFC 7386 or RFC 6902.
+#[derive(Debug, Clone, Copy)]
+enum PatchKind {
+    Merge,
+    Json,
 }
 
 fn patch_kind(content_type: &str) -> Result<PatchKind, ApiError> {

@@ -28,8 +28,8 @@
 //!
 //! # The files
 //!
-//! `resources` is the table of the resources that are served. `store`, `selectors`, `patch`, `admission`, `checks`,
-//! `policy`, `write`, `writes`, `deletion`, `events`, `table`, `target` and `discovery` are pure. `server` accepts
+//! `resources` is the table of the resources that are served. `store`, `selectors`, `admission`, `checks`, `policy`,
+//! `writes`, `deletion`, `table`, `target` and `discovery` are pure. `server` accepts
 //! connections, `handlers` turns requests into verbs, `watch` serves watches, and `state` is what all connections
 //! share.
 
@@ -39,14 +39,10 @@ mod auth;
 mod checks;
 mod deletion;
 mod discovery;
-mod events;
 mod fields;
 mod handlers;
 mod listing;
-mod patch;
 mod policy;
-mod query;
-mod resource;
 mod resources;
 mod selectors;
 mod server;
@@ -56,7 +52,6 @@ mod store;
 mod table;
 mod target;
 mod watch;
-mod write;
 mod writes;
 
 use std::net::SocketAddr;

@@ -4,15 +4,12 @@ use hyper::Response;
 use serde_json::{Value, json};
 
 use super::answers::{Body, View, json_answer};
-use super::deletion;
-use super::events;
-use super::query::Query;
 use super::selectors::Selector;
 use super::state::Hub;
 use super::status::ApiError;
-use super::store::{Key, Store};
-use super::target::Target;
-use super::write::Write;
+use super::store::{Key, Store, Write};
+use super::target::{Query, Target};
+use super::{answers, deletion};
 
 /// The selector of a request.
 pub(super) fn selector(target: &Target, query: &Query) -> Result<Selector, ApiError> {
@@ -29,7 +26,7 @@ pub(super) fn selected<'a>(
 ) -> impl Iterator<Item = (&'a Key, Value)> {
     store
         .list(target.resource.plural, target.namespace.as_deref())
-        .map(|(key, object)| (key, events::to_shown(target.resource, object)))
+        .map(|(key, object)| (key, answers::to_shown(target.resource, object)))
         .filter(|(_, object)| selector.matches(object))
 }
 

@@ -8,8 +8,7 @@ use serde_json::Value;
 use super::fields::{self, text};
 use super::resources::{BINDING_PLURAL, CSR_PLURAL, POLICY_PLURAL};
 use super::status::ApiError;
-use super::store::{Key, Store};
-use super::write::Write;
+use super::store::{Key, Store, Write};
 
 /// The policy for ManifestWorks, and its binding.
 const WORKS: &str = "addon-signer-manifest-works";

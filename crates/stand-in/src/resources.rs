@@ -1,28 +1,33 @@
 //! The table of the resources that the stand-in serves: one row per resource, no code per kind.
 
-use super::resource::{Cell, Resource};
-
 const AGE: (&str, Cell) = ("Age", Cell::Since("metadata.creationTimestamp"));
 
-const BUILT_IN: Resource = Resource {
-    group: "",
-    version: "v1",
-    plural: "",
-    singular: "",
-    kind: "",
-    namespaced: true,
-    short: &[],
-    categories: &[],
-    subresources: &[],
-    custom: false,
-    upsert: false,
-    on_demand: false,
-    review: false,
-    fields: &[],
-    columns: &[AGE],
-};
+const fn built_in(group: &'static str, plural: &'static str, kind: &'static str) -> Resource {
+    Resource {
+        group,
+        version: "v1",
+        plural,
+        kind,
+        namespaced: true,
+        short: &[],
+        categories: &[],
+        subresources: &[],
+        custom: false,
+        upsert: false,
+        on_demand: false,
+        review: false,
+        fields: &[],
+        columns: &[AGE],
+    }
+}
 
-const CUSTOM: Resource = Resource { custom: true, subresources: &["status"], ..BUILT_IN };
+const fn custom(group: &'static str, version: &'static str, plural: &'static str, kind: &'static str) -> Resource {
+    Resource { version, custom: true, subresources: &["status"], ..built_in(group, plural, kind) }
+}
+
+const fn review(group: &'static str, plural: &'static str, kind: &'static str) -> Resource {
+    Resource { namespaced: false, review: true, ..built_in(group, plural, kind) }
+}
 
 /// The plural of CertificateSigningRequests; their rules are in `admission`.
 pub(super) const CSR_PLURAL: &str = "certificatesigningrequests";
@@ -37,56 +42,31 @@ const BUNDLE_PLURAL: &str = "clustertrustbundles";
 /// Every resource, in the order in which discovery lists them.
 pub(super) static RESOURCES: &[Resource] = &[
     Resource {
-        plural: "namespaces",
-        singular: "namespace",
-        kind: "Namespace",
         namespaced: false,
         short: &["ns"],
         subresources: &["status"],
         fields: &["status.phase"],
         columns: &[("Status", Cell::Path("status.phase")), AGE],
-        ..BUILT_IN
+        ..built_in("", "namespaces", "Namespace")
     },
     Resource {
-        plural: "secrets",
-        singular: "secret",
-        kind: "Secret",
         fields: &["type"],
         columns: &[("Type", Cell::Path("type")), ("Data", Cell::Count("data")), AGE],
-        ..BUILT_IN
+        ..built_in("", "secrets", "Secret")
     },
     Resource {
-        plural: "configmaps",
-        singular: "configmap",
-        kind: "ConfigMap",
         short: &["cm"],
         columns: &[("Data", Cell::Count("data")), AGE],
-        ..BUILT_IN
+        ..built_in("", "configmaps", "ConfigMap")
     },
+    Resource { short: &["sa"], ..built_in("", "serviceaccounts", "ServiceAccount") },
+    Resource { short: &["svc"], subresources: &["status"], ..built_in("", "services", "Service") },
     Resource {
-        plural: "serviceaccounts",
-        singular: "serviceaccount",
-        kind: "ServiceAccount",
-        short: &["sa"],
-        ..BUILT_IN
-    },
-    Resource {
-        plural: "services",
-        singular: "service",
-        kind: "Service",
-        short: &["svc"],
-        subresources: &["status"],
-        ..BUILT_IN
-    },
-    Resource {
-        plural: "pods",
-        singular: "pod",
-        kind: "Pod",
         short: &["po"],
         subresources: &["status"],
         fields: &["spec.nodeName", "status.phase"],
         columns: &[("Status", Cell::Path("status.phase")), AGE],
-        ..BUILT_IN
+        ..built_in("", "pods", "Pod")
     },
     Resource {
         fields: &[
@@ -117,10 +97,6 @@ pub(super) static RESOURCES: &[Resource] = &[
         ..EVENT
     },
     Resource {
-        group: "certificates.k8s.io",
-        plural: CSR_PLURAL,
-        singular: "certificatesigningrequest",
-        kind: "CertificateSigningRequest",
         namespaced: false,
         short: &["csr"],
         subresources: &["approval", "status"],
@@ -132,77 +108,43 @@ pub(super) static RESOURCES: &[Resource] = &[
             ("RequestedDuration", Cell::Path("spec.expirationSeconds")),
             ("Condition", Cell::CsrState),
         ],
-        ..BUILT_IN
+        ..built_in("certificates.k8s.io", CSR_PLURAL, "CertificateSigningRequest")
     },
     Resource {
-        group: "certificates.k8s.io",
-        plural: BUNDLE_PLURAL,
-        singular: "clustertrustbundle",
-        kind: "ClusterTrustBundle",
         namespaced: false,
         on_demand: true,
         fields: &["spec.signerName"],
         columns: &[("SignerName", Cell::Path("spec.signerName"))],
-        ..BUILT_IN
+        ..built_in("certificates.k8s.io", BUNDLE_PLURAL, "ClusterTrustBundle")
     },
+    built_in("discovery.k8s.io", "endpointslices", "EndpointSlice"),
     Resource {
-        group: "discovery.k8s.io",
-        plural: "endpointslices",
-        singular: "endpointslice",
-        kind: "EndpointSlice",
-        ..BUILT_IN
-    },
-    Resource {
-        group: "coordination.k8s.io",
-        plural: "leases",
-        singular: "lease",
-        kind: "Lease",
         upsert: true,
         columns: &[("Holder", Cell::Path("spec.holderIdentity")), AGE],
-        ..BUILT_IN
+        ..built_in("coordination.k8s.io", "leases", "Lease")
     },
     Resource {
-        group: "apiextensions.k8s.io",
-        plural: "customresourcedefinitions",
-        singular: "customresourcedefinition",
-        kind: "CustomResourceDefinition",
         namespaced: false,
         short: &["crd", "crds"],
         subresources: &["status"],
-        ..BUILT_IN
+        ..built_in("apiextensions.k8s.io", "customresourcedefinitions", "CustomResourceDefinition")
     },
     // Stored only: the rules of the chart's policies are in `policy`.
     Resource {
-        group: "admissionregistration.k8s.io",
-        plural: POLICY_PLURAL,
-        singular: "validatingadmissionpolicy",
-        kind: "ValidatingAdmissionPolicy",
         namespaced: false,
-        ..BUILT_IN
+        ..built_in("admissionregistration.k8s.io", POLICY_PLURAL, "ValidatingAdmissionPolicy")
     },
     Resource {
-        group: "admissionregistration.k8s.io",
-        plural: BINDING_PLURAL,
-        singular: "validatingadmissionpolicybinding",
-        kind: "ValidatingAdmissionPolicyBinding",
         namespaced: false,
-        ..BUILT_IN
+        ..built_in("admissionregistration.k8s.io", BINDING_PLURAL, "ValidatingAdmissionPolicyBinding")
     },
     Resource {
-        group: "apiregistration.k8s.io",
-        plural: "apiservices",
-        singular: "apiservice",
-        kind: "APIService",
         namespaced: false,
         subresources: &["status"],
         columns: &[("Available", Cell::Condition("Available")), AGE],
-        ..BUILT_IN
+        ..built_in("apiregistration.k8s.io", "apiservices", "APIService")
     },
     Resource {
-        group: "cluster.open-cluster-management.io",
-        plural: "managedclusters",
-        singular: "managedcluster",
-        kind: "ManagedCluster",
         namespaced: false,
         short: &["mcl", "mcls"],
         columns: &[
@@ -211,58 +153,30 @@ pub(super) static RESOURCES: &[Resource] = &[
             ("Available", Cell::Condition("ManagedClusterConditionAvailable")),
             AGE,
         ],
-        ..CUSTOM
+        ..custom("cluster.open-cluster-management.io", "v1", "managedclusters", "ManagedCluster")
     },
+    Resource { on_demand: true, ..custom("work.open-cluster-management.io", "v1", "manifestworks", "ManifestWork") },
     Resource {
-        group: "work.open-cluster-management.io",
-        version: "v1",
-        plural: "manifestworks",
-        singular: "manifestwork",
-        kind: "ManifestWork",
-        on_demand: true,
-        ..CUSTOM
-    },
-    Resource {
-        group: "addon.open-cluster-management.io",
-        version: "v1alpha1",
-        plural: "managedclusteraddons",
-        singular: "managedclusteraddon",
-        kind: "ManagedClusterAddOn",
         short: &["mca", "mcas"],
         columns: &[
             ("Available", Cell::Condition("Available")),
             ("Registered", Cell::Condition("RegistrationApplied")),
             AGE,
         ],
-        ..CUSTOM
+        ..custom("addon.open-cluster-management.io", "v1alpha1", "managedclusteraddons", "ManagedClusterAddOn")
     },
     Resource {
-        group: "addon.open-cluster-management.io",
-        version: "v1alpha1",
-        plural: "clustermanagementaddons",
-        singular: "clustermanagementaddon",
-        kind: "ClusterManagementAddOn",
         namespaced: false,
         short: &["cma"],
-        ..CUSTOM
+        ..custom("addon.open-cluster-management.io", "v1alpha1", "clustermanagementaddons", "ClusterManagementAddOn")
     },
     Resource {
-        group: "addon.open-cluster-management.io",
-        version: "v1alpha1",
-        plural: "addontemplates",
-        singular: "addontemplate",
-        kind: "AddOnTemplate",
         namespaced: false,
         short: &["adt"],
         columns: &[("ADDON NAME", Cell::Path("spec.addonName"))],
-        ..CUSTOM
+        ..custom("addon.open-cluster-management.io", "v1alpha1", "addontemplates", "AddOnTemplate")
     },
     Resource {
-        group: "addon-signer.io",
-        version: "v1alpha1",
-        plural: "addonsigners",
-        singular: "addonsigner",
-        kind: "AddOnSigner",
         namespaced: false,
         short: &["ads"],
         categories: &["addon-signer"],
@@ -273,14 +187,9 @@ pub(super) static RESOURCES: &[Resource] = &[
             ("Reason", Cell::Reason("Ready")),
             AGE,
         ],
-        ..CUSTOM
+        ..custom("addon-signer.io", "v1alpha1", "addonsigners", "AddOnSigner")
     },
     Resource {
-        group: "addon-signer.io",
-        version: "v1alpha1",
-        plural: "addonroutes",
-        singular: "addonroute",
-        kind: "AddOnRoute",
         short: &["adr"],
         categories: &["ocm", "addon-signer"],
         columns: &[
@@ -291,30 +200,13 @@ pub(super) static RESOURCES: &[Resource] = &[
             ("Reason", Cell::Reason("Programmed")),
             AGE,
         ],
-        ..CUSTOM
+        ..custom("addon-signer.io", "v1alpha1", "addonroutes", "AddOnRoute")
     },
-    Resource {
-        group: "authentication.k8s.io",
-        plural: "selfsubjectreviews",
-        singular: "selfsubjectreview",
-        kind: "SelfSubjectReview",
-        ..REVIEW
-    },
-    Resource {
-        group: "authorization.k8s.io",
-        plural: "selfsubjectaccessreviews",
-        singular: "selfsubjectaccessreview",
-        kind: "SelfSubjectAccessReview",
-        ..REVIEW
-    },
+    review("authentication.k8s.io", "selfsubjectreviews", "SelfSubjectReview"),
+    review("authorization.k8s.io", "selfsubjectaccessreviews", "SelfSubjectAccessReview"),
 ];
 
-const REVIEW: Resource = Resource { namespaced: false, review: true, ..BUILT_IN };
-
 const EVENT: Resource = Resource {
-    plural: "events",
-    singular: "event",
-    kind: "Event",
     short: &["ev"],
     columns: &[
         ("Last Seen", Cell::LastSeen),
@@ -323,7 +215,7 @@ const EVENT: Resource = Resource {
         ("Object", Cell::Involved),
         ("Message", Cell::Path("message")),
     ],
-    ..BUILT_IN
+    ..built_in("", "events", "Event")
 };
 
 /// The fields of an event that have different names in its two API versions, the name in `v1` first
@@ -390,4 +282,52 @@ impl Resource {
 
 fn join(name: &str, group: &str) -> String {
     if group.is_empty() { name.to_owned() } else { format!("{name}.{group}") }
+}
+
+/// The content of a column of `kubectl get`.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Cell {
+    /// The scalar at a dotted path; `<none>` if absent.
+    Path(&'static str),
+    /// The number of entries of the map or list at a dotted path.
+    Count(&'static str),
+    /// The status of the condition of this type.
+    Condition(&'static str),
+    /// Its reason.
+    Reason(&'static str),
+    /// The state of a CSR in kube-apiserver's words, such as `Approved,Issued`.
+    CsrState,
+    /// The time since the timestamp at a dotted path.
+    Since(&'static str),
+    /// The time since an event was last seen.
+    LastSeen,
+    /// The kind and name of an event's object.
+    Involved,
+}
+
+/// One row of the table.
+#[derive(Debug)]
+pub(super) struct Resource {
+    pub(super) group: &'static str,
+    pub(super) version: &'static str,
+    pub(super) plural: &'static str,
+    pub(super) kind: &'static str,
+    pub(super) namespaced: bool,
+    pub(super) short: &'static [&'static str],
+    /// The names by which kubectl lists it among others.
+    pub(super) categories: &'static [&'static str],
+    pub(super) subresources: &'static [&'static str],
+    /// Whether a real cluster serves it from a CustomResourceDefinition: no strategic merge, `PUT` needs a
+    /// resourceVersion, `/status` keeps metadata, `metadata.generation` counts changes of the spec.
+    pub(super) custom: bool,
+    /// Whether `PUT` creates an object that does not exist, and needs a resourceVersion for one that does (Kubernetes'
+    /// strategy of Leases: `AllowCreateOnUpdate`, not `AllowUnconditionalUpdate`).
+    pub(super) upsert: bool,
+    /// Whether it is served only while a CustomResourceDefinition of its name is stored.
+    pub(super) on_demand: bool,
+    /// Whether it only answers `create` and stores nothing.
+    pub(super) review: bool,
+    /// The field selectors besides `metadata.name` and `metadata.namespace`.
+    pub(super) fields: &'static [&'static str],
+    pub(super) columns: &'static [(&'static str, Cell)],
 }

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::fields;
-use super::resource::Resource;
+use super::resources::Resource;
 
 /// The selector cannot be read; the text says which part is wrong.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]

@@ -11,13 +11,10 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::auth::User;
-use super::fields;
-use super::resource::Resource;
-use super::resources::RESOURCES;
+use super::resources::{RESOURCES, Resource};
 use super::status::ApiError;
-use super::store::{Key, Store};
-use super::write::{Stamp, Write};
-use super::writes;
+use super::store::{Key, Stamp, Store, Write};
+use super::{fields, writes};
 
 /// The alphabet of apimachinery's `rand.String`: no vowels, and no characters that look alike.
 const SUFFIX_ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";

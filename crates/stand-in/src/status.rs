@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::resource::Resource;
+use super::resources::Resource;
 
 /// One broken rule of a 422 answer (`status.details.causes[]`).
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::auth::User;
 use super::fields;
-use super::resource::Resource;
-use super::resources::RESOURCES;
+use super::resources::{RESOURCES, Resource};
 
 /// How many changes are kept per resource. A watch that starts before the oldest gets 410 and lists again, as with
 /// etcd's compaction. It is large enough for a watch to follow thousands of CSRs without a gap.
@@ -151,6 +151,40 @@ impl Store {
             log.dropped = oldest.revision;
         }
     }
+}
+
+/// The time and the random parts of a write.
+#[derive(Debug, Clone)]
+pub(super) struct Stamp {
+    /// RFC 3339.
+    pub(super) now: String,
+    /// The uid of an object that the write creates.
+    pub(super) uid: String,
+    /// The suffix that is appended to `generateName`.
+    pub(super) suffix: String,
+}
+
+/// The caller and the target of a write.
+#[derive(Debug)]
+pub(super) struct Write<'a> {
+    pub(super) resource: &'static Resource,
+    pub(super) subresource: Option<&'a str>,
+    /// Empty for cluster-scoped resources.
+    pub(super) namespace: &'a str,
+    pub(super) user: &'a User,
+    pub(super) stamp: Stamp,
+    pub(super) dry_run: bool,
+}
+
+impl Write<'_> {
+    pub(super) fn key(&self, name: &str) -> Key {
+        Key { plural: self.resource.plural, namespace: self.namespace.to_owned(), name: name.to_owned() }
+    }
+}
+
+/// The key of a namespace.
+pub(super) fn namespace_key(name: &str) -> Key {
+    Key { plural: "namespaces", namespace: String::new(), name: name.to_owned() }
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::fields::{self, text};
-use super::resource::{Cell, Resource};
+use super::resources::{Cell, Resource};
 
 /// A `meta.k8s.io/v1` Table with one row per object.
 ///

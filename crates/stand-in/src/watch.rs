@@ -14,14 +14,12 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::answers::{Body, View, with_type};
-use super::listing;
-use super::query::Query;
 use super::selectors::Selector;
 use super::state::Hub;
 use super::status::ApiError;
 use super::store::{Change, Store};
-use super::target::Target;
-use super::{events, fields};
+use super::target::{Query, Target};
+use super::{answers, fields, listing};
 
 /// How often an idle watch sends a bookmark. kube-apiserver sends one about every minute; this is shorter so that tests
 /// get bookmarks.
@@ -162,7 +160,7 @@ impl Filter {
         if elsewhere.is_some_and(|namespace| *namespace != change.namespace) {
             return None;
         }
-        let show = |object: &Value| events::to_shown(self.target.resource, object);
+        let show = |object: &Value| answers::to_shown(self.target.resource, object);
         let mut object = show(&change.object);
         let before = change.before.as_ref().map(|before| show(before));
         let before = before.filter(|before| self.selector.matches(before));

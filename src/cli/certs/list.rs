@@ -213,7 +213,7 @@ fn quoted(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use addon_signer_core::journal::state::CertificateState;
+    use addon_signer_core::journal::CertificateState;
 
     fn mk_certificate() -> Certificate {
         Certificate {

@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::time::Duration;
 
-use addon_signer_core::gateway::rate::MinRate;
+use addon_signer_core::gateway::permits::MinRate;
 use addon_signer_core::gateway::route::{Backend, Protocol, Route, RouteLimits};
 use addon_signer_gateway::Limits;
 use h2::Reason;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use addon_signer_core::gateway::rate::MinRate;
+use addon_signer_core::gateway::permits::MinRate;
 use addon_signer_core::gateway::route::{Route, RouteLimits};
 use addon_signer_core::registry::{AddOnFacts, ClusterFacts};
 use addon_signer_gateway::{GatewayError, Limits};

@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use addon_signer_core::gateway::anchors::BackendAnchors;
-use addon_signer_core::gateway::route::{Backend, BackendTls, Protocol};
+use addon_signer_core::gateway::route::{Backend, BackendAnchors, BackendTls, Protocol};
 use addon_signer_core::timestamp::Timestamp;
 use hyper::{Request, StatusCode};
 use rustls::server::{ServerSessionMemoryCache, StoresServerSessions, WebPkiClientVerifier};

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use addon_signer_core::gateway::rate::MinRate;
+use addon_signer_core::gateway::permits::MinRate;
 use addon_signer_gateway::Limits;
 use futures::future::join_all;
 use http_body_util::Full;

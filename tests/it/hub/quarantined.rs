@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use addon_signer_core::ca::serial::Serial;
+use addon_signer_core::journal::CsrUid;
 use addon_signer_core::journal::record::{Intent, Record};
-use addon_signer_core::journal::uid::CsrUid;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_platform::clock::Clock;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
@@ -17,10 +17,9 @@ use super::{MOMENT, mk_ready};
 use crate::ledger::{mk_intent, mk_signed};
 use test_kit::hub::{PATIENCE, RunningHub, certificate, condition, wait_csr, wait_ready};
 use test_kit::issue::{Ca, Leaf};
-use test_kit::log;
 use test_kit::quick::pass;
 use test_kit::store::on_store;
-use test_kit::{TestHub, wait_until};
+use test_kit::{TestHub, log, wait_until};
 
 /// A certificate for an agent in spoke1, from an authority that no hub has.
 fn mk_leaf(addon: &str) -> Leaf {

@@ -3,8 +3,8 @@
 use std::cmp::Reverse;
 use std::time::Duration;
 
+use addon_signer_core::journal::CertificateState;
 use addon_signer_core::journal::record::Intent;
-use addon_signer_core::journal::state::CertificateState;
 use addon_signer_core::query::{Filter, Query, SortOrder, StateFilter};
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_ledger::view::Certificate;

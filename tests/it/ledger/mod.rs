@@ -25,8 +25,8 @@ use std::path::Path;
 
 use addon_signer_core::ca::serial::Serial;
 use addon_signer_core::identity::PeerIdentity;
+use addon_signer_core::journal::CsrUid;
 use addon_signer_core::journal::record::{Intent, Record};
-use addon_signer_core::journal::uid::CsrUid;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_ledger::{Health, Ledger, LedgerError, LedgerWriter, Location, WriterOptions};
 use addon_signer_platform::clock::Clock;

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use addon_signer_core::journal::CertificateState;
 use addon_signer_core::journal::record::{AuthorityStep, Record};
-use addon_signer_core::journal::state::CertificateState;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_ledger::{CertificateUse, Location, Reader, answer};
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use addon_signer_core::journal::state::CertificateState;
+use addon_signer_core::journal::CertificateState;
 use addon_signer_core::query::{Cursor, Filter, Query, StateFilter};
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_ledger::verify::{Check, verify};

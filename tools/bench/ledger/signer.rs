@@ -10,7 +10,7 @@ use addon_signer_core::ca::serial::Serial;
 use addon_signer_core::identity::{AddOnName, PeerIdentity};
 use addon_signer_core::journal::entry::{Entry, Hash, Tip};
 use addon_signer_core::journal::record::{Intended, Intent, Record};
-use addon_signer_core::journal::uid::CsrUid;
+use addon_signer_core::journal::CsrUid;
 use addon_signer_core::keys::private::PrivateKey;
 use addon_signer_core::keys::public::KeyKind;
 use addon_signer_core::policy::{Approved, evaluate};

@@ -1,7 +1,5 @@
 //! The command of `--on-renew`, for a program that must be told when its certificate or the anchors have changed.
 
-mod last_line;
-
 use std::convert::Infallible;
 use std::future::pending;
 use std::os::unix::process::ExitStatusExt;
@@ -12,6 +10,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use futures::future::{Either, select};
+use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Command;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
@@ -21,7 +20,6 @@ use crate::probe::Probe;
 use crate::retry::Backoff;
 use addon_signer_core::identity::PeerIdentity;
 use addon_signer_platform::process_group::{Group, Groups};
-use last_line::LastLine;
 
 /// The pause after the first failure. It is short, because the program may just be starting.
 const FIRST_PAUSE: Duration = Duration::from_secs(5);
@@ -113,9 +111,6 @@ impl OnRenew {
     }
 
     /// Runs the command once. Dropping the future kills it.
-    ///
-    /// # Errors
-    /// [`CommandError`].
     pub async fn run(&mut self) -> Result<(), CommandError> {
         self.groups.reap();
         let not_run = |error| CommandError::NotRun(self.command.program.clone(), error);
@@ -197,6 +192,44 @@ async fn while_reading<T>(waiting: impl Future<Output = T>, reading: impl Future
         }
         Either::Right(((), waiting)) => waiting.await,
     }
+}
+
+/// How many bytes are kept of what a command writes.
+const KEPT: usize = 2048;
+/// How many characters a message has of the last line.
+const SHOWN: usize = 256;
+
+/// The end of what a command has written.
+#[derive(Debug, Default)]
+pub(super) struct LastLine(Vec<u8>);
+
+impl LastLine {
+    /// Reads to the end, so that the command never waits for room in the pipe.
+    pub(super) async fn read(&mut self, source: Option<impl AsyncRead + Unpin>) {
+        let Some(mut source) = source else { return };
+        let mut chunk = [0; 512];
+        // What was read before an error is still worth showing.
+        while let Ok(count @ 1..) = source.read(&mut chunk).await {
+            self.0.extend(chunk.iter().take(count));
+            self.0.drain(..self.0.len().saturating_sub(KEPT));
+        }
+    }
+
+    /// The line with words before it; empty if there is none. It is one line of harmless characters, whatever was
+    /// written.
+    pub(super) fn said(&self) -> String {
+        let text = String::from_utf8_lossy(&self.0);
+        let Some(line) = text.lines().map(str::trim).rfind(|line| !line.is_empty()) else { return String::new() };
+        let shown = line.chars().map(|c| if is_harmless(c) { c } else { '?' }).take(SHOWN);
+        let rest = if line.chars().count() > SHOWN { "…" } else { "" };
+        format!(", after it said: {}{rest}", shown.collect::<String>())
+    }
+}
+
+/// Not a character that controls a terminal, breaks lines, or changes the direction or the order of others.
+fn is_harmless(c: char) -> bool {
+    !c.is_control()
+        && !matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
 #[cfg(test)]

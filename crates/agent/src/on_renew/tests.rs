@@ -204,3 +204,27 @@ async fn a_newer_change_ends_the_pause_after_a_failure() {
         () = steps => {}
     }
 }
+
+async fn said(written: &[u8]) -> String {
+    let mut last_line = LastLine::default();
+    last_line.read(Some(written)).await;
+    assert!(last_line.0.len() <= KEPT);
+    last_line.said()
+}
+
+#[tokio::test]
+async fn of_what_was_written_the_last_line_is_said() {
+    assert_eq!(said(b"").await, "");
+    assert_eq!(said(b" \n\n").await, "");
+    assert_eq!(said(b"first\nthe cause \n\n").await, ", after it said: the cause");
+    let much = "a line\n".repeat(10_000) + "the cause";
+    assert_eq!(said(much.as_bytes()).await, ", after it said: the cause");
+}
+
+#[tokio::test]
+async fn a_long_line_is_cut_and_odd_characters_are_replaced() {
+    let line = said("ä".repeat(300).as_bytes()).await;
+    assert_eq!(line, format!(", after it said: {}…", "ä".repeat(256)));
+    assert_eq!(said("\u{1b}[31mred\u{202e}\0\rx".as_bytes()).await, ", after it said: ?[31mred???x");
+    assert_eq!(said(b"\xff!").await, ", after it said: \u{fffd}!");
+}

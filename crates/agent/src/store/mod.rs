@@ -75,9 +75,6 @@ impl Store {
     }
 
     /// The stored credentials, or `None` if there are none.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn load(&self) -> Result<Option<Credentials>, StoreError> {
         match &self.kind {
             Kind::Secret(secret) => secret.load().await,
@@ -86,9 +83,6 @@ impl Store {
     }
 
     /// Replaces the stored credentials in one step. After an error the old ones are still there.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub async fn save(&self, credentials: &Credentials) -> Result<(), StoreError> {
         match &self.kind {
             Kind::Secret(secret) => secret.save(credentials).await,
@@ -99,9 +93,6 @@ impl Store {
 
     /// Brings the credentials into the directory that is a copy, if there is one and it does not have them. Returns
     /// whether it had to.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub(crate) fn copy(&self, credentials: &Credentials) -> Result<bool, StoreError> {
         let Some(directory) = &self.copy else { return Ok(false) };
         // What cannot be read is written again.

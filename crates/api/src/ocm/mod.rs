@@ -7,7 +7,7 @@ mod object;
 
 pub use object::OcmObject;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
 use serde_json::Value;
 
@@ -151,9 +151,6 @@ pub struct UnreadableRevocation;
 ///
 /// [`ANNOTATION_REVOKED_BY`] says who asked, but only if it names exactly this time. If it names another time, somebody
 /// edited the time and left the old annotation behind.
-///
-/// # Errors
-/// [`UnreadableRevocation`].
 pub fn revocation(addon: &DynamicObject) -> Result<Option<Revocation>, UnreadableRevocation> {
     let Some(text) = annotation(addon, ANNOTATION_REVOKE_BEFORE) else { return Ok(None) };
     let before = Timestamp::from_rfc3339_rounded_up(text).ok_or(UnreadableRevocation)?;
@@ -161,6 +158,39 @@ pub fn revocation(addon: &DynamicObject) -> Result<Option<Revocation>, Unreadabl
     let of_this = said.filter(|(time, _)| Timestamp::from_rfc3339_rounded_up(time) == Some(before));
     let by = of_this.map(|(_, user)| user.chars().take(USER_MAX).collect()).unwrap_or_default();
     Ok(Some(Revocation { before, by }))
+}
+
+/// The field manager of the last change of anything but a subresource; empty where the API server kept none.
+#[must_use]
+pub fn last_manager(object: &ObjectMeta) -> &str {
+    let last = entries(object).max_by_key(|entry| entry.time.as_ref().map(|time| time.0));
+    last.and_then(|entry| entry.manager.as_deref()).unwrap_or_default()
+}
+
+/// The field manager that set an annotation; empty if the annotation is absent, because a removal leaves no trace.
+#[must_use]
+pub fn annotator<'m>(object: &'m ObjectMeta, annotation: &str) -> &'m str {
+    let field = format!("f:{annotation}");
+    let owns = |entry: &&ManagedFieldsEntry| {
+        let fields = entry.fields_v1.as_ref().and_then(|fields| fields.0.get("f:metadata")?.get("f:annotations"));
+        fields.is_some_and(|fields| fields.get(&field).is_some())
+    };
+    entries(object).find(owns).and_then(|entry| entry.manager.as_deref()).unwrap_or_default()
+}
+
+/// The field managers of a field of the status: the one that last changed its value, and all that wrote the same value
+/// since.
+pub fn status_managers<'m>(object: &'m ObjectMeta, field: &str) -> impl Iterator<Item = &'m str> {
+    let field = format!("f:{field}");
+    let owns = move |entry: &&ManagedFieldsEntry| {
+        let fields = entry.fields_v1.as_ref().and_then(|fields| fields.0.get("f:status"));
+        fields.is_some_and(|fields| fields.get(&field).is_some())
+    };
+    object.managed_fields.iter().flatten().filter(owns).filter_map(|entry| entry.manager.as_deref())
+}
+
+fn entries(object: &ObjectMeta) -> impl Iterator<Item = &ManagedFieldsEntry> {
+    object.managed_fields.iter().flatten().filter(|entry| entry.subresource.is_none())
 }
 
 #[cfg(test)]

@@ -2,18 +2,16 @@
 //! memory. A cluster's agent writes the status of its own addons and ManifestWorks, and may make it as large as the API
 //! server accepts (1.5 MB).
 
-use std::borrow::Cow;
-
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use k8s_openapi::jiff;
-use kube::Resource;
-use kube::api::{ApiResource, DynamicObject};
-use kube::core::DynamicResourceScope;
+use kube::api::DynamicObject;
 use serde::de::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
 use super::{ANNOTATION_HOSTING_CLUSTER, ANNOTATION_INSTALL_NAMESPACE, LABEL_CLUSTER_SET};
+use crate::kept::resource_by;
 use addon_signer_core::bounded::{self, Keep};
+use addon_signer_core::keep;
 use addon_signer_core::names::{
     ANNOTATION_REVOKE_BEFORE, ANNOTATION_REVOKED_BY, ANNOTATION_SUSPENDED, LABEL_HUB_TRUST,
 };
@@ -32,76 +30,40 @@ const WORKLOAD: usize = 64 << 10;
 const MANAGERS: usize = 32;
 
 /// Everything that decides the eligibility is read by name, so no additional content can hide it.
-static WANTED: Keep = Keep::Fields(&[
-    ("apiVersion", Keep::Scalar(LONGEST)),
-    ("kind", Keep::Scalar(LONGEST)),
-    (
-        "metadata",
-        Keep::Fields(&[
-            ("name", Keep::Scalar(LONGEST)),
-            ("namespace", Keep::Scalar(LONGEST)),
-            ("uid", Keep::Scalar(LONGEST)),
-            ("resourceVersion", Keep::Scalar(LONGEST)),
-            ("creationTimestamp", Keep::Scalar(LONGEST)),
-            ("deletionTimestamp", Keep::Scalar(LONGEST)),
-            (
-                "annotations",
-                Keep::Fields(&[
-                    (ANNOTATION_SUSPENDED, Keep::Scalar(LONGEST)),
-                    (ANNOTATION_REVOKE_BEFORE, Keep::Scalar(LONGEST)),
-                    (ANNOTATION_REVOKED_BY, Keep::Scalar(LONGEST)),
-                    (ANNOTATION_INSTALL_NAMESPACE, Keep::Scalar(LONGEST)),
-                    (ANNOTATION_HOSTING_CLUSTER, Keep::Scalar(LONGEST)),
-                ]),
-            ),
-            (
-                "labels",
-                Keep::Fields(&[(LABEL_HUB_TRUST, Keep::Scalar(LONGEST)), (LABEL_CLUSTER_SET, Keep::Scalar(LONGEST))]),
-            ),
-            ("generation", Keep::Scalar(LONGEST)),
-            ("ownerReferences", Keep::All(OWNERS)),
-            ("managedFields", Keep::Each(MANAGERS, &MANAGER)),
-        ]),
+static WANTED: Keep = keep!(LONGEST; "apiVersion", "kind";
+    "metadata" => keep!(LONGEST;
+        "name", "namespace", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp", "generation";
+        "annotations" => keep!(LONGEST;
+            ANNOTATION_SUSPENDED,
+            ANNOTATION_REVOKE_BEFORE,
+            ANNOTATION_REVOKED_BY,
+            ANNOTATION_INSTALL_NAMESPACE,
+            ANNOTATION_HOSTING_CLUSTER,
+        ),
+        "labels" => keep!(LONGEST; LABEL_HUB_TRUST, LABEL_CLUSTER_SET),
+        "ownerReferences" => Keep::All(OWNERS),
+        "managedFields" => Keep::Each(MANAGERS, &MANAGER),
     ),
-    (
-        "spec",
-        Keep::Fields(&[
-            ("hubAcceptsClient", Keep::Scalar(LONGEST)),
-            ("installNamespace", Keep::Scalar(LONGEST)),
-            ("configs", Keep::All(CONFIGS)),
-            ("workload", Keep::All(WORKLOAD)),
-            ("manifestConfigs", Keep::All(CONFIGS)),
-            ("deleteOption", Keep::All(CONFIGS)),
-            ("executor", Keep::All(CONFIGS)),
-        ]),
+    "spec" => keep!(LONGEST; "hubAcceptsClient", "installNamespace";
+        "configs" => Keep::All(CONFIGS),
+        "workload" => Keep::All(WORKLOAD),
+        "manifestConfigs" => Keep::All(CONFIGS),
+        "deleteOption" => Keep::All(CONFIGS),
+        "executor" => Keep::All(CONFIGS),
     ),
-    (
-        "status",
-        Keep::Fields(&[
-            ("namespace", Keep::Scalar(LONGEST)),
-            ("registrations", Keep::All(REGISTRATIONS)),
-            ("conditions", Keep::All(CONDITIONS)),
-        ]),
-    ),
-]);
+    "status" => keep!(LONGEST; "namespace";
+        "registrations" => Keep::All(REGISTRATIONS), "conditions" => Keep::All(CONDITIONS)),
+);
 
 /// Who wrote the fields that the hub asks about. Not when: the API server accepts any time that an agent writes there,
 /// even one later than any that this program can read.
-static MANAGER: Keep = Keep::Fields(&[
-    ("manager", Keep::Scalar(LONGEST)),
-    ("operation", Keep::Scalar(LONGEST)),
-    ("subresource", Keep::Scalar(LONGEST)),
-    (
-        "fieldsV1",
-        Keep::Fields(&[
-            (
-                "f:metadata",
-                Keep::Fields(&[("f:annotations", Keep::Fields(&[("f:addon-signer.io/suspended", Keep::Fields(&[]))]))]),
-            ),
-            ("f:status", Keep::Fields(&[("f:registrations", Keep::Fields(&[]))])),
-        ]),
-    ),
-]);
+static MANAGER: Keep = keep!(LONGEST; "manager", "operation", "subresource";
+    "fieldsV1" => Keep::Fields(&[
+        ("f:metadata", Keep::Fields(&[("f:annotations", Keep::Fields(&[("f:addon-signer.io/suspended", NAME_ONLY)]))])),
+        ("f:status", Keep::Fields(&[("f:registrations", NAME_ONLY)])),
+    ]),
+);
+const NAME_ONLY: Keep = Keep::Fields(&[]);
 
 /// The object.
 #[derive(Debug, Clone)]
@@ -149,42 +111,16 @@ fn doubtful(metadata: &Value) -> ObjectMeta {
     }
 }
 
-impl Resource for OcmObject {
-    type DynamicType = ApiResource;
-    type Scope = DynamicResourceScope;
-
-    fn kind(resource: &ApiResource) -> Cow<'_, str> {
-        DynamicObject::kind(resource)
-    }
-
-    fn group(resource: &ApiResource) -> Cow<'_, str> {
-        DynamicObject::group(resource)
-    }
-
-    fn version(resource: &ApiResource) -> Cow<'_, str> {
-        DynamicObject::version(resource)
-    }
-
-    fn plural(resource: &ApiResource) -> Cow<'_, str> {
-        DynamicObject::plural(resource)
-    }
-
-    fn meta(&self) -> &ObjectMeta {
-        self.object.meta()
-    }
-
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        self.object.meta_mut()
-    }
-}
+resource_by!([] OcmObject, object: DynamicObject);
 
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::manager::annotator;
-    use crate::ocm::{ADDON_GROUP, AddOnApi, hub_accepts_client, is_being_deleted, is_suspended, revocation};
+    use crate::ocm::{
+        ADDON_GROUP, AddOnApi, annotator, hub_accepts_client, is_being_deleted, is_suspended, revocation,
+    };
     use crate::registrations::is_anothers;
 
     fn read(object: &Value) -> OcmObject {

@@ -74,3 +74,29 @@ fn a_revocation_is_read_on_the_dead_side_or_not_at_all() {
         assert_eq!(read(Some(unreadable), None), Err(UnreadableRevocation), "{unreadable:?}");
     }
 }
+
+#[test]
+fn who_set_the_annotation_may_not_be_who_wrote_last() {
+    let entry = |manager: &str, second: u8, fields: serde_json::Value| {
+        let time = format!("2026-11-21T00:00:0{second}Z");
+        json!({
+            "manager": manager, "operation": "Update", "time": time, "fieldsType": "FieldsV1", "fieldsV1": fields,
+        })
+    };
+    let annotations = json!({ "f:metadata": { "f:annotations": { ".": {}, "f:addon-signer.io/suspended": {} } } });
+    let mut status = entry("agent", 9, json!({ "f:status": { "f:registrations": {} } }));
+    status["subresource"] = json!("status");
+    let object = json!({ "managedFields": [
+        entry("installer", 1, json!({ "f:spec": {} })),
+        entry("kubectl-annotate", 2, annotations),
+        entry("controller", 3, json!({ "f:spec": {} })),
+        status,
+    ] });
+    let object: ObjectMeta = serde_json::from_value(object).unwrap();
+    assert_eq!(annotator(&object, "addon-signer.io/suspended"), "kubectl-annotate");
+    assert_eq!(annotator(&object, "addon-signer.io/revoked-by"), "");
+    assert_eq!(last_manager(&object), "controller");
+    assert_eq!(last_manager(&ObjectMeta::default()), "");
+    let of_status = |field: &str| status_managers(&object, field).collect::<Vec<_>>();
+    assert_eq!((of_status("registrations"), of_status("other")), (vec!["agent"], vec![]));
+}

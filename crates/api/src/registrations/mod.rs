@@ -10,8 +10,7 @@ use std::collections::BTreeMap;
 use kube::api::DynamicObject;
 use serde_json::{Map, Value, json};
 
-use crate::manager::status_managers;
-use crate::ocm::AddOnApi;
+use crate::ocm::{AddOnApi, status_managers};
 use addon_signer_core::conditions::PERMISSION_APPLIED;
 pub use addon_signer_core::conditions::{CONDITION_REGISTRATION_APPLIED, REASON_TAKEN_AWAY};
 use addon_signer_core::names::CONDITION_ADDON_REGISTERED;

@@ -34,6 +34,18 @@ pub enum Keep {
     Each(usize, &'static Keep),
 }
 
+/// What to keep of an object: the scalars of these names, each with at most so many bytes, and then of further fields
+/// what is said: `keep!(64; "name", "uid"; "labels" => Keep::All(1024))`.
+#[macro_export]
+macro_rules! keep {
+    ($most:expr; $($scalar:expr),+ $(,)? $(; $($name:expr => $kept:expr),+ $(,)?)?) => {
+        $crate::bounded::Keep::Fields(&[
+            $(($scalar, $crate::bounded::Keep::Scalar($most)),)+
+            $($(($name, $kept),)+)?
+        ])
+    };
+}
+
 /// The kept part of a value.
 #[derive(Debug, Clone, PartialEq)]
 pub struct KeptValue {

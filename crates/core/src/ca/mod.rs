@@ -6,6 +6,5 @@ pub mod chain;
 pub mod exception;
 pub mod issuer;
 pub mod lineage;
-pub mod origin;
 pub mod serial;
 mod tbs;

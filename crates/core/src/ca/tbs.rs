@@ -7,7 +7,6 @@ use der::{Decode, Encode};
 
 use crate::ca::authority::{Authority, key_identifier};
 use crate::encoding::asn1::{self, Extension};
-use crate::encoding::general_names;
 use crate::keys::public::KeyKind;
 use crate::policy::{Approved, Profile};
 use crate::timestamp::Timestamp;
@@ -93,13 +92,13 @@ fn octets(bytes: &[u8]) -> Result<Vec<u8>, der::Error> {
 
 /// AuthorityKeyIdentifier with `keyIdentifier [0]` only.
 fn authority_key_id(key_id: &[u8]) -> Result<Vec<u8>, der::Error> {
-    general_names::sequence(&[general_names::implicit(0, key_id)?])
+    asn1::sequence(&[asn1::implicit(0, key_id)?])
 }
 
 fn alt_names(profile: &Profile) -> Result<Option<Vec<u8>>, der::Error> {
     match profile {
-        Profile::Client { dns_names, .. } => general_names::encode(dns_names, &[]),
-        Profile::Serving { dns_names, ip_addresses } => general_names::encode(dns_names, ip_addresses),
+        Profile::Client { dns_names, .. } => asn1::general_names(dns_names, &[]),
+        Profile::Serving { dns_names, ip_addresses } => asn1::general_names(dns_names, ip_addresses),
         Profile::GatewayClient => Ok(None),
     }
 }

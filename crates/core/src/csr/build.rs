@@ -8,7 +8,6 @@ use ring::rand::SecureRandom;
 
 use super::CsrError;
 use crate::encoding::asn1::{self, Extension, NameAttribute};
-use crate::encoding::general_names;
 use crate::keys::private::{KeyError, PrivateKey};
 
 /// Why a CSR could not be written.
@@ -46,9 +45,6 @@ pub struct CsrParams {
 
 impl CsrParams {
     /// Signs the CSR with `key`, reads it back, and returns PEM.
-    ///
-    /// # Errors
-    /// [`BuildError`].
     pub fn sign(&self, key: &PrivateKey, rng: &dyn SecureRandom) -> Result<String, BuildError> {
         let der = signed(&self.info(key, self.extensions()?)?, key, rng)?;
         super::CertificateRequest::from_der(&der)?;
@@ -56,9 +52,6 @@ impl CsrParams {
     }
 
     /// Signs a CSR with this subject for the certificate of an authority, with path length 0, and returns PEM.
-    ///
-    /// # Errors
-    /// [`BuildError`].
     pub fn sign_for_authority(&self, key: &PrivateKey, rng: &dyn SecureRandom) -> Result<String, BuildError> {
         let constraints = asn1::BasicConstraints { ca: true, path_length: Some(0) }.to_der()?;
         let usage = BitStringRef::new(1, &[0b0000_0110])?.to_der()?; // keyCertSign, cRLSign (RFC 5280 4.2.1.3)
@@ -98,7 +91,7 @@ impl CsrParams {
     }
 
     fn extensions(&self) -> Result<Option<Vec<u8>>, BuildError> {
-        let Some(names) = general_names::encode(&self.dns_names, &self.ip_addresses)? else { return Ok(None) };
+        let Some(names) = asn1::general_names(&self.dns_names, &self.ip_addresses)? else { return Ok(None) };
         let value = OctetStringRef::new(&names)?;
         Ok(Some(vec![Extension { oid: asn1::SUBJECT_ALT_NAME, critical: false, value }].to_der()?))
     }

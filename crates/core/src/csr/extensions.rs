@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use der::asn1::{AnyRef, BitStringRef, ObjectIdentifier};
 use der::{Decode, Encode};
 
-use super::error::CsrError;
+use super::CsrError;
 use crate::encoding::asn1;
 
 /// The content of the extension request.

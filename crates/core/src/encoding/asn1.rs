@@ -3,8 +3,12 @@
 //! `der` rejects trailing bytes at every level. All bytes from outside are decoded with these types before
 //! `x509-parser` reads them.
 
-use der::asn1::{AnyRef, BitStringRef, ObjectIdentifier, OctetStringRef, SetOfVec, UintRef};
-use der::{Sequence, ValueOrd};
+use std::net::IpAddr;
+
+use der::asn1::{
+    AnyRef, BitStringRef, ContextSpecific, Ia5StringRef, ObjectIdentifier, OctetStringRef, SetOfVec, UintRef,
+};
+use der::{Decode, Encode, Sequence, TagMode, TagNumber, ValueOrd};
 
 macro_rules! oids {
     ($($(#[$doc:meta])* $name:ident = $text:literal;)*) => {
@@ -138,4 +142,27 @@ pub(crate) struct TbsCertificate<'a> {
     pub(crate) public_key: AnyRef<'a>,
     #[asn1(context_specific = "3", tag_mode = "EXPLICIT")]
     pub(crate) extensions: Vec<Extension<'a>>,
+}
+
+/// Subject alternative names (RFC 5280 section 4.2.1.6): GeneralNames with DNS names and addresses. `None` if there are
+/// none, because the sequence must not be empty.
+pub(crate) fn general_names(dns_names: &[String], addresses: &[IpAddr]) -> Result<Option<Vec<u8>>, der::Error> {
+    let dns = dns_names.iter().map(|name| implicit(2, Ia5StringRef::new(name)?.as_bytes()));
+    let ips = addresses.iter().map(|address| match address {
+        IpAddr::V4(v4) => implicit(7, &v4.octets()),
+        IpAddr::V6(v6) => implicit(7, &v6.octets()),
+    });
+    let names = dns.chain(ips).collect::<Result<Vec<_>, _>>()?;
+    if names.is_empty() { Ok(None) } else { sequence(&names).map(Some) }
+}
+
+/// A primitive value with the context-specific tag `number` instead of its own tag.
+pub(crate) fn implicit(number: u32, content: &[u8]) -> Result<Vec<u8>, der::Error> {
+    let value = OctetStringRef::new(content)?;
+    ContextSpecific { tag_number: TagNumber(number), tag_mode: TagMode::Implicit, value }.to_der()
+}
+
+/// A SEQUENCE of encoded values.
+pub(crate) fn sequence(items: &[Vec<u8>]) -> Result<Vec<u8>, der::Error> {
+    items.iter().map(|item| AnyRef::from_der(item)).collect::<Result<Vec<_>, _>>()?.to_der()
 }

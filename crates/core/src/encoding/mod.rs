@@ -1,5 +1,4 @@
 //! Encodings: ASN.1 of requests and certificates, subject alternative names, PEM.
 
 pub(crate) mod asn1;
-pub(crate) mod general_names;
 pub mod pem;

@@ -1,10 +1,9 @@
 //! The gateway's decisions: the identity of a certificate, the route of a path, the headers that cross. These functions
 //! read untrusted bytes, so `fuzz/` tests each of them.
 //!
-//! Also, how much one client may take away from the others: [`handshakes`], [`permits`] and [`rate`].
+//! Also, how much one client may take away from the others: [`handshakes`] and [`permits`].
 
 pub mod access;
-pub mod anchors;
 pub mod attachment;
 pub mod authz;
 pub mod backend;
@@ -14,7 +13,6 @@ pub mod host;
 pub mod path;
 pub mod permits;
 pub mod protected;
-pub mod rate;
 pub mod replicas;
 pub mod route;
 pub mod routing;

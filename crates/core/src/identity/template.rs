@@ -1,6 +1,6 @@
 //! Texts with placeholders.
 
-use super::error::IdentityError;
+use super::IdentityError;
 
 const TEMPLATE_MAX: usize = 512; // longer than any convention in use, and short enough for a subject
 

@@ -12,8 +12,8 @@ use crate::ca::bundle::Bundle;
 use crate::ca::issuer::{IssueError, Issued, Issuer, Prepared, RecordFault, purpose};
 use crate::ca::serial::Serial;
 use crate::identity::SignerName;
+use crate::journal::CsrUid;
 use crate::journal::record::{Existing, Intended, Intent, Record};
-use crate::journal::uid::CsrUid;
 use crate::policy::Approved;
 use crate::timestamp::Timestamp;
 

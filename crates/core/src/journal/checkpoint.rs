@@ -79,9 +79,6 @@ impl Checkpoint {
     }
 
     /// Reads a checkpoint and verifies its signature with the embedded key. The caller must check whose key that is.
-    ///
-    /// # Errors
-    /// [`CheckpointError`].
     pub fn read(json: &str) -> Result<Self, CheckpointError> {
         let checkpoint: Self =
             serde_json::from_str(json).map_err(|error| CheckpointError::Unreadable(error.to_string()))?;

@@ -109,9 +109,6 @@ impl Entry {
     }
 
     /// Reads a text, and refuses it if [`Entry::text`] would write it in another form.
-    ///
-    /// # Errors
-    /// [`EntryError`].
     pub fn parse(text: &str) -> Result<Self, EntryError> {
         let entry: Self = serde_json::from_str(text).map_err(|error| EntryError::Unreadable(error.to_string()))?;
         if entry.text() == text { Ok(entry) } else { Err(EntryError::NotCanonical) }

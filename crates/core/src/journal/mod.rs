@@ -2,10 +2,119 @@
 //! one, and the check of both. `docs/ledger-format.md` documents every byte, so that others can check a ledger without
 //! this program.
 
-mod authority_step;
 pub mod chain;
 pub mod checkpoint;
 pub mod entry;
 pub mod record;
-pub mod state;
-pub mod uid;
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// `metadata.uid` of a CertificateSigningRequest. The API server chooses it, so every text is one; it is empty for an
+/// object without a UID.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CsrUid(Box<str>);
+
+impl CsrUid {
+    /// The UID as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<&str> for CsrUid {
+    fn from(text: &str) -> Self {
+        Self(text.into())
+    }
+}
+
+impl fmt::Display for CsrUid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The state of a certificate in the ledger.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CertificateState {
+    /// The certificate was decided on; nothing was signed yet.
+    Intent,
+    /// It was signed, and is not known to be published.
+    Signed,
+    /// It was published on its CSR.
+    Published,
+    /// It was signed and could not be published.
+    Unpublished,
+    /// It was never signed.
+    Abandoned,
+}
+
+impl CertificateState {
+    const ALL: [Self; 5] = [Self::Intent, Self::Signed, Self::Published, Self::Unpublished, Self::Abandoned];
+
+    /// The state as the ledger writes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Intent => "intent",
+            Self::Signed => "signed",
+            Self::Published => "published",
+            Self::Unpublished => "unpublished",
+            Self::Abandoned => "abandoned",
+        }
+    }
+
+    /// Whether the state is final, so that nothing is left to do.
+    pub fn is_final(self) -> bool {
+        !matches!(self, Self::Intent | Self::Signed)
+    }
+
+    /// Whether the certificate was signed.
+    pub fn is_signed(self) -> bool {
+        matches!(self, Self::Signed | Self::Published | Self::Unpublished)
+    }
+}
+
+impl fmt::Display for CertificateState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for CertificateState {
+    type Err = ();
+
+    fn from_str(name: &str) -> Result<Self, ()> {
+        Self::ALL.into_iter().find(|state| state.name() == name).ok_or(())
+    }
+}
+
+/// The state of an authority in its lineage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AuthorityStep {
+    /// It has a key, its anchor is published, and it signs nothing yet.
+    Prepared,
+    /// It signs.
+    Activated,
+    /// Another authority signs; its certificates are still valid.
+    Retired,
+    /// Its anchor and its key are removed.
+    Removed,
+    /// Somebody else may know its key. This comes beside its state.
+    Tainted,
+}
+
+impl AuthorityStep {
+    /// The name in entries.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Prepared => "prepared",
+            Self::Activated => "activated",
+            Self::Retired => "retired",
+            Self::Removed => "removed",
+            Self::Tainted => "tainted",
+        }
+    }
+}

@@ -8,11 +8,11 @@ use crate::ca::authority::AuthorityId;
 use crate::ca::issuer::RecordFault;
 use crate::ca::serial::Serial;
 use crate::identity::{AddOnName, ClusterName, PeerIdentity, SignerName};
-use crate::journal::uid::CsrUid;
+use crate::journal::CsrUid;
 use crate::registry::Eligibility;
 use crate::timestamp::Timestamp;
 
-pub use super::authority_step::AuthorityStep;
+pub use super::AuthorityStep;
 
 /// The decision to sign: everything that a certificate will say, before it is signed.
 #[derive(Debug, Clone, PartialEq, Eq)]

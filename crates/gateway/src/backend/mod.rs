@@ -15,9 +15,8 @@ use tokio::sync::watch;
 
 use crate::Limits;
 use crate::upload::Upload;
-use addon_signer_core::gateway::anchors::BackendAnchors;
 use addon_signer_core::gateway::protected::ProtectedAddresses;
-use addon_signer_core::gateway::route::{Backend, BackendTls, RouteTable};
+use addon_signer_core::gateway::route::{Backend, BackendAnchors, BackendTls, RouteTable};
 use addon_signer_platform::clock::Clock;
 
 mod body;

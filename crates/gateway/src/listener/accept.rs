@@ -19,7 +19,6 @@ use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 
 use super::FIRST;
-use super::hello;
 use super::no_handshake::NoHandshake;
 use addon_signer_core::gateway::handshakes::{Handshakes, PeerNetwork, Permit};
 use addon_signer_core::identity::ClusterName;
@@ -295,7 +294,7 @@ impl Entering {
         let entering = async {
             tokio::select! {
                 () = waiting.displaced.cancelled() => return Err(pools.no_place()),
-                spoken = hello::arrives(&tcp) => spoken.map_err(NoHandshake::Closed)?,
+                spoken = super::arrives(&tcp) => spoken.map_err(NoHandshake::Closed)?,
             }
             let handshake = pools.begin(&pools.handshakes, remote.ip().into()).ok_or_else(|| pools.no_place())?;
             drop(waiting);

@@ -10,7 +10,7 @@ use crate::dry_run::PolicyProblem;
 use addon_signer_api::request::{BoundedCsr, POD_NAME};
 pub use addon_signer_core::conditions::{PROXY_UNPROVEN, RATE_LIMITED, RECORD_UNUSABLE, REVOKED};
 use addon_signer_core::csr::MAX_PEM_BYTES;
-use addon_signer_core::journal::uid::CsrUid;
+use addon_signer_core::journal::CsrUid;
 use addon_signer_core::names::{ANNOTATION_CSR_USER, LABEL_ADDON_NAME, LABEL_CLUSTER_NAME};
 use addon_signer_core::policy::{self, Approved, Refusal, Submission};
 use addon_signer_core::timestamp::Timestamp;
@@ -232,10 +232,9 @@ pub fn submission(csr: &CertificateSigningRequest) -> Submission {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use k8s_openapi::ByteString;
     use k8s_openapi::api::certificates::v1::{CertificateSigningRequestCondition, CertificateSigningRequestStatus};
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-    use k8s_openapi::jiff;
+    use k8s_openapi::{ByteString, jiff};
 
     use addon_signer_core::registry::NotRegistered;
 

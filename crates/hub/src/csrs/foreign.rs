@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use crate::authorities::state::LineageState;
 use crate::csrs::action;
 use addon_signer_api::status::ConditionValue;
-use addon_signer_core::ca::origin::Origin;
+use addon_signer_core::ca::authority::Origin;
 use addon_signer_core::conditions::SIGNED_BY_ANOTHER;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_platform::clock::Clock;

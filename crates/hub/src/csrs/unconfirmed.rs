@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use crate::csrs::action::uid;
 use addon_signer_core::ca::issuer::Issued;
-use addon_signer_core::journal::uid::CsrUid;
+use addon_signer_core::journal::CsrUid;
 use addon_signer_core::timestamp::Timestamp;
 
 /// A certificate whose publication nobody confirmed is forgotten after this time.

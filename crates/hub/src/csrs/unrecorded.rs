@@ -12,7 +12,7 @@ use tracing::{error, warn};
 use crate::csrs::action;
 use crate::csrs::signer::Signer;
 use crate::recording::answered;
-use addon_signer_core::journal::uid::CsrUid;
+use addon_signer_core::journal::CsrUid;
 use addon_signer_core::timestamp::Timestamp;
 
 /// How many issued CSRs are compared. Kubernetes deletes them after an hour.

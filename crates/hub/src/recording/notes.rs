@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tracing::debug;
 
-use addon_signer_api::manager::last_manager;
+use addon_signer_api::ocm::last_manager;
 use addon_signer_api::{AddOnSigner, AddOnSignerSpec};
 use addon_signer_core::identity::{AddOnName, ClusterName};
 use addon_signer_core::journal::record::Record;

@@ -4,7 +4,7 @@
 //!
 //! The hub writes only where nobody else writes. OCM's addon-manager registers addons with AddOnTemplates
 //! ([`addon_signer_core::templates`]). If another program keeps removing the hub's entry, the hub puts it back after
-//! growing pauses ([`addon_signer_core::revert_backoff`]), and says so in a condition of the addon, which the next hub
+//! growing pauses ([`addon_signer_core::doubling`]), and says so in a condition of the addon, which the next hub
 //! relies on.
 
 pub mod discovery;

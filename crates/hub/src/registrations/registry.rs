@@ -20,8 +20,7 @@ use crate::registrations::discovery::{AddOnVersion, is_refusal, readable_version
 use crate::registrations::work::SeenAddOn;
 use crate::relist::{News, Relist};
 use crate::tasks::{EligibilityWatch, HubTasks};
-use addon_signer_api::manager::annotator;
-use addon_signer_api::ocm::{self, ADDON_GROUP, AddOnApi, OcmObject};
+use addon_signer_api::ocm::{self, ADDON_GROUP, AddOnApi, OcmObject, annotator};
 use addon_signer_core::identity::{AddOnKey, AddOnName, ClusterName};
 use addon_signer_core::names::ANNOTATION_SUSPENDED;
 use addon_signer_core::registry::{

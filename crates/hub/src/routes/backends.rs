@@ -17,7 +17,7 @@ use tracing::warn;
 
 use super::services::KnownServices;
 use addon_signer_api::Guarded;
-use addon_signer_api::route_refs::slices_of;
+use addon_signer_api::route_rules::slices_of;
 use addon_signer_core::gateway::routing::{Backends, WantedServices};
 use addon_signer_platform::contacts::{Contacts, in_namespace};
 use addon_signer_platform::listing::{Selector, watch as watch_objects};

@@ -15,7 +15,7 @@ use addon_signer_api::cluster_trust_bundle::{
     CERTIFICATES_GROUP, CLUSTER_TRUST_BUNDLES, ClusterTrustBundle, VERSIONS, resource,
 };
 use addon_signer_api::route_rules::ca_certificates;
-use addon_signer_core::gateway::anchors::BackendAnchors;
+use addon_signer_core::gateway::route::BackendAnchors;
 use addon_signer_core::gateway::routing::RoutePlan;
 use addon_signer_platform::errors::explain;
 use addon_signer_telemetry::pulse::Pulse;

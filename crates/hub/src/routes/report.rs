@@ -23,10 +23,10 @@ use addon_signer_core::conditions::{
     ACCEPTED, FALSE, INVALID, PROGRAMMED, RESOLVED, STATUS_NOT_WRITTEN, TOO_MANY_ADDON_ROUTES, TRUE, UNKNOWN,
     UNSUPPORTED_VALUE,
 };
+use addon_signer_core::doubling::RevertBackoff;
 use addon_signer_core::gateway::route::RouteName;
 use addon_signer_core::gateway::routing::{BackendTarget, RoutePlan};
 use addon_signer_core::oldest::MOST_ROUTES;
-use addon_signer_core::revert_backoff::RevertBackoff;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_platform::errors::explain;
 use addon_signer_telemetry::pulse::Pulse;

@@ -11,7 +11,7 @@ use tracing::warn;
 
 use crate::relist::{News, Relist};
 use addon_signer_api::Guarded;
-use addon_signer_api::route_refs::{endpoints, service_facts, service_of};
+use addon_signer_api::route_rules::{endpoints, service_facts, service_of};
 use addon_signer_core::gateway::routing::{Backends, Endpoints, ServiceFacts};
 
 /// How many addresses and ports of EndpointSlices are kept of a namespace: some 200 KB. More are not used, so that a

@@ -2,8 +2,8 @@
 //! cut into steps, each of which leaves a ledger that can be checked.
 
 use crate::connection::{Cells, Connection};
+use addon_signer_core::journal::CertificateState;
 use addon_signer_core::journal::entry::Entry;
-use addon_signer_core::journal::state::CertificateState;
 use addon_signer_core::timestamp::Timestamp;
 
 /// Approximate number of rows in one transaction, for which the hub waits.

@@ -6,9 +6,9 @@ use std::collections::{HashMap, VecDeque};
 use super::VerifyError;
 use super::lists::Lists;
 use crate::connection::{Cells, Connection};
+use addon_signer_core::journal::CertificateState;
 use addon_signer_core::journal::chain::{ChainProblem, Fault};
 use addon_signer_core::journal::entry::Entry;
-use addon_signer_core::journal::state::CertificateState;
 use addon_signer_core::timestamp::Timestamp;
 
 /// The columns that are read of a row.

@@ -2,7 +2,6 @@
 //! fault names the file and the field, as `kubectl config set` writes it. No fault quotes a value that may be a secret.
 
 mod checks;
-mod identity;
 
 use std::ffi::OsString;
 use std::fmt;
@@ -103,9 +102,6 @@ impl Fault {
 
 /// Reads the settings of a client: from the file that is named, else from the files of `KUBECONFIG`, else from
 /// `~/.kube/config`. Without any of them they are those of the pod's own account.
-///
-/// # Errors
-/// [`KubeconfigError`].
 pub async fn find(access: &Access, plugins: Plugins) -> Result<ClientSettings, KubeconfigError> {
     let files = files(access);
     let merged = merge(&files, access.kubeconfig.is_some(), plugins)?;
@@ -150,7 +146,7 @@ impl ClientSettings {
             kube::Error::RustlsTls(kube::client::RustlsTlsError::AddRootCertificate(_)) => {
                 Fault::new(format!("{}.certificate-authority", self.cluster), explain(error))
             }
-            error => identity::fault(user, from).unwrap_or_else(|| Fault::new(from, explain(error))),
+            error => checks::pair(user, from).unwrap_or_else(|| Fault::new(from, explain(error))),
         };
         format!("{field}: {cause}")
     }

@@ -1,17 +1,14 @@
 //! Create and update: metadata, conflicts, subresources. Pure functions, which get the time and the random parts in a
-//! [`Stamp`](super::write::Stamp).
+//! [`Stamp`](super::store::Stamp).
 
 use serde_json::{Value, json};
 
-use super::admission;
 use super::checks::{check_fields, check_metadata, check_type, tidy_metadata};
-use super::deletion;
 use super::fields::{self, keep, text};
-use super::policy;
-use super::resource::Resource;
+use super::resources::Resource;
 use super::status::{ApiError, Cause};
-use super::store::Store;
-use super::write::{Write, namespace_key};
+use super::store::{Store, Write, namespace_key};
+use super::{admission, deletion, policy};
 
 /// Creates an object and returns it as stored.
 pub(super) fn create(store: &mut Store, w: &Write<'_>, mut object: Value) -> Result<Value, ApiError> {

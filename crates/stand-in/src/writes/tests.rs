@@ -3,7 +3,7 @@
 use super::*;
 use crate::auth::User;
 use crate::deletion::{Deleted, delete};
-use crate::write::Stamp;
+use crate::store::Stamp;
 
 fn mk_user() -> User {
     User::new("bob", &["g"])

@@ -4,7 +4,7 @@ use ring::rand::SystemRandom;
 use x509_parser::extensions::ParsedExtension;
 
 use super::*;
-use crate::ca::origin::Origin;
+use crate::ca::authority::Origin;
 use crate::keys::public::KeyKind;
 use crate::policy::tests::mk_rules;
 use crate::policy::{Submission, evaluate};

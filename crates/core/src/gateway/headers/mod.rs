@@ -2,7 +2,6 @@
 
 pub mod answer;
 pub mod rules;
-pub mod trace;
 
 use std::net::IpAddr;
 

@@ -8,9 +8,8 @@ use ipnet::IpNet;
 
 use super::RouteProblem;
 use crate::conditions::{BACKEND_NOT_FOUND, INVALID_CA, REASON_PENDING, REF_NOT_PERMITTED, UNSUPPORTED_PROTOCOL};
-use crate::gateway::anchors::BackendAnchors;
 use crate::gateway::backend;
-use crate::gateway::route::{Backend, BackendTls, Protocol};
+use crate::gateway::route::{Backend, BackendAnchors, BackendTls, Protocol};
 
 /// How many addresses of a Service are used: each new connection looks at them.
 const MOST_ADDRESSES: usize = 1000;

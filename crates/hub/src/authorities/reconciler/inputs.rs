@@ -17,8 +17,8 @@ use crate::recording::chronicle::LineageRecord;
 use addon_signer_api::rules::AuthorityPlan;
 use addon_signer_core::ca::authority::AuthorityError;
 use addon_signer_core::ca::lineage::WaitsFor;
+use addon_signer_core::doubling::RevertBackoff;
 use addon_signer_core::keys::private::KeyError;
-use addon_signer_core::revert_backoff::RevertBackoff;
 use addon_signer_ledger::LedgerError;
 use addon_signer_telemetry::pulse::Pulse;
 

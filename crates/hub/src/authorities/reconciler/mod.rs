@@ -24,7 +24,7 @@ use crate::recording::chronicle::LineageRecord;
 use addon_signer_core::ca::authority::AuthorityId;
 use addon_signer_core::ca::lineage::{Evidence, Lineage, Step, WaitsFor};
 use addon_signer_core::conditions::{AUTHORITY_FAILED, AUTHORITY_NOT_ISSUED, AUTHORITY_UNAVAILABLE, CLOCK_AHEAD};
-use addon_signer_core::revert_backoff::RevertBackoff;
+use addon_signer_core::doubling::RevertBackoff;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_platform::backoff::Pauses;
 

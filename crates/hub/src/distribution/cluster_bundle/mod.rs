@@ -27,8 +27,8 @@ use addon_signer_api::cluster_trust_bundle::{
 };
 use addon_signer_api::registrations::FIELD_MANAGER;
 use addon_signer_core::conditions::{NOT_PUBLISHED, PUBLISHED};
+use addon_signer_core::doubling::RevertBackoff;
 use addon_signer_core::identity::GATEWAY_SERVING_SIGNER;
-use addon_signer_core::revert_backoff::RevertBackoff;
 use addon_signer_core::trust::Trust;
 use addon_signer_platform::backoff::Pauses;
 use addon_signer_platform::errors::explain;

@@ -24,9 +24,8 @@ use crate::lease::Leads;
 use addon_signer_api::addon_template::template_of_addon;
 use addon_signer_api::ocm::{self, AddOnApi, OcmObject};
 use addon_signer_api::registrations::{is_left, say_left};
-use addon_signer_core::doubling::doubled;
+use addon_signer_core::doubling::{RevertBackoff, doubled};
 use addon_signer_core::identity::AddOnKey;
-use addon_signer_core::revert_backoff::RevertBackoff;
 use addon_signer_core::templates::{TemplatedAddOns, Templates};
 use addon_signer_telemetry::pulse::Pulse;
 

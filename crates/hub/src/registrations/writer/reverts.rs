@@ -15,8 +15,8 @@ use super::{FAILING, RegistrationWriter};
 use crate::registrations::report::RegistrationReport;
 use crate::tasks::send_news;
 use addon_signer_api::registrations::say_left;
+use addon_signer_core::doubling::RevertBackoff;
 use addon_signer_core::identity::{AddOnKey, AddOnName};
-use addon_signer_core::revert_backoff::RevertBackoff;
 use addon_signer_core::templates::Templates;
 use addon_signer_core::timestamp::Timestamp;
 

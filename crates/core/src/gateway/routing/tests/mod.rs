@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use super::*;
 use crate::ca::bundle::Bundle;
-use crate::gateway::anchors::BackendAnchors;
 use crate::gateway::attachment::Attachment;
-use crate::gateway::route::Protocol;
+use crate::gateway::route::{BackendAnchors, Protocol};
 use crate::identity::Convention;
 
 const GOLDEN_CA: &[u8] = include_bytes!("../../../../../../certs/profiles/client-ca.pem");

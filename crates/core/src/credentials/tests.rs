@@ -141,3 +141,10 @@ fn outside_its_life_a_certificate_is_replaced() {
     assert_eq!(unusable(&good, NOW - 1), Unusable::NotYetValid(Timestamp::from_unix(NOW)));
     assert_eq!(unusable(&good, NOW + LIFE + 1), Unusable::Expired(Timestamp::from_unix(NOW + LIFE)));
 }
+
+#[test]
+fn debug_of_credentials_shows_no_key() {
+    let key = Zeroizing::new(b"secret".to_vec());
+    let credentials = Credentials { certificate: vec![1], key, bundle: vec![] };
+    assert_eq!(format!("{credentials:?}"), "Credentials(1 bytes of certificate, private key, 0 bytes of CA)");
+}
