@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! program   cli  process  inventory  demo      parse, wire, run; the only users of anyhow
-//! crates    addon-signer-hub                   CSRs, authorities, registrations; the Lease says who leads
+//! crates    addon-signer-hub                   CSRs, authorities, registrations; the Lease names the leader
 //!           addon-signer-gateway               accept, TLS, session, routes, proxy
 //!           addon-signer-ledger                the record of decisions: SQLite or PostgreSQL
 //!           addon-signer-api, -telemetry       Kubernetes' types; the audit log, metrics, signs of life

@@ -34,10 +34,10 @@ impl Format {
     }
 }
 
-/// Prints to standard output; a reader that has left is not an error.
+/// Prints to standard output; a closed pipe is not an error.
 pub(crate) fn print(text: &str) {
     use std::io::Write as _;
-    // `addon-signer … | head` closes the pipe; nobody reads the rest, so the error can be ignored.
+    // `addon-signer … | head` closes the pipe before the end, so the error can be ignored.
     let _ = std::io::stdout().write_all(terminal::lines(text).as_bytes());
 }
 

@@ -17,7 +17,9 @@ use addon_signer_core::ca::serial::Serial;
 use addon_signer_core::csr::CertificateRequest;
 use addon_signer_core::keys::private::PrivateKey;
 use addon_signer_core::keys::public::KeyKind;
-use addon_signer_core::policy::{Approved, GatewayRules, SignerRules, Submission, evaluate, evaluate_gateway, GatewayCertificate};
+use addon_signer_core::policy::{
+    Approved, GatewayCertificate, GatewayRules, SignerRules, Submission, evaluate, evaluate_gateway,
+};
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_fuzz::mutants::tree::Piece;
 use addon_signer_fuzz::mutants::{Chance, NOTHING, change, change_pem};

@@ -72,16 +72,16 @@ pub(super) struct ExplainArgs {
     output: Format,
 }
 
-/// The answer.
+/// The explanation, as `--output json` prints it.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Explanation {
-    /// Whether the gateway passes the request on or answers it itself.
+    /// Whether the gateway forwards the request or answers it itself.
     passes: bool,
-    /// What the caller gets if the request is refused.
+    /// The problem that the client gets if the request is refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<RefusalName>,
-    /// The AddOnSigner whose certificate the caller has.
+    /// The AddOnSigner of the client's certificate.
     signer: String,
     /// The AddOnRoute that decides.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -89,10 +89,10 @@ struct Explanation {
     /// Its path.
     #[serde(skip_serializing_if = "Option::is_none")]
     path: Option<String>,
-    /// Where the request goes.
+    /// The backend that gets the request.
     #[serde(skip_serializing_if = "Option::is_none")]
     backend: Option<String>,
-    /// Why, in sentences.
+    /// The reasons, in sentences.
     why: Vec<String>,
 }
 
@@ -113,7 +113,7 @@ impl From<&NoAccess> for RefusalName {
 /// Runs the command.
 ///
 /// # Errors
-/// The API server cannot be asked, or nobody serves the addon.
+/// The API server cannot be asked, or no AddOnSigner serves the addon.
 pub(super) async fn run(GatewayCommand::Explain(args): GatewayCommand) -> anyhow::Result<()> {
     let client = kubernetes::client(&args.access).await?;
     let existing = Existing::read(&client, &args.cluster).await?;
@@ -151,14 +151,14 @@ struct ServedSigner {
     attachment: Attachment,
 }
 
-/// What decides.
+/// The objects that decide.
 struct Existing {
     signers: Vec<ServedSigner>,
     plans: Vec<RoutePlan>,
     /// AddOnRoutes without effect, such as those that cannot be read: their names, their AddOnSigners if those can be
     /// read, and why.
     unreadable: Vec<(RouteName, Option<String>, String)>,
-    /// What the hub says about backends that it cannot use.
+    /// The hub's reports about backends that it cannot use.
     unresolved: BTreeMap<RouteName, String>,
     namespaces: BTreeMap<String, Labels>,
     references: References,
@@ -188,7 +188,7 @@ impl Existing {
             };
             let unusable = said_by_hub(&route, CONDITION_RESOLVED_REFS).map(|(_, cause)| cause);
             unresolved.extend(unusable.map(|cause| (name.clone(), cause)));
-            // Only the hub knows all names of its gateway.
+            // Only the hub knows all host names of its gateway.
             let elsewhere = said_by_hub(&route, CONDITION_ACCEPTED).filter(|(reason, _)| *reason == NO_HOSTNAME);
             match route_plan(&route) {
                 Ok(plan) => match elsewhere {
@@ -204,8 +204,8 @@ impl Existing {
         for (namespace, services) in named_services(&plans) {
             references.backends.insert(namespace.clone(), backends(client, &namespace, services).await?);
         }
-        // The hub's --backend-addresses and what ClusterTrustBundles hold are not known here; the hub's own verdict is
-        // in the condition ResolvedRefs.
+        // The hub's --backend-addresses and the content of ClusterTrustBundles are unknown here; the hub's own verdict
+        // is in the condition ResolvedRefs.
         let bundles = plans.iter().filter_map(|plan: &RoutePlan| plan.backend.bundle());
         references.bundles = bundles.map(|name| (name.to_owned(), Ok(BackendAnchors::default()))).collect();
         let all = ["0.0.0.0/0", "::/0"];
@@ -255,7 +255,7 @@ impl Existing {
         })
     }
 
-    /// The table of a gateway that has the host of the request, and all that AddOnSigners list, among its names.
+    /// The table of a gateway whose host names include the request's host, and all that AddOnSigners list.
     fn table(&self, authority: &str) -> (RouteTable, BTreeMap<RouteName, Verdict>) {
         let parents: Vec<Parent<'_>> = self
             .signers
@@ -263,7 +263,7 @@ impl Existing {
             .map(|ServedSigner { name, addons, attachment }| Parent { name, addons, attachment })
             .collect();
         let claimed = self.signers.iter().flat_map(|signer| &signer.attachment.hostnames);
-        // The first name of a gateway is everybody's.
+        // All AddOnSigners share the first name of a gateway.
         let names: Vec<Host> = [Host::Name(String::new())]
             .into_iter()
             .chain(Host::of_authority(authority))
@@ -298,7 +298,7 @@ impl Existing {
             let cause = self.unresolved.get(&route.name).cloned();
             cause.map_or(Ok(()), |cause| Err(NoAccess::NoBackend { route: route.name.clone(), cause }))
         });
-        // A path that several routes may mean is decided by none.
+        // No route decides about a path that several routes may mean.
         let route = head.decided_by(table).filter(|_| !matches!(outcome, Err(NoAccess::Path(_))));
         Decided { route: route.cloned(), outcome }
     }
@@ -319,13 +319,13 @@ impl Existing {
     }
 }
 
-/// The route that decides, and what becomes of the request.
+/// The route that decides, and the outcome of the request.
 struct Decided {
     route: Option<Arc<Route>>,
     outcome: Result<(), NoAccess>,
 }
 
-/// An AddOnSigner that is Ready, with the addons that are its own.
+/// An AddOnSigner that is Ready, with the addons that it owns.
 fn served(signer: AddOnSigner) -> Option<ServedSigner> {
     let status = signer.status.as_ref()?;
     let is_ready = status.conditions.iter().any(|it| it.type_ == CONDITION_READY && it.status == "True");
@@ -356,7 +356,7 @@ async fn backends(client: &Client, namespace: &str, names: BTreeSet<String>) -> 
         let named = Selector::fields(&format!("metadata.name={name}"));
         let service = listing::any(&services, &named).await;
         let service = service.with_context(|| format!("cannot list services in {namespace}"))?;
-        let service = service.and_then(|service| service.object.0.ok()); // unreadable: as if there were none
+        let service = service.and_then(|service| service.object.0.ok()); // an unreadable Service counts as missing
         found.services.insert(name, service.map(service_facts));
     }
     let listed = listing::each(slices, of_names, |slice| {

@@ -34,11 +34,11 @@ use addon_signer_platform::contacts::Contacts;
 use addon_signer_platform::kubeconfig::{Access, Plugins};
 use addon_signer_platform::kubernetes;
 
-/// A lower value would refuse everybody between two signs of life from an idle API server.
+/// With a lower value, the gateway would refuse all clients between two signs of life of an idle API server.
 const LEAST_REFUSE_AFTER: Duration = Duration::from_secs(90);
 
-/// How long a gateway without a signer goes on without the API server. It could not learn of a revocation, nor of an
-/// authority that the signer uses.
+/// How long a gateway without a signer serves without the API server. Meanwhile it learns neither of revocations nor of
+/// new authorities.
 const GATEWAY_REFUSE_AFTER: Duration = Duration::from_secs(600);
 
 /// Run the signer, the gateway, or both on the hub.
@@ -204,7 +204,7 @@ fn lease_duration(text: &str) -> Result<Duration, String> {
 }
 
 impl HubArgs {
-    /// After how long a silence of the API server the gateway refuses everybody; checks what the roles allow.
+    /// How long the API server may be silent before the gateway refuses all clients; checks what the roles allow.
     fn refuse_after(&self) -> anyhow::Result<Option<Duration>> {
         if self.roles.has_signer() {
             return Ok(self.registry_refuse_after);

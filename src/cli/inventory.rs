@@ -23,22 +23,22 @@ pub enum QuestionError {
     /// The API server does not know the caller.
     #[error("the API server does not know who you are: the credentials of the kubeconfig are missing or expired")]
     Unauthorized,
-    /// The hub answered that nothing has this name.
+    /// The hub answered that no object has this name.
     #[error("{0}")]
     NotFound(String),
-    /// The API server does not know the API or cannot reach the hub, or the hub cannot answer now.
+    /// The API server does not know the API, or cannot reach the hub, or the hub cannot answer at present.
     #[error("the hub does not serve its inventory: {0}")]
     NotServed(String),
     /// Anything else.
     #[error("the inventory cannot be read: {}", addon_signer_platform::errors::explain(.0))]
     Api(#[source] kube::Error),
-    /// The path of the question is not valid.
+    /// The path of the request is not valid.
     #[error("the question cannot be sent: {0}")]
     Question(#[from] axum::http::Error),
 }
 
-/// Asks `GET /apis/ledger.addon-signer.io/v1alpha1/<question>`: a resource, perhaps a name, and a query that is
-/// percent-encoded already (`certificates?limit=500`).
+/// Asks `GET /apis/ledger.addon-signer.io/v1alpha1/<question>`: a resource, optionally a name, and a percent-encoded
+/// query (`certificates?limit=500`).
 ///
 /// # Errors
 /// [`QuestionError`], one sentence each.
@@ -50,11 +50,11 @@ pub async fn ask<T: DeserializeOwned>(client: &Client, question: &str) -> Result
     })
 }
 
-/// The reason that kube gives to an answer that is not a Status.
+/// The reason that kube gives to a response that is not a Status.
 const NO_STATUS: &str = "Failed to parse error data";
 
-/// Our hub and the API server answer with a Status. The API server's proxy, and a path that nobody serves, answer with
-/// a line of text.
+/// The hub and the API server respond with a Status, but the API server's proxy, and the API server on unknown paths,
+/// with a line of text.
 fn refused(question: &str, status: Status) -> QuestionError {
     let path = question.split('?').next().unwrap_or_default();
     let (resource, name) = path.split_once('/').map_or((path, None), |(resource, name)| (resource, Some(name)));
@@ -65,7 +65,7 @@ fn refused(question: &str, status: Status) -> QuestionError {
             let verb = if name.is_some() { "get" } else { "list" };
             QuestionError::Forbidden { verb, resource: resource.to_owned() }
         }
-        // A list is never missing. Only an API server without this API gives this answer.
+        // A list is never missing. Only an API server without this API responds so.
         404 if is_status && name.is_some() => QuestionError::NotFound(status.message),
         404 => QuestionError::NotServed(format!(
             "the API server has no APIService {API_SERVICE}; install the chart with inventory.enabled: true, \

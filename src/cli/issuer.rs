@@ -1,10 +1,10 @@
-//! Flags about who issues authorities.
+//! Flags about the issuers of authorities.
 
 use addon_signer_api::authority::AuthoritySource;
 use addon_signer_api::cert_manager::{CERT_MANAGER_GROUP, IssuerRef};
 use clap::Args;
 
-/// Where to go with what this version no longer has.
+/// What replaces the flags that this version no longer has.
 const NO_VAULT: &str = "the hub asks Vault only through cert-manager; see docs/runbooks/company-root.md";
 
 /// Flags of an earlier version, which asked Vault itself.
@@ -26,7 +26,7 @@ fn no_vault(_: &str) -> Result<String, &'static str> {
     Err(NO_VAULT)
 }
 
-/// Who issues authorities of the gateway's certificate.
+/// The issuer of the authorities of the gateway's certificate.
 pub(super) fn issuer(text: &str) -> Result<AuthoritySource, String> {
     match text.split_once(':') {
         None if text == "SelfSigned" => Some(AuthoritySource::SelfSigned),

@@ -1,6 +1,6 @@
 //! The command line. Facts go to standard output, everything else to standard error.
 //!
-//! Exit codes: 0 done, 1 failed, 2 wrong usage, 3 refused: somebody would be locked out.
+//! Exit codes: 0 done, 1 failed, 2 wrong usage, 3 refused because agents would be locked out.
 
 pub mod ca;
 mod caller;
@@ -58,11 +58,11 @@ struct Cli {
     command: Command,
 }
 
-/// What the audit log is called when it fails.
+/// The name of the audit log in errors.
 const AUDIT_LOG: &str = "the audit log";
 
-/// Where decisions go. They are kept apart from the log for people, so that no text in that log can be mistaken for a
-/// decision.
+/// The destination of decisions. It is separate from the ordinary log, so that no text in that log can be mistaken for
+/// a decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum AuditLog {
     Stdout,
@@ -84,7 +84,7 @@ impl std::str::FromStr for AuditLog {
 }
 
 impl AuditLog {
-    /// Where decisions go. `stdout` is where the access log goes too.
+    /// Opens the destination. `stdout` is shared with the access log.
     fn open(&self, stdout: &Sink) -> anyhow::Result<Option<Sink>> {
         Ok(match self {
             Self::Stdout => Some(stdout.clone()),
@@ -93,7 +93,7 @@ impl AuditLog {
             Self::File(path) => {
                 let cannot =
                     || format!("the audit log {} cannot be opened; choose another --audit-log", path.display());
-                // Appended to and never truncated. Only the owner may read it, because it names users.
+                // The file is only appended to. Only the owner may read it, because it names users.
                 let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path);
                 Some(Sink::new(AUDIT_LOG, file.with_context(cannot)?))
             }
@@ -188,7 +188,7 @@ pub fn command() -> clap::Command {
     Cli::command()
 }
 
-/// Parses the command line, runs the command, and reports what went wrong.
+/// Parses the command line, runs the command, and reports errors.
 pub fn main() -> ExitCode {
     let cli: Cli = arguments::parse();
     let quiet = !matches!(cli.command, Command::Hub(_));
@@ -213,13 +213,13 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Whether the error is about a value that clap left to us because it may contain a password.
+/// Whether the error is about a value that clap does not check, because it may contain a password.
 fn is_usage(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(LedgerError::Url(_)))
 }
 
-/// Interactive commands log nothing unless RUST_LOG says otherwise, because what they print is their output.
-/// With `access_log` there is an access log, whose writer is returned.
+/// Interactive commands log nothing unless RUST_LOG is set, because what they print is their output. With `access_log`,
+/// also starts the access log and returns its writer.
 fn init_logs(
     format: LogFormat,
     quiet: bool,

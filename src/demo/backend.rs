@@ -19,7 +19,7 @@ use tokio::task::JoinHandle;
 
 use super::traffic::TrafficCaller;
 
-/// A backend on loopback, until dropped.
+/// A backend on loopback, which runs until it is dropped.
 pub(super) struct Backend {
     pub(super) address: SocketAddr,
     task: JoinHandle<std::io::Result<()>>,
@@ -63,7 +63,7 @@ fn message(text: &str) -> Bytes {
     framed.into()
 }
 
-/// The backend's answer: one message, and the trailers that end every request of gRPC.
+/// The backend's response: one message, and the trailers that end every gRPC response.
 fn grpc_answer(text: &str) -> Response<Body> {
     let mut trailers = HeaderMap::new();
     trailers.insert("grpc-status", HeaderValue::from_static("0"));
@@ -73,7 +73,7 @@ fn grpc_answer(text: &str) -> Response<Body> {
     response
 }
 
-/// Makes one request; returns the message of the answer.
+/// Makes one request; returns the message of the response.
 pub(super) async fn call_grpc(caller: &TrafficCaller) -> anyhow::Result<String> {
     let stream = caller.tls(&[b"h2"]).await?;
     let (mut sender, connection) =

@@ -39,7 +39,7 @@ pub(super) async fn create_namespace(admin: &Client, name: &str) -> anyhow::Resu
     Ok(())
 }
 
-/// Puts the chart's policy for the trust bundle on CSRs in force.
+/// Creates the chart's policy for the trust bundle on CSRs.
 pub(super) async fn protect_trust_bundle(admin: &Client) -> anyhow::Result<()> {
     let text = include_str!("../../deploy/chart/files/trust-bundle-policy.yaml");
     for object in serde_saphyr::from_multiple::<Value>(text)? {

@@ -1,4 +1,4 @@
-//! The demonstration, step by step. Each step prints a line; the table at the end says what happened.
+//! The demonstration, step by step. Each step prints a line; the table at the end sums them up.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -51,13 +51,13 @@ use stand_in::StandIn;
 const CLUSTERS: [&str; 3] = ["cluster1", "cluster2", "cluster3"];
 const NAMESPACE: &str = "addon-signer";
 const ROUTE: &str = "/api/v1/receive";
-/// Longest time of a step. On a healthy machine, every step is shorter.
+/// Timeout of a step. On a healthy machine, every step is shorter.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How long requests are sent before and after each change.
 const FLOW: Duration = Duration::from_millis(1_500);
 const LOOPBACK: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
-/// What happened, for the table.
+/// The rows of the table.
 struct Story {
     rows: Vec<[String; 2]>,
     started: Instant,
@@ -88,7 +88,7 @@ pub(super) async fn run(args: &DemoArgs, directory: &Path) -> anyhow::Result<()>
     let mut stage = set(directory, &mut story).await?;
     let result = play(&mut stage, &mut story).await;
     let result = match (result, stage.tasks.try_join_next()) {
-        // If a task ended, that is the cause of whatever else went wrong.
+        // If a task ended, that caused all other errors.
         (_, Some(ended)) => ended.context("a task failed")?.and_then(|()| bail!("a task of the demonstration ended")),
         (result, None) => result,
     };
@@ -101,7 +101,7 @@ pub(super) async fn run(args: &DemoArgs, directory: &Path) -> anyhow::Result<()>
         }
     }
     stage.stop.cancel();
-    // Only the hub's task heeds `stop`: it drains, and writes the counts of its audit log.
+    // Only the hub's task obeys `stop`: it drains, and writes the counts of its audit log.
     match tokio::time::timeout(PATIENCE, stage.tasks.join_next()).await {
         Ok(Some(ended)) => result.and(ended.context("a task failed")?),
         Ok(None) => result,
@@ -229,7 +229,7 @@ async fn play(stage: &mut Stage, story: &mut Story) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Present once all AddOnRoutes are in effect.
+/// `Some` once all AddOnRoutes are in effect.
 async fn programmed(admin: &Client) -> anyhow::Result<Option<()>> {
     let routes = listing::all(Api::<AddOnRoute>::all(admin.clone()), Selector::all()).await?;
     let is_programmed = |route: &AddOnRoute| {
@@ -297,7 +297,7 @@ async fn hostile(hub: &StandIn, admin: &Client) -> anyhow::Result<String> {
     .await
 }
 
-/// Asks for a rotation as `addon-signer ca rotate` does, and waits until another authority signs.
+/// Requests a rotation as `addon-signer ca rotate` does, and waits until another authority signs.
 async fn rotate(admin: &Client, before: &AuthorityId) -> anyhow::Result<AuthorityId> {
     let signers: Api<AddOnSigner> = Api::all(admin.clone());
     let body = json!({ "metadata": { "annotations": { ANNOTATION_ROTATE: Clock::default().now().to_string() } } });

@@ -1,4 +1,4 @@
-//! Sends the agents' requests through the gateway, one after the other, with the certificate that is on disk.
+//! Sends the agents' requests through the gateway, one after the other, with the certificate on disk.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -29,10 +29,10 @@ use addon_signer_platform::clock::Clock;
 
 /// Requests on one connection, so that new certificates and anchors are picked up soon.
 const PER_CONNECTION: u64 = 25;
-/// Pause between requests. What counts is that none fails, not how many there are.
+/// Pause between requests. None may fail; their number does not matter.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// What the agents counted.
+/// The agents' counters.
 #[derive(Debug, Default)]
 pub(super) struct Count {
     pub(super) sent: AtomicU64,
@@ -50,7 +50,7 @@ pub(super) struct TrafficCaller {
     pub(super) last: Arc<Mutex<Option<Arc<Usable>>>>,
 }
 
-/// All agents' requests, until dropped or stopped.
+/// All agents' requests, which run until this is dropped or stopped.
 pub(super) struct Traffic {
     pub(super) count: Arc<Count>,
     stop: CancellationToken,
@@ -88,7 +88,7 @@ impl Traffic {
 }
 
 impl TrafficCaller {
-    /// The certificate and key that are on disk now.
+    /// The certificate and key now on disk.
     pub(super) async fn credentials(&self) -> anyhow::Result<Usable> {
         let stored = Store::directory(self.directory.clone()).load().await?.context("there is no certificate")?;
         Ok(examine(&stored, &self.wanted, self.clock.now(), &SystemRandom::new())?)

@@ -17,13 +17,13 @@ use addon_signer_core::trust::Trust;
 use addon_signer_hub::send_news;
 use addon_signer_platform::errors::explain;
 
-/// How often the APIService is read when nothing happens, because applying a manifest may empty the field.
+/// How often the APIService is read without a change, because applying a manifest may empty the field.
 const POLL: Duration = Duration::from_secs(15);
 
-/// Keeps the field up to date until the sender of `trust` is gone. `registered` gets the anchors that the API server
+/// Keeps the field up to date until the sender of `trust` is dropped. `registered` gets the anchors that the API server
 /// has confirmed.
 ///
-/// The anchors are those that agents get. A new one is among them long before its key signs (invariant I5), and the
+/// The anchors are those that agents get. A new anchor is added long before its key signs (invariant I5), and the
 /// listener waits for `registered` too.
 pub(super) async fn keep(
     client: Client,

@@ -1,5 +1,5 @@
-//! Who counts as the API server's front proxy: a client with a certificate of one CA and with one of some common names.
-//! kube-apiserver itself publishes both (`pkg/controlplane/controller/clusterauthenticationtrust`), and every
+//! Recognizes the API server's front proxy: a client with a certificate of a certain CA, with one of certain common
+//! names. kube-apiserver itself publishes both (`pkg/controlplane/controller/clusterauthenticationtrust`), and every
 //! aggregated API server reads them the same way (`apiserver/pkg/authentication/request/headerrequest`).
 
 use std::collections::BTreeSet;
@@ -70,7 +70,7 @@ impl FrontProxy {
         Ok(Self { anchors, names: names.unwrap_or_default() })
     }
 
-    /// A verifier that lets only the front proxy through the handshake.
+    /// A verifier that accepts only the front proxy's handshake.
     pub(super) fn verifier(&self) -> Result<Arc<dyn ClientCertVerifier>, FrontProxyError> {
         let mut roots = RootCertStore::empty();
         for anchor in &self.anchors {
@@ -90,7 +90,7 @@ pub(super) async fn follow(client: Client, out: watch::Sender<Option<FrontProxy>
         let map = match event {
             Ok(map) => map,
             Err(error) => {
-                // The last values stay in effect: an unavailable API server asks nothing either.
+                // The last values stay in effect: an unavailable API server sends no requests either.
                 tracing::warn!(
                     %error,
                     "Could not watch {NAMESPACE}/{CONFIG_MAP}; the Role extension-apiserver-authentication-reader \
@@ -101,7 +101,7 @@ pub(super) async fn follow(client: Client, out: watch::Sender<Option<FrontProxy>
         };
         let front_proxy = FrontProxy::read(map.as_ref())
             .inspect_err(|error| tracing::warn!(%error, "The inventory is refusing everybody"))
-            .ok(); // logged above, and nobody is let in
+            .ok(); // logged above; no client is accepted
         send_news(&out, front_proxy);
     }
 }

@@ -9,8 +9,8 @@
 //!
 //! - Only the API server's front proxy gets a handshake: a client certificate of the CA and with a name that the
 //!   ConfigMap `kube-system/extension-apiserver-authentication` holds (`front_proxy`). The header `X-Remote-User` then
-//!   says who asks.
-//! - Kubernetes has authorized each request that it passes on, and the inventory answers only what was authorized:
+//!   names the user.
+//! - Kubernetes has authorized each request that it forwards, and the inventory answers only what was authorized:
 //!   `get` and `list` of two resources, cluster-wide, without selectors (`routes`).
 //! - The serving certificate is the gateway's, which also has the Service's name. A certificate of a new serving CA is
 //!   used only when that CA is in the APIService (`tls`).
@@ -59,9 +59,9 @@ pub struct InventoryInputs {
     pub serving: watch::Receiver<Option<Arc<CertifiedKey>>>,
     /// The time of day.
     pub clock: Clock,
-    /// Where questions are recorded.
+    /// Records the requests.
     pub audit: Audit,
-    /// Reads the ledger for the answers.
+    /// Reads the ledger.
     pub reader: Reader,
 }
 
@@ -71,7 +71,7 @@ pub enum InventoryError {
     /// The address is in use, or does not belong to this machine.
     #[error("the inventory cannot listen on {address}: {source}; choose another --inventory-listen")]
     Listen {
-        /// The address that was asked for.
+        /// The requested address.
         address: SocketAddr,
         /// The operating system's error.
         source: std::io::Error,
@@ -106,11 +106,11 @@ impl Inventory {
     }
 
     /// Serves until `stop` is cancelled, and then finishes requests in flight for a few seconds. It is not an error if
-    /// the API server is unavailable, or if the APIService or the ConfigMap is missing: nobody can ask meanwhile, and
-    /// the log says why.
+    /// the API server is unavailable, or if the APIService or the ConfigMap is missing: no client can ask meanwhile,
+    /// and the log has the reason.
     ///
     /// # Errors
-    /// [`InventoryError::InputEnded`] when a sender of the inputs is gone before `stop`.
+    /// [`InventoryError::InputEnded`] if a sender of the inputs is dropped before `stop`.
     pub async fn run(self, inputs: InventoryInputs, stop: CancellationToken) -> Result<(), InventoryError> {
         let resources = resources::router(inputs.reader, inputs.clock.clone());
         let (callers, whose) = watch::channel(None);

@@ -1,4 +1,4 @@
-//! Connections of the front proxy. Their number and their life are bounded, and so are handshakes of strangers.
+//! Connections of the front proxy. Their number and lifetime are bounded, and so are handshakes of other clients.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -33,15 +33,15 @@ const HANDSHAKE: Duration = Duration::from_secs(5);
 const IDLE: Duration = Duration::from_secs(120);
 /// The longest life of a connection, so that none outlives the client's certificate by more than this.
 const LONGEST: Duration = Duration::from_secs(600);
-/// How long an answer may still take once its connection must end.
+/// How long a response may still take once its connection must end.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// How many files its connections need, those that wait for a handshake included.
+/// How many files its connections need, including those that wait for a handshake.
 pub(crate) const OPEN_FILES: u64 = (HANDSHAKES * (1 + listener::WAITING) + SESSIONS) as u64;
 
 type Configured = watch::Receiver<Option<Arc<Configuration>>>;
 
-/// The connections of the front proxy, and those of strangers, which get no session.
+/// Handles the connections of the front proxy, and those of other clients, which get no session.
 struct InventoryHandler {
     router: Router,
     configured: Configured,
@@ -49,7 +49,7 @@ struct InventoryHandler {
 }
 
 impl InventoryHandler {
-    /// Checks whether a client with this chain would be let in now.
+    /// Checks whether a client with this chain would be accepted now.
     fn check(&self, chain: &[CertificateDer<'_>]) -> Result<(), NoHandshake> {
         let configured = self.configured.borrow();
         let configured = configured.as_ref().ok_or(NoHandshake::NotConfigured)?;
@@ -107,13 +107,13 @@ async fn serve(entered: Entered, door: Arc<InventoryHandler>, stop: Cancellation
     tokio::select! {
         done = connection.as_mut() => return ended(done),
         () = stop.cancelled() => {}
-        // An error means that the sender is gone, so the process ends.
+        // An error means that the sender was dropped, so the process ends.
         _ = configured.wait_for(|now| now.as_ref().is_none_or(|now| !Arc::ptr_eq(&now.tls, &config))) => {}
         () = tokio::time::sleep(LONGEST) => {}
     }
     tokio::select! {
         done = connection.as_mut() => return ended(done),
-        _ = timeout(FIRST, asked.cancelled()) => {} // none came
+        _ = timeout(FIRST, asked.cancelled()) => {} // no request came
     }
     connection.as_mut().graceful_shutdown();
     match timeout(GRACE, connection).await {

@@ -1,4 +1,4 @@
-//! The TLS configuration: who may call, and the certificate to serve. It is replaced as a whole on every change.
+//! The TLS configuration: the accepted clients, and the serving certificate. It is replaced as a whole on every change.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +25,7 @@ pub(super) struct Sources {
 
 type Inputs = (FrontProxy, Arc<CertifiedKey>);
 
-/// A configuration, and whom it lets in.
+/// A configuration, with its verifier of clients.
 #[derive(Debug)]
 pub(super) struct Configuration {
     pub(super) tls: Arc<ServerConfig>,
@@ -34,10 +34,10 @@ pub(super) struct Configuration {
 }
 
 impl Configuration {
-    /// Checks whether a client with this chain would be let in now.
+    /// Checks whether a client with this chain would be accepted now.
     ///
     /// # Errors
-    /// Why it would not.
+    /// Why it would be refused.
     pub(super) fn check(&self, chain: &[CertificateDer<'_>]) -> Result<(), rustls::Error> {
         let now = u64::try_from(self.clock.now().unix()).unwrap_or_default();
         let now = UnixTime::since_unix_epoch(Duration::from_secs(now));
@@ -47,7 +47,7 @@ impl Configuration {
 }
 
 /// Publishes a configuration after every change; `None` while the front proxy is not known or there is no certificate.
-/// When a source is gone, returns what it sent.
+/// If a source ends, returns its name.
 pub(super) async fn keep_in_effect(
     mut sources: Sources,
     publish: watch::Sender<Option<Arc<Configuration>>>,

@@ -19,11 +19,11 @@ use super::{HubConnection, HubOptions, HubProcess, NOT_ASKED, serving_names};
 use addon_signer_hub::gateways::{Follower, FollowerParts, GatewayLease, LeaseKeeper};
 use addon_signer_telemetry::pulse::{Pulse, Pulses};
 
-/// What keeps the gateway from running before its Lease is there.
+/// Why the gateway does not run before its Lease is written.
 const NO_LEASE: &str = "the gateway's Lease was not written yet";
 
 impl HubProcess {
-    /// Runs the gateway. After `leaving` it is not ready, and stops a moment later; its Lease is released last.
+    /// Runs the gateway. After `leaving` it is not ready, and stops a little later; its Lease is released last.
     pub(super) async fn run_gateway(self, identity: String, leaving: CancellationToken) -> anyhow::Result<()> {
         let (addresses, stop) = (self.addresses(), CancellationToken::new());
         let Self { connection, options, clock, gateway, metrics_listener, .. } = self;
@@ -103,8 +103,8 @@ async fn delay(leaving: CancellationToken, delay: Duration, stop: CancellationTo
     stop.cancel();
 }
 
-/// Keeps the Lease once `begun`: before that the gateway might lack the rights to. It may wait for an API server for
-/// hours, so only then is it expected to give signs of life.
+/// Keeps the Lease once `begun`: before that the gateway might lack the right. It may wait for hours for an API server,
+/// so signs of life are expected only afterwards.
 async fn hold(
     keeper: LeaseKeeper,
     pulses: Pulses,
@@ -117,12 +117,12 @@ async fn hold(
     }
 }
 
-/// The gateway's start: what must be known before it reads.
+/// What the gateway must know before it starts to read.
 struct Start {
     client: Client,
     options: HubOptions,
     addresses: String,
-    /// What keeps the gateway from running.
+    /// Why the gateway does not run yet.
     waits: watch::Sender<Option<String>>,
     /// Cancelled once the gateway has its rights.
     begun: CancellationToken,
@@ -139,7 +139,7 @@ impl Start {
         info!(account, roles = %options.roles, %addresses, "Starting the gateway");
         waits.send_replace(Some(NO_LEASE.to_owned()));
         begun.cancel();
-        // Whoever keeps the Lease says why it ended.
+        // The task that keeps the Lease reports why it ended.
         if registered.wait_for(|is| *is).await.is_err() {
             std::future::pending::<()>().await;
         }
@@ -175,7 +175,7 @@ mod tests {
         let (client, trust) = (Client::new(service, "default"), watch::channel(Default::default()).1);
         let (keeper, _registered) = LeaseKeeper::new(client, lease, Clock::default(), trust, Contacts::default());
         let pulses = Pulses::default();
-        // It is kept, because a task that has ended is not missed.
+        // It is kept running, because a task that has ended counts as healthy.
         let mut holding = pin!(hold(keeper, pulses.clone(), CancellationToken::new(), CancellationToken::new()));
         assert!(tokio::time::timeout(2 * HANGS_AFTER, &mut holding).await.is_err());
         assert!(pulses.silent(HANGS_AFTER).is_empty(), "Kubernetes would restart it");

@@ -32,7 +32,7 @@ mod signer;
 /// The life of the gateway's own certificates. It is short, because the gateway renews them itself.
 const CERTIFICATE_LIFETIME: Duration = Duration::from_secs(86_400);
 
-/// What keeps the hub from starting before the API server has answered for the first time.
+/// Why the hub has not started before the API server's first response.
 const NOT_ASKED: &str = "the API server has not answered yet";
 
 /// The settings of the hub's process.
@@ -44,9 +44,9 @@ pub struct HubOptions {
     pub hub: HubConfig,
     /// Where the gateway listens; port 0 for any.
     pub gateway_listen: SocketAddr,
-    /// How much clients of the gateway may use.
+    /// The limits of the gateway's clients.
     pub gateway_limits: Limits,
-    /// Whether the gateway tells of each request that has ended, on the tracing target `access`.
+    /// Whether the gateway logs each request that has ended, on the tracing target `access`.
     pub access_log: bool,
     /// Where `/healthz`, `/readyz` and `/metrics` are; port 0 for any.
     pub metrics_listen: SocketAddr,
@@ -55,8 +55,8 @@ pub struct HubOptions {
     pub replica: String,
     /// `metadata.uid` of the pod: the Lease of a gateway without a signer is deleted together with it.
     pub pod_uid: Option<String>,
-    /// How long a gateway without a signer still accepts connections after it was told to stop, while those who send
-    /// them learn that it ends.
+    /// How long a gateway without a signer still accepts connections after it was told to stop, so that load balancers
+    /// can notice.
     pub shutdown_delay: Duration,
     /// Where decisions are recorded.
     pub ledger: Location,
@@ -143,14 +143,14 @@ impl HubProcess {
         self.metrics_address
     }
 
-    /// Where the process listens, for the log.
+    /// The addresses of the process, for the log.
     fn addresses(&self) -> String {
         let gateway = self.gateway_address().map(|address| format!("gateway {address}, ")).unwrap_or_default();
         format!("{gateway}metrics {}", self.metrics_address)
     }
 
-    /// Runs until `stop` is cancelled or one of the tasks ends. Until the API server first answers, everything but what
-    /// reads from it runs, and `/readyz` says why.
+    /// Runs until `stop` is cancelled or one of the tasks ends. Until the API server first responds, the tasks that
+    /// read from it do not run, and `/readyz` reports the reason.
     ///
     /// # Errors
     /// A missing right or CRD, in one sentence; otherwise which task ended, and why.
@@ -165,7 +165,7 @@ impl HubProcess {
 }
 
 /// The names in the serving certificate of this process: those of the gateway, if it serves that; and, with an
-/// inventory, the name under which the API server calls a Service (kube-aggregator, `BuildTransportConfig`).
+/// inventory, the name by which the API server addresses its Service (kube-aggregator, `BuildTransportConfig`).
 fn serving_names(options: &HubOptions) -> ServingNames {
     let of_gateway = if options.roles.has_gateway() { &options.hub.routes.names[..] } else { &[] };
     let mut serving = ServingNames::of(of_gateway);

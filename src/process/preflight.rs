@@ -1,4 +1,4 @@
-//! What is asked before the hub runs: its account, its rights, and what the API server serves.
+//! Checks before the hub runs: its account, its rights, and the kinds that the API server serves.
 
 use std::error::Error;
 use std::fmt::Debug;
@@ -34,10 +34,10 @@ use addon_signer_telemetry::pulse::Pulse;
 const SHORTEST: Duration = Duration::from_millis(500);
 const LONGEST: Duration = Duration::from_secs(10);
 
-/// How long a refusal is not trusted after the API server was unavailable: while starting, it refuses what it will
-/// allow once it has read its roles, and does not know every CRD.
+/// How long a refusal is not trusted after the API server was unavailable: while it starts, it has not read all roles
+/// and CRDs yet, so it refuses what it will allow later.
 const STARTING: Duration = Duration::from_secs(30);
-/// How long a refusal is not trusted at first: the API server may only just have begun to answer.
+/// How long a refusal is not trusted at first: the API server may have only just started.
 const DOUBT: Duration = Duration::from_secs(5);
 
 /// What the hub must know before it runs.
@@ -51,14 +51,14 @@ pub(crate) struct Preflight {
 /// Why the hub cannot run now.
 #[derive(Debug)]
 enum Obstacle {
-    /// It may pass: the API server is unavailable, starting, or overloaded.
+    /// It may resolve by itself: the API server is unavailable, starting, or overloaded.
     Passing(String),
     /// An administrator must change something.
     Lasting(anyhow::Error),
 }
 
 impl Obstacle {
-    /// `refused` says what it means if the API server refuses the request for good.
+    /// `refused` explains a lasting refusal of the request.
     fn new(error: kube::Error, refused: impl FnOnce() -> String) -> Self {
         let cause = explain(&error);
         match &error {
@@ -80,22 +80,22 @@ impl Obstacle {
     }
 }
 
-/// Whose rights are checked.
+/// The process whose rights are checked.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Rights<'a> {
-    /// Those of a process that signs.
+    /// A process that signs.
     Signer,
-    /// Those of a gateway that signs nothing.
+    /// A gateway that signs nothing.
     Gateway {
         /// The name of its Lease.
         lease: &'a str,
     },
 }
 
-/// Asks until the process may run. `waits` says what keeps it from running; each change of that is logged.
+/// Asks until the process may run. `waits` gets the present obstacle; each change of that is logged.
 ///
 /// # Errors
-/// What does not pass by itself: the first missing right or CRD, or an account that the API server refuses.
+/// What does not resolve by itself: the first missing right or CRD, or an account that the API server refuses.
 pub(crate) async fn preflight(
     client: &Client,
     namespace: &str,
@@ -203,7 +203,7 @@ impl Asking<'_> {
         leases.get_opt(name).await.map(drop).map_err(|error| Obstacle::new(error, lacks))
     }
 
-    /// Without this right no new authority would sign: it waits for the gateways.
+    /// Without this right no new authority would sign, because it waits for the gateways.
     async fn check_gateways(&self) -> Result<(), Obstacle> {
         let kind = ApiResource::erase::<Lease>(&());
         let leases: Api<Lenient<DynamicObject>> = Api::namespaced_with(self.client.clone(), self.namespace, &kind);
@@ -212,7 +212,7 @@ impl Asking<'_> {
         listed.map(drop).map_err(|error| Obstacle::new(error, lacks))
     }
 
-    /// Without this right no CSR of a gateway in a pod would be decided. There need be no pod of this name.
+    /// Without this right no CSR of a gateway in a pod would be decided. The pod of this name need not exist.
     async fn check_pods(&self) -> Result<(), Obstacle> {
         let pods: Api<Lenient<Pod>> = Api::namespaced(self.client.clone(), self.namespace);
         let lacks = || self.cannot(&format!("get pods in the namespace {}", self.namespace));
@@ -236,11 +236,11 @@ impl Asking<'_> {
     where
         K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Kept,
     {
-        // One that cannot be decoded is reported later, on that object.
+        // An undecodable object is reported later, on that object.
         let objects: Api<Guarded<K>> = Api::all(self.client.clone());
         match listing::any(&objects, &Selector::all()).await {
             Ok(_) => Ok(()),
-            // Without the CRD the answer is plain text, whose reason kube cannot read.
+            // Without the CRD the response is plain text, from which kube cannot read the reason.
             Err(kube::Error::Api(status)) if status.code == 404 => Err(Obstacle::Lasting(anyhow!(
                 "the API server does not know {}: install the chart first (docs/install.md)",
                 K::kind(&())
@@ -249,7 +249,7 @@ impl Asking<'_> {
         }
     }
 
-    /// Without this right the gateway would refuse all backends, because each may be the hub itself.
+    /// Without this right the gateway would refuse all backends, because each could be the hub itself.
     async fn check_protected(&self) -> Result<(), Obstacle> {
         let one = Selector::all();
         let lacks =
@@ -278,7 +278,7 @@ mod tests {
 
     const PLACE: &str = "addon-signer";
 
-    /// How long the hub asks a server that first answers with `first` and then refuses, and the reason it ends for.
+    /// How long the hub asks a server that first responds with `first` and then refuses, and its final error.
     async fn refused_after(first: u16) -> (Duration, String) {
         let asked = Arc::new(AtomicU32::new(0));
         let service = tower::service_fn(move |_: Request<Body>| {
@@ -298,7 +298,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn refusal_counts_soon_but_later_after_api_server_outage() {
         const SENTENCE: &str = "the API server does not accept this process; check the kubeconfig";
-        // With 200 it is not an answer from an API server.
+        // With 200 it is not a response of an API server.
         for code in [200, 401, 403, 404] {
             let (after, sentence) = refused_after(code).await;
             assert!(after >= DOUBT, "{code}: {after:?} {sentence}");
@@ -319,7 +319,7 @@ mod tests {
         let service = tower::service_fn(refused);
         let client = Client::new(service, "default");
         let (waits, pulses) = (watch::Sender::new(None), Pulses::default());
-        // It is kept, because a task that has ended is not missed.
+        // It is kept running, because a task that has ended counts as healthy.
         let mut asking = pin!(preflight(&client, PLACE, Rights::Signer, &waits, pulses.start("start")));
         assert!(tokio::time::timeout(2 * HANGS_AFTER, &mut asking).await.is_err());
         assert!(pulses.silent(2 * LONGEST).is_empty());

@@ -36,7 +36,7 @@ use addon_signer_telemetry::labels;
 use addon_signer_telemetry::metrics::{Description, Metrics, Registry as MetricsRegistry, add};
 use addon_signer_telemetry::pulse::{HANGS_AFTER, Pulses};
 
-/// What the metrics address serves.
+/// The server of the metrics address.
 #[derive(Clone)]
 pub(crate) struct Probe {
     pub(super) metrics: ProcessMetrics,
@@ -48,18 +48,18 @@ pub(crate) struct Probe {
     pub(super) client_certificate: Option<OwnCertificate>,
     /// The routes of the gateway, if this process serves it.
     pub(crate) routes: Option<watch::Receiver<Arc<RouteTable>>>,
-    /// The addresses that no backend may have, if it does.
+    /// The addresses that no backend may have, if this process serves the gateway.
     pub(super) protected: Option<watch::Receiver<ProtectedAddresses>>,
     pub(crate) clock: Clock,
-    /// What is to be said about the signer, if this process signs.
+    /// The state of the signer, if this process signs.
     pub(super) signer: Option<SignerProbe>,
-    /// What keeps the hub from running; `None` when it runs.
+    /// Why the hub does not run yet; `None` if it runs.
     pub(crate) waiting: watch::Receiver<Option<String>>,
     /// Cancelled when the process was told to stop.
     pub(crate) leaving: CancellationToken,
 }
 
-/// What is to be said about a signer.
+/// The state of a signer.
 #[derive(Clone)]
 pub(super) struct SignerProbe {
     pub(super) leading: Leading,
@@ -67,10 +67,10 @@ pub(super) struct SignerProbe {
     pub(super) location: Location,
 }
 
-/// The answer of a process that ends.
+/// The response of a process that ends.
 const SHUTTING_DOWN: &str = "this process is shutting down\n";
 
-/// The watch of CSRs. Who does not lead watches only its own, and only for a moment.
+/// The watch of CSRs. A process that does not lead watches only its own CSRs, and only briefly.
 const REQUESTS: &str = "certificatesigningrequests";
 
 /// The watches that the process must read for as long as it has them.
@@ -79,7 +79,7 @@ const WATCHES: [&str; 6] =
 /// The same in each namespace of backends, and in the hub's own.
 const WATCHES_OF_BACKENDS: [&str; 2] = ["endpointslices", "services"];
 
-/// Fails if a task hangs, so that Kubernetes restarts the process. A silent API server makes nothing hang: calls time
+/// Fails if a task hangs, so that Kubernetes restarts the process. A silent API server makes no task hang: calls time
 /// out, and watches are requested again.
 fn lives(pulses: &Pulses, contacts: &Contacts, signs: bool) -> (StatusCode, Cow<'static, str>) {
     let idle = contacts.idle(&WATCHES, HANGS_AFTER);
@@ -98,8 +98,8 @@ fn lives(pulses: &Pulses, contacts: &Contacts, signs: bool) -> (StatusCode, Cow<
 /// A header that every request forwarded by the gateway has, and no other request.
 const FORWARDED: &str = "x-addon-signer-cluster";
 
-/// Refuses what the gateway has forwarded. A Service in another namespace can lead to this address, and the Service's
-/// own address does not show that.
+/// Refuses requests that the gateway has forwarded. A Service in another namespace can lead to this address, and the
+/// Service's own address does not show that.
 async fn only_direct(request: Request, next: Next) -> Response {
     if request.headers().contains_key(FORWARDED) {
         return (StatusCode::FORBIDDEN, "the gateway forwards nothing to this address\n").into_response();
@@ -174,27 +174,27 @@ impl Probe {
             return (StatusCode::SERVICE_UNAVAILABLE, "the gateway has no valid certificate\n".into());
         }
         if age > self.age.bounds.stale {
-            // Still ready: most of what the gateway knows is still true, and another hub would know no more.
+            // Still ready: most of the gateway's data is still true, and another hub would know no more.
             let missed = "revocations since then are not known here";
             let what = if self.age.lacks_lease() { "it will refuse everybody" } else { missed };
             let sentence = format!("ok; {}: {what}\n", self.age.sentence());
             return (StatusCode::OK, sentence.into());
         }
         if !has_certificate {
-            // Still ready: the signer that leads may be of another version, and it ends only when this one is ready.
+            // Still ready: the signer that leads may be of another version, which ends only once this one is ready.
             return (StatusCode::OK, "ok; the inventory has no valid certificate yet\n".into());
         }
         (StatusCode::OK, self.signer.as_ref().map_or("ok\n".into(), SignerProbe::says))
     }
 
-    /// Whether what this process serves over TLS, the gateway or else the inventory, has a valid certificate.
+    /// Whether the gateway, or else the inventory, of this process has a valid certificate.
     fn has_certificate(&self) -> bool {
         let serves = |serving: &OwnCertificate| is_current(serving.borrow().as_deref(), self.clock.now());
         self.serving.as_ref().is_none_or(serves)
     }
 
     /// Why a process that signs is not ready: another one leads, or it ends. A signer without a gateway is ready while
-    /// it waits, so that a rollout goes on: nobody sends it anything.
+    /// it waits, so that a rollout continues: no client sends requests to it.
     fn not_leading(&self) -> Option<String> {
         let SignerProbe { leading, .. } = self.signer.as_ref()?;
         match leading.leadership() {
@@ -241,7 +241,7 @@ impl SignerProbe {
 }
 
 labels! {
-    /// Labels: which program this is, and what it does.
+    /// Labels: the version and the roles of the program.
     struct BuildLabels {
         version: &'static str,
         roles: String,
@@ -253,7 +253,7 @@ pub fn metrics() -> Vec<Description> {
     ProcessMetrics::register(Roles::Both).all.described().to_vec()
 }
 
-/// All metrics, and the handles of those who set them.
+/// All metrics, and the handles for the parts that set them.
 #[derive(Clone)]
 pub(super) struct ProcessMetrics {
     pub(super) all: Metrics,
@@ -264,8 +264,8 @@ pub(super) struct ProcessMetrics {
 }
 
 impl ProcessMetrics {
-    /// Registers those of the process's roles. An alert on a ledger that cannot be written must not fire for a process
-    /// that has none.
+    /// Registers the metrics of the process's roles only: an alert on a ledger that cannot be written must not fire for
+    /// a process without a ledger.
     pub(super) fn register(roles: Roles) -> Self {
         let (all, (hub, gateway, certificate_ends, registry_age)) = Metrics::new(|registry| {
             let mut unread = MetricsRegistry::default();

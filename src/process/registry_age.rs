@@ -13,27 +13,27 @@ use addon_signer_platform::contacts::Contacts;
 
 /// The resources whose watches feed the registry.
 const WATCHED: [&str; 2] = ["managedclusters", "managedclusteraddons"];
-/// The same for a gateway without a signer, with the AddOnSigners, from which it reads its trust, and its own Lease: an
-/// API server that cannot reach etcd sends bookmarks, but takes no writes, and signers do not wait for a gateway whose
+/// The same for a gateway without a signer, and the AddOnSigners, from which it reads its trust, and its own Lease: an
+/// API server that cannot reach etcd sends bookmarks but accepts no writes, and signers do not wait for a gateway whose
 /// Lease is older than its bound.
 const HEARD_BY_GATEWAY: [&str; 4] = ["managedclusters", "managedclusteraddons", "addonsigners", LEASES];
 /// How often the hub checks whether the registry is outdated.
 const ROUND: Duration = Duration::from_secs(1);
 
-/// The ages at which something happens.
+/// The ages at which the process reacts.
 #[derive(Debug, Clone, Copy)]
 pub struct AgeBounds {
     /// The age from which the readiness probe reports it.
     pub stale: Duration,
-    /// The age from which the gateway refuses everybody; `None` for never.
+    /// The age from which the gateway refuses all clients; `None` for never.
     pub outdated: Option<Duration>,
 }
 
 /// The API server sends a bookmark every minute, and a watch restarts within half a minute.
 const STALE: Duration = Duration::from_secs(120);
 
-/// A gateway that refuses everybody is an outage of all addons, and an unavailable API server does not justify one
-/// unless it is configured to.
+/// A gateway that refuses all clients is an outage of all addons; by default, an unavailable API server does not
+/// justify that.
 impl Default for AgeBounds {
     fn default() -> Self {
         Self { stale: STALE, outdated: None }
@@ -55,19 +55,19 @@ impl RegistryAge {
         Self { contacts, registry, bounds, watched }
     }
 
-    /// The age; zero before the first watch is requested, because the registry has not been read by then.
+    /// The age; zero before the first watch is requested, because the registry has not been read yet.
     pub(crate) fn age(&self) -> Duration {
         self.contacts.age(self.watched).unwrap_or_default()
     }
 
-    /// Whether the watches are well, and only the gateway's Lease was not written: its writes may be refused.
+    /// Whether the watches are fine, and only the writes of the gateway's Lease fail: they may be refused.
     pub(crate) fn lacks_lease(&self) -> bool {
         let watched: Vec<_> = self.watched.iter().copied().filter(|resource| *resource != LEASES).collect();
         let bound = self.bounds.outdated.map_or(self.bounds.stale, |outdated| outdated.min(self.bounds.stale));
         self.age() > bound && self.contacts.age(&watched).is_some_and(|age| age <= bound)
     }
 
-    /// What the age means.
+    /// The age as a sentence.
     pub(crate) fn sentence(&self) -> String {
         let seconds = self.age().as_secs();
         if self.lacks_lease() {
@@ -79,8 +79,8 @@ impl RegistryAge {
         }
     }
 
-    /// Reports in the log and in the registry when it becomes outdated and when it no longer is, until `stop` is
-    /// cancelled.
+    /// Notes in the log and in the registry when the registry becomes outdated and when it is current again, until
+    /// `stop` is cancelled.
     pub(crate) async fn keep(self, stop: CancellationToken) {
         let Some(bound) = self.bounds.outdated else { return stop.cancelled().await };
         let mut rounds = interval(ROUND);
@@ -109,11 +109,11 @@ mod tests {
 
     use super::*;
 
-    /// An administrator looks at the API server, or at what refuses Leases.
+    /// An administrator must know whether to check the API server, or why Leases are refused.
     #[test]
     fn old_lease_is_told_from_a_silent_api_server() {
         let (contacts, registry) = (Contacts::default(), SharedRegistry::default());
-        // It refuses everybody before it would say that it may.
+        // It refuses all clients before it would warn of that.
         let bounds = AgeBounds { outdated: Some(Duration::from_secs(90)), ..AgeBounds::default() };
         let age = RegistryAge::new(contacts.clone(), registry, bounds, Roles::Gateway);
         let now = Instant::now();

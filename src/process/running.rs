@@ -43,7 +43,7 @@ pub(super) struct Running {
 }
 
 impl Running {
-    /// Starts with what each process has: the age of its registry and the audit log.
+    /// Starts the tasks that every process has: the age of its registry and the audit log.
     pub(super) fn new(
         client: Client,
         clock: Clock,
@@ -67,12 +67,12 @@ impl Running {
         self.tasks.spawn(async move { until_stopped(name, task, stop).await });
     }
 
-    /// Keeps the certificate that agents see, and the API server where there is an inventory.
+    /// Keeps the certificate for agents, and for the API server if there is an inventory.
     pub(super) fn keep_serving(&mut self, names: ServingNames, trust: watch::Receiver<Arc<Trust>>) -> OwnCertificate {
         self.keep_certificate(RENEWAL, CertificateOrder { certificate: GatewayCertificate::Serving, names }, trust)
     }
 
-    /// Keeps the certificate that backends see.
+    /// Keeps the certificate for backends.
     pub(super) fn keep_client_certificate(&mut self, trust: watch::Receiver<Arc<Trust>>) -> OwnCertificate {
         self.keep_certificate(CLIENT_RENEWAL, CertificateOrder::for_backends(), trust)
     }
@@ -137,8 +137,8 @@ impl Running {
         self.spawn("inventory", inventory.run(inputs, stop).err_into());
     }
 
-    /// Waits until `stop` is cancelled and all has ended, or until a task ends by itself. `hub` is what reads from the
-    /// API server.
+    /// Waits until `stop` is cancelled and all tasks have ended, or until a task ends by itself. `hub` are the tasks
+    /// that read from the API server.
     pub(super) async fn ended(self, hub: Tasks) -> anyhow::Result<()> {
         let Self { tasks, stop, audit, .. } = self;
         first_end(hub, tasks, stop).inspect(|_| audit.write_all()).await
@@ -164,14 +164,14 @@ pub(crate) async fn until_stopped(
     }
 }
 
-/// Waits for `stop` and the tasks that heed it, or for the first task that ends by itself. After `stop` the hub may end
+/// Waits for `stop` and the tasks that obey it, or for the first task that ends by itself. After `stop` the hub may end
 /// before the gateway, because the next hub is already leading.
 pub(crate) async fn first_end(mut hub: Tasks, mut tasks: Tasks, stop: CancellationToken) -> anyhow::Result<()> {
     let ended = tokio::select! {
-        biased; // `stop` first: tasks that heed it end at once, and the others must still be waited for
+        biased; // `stop` first: tasks that obey it end at once, and the others must still be waited for
         () = stop.cancelled() => {
             // The gateway drains requests in flight. Meanwhile the hub's watches continue, because an addon that loses
-            // its eligibility must be out within 2 s even now (invariant I15).
+            // its eligibility must be cut off within 2 s even now (invariant I15).
             let drain = Limits::default().drain_timeout + 2 * DRAIN_MARGIN;
             let drained = tokio::time::timeout(drain, async { while tasks.join_next().await.is_some() {} });
             if drained.await.is_err() {

@@ -21,14 +21,15 @@ use addon_signer_ledger::{FileLock, LedgerError, hold_alone};
 use addon_signer_telemetry::pulse::{Pulse, Pulses};
 
 impl HubProcess {
-    /// Runs hub and perhaps gateway. The Lease is released at once after `stop`, and last of all if a task ended.
+    /// Runs the hub and, in that role, the gateway. The Lease is released at once after `stop`, so that the next hub
+    /// can lead while this gateway drains, but last of all if a task ended.
     pub(super) async fn run_signer(self, identity: String, stop: CancellationToken) -> anyhow::Result<()> {
         let _alone = self.hold_ledger_alone(&identity)?;
         let lease = LeaseSettings {
             namespace: self.options.hub.namespace.clone(),
             identity: identity.clone(),
             duration: self.options.lease_duration,
-            // The epoch of a deleted Lease begins again at 1, but the ledger knows a later one.
+            // After a deletion the Lease's epoch restarts at 1, but the ledger knows a later one.
             ledger: self.options.ledger.clone(),
         };
         let (holder, leading) = Holder::new(self.connection.client.clone(), self.clock.clone(), lease);
@@ -50,14 +51,15 @@ impl HubProcess {
         result
     }
 
-    /// A signer that waits is ready, so nobody would see that it cannot take over with another one's file.
+    /// Locks the ledger's file at the start: a signer that waits is ready, so it would otherwise go unnoticed that it
+    /// cannot take over while another signer has the file.
     fn hold_ledger_alone(&self, identity: &str) -> anyhow::Result<Option<FileLock>> {
         if self.options.roles.has_gateway() {
             return Ok(None);
         }
         match hold_alone(&self.options.ledger, identity) {
             Err(error @ LedgerError::Held { .. }) => Err(error.into()),
-            Err(_) => Ok(None), // whoever opens the ledger says so, and retries
+            Err(_) => Ok(None), // the ledger's writer reports that, and retries
             Ok(lock) => Ok(lock),
         }
     }
@@ -107,7 +109,7 @@ impl HubProcess {
             }
             running.serve_gateway(gateway, ends, metrics.gateway.clone(), (serving, client_certificate));
         } else if let Some(inventory) = inventory {
-            // A signer that waits serves its inventory too, so it reads the anchors as gateways do.
+            // A signer that waits for the Lease serves its inventory too, so it reads the anchors as gateways do.
             let (reads, trust) = watch::channel(Default::default());
             let reader = keep_trust(client, options.hub.namespace.clone(), reads);
             running.spawn("trust of the inventory", reader.map(Ok));
@@ -122,23 +124,23 @@ impl HubProcess {
     }
 }
 
-/// Holds the Lease once `begun`: before that the hub might lack the rights to lead.
+/// Holds the Lease once `begun`: before that the hub might lack rights that a leader needs.
 async fn hold(holder: Holder, begun: CancellationToken, give_back: CancellationToken) {
     if give_back.run_until_cancelled(begun.cancelled()).await.is_some() {
         holder.run(give_back).await;
     }
 }
 
-/// The hub's start: what must be known before it runs.
+/// What the hub must know before it runs.
 struct Start {
     client: Client,
     options: HubOptions,
     addresses: String,
     /// The name of this start of the process in Lease and ledger.
     replica: String,
-    /// What keeps the hub from running.
+    /// Why the hub does not run yet.
     waits: watch::Sender<Option<String>>,
-    /// Cancelled once nothing keeps the hub from running.
+    /// Cancelled once the hub may run.
     begun: CancellationToken,
 }
 

@@ -64,10 +64,10 @@ pub enum EnrolError {
         /// A sentence, for people.
         message: String,
     },
-    /// Somebody deleted the CSR.
+    /// The CSR was deleted on the hub.
     #[error("the CSR {0} was deleted on the hub before a certificate was issued")]
     Deleted(String),
-    /// The CSR has not been decided yet. The next attempt waits for the same CSR.
+    /// The CSR has no decision yet. The next attempt waits for the same CSR.
     #[error("the CSR {0} is still waiting for approval or for its certificate")]
     Pending(String),
     /// The signer provided no anchors to verify the gateway with.
@@ -76,7 +76,7 @@ pub enum EnrolError {
     /// The issued certificate is not what the CSR asked for.
     #[error("the certificate that the hub issued for {0} cannot be used: {1}")]
     Unsuitable(String, Unusable),
-    /// The hub has issued it just now, so that this machine's clock must be wrong.
+    /// The hub has issued it just now, so this machine's clock must be wrong.
     #[error("the certificate that the hub has just issued for {0} expired at {1}; check this machine's clock")]
     ExpiredAtOnce(String, Timestamp),
     /// No key could be made.
@@ -87,7 +87,7 @@ pub enum EnrolError {
     Build(#[from] BuildError),
 }
 
-/// A CSR that the hub has not answered. Only this value holds its key.
+/// A CSR that the hub has not decided. Only this value holds its key.
 struct PendingCsr {
     name: String,
     key: Zeroizing<Vec<u8>>,
@@ -113,7 +113,7 @@ impl Enroller {
         Ok(Api::all(connected.client))
     }
 
-    /// Makes a CSR, or continues with the pending one, and waits at most `limit` for the answer.
+    /// Makes a CSR, or continues with the pending one, and waits at most `limit` for the decision.
     pub(crate) async fn enrol(&mut self, limit: Duration, clock: &Clock) -> Result<(Credentials, Usable), EnrolError> {
         let requests = self.requests().await?;
         let pending = match self.pending.take() {
@@ -160,7 +160,7 @@ impl Enroller {
         Ok(PendingCsr { name: created.name_any(), key: Zeroizing::new(pem.as_bytes().to_vec()) })
     }
 
-    /// Whether the hub has given out other anchors than these since it signed this certificate. Only what the hub wrote
+    /// Whether the hub has published anchors other than these since it signed this certificate. Only what the hub wrote
     /// counts, on CSRs of the gateways or of other agents. It costs the hub neither a CSR nor a certificate. If others
     /// have made so many CSRs of the gateways' signer that the gateways' own cannot be read, the answer is that it may.
     pub(crate) async fn may_have_newer_anchors(&self, usable: &Usable) -> Result<bool, EnrolError> {
@@ -182,8 +182,8 @@ impl Enroller {
         Ok(newest.zip(signed).is_some_and(|(published, signed)| published.replaces(signed)))
     }
 
-    /// Counts the CSRs in any state, as OCM's agent does, but only those that the cluster itself made. If others
-    /// made so many or such large ones with the same labels that these cannot be read, the agent continues anyway.
+    /// Counts the CSRs in any state, as OCM's agent does, but only those that the cluster itself made. Others can make
+    /// so many or such large ones with the same labels that these cannot be read; then the agent continues anyway.
     async fn check_limit(&self, requests: &Api<CertificateSigningRequest>) -> Result<(), EnrolError> {
         let query = ListParams::default().labels(&self.order.label_selector()).limit(PAGE);
         let mut ours = 0;
@@ -235,7 +235,7 @@ async fn final_answer(
     Ok(CsrDecision::Pending)
 }
 
-/// Reads at most so many pages, and returns whether these were all of them, and whole.
+/// Reads at most this many pages, and returns whether these were all of them, and whole.
 async fn pages(
     requests: &Api<CertificateSigningRequest>,
     mut query: ListParams,

@@ -27,9 +27,9 @@ use addon_signer_platform::clock::Clock;
 use addon_signer_platform::errors::explain;
 use addon_signer_platform::proxy::Dialer;
 
-/// The time limit of one request, from connecting to the last byte of the answer.
+/// The time limit of one request, from connecting to the last byte of the response.
 const ANSWER: Duration = Duration::from_secs(10);
-/// Larger than any answer. It limits how much of the agent's memory a broken gateway can use.
+/// Larger than any response. It limits how much of the agent's memory a broken gateway can use.
 const MAX_BODY: usize = 256 * 1024;
 /// How many characters of the gateway's reason are logged.
 const LONGEST_DETAIL: usize = 512;
@@ -45,13 +45,13 @@ pub struct GatewayUrlError;
 /// Why a request to the gateway failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GatewayError {
-    /// The connection, the TLS handshake or the answer failed; the cause says which.
+    /// The connection, the TLS handshake or the response failed; the cause says which.
     #[error("the gateway {0} could not be asked: {1}")]
     NotAsked(String, String),
     /// The stored anchors do not verify the gateway's certificate.
     #[error("the gateway {0} has a certificate that the stored trust bundle does not verify: {1}")]
     Untrusted(String, String),
-    /// An answer other than 200.
+    /// A response other than 200.
     #[error("the gateway {0} refused with {1}: {2}")]
     Refused(String, StatusCode, String),
     /// The hub has revoked the certificate, and would issue another one.
@@ -83,10 +83,10 @@ impl FromStr for Gateway {
     }
 }
 
-/// What the gateway says to the holder of a certificate.
+/// What the gateway reports to the client with this certificate.
 #[derive(Debug)]
 pub struct GatewayNews {
-    /// Whether the gateway publishes other anchors than the stored ones.
+    /// Whether the gateway publishes anchors other than the stored ones.
     pub has_other_anchors: bool,
     /// Within what time the certificate should be renewed; `None` if it need not.
     pub renew_within: Option<Duration>,
@@ -111,8 +111,8 @@ impl Gateway {
         }
     }
 
-    /// Asks whether the gateway publishes other anchors than the stored ones, and whether to renew. The agent takes no
-    /// anchors from the answer: whoever has taken over a gateway could otherwise bring their own to every agent.
+    /// Asks whether the gateway publishes anchors other than the stored ones, and whether to renew. The agent takes no
+    /// anchors from the response: an attacker who has taken over a gateway could otherwise give every agent their own.
     pub async fn news(&self, usable: &Usable, clock: &Clock) -> Result<GatewayNews, GatewayError> {
         let tag = format!("\"{}\"", usable.bundle.digest());
         let reply = self.ask(usable, BUNDLE, Some(&tag), clock).await?;
@@ -186,7 +186,7 @@ impl Gateway {
             Ok(Reply { status, etag, renew_within, body })
         };
         let (reply, ended) = tokio::join!(asked, connection);
-        // If the connection broke, its error says more than the error of the request.
+        // If the connection broke, its error is more precise than the error of the request.
         reply.map_err(|error| ended.err().map_or(error, Into::into))
     }
 

@@ -6,8 +6,8 @@
 //! key stay until that write. A certificate that could not be proven or stored yet stays in memory, and the agent tries
 //! again without another CSR.
 //!
-//! What is stored and good is published: a directory that is a copy of the Secret gets it, `/readyz` says so (`probe`),
-//! and then the command of `--on-renew` runs. It runs beside the rest, which it never delays.
+//! Stored credentials that are good are published: a directory that is a copy of the Secret gets them, `/readyz`
+//! reports them (`probe`), and then the command of `--on-renew` runs. It runs beside the rest, which it never delays.
 //!
 //! Only the gateway knows that a certificate is revoked. The agent asks it from time to time, and once when it
 //! starts. If the gateway answers that the certificate is revoked, the agent replaces it like a missing one, with the
@@ -59,10 +59,8 @@ use store::Store;
 pub use outcome::{AgentError, Outcome};
 pub use settings::{Settings, Timing};
 
-/// After a change of the store the agent waits this long, so that it handles many events in a row once.
+/// How long the agent waits after a change of the store, so that it handles many events in a row once.
 const SETTLE: Duration = Duration::from_millis(50);
-
-const DUE_AT_ONCE: &str = "The hub's new certificate is to be renewed already; check this machine's clock";
 
 /// Keeps the credentials of one store valid.
 pub struct Agent {
@@ -130,7 +128,7 @@ impl Agent {
         Self { health, ..self }
     }
 
-    /// Tells this probe about the stored certificate.
+    /// Reports the stored certificate to this probe.
     #[must_use]
     pub fn with_probe(mut self, probe: Probe) -> Self {
         self.publisher.probe = probe;
@@ -159,7 +157,7 @@ impl Agent {
         let outcome = match self.judge(stored.as_ref()) {
             Plan::Keep(usable) => Outcome::Valid { renew_at: usable.renew_at },
             Plan::Renew(old) => match self.replace(Some(&old)).await {
-                // The stored certificate is good; another one was wanted only for its anchors.
+                // The stored certificate is good; the agent wanted another one only for its anchors.
                 Err(error @ AgentError::NotProven(_)) if self.clock.now() < old.renew_at => {
                     warn!(id = %self.identity, %error, "A new certificate does not help; keeping the old one");
                     Outcome::Valid { renew_at: old.renew_at }
@@ -226,7 +224,8 @@ impl Agent {
             }
             Plan::Enrol(reason) => {
                 self.publisher.withdraw(&reason);
-                // Only the gateway says so, and a false one could say it of each certificate.
+                // Only the gateway reports a revocation, and a false gateway could report one of each certificate. So
+                // this pause holds here too.
                 if matches!(reason, Unusable::Revoked) {
                     self.resume_at = self.resume_at.max(Instant::now() + self.outdated.rest(Instant::now()));
                 }
@@ -247,7 +246,7 @@ impl Agent {
         let pause = match self.replace(old).await {
             Ok(Outcome::Enrolled { renew_at }) if renew_at <= self.clock.now() => {
                 let pause = self.less_often();
-                warn!(id = %self.identity, %renew_at, retry_in = ?pause, "{DUE_AT_ONCE}");
+                warn!(id = %self.identity, %renew_at, retry_in = ?pause, "The new certificate is due already; check the clock");
                 pause
             }
             Ok(_) => self.backoff.after_success(),
@@ -271,19 +270,18 @@ impl Agent {
         self.backoff.after_failure().max(self.outdated.rest(Instant::now()))
     }
 
-    /// Gets a new certificate, proves it, and stores it, in that order. If there is a good `old` certificate, a new one
-    /// that is not proven is not stored.
+    /// Gets a new certificate, proves it, and stores it, in that order. If there is a good `old` certificate, the new
+    /// one is stored only if it is proven.
     async fn replace(&mut self, old: Option<&Usable>) -> Result<Outcome, AgentError> {
         let (fresh, usable) = match self.take_candidate() {
             Some(held) => held,
             None => {
                 let enrolled = self.enroller.enrol(self.timing.answer, &self.clock).await.map_err(AgentError::from);
-                let (has_come, has_other) = match &enrolled {
-                    Ok((_, new)) => (true, old.is_some_and(|old| old.bundle.digest() != new.bundle.digest())),
-                    Err(error) => (error.has_cost_a_certificate(), false),
-                };
-                if has_come {
-                    self.outdated.came(has_other, Instant::now());
+                let has_other = |new: &Usable| old.is_some_and(|old| old.bundle.digest() != new.bundle.digest());
+                match &enrolled {
+                    Ok((_, new)) => self.outdated.came(has_other(new), Instant::now()),
+                    Err(error) if error.has_cost_a_certificate() => self.outdated.came(false, Instant::now()),
+                    Err(_) => {}
                 }
                 enrolled?
             }
@@ -292,10 +290,10 @@ impl Agent {
         self.note(&usable, proven.as_ref().err()).await;
         match (proven, old) {
             (Ok(()), _) => {}
-            // A revoked certificate is dropped: only a new one helps, and the pause before it grows.
+            // The revoked certificate is dropped, because only another one helps; the pause before that grows.
             (Err(GatewayError::Revoked(_)), _) => return Err(AgentError::RevokedAtOnce),
             (Err(error), Some(_)) => {
-                // The next one may bring other anchors.
+                // The next certificate may bring other anchors.
                 let is_useless = matches!(error, GatewayError::Untrusted(..)) && self.outdated.is_due(Instant::now());
                 self.candidate = (!is_useless).then_some(fresh);
                 return Err(AgentError::NotProven(error));
@@ -314,19 +312,15 @@ impl Agent {
         Ok(Outcome::Enrolled { renew_at })
     }
 
-    /// Notes what an answer of the gateway says about these credentials.
+    /// Notes what a response of the gateway shows about these credentials.
     async fn note(&mut self, usable: &Usable, error: Option<&GatewayError>) {
         match error {
             Some(GatewayError::NotAsked(..)) => {} // it is unknown whether that was the gateway
-            // What comes of a candidate says more than what comes of older credentials.
+            // The candidate's anchors are newer, so its result counts and not that of older credentials.
             Some(GatewayError::Untrusted(..)) if self.candidate.is_some() => {}
             Some(GatewayError::Untrusted(..)) => self.outdated.compare(&self.enroller, usable).await,
             _ => self.outdated.saw(false),
         }
-    }
-
-    fn is_revoked(&self, usable: &Usable) -> bool {
-        self.revoked.as_ref() == Some(&usable.certificate)
     }
 
     /// The candidate, unless it has become unusable or due for renewal itself.
@@ -345,8 +339,8 @@ impl Agent {
         }
     }
 
-    /// Asks the gateway for news, if that is due. No answer, or any other than that the certificate is revoked, leaves
-    /// it good.
+    /// Asks the gateway for news, if that is due. The certificate stays good without a response, and after any response
+    /// but that it is revoked.
     async fn refresh(&mut self, usable: &Usable) {
         if !until(self.refresh_at).is_zero() {
             return;
@@ -366,13 +360,13 @@ impl Agent {
         }
     }
 
-    /// How long it is until the certificate is to be renewed because the gateway said so.
+    /// Time until the certificate is to be renewed because of the gateway's hint.
     fn told_rest(&self, usable: &Usable) -> Duration {
         self.hint.rest(&usable.certificate).max(self.outdated.rest(Instant::now()))
     }
 
-    /// Renews the health Lease if that is due and the certificate is still good: the gateway may have taken long to
-    /// answer since it was judged.
+    /// Renews the health Lease if that is due and the certificate is still good: since it was judged, the gateway may
+    /// have taken long to respond.
     async fn keep_health(&mut self, usable: &Usable) {
         let now = self.clock.now();
         let is_due = until(self.health_at).is_zero() && now < usable.not_after;
@@ -386,7 +380,7 @@ impl Agent {
     /// What to do about the stored credentials.
     fn judge(&self, stored: Option<&Credentials>) -> Plan {
         match self.judge_alone(stored) {
-            // There was a reason to get it, and the gateway may accept it by now.
+            // The agent had a reason to get the candidate, and the gateway may accept it by now.
             Plan::Keep(usable) if self.candidate.is_some() => Plan::Renew(usable),
             Plan::Keep(usable) if self.outdated.is_due(Instant::now()) => Plan::Renew(usable),
             Plan::Keep(usable) if self.told_rest(&usable).is_zero() => Plan::Renew(usable),
@@ -397,12 +391,10 @@ impl Agent {
     /// The same, regardless of what the agent knows about the gateway.
     fn judge_alone(&self, credentials: Option<&Credentials>) -> Plan {
         match plan(credentials, &self.wanted, self.clock.now(), &SystemRandom::new()) {
-            Plan::Keep(usable) | Plan::Renew(usable) if self.is_revoked(&usable) => Plan::Enrol(Unusable::Revoked),
+            Plan::Keep(usable) | Plan::Renew(usable) if self.revoked.as_ref() == Some(&usable.certificate) => {
+                Plan::Enrol(Unusable::Revoked)
+            }
             plan => plan,
         }
     }
-}
-
-fn until(instant: Instant) -> Duration {
-    instant.saturating_duration_since(Instant::now())
 }

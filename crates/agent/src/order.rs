@@ -1,4 +1,4 @@
-//! The CSR object that the agent creates on the hub, and the hub's answer to it.
+//! The CSR object that the agent creates on the hub, and the hub's decision on it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,8 +17,8 @@ use addon_signer_core::names::{ANNOTATION_TRUST_BUNDLE, LABEL_ADDON_NAME, LABEL_
 pub(crate) const MAX_REQUESTS: usize = 10;
 /// How many CSRs the agent reads at once.
 pub(crate) const PAGE: u32 = 2;
-/// The maximum size of such a page in bytes: anybody can forge the labels by which the agent lists CSRs, and a
-/// CSR may have 1.5 MB, which is up to 9 MB as JSON.
+/// The maximum size of such a page in bytes: any client can forge the labels by which the agent lists CSRs, and a CSR
+/// may have 1.5 MB, which is up to 9 MB as JSON.
 pub(crate) const MAX_PAGE_BYTES: u64 = 1 << 20;
 /// How many pages the agent reads at most.
 pub(crate) const MAX_PAGES: usize = 10;
@@ -71,8 +71,8 @@ impl CsrTemplate {
         format!("{LABEL_CLUSTER_NAME}={},{LABEL_ADDON_NAME}={}", self.cluster, self.addon)
     }
 
-    /// How many CSRs of a page ([`LISTED`]) the cluster itself made, or the addon on it. Anybody can set labels,
-    /// but the API server sets the groups.
+    /// How many CSRs of a page ([`LISTED`]) the cluster itself made, or the addon on it. Any client can set labels, but
+    /// the API server sets the groups.
     pub(crate) fn ours(&self, page: &Value) -> usize {
         let addon = AddOnKey { cluster: self.cluster.clone(), addon: self.addon.clone() };
         let ours = [cluster_group(&self.cluster), addon_group(&addon)];
@@ -88,10 +88,10 @@ pub(crate) static LISTED: Keep = Keep::Fields(&[
     ("items", Keep::Each(PAGE as usize, &Keep::Fields(&[("spec", Keep::Fields(&[("groups", Keep::All(16 << 10))]))]))),
 ]);
 
-/// The hub's answer to a CSR.
+/// The hub's decision on a CSR.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum CsrDecision {
-    /// No answer yet.
+    /// No decision yet.
     Pending,
     /// A certificate, and the anchors if the hub sent any.
     Issued { certificate: Vec<u8>, bundle: Option<String> },

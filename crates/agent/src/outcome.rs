@@ -6,7 +6,7 @@ use super::on_renew::CommandError;
 use super::store::StoreError;
 use addon_signer_core::timestamp::Timestamp;
 
-/// Why there is no new certificate in the store, or who may not know of it.
+/// Why there is no new certificate in the store, or why a program may not know of it.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
     /// The store cannot be read or written.

@@ -1,7 +1,7 @@
-//! Whether the stored anchors are outdated: the gateway that they verify publishes others, or they do not verify who
-//! answers and the hub gives out others. A new certificate brings the present anchors. The gateway is believed only so
-//! far: each CSR costs the hub an entry in its ledger, and a gateway that was taken over could make all agents
-//! request one after the other.
+//! Whether the stored anchors are outdated: the gateway that they verify publishes others, or they do not verify the
+//! server at its address and the hub publishes others. A new certificate brings the current anchors. The agent believes
+//! the gateway only so far: each CSR costs the hub an entry in its ledger, and a gateway that was taken over could make
+//! all agents request one after another.
 
 use std::time::Duration;
 
@@ -12,11 +12,12 @@ use crate::enrol::Enroller;
 use crate::retry::Backoff;
 use addon_signer_core::credentials::Usable;
 
-/// The longest pause between two CSRs made because of the gateway. Where something terminates TLS in front of it,
-/// no certificate helps. OCM allows ten CSRs for an addon, and Kubernetes keeps each for up to two hours: with
+/// The longest pause between two CSRs made because of the gateway. Where a proxy terminates TLS in front of the
+/// gateway, no certificate helps. OCM allows ten CSRs for an addon, and Kubernetes keeps each for up to two hours: with
 /// these pauses there are eight at most.
 const LONGEST: Duration = Duration::from_secs(3_600);
-/// The longest pause between two questions to the hub, whose answers Kubernetes deletes after an hour.
+/// The longest pause between two checks of the CSRs on the hub, which Kubernetes deletes an hour after they were
+/// issued.
 const LONGEST_POLL: Duration = Duration::from_secs(900);
 
 /// What was last seen of the gateway's anchors, and when a certificate may be requested because of the gateway.
@@ -38,23 +39,23 @@ impl Outdated {
         Self { is_outdated: false, requested: now, again: now, first_pause, pauses, look_again: now, looks }
     }
 
-    /// Notes whether the stored anchors are outdated. The pauses stay: behind some load balancers only one of several
-    /// gateways can be verified.
+    /// Notes whether the stored anchors are outdated. The pauses stay, because behind some load balancers only one of
+    /// several gateways can be verified.
     pub(crate) fn saw(&mut self, is_outdated: bool) {
         self.is_outdated = is_outdated;
     }
 
-    /// Whether a certificate is to be requested now, because the anchors are outdated.
+    /// Whether to request a certificate now, because the anchors are outdated.
     pub(crate) fn is_due(&self, now: Instant) -> bool {
         self.is_outdated && self.rest(now).is_zero()
     }
 
-    /// How long no certificate may be requested because of the gateway, whatever it says.
+    /// How long no certificate may be requested because of the gateway, whatever it reports.
     pub(crate) fn rest(&self, now: Instant) -> Duration {
         self.again.saturating_duration_since(now)
     }
 
-    /// Asks the hub whether these anchors are outdated: they do not verify who answers at the gateway's address.
+    /// Asks the hub whether these anchors are outdated. They do not verify the server at the gateway's address.
     pub(crate) async fn compare(&mut self, enroller: &Enroller, usable: &Usable) {
         if !self.may_compare(Instant::now()) {
             return;
@@ -74,7 +75,7 @@ impl Outdated {
         may
     }
 
-    /// A certificate came, with other anchors than the stored ones or with the same. They are the present ones.
+    /// Notes a new certificate. Its anchors are the current ones, whether they differ from the stored ones or not.
     pub(crate) fn came(&mut self, has_other_anchors: bool, now: Instant) {
         if has_other_anchors || now.duration_since(self.requested) >= 2 * LONGEST {
             self.pauses = Backoff::new(self.first_pause, LONGEST);
@@ -89,7 +90,7 @@ impl Outdated {
 mod tests {
     use super::*;
 
-    /// Lets a certificate come, and time pass until another one is due; returns the seconds.
+    /// Notes a certificate, and lets time pass until another one is due; returns the seconds.
     fn pause(outdated: &mut Outdated, has_other_anchors: bool, now: &mut Instant) -> u64 {
         outdated.came(has_other_anchors, *now);
         assert!(!outdated.is_due(*now + 2 * LONGEST), "they are the present ones");

@@ -1,4 +1,4 @@
-//! What monitoring and kubelet ask: `/metrics`, in the OpenMetrics text format, and `/readyz`.
+//! What monitoring and kubelet request: `/metrics`, in the OpenMetrics text format, and `/readyz`.
 
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -84,7 +84,7 @@ impl Probe {
         )
     }
 
-    /// The certificate may have expired since the agent last looked at it.
+    /// The certificate may have expired since the agent last checked it.
     fn readiness(&self) -> (StatusCode, String) {
         let reason = match self.certificate() {
             Ok(end) if self.0.clock.now() <= end => return (StatusCode::OK, "ok\n".to_owned()),

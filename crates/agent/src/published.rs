@@ -1,6 +1,6 @@
-//! Which anchors the hub gives out now, as the CSRs of others show it: the hub writes them on each CSR together
-//! with the certificate. An agent that cannot verify the gateway learns here whether its anchors are outdated, or a
-//! stranger answers at the gateway's address. Kubernetes keeps an issued CSR for an hour.
+//! The anchors that the hub publishes now, as other agents' CSRs show: the hub writes them on each CSR together with
+//! the certificate. An agent that cannot verify the gateway learns here whether its anchors are outdated or a stranger
+//! answers at the gateway's address. Kubernetes keeps an issued CSR for an hour.
 
 use serde_json::Value;
 
@@ -11,7 +11,7 @@ use addon_signer_core::timestamp::Timestamp;
 
 /// How many CSRs of a signer the agent reads at once.
 pub(crate) const SOME: u32 = 20;
-/// How many such pages it reads at most: all agents of a fleet may look at the same time.
+/// How many such pages it reads at most: all agents of a fleet may do so at the same time.
 pub(crate) const SOME_PAGES: usize = 5;
 /// What the agent reads of them.
 pub(crate) static PUBLISHED: Keep = Keep::Fields(&[
@@ -37,7 +37,7 @@ pub(crate) struct Published {
 }
 
 impl Published {
-    /// The newest one of a page ([`PUBLISHED`]), compared with the anchors that have this digest.
+    /// The newest one of a page ([`PUBLISHED`]), and whether its anchors differ from those with the digest `known`.
     pub(crate) fn newest(page: &Value, known: &str) -> Option<Self> {
         let requests = page.get("items").and_then(Value::as_array).into_iter().flatten();
         requests.filter_map(|request| Self::read(request, known)).max()

@@ -1,4 +1,4 @@
-//! Makes stored credentials known to those who use them.
+//! Makes stored credentials known to the programs that use them.
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -10,7 +10,7 @@ use crate::probe::Probe;
 use crate::store::{Store, StoreError};
 use addon_signer_core::credentials::{Credentials, Unusable, Usable};
 
-/// Tells the readers of a directory, those who ask `/readyz`, and the command of `--on-renew`.
+/// Informs the readers of a directory, the clients of `/readyz`, and the command of `--on-renew`.
 pub(crate) struct Publisher {
     pub(crate) probe: Probe,
     pub(crate) on_renew: Option<OnRenew>,
@@ -23,10 +23,10 @@ impl Publisher {
         Self { probe, on_renew: None, published: watch::Sender::new(None) }
     }
 
-    /// Publishes credentials that are stored and good. The directory that is a copy has them before anybody is told.
+    /// Publishes credentials that are stored and good. The directory that is a copy gets them first.
     ///
     /// # Errors
-    /// [`StoreError`]: the directory could not be written, and nobody was told.
+    /// [`StoreError`]: the directory could not be written, so nothing was published.
     pub(crate) fn publish(&self, store: &Store, stored: &Credentials, usable: &Usable) -> Result<(), StoreError> {
         let was_written = store.copy(stored).inspect_err(|error| self.probe.set(Err(error.to_string())))?;
         self.probe.set(Ok(usable.not_after));

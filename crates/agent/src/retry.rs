@@ -7,6 +7,7 @@ use addon_signer_core::doubling::doubled;
 use ring::rand::{SecureRandom, SystemRandom};
 use rustls_pki_types::CertificateDer;
 use tokio::time::Instant;
+use tokio::time::Instant;
 
 /// Pauses that double from `first` to `cap`.
 #[derive(Debug, Clone)]
@@ -35,22 +36,27 @@ impl Backoff {
     }
 }
 
+/// The time until then.
+pub(crate) fn until(instant: Instant) -> Duration {
+    instant.saturating_duration_since(Instant::now())
+}
+
 /// Between 80 and 120 % of `pause`.
 pub(crate) fn jittered(pause: Duration) -> Duration {
     let mut byte = [128_u8];
-    // If there are no random bytes, the pause has no jitter. Nothing secret depends on it.
+    // Without random bytes the pause has no jitter. Nothing secret depends on it.
     let _ = SystemRandom::new().fill(&mut byte);
     let [byte] = byte;
     pause.saturating_mul(800 + u32::from(byte) * 400 / 255) / 1000
 }
 
-/// When a certificate is to be renewed because the gateway said so.
+/// When a certificate is to be renewed because of the gateway's hint.
 #[derive(Debug, Default)]
 pub(crate) struct RenewalHint(Option<(CertificateDer<'static>, Instant)>);
 
 impl RenewalHint {
-    /// Notes what the gateway has answered to the holder of this certificate. The first time counts: the moment does
-    /// not move when the gateway says it again.
+    /// Notes the gateway's response to the client with this certificate. The first hint counts: a repeated one does not
+    /// move the moment.
     pub(crate) fn hear(&mut self, certificate: &CertificateDer<'static>, within: Option<Duration>, now: Instant) {
         let Some(within) = within.filter(|_| self.moment(certificate).is_none()) else { return };
         self.0 = Some((certificate.clone(), now + within.mul_f64(part())));

@@ -12,7 +12,7 @@ use addon_signer_platform::kubeconfig::Plugins;
 pub struct Timing {
     /// The longest pause between two checks of the store and of the clock, which may jump.
     pub poll: Duration,
-    /// The longest wait for the hub's answer. If the CSR is still pending then, the agent waits for it again.
+    /// The longest wait for the hub's decision. If the CSR is still pending then, the agent waits for it again.
     pub answer: Duration,
     /// The pause after the first failure, doubled with each further one.
     pub retry_first: Duration,
@@ -50,7 +50,7 @@ pub struct Settings {
     pub expiration_seconds: Option<i32>,
     /// The cluster's kubeconfig for the hub, read again for every request.
     pub hub_kubeconfig: PathBuf,
-    /// Whether programs that it names are run.
+    /// Whether programs that the kubeconfig names are run.
     pub plugins: Plugins,
     /// The gateway that the certificate is for.
     pub gateway: Gateway,

@@ -72,7 +72,7 @@ pub fn facts_of_template(template: &DynamicObject) -> TemplateFacts {
     TemplateFacts {
         signers: named.collect(),
         has_hub_identity: of_type("KubeClient").next().is_some(),
-        // Those that the addon-manager modifies (OCM `pkg/addon/templateagent/decorator.go`).
+        // The kinds that the addon-manager modifies (OCM `pkg/addon/templateagent/decorator.go`).
         has_pods: kinds.any(|kind| matches!(kind.as_str(), Some("Deployment" | "DaemonSet"))),
     }
 }

@@ -157,10 +157,10 @@ impl AuthorityKeyKind {
 }
 
 impl IssuerSpec {
-    /// What it means for the hub.
+    /// The source of authorities that this describes.
     ///
     /// # Errors
-    /// The field that its type needs, if it is missing.
+    /// The field that its type needs is missing; this names it.
     pub fn source(&self) -> Result<AuthoritySource, &'static str> {
         Ok(match (self.kind, &self.secret_name) {
             (IssuerType::SelfSigned, _) => AuthoritySource::SelfSigned,
@@ -183,12 +183,12 @@ pub enum AuthoritySource {
     /// The hub makes them; each signs its own certificate.
     #[default]
     SelfSigned,
-    /// Somebody puts them with their keys into this Secret of the hub's namespace.
+    /// An administrator puts them with their keys into this Secret of the hub's namespace.
     Secret(String),
-    /// The hub makes the key and a request, and an administrator brings the certificate.
+    /// The hub makes the key and a CSR, and an administrator brings the certificate.
     Request,
     /// The hub makes the key and a CertificateRequest, which this issuer signs.
     CertManager(IssuerRef),
-    /// There are no new ones: nobody asks Vault any more.
+    /// There are no new ones: the hub no longer sends requests to Vault.
     Vault,
 }

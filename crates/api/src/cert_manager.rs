@@ -30,7 +30,7 @@ pub struct IssuerRef {
     pub group: String,
 }
 
-/// What is asked for.
+/// The requested certificate.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CertificateRequestSpec {
@@ -45,11 +45,11 @@ pub struct CertificateRequestSpec {
     /// How long the certificate should be valid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration: Option<String>,
-    /// Who should issue it.
+    /// The issuer that should sign it.
     pub issuer_ref: IssuerRef,
 }
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CertificateRequestStatus {
     /// Whether it is approved, and whether it is answered.
@@ -87,13 +87,13 @@ pub fn resource() -> ApiResource {
 }
 
 impl CertificateRequestStatus {
-    /// Whether somebody permits the issuer to answer.
+    /// Whether the request is approved, so that the issuer may answer it.
     #[must_use]
     pub fn is_approved(&self) -> bool {
         self.holds("Approved").is_some()
     }
 
-    /// Why the request will never be answered: one word, and what cert-manager or the issuer says.
+    /// Why the request will never be answered: one word, and the message of cert-manager or the issuer.
     #[must_use]
     pub fn failure(&self) -> Option<(&str, &str)> {
         let by_kind = |kind| self.holds(kind).map(|it| (it.kind.as_str(), it.message.as_str()));
@@ -113,7 +113,7 @@ impl CertificateRequestStatus {
         Some((&certificate.0, ca))
     }
 
-    /// What the issuer says while there is no answer.
+    /// The issuer's message while there is no answer.
     #[must_use]
     pub fn pending(&self) -> Option<&str> {
         self.ready().map(|ready| ready.message.as_str()).filter(|message| !message.is_empty())

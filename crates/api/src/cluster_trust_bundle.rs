@@ -1,7 +1,7 @@
 //! The ClusterTrustBundle with the gateway's anchors, for the pods of the hub cluster (certificates.k8s.io).
 //!
-//! It belongs to the signer of the gateway's certificate, so that nobody can write it, or another one of that signer,
-//! without the right `attest` on the signer. Kubernetes requires its name to begin with the signer's name.
+//! It belongs to the signer of the gateway's certificate, so a client needs the right `attest` on the signer to write
+//! it, or another one of that signer. Kubernetes requires its name to begin with the signer's name.
 
 pub use addon_signer_core::names::TRUST_BUNDLE;
 use k8s_openapi::api::certificates::v1::ClusterTrustBundleSpec;

@@ -1,4 +1,4 @@
-//! `spec.identity` of an AddOnSigner: who may ask, and which names agents have.
+//! `spec.identity` of an AddOnSigner: who may send CSRs, and which names agents have.
 #![expect(unreachable_pub, reason = "KubeSchema copies each struct into a function body")]
 
 use addon_signer_core::identity;

@@ -1,5 +1,5 @@
-//! What is kept of an object of each kind while it is read: what is used, in bounded memory. Whoever may write a kind
-//! may pad its objects to 1.5 MB with labels, annotations and fields that mean nothing here.
+//! What is kept of an object of each kind while it is read: the parts in use, in bounded memory. A client that may
+//! write a kind may pad its objects to 1.5 MB with labels, annotations and fields that mean nothing here.
 
 use std::marker::PhantomData;
 
@@ -41,7 +41,7 @@ const PORTS: usize = 100;
 /// How many endpoints of an EndpointSlice are read (Kubernetes, `EndpointSlice.endpoints`: at most 1,000).
 const ENDPOINTS: usize = 1000;
 
-/// The label that says whose an EndpointSlice is.
+/// The label that names the Service of an EndpointSlice.
 pub(crate) const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
 /// A kind, or a part of one, of which this much is kept.
@@ -159,17 +159,17 @@ impl Kept for NotUsed {
     const KEEP: Keep = Keep::Fields(&[]);
 }
 
-/// One that is read by its name, by programs that need little of it.
+/// Programs read a Pod by its name, and need little of it.
 impl Kept for Pod {
     const KEEP: Keep = Keep::Fields(&[("metadata", METADATA)]);
 }
 
-/// A hub writes whole ones back, of its own namespace, by their names.
+/// The hub reads ConfigMaps of its own namespace by name, and writes whole ones back.
 impl Kept for ConfigMap {
     const KEEP: Keep = Keep::All(usize::MAX);
 }
 
-/// OCM's: what ClusterManagementAddOns and AddOnTemplates say of registration, and conditions.
+/// For OCM's objects: what ClusterManagementAddOns and AddOnTemplates specify about registration, and conditions.
 impl Kept for DynamicObject {
     const KEEP: Keep = keep!(LONGEST; "apiVersion", "kind";
         "metadata" => METADATA,
@@ -217,7 +217,7 @@ mod tests {
         assert_eq!(service.object.0.unwrap().spec.unwrap().ports.unwrap().len(), 1);
     }
 
-    /// A watch cannot go on from an object without one.
+    /// A watch cannot continue from an object without a version.
     #[test]
     fn every_kind_keeps_its_version() {
         fn version<K: serde::de::DeserializeOwned + ResourceExt>() -> Option<String> {

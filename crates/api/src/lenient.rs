@@ -18,7 +18,7 @@ pub type Guarded<K> = Lenient<DeserializeGuard<K>>;
 /// An AddOnSigner, whatever its metadata contains.
 pub type GuardedSigner = Guarded<AddOnSigner>;
 
-/// An object without what nobody uses ([`Kept`]), and without the metadata that cannot be read. The API server accepts
+/// An object without its unused parts ([`Kept`]), and without the metadata that cannot be read. The API server accepts
 /// times in `managedFields` that are later than any that this program can read, and values in it that are nested more
 /// deeply. One object with those must hide neither itself nor the others in its list or watch.
 #[derive(Debug, Clone)]
@@ -42,7 +42,8 @@ impl<K> Guarded<K> {
 
 impl<'de, K: DeserializeOwned + Kept> Deserialize<'de> for Lenient<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        // serde_json counts levels from the beginning of a list, and one object must not make it give up the others.
+        // serde_json counts levels from the beginning of a list, and one deeply nested object must not make it reject
+        // the others.
         let bounded::KeptValue { mut value, is_cut } = bounded::read(deserializer, KeepOf::<K>::KEEP)?;
         let doubt = value.get_mut("metadata").and_then(mend).or_else(|| is_cut.then(|| TOO_LARGE.to_owned()));
         let object = K::deserialize(value).map_err(D::Error::custom)?;

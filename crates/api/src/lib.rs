@@ -39,7 +39,7 @@ pub fn crd_yaml() -> Result<String, serde_saphyr::SerializeError> {
     let [signers, routes] = [AddOnSigner::crd(), AddOnRoute::crd()].map(|mut crd| {
         let labels = [("app.kubernetes.io/name", "addon-signer"), ("app.kubernetes.io/component", "crds")];
         crd.metadata.labels = Some(labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into());
-        // An uninstall of the chart would delete every AddOnSigner and AddOnRoute with them.
+        // Otherwise an uninstall of the chart would delete every AddOnSigner and AddOnRoute with them.
         crd.metadata.annotations = Some([("helm.sh/resource-policy".to_owned(), "keep".to_owned())].into());
         serde_saphyr::to_string(&crd)
     });

@@ -98,7 +98,7 @@ pub struct Content {
 pub struct Work {
     /// Its `resourceVersion`.
     pub version: Box<str>,
-    /// `None` if somebody has changed it.
+    /// `None` if another client has changed it.
     pub content: Option<Content>,
     /// Whether the cluster has applied its current content.
     pub is_applied: bool,
@@ -126,7 +126,7 @@ impl Work {
     }
 }
 
-/// Whose ManifestWork this is, judging by its name alone.
+/// The addon and the cluster of a ManifestWork, by its name alone.
 #[must_use]
 pub fn key_of(object: &DynamicObject) -> Option<AddOnKey> {
     let addon = object.metadata.name.as_deref()?.strip_prefix("addon-signer-")?.strip_suffix("-trust")?.parse().ok()?;
@@ -177,7 +177,8 @@ fn manifests_of(addon: &AddOnName, namespace: &str, anchors: &str) -> Value {
     }])
 }
 
-/// The merge patch that restores [`body`] in a ManifestWork that somebody has changed, if it still has this version.
+/// The merge patch that restores [`body`] in a ManifestWork that another client has changed, if it still has this
+/// version.
 #[must_use]
 pub fn repair(mut body: Value, version: &str) -> Value {
     if let Some(metadata) = body.pointer_mut("/metadata").and_then(Value::as_object_mut) {

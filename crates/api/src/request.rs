@@ -1,4 +1,4 @@
-//! A CertificateSigningRequest as the hub reads it, in bounded memory. Anybody who may make CSRs may pad them with
+//! A CertificateSigningRequest as the hub reads it, in bounded memory. A client that may create CSRs may pad them with
 //! some 1.5 MB of labels, annotations, owners and finalizers, for which Kubernetes' types need 12 times the memory.
 
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;

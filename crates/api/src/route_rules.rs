@@ -32,9 +32,9 @@ use addon_signer_core::units::{parse_duration, parse_quantity};
 const MAX_CONNECT: Duration = Duration::from_secs(60);
 /// The longest other times, as in the schema.
 const MAX_TIME: Duration = Duration::from_secs(86_400);
-/// `maxBody` of HTTP routes that do not say it: 64 MiB.
+/// `maxBody` of HTTP routes that do not set it: 64 MiB.
 const MAX_BODY: u64 = 64 << 20;
-/// `firstByte` of HTTP routes that do not say it.
+/// `firstByte` of HTTP routes that do not set it.
 const FIRST_BYTE: Duration = Duration::from_secs(30);
 
 /// The name of an AddOnRoute.
@@ -125,7 +125,7 @@ fn backend_ref(spec: &BackendSpec, is_grpc: bool) -> Result<BackendRef, InvalidF
         (Some(service), None) => {
             let port = u16::try_from(service.port).ok().filter(|port| *port > 0);
             let port = port.ok_or_else(|| invalid("backend.service.port", &"it must be from 1 to 65535"))?;
-            // It becomes a part of a selector, whether the API server has the schema or not.
+            // The name becomes a part of a selector, even if the API server does not enforce the schema.
             let is_name = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
             if !(1..=63).contains(&service.name.len()) || !service.name.bytes().all(is_name) {
                 return Err(invalid("backend.service.name", &"it is not the name of a Service"));

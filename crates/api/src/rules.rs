@@ -51,8 +51,8 @@ pub struct AuthorityPlan {
 }
 
 impl AuthorityPlan {
-    /// The plan of the gateway's lineage: everybody who holds a certificate with the lifetime `longest` still gets the
-    /// anchor of the next authority as far ahead of its first use as without such certificates.
+    /// The plan of the gateway's lineage: a holder of a certificate with the lifetime `longest` gets the anchor of the
+    /// next authority as long before its first use as without such certificates.
     #[must_use]
     pub fn for_holders(self, longest: Duration) -> Self {
         let wait = longest + longest / RESERVE_AHEAD;
@@ -134,12 +134,13 @@ impl SignerConfig {
     }
 }
 
-/// Whether another AddOnSigner had the signer name when the status was written; its authorities are the earlier ones.
+/// Whether another AddOnSigner had the signer name when the status was written. The authorities in such a status are
+/// from before that.
 fn is_duplicate(status: &AddOnSignerStatus) -> bool {
     status.conditions.iter().any(|it| it.type_ == CONDITION_READY && it.reason == DUPLICATE_SIGNER_NAME)
 }
 
-/// What an AddOnSigner claims, whether it can be served or not.
+/// What an AddOnSigner names and what it owned before, whether it can be served or not.
 pub fn claimant(object: &AddOnSigner) -> Claimant {
     let status = object.status.as_ref();
     Claimant {

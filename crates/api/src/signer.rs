@@ -1,5 +1,5 @@
 //! AddOnSigner: what an addon author and an administrator configure. One object describes one signer, its authority,
-//! and who may attach routes to it.
+//! and which namespaces may attach routes to it.
 //!
 //! The schema and its CEL rules check what the API server can check. Durations and quantities are text here;
 //! [`addon_signer_core::units`] reads them. Every list and string is bounded, which also keeps the CEL rules inside

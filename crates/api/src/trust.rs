@@ -12,13 +12,13 @@ use addon_signer_core::trust::SignerTrust;
 /// Why the authorities in a status cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AuthoritiesError {
-    /// A lineage has only few.
+    /// There are more authorities than a lineage can have.
     #[error("there are {0} authorities, more than a lineage can have")]
     TooMany(usize),
     /// A certificate cannot be read, or is not that of an authority.
     #[error("the certificate of the authority {0} cannot be used: {1}")]
     Unusable(String, BundleError),
-    /// Others have a certificate, and this one has none.
+    /// Other authorities have a certificate, and this one has none.
     #[error("the authority {0} has no certificate, and others have")]
     Missing(String),
     /// The id does not follow from the certificate's key.
@@ -26,10 +26,11 @@ pub enum AuthoritiesError {
     OfAnother(String),
 }
 
-/// The trust bundle of these authorities. `None` if none has a certificate here: they are not to be trusted.
+/// The trust bundle of these authorities. `None` if the status has no certificate of any: they are not to be trusted.
 ///
 /// # Errors
-/// The first [`AuthoritiesError`]. Then none of them may be used: without one of them its agents would be locked out.
+/// The first [`AuthoritiesError`]. Then none of the authorities may be used: a bundle that lacks one of them would lock
+/// out the agents of that one.
 pub fn bundle(authorities: &[AuthorityStatus]) -> Result<Option<Bundle>, AuthoritiesError> {
     if authorities.len() > MOST_AUTHORITIES {
         return Err(AuthoritiesError::TooMany(authorities.len()));
@@ -57,13 +58,13 @@ pub fn active(authorities: &[AuthorityStatus]) -> Option<AuthorityId> {
     Some(active.id.as_str().into())
 }
 
-/// Why an AddOnSigner is trusted for nothing new.
+/// Why the gateway trusts nothing new because of an AddOnSigner.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotTrusted {
-    /// It has no effect, as for the hub.
+    /// The object is not in effect; the hub ignores it too.
     #[error(transparent)]
     Spec(#[from] InvalidField),
-    /// What the hub wrote cannot be used; what was trusted before stays.
+    /// The authorities that the hub wrote cannot be used; what was trusted before stays.
     #[error(transparent)]
     Authorities(#[from] AuthoritiesError),
 }

@@ -14,11 +14,11 @@ pub const CONDITION_AUTHORITY_ISSUED: &str = "AuthorityIssued";
 pub const CONDITION_ADDONS_CONFLICTED: &str = "AddOnsConflicted";
 /// Condition type: a rotation of the authority is under way.
 pub const CONDITION_ROTATING: &str = "Rotating";
-/// Condition type: OCM's agents are told to ask for this signer's certificates, by the hub or by the addon-manager.
+/// Condition type: the hub or the addon-manager has OCM's agents request this signer's certificates.
 pub const CONDITION_REGISTERED: &str = "Registered";
-/// Condition type: every cluster of the addons has the present trust bundle by its ManifestWork.
+/// Condition type: every cluster of the addons has the current trust bundle by its ManifestWork.
 pub const CONDITION_TRUST_DISTRIBUTED: &str = "TrustDistributed";
-/// Condition type: the ClusterTrustBundle has the present trust bundle.
+/// Condition type: the ClusterTrustBundle has the current trust bundle.
 pub const CONDITION_TRUST_PUBLISHED: &str = "TrustPublished";
 /// Condition type: only the hub can set the trust bundle that agents take from their CSRs.
 pub const CONDITION_TRUST_BUNDLE_PROTECTED: &str = "TrustBundleProtected";
@@ -41,7 +41,7 @@ pub const RATE_LIMITED: &str = "RateLimited";
 pub const REVOKED: &str = "Revoked";
 /// Condition type: the CSR is not signed, because the ledger holds something else for it.
 pub const RECORD_UNUSABLE: &str = "RecordUnusable";
-/// Condition type: the CSR waits because anyone could have changed on whose behalf OCM's gRPC server made it.
+/// Condition type: the CSR waits because any client could have changed the user for whom OCM's gRPC server made it.
 pub const PROXY_UNPROVEN: &str = "ProxyUnproven";
 
 /// A status of conditions.

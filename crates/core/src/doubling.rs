@@ -19,8 +19,8 @@ pub struct RevertBackoff<T> {
 }
 
 impl<T: Copy + Ord + Add<Duration, Output = T>> RevertBackoff<T> {
-    /// Nothing was written yet. The pauses double from the shortest to the longest; if nothing was written for the
-    /// longest after a pause, the next write counts as the first.
+    /// Before the first write. The pauses double from the shortest to the longest; if there is no write for the longest
+    /// time after a pause, the next one counts as the first.
     pub const fn new(shortest: Duration, longest: Duration) -> Self {
         Self { shortest, longest, writes: 0, last: None }
     }

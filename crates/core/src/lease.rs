@@ -8,13 +8,13 @@ pub use crate::names::LEASE_NAME;
 /// How a leader lost the Lease.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Loss {
-    /// Somebody else holds the Lease.
+    /// Another process holds the Lease.
     #[error("{0} holds the Lease {LEASE_NAME} now")]
     Displaced(String),
     /// The Lease has no holder, or transitions that the leader did not write.
     #[error("the Lease {LEASE_NAME} was changed by something that does not hold it")]
     Changed,
-    /// The Lease was deleted, and nobody knows who may have held it since.
+    /// The Lease was deleted, so another hub may have held it since.
     #[error("the Lease {LEASE_NAME} was deleted")]
     Deleted,
     /// etcd was restored from a backup: watches stay blind until it has caught up.
@@ -25,7 +25,7 @@ pub enum Loss {
     Abandoned,
 }
 
-/// The Lease as the API server showed it.
+/// The Lease as the API server returned it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeaseRecord {
     /// `holderIdentity`; `None` where it is empty.
@@ -60,8 +60,8 @@ impl SeenLease {
 /// The newest `resourceVersion` that this hub has seen of the Lease.
 ///
 /// The versions of one etcd are numbers that only grow (Kubernetes, KEP-5504). After a restore from a backup they go
-/// back. A watch that began before gets nothing until they have grown past its own, and never what has changed below
-/// it; only a start from the beginning lists everything again.
+/// back. A watch that began before the restore gets nothing until they have grown past its own version, and never gets
+/// what changed below that; only a restart of the process lists everything again.
 #[derive(Debug, Default)]
 pub struct NewestVersion(u64);
 
@@ -99,7 +99,7 @@ pub enum LeaseAction {
         /// The epoch to begin.
         epoch: u32,
     },
-    /// Nobody holds the Lease, or its holder has not renewed it in time: take it.
+    /// The Lease has no holder, or its holder has not renewed it in time: take it.
     TakeOver {
         /// The epoch to begin.
         epoch: u32,
@@ -142,7 +142,7 @@ fn keep(record: &LeaseRecord, ours: Ours<'_>, epoch: u32) -> LeaseAction {
 fn acquire(seen: &SeenLease, ours: Ours<'_>, now: Duration) -> LeaseAction {
     let record = &seen.record;
     match &record.holder {
-        // Only this hub writes this identity: it took the Lease, and the answer was lost.
+        // Only this hub writes this identity: it took the Lease, but the response was lost.
         Some(holder) if holder == ours.identity => LeaseAction::Renew { epoch: record.transitions },
         Some(holder) if now < seen.since.saturating_add(record.duration) => {
             LeaseAction::Wait { holder: holder.clone() }

@@ -62,7 +62,7 @@ table! {
     LABEL_METRICS = "addon-signer.io/metrics" => "label", "Namespace";
 }
 
-/// The objects with the annotations that ask the hub for something about authorities.
+/// The objects with the annotations that request actions on authorities.
 const OF_LINEAGES: &str = "AddOnSigner, or a ConfigMap of the gateway";
 
 table! {
@@ -120,7 +120,7 @@ table! {
     OTHERS = "/...";
 }
 
-/// Header of the answer of `GET /v1/bundle`: within how many seconds the caller should renew its certificate.
+/// Header of the response to `GET /v1/bundle`: within how many seconds the client should renew its certificate.
 pub const HEADER_RENEW_WITHIN: &str = "x-addon-signer-renew-within";
 /// Condition type of a ManagedClusterAddOn: false while the hub does not write its registrations, because another
 /// program keeps changing them.

@@ -1,5 +1,5 @@
-//! Which objects of a kind take effect if only so many may: the oldest, so that nobody who comes later takes the place
-//! of one that is there. An API server lets nobody choose or change the time at which an object was created.
+//! Which objects of a kind take effect if their number is limited: the oldest, so that no later object displaces an
+//! earlier one. No client of an API server can choose or change the time at which an object was created.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,13 +9,14 @@ use crate::timestamp::Timestamp;
 pub const MOST_SIGNERS: usize = 512;
 /// How many AddOnRoutes of each namespace take effect, of those that may attach to their AddOnSigner.
 pub const MOST_ROUTES: usize = 64;
-/// How many of all others are told why they may not: nobody has consented to what they cost.
+/// How many of all other AddOnRoutes get a status that explains why they have no effect. They are bounded because no
+/// administrator has agreed to what they cost.
 pub const MOST_REFUSED_ROUTES: usize = 1024;
 
-/// Of how many that take no effect, the oldest, names and times are kept in each group.
+/// How many of the objects that take no effect, the oldest, are kept in each group, by name and time.
 const SPARE: usize = 256;
 
-/// The objects that were seen, by groups. Of those that take no effect only the names and times of some are kept.
+/// The objects that were seen, by groups. Of those that take no effect, only the names and times of some are kept.
 #[derive(Debug)]
 pub struct Oldest {
     most: usize,
@@ -25,7 +26,7 @@ pub struct Oldest {
 #[derive(Debug, Default)]
 struct Group {
     created: BTreeMap<String, Timestamp>,
-    /// By age, and by name among those of the same second.
+    /// By age, then by name within the same second.
     by_age: BTreeSet<(Timestamp, String)>,
     /// Those that take effect.
     chosen: BTreeSet<String>,
@@ -43,13 +44,13 @@ pub enum Place {
 }
 
 impl Oldest {
-    /// At most so many objects of each group take effect.
+    /// At most `most` objects of each group take effect.
     #[must_use]
     pub fn new(most: usize) -> Self {
         Self { most, groups: BTreeMap::new() }
     }
 
-    /// Notes an object that exists. One that does not say when it was created is the youngest.
+    /// Notes an object that exists. One without a time of creation is the youngest.
     pub fn put(&mut self, group: &str, name: &str, created: Option<Timestamp>) -> Place {
         let created = created.unwrap_or(Timestamp::from_unix(i64::MAX));
         let known = self.groups.entry(group.to_owned()).or_default();
@@ -91,7 +92,7 @@ impl Oldest {
         }
     }
 
-    /// Notes that no objects exist but these.
+    /// Notes that only these objects exist.
     pub fn retain(&mut self, exists: impl Fn(&str, &str) -> bool) {
         let all = self.groups.iter().flat_map(|(group, known)| known.created.keys().map(move |name| (group, name)));
         let gone: Vec<(String, String)> = all
@@ -108,7 +109,8 @@ impl Oldest {
         self.groups.get(group).is_some_and(|known| known.chosen.contains(name))
     }
 
-    /// Whether some object may take effect of which only the name is known, or not even that: all must be read again.
+    /// Whether an object may take effect now that is known only by its name, or not at all, so that all must be read
+    /// again.
     #[must_use]
     pub fn has_vacancy(&self) -> bool {
         self.groups.values().any(|known| {

@@ -1,9 +1,9 @@
 //! Decides which AddOnSigner owns a signer name or an addon that several of them name.
 //!
-//! The owner keeps it for as long as it names it. At the start that is the one that was served with it before, or else
-//! the oldest. Only the owner of an addon can name a successor, which is served for the addon as well, for a migration,
-//! and inherits it. What an AddOnSigner owns does not depend on whether it is valid: a mistyped field must not hand
-//! anything over to another author.
+//! An owner keeps a name for as long as it declares it. At the start, the owner is the AddOnSigner that was served with
+//! the name before, or else the oldest. Only the owner of an addon can name a successor, which is served for the addon
+//! as well, for a migration, and inherits it. Ownership does not depend on whether an AddOnSigner is valid: a mistyped
+//! field must not hand a name over to another author.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use crate::timestamp::Timestamp;
 pub struct Claimant {
     /// `metadata.uid`: an object that was deleted and recreated under its name keeps nothing.
     pub uid: String,
-    /// `metadata.creationTimestamp`, which nobody can choose.
+    /// `metadata.creationTimestamp`, which no client can choose.
     pub created: Timestamp,
     /// `spec.signerName`.
     pub signer_name: String,
@@ -22,9 +22,9 @@ pub struct Claimant {
     pub addons: BTreeSet<String>,
     /// `spec.successor`.
     pub successor: Option<String>,
-    /// Whether it had authorities for its signer name, as its status says, which the hub alone writes.
+    /// Whether it had authorities for its signer name, according to its status, which only the hub writes.
     pub had_signer_name: bool,
-    /// `status.addOns`, from the same: the addons that it was served for as their owner.
+    /// `status.addOns`, from the same status: the addons that it was served for as their owner.
     pub had: BTreeSet<String>,
 }
 
@@ -49,7 +49,7 @@ enum Thing {
     AddOn(String),
 }
 
-/// Who names a thing, and which of them owns it.
+/// The AddOnSigners that name a thing, and the one that owns it.
 #[derive(Debug, Default)]
 struct Claimants {
     by: BTreeSet<String>,
@@ -167,7 +167,7 @@ mod tests {
         Claimant { had: claimant.addons.clone(), had_signer_name: true, ..claimant }
     }
 
-    /// All at once, as a list shows them.
+    /// All at once, as a list returns them.
     fn listed(all: &[(&str, Claimant)]) -> Ownership {
         let mut ownership = Ownership::default();
         ownership.update(all.iter().map(|(name, claimant)| ((*name).to_owned(), Some(claimant.clone()))));
@@ -210,7 +210,7 @@ mod tests {
         assert_eq!(ownership.has_signer_name_of("old"), Some("young"));
         assert_eq!(put(&mut ownership, "old", Some(twin.clone())), set(&[]), "nothing new");
         assert_eq!(put(&mut ownership, "other", Some(mk_claimant(3, &["d"]))), set(&["other"]));
-        // One that is recreated under its name is a different one.
+        // An object that is recreated under its name is a different one.
         let anew = Claimant { uid: "another".to_owned(), ..mk_claimant(2, &["a"]) };
         put(&mut ownership, "young", Some(anew));
         assert_eq!(ownership.not_of("young"), BTreeMap::from([("a", "old")]));

@@ -1,5 +1,5 @@
-//! A queue in which nobody starves: each tenant has its own lane, lanes take turns, and a lane has a bounded number of
-//! entries in work.
+//! A queue in which no tenant starves: each tenant has its own lane, lanes take turns, and a lane has a bounded number
+//! of entries in work.
 //!
 //! An entry has a name, and there is at most one entry of a name: it waits in its lane, waits for its time, or is in
 //! work. If it is woken while it is in work, it is queued again afterwards. Moments are any ordered type, so that tests
@@ -224,7 +224,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever happens, every entry is either in work, waits, or is handed out, and no lane has too many in work.
+        /// After any steps, every entry is either in work, waits, or is handed out, and no lane has too many in work.
         #[test]
         fn nothing_is_lost_or_doubled(steps in prop::collection::vec((0..4u8, 0..12u8, 0..50u64), 0..300)) {
             let mut queue = FairQueue::new(2);

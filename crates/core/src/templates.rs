@@ -8,7 +8,7 @@ use crate::identity::{AddOnName, SignerName};
 /// What is known about AddOnTemplates.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Templates {
-    /// Nothing yet: the hub must write nothing, because writing may be up to OCM's addon-manager.
+    /// Nothing yet: the hub must write nothing, because OCM's addon-manager may be the one that writes.
     #[default]
     Starting,
     /// Nothing, for this reason.
@@ -34,7 +34,7 @@ pub struct TemplatedAddOns {
 pub struct TemplateFacts {
     /// The signer names, and whether with a user of its own.
     pub signers: BTreeMap<String, bool>,
-    /// Whether OCM keeps a hub identity for the addon, with which its agents could ask themselves.
+    /// Whether OCM keeps a hub identity for the addon, with which its agents could send CSRs themselves.
     pub has_hub_identity: bool,
     /// Whether it has pods, into which the addon-manager mounts the certificates.
     pub has_pods: bool,
@@ -45,7 +45,7 @@ pub struct TemplateFacts {
 pub enum Naming {
     /// Every template in use names the signer.
     Everywhere(BTreeSet<String>),
-    /// These templates do not name it, but give the addon a hub identity to ask with; the others name it.
+    /// These templates do not name it, but give the addon a hub identity for sending CSRs; the others name it.
     Asking(BTreeSet<String>),
     /// These templates do not name it.
     Missing(BTreeSet<String>),
@@ -65,7 +65,7 @@ impl TemplatedAddOns {
     }
 
     /// Whether the templates of an addon, and those in `overrides`, name the signer; `None` for an addon without
-    /// templates. `may_ask` says whether the signer lets addons ask with their own hub identity.
+    /// templates. `may_ask` is whether the signer lets addons send CSRs with their own hub identity.
     #[must_use]
     pub fn naming(
         &self,

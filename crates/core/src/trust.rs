@@ -26,7 +26,7 @@ pub struct SignerTrust {
     pub convention: Convention,
     /// The anchors of its lineage: Next, Active and Old.
     pub client_anchors: Bundle,
-    /// Of which authorities certificates should be renewed, and within how many seconds.
+    /// The authorities whose certificates should be renewed, and within how many seconds.
     pub renew_within: BTreeMap<AuthorityId, u32>,
     /// Which AddOnRoutes may attach to it.
     pub attachment: Attachment,

@@ -140,7 +140,7 @@ mod tests {
 
         #[test]
         fn no_text_panics(text in "\\PC*") {
-            // Any answer is good, as long as nothing panics.
+            // Any result is good, as long as nothing panics.
             let _ = parse_duration(&text);
             let _ = parse_quantity(&text);
         }

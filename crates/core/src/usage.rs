@@ -96,7 +96,7 @@ impl Slot {
 }
 
 impl UsageTracker {
-    /// One that nobody drains. It keeps nothing of connections that have ended.
+    /// A tracker that is never drained. It keeps nothing of connections that have ended.
     #[must_use]
     pub fn undrained() -> Self {
         Self::keeping(0)
@@ -124,7 +124,7 @@ impl UsageTracker {
     pub fn drain(&self, now: Timestamp) -> Vec<LastUse> {
         let mut book = self.book.lock();
         let Book { live, left, drained, .. } = &mut *book;
-        // `at <= now` is for a clock that was set back: it must not hold a certificate back.
+        // `at <= now` is false after the clock was set back, which must not hold a certificate back.
         drained.retain(|_, at| *at <= now && at.until(now) < PAUSE);
         let mut latest: HashMap<CertificateName, LastUse> = HashMap::new();
         let gone: Vec<CertificateName> = left.keys().filter(|name| !drained.contains_key(*name)).cloned().collect();

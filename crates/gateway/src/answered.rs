@@ -1,4 +1,4 @@
-//! The body of every answer: it is counted while it passes, and breaks off when its request must end.
+//! The body of every response: it is counted while it passes, and breaks off when its request must end.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::record::{BACKEND_GONE, CLIENT_GONE, RequestRecord};
 use super::session::InFlight;
 use super::upload::BodyError;
 
-/// What is answered.
+/// What a response contains.
 pub(super) enum Content {
     /// By the gateway itself.
     Own(Full<Bytes>),
@@ -29,7 +29,7 @@ impl From<Bytes> for Content {
     }
 }
 
-/// A backend's answer on its way to the client.
+/// A backend's response on its way to the client.
 pub(super) struct Forwarded {
     body: Download<BackendBody, Arc<InFlight>>,
     silence: Silence,
@@ -52,7 +52,8 @@ impl Forwarded {
             Poll::Pending => ready!(Pin::new(&mut self.body).poll_frame(cx)),
         };
         let Some(Err(error)) = frame else { return Poll::Ready(frame) };
-        // hyper drops what it has not written when it gets an error, so it gets the time to write first.
+        // On an error, hyper drops what it has not written yet. So the error waits for one more turn, in which hyper
+        // writes.
         self.failed = Some(error);
         cx.waker().wake_by_ref();
         Poll::Pending
@@ -68,18 +69,18 @@ impl Forwarded {
     }
 }
 
-/// The body of an answer.
+/// The body of a response.
 pub(super) struct Answered {
     content: Content,
     record: Arc<RequestRecord>,
-    /// The answer to a HEAD. hyper sends its body to a client of HTTP/2, which takes that for an error.
+    /// Set for the response to a HEAD. hyper would send its body to a client of HTTP/2, which takes that for an error.
     is_head: bool,
-    /// How many bytes are to come, if the head says so: HTTP/1.1 asks for nothing after them.
+    /// How many bytes are still to come, if the head announces it: with HTTP/1.1, hyper does not poll again after them.
     left: Option<u64>,
 }
 
 impl Answered {
-    /// The answer of a request. An answer to HEAD has no body, whatever it says.
+    /// Makes the response to a request. The response to a HEAD has no body, whatever its head announces.
     pub(super) fn of(answer: Response<Content>, is_head: bool, record: Arc<RequestRecord>) -> Response<Self> {
         let (mut parts, content) = answer.into_parts();
         let mut body = Self { content, record, is_head, left: None };

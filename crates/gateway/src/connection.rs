@@ -36,13 +36,13 @@ use addon_signer_telemetry::audit::Caller;
 /// How often a connection checks whether it may continue. Together with [`GRACE`] this is well under the 2 s of
 /// invariant I15.
 const SWEEP: Duration = Duration::from_secs(1);
-/// How long a connection that must end may take to finish the answer that reports it.
+/// How long a connection that must end may take to finish the response that reports it.
 const GRACE: Duration = Duration::from_millis(300);
-/// How many streams a client may reset before the gateway has looked at them; then its connection ends
+/// How many streams a client may reset before the gateway has processed them; with more, its connection ends
 /// (CVE-2023-44487).
 const RESET_UNSEEN: usize = 20;
 /// How many streams the gateway may have to reset because the client breaks the protocol or keeps sending after an
-/// early answer; then its connection ends. h2's own default.
+/// early response; with more, its connection ends. h2's own default.
 const RESET_BROKEN: usize = 1024;
 /// How often HTTP/2 pings check whether the peer is still there (RFC 9113 section 6.7).
 const PING_INTERVAL: Duration = Duration::from_secs(30);
@@ -97,8 +97,8 @@ impl ConnectionHandler for GatewayShared {
 
 /// Serves requests until the client leaves or is idle, the identity is refused, or `stop` is cancelled.
 async fn serve(tls: TlsStream<TcpStream>, mut permit: SessionPermit, session: Arc<Session>, stop: CancellationToken) {
-    // Checks the peer now and logs the verdict. A refusal is sent as the answer to the first request. A client that
-    // sends none soon loses its permit, which is not a session permit.
+    // Checks the peer now and logs the verdict. A refusal is sent as the response to the first request. A client that
+    // sends none soon loses its permit, which is not a session's.
     let first = match session.begin() {
         Ok(()) => SWEEP,
         Err(cause) => {
@@ -111,7 +111,7 @@ async fn serve(tls: TlsStream<TcpStream>, mut permit: SessionPermit, session: Ar
     let is_h2 = tls.get_ref().1.alpn_protocol() == Some(H2);
     let builder = http_builder(new, is_h2, &session.shared.limits);
     let answering = Arc::clone(&session);
-    // hyper moves the future several times before it runs, and it has kilobytes.
+    // Boxed, because hyper moves the future several times before it runs, and it takes kilobytes.
     let service = service_fn(move |request| Box::pin(routes::answer(Arc::clone(&answering), request)));
     let too_many_heads = CancellationToken::new();
     let io = Wire::to_client(tls, is_h2.then(|| Frames::of_client(&session.shared.stats, &too_many_heads)));
@@ -147,7 +147,7 @@ async fn serve(tls: TlsStream<TcpStream>, mut permit: SessionPermit, session: Ar
                 }
                 continue;
             }
-            // A refusal that was answered has ended its connection.
+            // This client has not received its refusal: a connection ends once that is sent.
             () = permit.taken() => {
                 session.shared.stats.refusals_unanswered.inc();
                 session.cut();
@@ -161,8 +161,8 @@ async fn serve(tls: TlsStream<TcpStream>, mut permit: SessionPermit, session: Ar
     }
 }
 
-/// Ends what the session would carry after HTTP, if that has not begun when the connection ends: it holds the session,
-/// which holds it.
+/// Drops the session's tunnel if the connection ends before the tunnel has begun. The two hold each other, so otherwise
+/// neither would be dropped.
 struct Agreed(Arc<Session>);
 
 impl Drop for Agreed {
@@ -180,10 +180,10 @@ async fn carried(tunnel: &mut Option<BoxFuture<'static, ()>>) {
     }
 }
 
-/// Waits for `stop`, or for too many large heads; HTTP/2 itself tells the client what to send again. A client of
-/// HTTP/1.1 learns from the answer to its next request that the connection ends: a request that is under way when an
-/// idle connection is closed is lost, and many clients do not repeat a POST. Returns when the connection must have
-/// ended.
+/// Waits for `stop`, or for too many large heads, and returns the time by which the connection must have ended. HTTP/2
+/// itself tells the client which requests to send again. A client of HTTP/1.1 learns that the connection ends from the
+/// response to its next request, so an idle connection waits for that: a request that is under way when the connection
+/// is closed is lost, and many clients do not repeat a POST.
 async fn stopping(
     session: &Session,
     is_h2: bool,
@@ -217,7 +217,7 @@ enum SessionVerdict {
 fn verdict(session: &Session) -> SessionVerdict {
     match session.check() {
         Err(NotEligible::TooManyConnections { .. }) => return SessionVerdict::Ends, // counted when it was refused
-        // The first lists are incomplete: nothing speaks against the session yet.
+        // The initial lists are incomplete, so absence is no reason to end the session yet.
         Err(NotEligible::NotRegistered { cause: NotRegistered::NotReady, .. }) => {}
         Err(cause) => {
             if session.was_admitted() {

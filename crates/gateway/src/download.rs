@@ -1,6 +1,6 @@
 //! Streams the body of a response to the client. Time is bounded, and the body is never held in memory as a whole. A
-//! request keeps its permit until the last piece of its answer has left for the client's socket: HTTP/2 takes pieces
-//! from the body even when the client has no room, and keeps them.
+//! request keeps its permit until the last piece of its response has left for the client's socket: with HTTP/2, hyper
+//! takes pieces from the body and keeps them even when the client takes none.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,11 +17,11 @@ use tokio::time::{Instant, Sleep};
 use super::upload::{BodyError, UploadProgress};
 use addon_signer_core::gateway::permits::{MinRate, Tempo};
 
-/// How many pieces of an answer may wait for the client. h2 bounds their bytes, but needs another 370 bytes or so for
+/// How many pieces of a response may wait for the client. h2 bounds their bytes, but needs another 370 bytes or so for
 /// each, and a backend may send a byte at a time: without this bound 32,768 pieces would take 12 MB.
 const MOST_PIECES: usize = 64;
 
-/// A request that is being answered. Each piece of the answer has it.
+/// A request whose response is being sent. Each piece of the response holds it.
 struct Answering<C> {
     pace: Arc<RateMeter>,
     /// Woken when the client has taken a piece.
@@ -30,11 +30,11 @@ struct Answering<C> {
 }
 
 impl<C> Answering<C> {
-    /// Waits until the client has few enough pieces to take.
+    /// Ready when at most `few` pieces wait for the client.
     fn poll_waiting(&self, few: usize, cx: &Context<'_>) -> Poll<()> {
         if self.pace.waiting() > few {
             self.taken.register(cx.waker());
-            // A piece may have left meanwhile. Any that leaves from now on wakes this task.
+            // A piece may have left before the waker was registered. Any that leaves from now on wakes this task.
             if self.pace.waiting() > few {
                 return Poll::Pending;
             }
@@ -43,7 +43,7 @@ impl<C> Answering<C> {
     }
 }
 
-/// A piece of the answer that has not left for the client's socket.
+/// A piece of the response that has not left for the client's socket.
 struct Untaken<C> {
     piece: Bytes,
     in_flight: Arc<Answering<C>>,
@@ -66,9 +66,9 @@ impl<C> Drop for Untaken<C> {
 pub(super) struct Download<B, C> {
     inner: B,
     timeout: Duration,
-    /// When the backend will have been silent for too long. A body that never waits for it needs none.
+    /// Fires when the backend has been silent for too long. A body that never waits for the backend needs none.
     timer: Option<Pin<Box<Sleep>>>,
-    /// Whether the timer runs: the backend must act.
+    /// Whether the timer runs, because the backend must act.
     is_timed: bool,
     /// Present for a stream, which lasts while anything passes in either direction.
     stream: Option<Arc<UploadProgress>>,
@@ -96,19 +96,19 @@ impl<B, C: Send + Sync + 'static> Download<B, C> {
         &self.in_flight.pace
     }
 
-    /// A piece that counts until it is dropped.
+    /// Wraps a piece, which waits for the client until it is dropped.
     fn hold(&self, piece: Bytes) -> Bytes {
         self.in_flight.pace.given();
         Bytes::from_owner(Untaken { piece, in_flight: Arc::clone(&self.in_flight) })
     }
 
-    /// Keeps the request alive until these fields are sent, all as one piece. HTTP/2 also keeps fields in a table for
-    /// later answers, unless they are sensitive, and each would keep the request alive.
+    /// Keeps the request alive until these fields are sent, all as one piece. They are marked as sensitive, because h2
+    /// keeps other fields in a table for later responses, and each of these would keep the request alive.
     pub(super) fn hold_fields(&self, fields: &mut HeaderMap) {
         let values: Vec<&[u8]> = fields.values().map(HeaderValue::as_bytes).collect();
         let mut values = self.hold(values.concat().into());
         for value in fields.values_mut() {
-            // What was a valid value still is one.
+            // These bytes were a valid value, so this does not fail.
             if let Ok(held) = HeaderValue::from_maybe_shared(values.split_to(value.len())) {
                 *value = held;
                 value.set_sensitive(true);
@@ -142,7 +142,8 @@ where
             Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err(error.into()))),
             Poll::Ready(None) => Poll::Ready(None),
             Poll::Pending => {
-                // Until the client has taken everything, its own pace counts.
+                // The backend's time begins once the client has taken everything; before, the minimum rate bounds the
+                // client's.
                 ready!(this.in_flight.poll_waiting(0, cx));
                 let timer = this.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(this.timeout)));
                 if !this.is_timed {
@@ -170,21 +171,21 @@ where
     }
 }
 
-/// How a client reads a response.
+/// Measures how fast a client reads a response.
 #[derive(Debug)]
 pub(super) struct RateMeter(Mutex<RateState>);
 
 #[derive(Debug)]
 struct RateState {
     tempo: Tempo,
-    /// How many pieces the client has to take.
+    /// How many pieces wait for the client.
     waiting: usize,
-    /// When it could first have taken the next one.
+    /// When the client could first have taken the next piece.
     since: Instant,
 }
 
 impl RateMeter {
-    /// Initially the client has nothing to take.
+    /// Initially no pieces wait for the client.
     pub(super) fn new(rate: MinRate) -> Arc<Self> {
         Arc::new(Self(Mutex::new(RateState { tempo: Tempo::new(rate), waiting: 0, since: Instant::now() })))
     }
@@ -208,12 +209,12 @@ impl RateMeter {
         state.waiting = state.waiting.saturating_sub(1);
     }
 
-    /// How many pieces the client has to take. While there are none, the backend must act.
+    /// How many pieces wait for the client. While there are none, the backend must act.
     pub(super) fn waiting(&self) -> usize {
         self.0.lock().waiting
     }
 
-    /// Whether the client takes too slowly.
+    /// Whether the client reads below the minimum rate.
     pub(super) fn is_slow(&self) -> bool {
         let state = self.0.lock();
         state.waiting > 0 && state.tempo.left(state.since.elapsed()).is_zero()
@@ -290,7 +291,7 @@ mod tests {
         assert!(began.elapsed() < 2 * TIMEOUT);
     }
 
-    /// Of the two parties of a stream one may be silent for as long as the other talks.
+    /// One party of a stream may be silent for as long as the other talks.
     #[tokio::test(start_paused = true)]
     async fn a_stream_lasts_while_its_client_talks() {
         let progress = UploadProgress::new();
@@ -318,8 +319,8 @@ mod tests {
 
     const CLIENT_RATE: MinRate = MinRate { bytes_per_second: 100, patience: Duration::from_secs(10) };
 
-    /// After how many pieces of 10 bytes a client is too slow that takes this long for each, while the backend takes
-    /// a minute.
+    /// After how many pieces of 10 bytes a client is too slow if it takes this long for each, while the backend takes a
+    /// minute for each.
     async fn too_slow_after(each: Duration) -> Option<u32> {
         let pace = RateMeter::new(CLIENT_RATE);
         for number in 0..200 {

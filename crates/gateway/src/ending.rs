@@ -1,4 +1,4 @@
-//! Ends a request from outside of it: its session has lost its eligibility, or its route is gone.
+//! Ends a request from outside of it: its client has lost its eligibility, or its route was removed.
 
 use std::sync::OnceLock;
 use std::task::{Context, Poll};
@@ -29,12 +29,12 @@ impl EndCause {
     }
 }
 
-/// Whether a request must end, and the task that is told.
+/// Whether a request must end, and the task to wake then.
 #[derive(Debug, Default)]
 pub(super) struct Ending {
     cause: OnceLock<EndCause>,
     task: AtomicWaker,
-    /// What goes on while nobody polls the request.
+    /// The rest of the upload, which has a task of its own and continues while the response is not polled.
     upload: Mutex<Option<AbortHandle>>,
 }
 
@@ -47,7 +47,7 @@ impl Ending {
         }
     }
 
-    /// Aborts the upload with the request.
+    /// Aborts this upload when the request must end.
     pub(super) fn aborts(&self, upload: AbortHandle) {
         let upload = self.upload.lock().insert(upload).clone();
         // It may have been set meanwhile.

@@ -1,4 +1,4 @@
-//! Refusals as gRPC's clients understand them: an answer of trailers only, with a status of gRPC in it.
+//! Refusals in the form that gRPC clients understand: a response of trailers only, with a gRPC status in them.
 
 use std::fmt::Write;
 
@@ -6,7 +6,7 @@ use hyper::body::Bytes;
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use hyper::{Response, StatusCode};
 
-/// Whether it is a request of gRPC: `application/grpc`, or that with a `+` or `;` and more.
+/// Whether it is a gRPC request: `application/grpc`, or that with a `+` or `;` and more.
 pub(super) fn is_grpc(headers: &HeaderMap) -> bool {
     const GRPC: &[u8] = b"application/grpc";
     let kind = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
@@ -15,7 +15,7 @@ pub(super) fn is_grpc(headers: &HeaderMap) -> bool {
     })
 }
 
-/// The status of gRPC for a refusal (<https://grpc.github.io/grpc/core/md_doc_statuscodes.html>).
+/// The gRPC status for a refusal (<https://grpc.github.io/grpc/core/md_doc_statuscodes.html>).
 ///
 /// | HTTP | gRPC | why |
 /// |---|---|---|
@@ -46,13 +46,13 @@ fn code(status: StatusCode, is_credential: bool) -> &'static str {
     }
 }
 
-/// An answer that has only trailers.
+/// A response that has only trailers.
 pub(super) fn refusal(status: StatusCode, is_credential: bool, message: &str) -> Response<Bytes> {
     let mut response = Response::new(Bytes::new());
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
     headers.insert("grpc-status", HeaderValue::from_static(code(status, is_credential)));
-    // What is encoded is printable ASCII.
+    // The encoded text is printable ASCII.
     if let Ok(message) = HeaderValue::from_str(&encode(message)) {
         headers.insert("grpc-message", message);
     }
@@ -65,7 +65,7 @@ fn encode(text: &str) -> String {
         match byte {
             b'%' => encoded.push_str("%25"),
             b' '..=b'~' => encoded.push(byte.into()),
-            // Writing to a text does not fail.
+            // Writing to a string does not fail.
             _ => drop(write!(encoded, "%{byte:02X}")),
         }
         encoded

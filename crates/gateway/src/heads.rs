@@ -1,9 +1,9 @@
 //! Counts the large heads of HTTP/2, and those that come in several frames.
 //!
-//! h2's HPACK table keeps the buffers of a whole head for as long as it keeps a path or a host name from it, some 110
-//! heads of a connection. One frame has at most 16 KiB, and Huffman's code makes up to 52 KiB of it; a head that goes
-//! on in CONTINUATION frames may have six frames, also if it is refused then. Few peers send any, because what is the
-//! same in each head is in the table, so a connection ends after some of them.
+//! h2's HPACK table keeps the buffers of a whole head for as long as it keeps a path or a host name from it: some 110
+//! heads of a connection. A frame has at most 16 KiB, which Huffman's code expands to 52 KiB at most; a head that
+//! continues in CONTINUATION frames may have six frames, even if it is refused then. Honest peers send few such heads,
+//! because the table has what heads repeat. So a connection ends after some of them.
 
 use std::io;
 
@@ -26,14 +26,14 @@ const HEADERS: u8 = 1;
 const PUSH_PROMISE: u8 = 5;
 const END_HEADERS: u8 = 4;
 
-/// What was read of the frames of a connection.
+/// How far a connection's frames have been read.
 #[derive(Debug)]
 pub(super) struct Frames {
-    /// How many bytes follow that are not the head of a frame.
+    /// How many bytes follow before the next frame's header.
     skipped: usize,
     head: [u8; FRAME_HEAD],
     known: usize,
-    /// How many heads were begun that go on in another frame.
+    /// How many heads have continued in another frame.
     split: usize,
     large: usize,
     ended: Counter,
@@ -41,12 +41,12 @@ pub(super) struct Frames {
 }
 
 impl Frames {
-    /// Of a client. The token is cancelled when the connection must end.
+    /// For a client's connection. The token is cancelled when the connection must end.
     pub(super) fn of_client(stats: &GatewayStats, too_many: &CancellationToken) -> Self {
         Self::new(PREFACE, stats.large_heads_ended.clone(), too_many.clone())
     }
 
-    /// Of a backend. The token is cancelled when no further request may begin.
+    /// For a backend's connection. The token is cancelled when no further request may begin.
     pub(super) fn of_backend(too_many: CancellationToken) -> Self {
         Self::new(0, Counter::default(), too_many)
     }
@@ -55,10 +55,10 @@ impl Frames {
         Self { skipped, head: [0; FRAME_HEAD], known: 0, split: 0, large: 0, ended, too_many }
     }
 
-    /// Takes what was read.
+    /// Reads the frames in these bytes.
     ///
     /// # Errors
-    /// The peer goes on sending such heads, so the connection is cut.
+    /// The peer keeps sending such heads, so the connection is cut.
     pub(super) fn read(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
             let skipped = self.skipped.min(bytes.len());

@@ -82,8 +82,8 @@ pub struct Limits {
     pub max_cluster_connections: usize,
     /// Largest number of requests at a time of all addons of one cluster.
     pub max_cluster_requests: usize,
-    /// Largest number of handshakes at a time. A further one takes the place of the oldest one from the source that has
-    /// most. Eight times as many connections may wait for the first words of their clients.
+    /// Largest number of handshakes at a time. A further one displaces the oldest one from the source that has most.
+    /// Eight times as many connections may wait for their clients' first bytes.
     pub max_handshakes: usize,
     /// Longest time from the TCP accept to the end of the TLS handshake.
     pub handshake_timeout: Duration,
@@ -91,8 +91,8 @@ pub struct Limits {
     pub header_timeout: Duration,
     /// Longest time without a request in flight; the wait for the head of a later request is a part of it.
     pub idle_timeout: Duration,
-    /// How slowly a client may send or take a body. For a request its route's `first_byte` applies if that is longer
-    /// than the patience; for one of gRPC, only its `idle`.
+    /// The rate below which a client may not send or take a body. For a request's body, the route's `first_byte`
+    /// applies if that is longer than this timeout; for gRPC, only the route's `idle` does.
     pub min_rate: MinRate,
     /// How long requests in flight may continue after `stop`.
     pub drain_timeout: Duration,
@@ -102,10 +102,10 @@ pub struct Limits {
     pub max_streams: u32,
     /// How many bytes of bodies an HTTP/2 client may send on one stream before the gateway has passed them on.
     pub stream_window: u32,
-    /// The same for all streams of one connection. It is larger, so that one upload that waits does not hold all.
+    /// The same for all streams of one connection. It is larger, so that one stalled upload does not hold up the
+    /// others.
     pub connection_window: u32,
-    /// How many bytes of a request may wait to be sent, to its backend and to its client. One more piece may be added
-    /// to that.
+    /// How many bytes of a request may wait to be sent, to its backend and to its client, plus one piece.
     pub call_buffer: usize,
     /// The socket buffers of a client's connection, in each direction. Linux doubles it.
     pub client_socket: u32,
@@ -189,7 +189,7 @@ pub struct GatewayInputs {
     pub trust: watch::Receiver<Arc<Trust>>,
     /// Which requests go where.
     pub routes: watch::Receiver<Arc<RouteTable>>,
-    /// Who is eligible.
+    /// Which addons are eligible on which clusters.
     pub registry: SharedRegistry,
     /// The certificate that it shows to agents; `None` until there is one.
     pub serving: watch::Receiver<Option<Arc<CertifiedKey>>>,
@@ -199,7 +199,7 @@ pub struct GatewayInputs {
     pub clock: Clock,
     /// Where decisions are logged.
     pub audit: Audit,
-    /// What no backend may be.
+    /// The addresses that no backend may have.
     pub protected: watch::Receiver<ProtectedAddresses>,
     /// Which certificates are in use. The gateway writes it; others drain it.
     pub usage: Arc<UsageTracker>,
@@ -216,7 +216,7 @@ pub enum GatewayError {
          there"
     )]
     Listen {
-        /// The address that was asked for.
+        /// The configured address.
         address: SocketAddr,
         /// The operating system's error.
         source: std::io::Error,
@@ -255,7 +255,7 @@ impl Gateway {
     /// snapshot once it is in effect: new connections are verified against it, and requests are decided by it.
     ///
     /// # Errors
-    /// [`GatewayError::InputEnded`] when the sender of trust or of the serving certificate is gone before `stop`.
+    /// [`GatewayError::InputEnded`] when the sender of trust or of the serving certificate is dropped before `stop`.
     pub async fn run(
         self,
         inputs: GatewayInputs,

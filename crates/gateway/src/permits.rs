@@ -11,7 +11,7 @@ use addon_signer_core::gateway::permits::{Holders, NoPermit, PermitCount, Permit
 use addon_signer_core::gateway::route::{Route, RouteName};
 use addon_signer_core::identity::{AddOnName, ClusterName, PeerIdentity};
 
-/// Everyone's permits.
+/// The permits of all addons and clusters.
 #[derive(Clone)]
 pub(super) struct SharedPermits(Arc<Mutex<Permits>>);
 
@@ -55,7 +55,7 @@ impl Drop for Permit {
     }
 }
 
-/// Who calls which AddOnRoute.
+/// An AddOnRoute, and the addon on a cluster that sends requests to it.
 type RouteCaller = (RouteName, ClusterName, AddOnName);
 
 /// How many requests each addon on each cluster has on each AddOnRoute that bounds them.
@@ -66,7 +66,7 @@ impl RoutePermits {
     /// Takes a permit, if the route bounds its requests.
     ///
     /// # Errors
-    /// How many requests the caller may have, and has.
+    /// The caller has this many requests, and may have no more.
     pub(super) fn take(&self, route: &Route, identity: &PeerIdentity) -> Result<Option<RoutePermit>, usize> {
         let Some(max) = route.limits.requests_per_identity else { return Ok(None) };
         let caller = (route.name.clone(), identity.cluster.clone(), identity.addon.clone());

@@ -57,7 +57,7 @@ fn requests(whose: NoPermit) -> String {
 impl From<UploadError> for Refusal {
     fn from(error: UploadError) -> Self {
         match error {
-            // Before its answer begins, only the client of a stream can be silent for too long.
+            // Before the response begins, only the client of a stream can be silent for too long.
             UploadError::Silent(time) => Self::ClientSilent(time),
             error => Self::Upload(error),
         }
@@ -74,7 +74,7 @@ impl From<&EndCause> for Refusal {
 }
 
 impl Refusal {
-    /// Says which route's backend failed.
+    /// Adds the route whose backend failed.
     pub(super) fn on(self, route: &RouteName) -> Self {
         match self {
             Self::Backend(cause) => Self::Backend(format!("{cause} (route {route})")),
@@ -82,7 +82,7 @@ impl Refusal {
         }
     }
 
-    /// Whether the caller's connection ends with this answer.
+    /// Whether the caller's connection ends with this response.
     pub(super) fn ends_connection(&self) -> bool {
         matches!(self, Self::NotEligible(cause) if !cause.is_not_ready())
     }
@@ -118,7 +118,7 @@ impl Refusal {
     }
 }
 
-/// The content of the answer (RFC 9457 section 3).
+/// The content of the response (RFC 9457 section 3).
 #[derive(Serialize)]
 struct Details<'p> {
     #[serde(rename = "type")]
@@ -128,7 +128,7 @@ struct Details<'p> {
     detail: &'p str,
 }
 
-/// All that logs, metrics and clients are told of a refusal. The rest of this file is the table of all refusals.
+/// What logs, metrics and clients get of a refusal. The rest of this file is the table of all refusals.
 pub(super) struct Problem {
     /// CamelCase name for the audit log.
     pub(super) cause: &'static str,

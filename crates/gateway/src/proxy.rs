@@ -27,7 +27,8 @@ use addon_signer_core::gateway::permits::MinRate;
 use addon_signer_core::gateway::route::{Backend, Route};
 use addon_signer_core::identity::{ClusterName, PeerIdentity};
 
-/// How often a request is sent while its backend has not processed it: a connection has just ended, or it was refused.
+/// How often a request is sent as long as its backend has processed none of it: its connection has just ended, or the
+/// backend refused its stream.
 const TRIES: usize = 3;
 
 /// The host that a request is for.
@@ -66,7 +67,7 @@ impl Forward<'_> {
         self.in_flight.enter(&route, &self.peer).map_err(Refusal::TooManyRequestsOfRoute)?;
         let pool = self.session.shared.backends.pool(backend);
         let pool = pool.map_err(|cause| NoAccess::NoBackend { route: route.name.clone(), cause })?;
-        // Over HTTP/1.1 there are no streams, whatever the client calls its request.
+        // HTTP/1.1 has no streams in both directions, whatever content type the client sends.
         let is_stream = grpc::is_grpc(request.headers()) && !pool.speaks_http1();
         let progress = UploadProgress::new();
         let request = self.backend_request(request, &route, upgrade.as_ref(), (is_stream, &progress))?;
@@ -166,7 +167,7 @@ impl Forward<'_> {
     }
 }
 
-/// The path below the addon, as it came.
+/// The path below the addon, as the client sent it.
 fn backend_uri(path: PathBelow<'_>, query: Option<&str>) -> Result<Uri, hyper::http::Error> {
     let mut text = path.as_sent();
     if text.is_empty() {
@@ -180,7 +181,7 @@ fn backend_uri(path: PathBelow<'_>, query: Option<&str>) -> Result<Uri, hyper::h
 
 /// A request on its way to a backend, until the response begins.
 struct Exchange<'e> {
-    /// The caller's.
+    /// The client's.
     cluster: &'e ClusterName,
     backend: &'e Backend,
     pool: Arc<Pool>,
@@ -188,7 +189,7 @@ struct Exchange<'e> {
     wanted: ConnectionNeed,
     progress: Arc<UploadProgress>,
     is_stream: bool,
-    /// When it began: to connect takes the backend's time.
+    /// When it began. Connecting counts as the backend's time.
     sent: Instant,
 }
 
@@ -232,6 +233,7 @@ impl Exchange<'_> {
                 response = &mut response => return Ok(response),
                 () = tokio::time::sleep_until(since + allowed(turn)) => {}
             }
+            // A piece of the request may have passed while the timer ran, which restarts the time.
             let (turn, since) = self.progress.turn();
             let allowed = allowed(turn);
             if since + allowed <= Instant::now() {

@@ -1,5 +1,5 @@
 //! What is counted of one request, and the line about it in the access log. The record lasts as long as anything of the
-//! request does: its answer, its upload, or what it was upgraded to.
+//! request does: its response, its upload, or what it was upgraded to.
 
 use std::convert::Infallible;
 use std::fmt::Display;
@@ -23,7 +23,7 @@ use addon_signer_core::timestamp::Timestamp;
 use addon_signer_platform::clock::Clock;
 use addon_signer_telemetry::access::{Ended, RequestSummary};
 
-/// How a request ended: all of its answer was handed to its connection, or both sides of an upgraded one have ended.
+/// How a request ended: all of its response was handed to its connection, or both sides of an upgraded one have ended.
 pub(super) const COMPLETE: &str = "complete";
 /// The client left, or its own body was cut short.
 pub(super) const CLIENT_GONE: &str = "client gone";
@@ -49,7 +49,7 @@ pub(super) struct RequestRecord {
     is_cut: Arc<AtomicBool>,
 }
 
-/// What the access log tells of a request.
+/// What the access log reports about a request.
 struct Told {
     began: Timestamp,
     asked: RequestSummary,
@@ -61,21 +61,21 @@ struct Told {
     ended: OnceLock<&'static str>,
 }
 
-/// The answer's head.
+/// The response's head.
 struct Head {
     status: u16,
     problem: &'static str,
     after: Duration,
 }
 
-/// How long a forwarded request took until its answer began.
+/// How long a forwarded request took until its response began.
 struct Times {
     own: Duration,
     backend: Duration,
 }
 
 impl RequestRecord {
-    /// Begins with a request. `is_cut` says later whether the gateway has cut its connection.
+    /// Starts the record of a request. `is_cut` reports later whether the gateway has cut its connection.
     pub(super) fn new(stats: &Arc<GatewayStats>, is_cut: &Arc<AtomicBool>) -> Self {
         stats.requests.inc();
         Self {
@@ -89,7 +89,7 @@ impl RequestRecord {
         }
     }
 
-    /// Tells the access log about it.
+    /// Has the access log report it.
     pub(super) fn telling<B>(mut self, request: &Request<B>, began: Timestamp) -> Self {
         let protocol = if request.version() == Version::HTTP_2 { "HTTP/2" } else { "HTTP/1.1" };
         let host = request.uri().authority().map(|authority| authority.as_str().into());
@@ -115,12 +115,12 @@ impl RequestRecord {
         self.began
     }
 
-    /// Whether the access log tells about it.
+    /// Whether the access log reports it.
     pub(super) fn is_told(&self) -> bool {
         self.told.is_some()
     }
 
-    /// Notes who called. The first caller counts, as with everything below.
+    /// Notes the client. The first one counts, as with everything below.
     pub(super) fn by(&self, peer: &Arc<Peer>) {
         self.peer.get_or_init(|| Arc::clone(peer));
     }
@@ -157,7 +157,7 @@ impl RequestRecord {
         }
     }
 
-    /// Notes how long a forwarded request took until its answer began or failed, and how much of that was the
+    /// Notes how long a forwarded request took until its response began or failed, and how much of that was the
     /// backend's.
     pub(super) fn forwarded(&self, backend: Duration) {
         let own = self.began.elapsed().saturating_sub(backend);
@@ -167,7 +167,8 @@ impl RequestRecord {
         }
     }
 
-    /// Counts the request: its answer's head is handed to HTTP. `problem` is empty for an answer that is none.
+    /// Counts the request when the head of its response is handed to HTTP. `problem` is empty unless the response is
+    /// one.
     pub(super) fn answered(&self, status: StatusCode, problem: &'static str) {
         self.count(Code::of(status));
         if let Some(told) = &self.told {
@@ -175,7 +176,7 @@ impl RequestRecord {
         }
     }
 
-    /// Counts the request: its stream is reset instead of an answer.
+    /// Counts the request: its stream is reset, so it has no response.
     pub(super) fn reset(&self, problem: &'static str) {
         self.count(Code::Reset);
         if let Some(told) = &self.told {
@@ -189,14 +190,14 @@ impl RequestRecord {
         self.traffic_on(NO_ROUTE).count(code);
     }
 
-    /// Notes that the end of the answer is not the end of the request.
+    /// Notes that the end of the response is not the end of the request.
     pub(super) fn upgraded(&self) {
         if let Some(told) = &self.told {
             told.is_upgraded.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Notes that all of the answer was handed to the connection.
+    /// Notes that all of the response was handed to the connection.
     pub(super) fn complete(&self) {
         if let Some(told) = self.told.as_ref().filter(|told| !told.is_upgraded.load(Ordering::Relaxed)) {
             told.ended.get_or_init(|| COMPLETE);
@@ -298,7 +299,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn unlogged_answers_are_counted_once_when_their_window_ends() {
-        // With a second subscriber no other test's thread decides whether lines of this one are written.
+        // Without a second subscriber, another test's thread could decide whether lines of this one are written.
         let _second = Dispatch::new(tracing_subscriber::fmt().with_max_level(LevelFilter::OFF).finish());
         let file = tempfile::NamedTempFile::new().unwrap();
         let lines = file.reopen().unwrap();

@@ -22,7 +22,7 @@ use addon_signer_core::gateway::headers::answer::MOST_HEADERS;
 use addon_signer_core::gateway::path::SafePath;
 use addon_signer_core::names::HEADER_RENEW_WITHIN;
 
-/// A client that cancels a request sooner than this did not wait for its answer.
+/// A client that cancels a request sooner than this did not wait for the response.
 const BARELY_WAITED: Duration = Duration::from_secs(1);
 
 /// Answers one request. The peer is checked first, again for every request.
@@ -63,7 +63,7 @@ pub(super) async fn answer(session: Arc<Session>, request: Request<Incoming>) ->
     Ok(Answered::of(answer, asked.method == Method::HEAD, record))
 }
 
-/// A client that waits for the head of an answer. Dropping this without an answer means that the client gave up.
+/// A client that waits for the head of a response. Dropping this before the response means that the client cancelled.
 struct Unanswered<'s> {
     session: Option<&'s Session>,
     since: Instant,
@@ -149,7 +149,7 @@ fn read_only(request: &Request<Incoming>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The answer of `GET /v1/whoami`. Scripts depend on the names of its members.
+/// The response to `GET /v1/whoami`. Scripts depend on the names of its members.
 #[derive(Serialize)]
 struct WhoAmI<'p> {
     cluster: &'p str,
@@ -183,8 +183,8 @@ fn who_am_i(peer: &Peer) -> Response<Bytes> {
     response
 }
 
-/// The serving anchors in PEM, with their digest as a strong ETag. Whoever has a certificate of a tainted authority is
-/// told to renew it.
+/// The serving anchors in PEM, with their digest as a strong ETag. A client with a certificate of a tainted authority
+/// is told to renew it.
 fn bundle(session: &Session, peer: &Peer, headers: &HeaderMap) -> Result<Response<Bytes>, Refusal> {
     let in_effect = session.shared.in_effect.borrow().clone();
     let anchors = in_effect.as_ref().and_then(|in_effect| in_effect.trust.serving_anchors.as_ref());
@@ -230,7 +230,7 @@ fn refuse(
         let path = asked.uri.path();
         session.shared.audit.refused_request(&session.caller(peer), method, path, problem.cause, refusal);
     }
-    // gRPC has a status for each code. After CANCEL a client also looks whether its deadline has passed.
+    // gRPC has a status for each code. After CANCEL a client also checks whether its deadline has passed.
     if let Refusal::BackendReset(reason) = refusal
         && asked.is_grpc
         && asked.version == Version::HTTP_2

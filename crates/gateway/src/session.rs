@@ -1,4 +1,4 @@
-//! Sessions: who the peer of a connection is under the trust in effect, and whether it still is eligible.
+//! Sessions: the identity of a connection's peer under the trust in effect, and whether it is still eligible.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -84,7 +84,7 @@ pub(super) struct Session {
     pub(super) shared: Arc<GatewayShared>,
     pub(super) remote: SocketAddr,
     pub(super) forwarded_for: HeaderValue,
-    /// Cancelled when the connection must end after its present answer.
+    /// Cancelled when the connection must end after its current response.
     pub(super) close: CancellationToken,
     /// Notified by each request.
     pub(super) called: Notify,
@@ -189,7 +189,7 @@ impl Session {
         Ok(peer)
     }
 
-    /// Takes a permit once.
+    /// Takes the connection's permit, once.
     fn enter(&self, peer: &Arc<Peer>) -> Result<(), NotEligible> {
         if self.admitted.get().is_none() {
             let over = |whose| NotEligible::TooManyConnections { peer: Arc::clone(peer), whose };
@@ -288,8 +288,8 @@ impl Session {
         self.activity.lock().answered += 1;
     }
 
-    /// Notes that the client cancelled a request before the answer. If that happens far more often than answers do, the
-    /// connection ends: resetting streams costs a client less than the gateway (CVE-2023-44487).
+    /// Notes that the client cancelled a request before the response. If that happens far more often than responses do,
+    /// the connection ends: resetting streams costs a client less than the gateway (CVE-2023-44487).
     pub(super) fn abandoned(&self) {
         let mut activity = self.activity.lock();
         activity.abandoned += 1;
@@ -311,7 +311,7 @@ impl Session {
     }
 
     /// Ends requests that are being forwarded: all of them, or those that no route lets in any more. A host name or a
-    /// method that a route has lost counts for new requests.
+    /// method that a route has lost counts for new requests only.
     pub(super) fn end_requests(&self, cause: &EndCause, peer: Option<&Peer>) {
         let all = self.forwarded();
         if all.is_empty() {
@@ -353,7 +353,7 @@ impl Session {
     }
 }
 
-/// A request that is being answered.
+/// A request, until all of its response is sent.
 pub(super) struct InFlight {
     session: Arc<Session>,
     pub(super) record: Arc<RequestRecord>,
@@ -375,14 +375,14 @@ impl InFlight {
     /// Takes a permit of the route.
     ///
     /// # Errors
-    /// How many requests the caller may have on it, and has.
+    /// The caller has this many requests on it, and may have no more.
     pub(super) fn enter(&mut self, route: &Arc<Route>, peer: &Peer) -> Result<(), usize> {
         self._route_permit = self.session.shared.route_permits.take(route, &peer.identity)?;
         self.route = Some(Arc::clone(route));
         Ok(())
     }
 
-    /// Logs why its answer was cut short.
+    /// Logs why its response was cut short.
     pub(super) fn broke(&self, error: &BodyError) {
         if let (Some(peer), Some(route)) = (self.record.peer(), &self.route) {
             self.session.shared.broken_answers.say(peer, &route.name, error);

@@ -20,8 +20,8 @@ use addon_signer_core::trust::Trust;
 use addon_signer_telemetry::labels;
 use addon_signer_telemetry::metrics::{Registry, SignerLabel, add, add_seconds};
 
-/// How often the labels of what is gone are looked for. A request that began before a route was removed may name the
-/// route again afterwards.
+/// How often labels of removed addons and routes are dropped. A request that began before a route was removed may bring
+/// its label back.
 const SWEEP: Duration = Duration::from_secs(60);
 
 const HANDSHAKES_FAILED: &str = "TLS handshakes that failed. cause: the client sent no_certificate, or one that has \
@@ -172,7 +172,7 @@ impl GatewayStats {
         self.traffic.of(addon, route)
     }
 
-    /// Runs forever: drops the labels of addons and AddOnRoutes that are gone.
+    /// Runs forever: drops the labels of addons and AddOnRoutes that were removed.
     pub(super) async fn keep(
         &self,
         mut trust: watch::Receiver<Arc<Trust>>,
@@ -228,7 +228,7 @@ impl CertificateEnds {
     }
 }
 
-/// Metrics that nobody reads.
+/// Metrics that are exported nowhere.
 impl Default for GatewayStats {
     fn default() -> Self {
         Self::register(&mut Registry::default())

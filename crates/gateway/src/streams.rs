@@ -1,7 +1,7 @@
 //! Runs hyper's tasks for the streams of an HTTP/2 connection inside of the connection's own task.
 //!
 //! As tasks of their own they would cost more than the requests: a stream's task wakes its connection, the connection
-//! wakes the task, and each time tokio may wake another thread to look for work.
+//! wakes the task, and each time tokio may wake another thread to search for work.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -17,7 +17,7 @@ use hyper::rt::Executor;
 use parking_lot::Mutex;
 
 /// How often connection and streams may wake each other before other tasks have their turn. A task that has used up
-/// tokio's budget wakes itself each time.
+/// tokio's budget wakes itself each time, so without this bound the loop would not end.
 const ROUNDS: usize = 8;
 
 /// Takes hyper's tasks.
@@ -50,6 +50,8 @@ impl Streams {
         poll_fn(|cx| self.poll(connection.as_mut(), cx)).await
     }
 
+    /// Connection and streams get a waker of their own: a wake-up that comes while this runs costs a turn of the loop,
+    /// not one of tokio's scheduler.
     fn poll<C: Future>(&mut self, mut connection: Pin<&mut C>, cx: &Context<'_>) -> Poll<C::Output> {
         let woken = Arc::clone(&self.woken);
         let waker = Waker::from(Arc::clone(&woken));
@@ -69,7 +71,8 @@ impl Streams {
             }
         }
         woken.is_running.store(false, Ordering::SeqCst);
-        // Whoever wakes from now on wakes the task. Those before relied on another round.
+        // A wake-up from now on wakes the task. An earlier one relied on another turn of the loop, which may have been
+        // the last.
         if woken.again.load(Ordering::SeqCst) {
             cx.waker().wake_by_ref();
         }
@@ -77,7 +80,7 @@ impl Streams {
     }
 }
 
-/// Wakes the task, unless it is running and will look again by itself.
+/// Wakes the task, unless that is running: then it polls once more by itself.
 #[derive(Default)]
 struct Woken {
     task: AtomicWaker,
@@ -109,7 +112,7 @@ mod tests {
 
     use super::*;
 
-    /// A connection and a stream that answer each other so often.
+    /// Lets a connection and a stream answer each other this often.
     async fn play(games: usize) {
         let new = NewStreams::default();
         let mut streams = Streams::new(new.clone());

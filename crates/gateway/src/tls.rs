@@ -43,10 +43,10 @@ pub(super) struct Outputs {
     pub(super) applied: watch::Sender<Arc<Trust>>,
 }
 
-/// Follows trust and serving certificate until one of their senders is gone, and returns what that one was sending.
+/// Follows trust and serving certificate until one of their senders is dropped, and returns what that one was sending.
 ///
-/// While no configuration can be built, none is in effect, and the gateway refuses everybody (invariant I11). The next
-/// one is built from the snapshot that was reported last, or from a newer one.
+/// While no configuration can be built, none is in effect, and the gateway rejects all clients (invariant I11). The
+/// next one is built from the snapshot that was reported last, or from a newer one.
 pub(super) async fn keep_in_effect(
     mut trust: watch::Receiver<Arc<Trust>>,
     mut serving: watch::Receiver<Option<Arc<CertifiedKey>>>,
@@ -69,7 +69,8 @@ pub(super) async fn keep_in_effect(
                 } else {
                     tracing::info!(%error, "The gateway does not accept connections yet");
                 }
-                // It refuses everybody, so it trusts nobody that this snapshot does not. Nobody waits for it.
+                // Without a configuration the gateway rejects all clients, so it cannot trust more than this snapshot
+                // does, and a rotation need not wait for it.
                 outputs.applied.send_replace(snapshot);
             }
         }
@@ -89,7 +90,7 @@ fn build(trust: &Trust, serving: Option<Arc<CertifiedKey>>, clock: &Clock) -> Re
     }
     let serving = serving.ok_or(TlsError::NoServingCertificate)?;
     let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), crypto::provider());
-    // They would disclose every signer to strangers, and 550 or so of them are too long for a handshake.
+    // The names of the CAs would disclose every signer to strangers, and some 550 of them do not fit into a handshake.
     let verifier = verifier.clear_root_hint_subjects().build()?;
     let mut config = listener::server_config(verifier, serving, clock)?;
     config.alpn_protocols = vec![H2.to_vec(), HTTP_1_1.to_vec()];

@@ -1,9 +1,9 @@
 //! Requests, bytes and sessions of each addon, by route.
 //!
 //! The labels are bounded by what administrators configure. An addon is that of an identity that was let in, so an
-//! AddOnSigner lists it; a route is an AddOnRoute that lets the addon in, or one of the gateway's own paths. What is in
-//! neither any more loses its series. A code is one of IANA's registry, some sixty; any other number that a backend
-//! sends counts as its class.
+//! AddOnSigner lists it; a route is an AddOnRoute that lets the addon in, or one of the gateway's own paths. Addons and
+//! routes that are removed lose their series. A code is one of IANA's registry, some sixty; any other number that a
+//! backend sends counts as its class.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::{self, Write};
@@ -21,7 +21,7 @@ use addon_signer_core::trust::Trust;
 use addon_signer_telemetry::labels;
 use addon_signer_telemetry::metrics::{Registry, add};
 
-/// The label of requests on none of the routes. The name of an AddOnRoute has a slash.
+/// The label of requests that match no route. No AddOnRoute has this name, because theirs have a slash.
 pub(super) const NO_ROUTE: &str = "none";
 
 /// How a request ended for its client.
@@ -31,14 +31,14 @@ pub(super) enum Code {
     Status(StatusCode),
     /// Another status, by its first digit.
     Class(u16),
-    /// The stream was reset instead of an answer.
+    /// The stream was reset, so the request has no response.
     Reset,
-    /// The client left before its answer began.
+    /// The client left before its response began.
     Unanswered,
 }
 
 impl Code {
-    /// The code of an answer with this status.
+    /// The code of a response with this status.
     pub(super) fn of(status: StatusCode) -> Self {
         // The http crate knows the reason phrase of each registered status, and of no other but 418.
         status.canonical_reason().map_or(Self::Class(status.as_u16() / 100), |_| Self::Status(status))

@@ -42,10 +42,10 @@ pub(super) struct Upgrade {
 }
 
 impl Upgrade {
-    /// The upgrade that a request asks for, if it does.
+    /// The upgrade that a request asks for, if any.
     ///
     /// # Errors
-    /// The gateway or the backend cannot do that. h2c and TLS would hide further requests from the gateway.
+    /// The gateway or the backend cannot do it. h2c and TLS would hide further requests from the gateway.
     pub(super) fn asked(
         request: &mut Request<Incoming>,
         key: Option<WebSocketKey>,
@@ -69,7 +69,7 @@ impl Upgrade {
         self.key.is_some()
     }
 
-    /// The answer to the client after the backend has agreed. What follows lasts as long as the request.
+    /// The response to the client after the backend has agreed. The tunnel that follows lasts as long as the request.
     pub(super) fn agreed(
         self,
         session: &Session,
@@ -112,7 +112,7 @@ fn is_other_protocol(protocol: &HeaderValue) -> bool {
 struct Tunnel {
     client: OnUpgrade,
     backend: Io,
-    /// What the backend has sent with its answer.
+    /// What the backend has sent with its response.
     begun: Bytes,
     idle: Duration,
     in_flight: Arc<InFlight>,
@@ -198,7 +198,7 @@ const SUFFIX: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 pub(super) struct WebSocketKey(String);
 
 impl WebSocketKey {
-    /// Makes an upgrade of HTTP/1.1 of an extended CONNECT for a WebSocket. `None` for all other requests.
+    /// Turns an extended CONNECT for a WebSocket into an upgrade of HTTP/1.1. `None` for all other requests.
     ///
     /// # Errors
     /// It is for another protocol.
@@ -225,7 +225,7 @@ impl WebSocketKey {
         BASE64.encode(digest.finish().as_ref())
     }
 
-    /// Makes an answer of HTTP/2 of a head that switches protocols.
+    /// Turns a head that switches protocols into a response of HTTP/2.
     pub(super) fn answer(&self, parts: &mut response::Parts) -> Result<(), Refusal> {
         let accepted = parts.headers.remove(SEC_WEBSOCKET_ACCEPT);
         if accepted.is_none_or(|accepted| accepted.as_bytes() != self.accept().as_bytes()) {

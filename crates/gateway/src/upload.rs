@@ -72,7 +72,7 @@ struct UploadState {
     failure: Option<UploadError>,
 }
 
-/// Progress of an upload. The body reports it; whoever waits for the response reads it.
+/// Progress of an upload. The body reports it; the wait for the response reads it.
 #[derive(Debug)]
 pub(super) struct UploadProgress(Mutex<UploadState>);
 
@@ -82,7 +82,7 @@ impl UploadProgress {
         Arc::new(Self(Mutex::new(UploadState { turn: Turn::Backend, since: now, last: now, failure: None })))
     }
 
-    /// The backend has been waited for since now.
+    /// Starts the wait for the backend.
     pub(super) fn begin(&self) {
         self.0.lock().since = Instant::now();
     }
@@ -164,7 +164,7 @@ pub(super) struct Upload<B = Incoming> {
     patience: Patience,
     /// When the wait for the client's next piece began.
     waiting: Option<Instant>,
-    /// When the client will have been too slow. A body that never waits for it needs none.
+    /// Fires when the client has been too slow. A body that never waits for the client needs none.
     timer: Option<Pin<Box<Sleep>>>,
     is_untouched: bool,
 }

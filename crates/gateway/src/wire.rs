@@ -1,7 +1,7 @@
 //! What HTTP reads from and writes to: a connection whose frames are counted, and that may end slowly.
 //!
-//! A client may still be sending a body whose answer it already has. If the socket is closed with bytes that nobody has
-//! read, the kernel sends a reset, and a reset may take the answer from the client (RFC 9112 section 9.6). So the
+//! A client may still be sending a body when it already has the response. If the gateway closes a socket with unread
+//! bytes, the kernel sends a reset, and a reset may take the response from the client (RFC 9112 section 9.6). So the
 //! gateway keeps reading for a moment after it has ended a client's connection. nginx lingers too.
 
 use std::io;
@@ -14,7 +14,7 @@ use tokio::time::Sleep;
 
 use super::heads::Frames;
 
-/// How long the client has to take the answer and to end its side.
+/// How long the client has to take the response and to end its side.
 const LINGER: Duration = Duration::from_secs(2);
 
 /// A connection to a client or a backend.

@@ -1,4 +1,4 @@
-//! Conditions and events: how the hub says in an object's status, and beside it, what it does with the object.
+//! Conditions and events, by which the hub reports what it does with an object.
 
 use json_patch::jsonptr::PointerBuf;
 use json_patch::{AddOperation, PatchOperation, TestOperation};
@@ -59,8 +59,8 @@ pub(crate) fn condition(
     }
 }
 
-/// Replaces the status of the object that has this uid, and fails for another one of that name. A merge patch could
-/// name the uid too, but the API server ignores it below `/status` of a custom resource.
+/// Replaces the status of the object with this uid, and fails for another object of that name. A merge patch could name
+/// the uid too, but the API server ignores it below `/status` of a custom resource.
 pub(crate) fn patch_of_status(uid: Option<&String>, status: &impl Serialize) -> Patch<()> {
     let is_it = TestOperation { path: PointerBuf::from_tokens(["metadata", "uid"]), value: json!(uid) };
     let whole = AddOperation { path: PointerBuf::from_tokens(["status"]), value: json!(status) };
@@ -73,7 +73,7 @@ pub(crate) fn event(type_: EventType, action: &str, reason: &str, mut note: Stri
     Event { type_, reason: reason.to_owned(), note: Some(note), action: action.to_owned(), secondary: None }
 }
 
-/// Who writes events.
+/// The reporter of events.
 pub(crate) fn reporter() -> Reporter {
     Reporter { controller: "addon-signer".to_owned(), instance: None }
 }

@@ -1,4 +1,4 @@
-//! Whether a ValidatingAdmissionPolicy of the chart is in force. Nobody notices a policy that was deleted, not applied
+//! Whether a ValidatingAdmissionPolicy of the chart is in force. Nothing reports a policy that was deleted, not applied
 //! or set to `Audit`, so the hub tries in a dry run what the policy forbids, and relies on the policy only while the
 //! API server refuses that and names the policy.
 
@@ -14,24 +14,24 @@ use addon_signer_core::conditions::{POLICY_MISSING, POLICY_UNKNOWN, REFUSES_HUB}
 use addon_signer_core::doubling::doubled;
 use addon_signer_platform::errors::explain;
 
-/// How often the hub asks while the policy is in force, or not needed; a refusal makes it ask at once.
+/// How often the hub asks while the policy is in force or not needed; after a refusal it asks at once.
 pub(super) const RIGHT_AGE: Duration = Duration::from_secs(600);
-/// How long an answer counts without being confirmed.
+/// How long a response counts without being confirmed.
 pub(super) const BELIEVED: Duration = Duration::from_secs(2 * RIGHT_AGE.as_secs());
-/// How often it asks while that is not so.
+/// How often the hub asks while the policy is needed and not in force.
 pub(super) const ASK_AGAIN: Duration = Duration::from_secs(60);
-/// The first pause after a dry run that the policy should have refused; the pauses double. A policy takes effect some
-/// seconds after it was applied.
+/// The first pause after a dry run that the policy should have refused; the pauses double, because a policy takes
+/// effect only some seconds after it was applied.
 const SHORTEST: Duration = Duration::from_secs(1);
-/// How long after a question without an answer the hub asks again.
+/// Pause after a dry run without a response.
 pub(super) const UNKNOWN: Duration = Duration::from_secs(15);
-/// How often the log has a question without an answer.
+/// How often a dry run without a response is logged.
 const WARNING: Duration = Duration::from_secs(60);
 
 /// The most bytes that are kept of a refusal's message.
 const SAID_MAX: usize = 512;
 
-/// What the hub may do that a policy must narrow.
+/// What the hub may do with a right that a policy must restrict.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Right {
     /// Nothing.
@@ -47,9 +47,9 @@ pub(super) enum Right {
 pub enum PolicyProblem {
     /// The API server accepts what the policy forbids.
     Missing,
-    /// The dry run of what the policy forbids ended otherwise.
+    /// The dry run of what the policy forbids had another result.
     Unknown(Arc<str>),
-    /// The policy lets another account do what the hub does. It says which.
+    /// The policy lets only another account do what the hub does; its message says which.
     RefusesHub(Arc<str>),
 }
 
@@ -66,24 +66,24 @@ impl PolicyProblem {
 
 /// A policy, and how the hub tries it.
 pub(super) trait PolicyDryRun {
-    /// The name of the policy, to which somebody may have added a prefix or a suffix.
+    /// The name of the policy, to which an administrator may have added a prefix or a suffix.
     const POLICY: &'static str;
 
-    /// Tries what the policy forbids. An error is no answer.
+    /// Tries what the policy forbids. An error means that nothing was learned.
     async fn attempt(&self) -> Result<Right, Error>;
 
-    /// Logs a new answer.
+    /// Logs a new result.
     fn log(&self, right: &Right);
 }
 
-/// What an answer to a dry run says. An error means that it is not an answer.
+/// The meaning of a response to a dry run. An error means that nothing was learned.
 pub(super) fn judge<A>(policy: &str, answer: Result<A, Error>) -> Result<Right, Error> {
     match answer {
         Ok(_) => Ok(Right::Unguarded(PolicyProblem::Missing)),
         Err(Error::Api(status)) if is_by(policy, &status) => Ok(Right::Guarded),
-        // Admission comes before the storage, which has somebody's object of this name.
+        // Admission accepted it: it comes before the storage, which happens to have an object of this name.
         Err(Error::Api(status)) if status.is_already_exists() => Ok(Right::Unguarded(PolicyProblem::Missing)),
-        // Somebody changed the object on which it was tried.
+        // A conflict means that another client changed the object in between.
         Err(Error::Api(status)) if !status.is_conflict() && is_lasting(&status) => {
             let mut said = status.message.clone();
             said.truncate(said.floor_char_boundary(SAID_MAX));
@@ -93,29 +93,29 @@ pub(super) fn judge<A>(policy: &str, answer: Result<A, Error>) -> Result<Right, 
     }
 }
 
-/// Whether it is the policy's refusal. Of several policies that refuse, the API server names any one of them; if that
-/// is another one, nobody knows whether ours is in force. Source: k8s.io/apiserver
+/// Whether it is the policy's refusal. If several policies refuse, the API server names any one of them; if it names
+/// another one, the hub does not know whether ours is in force. Source: k8s.io/apiserver
 /// `pkg/admission/plugin/policy/validating/dispatcher.go`, and `policySource` for the order.
 fn is_by(policy: &str, status: &Status) -> bool {
     let named = status.message.split_once("ValidatingAdmissionPolicy '").and_then(|(_, said)| said.split_once('\''));
     named.is_some_and(|(name, said)| name.contains(policy) && said.starts_with(" with binding '"))
 }
 
-/// What the policy says, if it is the policy's refusal.
+/// The policy's message, if it is the policy's refusal.
 pub(super) fn said_by<'s>(policy: &str, status: &'s Status) -> Option<&'s str> {
     let said = status.message.split_once(" denied request: ").map(|(_, said)| said);
     said.filter(|_| is_by(policy, status))
 }
 
-/// Whether it is an answer to the dry run. The API server returns 429 or 5xx when it, or a webhook, cannot answer now.
+/// Whether it answers the dry run. The API server returns 429 or 5xx if it, or a webhook, cannot answer now.
 fn is_lasting(status: &Status) -> bool {
     status.code < 500 && status.code != 429
 }
 
-/// What is known of a policy, and when the hub asks again.
+/// The state of a policy, and when the hub asks again.
 pub(super) struct Asking<T> {
     pub(super) dry_run: T,
-    /// The last answer, while it counts.
+    /// The last result, while it counts.
     pub(super) last: Option<Right>,
     /// When the hub last asked.
     asked: Instant,
@@ -125,9 +125,9 @@ pub(super) struct Asking<T> {
     pub(super) at: Instant,
     /// How many times in a row the policy was not in force.
     in_turn: u32,
-    /// When it was last found not to hold, although the dry run had shown it in force.
+    /// When the API server last accepted what the policy forbids, although the dry run had shown the policy in force.
     refuted: Option<Instant>,
-    /// When the log last had a question without an answer.
+    /// When a dry run without a response was last logged.
     warned: Option<Instant>,
 }
 
@@ -137,7 +137,7 @@ impl<T: PolicyDryRun> Asking<T> {
         Self { dry_run, last: None, asked: now, answered: now, at: now, in_turn: 0, refuted: None, warned: None }
     }
 
-    /// What is known after too long without an answer: the hub may have the right, and nobody can check the policy.
+    /// The result after too long without a response: the hub may have the right, and cannot check the policy.
     pub(super) fn too_late(&self) -> Option<Right> {
         self.last.clone().filter(|last| matches!(last, Right::Unguarded(_)))
     }
@@ -150,8 +150,8 @@ impl<T: PolicyDryRun> Asking<T> {
         self.at <= Instant::now()
     }
 
-    /// Makes the hub ask again soon after the API server has refused a write. Either the right is gone, or the refusal
-    /// had another cause, for example a quota.
+    /// Makes the hub ask again soon after the API server has refused a write. Either the hub has lost the right, or the
+    /// refusal had another cause, for example a quota.
     pub(super) fn doubt(&mut self) {
         self.at = self.at.min(self.asked + UNKNOWN);
     }
@@ -165,7 +165,7 @@ impl<T: PolicyDryRun> Asking<T> {
         self.refuted = Some(Instant::now());
     }
 
-    /// Asks the API server, and logs what is new. `None` if it does not answer: the last answer then counts for a while
+    /// Asks the API server, and logs what is new. `None` without a response: the last result then counts for a while
     /// longer.
     pub(super) async fn ask(&mut self) -> Option<Right> {
         self.asked = Instant::now();
@@ -196,7 +196,7 @@ impl<T: PolicyDryRun> Asking<T> {
         }
     }
 
-    /// Whether the policy was seen in force not long ago.
+    /// Whether the policy was recently seen in force.
     fn is_confirmed(&self) -> bool {
         self.last == Some(Right::Guarded) && self.answered.elapsed() < BELIEVED
     }

@@ -1,6 +1,6 @@
-//! The hub signs certificates, keeps authorities and writes registrations. It has two watches for the registry, one
-//! for CSRs, and one task per lineage of authorities. `supervisor` starts and stops what AddOnSigners need as they
-//! come and go. Of several hubs one leads: the one that holds the Lease. `gateways` is for gateways in processes of
+//! The hub signs certificates, keeps authorities and writes registrations. It has two watches for the registry, one for
+//! CSRs, and one task per lineage of authorities. `supervisor` starts and stops what AddOnSigners need as they are
+//! created and deleted. Of several hubs, the one that holds the Lease leads. `gateways` is for gateways in processes of
 //! their own: what they read, their Leases, and how a signer reads these.
 
 // A module imports those of the groups above it, with few exceptions, which tools/house.py -v lists.
@@ -74,14 +74,13 @@ pub use tasks::send_news;
 use tasks::{EligibilityWatch, HubTasks, after_the_writer};
 
 /// The most addons that may wait for the writer of registrations. The number is small because a cluster decides how
-/// large its addons are: up to 350 KiB of each are kept, 22 MiB in all. If more would wait, the writer lists all addons
-/// later.
+/// large its addons are: up to 350 KiB of each are kept, 22 MiB in all. Beyond that, the writer lists all addons later.
 const REGISTRATIONS_WAITING: usize = 64;
 
 /// The most refusals of the API server that may wait for the supervisor; it asks about each signer's rights once.
 const REFUSED_WAITING: usize = 64;
 
-/// What the administrator chooses of the hub.
+/// The administrator's choices for the hub.
 #[derive(Debug, Clone)]
 pub struct HubConfig {
     /// The namespace of the hub's Secrets, ConfigMaps and Lease.
@@ -98,7 +97,7 @@ pub struct HubConfig {
     pub serving_source: ServingSource,
 }
 
-/// As with the flags and the chart's values, if these say nothing else; the gateway has no name.
+/// The defaults of the flags and of the chart's values; the gateway has no name.
 impl Default for HubConfig {
     fn default() -> Self {
         Self {
@@ -112,14 +111,14 @@ impl Default for HubConfig {
     }
 }
 
-/// What the hub is told when it starts.
+/// What the hub gets when it starts.
 #[derive(Debug, Clone)]
 pub struct HubSettings {
     /// What the administrator chose.
     pub config: HubConfig,
     /// The requirements for the gateway's certificates.
     pub gateway: GatewayRules,
-    /// The same for the inventory's certificate, where another account requests that than the gateway's.
+    /// The same for the inventory's certificate, if an account other than the gateway's requests it.
     pub inventory: Option<GatewayRules>,
 }
 
@@ -147,7 +146,7 @@ pub struct HubParts {
     pub pulses: Pulses,
     /// When the API server was last heard from.
     pub contacts: Contacts,
-    /// Whether a gateway runs in this process, on whose evidence authorities sign.
+    /// Whether a gateway runs in this process; authorities then sign only once it trusts them.
     pub has_gateway: bool,
 }
 
@@ -170,7 +169,7 @@ pub enum HubError {
     /// The ledger's writer ended. The hub does nothing that it cannot record.
     #[error("the hub cannot record what it does: {0}")]
     Ledger(#[from] LedgerError),
-    /// A task ended that runs as long as the hub.
+    /// A task ended that should run as long as the hub.
     #[error("the hub's task {0:?} ended, although it must run as long as the hub does")]
     TaskEnded(String),
     /// A task panicked.
@@ -230,7 +229,8 @@ async fn run(hub: Hub, settings: HubSettings, addons: AddOnVersion) -> Result<()
     let RegistryReaders { seen, all_again, eligibility, templates, known } =
         read(&mut tasks, &links, addons.clone(), &notes);
     let needs_certificate = read_for_gateways(&mut tasks, &links, &settings, replicas);
-    // A hub that takes over has seen the policy in force before the CSRs that wait for it were made.
+    // The guard starts before this hub leads: then a hub that takes over has seen the policy in force before the
+    // pending CSRs were made, and can answer them.
     if settings.config.grpc_proxy.is_some() {
         let pulse = links.pulses.start("policy of the gRPC account");
         tasks.spawn("policy of the gRPC account", links.guard.clone().keep(links.client.clone(), pulse).map(Ok));
@@ -278,9 +278,9 @@ async fn run(hub: Hub, settings: HubSettings, addons: AddOnVersion) -> Result<()
 
 /// What the tasks that read clusters, addons and templates report.
 struct RegistryReaders {
-    /// Addons that were seen, and the sender for those that are to be checked again.
+    /// Addons that were seen, and the sender for those that must be checked again.
     seen: (mpsc::Sender<SeenAddOn>, mpsc::Receiver<SeenAddOn>),
-    /// Notified when more addons were seen than may wait.
+    /// Notified when an addon was seen and too many waited already.
     all_again: Arc<Notify>,
     /// Whose eligibility has changed.
     eligibility: EligibilityWatch,

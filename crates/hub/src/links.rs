@@ -37,7 +37,7 @@ pub(crate) struct HubLinks {
     pub(crate) protected: watch::Sender<ProtectedAddresses>,
     pub(crate) routes: watch::Sender<Arc<RouteTable>>,
     pub(crate) pulses: Pulses,
-    /// Whether OCM's gRPC server can be trusted.
+    /// Whether the annotations of OCM's gRPC server can be trusted.
     pub(crate) guard: Guard,
 }
 
@@ -49,9 +49,9 @@ pub struct HubEnds {
     pub ledger: Ledger,
 }
 
-/// What a gateway is linked to.
+/// The gateway's ends of the links.
 pub struct GatewayEnds {
-    /// Who is eligible: the hub writes it, the gateway reads it.
+    /// The eligible addons: the hub writes them, the gateway reads them.
     pub registry: SharedRegistry,
     /// What the gateway must trust.
     pub trust: watch::Receiver<Arc<Trust>>,
@@ -65,12 +65,12 @@ pub struct GatewayEnds {
     pub protected: watch::Receiver<ProtectedAddresses>,
     /// The gateway's routes.
     pub routes: watch::Receiver<Arc<RouteTable>>,
-    /// Keeps [`Self::trust`] open when the hub fails. So the process ends with the hub's error, and not with the
+    /// Keeps [`Self::trust`] open when the hub fails, so that the process ends with the hub's error, not with the
     /// gateway's error about a closed input.
     _trust: watch::Sender<Arc<Trust>>,
 }
 
-/// Senders of what the gateway reads.
+/// The senders to the gateway.
 pub(crate) struct GatewaySenders {
     pub(crate) trust: watch::Sender<Arc<Trust>>,
     pub(crate) protected: watch::Sender<ProtectedAddresses>,
@@ -78,7 +78,7 @@ pub(crate) struct GatewaySenders {
 }
 
 impl GatewayEnds {
-    /// The ends for a gateway, those that write, and the trust that it has in effect.
+    /// The senders, the gateway's ends, and the trust that the gateway has in effect.
     pub(crate) fn wire(clock: &Clock, usage: Arc<UsageTracker>) -> (GatewaySenders, Self, watch::Receiver<Arc<Trust>>) {
         let (trust, trusted) = watch::channel(Arc::new(Trust::default()));
         let (protected, known) = watch::channel(ProtectedAddresses::default());

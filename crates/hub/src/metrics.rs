@@ -47,16 +47,16 @@ labels! {
 }
 
 labels! {
-    /// Label: what the ledger differs from.
+    /// Label: what differs from the ledger.
     struct DifferenceLabel {
         from: &'static str,
     }
 }
 
-/// What a restored backup has left different from the ledger.
+/// What may differ from the ledger after a restore.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Difference {
-    /// The checkpoint that was published last.
+    /// The last published checkpoint.
     Checkpoint,
     /// CSRs with certificates that the ledger lacks.
     Requests,
@@ -146,16 +146,16 @@ pub struct HubMetrics {
     registrations_left: Family<SignerLabel, Gauge>,
     works_written: Counter,
     trust_missing: Family<SignerLabel, Gauge>,
-    /// None until the API server has answered.
+    /// Absent until the API server has responded.
     bundle_protected: Family<[(&'static str, &'static str); 0], Gauge>,
     differs: Family<DifferenceLabel, Counter>,
     unrenewed: Family<SignerLabel, Gauge>,
     valid: Family<IssuerLabels, Gauge>,
-    /// Those of the ledger's writer, which the hub runs.
+    /// The metrics of the ledger's writer, which the hub runs.
     pub ledger: LedgerMetrics,
 }
 
-/// Metrics that nobody reads.
+/// Metrics that are not exported.
 impl Default for HubMetrics {
     fn default() -> Self {
         Self::register(&mut Registry::default())
@@ -163,8 +163,8 @@ impl Default for HubMetrics {
 }
 
 impl HubMetrics {
-    /// Registers the metrics. Counters of what is known beforehand start at zero, such as those of the gateway's own
-    /// signer.
+    /// Registers the metrics. Counters whose labels are known beforehand start at zero, such as those of the gateway's
+    /// own signers.
     pub fn register(to: &mut Registry) -> Self {
         let metrics = Self {
             issued: add(to, "certificates_issued", help::CERTIFICATES_ISSUED),
@@ -172,7 +172,7 @@ impl HubMetrics {
             rate_limited: add(to, "csrs_rate_limited", help::CSRS_RATE_LIMITED),
             held: add(to, "csrs_quarantined", help::CSRS_QUARANTINED),
             foreign_certificates: add(to, "foreign_certificates", help::FOREIGN_CERTIFICATES),
-            // An approval by people may take hours.
+            // An administrator's approval may take hours.
             csr_seconds: add_seconds(to, "csr", help::CSR, 0.01, 20),
             forced: add(to, "authorities_forced", help::AUTHORITIES_FORCED),
             ends: add(to, "authority_end_timestamp_seconds", help::AUTHORITY_END_TIMESTAMP_SECONDS),
@@ -210,7 +210,7 @@ impl HubMetrics {
         self.signer_ready(signer, None);
     }
 
-    /// Sets whether the CSRs of a signer are signed; `None` for one that is gone.
+    /// Sets whether the CSRs of a signer are signed; `None` for a deleted signer.
     pub(crate) fn signer_ready(&self, signer: &str, is_ready: Option<bool>) {
         set_or_remove(&self.ready, signer, is_ready.map(usize::from));
     }
@@ -269,7 +269,7 @@ impl HubMetrics {
         set_or_remove(&self.trust_missing, signer, addons);
     }
 
-    /// Counts what a restored backup has left different.
+    /// Counts differences to the ledger after a restore.
     pub(crate) fn differs(&self, difference: Difference, times: usize) {
         self.differs.get_or_create(&difference.label()).inc_by(u64::try_from(times).unwrap_or(u64::MAX));
     }
@@ -305,7 +305,7 @@ fn set_all<'s>(gauge: &Family<SignerLabel, Gauge>, signers: impl Iterator<Item =
     }
 }
 
-/// The ends of the authorities of one lineage and its step, as long as this value lives.
+/// Shows the phase of one lineage, and when its authorities expire, as long as this value lives.
 pub(crate) struct LineageGauges {
     metrics: HubMetrics,
     signer: String,

@@ -12,7 +12,7 @@ use addon_signer_core::identity::SignerName;
 /// signer name (Kubernetes, admission plugins `CertificateApproval` and `CertificateSigning`).
 ///
 /// # Errors
-/// The error of the API server; the answer is then unknown.
+/// The error of the API server; the right is then unknown.
 pub(crate) async fn check(client: &Client, signer_name: &SignerName, approves: bool) -> Result<Validity, kube::Error> {
     let may = async |verb, name: &str| may(client, "certificates.k8s.io", "signers", Some(name), &[verb]).await;
     let verbs = if approves { &["sign", "approve"][..] } else { &["sign"] };
@@ -34,7 +34,7 @@ pub(crate) async fn check(client: &Client, signer_name: &SignerName, approves: b
 /// Asks the API server about these verbs in all namespaces, on the object of this name or on all objects.
 ///
 /// # Errors
-/// The error of the API server; the answer is then unknown.
+/// The error of the API server; the right is then unknown.
 pub(crate) async fn may(
     client: &Client,
     group: &str,

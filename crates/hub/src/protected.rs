@@ -104,7 +104,7 @@ where
     watch_objects(api, Selector::all())
 }
 
-/// Applies one event to what is known of one kind; returns `false` if the watch has ended.
+/// Applies one event to the addresses of one kind; returns `false` if the watch has ended.
 fn follow<O: ResourceExt>(
     event: Option<watcher::Result<Event<O>>>,
     addresses: impl Fn(&O) -> Vec<IpAddr>,
@@ -125,7 +125,7 @@ fn follow<O: ResourceExt>(
     true
 }
 
-/// None of a pod that has ended: another pod may have its address by now.
+/// The pod's addresses. A pod that has ended has none: another pod may have its address by now.
 fn of_pod(pod: &PodObject) -> Vec<IpAddr> {
     let lives = |state: &&PodState| !["Succeeded", "Failed"].contains(&&*state.phase);
     pod.object
@@ -143,7 +143,7 @@ fn of_service(service: &ServiceObject) -> Vec<IpAddr> {
     cluster_ips.iter().chain(external_ips).chain(ingress).filter_map(|text| read(text)).collect()
 }
 
-/// No address: `None`, of a Service without one, or the name of a load balancer.
+/// Returns `None` for `None`, which a Service without an address has, and for the name of a load balancer.
 fn read(text: &str) -> Option<IpAddr> {
     text.parse().ok()
 }

@@ -1,6 +1,7 @@
-//! What a watch shows, whether by a list or by an event.
+//! Turns the lists and events of a watch into news.
 //!
-//! A watch that was broken begins with a list again, which does not say what was deleted in between: whatever it lacks.
+//! A watch that was broken begins with a list again. The list does not show what was deleted in between; objects that
+//! it lacks are deleted.
 
 use std::collections::{BTreeMap, HashSet};
 use std::hash::Hash;
@@ -15,11 +16,11 @@ pub(crate) enum News<O, K> {
     There(O),
     /// An object was deleted.
     Deleted(O),
-    /// A list is complete. It has shown these; all others are gone.
+    /// A list is complete. It has shown these; all others were deleted.
     Listed(HashSet<K>),
 }
 
-/// What the list under way has shown so far, if there is one.
+/// What the current list has shown so far, if one is under way.
 #[derive(Debug)]
 pub(crate) struct Relist<K>(Option<HashSet<K>>);
 
@@ -69,7 +70,7 @@ impl<V> Default for Watched<V> {
 
 impl<V> Watched<V> {
     /// Applies an event; `read` extracts what is kept of an object. Returns whether an object was deleted, or may have
-    /// been before a list.
+    /// been deleted before a list.
     pub(crate) fn observe<O: ResourceExt>(&mut self, event: Event<O>, read: impl FnOnce(&O) -> V) -> bool {
         match self.relist.news(event, |object| Some(object.name_any())) {
             None => return false,
@@ -91,7 +92,7 @@ impl<V> Watched<V> {
         self.is_complete.then_some(&self.known)
     }
 
-    /// Of a kind that has no objects.
+    /// A kind without objects.
     pub(crate) fn nothing() -> Self {
         Self { is_complete: true, ..Self::default() }
     }

@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use super::HubError;
 use addon_signer_core::identity::ClusterName;
 
-/// How long a task that feeds the ledger's writer waits for the writer to report first why it ended.
+/// How long the end of a task that feeds the ledger's writer is delayed, so that the writer reports its own end first.
 const WRITER_FIRST: Duration = Duration::from_secs(5);
 
 /// The tasks that run as long as the hub.
@@ -65,8 +65,8 @@ pub(crate) enum ChangedEligibility {
     Of(BTreeSet<ClusterName>),
 }
 
-/// Collects changes until the dispatcher takes them. It begins with all clusters: a hub that waits for the Lease has no
-/// dispatcher, and collects no names.
+/// Collects changes until the dispatcher takes them. It begins with all clusters, so that a hub that waits for the
+/// Lease, and so has no dispatcher, need not collect names.
 #[derive(Debug, Clone)]
 pub(crate) struct EligibilityWatch(Arc<(Mutex<ChangedEligibility>, Notify)>);
 
@@ -77,7 +77,7 @@ impl Default for EligibilityWatch {
 }
 
 impl EligibilityWatch {
-    /// Reports that all may have changed: the registry has become complete.
+    /// Reports that the eligibility of all may have changed, because the registry has become complete.
     pub(crate) fn all_changed(&self) {
         self.change(|changed| *changed = ChangedEligibility::All);
     }

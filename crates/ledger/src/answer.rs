@@ -1,5 +1,5 @@
-//! Answers of the inventory: the parameters of an HTTP query in, the values that are sent as JSON out. The command line
-//! uses the same answers.
+//! Answers inventory queries: takes the parameters of an HTTP query, and returns the values to send as JSON. The
+//! command line uses it too.
 
 use super::LedgerError;
 use super::reader::Reader;
@@ -14,7 +14,7 @@ pub enum AnswerError {
     /// The query is not valid: HTTP 400.
     #[error(transparent)]
     Query(#[from] QueryError),
-    /// Nothing has this name: HTTP 404.
+    /// No certificate has this name: HTTP 404.
     #[error("the ledger has no certificate or CSR named {0:?}; it may be in an archive")]
     NotFound(String),
     /// The ledger is not available: HTTP 503.

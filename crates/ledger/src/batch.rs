@@ -16,7 +16,7 @@ use addon_signer_core::journal::entry::{Entry, Hash, Tip};
 use addon_signer_core::journal::record::{Existing, Intent, Record};
 use addon_signer_core::timestamp::Timestamp;
 
-/// Who writes, and when.
+/// The writing process, and the time.
 #[derive(Debug, Clone)]
 pub(crate) struct Author {
     pub(crate) replica: String,
@@ -42,7 +42,7 @@ pub(crate) async fn fence(connection: &mut Connection, author: &Author) -> Resul
     }
 }
 
-/// Writes what `commands` ask for into the open transaction. Returns the new tip and the answer to each command.
+/// Performs `commands` in the open transaction. Returns the new tip and the outcome of each command.
 pub(crate) async fn apply(
     connection: &mut Connection,
     author: &Author,
@@ -80,7 +80,7 @@ struct Draft<'a> {
     ended: Vec<(&'static str, Serial, u64)>,
     latest: Vec<(&'static str, String, String, u64)>,
     published: Vec<(Timestamp, Serial)>,
-    /// Each as it was drained, because a statement may name a certificate once.
+    /// One list for each command, because a statement may name a certificate only once.
     seen: Vec<Vec<CertificateUse>>,
 }
 
@@ -188,7 +188,7 @@ impl<'a> Draft<'a> {
         insert(connection, "INSERT INTO unfinished (seq) VALUES ", 1, self.begun).await?;
         mark_signed(connection, self.signed).await?;
         for (state, serial, seq) in self.ended {
-            // The index says what the entry says, even if the certificate's publication was noted meanwhile.
+            // The index must match the entry, even if the certificate's publication was noted meanwhile.
             let sql = "UPDATE certificates SET state = $1, ended_seq = $2, released = $3 \
                        WHERE serial = $4 AND state <> 'abandoned' RETURNING seq";
             let released = if state == "abandoned" { seq } else { 0 };
@@ -277,7 +277,7 @@ async fn mark_published(connection: &mut Connection, published: Vec<(Timestamp, 
     Ok(())
 }
 
-/// Ends certificates by a statement that returns their numbers, and removes them from the unfinished ones.
+/// Ends certificates by a statement that returns their numbers, and removes them from the table of unfinished ones.
 async fn finish(connection: &mut Connection, sql: String, values: Vec<Value>) -> Result<(), BatchError> {
     let rows = connection.rows(sql, values).await?;
     if !rows.is_empty() {
@@ -287,8 +287,8 @@ async fn finish(connection: &mut Connection, sql: String, values: Vec<Value>) ->
     Ok(())
 }
 
-/// Notes uses. A certificate that the ledger does not have is ignored, because it may be archived. The last use never
-/// moves back.
+/// Notes uses. A certificate that the ledger does not have is ignored, because it may be archived. The time of the last
+/// use never decreases.
 async fn mark_seen(connection: &mut Connection, seen: Vec<CertificateUse>) -> Result<(), BatchError> {
     for rows in seen.chunks(ROWS) {
         let values = rows.iter();
@@ -323,7 +323,7 @@ pub(super) async fn existing(
     if requests.is_empty() {
         return Ok(HashMap::new());
     }
-    // CROSS keeps SQLite from swapping the two, so that it begins with the few CSRs in question.
+    // CROSS keeps SQLite from swapping the two tables, so that it begins with the few CSRs in question.
     let sql = format!(
         "SELECT c.uid, c.serial, c.issuer, c.state, e.entry, e.seq FROM (VALUES {}) AS v CROSS JOIN certificates c \
          JOIN entries e ON e.seq = COALESCE(c.signed_seq, c.seq) \
@@ -345,7 +345,7 @@ fn read_existing(row: &Cells) -> Result<Existing, BatchError> {
         let tbs = entry.detail("tbs").to_owned();
         serial.map(|serial| Existing::Intent { issuer, serial, prepared, tbs })
     } else {
-        // A text that is not base64 is not a certificate, which the error below reports.
+        // Text that is not base64 counts as no certificate, which the error below reports.
         let certificate = BASE64.decode(entry.detail("certificate").as_bytes()).ok();
         let certificate = certificate.filter(|der| !der.is_empty()).ok_or_else(|| damaged("has no certificate"))?;
         serial.map(|serial| Existing::Signed { row: row.count(5), issuer, serial, certificate })

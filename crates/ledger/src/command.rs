@@ -1,4 +1,4 @@
-//! The commands for the writer, and its answers.
+//! The commands for the writer, and their outcomes.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ pub struct CertificateUse {
 pub(crate) enum LedgerCommand {
     /// Appends an intent, unless the ledger already has a row for the CSR.
     Intend(Box<Intent>),
-    /// Appends an entry, whatever was recorded before.
+    /// Appends an entry unconditionally.
     Append { record: Record, actor: String },
     /// Appends an entry, unless its value is already the latest one of its topic ([`Record::topic`]).
     Change { record: Record, actor: String },
@@ -39,7 +39,7 @@ pub(crate) enum LedgerCommand {
     Ask { sql: String, values: Vec<Value> },
 }
 
-/// The answer to a command.
+/// The outcome of a command.
 #[derive(Debug, Clone)]
 pub(crate) enum LedgerOutcome {
     Done,

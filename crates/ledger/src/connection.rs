@@ -1,4 +1,4 @@
-//! One connection to either store. Both take the same SQL; what differs is here and in [`super::schema`].
+//! One connection to either store. Both take the same SQL; all differences are here and in [`super::schema`].
 
 use std::path::Path;
 use std::time::Duration;
@@ -15,13 +15,13 @@ use super::{LedgerError, Location};
 const BUSY: Duration = Duration::from_secs(5);
 /// How long PostgreSQL may take to accept a connection.
 const CONNECT: Duration = Duration::from_secs(5);
-/// A commit is durable once it is answered. If a client drops off the network, its transaction keeps the fence row
-/// locked, and only this timeout ends it. Our transactions are never idle in between.
+/// A commit is durable once it is answered. If a client loses the network, its transaction keeps the fence row locked
+/// until this timeout ends it. Our transactions are never idle that long.
 const WRITER: &str = "SET synchronous_commit = on; SET idle_in_transaction_session_timeout = '5s'";
-/// A policy of row-level security is an error for a reader: it would hide rows, and run code in the session.
+/// For a reader, a policy of row-level security is an error: it would hide rows, and run code in the session.
 const READER: &str = "SET default_transaction_read_only = on; SET row_security = off";
-/// Keeps all names of a session in the schema that has the ledger, and PostgreSQL's own names before those: otherwise
-/// `search_path`, which anybody may set who may alter the role or the database, decides which table or operator a
+/// Resolves names first among PostgreSQL's own and then in the schema that has the ledger. Otherwise `search_path`,
+/// which every account that may alter the role or the database can set, would decide which table or operator a
 /// statement means. Temporary tables come last; if the path did not name them, they would come first. A new ledger is
 /// made in the first schema of the path.
 const PIN: &str = "SELECT pg_catalog.set_config('search_path', pg_catalog.quote_ident(COALESCE((\
@@ -31,11 +31,10 @@ const PIN: &str = "SELECT pg_catalog.set_config('search_path', pg_catalog.quote_
     OPERATOR(pg_catalog.||) ', pg_temp', false)";
 /// The size of a block of most file systems. To write a smaller page, they would have to read the block first.
 const PAGE: u32 = 4096;
-/// Largest cache, in KiB, which a negative number means; SQLite takes no more than it needs. A cached page need not be
-/// read.
+/// Largest cache; negative numbers are in KiB. SQLite takes no more than it needs. A cached page need not be read.
 const CACHE: &str = "-131072";
 /// At this number of pages in the journal, 256 MiB, a commit folds the journal into the file. The writer folds it
-/// earlier, and no commit waits for that.
+/// earlier, so that no commit has to wait for that.
 const WAL_PAGES: &str = "65536";
 /// Largest number of cached statements, which differ by their number of rows.
 const STATEMENTS: usize = 512;
@@ -106,7 +105,7 @@ macro_rules! cells {
 pub(crate) struct Cells(Vec<Value>);
 
 impl Cells {
-    /// How many values it has.
+    /// The number of its values.
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
@@ -236,7 +235,7 @@ impl Connection {
         async move { on!(self, inner => sqlx::raw_sql(sql).execute(inner).await.map(drop)) }.boxed()
     }
 
-    /// Begins a transaction that will write: on SQLite the lock is taken now, not at its first write.
+    /// Begins a transaction that will write: SQLite takes the lock now, not at the first write.
     pub(crate) async fn begin(&mut self) -> Result<(), sqlx::Error> {
         match self {
             Self::Sqlite(_) => self.command("BEGIN IMMEDIATE").await,

@@ -11,7 +11,7 @@ use super::Location;
 /// Why a call of the ledger failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LedgerError {
-    /// The URL is not a ledger's. It may contain a password anywhere, so no part of it is shown.
+    /// The URL does not name a ledger. It may contain a password anywhere, so no part of it is shown.
     #[error(
         "the ledger's URL (--ledger, ADDON_SIGNER_LEDGER) cannot be used: {0}; write sqlite:///PATH or \
          postgres://USER:PASSWORD@HOST/DATABASE"
@@ -68,7 +68,7 @@ pub enum LedgerError {
         /// PostgreSQL's error.
         cause: String,
     },
-    /// It was written by a newer addon-signer.
+    /// A newer addon-signer wrote it.
     #[error("the ledger {ledger} has schema {found}, written by a newer addon-signer; use that version or a later one")]
     Newer {
         /// The ledger.
@@ -106,7 +106,7 @@ const SQLITE_FULL: i32 = 13;
 const SQLITE_CANTOPEN: i32 = 14;
 const SQLITE_NOTADB: i32 = 26;
 
-/// What an error of a store means for the ledger at `location`.
+/// The error of the ledger at `location` that a store's error means.
 pub(crate) fn classify(location: &Location, error: &sqlx::Error) -> LedgerError {
     let ledger = location.to_string();
     let Some(database) = error.as_database_error() else {
@@ -140,7 +140,7 @@ pub(crate) fn classify(location: &Location, error: &sqlx::Error) -> LedgerError 
     }
 }
 
-/// Whether PostgreSQL refuses to apply a policy. Its code is that of any missing right, and its words may be in another
+/// Whether PostgreSQL refuses to apply a policy. Its code is that of any missing right, and its text may be in another
 /// language.
 fn is_row_security(error: &dyn DatabaseError) -> bool {
     let error = error.try_downcast_ref::<PgDatabaseError>();

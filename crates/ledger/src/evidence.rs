@@ -1,4 +1,4 @@
-//! What a ledger says about a checkpoint, and about the epochs that wrote it.
+//! Compares a ledger with a checkpoint, and reads its last epoch.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::error::classify;
 use super::{LedgerError, Location, schema};
 use addon_signer_core::journal::checkpoint::Checkpoint;
 
-/// How long a store may take. Without it, a server that falls silent after the login would be awaited forever.
+/// Timeout of a store. Without it, the hub would wait forever for a server that falls silent after the login.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Location {

@@ -16,7 +16,7 @@ pub enum FileError {
     /// The file is empty.
     #[error("it is empty")]
     Empty,
-    /// The last line is incomplete.
+    /// The last line is cut off.
     #[error("it is cut off in line {0}")]
     Cut(u64),
     /// A line is not text.

@@ -1,4 +1,4 @@
-//! The ledger as the rest of the process sees it: a handle that sends commands to the writer.
+//! The handle by which the rest of the process sends commands to the writer.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,21 +31,22 @@ pub enum Health {
     Down(LedgerError),
 }
 
-/// One command, and where its answer goes.
+/// One command, and the receiver of its outcome.
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) command: LedgerCommand,
-    /// `None` for a note, whose answer nobody waits for.
+    /// `None` for a note, whose sender does not wait for the outcome.
     pub(crate) reply: Option<oneshot::Sender<Result<LedgerOutcome, LedgerError>>>,
 }
 
-/// A handle to write to the ledger. An answer means that the record is durable.
+/// A handle to write to the ledger. A method returns `Ok` only once its record is durable, unless it is documented
+/// otherwise.
 #[derive(Debug, Clone)]
 pub struct Ledger {
     jobs: mpsc::Sender<Job>,
     health: watch::Receiver<Health>,
     locks: CsrLocks,
-    /// The answer of [`Self::first_ends`].
+    /// The cached result of [`Self::first_ends`].
     pub(super) ends: Arc<OnceCell<BTreeMap<AuthorityId, Timestamp>>>,
 }
 
@@ -78,7 +79,7 @@ impl Ledger {
         self.ask(LedgerCommand::Append { record, actor: actor.to_owned() }).await.map(drop)
     }
 
-    /// Records a state, unless it is the latest recorded one already.
+    /// Records a state, unless it is already the latest recorded one.
     pub async fn change(&self, record: Record, actor: &str) -> Result<(), LedgerError> {
         self.ask(LedgerCommand::Change { record, actor: actor.to_owned() }).await.map(drop)
     }
@@ -96,19 +97,19 @@ impl Ledger {
         self.locks.take(uid)
     }
 
-    /// Records that an intent was abandoned, that a certificate could not be published, or the certificate of an
-    /// intent, unless the state of its row has changed meanwhile.
+    /// Closes an open row: records that its intent was abandoned, that its certificate could not be published, or the
+    /// certificate itself. Does nothing if the state of the row has changed meanwhile.
     pub async fn settle(&self, record: Record) -> Result<(), LedgerError> {
         self.ask(LedgerCommand::Settle(record)).await.map(drop)
     }
 
-    /// Notes that a certificate was published. Nobody waits for the note: if it is lost, the recovery finds the
+    /// Notes that a certificate was published. Nothing waits for the note: if it is lost, recovery finds the
     /// certificate on the CSR.
     pub async fn published(&self, serial: Serial, at: Timestamp) {
         self.tell(LedgerCommand::Published { serials: vec![serial], at }).await;
     }
 
-    /// Notes which certificates were used. Nobody waits for the note, and the uses of a minute may be lost.
+    /// Notes which certificates were used. Nothing waits for the note, and the uses of a minute may be lost.
     pub async fn seen(&self, seen: Vec<CertificateUse>) {
         if !seen.is_empty() {
             self.tell(LedgerCommand::Seen(seen)).await;

@@ -1,5 +1,5 @@
-//! The table of latest values. A row is believed only if the entry that it names says the same: whoever writes to the
-//! store leaves an entry, and entries are in the chain. Of an archived entry only the row remains.
+//! The table of latest values. A row is believed only if the entry that it names has the same value: the chain reveals
+//! changed entries, but not changes of this table. Of an archived entry only the row remains.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ const ROWS: usize = 512;
 /// Values by topic and name.
 pub(crate) type Latest = BTreeMap<(&'static str, String), String>;
 
-/// The latest values that `commands` ask for.
+/// The latest values that `commands` need.
 pub(crate) async fn latest(connection: &mut Connection, commands: &[LedgerCommand]) -> Result<Latest, BatchError> {
     let mut latest = Latest::new();
     for command in commands {
@@ -69,7 +69,7 @@ async fn read(
     connection.rows(sql, vec![topic.into(), name.into()]).await
 }
 
-/// The value of a row, if its entry is archived or says the same.
+/// The value of a row, if its entry is archived or has the same value.
 fn borne_out(topic: &str, row: &Cells) -> Result<String, BatchError> {
     let (name, value, seq) = (row.str(0), row.str(1), row.count(2));
     let is_same = |entry: Entry| entry.topic().is_some_and(|(of, its, is)| (of, &*its, &*is) == (topic, name, value));

@@ -1,8 +1,8 @@
-//! The ledger's store: SQLite or PostgreSQL. Nothing is signed unless it is durable here first.
+//! The ledger's store: SQLite or PostgreSQL. Nothing is signed before its intent is durable here.
 //!
 //! One task writes (`writer`), and commands that wait share a transaction. Every transaction confirms the epoch of the
-//! Lease, so that a replica that lost the Lease writes nothing. Readers have connections of their own.
-//! [`addon_signer_core::journal`] says what an entry is.
+//! Lease, so that a hub that has lost the Lease writes nothing, even if it has not noticed the loss. Readers have
+//! connections of their own. [`addon_signer_core::journal`] defines the entries.
 
 pub mod answer;
 pub mod archive;

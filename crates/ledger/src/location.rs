@@ -47,7 +47,7 @@ fn sqlite(path: &str) -> Result<PathBuf, &'static str> {
     Ok(PathBuf::from(path))
 }
 
-/// The parameters that sqlx reads. It would log any other, along with its value.
+/// The parameters that sqlx knows. It would log any other parameter with its value.
 const PARAMETERS: [&str; 19] = [
     "application_name",
     "dbname",
@@ -71,7 +71,7 @@ const PARAMETERS: [&str; 19] = [
 ];
 
 /// Reads the URL of a database. Without `sslmode` the server must present a certificate for its name, unless it is on
-/// this machine: the ledger is evidence, and the password travels the same way.
+/// this machine: the ledger is evidence, and the connection carries the password.
 fn postgres(url: &str) -> Result<PgConnectOptions, &'static str> {
     let unreadable = |_| "its port, a parameter or a %XX in it cannot be read";
     if url.contains('#') {
@@ -87,7 +87,7 @@ fn postgres(url: &str) -> Result<PgConnectOptions, &'static str> {
     if is_local(&options) {
         return Ok(without_brackets(options));
     }
-    // The last of several values counts, so that one in the URL wins.
+    // The last of several values counts, so an `sslmode` in the URL wins.
     let default = match url.split_once('?') {
         Some((base, query)) => format!("{base}?sslmode=verify-full&{query}"),
         None => format!("{url}?sslmode=verify-full"),
@@ -95,7 +95,7 @@ fn postgres(url: &str) -> Result<PgConnectOptions, &'static str> {
     PgConnectOptions::from_str(&default).map_err(unreadable).map(without_brackets)
 }
 
-/// sqlx keeps the brackets of an IPv6 address, and would ask DNS for it.
+/// sqlx keeps the brackets of an IPv6 address, and would look it up in DNS.
 fn without_brackets(options: PgConnectOptions) -> PgConnectOptions {
     let bare = options.get_host().strip_prefix('[').and_then(|host| host.strip_suffix(']')).map(str::to_owned);
     match bare {
@@ -135,7 +135,7 @@ impl Location {
     }
 
     /// How many bytes the file system of the file has left for this process; `None` for a database, and for a file
-    /// system that does not say.
+    /// system that does not report it.
     pub fn available(&self) -> Option<u64> {
         let Self::Sqlite(path) = self else { return None };
         let disk = rustix::fs::statvfs(path.parent()?).ok()?;

@@ -1,5 +1,5 @@
-//! One writer per SQLite file, and one signer that waits for its turn to write. A lock file beside the database names
-//! the holder; the system releases the lock when the process ends.
+//! Allows one writer per SQLite file, and one signer per file, even while that waits for the Lease. A lock file beside
+//! the database names the holder; the system releases the lock when the process ends.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, Write};
@@ -12,7 +12,7 @@ use super::{LedgerError, Location};
 const OF_WRITER: &str = ".lock";
 const OF_SIGNER: &str = ".signer.lock";
 
-/// A lock that is held until this is dropped.
+/// A lock, held until this is dropped.
 #[derive(Debug)]
 pub struct FileLock {
     _file: File,
@@ -23,8 +23,8 @@ pub(crate) fn take(database: &Path, holder: &str) -> Result<FileLock, LedgerErro
     take_file(database, OF_WRITER, holder)
 }
 
-/// Takes the lock of a signer that is to be the only one with this ledger, also while it waits; `None` for a database,
-/// which several signers may use in turn.
+/// Takes the lock of a signer that must be the only one with this ledger, even while it waits for the Lease; `None` for
+/// a database, which several signers may use in turn.
 ///
 /// # Errors
 /// [`LedgerError::Held`] names the other signer; [`LedgerError::File`].

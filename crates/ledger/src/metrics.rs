@@ -9,17 +9,17 @@ use prometheus_client::metrics::histogram::Histogram;
 use super::{Health, Location};
 use addon_signer_telemetry::metrics::{Registry, add, add_seconds};
 
-/// Whether the ledger can be written to, how long that takes, and how much room is left.
+/// Whether the ledger can be written to, how long that takes, and how much space is left.
 #[derive(Debug, Clone)]
 pub struct LedgerMetrics {
     up: Gauge,
     entries: Gauge,
-    /// None of a ledger in PostgreSQL.
+    /// Absent for a ledger in PostgreSQL.
     available: Family<[(&'static str, &'static str); 0], Gauge>,
     commit: Histogram,
 }
 
-/// Metrics that nobody reads.
+/// Metrics that are not exported.
 impl Default for LedgerMetrics {
     fn default() -> Self {
         Self::register(&mut Registry::default())
@@ -56,7 +56,7 @@ impl LedgerMetrics {
         self.commit.observe(time.as_secs_f64());
     }
 
-    /// Sets the gauges to the ledger's state at this moment.
+    /// Sets the gauges to the ledger's present state.
     pub fn look(&self, health: &Health, location: &Location) {
         let tip = match health {
             Health::Up { tip, .. } => Some(tip.seq),

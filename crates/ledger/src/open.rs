@@ -1,4 +1,4 @@
-//! Open rows: certificates that were decided on but not signed, or signed but not known to be published.
+//! Open rows: intents without a signed certificate, and signed certificates that are not known to be published.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use addon_signer_core::journal::entry::Entry;
 use addon_signer_core::journal::record::Record;
 use addon_signer_core::timestamp::Timestamp;
 
-/// Rows in one answer.
+/// Rows on one page.
 const PAGE: usize = 256;
 
 /// The states of the rows that a batch wants to settle, by serial number.
@@ -38,7 +38,7 @@ impl OpenStates {
         Ok(Self(states))
     }
 
-    /// Whether the record follows from the state that its row has now.
+    /// Whether the record may follow the present state of its row.
     pub(crate) fn allow(&self, record: &Record) -> bool {
         match record {
             Record::Abandoned { serial, .. } | Record::Signed { serial, .. } => {
@@ -59,7 +59,7 @@ pub enum OpenState {
     Signed,
 }
 
-/// A row whose certificate is decided on but not signed, or signed but not known to be published.
+/// A row with an intent but no signed certificate, or with a signed certificate that is not known to be published.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenRow {
     /// The entry of its intent.
@@ -77,8 +77,8 @@ pub struct OpenRow {
 }
 
 impl Ledger {
-    /// A page of open rows after the entry `after` whose intent was recorded before `before`, in their order. The page
-    /// is empty when there are no more.
+    /// A page of open rows after the entry `after` whose intent was recorded before `before`, in their order. It is
+    /// empty if there are no more.
     pub async fn open_rows(&self, after: u64, before: Timestamp) -> Result<Vec<OpenRow>, LedgerError> {
         let sql = format!(
             "SELECT c.seq, c.uid, c.request, c.serial, c.state, e.entry FROM unfinished u \
@@ -86,14 +86,14 @@ impl Ledger {
              WHERE u.seq > $1 AND c.state IN ('intent', 'signed') ORDER BY u.seq LIMIT {PAGE}"
         );
         let rows = self.rows(sql, vec![after.into()]).await?;
-        // Entries are in the order of their times.
+        // Entries are ordered by time.
         Ok(rows.iter().take_while(|row| is_before(row, before)).filter_map(read).collect())
     }
 }
 
 /// Whether the intent of a row was recorded before `before`. An entry that is in an archive is old.
 fn is_before(row: &Cells, before: Timestamp) -> bool {
-    // An entry that cannot be read counts as old; `certs verify` reports it.
+    // An unreadable entry counts as old; `certs verify` reports it.
     let entry = Entry::parse(&row.text(5)).ok();
     entry.and_then(|entry| Timestamp::from_rfc3339(&entry.time)).is_none_or(|time| time < before)
 }
@@ -113,7 +113,8 @@ fn state(name: &str) -> Option<OpenState> {
     }
 }
 
-/// The CSRs that a task of this process works on now.
+/// The CSRs that tasks of this process work on. The signer and recovery lock a CSR here, so that neither judges it by
+/// what the other is just changing.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct CsrLocks(Arc<Mutex<HashSet<CsrUid>>>);
 

@@ -1,5 +1,5 @@
-//! What a hub asks the ledger when it begins to lead, because the ledger, the Secrets and the objects on the API server
-//! may date from different times: somebody restored a backup, or changed something while no hub was watching.
+//! Queries of a hub that begins to lead. The ledger, the Secrets and the objects on the API server may date from
+//! different times: an administrator may have restored a backup, or changed something while no hub was watching.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,16 +14,16 @@ use addon_signer_core::journal::checkpoint::Checkpoint;
 use addon_signer_core::journal::entry::Entry;
 use addon_signer_core::timestamp::Timestamp;
 
-/// CSRs in one question.
+/// CSRs in one query.
 const PAGE: usize = 128;
 
 impl Ledger {
     /// The specification of each AddOnSigner after its last entry, as JSON; if that entry is a deletion, before it. An
-    /// archived entry names none.
+    /// archived entry yields none.
     pub async fn signer_specs(&self) -> Result<BTreeSet<String>, LedgerError> {
         let sql = "SELECT e.entry FROM latest l JOIN entries e ON e.seq = l.seq WHERE l.topic = 'signer'";
         let rows = self.rows(sql.to_owned(), Vec::new()).await?;
-        // An entry that cannot be read names nothing; `certs verify` reports it.
+        // An unreadable entry yields none; `certs verify` reports it.
         let entries = rows.iter().filter_map(|row| Entry::parse(row.str(0)).ok());
         let specs = entries.filter_map(|entry| {
             let known = ["after", "before"].map(|name| entry.detail(name).to_owned());
@@ -47,8 +47,8 @@ impl Ledger {
         Ok(recorded)
     }
 
-    /// The first answer of [`Self::last_ends`], for all lineages that start: from then on each end is reserved before a
-    /// certificate is signed.
+    /// The first result of [`Self::last_ends`], cached for all lineages that start: from then on each end is reserved
+    /// before a certificate is signed.
     pub async fn first_ends(&self, now: Timestamp) -> Result<BTreeMap<AuthorityId, Timestamp>, LedgerError> {
         self.ends.get_or_try_init(|| self.last_ends(now)).await.cloned()
     }
@@ -63,7 +63,7 @@ impl Ledger {
         Ok(rows.iter().filter_map(end).collect())
     }
 
-    /// Whether the ledger still has the entry that this checkpoint vouches for.
+    /// Whether the ledger still has the entry of this checkpoint.
     pub async fn has(&self, checkpoint: &Checkpoint) -> Result<bool, LedgerError> {
         let sql = "SELECT hash FROM entries WHERE seq = $1".to_owned();
         let rows = self.rows(sql, vec![checkpoint.seq.into()]).await?;

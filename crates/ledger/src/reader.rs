@@ -22,7 +22,7 @@ use addon_signer_core::timestamp::Timestamp;
 
 /// Largest number of queries at a time; further ones wait.
 const CONNECTIONS: usize = 4;
-/// How long a store may take for one query.
+/// Timeout of one query.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Certificates that expire within this time may count as not renewed.
 const DAY: Duration = Duration::from_secs(86_400);
@@ -70,7 +70,8 @@ impl Reader {
     }
 
     /// Everything about the certificate with this serial number (in any usual form), or of the CSR with this UID or
-    /// name; if there are several, the newest. A text in the form of a UID is a name only if no CSR has that UID.
+    /// name; if there are several, the newest. A text in the form of a UID counts as a name only if no CSR has that
+    /// UID.
     pub async fn show(&self, name: &str) -> Result<Option<Details>, LedgerError> {
         let uid = ("uid = $1", name.to_owned());
         let request = ("request = $1", name.to_owned());
@@ -106,8 +107,7 @@ impl Reader {
     }
 
     /// How many certificates are valid now, for each authority: its signer, its id and the number. Revoked ones count
-    /// until they expire: which ones are revoked is known by addon and cluster, so the store could not count them in
-    /// one go.
+    /// until they expire: revocations are known by addon and cluster, so the store could not count them in one query.
     pub async fn valid(&self, now: Timestamp) -> Result<Vec<(String, String, u64)>, LedgerError> {
         // The expressions keep SQLite from grouping by the index of issuers, which covers the whole table.
         let sql = "SELECT signer || '', issuer || '', COUNT(*) FROM certificates \
@@ -178,8 +178,8 @@ impl Reader {
         LedgerError::Damaged { ledger: self.0.location.to_string(), cause }
     }
 
-    /// Asks on an idle connection. If that fails, asks on a new one, because an idle connection may have died with its
-    /// server's process.
+    /// Asks on an idle connection and, if that fails, on a new one: an idle connection may have died with its server's
+    /// process.
     async fn rows(&self, sql: String, values: Vec<Value>) -> Result<Vec<Cells>, LedgerError> {
         let _permit = self.0.permits.acquire().await.map_err(|_| LedgerError::Stopped)?;
         let idle = self.0.idle.lock().pop(); // in a statement of its own, so that the guard is dropped at once
@@ -228,8 +228,8 @@ fn is_uid(text: &str) -> bool {
     text.split('-').all(is_hex) && lengths.eq([8, 4, 4, 4, 12])
 }
 
-/// The ledger's form of a serial number that OpenSSL, a browser or a person wrote: in upper case, with colons, without
-/// leading zeros. Other text stays as it is.
+/// The ledger's form of a serial number as OpenSSL, browsers or administrators write it: in upper case, with colons,
+/// without leading zeros. Other text stays as it is.
 fn normal_serial(text: &str) -> String {
     let digits: String = text.chars().filter(|c| *c != ':').map(|c| c.to_ascii_lowercase()).collect();
     let hexadecimal = !digits.is_empty();

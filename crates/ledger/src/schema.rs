@@ -1,4 +1,4 @@
-//! The schema: embedded, forward only, applied at start under a lock.
+//! The schema: its migrations are embedded, only go forward, and are applied at start under a lock.
 
 use std::io;
 use std::sync::LazyLock;
@@ -58,8 +58,8 @@ pub(crate) async fn open_to_read(location: &Location) -> Result<Connection, Ledg
     Ok(connection)
 }
 
-/// Opens a ledger to read, without a statement that touches one of its tables: such a statement may run code that
-/// belongs to the table.
+/// Opens a ledger to read, without a statement that touches its tables: such a statement may run code that belongs to
+/// the table.
 pub(crate) async fn open_to_check(location: &Location) -> Result<Connection, LedgerError> {
     refuse_other_file(location)?;
     let mut connection = Connection::open_to_read(location).await?;
@@ -76,7 +76,7 @@ pub(crate) async fn open_to_archive(location: &Location) -> Result<Connection, L
     Ok(connection)
 }
 
-/// Refuses a ledger that this program did not make, or that a newer one did.
+/// Refuses a ledger that another program or a newer version has made.
 pub(crate) async fn refuse_other_version(location: &Location, connection: &mut Connection) -> Result<(), LedgerError> {
     match version(location, connection).await? {
         found if found == latest() => Ok(()),
@@ -171,7 +171,7 @@ async fn migrate(location: &Location, connection: &mut Connection) -> Result<(),
     })
 }
 
-/// Writes our application id into the file, if it is not there yet.
+/// Writes our application id into the file, if it is missing.
 async fn mark(connection: &mut SqliteConnection) -> Result<(), sqlx::Error> {
     let found: i64 = sqlx::query_scalar("PRAGMA application_id").fetch_one(&mut *connection).await?;
     if found != APPLICATION_ID {

@@ -1,8 +1,8 @@
-//! Writes the SQL of a query so that its first page takes milliseconds, whatever the other certificates look like.
+//! Writes the SQL of a query so that its first page takes milliseconds, whatever the other certificates are.
 //!
-//! A store that guesses how rare a name is may walk through a million certificates in vain. So the store is first asked
-//! how rare the names are. Then the query leaves it only one index: every other indexed column is put in an expression
-//! that has no index.
+//! A store that guesses how rare a name is may scan a million certificates in vain. So the reader first asks the store
+//! how rare the names are. Then the query leaves the store only one index: every other indexed column is put in an
+//! expression that has no index.
 
 use super::connection::Value;
 use super::view::COLUMNS;
@@ -10,17 +10,17 @@ use addon_signer_core::journal::CertificateState;
 use addon_signer_core::query::{Filter, Query, SortOrder, StateFilter};
 use addon_signer_core::timestamp::Timestamp;
 
-/// Fewer certificates than this are rare: an index finds them, and they are sorted, in a few milliseconds.
+/// A name with fewer certificates than this is rare: an index finds and a sort orders them in a few milliseconds.
 const FEW: u64 = 5_000;
 
 /// The one index that the store can use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// The index of the answer's order.
+    /// The index of the result's order.
     Order,
     /// The index of a name, newest first.
     Name(&'static str),
-    /// The index of a name that few certificates have; what it finds is then sorted.
+    /// The index of a name that few certificates have; its rows are then sorted.
     Rare(&'static str),
     /// The index of the expiry times, because few certificates are valid.
     Valid,
@@ -112,8 +112,7 @@ fn names(filter: &Filter) -> impl Iterator<Item = (&'static str, &str)> {
     names.into_iter().filter_map(|(column, name)| Some((column, name.as_deref()?)))
 }
 
-/// A condition for a state that lets the store use something short: a table, or a partial index, whose condition is
-/// repeated.
+/// A condition for a state that lets the store use a short table, or a short partial index, whose condition it repeats.
 fn recorded(state: CertificateState) -> String {
     let index = match state {
         CertificateState::Intent | CertificateState::Signed => "seq IN (SELECT seq FROM unfinished) AND ",
@@ -138,7 +137,7 @@ impl Terms {
         let in_order = self.order.is_some_and(|order| sorted_by(order) == column);
         let leads = match self.way {
             Some(Way::Order) => in_order,
-            // An index of a name has the certificates in the order of their numbers.
+            // An index of a name orders the certificates by their numbers.
             Some(Way::Name(_)) => column == SEQ,
             Some(Way::Rare(_)) => false,
             Some(Way::Valid) => column == NOT_AFTER,

@@ -1,4 +1,4 @@
-//! Certificates as the ledger's readers see them: the same for `certs --output json`, over HTTP, and for its client.
+//! Certificates as readers of the ledger see them, in `certs --output json` and over HTTP.
 
 use serde::{Deserialize, Serialize};
 
@@ -90,7 +90,7 @@ impl Certificate {
     }
 }
 
-/// Who wrote an entry, and when.
+/// The process that wrote an entry, and the time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Written {
@@ -98,22 +98,22 @@ pub struct Written {
     pub seq: u64,
     /// When it was written.
     pub time: String,
-    /// Which process wrote it.
+    /// The process that wrote it.
     pub replica: String,
-    /// Under which epoch of the Lease it was written.
+    /// The epoch of the Lease in which it was written.
     pub epoch: u64,
 }
 
-/// Everything that the ledger has about one certificate.
+/// All that the ledger has about one certificate.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Details {
     /// The row of the inventory.
     #[serde(flatten)]
     pub certificate: Certificate,
-    /// Who asked, as Kubernetes names users.
+    /// The user who asked, by Kubernetes' name.
     pub requester: String,
-    /// On whose behalf OCM's gRPC server asked, if it did.
+    /// The user for whom OCM's gRPC server asked, if it did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub csr_user: Option<String>,
     /// `spec.signerName` of the CSR.
@@ -128,15 +128,15 @@ pub struct Details {
     pub tbs: String,
     /// The CSR as it was sent, PEM.
     pub csr: String,
-    /// Who recorded the intent, and when.
+    /// The process that recorded the intent, and the time.
     pub decided: Written,
-    /// Who recorded the signed certificate, and when.
+    /// The process that recorded the signed certificate, and the time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signed: Option<Written>,
     /// The certificate, PEM.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pem: Option<String>,
-    /// Who recorded that it was abandoned or could not be published, and when.
+    /// The process that recorded that it was abandoned or could not be published, and the time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<Written>,
     /// Why it was abandoned or could not be published.

@@ -68,7 +68,7 @@ fn hide(text: &str, arguments: impl Iterator<Item = String>) -> String {
     };
     // clap splits some values.
     let parts = |value: String| value.split(',').map(str::to_owned).chain([value.clone()]).collect::<Vec<_>>();
-    // Some messages quote it as a Rust string literal.
+    // Some messages quote a value as a Rust string literal.
     let escaped = |value: String| [value.escape_debug().to_string(), value];
     let all: Vec<String> = arguments.flat_map(values).flat_map(parts).flat_map(escaped).collect();
     let mut suspects: Vec<&str> = all.iter().map(String::as_str).filter(is_suspect).collect();

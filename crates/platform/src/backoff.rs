@@ -9,8 +9,8 @@ use tokio::time::Instant;
 const SHORTEST: Duration = Duration::from_millis(500);
 const LONGEST: Duration = Duration::from_secs(3);
 
-/// Pauses that double from the shortest to the longest while something fails, and start over when nothing has failed
-/// for twice the longest.
+/// Pauses that double from the shortest to the longest while something fails, and start over after twice the longest
+/// without a failure.
 #[derive(Debug)]
 pub struct Pauses {
     shortest: Duration,
@@ -37,8 +37,8 @@ impl Pauses {
 }
 
 /// The pauses of a watch: they double up to 3 seconds. kube's own default grows up to a minute. For that long after the
-/// API server came back, nobody would get a certificate and a detached cluster would keep its access. A hub has only a
-/// few watches, so frequent retries are no burden.
+/// API server came back, no agent would get a certificate, and a detached cluster would keep its access. A hub has only
+/// a few watches, so frequent retries are no burden.
 #[derive(Debug)]
 pub struct WatchBackoff(Pauses);
 
@@ -57,8 +57,8 @@ impl Iterator for WatchBackoff {
 }
 
 impl Backoff for WatchBackoff {
-    /// Does nothing: kube calls it at each event, and the first event of a list, even of one that fails, comes before
-    /// the API server has been asked.
+    /// Does nothing: kube calls this at each event, and the first event of a list comes before the request to the API
+    /// server, even if that fails.
     fn reset(&mut self) {}
 }
 

@@ -1,12 +1,12 @@
 //! The connection to an API server, bounded in every direction: a server that goes silent must not hold back a
 //! revocation, a renewal of the Lease or a rotation.
 //!
-//! All calls and watches of a client share one HTTP/2 connection, as in Kubernetes' own clients. An API server allows
-//! 100 streams on it (kube-apiserver, `--http2-max-streams-per-connection`). A PING detects that the other end is gone,
-//! even if a kernel or a load balancer still acknowledges bytes; then every call and watch on it fails at once, and the
-//! next one makes a new connection.
+//! All requests and watches of a client share one HTTP/2 connection, as in Kubernetes' own clients. An API server
+//! allows 100 streams on it (kube-apiserver, `--http2-max-streams-per-connection`). A PING detects that the other end
+//! is gone, even if a kernel or a load balancer still acknowledges bytes; then every request and watch on it fails at
+//! once, and the next one makes a new connection.
 //!
-//! No call that the server may have seen is repeated here: before repeating a write, the caller has to check again
+//! No request that the server may have seen is repeated here: before it repeats a write, the caller must check again
 //! whether the hub still leads.
 
 use std::sync::Arc;
@@ -32,21 +32,21 @@ use crate::proxy::Dialer;
 
 /// The longest time until TCP and TLS are set up.
 const CONNECT: Duration = Duration::from_secs(5);
-/// After this long without a byte from the server, while a call is in flight, the client sends a PING.
+/// After this long without a byte from the server, while a request is in flight, the client sends a PING.
 const PING_AFTER: Duration = Duration::from_secs(3);
 /// The longest time until the server answers a PING.
 const PING_ANSWER: Duration = Duration::from_secs(3);
-/// The longest time until an answer begins. It is long, because a busy API server queues calls.
+/// The longest time until a response begins. It is long, because a busy API server queues requests.
 const ANSWER: Duration = Duration::from_secs(30);
-/// The longest silence within an answer. A watch ends after it and is resumed (`contacts.rs`): the API server may be
-/// idle and send no bookmark, or it is gone and a proxy answers PINGs for it.
+/// The longest silence within a response. A watch ends after it and is resumed (`contacts.rs`): the API server may be
+/// idle and send no bookmark, or it may be gone while a proxy answers PINGs for it.
 const SILENCE: Duration = Duration::from_secs(75);
-/// The longest time from the beginning of an answer to its end, unless it is a watch.
+/// The longest time from the beginning of a response to its end, unless it is a watch.
 const WHOLE: Duration = Duration::from_secs(60);
 /// Bytes that the server may send ahead on one stream.
 const STREAM_WINDOW: u32 = 1 << 18;
 /// The same on the whole connection: as much as all its streams may have. Pages of lists wait for each other, and those
-/// that wait must leave room for the one that is received, and for calls.
+/// that wait must not use up the window of the one that is received, and of other requests.
 const CONNECTION_WINDOW: u32 = 128 * STREAM_WINDOW;
 
 /// Makes a client for these settings. It connects when it is first used.
@@ -57,7 +57,7 @@ pub fn connect(config: Config) -> Result<Client, kube::Error> {
     connect_noting(config, Contacts::default())
 }
 
-/// As [`connect`]; the client notes in `contacts` when it hears from the API server.
+/// Like [`connect`], but the client notes in `contacts` when it hears from the API server.
 ///
 /// # Errors
 /// As [`connect`].
@@ -65,7 +65,7 @@ pub fn connect_noting(config: Config, contacts: Contacts) -> Result<Client, kube
     connect_with(config, None, contacts)
 }
 
-/// As [`connect_noting`], with credentials from elsewhere.
+/// Like [`connect_noting`], with credentials from elsewhere.
 pub(crate) fn connect_with(
     config: Config,
     credentials: Option<Credentials>,
@@ -90,7 +90,7 @@ pub(crate) fn connect_with(
     Ok(ClientBuilder::new(service, config.default_namespace).build())
 }
 
-/// What sends calls, with bounds, and with notes of when it heard from the API server.
+/// Bounds requests, and notes when the API server was heard from.
 fn bounded<S, B>(
     connections: S,
     contacts: Contacts,
@@ -174,7 +174,7 @@ mod tests {
     }
 
     impl Server {
-        /// It was listed and is watched.
+        /// It was listed and is now watched.
         async fn start(mood: Mood) -> Self {
             let (mood, now) = watch::channel(mood);
             let asked = Arc::<Mutex<Vec<String>>>::default();
@@ -247,7 +247,7 @@ mod tests {
         assert!(quiet.is_err() && server.age() <= SILENCE, "{quiet:?}");
     }
 
-    /// Whoever stops in the middle of an event is not idle.
+    /// A server that stops in the middle of an event is not idle.
     #[tokio::test(start_paused = true)]
     async fn silence_within_an_event_is_a_failure() {
         let mut server = Server::start(Mood::Sends(&EVENT[..20])).await;

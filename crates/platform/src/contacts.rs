@@ -2,8 +2,8 @@
 //!
 //! What a watch has reported is as old as the last sign of life on it: an API server sends a bookmark each minute if it
 //! can (kube-apiserver, `defaultBookmarkFrequency`), and ends a watch after the time that its reader asked for. A watch
-//! that was silent for too long ends here, and its reader resumes it where it was: the API server's answer to that is a
-//! sign of life, too, and only if there is none has anything failed.
+//! that was silent for too long ends here, and its reader resumes it at the same version. The API server's response to
+//! that is a sign of life, too; only without one has anything failed.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,16 +24,16 @@ use tracing::debug;
 
 use crate::pages::{Bounds, PageBody};
 
-/// The beginning of the event that says why a watch cannot continue, for instance because its version was compacted.
+/// The beginning of the event that reports why a watch cannot continue, for instance because its version was compacted.
 const ERROR: &[u8] = br#"{"type":"ERROR""#;
 
-/// The name of a resource in a namespace, as people read it too.
+/// The name of a resource in a namespace, also for messages.
 #[must_use]
 pub fn in_namespace(resource: &str, namespace: &str) -> String {
     format!("{resource} in the namespace {namespace}")
 }
 
-/// What a path lists or watches, if it does. Source: Kubernetes, API concepts, "Resource URIs".
+/// The resource that a path lists or watches, if it does. Source: Kubernetes, API concepts, "Resource URIs".
 fn watched(path: &str) -> String {
     let mut parts = path.rsplit('/');
     let resource = parts.next().unwrap_or_default();
@@ -48,9 +48,9 @@ fn watched(path: &str) -> String {
 struct Contact {
     /// When the API server last sent something on a watch; when the first watch was requested, if it never did.
     heard: Instant,
-    /// When a watch last delivered something, or a call was made to start one.
+    /// When a watch last delivered something, or a request was made to start one.
     active: Instant,
-    /// How the API server has refused a call since then.
+    /// With which status the API server has refused a request since then.
     refused: Option<StatusCode>,
 }
 
@@ -73,14 +73,14 @@ impl Contacts {
         heard.collect::<Option<Vec<_>>>()?.into_iter().max()
     }
 
-    /// How the API server answers calls about one of these resources, if it refuses them.
+    /// The status with which the API server refuses requests about one of these resources, if it does.
     pub fn refusal(&self, resources: &[&str]) -> Option<StatusCode> {
         let known = self.0.lock();
         resources.iter().find_map(|resource| known.get(*resource)?.refused)
     }
 
-    /// The resources whose watch neither delivered anything nor was requested within `bound`: its reader hangs. While
-    /// the API server is silent, readers keep asking. A resource that was never watched is not idle.
+    /// The resources whose watch neither delivered anything nor was requested within `bound`, because its reader hangs.
+    /// While the API server is silent, readers keep asking. A resource that was never watched is not idle.
     pub fn idle<'r>(&self, resources: &[&'r str], bound: Duration) -> Vec<&'r str> {
         let known = self.0.lock();
         let is_idle = |resource: &str| known.get(resource).is_some_and(|contact| contact.active.elapsed() > bound);
@@ -105,12 +105,12 @@ impl Contacts {
         self.0.lock().remove(resource);
     }
 
-    /// Notes that the API server answered a call about this resource that was sent then, which is no watch.
+    /// Notes that the API server answered a request about this resource, other than a watch, that was sent then.
     pub fn answered(&self, resource: &str, sent: Instant) {
         self.0.lock().insert(resource.to_owned(), Contact::new(sent, sent));
     }
 
-    /// Notes a call; returns when the watches of its resource last delivered something.
+    /// Notes a request; returns when the watches of its resource last delivered something.
     fn asked(&self, resource: &str, is_watch: bool) -> Instant {
         let now = Instant::now();
         let mut known = self.0.lock();
@@ -138,12 +138,12 @@ impl Contacts {
     }
 }
 
-/// A client's service that notes its contacts, and bounds every answer except watches.
+/// A client's service that notes its contacts, and bounds every response except watches.
 #[derive(Debug, Clone)]
 pub(crate) struct Noting<S> {
     pub(crate) inner: S,
     pub(crate) contacts: Contacts,
-    /// Those of all answers but watches.
+    /// Those of all responses but watches.
     pub(crate) bounds: Bounds,
 }
 
@@ -183,9 +183,9 @@ where
             let name = resource.clone();
             let noted = response.map(|body| {
                 boxed(body.map_frame(move |frame| {
-                    // Each event is a line. A part of one is not a sign of life: nobody can read it yet. An error means
-                    // that the watch could not continue: what was known stays as old as it was until it is listed
-                    // again.
+                    // Each event is a line. A part of one is no sign of life, because no reader can use it yet. After
+                    // an error the watch cannot continue, so what it has reported keeps its age until the resource is
+                    // listed again.
                     let data = frame.data_ref().map(AsRef::as_ref).unwrap_or_default();
                     if data.split(|byte| *byte == b'\n').any(|line| line.starts_with(ERROR)) {
                         contacts.heard_at(&resource, last);
@@ -202,7 +202,7 @@ where
     }
 }
 
-/// The same answer to a watch, which ends if the API server is silent for too long between two events.
+/// The response to a watch, which ends if the API server is silent for too long between two events.
 fn ending(watch: PageBody, resource: String) -> PageBody {
     let frames = stream::unfold((watch, resource, true), |(mut watch, resource, mut is_between)| async move {
         let frame = watch.frame().await?;
@@ -238,7 +238,7 @@ mod tests {
 
     const BOUND: Duration = Duration::from_secs(60);
 
-    /// Asks a server that sends these pieces, one each second, for `path`.
+    /// Requests `path` from a server that sends these pieces, one each second.
     async fn ask<P>(contacts: &Contacts, path: &str, pieces: P) -> PageBody
     where
         P: Iterator<Item = &'static str> + Clone + Send + 'static,

@@ -9,9 +9,9 @@ use rustls::CertificateError;
 /// Added where this machine's clock may be the cause.
 const CLOCK: &str = "; check this machine's clock";
 
-/// The error and its chain of causes, because clients often say only "connection error" at the top and keep the cause
-/// at the bottom. No text appears twice. For a refusal by the API server only the message appears, because kube would
-/// print the whole Status object; of a failed credential plugin only that it failed.
+/// The error and its chain of causes, because clients often report only "connection error" at the top and keep the
+/// cause at the bottom. No text appears twice. A refusal by the API server appears as its message alone, because kube
+/// would print the whole Status object; a failed credential plugin, without its output.
 #[must_use]
 pub fn explain(error: &(dyn Error + 'static)) -> String {
     let mut text = String::new();
@@ -41,11 +41,11 @@ pub fn explain(error: &(dyn Error + 'static)) -> String {
     text
 }
 
-/// What was wrong with the other end's certificate, if a TLS handshake failed because of that.
+/// What was wrong with the other end's certificate, if that made a TLS handshake fail.
 fn certificate_error<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e CertificateError> {
     let mut causes = std::iter::successors(Some(error), |&error| error.source());
     causes.find_map(|cause| {
-        // The error in an `io::Error` is not its source.
+        // The error in an `io::Error` is not returned by its `source`.
         let tls = match cause.downcast_ref::<io::Error>() {
             Some(error) => error.get_ref()?.downcast_ref(),
             None => cause.downcast_ref(),
@@ -67,7 +67,7 @@ fn depends_on_time(cause: &CertificateError) -> bool {
     )
 }
 
-/// What to say of a credential plugin in place of its arguments and its output, which may have a token.
+/// What to report of a credential plugin in place of its arguments and its output, which may contain a token.
 fn without_output(error: &AuthError) -> Option<String> {
     match error {
         AuthError::AuthExecRun { out, .. } => Some(format!("the credential plugin failed ({})", out.status)),

@@ -14,17 +14,17 @@ pub struct Connected {
     pub target: ClusterAddress,
 }
 
-/// A client for commands, which run credential plugins.
+/// A client for commands. It runs credential plugins.
 pub async fn client(access: &Access) -> Result<Client, KubeconfigError> {
     Ok(connect(access).await?.client)
 }
 
-/// As [`client`], for a command that says which cluster it changes.
+/// Like [`client`], for a command that prints which cluster it changes.
 pub async fn connect(access: &Access) -> Result<Connected, KubeconfigError> {
     connected(access, Plugins::Run, Contacts::default()).await
 }
 
-/// A client, which notes in `contacts` when it hears from the API server.
+/// A client that notes in `contacts` when it hears from the API server.
 pub async fn connected(access: &Access, plugins: Plugins, contacts: Contacts) -> Result<Connected, KubeconfigError> {
     let found = find(access, plugins).await?;
     let client = found.connect(contacts).await?;

@@ -35,14 +35,14 @@ fn listen(address: SocketAddr, socket_buffer: Option<u32>) -> io::Result<TcpList
     socket.listen(BACKLOG)
 }
 
-/// What takes the place of `[::]` in a kernel without IPv6 (the boot parameter `ipv6.disable=1`).
+/// The address that replaces `[::]` in a kernel without IPv6 (the boot parameter `ipv6.disable=1`).
 fn without_ipv6(address: SocketAddr, error: &io::Error) -> Option<SocketAddr> {
     let has_none = Errno::from_io_error(error) == Some(Errno::AFNOSUPPORT);
     let is_all = address.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED);
     (has_none && is_all).then(|| (Ipv4Addr::UNSPECIFIED, address.port()).into())
 }
 
-/// A client's address as the client has it: a socket of both families shows IPv4 addresses as `::ffff:192.0.2.1`.
+/// A client's address as the client knows it: a socket of both families shows IPv4 addresses as `::ffff:192.0.2.1`.
 #[must_use]
 pub fn peer(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())

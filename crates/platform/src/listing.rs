@@ -1,6 +1,6 @@
-//! The one way to list and to watch objects: page by page, in bounded memory. Whoever may write one kind of objects may
-//! make each as large as an API server accepts: 1.5 MB, of which JSON makes up to 9 MB. How much of an object is kept
-//! is up to its type; how much text of them is received at a time is bounded by `pages.rs`.
+//! The one way to list and to watch objects: page by page, in bounded memory. A client that may write objects of a kind
+//! may make each as large as an API server accepts: 1.5 MB, of which JSON makes up to 9 MB. An object's type decides
+//! how much of it is kept; `pages.rs` bounds how much text is received at a time.
 #![expect(clippy::disallowed_types, reason = "here they are bounded")]
 
 use std::pin::Pin;
@@ -23,18 +23,19 @@ use crate::pages::is_too_large;
 
 /// How many objects a page has, unless they are too large together.
 const PAGE: u32 = 16;
-/// How many it has at least: so many are never too large, and a list that is read one by one would outlast the API
-/// server's patience with it, 5 minutes.
+/// How many it has at least: this many are never too large, and a list that is read one by one would take longer than
+/// the 5 minutes for which the API server keeps it.
 const LEAST: u32 = 2;
-/// After this long with events that nobody takes, the API server is not heard either: a reader that hangs is seen.
+/// How long events may wait for the reader. Then the watch stops reading, so that a reader that hangs is noticed.
 const HANGS: Duration = Duration::from_secs(60);
-/// How often to look for that.
+/// How often to check that.
 const ROUND: Duration = Duration::from_secs(15);
 /// How many events may wait for the reader of a watch.
 const WAITING: usize = 16;
-/// How often to ask an API server that says "later" because it is overloaded or only beginning to serve such objects.
+/// How often to repeat a request that an API server refuses for now, because it is overloaded or only beginning to
+/// serve such objects.
 const TRIES: u32 = 10;
-/// The pause that it asks for (`Retry-After` of kube-apiserver).
+/// The pause that it requests (`Retry-After` of kube-apiserver).
 const LATER: Duration = Duration::from_secs(1);
 
 /// Which objects of a kind.
@@ -74,9 +75,9 @@ impl Selector {
     }
 }
 
-/// What a watch shows, from its first list on. Dropping it ends the watch.
+/// What a watch reports, from its first list on. Dropping it ends the watch.
 ///
-/// A task of its own reads the answers, so that one whose reader is busy keeps no other list waiting.
+/// A task of its own reads the responses, so that a busy reader does not keep other lists waiting.
 #[derive(Debug)]
 pub struct Watch<K> {
     events: mpsc::Receiver<watcher::Result<Event<K>>>,
@@ -91,7 +92,7 @@ impl<K> Stream for Watch<K> {
     }
 }
 
-/// Watches objects. After an error it pauses and goes on; it ends only by a bug.
+/// Watches objects. After an error it pauses and continues; only a bug ends it.
 #[must_use]
 pub fn watch<K>(api: Api<K>, selected: Selector) -> Watch<K>
 where
@@ -125,10 +126,11 @@ where
             };
             let is_error = event.is_err();
             let halves = page > LEAST && matches!(&event, Err(error) if is_too_large(error));
-            // Nobody needs to hear of a page that is asked for again.
+            // The reader need not know of a page that is requested again.
             if !halves && events.send(event).await.is_err() {
                 return;
             }
+            // The list begins again with smaller pages.
             if halves {
                 page /= 2;
                 break;
@@ -181,7 +183,7 @@ impl<K: Clone + DeserializeOwned + std::fmt::Debug> Pages<K> {
     }
 }
 
-/// Gives `take` all objects, page after page.
+/// Passes `take` all objects, page after page.
 ///
 /// # Errors
 /// Those of the API server. `take` may have seen a part of the objects.
@@ -209,7 +211,7 @@ where
     Ok(found)
 }
 
-/// One object, if there is any: whether the kind exists and may be listed.
+/// One object, if there is any; an error if the kind does not exist or may not be listed.
 ///
 /// # Errors
 /// Those of the API server.
@@ -250,7 +252,7 @@ mod tests {
     use crate::contacts::{Contacts, Noting};
     use crate::pages::Bounds;
 
-    /// An API that answers each query so, with a code and JSON.
+    /// An API that answers each query with the code and JSON that `answer` returns for it.
     fn mk_api(answer: impl Fn(&str) -> (u16, Value) + Clone + Send + 'static) -> Api<DynamicObject> {
         let service = tower::service_fn(move |request: Request<Body>| {
             let (code, answer) = answer(request.uri().query().unwrap_or_default());
@@ -271,7 +273,7 @@ mod tests {
         value.and_then(|value| value.parse().ok()).unwrap_or_default()
     }
 
-    /// Answers "later" the first `busy` times, then with two pages.
+    /// Refuses the first `busy` requests for now, then answers with two pages.
     async fn names(busy: u32) -> Result<Vec<String>, u16> {
         let asked = Arc::<AtomicU32>::default();
         let api = mk_api(move |query| {

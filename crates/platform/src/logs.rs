@@ -52,7 +52,7 @@ fn fields() -> impl for<'w> FormatFields<'w> + 'static {
     debug_fn(write_field).delimited(" ")
 }
 
-/// Errors quote what others wrote.
+/// Errors quote text of others, which may contain control characters.
 fn write_field(to: &mut Writer<'_>, field: &Field, value: &dyn Debug) -> fmt::Result {
     let value = format!("{value:?}");
     match field.name() {

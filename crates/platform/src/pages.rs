@@ -1,4 +1,4 @@
-//! Bounds of an answer that is no watch: how long it may take, and how large a page of a list may be.
+//! Bounds of a response that is no watch: how long it may take, and how large a page of a list may be.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -12,34 +12,34 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep_until};
 use tower::BoxError;
 
-/// The most bytes of an answer: two objects of any size. kube holds its text up to three times while it reads it.
+/// The most bytes of a response: two objects of any size. While kube reads the text, it holds it up to three times.
 const LARGEST: usize = 20 << 20;
 
-/// The body of an answer.
+/// The body of a response.
 pub(crate) type PageBody = UnsyncBoxBody<Bytes, BoxError>;
 
-/// An answer began but did not end.
+/// A response began but did not end.
 #[derive(Debug, thiserror::Error)]
 #[error("the API server did not end its answer within {} s", .0.as_secs())]
 struct Endless(Duration);
 
-/// An answer is larger than this process reads.
+/// A response is larger than this process reads.
 #[derive(Debug, thiserror::Error)]
 #[error("the API server's answer has more than {} MiB", LARGEST >> 20)]
 struct TooLarge;
 
-/// Whether an error is that of an answer which is too large, so that less should be asked for.
+/// Whether the error is that a response is too large, so that the client should ask for less.
 pub(crate) fn is_too_large(error: &(dyn Error + 'static)) -> bool {
     let mut causes = std::iter::successors(Some(error), |&error| error.source());
     causes.any(|cause| cause.is::<TooLarge>())
 }
 
-/// Bounds answers.
+/// Bounds responses.
 #[derive(Debug, Clone)]
 pub(crate) struct Bounds {
-    /// The longest time from the head of an answer to its end.
+    /// The longest time from the head of a response to its end.
     pub(crate) whole: Duration,
-    /// Whose page of a list is received.
+    /// Held while a page of a list is received.
     turns: Arc<Semaphore>,
 }
 
@@ -48,7 +48,7 @@ impl Bounds {
         Self { whole, turns: Arc::new(Semaphore::new(1)) }
     }
 
-    /// The body of an answer, with an error if it takes too long or is too large. Pages come one after the other.
+    /// The body of a response, with an error if it takes too long or is too large. Pages come one after the other.
     pub(crate) fn apply(&self, body: PageBody, is_page: bool) -> PageBody {
         let whole = self.whole;
         let turns = is_page.then(|| Arc::clone(&self.turns));

@@ -13,12 +13,12 @@ impl Group {
         Self(child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw))
     }
 
-    /// The command has ended by itself, and was waited for. What it left running stays.
+    /// The command has ended by itself, and was waited for. Processes that it left running stay.
     pub fn has_ended(&mut self) {
         self.0 = None;
     }
 
-    /// Kills it, once.
+    /// Kills the group, once.
     pub fn kill(&mut self) {
         if let Some(pid) = self.0.take() {
             kill_process_group(pid, Signal::KILL).ok(); // fails only if every process of the group has ended
@@ -38,13 +38,13 @@ impl Drop for Group {
 pub struct Groups(Vec<Pid>);
 
 impl Groups {
-    /// Has it reaped later.
+    /// Has the group reaped later.
     pub fn remember(&mut self, group: &Group) {
         self.0.extend(group.0);
     }
 
-    /// Waits for everything of these groups that has ended, and forgets those without a child of ours. The children
-    /// that lead them were waited for before.
+    /// Waits for all processes of these groups that have ended, and forgets groups without a child of ours. The
+    /// children that lead them were waited for before.
     pub fn reap(&mut self) {
         self.0.retain(|group| {
             loop {

@@ -24,10 +24,10 @@ const NO_PROXY: [&str; 2] = ["NO_PROXY", "no_proxy"];
 #[error("the proxy that {0} names cannot be used; write http://[USER:PASSWORD@]HOST:PORT")]
 pub struct ProxyError(&'static str);
 
-/// What `*` in `NO_PROXY` means; to the matcher it is only all names.
+/// What `*` in `NO_PROXY` means; the matcher takes it for all names only.
 const ALL: &str = "*,0.0.0.0/0,::/0";
 
-/// Stands for a proxy that cannot be used: what would go through it is refused.
+/// Stands for a proxy that cannot be used: connections through it are refused.
 const UNUSABLE: &str = "http://unusable.invalid";
 
 /// Makes TCP connections for HTTPS, which a proxy tunnels (`CONNECT`, RFC 9110 section 9.3.6).
@@ -39,7 +39,7 @@ pub struct Dialer {
 }
 
 impl Dialer {
-    /// Connects as `HTTPS_PROXY` and `NO_PROXY` say.
+    /// Connects as `HTTPS_PROXY` and `NO_PROXY` require.
     #[must_use]
     pub fn from_env() -> Self {
         Self::new(first(PROXY).as_deref().unwrap_or_default(), &first(NO_PROXY).unwrap_or_default(), PROXY[0])
@@ -54,13 +54,13 @@ impl Dialer {
         if is_from_env { Self::from_env() } else { Self::new(&proxy.to_string(), "", "proxy-url of the kubeconfig") }
     }
 
-    /// Whether a proxy that cannot be used is in the way to `to`.
+    /// Whether a connection to `to` would need a proxy that cannot be used.
     pub fn check(&self, to: &Uri) -> Result<(), ProxyError> {
         let refused = self.refused.clone().filter(|_| self.proxies.intercept(to).is_some());
         refused.map_or(Ok(()), Err)
     }
 
-    /// What `HTTPS_PROXY` says of `to`, if these are its proxies.
+    /// The proxy that `HTTPS_PROXY` names, if a connection to `to` needs it and this dialer follows the environment.
     pub(crate) fn proxy_of_env(&self, to: &Uri) -> Result<Option<Uri>, ProxyError> {
         self.check(to)?;
         Ok(self.proxies.intercept(to).and(first(PROXY)).and_then(|proxy| proxy.parse().ok()))

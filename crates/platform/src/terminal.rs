@@ -1,15 +1,15 @@
-//! Text of others, such as the message of a condition, may reach a terminal. Control characters in it could move the
-//! cursor or pass for lines of ours, and marks of direction could show it in another order.
+//! Foreign text, such as the message of a condition, may reach a terminal. Control characters in it could move the
+//! cursor or pass for lines of ours, and direction marks could reorder it.
 
 use std::borrow::Cow;
 
-/// One line, in which each control character and each mark of direction is escaped as in JSON.
+/// One line, in which each control character and each direction mark is escaped as in JSON.
 #[must_use]
 pub fn line(text: &str) -> Cow<'_, str> {
     escaped(text, is_active)
 }
 
-/// Some lines; only their ends stay as they are.
+/// Several lines; only their line ends are not escaped.
 #[must_use]
 pub fn lines(text: &str) -> Cow<'_, str> {
     escaped(text, |char| char != '\n' && is_active(char))
@@ -33,7 +33,7 @@ fn escaped(text: &str, is_active: impl Fn(char) -> bool) -> Cow<'_, str> {
 fn is_active(char: char) -> bool {
     let is_mark =
         matches!(char, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    char.is_control() || is_mark || matches!(char, '\u{2028}' | '\u{2029}') // which some programs take for ends of lines
+    char.is_control() || is_mark || matches!(char, '\u{2028}' | '\u{2029}') // ends of lines to some
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! HTTP answers, in the form that the client requested.
+//! HTTP responses, in the form that the client requested.
 
 use std::convert::Infallible;
 
@@ -13,7 +13,7 @@ use super::resources::{EVENT_FIELDS, Resource};
 use super::target::Query;
 use super::{state, table};
 
-/// The body of an answer: a complete document, or the stream of a watch.
+/// The body of a response: a complete document, or the stream of a watch.
 pub(super) type Body = UnsyncBoxBody<Bytes, Infallible>;
 
 /// A JSON document.
@@ -30,7 +30,7 @@ pub(super) fn plain_answer(text: &'static str) -> Response<Body> {
     with_type("text/plain; charset=utf-8", body)
 }
 
-/// An answer with a body of this type.
+/// A response with a body of this type.
 pub(super) fn with_type(content_type: &'static str, body: Body) -> Response<Body> {
     let mut response = Response::new(body);
     let value = HeaderValue::from_static(content_type);

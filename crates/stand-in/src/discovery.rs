@@ -9,7 +9,7 @@ use super::resources::Resource;
 /// The version whose rules the stand-in follows.
 const GIT_VERSION: &str = "v1.36.1+addon-signer-embedded";
 
-/// The answer for `/version`.
+/// The response for `/version`.
 pub(super) fn version() -> Value {
     json!({ "major": "1", "minor": "36", "gitVersion": GIT_VERSION, "gitCommit": "", "gitTreeState": "clean",
         "buildDate": "", "goVersion": "", "compiler": "rustc", "platform": "linux/amd64" })
@@ -20,7 +20,7 @@ const SUBRESOURCE_VERBS: [&str; 3] = ["get", "patch", "update"];
 /// The resources that are served.
 type ServedResources<'s> = &'s [&'static Resource];
 
-/// The answer for a discovery or OpenAPI path; `None` for any other path.
+/// The response for a discovery or OpenAPI path; `None` for any other path.
 pub(super) fn answer(path: &str, served: ServedResources<'_>) -> Option<Value> {
     let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
     match parts.as_slice() {
@@ -98,7 +98,7 @@ fn base(group: &str, version: &str) -> String {
 }
 
 /// kubectl leaves the validation of an object to the server only if `PATCH` of its kind accepts `fieldValidation`
-/// (cli-runtime `query_param_verifier_v3.go`). So the document says that, and it has no schemas.
+/// (cli-runtime `query_param_verifier_v3.go`). So the document declares that, and has no schemas.
 fn openapi(served: ServedResources<'_>, group: &str, version: &str) -> Option<Value> {
     let mut paths = Map::new();
     for r in of_group(served, group).filter(|r| r.version == version && !r.review) {

@@ -1,4 +1,4 @@
-//! Turns an HTTP request into a verb on a resource, and the result into an answer.
+//! Turns an HTTP request into a verb on a resource, and the result into a response.
 
 use std::sync::Arc;
 
@@ -264,8 +264,8 @@ fn unreadable(error: &dyn std::fmt::Display) -> ApiError {
     ApiError::BadRequest(format!("the object provided is unrecognized: {error}"))
 }
 
-/// The body, if it is not too large. The server reads on for a while if it is larger, because a client that is still
-/// sending does not see the answer if the connection closes.
+/// The body, if it is not too large. If it is, the server still reads on for a while, because a client that is still
+/// sending would not see the response if the connection closed.
 async fn collect(request: Request<Incoming>) -> Result<Vec<u8>, ApiError> {
     let mut body = request.into_body();
     let mut bytes = Vec::new();

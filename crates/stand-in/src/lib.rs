@@ -12,9 +12,9 @@
 //!   Kubernetes 1.36 server serve them.
 //! - No admission policies except three: while the ValidatingAdmissionPolicyBinding addon-signer-manifest-works is
 //!   stored, the hub's account may create and change only ManifestWorks that have the hub's name and label; while that
-//!   of addon-signer-grpc-account is stored, only OCM's gRPC server may say for whom it makes a request, and nobody may
-//!   change it; while that of addon-signer-trust-bundle is stored, only the hub may set the trust bundle on a request,
-//!   and only with the certificate.
+//!   of addon-signer-grpc-account is stored, only OCM's gRPC server may name the user for whom it makes a CSR, and no
+//!   account may change that; while that of addon-signer-trust-bundle is stored, only the hub may set the trust bundle
+//!   on a CSR, and only with the certificate.
 //! - No aggregation: an APIService is stored, and no request is proxied to its Service.
 //! - No controllers: no garbage collection by owner, no built-in signers, no CSR cleaner. The content of a deleted
 //!   namespace is deleted at once.
@@ -24,7 +24,7 @@
 //! - The types of fields are checked only for CSRs, ClusterTrustBundles, Secrets, ConfigMaps and Leases; unknown fields
 //!   are stored. The text of a refusal may differ; its code, reason and field are the same.
 //! - `Impersonate-Extra-…` is ignored.
-//! - The signature of a request is not checked for P-521 and other keys that ring does not verify.
+//! - The signature of a CSR is not checked for P-521 and other keys that ring does not verify.
 //!
 //! # The files
 //!
@@ -72,7 +72,7 @@ use store::Key;
 /// Why a stand-in did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StandInError {
-    /// The address is not loopback. The stand-in has no RBAC, so only this machine may reach it.
+    /// The address is not loopback. The stand-in has no RBAC, so only clients on this machine may reach it.
     #[error("the stand-in listens on loopback only, not on {0}; use 127.0.0.1 or [::1] with a port, or port 0")]
     NotLoopback(SocketAddr),
     /// The address is in use, or this machine does not have it.
@@ -89,7 +89,7 @@ pub enum StandInError {
     /// Its TLS configuration was refused.
     #[error("the stand-in's TLS configuration is wrong: {0}")]
     Tls(#[from] rustls::Error),
-    /// A failure that does not happen on a healthy system, such as no random numbers.
+    /// A failure that does not happen on a healthy system, such as missing random numbers.
     #[error("internal error in the stand-in: {0}")]
     Internal(String),
 }
@@ -181,8 +181,8 @@ impl StandIn {
     }
 
     /// Stores objects as they are, with their uids and times, like an etcd that is moved here. From now on the clock
-    /// that stamps objects is so many seconds ahead of the machine's. Returns the objects of kinds that it does not
-    /// serve, which it leaves out.
+    /// that stamps objects is `ahead` seconds ahead of the machine's. Returns the objects of kinds that it does not
+    /// serve, which it does not store.
     pub fn load(&self, objects: Vec<Value>, ahead: i64) -> Vec<Value> {
         self.hub.ahead.store(ahead, Ordering::Relaxed);
         let (served, others): (Vec<_>, Vec<_>) = objects.into_iter().partition(|object| Key::of(object).is_some());

@@ -43,7 +43,7 @@ pub(super) fn list(hub: &Hub, target: &Target, query: &Query, view: View) -> Res
     Ok(json_answer(200, &view.many(items, metadata)))
 }
 
-/// Where the next page of a list starts. Later pages show the objects as they are by then, with the revision of the
+/// The start of the next page of a list. Later pages show the objects' state at that time, with the revision of the
 /// first page. A watch from that revision replays the changes since, so the client ends up with the current state.
 #[derive(Debug, PartialEq, Eq)]
 struct Page {

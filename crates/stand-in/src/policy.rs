@@ -1,5 +1,5 @@
-//! The ValidatingAdmissionPolicies of the chart: that for ManifestWorks as far as its rule about names, that for the
-//! gRPC account but for the length of the annotation, and that for the trust bundle on requests. Pure functions.
+//! The ValidatingAdmissionPolicies of the chart: of that for ManifestWorks the rule about names, that for the gRPC
+//! account without the length of the annotation, and that for the trust bundle on CSRs. Pure functions.
 //!
 //! A policy is in force while its binding is stored, and denies.
 
@@ -12,18 +12,18 @@ use super::store::{Key, Store, Write};
 
 /// The policy for ManifestWorks, and its binding.
 const WORKS: &str = "addon-signer-manifest-works";
-/// What the hub's account is called, whatever its namespace.
+/// The name of the hub's account, in any namespace.
 const HUB: &str = "addon-signer";
 const LABEL: &str = "addon-signer.io/hub-trust";
 /// The policy for the gRPC account, and its binding.
 const GRPC: &str = "addon-signer-grpc-account";
 const GRPC_ACCOUNT: &str = "system:serviceaccount:open-cluster-management-hub:grpc-server-sa";
-/// The policy for the trust bundle on requests, and its binding.
+/// The policy for the trust bundle on CSRs, and its binding.
 const BUNDLE: &str = "addon-signer-trust-bundle";
 const TRUST_BUNDLE: &str = "addon-signer.io/trust-bundle";
 const CSR_USER: &str = "open-cluster-management.io/csr-user";
 
-/// Refuses what the policies in force forbid. `old` is what there was before; `None` for a new object.
+/// Refuses what the policies in force forbid. `old` is the object before the write; `None` for a new one.
 pub(super) fn check(store: &Store, w: &Write<'_>, old: Option<&Value>, new: &Value) -> Result<(), ApiError> {
     let broken = match w.resource.plural {
         "manifestworks" => vec![(WORKS, works(w, new).map(str::to_owned))],
@@ -35,7 +35,7 @@ pub(super) fn check(store: &Store, w: &Write<'_>, old: Option<&Value>, new: &Val
     Err(ApiError::DeniedByPolicy { resource: w.resource, name: text(new, "metadata.name").to_owned(), policy, message })
 }
 
-/// The hub's account may write no ManifestWork but its own.
+/// The hub's account may write only its own ManifestWorks.
 fn works(w: &Write<'_>, object: &Value) -> Option<&'static str> {
     let account = w.user.name.strip_prefix("system:serviceaccount:").and_then(|account| account.split_once(':'));
     let is_by_the_hub = account.is_some_and(|(_, name)| name == HUB);
@@ -48,7 +48,7 @@ fn works(w: &Write<'_>, object: &Value) -> Option<&'static str> {
     )
 }
 
-/// Only the account of OCM's gRPC server says for whom a new request is, and nobody changes that later.
+/// Only the account of OCM's gRPC server may name the user of a new CSR, and no account may change that later.
 fn grpc(w: &Write<'_>, old: Option<&Value>, new: &Value) -> Option<&'static str> {
     let user = |object: &Value| fields::get(object, "metadata.annotations")?.get(CSR_USER).cloned();
     let after = user(new);
@@ -64,7 +64,7 @@ fn grpc(w: &Write<'_>, old: Option<&Value>, new: &Value) -> Option<&'static str>
     }
 }
 
-/// Only the hub's account changes the trust bundle, and only in the update that brings the certificate.
+/// Only the hub's account may change the trust bundle, and only in the update that adds the certificate.
 fn bundle(store: &Store, w: &Write<'_>, old: Option<&Value>, new: &Value) -> Option<String> {
     let bundle = |object: &Value| fields::get(object, "metadata.annotations")?.get(TRUST_BUNDLE).cloned();
     let user = &w.user.name;

@@ -241,12 +241,12 @@ impl Resource {
         if self.group.is_empty() { self.version.to_owned() } else { format!("{}/{}", self.group, self.version) }
     }
 
-    /// `secrets` or `leases.coordination.k8s.io`, as messages name a resource.
+    /// The resource in messages, such as `secrets` or `leases.coordination.k8s.io`.
     pub(super) fn qualified(&self) -> String {
         join(self.plural, self.group)
     }
 
-    /// `Secret` or `Lease.coordination.k8s.io`, as messages name a kind.
+    /// The kind in messages, such as `Secret` or `Lease.coordination.k8s.io`.
     pub(super) fn qualified_kind(&self) -> String {
         join(self.kind, self.group)
     }
@@ -314,7 +314,7 @@ pub(super) struct Resource {
     pub(super) kind: &'static str,
     pub(super) namespaced: bool,
     pub(super) short: &'static [&'static str],
-    /// The names by which kubectl lists it among others.
+    /// The categories by which kubectl lists it with other resources.
     pub(super) categories: &'static [&'static str],
     pub(super) subresources: &'static [&'static str],
     /// Whether a real cluster serves it from a CustomResourceDefinition: no strategic merge, `PUT` needs a

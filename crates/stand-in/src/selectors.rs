@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::fields;
 use super::resources::Resource;
 
-/// The selector cannot be read; the text says which part is wrong.
+/// The selector cannot be read; the text names the wrong part.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum SelectorError {
     #[error("unable to parse requirement: {0:?}")]

@@ -74,8 +74,8 @@ fn params(common_name: &str, names: Vec<String>) -> Result<CertificateParams, rc
     Ok(params)
 }
 
-/// Serves until dropped. While paused it keeps the listener, so that nobody else can take the port, but closes every
-/// connection at once.
+/// Serves until dropped. While paused it keeps the listener, so that no other process can take the port, but closes
+/// every connection at once.
 pub(super) async fn run(
     listener: TcpListener,
     tls: Arc<ServerConfig>,

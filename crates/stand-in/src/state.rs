@@ -68,7 +68,7 @@ impl Hub {
         Ok(hub)
     }
 
-    /// The resources that are served now.
+    /// The resources that are now served.
     pub(super) fn served(&self) -> Vec<&'static Resource> {
         let is_defined = |resource: &Resource| {
             let name = resource.qualified();
@@ -108,7 +108,7 @@ impl Hub {
         super::auth::caller(headers, &tokens)
     }
 
-    /// Makes a bearer token for a user. Nobody can guess it, and each call returns another one.
+    /// Makes a bearer token for a user. It cannot be guessed, and each call returns another one.
     pub(super) fn admit(&self, user: User) -> String {
         let mut tokens = self.tokens.write();
         let tag = hmac::sign(&self.token_key, &tokens.len().to_be_bytes());

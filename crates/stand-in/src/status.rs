@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::resources::Resource;
 
-/// One broken rule of a 422 answer (`status.details.causes[]`).
+/// One broken rule of a 422 response (`status.details.causes[]`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Cause {
     /// The dotted path of the field, as `field.Path` of apimachinery prints it.
@@ -151,7 +151,7 @@ impl ApiError {
         self.code_and_reason().0
     }
 
-    /// The `v1.Status` object of the answer.
+    /// The `v1.Status` object of the response.
     pub(super) fn status(&self) -> Value {
         let (code, reason) = self.code_and_reason();
         let mut status = json!({

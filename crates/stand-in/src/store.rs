@@ -50,7 +50,7 @@ pub(super) struct Change {
     pub(super) deleted: bool,
 }
 
-/// A watch asked for changes that are not kept any more.
+/// A watch asked for changes that are no longer kept.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Compacted {
     /// The oldest revision from which a watch may start.

@@ -91,7 +91,7 @@ impl Watch {
             let stop = self.hub.stop.clone();
             tokio::select! {
                 () = stop.cancelled() => return None,
-                changed = self.changed.changed() => changed.ok()?, // the hub is gone
+                changed = self.changed.changed() => changed.ok()?, // the hub was dropped
                 () = tokio::time::sleep_until(wake) => self.on_time(),
             }
             if let Err(error) = self.catch_up() {
@@ -118,7 +118,7 @@ impl Watch {
         line("BOOKMARK", &self.filter.view.one(&object))
     }
 
-    /// Sends the current objects, each as `ADDED`. A streaming list ends with a bookmark that says so.
+    /// Sends the current objects, each as `ADDED`. A streaming list ends with a bookmark that marks the end.
     fn send_current(&mut self, streaming: bool) {
         let (lines, revision) = self.hub.read(|store| (self.filter.current(store), store.revision()));
         self.ready.extend(lines);

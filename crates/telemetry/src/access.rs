@@ -1,8 +1,8 @@
 //! The access log: one line for each request at the gateway that has ended, on the tracing target `access`, with the
 //! field names of `docs/access-log.md`.
 //!
-//! A thread of its own writes the lines, so that no request waits for whoever reads them. Only so many lines may wait
-//! for that thread; further ones are lost, and their number is told on standard error.
+//! A thread of its own writes the lines, so that no request waits for their reader. A limited number of lines may wait
+//! for that thread; further ones are lost, and their number is reported on standard error.
 
 use std::io;
 use std::sync::Arc;
@@ -24,16 +24,16 @@ use addon_signer_core::identity::PeerIdentity;
 use addon_signer_core::names::ACCESS_TARGET;
 use addon_signer_core::timestamp::Timestamp;
 
-/// How many lines may wait to be written: a fifth of a second of a busy gateway, in about 3 MB.
+/// How many lines may wait to be written: those of a busy gateway in a fifth of a second, about 3 MB.
 const WAITING: usize = 4096;
-/// How often lost lines are told.
+/// How often lost lines are reported.
 const TOLD: Duration = Duration::from_secs(60);
 /// How long the end of the process waits for the last lines.
 const LAST: Duration = Duration::from_secs(1);
-/// How often it looks meanwhile whether there is room in the queue.
+/// How often it then checks whether the queue has space.
 const POLL: Duration = Duration::from_millis(10);
 
-/// What a client asked for. Texts that it chose are cut to 256 bytes, so that no request has a long line.
+/// A client's request. Texts that the client chose are cut to 256 bytes, so that no request has a long line.
 #[derive(Debug)]
 pub struct RequestSummary {
     protocol: &'static str,
@@ -56,27 +56,27 @@ impl RequestSummary {
 pub struct Ended<'c> {
     /// When it began.
     pub began: Timestamp,
-    /// The caller, if the gateway let it in.
+    /// The client, if the gateway admitted it.
     pub identity: Option<&'c PeerIdentity>,
-    /// The serial number of the caller's certificate, likewise.
+    /// The serial number of the client's certificate, likewise.
     pub serial: Option<Serial>,
-    /// What the client asked for.
+    /// The client's request.
     pub asked: &'c RequestSummary,
     /// The AddOnRoute, the gateway's own path, or `none`.
     pub route: &'c str,
-    /// The status of the answer; 0 if there was none.
+    /// The status of the response; 0 if there was none.
     pub status: u16,
-    /// How many bytes of content came from the client.
+    /// Bytes of content from the client.
     pub received: u64,
-    /// How many went to it.
+    /// Bytes of content to the client.
     pub sent: u64,
-    /// The time until the answer began, without the backend's.
+    /// The time until the response began, without the backend's.
     pub own: Duration,
-    /// The backend's time until its answer began.
+    /// The backend's time until its response began.
     pub backend: Duration,
     /// The time until the request had ended.
     pub whole: Duration,
-    /// The name of the problem with which the gateway refused it; empty if it did not.
+    /// The problem with which the gateway refused the request; empty if it did not.
     pub problem: &'static str,
     /// How it ended.
     pub ended: &'static str,
@@ -173,7 +173,7 @@ impl AccessWriter {
             message = unsent;
         }
         let left = end.saturating_duration_since(Instant::now());
-        written.recv_timeout(left).ok(); // nothing is ever sent: it ends with the sender, or with the time
+        written.recv_timeout(left).ok(); // nothing is ever sent: it ends when the sender is dropped, or with the time
     }
 }
 
@@ -195,7 +195,7 @@ mod tests {
 
     use super::*;
 
-    /// A sink whose reader takes one line each time the test says so.
+    /// A sink whose reader takes one line each time the test tells it to.
     struct Slow {
         taken: Mutex<Receiver<()>>,
         written: Sender<String>,

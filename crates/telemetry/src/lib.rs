@@ -1,4 +1,4 @@
-//! What several parts of the hub report to people: the audit log, the access log, metrics, signs of life.
+//! What several parts of the hub report: the audit log, the access log, metrics, signs of life.
 
 pub mod access;
 pub mod audit;

@@ -1,6 +1,6 @@
-//! What all metrics share. Each part of the process registers its own metrics when it is made, so that counters are
-//! there from the start. Names begin with `addon_signer_`; labels are bounded by the number of reasons, and of the
-//! signers that this process has served.
+//! The common parts of all metrics. Each part of the process registers its own metrics when it is made, so that
+//! counters exist from the start. Names begin with `addon_signer_`; the number of their labels is bounded by the
+//! reasons, and by the signers that this process has served.
 
 use std::hash::Hash;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ labels! {
     pub struct SignerLabel { signer: String, }
 }
 
-/// A metric whose type says its kind and its labels.
+/// A metric whose type defines its kind and its labels.
 pub trait Described: TypedMetric {
     /// The names of its labels.
     const LABELS: &'static [&'static str] = &[];
@@ -67,14 +67,14 @@ pub struct Description {
     pub help: String,
 }
 
-/// Where metrics are registered, with their descriptions: those without a sample are not printed.
+/// The registry of metrics, with their descriptions: metrics without a sample are not printed.
 #[derive(Debug)]
 pub struct Registry {
     encoded: Encoded,
     described: Vec<Description>,
 }
 
-/// One whose metrics nobody reads.
+/// A registry that is not exported.
 impl Default for Registry {
     fn default() -> Self {
         Self { encoded: Encoded::with_prefix("addon_signer"), described: Vec::new() }
@@ -110,14 +110,14 @@ impl SignerLabel {
 pub struct Metrics(Arc<Registry>);
 
 impl Metrics {
-    /// The metrics that `register` registers, and what it returns: the handles of their owners.
+    /// The metrics that `register` registers, and the handles that it returns.
     pub fn new<T>(register: impl FnOnce(&mut Registry) -> T) -> (Self, T) {
         let mut registry = Registry::default();
         let owners = register(&mut registry);
         (Self(Arc::new(registry)), owners)
     }
 
-    /// What is registered, in the order of registration.
+    /// The descriptions of all metrics, in the order of registration.
     pub fn described(&self) -> &[Description] {
         &self.0.described
     }
@@ -148,13 +148,13 @@ pub fn add_seconds(registry: &mut Registry, name: &str, help: &str, first: f64, 
     histogram
 }
 
-/// Puts the counter of a signer at zero, unless it is there. With the first count as its first value, `increase` would
-/// miss it.
+/// Starts the counter of a signer at zero, unless it exists. `increase` would miss a count that is the counter's first
+/// value.
 pub fn at_zero(family: &Family<SignerLabel, Counter>, signer: &str) {
     drop(family.get_or_create(&SignerLabel::of(signer)));
 }
 
-/// A number of things as a gauge has it.
+/// A number as the value of a gauge.
 pub fn count(things: usize) -> i64 {
     i64::try_from(things).unwrap_or(i64::MAX)
 }

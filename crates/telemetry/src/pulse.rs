@@ -1,4 +1,5 @@
-//! Signs of life of the tasks of this process. A task that hangs cannot report it; it just stops giving signs of life.
+//! Signs of life of the tasks of this process. A task that hangs cannot report that; it only stops giving signs of
+//! life.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,7 +8,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// A task without a sign of life for this long is hanging. It is long, because a task may make many requests to an API
+/// A task without a sign of life for this long hangs. The time is long, because a task may make many requests to an API
 /// server that does not answer, each of which times out after half a minute.
 pub const HANGS_AFTER: Duration = Duration::from_secs(600);
 
@@ -22,7 +23,8 @@ struct Heard {
 }
 
 impl Pulses {
-    /// The pulse of a task, which takes it along. A task that has ended is not missed: its starter observes its end.
+    /// The pulse of a task, which owns it. A task that has ended does not count as silent: its starter observes its
+    /// end.
     pub fn start(&self, task: impl Into<String>) -> Pulse {
         let mut tasks = self.0.lock();
         let number = tasks.last_key_value().map_or(0, |(number, _)| number + 1);

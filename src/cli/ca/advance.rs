@@ -1,4 +1,4 @@
-//! `ca advance`: takes the next step of a rotation before it is due, if that locks out nobody.
+//! `ca advance`: takes the next step of a rotation before it is due, if that locks out no agent.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Whom a change of a lineage would lock out: what is known of each addon on each cluster.
+//! The addons on clusters that a change of a lineage would lock out.
 
 use anyhow::Context;
 use serde::Serialize;
@@ -14,23 +14,23 @@ use addon_signer_core::timestamp::Timestamp;
 
 const NOT_KNOWN: &str = "whom it would lock out is not known (ClusterRole and Role addon-signer-viewer show it)";
 
-/// A command was not carried out, because somebody would be locked out: exit code 3.
+/// A command was not carried out, because agents would be locked out: exit code 3.
 #[derive(Debug, thiserror::Error)]
 #[error("refused: {0}")]
 pub(in crate::cli) struct Refused(pub(super) String);
 
-/// Whom it would lock out.
+/// The agents that it would lock out.
 #[derive(Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Affected {
     /// Each addon on each cluster.
     pub(super) addons: Vec<AffectedAddOn>,
-    /// What nothing reports, or why it is not known.
+    /// Why the list is incomplete.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) unknown: Option<String>,
 }
 
-/// An addon on a cluster that would be locked out, or for which that is not known.
+/// An addon on a cluster that would or may be locked out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct AffectedAddOn {
@@ -52,17 +52,17 @@ impl AffectedAddOn {
 }
 
 impl Affected {
-    /// Whether nobody would be locked out.
+    /// Whether no agent would be locked out.
     pub(super) fn is_nobody(&self) -> bool {
         self.addons.is_empty() && self.unknown.is_none()
     }
 
-    /// Nobody knows, because the step waits for this.
+    /// Unknown, because the step waits for this.
     pub(super) fn unknown(waiting: &str) -> Self {
         Self { addons: Vec::new(), unknown: Some(format!("the step waits for {waiting}")) }
     }
 
-    /// Those whom the loss of this authority would lock out.
+    /// The agents that the loss of this authority would lock out.
     ///
     /// # Errors
     /// One sentence on what the API server did not list.
@@ -71,7 +71,7 @@ impl Affected {
         let next = report.in_state(AuthorityState::Next).filter(|_| is_active);
         match name {
             LineageName::Signer(signer) => Self::holders(ca, signer, id).await,
-            // Whom the gateway shows a certificate of another authority.
+            // Then the gateway shows agents a certificate of another authority.
             LineageName::Gateway(GatewayCertificate::Serving) if is_active => {
                 Self::without_anchor(ca, next.is_some()).await
             }
@@ -108,7 +108,7 @@ impl Affected {
         .await
     }
 
-    /// Whom `judge` counts: it returns whether the loss is certain, and is told whether the ledger was asked.
+    /// The addons that `judge` counts. It gets whether the ledger was asked, and returns whether the loss is certain.
     async fn rows(ca: &Ca, judge: impl Fn(&Row, bool) -> Option<bool>) -> anyhow::Result<Self> {
         let ledger = Ok(LedgerSource::Hub(ca.client.clone()));
         let gathered = gather(&ca.client, ledger, &ca.namespace, &Selection::default()).await;
@@ -122,7 +122,7 @@ impl Affected {
         Ok(Self { addons, unknown: unknown.map(|why| format!("the ledger was not asked: {why}")) })
     }
 
-    /// The error for this sentence, after it has shown whom it would lock out.
+    /// The error for this sentence; prints first which agents would be locked out.
     pub(super) fn refused(&self, output: Format, sentence: String) -> anyhow::Error {
         match output {
             Format::Table => eprint!("{}", self.as_table()),
@@ -135,7 +135,7 @@ impl Affected {
         Refused(sentence).into()
     }
 
-    /// One row for each, and what is not known.
+    /// One row for each addon, and why the list is incomplete.
     pub(super) fn as_table(&self) -> String {
         if self.is_nobody() {
             return "Nobody would be locked out.\n".to_owned();
@@ -152,7 +152,7 @@ impl Affected {
         text
     }
 
-    /// For one sentence: how many there are.
+    /// The number of addons, for a sentence.
     pub(super) fn count(&self) -> String {
         match (self.addons.len(), &self.unknown) {
             (0, Some(unknown)) => unknown.clone(),

@@ -1,4 +1,4 @@
-//! Reads lineages from the hub, and asks for changes.
+//! Reads lineages from the hub, and requests changes.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -29,10 +29,10 @@ use addon_signer_platform::listing::{self, Selector};
 
 /// How often `--watch` polls.
 pub(super) const POLL: Duration = Duration::from_secs(1);
-/// How long a hub may take to begin what it was asked for.
+/// How long a hub may take to begin a requested change.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How often a request is written anew that somebody else's write came before.
+/// Retries after a write conflict.
 const ATTEMPTS: usize = 5;
 
 /// How to reach the hub.
@@ -59,7 +59,7 @@ pub(super) struct ReportArgs {
     pub(super) connection: ConnectionArgs,
 }
 
-/// What a command has asked the hub for, as `--output json` prints it.
+/// The change that a command has requested, as `--output json` prints it.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct AskedFor<'r> {
@@ -69,7 +69,7 @@ struct AskedFor<'r> {
 }
 
 impl ReportArgs {
-    /// Says what the hub was asked for, and prints it as JSON unless what follows is watched.
+    /// Reports the requested change, and prints it as JSON unless `--watch` follows.
     pub(super) fn asked(&self, lineage: &LineageReport, authority: &str, sentence: &str) -> anyhow::Result<()> {
         eprintln!("{sentence}");
         if self.output == Format::Json && !self.watch {
@@ -92,7 +92,7 @@ pub struct ChangeArgs {
 /// A connection to the hub.
 pub(super) struct Ca {
     pub(super) client: Client,
-    /// The cluster that is changed.
+    /// The cluster that the command changes.
     pub(super) cluster: ClusterAddress,
     signers: Api<GuardedSigner>,
     config_maps: Api<Lenient<ConfigMap>>,
@@ -120,7 +120,7 @@ impl Ca {
         let listed = listing::each(self.signers.clone(), Selector::all(), |signer| reports.push(client_report(signer)));
         listed.await.context("AddOnSigners cannot be listed")?;
         reports.push(self.gateway(GatewayCertificate::Serving).await?.0);
-        // A hub has this lineage once an AddOnRoute needs it.
+        // A hub has this lineage only once an AddOnRoute needs it.
         let (client, _) = self.gateway(GatewayCertificate::Client).await?;
         reports.extend(Some(client).filter(|report| !report.authorities.is_empty()));
         Ok(reports)
@@ -182,14 +182,14 @@ impl Ca {
         Ok((report, metadata))
     }
 
-    /// A lineage to change, as it is, and the id of the authority that signs.
+    /// The present state of a lineage to change, and the id of the authority that signs.
     pub(super) async fn begun(&self, lineage: &LineageArgs) -> anyhow::Result<(LineageName, LineageReport, String)> {
         let name = lineage.name().context("name the AddOnSigner, or --serving or --gateway-client")?;
         let (report, active) = self.begun_lineage(&name).await?;
         Ok((name, report, active))
     }
 
-    /// The lineage of this name, as it is, and the id of the authority that signs.
+    /// The present state of this lineage, and the id of the authority that signs.
     pub(super) async fn begun_lineage(&self, name: &LineageName) -> anyhow::Result<(LineageReport, String)> {
         let report = self.lineage(name).await?;
         let Some(active) = report.in_state(AuthorityState::Active).map(|active| active.id.clone()) else {
@@ -210,9 +210,9 @@ impl Ca {
         Ok(object.status.map(|status| status.add_ons).unwrap_or_default())
     }
 
-    /// Writes an annotation of the AddOnSigner, or of the ConfigMap of a lineage of the gateway: what `text` makes of
-    /// the present one. Nothing is written if the lineage is not what the caller has judged, because somebody else has
-    /// changed it.
+    /// Writes an annotation of the AddOnSigner, or of the ConfigMap of a lineage of the gateway: `text` computes it
+    /// from the present one. Writes nothing if another administrator has changed the lineage since the caller judged
+    /// it.
     pub(super) async fn annotate(
         &self,
         lineage: &LineageName,
@@ -242,8 +242,8 @@ impl Ca {
         bail!("{} is being changed all the time: try again", before.lineage)
     }
 
-    /// Adds a request about this authority to the last ones in an annotation that concern others: two administrators do
-    /// not undo each other's requests, and neither does a Secret of authorities that is restored.
+    /// Adds a request about this authority to an annotation, and keeps the last requests about other authorities: so
+    /// two administrators do not undo each other's requests, and a restored Secret does not undo them either.
     pub(super) async fn ask(
         &self,
         lineage: &LineageName,
@@ -289,8 +289,8 @@ impl Ca {
         Ok(())
     }
 
-    /// Shows each change until the hub has done what it was asked for, and then the lineage in this format.
-    /// `is_under_way` says whether it has begun. The refusal of an `earlier` import is not shown.
+    /// Shows each change until the hub has made the requested one, and then the lineage in this format. `is_under_way`
+    /// tells whether it has begun. The refusal of an `earlier` import is not shown.
     pub(super) async fn follow(
         &self,
         lineage: &LineageName,
@@ -318,7 +318,7 @@ impl Ca {
                 eprintln!("{text}{pace}");
                 shown = text;
             }
-            // What stood there before says nothing about a hub that runs.
+            // What was reported before does not show that a hub is running.
             let waits = report.waits.is_some() || report.not_used.is_some();
             let has_begun = is_under_way(&report) || (waits && report != *first);
             if !has_begun && started.elapsed() > PATIENCE {

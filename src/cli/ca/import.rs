@@ -22,7 +22,7 @@ use addon_signer_core::policy::GatewayCertificate;
 use addon_signer_hub::authorities::report::NOT_USED;
 use addon_signer_platform::clock::Clock;
 
-/// The largest file that is sent: a chain of five certificates has some 10 KiB.
+/// The largest accepted file: a chain of five certificates has some 10 KiB.
 const MOST_BYTES: usize = 64 * 1024;
 
 /// A lineage whose authorities may come from outside.
@@ -84,7 +84,7 @@ pub(super) async fn import(args: ImportArgs) -> anyhow::Result<()> {
     let name = args.lineage.name();
     let before = ca.lineage(&name).await?;
     let Some(request) = before.request.clone() else { bail!("{}", no_request(&before)) };
-    // Of one that was brought before, the CSR is gone.
+    // If this authority was imported before, its CSR no longer exists.
     let first = chain.first().and_then(|der| Authority::from_der(der).ok());
     if let Some(id) = first.map(|it| it.id().clone()).filter(|id| before.authority(id.as_str()).is_some()) {
         bail!("{id} is an authority of {} already; `addon-signer ca csr {name}` prints the next CSR", before.lineage);
@@ -106,8 +106,8 @@ pub(super) async fn import(args: ImportArgs) -> anyhow::Result<()> {
     let has = |report: &LineageReport| report.authorities.iter().any(|it| it.id == id.as_str());
     let signs =
         |report: &LineageReport| report.in_state(AuthorityState::Active).is_some_and(|active| active.id == id.as_str());
-    // The sentence names the authority and the time of the import, so a refusal of an earlier one is not taken for this
-    // one's.
+    // The sentence names the authority and the time of the import, so that the refusal of an earlier import is not
+    // mistaken for this one's.
     let this = format!("({id}, {now})");
     let refusal = |report: &LineageReport| {
         let told = [report.not_used.clone(), report.problem.clone()].into_iter().flatten();

@@ -165,7 +165,7 @@ async fn rotate(ChangeArgs { lineage, report }: ChangeArgs) -> anyhow::Result<()
     follow_rotation(&ca, &name, &report, &active).await
 }
 
-/// Shows each change until an authority other than `before` is signing, if that is to be watched.
+/// With `--watch`, shows each change until an authority other than `before` signs.
 async fn follow_rotation(ca: &Ca, name: &LineageName, args: &ReportArgs, before: &str) -> anyhow::Result<()> {
     if !args.watch {
         return Ok(());
@@ -209,7 +209,7 @@ async fn rollback(ChangeArgs { lineage, report: args }: ChangeArgs) -> anyhow::R
     if !args.watch {
         return Ok(());
     }
-    // What is said of another authority is about an earlier request.
+    // A refusal about another authority belongs to an earlier request.
     let refusal = refusal(&id);
     let is_refused = |report: &LineageReport| report.problem.as_ref().is_some_and(|it| it.contains(&refusal));
     let is_done = |report: &LineageReport| {

@@ -1,4 +1,4 @@
-//! `ca plan`: which step of a rotation comes next, and whom it would lock out if it were taken now.
+//! `ca plan`: the next step of a rotation, and which agents it would lock out if it were taken now.
 
 use clap::{ArgGroup, Args};
 use serde::Serialize;
@@ -26,17 +26,17 @@ pub struct PlanArgs {
 /// The next step of a lineage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(super) enum NextStep {
-    /// A new authority is made, at the request of an administrator or by age. It locks out nobody.
+    /// A new authority is made, at the request of an administrator or by age. It locks out no agent.
     Prepare,
     /// Next signs.
     Activate,
-    /// The Old authority goes with its key.
+    /// The Old authority is removed with its key.
     Finish,
-    /// The authority that is to be revoked goes, once another one has come from the issuer.
+    /// The authority to revoke is removed, once the issuer has issued another one.
     Revoke,
 }
 
-/// The step, and whom it would lock out.
+/// The step, and which agents it would lock out.
 #[derive(Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct StepPlan {
@@ -51,7 +51,7 @@ pub(super) struct StepPlan {
 }
 
 impl StepPlan {
-    /// Judges a lineage as it is.
+    /// Judges the present state of a lineage.
     ///
     /// # Errors
     /// One sentence on what the API server did not list.
@@ -70,10 +70,10 @@ impl StepPlan {
             (NextStep::Finish | NextStep::Revoke, ..) => Affected::by_loss(ca, name, report, &authority).await?,
             (NextStep::Activate, LineageName::Gateway(GatewayCertificate::Serving), Some(waiting)) => {
                 let lacking = Affected::without_anchor(ca, true).await?;
-                // Clusters have applied it, but perhaps no pod has read it.
+                // Clusters have applied it, but pods may not have read it yet.
                 if lacking.is_nobody() { Affected::unknown(waiting) } else { lacking }
             }
-            // Gateways, or backends.
+            // The step waits for gateways or backends.
             (NextStep::Activate, _, Some(waiting)) => Affected::unknown(waiting),
         };
         Ok(Self { lineage: report.lineage.clone(), step, authority, waiting_for, affected })
@@ -96,7 +96,7 @@ impl StepPlan {
     }
 }
 
-/// The Old authority that goes first: the one whose certificates expire first.
+/// The Old authority that is removed first: the one whose certificates expire first.
 fn oldest(report: &LineageReport) -> Option<&AuthorityStatus> {
     let old = report.authorities.iter().filter(|authority| authority.state == AuthorityState::Old);
     old.min_by_key(|authority| authority.last_leaf_expires)

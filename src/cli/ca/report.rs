@@ -27,7 +27,7 @@ pub(super) struct LineageReport {
     pub(super) authorities: Vec<AuthorityStatus>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) rotation: Option<RotationStatus>,
-    /// Why it is not signing, or what it was asked for and does not do.
+    /// Why it does not sign, or does not do what was requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) problem: Option<String>,
     /// The CSR of the next authority.
@@ -36,7 +36,7 @@ pub(super) struct LineageReport {
     /// Why the authority that the issuer offers is not used.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) not_used: Option<String>,
-    /// What a rotation waits for that has not begun.
+    /// What a rotation that has not begun waits for.
     #[serde(skip)]
     pub(super) waits: Option<String>,
     /// Whether the hub cannot read its authorities: it takes no step until it can.
@@ -56,7 +56,7 @@ impl LineageReport {
         self.authorities.iter().find(|authority| authority.id == id)
     }
 
-    /// Says that it has no authority with this id.
+    /// A sentence that it has no authority with this id.
     pub(super) fn unknown(&self, id: &str) -> String {
         format!("{} has no authority {id}: `addon-signer ca status` lists them", self.lineage)
     }
@@ -66,7 +66,7 @@ impl LineageReport {
         self.authorities.iter().map(|authority| (&*authority.id, authority.state)).collect()
     }
 
-    /// Its authority that is revoked as soon as another one can sign.
+    /// Its authority that will be revoked as soon as another one can sign.
     pub(super) fn to_revoke(&self) -> Option<&AuthorityStatus> {
         self.authorities.iter().find(|authority| authority.to_revoke)
     }
@@ -107,7 +107,7 @@ pub(super) fn client_report(object: GuardedSigner) -> LineageReport {
     });
     let issued = status.conditions.iter().find(|it| it.type_ == CONDITION_AUTHORITY_ISSUED);
     let not_used = issued.filter(|condition| condition.status != "True").map(|condition| condition.message.clone());
-    // A rotation that has not begun is in no other part of the status.
+    // Only this condition reports a rotation that has not begun.
     let is_waiting =
         |it: &&Condition| it.type_ == CONDITION_ROTATING && it.reason == WAITING && status.rotation.is_none();
     let waits = status.conditions.iter().find(is_waiting).map(|condition| condition.message.as_str());
@@ -171,14 +171,13 @@ fn state(authority: &AuthorityStatus) -> String {
     format!("{:?}{distrust}", authority.state)
 }
 
-/// What was counted first, and when.
+/// The first count, and its time.
 #[derive(Debug, Default)]
 pub(super) struct Pace(Option<(Duration, i64)>);
 
 impl Pace {
-    /// Says how many more have become ready per minute since the first request, and how long the rest takes at this
-    /// rate. Empty while that is not known. `elapsed` is the time since the command began, `counts` how many of how
-    /// many are ready.
+    /// A sentence on how many have become ready per minute since the first count, and how long the rest takes at this
+    /// rate. Empty while unknown. `elapsed` is the time since the command began, `counts` the ready ones and the total.
     pub(super) fn told(&mut self, elapsed: Duration, counts: Option<(i64, i64)>) -> String {
         let Some((ready, total)) = counts else {
             self.0 = None;
@@ -214,13 +213,13 @@ pub(super) struct LineageArgs {
 /// A lineage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum LineageName {
-    /// That of the AddOnSigner with this name.
+    /// The lineage of the AddOnSigner with this name.
     Signer(String),
     /// One of the gateway.
     Gateway(GatewayCertificate),
 }
 
-/// As the commands take it.
+/// In the form of the commands' arguments.
 impl fmt::Display for LineageName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

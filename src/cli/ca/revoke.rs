@@ -64,7 +64,7 @@ pub(super) async fn revoke(args: RevokeArgs) -> anyhow::Result<()> {
     follow_loss(&ca, &name, &args.report, &id).await
 }
 
-/// Shows each change until the authority is gone, if that is to be watched.
+/// With `--watch`, shows each change until the authority is removed.
 pub(super) async fn follow_loss(ca: &Ca, name: &LineageName, args: &ReportArgs, id: &str) -> anyhow::Result<()> {
     if !args.watch {
         return Ok(());
@@ -74,8 +74,8 @@ pub(super) async fn follow_loss(ca: &Ca, name: &LineageName, args: &ReportArgs, 
     ca.follow(name, args.output, None, is_gone, has_begun).await.map(drop)
 }
 
-/// Shows whom the revocation would lock out, and lets a person type the id again. Without a terminal nobody may be
-/// locked out.
+/// Shows which agents the revocation would lock out, and asks the administrator to type the id again. Without a
+/// terminal it refuses if any agent may be locked out.
 fn confirm(ca: &Ca, before: &LineageReport, id: &str, affected: &Affected, output: Format) -> anyhow::Result<()> {
     let cluster = &ca.cluster;
     if !stdin().is_terminal() {
@@ -96,7 +96,7 @@ fn is_typed(id: &str, input: &mut impl BufRead) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What follows.
+/// A sentence on what follows.
 fn then(name: &LineageName, before: &LineageReport, id: &str, active: &str) -> String {
     let signs = match before.in_state(AuthorityState::Next) {
         _ if id != active => format!("{active} keeps signing."),

@@ -1,4 +1,4 @@
-//! `ca taint`: says that somebody else may know the key of an authority.
+//! `ca taint`: marks the key of an authority as possibly compromised.
 
 use anyhow::{Context, bail};
 use clap::Args;
@@ -40,7 +40,7 @@ pub(super) async fn taint(args: TaintArgs) -> anyhow::Result<()> {
     ca.follow(&name, how.output, None, signs_no_more, has_begun).await.map(drop)
 }
 
-/// What follows for an authority in this state.
+/// A sentence on what follows for an authority in this state.
 fn then(before: &LineageReport, known: &AuthorityStatus) -> String {
     let next = before.in_state(AuthorityState::Next);
     let follows = match known.state {
@@ -54,7 +54,7 @@ fn then(before: &LineageReport, known: &AuthorityStatus) -> String {
             "It stays trusted until its last certificate has expired; `ca revoke` ends that at once."
         }
     };
-    // A copied Secret has the keys of all of them.
+    // A copied Secret has the keys of all authorities.
     match next.filter(|next| next.id != known.id) {
         Some(next) => format!("{follows} If its Secret was copied, taint {} as well: it is the next to sign.", next.id),
         None => follows.to_owned(),

@@ -64,7 +64,7 @@ pub(super) async fn run(args: ArchiveArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The checkpoint that the hub has published last.
+/// The hub's last published checkpoint.
 async fn published(args: &ArchiveArgs) -> anyhow::Result<Checkpoint> {
     let client = kubernetes::client(&args.access).await?;
     let maps: Api<Lenient<ConfigMap>> = Api::namespaced(client, &args.namespace);

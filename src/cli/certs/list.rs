@@ -147,7 +147,7 @@ fn as_table(items: &[Certificate], now: Timestamp, first: bool) -> String {
     rows.render()
 }
 
-/// Leaves out the middle of a long name, because long names often differ at their end.
+/// Omits the middle of a long name, because long names often differ at their end.
 fn cut(name: &str) -> String {
     let characters: Vec<char> = name.chars().collect();
     match (characters.get(..NAME_WIDTH / 2), characters.len().checked_sub(NAME_WIDTH / 2 - 1)) {
@@ -158,7 +158,7 @@ fn cut(name: &str) -> String {
     }
 }
 
-/// A part of one JSON array, which the first part begins.
+/// A part of one JSON array; the first part begins it.
 fn as_json(items: &[Certificate], first: bool) -> anyhow::Result<String> {
     let mut text = String::new();
     for (at, item) in items.iter().enumerate() {

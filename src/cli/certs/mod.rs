@@ -69,7 +69,7 @@ impl SourceArgs {
     }
 }
 
-/// The source of the answers.
+/// The source of certificates: the ledger itself, or the hub.
 pub(super) enum LedgerSource {
     Ledger(Reader),
     Hub(Client),
@@ -114,7 +114,7 @@ fn past(text: &str) -> Result<Timestamp, String> {
     })
 }
 
-/// Shows the progress on one line of a terminal; shows nothing where standard error is not a terminal.
+/// Shows the progress on one line of a terminal; shows nothing if standard error is not a terminal.
 struct ProgressLine {
     started: tokio::time::Instant,
     shown: std::cell::Cell<Option<tokio::time::Instant>>,

@@ -1,9 +1,9 @@
 //! `addon-signer certs revoke`: an annotation on the ManagedClusterAddOn, written with the caller's kubeconfig.
 //!
-//! The time is the API server's if it reports one, because a person's laptop may be minutes off. Too early a time would
-//! leave certificates valid; too late a time makes new CSRs wait. It is the next full second, so that certificates
-//! that began in the present second are revoked too. A certificate that is issued later begins at the revocation at the
-//! earliest, although certificates are backdated by 5 minutes, so it is not revoked.
+//! The time is the API server's if it reports one, because the administrator's clock may be minutes off. Too early a
+//! time would leave certificates valid; too late a time makes new CSRs wait. It is rounded up to the next full second,
+//! so that certificates that began in the present second are revoked too. Certificates issued later are not revoked:
+//! although certificates are backdated by 5 minutes, these begin at the revocation at the earliest.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ use addon_signer_platform::clock::Clock;
 use addon_signer_platform::kubeconfig::{Access, ClusterAddress};
 use addon_signer_platform::kubernetes::{self, Connected};
 
-/// How often the object may change between our read and our write before we give up.
+/// How often the command retries after a write conflict.
 const TRIES: u32 = 5;
 /// The ClusterRole of the chart that allows revoking.
 const REVOKER: &str = "addon-signer-revoker";
@@ -62,7 +62,7 @@ struct Revoked<'r> {
     /// The time before which certificates were revoked already.
     #[serde(skip_serializing_if = "Option::is_none")]
     revoked_before: Option<Timestamp>,
-    /// Who asked, as the API server names them; empty if it does not report that.
+    /// The user who asked, by the API server; empty if it does not report one.
     revoked_by: &'r str,
 }
 
@@ -115,9 +115,8 @@ fn moment(wanted: Option<Timestamp>, now: Timestamp) -> anyhow::Result<Timestamp
     }
 }
 
-/// Sets the time. Returns the revocation that is set now, and the time that was set before. The write fails if the
-/// object has changed since it was read, so that two people who revoke at the same time cannot set each other's time
-/// back.
+/// Sets the time. Returns the present revocation, and the time that was set before. The write fails if the object has
+/// changed since it was read, so that two administrators who revoke at the same time cannot set each other's time back.
 async fn write(
     args: &RevokeArgs,
     (addons, target): (&Api<Lenient<DynamicObject>>, &ClusterAddress),
@@ -166,7 +165,7 @@ enum Set {
 /// A later time stays, because an earlier one would make some certificates valid again. That is an error only with
 /// `--before`; without it, a later time means that everything is already revoked.
 fn already_set(object: &DynamicObject, wanted: Timestamp, named: bool) -> anyhow::Result<Set> {
-    // An unreadable annotation lets nobody in, and has no time that could be set back.
+    // An unreadable annotation admits no client, and has no time that could be set back.
     match ocm::revocation(object).unwrap_or_default() {
         Some(set) if set.before > wanted && named => bail!(
             "certificates from before {} are already revoked; {wanted} would make some of them valid again. If you \
@@ -182,7 +181,7 @@ fn patch(object: &DynamicObject, revocation: &Revocation) -> serde_json::Value {
     let Revocation { before, by } = revocation;
     let annotations = json!({
         ANNOTATION_REVOKE_BEFORE: before.to_string(),
-        // Begins with the time it refers to, so that it is not attributed to a time that somebody sets later.
+        // Begins with the time it refers to, so that it is not attributed to a later revocation.
         ANNOTATION_REVOKED_BY: format!("{before} {by}").trim_end(),
     });
     json!({ "metadata": { "resourceVersion": object.resource_version(), "annotations": annotations } })

@@ -102,7 +102,7 @@ fn written(written: &Written) -> String {
 
 /// The fields of a certificate, one on each line, indented by two blanks.
 fn certificate(pem: &str) -> String {
-    // The errors may be lost: the text below says that the certificate cannot be read, and its PEM is printed anyway.
+    // The errors may be dropped: the text below reports an unreadable certificate, and its PEM is printed anyway.
     let der = CertificateDer::from_pem_slice(pem.as_bytes()).ok();
     let parsed = der.as_ref().and_then(|der| X509Certificate::from_der(der).ok()).map(|(_, certificate)| certificate);
     let (Some(der), Some(certificate)) = (&der, &parsed) else {

@@ -17,7 +17,7 @@ use addon_signer_hub::registrations::registry::discover;
 use addon_signer_platform::errors::explain;
 use addon_signer_platform::listing::{self, Selector};
 
-/// The label of a namespace that says which pods may run in it.
+/// The label that decides which pods may run in a namespace.
 const POD_SECURITY: &str = "pod-security.kubernetes.io/enforce";
 /// The ClusterRoleBinding of the right.
 const WORKS_RIGHT: &str = WORKS.name;
@@ -48,7 +48,7 @@ impl Inspection {
         Ok(found)
     }
 
-    /// Whether only restricted pods may run beside the keys of the authorities.
+    /// Whether only restricted pods may run in the namespace of the authorities' keys.
     pub(super) async fn namespace_label(&self) -> Vec<Finding> {
         let about = format!("namespace {}", self.namespace);
         let namespaces: Api<Namespace> = Api::all(self.client.clone());
@@ -113,7 +113,7 @@ impl Inspection {
         Ok(subjects.iter().any(|subject| subject.namespace.as_ref() == Some(&self.namespace)))
     }
 
-    /// A hub whose AddOnSigners report how far ManifestWorks have brought the trust bundle has the right anyway.
+    /// A hub has the right anyway if its AddOnSigners report how far ManifestWorks have brought the trust bundle.
     async fn without_right(&self, about: &str) -> kube::Result<Finding> {
         let signers: Api<GuardedSigner> = Api::all(self.client.clone());
         let signers = listing::all(signers, Selector::all()).await?;

@@ -16,19 +16,19 @@ use addon_signer_hub::authorities::GATEWAY_PLAN;
 use addon_signer_hub::authorities::report::GatewayLineageReport;
 use addon_signer_hub::authorities::store::{LineageNames, STATUS_KEY};
 
-/// One lineage of authorities as it is reported.
+/// One lineage of authorities as reported.
 pub(super) struct ReportedLineage<'r> {
     pub(super) authorities: &'r [AuthorityStatus],
     pub(super) rotation: Option<&'r RotationStatus>,
-    /// How much its authority has left when the next one should sign at the latest: on a client lineage when the hub
-    /// makes the next one, which the gateway trusts within seconds; on the gateway's lineage after the longest wait for
-    /// agents, which its own `renewBefore` also includes.
+    /// Remaining validity at which the successor must have taken over. On a client lineage the hub makes the successor
+    /// then, and gateways trust it within seconds; on the gateway's lineage the longest wait for agents is over then,
+    /// which its own `renewBefore` also includes.
     pub(super) renew_before: Duration,
 }
 
 impl ReportedLineage<'_> {
-    /// How much an authority has left when its end is near: two thirds of the time for replacing it have passed before
-    /// the hub takes the next one without evidence, and an administrator must still have time to find out why.
+    /// Remaining validity from which the end counts as near. Two thirds of the time before the hub activates the
+    /// successor without evidence have passed then, and an administrator still has time to find out why.
     fn near(&self) -> Duration {
         let last_call = LAST_CALL.min(self.renew_before / 2);
         last_call + self.renew_before.saturating_sub(last_call) / 3
@@ -108,7 +108,7 @@ mod tests {
     const HOUR: u64 = 3_600;
     const DAY: u64 = 24 * HOUR;
 
-    /// The findings for a lineage whose authority ends in this many seconds and whose `renewBefore` is this.
+    /// The findings for a lineage whose authority expires in `left` seconds, with this `renewBefore`.
     fn verdicts(left: u64, renew_before: u64, rotation: Option<RotationStatus>) -> Vec<Finding> {
         let end = Timestamp::from_unix(i64::try_from(left).unwrap());
         let authority = json!([{ "id": "a", "state": "Active", "notBefore": "1970-01-01T00:00:00Z", "notAfter": end }]);

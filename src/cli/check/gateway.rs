@@ -21,10 +21,10 @@ use addon_signer_platform::errors::explain;
 use addon_signer_platform::listing::{self, Selector};
 use addon_signer_platform::proxy::Dialer;
 
-/// The longest time until TCP and TLS are set up.
+/// Timeout for setting up TCP and TLS.
 const ANSWER: Duration = Duration::from_secs(10);
 
-/// An address at which agents reach the gateway.
+/// An address by which agents reach the gateway.
 #[derive(Debug, Clone)]
 pub(super) struct GatewayAddress {
     uri: Uri,
@@ -104,7 +104,7 @@ impl Inspection {
     /// Whether there is an authority for the gateway's clients. Without one it closes every connection.
     async fn gateway_admits(&self) -> bool {
         let signers: Api<GuardedSigner> = Api::all(self.client.clone());
-        // If it is not known, the gateway is checked as if there were one.
+        // If that is unknown, the gateway is checked as if there were one.
         let Ok(signers) = listing::all(signers, Selector::all()).await else { return true };
         let mut statuses = signers.into_iter().filter_map(|signer| signer.read().ok()?.status);
         statuses.any(|status| !status.authorities.is_empty())
@@ -113,13 +113,13 @@ impl Inspection {
 
 /// Why nothing is known about the server's certificate.
 enum ProbeFailure {
-    /// There is no TCP connection, or nobody there speaks TLS.
+    /// No TCP connection, or no TLS server.
     Connect(String),
-    /// The connection was closed, or the certificate is not what agents accept.
+    /// The connection was closed, or agents would not accept the certificate.
     Handshake(String),
 }
 
-/// Checks the server's certificate as agents do. The caller has no certificate of its own, which the gateway reports
+/// Checks the server's certificate as agents do. The caller has no client certificate, but the gateway reports that
 /// only afterwards (RFC 8446 section 4.4.2.4).
 async fn shake_hands(address: &GatewayAddress, bundle: &Bundle) -> Result<(), ProbeFailure> {
     let dialer = Dialer::from_env();

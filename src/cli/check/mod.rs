@@ -39,17 +39,17 @@ pub struct CheckArgs {
     namespace: String,
 }
 
-/// How good something is.
+/// The result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Verdict {
     Good,
-    /// It could not be checked, or a person has to judge; the sentence says why.
+    /// It could not be checked, or an administrator has to judge; the sentence explains why.
     Unknown,
     Bad,
 }
 
-/// What was found about one thing, as a sentence.
+/// One finding, as a sentence.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 struct Finding {
     verdict: Verdict,
@@ -82,12 +82,12 @@ impl Finding {
     }
 }
 
-/// What the API server does not show the caller.
+/// A finding about what the API server does not show the caller.
 fn unknown(about: String, error: &kube::Error) -> Finding {
     Finding::new(Verdict::Unknown, about, format!("it could not be checked: {}", explain(error)))
 }
 
-/// Whom to ask, and when.
+/// The API server to ask, and the time.
 struct Inspection {
     client: Client,
     namespace: String,

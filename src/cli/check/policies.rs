@@ -24,25 +24,25 @@ pub(super) struct ShippedPolicy {
     chosen: &'static [&'static str],
 }
 
-/// What keeps others from setting the trust bundle that agents take from their CSRs.
+/// Lets only the hub set the trust bundle that agents take from their CSRs.
 const BUNDLE: ShippedPolicy = ShippedPolicy {
     name: "addon-signer-trust-bundle",
     text: include_str!("../../../deploy/chart/files/trust-bundle-policy.yaml"),
     chosen: &["account"],
 };
-/// What limits the right to patch the ConfigMaps of the gateway's anchors.
+/// Limits the right to patch the ConfigMaps of the gateway's anchors.
 const ANCHORS: ShippedPolicy = ShippedPolicy {
     name: "addon-signer-anchors",
     text: include_str!("../../../deploy/chart/files/anchors-policy.yaml"),
     chosen: &[],
 };
-/// What limits `trust.manifestWorks` of the chart.
+/// Limits the right that the chart's `trust.manifestWorks` grants.
 pub(super) const WORKS: ShippedPolicy = ShippedPolicy {
     name: "addon-signer-manifest-works",
     text: include_str!("../../../deploy/chart/files/manifest-works-policy.yaml"),
     chosen: &[],
 };
-/// What `grpcAccount` of the chart relies on.
+/// The chart's `grpcAccount` relies on it.
 const GRPC: ShippedPolicy = ShippedPolicy {
     name: "addon-signer-grpc-account",
     text: include_str!("../../../deploy/chart/files/grpc-account-policy.yaml"),
@@ -54,7 +54,7 @@ impl Inspection {
     pub(super) async fn policy(&self, policy: &ShippedPolicy) -> kube::Result<Option<String>> {
         let name = policy.name;
         let policies: Api<ValidatingAdmissionPolicy> = Api::all(self.client.clone());
-        // An API server before Kubernetes 1.30 has no such resource, and answers the same.
+        // An API server before Kubernetes 1.30 does not have this resource, and responds in the same way.
         let Some(there) = policies.get_opt(name).await? else {
             return Ok(Some(format!("there is no ValidatingAdmissionPolicy {name}")));
         };
@@ -90,7 +90,7 @@ impl Inspection {
         }]
     }
 
-    /// Whether whoever may ask for a rotation could change what the gateway's anchors are.
+    /// Whether an account that may request a rotation could change the gateway's anchors.
     pub(super) async fn anchors(&self) -> Vec<Finding> {
         let about = "anchors of the gateway";
         vec![match self.policy(&ANCHORS).await {
@@ -103,7 +103,7 @@ impl Inspection {
         }]
     }
 
-    /// The account that the policy for trust bundles lets set them.
+    /// The account that may set trust bundles, by the policy.
     async fn bundle_account(&self) -> kube::Result<String> {
         let policies: Api<ValidatingAdmissionPolicy> = Api::all(self.client.clone());
         let variables = policies.get(BUNDLE.name).await?.spec.and_then(|spec| spec.variables).unwrap_or_default();
@@ -111,8 +111,8 @@ impl Inspection {
         Ok(account.map(|account| account.expression.trim().trim_matches('\'').to_owned()).unwrap_or_default())
     }
 
-    /// Whether a policy protects the annotation that names whom OCM's gRPC server is acting for, if it is to be
-    /// trusted.
+    /// Whether a policy protects the annotation that names the user for whom OCM's gRPC server acts, if that annotation
+    /// is to be trusted.
     pub(super) async fn grpc_account(&self) -> Vec<Finding> {
         let about = "gRPC account";
         let found = async {
@@ -147,7 +147,7 @@ impl Inspection {
         Ok(policies.get_opt(policy.name).await?.is_some() || bindings.get_opt(policy.name).await?.is_some())
     }
 
-    /// How many CSRs the hub does not answer because it cannot trust OCM's gRPC server, and why.
+    /// The number of CSRs that the hub does not answer because it cannot trust OCM's gRPC server, and the reason.
     async fn unproven(&self) -> kube::Result<Option<(usize, String)>> {
         let signers: Api<GuardedSigner> = Api::all(self.client.clone());
         let signers = listing::all(signers, Selector::all()).await?;
@@ -186,7 +186,7 @@ impl ShippedPolicy {
         policies.next().and_then(|policy| policy.spec).unwrap_or_default()
     }
 
-    /// The fields of a policy, with what the API server writes into those that are left out (k8s.io/kubernetes
+    /// The fields of a policy, with the API server's defaults for omitted ones (k8s.io/kubernetes
     /// `pkg/apis/admissionregistration/v1/defaults.go`).
     fn fields(&self, mut policy: ValidatingAdmissionPolicySpec) -> Map<String, Value> {
         for condition in policy.match_conditions.iter_mut().flatten() {
@@ -222,7 +222,7 @@ impl ShippedPolicy {
     }
 }
 
-/// Whether it is a single CEL text, and does not look at the request.
+/// Whether it is a single CEL string, which does not depend on the request.
 fn is_one_text(expression: &str) -> bool {
     let text = expression.trim().strip_prefix('\'').and_then(|rest| rest.strip_suffix('\''));
     text.is_some_and(|text| !text.contains(['\'', '\\']))

@@ -26,12 +26,12 @@ use addon_signer_core::timestamp::Timestamp;
 use addon_signer_platform::errors::explain;
 use addon_signer_platform::listing::{self, Selector};
 
-/// Reasons of conditions that are true although an authority was activated without evidence, or agents trust a root
-/// that nobody has named.
+/// Reasons of conditions that are True and yet bad: an authority was activated without evidence, or agents trust a root
+/// that no administrator has named.
 const TRUE_BUT_BAD: [&str; 3] = ["Forced", "GatewayAuthorityForced", "GatewayRootUnnamed"];
 
-/// How long that may take, in seconds. The hub writes 10,500 ManifestWorks in some five minutes; a cluster that is
-/// offline applies its own later.
+/// How long the distribution of trust may take, in seconds. The hub writes 10,500 ManifestWorks in some five minutes; a
+/// cluster that is offline applies its own later.
 const DISTRIBUTION: i64 = 3_600;
 
 /// How much the clocks of the hub and of the API server may differ, in seconds.
@@ -106,7 +106,7 @@ impl Inspection {
             }
             found.extend(told);
             found.extend(outdated(&about, &signer.metadata, status.observed_generation, self.now));
-            // The hub does not start serving a spec that it cannot read, and reports that.
+            // The hub does not serve a spec that it cannot read, and reports that itself.
             let plan = SignerConfig::read(&signer.spec, None).map(|config| config.authority.renew_before);
             let lineage = ReportedLineage {
                 authorities: &status.authorities,
@@ -147,12 +147,13 @@ impl Inspection {
     }
 }
 
-/// What an administrator must know from a condition.
+/// The finding that follows from a condition.
 fn judged(about: &str, condition: &Condition, now: Timestamp) -> Option<Finding> {
     let holds = condition.status == "True";
     let is_new = now.unix().saturating_sub(condition.last_transition_time.0.as_second()) <= DISTRIBUTION;
     let verdict = match condition.type_.as_str() {
-        // Somebody else must bring it to those that get none; a rotation that waits for them reports that itself.
+        // An administrator must bring it to addons that get no ManifestWork; a rotation that waits for them reports
+        // that itself.
         CONDITION_TRUST_DISTRIBUTED if !holds && condition.reason == PLACELESS => Verdict::Unknown,
         CONDITION_TRUST_DISTRIBUTED if !holds && condition.reason == DISTRIBUTING && is_new => Verdict::Unknown,
         CONDITION_READY
@@ -209,7 +210,7 @@ fn finding(gathered: &Gathered) -> Finding {
         return Finding::new(Verdict::Unknown, ABOUT, sentence);
     }
     let live: Vec<&Row> = gathered.rows.iter().filter(|row| row.state != AgentState::NotEligible).collect();
-    // The worst come first.
+    // The worst rows come first.
     let bad: Vec<_> = live.iter().take_while(|row| row.state <= AgentState::NoCertificate).collect();
     let Some(worst) = bad.first() else {
         return Finding::good(ABOUT, format!("all {} that are eligible have valid certificates", live.len()));

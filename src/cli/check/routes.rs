@@ -56,7 +56,7 @@ impl Inspection {
         let condition = |kind: &str| status.conditions.iter().find(|condition| condition.type_ == kind);
         let kinds = [CONDITION_ACCEPTED, CONDITION_RESOLVED_REFS, CONDITION_PROGRAMMED];
         let holds = |condition: &&Condition| condition.status == "True";
-        // The later ones follow from the first one that is false.
+        // The first false condition is the cause of the later ones.
         let problem = kinds.iter().filter_map(|kind| condition(kind)).find(|condition| !holds(condition));
         let has_no_endpoint = condition(CONDITION_RESOLVED_REFS).is_some_and(|it| it.reason == REASON_NO_ENDPOINT);
         let mut found = vec![match (problem, condition(CONDITION_PROGRAMMED)) {
@@ -97,7 +97,7 @@ impl Inspection {
     }
 }
 
-/// The reason of the condition and why it is false, if the hub says so of this AddOnRoute.
+/// The reason and the message of the condition, if it is False by the hub's report.
 pub(in crate::cli) fn said_by_hub<'r>(route: &'r AddOnRoute, condition: &str) -> Option<(&'r str, String)> {
     let conditions = &route.status.as_ref()?.conditions;
     let refused = conditions.iter().find(|it| it.type_ == condition && it.status == "False")?;
@@ -130,7 +130,7 @@ mod tests {
 
     use super::*;
 
-    /// The AddOnRoute `ns/r<at>`, as old as that; `refused` is why it may not attach, as the hub says.
+    /// The AddOnRoute `ns/r<at>`, created at `at`; `refused` is the hub's reason why it may not attach.
     fn mk_route(at: usize, refused: Option<&str>) -> Guarded<AddOnRoute> {
         let time = format!("2026-01-01T00:{:02}:{:02}Z", at / 60, at % 60);
         let condition = |reason: &str| {

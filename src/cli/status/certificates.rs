@@ -1,4 +1,4 @@
-//! The certificates that each addon on each cluster has, as the ledger knows them.
+//! The certificates of each addon on each cluster, from the ledger.
 
 use std::collections::BTreeMap;
 
@@ -10,21 +10,21 @@ use addon_signer_core::query::{Filter, PAGE_MAX, Query, StateFilter};
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_ledger::view::Certificate;
 
-/// Which certificates of an addon on a cluster the gateway lets in.
+/// Which certificates of an addon on a cluster the gateway accepts.
 pub(super) struct Accepted<'a> {
     pub(super) signers: &'a SignersOf,
     /// Certificates that begin before this time are refused.
     pub(super) valid_from: Option<Timestamp>,
 }
 
-/// What an addon on a cluster holds.
+/// The certificates of an addon on a cluster.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Holding {
-    /// The longest-lived certificate among those that the gateway lets in.
+    /// The longest-lived certificate among those that the gateway accepts.
     pub(super) held: Option<Held>,
-    /// Whether it has another one whose authority is gone.
+    /// Whether it has another one whose authority was removed.
     pub(super) has_stale: bool,
-    /// All that the gateway lets in.
+    /// All certificates that the gateway accepts.
     certificates: Vec<AgentCertificate>,
 }
 
@@ -40,8 +40,8 @@ struct AgentCertificate {
 
 impl Holding {
     /// The authorities on whose certificates an agent depends, and whether that is certain. An agent depends on its
-    /// last certificate. On one before it that it has used it depends perhaps, while it has not used a later one, which
-    /// it may not have received. Gateways apart report no uses; then only the last one counts.
+    /// last certificate. It may also depend on an earlier one that it has used, until it uses a later one, because it
+    /// may not have received that. Standalone gateways report no uses; then only the last one counts.
     pub(super) fn depends_on(&self) -> BTreeMap<String, bool> {
         let mut all = BTreeMap::new();
         for one in &self.certificates {
@@ -77,7 +77,7 @@ impl Holding {
     }
 }
 
-/// What the ledger has on the addons that `accepted` knows.
+/// The ledger's certificates of the addons in `accepted`.
 pub(super) async fn holdings<'a>(
     ledger: &LedgerSource,
     filter: Filter,

@@ -29,9 +29,9 @@ use addon_signer_platform::clock::Clock;
 use addon_signer_platform::errors::explain;
 use addon_signer_platform::listing::{self, Selector};
 
-/// The answer.
+/// The gathered rows.
 pub(in crate::cli) struct Gathered {
-    /// One for each addon on each cluster, the worst first.
+    /// A row for each addon on each cluster, the worst first.
     pub(in crate::cli) rows: Vec<Row>,
     /// Why the ledger was not asked.
     pub(in crate::cli) no_ledger: Option<String>,
@@ -40,7 +40,7 @@ pub(in crate::cli) struct Gathered {
 /// Reads everything.
 ///
 /// # Errors
-/// One sentence saying what the API server did not list.
+/// One sentence on what the API server did not list.
 pub(in crate::cli) async fn gather(
     client: &Client,
     ledger: anyhow::Result<LedgerSource>,
@@ -85,7 +85,7 @@ pub(in crate::cli) async fn gather(
     Ok(Gathered { rows, no_ledger })
 }
 
-/// Whether a gateway keeps a Lease of its own.
+/// Whether a standalone gateway keeps a Lease.
 async fn has_gateways_apart(client: &Client, namespace: &str) -> anyhow::Result<bool> {
     let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
     let found = listing::any(&leases, &Selector::labels(LABEL_GATEWAY)).await;
@@ -104,7 +104,7 @@ struct InstalledAddOn {
     is_brought: bool,
 }
 
-/// The addons for which there are AddOnSigners.
+/// The installed addons that have AddOnSigners.
 async fn installed(
     client: &Client,
     signers: &FleetSigners,
@@ -148,7 +148,7 @@ async fn accepted(client: &Client, wanted: &Selection) -> anyhow::Result<BTreeMa
     Ok(accepted)
 }
 
-/// Why the hub's registry would refuse it.
+/// Why the hub's registry would refuse the addon.
 fn not_eligible(addon: &DynamicObject, key: &AddOnKey, accepted: &BTreeMap<String, Timestamp>) -> Option<&'static str> {
     if !accepted.contains_key(key.cluster.as_str()) {
         return Some("the hub to accept the cluster");
@@ -181,7 +181,7 @@ impl Selection {
             && self.cluster.as_ref().is_none_or(|cluster| *cluster == key.cluster)
     }
 
-    /// Such objects of these clusters: each cluster has a namespace of its name.
+    /// The objects of this kind on the selected clusters: each cluster has a namespace of its name.
     pub(super) fn objects(&self, client: &Client, kind: &ApiResource) -> Api<OcmObject> {
         match &self.cluster {
             Some(cluster) => Api::namespaced_with(client.clone(), cluster.as_str(), kind),
@@ -195,12 +195,12 @@ impl Selection {
     }
 }
 
-/// How far ManifestWorks have brought the present bundle: whether each cluster has applied it.
+/// Whether the cluster of each addon has applied the present trust bundle.
 #[derive(Default)]
 pub(super) struct BroughtTrust(BTreeMap<AddOnKey, bool>);
 
 impl BroughtTrust {
-    /// Reads them, for these clusters. `namespace` is the hub's.
+    /// Reads the ManifestWorks of these clusters. `namespace` is the hub's.
     pub(super) async fn read(client: &Client, namespace: &str, wanted: &Selection) -> anyhow::Result<Self> {
         let maps: Api<Lenient<ConfigMap>> = Api::namespaced(client.clone(), namespace);
         let map = maps.get_opt(SERVING_CONFIG_MAP).await;
@@ -217,15 +217,15 @@ impl BroughtTrust {
         });
         match listed.await {
             Ok(()) => Ok(Self(works)),
-            // There is no such API, or the caller may not read it, like the hub's own account without
+            // The API is missing, or the caller may not read it, like the hub's own account without
             // trust.manifestWorks.
             Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => Ok(Self::default()),
             Err(error) => Err(error).context("ManifestWorks cannot be listed"),
         }
     }
 
-    /// Whether its cluster has applied the present bundle. `None` if nothing is known, because a ManifestWork
-    /// `is_brought` to nobody, or not to this addon.
+    /// Whether its cluster has applied the present bundle. `None` if unknown: this addon gets no ManifestWork
+    /// (`is_brought`), or none exists.
     pub(super) fn of(&self, key: &AddOnKey, is_brought: bool) -> Option<bool> {
         (is_brought && !self.0.is_empty()).then(|| self.0.get(key).copied().unwrap_or_default())
     }

@@ -65,10 +65,10 @@ impl Paging {
     }
 }
 
-/// Prints the worst first, and on standard error how many there are of each kind.
+/// Prints the worst rows first, and on standard error the number of rows in each state.
 ///
 /// # Errors
-/// One sentence saying what the API server did not list.
+/// One sentence on what the API server did not list.
 pub async fn run(args: FleetArgs) -> anyhow::Result<()> {
     args.source.location()?; // wrong usage is reported before anything is asked
     let client = kubernetes::client(&args.source.access).await?;
@@ -110,7 +110,7 @@ fn as_table(rows: &[Row]) -> String {
     lines.render()
 }
 
-/// How many there are of each state, the worst first.
+/// The number of rows in each state, the worst first.
 fn summary(rows: &[Row]) -> String {
     let mut counts: BTreeMap<AgentState, usize> = BTreeMap::new();
     for row in rows {

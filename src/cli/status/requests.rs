@@ -1,4 +1,4 @@
-//! The newest CSR of each addon on each cluster that has no certificate, and what it is waiting for.
+//! The newest CSR without a certificate of each addon on each cluster, and what it waits for.
 
 use std::collections::BTreeMap;
 
@@ -16,8 +16,8 @@ use addon_signer_core::policy::{tenant, tenant_of_cluster};
 use addon_signer_hub::csrs::action::{self, WAITS};
 use addon_signer_platform::listing::{self, Selector};
 
-/// The account of OCM's gRPC server, which makes CSRs for agents (ocm `pkg/server/services/csr/csr.go`). With
-/// another account, anybody could claim that it acts for a cluster.
+/// The account of OCM's gRPC server, which makes CSRs for agents (ocm `pkg/server/services/csr/csr.go`). If other
+/// accounts counted, any of them could claim to act for a cluster.
 const GRPC_SERVER: &str = "system:serviceaccount:open-cluster-management-hub:grpc-server-sa";
 
 /// Keyed by creation time.
@@ -27,8 +27,8 @@ struct NewestCsrs {
     issued: BTreeMap<AddOnKey, Option<Made>>,
 }
 
-/// Lists the CSRs of these signer names, and keeps what is worth reporting about the addons that are `wanted`: a
-/// cluster may make CSRs for addons that it does not have.
+/// Lists the CSRs of these signer names, and keeps what is worth reporting about the `wanted` addons: a cluster may
+/// also make CSRs for addons that it does not have.
 pub(super) async fn newest(
     client: &Client,
     answerers: &BTreeMap<String, Answerer>,
@@ -61,7 +61,8 @@ impl NewestCsrs {
         }
     }
 
-    /// Those after which none was issued. The order of two in the same second is unknown; an open one is still waiting.
+    /// The CSRs after which none was issued. The order of two in the same second is unknown; then an open one counts as
+    /// the later.
     fn left(self) -> BTreeMap<AddOnKey, Request> {
         let Self { open, issued } = self;
         let left = open.into_iter().filter(|(key, (made, request))| {
@@ -72,7 +73,7 @@ impl NewestCsrs {
     }
 }
 
-/// Whom the CSR is for, if this cluster made it: requesters choose labels freely.
+/// The addon that the CSR is for, if that addon's cluster made it: requesters choose labels freely.
 fn asked_for(csr: &CertificateSigningRequest) -> Option<AddOnKey> {
     let label = |name| csr.metadata.labels.as_ref()?.get(name);
     let key =
@@ -82,7 +83,7 @@ fn asked_for(csr: &CertificateSigningRequest) -> Option<AddOnKey> {
     (tenant(username, csr_user, Some(GRPC_SERVER)) == tenant_of_cluster(&key.cluster)).then_some(key)
 }
 
-/// How far the CSR is; `None` if it has a certificate.
+/// The state of the CSR; `None` if it has a certificate.
 fn request(csr: &CertificateSigningRequest, answerer: &Answerer) -> Option<Request> {
     let name = csr.name_any();
     let conditions = csr.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
@@ -94,11 +95,11 @@ fn request(csr: &CertificateSigningRequest, answerer: &Answerer) -> Option<Reque
     (!action::is_issued(csr)).then(|| Request::Open { waits_for: waits_for(&name, conditions, answerer) })
 }
 
-/// What a CSR that is neither refused nor issued is waiting for.
+/// What a CSR that is neither refused nor issued waits for.
 fn waits_for(name: &str, conditions: &[CertificateSigningRequestCondition], answerer: &Answerer) -> String {
     let is = |kind: &str| conditions.iter().any(|condition| condition.type_ == kind);
     let step = if is("Approved") { "sign" } else { "answer" };
-    // The hub adds one whenever the CSR begins to wait for something else, so the last one is the newest.
+    // The hub adds a condition whenever the CSR begins to wait for something else, so the last one is the newest.
     let told = conditions.iter().rev().find(|condition| WAITS.contains(&condition.type_.as_str()));
     if let Some(message) = told.and_then(|told| told.message.as_deref()) {
         return format!("the hub to {step} its CSR {name}: {message}");

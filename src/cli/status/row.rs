@@ -1,4 +1,4 @@
-//! The state of an addon on a cluster, and what it is waiting for.
+//! The state of an addon on a cluster, and what it waits for.
 
 use std::collections::BTreeMap;
 
@@ -7,18 +7,19 @@ use serde::Serialize;
 use addon_signer_core::identity::AddOnKey;
 use addon_signer_core::timestamp::Timestamp;
 
-/// What an agent with a certificate from a removed authority waits for: it does not check the issuer.
+/// What an agent with a certificate from a removed authority waits for: it does not check the issuer, so it makes no
+/// CSR.
 const STALE: &str = "a certificate from a present authority: delete its Secret on the cluster \
                      (docs/runbooks/lost-ca.md)";
 
-/// Its state; the worst comes first.
+/// The state of an addon on a cluster; the worst comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub(in crate::cli) enum AgentState {
     /// The hub refused its last CSR.
     Refused,
     /// It has no valid certificate.
     NoCertificate,
-    /// It may not hold the present trust bundle.
+    /// It may not have the present trust bundle.
     NoTrust,
     /// It has a certificate that was never used at the gateway.
     NeverSeen,
@@ -45,40 +46,40 @@ pub(super) struct Held {
 pub(super) enum Request {
     /// It was denied or has failed; the sentence begins with the reason.
     Refused { name: String, why: String },
-    /// It has no answer, or is approved but not signed.
+    /// It was not answered yet, or is approved but not signed.
     Open { waits_for: String },
 }
 
-/// What is known about one addon on one cluster.
+/// The gathered facts about one addon on one cluster.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Facts {
     /// Why it is not eligible.
     pub(super) not_eligible: Option<&'static str>,
-    /// When certificates count again, if that is in the future.
+    /// When certificates are accepted again, if that is in the future.
     pub(super) revoked_until: Option<Timestamp>,
     /// The signer name, if `status.registrations` lacks it and the addon's own agent may not ask.
     pub(super) unregistered: Option<String>,
     /// `None`: the ledger was not asked.
     pub(super) certificate: Option<Option<Held>>,
-    /// Whether it has a certificate whose authority is gone.
+    /// Whether it has a certificate whose authority was removed.
     pub(super) has_stale: bool,
     /// The authorities on whose certificates its agents depend, and whether that is certain.
     pub(super) depends_on: BTreeMap<String, bool>,
     pub(super) request: Option<Request>,
     /// Whether a ManifestWork has brought the present trust bundle; `None` if none should.
     pub(super) trust: Option<bool>,
-    /// Whether gateways run apart from the signer: these report no uses.
+    /// Whether standalone gateways run: these report no uses.
     pub(super) has_gateways_apart: bool,
 }
 
-/// One line of the answer.
+/// One row of the output.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(in crate::cli) struct Row {
     pub(in crate::cli) cluster: String,
     pub(in crate::cli) addon: String,
     pub(in crate::cli) state: AgentState,
-    /// Whether OCM's agent is told to request it, or its own agent requests it.
+    /// Whether OCM's agent is told to request a certificate, or the addon's own agent requests it.
     pub(in crate::cli) registered: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::cli) valid_until: Option<Timestamp>,
@@ -97,7 +98,7 @@ pub(in crate::cli) struct Row {
 }
 
 impl Row {
-    /// Judges what is known.
+    /// Judges the facts.
     pub(super) fn of(key: &AddOnKey, facts: Facts) -> Self {
         let (state, waits_for) = facts.judge();
         let Facts { unregistered, certificate, trust, depends_on, .. } = facts;

@@ -1,4 +1,5 @@
-//! What the AddOnSigners say: who may ask for an addon, whom the gateway trusts for it, and who answers its CSRs.
+//! What the AddOnSigners define for each addon: which agents may ask, which authorities the gateway trusts, and which
+//! signer answers its CSRs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +15,7 @@ use addon_signer_core::identity::AddOnName;
 use addon_signer_core::ownership::{Claimant, Ownership};
 use addon_signer_platform::listing::{self, Selector};
 
-/// Who signs for an addon.
+/// The AddOnSigners of an addon.
 #[derive(Debug, Default)]
 pub(super) struct SignersOf {
     pub(super) signer_names: BTreeSet<String>,
@@ -24,13 +25,13 @@ pub(super) struct SignersOf {
     pub(super) brings_trust: bool,
     /// The ids of their certificate authorities.
     authorities: BTreeSet<String>,
-    /// Whether no hub has reported on one of them yet, so that its authorities are not known.
+    /// Whether no hub has reported on one of them yet, so that its authorities are unknown.
     is_unreported: bool,
 }
 
 impl SignersOf {
-    /// Whether the gateway may know the authority with this id. It refuses certificates from others, even if the ledger
-    /// lists them as valid.
+    /// Whether the gateway may know the authority with this id. It refuses certificates from other authorities, even if
+    /// the ledger lists them as valid.
     pub(super) fn has_authority(&self, id: &str) -> bool {
         self.is_unreported || self.authorities.contains(id)
     }
@@ -49,16 +50,16 @@ impl SignersOf {
     }
 }
 
-/// Who answers the CSRs of one signer name.
+/// How the CSRs of one signer name are answered.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Answerer {
-    /// Whether somebody other than the hub approves them.
+    /// Whether an administrator or another program approves them.
     pub(super) leaves_approval: bool,
-    /// What the AddOnSigner says if the hub does not serve it.
+    /// Why the hub does not serve the AddOnSigner, by its status.
     pub(super) problem: Option<String>,
 }
 
-/// All of them.
+/// All AddOnSigners.
 #[derive(Debug, Default)]
 pub(super) struct FleetSigners {
     pub(super) of_addon: BTreeMap<AddOnName, SignersOf>,
@@ -69,11 +70,11 @@ pub(super) struct FleetSigners {
 }
 
 impl FleetSigners {
-    /// Lists them.
+    /// Lists the AddOnSigners.
     pub(super) async fn list(client: &Client) -> anyhow::Result<Self> {
         let api: Api<GuardedSigner> = Api::all(client.clone());
         let mut all = Self::default();
-        // `check` reports which ones cannot be read.
+        // The command `check` reports unreadable ones.
         let listed = listing::each(api, Selector::all(), |signer: GuardedSigner| {
             signer.read().iter().for_each(|signer| all.add(signer));
         });
@@ -81,7 +82,7 @@ impl FleetSigners {
         Ok(all.sorted())
     }
 
-    /// Sorts them by addon once all have been added: an addon counts for those that it belongs to.
+    /// Sorts the AddOnSigners by addon once all were added: an addon counts only for those that own it.
     fn sorted(mut self) -> Self {
         let mut ownership = Ownership::default();
         ownership.update(std::mem::take(&mut self.claimants));

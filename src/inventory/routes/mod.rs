@@ -1,7 +1,7 @@
 //! The routes: the documents of discovery and, behind one guard, the resources.
 //!
 //! Kubernetes' authorizer decided on the verb, resource and name that it read from the request (`RequestInfo`). So the
-//! guard refuses everything that could make it authorize less than is answered: selectors, and `watch`.
+//! guard refuses selectors and `watch`: with these the response could contain more than was authorized.
 
 use std::time::Duration;
 
@@ -16,14 +16,14 @@ use serde_json::{Value, json};
 use super::{BASE, GROUP, InventoryProblem, VERSION};
 use addon_signer_telemetry::audit::Audit;
 
-/// Longest time for an answer. It is shorter than the minute after which kube-apiserver gives up (`--request-timeout`),
-/// so that our error gets through.
+/// Timeout of a response. It is shorter than kube-apiserver's (`--request-timeout`, a minute), so that the client sees
+/// our error.
 const ANSWER: Duration = Duration::from_secs(50);
-/// Only the front proxy sets this header. It drops the header of its own clients (`SetAuthProxyHeaders`).
+/// Only the front proxy sets this header, and drops it from its clients' requests (`SetAuthProxyHeaders`).
 const REMOTE_USER: &str = "x-remote-user";
 
 /// The router of all paths; `resources` answers below [`BASE`]. Only the routes of resources are behind the guard: the
-/// API server passes some other paths on for every account, and those must not fill the audit log.
+/// API server forwards some other paths for every account, and those must not fill the audit log.
 pub(super) fn router(resources: Router, audit: Audit) -> Router {
     let resources = resources.route_layer(middleware::from_fn_with_state(audit, guard)).fallback(unknown);
     Router::new()
@@ -56,8 +56,8 @@ fn version() -> Value {
     })
 }
 
-/// Lets a request through if Kubernetes authorized everything that will be answered, bounds its time, and records who
-/// asked for what.
+/// Accepts a request if Kubernetes authorized everything in its response, bounds its time, and records the user and the
+/// request.
 async fn guard(State(audit): State<Audit>, request: Request, next: Next) -> Response {
     let user = user(request.headers());
     let question = request.uri().to_string();

@@ -1,4 +1,4 @@
-//! The command of `--on-renew`, for a program that must be told when its certificate or the anchors have changed.
+//! The command of `--on-renew`, for a program that must know when its certificate or the anchors have changed.
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -23,9 +23,10 @@ use addon_signer_platform::process_group::{Group, Groups};
 
 /// The pause after the first failure. It is short, because the program may just be starting.
 const FIRST_PAUSE: Duration = Duration::from_secs(5);
-/// The longest pause: a certificate that nobody uses is an outage when the old one expires.
+/// The longest pause: if no program loads the new certificate, there is an outage when the old one expires.
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
-/// How long the last line may still come after the command has ended. What it left running may hold the pipe for ever.
+/// How long the last line may still come after the command has ended: processes that it left running may hold the pipe
+/// forever.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 /// What the command gets of the agent's environment, where a proxy's variable may have a password.
 const PASSED_ON: [&str; 4] = ["PATH", "HOME", "LANG", "XDG_RUNTIME_DIR"]; // the last one is for `systemctl --user`
@@ -98,7 +99,7 @@ pub struct OnRenew {
 }
 
 impl OnRenew {
-    /// The command, how long it may run, and what it learns from its environment: who the certificate is for, and the
+    /// The command, how long it may run, and what its environment tells it: the certificate's identity, and the
     /// directory of the files, if there is one.
     pub fn new(command: CommandLine, limit: Duration, identity: PeerIdentity, directory: Option<PathBuf>) -> Self {
         Self { command, limit, identity, directory, first_pause: FIRST_PAUSE, groups: Groups::default() }
@@ -133,7 +134,8 @@ impl OnRenew {
         self.judge(status, &last_line)
     }
 
-    /// It has no shell, no standard input, a standard output that nobody reads, and a process group of its own.
+    /// The command gets no shell and no standard input, its standard output is discarded, and it has a process group of
+    /// its own.
     fn prepare(&self) -> Command {
         let mut command = Command::new(&self.command.program);
         command.args(&self.command.arguments).env_clear().process_group(0);
@@ -145,7 +147,7 @@ impl OnRenew {
         command
     }
 
-    /// `None` is a command that was killed because it ran for too long.
+    /// `None` stands for a command that was killed because it ran for too long.
     fn judge(&self, status: Option<ExitStatus>, last_line: &LastLine) -> Result<(), CommandError> {
         let (program, said) = (self.command.program.clone(), last_line.said());
         let Some(status) = status else {
@@ -159,7 +161,7 @@ impl OnRenew {
         Err(CommandError::Failed { program, status, said })
     }
 
-    /// Runs the command after each change, and again while it fails, for ever.
+    /// Runs the command after each change, and again while it fails, forever.
     pub(crate) async fn follow<T>(mut self, mut changes: watch::Receiver<T>, probe: Probe) -> Infallible {
         while changes.changed().await.is_ok() {
             self.tell(&mut changes, &probe).await;
@@ -204,19 +206,18 @@ const SHOWN: usize = 256;
 pub(super) struct LastLine(Vec<u8>);
 
 impl LastLine {
-    /// Reads to the end, so that the command never waits for room in the pipe.
+    /// Reads to the end, so that the command never blocks on a full pipe.
     pub(super) async fn read(&mut self, source: Option<impl AsyncRead + Unpin>) {
         let Some(mut source) = source else { return };
         let mut chunk = [0; 512];
-        // What was read before an error is still worth showing.
+        // After an error, what was read before is still worth showing.
         while let Ok(count @ 1..) = source.read(&mut chunk).await {
             self.0.extend(chunk.iter().take(count));
             self.0.drain(..self.0.len().saturating_sub(KEPT));
         }
     }
 
-    /// The line with words before it; empty if there is none. It is one line of harmless characters, whatever was
-    /// written.
+    /// The line with words before it; empty if there is none. Harmful characters in it are replaced.
     pub(super) fn said(&self) -> String {
         let text = String::from_utf8_lossy(&self.0);
         let Some(line) = text.lines().map(str::trim).rfind(|line| !line.is_empty()) else { return String::new() };

@@ -91,11 +91,11 @@ impl Store {
         }
     }
 
-    /// Brings the credentials into the directory that is a copy, if there is one and it does not have them. Returns
-    /// whether it had to.
+    /// Copies the credentials into the directory that is a copy, if there is one and its content differs. Returns
+    /// whether it wrote.
     pub(crate) fn copy(&self, credentials: &Credentials) -> Result<bool, StoreError> {
         let Some(directory) = &self.copy else { return Ok(false) };
-        // What cannot be read is written again.
+        // Files that cannot be read are written again.
         if directory.load().is_ok_and(|found| found.as_ref() == Some(credentials)) {
             return Ok(false);
         }

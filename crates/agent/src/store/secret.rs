@@ -76,7 +76,7 @@ impl SecretStore {
         Err(StoreError::Contended(self.name.clone()))
     }
 
-    /// Returns `false` if somebody else created the Secret first.
+    /// Returns `false` if another client created the Secret first.
     async fn create(&self, credentials: &Credentials) -> Result<bool, StoreError> {
         let labels = BTreeMap::from([("app.kubernetes.io/managed-by".to_owned(), "addon-signer".to_owned())]);
         let mut secret = Secret {
@@ -100,7 +100,7 @@ impl SecretStore {
     }
 
     /// Replaces the data and leaves everything else: the labels and owners set by others, and the type, which cannot
-    /// change. Returns `false` if somebody else changed the Secret first.
+    /// change. Returns `false` if another client changed the Secret first.
     async fn replace(&self, mut found: Secret, credentials: &Credentials) -> Result<bool, StoreError> {
         if found.immutable == Some(true) {
             return Err(StoreError::Immutable(self.name.clone()));

@@ -25,8 +25,8 @@ pub const ADDON_GROUP: &str = "addon.open-cluster-management.io";
 const ANNOTATION_INSTALL_NAMESPACE: &str = "addon.open-cluster-management.io/v1alpha1-install-namespace";
 /// On a ManagedClusterAddOn: the cluster on which its agent runs, if that is a different one.
 const ANNOTATION_HOSTING_CLUSTER: &str = "addon.open-cluster-management.io/hosting-cluster-name";
-/// On a ManagedCluster: the ManagedClusterSet that it is in. Only who may join clusters to the set may write it (OCM's
-/// webhook for ManagedClusters).
+/// On a ManagedCluster: the ManagedClusterSet that it is in. Only a user who may join clusters to the set may write it
+/// (OCM's webhook for ManagedClusters).
 const LABEL_CLUSTER_SET: &str = "cluster.open-cluster-management.io/clusterset";
 /// The namespace of agents for which none is specified.
 const DEFAULT_NAMESPACE: &str = "open-cluster-management-agent-addon";
@@ -75,7 +75,7 @@ pub fn managed_cluster_resource() -> ApiResource {
     ApiResource::from_gvk_with_plural(&kind, "managedclusters")
 }
 
-/// Whether the hub has accepted a ManagedCluster: `spec.hubAcceptsClient` is `true`, absent is not.
+/// Whether the hub has accepted a ManagedCluster: `spec.hubAcceptsClient` is `true`; if it is absent, the hub has not.
 #[must_use]
 pub fn hub_accepts_client(cluster: &DynamicObject) -> bool {
     cluster.data.pointer("/spec/hubAcceptsClient") == Some(&Value::Bool(true))
@@ -93,7 +93,7 @@ pub fn is_being_deleted(object: &DynamicObject) -> bool {
     object.metadata.deletion_timestamp.is_some()
 }
 
-/// When the API server created the object; it lets nobody choose or change that time.
+/// When the API server created the object; no client can choose or change that time.
 #[must_use]
 pub fn created(object: &DynamicObject) -> Option<Timestamp> {
     created_at(&object.metadata)
@@ -142,15 +142,16 @@ pub fn is_suspended(addon: &DynamicObject) -> bool {
     annotation(addon, ANNOTATION_SUSPENDED).is_some_and(|value| value != "false")
 }
 
-/// The value of [`ANNOTATION_REVOKE_BEFORE`] is not a time. The intended time is unknown, so nobody gets in.
+/// The value of [`ANNOTATION_REVOKE_BEFORE`] is not a time. The intended time is unknown, so no certificate is
+/// accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnreadableRevocation;
 
 /// Which certificates of an addon on its cluster are revoked. A fraction of a second counts as a whole second, so that
 /// more are revoked.
 ///
-/// [`ANNOTATION_REVOKED_BY`] says who asked, but only if it names exactly this time. If it names another time, somebody
-/// edited the time and left the old annotation behind.
+/// [`ANNOTATION_REVOKED_BY`] names the user who asked, but only if it has exactly this time. If it has another time,
+/// the time was edited and the old annotation left behind.
 pub fn revocation(addon: &DynamicObject) -> Result<Option<Revocation>, UnreadableRevocation> {
     let Some(text) = annotation(addon, ANNOTATION_REVOKE_BEFORE) else { return Ok(None) };
     let before = Timestamp::from_rfc3339_rounded_up(text).ok_or(UnreadableRevocation)?;

@@ -55,8 +55,8 @@ static WANTED: Keep = keep!(LONGEST; "apiVersion", "kind";
         "registrations" => Keep::All(REGISTRATIONS), "conditions" => Keep::All(CONDITIONS)),
 );
 
-/// Who wrote the fields that the hub asks about. Not when: the API server accepts any time that an agent writes there,
-/// even one later than any that this program can read.
+/// The field managers of the fields that the hub asks about. Not the times: the API server accepts any time that an
+/// agent writes there, even one later than any that this program can read.
 static MANAGER: Keep = keep!(LONGEST; "manager", "operation", "subresource";
     "fieldsV1" => Keep::Fields(&[
         ("f:metadata", Keep::Fields(&[("f:annotations", Keep::Fields(&[("f:addon-signer.io/suspended", NAME_ONLY)]))])),
@@ -71,7 +71,7 @@ pub struct OcmObject {
     /// The part of it that was read.
     pub object: DynamicObject,
     /// Whether there was more than the hub reads. In that case `status` may lack entries, so nothing is written into
-    /// it; who is registered is known anyway.
+    /// it; which addons are registered is known anyway.
     pub is_cut: bool,
 }
 
@@ -90,7 +90,7 @@ impl<'de> Deserialize<'de> for OcmObject {
             metadata => ObjectMeta::deserialize(&metadata).unwrap_or_else(|_| doubtful(&metadata)),
         };
         let data = Map::from_iter(["spec", "status"].map(|name| (name.to_owned(), part(name))));
-        // Kubernetes includes them in every OCM object. One without them is read again before anybody writes to it.
+        // Kubernetes includes them in every OCM object. One without them is read again before the hub writes to it.
         let types = serde_json::from_value(kept.value).ok(); // so a missing type is not an error
         let object = DynamicObject { types, metadata, data: Value::Object(data) };
         Ok(Self { object, is_cut: kept.is_cut })
@@ -98,7 +98,7 @@ impl<'de> Deserialize<'de> for OcmObject {
 }
 
 /// What replaces metadata that cannot be read: one such object must not hide all others in its list or watch. It is
-/// treated as being deleted, which makes no one eligible.
+/// treated as being deleted, so it makes no addon eligible.
 fn doubtful(metadata: &Value) -> ObjectMeta {
     let text = |name: &str| metadata.get(name).and_then(Value::as_str).map(str::to_owned);
     ObjectMeta {

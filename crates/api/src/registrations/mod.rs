@@ -18,10 +18,10 @@ use addon_signer_core::names::CONDITION_ADDON_REGISTERED;
 /// The field manager of what the hub writes into the status of a ManagedClusterAddOn.
 pub const FIELD_MANAGER: &str = "addon-signer";
 
-/// One custom signer in `status.registrations`: what OCM's registration agent puts into its certificate request.
+/// One custom signer in `status.registrations`: what OCM's registration agent puts into its CSR.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Registration {
-    /// `spec.signerName` of the request.
+    /// `spec.signerName` of the CSR.
     pub signer_name: String,
     /// Common name; if it is empty, OCM's agent uses its own convention.
     pub user: String,

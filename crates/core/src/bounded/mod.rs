@@ -12,7 +12,7 @@ use serde_json::{Map, Number, Value};
 const ELEMENT: usize = 2 * size_of::<Value>();
 /// Memory of an entry of an object in addition to its texts: the nodes of its tree may be half empty.
 const ENTRY: usize = 2 * (size_of::<String>() + size_of::<Value>());
-/// Memory of the first node of an object's tree, which has room for eleven entries.
+/// Memory of the first node of an object's tree, which holds eleven entries.
 const NODE: usize = 11 * (size_of::<String>() + size_of::<Value>());
 /// What an allocator needs in addition to a text.
 const TEXT: usize = 16;

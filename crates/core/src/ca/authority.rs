@@ -17,8 +17,8 @@ use crate::timestamp::Timestamp;
 /// Certificates are backdated by this much, for clusters whose clocks are slow.
 pub const BACKDATE: Duration = Duration::from_secs(300);
 
-/// An authority is replaced this long before its end at the latest, whatever its successor still waits for: a successor
-/// that some do not trust is better than none. A gateway's certificate is valid for just as long, so the gateway gets
+/// An authority is replaced this long before its end at the latest, even if its successor still waits: a successor that
+/// some peers do not trust is better than none. A gateway's certificate is valid for just as long, so the gateway gets
 /// the next one in time.
 pub const LAST_CALL: Duration = Duration::from_secs(86_400);
 
@@ -159,7 +159,7 @@ impl Authority {
     pub fn id(&self) -> &AuthorityId {
         &self.0.id
     }
-    /// Its subject, for people.
+    /// Its subject, for messages.
     pub fn name(&self) -> &str {
         &self.0.name
     }
@@ -236,7 +236,7 @@ impl Origin {
         })
     }
 
-    /// The beginning of the issuer's name, for people.
+    /// The beginning of the issuer's name, for messages.
     #[must_use]
     pub fn issuer(&self) -> &str {
         &self.issuer
@@ -248,9 +248,9 @@ impl Origin {
         self.not_after
     }
 
-    /// Whether the certificate names this authority, or one of the same lineage, which may be gone: the subjects of
-    /// authorities that the hub makes differ in the id at their end ([`Authority::self_signed`]). Those of others say
-    /// nothing about their lineage.
+    /// Whether the certificate names this authority, or one of the same lineage, which may have been removed: the
+    /// subjects of authorities that the hub makes differ in the id at their end ([`Authority::self_signed`]). Those of
+    /// authorities from outside do not show a lineage.
     #[must_use]
     pub fn is_of_lineage(&self, authority: &Authority) -> bool {
         let lineage = authority.name().strip_suffix(authority.id().as_str());

@@ -25,7 +25,7 @@ pub(crate) const ALGORITHMS: &[&dyn rustls_pki_types::SignatureVerificationAlgor
 /// Why a trust bundle cannot be built, or why a certificate does not chain to it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BundleError {
-    /// There is no certificate, so nobody could be trusted (invariant I11).
+    /// There is no certificate, so no peer could be trusted (invariant I11).
     #[error("the trust bundle has no CA certificate")]
     Empty,
     /// The text contains something other than certificates.

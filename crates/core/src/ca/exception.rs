@@ -8,7 +8,7 @@ use crate::ca::authority::Authority;
 use crate::identity::ClusterName;
 use crate::timestamp::Timestamp;
 
-/// For which authority, without which clusters (none on the lineage for backends), and who says so.
+/// The authority, the clusters that it does not wait for (none on the lineage for backends), and the administrator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exception {
     authority: String,

@@ -68,7 +68,7 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    /// What `convention` says about `identity`.
+    /// What `convention` requires of `identity`.
     pub fn new(convention: &Convention, identity: &PeerIdentity) -> Self {
         let cluster = &identity.cluster;
         let addon = &identity.addon;

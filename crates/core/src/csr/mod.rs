@@ -202,7 +202,7 @@ fn read_relative_name(subject: &mut Subject, relative: &asn1::RelativeName<'_>) 
             }
         };
         let text = read_text(&attribute.value).ok_or_else(|| CsrError::SubjectText(attribute.oid.to_string()))?;
-        // A group that is repeated says nothing more, and would make certificates and headers of any size.
+        // A repeated group adds nothing, and would allow certificates and headers of any size.
         let is_repeated = attribute.oid != asn1::COMMON_NAME && list.iter().any(|known| known == text);
         if is_repeated || seen.contains(&(attribute.oid, text)) {
             return Err(CsrError::DuplicateSubjectAttribute(attribute.oid.to_string()));

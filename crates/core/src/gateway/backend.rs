@@ -1,6 +1,6 @@
 //! Decides which addresses a backend may have. Pure functions.
 //!
-//! Whoever may write an AddOnRoute chooses a Service, and whoever may write EndpointSlices chooses its addresses. The
+//! The author of an AddOnRoute chooses a Service, and the author of its EndpointSlices chooses the addresses. The
 //! gateway must not give agents access to what only the hub's own pod or node can reach.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

@@ -1,6 +1,6 @@
-//! The handshakes under way, whose clients are strangers. Their number is bounded. While there is room everybody gets a
-//! permit, because behind a load balancer all clusters have one address. When the permits run out they are shared
-//! fairly by source: the oldest handshake of the source that has the most makes room for the newest, unless that one
+//! The handshakes under way, whose clients are strangers. Their number is bounded. While permits are left every
+//! connection gets one, because behind a load balancer all clusters have one address. Then the permits are shared
+//! fairly by source: the newest handshake displaces the oldest one of the source that has the most, unless the newest
 //! comes from the same source and the oldest has only just begun. Otherwise a burst from one address would displace
 //! every handshake before it finishes.
 
@@ -44,8 +44,8 @@ pub struct Handshakes<T> {
     arrivals: u64,
     under_way: usize,
     by_source: BTreeMap<PeerNetwork, BTreeMap<u64, (Duration, T)>>,
-    /// How many handshakes each source has, and the oldest of them. The last one gives way: a search through all
-    /// sources would cost us more than it costs the flood.
+    /// How many handshakes each source has, and the oldest of them. The last one is displaced. They are kept in order
+    /// because a search through all sources would cost the gateway more than it costs the attacker.
     ranks: BTreeSet<(usize, Reverse<u64>, PeerNetwork)>,
 }
 
@@ -61,6 +61,7 @@ impl<T> Handshakes<T> {
     pub fn begin(&mut self, source: PeerNetwork, now: Duration, handshake: T) -> Option<(Permit, Option<T>)> {
         let permit = Permit { source, arrival: self.arrivals };
         self.arrivals += 1;
+        // The new one is counted first, because its own source may be the one that has the most.
         self.under_way += 1;
         self.change(&permit.source, |same| same.insert(permit.arrival, (now, handshake)));
         if self.under_way <= self.max {
@@ -118,8 +119,8 @@ mod tests {
         address.parse::<IpAddr>().unwrap().into()
     }
 
-    /// Begins a handshake from each address, in this order and each long after the other; returns who was displaced by
-    /// whom, by their order.
+    /// Begins a handshake from each address, in this order and each long after the other; returns which was displaced
+    /// by which, by their order.
     fn displaced(max: usize, from: &[&str]) -> Vec<(usize, usize)> {
         let mut handshakes = Handshakes::new(max, PATIENCE);
         let begin = |(order, from): (usize, &&str)| {
@@ -156,7 +157,8 @@ mod tests {
 
     #[test]
     fn without_room_the_source_with_most_handshakes_gives_way() {
-        // The flood from 10.0.0.9 gives way to others, then to itself, and never takes the permit of one with fewer.
+        // The flood from 10.0.0.9 is displaced by others, then by itself, and never takes the permit of a source with
+        // fewer.
         let arrivals = ["10.0.0.1", "10.0.0.9", "10.0.0.9", "10.0.0.9", "10.0.0.2", "10.0.0.9", "10.0.0.9"];
         assert_eq!(displaced(4, &arrivals), [(4, 1), (5, 2), (6, 3)]);
     }

@@ -34,7 +34,7 @@ impl PermitCount {
     }
 }
 
-/// Who already has all its permits, and how many these are.
+/// The holder that already has all its permits, and how many these are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NoPermit {
     /// The addon on the cluster.
@@ -46,7 +46,7 @@ pub enum NoPermit {
 /// An addon on a cluster, or all addons of the cluster.
 type Holder = Arc<(ClusterName, Option<AddOnName>)>;
 
-/// The two whose permits an addon on a cluster takes: its own and the cluster's. Made once for each connection.
+/// The two holders of which an addon on a cluster takes permits: itself and the cluster. Made once for each connection.
 #[derive(Debug, Clone)]
 pub struct Holders([Holder; 2]);
 
@@ -133,14 +133,14 @@ impl Tempo {
     }
 
     /// Adds a piece for which the client took this long. It earns the time that it may take at the lowest rate; even a
-    /// fast client may be idle no longer than the patience.
+    /// fast client may be idle no longer than the timeout.
     pub fn add(&mut self, waited: Duration, bytes: usize) {
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
         let earned = Duration::from_micros(bytes.saturating_mul(1_000_000) / self.rate.bytes_per_second.max(1));
         self.left = self.left(waited).saturating_add(earned).min(self.rate.patience);
     }
 
-    /// How much longer the client may take after it has been awaited for this long; zero if it is too slow.
+    /// How much longer the client may take after the gateway has waited this long for it; zero if it is too slow.
     #[must_use]
     pub fn left(&self, waited: Duration) -> Duration {
         self.left.saturating_sub(waited)
@@ -211,7 +211,7 @@ mod tests {
     const RATE: MinRate = MinRate { bytes_per_second: 100, patience: Duration::from_secs(10) };
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// At which piece a client is too slow that takes `waited` for each piece of `bytes`.
+    /// At which piece a client is too slow if it takes `waited` for each piece of `bytes`.
     fn too_slow_at(waited: Duration, bytes: usize) -> Option<u32> {
         let mut tempo = Tempo::new(RATE);
         (1..=10_000).find(|_| {

@@ -1,7 +1,7 @@
 //! Decides whether a connection to a backend has reached this hub, or something that runs beside it. Pure functions.
 //!
-//! Whatever the name of a backend resolves to, and however often that changes, this checks the address that was
-//! reached. The ports of the hub's own pod and of its Services are not backends, nor are those of another replica.
+//! This checks the address that was reached, so it does not matter what the name of a backend resolves to, or how often
+//! that changes. The ports of the hub's own pod and of its Services are not backends, nor are those of another replica.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -34,12 +34,12 @@ pub enum NoBackend {
     /// The address belongs to the hub's namespace.
     #[error(transparent)]
     Refused(#[from] RefusedAddress),
-    /// It may belong to it.
+    /// The address may belong to the hub's namespace.
     #[error("the hub has not listed the pods and Services of its namespace yet")]
     NotListed,
 }
 
-/// Checks the address that a connection has reached. `is_own` says that it is one of the machine's own.
+/// Checks the address that a connection has reached. `is_own` is whether it is one of the machine's own.
 ///
 /// # Errors
 /// It belongs to the hub's namespace, or that is not known yet.

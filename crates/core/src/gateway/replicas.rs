@@ -1,9 +1,9 @@
 //! Which gateways live, and which authorities each of them trusts: the evidence on which a new authority of an
 //! AddOnSigner signs (invariant I5).
 //!
-//! A gateway in a process of its own reports in a Lease, which it renews. It refuses everybody once it has not heard
-//! from the API server for its *bound*, and only then is it certain that it uses no outdated trust. So it lives for its
-//! bound and a minute after its last report, or until it says that it ends. A deleted Lease says nothing.
+//! A gateway in a process of its own reports in a Lease, which it renews. It rejects all clients once it has not heard
+//! from the API server for its *bound*; before that, it may use outdated trust. So it counts as live for its bound and
+//! a minute after its last report, or until it reports that it ends. A deleted Lease proves nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -11,20 +11,20 @@ use std::time::Duration;
 use crate::ca::authority::AuthorityId;
 use crate::ca::lineage::WaitsFor;
 
-/// For how much longer than its bound a silent gateway lives.
+/// For how much longer than its bound a silent gateway counts as live.
 const GRACE: Duration = Duration::from_secs(60);
 
 /// The largest bound. A gateway with a larger one could hold up rotations after its end.
 pub const LARGEST_BOUND: Duration = Duration::from_secs(86_400);
 
-/// What the Lease of a gateway says.
+/// What a gateway reports in its Lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
     /// Whether the gateway runs: its Lease has a holder.
     pub runs: bool,
     /// The authorities that it trusts.
     pub trusts: BTreeSet<AuthorityId>,
-    /// How long after the last word of the API server it refuses everybody.
+    /// How long after the API server was last heard from it rejects all clients.
     pub bound: Duration,
     /// The Lease's `resourceVersion`: every renewal changes it.
     pub version: String,
@@ -48,12 +48,13 @@ impl SeenReport {
 pub struct Replicas(BTreeMap<String, SeenReport>);
 
 impl Replicas {
-    /// Notes what the Lease with this name said at `now`.
+    /// Notes what the Lease with this name reported at `now`.
     pub fn note(&mut self, name: &str, report: Report, now: Duration) {
         if !report.runs {
             self.0.remove(name);
             return;
         }
+        // Only a new version is a sign of life: a list may return the last one again.
         let is_renewed = self.0.get(name).is_none_or(|seen| seen.report.version != report.version);
         if is_renewed {
             self.0.insert(name.to_owned(), SeenReport { report, since: now });
@@ -83,11 +84,11 @@ impl TrustInEffect {
         Self(Some(gateways))
     }
 
-    /// Whether every gateway trusts this authority. Without any gateway that is so: one that starts reads what it must
-    /// trust before it serves.
+    /// Whether every gateway trusts this authority. Without any gateway that is so, because a gateway that starts reads
+    /// what it must trust before it serves.
     ///
     /// # Errors
-    /// Which gateways do not.
+    /// The gateways that do not.
     pub fn has(&self, authority: &AuthorityId) -> Result<(), WaitsFor> {
         let Some(gateways) = &self.0 else { return Err(WaitsFor::Read("the Leases of the gateways".to_owned())) };
         let missing = gateways.iter().filter(|(_, trusts)| !trusts.contains(authority));

@@ -41,7 +41,7 @@ pub enum Protocol {
     H2c,
     /// HTTP/2 over TLS.
     H2,
-    /// HTTP/1.1 over TLS: `kubernetes.io/wss` says that, because WebSockets begin with HTTP/1.1.
+    /// HTTP/1.1 over TLS: `kubernetes.io/wss` means that, because WebSockets begin with HTTP/1.1.
     Wss,
 }
 
@@ -71,7 +71,7 @@ impl fmt::Display for Protocol {
     }
 }
 
-/// How a backend that speaks TLS proves who it is.
+/// How a backend that speaks TLS proves its identity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BackendTls {
     /// The CA certificates of which one must have signed the backend's.
@@ -191,13 +191,13 @@ impl Route {
     }
 }
 
-/// All routes in effect, and who may use which name of the gateway.
+/// All routes in effect, and which AddOnSigners' agents may use which name of the gateway.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RouteTable {
-    /// Whether it has all that exist.
+    /// Whether it has all routes that exist.
     is_complete: bool,
     routes: BTreeMap<String, BTreeMap<AddOnName, Vec<Arc<Route>>>>,
-    /// The host names that are not everybody's, with the AddOnSigners whose agents may use them.
+    /// The host names that only some agents may use, with the AddOnSigners of these agents.
     claimed: BTreeMap<Host, BTreeSet<String>>,
 }
 

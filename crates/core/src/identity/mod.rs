@@ -193,7 +193,7 @@ impl Convention {
     /// Reads the templates of `spec.identity`.
     ///
     /// # Errors
-    /// The [`IdentityError`] names the template and says what is wrong with it.
+    /// The [`IdentityError`] names the template and what is wrong with it.
     pub fn new<S: AsRef<str>>(user: &str, groups: &[S], dns_names: &[S]) -> Result<Self, IdentityError> {
         let user = Template::parse(user)?;
         let once = user.count(Placeholder::Cluster) == 1 && user.count(Placeholder::AddOn) == 1;
@@ -203,8 +203,8 @@ impl Convention {
         Ok(Self { user, groups: parse_agentless(groups)?, dns_names: parse_agentless(dns_names)? })
     }
 
-    /// Checks that nobody else has these users and groups: each template is one of OCM's convention, in which the addon
-    /// distinguishes signers, or begins with the signer's name and a colon, which no signer name contains.
+    /// Checks that no other signer has these users and groups: each template is one of OCM's convention, in which the
+    /// addon distinguishes signers, or begins with the signer's name and a colon, which no signer name contains.
     ///
     /// # Errors
     /// [`IdentityError::NotOfSigner`] for the first other template.

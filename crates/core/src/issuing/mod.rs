@@ -2,8 +2,8 @@
 //! (invariant I13).
 //!
 //! [`issue`] takes the steps; its caller performs them ([`Effects`]). The intent is durable before the key is used, and
-//! the certificate is durable before anybody can get it. If the hub stops in between, it starts over with the same
-//! CSR, and the ledger says which steps are done.
+//! the certificate is durable before any client can get it. If the hub stops in between, it starts over with the same
+//! CSR, and the ledger shows which steps are done.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ pub struct Request {
     pub name: String,
     /// `spec.username`.
     pub requester: String,
-    /// On whose behalf the gRPC proxy asked, if it did.
+    /// The user for whom the gRPC proxy made the CSR, if it did.
     pub csr_user: Option<String>,
     /// `spec.request`.
     pub csr: String,
@@ -160,6 +160,7 @@ pub async fn issue<E: Effects>(
             let Some(again) = prepare_again(effects, request, signing, (&issuer, at, &tbs)) else {
                 return abandon(effects, request, serial).await;
             };
+            // The recorded intent may end at another time than the certificate that was just reserved for.
             if !effects.reserve(again.not_after()).await? {
                 return Ok(End::Later);
             }
@@ -212,7 +213,8 @@ async fn publish<E: Effects>(effects: &mut E, request: &Request, issued: Issued)
     let trust_bundle = bundle.pem();
     if request.approves {
         effects.approve(&issued).await?;
-        // The approval took a call; if the certificate may no longer be published, the next attempt refuses it.
+        // The approval took a request to the API server; if the certificate may no longer be published, the next
+        // attempt refuses it.
         if !effects.surroundings().allow(issued.not_before) {
             return Ok(End::Later);
         }

@@ -66,10 +66,10 @@ pub enum ChainProblem {
          pass the archive that has it, and all later ones (--archive)"
     )]
     Archived(u64),
-    /// The row is in the ledger, which says that it is in an archive.
+    /// The row is in the ledger, although it is in an archive according to the ledger.
     #[error("it is here, and the ledger says that its rows up to {0} are in archives")]
     Left(u64),
-    /// The ledger says that rows are in archives, and has no row of its own. An archive leaves the last row.
+    /// The ledger has no row of its own, and according to it rows are in archives. An archive leaves the last row.
     #[error("it and all later rows are missing: the ledger is empty, and says that its rows up to {0} are in archives")]
     Emptied(u64),
     /// The row after the given archives is in another one.
@@ -102,8 +102,8 @@ impl ChainProblem {
     }
 }
 
-/// Checks that a ledger that says that its rows up to `through` are in archives begins with the row after them. `first`
-/// is its first row.
+/// Checks that a ledger whose rows up to `through` are in archives begins with the row after them. `first` is its first
+/// row.
 ///
 /// # Errors
 /// [`ChainProblem::Left`] and [`ChainProblem::Emptied`]. [`Chain::follow`] finds a gap.

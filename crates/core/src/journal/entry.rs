@@ -84,7 +84,7 @@ pub struct Entry {
     pub epoch: u64,
     /// The process that wrote it.
     pub replica: String,
-    /// Who asked for the decision; empty if that is not known.
+    /// The user or program that asked for the decision; empty if that is not known.
     pub actor: String,
     /// The details of the decision, by name in byte order.
     pub details: BTreeMap<String, String>,

@@ -102,7 +102,7 @@ pub enum AuthorityStep {
     Retired,
     /// Its anchor and its key are removed.
     Removed,
-    /// Somebody else may know its key. This comes beside its state.
+    /// Its key may be compromised. This is recorded beside its state.
     Tainted,
 }
 

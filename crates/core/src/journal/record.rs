@@ -31,7 +31,7 @@ pub struct Intent {
     pub signer_name: SignerName,
     /// `spec.username`.
     pub requester: String,
-    /// On whose behalf the gRPC proxy asked, if it did.
+    /// The user for whom the gRPC proxy made the CSR, if it did.
     pub csr_user: Option<String>,
     /// The holder of the certificate; `None` for the gateway's own.
     pub identity: Option<PeerIdentity>,
@@ -51,7 +51,7 @@ pub struct Intent {
     pub csr: String,
 }
 
-/// What became of an intent.
+/// The outcome of recording an intent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Intended {
     /// The intent is durable: the certificate may be signed.
@@ -120,7 +120,7 @@ pub enum Record {
         /// DER.
         certificate: Vec<u8>,
     },
-    /// An intent was abandoned: nobody gets its certificate.
+    /// An intent was abandoned: its certificate is never issued.
     Abandoned {
         /// The UID of the CSR.
         uid: CsrUid,

@@ -67,11 +67,11 @@ pub struct Submission {
     pub groups: Vec<String>,
     /// The annotation `open-cluster-management.io/csr-user`.
     pub csr_user: Option<String>,
-    /// Whether the hub knows that nobody could have changed that annotation since the CSR was made.
+    /// Whether the hub knows that no client could have changed that annotation since the CSR was made.
     pub is_guarded: bool,
-    /// The label `open-cluster-management.io/cluster-name`: a hint that anybody can set.
+    /// The label `open-cluster-management.io/cluster-name`: a hint that any client can set.
     pub cluster_label: Option<String>,
-    /// The label `open-cluster-management.io/addon-name`: a hint that anybody can set.
+    /// The label `open-cluster-management.io/addon-name`: a hint that any client can set.
     pub addon_label: Option<String>,
     /// `spec.usages`.
     pub usages: Vec<String>,
@@ -199,7 +199,7 @@ impl Claim {
     /// Checks the registry, and then the rules for labels, usages and lifetime.
     ///
     /// # Errors
-    /// The first broken rule. [`Refusal::is_final`] is false if the answer may change later.
+    /// The first broken rule. [`Refusal::is_final`] is false if the decision may change later.
     pub fn decide(&self, registry: &Registry) -> Result<Approved, Refusal> {
         let cluster = &self.identity.cluster;
         let addon = &self.identity.addon;
@@ -241,7 +241,7 @@ fn approve(
 }
 
 /// Rule 2: the subject follows the convention, for the requester's cluster and one of the signer's addons, which is the
-/// requester's own if an addon asks.
+/// requester's own if the requester is an addon.
 fn subject_identity(rules: &SignerRules, requester: &Requester, subject: &Subject) -> Result<PeerIdentity, Refusal> {
     let [common_name] = subject.common_names.as_slice() else {
         return Err(Refusal::CommonNames(subject.common_names.len()));

@@ -48,7 +48,7 @@ pub enum Refusal {
     /// Rule 1, serving: the requester is not the gateway.
     #[error("the requester {0:?} is not the gateway's account")]
     NotTheGateway(String),
-    /// Rule 1, serving: the pod that made the CSR is gone, so whoever holds the key may not be the gateway.
+    /// Rule 1, serving: the pod that made the CSR is gone or ends, so the holder of the key may not be the gateway.
     #[error("the pod {0} that made the CSR is gone or ends")]
     PodGone(String),
     /// Rule 2: the subject does not have exactly one common name.
@@ -65,7 +65,7 @@ pub enum Refusal {
         /// The cluster of the requester.
         requester: ClusterName,
     },
-    /// Rule 2: the subject names another addon than the one that asks.
+    /// Rule 2: the subject names an addon other than the requester's.
     #[error("the subject names the addon {subject}, but the requester is the addon {requester}")]
     AnotherAddOn {
         /// The addon in the common name.
@@ -121,7 +121,7 @@ pub enum Refusal {
     /// Rule 5: the addon is not eligible on that cluster.
     #[error(transparent)]
     Registration(#[from] NotRegistered),
-    /// Rule 5: cluster or addon were made, perhaps again and by somebody else, after the CSR.
+    /// Rule 5: cluster or addon were created, perhaps anew and by another user, after the CSR.
     #[error(
         "the CSR is older than the ManagedCluster or the ManagedClusterAddOn, so an earlier cluster of that name \
          may have made it; make a new CSR"
@@ -221,7 +221,7 @@ impl Refusal {
         }
     }
 
-    /// Whether the answer would stay the same if the hub waited.
+    /// Whether the decision would stay the same if the hub waited.
     pub fn is_final(&self) -> bool {
         !matches!(self, Self::Registration(cause) if cause.is_unknown())
     }

@@ -1,4 +1,4 @@
-//! Who asks for a certificate, by the name and the groups that the API server gives the requester.
+//! The requester of a certificate, by the name and the groups that the API server gives it.
 
 use super::{Refusal, SignerRules, Submission};
 use crate::identity::{AddOnKey, AddOnName, AgentName, ClusterName, addon_group, cluster_group};
@@ -42,7 +42,7 @@ impl Requester {
         if self.addon.is_some() { RequesterKind::AddOn } else { RequesterKind::Cluster }
     }
 
-    /// The group that the API server says the requester is in.
+    /// The group that the requester must be in according to the API server.
     fn group(&self) -> String {
         match &self.addon {
             Some(addon) => addon_group(&AddOnKey { cluster: self.cluster.clone(), addon: addon.clone() }),
@@ -80,8 +80,8 @@ pub(super) fn authenticate(rules: &SignerRules, submission: &Submission) -> Resu
     if proxied || submission.groups.contains(&group) { Ok(requester) } else { Err(Refusal::RequesterGroup(group)) }
 }
 
-/// Who must wait when a requester asks for too much: its cluster, or the account itself if it belongs to no cluster.
-/// The requester chooses no part of the name. `grpc_proxy` is that of [`SignerRules`].
+/// The tenant that must wait when a requester sends too many CSRs: its cluster, or the account itself if it belongs to
+/// no cluster. The requester chooses no part of the name. `grpc_proxy` is that of [`SignerRules`].
 #[must_use]
 pub fn tenant(username: &str, csr_user: Option<&str>, grpc_proxy: Option<&str>) -> String {
     let proxied = csr_user.filter(|_| grpc_proxy == Some(username));

@@ -8,10 +8,10 @@ use crate::timestamp::Timestamp;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Revocation {
     /// Certificates that begin before this time are revoked, and the hub makes no such certificate. `notBefore`
-    /// decides, so nobody has to know when a certificate was signed. Leaves are backdated, so the time errs on the side
+    /// decides, so it does not matter when a certificate was signed. Leaves are backdated, so the time errs on the side
     /// of revoking too many.
     pub before: Timestamp,
-    /// Who asked for it, according to the annotation; empty if it does not say. It is not proven.
+    /// The user who asked for it, according to the annotation; empty if it names none. It is not proven.
     pub by: String,
 }
 
@@ -73,7 +73,7 @@ impl Change {
         }
     }
 
-    /// The change between two revocations. Only their times count, not who asked for them.
+    /// The change between two revocations. Only their times count, not the users who asked for them.
     pub fn moved(before: Option<&Revocation>, after: Option<&Revocation>) -> Option<Self> {
         let was = before.map(|revocation| revocation.before);
         let is = after.map(|revocation| revocation.before);

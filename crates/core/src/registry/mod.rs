@@ -22,8 +22,8 @@ pub struct ClusterFacts {
     pub accepted: bool,
     /// `metadata.deletionTimestamp` is set.
     pub deleting: bool,
-    /// `metadata.creationTimestamp`, which the API server sets. A cluster that is made again under its name may be
-    /// somebody else's, even if the ManagedClusterAddOn has stayed.
+    /// `metadata.creationTimestamp`, which the API server sets. A cluster that is recreated under its name may have
+    /// another owner, even if the ManagedClusterAddOn has stayed.
     pub created: Timestamp,
 }
 
@@ -51,7 +51,7 @@ pub struct AddOn {
     /// Whether it is eligible.
     pub facts: AddOnFacts,
     /// `metadata.creationTimestamp`, which the API server sets. Certificates that begin earlier were made for an object
-    /// of the same name that is gone, perhaps with a revocation.
+    /// of the same name that was deleted, perhaps with a revocation.
     pub created: Timestamp,
     /// Which of its certificates are revoked. It is boxed, because few addons have one.
     pub revocation: Option<Box<Revocation>>,
@@ -98,7 +98,8 @@ pub enum NotRegistered {
 }
 
 impl NotRegistered {
-    /// Whether the hub does not know who is registered, so that nothing is refused and the caller may ask again.
+    /// Whether the hub does not know which addons are registered, so that nothing is refused and the caller may ask
+    /// again.
     pub fn is_unknown(self) -> bool {
         matches!(self, Self::NotReady | Self::Outdated)
     }
@@ -284,7 +285,7 @@ impl Registry {
     /// Whether `addon` on `cluster` is eligible now.
     ///
     /// # Errors
-    /// [`NotRegistered`] says what is missing. [`NotRegistered::is_unknown`] means that the hub does not know.
+    /// [`NotRegistered`] names what is missing. [`NotRegistered::is_unknown`] means that the hub does not know.
     pub fn check(&self, cluster: &ClusterName, addon: &AddOnName) -> Result<(), NotRegistered> {
         if self.outdated { Err(NotRegistered::Outdated) } else { self.listed(cluster, addon) }
     }
@@ -320,8 +321,8 @@ impl Registry {
     }
 
     /// The earliest beginning of a certificate of `addon` on `cluster`: those that begin earlier are revoked, or were
-    /// made for an earlier ManagedClusterAddOn or ManagedCluster of that name. So anyone who gets such an object
-    /// deleted and recreated without the revocation needs a new certificate.
+    /// made for an earlier ManagedClusterAddOn or ManagedCluster of that name. So a revoked certificate does not become
+    /// valid again if such an object is deleted and recreated without the revocation.
     pub fn valid_from(&self, cluster: &ClusterName, addon: &AddOnName) -> Option<Timestamp> {
         self.created(cluster, addon).max(self.revoked_before(cluster, addon))
     }

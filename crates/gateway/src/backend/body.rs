@@ -27,7 +27,7 @@ impl BackendBody {
         }
     }
 
-    /// Aborts the rest of the upload, where that goes on by itself.
+    /// Aborts the rest of the upload, if that has a task of its own.
     pub(crate) fn upload(&self) -> Option<AbortHandle> {
         match self {
             Self::One(_) => None,

@@ -52,7 +52,7 @@ pub(super) struct Connector {
 }
 
 impl Connector {
-    /// Tries one address after the other until the time is over. Each gets its share of what is left.
+    /// Tries one address after the other until the time is over. Each gets its share of the remaining time.
     pub(super) async fn connect(
         &self,
         backend: &Backend,
@@ -96,7 +96,7 @@ impl Connector {
         };
         let is_h2 = speaks_h2(&io, backend.protocol)?;
         if is_h2 {
-            // Many requests share it, so that a backend that has vanished must not hold all of them until TCP gives up.
+            // Many requests share it: a backend that has vanished must not hold all of them until TCP gives up.
             listener::prepare(self::tcp(&io))?;
         }
         Ok(Connected { io, address, is_h2 })
@@ -117,7 +117,7 @@ fn speaks_h2(io: &Io, protocol: Protocol) -> Result<bool, NotConnected> {
     }
 }
 
-/// The administrator has allowed loopback addresses by naming them; what is beside the hub is still no backend.
+/// An administrator who names a loopback address allows it. Other addresses of the hub and its namespace stay refused.
 fn check(tcp: &TcpStream, is_by_address: bool, protected: &ProtectedAddresses) -> Result<(), NotConnected> {
     let reached = tcp.peer_addr()?.ip();
     if is_by_address && reached.to_canonical().is_loopback() {
@@ -135,6 +135,7 @@ fn is_local(address: IpAddr) -> bool {
         IpAddr::V6(_) => IpAddr::V6(NOWHERE.1),
     };
     let bind = |address| UdpSocket::bind((address, 0)).map_err(|error| error.kind());
-    // Where anything can be bound (`net.ipv4.ip_nonlocal_bind`), that says nothing. Another error may hide that it is.
+    // Where any address can be bound (`net.ipv4.ip_nonlocal_bind`), the bind proves nothing. After another error the
+    // address may still be a local one.
     !matches!(bind(address), Err(ErrorKind::AddrNotAvailable)) && bind(nowhere).is_err()
 }

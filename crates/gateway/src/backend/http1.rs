@@ -1,6 +1,5 @@
-//! One exchange over HTTP/1.1. The request itself runs the connection, so that no other task takes part in it, and a
-//! request that is dropped ends its connection at once. hyper alone would wait until the backend has taken what was
-//! written.
+//! One exchange over HTTP/1.1. The request itself polls the connection: this needs no other task, and dropping the
+//! request ends the connection at once. hyper alone would wait until the backend has taken what was written.
 
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
@@ -38,7 +37,7 @@ impl Http1 {
 
     /// Whether a further request can use it. Notices if the backend has closed it or has sent something unexpected.
     pub(super) fn is_usable(&mut self) -> bool {
-        // Whoever had it last is not to be woken; a request that takes it polls it again.
+        // The last request is over, so there is no task to wake; the next request polls the connection again.
         self.run(&mut Context::from_waker(Waker::noop()));
         !self.is_over && self.sender.is_ready()
     }
@@ -75,7 +74,7 @@ impl Http1 {
         let mut sending = pin!(sending);
         let answered = std::future::poll_fn(|cx| {
             self.run(cx);
-            // Only this request runs the connection, so nobody has to wake it for what the connection brings.
+            // Only this request polls the connection, which alone completes `sending`. So `sending` needs no waker.
             sending.as_mut().poll(&mut Context::from_waker(Waker::noop()))
         });
         let response = answered.await.map_err(failure)?;
@@ -99,8 +98,8 @@ impl Http1 {
 }
 
 impl Drop for Http1 {
-    /// What the backend has not taken is dropped, and a reset says so. Otherwise the kernel would hold it for as long
-    /// as the backend reads nothing.
+    /// Drops what the backend has not taken, by a reset. Otherwise the kernel would keep it for as long as the backend
+    /// reads nothing.
     fn drop(&mut self) {
         if let Some(connection) = self.connection.take()
             && !self.is_over
@@ -116,9 +115,9 @@ fn failure(mut error: TrySendError<Request<Upload>>) -> BackendFailure {
     BackendFailure::new(&error.into_error(), unsent)
 }
 
-/// The body of a response. The connection is run while it is read, so an upload that is not over pauses while its
-/// client has no room for more. With HTTP/1.1 few backends answer before they have read the request, and a task that
-/// goes on alone would have to own the connection.
+/// The body of a response. Reading it polls the connection, so the rest of an upload pauses while the client takes
+/// nothing. With HTTP/1.1 few backends respond before they have read the request, and a task for the upload would have
+/// to own the connection.
 pub(crate) struct Http1Body {
     body: Incoming,
     /// `None` after the end.
@@ -127,9 +126,9 @@ pub(crate) struct Http1Body {
 }
 
 impl Http1Body {
-    /// At the end of the response, the connection is free for another request, unless the upload is not over: then it
-    /// ends, because a backend that reads nothing could hold the request for as long as it likes. nginx and Envoy do
-    /// the same.
+    /// At the end of the response, the connection goes back to the pool if the upload is over. Otherwise it ends,
+    /// because a backend that reads nothing could hold the request for as long as it likes. nginx and Envoy do the
+    /// same.
     fn finish(&mut self) {
         if let Some(mut connection) = self.connection.take()
             && let Some(pool) = self.pool.take()
@@ -151,7 +150,7 @@ impl Body for Http1Body {
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = self.get_mut();
         let mut unwoken = Context::from_waker(Waker::noop());
-        // The connection reads only what somebody has asked for.
+        // hyper's connection reads only after the body was polled, so the body is polled before it, and again after it.
         let mut frame = Pin::new(&mut this.body).poll_frame(&mut unwoken);
         if frame.is_pending()
             && let Some(connection) = &mut this.connection
@@ -159,7 +158,7 @@ impl Body for Http1Body {
             connection.run(cx);
             frame = Pin::new(&mut this.body).poll_frame(&mut unwoken);
         }
-        // Nobody asks for more after the last piece that was announced, or after trailers.
+        // hyper's server does not poll again after the last announced piece, or after trailers.
         if let Poll::Ready(frame) = &frame
             && frame.as_ref().is_none_or(|frame| {
                 frame.as_ref().map_or(true, |frame| frame.is_trailers() || this.body.is_end_stream())

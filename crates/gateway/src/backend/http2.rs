@@ -1,5 +1,5 @@
 //! Requests over HTTP/2. They share a connection, which has a task; each request sends its own body, so that a request
-//! that is dropped resets its stream at once. What is left of the body when the answer begins has a task too.
+//! that is dropped resets its stream at once. The rest of a body, after the response has begun, has a task too.
 
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -26,16 +26,16 @@ use crate::heads::Frames;
 use crate::upload::{BodyError, Upload, UploadProgress};
 use crate::wire::Wire;
 
-/// How many requests of a cluster share a connection. It has room for all of their answers, so that those that are not
-/// read seldom hold up the others. They still can: h2 ends a connection on which too many small pieces wait, and the
-/// backend's window for uploads is the connection's.
+/// How many requests of a cluster share a connection. Its window is the sum of theirs, so that responses that clients
+/// do not read seldom hold up the others. They still can: h2 ends a connection on which too many small pieces wait, and
+/// the backend's window for uploads is the connection's.
 const STREAMS: u32 = 128;
 
 /// A connection that several requests share.
 #[derive(Clone)]
 pub(crate) struct Http2 {
     sender: SendRequest<Bytes>,
-    /// Each request has it. It says whether one of them has waited in vain.
+    /// Each request holds it. It is set once one of them has timed out.
     requests: Arc<AtomicBool>,
     /// Whether the backend has sent too many large heads.
     too_many_heads: CancellationToken,
@@ -47,7 +47,7 @@ pub(crate) struct Http2 {
 
 impl Http2 {
     pub(super) async fn new(io: Io, address: SocketAddr, shown: Shown, limits: &Limits) -> Result<Self, h2::Error> {
-        // HTTP/1.1 has as much of an answer on its way: what is read, and a piece.
+        // As much of a response as HTTP/1.1 has on its way: what is read, and a piece.
         let window = u32::try_from(limits.call_buffer).unwrap_or(u32::MAX).saturating_mul(2);
         let too_many_heads = CancellationToken::new();
         let io = Wire::to_backend(io, Frames::of_backend(too_many_heads.clone()));
@@ -77,7 +77,7 @@ impl Http2 {
         !matches!(self.sender.clone().poll_ready(&mut unwoken), Poll::Ready(Err(_)))
     }
 
-    /// Whether requests are on it or may still come: a backend may stop to accept any without saying that it leaves.
+    /// Whether it has requests or may get some: a backend may accept no more of them without announcing that it leaves.
     pub(super) fn is_useful(&self) -> bool {
         self.is_open() && (self.requests() > 0 || self.is_free())
     }
@@ -91,7 +91,7 @@ impl Http2 {
         Arc::strong_count(&self.requests).saturating_sub(1)
     }
 
-    /// Counts from now on as a request, until it is dropped.
+    /// Counts as a request from now on, until it is dropped.
     pub(super) fn take(&mut self) -> Self {
         self.used = Instant::now();
         self.clone()
@@ -120,7 +120,7 @@ impl Http2 {
         let upload = Pump { body, stream, piece: Bytes::new(), is_over: is_end };
         let exchange = Exchange { response, upload };
         exchange.answer(requests).await.map_err(|(error, body)| {
-            // The backend has not looked at the request (RFC 9113 section 8.7).
+            // The backend has processed nothing of the request (RFC 9113 section 8.7).
             let unsent = error.is_unprocessed().then(|| body.map(|body| Box::new(Request::from_parts(parts, body))));
             BackendFailure { reset: error.reset(), ..BackendFailure::new(&error, unsent.flatten()) }
         })
@@ -175,10 +175,10 @@ struct Exchange {
 }
 
 impl Exchange {
-    /// Waits for the response, and sends the body meanwhile. Gives a body back that was not touched.
+    /// Waits for the response, and sends the body meanwhile. On an error, returns the body if nothing of it was taken.
     async fn answer(mut self, requests: Arc<AtomicBool>) -> Result<Response<Http2Body>, (StreamError, Option<Upload>)> {
         let answered = std::future::poll_fn(|cx| {
-            // The response tells more than an upload that the backend has ended.
+            // A failed upload ends the exchange. If the backend has stopped reading it, the response tells more.
             if let Poll::Ready(Err(error @ StreamError::Upload(_))) = self.upload.poll(cx) {
                 return Poll::Ready(Err(error));
             }
@@ -186,7 +186,7 @@ impl Exchange {
         });
         match answered.await {
             Ok(response) => {
-                // h2 looks for content only where there was none in the answer to a HEAD (RFC 9110 section 6.4.1).
+                // h2 itself checks only for a response to a HEAD that it has no content (RFC 9110 section 6.4.1).
                 let is_empty = matches!(response.status(), StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
                 Ok(response.map(|received| {
                     let upload = (!self.upload.is_over).then(|| Rest::spawn(self.upload));
@@ -206,7 +206,7 @@ impl Exchange {
 struct Pump {
     body: Upload,
     stream: SendStream<Bytes>,
-    /// What waits for room.
+    /// What waits for capacity.
     piece: Bytes,
     is_over: bool,
 }
@@ -231,7 +231,7 @@ impl Pump {
         Poll::Ready(Ok(()))
     }
 
-    /// Sends as much of the piece as there is room for. Without a limit h2 would keep all that it gets.
+    /// Sends as much of the piece as there is capacity for. h2 would buffer all that it gets.
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), h2::Error>> {
         self.stream.reserve_capacity(self.piece.len());
         while self.stream.capacity() == 0 {
@@ -262,8 +262,8 @@ impl Pump {
     }
 }
 
-/// What is left of an upload when the answer begins. It goes on while nobody polls the answer, because its client has
-/// no room for more.
+/// The rest of an upload after the response has begun. It continues while the response is not polled because its client
+/// takes no more.
 struct Rest {
     task: AbortOnDropHandle<()>,
     progress: Arc<UploadProgress>,
@@ -280,7 +280,7 @@ impl Rest {
     }
 }
 
-/// Resets its stream when it is dropped before its end, which ends the answer too.
+/// Resets its stream when it is dropped before its end, which ends the response too.
 struct ResetUnlessOver(Pump);
 
 impl Drop for ResetUnlessOver {
@@ -302,13 +302,13 @@ pub(crate) struct Http2Body {
 }
 
 impl Http2Body {
-    /// Aborts the upload if that is not over, and with it the answer.
+    /// Aborts the upload if that is not over, and with it the response.
     pub(super) fn upload(&self) -> Option<AbortHandle> {
         self.upload.as_ref().map(|rest| rest.task.abort_handle())
     }
 
     /// An upload that fails resets the stream, so it is the cause. A client of HTTP/2 gets the code of the backend's
-    /// reset, unless it would say that the answer is complete (RFC 9113 section 8.1).
+    /// reset, unless that would mean that the response is complete (RFC 9113 section 8.1).
     fn cause(&self, error: h2::Error) -> BodyError {
         match self.upload.as_ref().and_then(|rest| rest.progress.failure()) {
             Some(failure) => failure.into(),

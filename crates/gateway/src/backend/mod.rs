@@ -33,7 +33,7 @@ pub(super) use pool::{ConnectionNeed, Pool};
 use connect::Connector;
 use tls::{BackendTlsConfig, ShownCertificate};
 
-/// How often pools are looked through for what nobody needs any more.
+/// How often the pools are searched for what is no longer needed.
 const SWEEP: Duration = Duration::from_secs(5);
 
 /// Whether two backends are the same one, perhaps at other addresses.
@@ -45,8 +45,8 @@ pub(super) fn is_same(one: &Backend, other: &Backend) -> bool {
         && *tls == other.tls
 }
 
-/// Whether requests may go on after a backend has changed like this: it is the same one, if only by a name that its
-/// certificate must have. A CA that was added or removed counts for new connections.
+/// Whether requests in flight may continue after this change: it is the same backend, or one whose certificate must
+/// have the same name. Added and removed CAs count for new connections.
 pub(super) fn continues(one: &Backend, other: &Backend) -> bool {
     let without_anchors = |backend: &Backend| {
         let tls = backend.tls.as_ref().map(|tls| BackendTls { anchors: BackendAnchors::default(), ..tls.clone() });
@@ -75,7 +75,7 @@ impl Backends {
         Self { pools: Mutex::default(), connector, limits: limits.clone(), shown, clock }
     }
 
-    /// The pool of a backend. Its addresses may change; what says who the backend is may not.
+    /// The pool of a backend. A backend may change its addresses, but not what identifies it.
     ///
     /// # Errors
     /// One sentence without a period: the backend cannot be used.
@@ -127,7 +127,7 @@ impl Backends {
     }
 }
 
-/// Whether a request has waited in vain for a connection that others share: all that comes on it may have stopped.
+/// Set when a request has timed out on a shared connection, which may be dead.
 #[derive(Default)]
 pub(super) struct Silence(Weak<AtomicBool>);
 
@@ -145,7 +145,7 @@ pub(super) struct BackendFailure {
     pub(super) cause: String,
     /// With which code the backend reset the stream, if it did.
     pub(super) reset: Option<Reason>,
-    /// The request, if the backend has seen nothing of it.
+    /// The request, if the backend has processed nothing of it.
     pub(super) unsent: Option<Box<Request<Upload>>>,
 }
 

@@ -41,13 +41,13 @@ pub(crate) struct Pool {
     connector: Arc<Connector>,
     limits: Limits,
     connections: Mutex<Connections>,
-    /// The address that is next.
+    /// Counts connections, so that addresses take turns.
     turn: AtomicUsize,
 }
 
 #[derive(Default)]
 struct Connections {
-    /// Those without a request, with the time since when. The last one is taken first.
+    /// Connections without a request, each with the time since when. The last one is taken first.
     idle: Vec<(Http1, Instant)>,
     /// Requests on a connection of HTTP/2 can hold each other up or end it, so each has requests of one cluster only.
     clusters: HashMap<ClusterName, OfCluster>,
@@ -142,7 +142,8 @@ impl Pool {
         wanted: ConnectionNeed,
         within: Duration,
     ) -> Result<PooledConnection, String> {
-        // Requests that come together would each open a connection otherwise.
+        // The first request of a burst opens a connection, and the others wait to share it. Otherwise each would open
+        // one.
         let opening = self.opening(cluster, wanted);
         let _opening = if let Some(opening) = &opening { Some(opening.lock().await) } else { None };
         if opening.is_some() {
@@ -198,7 +199,7 @@ impl Pool {
         order.into_iter()
     }
 
-    /// A connection that exists.
+    /// An existing connection that can take the request.
     fn known(
         &self,
         cluster: &ClusterName,
@@ -228,13 +229,13 @@ impl Pool {
     /// Takes a connection back.
     pub(super) fn put(&self, http1: Http1) {
         let mut connections = self.connections.lock();
-        // One that was made for an upgrade is no sign that the backend does not prefer HTTP/2.
+        // A connection made for an upgrade does not show that the backend prefers HTTP/1.1.
         if connections.is_http1 && connections.idle.len() < MOST_IDLE {
             connections.idle.push((http1, Instant::now()));
         }
     }
 
-    /// Drops connections that had no request for long, and those to addresses that the backend has no longer.
+    /// Drops connections that have long had no request, and those to addresses that the backend no longer has.
     pub(super) fn sweep(&self, addresses: &[SocketAddr]) {
         let mut connections = self.connections.lock();
         connections.idle.retain(|(http1, since)| since.elapsed() < IDLE && addresses.contains(&http1.address));

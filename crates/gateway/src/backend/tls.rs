@@ -30,11 +30,11 @@ pub(super) struct BackendTlsConfig {
     http1: BackendConnector,
 }
 
-/// Makes connections of TLS.
+/// Opens TLS connections.
 pub(super) struct BackendConnector {
     connector: TlsConnector,
     name: ServerName<'static>,
-    /// Present if the backend must see who the gateway is.
+    /// Present if the backend must identify the gateway.
     shown: Option<ShownCertificate>,
     clock: Clock,
 }

@@ -3,7 +3,7 @@
 //! that lineage signs it. So the gateway never handles a CA key.
 //!
 //! The gateway keeps its pair until a new one is complete: the certificate exists, has the new key and all its names,
-//! and verifies against the anchors that the others have.
+//! and verifies against the anchors that agents or backends have.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -39,15 +39,15 @@ use addon_signer_core::trust::Trust;
 use addon_signer_platform::clock::Clock;
 use addon_signer_telemetry::pulse::Pulse;
 
-/// How often the gateway says that a request is not answered. It makes no other one: while no signer runs they would
-/// pile up, and the signer would then sign all of them, the one that is waited for among the last.
+/// How often the gateway logs that its CSR has no decision. It makes no other one: while no signer runs they would pile
+/// up, and the signer would then sign all of them, the one that the gateway waits for among the last.
 const REMINDER: Duration = Duration::from_secs(300);
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// How often the time of day is checked. Certificates expire by the time of day, not by how long this process has run.
 const POLL: Duration = Duration::from_secs(5);
 
-/// The names that agents use to call the gateway: at least one. The certificate for backends has none.
+/// The names that agents use to reach the gateway: at least one. The certificate for backends has none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ServingNames {
     /// DNS names.
@@ -57,7 +57,7 @@ pub struct ServingNames {
 }
 
 impl ServingNames {
-    /// These.
+    /// The names and addresses of these hosts.
     #[must_use]
     pub fn of(names: &[Host]) -> Self {
         let mut serving = Self::default();
@@ -94,10 +94,10 @@ pub enum CertificateError {
     /// The key could not be made.
     #[error(transparent)]
     Key(#[from] KeyError),
-    /// The request could not be made.
+    /// The CSR could not be made.
     #[error(transparent)]
     Request(#[from] BuildError),
-    /// The API server did not create the request.
+    /// The API server did not create the CSR.
     #[error("the API server did not create the request: {0}")]
     Api(#[from] kube::Error),
     /// `Denied` or `Failed`, with the condition's reason and message.
@@ -110,10 +110,10 @@ pub enum CertificateError {
         /// The condition's message.
         message: String,
     },
-    /// Deleted while we waited.
+    /// Deleted while the gateway waited.
     #[error("the request {0} was deleted before it was answered")]
     Deleted(String),
-    /// The watch of the request ended, which it never does by itself.
+    /// The watch of the CSR ended, which it never does by itself.
     #[error("the watch of the request {0} ended")]
     Ended(String),
     /// There is no certificate in PEM, or one that cannot be read.
@@ -154,7 +154,7 @@ struct OwnCertificate {
     terms: Terms,
 }
 
-/// Who signed a certificate, and when it is used.
+/// The authority that signed a certificate, and when it is used.
 #[derive(Debug, PartialEq, Eq)]
 struct Terms {
     issuer: AuthorityId,
@@ -162,7 +162,7 @@ struct Terms {
     renew_at: Timestamp,
 }
 
-/// Keeps a certificate in `out` until `stop` is cancelled, or until the sender of `trust` is gone.
+/// Keeps a certificate in `out` until `stop` is cancelled, or until the sender of `trust` is dropped.
 ///
 /// The certificate is renewed at 2/3 of its life, and immediately when another authority of its lineage has become
 /// active, or when the clock was set back to before the certificate. A failure is logged with its reason, and tried
@@ -190,7 +190,8 @@ pub async fn keep_certificate(
                     let Terms { issuer, renew_at, .. } = &new.terms;
                     tracing::info!(signer, %issuer, %renew_at, "Got a new certificate");
                     out.send_replace(Some(Arc::clone(&new.pair)));
-                    // If the hub signed with an authority that is not active, the pause stays long: no tight loop.
+                    // If the hub signed with an authority that is not active, the pause stays long, which avoids a
+                    // tight loop.
                     if trust.borrow().active(wanted.certificate) == Some(issuer) {
                         pause = FIRST_PAUSE;
                     }
@@ -207,7 +208,7 @@ pub async fn keep_certificate(
     stop.run_until_cancelled(keeping).await;
 }
 
-/// Waits until a certificate is needed and there is a CA for it; `false` when the sender of `trust` is gone.
+/// Waits until a certificate is needed and there is a CA for it; `false` when the sender of `trust` is dropped.
 async fn until_due(
     certificate: GatewayCertificate,
     held: Option<&OwnCertificate>,
@@ -303,11 +304,11 @@ async fn wait(
     }
 }
 
-/// The result of a request; `None` while it is open.
+/// The decision on a CSR; `None` while it is open.
 fn answer(request: &CertificateSigningRequest, name: &str) -> Option<Result<Vec<u8>, CertificateError>> {
     let status = request.status.as_ref()?;
     let conditions = status.conditions.as_deref().unwrap_or_default();
-    // Another request may be signed although the ledger's row of this one cannot be used.
+    // A new CSR may be signed although the ledger's row of this one cannot be used.
     let refusals = ["Denied", "Failed", "RecordUnusable"];
     let refused = conditions.iter().find(|one| refusals.contains(&one.type_.as_str()));
     if let Some(condition) = refused {
@@ -320,7 +321,7 @@ fn answer(request: &CertificateSigningRequest, name: &str) -> Option<Result<Vec<
     status.certificate.as_ref().filter(|pem| !pem.0.is_empty()).map(|pem| Ok(pem.0.clone()))
 }
 
-/// Checks that the others will accept the certificate for all names.
+/// Checks that agents or backends will accept the certificate for all names.
 fn check(
     chain: &[CertificateDer<'_>],
     name: &str,

@@ -157,7 +157,7 @@ async fn while_no_certificate_is_needed_there_are_signs_of_life() {
     assert!(pulses.silent(2 * POLL).is_empty());
 }
 
-/// Requests that nobody answers would pile up while no signer runs.
+/// CSRs without a decision would pile up while no signer runs.
 #[tokio::test(start_paused = true)]
 async fn a_request_that_is_not_answered_for_a_day_stays_the_only_one() {
     let made = Arc::new(AtomicU32::new(0));

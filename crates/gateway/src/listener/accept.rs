@@ -27,10 +27,10 @@ use addon_signer_platform::listen::{self, BACKLOG};
 /// Pause after a failed accept, for instance when file descriptors have run out. Retrying at once would only spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// How often the log says that connections cannot be accepted.
+/// How often the log reports that connections cannot be accepted.
 const ACCEPT_WARNING: Duration = Duration::from_secs(60);
 
-/// How many connections may wait for their clients' first bytes, for each handshake permit. They cost a socket and 2
+/// How many connections may wait for their clients' first bytes, for each handshake permit. Each costs a socket with 2
 /// KiB in it.
 pub const WAITING: usize = 8;
 
@@ -41,15 +41,15 @@ const REFUSALS: usize = 8;
 /// How long a handshake is guaranteed its permit. An honest one needs a few round trips.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How long a refusal is guaranteed its permit. A client that asks at once has its answer by then.
+/// How long a refusal is guaranteed its permit. A client that sends its request at once has the response by then.
 const REFUSAL: Duration = Duration::from_millis(50);
 
-/// When a silent peer is first asked whether it is still there, and how often after that.
+/// How long a peer may be silent before it is probed, and how often it is probed then.
 const PROBE_AFTER: Duration = Duration::from_secs(15);
 const PROBE_EVERY: Duration = Duration::from_secs(5);
 /// How many of these probes go unanswered before the connection ends; on Linux [`VANISHED`] decides.
 const PROBES: u32 = 4;
-/// How long a peer may acknowledge nothing. Longer than the patience with a client that reads no data, which also ends
+/// How long a peer may acknowledge nothing. Longer than the timeout for a client that reads no data, which also ends
 /// connections, and reports why.
 #[cfg(target_os = "linux")]
 const VANISHED: Duration = Duration::from_secs(35);
@@ -72,10 +72,10 @@ pub struct Permits {
 
 /// What a TLS listener does with its clients.
 pub trait ConnectionHandler: Send + Sync + 'static {
-    /// The TLS configuration in effect. While there is none, nobody gets a handshake.
+    /// The TLS configuration in effect. While there is none, no client gets a handshake.
     fn tls(&self) -> Option<Arc<ServerConfig>>;
 
-    /// Notes that somebody connected.
+    /// Notes that a client connected.
     fn on_accept(&self) {}
 
     /// Notes that a connection gets no session.
@@ -98,8 +98,9 @@ pub struct Entered {
 }
 
 /// The permit of a session. A connection whose client is refused trades it at once for one of the few permits of
-/// connections that only get their refusal, which newer ones may take. So refused clients hold nobody's permit, and do
-/// not suppress refusals of others: they share those permits by cluster, or by address while the cluster is not known.
+/// connections that only get their refusal, which newer ones may take. So refused clients hold no session's permit, and
+/// do not suppress each other's refusals: they share those permits by cluster, or by address while the cluster is not
+/// known.
 pub struct SessionPermit {
     session: Option<OwnedSemaphorePermit>,
     refusal: Option<HandshakePermit>,
@@ -169,8 +170,8 @@ pub async fn accept<D: ConnectionHandler>(
     }
 }
 
-/// Accepts those waiting to be accepted, which would otherwise be reset, and stops listening. tokio may not know of
-/// them yet.
+/// Accepts the connections that wait in the socket, which would otherwise be reset, and stops listening. tokio may not
+/// know of them yet.
 fn accept_waiting(listener: TcpListener, mut receive: impl FnMut(TcpStream, SocketAddr)) -> std::io::Result<()> {
     let listener = listener.into_std()?;
     for _ in 0..BACKLOG {
@@ -341,7 +342,7 @@ pub(crate) fn prepare(tcp: &TcpStream) -> std::io::Result<()> {
     sockopt::set_tcp_keepintvl(tcp, PROBE_EVERY)?;
     sockopt::set_tcp_keepcnt(tcp, PROBES)?;
     sockopt::set_socket_keepalive(tcp, true)?;
-    // Without it Linux repeats unacknowledged data for 15 minutes, and sends no probes meanwhile.
+    // Without it Linux retransmits unacknowledged data for 15 minutes, and sends no probes meanwhile.
     #[cfg(target_os = "linux")]
     sockopt::set_tcp_user_timeout(tcp, u32::try_from(VANISHED.as_millis()).unwrap_or(u32::MAX))?;
     Ok(())

@@ -25,8 +25,8 @@ pub use accept::{ConnectionHandler, DRAIN_MARGIN, Entered, Permits, SessionPermi
 pub use no_handshake::{HandshakeFailure, NoHandshake};
 pub use plain::serve_plain;
 
-/// How long a connection whose handshake is not done when the listener stops may still take for it. Go's transport
-/// sends a request again only on a connection that had one before (`shouldRetryRequest`).
+/// How much longer a handshake may take that is not done when the listener stops. Go's transport sends a request again
+/// only on a connection that had one before (`shouldRetryRequest`).
 pub const FIRST: Duration = Duration::from_secs(1);
 
 /// A TLS configuration with TLS 1.3 only, without resumption or early data; `verifier` checks every client.
@@ -55,7 +55,8 @@ pub fn server_config(
 const HEADER: usize = 5;
 /// The content type of a handshake's record.
 const HANDSHAKE: u8 = 22;
-/// This many bytes are a beginning, whatever length the record claims. A typical client's first message has some 1,800.
+/// After this many bytes the wait ends, whatever length the record announces. A typical client's first message has some
+/// 1,800.
 const ENOUGH: usize = 2048;
 
 /// Waits for a client's first record, and leaves it in the socket. Before it, a connection costs a socket and no TLS
@@ -77,7 +78,7 @@ pub(super) async fn arrives(tcp: &TcpStream) -> std::io::Result<()> {
     }
 }
 
-/// `WouldBlock` if there is less than the first record.
+/// `WouldBlock` while there is less than the first record.
 fn look(tcp: &TcpStream) -> std::io::Result<()> {
     let mut first = [0; ENOUGH];
     let (found, _) = recv(tcp, &mut first[..], RecvFlags::PEEK)?;

@@ -31,7 +31,7 @@ pub enum NoHandshake {
     NoCertificate,
 }
 
-/// Why a handshake failed, in the few words of metrics.
+/// Why a handshake failed, as metrics name it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HandshakeFailure {
     /// The client sent no certificate.
@@ -123,7 +123,7 @@ impl NoHandshake {
 fn names_of_tls(error: &Error) -> (&'static str, HandshakeFailure) {
     match error {
         Error::InvalidCertificate(error) => names_of_certificate(error),
-        // What a server of TLS 1.3 says of a client that offers less.
+        // Errors of a TLS 1.3 server about a client that offers only older versions.
         Error::PeerIncompatible(
             PeerIncompatible::Tls12NotOffered
             | PeerIncompatible::Tls12NotOfferedOrEnabled

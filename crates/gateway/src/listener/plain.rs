@@ -1,4 +1,4 @@
-//! A listener without TLS for probes and metrics: few connections, one answer each.
+//! A listener without TLS for probes and metrics: few connections, one response each.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-/// How long an answer may take after the stop. A client that never finishes its request must not hold the process.
+/// How long a response may take after the stop. A client that never finishes its request must not hold the process.
 const GRACE: Duration = Duration::from_secs(1);
 /// How long a connection may take.
 const LONGEST: Duration = Duration::from_secs(10);
@@ -38,7 +38,7 @@ pub async fn serve_plain(listener: TcpListener, router: Router, stop: Cancellati
                 let tcp = match accepted {
                     Ok((tcp, _)) => tcp,
                     Err(error) => {
-                        // The gateway's listener warns about what all listeners lack.
+                        // The gateway's listener warns about what affects all listeners.
                         tracing::debug!(%error, "A connection for probes and metrics cannot be accepted");
                         tokio::time::sleep(ACCEPT_PAUSE).await;
                         continue;
@@ -98,7 +98,7 @@ mod tests {
         let serving = tokio::spawn(serve_plain(listener, router, stop.clone()));
         let mut half = TcpStream::connect(address).await.unwrap();
         half.write_all(b"GET /heal").await.unwrap();
-        // Once a later connection has its answer, the earlier one is being served.
+        // Once a later connection has its response, the earlier one is being served.
         let mut whole = TcpStream::connect(address).await.unwrap();
         whole.write_all(b"GET /healthz HTTP/1.0\r\n\r\n").await.unwrap();
         let mut answer = String::new();

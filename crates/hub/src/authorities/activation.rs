@@ -13,16 +13,18 @@ use addon_signer_core::gateway::replicas::TrustInEffect;
 use addon_signer_core::registry::SharedRegistry;
 use addon_signer_core::timestamp::Timestamp;
 
-/// Who must trust a Next authority before it signs.
+/// Which parties must trust a Next authority before it signs.
 pub(crate) enum ActivationCheck {
-    /// Lineage of an AddOnSigner: every gateway has the anchor in effect.
+    /// Lineage of an AddOnSigner: every gateway has the anchor in effect, because a gateway without it would refuse the
+    /// new certificates.
     Agents {
         /// What all gateways have in effect.
         in_effect: watch::Receiver<TrustInEffect>,
         /// The Next when the check last waited, and whether they had it in effect; `None` without a Next.
         seen: Option<(AuthorityId, Result<(), WaitsFor>)>,
     },
-    /// Serving lineage: every agent has the anchor, by the rule of `ca::lineage::agents` in the core.
+    /// Serving lineage: every agent has the anchor, by the rule of `ca::lineage::agents` in the core. An agent without
+    /// it could no longer reach the gateway.
     Serving {
         /// When certificates expire.
         trust_publisher: TrustPublisher,
@@ -31,8 +33,8 @@ pub(crate) enum ActivationCheck {
         /// When addons were created.
         registry: SharedRegistry,
     },
-    /// Lineage of the gateway's client certificate: the owners of backends had time, or an administrator vouches for
-    /// them.
+    /// Lineage of the gateway's client certificate: enough time has passed for the owners of backends, or an
+    /// administrator vouches for them.
     Backends,
 }
 
@@ -42,8 +44,8 @@ impl ActivationCheck {
         Self::Agents { in_effect, seen: None }
     }
 
-    /// How authorities of the lineage are created now: those of the serving lineage follow the lives of agents'
-    /// certificates.
+    /// How authorities of the lineage are created now: those of the serving lineage depend on how long agents'
+    /// certificates live.
     pub(super) fn plan(&self, plan: AuthorityPlan) -> AuthorityPlan {
         match self {
             Self::Agents { .. } | Self::Backends => plan,
@@ -51,7 +53,7 @@ impl ActivationCheck {
         }
     }
 
-    /// Whether the Next authority may sign, with what an administrator waived; if not, what it waits for.
+    /// Whether the Next authority may sign, given the administrator's exceptions; if not, what it waits for.
     pub(super) fn opens(
         &self,
         lineage: &Lineage,
@@ -91,7 +93,7 @@ impl ActivationCheck {
                 }
                 false
             }
-            // The reconciler checks at least every quarter of a minute, which is soon enough here.
+            // The reconciler checks at least every 15 seconds, which is soon enough here.
             Self::Serving { .. } | Self::Backends => pending().await,
         }
     }
@@ -123,8 +125,8 @@ mod tests {
         AddOnKey { cluster: cluster.parse().unwrap(), addon: "telemetry".parse().unwrap() }
     }
 
-    /// A Next whose anchor has been published, and what the check knows of these addons, each made so many seconds
-    /// later.
+    /// A Next whose anchor has been published, and what the check knows of these addons, each created the given number
+    /// of seconds later.
     struct World {
         lineage: Lineage,
         distributed: watch::Sender<Distribution>,
@@ -158,7 +160,7 @@ mod tests {
     }
 
     impl World {
-        /// What Next waits for, if nobody of those with a ManifestWork is missing and these get none.
+        /// What Next waits for, if no cluster with a ManifestWork is missing and these addons get none.
         fn opens(&self, others: &[&str], without: &str, now: Timestamp) -> Result<(), String> {
             self.show(TrustReport::new(), others);
             self.ask(without, now).map_err(|waits| waits.to_string())

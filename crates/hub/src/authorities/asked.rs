@@ -1,4 +1,4 @@
-//! What administrators ask of a lineage: annotations of its AddOnSigner, or of the ConfigMap of a lineage of the
+//! What administrators request of a lineage: annotations of its AddOnSigner, or of the ConfigMap of a lineage of the
 //! gateway.
 
 use std::collections::BTreeMap;
@@ -11,12 +11,12 @@ use addon_signer_core::names::{
 };
 use addon_signer_core::timestamp::Timestamp;
 
-/// What the annotations ask for.
+/// What the annotations request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct RequestedSteps {
-    /// A rotation: a text that differs from request to request.
+    /// A rotation: a text that differs in each request.
     pub(super) rotate: Option<String>,
-    /// Not to wait for everybody.
+    /// To activate without waiting for all clusters.
     pub(super) exception: Option<Exception>,
     /// To roll back an authority.
     pub(super) roll_back: Option<AuthorityRequest>,
@@ -24,7 +24,7 @@ pub(crate) struct RequestedSteps {
     pub(super) taint: Vec<AuthorityRequest>,
     /// To revoke authorities.
     pub(super) revoke: Vec<AuthorityRequest>,
-    /// To use this certificate for the CSR of the next authority: PEM, with what is above it.
+    /// To use this certificate for the CSR of the next authority: PEM, with its chain.
     pub(super) import: Option<String>,
 }
 
@@ -50,7 +50,7 @@ impl RequestedSteps {
 pub struct AuthorityRequest {
     /// The authority.
     pub authority: AuthorityId,
-    /// Who asks.
+    /// The user who asks.
     pub by: String,
 }
 
@@ -61,12 +61,12 @@ impl AuthorityRequest {
         format!("{authority} {now} {by}").trim_end().to_owned()
     }
 
-    /// The first request about an authority for which this is true.
+    /// The first request whose authority fulfils the condition.
     pub(super) fn find(requests: &[Self], is_open: impl Fn(&AuthorityId) -> bool) -> Option<&Self> {
         requests.iter().find(|request| is_open(&request.authority))
     }
 
-    /// Reads such a lineage. What follows the authority is only for people.
+    /// Reads such a line. What follows the authority is only informative.
     fn read(text: &str) -> Option<Self> {
         let mut parts = text.splitn(3, ' ');
         let authority = parts.next().filter(|id| !id.is_empty())?.into();

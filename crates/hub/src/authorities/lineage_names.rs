@@ -36,7 +36,7 @@ pub struct LineageNames {
     pub config_map: String,
     /// Prefix of the authorities' common names.
     pub authority: String,
-    /// What all objects of the lineage are labelled with.
+    /// The labels of all objects of the lineage.
     pub(super) labels: BTreeMap<String, String>,
     /// `spec.signerName` of the AddOnSigner.
     signer_name: Option<String>,
@@ -55,8 +55,8 @@ impl LineageNames {
         }
     }
 
-    /// The lineage of a certificate of the gateway. No AddOnSigner's lineage has objects of these names: the names of
-    /// those end with `-client-authorities` and `-client-ca`.
+    /// The lineage of a certificate of the gateway. No AddOnSigner's lineage has objects with these names: its objects'
+    /// names end with `-client-authorities` and `-client-ca`.
     pub fn gateway(certificate: GatewayCertificate) -> Self {
         let (secret, config_map, authority, lineage) = match certificate {
             GatewayCertificate::Serving => {
@@ -86,7 +86,7 @@ impl LineageNames {
         format!("{}-{id}", self.secret)
     }
 
-    /// Its ConfigMap, before it is made.
+    /// Its ConfigMap, before it is created.
     pub(super) fn new_config_map(&self) -> Lenient<ConfigMap> {
         let metadata = ObjectMeta {
             name: Some(self.config_map.clone()),
@@ -104,20 +104,20 @@ impl LineageNames {
         }
     }
 
-    /// Whose authorities the lineage has: the signer name, or the name of a lineage of the gateway.
+    /// The owner of the lineage's authorities: the signer name, or the name of a lineage of the gateway.
     pub(super) fn owner(&self) -> &str {
         self.signer_name.as_deref().unwrap_or_else(|| self.lineage())
     }
 
-    /// Whose authorities a Secret has, if they are not the lineage's. Somebody may have copied its content, with its
-    /// annotations or without.
+    /// The owner of the authorities in a Secret, if they are not this lineage's. An administrator may have copied
+    /// another Secret's content, with its annotations or without.
     pub(super) fn other_owner(&self, secret: &Secret) -> Option<String> {
         let annotations = secret.metadata.annotations.as_ref();
         let annotated = annotations.and_then(|all| all.get(ANNOTATION_SIGNER_NAME)).cloned();
         [annotated, owner(secret)].into_iter().flatten().find(|theirs| theirs != self.owner())
     }
 
-    /// The annotations of the Secret of this lineage, with what else is there.
+    /// The annotations of the Secret of this lineage, with the existing others.
     pub(super) fn annotations(
         &self,
         lineage: &Lineage,

@@ -1,6 +1,6 @@
 //! Lineages of authorities: what is stored, the step that the evidence allows, and the state of all lineages together.
 //!
-//! `reconciler` takes the steps of one lineage, `asked` reads what administrators ask for, `activation` has the
+//! `reconciler` takes the steps of one lineage, `asked` reads what administrators request, `activation` has the
 //! evidence for the next step, `versions` watches which versions of the objects the API server has, `store` reads and
 //! writes the Secret (`stored`) and the ConfigMap, which `lineage_names` names, `state` has what is known of a lineage,
 //! `supply` looks for authorities from outside, `trust_publisher` computes what the gateway is to trust, and `report`
@@ -30,29 +30,29 @@ pub mod supply;
 pub(crate) mod trust_publisher;
 pub(crate) mod versions;
 
-/// How long a new authority of the gateway's client certificate waits after its anchor stands in the statuses of
-/// AddOnRoutes: until then the owners of backends must trust it. They do not report it, so the hub cannot know.
+/// How long a new authority of the gateway's client certificate waits after its anchor is in the statuses of
+/// AddOnRoutes. By then the owners of backends must trust it; they do not report that, so the hub cannot know.
 pub const BACKENDS_TRUST_AFTER: Duration = Duration::from_secs(30 * 86_400);
 
-/// After this time every gateway that serves trusts what an AddOnSigner's status has: one that has not heard from the
-/// API server for ten minutes refuses everybody, and checks that within a minute.
+/// After this time every gateway that serves trusts what an AddOnSigner's status has: a gateway that has not heard from
+/// the API server for ten minutes refuses all clients, and notices that within a minute.
 pub(crate) const GATEWAYS_TRUST_AFTER: Duration = Duration::from_secs(11 * 60);
 
 /// How authorities of the gateway's lineages are created, how long they are valid, and how long before they expire they
-/// are replaced. The serving lineage's follow the lives of agents' certificates too: [`AuthorityPlan::for_holders`]
-/// adds the time that a new authority waits.
+/// are replaced. Those of the serving lineage also depend on how long agents' certificates live:
+/// [`AuthorityPlan::for_holders`] adds the time that a new authority waits.
 pub const GATEWAY_PLAN: AuthorityPlan = AuthorityPlan {
     key: KeyKind::EcdsaP256,
     duration: Duration::from_secs(365 * 86_400),
     renew_before: Duration::from_secs(90 * 86_400),
-    // After it 37 days are left to a new authority for backends, of which it waits BACKENDS_TRUST_AFTER.
+    // After it a new authority for backends has 37 days left, and waits BACKENDS_TRUST_AFTER of them.
     deferral: Duration::from_secs(90 * 86_400 / 4),
 };
 
-/// The API server's time, if the answer has it.
+/// The API server's time, if the response has it.
 pub(crate) async fn server_time(client: &Client) -> Result<Option<Timestamp>, kube::Error> {
     let request = Request::get("/version").body(Body::empty()).map_err(kube::Error::HttpError)?;
-    // Every answer has the time, even a refusal.
+    // Every response has the time, even a refusal.
     let answer = client.send(request).await?;
     Ok(answer.headers().get(DATE).and_then(|date| date.to_str().ok()).and_then(read))
 }

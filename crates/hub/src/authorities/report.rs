@@ -1,5 +1,5 @@
-//! The report of a lineage for people: its authorities and its rotation, in the status of an AddOnSigner. The gateway's
-//! lineages have no AddOnSigner: the report of each is in the ConfigMap of its anchors.
+//! The report of a lineage for administrators: its authorities and its rotation, in the status of an AddOnSigner. The
+//! gateway's lineages have no AddOnSigner: the report of each is in the ConfigMap of its anchors.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
@@ -64,7 +64,7 @@ pub fn rotation(lineage: &Lineage, waiting: Option<&WaitsFor>) -> Option<Rotatio
     })
 }
 
-/// Says that the lineage's authority was activated without evidence, if that may still matter.
+/// Reports that the lineage's authority was activated without evidence, if that may still matter.
 pub fn forced(lineage: &Lineage, now: Timestamp) -> Option<String> {
     let active = lineage.forced(now)?;
     Some(format!(
@@ -84,7 +84,7 @@ pub const GOES_ON: &str = "The lineage continues with its present authorities.";
 /// How the message of `Rotating` begins while a step waits.
 pub const WAITS: &str = "Waiting for: ";
 
-/// What every sentence about a rollback that is not done begins with.
+/// How every sentence about a rollback that is not done begins.
 pub const NOT_ROLLED_BACK: &str = "The rollback of ";
 
 /// How the sentence begins for the rollback of this authority.
@@ -92,13 +92,13 @@ pub fn refusal(id: &str) -> String {
     format!("{NOT_ROLLED_BACK}{id} is not done: ")
 }
 
-/// Says why the rollback that is asked for is not done; `None` if none is, or if it can be done.
+/// Why the requested rollback is not done; `None` without a request, or if it can be done.
 pub fn not_rolled_back(lineage: &Lineage, evidence: &Evidence<'_>) -> Option<String> {
     let why = lineage.previous(evidence)?.err()?;
     Some(format!("{}{why}.", refusal(evidence.roll_back?.as_str())))
 }
 
-/// The reasons for which a lineage does not sign while its Secret is gone or cannot be used.
+/// The reasons why a lineage does not sign while its Secret is missing or cannot be used.
 pub const UNREADABLE: [&str; 2] = [AUTHORITY_MISSING, AUTHORITY_UNREADABLE];
 
 /// The report of a lineage of the gateway, in its ConfigMap as `status.json`.
@@ -114,10 +114,10 @@ pub struct GatewayLineageReport {
     /// evidence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
-    /// Whether its Secret is gone or cannot be used: the hub takes no step until it can.
+    /// Whether its Secret is missing or unusable: the hub takes no step until it can use it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unreadable: bool,
-    /// What a rotation waits for that has not begun.
+    /// What a rotation that has not begun waits for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits: Option<String>,
     /// The last request for a rotation that the hub has begun.
@@ -172,8 +172,8 @@ pub fn render(
     })
 }
 
-/// Adds to the report in this ConfigMap why the lineage does not sign, and the CSR of its next authority. The rest
-/// of the report stays as it was written. A lineage that has no authority yet has a ConfigMap only for that CSR.
+/// Adds to the report in this ConfigMap why the lineage does not sign, and the CSR of its next authority. The rest of
+/// the report stays unchanged. A lineage without an authority has a ConfigMap only for that CSR.
 pub async fn write_problem(
     leads: &Leads,
     maps: &Api<Lenient<ConfigMap>>,
@@ -212,7 +212,7 @@ mod tests {
     use addon_signer_core::keys::private::PrivateKey;
     use addon_signer_core::keys::public::KeyKind;
 
-    /// By this time a certificate says that it never ends (RFC 5280, section 4.1.2.5). jiff has no such time.
+    /// A certificate with this time never expires (RFC 5280, section 4.1.2.5). jiff has no such time.
     #[test]
     fn authority_without_an_end_is_shown_as_such() {
         let (now, rng) = (Timestamp::from_unix(1_800_000_000), SystemRandom::new());

@@ -1,4 +1,4 @@
-//! What is known now of one lineage of authorities.
+//! The present knowledge of one lineage of authorities.
 
 use std::sync::Arc;
 
@@ -18,20 +18,20 @@ pub struct ReadyLineage {
     pub anchors: Bundle,
     /// What its rotation waits for.
     pub waiting: Option<WaitsFor>,
-    /// Why the rollback that is asked for is not done.
+    /// Why the requested rollback is not done.
     pub not_rolled_back: Option<String>,
-    /// What there is of authorities from outside; `None` if the hub makes them.
+    /// The state of authorities from outside; `None` if the hub makes them.
     pub outside: Option<OutsideReport>,
 }
 
-/// What there is of authorities from outside.
+/// The state of authorities from outside.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OutsideReport {
     /// Why an authority is not used, in one sentence without a period.
     pub refused: Option<String>,
     /// The CSR of the next authority, in PEM.
     pub request: Option<String>,
-    /// Says which root agents trust that no administrator has named.
+    /// The root that agents trust although no administrator has named it, as a sentence.
     pub unnamed_root: Option<String>,
 }
 
@@ -43,28 +43,28 @@ impl ReadyLineage {
 
     /// What the first certificate of an AddOnSigner's first authority waits for: its anchor is trusted before its key
     /// signs (invariant I5). Later authorities were Next, and have become Active on the same evidence. Gateways that
-    /// start later read what they must trust before they serve; waiting for them would let one that cannot start stop
-    /// all.
+    /// start later read what they must trust before they serve; if the hub waited for them, one that cannot start would
+    /// stop all issuing.
     pub(crate) fn first_waits_for(&self, in_effect: &TrustInEffect) -> Option<WaitsFor> {
         let active = self.lineage().active()?;
-        // A Next may have come before the first certificate; whatever was Active before has become Old.
+        // A rotation may have begun before the first certificate; an authority that was Active before is now Old.
         let had_another = self.lineage().members().iter().any(|member| member.state == State::Old);
         let is_first = !had_another && active.leaves_expire.is_none() && !active.forced;
         if is_first { in_effect.has(active.authority.id()).err() } else { None }
     }
 }
 
-/// What is known now of a lineage.
+/// The present knowledge of a lineage.
 #[derive(Debug, Clone)]
 pub enum LineageState {
-    /// Nothing was read yet.
+    /// Nothing has been read yet.
     Starting,
-    /// There is none, and the hub may not create one: it may not sign, or has no free permit. So there are no
-    /// certificates.
+    /// There is no lineage, and the hub may not create one: it may not sign, or has no free permit. So no certificates
+    /// exist.
     Absent,
     /// The lineage can sign.
     Ready(Arc<ReadyLineage>),
-    /// The lineage must not sign. What was trusted stays trusted.
+    /// The lineage must not sign. What was trusted remains trusted.
     Broken {
         /// The reason for conditions, in CamelCase.
         reason: &'static str,

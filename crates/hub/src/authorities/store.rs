@@ -1,7 +1,7 @@
 //! Stores a lineage of authorities in one Secret: it is read, checked, and written with `resourceVersion`, so that a
 //! step is either persisted whole or not at all (invariant I7).
 //!
-//! The anchors are published in a ConfigMap, which also shows that a lineage existed if its Secret is gone.
+//! The anchors are published in a ConfigMap, which also shows that a lineage existed if its Secret is missing.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +34,7 @@ pub const STATUS_KEY: &str = "status.json";
 /// Why a lineage cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The Secret existed and is gone, and certificates of its authorities may not have expired yet.
+    /// The Secret was deleted, and certificates of its authorities may not have expired yet.
     #[error(
         "the Secret {0} is gone while certificates of its authorities may still be in use; \
          restore it from a backup, or see docs/runbooks/lost-ca.md"
@@ -59,10 +59,10 @@ pub enum StoreError {
         /// Whose authorities it has: a signer name, or the name of a lineage of the gateway.
         owner: String,
     },
-    /// This hub is not certain that it leads, so nothing was written.
+    /// This hub is unsure whether it leads, so nothing was written.
     #[error(transparent)]
     NotLeading(#[from] NotLeading),
-    /// Somebody else wrote the object in between: read it again.
+    /// Another client wrote the object in between: read it again.
     #[error("somebody else changed {0} after it was read")]
     Conflict(String),
     /// The API server refused the request or did not answer.
@@ -109,7 +109,7 @@ impl AuthorityStore {
     /// that has jumped ahead would make the hub drop keys and anchors that are in use, and no step of a lineage can be
     /// taken back.
     ///
-    /// The API server is asked after the decision, so a slow answer does not make the clock look as if it were ahead.
+    /// The API server is asked after the decision, so a slow response does not make the hub's clock seem ahead.
     pub async fn clock_problem(&self, now: Timestamp) -> Result<Option<WaitsFor>, StoreError> {
         Ok(match self.server_time().await? {
             Some(date) if now <= date.plus(CLOCKS_DIFFER) => None,
@@ -118,7 +118,7 @@ impl AuthorityStore {
         })
     }
 
-    /// The API server's time, if its answer has it.
+    /// The API server's time, if its response has it.
     pub(super) async fn server_time(&self) -> Result<Option<Timestamp>, StoreError> {
         Ok(authorities::server_time(&self.client).await?)
     }
@@ -129,10 +129,10 @@ impl AuthorityStore {
     }
 
     /// Keeps the key of an authority that the lineage does not have yet, in place of what the Secret had at this
-    /// `resourceVersion`. Returns the one after that.
+    /// `resourceVersion`. Returns the new `resourceVersion`.
     ///
     /// # Errors
-    /// [`StoreError::Conflict`] if somebody else has written it in between.
+    /// [`StoreError::Conflict`] if another client has written it in between.
     pub(super) async fn keep_pending(
         &self,
         leads: &Leads,
@@ -170,7 +170,7 @@ impl AuthorityStore {
     /// Reads a lineage; `None` if it never existed. `remembered` is further evidence that it existed.
     ///
     /// # Errors
-    /// [`StoreError::Missing`] if the Secret is gone, and a published anchor that is still valid, or `remembered`,
+    /// [`StoreError::Missing`] if the Secret is missing, and a published anchor that is still valid, or `remembered`,
     /// shows that the lineage existed.
     pub async fn load(
         &self,
@@ -196,7 +196,7 @@ impl AuthorityStore {
     async fn published_anchor_lives(&self, names: &LineageNames, now: Timestamp) -> Result<bool, StoreError> {
         let Some(map) = self.config_maps.get_opt(&names.config_map).await? else { return Ok(false) };
         let Some(text) = map.object.data.as_ref().and_then(|data| data.get(BUNDLE_KEY)) else { return Ok(false) };
-        // A trust bundle that cannot be read is evidence too: somebody published something.
+        // A trust bundle that cannot be read is evidence too: it was published.
         Ok(Bundle::from_pem(text.as_bytes()).map_or(!text.trim().is_empty(), |bundle| {
             bundle.authorities().iter().any(|authority| authority.not_after() > now)
         }))
@@ -205,7 +205,7 @@ impl AuthorityStore {
     /// Creates the Secret of a new lineage.
     ///
     /// # Errors
-    /// [`StoreError::Conflict`] if somebody else has created it in between.
+    /// [`StoreError::Conflict`] if another client has created it in between.
     pub async fn create(
         &self,
         leads: &Leads,
@@ -257,10 +257,10 @@ impl AuthorityStore {
     }
 
     /// Writes the anchors, and the report of a lineage of the gateway, into the ConfigMap, if they differ; everything
-    /// else stays. Returns the `resourceVersion` of the ConfigMap that has them, and whether it had others before.
+    /// else stays. Returns the `resourceVersion` of the ConfigMap with them, and whether it had other anchors before.
     ///
     /// # Errors
-    /// [`StoreError::Conflict`] if somebody else wrote it in between, or [`StoreError::Api`]; the next round tries
+    /// [`StoreError::Conflict`] if another client wrote it in between, or [`StoreError::Api`]; the next round tries
     /// again.
     pub async fn publish(
         &self,
@@ -289,7 +289,7 @@ impl AuthorityStore {
         Ok((map.object.metadata.resource_version, differs))
     }
 
-    /// What the annotations of the lineage's ConfigMap ask for.
+    /// What the annotations of the lineage's ConfigMap request.
     pub(crate) async fn asked(&self, names: &LineageNames) -> Result<RequestedSteps, StoreError> {
         let map = self.config_maps.get_opt(&names.config_map).await?;
         let annotations = map.and_then(|map| map.object.metadata.annotations);

@@ -1,5 +1,5 @@
-//! A lineage of authorities in the data of one Secret: `line.json` has the state of each authority, `<id>.crt` has
-//! its certificate and those above it, and `<id>.key` its PKCS#8 key.
+//! A lineage of authorities in the data of one Secret: `line.json` has the state of each authority, `<id>.crt` has its
+//! certificate chain, and `<id>.key` its PKCS#8 key.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -38,7 +38,7 @@ impl fmt::Debug for StoredLineage {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct StoredState {
-    /// Whose authorities they are. Secrets of earlier hubs do not say it.
+    /// The owner of the authorities. Secrets of earlier hubs lack it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     owner: Option<String>,
     authorities: Vec<StoredMember>,
@@ -78,14 +78,14 @@ impl StoredLineage {
     }
 }
 
-/// Whose authorities a Secret has, as its content says; `None` if it does not say it, or cannot be read.
+/// The owner of the authorities, by the Secret's content; `None` if the content lacks it or cannot be read.
 pub(super) fn owner(secret: &Secret) -> Option<String> {
     #[derive(Deserialize)]
     struct Owned {
         owner: Option<String>,
     }
     let state = secret.data.as_ref()?.get(LINEAGE_KEY)?;
-    // What else is wrong with it is said by whoever reads it whole.
+    // Reading the whole content reports any other error.
     serde_json::from_slice::<Owned>(&state.0).ok()?.owner
 }
 
@@ -147,7 +147,7 @@ pub(super) fn read(secret: WipedSecret) -> Result<StoredLineage, String> {
     for stored in &state.authorities {
         let pem = field(&format!("{}.crt", stored.id))?;
         let mut member = read_member(stored, pem).map_err(|cause| format!("{}.crt: {cause}", stored.id))?;
-        member.has_key = issuer(data, &member).is_ok(); // that of an Old is needed only for a rollback
+        member.has_key = issuer(data, &member).is_ok(); // an Old's key is needed only for a rollback
         members.push(member);
     }
     let rolled_back = state.rolled_back.as_deref().map(AuthorityId::from);

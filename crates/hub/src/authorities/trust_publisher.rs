@@ -27,7 +27,7 @@ pub(crate) struct TrustPublisher {
 
 #[derive(Debug)]
 struct Entries {
-    /// How many addons would renew.
+    /// Tells how many addons would renew.
     registry: SharedRegistry,
     listed: bool,
     /// AddOnSigners that exist but are not served, and whose certificates are unknown.
@@ -42,9 +42,10 @@ struct Entries {
 struct PublishedSigner {
     config: Arc<SignerConfig>,
     lineage: watch::Receiver<LineageState>,
-    /// What follows from both; `None` while the lineage was not read.
+    /// Computed from both; `None` until the lineage has been read.
     trust: Option<Arc<SignerTrust>>,
-    /// Within how many seconds agents renew since this authority is Active. It does not follow the registry.
+    /// Within how many seconds agents must renew since this authority became Active. It stays the same when the
+    /// registry changes.
     window: Option<(AuthorityId, u32)>,
 }
 
@@ -77,7 +78,7 @@ impl PublishedSigner {
         });
     }
 
-    /// While the addons are not known, nobody is told to renew.
+    /// While the addons are unknown, no agent is told to renew.
     fn renew_within(&mut self, lineage: &Lineage, registry: &SharedRegistry) -> BTreeMap<AuthorityId, u32> {
         let active = lineage.active().filter(|_| lineage.distrusted().next().is_some());
         let Some(active) = active.map(|active| active.authority.id()) else {
@@ -95,7 +96,7 @@ impl PublishedSigner {
 }
 
 impl TrustPublisher {
-    /// An empty one that publishes to `trust`.
+    /// An empty publisher that sends to `trust`.
     pub(crate) fn new(trust: watch::Sender<Arc<Trust>>, registry: SharedRegistry) -> Self {
         let entries = Entries {
             registry,
@@ -116,7 +117,7 @@ impl TrustPublisher {
         });
     }
 
-    /// Removes a signer: the gateway no longer accepts its certificates. Until [`Self::set_unserved`] says more, the
+    /// Removes a signer: the gateway no longer accepts its certificates. Until [`Self::set_unserved`] is called, the
     /// certificates that it has issued are unknown.
     pub(crate) fn remove_signer(&self, name: &str) {
         self.change(|entries| {
@@ -133,7 +134,7 @@ impl TrustPublisher {
         });
     }
 
-    /// Notes that it has all existing signers.
+    /// Notes that the list of signers is complete.
     pub(crate) fn set_listed(&self) {
         self.change(|entries| entries.listed = true);
     }
@@ -148,7 +149,7 @@ impl TrustPublisher {
         is_new
     }
 
-    /// Whether there are any.
+    /// Whether any AddOnSigner is not served.
     pub(crate) fn has_unserved(&self) -> bool {
         !self.entries.lock().unserved.is_empty()
     }
@@ -168,7 +169,8 @@ impl TrustPublisher {
     /// When the last certificate of all client lineages expires.
     ///
     /// # Errors
-    /// Why the hub does not know the last certificate yet: what it has not read, or what an administrator must fix.
+    /// Why the hub does not know the last certificate yet: something is still unread, or an administrator must fix
+    /// something.
     pub(crate) fn last_leaf(&self) -> Result<Option<Timestamp>, WaitsFor> {
         Ok(self.client_members()?.iter().filter_map(|member| member.leaves_expire).max())
     }
@@ -194,7 +196,7 @@ impl TrustPublisher {
         Ok(members)
     }
 
-    /// Publishes what the gateway is to trust after a change of this lineage, if it differs from what was published.
+    /// Publishes what the gateway must trust after a change of this lineage, if it differs from what was published.
     pub(crate) fn publish(&self, lineage: &str) {
         self.change(|entries| {
             if let Some(entry) = entries.signers.get_mut(lineage) {
@@ -203,7 +205,7 @@ impl TrustPublisher {
         });
     }
 
-    /// Tells agents to renew that could not be told before, because their number was not known.
+    /// Tells agents to renew. Before, that was not possible, because their number was unknown.
     pub(crate) fn tell_agents(&self) {
         self.change(|Entries { signers, registry, .. }| {
             let is_untold = |entry: &PublishedSigner| {
@@ -217,7 +219,7 @@ impl TrustPublisher {
         });
     }
 
-    /// Of which authorities of this signer certificates should be renewed, and within how many seconds.
+    /// The authorities of this signer whose certificates agents should renew, and within how many seconds.
     pub(crate) fn renew_within(&self, signer: &str) -> BTreeMap<AuthorityId, u32> {
         let entries = self.entries.lock();
         let trust = entries.signers.get(signer).and_then(|entry| entry.trust.as_ref());

@@ -25,14 +25,14 @@ use addon_signer_core::ca::authority::AuthorityId;
 use addon_signer_core::names::ANNOTATION_AUTHORITIES;
 use addon_signer_platform::listing::{Selector, Watch, watch as watch_objects};
 
-/// An object as the watch has shown it.
+/// An object as the watch last showed it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ObjectVersion {
     /// Its `resourceVersion`.
     pub(super) version: String,
-    /// What its annotations ask for.
+    /// What its annotations request.
     pub(super) asked: RequestedSteps,
-    /// The authorities whose keys it has, and the last ones that it had, by the annotation that the hub writes together
+    /// The authorities whose keys the Secret has, and the last that it had, from the annotation that the hub writes
     /// with them.
     authorities: Vec<AuthorityId>,
 }
@@ -42,15 +42,15 @@ pub(super) struct ObjectVersion {
 pub(super) struct LineageObjects {
     pub(super) secret: Option<ObjectVersion>,
     pub(super) config_map: Option<ObjectVersion>,
-    /// The Secret from which its authorities come.
+    /// The Secret that supplies its authorities.
     pub(super) source: Option<ObjectVersion>,
-    /// How many objects of the namespace were deleted so far. Without it one that was created and deleted again while
+    /// How many objects of the namespace were deleted so far. Without it, an object that was created and deleted while
     /// its reconciler was busy would look unchanged.
     deleted: u64,
 }
 
 impl LineageObjects {
-    /// What the annotations of the ConfigMap ask for.
+    /// What the annotations of the ConfigMap request.
     pub(super) fn asked(&self) -> RequestedSteps {
         self.config_map.as_ref().map(|map| map.asked.clone()).unwrap_or_default()
     }
@@ -64,18 +64,18 @@ pub(crate) struct ObjectVersions {
     deleted: u64,
 }
 
-/// Reads what the watches have shown.
+/// Reads what the watches last showed.
 #[derive(Debug, Clone)]
 pub(crate) struct WatchedObjects {
     known: watch::Receiver<ObjectVersions>,
-    /// Authorities from outside that a lineage is about to take: its Secret, and when it said so.
+    /// Authorities from outside that a lineage is about to take: its Secret, and since when.
     claimed: Arc<Mutex<BTreeMap<AuthorityId, (String, Instant)>>>,
 }
 
-/// How long a lineage may take to persist an authority that it has claimed.
+/// How long an authority stays reserved for a lineage that is persisting it.
 const CLAIM: Duration = Duration::from_secs(60);
 
-/// Creates the reader, and what [`keep`] writes to.
+/// Creates the reader, and the sender for [`keep`].
 pub(crate) fn channel() -> (watch::Sender<ObjectVersions>, WatchedObjects) {
     let (known, objects) = watch::channel(ObjectVersions::default());
     (known, WatchedObjects { known: objects, claimed: Arc::default() })
@@ -95,11 +95,11 @@ impl WatchedObjects {
         })
     }
 
-    /// Claims an authority from outside for a lineage, if no other lineage's Secret has it or had it last, and no other
-    /// lineage is about to take it.
+    /// Reserves an authority from outside for a lineage, if no other lineage's Secret has it or had it last, and no
+    /// other lineage is about to take it.
     ///
     /// # Errors
-    /// Who has it, or what must be read first.
+    /// The lineage that has it, or what must be read first.
     pub(super) fn claim(&self, id: &AuthorityId, names: &LineageNames) -> Result<(), String> {
         let known = self.known.borrow();
         let secrets = known.secrets.all().ok_or("the Secrets of the other lineages were not read yet")?;

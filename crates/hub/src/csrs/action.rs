@@ -30,21 +30,21 @@ const MAX_METADATA: usize = 16 << 10;
 /// The one thing to do now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
-    /// Nothing: it has its certificate, or it was refused and is being deleted.
+    /// Nothing: it has its certificate, or is refused and being deleted.
     Rest,
     /// Refused already; the object is deleted after this time.
     DeleteAfter(Duration),
     /// Not approved, and policy refuses.
     Deny(Refusal),
-    /// Approved by somebody else, and policy refuses.
+    /// Approved by another account, and policy refuses.
     Fail(Refusal),
-    /// Valid, but somebody else approves.
+    /// Valid, but approving it is not the hub's task.
     AwaitApproval,
     /// The hub does not know enough yet to decide.
     Wait,
-    /// Perhaps anybody can change for whom OCM's gRPC server made it, so the hub does not answer it.
+    /// The user that OCM's gRPC server made it for may not be protected from changes, so the hub does not answer it.
     PolicyProblem(PolicyProblem),
-    /// The requester's cluster has had so many answers that the hub does not even check whether this one is due.
+    /// Rate-limited per cluster before any other check.
     Limited(Duration),
     /// Sign it, after approving it if that is the hub's task.
     Issue {
@@ -55,12 +55,12 @@ pub enum Action {
     },
 }
 
-/// How the hub is set to answer.
+/// How the AddOnSigner wants CSRs answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mode {
     /// `approval: Automatic`.
     pub approves: bool,
-    /// How long a refused CSR is kept, so that people can read why.
+    /// How long a refused CSR is kept, so that administrators can read the reason.
     pub retention: Duration,
 }
 
@@ -76,7 +76,7 @@ pub fn settled(csr: &CertificateSigningRequest, mode: Mode, now: Timestamp) -> O
     Some(Action::DeleteAfter(now.until(since.plus(mode.retention))))
 }
 
-/// The action that follows from policy's verdict on a CSR that is not settled.
+/// The action that follows from policy's verdict on an undecided CSR.
 pub fn answer(csr: &CertificateSigningRequest, mode: Mode, verdict: Result<Approved, Refusal>) -> Action {
     let already = has_condition(csr, "Approved");
     match verdict {
@@ -117,9 +117,9 @@ fn refused_since(csr: &CertificateSigningRequest) -> Option<Timestamp> {
     Some(Timestamp::from_unix(since.map_or(0, |time| time.0.as_second())))
 }
 
-/// The CSR without what is never read again: of a settled CSR everything except how it was settled, and most of
-/// a CSR that is too large, which policy refuses. So no write loses anything that is needed: the hub does not write
-/// a CSR with a certificate, and all that it writes on the others is why it refuses them.
+/// The CSR without what is never read again: a decided CSR keeps only its decision, and a CSR that is too large, which
+/// policy refuses, loses most. No write loses anything that is needed: the hub does not write a CSR with a certificate,
+/// and on the others it only writes why it refuses them.
 pub fn trimmed(request: BoundedCsr) -> CertificateSigningRequest {
     let BoundedCsr { mut csr, is_cut } = request;
     let is_settled = is_issued(&csr) || is_refused(&csr);
@@ -146,14 +146,14 @@ pub fn trimmed(request: BoundedCsr) -> CertificateSigningRequest {
     csr
 }
 
-/// Whether the hub handles CSRs of this name: it is a DNS subdomain. Others fit into no path, and Kubernetes does
-/// not even bound their length.
+/// Whether the hub handles CSRs of this name: it must be a DNS subdomain. Other names fit into no path, and Kubernetes
+/// does not even bound their length.
 pub fn is_sane_name(name: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.');
     (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(allowed)
 }
 
-/// About how many bytes of memory a CSR needs.
+/// Roughly how many bytes of memory a CSR needs.
 pub fn size(csr: &CertificateSigningRequest) -> usize {
     let texts = csr.spec.groups.iter().chain(&csr.spec.usages).flatten().map(String::len).sum::<usize>();
     size_of::<CertificateSigningRequest>() + csr.spec.request.0.len() + metadata_size(&csr.metadata) + texts
@@ -173,22 +173,22 @@ fn metadata_size(metadata: &ObjectMeta) -> usize {
         + metadata.generate_name.as_ref().map_or(0, String::len)
 }
 
-/// The accounts that CSRs are told apart by.
+/// The accounts whose CSRs are handled specially.
 #[derive(Debug, Clone, Default)]
 pub struct KnownAccounts {
     /// The account of OCM's gRPC server.
     pub grpc_proxy: Option<String>,
-    /// The account of the gateways. Each of their pods waits for itself, so that one that was taken over takes nothing
-    /// from the others.
+    /// The account of the gateways. Each of their pods is limited by itself, so that a compromised one cannot slow the
+    /// others.
     pub gateway: String,
 }
 
-/// The pod whose token made the CSR; `None` if it was made from outside of pods.
+/// The pod whose token made the CSR; `None` if no pod made it.
 pub fn pod_of(csr: &CertificateSigningRequest) -> Option<&str> {
     csr.spec.extra.as_ref()?.get(POD_NAME)?.first().map(String::as_str)
 }
 
-/// The tenant that must wait if it asks for too much.
+/// The tenant that the rate limits apply to.
 pub fn tenant_of(csr: &CertificateSigningRequest, accounts: &KnownAccounts) -> String {
     let username = csr.spec.username.as_deref().unwrap_or_default();
     let tenant = policy::tenant(username, csr_user(csr), accounts.grpc_proxy.as_deref());
@@ -198,7 +198,7 @@ pub fn tenant_of(csr: &CertificateSigningRequest, accounts: &KnownAccounts) -> S
     }
 }
 
-/// For whom the CSR is, as the annotation says; that counts only on CSRs of OCM's gRPC server.
+/// The user that the CSR is for, by the annotation; it counts only on CSRs of OCM's gRPC server.
 pub fn csr_user(csr: &CertificateSigningRequest) -> Option<&str> {
     csr.annotations().get(ANNOTATION_CSR_USER).map(String::as_str)
 }
@@ -257,7 +257,7 @@ mod tests {
         }
     }
 
-    /// The CSR as the hub keeps it when the API server has sent this one.
+    /// What the hub keeps of a CSR that the API server has sent.
     fn kept(csr: &CertificateSigningRequest) -> CertificateSigningRequest {
         trimmed(serde_json::from_str(&serde_json::to_string(csr).unwrap()).unwrap())
     }

@@ -1,6 +1,6 @@
 //! Whether only the hub can set the trust bundle that agents take from their CSRs: without the policy
-//! addon-signer-trust-bundle whoever may update /approval or /status of a CSR chooses whom a new agent trusts. The
-//! hub signs all the same, and says so.
+//! addon-signer-trust-bundle, any account that may update /approval or /status of a CSR chooses whom a new agent
+//! trusts. The hub signs nevertheless, and reports it.
 
 use std::time::Duration;
 
@@ -129,7 +129,7 @@ mod tests {
     const ANOTHER: &str = "ValidatingAdmissionPolicy 'addon-signer-trust-bundle' with binding 'b' denied request: only \
                            the account a may set it, and this is b";
 
-    /// An API server that refuses each dry run so.
+    /// An API server that refuses each dry run with this message.
     fn mk_client(refusal: &Arc<Mutex<&'static str>>) -> Client {
         let refusal = Arc::clone(refusal);
         let service = tower::service_fn(move |_: Request<Body>| {

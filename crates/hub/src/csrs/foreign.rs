@@ -1,5 +1,6 @@
 //! Finds certificates of served signers that another program signed, such as OCM's addon-manager where the Secret of an
-//! AddOnTemplate's `signingCA` exists. They stay where they are; the gateway refuses them, and the AddOnSigner says so.
+//! AddOnTemplate's `signingCA` exists. They stay on their CSRs; the gateway refuses them, and the AddOnSigner reports
+//! them.
 
 use std::collections::BTreeMap;
 
@@ -17,9 +18,9 @@ use addon_signer_platform::clock::Clock;
 
 /// How many CSRs are kept.
 const MOST: usize = 10_000;
-/// How many may be kept when one of a signer that is not served comes, which may be served later.
+/// Limit above which CSRs for signers that are not served yet are dropped.
 const MOST_OF_OTHERS: usize = MOST / 2;
-/// How many of them a report names.
+/// How many CSRs a report names.
 const NAMED: usize = 3;
 
 /// CSRs of one signer with a certificate that none of its authorities signed.
@@ -46,7 +47,7 @@ impl ForeignCertificates {
     }
 }
 
-/// What is known, by signer name. A signer is missing until the hub knows its authorities.
+/// The foreign certificates by signer name. A signer is missing until the hub knows its authorities.
 pub(crate) type ForeignReport = BTreeMap<String, ForeignCertificates>;
 
 struct SignedCsr {
@@ -56,9 +57,9 @@ struct SignedCsr {
     list: u64,
 }
 
-/// CSRs whose certificates are of another program, or of a signer whose authorities are not known.
+/// CSRs whose certificates another program signed, or whose signer's authorities are unknown.
 pub(super) struct Origins {
-    /// By signer name, and by their own names.
+    /// By signer name, then by CSR name.
     of: BTreeMap<String, BTreeMap<String, SignedCsr>>,
     count: usize,
     list: u64,
@@ -75,7 +76,7 @@ impl Origins {
         Self { of: BTreeMap::new(), count: 0, list: 0, is_complete: false, has_more: false, clock, report }
     }
 
-    /// A list begins, which shows all CSRs.
+    /// Notes that a list begins, which shows all CSRs.
     pub(super) fn begin_list(&mut self) {
         self.list += 1;
     }
@@ -87,7 +88,7 @@ impl Origins {
         self.is_complete = true;
     }
 
-    /// A CSR has its certificate. `lineage` is its signer's, if that is served.
+    /// Notes that a CSR has its certificate. `lineage` is its signer's, if that is served.
     pub(super) fn note(&mut self, csr: &CertificateSigningRequest, lineage: Option<&LineageState>) {
         let (name, signer_name) = (csr.name_any(), &csr.spec.signer_name);
         // Kubernetes' own signers are never ours, and they have most of the CSRs.
@@ -120,7 +121,7 @@ impl Origins {
         was_known
     }
 
-    /// Whether a new list would show CSRs that did not fit and would fit now. Returns `true` once.
+    /// Whether a new list would show CSRs that did not fit before and would now. Returns `true` once.
     pub(super) fn wants_list(&mut self) -> bool {
         self.count <= MOST_OF_OTHERS / 2 && std::mem::take(&mut self.has_more)
     }
@@ -130,7 +131,7 @@ impl Origins {
         self.report.send_if_modified(|report| report.remove(signer_name).is_some());
     }
 
-    /// A CSR is gone. `lineage` is its signer's, if that is served.
+    /// Notes that a CSR was deleted. `lineage` is its signer's, if that is served.
     pub(super) fn gone(&mut self, csr: &CertificateSigningRequest, lineage: Option<&LineageState>) {
         self.remove(csr);
         if let Some(lineage) = lineage {
@@ -138,14 +139,14 @@ impl Origins {
         }
     }
 
-    /// Checks again the CSRs of a signer, whose lineage may have become known.
+    /// Checks the CSRs of a signer again, because its lineage may have become known.
     pub(super) fn compare(&mut self, signer_name: &str, lineage: &LineageState) {
         let now = self.clock.now();
         self.retain(Some(signer_name), |request| may_be_foreign(request, lineage, now));
         self.tell(signer_name, lineage);
     }
 
-    /// Keeps the CSRs of a signer, or of all, for which this is true.
+    /// Keeps only the CSRs that fulfil the condition, of one signer or of all.
     fn retain(&mut self, signer_name: Option<&str>, keeps: impl Fn(&SignedCsr) -> bool) {
         for (_, requests) in self.of.iter_mut().filter(|(of, _)| signer_name.is_none_or(|name| name == *of)) {
             requests.retain(|_, request| keeps(request));
@@ -172,8 +173,7 @@ impl Origins {
     }
 }
 
-/// Whether the certificate is of none of the lineage's authorities, as far as their names tell. An expired one harms
-/// nobody.
+/// Whether none of the lineage's authorities signed the certificate, as far as names tell. An expired one does no harm.
 fn may_be_foreign(request: &SignedCsr, lineage: &LineageState, now: Timestamp) -> bool {
     let (Some(ready), Some(origin)) = (lineage.last(), &request.origin) else { return true };
     let is_ours = ready.lineage().members().iter().any(|member| origin.is_of_lineage(&member.authority));

@@ -1,5 +1,5 @@
-//! Whether the API server keeps the annotation in which OCM's gRPC server states for whom it makes a CSR: without
-//! the policy addon-signer-grpc-account anybody who may update the status of CSRs could rewrite it.
+//! Whether the API server protects the annotation that names the user for whom OCM's gRPC server makes a CSR: without
+//! the policy addon-signer-grpc-account, any account that may update the status of CSRs could rewrite it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -28,12 +28,12 @@ use addon_signer_telemetry::pulse::Pulse;
 
 /// How often the task gives a sign of life.
 const ROUND: Duration = Duration::from_secs(15);
-/// How much later than the policy was seen in force a CSR must be created. Both times have whole seconds, and of
-/// several API servers some may know the policy later, or have a clock that differs a little.
+/// How much later than the policy was seen in force a CSR must be created. Both times have whole seconds, and with
+/// several API servers, some may learn of the policy later or have slightly different clocks.
 const LATER: Duration = Duration::from_secs(5);
 /// The policy of `grpcAccount` in the chart.
 pub(super) const POLICY: &str = "addon-signer-grpc-account";
-/// The name of the CSRs that the hub tries to create, and the value of their annotation.
+/// The name and the annotation of the CSRs that the hub tries to create.
 const NOBODY: &str = "addon-signer-probe";
 
 /// What the hub knows of the policy.
@@ -59,17 +59,17 @@ struct GuardState {
 }
 
 impl Guard {
-    /// What is known now.
+    /// The present state of the policy.
     pub(crate) fn known(&self) -> Guarded {
         self.0.known.borrow().clone()
     }
 
-    /// Shows when that changes.
+    /// Watches that state.
     pub(crate) fn watch(&self) -> watch::Receiver<Guarded> {
         self.0.known.subscribe()
     }
 
-    /// The API server accepted a change that the policy forbids.
+    /// Notes that the API server accepted a change that the policy forbids.
     pub(super) fn refute(&self) {
         self.set(Guarded::Not(PolicyProblem::Missing));
         self.0.refuted.notify_one();
@@ -118,7 +118,7 @@ impl Guard {
     }
 }
 
-/// Why the hub answers no CSR of OCM's gRPC server.
+/// Why the hub does not answer CSRs of OCM's gRPC server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Unproven<'d>(pub(super) &'d PolicyProblem);
 
@@ -141,7 +141,7 @@ impl fmt::Display for Unproven<'_> {
     }
 }
 
-/// Tries to create a CSR in the name of somebody else.
+/// Tries to create a CSR in the name of another user.
 struct CsrDryRun {
     client: Client,
 }
@@ -166,8 +166,7 @@ impl PolicyDryRun for CsrDryRun {
     }
 }
 
-/// A CSR with this annotation, which a policy forbids, and which nothing else refuses: the hub's account may make
-/// CSRs for this signer name.
+/// A CSR with this annotation, which only the policy refuses: the hub's account may make CSRs for this signer name.
 pub(super) fn probe(annotation: &str) -> Result<CertificateSigningRequest, BuildError> {
     let rng = SystemRandom::new();
     let (key, _) = PrivateKey::generate(KeyKind::EcdsaP256, &rng)?;
@@ -203,7 +202,7 @@ mod tests {
         "ValidatingAdmissionPolicy 'addon-signer-grpc-account' with binding 'b' denied request: no";
     const DATE: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
 
-    /// The refusal of each dry run, if it is refused, and how many there were.
+    /// The refusal of each dry run, if any, and how many dry runs there were.
     type Server = Arc<Mutex<(Option<&'static str>, usize)>>;
 
     fn answer(server: &Server, request: &Request<Body>) -> Response<Body> {

@@ -1,4 +1,4 @@
-//! Certificate signing requests: what to do about each, the certificate, the answer.
+//! Certificate signing requests (CSRs): the decision about each, the certificate, the answer.
 //!
 //! `dispatcher` watches all CSRs and gives each its turn, `room` keeps what there is room for and reads the others when
 //! it is their turn, `signer` works on the CSRs of one signer name, `action` names the one action for a CSR,

@@ -1,7 +1,7 @@
-//! Closes rows of the ledger that are unfinished: a hub that was killed left them, or their CSRs are gone.
+//! Closes unfinished rows of the ledger: a hub that was killed left them, or their CSRs were deleted.
 //!
-//! The signer works on a CSR that still waits for its certificate. All other rows are closed, by what the API
-//! server says of the CSR.
+//! The signer continues with a CSR that still waits for its certificate. All other rows are closed according to the
+//! CSR's state on the API server. A hub cannot close them when it stops, because it may be killed at any moment.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -24,7 +24,7 @@ use addon_signer_platform::errors::explain;
 
 /// How often the open rows are checked.
 const PERIOD: Duration = Duration::from_secs(60);
-/// The minimum age of a row before it is checked: younger ones are being worked on.
+/// The minimum age of a row before it is checked: the signer may still be working on younger ones.
 const AGE: Duration = Duration::from_secs(60);
 
 /// Why a recovery stopped early; the next one starts from the beginning.
@@ -41,7 +41,7 @@ enum RecoveryError {
 enum RowVerdict {
     /// Nothing: the signer works on it.
     Leave,
-    /// Note that its certificate was published: the first note was lost.
+    /// Note that its certificate was published: the first note was lost, for instance because the hub was killed.
     Published,
     /// End it without a publication, for this reason.
     End(&'static str),
@@ -56,7 +56,7 @@ enum RowVerdict {
 pub(crate) struct Recovery {
     requests: Api<BoundedCsr>,
     links: HubLinks,
-    /// Rows that were reported because their serial number cannot be read; nobody closes them.
+    /// Rows that were reported because their serial number cannot be read; they stay open.
     unreadable: BTreeSet<u64>,
 }
 
@@ -107,8 +107,8 @@ impl Recovery {
     }
 
     async fn settle(&self, leads: &Leads, row: &OpenRow, serial: Serial) -> Result<(), RecoveryError> {
-        // From here on the signer does not touch the CSR, and what the signer wrote is earlier than what is written
-        // here.
+        // Lock the CSR: from here on the signer does not touch it, and all that the signer wrote is older than the CSR
+        // that is read next.
         let Some(_claim) = self.links.ledger.lock(row.uid.clone()) else { return Ok(()) };
         let request = self.requests.get_opt(&row.request).await?;
         if leads.still().is_err() {

@@ -1,8 +1,8 @@
-//! The CSRs that the watch has shown and that are not issued, each with as much of it as there is room for.
+//! Pending CSRs from the watch; their objects are kept only within a memory budget.
 //!
-//! A requester decides how large its CSRs are and how many there are, so each tenant has a bounded room, and all
-//! together have one. What does not fit is read again when its turn comes. Of a tenant with too many CSRs some are
-//! not known at all; when half of the others are settled, a new list finds more of them.
+//! A requester decides how large and how many its CSRs are, so each tenant has a budget, and all together have one. An
+//! object that does not fit is read again when its turn comes. Of a tenant with too many CSRs, some are not known at
+//! all; once half of the others are done, a new list finds more of them.
 
 use std::collections::HashMap;
 use std::mem::{Discriminant, take};
@@ -18,12 +18,11 @@ use crate::csrs::action;
 use crate::csrs::signer::Outcome;
 use addon_signer_api::request::BoundedCsr;
 
-/// Bytes of CSRs that are kept of one tenant. OCM's agent makes at most ten CSRs per addon, of some 2 KiB each.
+/// Budget of one tenant's CSRs in bytes. OCM's agent makes at most ten CSRs per addon, of some 2 KiB each.
 const ROOM_OF_TENANT: usize = 512 << 10;
-/// How many CSRs of one tenant are known, each with up to a kilobyte for its names in addition to what is kept of
-/// it.
+/// How many CSRs of one tenant are known. Each needs up to a kilobyte for its names, even if its object is not kept.
 const MOST_OF_TENANT: usize = 2_000;
-/// Bytes of CSRs that are kept in all.
+/// Budget of all CSRs in bytes.
 const ROOM: usize = 24 << 20;
 
 /// A CSR that waits for something.
@@ -31,15 +30,15 @@ const ROOM: usize = 24 << 20;
 pub(super) struct KnownCsr {
     /// Its `spec.signerName`.
     pub(super) signer_name: Arc<str>,
-    /// The tenant that must wait if it asks for too much.
+    /// The tenant that the rate limits apply to.
     pub(super) tenant: Arc<str>,
-    /// The object as the watch showed it; `None` if there was no room for it.
+    /// The object as the watch showed it; `None` if it did not fit.
     pub(super) object: Option<Arc<CertificateSigningRequest>>,
     /// How often in a row the hub has handled this version of the CSR with the same outcome.
     pub(super) attempts: u32,
     pub(super) last: Option<Discriminant<Outcome>>,
     pub(super) in_work: bool,
-    /// Whether something that it may wait for has changed while it was in work.
+    /// Whether anything that it may wait for has changed while it was in work.
     pub(super) missed: bool,
     /// Whether the CSR waits for something in the hub.
     pub(super) waits: bool,
@@ -50,12 +49,12 @@ pub(super) struct KnownCsr {
     list: u64,
 }
 
-/// What one tenant has.
+/// The usage of one tenant.
 #[derive(Debug, Default)]
 struct Tenant {
     requests: usize,
     bytes: usize,
-    /// Whether it has CSRs that are not known.
+    /// Whether it has unknown CSRs.
     has_more: bool,
 }
 
@@ -125,7 +124,7 @@ impl KnownCsrs {
         }
     }
 
-    /// A list begins, which shows all CSRs.
+    /// Notes that a list begins, which shows all CSRs.
     pub(super) fn begin_list(&mut self) {
         self.list += 1;
     }
@@ -139,7 +138,7 @@ impl KnownCsrs {
         }
     }
 
-    /// Whether a new list would show CSRs that are not known and for which there is room now. Returns `true` once.
+    /// Whether a new list would show unknown CSRs that would fit now. Returns `true` once.
     pub(super) fn wants_list(&mut self) -> bool {
         take(&mut self.wants_list)
     }
@@ -157,10 +156,10 @@ impl KnownCsrs {
     }
 }
 
-/// How many CSRs are read again at once, of all clusters: each may need 27 MB while it is read.
+/// How many CSRs are read at once, of all clusters: each may need 27 MB while it is read.
 const AT_ONCE: usize = 2;
 
-/// Reads CSRs again.
+/// Reads a few CSRs at a time.
 #[derive(Clone)]
 pub(super) struct Rereads {
     api: Api<BoundedCsr>,
@@ -182,7 +181,7 @@ impl Rereads {
         if kept.is_some() {
             return Ok(kept);
         }
-        // Nobody closes it, so a permit becomes free.
+        // The semaphore is never closed, so a permit becomes free.
         let _place = self.places.acquire().await.ok();
         let found = self.api.get_opt(name).await?.map(action::trimmed);
         Ok(found.filter(|csr| csr.name_any() == name && csr.spec.signer_name == signer_name).map(Arc::new))

@@ -17,9 +17,9 @@ use addon_signer_core::names::{ANNOTATION_CSR_USER, ANNOTATION_TRUST_BUNDLE};
 /// How a CSR is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RefusalKind {
-    /// Nobody had approved it.
+    /// It was not approved.
     Denied,
-    /// Somebody else had approved it, and Kubernetes does not let anybody withdraw an approval.
+    /// Another account had approved it, and Kubernetes lets no account withdraw an approval.
     Failed,
 }
 
@@ -46,8 +46,8 @@ impl<'l> StatusWriter<'l> {
         self.write(with_condition(csr, "Approved", POLICY_ALLOWS, &sentence), "approval").await
     }
 
-    /// Denies or fails the CSR, with a reason. Its finalizers go: no agent sets any, and they would keep the
-    /// CSR forever when the hub deletes it.
+    /// Denies or fails the CSR, with a reason, and removes its finalizers: no agent sets any, and they would keep the
+    /// CSR forever once the hub has deleted it.
     pub(crate) async fn refuse(
         &self,
         csr: &CertificateSigningRequest,
@@ -75,7 +75,8 @@ impl<'l> StatusWriter<'l> {
         self.write(with_condition(csr, kind, reason, sentence), "status").await.map(|_| ())
     }
 
-    /// Writes the certificate with its chain, PEM, and beside it the anchors that the agent needs to trust the gateway.
+    /// Writes the certificate with its chain as PEM and, in an annotation, the anchors that the agent needs to trust
+    /// the gateway.
     pub(crate) async fn publish(
         &self,
         csr: &CertificateSigningRequest,
@@ -93,8 +94,8 @@ impl<'l> StatusWriter<'l> {
         self.write(csr, "status").await.map(|_| ())
     }
 
-    /// Deletes exactly this object. It is not an error if the object is already gone. Returns whether it is gone now;
-    /// otherwise finalizers keep it.
+    /// Deletes exactly this object. It is no error if the object does not exist any more. Returns whether it is deleted
+    /// now; otherwise finalizers keep it.
     ///
     /// # Errors
     /// The error of the API server, also if the object has changed; the watch then shows it again.
@@ -110,12 +111,12 @@ impl<'l> StatusWriter<'l> {
         };
         match self.leads.write(answer).await {
             Err(NotWritten::Api(kube::Error::Api(status))) if status.is_not_found() => Ok(true),
-            // The API server answers with the object only if it is still there, and with a Status otherwise.
+            // The API server responds with the object only if it still exists, and with a Status otherwise.
             left => Ok(left?.csr.metadata.finalizers.is_none_or(|left| left.is_empty())),
         }
     }
 
-    /// Tries, in a dry run, to change for whom OCM's gRPC server made the CSR.
+    /// Tries, in a dry run, to change the user for whom OCM's gRPC server made the CSR.
     ///
     /// # Errors
     /// The error of the API server, which the policy addon-signer-grpc-account must cause.
@@ -124,7 +125,7 @@ impl<'l> StatusWriter<'l> {
         csr: &CertificateSigningRequest,
         subresource: &str,
     ) -> Result<(), kube::Error> {
-        // Whatever it is, this is another one: who is behind the gRPC server may choose the name.
+        // A value that differs from any real one, since the client of the gRPC server controls the user name.
         let another = format!("not {}", csr_user(csr).unwrap_or_default());
         let mut changed = csr.clone();
         changed.metadata.annotations.get_or_insert_default().insert(ANNOTATION_CSR_USER.to_owned(), another);
@@ -132,7 +133,7 @@ impl<'l> StatusWriter<'l> {
         self.api.replace_subresource(subresource, &csr.name_any(), &dry_run, &changed).await.map(|_| ())
     }
 
-    /// Writes an Event that says why.
+    /// Writes an Event with the reason.
     pub(crate) async fn event(
         &self,
         csr: &CertificateSigningRequest,

@@ -1,6 +1,6 @@
-//! Keeps certificates that were signed and that the watch has not shown yet.
+//! Keeps signed certificates that the watch has not shown yet.
 //!
-//! So a CSR never gets a second certificate because the answer to the first write was lost or the watch is late.
+//! So a CSR never gets a second certificate if the response to the first write was lost or the watch is late.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -13,9 +13,9 @@ use addon_signer_core::ca::issuer::Issued;
 use addon_signer_core::journal::CsrUid;
 use addon_signer_core::timestamp::Timestamp;
 
-/// A certificate whose publication nobody confirmed is forgotten after this time.
+/// A certificate without a confirmed publication is forgotten after this time.
 const REMEMBER: Duration = Duration::from_secs(3_600);
-/// How far the watch may be behind our own write before the CSR is handled as the watch shows it.
+/// How far the watch may lag behind the hub's own write before the CSR is handled as the watch shows it.
 pub(super) const WATCH_BEHIND: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Clone)]
@@ -31,7 +31,7 @@ struct UnconfirmedCertificate {
 pub(crate) struct Unconfirmed(Mutex<HashMap<CsrUid, UnconfirmedCertificate>>);
 
 impl Unconfirmed {
-    /// The certificate that was signed for this CSR before.
+    /// The certificate that was already signed for this CSR.
     pub(super) fn recall(&self, csr: &CertificateSigningRequest) -> Option<Issued> {
         self.0.lock().get(&uid(csr)).map(|known| known.issued.clone())
     }

@@ -1,4 +1,4 @@
-//! Finds CSRs whose certificates the ledger does not have: it was restored from a backup or lost, or another
+//! Finds CSRs whose certificates the ledger does not have: the ledger was lost or restored from a backup, or another
 //! program signed them. They keep their certificates.
 
 use crate::metrics::Difference;
@@ -26,7 +26,7 @@ pub(super) struct IssuedCsr {
     id: (Timestamp, CsrUid),
 }
 
-/// Those that the first list shows, by signer name, until their signers are served.
+/// The issued CSRs of the first list, by signer name, until their signers are served.
 #[derive(Default)]
 pub(super) struct IssuedBefore {
     of: HashMap<String, Vec<IssuedCsr>>,
@@ -35,14 +35,14 @@ pub(super) struct IssuedBefore {
 }
 
 impl IssuedBefore {
-    /// A list begins.
+    /// Notes that a list begins.
     pub(super) fn begin(&mut self) {
         if !self.is_complete {
             *self = Self::default();
         }
     }
 
-    /// A list shows a CSR that has its certificate.
+    /// Notes a listed CSR that has its certificate.
     pub(super) fn note(&mut self, csr: &CertificateSigningRequest) {
         // Kubernetes' own signers are never ours, and they have most of the CSRs.
         if self.is_complete || csr.spec.signer_name.starts_with("kubernetes.io/") {
@@ -57,12 +57,12 @@ impl IssuedBefore {
         }
     }
 
-    /// A list is complete.
+    /// Notes that a list is complete.
     pub(super) fn complete(&mut self) {
         self.is_complete = true;
     }
 
-    /// Those of a signer, once. Empty before the list is complete.
+    /// Takes the CSRs of a signer, once. Empty before the list is complete.
     pub(super) fn take(&mut self, signer_name: &str) -> Vec<IssuedCsr> {
         let taken = self.is_complete.then(|| self.of.remove(signer_name));
         taken.flatten().unwrap_or_default()

@@ -1,4 +1,4 @@
-//! The calls that write ManifestWorks.
+//! The API calls that write ManifestWorks.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use addon_signer_api::registrations::FIELD_MANAGER;
 use addon_signer_core::identity::AddOnKey;
 use addon_signer_platform::errors::explain;
 
-/// How long the API server may take for one answer.
+/// Timeout for one response of the API server.
 const ANSWER: Duration = Duration::from_secs(15);
 
 /// How to reach the ManifestWorks, and what owns them.
@@ -31,11 +31,11 @@ pub(super) struct Works {
 /// Why a call failed.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct NotTaken {
-    /// `None` for what is normal: somebody else was faster, or this hub does not lead.
+    /// `None` if the failure is normal: another client was faster, or this hub does not lead.
     pub(super) error: Option<String>,
-    /// Whether the API server refuses it to this account.
+    /// Whether the API server forbids it to this account.
     pub(super) is_refused: bool,
-    /// Whether something with this name already exists.
+    /// Whether an object with this name already exists.
     pub(super) is_there: bool,
 }
 

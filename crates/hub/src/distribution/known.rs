@@ -1,4 +1,4 @@
-//! What the watches have shown of addons and of the ManifestWorks that bring them the trust bundle.
+//! Addons, and the ManifestWorks that bring them the trust bundle, as the watches have shown them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use addon_signer_api::manifest_work::{Placement, Work, key_of};
 use addon_signer_api::ocm;
 use addon_signer_core::identity::AddOnKey;
 
-/// Shared by the watch of addons, the watch of ManifestWorks and the task that writes those.
+/// Shared by the watch of addons, the watch of ManifestWorks and the task that writes ManifestWorks.
 #[derive(Clone, Default)]
 pub(crate) struct Known(Arc<Shared>);
 
@@ -26,12 +26,12 @@ struct Shared {
 pub(super) struct KnownObjects {
     pub(super) addons: Listed<Placement>,
     pub(super) works: Listed<Work>,
-    /// The work that is being created, until a watch or a list may have shown that it is gone again.
+    /// The work that is being created, until a watch or a list may have shown its deletion.
     making: Option<AddOnKey>,
 }
 
 impl Known {
-    /// Reads or changes the objects. Whoever changes them reports whether that is news.
+    /// Reads or changes the objects. The caller reports changes.
     pub(super) fn with<T>(&self, look: impl FnOnce(&mut KnownObjects) -> T) -> T {
         look(&mut self.0.objects.lock())
     }
@@ -51,19 +51,19 @@ impl Known {
         }
     }
 
-    /// An addon exists.
+    /// Notes that an addon exists.
     pub(crate) fn put_addon(&self, addon: &DynamicObject) {
         if let Some(key) = ocm::addon_key(addon) {
             self.change(|known| known.addons.put(key, Placement::read(addon)));
         }
     }
 
-    /// An addon was deleted.
+    /// Notes that an addon was deleted.
     pub(crate) fn remove_addon(&self, key: &AddOnKey) {
         self.change(|known| known.addons.remove(key));
     }
 
-    /// A list of all addons is complete.
+    /// Notes that a list of all addons is complete.
     pub(crate) fn complete_addons(&self, is_shown: impl Fn(&AddOnKey) -> bool) {
         self.change(|known| known.addons.complete(is_shown));
     }
@@ -71,17 +71,17 @@ impl Known {
     pub(super) fn put_work(&self, object: &DynamicObject) {
         match Work::read(object) {
             Some((key, work)) => self.change(|known| known.works.put(key, work)),
-            None => self.remove_work(object), // somebody has changed its label
+            None => self.remove_work(object), // another client has changed its label
         }
     }
 
-    /// The hub creates a work. [`Known::put_answer`] follows.
+    /// Notes that the hub creates a work. [`Known::put_answer`] follows.
     pub(super) fn make_work(&self, key: &AddOnKey) {
         self.with(|known| known.making = Some(key.clone()));
     }
 
-    /// The outcome of a write to the work that was known in this version, or not at all. If the watch has shown
-    /// something since, that stays: an answer that comes late is older, and no event would correct it.
+    /// Notes the outcome of a write to the work that was known in this version, or not at all. What the watch has shown
+    /// since stays: a late response is older, and no event would correct it.
     pub(super) fn put_answer(&self, before: Option<&str>, object: &DynamicObject) {
         if let Some((key, work)) = Work::read(object) {
             self.change(|known| {
@@ -92,7 +92,7 @@ impl Known {
         }
     }
 
-    /// The API server says that the work that was known in this version does not exist.
+    /// Notes that, by the API server's response, the work that was known in this version does not exist.
     pub(super) fn put_absence(&self, key: &AddOnKey, before: &str) {
         self.change(|known| {
             let is_as_before = known.works.get(key).is_some_and(|work| &*work.version == before);
@@ -109,7 +109,7 @@ impl Known {
         }
     }
 
-    /// A list of all works is complete.
+    /// Notes that a list of all works is complete.
     pub(super) fn complete_works(&self, is_shown: impl Fn(&AddOnKey) -> bool) {
         self.change(|known| {
             known.making = None;
@@ -117,7 +117,7 @@ impl Known {
         });
     }
 
-    /// Forgets the ManifestWorks: nobody watches them any more.
+    /// Forgets the ManifestWorks, because the watch has stopped.
     pub(super) fn forget_works(&self) {
         self.with(|known| (known.works, known.making) = (Listed::default(), None));
     }

@@ -1,8 +1,9 @@
 //! Brings the gateway's anchors to the managed clusters: one ManifestWork for each addon on each cluster, if the hub
 //! has the right to write them (`trust.manifestWorks` in the chart).
 //!
-//! `steps` compares what the watches have shown with what should be. What it finds is written at a bounded rate, and
-//! after each second's writes it checks again, so that a new addon does not wait until thousands have a new bundle.
+//! `steps` compares what the watches have shown with what should exist. The differences are written at a bounded rate,
+//! and after each second's writes it compares again, so that a new addon need not wait until thousands have a new
+//! bundle.
 
 use std::cell::Cell;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -51,18 +52,18 @@ const PAUSE: Duration = Duration::from_secs(1);
 const ROUND: Duration = Duration::from_secs(15);
 /// How often the log has a failure.
 const WARNING: Duration = Duration::from_secs(60);
-/// How long a hub that had the right must be told that it has none before it believes that: an API server that starts
-/// does not know every CRD and role at once, and a rotation would no longer wait for the clusters. And how long no
-/// AddOnSigner must want a ManifestWork before it is deleted.
+/// How long a permission must be denied before its loss is taken as real: an API server that starts does not know every
+/// CRD and role at once, and without the permission a rotation does not wait for the clusters. Also how long a
+/// ManifestWork must be unwanted before it is deleted.
 const DOUBT: Duration = Duration::from_secs(300);
-/// The pauses between two writes of one object, whether they fail or somebody undoes them: a cluster's agent may edit
+/// The pauses between two writes of one object if they fail or another client undoes them: a cluster's agent may edit
 /// its own ManifestWork.
 const SHORTEST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(600);
 
-/// How long after a cluster has applied the bundle its pods and agents use it. A kubelet shows pods a changed ConfigMap
-/// within 3 minutes: it checks every 60 to 90 s, and may read it from a cache that is 60 s old. Our agents ask the
-/// gateway at least every 6 minutes.
+/// How long it takes a cluster's pods and agents to use a bundle that was applied. A kubelet shows pods a changed
+/// ConfigMap within 3 minutes: it checks every 60 to 90 s, and may read it from a cache that is 60 s old. Our agents
+/// ask the gateway at least every 6 minutes.
 pub(crate) const APPLIED_FOR: Duration = Duration::from_secs(900);
 
 /// What the distributor reads and reports.
@@ -80,7 +81,7 @@ struct Tried {
     reverts: RevertBackoff<Instant>,
     /// Why the last one failed.
     error: Option<String>,
-    /// Whether it found an existing one.
+    /// Whether it found an existing object.
     was_there: bool,
 }
 
@@ -89,9 +90,9 @@ pub(super) struct Distributor {
     works: Works,
     inputs: DistributorInputs,
     tried: HashMap<AddOnKey, Tried>,
-    /// Since when each addon has the present trust bundle, as far as this process knows.
+    /// Since when each addon has had the present trust bundle, as far as this process knows.
     applied: HashMap<AddOnKey, Timestamp>,
-    /// Since when no AddOnSigner has wanted what still exists.
+    /// Since when no AddOnSigner has wanted a work that still exists.
     unwanted: HashMap<AddOnKey, Instant>,
     /// The addons that AddOnSigners name, and when one of them was last dropped.
     named: BTreeSet<AddOnName>,
@@ -100,7 +101,7 @@ pub(super) struct Distributor {
     /// When the first of the steps that must wait is due.
     next: Option<Instant>,
     pace: Interval,
-    /// How many writes there were since everything was up to date.
+    /// The number of writes since everything was up to date.
     written: usize,
     warned: Option<Instant>,
     pulse: Pulse,
@@ -162,12 +163,13 @@ impl Distributor {
         }
     }
 
-    /// Whether the hub has only just started, and no hub before it had the right: then nobody waits for ManifestWorks.
+    /// Whether the hub has only just started, and no hub before it had the right: then no rotation waits for
+    /// ManifestWorks.
     async fn never_had_the_right(&self) -> bool {
         *self.inputs.report.borrow() == Distribution::Starting && self.right.dry_run.was_never_there().await
     }
 
-    /// Writes until the hub has no right any more.
+    /// Writes until the hub has lost the right.
     async fn write(&mut self) {
         loop {
             self.pulse.beat();
@@ -199,7 +201,7 @@ impl Distributor {
             };
             self.inputs.known.with(|known| steps::plan(known, &signers, &anchors, is_live, failed))
         });
-        // Whose eligibility is unknown must be waited for all the same, so nothing is reported.
+        // A rotation must also wait for addons of unknown eligibility, so nothing is reported.
         let Some(steps::Planned { mut steps, report, others, named }) = plan.filter(|_| !is_unknown.get()) else {
             return Vec::new();
         };
@@ -225,7 +227,7 @@ impl Distributor {
         steps
     }
 
-    /// Notes who has applied the present trust bundle; returns those whose pods and agents may not use it yet.
+    /// Notes which addons have the present trust bundle; returns those whose pods and agents may not use it yet.
     fn note_applied(&mut self, report: &TrustReport) -> BTreeSet<AddOnKey> {
         let now = self.links.clock.now();
         let is_applied = |key: &AddOnKey| report.get(&key.addon).is_some_and(|reached| reached.applied().contains(key));
@@ -239,8 +241,8 @@ impl Distributor {
         self.applied.iter().filter_map(is_fresh).collect()
     }
 
-    /// Whether an addon was dropped less than [`DOUBT`] ago. Nobody would wait for it, and if its AddOnSigner is
-    /// recreated, its agents' certificates are valid again.
+    /// Whether an addon was dropped less than [`DOUBT`] ago. A rotation would not wait for it, although its agents'
+    /// certificates become valid again if its AddOnSigner is recreated.
     fn has_shrunk(&mut self, named: BTreeSet<AddOnName>) -> bool {
         if !self.named.is_subset(&named) {
             self.shrunk = Some(Instant::now());
@@ -249,7 +251,7 @@ impl Distributor {
         self.shrunk.is_some_and(|since| since.elapsed() < DOUBT)
     }
 
-    /// Leaves what no AddOnSigner wants any more where it is for a while: a misspelt name, or an AddOnSigner that is
+    /// Delays the deletion of works that no AddOnSigner wants any more: a misspelt name, or an AddOnSigner that is
     /// deleted and recreated, must not take the trust bundle from a fleet.
     fn hold_deletions(&mut self, steps: &mut Vec<(AddOnKey, Step)>) {
         let now = Instant::now();
@@ -263,7 +265,7 @@ impl Distributor {
         steps.retain(|(key, _)| self.unwanted.get(key).is_none_or(|since| now.duration_since(*since) >= DOUBT));
     }
 
-    /// Waits for news, for the next retry, or for the next question.
+    /// Waits for news, for the next retry, or until the right must be checked again.
     async fn wait(&mut self) {
         let round = self.right.due().min(Instant::now() + ROUND);
         let next = self.next.map_or(round, |next| next.min(round));
@@ -277,7 +279,7 @@ impl Distributor {
         sleep(PAUSE).await;
     }
 
-    /// Takes the first steps. An error says that the API server refuses them to this account.
+    /// Takes the first steps. An error means that the API server forbids them to this account.
     async fn perform(&mut self, steps: Vec<(AddOnKey, Step)>) -> Result<(), ()> {
         let Ok(leads) = self.links.leading.leads() else {
             sleep(PAUSE).await; // another hub may lead
@@ -292,7 +294,7 @@ impl Distributor {
             let mut done = self.works.take(&leads, &self.inputs.known, &key, step, &anchors).await;
             if let Err(failure) = &mut done {
                 if failure.is_there && !self.tried.get(&key).is_some_and(|tried| tried.was_there) {
-                    failure.error = None; // perhaps this hub made it and got no answer: the watch shows it soon
+                    failure.error = None; // perhaps this hub's own, made without a response: the watch shows it soon
                 }
                 refused = if failure.is_refused { Err(()) } else { refused };
                 self.warn(&key, failure);
@@ -326,7 +328,7 @@ impl Distributor {
     }
 }
 
-/// Does nothing, with signs of life.
+/// Pauses, with signs of life.
 async fn rest(pulse: &Pulse, pause: Duration) {
     let end = Instant::now() + pause;
     while Instant::now() < end {
@@ -335,7 +337,7 @@ async fn rest(pulse: &Pulse, pause: Duration) {
     }
 }
 
-/// Waits for news of another task; if that has ended, the hub ends.
+/// Waits for news of another task; if that task has ended, the hub is ending.
 async fn changed<T>(news: &mut watch::Receiver<T>) {
     if news.changed().await.is_err() {
         std::future::pending().await

@@ -27,7 +27,7 @@ fn put_addon(known: &Known, number: usize) {
     known.put_addon(&serde_json::from_value(addon).unwrap());
 }
 
-/// A registry in which the addon is registered on so many clusters.
+/// A registry in which the addon is registered on this many clusters.
 fn live(clusters: usize) -> SharedRegistry {
     let registry = SharedRegistry::default();
     let accepted = ClusterFacts::ACCEPTED;
@@ -45,7 +45,7 @@ fn live(clusters: usize) -> SharedRegistry {
 /// When each cluster's work was written.
 type Writes = Arc<Mutex<Vec<(String, Instant)>>>;
 
-/// Takes every write, and answers what is there then.
+/// Accepts every write, and responds with the new object.
 async fn answer(request: Request<Body>, writes: Writes) -> Response<Body> {
     let cluster = request.uri().path().split('/').nth(5).unwrap().to_owned();
     let is_new = request.method() == Method::POST;
@@ -66,7 +66,7 @@ fn put_work(known: &Known, number: usize, namespace: &str, anchors: &str) {
     known.put_work(&serde_json::from_value(work).unwrap());
 }
 
-/// A distributor that leads and knows so many clusters with the addon, with what it writes and what it reports.
+/// A distributor that leads and knows this many clusters with the addon, with its writes and its report.
 fn mk_distributor(clusters: usize) -> (Distributor, Known, Writes, watch::Receiver<Distribution>, lease::Announcer) {
     let writes = Writes::default();
     let taken = Arc::clone(&writes);
@@ -80,7 +80,7 @@ fn mk_distributor(clusters: usize) -> (Distributor, Known, Writes, watch::Receiv
     (distributor, known, writes, reported, leads)
 }
 
-/// A distributor that has not asked for its right.
+/// A distributor that has not checked its right yet.
 pub(super) fn mk_distributor_of(
     client: Client,
     clusters: usize,
@@ -178,7 +178,7 @@ async fn what_fails_is_said_and_waits() {
     assert_eq!(distributor.look().len(), 2);
 }
 
-/// Answers each write so, after `meanwhile`.
+/// Answers each write like this, after `meanwhile`.
 fn mk_answering(
     status: StatusCode,
     meanwhile: impl Fn() + Send + Sync + 'static,
@@ -200,7 +200,7 @@ fn mk_answering(
     (distributor, known, reported, leads)
 }
 
-/// After a create of which the answer was lost, the next one finds the hub's own before the watch has shown it.
+/// After a create whose response was lost, the next create finds the hub's own work before the watch has shown it.
 #[tokio::test(start_paused = true)]
 async fn others_are_blamed_only_if_existing_work_stays_unknown() {
     let there = json!({
@@ -221,7 +221,7 @@ async fn others_are_blamed_only_if_existing_work_stays_unknown() {
     assert_eq!(failures, [false, true]);
 }
 
-/// The watch and the answers come on two ways: an answer that comes late must not undo what the watch has shown.
+/// A response that arrives late must not undo what the watch has shown since.
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_comes_after_the_watch_hides_nothing() {
     let made = |version: &str, anchors: &str| {
@@ -264,7 +264,7 @@ async fn missing_work_is_remade_but_missing_api_proves_nothing() {
     }
 }
 
-/// A hub that does not know who is eligible must not believe that nobody is to be waited for.
+/// A hub that does not know which addons are eligible must not conclude that none is awaited.
 #[tokio::test(start_paused = true)]
 async fn nothing_is_reported_or_written_while_eligibility_is_unknown() {
     let (mut distributor, _known, _writes, reported, _leads) = mk_distributor(2);
@@ -330,7 +330,7 @@ async fn an_anchor_that_was_just_applied_is_not_yet_in_use_everywhere() {
     assert_eq!(asked(true), "", "a clock that was ahead costs a quarter of an hour");
 }
 
-/// An AddOnSigner that is made again has agents with good certificates, for whom nobody has waited meanwhile.
+/// A recreated AddOnSigner has agents with valid certificates, for which no rotation has waited meanwhile.
 #[tokio::test(start_paused = true)]
 async fn no_authority_activates_while_addon_may_be_unnamed_by_mistake() {
     let (mut distributor, _known, _writes, reported, _leads) = mk_distributor(1);

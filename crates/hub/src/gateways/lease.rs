@@ -1,4 +1,4 @@
-//! The Lease of a gateway in a process of its own: it says that the gateway lives, and what it trusts.
+//! The Lease of a gateway in a process of its own. It reports that the gateway is alive, and what it trusts.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,13 +25,13 @@ use addon_signer_telemetry::pulse::Pulse;
 
 /// How often the Lease is renewed, at least.
 const RENEWAL: Duration = Duration::from_secs(10);
-/// How long the API server may take for one write.
+/// Timeout of one write.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The name of what is written, in the contacts.
+/// The name of these writes in the contacts.
 pub const LEASES: &str = "leases";
 /// The pauses between attempts.
 const SHORTEST: Duration = Duration::from_millis(200);
-/// How long a gateway that ends tries to say so. If that fails, the signer waits for the whole bound.
+/// How long a gateway that ends tries to release its Lease. If that fails, the signer waits for the whole bound.
 const FAREWELL: Duration = Duration::from_secs(2);
 
 /// How a gateway keeps its Lease.
@@ -43,9 +43,9 @@ pub struct GatewayLease {
     pub name: String,
     /// `metadata.uid` of the pod, so that the Lease is deleted together with it.
     pub pod_uid: Option<String>,
-    /// The holder's name, which belongs to this start of the process alone.
+    /// The holder's name, unique to this start of the process.
     pub identity: String,
-    /// How long after the last word of the API server this gateway refuses everybody.
+    /// How long after the API server's last response this gateway refuses all clients.
     pub bound: Duration,
 }
 
@@ -72,9 +72,9 @@ pub struct LeaseKeeper {
     clock: Clock,
     /// The trust that the gateway has in effect.
     trusted: watch::Receiver<Arc<Trust>>,
-    /// Where its writes are noted: a gateway whose Lease is old must not go on, because signers do not wait for it.
+    /// Its writes are noted here: a gateway with an old Lease must stop serving, because signers no longer wait for it.
     contacts: Contacts,
-    /// Whether the Lease was ever written.
+    /// Whether the Lease has been written.
     registered: watch::Sender<bool>,
     newest: NewestVersion,
     /// The Lease as the API server returned it last.
@@ -82,7 +82,7 @@ pub struct LeaseKeeper {
 }
 
 impl LeaseKeeper {
-    /// Makes a keeper, and tells when the Lease is there.
+    /// Makes a keeper, and a receiver that shows when the Lease exists.
     pub fn new(
         client: Client,
         lease: GatewayLease,
@@ -97,7 +97,7 @@ impl LeaseKeeper {
     }
 
     /// Writes the Lease at once, after each change of what the gateway trusts, and every ten seconds, until `stop` is
-    /// cancelled; then says that the gateway has ended.
+    /// cancelled; then releases it.
     pub async fn run(mut self, stop: CancellationToken, pulse: Pulse) -> Result<(), GatewayLeaseError> {
         if let Some(error) = stop.run_until_cancelled(self.keep(pulse)).await {
             return Err(error);
@@ -125,7 +125,7 @@ impl LeaseKeeper {
                     pauses = Pauses::new(SHORTEST, RENEWAL);
                     self.registered.send_replace(true);
                     self.contacts.answered(LEASES, sent);
-                    // Without the sender nothing changes any more, and the gateway's task says so.
+                    // If the sender has ended, the gateway's task reports that.
                     let renewal = RENEWAL.min(self.lease.bound / 3);
                     if let Ok(Err(_)) = timeout(renewal, self.trusted.changed()).await {
                         sleep(renewal).await;
@@ -133,6 +133,7 @@ impl LeaseKeeper {
                 }
                 Some(error) => {
                     warn!(name = self.lease.name, error, "Could not write the gateway's Lease; the gateway retries");
+                    // The write may have succeeded, so the next one reads the Lease first.
                     self.current = None;
                     sleep(pauses.after_failure()).await;
                 }
@@ -158,14 +159,14 @@ impl LeaseKeeper {
         Ok(())
     }
 
-    /// Notes the version of a Lease that was read or written. After a restore of etcd, that of the Lease in the backup
-    /// is always older; that of the next write may not be, if others have written much.
+    /// Notes the version of a Lease that was read or written. After a restore of etcd, the version of the Lease in the
+    /// backup is always older; the version of the next write may be newer, if other clients have written much.
     fn note(&mut self, version: &str) -> Result<(), GatewayLeaseError> {
         self.newest.note(version).map_err(GatewayLeaseError::Restored)
     }
 
-    /// The first write takes the Lease over, because the process that had this name before has ended. After that nobody
-    /// else may hold it.
+    /// The first write takes the Lease over, because the process that had this name before has ended. After that no
+    /// other process may hold it.
     fn check_holder(&self) -> Result<(), GatewayLeaseError> {
         let has_held = *self.registered.borrow();
         let holder = self.current.as_ref().and_then(|lease| lease.spec.as_ref()?.holder_identity.clone());
@@ -187,7 +188,7 @@ impl LeaseKeeper {
             ..OwnerReference::default()
         });
         let version = self.current.as_ref().and_then(ResourceExt::resource_version);
-        let now = jiff::Timestamp::from_second(self.clock.now().unix()).ok(); // only people read it
+        let now = jiff::Timestamp::from_second(self.clock.now().unix()).ok(); // only informative
         Lease {
             metadata: ObjectMeta {
                 name: Some(name.clone()),
@@ -212,7 +213,7 @@ impl LeaseKeeper {
         }
         let farewell = async {
             match self.write(None).await {
-                // The renewal that `stop` has interrupted may have arrived: then `current` is outdated.
+                // The renewal that `stop` interrupted may have succeeded: then `current` is outdated.
                 Err(NotWritten::Api(_)) => {
                     self.current = None;
                     self.write(None).await
@@ -253,7 +254,7 @@ mod tests {
     use super::*;
     use addon_signer_telemetry::pulse::Pulses;
 
-    /// By the time of the gateway's next write others may have written as much as the restore has undone.
+    /// Before the gateway's next write, other clients may have written as much as the restore has undone.
     #[tokio::test(start_paused = true)]
     async fn restore_shows_in_the_lease_that_is_read_after_a_conflict() {
         let lease = |version: &str| (200, json!({ "metadata": { "name": "gateway-1", "resourceVersion": version } }));

@@ -1,5 +1,5 @@
-//! Gateways in processes of their own. A signer and its gateways talk through objects of Kubernetes alone: a gateway
-//! reads in `trust` whom to trust, and reports in its Lease (`lease`) what it trusts; the signer reads these Leases in
+//! Gateways in processes of their own. A signer and its gateways communicate only through Kubernetes objects: a gateway
+//! reads what to trust (`trust`), and reports in its Lease (`lease`) what it trusts; the signer reads these Leases in
 //! `replicas`. [`Follower`] is the part of such a gateway that reads; it writes nothing.
 
 use std::sync::Arc;
@@ -39,7 +39,7 @@ pub struct FollowerParts {
     pub pulses: Pulses,
 }
 
-/// Reads what a gateway must know.
+/// Reads what a gateway needs.
 pub struct Follower {
     parts: FollowerParts,
     registry: SharedRegistry,
@@ -54,8 +54,8 @@ impl Follower {
         (Self { parts, registry, senders }, ends, applied)
     }
 
-    /// Reads until one of the tasks ends. The gateway's Lease must be there before: the signer waits for gateways that
-    /// it knows, and others must read what it has done.
+    /// Reads until one of the tasks ends. The gateway's Lease must exist before: the signer waits only for gateways
+    /// that it knows, so a gateway that reads earlier could miss a new authority that already signs.
     pub async fn run(self, config: HubConfig, addon_api: AddOnApi) -> Result<(), HubError> {
         let Self { parts: FollowerParts { client, contacts, clock: _, pulses }, registry, senders } = self;
         let GatewaySenders { trust, protected, routes: table } = senders;
@@ -65,7 +65,7 @@ impl Follower {
         let beside = protected::keep(client.clone(), namespace.clone(), protected);
         tasks.spawn("pods and Services of the hub's namespace", beside.map(Ok));
         let links = RouteLinks { client: client.clone(), contacts, trust: trust.subscribe(), table, pulses };
-        let _judged = routes::start(&mut tasks, links, routes); // the signer says what there is to say about each
+        let _judged = routes::start(&mut tasks, links, routes); // the signer reports on each
         tasks.spawn("AddOnSigners", trust::keep(client, namespace, trust).map(Ok));
         Err(tasks.ended().await)
     }

@@ -1,4 +1,5 @@
-//! Reads the Leases of gateways: what each of them trusts. The rules are in [`addon_signer_core::gateway::replicas`].
+//! Reads from the Leases of gateways what each gateway trusts. The rules are in
+//! [`addon_signer_core::gateway::replicas`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,16 +27,17 @@ use addon_signer_platform::contacts::{Contacts, in_namespace};
 use addon_signer_platform::listing::{Selector, watch as watch_objects};
 use addon_signer_telemetry::pulse::Pulse;
 
-/// How often the hub looks for gateways that have been silent for too long.
+/// How often the hub checks for gateways that have been silent for too long.
 const ROUND: Duration = Duration::from_secs(5);
 
-/// A watch that was silent for so long is resumed, and an API server that lives answers.
+/// A watch that was silent this long is resumed, and a live API server then answers.
 const SILENCE: Duration = Duration::from_secs(75);
 
 /// The name of the gateway in the hub's own process, which has no Lease.
 const OWN: &str = "the one in the hub's process";
 
-/// The parts of a Lease that matter here. A gateway writes the others, and could write what no program can read.
+/// The parts of a Lease that matter here. The other fields are ignored, because a gateway could write there what no
+/// program can decode.
 type LeaseObject = Lenient<Object<LeaseFacts, NotUsed>>;
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -60,8 +62,8 @@ pub(crate) struct ReplicasInputs {
     pub(crate) in_effect: watch::Sender<TrustInEffect>,
 }
 
-/// The time that has passed while the API server was heard. Whoever could not be heard was not silent, and after an
-/// outage each gateway needs a moment to report again.
+/// The time during which the API server could be heard. A gateway does not count as silent while it could not be heard,
+/// and after an outage each gateway needs a moment to report again.
 struct HeardTime {
     time: Duration,
     last: Instant,
@@ -72,7 +74,7 @@ impl HeardTime {
         Self { time: Duration::ZERO, last: Instant::now() }
     }
 
-    /// Notes that the API server was last heard so long ago. A process that was frozen has not heard it meanwhile.
+    /// Notes for how long the API server has been silent. A process that was frozen has not heard it meanwhile.
     fn pass(&mut self, silence: Duration) {
         let passed = std::mem::replace(&mut self.last, Instant::now()).elapsed();
         if silence < SILENCE {
@@ -106,7 +108,7 @@ pub(crate) async fn keep(client: Client, namespace: String, inputs: ReplicasInpu
                     replicas.note(&lease.name_any(), report(&lease), heard.time);
                 }
                 Some(Ok(Event::InitDone)) => is_complete = true,
-                Some(Ok(Event::Init | Event::Delete(_))) => {} // a deleted Lease says nothing
+                Some(Ok(Event::Init | Event::Delete(_))) => {} // a deleted Lease proves nothing
             },
             changed = own_changed => if changed.is_err() { return },
             _ = rounds.tick() => {

@@ -1,4 +1,4 @@
-//! Reads whom a gateway in a process of its own must trust: the AddOnSigners with their statuses, and the ConfigMaps of
+//! Reads what a gateway in a process of its own must trust: the AddOnSigners with their statuses, and the ConfigMaps of
 //! the gateway's lineages. What is read is checked in [`addon_signer_api::trust`]; what cannot be used changes nothing.
 
 use std::collections::BTreeMap;
@@ -28,10 +28,10 @@ use addon_signer_core::policy::GatewayCertificate;
 use addon_signer_core::trust::{SignerTrust, Trust};
 use addon_signer_platform::listing::{Selector, watch as watch_objects};
 
-/// The shortest time between two lists that look for AddOnSigners which have come to take effect.
+/// The shortest time between two lists that find AddOnSigners that have taken effect since.
 const LIST_PAUSE: Duration = Duration::from_secs(30);
 
-/// How often to look for that.
+/// How often the reader checks whether such a list is needed.
 const ROUND: Duration = Duration::from_secs(15);
 
 /// An event of one of the watches.
@@ -40,7 +40,7 @@ enum WatchEvent {
     Lineage(GatewayCertificate, Box<Event<Lenient<ConfigMap>>>),
 }
 
-/// Keeps `trust` up to date until a watch ends. There is none before everything was listed once.
+/// Keeps `trust` up to date until a watch ends. Nothing is sent before everything was listed once.
 pub async fn keep(client: Client, namespace: String, trust: watch::Sender<Arc<Trust>>) {
     let mut events = watches(&client, &namespace);
     let mut next_list = Instant::now();
@@ -87,15 +87,15 @@ fn said<E: Send + 'static>(
     })
 }
 
-/// What is known of an AddOnSigner.
+/// The state of one AddOnSigner.
 struct KnownSigner {
-    /// `metadata.uid`: one that was created again under its name is another.
+    /// `metadata.uid`: a recreated AddOnSigner is another one.
     uid: Option<String>,
     /// `None` if it is trusted for nothing.
     trust: Option<Arc<SignerTrust>>,
 }
 
-/// What is known of a lineage of the gateway.
+/// The state of one lineage of the gateway.
 #[derive(Default)]
 struct KnownLineage {
     relist: Relist<String>,
@@ -178,7 +178,7 @@ impl TrustReader {
         }
     }
 
-    /// All of it, once everything was listed.
+    /// The whole trust, once everything was listed.
     fn trust(&self) -> Option<Trust> {
         if !(self.is_listed && self.serving.is_listed && self.client.is_listed) {
             return None;
@@ -198,7 +198,7 @@ impl KnownLineage {
         match self.relist.news(event, |map| Some(map.name_any())) {
             Some(News::There(map)) => self.put(certificate, &map.object),
             Some(News::Listed(_)) => self.is_listed = true,
-            // The hub writes a deleted one again. Until then the anchors stay what they were.
+            // The hub recreates a deleted ConfigMap. Until then the anchors stay.
             None | Some(News::Deleted(_)) => {}
         }
     }

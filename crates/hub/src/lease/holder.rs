@@ -19,7 +19,7 @@ use addon_signer_ledger::Location;
 use addon_signer_platform::clock::Clock;
 use addon_signer_platform::errors::explain;
 
-/// How soon the hub reads the Lease again after somebody else has changed it.
+/// How soon the hub reads the Lease again after another client has changed it.
 const AGAIN: Duration = Duration::from_millis(50);
 /// How long a hub that ends tries to release the Lease. If that fails, the next hub waits for the whole duration.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -29,11 +29,11 @@ const FAREWELL: Duration = Duration::from_secs(2);
 pub struct LeaseSettings {
     /// Where the Lease is.
     pub namespace: String,
-    /// The holder's name, which belongs to this start of the process alone; see [`identity`].
+    /// The holder's name, unique to this start of the process; see [`identity`].
     pub identity: String,
     /// How long the Lease is valid without a renewal. Kubernetes counts in whole seconds, at least one.
     pub duration: Duration,
-    /// The ledger, which has epochs too: the next epoch is larger than all of them, even if the Lease was deleted.
+    /// The ledger, which has epochs too: the next epoch is larger than all of those, even if the Lease was deleted.
     pub ledger: Location,
 }
 
@@ -61,7 +61,7 @@ pub struct Holder {
     epoch: Option<u32>,
     /// The largest epoch that the ledger is known to have.
     floor: u32,
-    /// Until when this hub is sure that nobody else leads.
+    /// Until when this hub is sure that no other hub leads.
     until: Instant,
 }
 
@@ -91,7 +91,7 @@ impl Holder {
     /// releases it.
     pub async fn run(mut self, stop: CancellationToken) {
         let until_lost = async {
-            // This waits for a slow ledger; `raise_floor` later asks only for a limited time.
+            // This waits for a slow ledger; `raise_floor` later has a timeout.
             self.floor = u32::try_from(self.settings.ledger.last_epoch().await).unwrap_or(u32::MAX);
             while let Some(pause) = self.round().await {
                 sleep(pause).await;
@@ -102,7 +102,7 @@ impl Holder {
         }
     }
 
-    /// How often a leader renews, and how long it waits for an answer.
+    /// How often a leader renews, and how long it waits for a response.
     fn renewal(&self) -> Duration {
         self.settings.duration / 3
     }
@@ -122,6 +122,7 @@ impl Holder {
                 self.current = None;
                 Some(AGAIN)
             }
+            // The Lease was deleted: the next round reads that, and the hub stops, because another hub may lead by now.
             Ok(Err(kube::Error::Api(status))) if status.is_not_found() && self.epoch.is_some() => {
                 self.current = None;
                 Some(AGAIN)
@@ -132,7 +133,8 @@ impl Holder {
     }
 
     async fn exchange(&mut self, sent: Instant) -> Result<Option<Duration>, kube::Error> {
-        // A leader need not read what it wrote last. If somebody else has changed it, the API server refuses the write.
+        // A leader need not read its own last write: if another client has changed the Lease, the API server refuses
+        // the next write.
         if self.epoch.is_none() || self.current.is_none() {
             self.current = self.api.get_opt(LEASE_NAME).await?;
             let version = self.current.as_ref().and_then(ResourceExt::resource_version);
@@ -146,6 +148,7 @@ impl Holder {
         let mut action = step(self.seen.as_ref(), self.side(), now);
         if matches!(action, LeaseAction::Create { .. } | LeaseAction::TakeOver { .. }) {
             self.raise_floor().await;
+            // Decide again: the next epoch must be larger than any in the ledger.
             action = step(self.seen.as_ref(), self.side(), now);
         }
         let (epoch, written) = match action {
@@ -170,7 +173,7 @@ impl Holder {
         Ok(Some(self.renewal()))
     }
 
-    /// Announces that this hub no longer leads and ends.
+    /// Announces that this hub no longer leads, and ends.
     fn stop(&self, loss: Loss) -> Option<Duration> {
         self.announcer.step_back(Leadership::Lost(loss));
         None
@@ -181,8 +184,8 @@ impl Holder {
     }
 
     /// Asks the ledger for its last epoch before each attempt to take the Lease, because other hubs may have led while
-    /// this one waited. A ledger that does not answer must not prevent anybody from leading; if it has a larger epoch,
-    /// it refuses this hub when it is back.
+    /// this one waited. A ledger that is down must not keep this hub from leading; if it has a larger epoch, it refuses
+    /// this hub's writes once it is up again.
     async fn raise_floor(&mut self) {
         match timeout(self.renewal() / 2, self.settings.ledger.last_epoch()).await {
             Ok(last) => self.floor = self.floor.max(u32::try_from(last).unwrap_or(u32::MAX)),
@@ -204,7 +207,7 @@ impl Holder {
         self.announcer.lead(epoch, self.until);
     }
 
-    /// Handles a failed request, which may have had an effect or not; returns the pause before the next one.
+    /// Handles a failed request, which may have taken effect nevertheless; returns the pause before the next one.
     fn fail(&mut self, error: &str) -> Duration {
         debug!(error, "A request for the Lease failed; the hub retries");
         match self.epoch {
@@ -220,8 +223,7 @@ impl Holder {
             }
             Some(_) => {}
             None => {
-                // Perhaps the holder could not reach the API server either. It gets the whole duration again after
-                // that.
+                // Perhaps the holder could not reach the API server either, so it gets the whole duration again.
                 self.seen = None;
                 let waiting = Leadership::Waiting(format!("which cannot be taken: {error}"));
                 if self.announcer.leadership() != waiting {
@@ -260,7 +262,7 @@ impl Holder {
         lease
     }
 
-    /// The time of day, for people who read the Lease; no hub decides by it.
+    /// The time of day, only informative: no hub decides by it, because clocks differ.
     fn time(&self) -> MicroTime {
         MicroTime(jiff::Timestamp::from_second(self.clock.now().unix()).unwrap_or(jiff::Timestamp::MAX))
     }
@@ -280,7 +282,8 @@ impl Holder {
         }
     }
 
-    /// Reads the Lease first: a write that was under way when this hub was stopped may have changed it.
+    /// Releases the Lease. It is read first, because a write that was under way when this hub was stopped may have
+    /// changed it.
     async fn give_back(&self) -> Result<(), kube::Error> {
         loop {
             let Some(mut lease) = self.api.get_opt(LEASE_NAME).await? else { return Ok(()) };

@@ -2,8 +2,8 @@
 //!
 //! Each change of holder increases the **epoch**, the Lease's `leaseTransitions`. A Lease is no lock: a hub that was
 //! frozen may wake up after another hub has taken over. So code that writes needs a [`Leads`] and makes its call by
-//! [`Leads::write`], which also checks a deadline on this process's monotonic clock. And every write but the status of
-//! an AddOnRoute carries the `resourceVersion` of what was read.
+//! [`Leads::write`], which also checks a deadline on this process's monotonic clock. Every write but the status of an
+//! AddOnRoute carries the `resourceVersion` of what was read.
 
 mod holder;
 
@@ -15,14 +15,14 @@ use tokio::time::Instant;
 use addon_signer_core::lease::Loss;
 pub use holder::{Holder, LeaseSettings, identity};
 
-/// How long a Lease is valid without a renewal (client-go's default). If a leader did not end cleanly, the other hubs
-/// wait that long.
+/// How long a Lease is valid without a renewal (client-go's default). After a leader crashed, the other hubs wait that
+/// long.
 pub const DEFAULT_DURATION: Duration = Duration::from_secs(15);
 
 /// Whether this hub leads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Leadership {
-    /// Another hub leads, or the Lease cannot be taken; the text says which, as in "held by pod-1".
+    /// Another hub leads, or the Lease cannot be taken; the text is the reason, such as "held by pod-1".
     Waiting(String),
     /// This hub leads.
     Leader {
@@ -32,19 +32,19 @@ pub enum Leadership {
     /// This hub led and cannot tell whether it still leads, because the API server does not answer. It signs and writes
     /// nothing.
     Unsure {
-        /// The epoch in which it led, and in which it continues if nobody else has led since.
+        /// The epoch in which it led, and in which it continues if no other hub has led since.
         epoch: u32,
     },
     /// This hub has lost the Lease and will never lead again.
     Lost(Loss),
-    /// This hub released the Lease, because it ends.
+    /// This hub released the Lease before it ended.
     Released,
 }
 
 #[derive(Debug, Clone)]
 struct LeaseState {
     leadership: Leadership,
-    /// Until when a leader is sure that nobody else leads.
+    /// Until when a leader is sure that no other hub leads.
     until: Instant,
 }
 
@@ -82,15 +82,15 @@ pub enum NotWritten {
 }
 
 impl NotWritten {
-    /// Whether the API server will refuse the same write again, as far as can be known: it did answer, nobody was
-    /// faster, and it is not overloaded.
+    /// Whether the API server will probably refuse the same write again: it did respond, no other client was faster,
+    /// and it is not overloaded.
     pub(crate) fn is_lasting(&self) -> bool {
         matches!(self, Self::Api(kube::Error::Api(status)) if ![404, 409, 429, 503, 504].contains(&status.code))
     }
 }
 
 impl Leads {
-    /// Checks that this hub certainly leads at this moment, in the epoch of this evidence.
+    /// Checks that this hub certainly leads now, in the epoch of this evidence.
     ///
     /// # Errors
     /// [`NotLeading`], also in a hub that was frozen and has not noticed yet.
@@ -98,7 +98,7 @@ impl Leads {
         if self.leading.epoch() == Some(self.epoch) { Ok(()) } else { Err(NotLeading) }
     }
 
-    /// Makes one call that writes, if this hub still leads right before it.
+    /// Makes one call that writes, if this hub still leads right before.
     pub async fn write<T>(&self, call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, NotWritten> {
         self.still()?;
         Ok(call.await?)
@@ -114,7 +114,7 @@ pub fn channel() -> (Announcer, Leading) {
 }
 
 impl Announcer {
-    /// Announces that this hub leads until that moment, unless something else is announced earlier.
+    /// Announces that this hub leads until then, unless something else is announced earlier.
     pub fn lead(&self, epoch: u32, until: Instant) {
         self.announce(Leadership::Leader { epoch }, until);
     }
@@ -129,7 +129,7 @@ impl Announcer {
     }
 
     fn announce(&self, leadership: Leadership, until: Instant) {
-        // A renewal only moves the deadline, so it wakes nobody.
+        // A renewal only moves the deadline, so it wakes no reader.
         self.0.send_if_modified(|held| {
             let differs = held.leadership != leadership;
             *held = LeaseState { leadership, until };
@@ -139,15 +139,15 @@ impl Announcer {
 }
 
 impl Leading {
-    /// The evidence that this hub leads, if it certainly leads at this moment.
+    /// The evidence that this hub leads, if it certainly leads now.
     pub fn leads(&self) -> Result<Leads, NotLeading> {
         let epoch = self.epoch().ok_or(NotLeading)?;
         Ok(Leads { leading: self.clone(), epoch })
     }
 
-    /// The epoch, if this hub certainly leads at this moment.
+    /// The epoch, if this hub certainly leads now.
     ///
-    /// A hub that was frozen gets `None` even before it has noticed that.
+    /// A hub that was frozen gets `None` even before it has noticed that it was.
     pub fn epoch(&self) -> Option<u32> {
         let held = self.0.borrow();
         match held.leadership {
@@ -164,7 +164,7 @@ impl Leading {
     /// Waits for the next change of [`Self::leadership`].
     pub async fn changed(&mut self) {
         if self.0.changed().await.is_err() {
-            std::future::pending().await // the announcer is gone: there will be no change
+            std::future::pending().await // without the announcer there will be no change
         }
     }
 
@@ -190,7 +190,7 @@ impl Leading {
         }
     }
 
-    /// The announcer is gone: that is normal after the Lease was released, and a fault otherwise.
+    /// The announcer was dropped: that is normal after the Lease was released, and a fault otherwise.
     async fn abandoned(&self) -> Loss {
         if self.leadership() == Leadership::Released {
             std::future::pending().await

@@ -1,7 +1,8 @@
-//! Publishes signed checkpoints of the ledger where an auditor and the next hub find them: after a thousand entries, or
-//! a minute after an entry that no checkpoint covers.
+//! Publishes signed checkpoints of the ledger for auditors and the next hub: after a thousand entries, or a minute
+//! after an entry that no checkpoint covers.
 //!
-//! The ledger has a key of its own in a Secret: a CA's key signs only certificates, and it is replaced (decision 0006).
+//! The ledger has a key of its own in a Secret: a CA's key signs only certificates, and is replaced in each rotation
+//! (decision 0006).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -43,7 +44,7 @@ const AGE: Duration = Duration::from_secs(60);
 /// How soon the hub retries publishing a checkpoint.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// Why no checkpoint was published; the hub tries again.
+/// Why no checkpoint was published; the hub retries.
 #[derive(Debug, thiserror::Error)]
 enum CheckpointsError {
     #[error("the API server refused the request or did not answer: {}", explain(.0))]
@@ -78,7 +79,7 @@ pub(crate) struct Checkpoints {
 }
 
 impl Checkpoints {
-    /// For the ledger at `location`, in the hub's namespace.
+    /// Checkpoints of the ledger at `location`, in the hub's namespace.
     pub(crate) fn new(links: &HubLinks, namespace: &str, location: Location) -> Self {
         let secrets = Api::namespaced(links.client.clone(), namespace);
         let config_maps = Api::namespaced(links.client.clone(), namespace);
@@ -137,8 +138,8 @@ impl Checkpoints {
         Ok(())
     }
 
-    /// Compares the checkpoint that was published last with the ledger that was opened. If they contradict each other,
-    /// the checkpoint is kept as evidence.
+    /// Compares the last published checkpoint with the ledger that was opened. If they contradict each other, the
+    /// checkpoint is kept as evidence.
     async fn compare(&self, last: &str, id: &str, data: &mut BTreeMap<String, String>) -> Result<(), CheckpointsError> {
         let contradiction = match Checkpoint::read(last) {
             Ok(checkpoint) if checkpoint.ledger != id => Some("it belongs to another ledger".to_owned()),
@@ -184,11 +185,10 @@ impl Checkpoints {
     }
 }
 
-/// Waits until a checkpoint is due; `None` when the writer has ended, `Some(None)` when the ledger is down at that
-/// moment.
+/// Waits until a checkpoint is due; `None` if the writer has ended, `Some(None)` if the ledger is down when it is due.
 async fn next(health: &mut watch::Receiver<Health>, published: u64) -> Option<Option<(String, Tip)>> {
     health.wait_for(|health| of(health, published + 1).is_some()).await.ok()?;
-    // The first checkpoint of a process is due soon: people can then check that it works.
+    // The first checkpoint of a process is due soon, so that administrators can check that it works.
     let deadline = Instant::now() + if published == 0 { Duration::from_secs(1) } else { AGE };
     let many = async { health.wait_for(|health| of(health, published + ENTRIES).is_some()).await.is_ok() };
     // Either there are many entries, or the time has come.

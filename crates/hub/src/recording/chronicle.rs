@@ -1,7 +1,7 @@
 //! Records the steps of lineages of authorities in the ledger.
 //!
-//! A step is recorded after it is persisted and before it has an effect. If a hub ends in between, the next one
-//! compares the lineage with the ledger and records what is missing.
+//! A step is recorded after it is persisted and before it takes effect. If a hub ends in between, the next hub compares
+//! the lineage with the ledger and records what is missing.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ pub(crate) struct LineageRecord {
 }
 
 impl LineageRecord {
-    /// For the lineage called `lineage`, of which nothing is known yet.
+    /// A record of `lineage`, of which nothing is known yet.
     pub(crate) fn new(ledger: Ledger, lineage: &str) -> Self {
         Self { ledger, lineage: lineage.to_owned(), known: None }
     }
@@ -41,10 +41,10 @@ impl LineageRecord {
         self.known.as_ref() == Some(&steps(lineage))
     }
 
-    /// Records what has changed in the lineage; `actor` is who asked for it. Those that were `revoked` are recorded as
-    /// tainted as well, so that none of them signs when its Secret comes from a backup. That an authority signs without
-    /// evidence from some clusters is read from the object that has `exception`, because the answer to the step itself
-    /// may be lost.
+    /// Records what has changed in the lineage; `actor` is the user who asked for it. The `revoked` authorities are
+    /// recorded as tainted too, so that none of them signs if its Secret comes from a backup. Whether an authority
+    /// signs without evidence from some clusters is read from the object that has `exception`, because the response to
+    /// the step itself may be lost.
     ///
     /// # Errors
     /// [`LedgerError`]; what was not recorded is recorded the next time.
@@ -106,8 +106,8 @@ impl LineageRecord {
         self.ledger.change(Record::Anchors { lineage: self.lineage.clone(), authorities, config_map }, "").await
     }
 
-    /// What of the lineage is older than what the ledger knows of it; `again` if this process has already signed with
-    /// it.
+    /// Which parts of the lineage are older than the ledger's record of it; `again` if this process has already signed
+    /// with it.
     pub(crate) async fn compare(
         &mut self,
         lineage: &Lineage,
@@ -125,7 +125,7 @@ impl LineageRecord {
         Ok(older)
     }
 
-    /// Each authority that the ledger knows of the lineage, and its last step.
+    /// Each authority of the lineage that the ledger knows, and its last step.
     async fn ask(&self) -> Result<BTreeMap<AuthorityId, Known>, LedgerError> {
         let (all, tainted) = (self.ledger.latest("authority").await?, self.ledger.latest("tainted").await?);
         let prefix = format!("{}/", self.lineage);

@@ -26,7 +26,7 @@ pub mod checkpoints;
 pub(super) mod chronicle;
 mod notes;
 
-/// The ledger's writer, the epoch in which it writes, the notes that it records, and the signers that are served.
+/// The ledger's writer, its epoch, the notes to record, and the served signers.
 pub(super) struct Feeding {
     pub(super) writer: LedgerWriter,
     pub(super) epoch: u64,
@@ -51,12 +51,12 @@ pub(super) fn start(tasks: &mut HubTasks, links: &HubLinks, namespace: &str, fee
 
 /// The signer and the addon of each certificate that was not renewed.
 type Unrenewed = Vec<(String, AddOnKey)>;
-/// How many certificates of each authority are valid: its signer, its id, the number.
+/// The number of valid certificates of each authority, after its signer and its id.
 type Valid = Vec<(String, String, u64)>;
 
 /// How often they are counted.
 const ROUND: Duration = Duration::from_secs(300);
-/// The least time between two counts.
+/// The shortest time between two counts.
 const SETTLE: Duration = Duration::from_secs(5);
 
 /// Counts them as long as the hub runs. Ineligible addons need no certificate.
@@ -75,22 +75,22 @@ async fn keep_unrenewed(links: HubLinks, ledger: Reader, mut signers: watch::Rec
                 };
                 metrics.valid(valid.into_iter().filter(|(signer, ..)| is_ours(signer)));
             }
-            // The ledger's writer logs that it does not answer.
+            // The ledger's writer has logged the error.
             Err(error) => debug!(%error, "Could not count the certificates in the ledger"),
         }
-        // Signers that are served or stopped meanwhile get their number soon; many changes in a row cost one question.
+        // A changed set of signers is counted soon, but many changes in a row cost only one count.
         sleep(SETTLE).await;
         _ = timeout(ROUND, signers.changed()).await;
     }
 }
 
-/// What the ledger says at this time. Its reader has connections of its own, so nobody waits for these counts.
+/// The ledger's present numbers. Its reader has connections of its own, so these counts delay nothing else.
 async fn counted(ledger: &Reader, now: Timestamp) -> Result<(Unrenewed, Valid), LedgerError> {
     Ok((ledger.unrenewed(now).await?, ledger.valid(now).await?))
 }
 
-/// How many of these certificates each signer has, without those of addons that are not eligible. `None` while nobody
-/// knows who is eligible; a registry that is only outdated still says who had it last.
+/// How many of these certificates each signer has, without those of ineligible addons. `None` until the registry is
+/// complete; an outdated registry still knows which addons were eligible last.
 fn count<'s>(
     found: &[(String, AddOnKey)],
     signers: impl Iterator<Item = &'s str>,

@@ -1,5 +1,5 @@
-//! Keeps changes that others made (configurations, eligibility, revocations) until the ledger has recorded them. While
-//! the ledger cannot be written to, the last state of each is kept.
+//! Keeps changes that other programs made (configurations, eligibility, revocations) until the ledger has recorded
+//! them. While the ledger cannot be written to, only the last state of each is kept.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,14 +21,14 @@ use addon_signer_platform::clock::Clock;
 
 /// How soon the hub retries what could not be recorded.
 const RETRY: Duration = Duration::from_secs(2);
-/// How often the hub asks the registry whether it is complete, before it looks for changes that it missed.
+/// How often the hub checks whether the registry is complete, so that it can find changes that it missed.
 const POLL: Duration = Duration::from_secs(1);
 /// How often the certificates in use are recorded; each of them at most once a minute.
 const USES: Duration = Duration::from_secs(10);
 
 type Waiting = BTreeMap<(&'static str, String), (Record, String)>;
 
-/// The changes that wait, shared by all tasks that see changes.
+/// The pending records, shared by all tasks that see changes.
 #[derive(Clone, Default)]
 pub(crate) struct Notes(Arc<NotesState>);
 
@@ -45,7 +45,7 @@ struct NotesState {
 }
 
 impl Notes {
-    /// Notes a change, and who made it if that is known. Records without a topic are dropped.
+    /// Notes a change, and the user who made it, if known. Records without a topic are dropped.
     fn note(&self, record: Record, actor: &str) {
         if let Some((topic, name, _)) = record.topic() {
             self.0.waiting.lock().insert((topic, name), (record, actor.to_owned()));
@@ -67,7 +67,7 @@ impl Notes {
     }
 
     /// Notes the current revocation of an addon; the ledger records it if it is new. This includes addons without a
-    /// signer: the annotation is ours, so whoever set it meant it.
+    /// signer: the annotation is ours, so the user who set it meant it.
     pub(crate) fn revocation(&self, registry: &SharedRegistry, cluster: &ClusterName, addon: &AddOnName) {
         registry.read(|registry| {
             if let Some(known) = registry.revocation(cluster, addon) {
@@ -86,7 +86,7 @@ impl Notes {
     pub(crate) fn configured(&self, object: &AddOnSigner) {
         let name = object.metadata.name.clone().unwrap_or_default();
         let generation = object.metadata.generation.unwrap_or_default();
-        let Ok(after) = serde_json::to_string(&object.spec) else { return }; // a spec that could be read can be written
+        let Ok(after) = serde_json::to_string(&object.spec) else { return }; // a decoded spec can be encoded
         self.note(
             Record::Signer { signer: name, generation, before: String::new(), after },
             last_manager(&object.metadata),
@@ -98,7 +98,7 @@ impl Notes {
         self.note(gone(signer), "");
     }
 
-    /// Notes all existing AddOnSigners. If the ledger knows others, they were deleted while no hub watched.
+    /// Notes all existing AddOnSigners. Others that the ledger knows were deleted while no hub watched.
     pub(crate) fn listed(&self, signers: BTreeSet<String>) {
         self.0.signers.lock().replace(signers);
         self.0.more.notify_one();
@@ -114,7 +114,7 @@ impl Notes {
         *self.0.addons.lock() = addons;
     }
 
-    /// Records what is noted until the ledger's writer ends.
+    /// Records the notes until the ledger's writer ends.
     pub(crate) async fn keep(self, ledger: Ledger, registry: SharedRegistry) {
         if self.find_specs(&ledger).await.is_err() || self.find_missed(&ledger, &registry).await.is_err() {
             return; // the ledger's writer has ended
@@ -153,7 +153,7 @@ impl Notes {
 
     async fn find_specs(&self, ledger: &Ledger) -> Result<(), LedgerError> {
         let specs = answered(|| ledger.signer_specs()).await?;
-        // A specification that cannot be read is another version's. Its signer is left alone.
+        // A specification that cannot be decoded is another version's. Its signer is skipped.
         self.0.specs.send_replace(specs.iter().filter_map(|spec| serde_json::from_str(spec).ok()).collect());
         Ok(())
     }
@@ -167,7 +167,7 @@ impl Notes {
             let Some((of, which)) = pair(&name) else { continue };
             let had =
                 [Eligibility::Registered, Eligibility::Resumed].iter().any(|eligibility| eligibility.name() == word);
-            // However old it is: a later change is a change of the registry, and is recorded as such.
+            // An outdated registry is good enough: it reports a later change, which is then recorded.
             let now = registry.read(|registry| registry.listed(&of, &which));
             let before = if had { Ok(()) } else { now };
             if let Some(change) = Eligibility::between(before, now) {
@@ -193,8 +193,8 @@ impl Notes {
     }
 }
 
-/// Whether a revocation was deleted with its object but stays in effect, because the object was recreated after it: no
-/// certificate is accepted again, so there is nothing to record.
+/// Whether a revocation was deleted with its object but stays in effect, because the object was recreated later: no
+/// certificate is accepted again, so nothing needs recording.
 async fn is_kept(record: &Record, ledger: &Ledger, registry: &SharedRegistry) -> Result<bool, LedgerError> {
     let Record::Revocation { cluster, addon, after, .. } = record else { return Ok(false) };
     let created = registry.read(|registry| registry.created(cluster, addon));
@@ -203,11 +203,11 @@ async fn is_kept(record: &Record, ledger: &Ledger, registry: &SharedRegistry) ->
     }
     let recorded = ledger.latest("revocation").await?;
     let recorded = recorded.get(&format!("{cluster}/{addon}")).and_then(|time| Timestamp::from_display(time));
-    // One that is gone again took nothing back.
+    // An object that was deleted again accepts no certificate either.
     Ok(*after < recorded && (created.is_none() || recorded <= created))
 }
 
-/// Asks until the ledger answers; the only error is that its writer has ended.
+/// Asks until the ledger answers; fails only if its writer has ended.
 pub(crate) async fn answered<T, F>(ask: impl Fn() -> F) -> Result<T, LedgerError>
 where
     F: Future<Output = Result<T, LedgerError>>,

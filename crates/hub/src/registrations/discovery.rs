@@ -34,9 +34,9 @@ pub async fn served_version(
     Ok(None)
 }
 
-/// The first of `versions` in which the API server can list objects. What is stored in another version needs OCM's
-/// webhook that converts it, which may be away; then the other version needs none. If no list succeeds, the first that
-/// is served.
+/// The first of `versions` in which the API server can list objects. Objects stored in another version are converted by
+/// OCM's webhook, which may be down; reading them in the stored version needs no webhook. If no list succeeds, the
+/// first served version.
 pub(crate) async fn readable_version(
     client: &Client,
     (group, kind, plural): (&str, &str, &str),
@@ -54,8 +54,8 @@ pub(crate) async fn readable_version(
     Ok(first)
 }
 
-/// Whether the API server says that there is no object of this name. A 404 that names none says that it does not serve
-/// such objects, perhaps only at the moment.
+/// Whether the API server reports that no object has this name. A 404 without a name means that it does not serve such
+/// objects, perhaps only for the moment.
 pub(crate) fn says_absent(status: &Status, name: &str) -> bool {
     status.is_not_found() && status.details.as_ref().is_some_and(|details| details.name == name)
 }
@@ -66,8 +66,8 @@ pub(super) fn resource(group: &str, version: &str, kind: &str, plural: &str) -> 
     ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural)
 }
 
-/// The version that all tasks of the hub use. If the API server cannot read it any more, because an upgrade of OCM has
-/// ended it or because the webhook that converts it is away, the watch of addons finds the other one.
+/// The version that all tasks of the hub use. If the API server can no longer read it, because an upgrade of OCM has
+/// removed it or because its conversion webhook is down, the watch of addons switches to the other one.
 #[derive(Clone, Debug)]
 pub struct AddOnVersion(Arc<watch::Sender<AddOnApi>>);
 
@@ -84,13 +84,13 @@ impl AddOnVersion {
         *self.0.borrow()
     }
 
-    /// Returns whether that is another one than before.
+    /// Sets the version; returns whether it has changed.
     pub(super) fn set(&self, api: AddOnApi) -> bool {
         send_news(&self.0, api)
     }
 }
 
-/// What an overloaded API server answers, whatever the version is.
+/// The status code of an overloaded API server, which tells nothing about the version.
 const TOO_MANY_REQUESTS: u16 = 429;
 
 /// Whether the API server has refused a watch or its list, perhaps because it cannot read this version.

@@ -1,4 +1,4 @@
-//! Addons that wait to be checked again: each once, at the earliest time that was asked for.
+//! Addons that wait to be checked again: each once, at its earliest due time.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -18,7 +18,7 @@ pub(super) struct Later {
 }
 
 impl Later {
-    /// Makes an addon due after `pause`, unless it is due earlier already.
+    /// Makes an addon due after `pause`, unless it is already due earlier.
     pub(super) fn put(&mut self, key: &AddOnKey, pause: Duration) {
         let due = Instant::now() + pause;
         match self.timers.get(key) {

@@ -1,6 +1,6 @@
-//! Keeps the registry of who is registered ([`registry`]). For `registration: Managed` it also names our signers in
-//! `status.registrations` of every addon that they serve, so that OCM's agent requests a certificate. It leaves
-//! everything else in that status alone.
+//! Keeps the registry of registered addons ([`registry`]). For `registration: Managed` it also names our signers in
+//! `status.registrations` of every addon that they serve, so that OCM's agent requests a certificate. It does not touch
+//! anything else in that status.
 //!
 //! The hub writes only where nobody else writes. OCM's addon-manager registers addons with AddOnTemplates
 //! ([`addon_signer_core::templates`]). If another program keeps removing the hub's entry, the hub puts it back after

@@ -1,4 +1,4 @@
-//! Logs which addons have more in their status than the hub reads, a few for each cluster.
+//! Logs which addons have a larger status than the hub reads, a few for each cluster.
 
 use std::time::Duration;
 
@@ -8,11 +8,10 @@ use addon_signer_core::identity::{AddOnKey, ClusterName};
 use addon_signer_core::throttle::{Quota, Throttle};
 use addon_signer_core::timestamp::Timestamp;
 
-/// How many log lines one cluster's addons may cause; the others are counted. Its agent may change a status without
-/// end.
+/// How many log lines one cluster's addons may cause; the others are counted. Its agent may change a status endlessly.
 const LOGGED: Quota = Quota { first: 2, window: Duration::from_secs(3_600) };
 
-/// What was logged recently.
+/// The recent log lines.
 pub(super) struct Oversized(Throttle<ClusterName>);
 
 impl Default for Oversized {

@@ -30,21 +30,21 @@ use addon_signer_core::timestamp::Timestamp;
 use addon_signer_platform::listing::{Selector, Watch, watch as watch_objects};
 use addon_signer_telemetry::audit::Audit;
 
-/// The registry, and where its changes go.
+/// The registry, and the receivers of its changes.
 #[derive(Clone)]
 pub(crate) struct Recorded {
-    /// Who is eligible.
+    /// The eligible addons.
     pub registry: SharedRegistry,
     /// `None` for a gateway, which only reads.
     pub sinks: Option<Sinks>,
 }
 
-/// What a signer does with changes.
+/// The receivers of changes in a signer.
 #[derive(Clone)]
 pub(crate) struct Sinks {
     /// The log of decisions.
     pub audit: Audit,
-    /// What waits for the ledger.
+    /// The pending records of the ledger.
     pub notes: Notes,
     /// Notified of changed eligibility, and when the registry is complete.
     pub eligibility: EligibilityWatch,
@@ -52,12 +52,12 @@ pub(crate) struct Sinks {
     pub known: Known,
     /// Gets each addon that was seen.
     pub seen: mpsc::Sender<SeenAddOn>,
-    /// Notified when more addons were seen than may wait.
+    /// Notified when an addon was seen and too many waited already.
     pub all_again: Arc<Notify>,
 }
 
 impl Sinks {
-    /// Writing is slower than reading. The watch must not wait for it: a detached cluster has to lose its access.
+    /// Writing is slower than reading, and the watch must not wait for it: a detached cluster has to lose its access.
     fn pass_on(&self, addon: SeenAddOn) -> Result<(), RegistryError> {
         match self.seen.try_send(addon) {
             Ok(()) => {}
@@ -88,7 +88,7 @@ impl Recorded {
             audit.eligibility(&change);
             notes.eligibility(&change, annotator);
             if change.change == Change::Eligibility(Eligibility::Registered) {
-                // The addon may have come back with another revocation than it had before it was deleted.
+                // The addon may have been recreated with another revocation than before.
                 notes.revocation(&self.registry, &change.cluster, &change.addon);
             }
         }
@@ -112,7 +112,7 @@ pub enum RegistryError {
     Ended(&'static str),
 }
 
-/// Which version of ManagedClusterAddOn to use: the newest that can be read, because both have the same facts.
+/// The version of ManagedClusterAddOn to use: the newest that can be read, because all have the same facts.
 ///
 /// # Errors
 /// [`RegistryError::NoAddOnApi`] or [`RegistryError::Discovery`].
@@ -155,8 +155,8 @@ async fn watch_clusters(client: Client, registry: Recorded) -> Result<(), Regist
     while let Some(event) = events.next().await {
         match event.map(|event| relist.news(event, |found| found.name_any().parse::<ClusterName>().ok())) {
             Ok(None) => {}
-            // What a list shows counts before the list is complete, which may take a minute: whoever was suspended
-            // while the watch was broken must not stay in for so long.
+            // Apply a list before it is complete, which may take a minute: a cluster that was suspended while the watch
+            // was broken must lose its access sooner.
             Ok(Some(News::There(found))) => {
                 if let Some((name, facts)) = cluster_entry(&found.object) {
                     let set = ocm::cluster_set(&found.object);
@@ -181,7 +181,7 @@ async fn watch_clusters(client: Client, registry: Recorded) -> Result<(), Regist
     Err(RegistryError::Ended("ManagedClusters"))
 }
 
-/// Keeps the addons of the registry up to date until the watch ends, and passes each object on.
+/// Keeps the addons of the registry up to date until the watch ends, and forwards each object.
 ///
 /// # Errors
 /// [`RegistryError::Ended`]; errors of the watch itself are logged and retried.
@@ -196,7 +196,7 @@ async fn watch_addons(client: Client, version: AddOnVersion, registry: Recorded)
                 registry.write(|registry| registry.complete_addons(|key| shown.contains(key)));
                 if let Some(sinks) = &registry.sinks {
                     sinks.known.complete_addons(|key| shown.contains(key));
-                    // The writer must learn of addons that were deleted while the watch was broken: the list does not
+                    // The writer must learn of addons that were deleted while the watch was broken; the list does not
                     // show them.
                     sinks.all_again.notify_one();
                 }
@@ -232,13 +232,13 @@ fn addon_events(client: &Client, version: &AddOnVersion) -> Watch<OcmObject> {
     watch_objects(addons_api(client, version.now()), Selector::all())
 }
 
-/// Whether another version must be used after a watch has failed. If nobody answers, the version is as it was.
+/// Whether another version must be used after a watch has failed. If the API server does not answer, the version stays.
 async fn has_changed(version: &AddOnVersion, client: &Client, error: &watcher::Error) -> bool {
     is_refusal(error) && discover(client).await.is_ok_and(|api| version.set(api))
 }
 
-/// Asks the API server itself for one addon: a refusal is final, so the hub does not base it on a watch that may be
-/// late. The result has this cluster and addon only.
+/// Asks the API server for one addon: a refusal is final, so the hub does not base it on a watch that may be late. The
+/// result has only this cluster and addon.
 pub async fn look_up(
     client: &Client,
     api: AddOnApi,
@@ -274,7 +274,7 @@ fn record_addon(registry: &Recorded, object: &DynamicObject) {
     }
 }
 
-/// Objects with names that OCM does not allow are not registered: nobody can be identified as them.
+/// Objects with names that OCM does not allow are not registered: no client can be identified by such a name.
 fn cluster_entry(object: &DynamicObject) -> Option<(ClusterName, ClusterFacts)> {
     object.name_any().parse().ok().map(|name| (name, cluster_facts(object)))
 }
@@ -324,8 +324,8 @@ mod tests {
         json!({ "metadata": { "resourceVersion": "1", "continue": next }, "items": [addon] })
     }
 
-    /// Answers the first list at once, ends the first watch because it is too old, and answers of the next list only
-    /// the first page.
+    /// Answers the first list at once, ends the first watch because it is too old, and answers only the first page of
+    /// the next list.
     async fn answer(request: Request<Body>, lists: Arc<AtomicU32>) -> Response<Body> {
         let query = request.uri().query().unwrap_or_default();
         let body = if query.contains("watch=true") {

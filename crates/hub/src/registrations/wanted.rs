@@ -1,5 +1,4 @@
-//! Computes what `status.registrations` of an addon should be: it has our signers' entries, and all others stay as they
-//! are.
+//! Computes the desired `status.registrations` of an addon: it has our signers' entries, and all other entries stay.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,13 +24,13 @@ pub(crate) struct Signers {
     /// request their certificates. An AddOnSigner that is only invalid is not here: its agents keep their certificates,
     /// because OCM's agent deletes the Secret together with the registration.
     pub deleted: Arc<BTreeMap<SignerName, Arc<SignerConfig>>>,
-    /// Whether these are all signers: none is invalid or unreadable, so what no signer here wants is not wanted at all.
+    /// Whether these are all signers. If none is invalid or unreadable, what no signer here wants is not wanted at all.
     pub is_whole: bool,
 }
 
 impl Signers {
-    /// Whether these signers want the same registrations as the others. Most changes of an AddOnSigner concern
-    /// something else, and then the addons need not all be checked again.
+    /// Whether these signers want the same registrations as `others`. Most changes of an AddOnSigner concern something
+    /// else; then not all addons need to be checked again.
     pub(super) fn register_like(&self, others: &Self) -> bool {
         let wants = |config: &SignerConfig| {
             let rules = &config.rules;
@@ -61,7 +60,7 @@ pub(super) fn wanted_status(
     let anothers = is_anothers(object);
     let served = signers.served.values().filter(|config| config.registers);
     let served: BTreeMap<&str, _> = served.map(|config| (config.rules.signer_name.as_str(), config)).collect();
-    // Another program may serve the signer name by now. Only what the hub itself has written goes.
+    // Another program may serve the signer name by now, so only the hub's own entries are removed.
     let deleted = signers.deleted.iter().filter(|_| !anothers);
     let mut wanted: BTreeMap<&str, WantedEntries> =
         deleted.map(|(name, config)| (name.as_str(), WantedEntries::Without(registration(config, &key)))).collect();
@@ -93,7 +92,7 @@ fn identity(key: &AddOnKey) -> PeerIdentity {
 }
 
 /// Whether an entry names another agent than the hub does, or the group that addon-framework up to v1.2 adds. Then
-/// another program wrote it, whoever changed the list last.
+/// another program wrote it, even if the hub changed the list last.
 fn is_never_ours(found: &Registration, key: &AddOnKey) -> bool {
     let agent = found.user.rsplit(':').next().unwrap_or_default();
     agent != key.addon.as_str() || found.groups.iter().any(|group| group == AUTHENTICATED)
@@ -162,7 +161,7 @@ mod tests {
         }
     }
 
-    /// The signer `a` with that identity.
+    /// The signer `a` with this identity.
     fn mk_signers_of(identity: Value) -> Signers {
         let served = BTreeMap::from([("a".to_owned(), mk_config("a", &identity))]);
         Signers { served: Arc::new(served), ..Signers::default() }
@@ -180,7 +179,7 @@ mod tests {
         wanted_status(object, AddOnApi::V1Alpha1, signers, &TemplatedAddOns::default(), NOW)
     }
 
-    /// The addon, with another program as the last one that wrote its registrations.
+    /// The addon; another program wrote its registrations last.
     fn by_another(mut object: DynamicObject) -> DynamicObject {
         let entry = json!([{
             "manager": "framework", "operation": "Update", "subresource": "status",

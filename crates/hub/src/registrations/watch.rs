@@ -28,19 +28,20 @@ use addon_signer_platform::backoff::Pauses;
 use addon_signer_platform::errors::explain;
 use addon_signer_platform::listing::{Selector, watch as watch_objects};
 
-/// How soon the hub asks the API server again what it serves, while it does not serve both resources; and the longest
+/// How soon the hub asks the API server again which resources it serves, while it does not serve both; also the longest
 /// pause after a refusal.
 const DISCOVER: Duration = Duration::from_secs(60);
-/// How soon the hub asks again if the API server did not answer; and the shortest pause after a refusal.
+/// How soon the hub asks again if the API server did not answer; also the shortest pause after a refusal.
 const RETRY: Duration = Duration::from_secs(3);
 
-/// How long the API server must say that it does not serve ClusterManagementAddOns before what was known of them is
-/// forgotten: one that starts does not serve all at once. An addon that seems to have no owner makes the hub write.
+/// How long the API server must report that it does not serve ClusterManagementAddOns before the known ones are
+/// forgotten: an API server that starts does not serve all resources at once, and the hub writes to an addon that seems
+/// to have no owner.
 const DOUBT: Duration = Duration::from_secs(300);
 
 type Objects = BoxStream<'static, Result<Event<Lenient<DynamicObject>>, watcher::Error>>;
 
-/// Keeps `known` up to date until nobody reads it any more.
+/// Keeps `known` up to date until it has no readers any more.
 pub(crate) async fn keep_templates(client: Client, known: watch::Sender<Templates>) {
     let mut refusals = Pauses::new(RETRY, DISCOVER);
     let mut absent: Option<Instant> = None;
@@ -86,7 +87,7 @@ async fn served(client: &Client) -> Result<[Option<ApiResource>; 2], kube::Error
         let version = readable_version(client, (ADDON_GROUP, kind, plural), &VERSIONS).await?;
         Ok::<_, kube::Error>(version.map(|version| resource(ADDON_GROUP, version, kind, plural)))
     };
-    // At the same time, because the API server waits half a minute for a webhook that does not answer.
+    // Both at the same time, because the API server waits half a minute for a webhook that does not answer.
     let (addons, templates) =
         tokio::try_join!(find("ClusterManagementAddOn", MANAGEMENT_ADDONS), find("AddOnTemplate", ADDON_TEMPLATES))?;
     Ok([addons, templates])
@@ -146,8 +147,8 @@ fn publish(
     }
 }
 
-/// Logs once why nothing is known: if both watches fail, the first cause is enough. Facts that are known already stay,
-/// although they may be out of date.
+/// Logs once why nothing is known: if both watches fail, the first cause is enough. Known facts stay, although they may
+/// be outdated.
 fn unread(known: &watch::Sender<Templates>, cause: &str) {
     if *known.borrow() == Templates::Starting {
         warn!(
@@ -170,12 +171,12 @@ mod tests {
 
     use super::*;
 
-    /// Whether the API server refuses lists and watches, so many seconds after the test began.
+    /// Whether the API server refuses lists and watches at this second of the test.
     fn refuses(second: u64) -> bool {
         !(200..500).contains(&second)
     }
 
-    /// Serves these resources. Watches end in second 500. Notes when a list begins that does not only probe a version.
+    /// Serves these resources. Watches end in second 500. Notes when a list begins, unless it only probes a version.
     async fn answer(
         request: Request<Body>,
         served: &[&str],

@@ -1,4 +1,4 @@
-//! The calls that the writer of registrations makes: each a task of its own, each bounded in time.
+//! The API calls of the writer of registrations, each in a task of its own and with a timeout.
 
 use std::time::Duration;
 
@@ -18,12 +18,12 @@ use addon_signer_core::identity::AddOnKey;
 use addon_signer_platform::errors::explain;
 use addon_signer_platform::listing::{Pages, Selector};
 
-/// How long the API server may take for one answer.
+/// Timeout of one response.
 const ANSWER: Duration = Duration::from_secs(15);
-/// How long a page of a list may take, which waits for the pages of others.
+/// Timeout of a page of a list, which waits for the pages of other lists.
 const PAGE: Duration = Duration::from_secs(120);
 
-/// How soon a list that failed starts again.
+/// How soon a failed list is restarted.
 const LIST_AGAIN: Duration = Duration::from_secs(5);
 
 /// An addon as a watch or a list shows it.
@@ -60,7 +60,7 @@ pub(super) enum Patch {
 pub(super) enum WriteFailure {
     /// The addon no longer exists.
     Gone,
-    /// Somebody else has changed the addon since it was read, which is normal.
+    /// Another client has changed the addon since it was read, which is normal.
     Conflict,
     /// Another hub may lead.
     NotLeading,
@@ -68,7 +68,7 @@ pub(super) enum WriteFailure {
     Other(String),
 }
 
-/// How a task ended.
+/// The result of a task.
 pub(super) enum Done {
     Read(AddOnKey, Result<Box<OcmObject>, WriteFailure>),
     Wrote(AddOnKey, Patch, Result<(), WriteFailure>),
@@ -89,8 +89,8 @@ pub(super) async fn read(target: AddOnsApi, key: AddOnKey) -> Done {
     Done::Read(key, read)
 }
 
-/// Writes with `resourceVersion`: the patch replaces whole lists, so it must fail if the addon has changed since. The
-/// `addons` must be of the version in which `status` is.
+/// Writes with `resourceVersion`: the patch replaces whole lists, so it must fail if the addon has changed since.
+/// `addons` must have the same version as `status`.
 pub(super) async fn write(
     leads: Leads,
     addons: Api<OcmObject>,
@@ -140,7 +140,7 @@ async fn show(seen: &mpsc::Sender<SeenAddOn>, what: SeenAddOn) {
     let _ = seen.send(what).await;
 }
 
-/// The answer about the addon of this name.
+/// The result of a call about the addon of this name, with a timeout.
 async fn bounded<T>(name: &str, call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, WriteFailure> {
     match timeout(ANSWER, call).await {
         Ok(Ok(answer)) => Ok(answer),

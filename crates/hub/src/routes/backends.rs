@@ -1,5 +1,5 @@
-//! Reads the Services that accepted AddOnRoutes name, and their EndpointSlices: by one watch of each kind for each of
-//! their namespaces. Of other namespaces the hub hears nothing, and of other Services it keeps nothing.
+//! Reads the Services that accepted AddOnRoutes name, and their EndpointSlices, by one watch of each kind in each of
+//! their namespaces. The hub watches no other namespace and keeps no other Service.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -25,12 +25,12 @@ use addon_signer_telemetry::pulse::Pulse;
 
 /// What is watched in each of the namespaces.
 const WATCHED: [&str; 2] = ["services", "endpointslices"];
-/// The pause after a change of what is wanted or known, while further changes gather: whoever may change AddOnRoutes or
-/// Services must keep no processor busy.
+/// Pause that collects further changes of what is wanted or known: the owners of AddOnRoutes and Services must not be
+/// able to keep a processor busy.
 const PAUSE: Duration = Duration::from_millis(50);
-/// The shortest time between two beginnings of the watches of a namespace, whose list may be long.
+/// The shortest time between two starts of the watches of a namespace, whose lists may be long.
 const AGAIN: Duration = Duration::from_secs(3);
-/// The shortest time between two lists that look for EndpointSlices for which there was no room.
+/// The shortest time between two lists that find EndpointSlices that did not fit before.
 const LIST_PAUSE: Duration = Duration::from_secs(30);
 /// How often there is a sign of life while nothing changes.
 const QUIET: Duration = Duration::from_secs(15);
@@ -45,10 +45,10 @@ struct Following {
     stop: CancellationToken,
 }
 
-/// Keeps what was read up to date until nobody wants any more.
+/// Keeps the Services up to date until `wanted` has no sender any more.
 ///
-/// When further Services of a namespace are wanted, its watches begin again, and what was known stays until their lists
-/// are complete.
+/// When further Services of a namespace are wanted, its watches restart, and the known ones stay until the lists are
+/// complete.
 pub(super) async fn keep(
     client: Client,
     contacts: Contacts,
@@ -90,11 +90,11 @@ pub(super) async fn keep(
                     forget_contacts(&contacts, &namespace);
                     stopped.push(namespace);
                 }
-                Ok((_, None)) => {} // it has begun again
+                Ok((_, None)) => {} // it was restarted
                 Ok((_, Some(()))) | Err(_) => return,
             },
             () = sleep(if is_late { AGAIN } else { QUIET }) => {
-                // A reader that was being ended may have noted one more contact.
+                // A reader that was being stopped may have noted one more contact.
                 stopped.retain(|namespace| !following.contains_key(namespace));
                 stopped.drain(..).for_each(|namespace| forget_contacts(&contacts, &namespace));
             }
@@ -145,7 +145,7 @@ async fn follow(client: Client, namespace: String, names: BTreeSet<String>, know
             event = slices.next() => event.map(Box::new).map(BackendNews::Slice),
             () = sleep(QUIET) => continue,
         };
-        // A list brings its objects one by one; what follows is done once for all that are there.
+        // A list brings its objects one by one; handle all that have arrived before going on.
         let mut refused = None;
         while let Some(one) = news {
             refused = note(&mut read, &namespace, one).or(refused);
@@ -175,7 +175,7 @@ enum BackendNews {
     Slice(Box<watcher::Result<Event<Guarded<EndpointSlice>>>>),
 }
 
-/// Takes an event. Returns why the API server refuses to show a kind, if it does.
+/// Handles an event. Returns why the API server refuses to show a kind, if it does.
 fn note(read: &mut KnownServices, namespace: &str, news: BackendNews) -> Option<String> {
     let (kind, error) = match news {
         BackendNews::Service(seen) => match *seen {
@@ -221,7 +221,7 @@ mod tests {
 
     use super::*;
 
-    /// The watches that are open, by their paths and queries.
+    /// The open watches, by their paths and queries.
     type Open = Arc<Mutex<BTreeSet<String>>>;
 
     struct OpenWatch(String, Open);
@@ -232,8 +232,8 @@ mod tests {
         }
     }
 
-    /// An API server that has the Service `web` in each namespace, answers nobody about the namespace `frozen`, and
-    /// lets nobody read that of `closed`.
+    /// An API server with the Service `web` in each namespace. It does not answer about the namespace `frozen`, and
+    /// forbids reading the Service of `closed`.
     fn mk_client() -> (Client, Open) {
         let open = Open::default();
         let noted = Arc::clone(&open);
@@ -297,7 +297,7 @@ mod tests {
             ["/api/v1/namespaces/a/services", "/apis/discovery.k8s.io/v1/namespaces/a/endpointslices"];
         watched(&BOTH).await;
 
-        // What is known stays while the lists begin again for another name.
+        // What is known stays while the lists are repeated for another name.
         wanted.send_replace(wants(&[("a", &["other", "web"])]));
         let never_lost = |known: &AllBackends| {
             assert!(has("web", true)(known), "it was forgotten");

@@ -1,5 +1,5 @@
-//! Reads the ClusterTrustBundles that AddOnRoutes name. Kubernetes lets every ServiceAccount read all of them; there is
-//! one request for each name, now and then, because an API server may have none of these objects.
+//! Reads the ClusterTrustBundles that AddOnRoutes name. Kubernetes lets every ServiceAccount read all of them. They are
+//! read by name now and then, not watched, because an API server may not have this kind.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -20,17 +20,17 @@ use addon_signer_core::gateway::routing::RoutePlan;
 use addon_signer_platform::errors::explain;
 use addon_signer_telemetry::pulse::Pulse;
 
-/// How soon a changed ClusterTrustBundle counts.
+/// How soon a changed ClusterTrustBundle takes effect.
 const ROUND: Duration = Duration::from_secs(15);
-/// The pause between two rounds, whoever changes what is wanted.
+/// The shortest pause between two rounds, even if the wanted names change often.
 const PAUSE: Duration = Duration::from_secs(1);
-/// How long the API server may take for one.
+/// Timeout of one request.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The certificates in a ClusterTrustBundle, or why it cannot be used.
 type Bundle = Result<BackendAnchors, String>;
 
-/// Those that were asked for, by their names.
+/// The requested ClusterTrustBundles, by name.
 pub(crate) type Bundles = BTreeMap<String, Bundle>;
 
 /// The names that these AddOnRoutes have.
@@ -38,8 +38,8 @@ pub(super) fn named<'p>(plans: impl Iterator<Item = &'p RoutePlan>) -> BTreeSet<
     plans.filter_map(|plan| plan.backend.bundle()).map(str::to_owned).collect()
 }
 
-/// Reads those with the wanted names until nobody wants any more. While the API server does not answer, one stays as it
-/// was.
+/// Reads the wanted ClusterTrustBundles until `wanted` has no sender any more. While the API server does not answer,
+/// they stay as they were.
 pub(crate) async fn keep(
     client: Client,
     mut wanted: watch::Receiver<BTreeSet<String>>,
@@ -64,10 +64,10 @@ pub(crate) async fn keep(
     }
 }
 
-/// The API server did not say what a ClusterTrustBundle is.
+/// The API server did not answer about a ClusterTrustBundle.
 struct Unanswered(String);
 
-/// Notes what a ClusterTrustBundle is. Without an answer it stays as it was.
+/// Notes the state of a ClusterTrustBundle. Without an answer it stays as it was.
 fn note(read: &watch::Sender<Bundles>, name: &str, found: Result<Bundle, Unanswered>) {
     read.send_if_modified(|known| {
         let now = found.unwrap_or_else(|Unanswered(error)| {
@@ -78,7 +78,7 @@ fn note(read: &watch::Sender<Bundles>, name: &str, found: Result<Bundle, Unanswe
     });
 }
 
-/// Reads them one after the other; each counts at once, so that a slow one delays no other's change.
+/// Reads them one after the other; each takes effect at once, so that a slow one does not delay the others.
 async fn read_all(client: &Client, names: &BTreeSet<String>, read: &watch::Sender<Bundles>, pulse: &Pulse) {
     let unanswered = |error: &Error| Unanswered(explain(error));
     let api = match served_version(client, CERTIFICATES_GROUP, CLUSTER_TRUST_BUNDLES, &VERSIONS).await {

@@ -1,7 +1,8 @@
 //! Reads AddOnRoutes and what they refer to, makes the gateway's table of routes, and writes the conditions of each
-//! AddOnRoute. What is decided is in [`addon_signer_core::gateway::routing`].
+//! AddOnRoute. The decisions are in [`addon_signer_core::gateway::routing`].
 //!
-//! A hub that waits reads too, so that its gateway has all routes as soon as the hub leads; it writes nothing.
+//! A hub that waits for the Lease reads too, so that its gateway has all routes as soon as the hub leads; it writes
+//! nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -45,38 +46,38 @@ mod reading;
 mod report;
 mod services;
 
-/// The pause after the table was made, while further changes gather.
+/// Pause after the table was made, which collects further changes.
 const PAUSE: Duration = Duration::from_millis(50);
-/// The same for one that has read no backend at all.
+/// The same for a hub that has read no backend at all.
 const LAST: Duration = Duration::from_secs(60);
 /// How often routes are judged while a list is under way.
 const JUDGED_WHILE_LISTING: Duration = Duration::from_secs(1);
 /// How often there is a sign of life while nothing changes.
 const QUIET: Duration = Duration::from_secs(15);
-/// For how long a hub that starts holds back a table of which it has not read everything yet.
+/// How long a hub that starts holds back an incomplete table.
 const FIRST: Duration = Duration::from_secs(10);
 
-/// What the hub's settings say about routes.
+/// The hub's settings for routes.
 #[derive(Debug, Clone, Default)]
 pub struct RouteSettings {
-    /// The names at which agents reach the gateway.
+    /// The host names by which agents reach the gateway.
     pub names: Vec<Host>,
     /// The networks in which a backend may be an address.
     pub backend_addresses: Vec<IpNet>,
 }
 
-/// An AddOnRoute that exists, and what to say about it.
+/// An existing AddOnRoute with its verdict.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Judged {
     pub(crate) route: Arc<KnownRoute>,
     /// `None` if it cannot be read.
     pub(crate) verdict: Option<Verdict>,
-    /// The anchors of the client certificate that its backend is shown, in PEM.
+    /// The anchors of the client certificate that the gateway shows to its backend, in PEM.
     pub(crate) client_anchors: Option<String>,
 }
 
 impl Judged {
-    /// Whether requests that may come need the gateway's client certificate.
+    /// Whether future requests may need the gateway's client certificate.
     fn needs_certificate(route: &KnownRoute, verdict: Option<&Verdict>) -> bool {
         Self::is_shown_certificate(route) && verdict.is_some_and(|verdict| verdict.accepted.is_ok())
     }
@@ -86,16 +87,16 @@ impl Judged {
     }
 }
 
-/// What to say about all AddOnRoutes.
+/// The verdicts on all AddOnRoutes.
 #[derive(Debug, Default)]
 pub(crate) struct Judgements {
     pub(crate) routes: BTreeMap<RouteName, Judged>,
-    /// Of each namespace that has too many, the oldest one that takes no effect.
+    /// The oldest AddOnRoute without effect of each namespace that has too many.
     pub(crate) left_out: BTreeSet<RouteName>,
 }
 pub(crate) type AllJudged = Arc<Judgements>;
 
-/// What others keep for the keeper.
+/// The inputs from other tasks.
 struct Inputs {
     trust: watch::Receiver<Arc<Trust>>,
     bundles: watch::Receiver<Bundles>,
@@ -103,7 +104,7 @@ struct Inputs {
 }
 
 impl Inputs {
-    /// Waits until one has changed.
+    /// Waits until an input has changed.
     async fn changed(&mut self) -> Result<(), RecvError> {
         tokio::select! {
             changed = self.trust.changed() => changed,
@@ -112,7 +113,7 @@ impl Inputs {
         }
     }
 
-    /// Notes what backends are now, and whom to trust.
+    /// Reads the present backends and trust.
     fn read(&mut self, reading: &mut RouteWatches) {
         reading.references.bundles = self.bundles.borrow_and_update().clone();
         reading.references.backends = self.backends.borrow_and_update().clone();
@@ -120,7 +121,7 @@ impl Inputs {
     }
 }
 
-/// Where the keeper's results go.
+/// The receivers of the results.
 struct Outputs {
     /// The names of the ClusterTrustBundles to read.
     bundles: watch::Sender<BTreeSet<String>>,
@@ -132,7 +133,7 @@ struct Outputs {
     needs_certificate: watch::Sender<bool>,
 }
 
-/// What the gateway's routes are made from, and where they go.
+/// The inputs of the gateway's routes, and their receivers.
 pub(crate) struct RouteLinks {
     pub(crate) client: Client,
     pub(crate) contacts: Contacts,
@@ -141,11 +142,11 @@ pub(crate) struct RouteLinks {
     pub(crate) pulses: Pulses,
 }
 
-/// What follows from the routes for a signer.
+/// The results for a signer.
 pub(crate) struct Judgement {
-    /// What there is to say about each route.
+    /// The verdict on each route.
     pub(crate) judged: watch::Receiver<AllJudged>,
-    /// Whether any of them needs the gateway's client certificate.
+    /// Whether any of the routes needs the gateway's client certificate.
     pub(crate) needs_certificate: watch::Receiver<bool>,
 }
 
@@ -171,7 +172,7 @@ pub(crate) fn start(tasks: &mut HubTasks, links: RouteLinks, settings: RouteSett
     Judgement { judged: to_write, needs_certificate: is_needed }
 }
 
-/// Writes what there is to say about each route.
+/// Reports the verdict on each route.
 pub(crate) fn report(tasks: &mut HubTasks, links: &HubLinks, judged: watch::Receiver<AllJudged>) {
     let writer = StatusWriter { links: links.clone(), judged, pulse: links.pulses.start("statuses of AddOnRoutes") };
     tasks.spawn("statuses of AddOnRoutes", writer.run().map(Ok));
@@ -206,14 +207,14 @@ async fn keep(client: Client, settings: RouteSettings, mut inputs: Inputs, outpu
             changed = inputs.changed() => if changed.is_err() { return },
         }
         inputs.read(&mut state.reading);
-        // A list brings its objects one by one; what follows is done once for all that are there.
+        // A list brings its objects one by one; handle all that have arrived before judging.
         while let Some(Some(event)) = events.next().now_or_never() {
             state.reading.observe_route(event);
         }
         while let Some(Some(event)) = namespaces.events.next().now_or_never() {
             state.reading.observe_namespace(event);
         }
-        // A long list comes faster if nothing is judged in between.
+        // A long list is read faster if nothing is judged in between.
         is_late = state.reading.is_listing() && judged.elapsed() < JUDGED_WHILE_LISTING;
         if is_late {
             continue;
@@ -233,32 +234,32 @@ async fn keep(client: Client, settings: RouteSettings, mut inputs: Inputs, outpu
             events = watch_routes(&client);
             state.reading.listed = Some(Instant::now());
         }
-        // Whoever may change Services must not keep a processor busy.
+        // The owners of Services must not be able to keep a processor busy.
         sleep(PAUSE.max(judged.elapsed())).await;
     }
 }
 
-/// What is known now, and what was made of it before.
+/// The present knowledge, and the earlier results.
 struct RoutesState {
     reading: RouteWatches,
     names: Vec<Host>,
-    /// The backends that routes had.
+    /// The previous backends of the routes.
     before: BTreeMap<RouteName, Arc<Backend>>,
     outputs: Outputs,
 }
 
 impl RoutesState {
-    /// Judges on a thread of its own: owners of many routes can make it take seconds, in which requests must go on.
+    /// Judges on a thread of its own: owners of many routes can make it take seconds, in which requests must continue.
     async fn judge_aside(mut self, is_held: bool, age: Duration) -> Option<Self> {
         let judge = move || {
             self.judge(is_held, age);
             self
         };
-        spawn_blocking(judge).await.ok() // otherwise it has panicked, or the process ends
+        spawn_blocking(judge).await.ok() // an error: it has panicked, or the process ends
     }
 
-    /// Makes the table and the verdicts. A hub that starts must neither refuse requests nor write conditions because of
-    /// what it has not read yet.
+    /// Makes the table and the verdicts. A hub that starts must neither refuse requests nor write conditions for lack
+    /// of what it has not read yet.
     fn judge(&mut self, is_held: bool, age: Duration) {
         let Self { reading, names, before, outputs } = self;
         let trust = Arc::clone(&reading.trust);
@@ -268,10 +269,10 @@ impl RoutesState {
         let Resolved { mut table, verdicts, wanted } = resolve(reading.plans(), &world);
         let unread = reading.plans().filter(|plan| !verdicts.contains_key(&plan.name));
         let unread: BTreeSet<String> = unread.map(|plan| plan.signer.clone()).collect();
-        // No request to a new AddOnSigner is refused before its routes are read.
+        // A request to a new AddOnSigner is not refused before its routes are read.
         unread.iter().filter(|signer| !outputs.table.borrow().knows(signer)).for_each(|signer| table.forget(signer));
         reading.lacks_paths = !unread.is_empty();
-        // Nobody else may make the hub read anything.
+        // Only routes in the table may make the hub read a ClusterTrustBundle or a Service.
         let in_table: BTreeSet<&RouteName> = table.names().collect();
         let named = bundles::named(reading.plans().filter(|plan| in_table.contains(&plan.name)));
         drop(in_table);
@@ -288,18 +289,19 @@ impl RoutesState {
         self.tell(verdicts);
     }
 
-    /// What there is to say about each route.
+    /// Combines each verdict with what its status must report.
     fn tell(&self, mut verdicts: BTreeMap<RouteName, Verdict>) {
         let client_anchors = self.reading.trust.client_anchors.as_ref().map(Bundle::pem);
         let mut is_needed = false;
         let judged = self.reading.routes().filter_map(|(name, route)| {
             let verdict = verdicts.remove(name);
             if verdict.is_none() && route.plan.is_ok() {
-                return None; // it is read again before anything is said about it
+                return None; // it is read again before it is reported on
             }
             let needs = Judged::needs_certificate(route, verdict.as_ref());
             is_needed |= needs;
-            // Owners copy it. One that is there stays while the lineage cannot be read, or the route is not accepted.
+            // Owners copy the CA, so an existing one stays while the lineage cannot be read, or the route is not
+            // accepted.
             let before = route.status.as_ref().and_then(|status| status.gateway_client_ca.clone());
             let is_shown = Judged::is_shown_certificate(route) && (needs || before.is_some());
             let client_anchors = client_anchors.clone().or(before).filter(|_| is_shown);
@@ -311,14 +313,14 @@ impl RoutesState {
     }
 }
 
-/// Whether Services are wanted, and those of no namespace were read: the API server answers nobody, and requests are
-/// better answered by gateways that run already.
+/// Whether Services are wanted but none could be read in any namespace: the API server does not answer, and gateways
+/// that already run can serve requests better.
 fn has_read_none(wanted: &WantedServices, references: &References) -> bool {
     !wanted.is_empty() && wanted.keys().all(|namespace| !references.backends.contains_key(namespace))
 }
 
-/// Whether it is too early to say this of a route: it or its backend was not read yet, or its AddOnSigner is not served
-/// yet after a start, although it was accepted before.
+/// Whether it is too early to report this verdict: the route or its backend was not read yet, or, after a start, the
+/// AddOnSigner of a route that was accepted before is not served yet.
 fn is_early(route: &KnownRoute, verdict: Option<&Verdict>) -> bool {
     let Some(Verdict { accepted, resolved, .. }) = verdict else { return route.plan.is_ok() };
     match accepted {
@@ -330,13 +332,13 @@ fn is_early(route: &KnownRoute, verdict: Option<&Verdict>) -> bool {
 type RouteEvent = Event<Guarded<AddOnRoute>>;
 type NamespaceEvent = Event<Lenient<PartialObjectMeta<Namespace>>>;
 
-/// The watch of AddOnRoutes. A failure is logged, and the watch goes on.
+/// The watch of AddOnRoutes. A failure is logged, and the watch continues.
 fn watch_routes(client: &Client) -> BoxStream<'static, RouteEvent> {
     said("AddOnRoutes", watch_objects(Api::all(client.clone()), Selector::all())).boxed()
 }
 
-/// The watch of namespaces. It begins when their labels decide anything, and stays: nobody can make others wait for its
-/// list by turns.
+/// The watch of namespaces. It begins once their labels decide anything, and then stays, so that no tenant can make the
+/// others wait for its list again and again.
 struct NamespaceWatch {
     client: Client,
     is_on: bool,

@@ -1,4 +1,4 @@
-//! What the watches have shown: AddOnRoutes as the core reads them, and what they refer to.
+//! What the watches have shown: AddOnRoutes in the core's form, and what they refer to.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,15 +21,15 @@ use addon_signer_core::oldest::{MOST_REFUSED_ROUTES, MOST_ROUTES, Oldest, Place}
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_core::trust::Trust;
 
-/// The shortest time between two lists that look for AddOnRoutes which have come to take effect.
+/// The shortest time between two lists that find AddOnRoutes that have taken effect since.
 const LIST_PAUSE: Duration = Duration::from_secs(30);
-/// The same when an AddOnSigner or the labels of a namespace let one attach that could not before.
+/// The same if an AddOnSigner or the labels of a namespace now let a route attach.
 const CONSENT_PAUSE: Duration = Duration::from_secs(5);
-/// How long after the first AddOnSigner a hub may not serve all of them yet.
+/// How long after the first AddOnSigner a hub may not serve all AddOnSigners yet.
 const START: Duration = Duration::from_secs(60);
-/// The most that is kept of the status of an AddOnRoute that may not attach.
+/// Budget for the status of an AddOnRoute that may not attach.
 const SMALL: usize = 16 << 10;
-/// The most that is kept of why one cannot be read.
+/// Budget for the reason why an AddOnRoute cannot be read.
 const CAUSE: usize = 1 << 10;
 
 /// An AddOnRoute, as far as the hub keeps it.
@@ -39,22 +39,22 @@ pub(crate) struct KnownRoute {
     pub(crate) uid: Option<String>,
     /// `metadata.generation`.
     pub(crate) generation: Option<i64>,
-    /// What it asks for, or why it cannot be read: one sentence without a period. Of one that may not attach only what
-    /// its status says of it, because nobody has consented to what its paths cost.
+    /// What it asks for, or why it cannot be read: one sentence without a period. The plan of a route that may not
+    /// attach has no paths, because no administrator has consented to their cost.
     pub(crate) plan: Result<RoutePlan, String>,
     /// Its status, if that can be read.
     pub(crate) status: Option<AddOnRouteStatus>,
 }
 
 impl KnownRoute {
-    /// Whether the status says that it was accepted.
+    /// Whether it was accepted, by its status.
     pub(super) fn was_accepted(&self) -> bool {
         let conditions = self.status.iter().flat_map(|status| &status.conditions);
         conditions.filter(|condition| condition.type_ == CONDITION_ACCEPTED).any(|condition| condition.status == "True")
     }
 
-    /// What is kept of one that may not attach. Only the hub has the right to write a status, but a tenant may have got
-    /// all rights in its namespace.
+    /// What is kept of a route that may not attach. The status is bounded too: only the hub should write it, but a
+    /// tenant may have been granted all rights in its namespace.
     fn without_paths(self) -> Self {
         let is_small = |status: &AddOnRouteStatus| serde_json::to_vec(status).is_ok_and(|status| status.len() <= SMALL);
         Self { plan: self.plan.map(RoutePlan::without_paths), status: self.status.filter(is_small), ..self }
@@ -67,26 +67,26 @@ pub(super) struct RouteWatches {
     /// Services, their endpoints, and the settings.
     pub(super) references: References,
     routes: BTreeMap<RouteName, Arc<KnownRoute>>,
-    /// The labels of the namespaces that are known.
+    /// The labels of the known namespaces.
     pub(super) namespaces: BTreeMap<String, Labels>,
     list_of_routes: Relist<RouteName>,
     list_of_namespaces: Relist<String>,
     pub(super) trust: Arc<Trust>,
     /// Which AddOnRoutes take effect, of those that may attach, by namespaces.
     oldest: Oldest,
-    /// Which of all others are told why they may not attach.
+    /// The other AddOnRoutes whose status reports why they may not attach.
     refused: Oldest,
-    /// Whether more may attach than when the last list began.
+    /// Whether more AddOnRoutes may attach than when the last list began.
     has_new_consent: bool,
-    /// Whether one may attach of which no path is kept.
+    /// Whether an AddOnRoute whose paths were not kept may now attach.
     pub(super) lacks_paths: bool,
-    /// When all were last listed again.
+    /// When all AddOnRoutes were last listed again.
     pub(super) listed: Option<Instant>,
     /// When the first AddOnSigner was served.
     serves_since: Instant,
     /// Whether all AddOnRoutes were listed once.
     pub(super) has_routes: bool,
-    /// Whether all namespaces were listed since they are watched.
+    /// Whether all namespaces were listed since their watch began.
     pub(super) has_namespaces: bool,
 }
 
@@ -115,8 +115,8 @@ impl RouteWatches {
         self.list_of_routes.is_listing()
     }
 
-    /// Whether AddOnRoutes must be listed again, because not enough is known of one that has come to take effect, or to
-    /// be among those that are told why not.
+    /// Whether AddOnRoutes must be listed again: one takes effect now, or must report now why it does not, and too
+    /// little of it was kept.
     pub(super) fn must_list_again(&self) -> bool {
         let may_be_unknown = self.has_new_consent && self.refused.exceeded().next().is_some();
         let lacks_some = may_be_unknown || self.oldest.has_vacancy() || self.refused.has_vacancy();
@@ -125,12 +125,12 @@ impl RouteWatches {
         is_due && self.has_routes && !self.is_listing()
     }
 
-    /// Of each namespace that has too many, the oldest one that takes no effect.
+    /// The oldest AddOnRoute without effect of each namespace that has too many.
     pub(super) fn left_out(&self) -> BTreeSet<RouteName> {
         self.oldest.exceeded().map(|(_, key, _)| name_of(key)).collect()
     }
 
-    /// Notes whom to trust, and so who may attach.
+    /// Notes the trust, and so which namespaces may attach.
     pub(super) fn observe_trust(&mut self, trust: Arc<Trust>) {
         if self.trust.signers.is_empty() {
             self.serves_since = Instant::now();
@@ -139,7 +139,7 @@ impl RouteWatches {
         self.trust = trust;
     }
 
-    /// What all AddOnRoutes that can be read ask for.
+    /// The plans of all readable AddOnRoutes.
     pub(super) fn plans(&self) -> impl Iterator<Item = &RoutePlan> {
         self.routes.values().filter_map(|route| route.plan.as_ref().ok())
     }
@@ -167,7 +167,7 @@ impl RouteWatches {
                 self.refused.retain(|_, key| shown.contains(&name_of(key)));
                 self.has_routes = true;
             }
-            // One that is being deleted is out of effect at once.
+            // A route that is being deleted loses its effect at once.
             Some(News::There(route)) if route.meta().deletion_timestamp.is_some() => self.forget(&name(&route)),
             Some(News::There(route)) => {
                 let (name, created) = (name(&route), created_at(route.meta()));
@@ -185,7 +185,7 @@ impl RouteWatches {
         signer.is_some_and(|signer| signer.attachment.allows(namespace, self.namespaces.get(namespace)))
     }
 
-    /// Whether AddOnSigners may be missing that were served before, or that another hub serves.
+    /// Whether AddOnSigners that were served before, or that another hub serves, may still be missing.
     fn is_starting(&self) -> bool {
         self.trust.signers.is_empty() || self.serves_since.elapsed() < START
     }
@@ -216,7 +216,7 @@ impl RouteWatches {
         self.routes.remove(name);
     }
 
-    /// Labels that are too many to be kept are not known, so they select nothing.
+    /// Applies an event. Labels that exceed the budget are not kept, so they select nothing.
     pub(super) fn observe_namespace(&mut self, event: NamespaceEvent) {
         match self.list_of_namespaces.news(event, |namespace| Some(namespace.name_any())) {
             None => {}
@@ -235,7 +235,7 @@ impl RouteWatches {
     }
 }
 
-/// What is known of an AddOnRoute, and the AddOnSigner that it names.
+/// The kept form of an AddOnRoute, and the AddOnSigner that it names.
 fn known_route(object: Guarded<AddOnRoute>) -> (KnownRoute, Option<String>) {
     let (uid, generation) = (object.uid(), object.meta().generation);
     let (plan, status, signer) = match object.read() {
@@ -249,12 +249,12 @@ fn known_route(object: Guarded<AddOnRoute>) -> (KnownRoute, Option<String>) {
     (KnownRoute { uid, generation, plan, status }, signer)
 }
 
-/// Who may attach to what.
+/// Which namespaces may attach to which AddOnSigners.
 fn consents(trust: &Trust) -> impl Iterator<Item = (&String, &Attachment)> {
     trust.signers.iter().map(|signer| (&signer.name, &signer.attachment))
 }
 
-/// The name that is written like this. Neither of its parts has a slash.
+/// Parses a name. Neither of its parts has a slash.
 fn name_of(key: &str) -> RouteName {
     let (namespace, name) = key.split_once('/').unwrap_or_default();
     RouteName { namespace: namespace.to_owned(), name: name.to_owned() }
@@ -285,7 +285,7 @@ mod tests {
         Arc::new(Trust { signers: vec![Arc::new(signer)], ..Trust::default() })
     }
 
-    /// The AddOnRoute `namespace/r<at>`, as old as that.
+    /// The AddOnRoute `namespace/r<at>`, created at `at`.
     fn mk_route(namespace: &str, at: i64, accepted: &str) -> Guarded<AddOnRoute> {
         let created = Timestamp::from_unix(at).to_string();
         let condition = json!({
@@ -344,7 +344,7 @@ mod tests {
         list(&mut reading, vec![mk_route("mine", 1, "True")]);
         assert_eq!(kept(&reading), (0, 1));
         reading.observe_trust(mk_trust(&["mine"]));
-        reading.lacks_paths = true; // as the judgement says
+        reading.lacks_paths = true; // as the judgement finds
         assert!(reading.must_list_again());
         reading.listed = Some(Instant::now());
         assert!(!reading.must_list_again(), "an author who goes back and forth causes few lists");
@@ -357,7 +357,7 @@ mod tests {
         assert_eq!((kept(&reading), reading.refused.has_vacancy()), ((0, 0), false));
     }
 
-    /// The gateway of a hub that has just started, or that another one leads, refuses no request of theirs.
+    /// The gateway of a hub that has just started, or that does not lead, refuses no request to such routes.
     #[tokio::test(start_paused = true)]
     async fn routes_in_effect_stay_whole_until_the_signers_are_known() {
         let mut reading = mk_running(Arc::default()).await;

@@ -31,13 +31,13 @@ use addon_signer_core::timestamp::Timestamp;
 use addon_signer_platform::errors::explain;
 use addon_signer_telemetry::pulse::Pulse;
 
-/// The pause between two rounds: another program may undo what the hub writes.
+/// The shortest pause between two rounds, because another program may undo what the hub writes.
 const PAUSE: Duration = Duration::from_secs(1);
 /// The longest pause before the hub writes again what another program keeps undoing.
 const LONGEST: Duration = Duration::from_secs(600);
-/// How often it is said at most of a namespace that it has too many.
+/// The shortest pause between two reports that a namespace has too many.
 const SAY_AGAIN: Duration = Duration::from_secs(600);
-/// How often the hub looks, even if nothing changes: a write may have failed.
+/// How often the hub checks all statuses without a change: a write may have failed.
 const ROUND: Duration = Duration::from_secs(15);
 
 /// What was last written to an AddOnRoute. If another program keeps undoing it, the hub writes with growing pauses.
@@ -54,7 +54,7 @@ impl Written {
     /// Whether a status may be written now, which then counts as written.
     fn may_write(&mut self, status: &AddOnRouteStatus) -> bool {
         let mut status = status.clone();
-        // When a condition changed depends on what the other program has written.
+        // Ignore when a condition changed: that depends on what the other program has written.
         status
             .conditions
             .iter_mut()
@@ -77,7 +77,7 @@ pub(crate) struct StatusWriter {
 }
 
 impl StatusWriter {
-    /// Runs until nothing is judged any more.
+    /// Runs until judging ends.
     pub(crate) async fn run(mut self) {
         let mut written = BTreeMap::<RouteName, Written>::new();
         let mut said = BTreeMap::new();
@@ -123,7 +123,7 @@ impl StatusWriter {
         }
     }
 
-    /// Nothing more is kept of those that take no effect.
+    /// Reports the oldest AddOnRoute without effect. Of the others, nothing is kept.
     async fn say_left_out(&self, name: &RouteName) {
         let RouteName { namespace, name: route } = name;
         let note = format!(
@@ -133,8 +133,8 @@ impl StatusWriter {
         self.say(namespace, TOO_MANY_ADDON_ROUTES, note).await;
     }
 
-    /// Writes an event about an AddOnRoute. It is about the namespace: the hub has no right to write events about what
-    /// is in it.
+    /// Writes an event about an AddOnRoute. The event refers to the namespace: the hub may not write events about
+    /// objects in it.
     async fn say(&self, namespace: &str, reason: &str, note: String) {
         let about = ObjectReference {
             api_version: Some(Namespace::api_version(&()).into_owned()),
@@ -144,7 +144,7 @@ impl StatusWriter {
         };
         let event = event(EventType::Warning, "Reading", reason, note);
         if let Err(error) = Recorder::new(self.links.client.clone(), reporter()).publish(&event, &about).await {
-            // Not retried: the command check says it too.
+            // Not retried: the command `check` reports it too.
             warn!(namespace, error = explain(&error), "Could not write an event about an AddOnRoute");
         }
     }
@@ -157,7 +157,7 @@ impl StatusWriter {
     }
 }
 
-/// The status of one that was judged now.
+/// The status of an AddOnRoute that was just judged.
 fn status_of(judged: &Judged, now: Timestamp) -> AddOnRouteStatus {
     let before = judged.route.status.as_ref().map_or(&[][..], |status| &status.conditions);
     let generation = judged.route.generation;
@@ -182,7 +182,7 @@ fn status_of(judged: &Judged, now: Timestamp) -> AddOnRouteStatus {
             say(CONDITION_ACCEPTED, FALSE, UNSUPPORTED_VALUE, sentence(cause)),
             say(CONDITION_PROGRAMMED, FALSE, INVALID, "The AddOnRoute is not accepted.".to_owned()),
         ],
-        (None, Ok(_)) => Vec::new(), // cannot happen: each one that is readable gets a verdict
+        (None, Ok(_)) => Vec::new(), // cannot happen: each readable route gets a verdict
     };
     let plan = judged.route.plan.as_ref().ok(); // the error is in the conditions
     AddOnRouteStatus {
@@ -201,7 +201,7 @@ fn found(has_endpoint: bool) -> (&'static str, &'static str) {
     (REASON_NO_ENDPOINT, "The backend was found, but it has no ready endpoint: requests are answered with 503.")
 }
 
-/// The name of a field begins with no capital.
+/// Makes a sentence; the name of a field keeps its small letter.
 fn sentence(cause: &str) -> String {
     if cause.starts_with("spec.") {
         return format!("{cause}.");
@@ -229,7 +229,7 @@ mod tests {
     use super::*;
     use crate::conditions::condition;
 
-    /// A status that says this, with a condition that changed at this time.
+    /// A status with this backend, and with a condition that changed at this time.
     fn mk_status(backend: &str, changed: i64) -> AddOnRouteStatus {
         let now = Timestamp::from_unix(changed);
         let accepted = condition(&[], ("Accepted", TRUE, "Accepted"), "Yes.".to_owned(), Some(1), now);

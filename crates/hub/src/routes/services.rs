@@ -14,23 +14,23 @@ use addon_signer_api::Guarded;
 use addon_signer_api::route_rules::{endpoints, service_facts, service_of};
 use addon_signer_core::gateway::routing::{Backends, Endpoints, ServiceFacts};
 
-/// How many addresses and ports of EndpointSlices are kept of a namespace: some 200 KB. More are not used, so that a
-/// namespace that may attach routes cannot fill the memory of all.
+/// How many addresses and ports of a namespace's EndpointSlices are kept: some 200 KB. More are not used, so that a
+/// namespace that may attach routes cannot fill the memory that all share.
 const MOST: usize = 8 * 1024;
 
-/// What is known of these Services.
+/// The state of the Services of a namespace.
 pub(super) struct KnownServices {
     namespace: String,
     names: BTreeSet<String>,
     services: BTreeMap<String, ServiceFacts>,
     endpoints: BTreeMap<String, BTreeMap<String, Arc<Endpoints>>>,
-    /// Of which Service each EndpointSlice is.
+    /// The Service of each EndpointSlice.
     slices: BTreeMap<String, String>,
-    /// How many addresses and ports they have in all.
+    /// How many addresses and ports are kept in all.
     kept: usize,
-    /// Whether there was no room for an EndpointSlice.
+    /// Whether an EndpointSlice did not fit.
     has_refused: bool,
-    /// Whether there may be room for it now.
+    /// Whether it may fit now.
     has_room: bool,
     list_of_services: Relist<String>,
     list_of_slices: Relist<String>,
@@ -62,7 +62,7 @@ impl KnownServices {
         (self.listed == [true; 2]).then(all)
     }
 
-    /// Whether the EndpointSlices must be listed again, because there may be room for one that was refused.
+    /// Whether the EndpointSlices must be listed again, because one that did not fit may fit now.
     pub(super) fn wants_slices_again(&mut self) -> bool {
         let wants = std::mem::take(&mut self.has_room);
         self.has_refused &= !wants;
@@ -79,7 +79,7 @@ impl KnownServices {
             }
             Some(News::There(service)) => {
                 let name = service.name_any();
-                self.services.remove(&name); // one that cannot be read is as if it were not there
+                self.services.remove(&name); // an unreadable Service counts as missing
                 let facts = service.object.0.ok().filter(|_| self.names.contains(&name)).map(service_facts);
                 self.services.extend(facts.map(|facts| (name, facts)));
             }
@@ -105,7 +105,7 @@ impl KnownServices {
         }
     }
 
-    /// Keeps what can be used. One without an address or a port would cost its name.
+    /// Keeps usable EndpointSlices. One without an address or a port would still cost memory for its name.
     fn keep(&mut self, name: String, service: String, found: Endpoints) {
         if found.addresses.is_empty() || found.ports.is_empty() {
             return;

@@ -1,4 +1,4 @@
-//! The calls of the supervisor, a few at a time alongside its loop, so that no AddOnSigner waits for the calls of
+//! The API calls of the supervisor, a few at a time alongside its loop, so that no AddOnSigner waits for the calls of
 //! others: what waits for them, how they end, and the questions whether the hub may sign.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -21,19 +21,19 @@ use addon_signer_core::conditions::TOO_MANY_SIGNERS;
 use addon_signer_core::identity::SignerName;
 use addon_signer_platform::errors::explain;
 
-/// How many reviews of rights, and how many writes of statuses, run side by side.
+/// How many reviews of rights and writes of statuses run at once.
 const REVIEWS: usize = 8;
 pub(super) const WRITES: usize = 8;
 
-/// The calls that are under way, and what waits for one.
+/// The calls under way, and those that wait.
 pub(super) struct Calls {
     client: Client,
     pub(super) under_way: FuturesUnordered<BoxFuture<'static, CallEnd>>,
-    /// AddOnSigners about whose rights the API server is to be asked.
+    /// AddOnSigners that need a SubjectAccessReview.
     pub(super) asking: PendingCalls,
     /// AddOnSigners whose status may have to be written.
     pub(super) writing: PendingCalls,
-    /// The last note about each AddOnSigner for each reason, and the recorder that has written it.
+    /// The last note about each AddOnSigner for each reason, and the recorder that wrote it.
     recorders: BTreeMap<(String, String), (Option<String>, Recorder)>,
 }
 
@@ -54,7 +54,7 @@ impl Calls {
         last.is_some_and(|(note, _)| *note == event.note)
     }
 
-    /// A Recorder merges events with the same reason and keeps the first note, so another note gets another one.
+    /// A Recorder merges events with the same reason and keeps the first note, so each new note gets a new Recorder.
     fn recorder(&mut self, name: &str, event: &Event) -> Recorder {
         let of_reason = (name.to_owned(), event.reason.clone());
         match self.recorders.get(&of_reason) {
@@ -109,7 +109,7 @@ pub(super) enum CallEnd {
     Asked(String, SignerName, Result<Validity, kube::Error>),
     /// The status of an AddOnSigner was written, or not.
     Written(Box<WrittenStatus>),
-    /// That of an AddOnSigner that cannot be decoded.
+    /// The same for an AddOnSigner that cannot be decoded.
     WrittenUndecodable(String, Result<(), NotWritten>),
     /// An event was written, or not.
     Said,
@@ -121,7 +121,7 @@ pub(super) struct WrittenStatus {
     /// `metadata.resourceVersion` of the object that it was written for.
     pub(super) version: Option<String>,
     pub(super) status: AddOnSignerStatus,
-    /// What it changes, as events.
+    /// The events for its changes.
     pub(super) events: Vec<Event>,
     pub(super) outcome: Result<(), NotWritten>,
 }
@@ -146,7 +146,7 @@ impl PendingCalls {
         }
     }
 
-    /// Adds one at the front of the queue: somebody has edited it and is watching it.
+    /// Adds one at the front of the queue: an administrator has just edited it and waits for the result.
     pub(super) fn add_first(&mut self, name: &str) {
         self.waiting.retain(|waiting| waiting != name);
         self.waiting.push_front(name.to_owned());
@@ -171,7 +171,7 @@ impl PendingCalls {
 
 impl Supervisor {
     /// Asks the API server soon whether the hub may sign for these signers. Otherwise a signer without its ClusterRole
-    /// would look healthy while the API server refuses every answer.
+    /// would seem healthy while the API server refuses every answer.
     pub(super) fn ask_about(&mut self, which: impl Fn(&Served) -> bool) {
         for (name, entry) in &self.entries {
             if entry.served().is_some_and(&which) {
@@ -207,7 +207,7 @@ impl Supervisor {
         let Some(served) = self.entries.get_mut(name).and_then(Entry::served_mut) else { return };
         match answer {
             Ok(permission) => {
-                // An existing lineage stays trusted when the right is taken away.
+                // An existing lineage stays trusted if the right is revoked.
                 if permission.is_ok() {
                     served.plan.send_if_modified(|plan| !std::mem::replace(&mut plan.may_create, true));
                 }

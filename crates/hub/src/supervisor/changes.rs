@@ -19,7 +19,7 @@ use addon_signer_core::conditions::{
 
 /// The action of events about registrations.
 pub(super) const REGISTERING: &str = "Registering";
-/// The events for what changed: each step of a rotation, each condition.
+/// The events for each changed condition and each step of a rotation.
 pub(super) fn events(before: Option<&AddOnSignerStatus>, after: &AddOnSignerStatus) -> Vec<Event> {
     let known = before.map(|status| &*status.authorities).unwrap_or_default();
     let known_conditions = before.map(|status| &*status.conditions).unwrap_or_default();
@@ -27,7 +27,7 @@ pub(super) fn events(before: Option<&AddOnSignerStatus>, after: &AddOnSignerStat
     steps(known, &after.authorities).into_iter().chain(conditions).collect()
 }
 
-/// Authorities that were tainted, were prepared, sign now, or were removed.
+/// Events for authorities that were tainted, prepared, activated or removed.
 fn steps(before: &[AuthorityStatus], after: &[AuthorityStatus]) -> Vec<Event> {
     let states: BTreeMap<_, _> = before.iter().map(|authority| (&authority.id, authority.state)).collect();
     let mut steps = Vec::new();
@@ -76,7 +76,7 @@ fn of_condition(before: &[Condition], condition: &Condition) -> Option<Event> {
         _ => return None,
     };
     let note = match reason {
-        // The message may say what the first certificate waits for, and no event says when that is over.
+        // The message may name what the first certificate waits for, and no event would report the end of that.
         SIGNING => SIGNING_SENTENCE,
         _ => &condition.message,
     };

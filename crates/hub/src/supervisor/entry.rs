@@ -21,32 +21,32 @@ use addon_signer_core::doubling::doubled;
 #[derive(Default)]
 pub(super) struct Entry {
     pub(super) read: Read,
-    /// `metadata.uid` of the object for which [`Self::state`] is.
+    /// `metadata.uid` of the object that [`Self::state`] belongs to.
     pub(super) uid: Option<String>,
     pub(super) state: SignerState,
     /// Whether it has a lineage of authorities, or may create one.
     pub(super) has_lineage: bool,
 }
 
-/// What the watch has shown last.
+/// What the watch last showed.
 #[derive(Default)]
 pub(super) enum Read {
-    /// An object that can be read.
+    /// A readable object.
     Object(Box<AddOnSigner>),
-    /// One that cannot be read.
+    /// An unreadable object.
     Undecodable {
         error: String,
-        /// Whether its status has the error, or a call is under way that writes it.
+        /// Whether its status has the error, or a call that writes it is under way.
         is_reported: bool,
     },
-    /// None that takes effect: it is deleted, is being deleted, or is one too many.
+    /// No object that takes effect: it was deleted, is being deleted, or exceeds the limit.
     #[default]
     Removed,
 }
 
-/// What the hub does.
+/// What the hub does for the object.
 pub(super) enum SignerState {
-    /// Nothing, and it has not said why. Like the next one it keeps the last configuration with which it was served.
+    /// Nothing, and no reason is reported. Like `Refused` it keeps the last configuration with which it was served.
     Idle(Option<Arc<SignerConfig>>),
     /// It does not serve the object, for this reason and with this message.
     Refused((&'static str, String), Option<Arc<SignerConfig>>),
@@ -66,13 +66,12 @@ pub(super) struct Served {
     pub(super) plan: watch::Sender<LineagePlan>,
     pub(super) config: watch::Sender<Arc<SignerConfig>>,
     pub(super) reserve: mpsc::Sender<Reserve>,
-    /// Whether the hub's account may sign for it, by the API server's last answer, and there is a permit for its
-    /// lineage.
+    /// Whether the hub's account may sign for it, by the API server's last response, and its lineage has a permit.
     pub(super) permission: Validity,
     /// When the API server was last asked.
     pub(super) asked: Option<Instant>,
     pub(super) keeping: CancellationToken,
-    /// What was reported of how far the trust bundle has reached.
+    /// The last report of how far the trust bundle has reached.
     pub(super) paced: Option<Paced>,
 }
 
@@ -113,12 +112,12 @@ impl Entry {
         }
     }
 
-    /// From now on it is not served, for this reason.
+    /// Stops serving it, for this reason.
     pub(super) fn refuse(&mut self, refusal: (&'static str, String)) {
         self.state = SignerState::Refused(refusal, self.take_last());
     }
 
-    /// The last configuration with which it was served, unless it is served now. The entry forgets it.
+    /// Takes the last configuration with which it was served, unless it is served now.
     pub(super) fn take_last(&mut self) -> Option<Arc<SignerConfig>> {
         match &mut self.state {
             SignerState::Idle(last) | SignerState::Refused(_, last) => last.take(),
@@ -133,33 +132,33 @@ impl Served {
         self.permission.is_err() || self.asked.is_none_or(|asked| asked.elapsed() >= PERMISSION_AGE)
     }
 
-    /// Whether the last answer is so old that a refusal of the API server may be news.
+    /// Whether the last review is old enough for a refusal of the API server to be news.
     pub(super) fn may_have_changed(&self) -> bool {
         self.asked.is_none_or(|asked| asked.elapsed() >= ROUND)
     }
 }
 
-/// The pauses between two changes double between these. After the longest without a change the next is the shortest
-/// again.
+/// The pauses between two changes double between these. After the longest pause without a change they start again with
+/// the shortest.
 const SHORTEST: Duration = Duration::from_secs(15);
 const LONGEST: Duration = Duration::from_secs(600);
 
 /// What was reported for one AddOnSigner.
 pub(super) struct Paced {
     pub(super) told: ConditionValue,
-    /// The digest of the trust bundle that this was about.
+    /// The digest of that trust bundle.
     bundle: String,
-    /// The most addons that had it.
+    /// The largest number of addons that had it.
     most: usize,
-    /// How many changes were not progress.
+    /// The number of changes that were no progress.
     times: u32,
     /// When the next such change may be reported.
     again: Instant,
 }
 
 impl Paced {
-    /// What to report now, after `before`. More addons with a bundle than ever before are reported at once, so that
-    /// people can follow a rotation; so is the first change after a quiet time.
+    /// What to report now, after `before`. A new maximum of addons with the bundle is reported at once, so that
+    /// administrators can follow a rotation; so is the first change after a quiet time.
     pub(super) fn say(before: Option<Self>, reached: Reached, bundle: String) -> Self {
         let (now, most) = (Instant::now(), reached.present());
         let told = reached.condition();

@@ -22,21 +22,21 @@ use addon_signer_core::conditions::TOO_MANY_ADDON_SIGNERS;
 use addon_signer_core::oldest::{MOST_SIGNERS, Oldest, Place};
 use addon_signer_platform::errors::explain;
 
-/// How often it is said at most that AddOnSigners take no effect.
+/// The shortest pause between two reports that AddOnSigners take no effect.
 const TELL_AGAIN: Duration = Duration::from_secs(600);
 
-/// The shortest time between two lists that look for AddOnSigners which have come to take effect.
+/// The shortest time between two lists that find AddOnSigners that have taken effect since.
 const LIST_PAUSE: Duration = Duration::from_secs(30);
 
-/// The list of AddOnSigners that is under way, and which of them take effect.
+/// The current list of AddOnSigners, and which of them take effect.
 pub(super) struct SignerList {
     relist: Relist<String>,
-    /// What it has shown.
+    /// What the list has shown.
     shown: Vec<GuardedSigner>,
     oldest: Oldest,
-    /// When they may be listed again at the earliest, because one has come to take effect.
+    /// The earliest time of another list, if an AddOnSigner takes effect now.
     next: Instant,
-    /// When it was last said that AddOnSigners take no effect.
+    /// When the hub last reported that AddOnSigners take no effect.
     told_left_out: Option<Instant>,
 }
 
@@ -70,7 +70,7 @@ impl Supervisor {
         }
     }
 
-    /// An object exists. If it is one too many, it is as if it did not.
+    /// Handles an object that exists. One that exceeds the limit counts as missing.
     fn there(&mut self, object: GuardedSigner) {
         let name = object.name_any();
         let younger = match self.list.oldest.put("", &name, created_at(object.meta())) {
@@ -86,7 +86,7 @@ impl Supervisor {
         if let Some(younger) = younger {
             self.leave_out(younger);
         }
-        // What a list shows has no effect before it is complete: what is missing may have a better claim.
+        // Apply a list only when it is complete: an older owner may come later in it.
         if self.list.relist.is_listing() {
             self.list.shown.push(object);
         } else {
@@ -95,7 +95,7 @@ impl Supervisor {
         }
     }
 
-    /// Whether one has come to take effect of which only the name is known.
+    /// Whether an AddOnSigner of which only the name was kept now takes effect.
     pub(super) fn must_list_again(&mut self) -> bool {
         let is_idle = self.ends.signers.borrow().is_some() && !self.list.relist.is_listing();
         let is_due = is_idle && self.list.oldest.has_vacancy() && Instant::now() >= self.list.next;
@@ -143,7 +143,7 @@ impl Supervisor {
         }
     }
 
-    /// A list is complete: it has shown these objects, some of which are being deleted.
+    /// Handles a complete list, which has shown these objects; some of them are being deleted.
     fn complete(&mut self, shown: HashSet<String>) {
         for object in std::mem::take(&mut self.list.shown) {
             self.put(object);
@@ -156,11 +156,11 @@ impl Supervisor {
         let there = self.entries.iter().filter(|(_, entry)| !entry.is_gone());
         self.ends.notes.listed(there.map(|(name, _)| name.clone()).collect());
         self.settle(self.entries.keys().cloned().collect::<Vec<_>>());
-        self.tell_signers(); // that there are none, too
+        self.tell_signers(); // also if there are none
         self.trust_publisher.set_listed();
     }
 
-    /// Says of the oldest AddOnSigner that takes no effect, because there are too many, that this is so.
+    /// Reports the oldest AddOnSigner that takes no effect because there are too many.
     fn tell_left_out(&mut self) {
         let Some((_, name, count)) = self.list.oldest.exceeded().next() else { return };
         if self.list.told_left_out.is_some_and(|told| told.elapsed() < TELL_AGAIN) {
@@ -189,7 +189,7 @@ impl Supervisor {
         let Ok(leads) = self.links.leading.leads() else { return };
         let now = self.links.clock.now();
         for (name, entry) in &mut self.entries {
-            // Each may be as large as an API server accepts, which has to read and write it.
+            // Each object may be as large as the API server accepts, and the API server has to read and write it.
             if self.calls.under_way.len() >= WRITES {
                 return;
             }

@@ -44,15 +44,14 @@ use entry::{Entry, Served};
 use events::SignerList;
 use registered::Registered;
 
-/// How often the supervisor writes statuses that could not be written, checks missing rights again, and checks what has
-/// expired.
+/// How often the supervisor retries writes of statuses, and checks missing rights and expiry times.
 const ROUND: Duration = Duration::from_secs(15);
-/// After this time the hub checks again whether it may sign: an administrator can take the right away at any time. The
-/// API server's refusal of an answer makes it check earlier.
+/// After this time the hub checks again whether it may sign: an administrator can revoke the right at any time. If the
+/// API server refuses an answer to a CSR, the hub checks earlier.
 const PERMISSION_AGE: Duration = Duration::from_secs(600);
 /// How many AddOnSigners may have a lineage of authorities. The gateway compares a certificate with the anchors of
-/// each, up to four, in every handshake (docs/figures.md: 158 µs among 256 signers, 58 µs with one), so somebody who
-/// may sign for many names must not make it slow for all. OCM's hubs have some dozens of addons.
+/// each, up to four, in every handshake (docs/figures.md: 158 µs among 256 signers, 58 µs with one), so an
+/// administrator of many signer names must not be able to slow it down for all. OCM's hubs have some dozens of addons.
 const MAX_LINES: usize = 256;
 
 pub(super) struct Supervisor {
@@ -64,9 +63,9 @@ pub(super) struct Supervisor {
     api: Api<GuardedSigner>,
     serving: watch::Sender<LineageState>,
     list: SignerList,
-    /// The AddOnSigners that exist, or were served a moment ago.
+    /// The AddOnSigners that exist or were just served.
     entries: BTreeMap<String, Entry>,
-    /// Whose the signer names and addons of all objects are.
+    /// The owners of all signer names and addons.
     ownership: Ownership,
     calls: Calls,
     registered: Registered,
@@ -78,27 +77,27 @@ pub(super) struct Supervisor {
 
 /// The supervisor's ends of its links to other tasks of the hub.
 pub(super) struct SupervisorLinks {
-    /// Tells the writer of registrations which signers there are.
+    /// Tells the writer of registrations which signers exist.
     pub(super) signers: watch::Sender<Option<Signers>>,
-    /// What that writer reports.
+    /// The report of that writer.
     pub(super) registrations: watch::Receiver<Option<RegistrationReport>>,
     /// How far the trust bundle has reached.
     pub(super) distributed: watch::Receiver<Distribution>,
-    /// What to report about the ClusterTrustBundle.
+    /// The report on the ClusterTrustBundle.
     pub(super) published: watch::Receiver<Report>,
-    /// What to report about the policy for the trust bundle on CSRs.
+    /// The report on the policy for the trust bundle on CSRs.
     pub(super) protected: watch::Receiver<Report>,
     /// Whether any AddOnRoute needs the gateway's client certificate.
     pub(super) needs_certificate: watch::Receiver<bool>,
-    /// Tells the dispatcher of CSRs which signers there are.
+    /// Tells the dispatcher of CSRs which signers exist.
     pub(super) signing: Signing,
-    /// AddOnSigners for which the API server has refused an answer.
+    /// AddOnSigners whose CSRs the API server has forbidden the hub to answer.
     pub(super) forbidden: mpsc::Receiver<String>,
     /// Certificates that another program signed.
     pub(super) foreign: watch::Receiver<ForeignReport>,
     /// The versions of the lineages' objects on the API server.
     pub(super) objects: WatchedObjects,
-    /// What waits for the ledger.
+    /// The pending records of the ledger.
     pub(super) notes: Notes,
 }
 
@@ -132,7 +131,7 @@ impl Supervisor {
         self.entries.iter().filter_map(|(name, entry)| Some((name, entry.served()?)))
     }
 
-    /// The objects that can be read.
+    /// The readable objects.
     fn objects(&self) -> impl Iterator<Item = (&String, &AddOnSigner)> {
         self.entries.iter().filter_map(|(name, entry)| Some((name, entry.object()?)))
     }
@@ -174,7 +173,7 @@ impl Supervisor {
                     if self.find_unserved() {
                         self.tell_signers();
                     }
-                    self.report_all(); // writes each status that could not be written before
+                    self.report_all(); // retries each status that could not be written
                 }
                 Some(name) = self.ends.forbidden.recv() => self.ask_if_old(&name),
                 changed = serving.changed() => {

@@ -24,8 +24,7 @@ use addon_signer_core::policy::GatewayCertificate;
 const NAME_MAX: usize = 63;
 
 impl Supervisor {
-    /// Checks these AddOnSigners, and those that name the same signer names and addons. An event costs nothing for all
-    /// others.
+    /// Checks these AddOnSigners, and those that name the same signer names or addons. Others need no check.
     pub(super) fn settle(&mut self, names: impl IntoIterator<Item = String>) {
         let mut concerned: BTreeSet<_> = names.into_iter().collect();
         let claims: Vec<_> = concerned.iter().filter_map(|name| self.claim(name)).collect();
@@ -41,22 +40,22 @@ impl Supervisor {
         }
     }
 
-    /// What an AddOnSigner names. One that cannot be decoded keeps what it named before, so nobody else can take that
-    /// over.
+    /// What an AddOnSigner names. One that cannot be decoded keeps what it named before, so no other AddOnSigner can
+    /// take that over.
     fn claim(&self, name: &str) -> Option<(String, Option<Claimant>)> {
         let entry = self.entries.get(name);
         let is_known = !entry.is_some_and(Entry::is_undecodable);
         is_known.then(|| (name.to_owned(), entry.and_then(Entry::object).map(claimant)))
     }
 
-    /// Finds those whose certificates are unknown; an expiry can change this without an event. Returns whether it has
-    /// changed.
+    /// Finds the AddOnSigners whose certificates are unknown; an expiry can change this without an event. Returns
+    /// whether it has changed.
     pub(super) fn find_unserved(&mut self) -> bool {
         self.trust_publisher.set_unserved(self.unknown_certificates())
     }
 
-    /// Those of which it is unknown which certificates they have issued, or to whom: they cannot be read, or are not
-    /// served while certificates of theirs may be in use.
+    /// The AddOnSigners whose certificates, or their holders, are unknown: they cannot be read, or are not served while
+    /// their certificates may be in use.
     fn unknown_certificates(&self) -> BTreeSet<String> {
         let now = self.links.clock.now();
         let is_one = |entry: &Entry| match (&entry.state, entry.object()) {
@@ -73,7 +72,7 @@ impl Supervisor {
     /// Checks one AddOnSigner. Returns whether what is served has changed.
     fn look(&mut self, name: &str) -> bool {
         let Some(entry) = self.entries.get(name) else { return false };
-        // One that was deleted and created again with its name is another signer, perhaps with another signer name.
+        // A recreated AddOnSigner is another signer, perhaps with another signer name.
         let uid = entry.object().map(|object| object.metadata.uid.clone().unwrap_or_default());
         let is_another = entry.uid.is_some() && entry.uid != uid;
         let has_gone = is_another && self.forget(name);
@@ -85,7 +84,7 @@ impl Supervisor {
         has_changed || has_gone
     }
 
-    /// Serves an AddOnSigner as its object says, or not. Returns whether what is served has changed.
+    /// Serves an AddOnSigner or stops serving it, to match its object. Returns whether what is served has changed.
     fn match_object(&mut self, name: &str, uid: String) -> bool {
         let Some(entry) = self.entries.get_mut(name) else { return false };
         let Read::Object(object) = &entry.read else { return false };
@@ -101,8 +100,8 @@ impl Supervisor {
         };
         match self.config(&object).map(|config| (plan(&config), Arc::new(config))) {
             Ok((plan, config)) => self.serve(name, config, plan),
-            // It has no effect from now on, as after a restart: what was removed from it must not stay in effect
-            // because of a mistake elsewhere in the same edit.
+            // It loses all effect, as after a restart: what an edit removed must not stay in effect because of a
+            // mistake elsewhere in the same edit.
             Err(refusal) => {
                 let was_served = self.stop(name);
                 if let Some(entry) = self.entries.get_mut(name) {
@@ -126,19 +125,19 @@ impl Supervisor {
         let is_new = send_news(&served.config, Arc::clone(&config));
         if is_new {
             self.trust_publisher.set_signer(name, config, served.lineage.subscribe());
-            self.calls.asking.add(name); // the right that it needs may be another one
+            self.calls.asking.add(name); // it may need another right
         }
         is_new
     }
 
-    /// Forgets an AddOnSigner that was deleted. Returns whether it was served or had been.
+    /// Forgets an AddOnSigner that was deleted. Returns whether it is or was served.
     fn forget(&mut self, name: &str) -> bool {
         let was_served = self.stop(name);
         self.calls.forget(name);
         let Some(entry) = self.entries.get_mut(name) else { return was_served };
         entry.has_lineage = false;
         let last = entry.take_last();
-        // One that cannot be read was not deleted.
+        // An unreadable AddOnSigner was not deleted.
         if entry.is_undecodable() {
             entry.state = SignerState::Idle(last);
             return was_served;
@@ -162,7 +161,7 @@ impl Supervisor {
         self.links.metrics.stop(name);
         let config = served.config.borrow().clone();
         self.ends.signing.stop(&config.rules.signer_name, name);
-        // It is among the unserved now, until `find_unserved` has looked.
+        // It counts as unserved until `find_unserved` has checked it.
         self.trust_publisher.remove_signer(name);
         entry.state = SignerState::Idle(Some(config));
         true

@@ -21,7 +21,7 @@ use addon_signer_api::rules::SignerConfig;
 use addon_signer_core::identity::{AddOnKey, SignerName};
 use addon_signer_core::oldest::MOST_SIGNERS;
 
-/// How many addons of one report get an event at most; the condition counts all of them.
+/// The most addons of one report that get an event; the condition counts all.
 const EVENTS: usize = 10;
 
 impl Supervisor {
@@ -77,7 +77,7 @@ impl Supervisor {
     }
 }
 
-/// What the writer of registrations hears besides the AddOnSigners that are served.
+/// What the writer of registrations must know besides the served AddOnSigners.
 pub(super) struct Registered {
     /// The last configuration of AddOnSigners that were deleted while this hub ran, by their signer names.
     pub(super) deleted: BTreeMap<SignerName, Arc<SignerConfig>>,
@@ -94,7 +94,7 @@ impl Registered {
 
     /// Notes an AddOnSigner that was deleted.
     pub(super) fn delete(&mut self, config: Arc<SignerConfig>) {
-        // After a restart the ledger knows those that were left out.
+        // After a restart, the ledger still knows those that are dropped here.
         if self.deleted.len() >= MOST_SIGNERS {
             self.deleted.pop_first();
         }
@@ -102,7 +102,7 @@ impl Registered {
     }
 
     /// The signers that the ledger knows and whose registrations the hub has written. A specification that is refused
-    /// now was refused then too, or is older than the rule; its entries stay.
+    /// now was also refused then, or is older than the rule; its entries stay.
     fn recorded(&self) -> impl Iterator<Item = (SignerName, Arc<SignerConfig>)> {
         let specs = self.recorded.borrow().clone();
         let configs = specs.into_iter().filter_map(|spec| SignerConfig::read(&spec, None).ok());
@@ -118,9 +118,9 @@ impl Supervisor {
         let mut deleted = self.registered.deleted.clone();
         deleted.retain(|name, _| is_gone(name));
         let seen = deleted.clone();
-        // The signer name of an object that cannot be decoded is unknown, so any of them may be its.
+        // The signer name of an undecodable object is unknown, so it may be any of them.
         if !self.entries.values().any(Entry::is_undecodable) {
-            // What this hub has seen itself is newer than what the ledger reported at the start.
+            // What this hub has seen is newer than what the ledger reported at the start.
             for (name, config) in self.registered.recorded().filter(|(name, _)| is_gone(name)) {
                 deleted.entry(name).or_insert(config);
             }

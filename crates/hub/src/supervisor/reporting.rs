@@ -1,4 +1,4 @@
-//! Writes the statuses of AddOnSigners, and events about what changes in them.
+//! Writes the statuses of AddOnSigners, and events about their changes.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
@@ -18,7 +18,7 @@ use addon_signer_api::{AddOnSigner, AddOnSignerStatus};
 use addon_signer_core::conditions::{SOME_OF_OTHERS, STATUS_NOT_WRITTEN};
 
 impl Supervisor {
-    /// Lets each status be compared with its object soon, and written if it differs.
+    /// Makes each status be compared soon, and written if it differs.
     pub(super) fn report_all(&mut self) {
         self.say_undecodable();
         self.trust_publisher.tell_agents();
@@ -69,7 +69,7 @@ impl Supervisor {
         if object.metadata.resource_version == version {
             object.status = Some(status);
         } else {
-            // The watch was faster, with this status or with another one.
+            // The watch was faster, with this or another status.
             self.calls.writing.add(&name);
         }
         for event in events {
@@ -77,7 +77,7 @@ impl Supervisor {
         }
     }
 
-    /// The addons that are its own.
+    /// The addons that the AddOnSigner owns.
     pub(super) fn owned<'o>(&self, object: &'o AddOnSigner) -> impl Iterator<Item = &'o String> {
         let name = object.name_any();
         object.spec.add_ons.iter().filter(move |addon| self.ownership.owns(&name, addon))
@@ -97,7 +97,7 @@ impl Supervisor {
         let validity = validity.and(bundle_policy::publishable(&self.ends.protected.borrow()));
         let serving = self.serving.borrow().clone();
         let others = self.ownership.not_of(name);
-        // Whoever names an addon and is not served for it has no claim to it that outlasts a restart.
+        // An AddOnSigner that names an addon without being served loses its ownership of it with a restart.
         let is_served = entry.served().is_some_and(|served| served.permission.is_ok());
         let had = |addon: &str| object.status.as_ref().is_some_and(|status| status.add_ons.contains(addon));
         let reports = Reports {
@@ -116,14 +116,14 @@ impl Supervisor {
             authority.renew_within = renew_within.get(&authority.id.as_str().into()).map(|seconds| i64::from(*seconds));
         }
         if entry.served().is_none() {
-            // Gateways trust what has a certificate here.
+            // Gateways trust the authorities that have a certificate here.
             wanted.authorities.iter_mut().for_each(|authority| authority.certificate = None);
         }
         Some(wanted)
     }
 
-    /// The condition `TrustDistributed`. Each round of the supervisor brings it up to date, or a later one if it
-    /// changes often; the metric is always up to date.
+    /// The condition `TrustDistributed`. Each round of the supervisor updates it, or a later round if it changes often;
+    /// the metric is always up to date.
     fn distributed(&mut self, name: &str) -> Report {
         let mut served = self.entries.get_mut(name).and_then(Entry::served_mut);
         let config = served.as_ref().map(|served| served.config.borrow().clone());
@@ -151,14 +151,14 @@ impl Supervisor {
         }
     }
 
-    /// The condition `TrustPublished`, brought up to date in the same way.
+    /// The condition `TrustPublished`, updated in the same way.
     fn published(&self, name: &str) -> Report {
         let is_wanted = self.served(name).is_some_and(|served| served.config.borrow().publishes_trust);
         if is_wanted { self.ends.published.borrow().clone() } else { Report::Nothing }
     }
 
-    /// The condition about certificates that another program signed. Each round of the supervisor brings it up to date,
-    /// however many there are.
+    /// The condition about certificates that another program signed. Each round of the supervisor updates it, however
+    /// many there are.
     fn foreign(&self, name: &str) -> Report {
         let Some(served) = self.served(name) else {
             self.links.metrics.foreign_certificates(name, None);

@@ -25,7 +25,7 @@ use addon_signer_core::policy::GatewayCertificate;
 
 impl Supervisor {
     /// Starts the gateway's lineages: the serving lineage, which every hub has, and the lineage of the client
-    /// certificate, which begins when an AddOnRoute needs it.
+    /// certificate, which starts when an AddOnRoute needs it.
     pub(super) fn start_gateway_lineages(&mut self) {
         let activation = ActivationCheck::Serving {
             trust_publisher: self.trust_publisher.clone(),
@@ -143,7 +143,7 @@ impl Supervisor {
         self.ends.signing.serve(&signer_name, signer);
     }
 
-    /// Tells the supervisor about every change of the lineage, so that the status follows it.
+    /// Reports every change of the lineage to the supervisor, so that the status follows it.
     fn announce(&self, name: &str, served: &Served) -> impl Future<Output = ()> + Send + 'static {
         let mut lineage = served.lineage.subscribe();
         let changed = self.changed.0.clone();
@@ -158,7 +158,7 @@ impl Supervisor {
 }
 
 /// Runs a task until `stop` is cancelled; returns its name and whether `stop` was cancelled. A task may also end by
-/// itself at that moment, because its channels close together with the AddOnSigner; that counts as stopped.
+/// itself then, because its channels close together with the AddOnSigner; that counts as stopped.
 async fn until_stopped(stop: CancellationToken, name: String, task: impl Future<Output = ()>) -> (String, bool) {
     // Whether the task or the cancellation ended first does not matter: only `stop` counts.
     let _ = stop.run_until_cancelled(task).await;

@@ -30,17 +30,17 @@ use addon_signer_core::policy::MIN_LIFETIME;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_ledger::Health;
 
-/// How many addons of others the condition names.
+/// How many addons with another owner the condition names.
 const FEW: usize = 5;
 
-/// The message with it.
+/// The message with that reason.
 pub(super) const SIGNING_SENTENCE: &str = "CSRs for this signer are validated and signed.";
 
 /// What other parts of the hub report about a signer.
 pub struct Reports {
-    /// The addons that belong to it.
+    /// The addons that belong to the signer.
     pub add_ons: BTreeSet<String>,
-    /// Addons that it names but that belong to another.
+    /// Addons that it names but that belong to another signer.
     pub conflicted: Report,
     /// The registrations of its addons.
     pub registered: Report,
@@ -56,7 +56,7 @@ pub struct Reports {
     pub first_waits_for: Option<WaitsFor>,
 }
 
-/// Whether decisions can be recorded: while they cannot, nothing is signed.
+/// Whether decisions can be recorded; while they cannot, nothing is signed.
 pub fn recordable(ledger: &Health) -> Validity {
     match ledger {
         Health::Starting | Health::Up { .. } => Ok(()),
@@ -66,10 +66,10 @@ pub fn recordable(ledger: &Health) -> Validity {
     }
 }
 
-/// The status that follows from an object's validity and its lineage; transition times are kept where nothing changed.
+/// The status that follows from an object's validity and its lineage; unchanged conditions keep their transition times.
 ///
-/// `serving` is the gateway's lineage: its anchors are published with each certificate, so nothing is signed without
-/// them.
+/// `serving` is the gateway's lineage: its anchors are published with each certificate, so without them nothing is
+/// signed.
 pub fn wanted(
     signer: &AddOnSigner,
     validity: &Validity,
@@ -155,7 +155,7 @@ fn rotating(ready: &ReadyLineage, now: Timestamp) -> (bool, &'static str, String
     (rotates, reason, sentence + &refused.unwrap_or_default())
 }
 
-/// What became of an authority from outside.
+/// The condition about an authority from outside.
 fn issued(ready: &ReadyLineage) -> Option<ConditionValue> {
     let outside = ready.outside.as_ref()?;
     Some(match &outside.refused {
@@ -164,7 +164,7 @@ fn issued(ready: &ReadyLineage) -> Option<ConditionValue> {
     })
 }
 
-/// What is said while the authority that would sign is tainted.
+/// The condition while the authority that would sign is tainted.
 fn tainted(ready: &ReadyLineage) -> Option<(bool, &'static str, String)> {
     let active = ready.lineage().active().filter(|active| active.tainted)?;
     let sentence = format!(
@@ -174,7 +174,7 @@ fn tainted(ready: &ReadyLineage) -> Option<(bool, &'static str, String)> {
     Some((false, TAINTED, sentence))
 }
 
-/// What is said when the authority that would sign ends too soon for any certificate, because no other has come.
+/// The condition if the authority that would sign expires too soon for any certificate, because no successor has come.
 fn ended(ready: &ReadyLineage, now: Timestamp) -> Option<(bool, &'static str, String)> {
     let active = &ready.lineage().active()?.authority;
     let ends = now.plus(MIN_LIFETIME) > active.not_after();
@@ -212,11 +212,11 @@ fn healthy_sentence() -> (bool, &'static str, String) {
     (true, READABLE, "The Secret with the authorities is readable and its active key signs.".to_owned())
 }
 
-/// Writes the status of the object with this name, if it is still this version of it. Gateways trust the authorities in
-/// it: a write that was under way for long must not undo a later one.
+/// Writes the status of the object with this name, if it still has this version. Gateways trust the authorities in it,
+/// so a delayed write must not undo a later one.
 ///
 /// # Errors
-/// [`NotWritten`]; the next change or the next round tries again.
+/// [`NotWritten`]; the next change or the next round retries.
 pub async fn write(
     leads: &Leads,
     api: &Api<GuardedSigner>,
@@ -238,7 +238,7 @@ pub fn remembers(signer: &AddOnSigner, now: Timestamp) -> bool {
     authorities.filter_map(|authority| authority.last_leaf_expires).any(|end| end > now)
 }
 
-/// Writes into the status of an object that it cannot be decoded.
+/// Reports in the status of an object that it cannot be decoded.
 pub async fn write_undecodable(
     leads: &Leads,
     api: &Api<GuardedSigner>,
@@ -261,7 +261,7 @@ pub fn duplicate(first: &str, spec: &AddOnSignerSpec) -> (&'static str, String) 
     (DUPLICATE_SIGNER_NAME, sentence)
 }
 
-/// The sentence about addons that belong to others, each with its AddOnSigner.
+/// The sentence about addons with another owner, each with its AddOnSigner.
 pub fn conflicts(others: &BTreeMap<&str, &str>) -> String {
     let few: Vec<_> = others.iter().take(FEW).map(|(addon, owner)| format!("{addon} (AddOnSigner {owner})")).collect();
     let more = if others.len() > FEW { ", and so on" } else { "" };

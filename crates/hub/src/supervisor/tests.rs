@@ -40,19 +40,19 @@ impl Supervisor {
         self.entries.get(name).is_some_and(Entry::is_undecodable)
     }
 
-    /// Whether it remembers any that was served and is not.
+    /// Whether it remembers an AddOnSigner that is no longer served.
     fn has_stopped(&self) -> bool {
         self.entries
             .values()
             .any(|entry| matches!(entry.state, SignerState::Idle(Some(_)) | SignerState::Refused(_, Some(_))))
     }
 
-    /// What it has told the writer of registrations.
+    /// What the supervisor last sent to the writer of registrations.
     fn signers(&self) -> Option<Signers> {
         self.ends.signers.borrow().clone()
     }
 
-    /// The next one about whose rights the API server is to be asked.
+    /// The next AddOnSigner that needs a SubjectAccessReview.
     fn next_asked(&mut self) -> Option<String> {
         self.calls.asking.begin().inspect(|name| self.calls.asking.end(name))
     }
@@ -63,7 +63,7 @@ impl Supervisor {
     }
 }
 
-/// A client that nobody answers.
+/// A client without an API server.
 fn mk_client() -> Client {
     let service =
         tower::service_fn(async |_: Request<Body>| std::future::pending::<Result<Response<Body>, Infallible>>().await);
@@ -120,12 +120,12 @@ fn mk_object(name: &str) -> AddOnSigner {
     AddOnSigner::new(name, serde_json::from_value(spec).unwrap())
 }
 
-/// The watch's object.
+/// The object as the watch shows it.
 fn guarded(object: &AddOnSigner) -> GuardedSigner {
     GuardedSigner::from(DeserializeGuard(Ok(object.clone())))
 }
 
-/// The supervisor sees a list of these objects.
+/// Shows the supervisor a list of these objects.
 fn list(supervisor: &mut Supervisor, objects: &[AddOnSigner]) {
     supervisor.observe(Event::Init);
     objects.iter().for_each(|object| supervisor.observe(Event::InitApply(guarded(object))));
@@ -139,7 +139,7 @@ async fn recorded_signer_is_gone_only_if_no_object_may_be_it() {
     specs[2].registration = RegistrationMode::External;
     supervisor.set_recorded(specs.to_vec());
     list(&mut supervisor, &[]);
-    // What this hub has seen itself.
+    // What this hub has seen.
     for name in ["here", "seen"] {
         supervisor.observe(Event::Apply(guarded(&mk_object(name))));
         supervisor.observe(Event::Delete(guarded(&mk_object(name))));
@@ -228,7 +228,7 @@ async fn permits_for_authorities_are_limited_and_freed_ones_reused() {
     assert!(supervisor.served("a0").unwrap().is_unsure(), "it is asked about again in the next round");
     supervisor.take_answer("a0", &of("a0"), Ok(Ok(())));
     assert_eq!(places(&supervisor), MAX_LINES);
-    // One that is made anew with its name is another one, and inherits no place.
+    // A recreated AddOnSigner is another one, and inherits no permit.
     let mut another = mk_object("a2");
     another.metadata.uid = Some("another".to_owned());
     supervisor.observe(Event::Apply(guarded(&another)));

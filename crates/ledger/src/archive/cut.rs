@@ -1,12 +1,12 @@
-//! Which entries can be archived: the longest run from the first entry whose certificates have all expired. The run is
-//! cut into steps, each of which leaves a ledger that can be checked.
+//! Finds the entries that can be archived: the longest run, from the first entry, whose certificates have all expired.
+//! The run is cut into steps, each of which leaves a ledger that can be checked.
 
 use crate::connection::{Cells, Connection};
 use addon_signer_core::journal::CertificateState;
 use addon_signer_core::journal::entry::Entry;
 use addon_signer_core::timestamp::Timestamp;
 
-/// Approximate number of rows in one transaction, for which the hub waits.
+/// Approximate number of rows in one transaction. The hub waits for it.
 const STEP: u64 = 5000;
 /// Rows of the index that are read together.
 const ROWS: u64 = 5000;
@@ -78,7 +78,7 @@ fn keeps(row: &Cells, before: Option<Timestamp>) -> Option<String> {
     }
 }
 
-/// Finds rows at which the ledger can be cut: no later entry is about a certificate that was decided on before them.
+/// Finds rows at which the ledger can be cut: no later entry is about a certificate with an earlier intent.
 struct Cuts {
     /// The last entry about the certificates so far.
     last_entry: u64,
@@ -88,7 +88,7 @@ struct Cuts {
 }
 
 impl Cuts {
-    /// Offers to cut after row `at`, when all certificates up to it were read.
+    /// Notes a possible cut after row `at`, once all certificates up to it were read.
     fn offer(&mut self, at: u64) {
         if at <= self.best || self.last_entry > at {
             return;
@@ -109,7 +109,7 @@ impl Cuts {
 }
 
 /// The last row of `after + 1 ..= to` that was written before a time; `after` if none was. The times of entries never
-/// go back.
+/// decrease.
 async fn written_before(
     connection: &mut Connection,
     after: u64,
@@ -122,7 +122,7 @@ async fn written_before(
         let middle = older + (newer - older) / 2;
         let sql = "SELECT entry FROM entries WHERE seq = $1".to_owned();
         let rows = connection.rows(sql, vec![middle.into()]).await?;
-        // An entry that cannot be read is reported later, when the chain is followed.
+        // An unreadable entry is reported later, when the chain is checked.
         let entry = rows.first().and_then(|row| Entry::parse(row.str(0)).ok());
         let time = entry.and_then(|entry| Timestamp::from_rfc3339(&entry.time));
         if time.is_some_and(|time| time < before) { older = middle } else { newer = middle }

@@ -2,8 +2,8 @@
 //!
 //! The file is complete, on disk and read back before the first row is deleted. Rows are deleted in steps. Each step is
 //! one transaction that leaves the ledger whole: no certificate keeps only a part of its rows, and the row of the
-//! published checkpoint always stays, with all after it. So anyone with the checkpoint finds its row, and the chain
-//! continues from the last one. After a crash the same command continues where it stopped.
+//! published checkpoint and all later rows stay. So an auditor with the checkpoint finds its row, and the chain
+//! continues from the last archived one. After a crash the same command continues where it stopped.
 
 mod cut;
 
@@ -25,7 +25,7 @@ use addon_signer_core::timestamp::Timestamp;
 /// Rows that are read together.
 const ROWS: u64 = 1000;
 
-/// What to move, and where to.
+/// What to move, and the destination.
 #[derive(Debug, Clone)]
 pub struct Archive {
     /// The ledger.
@@ -43,7 +43,7 @@ pub struct Archive {
 /// What was moved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Archived {
-    /// The first row in the file, and the last; `None` when there was nothing to move, and no file was made.
+    /// The first and the last row in the file; `None` if there was nothing to move, so that no file was made.
     pub rows: Option<(u64, u64)>,
     /// Whether the file was already complete, and only the rest of its rows had to be deleted.
     pub resumed: bool,
@@ -134,7 +134,7 @@ pub enum ArchiveError {
 /// Moves rows; `progress` gets the number of rows done, and the total.
 ///
 /// # Errors
-/// [`ArchiveError`], which says where the rows are now.
+/// [`ArchiveError`], which tells where the rows are now.
 pub async fn archive(archive: Archive, progress: impl Fn(u64, u64)) -> Result<Archived, ArchiveError> {
     if archive.before > archive.now {
         return Err(ArchiveError::Future(archive.before));
@@ -255,7 +255,7 @@ impl Archive {
         if connection.execute(sql.to_owned(), values).await? != 1 {
             return Err(ArchiveError::Overtaken);
         }
-        // The table has one row per file: up to which row its entries were deleted.
+        // The table has one row per file: the last entry of the file that was deleted from the ledger.
         let sql = "DELETE FROM archives WHERE file = $2 AND through < $1";
         connection.execute(sql.to_owned(), vec![step.into(), file.into()]).await?;
         for table in ["certificates", "entries"] {
@@ -264,8 +264,8 @@ impl Archive {
         Ok(())
     }
 
-    /// Handles an existing file: if it is complete, the rest of its rows are deleted; otherwise the error says what it
-    /// is.
+    /// Handles an existing file: if it is complete, deletes the rest of its rows; otherwise the error explains what the
+    /// file is.
     async fn resume(
         &self,
         connection: &mut Connection,
@@ -311,7 +311,7 @@ impl Archive {
     }
 }
 
-/// Where the ledger begins: after its archives.
+/// The beginning of the ledger, after its archives.
 struct Floor {
     tips: Vec<Tip>,
     files: Vec<String>,

@@ -11,7 +11,7 @@ use addon_signer_core::journal::chain::{ChainProblem, Fault};
 use addon_signer_core::journal::entry::Entry;
 use addon_signer_core::timestamp::Timestamp;
 
-/// The columns that are read of a row.
+/// The columns to read.
 pub(super) const COLUMNS: &str = "certificates.seq, uid, request, signer, cluster, addon, agent, issuer, serial, \
                                   not_before, not_after, state, signed_seq, ended_seq, released, requested, \
                                   unfinished.seq";
@@ -27,7 +27,7 @@ const TEXTS: [(usize, &str); 8] = [
     (8, "serial"),
 ];
 
-/// The claim of a row that a later entry signs or ends its certificate.
+/// A row's reference to a later entry that signs or ends its certificate.
 struct NamedEntry {
     /// The row.
     seq: u64,
@@ -48,16 +48,16 @@ impl NamedEntry {
     }
 }
 
-/// The index rows read so far, and their claims about later entries.
+/// The index rows read so far, and their references to later entries.
 pub(super) struct Index {
     rows: VecDeque<Cells>,
-    /// Claims by the number of the entry that they name. Most of these entries come soon.
+    /// The references by the number of the entry. Most of these entries come soon.
     claims: HashMap<u64, Vec<NamedEntry>>,
     /// The last entry of the ledger.
     last: u64,
     /// Rows that were compared.
     pub(super) certificates: u64,
-    /// Whose they are.
+    /// The certificates of each cluster and addon.
     pub(super) lists: Lists,
 }
 
@@ -72,7 +72,7 @@ impl Index {
     }
 
     /// Compares the next entry of the chain with the index. Returns `false` if the entry signs or ends a certificate
-    /// and no row records that.
+    /// but no row records that.
     ///
     /// # Errors
     /// The first row that contradicts its entries.

@@ -6,10 +6,10 @@ use crate::connection::Cells;
 use addon_signer_core::journal::chain::{ChainProblem, Fault};
 use addon_signer_core::journal::entry::{Entry, Hash};
 
-/// The topic of the row to which the hub writes to see whether it can write.
+/// The topic of the row that the hub writes in dry runs.
 const DRY_RUN: &str = "trial";
 
-/// The entry that a name has its value from, and the hash of the value.
+/// The entry that set the value of a name, and the hash of the value.
 type Origin = (u64, Hash);
 
 /// Sources by topic and name.
@@ -21,7 +21,7 @@ pub(super) struct LatestValues {
 }
 
 impl LatestValues {
-    /// Takes the rows of the table: topic, name, value, number of the entry.
+    /// From the rows of the table: topic, name, value, number of the entry.
     pub(super) fn of_table(rows: &[Cells]) -> Self {
         let source = |row: &Cells| (row.count(3), Hash::of(row.str(2)));
         let ledger = rows.iter().find(|row| row.str(0) == "ledger").map(|row| row.text(2)).unwrap_or_default();

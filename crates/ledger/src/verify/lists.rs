@@ -1,5 +1,5 @@
 //! Compares what `certs list` returns for each cluster and each addon with the rows of the table. A list finds its rows
-//! by an index, and an index that lacks one hides it.
+//! by an index, so a row that the index lacks would be hidden.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
@@ -10,12 +10,12 @@ use crate::search::{Search, Way};
 use addon_signer_core::query::{Cursor, Filter, PAGE_MAX, Query};
 use addon_signer_core::timestamp::Timestamp;
 
-/// Which certificates there are, in a few bytes however many they are.
+/// A digest of a set of certificates, in a few bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Tally {
     certificates: u64,
-    /// A sum over the hashes of their numbers. The key of the hashes is new in each check, so that nobody can choose
-    /// other certificates with the same sum.
+    /// A sum over the hashes of their numbers. The key of the hashes is new in each check, so that an attacker cannot
+    /// choose other certificates with the same sum.
     sum: u64,
 }
 
@@ -41,8 +41,8 @@ impl Lists {
         }
     }
 
-    /// Lists the certificates of each cluster and of each addon. Together, these lists have as many rows as the table
-    /// twice.
+    /// Compares the lists of each cluster and of each addon with the table. Together they have twice the rows of the
+    /// table.
     pub(super) async fn compare(&self, connection: &mut Connection) -> Result<(), VerifyError> {
         for (name, tally) in &self.clusters {
             let filter = Filter { cluster: Some(name.clone()), ..Filter::default() };
@@ -70,8 +70,8 @@ impl Lists {
         }
     }
 
-    /// What a list returns, page by page, until they are more than `most`; `None` if it finds its rows without an
-    /// index of names. Such a list goes through the table as the check does, and there may be many of them.
+    /// What a list returns, page by page, until there are more than `most`; `None` if it finds its rows without an
+    /// index of names. Such a list scans the table as the check does, and there may be many of them.
     async fn list(&self, connection: &mut Connection, filter: Filter, most: u64) -> Result<Option<Tally>, sqlx::Error> {
         let now = Timestamp::from_unix(0); // matters to none of these filters
         let mut query = Query { filter, after: None, limit: PAGE_MAX };
@@ -87,7 +87,7 @@ impl Lists {
         let mut listed = Tally::default();
         loop {
             let (sql, values) = Search { query: &query, now }.select(way);
-            // The numbers are enough: each is that of a row which was compared.
+            // The numbers are enough: the row of each number was compared.
             let rows = connection.rows(format!("SELECT seq FROM ({sql}) AS listed"), values).await?;
             rows.iter().for_each(|row| listed.add(self.hashes.hash_one(row.count(0))));
             let is_full = listed.certificates.is_multiple_of(u64::from(PAGE_MAX));

@@ -1,7 +1,7 @@
 //! Checks a whole ledger without a hub: the chain, the published checkpoint, the archives, and the index of
 //! certificates.
 //!
-//! One transaction sees the ledger at one moment, while its hub may continue to write. Entries and rows of the index
+//! One transaction sees a snapshot of the ledger, while its hub may continue to write. Entries and rows of the index
 //! are read in the order of their numbers; the error names the first wrong one.
 
 mod index;
@@ -66,7 +66,7 @@ pub struct VerifyReport {
 pub struct CheckpointReport {
     /// The checkpoint.
     pub checkpoint: Checkpoint,
-    /// Whether the ledger itself says that checkpoints are signed with this key; otherwise a person must compare it.
+    /// Whether the ledger records that this key signs checkpoints; otherwise an auditor must compare the key.
     pub key_is_recorded: bool,
 }
 
@@ -148,12 +148,13 @@ pub async fn verify(check: Check, progress: impl Fn(VerifyProgress)) -> Result<V
 
 async fn run(check: Check, progress: impl Fn(VerifyProgress)) -> Result<VerifyReport, VerifyError> {
     let mut connection = Snapshot::begin(&check.location).await?;
-    // First of all: the tables of another schema may run code that changes what later statements of the session mean.
+    // Check this first: the tables of another schema may run code that changes what later statements of the session
+    // mean.
     let changes = schema::changes(&mut connection).await?;
     let checked = check_rows(connection, check, progress).await;
     let Some(changes) = changes else { return checked };
     let rows = match checked.err() {
-        // Not a ledger, or one of a newer program.
+        // Not a ledger, or that of a newer version.
         Some(error @ VerifyError::Ledger(LedgerError::Foreign { .. } | LedgerError::Newer { .. })) => {
             return Err(error);
         }
@@ -207,7 +208,7 @@ async fn check_rows(
     Ok(VerifyReport { ledger, first, tip, certificates: index.certificates, unchecked, checkpoint })
 }
 
-/// Checks that no index hides a row: that as many were read as there are, and that lists return them all.
+/// Checks that no index hides a row: as many rows were read as exist, and lists return all of them.
 async fn check_store(
     connection: &mut Connection,
     index: &Index,
@@ -240,7 +241,7 @@ struct Walk {
 }
 
 impl Walk {
-    /// Goes through all pages. Returns the first entry, if any, that signs or ends a certificate although no index row
+    /// Checks all pages. Returns the first entry, if any, that signs or ends a certificate although no index row
     /// records that.
     async fn follow(&mut self, pages: &mut Pages, progress: impl Fn(u64)) -> Result<Option<Entry>, Fault> {
         while let Some(page) = pages.next().await {
@@ -289,7 +290,7 @@ fn begin(
         first = first.min(began);
         chain = Some(followed);
     }
-    // Without archives, the ledger itself says where it begins.
+    // Without archives, the ledger itself records where it begins.
     let chain = chain.or_else(|| start(through + 1)).unwrap_or_else(|| Chain::after(Tip::EMPTY, checkpoint.cloned()));
     match chain.tip().seq {
         seq if seq < through => Err(ChainProblem::Later(through).at(seq + 1).into()),

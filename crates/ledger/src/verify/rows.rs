@@ -17,20 +17,20 @@ const AHEAD: usize = 4;
 /// Makes PostgreSQL read tables from one end to the other, and write the schema as it does by default.
 const WITHOUT_INDEXES: &str = "SET LOCAL enable_indexscan = off; SET LOCAL enable_indexonlyscan = off; \
                                SET LOCAL enable_bitmapscan = off; SET LOCAL quote_all_identifiers = off";
-/// By their primary keys, pages come in their order without a sorted copy of the whole table. If a key leaves a row
-/// out, there are fewer rows than [`Snapshot::counted`]. Lists, too, must be right by an index, even while their table
-/// is so small that they need none.
+/// By their primary keys, pages come in their order without a sorted copy of the whole table. If a key omits a row,
+/// there are fewer rows than [`Snapshot::counted`]. Lists must use an index here too, even if their table is so small
+/// that they would need none.
 const WITH_INDEXES: &str = "SET LOCAL enable_indexscan TO DEFAULT; SET LOCAL enable_indexonlyscan TO DEFAULT; \
                             SET LOCAL enable_bitmapscan TO DEFAULT; SET LOCAL enable_seqscan = off";
 
-/// A connection whose transaction sees the ledger at one moment, whatever its hub writes meanwhile.
+/// A connection whose transaction sees a snapshot of the ledger, whatever its hub writes meanwhile.
 pub(super) struct Snapshot {
     connection: Connection,
     /// The last entry.
     pub(super) last: u64,
     /// The first entry.
     first: Option<u64>,
-    /// The last entry of each archive, with its hash if that is one.
+    /// The last entry of each archive, with its hash if that is valid.
     archives: Vec<(u64, Option<Hash>)>,
     /// The table of latest values: topic, name, value, number of the entry.
     pub(super) latest: Vec<Cells>,
@@ -42,7 +42,7 @@ pub(super) struct Snapshot {
 }
 
 impl Snapshot {
-    /// Begins the transaction, which does not use indexes yet. Nothing has touched a table of the ledger.
+    /// Begins the transaction, which does not use indexes yet. It has not touched a table of the ledger either.
     pub(super) async fn begin(location: &Location) -> Result<Connection, VerifyError> {
         let mut connection = schema::open_to_check(location).await?;
         connection.begin_to_read().await?;
@@ -82,7 +82,7 @@ impl Snapshot {
         self.archives.last().map_or(0, |archive| archive.0)
     }
 
-    /// Checks the ledger's claims about its archives against the entry that it begins with.
+    /// Compares the ledger's record of its archives with its first entry.
     pub(super) fn check_archives(&self) -> Result<(), Fault> {
         match self.archives.iter().find(|(_, hash)| hash.is_none()) {
             Some((through, _)) => Err(ChainProblem::NoHash.at(*through)),
@@ -103,7 +103,7 @@ impl Snapshot {
         }
     }
 
-    /// Begins to read everything from the entry `from` on.
+    /// Starts reading everything from the entry `from` on.
     pub(super) fn read(self, from: u64) -> Pages {
         let (sender, pages) = mpsc::channel(AHEAD);
         Pages { pages, reader: tokio::spawn(read(self.connection, from, self.last, sender)) }
@@ -157,7 +157,7 @@ async fn read(
     let mut first = from;
     let mut index_after = i64::MIN;
     loop {
-        // Reads by ranges, not by row counts, so that no row is left out, however often a number occurs.
+        // Reads by ranges, not by row counts, so that no row is omitted, however often a number occurs.
         let end = first + ENTRIES - 1;
         let is_last = end >= last;
         let sql = format!("SELECT seq, entry, hash FROM entries{table_only} WHERE seq BETWEEN $1 AND $2 ORDER BY seq");
@@ -176,7 +176,7 @@ async fn read(
             let rows = connection.rows(sql, vec![first.into()]).await?;
             first = rows.first().map_or(first, |row| row.count(0));
         }
-        // The receiver is gone after a fault was found.
+        // The receiver was dropped after it found a fault.
         if pages.send(RowPage { entries, index }).await.is_err() || is_last {
             return Ok(connection);
         }

@@ -1,5 +1,5 @@
 //! Compares the schema of a ledger with the one that the migrations make. A partial index, a view, a rule or a policy
-//! leaves rows out of what a statement finds, and no row shows it.
+//! hides rows from statements, and no row shows that.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -9,22 +9,22 @@ use crate::schema::in_memory;
 
 /// Largest number of parts that are named.
 const NAMED: usize = 5;
-/// All of a file's schema but the tables of ANALYZE, which only say which index is the fastest.
+/// A file's whole schema but the tables of ANALYZE, which only help to choose the fastest index.
 const SQLITE: &str = "SELECT type || ' ' || name, tbl_name || ': ' || COALESCE(sql, '') FROM sqlite_schema \
                       WHERE sql IS NULL OR sql NOT IN ('CREATE TABLE sqlite_stat1(tbl,idx,stat)', \
                       'CREATE TABLE sqlite_stat4(tbl,idx,neq,nlt,ndlt,sample)')";
 const POSTGRES: &str = include_str!("catalog.sql");
-/// Leaves only PostgreSQL's own tables, functions and operators to a statement. If a schema of others were on the path,
-/// an operator there could fit better than PostgreSQL's.
+/// Leaves only PostgreSQL's own tables, functions and operators to a statement. If another schema were on the path, an
+/// operator there could be a better match than PostgreSQL's.
 const ONLY_POSTGRES: &str = "SET LOCAL search_path = pg_catalog, pg_temp";
-/// The path of the session and its schema, as the catalog and as PostgreSQL's definitions have it.
+/// The session's path, and its schema in the forms of the catalog and of PostgreSQL's definitions.
 const PATH: &str = "SELECT pg_catalog.current_setting('search_path'), CAST(pg_catalog.current_schema() AS TEXT), \
                     pg_catalog.quote_ident(pg_catalog.current_schema())";
 /// What [`POSTGRES`] finds after the migrations, with `SCHEMA` for the ledger's. The servers from version 15 to 18
 /// write it the same way.
 const POSTGRES_EXPECTED: &str = include_str!("catalog.txt");
 
-/// How a schema differs from the one that the migrations make. Printed, it says so in a part of a sentence.
+/// How a schema differs from the one that the migrations make. It prints as a part of a sentence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SchemaChanges(Vec<(String, &'static str)>);
 
@@ -32,7 +32,7 @@ impl fmt::Display for SchemaChanges {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, (part, change)) in self.0.iter().take(NAMED).enumerate() {
             let comma = if at > 0 { ", " } else { "" };
-            // Whoever may alter a schema may choose names.
+            // An account that may alter the schema chooses the names.
             write!(f, "{comma}{} {change}", part.escape_debug())?;
         }
         match self.0.len().saturating_sub(NAMED) {
@@ -42,7 +42,7 @@ impl fmt::Display for SchemaChanges {
     }
 }
 
-/// Where a session of PostgreSQL looks for names; empty in SQLite, which has nothing like it.
+/// Where a session of PostgreSQL resolves names; empty in SQLite, which has no such path.
 #[derive(Default, PartialEq, Eq)]
 pub(super) struct SearchPath {
     path: String,

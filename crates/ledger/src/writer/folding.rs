@@ -1,5 +1,5 @@
 //! Folds SQLite's journal into the file in a task beside the writer, not in a commit. In a large ledger, folding writes
-//! pages all over the file and waits until they are on disk, and CSRs would have to wait too.
+//! pages all over the file and waits until they are on disk; in a commit, CSRs would have to wait for that.
 
 use tokio_util::task::AbortOnDropHandle;
 use tracing::warn;
@@ -10,12 +10,12 @@ use crate::{LedgerError, Location};
 
 /// Entries between two foldings: some 64 MiB of journal.
 const ENTRIES: u64 = 10_000;
-/// As many entries take as much of the journal as a dry run.
+/// A dry run takes as much of the journal as this many entries.
 const DRY_RUN: u64 = 10;
 /// Passes of one folding. Each pass folds what commits added during the one before, which is less each time.
 const PASSES: u32 = 3;
 
-/// What the journal has got since it was last folded, and the task that is folding it now.
+/// The growth of the journal since it was last folded, and the current task that folds it.
 pub(super) struct Folding {
     location: Location,
     /// The last entry.
@@ -25,7 +25,7 @@ pub(super) struct Folding {
 }
 
 impl Folding {
-    /// For a ledger whose last entry is `tip`.
+    /// Folding for a ledger whose last entry is `tip`.
     pub(super) fn new(location: &Location, tip: u64) -> Self {
         Self { location: location.clone(), tip, entries: 0, task: None }
     }

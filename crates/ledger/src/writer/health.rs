@@ -10,15 +10,15 @@ use super::{DurableTip, LedgerWriter, RETRY};
 use crate::LedgerError;
 use crate::handle::Health;
 
-/// How often a store to which nobody writes is tried.
+/// How often an idle store is tried.
 const IDLE: Duration = Duration::from_secs(30);
-/// For how long nobody must have asked after a failed write before a dry run counts: CSRs that wait for the ledger
-/// ask again after a minute at most.
+/// How long after a failed write no further write must have been requested before a dry run counts: CSRs that wait for
+/// the ledger ask again after a minute at most.
 pub(super) const QUIET: Duration = Duration::from_secs(90);
 
 impl LedgerWriter {
-    /// Tries whether the open store can be written to: only that says whether decisions can be recorded. A full disk,
-    /// for instance, lets a ledger be opened.
+    /// Tries to write to the open store: only that shows whether decisions can be recorded. A ledger on a full disk,
+    /// for instance, can still be opened.
     pub(super) async fn try_to_write(&mut self) -> Result<(), LedgerError> {
         let author = self.author();
         let Some(store) = &mut self.store else { return Ok(()) };
@@ -32,7 +32,7 @@ impl LedgerWriter {
         }
     }
 
-    /// A write is durable.
+    /// Notes that a write is durable.
     pub(super) fn succeeded(&mut self) {
         let Some(store) = &self.store else { return };
         let (ledger, tip) = (store.ledger.clone(), store.tip);
@@ -45,7 +45,7 @@ impl LedgerWriter {
         self.health.send_replace(Health::Up { ledger, tip });
     }
 
-    /// A write has failed.
+    /// Notes that a write has failed.
     pub(super) fn failed(&mut self, error: LedgerError) -> Result<(), LedgerError> {
         if !self.may_pass(&error) {
             return Err(error);
@@ -54,7 +54,7 @@ impl LedgerWriter {
         Ok(())
     }
 
-    /// A file that this process has written comes back with its disk.
+    /// Whether the error may resolve by itself. A file that this process has written reappears with its disk.
     pub(super) fn may_pass(&self, error: &LedgerError) -> bool {
         error.is_passing() || self.written.is_some() && matches!(error, LedgerError::File { .. })
     }

@@ -1,5 +1,5 @@
-//! The one task that writes. Commands that arrive while a transaction is being made durable share the next one. A
-//! command that arrives alone is written at once.
+//! The one task that writes. Commands that arrive while a transaction is being committed share the next one. A command
+//! that arrives alone is written at once.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -30,18 +30,18 @@ use addon_signer_platform::clock::Clock;
 
 /// Largest number of commands in one transaction.
 const BATCH: usize = 256;
-/// Largest number of waiting commands. When there are more, the callers wait.
+/// Largest number of waiting commands. Callers with further ones wait.
 const QUEUE: usize = 1024;
-/// How long a store may take for a transaction.
+/// Timeout of a transaction.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How soon a failed store is reopened.
 const RETRY: Duration = Duration::from_secs(1);
-/// How long a note that nobody waits for is held back, so that it can share a transaction.
+/// How long a note is held back, so that it can share a transaction.
 const NOTES: Duration = Duration::from_millis(500);
 /// How far the clock may be behind the last entry without a warning.
 const CLOCK_STEP: Duration = Duration::from_secs(60);
 
-/// Who writes, and where.
+/// The settings of the writer.
 #[derive(Debug, Clone)]
 pub struct WriterOptions {
     /// The ledger.
@@ -57,19 +57,19 @@ pub struct WriterOptions {
 /// The writing task, before it runs.
 pub struct LedgerWriter {
     options: WriterOptions,
-    /// The transition count of the Lease that this process holds.
+    /// The epoch of the Lease that this process holds.
     epoch: u64,
     jobs: mpsc::Receiver<Job>,
     health: watch::Sender<Health>,
     store: Option<OpenLedger>,
     /// Held for as long as the writer lives, even while the store does not answer.
     lock: Option<FileLock>,
-    /// The ledger that this process has written, to compare with a store that comes back.
+    /// The ledger that this process has written, to compare with a store that is available again.
     written: Option<DurableTip>,
     retry_at: Instant,
     /// When an open store is tried next.
     dry_run_at: Instant,
-    /// When somebody last asked in vain, after a write had failed.
+    /// When a command was last refused, after a write had failed.
     refused: Option<Instant>,
 }
 
@@ -86,7 +86,7 @@ struct OpenLedger {
     ledger: String,
     tip: Tip,
     folding: Folding,
-    /// Whether the clock was behind the last entry at the last look, so that the warning is logged once.
+    /// Whether the clock was last seen behind the last entry, so that the warning is logged once.
     clock_behind: bool,
 }
 
@@ -116,7 +116,7 @@ impl LedgerWriter {
         self.options.location.clone()
     }
 
-    /// Writes as the leader of `epoch` until every handle is gone. A ledger with a later epoch refuses the writer.
+    /// Writes as the leader of `epoch` until every handle is dropped. A ledger with a later epoch refuses the writer.
     ///
     /// # Errors
     /// An error that does not resolve by itself: another program's file, a later schema, damage, a later epoch.
@@ -141,7 +141,8 @@ impl LedgerWriter {
         Ok(())
     }
 
-    /// Waits for commands. `None` when every handle is gone; `Some(false)` when it is time to open or to try the store.
+    /// Waits for commands. `None` if every handle was dropped; `Some(false)` when it is time to open or to try the
+    /// store.
     async fn gather(&mut self, waiting: &mut Vec<Job>) -> Option<bool> {
         let mut deadline = Instant::now() + NOTES;
         while waiting.iter().all(|job| job.reply.is_none()) {
@@ -201,7 +202,8 @@ impl LedgerWriter {
         Ok(OpenLedger { connection, ledger, tip, folding, clock_behind: false })
     }
 
-    /// Raises the fence, and records in the chain that this process writes from here on.
+    /// Raises the fence, so that earlier leaders can no longer write, and records in the chain that this process writes
+    /// from here on.
     async fn take_over(&self, connection: &mut Connection) -> Result<(String, Tip), BatchError> {
         connection.begin().await?;
         let author = self.author();
@@ -276,8 +278,8 @@ impl LedgerWriter {
         }
     }
 
-    /// Determines whether a transaction was committed, when the answer to COMMIT was lost: tries to reopen the ledger
-    /// until that succeeds.
+    /// Determines whether a transaction was committed whose response to COMMIT was lost: reopens the ledger, with
+    /// retries, and compares its tip.
     async fn was_committed(&mut self, before: Tip, would_be: Tip, cause: LedgerError) -> Result<bool, LedgerError> {
         self.fail(cause);
         while self.store.is_none() {
@@ -321,9 +323,9 @@ impl LedgerWriter {
 }
 
 impl DurableTip {
-    /// Checks that a store that was unavailable came back with everything that it had confirmed: it may be a copy that
-    /// was behind, as after a failover, or a new file on another disk. This process knows more than such a ledger, so
-    /// it must not continue it. A restart compares everything.
+    /// Checks that a store that was unavailable still has everything that it had confirmed: it may be a copy that lags
+    /// behind, as after a failover, or a new file on another disk. This process knows more than such a ledger, so it
+    /// must not continue it. A restart compares everything.
     async fn is_kept(&self, connection: &mut Connection, found: Tip) -> Result<(), BatchError> {
         let is_behind = found.seq < self.tip.seq || found.seq == self.tip.seq && found.hash != self.tip.hash;
         if !is_behind && read_id(connection).await? == self.ledger {
@@ -367,14 +369,14 @@ fn take_batch(waiting: &mut Vec<Job>) -> Vec<Job> {
 
 fn answer_each(jobs: Vec<Job>, outcomes: Vec<LedgerOutcome>) {
     for (job, outcome) in jobs.into_iter().zip(outcomes) {
-        // The caller may be gone; what was written stays.
+        // The caller may no longer wait; what was written stays.
         let _ = job.reply.map(|reply| reply.send(Ok(outcome)));
     }
 }
 
 fn answer_all(jobs: Vec<Job>, error: &LedgerError) {
     for job in jobs {
-        // The caller may be gone.
+        // The caller may no longer wait.
         let _ = job.reply.map(|reply| reply.send(Err(error.clone())));
     }
 }

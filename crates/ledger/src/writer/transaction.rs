@@ -1,4 +1,4 @@
-//! One transaction, and what is read when a ledger is opened.
+//! One transaction, and the reads when a ledger is opened.
 
 use tokio::time::timeout;
 
@@ -17,7 +17,7 @@ pub(super) enum Commit {
     Durable(Tip, Vec<LedgerOutcome>),
     /// Nothing was written.
     Failed(BatchError),
-    /// COMMIT was sent but not answered: it may have taken effect.
+    /// COMMIT got no response: it may have taken effect.
     Unknown {
         would_be: Tip,
         outcomes: Vec<LedgerOutcome>,
@@ -49,7 +49,7 @@ pub(super) async fn commit(
     }
 }
 
-/// Writes as much as an issuance does to a row that is no part of the chain.
+/// Writes as much as an issuance does, to a row outside of the chain.
 pub(super) async fn dry_run(
     connection: &mut Connection,
     author: &Author,
@@ -57,7 +57,8 @@ pub(super) async fn dry_run(
 ) -> Result<(), BatchError> {
     let sql = "INSERT INTO latest (topic, name, value, seq) VALUES ('trial', '', $1, 0) \
                ON CONFLICT (topic, name) DO UPDATE SET value = EXCLUDED.value";
-    // SQLite writes whole pages, one for each index of a certificate; PostgreSQL what is new in them. It compresses.
+    // SQLite writes whole pages, one for each index of a certificate; PostgreSQL only what is new in them. It
+    // compresses, so the bytes are random.
     let bytes = if matches!(location, Location::Sqlite(_)) { 32 << 10 } else { 4 << 10 };
     let text = random(bytes)?;
     let written = timeout(PATIENCE, async {
@@ -92,7 +93,7 @@ pub(super) fn new_id() -> Result<String, BatchError> {
     random(16)
 }
 
-/// So many random bytes as hexadecimal digits.
+/// This many random bytes as hexadecimal digits.
 fn random(bytes: usize) -> Result<String, BatchError> {
     let mut random = vec![0; bytes];
     ring::rand::SecureRandom::fill(&ring::rand::SystemRandom::new(), &mut random)

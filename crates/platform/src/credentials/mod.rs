@@ -24,9 +24,9 @@ use crate::process_group::Group;
 
 /// The longest run of a program. Clouds answer within seconds, and a person at a terminal has time to log in.
 const RUN: Duration = Duration::from_secs(60);
-/// New credentials are fetched this long before the old ones expire, so that calls need not wait for them.
+/// New credentials are fetched this long before the old ones expire, so that requests need not wait for them.
 const AHEAD: Duration = Duration::from_secs(60);
-/// The shortest time from one run to the next that follows from a refused token.
+/// The shortest time between two runs if a refused token causes the second.
 const AGAIN: Duration = Duration::from_secs(10);
 /// The largest output of a program, and the largest token file, in bytes.
 const LARGEST: usize = 1 << 20;
@@ -50,12 +50,12 @@ pub(crate) enum Source {
 #[derive(Clone)]
 pub(crate) struct Credentials {
     source: Source,
-    /// Of the kubeconfig.
+    /// The kubeconfig's field.
     field: String,
     bound: Duration,
     clock: Clock,
     now: Arc<parking_lot::Mutex<Login>>,
-    /// Held while a program runs, with the end of the last run: whoever waited for that run shares it.
+    /// Held while a program runs, with the end of the last run: requests that waited for that run share its result.
     turn: Arc<tokio::sync::Mutex<Option<End>>>,
 }
 
@@ -93,7 +93,7 @@ struct Status {
 }
 
 impl Credentials {
-    /// Those of a user, which is a field of the kubeconfig.
+    /// The credentials of a user, which is a field of the kubeconfig.
     pub(crate) fn new(source: Source, user: &str) -> Self {
         let name = match &source {
             Source::Program(_) => "exec",
@@ -109,10 +109,10 @@ impl Credentials {
         Ok(self.now.lock().identity.take())
     }
 
-    /// Adds the token to a call.
+    /// Adds the token to a request.
     pub(crate) async fn add<B>(self, mut request: Request<B>) -> Result<Request<B>, NoCredentials> {
         if self.remaining() <= AHEAD {
-            // A caller that gives up does not stop the run: the next one would begin from the start.
+            // A caller that stops waiting does not stop the run, because the next caller would have to begin again.
             let fetching = tokio::spawn(self.clone().fetch(Instant::now()));
             if self.remaining().is_zero() {
                 fetching.await.map_err(|_| self.fault("this process ends"))??;
@@ -124,10 +124,11 @@ impl Credentials {
         Ok(request)
     }
 
-    /// The API server has refused the token, which may have been withdrawn before its end: the next call fetches
+    /// The API server has refused the token, which may have been withdrawn before its end: the next request fetches
     /// another one, unless this one is new.
     pub(crate) fn refused(&self) {
         let is_new = |turn: &Option<End>| turn.as_ref().is_none_or(|(at, _)| at.elapsed() < AGAIN);
+        // While the turn is taken, a program that runs is fetching another token already.
         if self.turn.try_lock().is_ok_and(|turn| !is_new(&turn)) {
             self.now.lock().expires = Some(self.clock.now());
         }
@@ -155,7 +156,7 @@ impl Credentials {
         NoCredentials { field: self.field.clone(), cause: cause.to_string() }
     }
 
-    /// As for kubectl, white space around the token is none of it, and a file that has gone leaves the last token.
+    /// As with kubectl, white space around the token does not count, and if the file was deleted the last token stays.
     async fn read(&self, file: &PathBuf) -> Result<Login, NoCredentials> {
         let expires = Some(self.clock.now().plus(2 * AHEAD)); // read every minute
         let text = match self.text(file).await {
@@ -209,8 +210,8 @@ impl Credentials {
     }
 }
 
-/// What a program prints, or the beginning of it if that is too much; then nobody waits for its end. If it is too late
-/// or prints too much, its group ends with it.
+/// What a program prints, or the beginning of it if that is too much; then this does not wait for its end. A program
+/// that takes too long or prints too much is killed with its group.
 async fn output(child: &mut Child, mut group: Option<Group>) -> std::io::Result<(ExitStatus, Zeroizing<Vec<u8>>)> {
     let mut output = Zeroizing::new(Vec::new());
     if let Some(stdout) = child.stdout.take() {
@@ -225,7 +226,7 @@ async fn output(child: &mut Child, mut group: Option<Group>) -> std::io::Result<
     Ok((status, output))
 }
 
-/// The program, with our standard error, on which it says what is wrong. Its output is the credential. It leads a
+/// The program. It has our standard error, where it reports what is wrong; its output is the credential. It leads a
 /// process group, unless it may ask at the terminal, which only our own group may read.
 fn command(exec: &ExecConfig, program: &str, is_interactive: bool) -> Command {
     let spec = match exec.cluster.as_ref().filter(|_| exec.provide_cluster_info) {

@@ -13,11 +13,11 @@ use crate::credentials::check_token;
 use addon_signer_core::encoding::pem;
 use addon_signer_core::keys::private::{KeyError, PrivateKey};
 
-/// A longer address would leave no room for paths in a URL, which `http` limits to 64 KiB.
+/// A longer address would leave no space for paths in a URL, which `http` limits to 64 KiB.
 const LONGEST_SERVER: usize = 1024;
 
-/// Checks a cluster. Returns its address and its proxy, in whose place it gets one that kube can read: without one kube
-/// reads `HTTPS_PROXY`, and fails on what it cannot parse even where `NO_PROXY` applies.
+/// Checks a cluster. Returns its address and its proxy, and replaces the proxy by one that kube can read: without one
+/// kube reads `HTTPS_PROXY`, and fails on a value that it cannot parse even where `NO_PROXY` applies.
 pub(super) fn cluster(field: &str, cluster: &mut Cluster) -> Result<(Uri, Option<Uri>), Fault> {
     for text in [
         &mut cluster.server,
@@ -39,7 +39,7 @@ pub(super) fn cluster(field: &str, cluster: &mut Cluster) -> Result<(Uri, Option
     Ok((server, proxy))
 }
 
-/// kube panics at the first call to an address without scheme or host.
+/// kube panics at the first request to an address without scheme or host.
 fn server(text: Option<&str>) -> Result<Uri, &'static str> {
     let text = text.ok_or("it is missing")?;
     let uri: Uri = text.parse().map_err(|_| "it is no URL such as https://hub.example:6443")?;
@@ -99,7 +99,7 @@ pub(super) fn user(field: &str, user: &mut AuthInfo, plugins: Plugins) -> Result
     Ok(())
 }
 
-/// As for kubectl, an empty text is none.
+/// As with kubectl, an empty text counts as none.
 fn unset_if_empty(text: &mut Option<String>) {
     *text = text.take().filter(|text| !text.is_empty());
 }
@@ -125,7 +125,7 @@ pub(super) fn pair(user: &AuthInfo, at: &str) -> Option<Fault> {
     .err()
 }
 
-/// Checks one of the two, which stands in the kubeconfig in Base64, or else in a file.
+/// Checks one of the two, which is in the kubeconfig in Base64, or else in a file.
 fn check(
     at: &str,
     name: &str,

@@ -30,14 +30,14 @@ pub struct Access {
     pub context: Option<String>,
 }
 
-/// What to do with a user that has `exec`: a program that prints credentials (client-go's credential plugins), which
-/// EKS and GKE log in by.
+/// What to do with a user that has `exec`: a program that prints credentials (client-go's credential plugins), as EKS
+/// and GKE require.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Plugins {
     /// Run it.
     Run,
-    /// Refuse the kubeconfig: somebody else may write it. He names the server too, so only a token that is beside the
-    /// kubeconfig is read for it.
+    /// Refuse the kubeconfig, because others may write it. They choose the server too, so a token is read only from a
+    /// file beside the kubeconfig.
     Refuse,
 }
 
@@ -139,7 +139,7 @@ impl ClientSettings {
         })
     }
 
-    /// Why no client can be made for this user, whose fields stand there.
+    /// Why no client can be made for this user, whose fields are at `from`.
     fn cause(&self, error: &kube::Error, user: &AuthInfo, from: &str) -> String {
         let Fault(field, cause) = match error {
             kube::Error::Service(cause) => return explain(&**cause),
@@ -169,7 +169,7 @@ fn shown(files: &[PathBuf]) -> String {
     files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(":")
 }
 
-/// All files as one kubeconfig. As with kubectl a file that is missing has nothing, unless it alone was named.
+/// All files as one kubeconfig. As with kubectl, a missing file counts as empty, unless it alone was named.
 fn merge(files: &[PathBuf], is_needed: bool, plugins: Plugins) -> Result<Kubeconfig, KubeconfigError> {
     let mut merged = Kubeconfig::default();
     for file in files {
@@ -180,7 +180,7 @@ fn merge(files: &[PathBuf], is_needed: bool, plugins: Plugins) -> Result<Kubecon
             Err(error) => return Err(unusable(format!("it cannot be read: {error}"))),
         };
         let mut read = parse(&bytes).map_err(unusable)?;
-        // As with kubectl an empty one is none, so that the next file's counts.
+        // As with kubectl, an empty name counts as none, so that the next file's counts.
         read.current_context.take_if(|name| name.is_empty());
         let directory = file.parent().unwrap_or(Path::new(""));
         resolve(&mut read, directory);
@@ -219,7 +219,7 @@ fn decode(bytes: &[u8]) -> Option<String> {
     }
 }
 
-/// Files in a kubeconfig are meant from its own directory.
+/// Paths in a kubeconfig are relative to its own directory.
 fn resolve(config: &mut Kubeconfig, directory: &Path) {
     let absolute = |file: &mut Option<String>| {
         if let Some(text) = file.as_mut().filter(|text| !text.is_empty())
@@ -298,7 +298,7 @@ async fn choose(mut all: Kubeconfig, wanted: Option<&str>, plugins: Plugins) -> 
     }
     let options = KubeConfigOptions { context: Some(name.clone()), ..KubeConfigOptions::default() };
     let authority = |cause: String| Fault::new(format!("{cluster_field}.certificate-authority"), cause);
-    // All else is checked.
+    // Everything else was checked before.
     let mut config = Config::from_custom_kubeconfig(all, &options).await.map_err(|error| authority(explain(&error)))?;
     if config.root_cert.as_ref().is_some_and(Vec::is_empty) {
         return Err(authority("it has no certificate in PEM".to_owned()));
@@ -313,7 +313,8 @@ async fn choose(mut all: Kubeconfig, wanted: Option<&str>, plugins: Plugins) -> 
     Ok(ClientSettings { config, credentials, target, files: String::new(), user: user_field, cluster: cluster_field })
 }
 
-/// What kube must not see, because it would run and read it. As with kube, all else that a user has comes first.
+/// Takes the credentials that kube must not see, because it would run the program and read the file itself. As with
+/// kube, all other credentials of the user come first.
 fn take_credentials(user: &mut AuthInfo, field: &str) -> Option<Credentials> {
     let (exec, file) = (user.exec.take(), user.token_file.take());
     let has_password = user.username.is_some() && user.password.is_some();

@@ -164,8 +164,8 @@ pub(super) fn is_subdomain(name: &str) -> bool {
     name.len() <= 253 && name.split('.').all(label)
 }
 
-/// The first PEM block must be a PKCS#10 request with a valid signature. Like the real server, this ignores what
-/// follows the block.
+/// The first PEM block must be a PKCS#10 CSR with a valid signature. Like the real server, this ignores what follows
+/// the block.
 fn parse_request(csr: &Value) -> Result<(), String> {
     let block = first_block(csr)
         .filter(|block| block.label == "CERTIFICATE REQUEST")

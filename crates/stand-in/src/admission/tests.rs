@@ -18,7 +18,7 @@ fn mk_csr(request: &[u8]) -> Value {
     } })
 }
 
-/// The fields that are refused if `path` of a good CSR is `value`.
+/// The refused fields if `path` of a good CSR is `value`.
 fn refused(path: &str, value: impl Into<Value>) -> Vec<String> {
     let mut csr = mk_csr(&mk_request());
     fields::set(&mut csr, path, value);

@@ -15,7 +15,7 @@ use tracing_subscriber::registry::LookupSpan;
 
 use addon_signer_core::names::AUDIT_TARGET;
 
-/// A layer that writes decisions and nothing else. The filter of the log for people does not apply to it.
+/// A layer that writes decisions and nothing else. The filter of the ordinary log does not apply to it.
 pub fn lines<S>(sink: Sink) -> impl Layer<S> + Send + Sync
 where
     S: Subscriber + for<'s> LookupSpan<'s>,
@@ -30,12 +30,12 @@ pub struct Lines {
     sink: Sink,
 }
 
-/// Where lines go. Clones share it, so that lines of two logs never mix.
+/// The destination of lines. Clones share it, so that lines of two logs never mix.
 #[derive(Clone)]
 pub struct Sink(Arc<Mutex<SinkState>>);
 
 struct SinkState {
-    /// What it is called when it fails.
+    /// Its name in errors.
     name: &'static str,
     writer: Box<dyn Write + Send>,
     /// Whether only a part of the last line was written.
@@ -58,7 +58,7 @@ pub(crate) fn line_of(event: &Event<'_>) -> String {
 }
 
 impl Sink {
-    /// A sink into this writer. `name` is what it is called when it fails.
+    /// A sink into this writer. `name` is its name in errors.
     pub fn new(name: &'static str, writer: impl Write + Send + 'static) -> Self {
         Self(Arc::new(Mutex::new(SinkState { name, writer: Box::new(writer), torn: false, lost: 0 })))
     }

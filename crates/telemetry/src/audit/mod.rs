@@ -1,6 +1,6 @@
 //! The audit log: one line per decision, on the tracing target `audit`, with the field names of `docs/audit.md`.
 //!
-//! [`lines`] writes the decisions as JSON, whatever the format of the log for people. Decisions that anybody can cause
+//! [`lines`] writes the decisions as JSON, whatever the format of the ordinary log. Decisions that any client can cause
 //! are [throttled](Throttle) by cause. A cause is a word defined by this program, never text that a client chose; such
 //! text is only in fields of bounded length. Grants, steps of authorities and changes of eligibility are always
 //! written.
@@ -57,7 +57,7 @@ table! {
     SUPPRESSED = "suppressed";
 }
 
-/// A few lines show what is happening; the sum says how often. A client without a certificate can produce some 15
+/// A few lines show what is happening; the sum shows how often. A client without a certificate can produce some 15
 /// causes: less than 100 kB in a minute.
 pub const QUOTA: Quota = Quota { first: 10, window: Duration::from_secs(60) };
 /// How often due sums are written.
@@ -75,8 +75,8 @@ struct AuditState {
     throttle: Mutex<Throttle<Cause>>,
 }
 
-/// What is counted together. The number of causes is bounded by the words defined by this program and by the addons
-/// registered on the hub.
+/// Decisions that are counted together. The number of causes is bounded by the words defined by this program and by the
+/// addons registered on the hub.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Cause {
     Refused(&'static str, &'static str),
@@ -90,9 +90,9 @@ pub struct Grant<'g> {
     pub signer: &'g str,
     /// The CertificateSigningRequest.
     pub csr: &'g str,
-    /// Who asked.
+    /// The requester.
     pub requester: Asker<'g>,
-    /// Whose certificate it is; `None` for the gateway's own.
+    /// The identity in the certificate; `None` for the gateway's own.
     pub identity: Option<&'g PeerIdentity>,
     /// The id of the authority that signed.
     pub issuer: &'g str,
@@ -102,12 +102,12 @@ pub struct Grant<'g> {
     pub not_after: Timestamp,
 }
 
-/// Who made a CSR.
+/// The requester of a CSR.
 #[derive(Debug, Clone, Copy)]
 pub struct Asker<'a> {
     /// The user, as reported by the API server.
     pub user: &'a str,
-    /// On whose behalf it asked, if it is OCM's gRPC server.
+    /// The user for whom it asked, if it is OCM's gRPC server.
     pub csr_user: Option<&'a str>,
 }
 
@@ -116,7 +116,7 @@ pub struct Asker<'a> {
 pub struct Caller<'c> {
     /// The address.
     pub remote: SocketAddr,
-    /// Whose certificate it is.
+    /// The identity in the certificate.
     pub identity: Option<&'c PeerIdentity>,
     /// The AddOnSigner whose CA signed the certificate.
     pub signer: &'c str,
@@ -149,7 +149,7 @@ impl Audit {
         Self(Arc::new(AuditState { clock, throttle: Mutex::new(Throttle::new(QUOTA)) }))
     }
 
-    /// A certificate was published on its CSR.
+    /// Logs that a certificate was published on its CSR.
     pub fn granted(&self, grant: &Grant<'_>) {
         let Grant { signer, requester, issuer, serial, not_after, .. } = *grant;
         let [cluster, addon, agent] = names(grant.identity);
@@ -165,7 +165,7 @@ impl Audit {
         );
     }
 
-    /// A CSR was refused.
+    /// Logs that a CSR was refused.
     pub fn refused(&self, signer: &str, csr: &str, requester: Asker<'_>, refusal: &Refusal) {
         let cause = refusal.reason();
         if self.admit(Cause::Refused(REFUSED, cause)) {
@@ -179,7 +179,7 @@ impl Audit {
         }
     }
 
-    /// An authority was created, prepared, activated, forced, rolled back, tainted, revoked or removed.
+    /// Logs that an authority was created, prepared, activated, forced, rolled back, tainted, revoked or removed.
     pub fn authority(&self, lineage: &str, id: &str, step: &'static str) {
         info!(target: AUDIT_TARGET, time = self.now(), event = AUTHORITY, lineage, authority = id, step);
     }
@@ -197,7 +197,7 @@ impl Audit {
         info!(target: AUDIT_TARGET, time, event = ELIGIBILITY, cluster, addon, change, cause, revoke_before, asked_by);
     }
 
-    /// A connection was let in.
+    /// Logs that a connection was admitted.
     pub fn admitted(&self, caller: &Caller<'_>, identity: &PeerIdentity) {
         if self.admit(Cause::Admitted(identity.cluster.clone(), identity.addon.clone())) {
             let Caller { signer, issuer, .. } = *caller;
@@ -212,12 +212,12 @@ impl Audit {
         }
     }
 
-    /// A connection was not let in.
+    /// Logs that a connection was refused.
     pub fn refused_connection(&self, caller: &Caller<'_>, cause: &'static str, detail: &dyn Display) {
         self.connection(REFUSED_CONNECTION, caller, cause, detail);
     }
 
-    /// A connection that had been let in was ended, because its peer lost trust or eligibility, or its certificate
+    /// Logs that an admitted connection was ended, because its peer lost trust or eligibility, or its certificate
     /// expired or was revoked.
     pub fn ended_connection(&self, caller: &Caller<'_>, cause: &'static str, detail: &dyn Display) {
         self.connection(ENDED_CONNECTION, caller, cause, detail);
@@ -238,7 +238,7 @@ impl Audit {
         }
     }
 
-    /// A request at the gateway was answered with a problem.
+    /// Logs that the gateway answered a request with a problem.
     pub fn refused_request(
         &self,
         caller: &Caller<'_>,
@@ -264,8 +264,8 @@ impl Audit {
         }
     }
 
-    /// The API server asked the inventory on behalf of a user. `request` is the path and query, `status` the code of
-    /// the answer. Not throttled, because the API server passes on only users with the right to read.
+    /// Logs that the API server asked the inventory for a user. `request` is the path and query, `status` the code of
+    /// the response. Not throttled, because the API server forwards only requests of users with the right to read.
     pub fn inventory(&self, user: &str, request: &str, status: u16) {
         let time = self.now();
         let user = bounded(user);
@@ -273,7 +273,7 @@ impl Audit {
         info!(target: AUDIT_TARGET, time, event = INVENTORY, user, request, status);
     }
 
-    /// A connection to the inventory got no handshake: its client is not the API server's front proxy.
+    /// Logs that a connection to the inventory got no handshake: its client is not the API server's front proxy.
     pub fn refused_inventory_connection(&self, remote: SocketAddr, cause: &'static str, detail: &dyn Display) {
         let event = REFUSED_INVENTORY_CONNECTION;
         if self.admit(Cause::Refused(event, cause)) {
@@ -331,7 +331,7 @@ pub(crate) fn names(identity: Option<&PeerIdentity>) -> [&str; 3] {
     identity.map_or([""; 3], |id| [id.cluster.as_str(), id.addon.as_str(), id.agent.as_str()])
 }
 
-/// Cuts text that others chose to [`TEXT_MAX`] bytes.
+/// Cuts text that a client chose to [`TEXT_MAX`] bytes.
 pub(crate) fn bounded(text: &str) -> String {
     let end = text.floor_char_boundary(TEXT_MAX);
     text.get(..end)

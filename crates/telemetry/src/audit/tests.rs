@@ -8,7 +8,7 @@ use addon_signer_core::registry::{Change, Eligibility};
 
 const PEER: &str = "192.0.2.7:4711";
 
-/// A disk of limited size: what was written, and the size.
+/// A disk of limited size: its content, and the size.
 #[derive(Clone)]
 struct Disk(Arc<Mutex<(Vec<u8>, usize)>>);
 

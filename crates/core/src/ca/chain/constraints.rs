@@ -32,7 +32,7 @@ pub(super) fn check(certificate: &X509Certificate<'_>, depth: usize, demands: &D
         Purpose::Client => "client",
         Purpose::Server => "server",
     };
-    // rustls-webpki does not take anyExtendedKeyUsage for the others.
+    // rustls-webpki does not accept anyExtendedKeyUsage in place of these.
     let is_for = |usage: &x509_parser::extensions::ExtendedKeyUsage<'_>| match demands.purpose {
         Purpose::Client => usage.client_auth,
         Purpose::Server => usage.server_auth,
@@ -56,7 +56,7 @@ fn is_known(oid: &str) -> bool {
     KNOWN.contains(&oid)
 }
 
-/// RFC 5280 section 4.2.1.10. A form of name without a permitted subtree is not restricted. The error is what is not
+/// RFC 5280 section 4.2.1.10. A form of name without a permitted subtree is not restricted. The error names what is not
 /// permitted.
 fn check_names(constraints: &NameConstraints<'_>, demands: &Demands<'_>) -> Result<(), String> {
     let permitted: Vec<_> = constraints.permitted_subtrees.iter().flatten().map(|subtree| &subtree.base).collect();
@@ -79,8 +79,8 @@ fn check_names(constraints: &NameConstraints<'_>, demands: &Demands<'_>) -> Resu
             return Err(format!("the address {address}"));
         }
     }
-    // Subjects follow OCM's convention, which is below no company's directory name; and rustls-webpki takes each
-    // excluded directory name for one that has them all.
+    // Subjects follow OCM's convention, which no company's directory name includes; and rustls-webpki treats each
+    // excluded directory name as if it included all of them.
     let is_directory = |base: &&GeneralName<'_>| matches!(base, GeneralName::DirectoryName(_));
     match permitted.iter().chain(&excluded).any(is_directory) {
         true => Err("the subjects of our certificates (directory names)".to_owned()),

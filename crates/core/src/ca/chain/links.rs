@@ -10,7 +10,7 @@ use crate::encoding::asn1;
 use crate::keys::public::{KeyKind, PublicKeyError};
 use crate::timestamp::Timestamp;
 
-/// More roots than anybody has.
+/// More roots than any installation has.
 const MOST_ROOTS: usize = 16;
 
 /// The curve of a P-521 key.
@@ -30,7 +30,7 @@ pub(super) fn read<'d>(der: &'d CertificateDer<'_>) -> Result<X509Certificate<'d
     }
 }
 
-/// The subject for people, at most 200 characters of it.
+/// The subject for messages, at most 200 characters of it.
 pub(super) fn name(certificate: &X509Certificate<'_>) -> String {
     certificate.subject().to_string().chars().take(LONGEST_NAME).collect()
 }

@@ -1,8 +1,8 @@
-//! An authority whose certificate comes from an issuer above it: its chain, and what must be true of it before the
+//! An authority whose certificate comes from an issuer above it: its chain, and what must hold for it before the
 //! authority may wait to sign.
 //!
-//! Gateways pin the authority itself, so for them nothing above it matters. Others may trust the root alone, and they
-//! check all that [`Certified::check`] checks.
+//! Gateways pin the authority itself, so for them nothing above it matters. Other verifiers may trust the root alone,
+//! and they check all that [`Certified::check`] checks.
 
 mod constraints;
 mod links;
@@ -60,7 +60,7 @@ pub enum NotUsable {
     /// The text has something else.
     #[error(transparent)]
     Pem(#[from] PemError),
-    /// It is not known what to chain to.
+    /// There is no root with which the chain could end.
     #[error("there is no root (ca.crt), and the chain does not end with one")]
     NoRoot,
     /// The chain is longer than needed.
@@ -78,7 +78,7 @@ pub enum NotUsable {
          certificates that it issues"
     )]
     NoSubject(usize),
-    /// The key is another one's.
+    /// The key is not that of the first certificate.
     #[error("the private key is not the key of the first certificate, {0:?}")]
     OtherKey(String),
     /// The key is that of a later certificate.
@@ -216,13 +216,13 @@ impl Certified {
         Ok(Self { anchor, ..self })
     }
 
-    /// What others trust for it: the authority itself, or the root above it. In the second case every CA of that root
-    /// is trusted as well.
+    /// What verifiers trust for it: the authority itself, or the root above it. In the second case every CA of that
+    /// root is trusted as well.
     pub fn anchor(&self) -> &Authority {
         &self.anchor
     }
 
-    /// Whether others trust it by its root.
+    /// Whether verifiers trust it by its root.
     pub fn is_trusted_by_root(&self) -> bool {
         self.anchor != self.authority
     }

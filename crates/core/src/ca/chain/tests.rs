@@ -80,7 +80,7 @@ fn ders(cas: &[&Ca]) -> Vec<CertificateDer<'static>> {
     cas.iter().map(|ca| ca.der.clone()).collect()
 }
 
-/// What becomes of the first CA, with the others above it and this root.
+/// Checks the first CA, with the others above it and this root.
 fn check(chain: &[&Ca], roots: &[&Ca]) -> Result<Certified, NotUsable> {
     Certified::check(&ders(chain), &ders(roots), &chain[0].public_key(), &demands())
 }

@@ -18,7 +18,7 @@ use crate::keys::private::{KeyError, PrivateKey};
 use crate::policy::{Approved, MIN_LIFETIME, Profile};
 use crate::timestamp::Timestamp;
 
-/// Why a certificate was not issued, or must not reach anybody.
+/// Why a certificate was not issued, or must not be published.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IssueError {
     /// The key does not belong to the CA certificate.
@@ -238,7 +238,7 @@ impl Issuer {
     /// bundle.
     ///
     /// # Errors
-    /// [`IssueError`]. The signed certificate is then dropped and reaches nobody.
+    /// [`IssueError`]. The signed certificate is then dropped and never published.
     pub fn sign(
         &self,
         prepared: Prepared,

@@ -1,32 +1,32 @@
-//! Ends the trust in one authority: a tainted one signs no more once another can, a revoked one is gone at once.
+//! Ends the trust in one authority: a tainted one stops signing once another can, a revoked one is removed at once.
 
 use super::{Lineage, MOST_AUTHORITIES, Member, State, Step};
 use crate::ca::authority::AuthorityId;
 use crate::ca::chain::Certified;
 use crate::timestamp::Timestamp;
 
-/// How many certificates per second the agents that are told to renew request in all. The slowest hub that was measured
-/// signs ten times as many (`docs/figures.md`), so that other requests do not wait for these.
+/// How many certificates per second all agents together request that are told to renew. The slowest hub that was
+/// measured signs ten times as many (`docs/figures.md`), so that other CSRs do not wait for these.
 const RENEWALS_PER_SECOND: usize = 20;
 
 /// The shortest time within which agents are told to renew, in seconds.
 const LEAST_RENEWAL: usize = 60;
 
-/// Within how many seconds so many addons on clusters are to renew.
+/// Within how many seconds this many addons on clusters are to renew.
 #[must_use]
 pub fn renewal_window(addons: usize) -> u32 {
     u32::try_from(addons.div_ceil(RENEWALS_PER_SECOND).max(LEAST_RENEWAL)).unwrap_or(u32::MAX)
 }
 
 impl Lineage {
-    /// The Old authorities that are tainted, once another one signs: whoever has a certificate of them should renew.
+    /// The Old authorities that are tainted, once another one signs: agents with certificates of them should renew.
     pub fn distrusted(&self) -> impl Iterator<Item = &AuthorityId> {
         let is_over = !self.is_tainted();
         let old = self.members.iter().filter(move |it| is_over && it.tainted && it.state == State::Old);
         old.map(|member| member.authority.id())
     }
 
-    /// Whether somebody else may know the key of the authority that signs.
+    /// Whether the key of the authority that signs may be compromised.
     #[must_use]
     pub fn is_tainted(&self) -> bool {
         self.active().is_some_and(|active| active.tainted)
@@ -51,8 +51,8 @@ impl Lineage {
         present.clone().find(|id| !needs_successor(id)).or_else(|| present.next())
     }
 
-    /// The lineage after it became known that somebody else may have the key of `id`. It never becomes Active again. In
-    /// place of a Next comes `new`, which the lineage then needs: see [`super::Step::needs_authority`].
+    /// The lineage after the key of `id` was reported as compromised. That authority never becomes Active again. A Next
+    /// is replaced with `new`, which the lineage then needs: see [`super::Step::needs_authority`].
     #[must_use]
     pub fn taint(mut self, id: &AuthorityId, new: Option<impl Into<Certified>>, now: Timestamp) -> Self {
         let Some(member) = self.members.iter_mut().find(|member| member.authority.id() == id) else { return self };
@@ -61,7 +61,8 @@ impl Lineage {
             return self;
         }
         self.drop_next(now);
-        // A full lineage whose Next has certificates in use comes from a backup. It makes another one when it has room.
+        // A full lineage whose Next has certificates in use comes from a backup. It makes another one once an authority
+        // has left it.
         if let Some(new) = new.filter(|_| self.members.len() < MOST_AUTHORITIES) {
             self.members.push(Member::new(new.into(), State::Next, now));
             self.rolled_back = None;
@@ -79,8 +80,9 @@ impl Lineage {
         self
     }
 
-    /// The lineage without `id`, whatever depends on it. If it was Active, Next signs, or else `new`, which the lineage
-    /// then needs: see [`super::Step::needs_authority`]. By `known_at` everybody has been told of that one.
+    /// The lineage without `id`, even if certificates depend on that. If `id` was Active, Next signs, or else `new`,
+    /// which the lineage then needs: see [`super::Step::needs_authority`]. By `known_at`, all agents have got the
+    /// anchor of the one that signs.
     #[must_use]
     pub fn revoke(
         mut self,

@@ -226,7 +226,8 @@ fn without_an_authority_the_line_does_what_needs_none() {
     assert_eq!(states(&with_next.taint(&next, None::<Authority>, NOW)), [State::Active]);
 }
 
-/// The annotation that asked for it may be gone by then: with the object, or because another program wrote the object.
+/// The annotation that asked for it may have been removed by then: with the object, or because another program wrote
+/// the object.
 #[test]
 fn a_revocation_that_waits_is_remembered() {
     let lineage = mk_lineage().reserve(NOW.plus(DAY)).unwrap();

@@ -52,17 +52,17 @@ pub struct Member {
     pub since: Timestamp,
     /// All of its issued leaves expire at this time or earlier. It is raised and persisted before a leaf is signed.
     pub leaves_expire: Option<Timestamp>,
-    /// For a Next of the gateway's lineage: by this time, everybody who got a trust bundle without it has received a
+    /// For a Next of the gateway's lineage: by this time, every agent that got a trust bundle without it has received a
     /// newer one. It signs earlier on evidence.
     pub activate_after: Option<Timestamp>,
-    /// Whether it became Active without evidence that everybody trusts it, because its predecessor was about to expire
+    /// Whether it became Active without evidence that all peers trust it, because its predecessor was about to expire
     /// or was revoked.
     pub forced: bool,
     /// Whether its key is there, so that it can sign.
     pub has_key: bool,
-    /// Whether somebody else may know its key, as an administrator has said.
+    /// Whether its key may be compromised, as an administrator has reported.
     pub tainted: bool,
-    /// Who has asked to revoke it, if that waits for another authority that can sign.
+    /// The administrator who asked to revoke it, if that waits for another authority that can sign.
     pub to_revoke: Option<String>,
 }
 
@@ -157,8 +157,8 @@ impl Lineage {
         Bundle::new(self.members.iter().map(|member| member.authority.clone()).collect())
     }
 
-    /// What others than the lineage's own relying parties trust: the anchors of all its authorities. Only those of the
-    /// gateway's serving lineage differ from [`Self::bundle`], if they are trusted by their roots.
+    /// What peers other than the lineage's own relying parties trust: the anchors of all its authorities. Only those of
+    /// the gateway's serving lineage differ from [`Self::bundle`], if they are trusted by their roots.
     ///
     /// # Errors
     /// [`BundleError::Empty`] for a lineage that has not begun.
@@ -201,7 +201,7 @@ impl Lineage {
     }
 
     /// The latest end of a certificate that comes with the lineage's anchors: a day before the [`LAST_CALL`] of the
-    /// newest authority. So by the time the next authority must sign, everyone has its anchor.
+    /// newest authority. So by the time the next authority must sign, every agent has its anchor.
     #[must_use]
     pub fn last_end(&self) -> Option<Timestamp> {
         let newest = self.next().or_else(|| self.active())?;
@@ -228,7 +228,7 @@ impl Lineage {
     }
 
     /// The lineage that has handled this request, if there is one. A first authority handles a request that is older
-    /// than the lineage, such as that of an AddOnSigner which is made again from a file.
+    /// than the lineage, such as that of an AddOnSigner which is recreated from a file.
     #[must_use]
     pub fn with_handled(mut self, requested: Option<&str>) -> Self {
         if requested.is_some() {
@@ -278,7 +278,7 @@ impl Lineage {
         lineage
     }
 
-    /// The Active authority, if it was activated without evidence and is not yet known to be trusted by everybody.
+    /// The Active authority, if it was activated without evidence and is not yet known to be trusted by all peers.
     pub fn forced(&self, now: Timestamp) -> Option<&Member> {
         let is_open = |active: &&Member| active.forced && active.activate_after.is_none_or(|at| at >= now);
         self.active().filter(is_open)

@@ -17,9 +17,9 @@ pub struct Evidence<'e> {
     pub offered: bool,
     /// The authority that an administrator wants rolled back.
     pub roll_back: Option<&'e AuthorityId>,
-    /// The authority whose key somebody else may know, as an administrator says.
+    /// The authority whose key may be compromised, as an administrator reports.
     pub taint: Option<&'e AuthorityId>,
-    /// The authority that an administrator wants gone at once.
+    /// The authority that an administrator wants removed at once.
     pub revoke: Option<&'e AuthorityId>,
     /// How long before it expires an authority is replaced.
     pub renew_before: Duration,
@@ -28,7 +28,7 @@ pub struct Evidence<'e> {
     /// Whether no certificate outlasts the newest authority ([`Lineage::last_end`]), as on the gateway's serving
     /// lineage.
     pub caps: bool,
-    /// Whether everybody who must trust the Next anchor does. The error says what the rotation is waiting for.
+    /// Whether all peers that must trust the Next anchor do. The error says what the rotation is waiting for.
     pub next_is_trusted: Result<(), WaitsFor>,
 }
 
@@ -41,8 +41,8 @@ pub enum Step {
     Prepare,
     /// Make Next Active, and Active Old.
     Activate,
-    /// The same without evidence that everybody trusts Next, because Active is about to expire: what the rotation was
-    /// waiting for.
+    /// The same without evidence that all peers trust Next, because Active is about to expire. It has what the rotation
+    /// was waiting for.
     Force(WaitsFor),
     /// Drop anchor and key of the Old authority with this id.
     Finish(AuthorityId),
@@ -77,7 +77,8 @@ pub enum Step {
 }
 
 impl Step {
-    /// Whether the step waits for neither the ledger nor a clock that is right: it takes an authority away, or will.
+    /// Whether the step is taken without the ledger and with a wrong clock, because it removes an authority or prepares
+    /// that.
     #[must_use]
     pub fn is_urgent(&self) -> bool {
         matches!(self, Self::Revoke { .. } | Self::AwaitRevocation { .. })
@@ -107,6 +108,7 @@ impl Lineage {
     /// The step that the evidence allows now. An Old authority is dropped before a new one is made.
     pub fn next_step(&self, evidence: &Evidence<'_>) -> Step {
         let Some(active) = self.active() else { return Step::Begin };
+        // A revocation comes before all other steps, each of which would leave the key trusted for longer.
         if let Some(id) = evidence.revoke.filter(|id| self.member(id).is_some()) {
             return Step::Revoke { id: id.clone() };
         }
@@ -116,13 +118,14 @@ impl Lineage {
         if let Some(member) = self.untainted(evidence.taint) {
             return Step::Taint { id: member.authority.id().clone() };
         }
-        // One that comes from a backup, and is tainted as the ledger knows.
+        // This Next comes from a backup, and is tainted according to the ledger.
         if let Some(next) = self.next().filter(|next| next.tainted) {
             return Step::Taint { id: next.authority.id().clone() };
         }
         if let (Some(id), Some(Ok(signs))) = (evidence.roll_back, self.previous(evidence)) {
             return Step::RollBack { id: id.clone(), signs };
         }
+        // Half of a short `renew_before` is left for evidence; otherwise Next would be forced at once.
         let last_call = LAST_CALL.min(evidence.renew_before / 2);
         let ending = evidence.now.plus(last_call) >= active.authority.not_after();
         if let Some(next) = self.next() {
@@ -145,8 +148,8 @@ impl Lineage {
         }
     }
 
-    /// The same, while an issuer outside has no new authority and `issuer` is what it must do. A tainted Next is
-    /// dropped all the same, and the lineage remembers what to revoke, which is tainted, until there is another one.
+    /// The same, while an outside issuer has no new authority; `issuer` is what it must do. A tainted Next is dropped
+    /// anyway. An authority to revoke is tainted, and remembered until another one can sign.
     pub fn next_step_without_authority(&self, evidence: &Evidence<'_>, issuer: &str) -> Step {
         let step = self.next_step(evidence);
         if !step.needs_authority(self) || matches!(step, Step::Begin | Step::Taint { .. }) {
@@ -175,8 +178,8 @@ impl Lineage {
     }
 }
 
-/// Whether Next ends before Active, and is due to be replaced before everybody trusts it: no certificate may outlast
-/// what it has left ([`Lineage::last_end`]).
+/// Whether Next ends before Active, and must be replaced before all peers trust it: no certificate may end later than
+/// Next allows ([`Lineage::last_end`]).
 fn is_too_late(next: &Member, active: &Member, evidence: &Evidence<'_>) -> bool {
     let end = next.authority.not_after();
     evidence.caps && end < active.authority.not_after() && evidence.now.plus(evidence.renew_before) >= end

@@ -22,11 +22,11 @@ pub struct RecordedAuthority {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Older {
     /// The lineage with everything that can be restored: it keeps each anchor until the last certificate has expired,
-    /// and what was tainted stays so.
+    /// and tainted authorities stay tainted.
     pub lineage: Lineage,
     /// Authorities of the lineage that have gone further, have signed for longer, or were tainted.
     pub behind: Vec<AuthorityId>,
-    /// Authorities missing from the lineage. Nobody has their keys, and their certificates are not accepted.
+    /// Authorities missing from the lineage. Their keys are lost, and their certificates are not accepted.
     pub missing: Vec<AuthorityId>,
 }
 
@@ -52,8 +52,8 @@ impl Lineage {
                 behind.push(member.authority.id().clone());
             }
         }
-        // One that has left the lineage is perhaps not recorded as removed yet. So is an Old one without certificates
-        // in use that left it too long ago to be remembered.
+        // An authority that has left the lineage may not be recorded as removed yet. The same goes for an Old one
+        // without certificates in use that left too long ago to be remembered.
         let is_gone = |id: &AuthorityId, known: &RecordedAuthority| {
             self.gone.contains(id) || (known.state != Some(State::Next) && known.leaves_expire.is_none())
         };

@@ -1,5 +1,5 @@
 //! Rolls back a rotation that has not ended: Next is dropped, or Active becomes Old and the previous authority, which
-//! everybody still trusts, signs again.
+//! all peers still trust, signs again.
 
 use super::{Evidence, Lineage, MAX_AUTHORITIES, Member, State};
 use crate::ca::authority::AuthorityId;
@@ -20,7 +20,7 @@ pub enum NotRolledBack {
     /// The previous authority cannot sign.
     #[error("the key of the previous authority {0} cannot be used")]
     NoKey(AuthorityId),
-    /// Somebody else may know the key of the previous authority.
+    /// The key of the previous authority may be compromised.
     #[error("the previous authority {0} is tainted")]
     Tainted(AuthorityId),
     /// The lineage could then have more authorities than gateways accept.

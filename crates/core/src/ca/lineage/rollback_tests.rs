@@ -32,7 +32,7 @@ fn next_that_is_rolled_back_is_gone_and_does_not_come_again() {
     assert_eq!(back.next_step(&asked), Step::Rest, "its request is handled");
     let trusted = Evidence { next_is_trusted: Ok(()), ..asked };
     assert!(matches!(with_next.next_step(&trusted), Step::RollBack { .. }), "even if it could sign");
-    // The ledger may know the one and not yet the other.
+    // The ledger may have recorded Next and not yet the rollback.
     assert_eq!(back.older_than(&mk_recorded(&with_next)), None);
     assert!(lineage.older_than(&mk_recorded(&with_next)).is_some(), "without a rollback it is missing");
 }

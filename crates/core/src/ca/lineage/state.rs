@@ -40,7 +40,7 @@ pub enum Phase {
     Settled,
     /// Next is trusted and waits to sign.
     Activate,
-    /// Old is trusted until nobody needs it.
+    /// Old is trusted until no certificate depends on it.
     Finish,
 }
 

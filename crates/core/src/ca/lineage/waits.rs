@@ -61,17 +61,17 @@ pub enum WaitsFor {
     },
     /// The addons and certificates of this AddOnSigner are not known, because it is not served.
     Unserved(String),
-    /// An addon has just lost its AddOnSigner, so nothing waits for it any more.
+    /// An addon has lost its AddOnSigner within the last five minutes, perhaps by mistake.
     UnnamedAddOn,
     /// The anchor of the gateway's Next is in no trust bundle yet.
     Publication,
-    /// A ManifestWork brings the anchor to these agents, who may not use it yet.
+    /// A ManifestWork brings the anchor to these agents, which may not use it yet.
     Works {
         /// How many addons on clusters have applied it.
         ready: usize,
         /// How many addons on clusters get one.
         total: usize,
-        /// Those that are waited for.
+        /// Those that the step waits for.
         stragglers: Stragglers,
         /// Whether the hub writes ManifestWorks: not before a policy restricts its right to.
         written: bool,
@@ -82,7 +82,7 @@ pub enum WaitsFor {
     LastCertificate {
         /// When the last certificate issued without the anchor expires.
         at: Timestamp,
-        /// Who gets no ManifestWork; `None` if nobody gets one.
+        /// The addons that get no ManifestWork; `None` if no addon gets one.
         without: Option<Stragglers>,
     },
     /// The owners of backends still have time to trust the new anchor.

@@ -15,7 +15,7 @@ const LONGEST_LABEL: usize = 40;
 pub(crate) struct Block<'t> {
     line: usize,
     pub(crate) label: &'t str,
-    /// With the first and the last line.
+    /// The block with its first and last line.
     pub(crate) whole: &'t [u8],
     content: &'t [u8],
 }
@@ -66,7 +66,7 @@ fn without_blocks(text: &[u8]) -> PemError {
 impl Block<'_> {
     /// The certificate in it.
     pub(super) fn certificate(&self) -> Result<CertificateDer<'static>, PemError> {
-        // The second is OpenSSL's label of old (RFC 7468 section 4); the content is the same.
+        // The second is OpenSSL's old label (RFC 7468 section 4); the content is the same.
         if !["CERTIFICATE", "X509 CERTIFICATE"].contains(&self.label) {
             let (what, advice) = self.other();
             return Err(PemError::Label { line: self.line, what, advice });

@@ -1,4 +1,4 @@
-//! Tells what a file is that should be PEM.
+//! Identifies a file that should be PEM and is not.
 
 use std::fmt;
 
@@ -61,7 +61,7 @@ impl Container {
         }
     }
 
-    /// What these bytes are, which have no block of PEM.
+    /// The form of these bytes, which have no PEM block.
     pub(crate) fn of(bytes: &[u8]) -> Option<Self> {
         match bytes {
             [0xff, 0xfe, 0, 0, ..] | [0, 0, ..] | [b'-', 0, 0, ..] => Some(Self::Utf32),
@@ -77,7 +77,7 @@ impl Container {
         }
     }
 
-    /// What this DER is, or BER, as Windows writes it.
+    /// The form of this DER, or of BER, as Windows writes it.
     pub(super) fn of_der(der: &[u8]) -> Option<Self> {
         let ([0x30, 0x81, _, content @ ..]
         | [0x30, 0x82, _, _, content @ ..]

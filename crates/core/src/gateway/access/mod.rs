@@ -19,7 +19,7 @@ pub enum NotEligible {
     /// The gateway has no configuration in effect.
     #[error("the gateway has no configuration in effect, so it trusts nobody")]
     NothingInEffect,
-    /// The certificate is nobody's identity.
+    /// The certificate is no identity.
     #[error(transparent)]
     NotAnIdentity(#[from] NotAnIdentity),
     /// The addon is not registered on the cluster.
@@ -61,7 +61,8 @@ pub enum NotEligible {
 }
 
 impl NotEligible {
-    /// Whether the hub does not know who is registered. In that case nothing was refused, and the caller may try again.
+    /// Whether the hub does not know which addons are registered. In that case nothing was refused, and the caller may
+    /// try again.
     #[must_use]
     pub fn is_not_ready(&self) -> bool {
         matches!(self, Self::NotRegistered { cause, .. } if cause.is_unknown())
@@ -228,7 +229,7 @@ pub fn host(authority: &str, names: &[Host], table: &RouteTable, signer: &str) -
     ours.ok_or_else(|| NoAccess::Host(authority.to_owned()))
 }
 
-/// What of a sender decides the route of its request.
+/// The facts about a client that decide the route of its request.
 #[derive(Debug, Clone, Copy)]
 pub struct Caller<'c> {
     /// The AddOnSigner whose CA signed the caller's certificate.
@@ -241,7 +242,7 @@ pub struct Caller<'c> {
     pub cluster_set: Option<&'c str>,
 }
 
-/// What of a request decides its route.
+/// The facts about a request that decide its route.
 #[derive(Debug, Clone, Copy)]
 pub struct RequestHead<'c> {
     /// Its sender.
@@ -280,7 +281,7 @@ impl RequestHead<'_> {
         all().find(admits).or_else(|| all().next())
     }
 
-    /// Whether the normal form of the path belongs to another route than the one that decides: rule 2 of
+    /// Whether the normal form of the path belongs to a route other than the one that decides: rule 2 of
     /// `docs/paths.md`.
     fn is_of_another(&self, decides: Option<&Route>, table: &RouteTable) -> bool {
         let Caller { cluster, cluster_set, .. } = self.caller;

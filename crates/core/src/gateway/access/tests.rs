@@ -16,8 +16,8 @@ fn mk_identity() -> PeerIdentity {
     PeerIdentity { cluster: "c1".parse().unwrap(), addon: "a".parse().unwrap(), agent: "a".parse().unwrap() }
 }
 
-/// A route of one owner, with all methods for everybody. Each has another AddOnRoute, with the name of its path, and is
-/// younger the longer its name.
+/// A route of one owner, with all methods, for all clusters. Each has another AddOnRoute, with the name of its path,
+/// and is younger the longer its name.
 fn mk_route(path: &str) -> Route {
     let backend = Backend {
         authority: "u".to_owned(),
@@ -104,7 +104,7 @@ fn the_longest_whole_segment_prefix_wins() {
     assert_eq!(called(&mk_table([mk_route("/")]), &Method::GET, "/addons/a"), is("/"));
 }
 
-/// Each of these was let through by the gateway until routes were compared in all readings.
+/// Each of these was let through by the gateway until routes were compared in their normal forms.
 #[test]
 fn no_other_reading_of_a_path_reaches_another_route() {
     let only_get = Route { methods: ["GET".to_owned()].into(), ..mk_route("/api/admin") };
@@ -342,8 +342,8 @@ proptest! {
         }
     }
 
-    /// A backend that ignores case, parameters and trailing dots serves nobody a path of a route of the same owner that
-    /// refuses it.
+    /// A backend that ignores case, parameters and trailing dots serves no client a path that another route of the same
+    /// owner refuses.
     #[test]
     fn a_forgiving_backend_serves_no_path_another_route_refuses(path in "/[adminADMIN.;%20eE/]{1,16}") {
         let closed = Route { methods: ["GET".to_owned()].into(), ..mk_route("/admin") };

@@ -102,7 +102,7 @@ pub struct Peer {
     pub not_before: Timestamp,
     /// The last second in which the certificate is valid.
     pub not_after: Timestamp,
-    /// The headers that say so to backends.
+    /// The headers that report this to backends.
     pub headers: IdentityHeaders,
 }
 

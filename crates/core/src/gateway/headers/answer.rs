@@ -1,16 +1,16 @@
-//! Makes the head of a backend's answer one that clients of HTTP/1.1 and HTTP/2 read alike.
+//! Makes the head of a backend's response one that clients of HTTP/1.1 and HTTP/2 read alike.
 
 use http::StatusCode;
 use http::header::{CONTENT_LENGTH, HeaderMap, HeaderValue, TRANSFER_ENCODING};
 
-/// How many headers a request or an answer may have: each takes a few hundred bytes, however small it is. hyper allows
+/// How many headers a request or a response may have: each takes a few hundred bytes, however small it is. hyper allows
 /// as many with HTTP/1.1.
 pub const MOST_HEADERS: usize = 100;
 
 /// How many bytes the headers of either may have, with 32 for each as HTTP/2 counts (RFC 9113 section 6.5.2).
 pub const MOST_BYTES: u32 = 32 * 1024;
 
-/// Why the gateway does not pass on an answer.
+/// Why the gateway does not pass on a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BadAnswer {
     /// It has more than [`MOST_HEADERS`].
@@ -25,16 +25,16 @@ pub enum BadAnswer {
     /// Its content has another coding than `chunked`. The gateway asks for none (RFC 9112 section 7.4).
     #[error("the Transfer-Encoding of its answer is not chunked")]
     Coding,
-    /// Two fields say where it ends (RFC 9112 section 6.3).
+    /// Two fields define where it ends (RFC 9112 section 6.3).
     #[error("its answer has both Content-Length and Transfer-Encoding")]
     Both,
 }
 
-/// Checks what says where an answer ends, and writes it once. HTTP/2 has no `Transfer-Encoding`, and its clients take
-/// no second `Content-Length`, none with 204, and no space around a value (RFC 9113 section 8.2.1).
+/// Checks the fields that define where a response ends, and writes them once. HTTP/2 has no `Transfer-Encoding`, and
+/// its clients accept no second `Content-Length`, none with 204, and no space around a value (RFC 9113 section 8.2.1).
 ///
 /// # Errors
-/// Its parties could read the answer differently, or it has too many headers.
+/// The client could read the response otherwise than the gateway, or it has too many headers.
 pub fn settle(status: StatusCode, headers: &mut HeaderMap) -> Result<(), BadAnswer> {
     if headers.len() > MOST_HEADERS {
         return Err(BadAnswer::Headers);
@@ -64,7 +64,7 @@ pub fn settle(status: StatusCode, headers: &mut HeaderMap) -> Result<(), BadAnsw
     Ok(())
 }
 
-/// The number that all lengths are.
+/// The length, if all fields have the same number.
 fn length(headers: &HeaderMap) -> Option<u64> {
     let mut lengths =
         headers.get_all(CONTENT_LENGTH).iter().flat_map(|value| value.as_bytes().split(|&byte| byte == b','));

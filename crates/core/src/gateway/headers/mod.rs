@@ -35,12 +35,12 @@ pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
     strip(headers, |name| HOP_BY_HOP.contains(name));
 }
 
-/// Removes the same from the head of an answer, except `Trailer`: HTTP/1.1 sends only trailers that it has announced.
+/// Removes the same from the head of a response, except `Trailer`: HTTP/1.1 sends only trailers that it has announced.
 pub fn strip_answer(headers: &mut HeaderMap) {
     strip(headers, |name| name != TRAILER && HOP_BY_HOP.contains(name));
 }
 
-/// Removes what the trailers of an answer may not have: a length, too, which would be the second one (RFC 9110 section
+/// Removes what the trailers of a response may not have: a length, too, which would be the second one (RFC 9110 section
 /// 6.5.1).
 pub fn strip_answer_trailers(trailers: &mut HeaderMap) {
     strip(trailers, |name| name == CONTENT_LENGTH || HOP_BY_HOP.contains(name));
@@ -63,11 +63,11 @@ fn strip(headers: &mut HeaderMap, is_removed: impl Fn(&HeaderName) -> bool) {
     }
 }
 
-/// The headers that tell a backend who the caller is.
+/// The headers that identify the client to a backend.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct IdentityHeaders(Vec<(HeaderName, HeaderValue)>);
 
-/// What the headers say.
+/// The content of these headers.
 #[derive(Debug, Clone, Copy)]
 pub struct ConnectionHeaders<'n> {
     /// Cluster, addon and agent.
@@ -167,14 +167,14 @@ fn attribute(attribute: &AttributeTypeAndValue<'_>) -> String {
     format!("{kind}={}", escaped.collect::<String>())
 }
 
-/// The value of the header that says where a connection's requests come from.
+/// The value of the header with the address from which a connection's requests come.
 #[must_use]
 pub fn forwarded_for(client: IpAddr) -> HeaderValue {
     // An address is a header's value, so the alternative, which is RFC 7239's, does not happen.
     HeaderValue::try_from(client.to_string()).unwrap_or_else(|_| HeaderValue::from_static("unknown"))
 }
 
-/// Sets the headers that say where the request came from: [`forwarded_for`], and the host that it is for.
+/// Sets the headers with the origin of the request, [`forwarded_for`], and with the host that it is for.
 pub fn set_forwarded(headers: &mut HeaderMap, client: HeaderValue, host: HeaderValue) {
     headers.insert(own("x-forwarded-for"), client);
     headers.insert(own("x-forwarded-proto"), HeaderValue::from_static("https"));
@@ -224,7 +224,7 @@ mod tests {
         assert_eq!(left, ["authorization", "x-request-id"]);
     }
 
-    /// What the documentation of the products says that they read.
+    /// The headers that the products read, according to their documentation.
     const IDENTITIES: &[&str] = &[
         "Remote-User",
         "Remote-Groups",

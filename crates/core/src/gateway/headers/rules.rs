@@ -39,7 +39,7 @@ const fn passed(name: &'static str, why: &'static str) -> HeaderRule {
     HeaderRule { name, treatment: Treatment::Passed, why }
 }
 
-/// A name that the owner of a backend may want to set himself.
+/// A name that the owner of a backend may want to set.
 const fn login(name: &'static str) -> HeaderRule {
     removed(name, LOGIN)
 }
@@ -58,10 +58,10 @@ const HOP: &str = "of one connection only (RFC 9110 section 7.6.1)";
 const CREDENTIAL: &str = "a credential of the addon's own, which the gateway does not look at";
 const TRACE: &str = "trace context (W3C, Zipkin), which claims nothing";
 
-/// Every header that the gateway does not simply pass on, and those of which one might think so. In the names of those
-/// that are removed or set everything except letters and digits counts as `-`: CGI, WSGI and nginx map `-` and `_` to
-/// the same variable, PHP also `.` and others. A leading `HTTP_` does not count: CGI's variables have it, so programs
-/// that know these look for a header of that name too.
+/// Every header that the gateway does not simply pass on, and others that a reader may expect here. In the names of
+/// those that are removed or set, everything except letters and digits counts as `-`: CGI, WSGI and nginx map `-` and
+/// `_` to the same variable, PHP also `.` and others. A leading `HTTP_` does not count: CGI's variables have it, so
+/// programs that know these look for a header of that name too.
 pub static REQUEST_HEADERS: &[HeaderRule] = &[
     set("x-remote-user", IDENTITY),
     set("x-remote-group", IDENTITY),
@@ -244,7 +244,7 @@ fn is_listed(name: &str) -> bool {
     REMOVED.names.contains(name) || REMOVED.prefixes.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// What the table removes, arranged for looking it up: that happens for each header of each request.
+/// What the table removes, arranged for lookups, which happen for each header of each request.
 struct Removed {
     names: BTreeSet<&'static str>,
     prefixes: Vec<&'static str>,

@@ -1,9 +1,9 @@
 //! Reads request paths so that gateway and backend cannot understand them differently. Pure functions.
 //!
-//! Routes match decoded segments, but the backend gets the path as it came. So a path that could mean anything is
-//! refused: dot segments in any spelling, encoded separators, empty segments, control characters, bytes that are not
-//! UTF-8. A path that only *some* backends take for another one is compared in its normal form, which can refuse a
-//! request and admits none: `docs/paths.md` has the rules.
+//! Routes match decoded segments, but the backend gets the path as the client sent it. So an ambiguous path is refused:
+//! dot segments in any spelling, encoded separators, empty segments, control characters, bytes that are not UTF-8. A
+//! path that only *some* backends take for another one is compared in its normal form, which can refuse a request and
+//! admits none: `docs/paths.md` has the rules.
 
 mod normal;
 mod pattern;
@@ -74,7 +74,7 @@ impl<'p> SafePath<'p> {
     /// Reads an absolute path. A trailing slash makes an empty last segment; no other segment may be empty.
     ///
     /// # Errors
-    /// The [`PathError`] of the first segment that could mean anything.
+    /// The [`PathError`] of the first ambiguous segment.
     pub fn parse(path: &'p str) -> Result<Self, PathError> {
         let segments = path.strip_prefix('/').ok_or(PathError::NotAbsolute)?.split('/');
         let raw: Vec<&str> = segments.take(MOST_SEGMENTS + 1).collect();
@@ -104,7 +104,7 @@ impl<'p> SafePath<'p> {
 pub struct PathBelow<'s>(&'s [Segment<'s>]);
 
 impl PathBelow<'_> {
-    /// As it came, with a leading slash; empty if there are no segments.
+    /// As the client sent it, with a leading slash; empty if there are no segments.
     #[must_use]
     pub fn as_sent(&self) -> String {
         self.0.iter().fold(String::new(), |path, segment| path + "/" + segment.raw)

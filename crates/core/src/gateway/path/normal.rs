@@ -1,5 +1,5 @@
 //! The normal form of a segment: what it is to a backend that folds its case, normalises it (NFKC), decodes it twice,
-//! and cuts its parameters, its trailing dots and spaces, and its extension. `docs/paths.md` says what it decides.
+//! and cuts its parameters, its trailing dots and spaces, and its extension. `docs/paths.md` defines what it decides.
 
 use std::borrow::Cow;
 

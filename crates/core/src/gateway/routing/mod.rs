@@ -1,5 +1,5 @@
-//! Which AddOnRoutes are in effect: from what they say, and from the Services, namespaces and AddOnSigners that exist.
-//! One pure function makes the gateway's table and the conditions of each AddOnRoute.
+//! Which AddOnRoutes are in effect: from their specifications, and from the Services, namespaces and AddOnSigners that
+//! exist. One pure function makes the gateway's table and the conditions of each AddOnRoute.
 
 mod refs;
 
@@ -20,8 +20,8 @@ use crate::trust::SignerTrust;
 
 pub use refs::{BackendRef, BackendTarget, Backends, CaRef, Endpoints, References, ServiceFacts, ServicePort, TlsPlan};
 
-/// How many paths one addon may have: each request looks at all of them. Those that stay out of effect because they are
-/// read alike count too, because each is compared with all older ones.
+/// How many paths one addon may have: each request is compared with all of them. Those that stay out of effect because
+/// they are read alike count too, because each is compared with all older ones.
 pub const MOST_PATHS: usize = 256;
 
 /// In how many namespaces AddOnRoutes may name Services. There are two watches for each, all watches share one
@@ -53,7 +53,7 @@ pub struct RoutePlan {
 }
 
 impl RoutePlan {
-    /// What is kept of one that may not attach: what its status says, and enough to notice when it may.
+    /// What is kept of one that may not attach: what its status needs, and enough to notice when it may.
     #[must_use]
     pub fn without_paths(self) -> Self {
         let backend = BackendRef { tls: self.backend.tls.map(TlsPlan::without_ca), ..self.backend };
@@ -87,7 +87,7 @@ impl RouteProblem {
         Self { reason, cause: cause.into() }
     }
 
-    /// Whether nothing is wrong that is known: something was not read yet.
+    /// Whether the only problem is that something was not read yet.
     #[must_use]
     pub fn is_pending(&self) -> bool {
         self.reason == REASON_PENDING
@@ -99,7 +99,7 @@ impl RouteProblem {
 pub struct Verdict {
     /// Whether it may attach to its AddOnSigner.
     pub accepted: Result<(), RouteProblem>,
-    /// Whether its backend was found. Nobody looks for that of a route that is not accepted.
+    /// Whether its backend was found. The hub does not search it for a route that is not accepted.
     pub resolved: Result<(), RouteProblem>,
     /// Whether the backend has an address to connect to.
     pub has_endpoint: bool,
@@ -135,7 +135,7 @@ pub struct World<'w> {
     pub namespaces: &'w BTreeMap<String, Labels>,
     /// Services and CA certificates.
     pub references: &'w References,
-    /// The backends that routes had before. One stays in effect until what its route names now was read.
+    /// The backends that routes had before. One stays in effect until the backend that its route names now was read.
     pub before: &'w BTreeMap<RouteName, Arc<Backend>>,
 }
 
@@ -147,20 +147,21 @@ pub type WantedServices = BTreeMap<String, BTreeSet<String>>;
 pub struct Resolved {
     /// The routes in effect.
     pub table: RouteTable,
-    /// What to say about each AddOnRoute. One that may attach, and of which no path is kept, has none: it must be read
-    /// again.
+    /// The conditions of each AddOnRoute. One that may attach, but whose paths were not kept, has none, because it must
+    /// be read again.
     pub verdicts: BTreeMap<RouteName, Verdict>,
     /// What must be read for them.
     pub wanted: WantedServices,
 }
 
-/// The routes in effect, what to say about each AddOnRoute, and which Services they need.
+/// The routes in effect, the conditions of each AddOnRoute, and which Services they need.
 #[must_use]
 pub fn resolve<'p>(plans: impl IntoIterator<Item = &'p RoutePlan>, world: &World<'_>) -> Resolved {
     let mut plans: Vec<&RoutePlan> = plans.into_iter().collect();
     plans.sort_by(|one, other| (one.created, &one.name).cmp(&(other.created, &other.name)));
     let mut table = RouteTable::of_signers(world.parents.iter().map(|signer| signer.name));
     for signer in world.parents {
+        // The first name is open to the agents of all AddOnSigners, so none can claim it.
         for hostname in world.names.iter().skip(1).filter(|name| signer.attachment.hostnames.contains(*name)) {
             table.claim(hostname, signer.name);
         }

@@ -11,7 +11,7 @@ use crate::conditions::{BACKEND_NOT_FOUND, INVALID_CA, REASON_PENDING, REF_NOT_P
 use crate::gateway::backend;
 use crate::gateway::route::{Backend, BackendAnchors, BackendTls, Protocol};
 
-/// How many addresses of a Service are used: each new connection looks at them.
+/// How many addresses of a Service are used: each new connection goes through them.
 const MOST_ADDRESSES: usize = 1000;
 
 /// Where an AddOnRoute sends its requests.
@@ -19,11 +19,11 @@ const MOST_ADDRESSES: usize = 1000;
 pub struct BackendRef {
     /// What it names.
     pub target: BackendTarget,
-    /// The protocol that it says; otherwise the Service does.
+    /// The protocol that the AddOnRoute sets; `None` leaves it to the Service.
     pub protocol: Option<Protocol>,
-    /// The protocol if neither says one: HTTP/2 for gRPC, otherwise HTTP/1.1.
+    /// The protocol if neither sets one: HTTP/2 for gRPC, otherwise HTTP/1.1.
     pub default_protocol: Protocol,
-    /// How the backend proves who it is.
+    /// How the backend proves its identity.
     pub tls: Option<TlsPlan>,
 }
 
@@ -58,10 +58,10 @@ pub enum BackendTarget {
     Address(SocketAddr),
 }
 
-/// How a backend that speaks TLS proves who it is.
+/// How a backend that speaks TLS proves its identity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsPlan {
-    /// Who must have signed its certificate.
+    /// The CA that must have signed its certificate.
     pub ca: CaRef,
     /// The name in its certificate; by default that of the Service, `<name>.<namespace>.svc`.
     pub server_name: Option<String>,
@@ -120,7 +120,7 @@ pub struct Backends {
     pub services: BTreeMap<String, Option<ServiceFacts>>,
     /// The EndpointSlices of each, by the names of these.
     pub endpoints: BTreeMap<String, BTreeMap<String, Arc<Endpoints>>>,
-    /// Why the API server lets nobody read them: a part of a sentence.
+    /// Why the API server does not let the hub read them: a part of a sentence.
     pub refusal: Option<String>,
 }
 
@@ -234,7 +234,7 @@ fn unread(namespace: &str, name: &str, refusal: Option<&str>) -> RouteProblem {
     }
 }
 
-/// The addresses behind a port of a Service. Whoever writes EndpointSlices may name any (CVE-2021-25740).
+/// The addresses behind a port of a Service. The author of EndpointSlices may name any address (CVE-2021-25740).
 fn addresses(
     service: &str,
     slices: Option<&BTreeMap<String, Arc<Endpoints>>>,
@@ -267,7 +267,7 @@ fn protocol(named: &BackendRef, app_protocol: Option<&str>) -> Result<Protocol, 
     Ok(protocol)
 }
 
-/// What the AddOnRoute says, else what the Service says, else the default.
+/// The AddOnRoute's protocol, else the Service's, else the default.
 fn said_protocol(named: &BackendRef, app_protocol: Option<&str>) -> Result<Protocol, RouteProblem> {
     if let Some(protocol) = named.protocol {
         return Ok(protocol);

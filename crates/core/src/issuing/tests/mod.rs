@@ -28,7 +28,7 @@ struct World {
     trust_bundle: Option<String>,
     /// Every certificate that a key has signed for the CSR.
     signatures: Vec<Issued>,
-    /// What the ledger has instead of the intent, if somebody has altered it.
+    /// What the ledger has instead of the intent, if that was altered.
     altered: Option<Existing>,
 }
 
@@ -44,11 +44,11 @@ struct Hub {
     now: Timestamp,
     /// The certificate that it has signed for the CSR before.
     earlier: Option<Issued>,
-    /// After so many effects everything that begins before this time is revoked.
+    /// After this many effects, everything that begins before this time is revoked.
     revoked: Option<(usize, Timestamp)>,
-    /// After so many effects the addon is not eligible.
+    /// After this many effects, the addon is not eligible.
     detached: Option<usize>,
-    /// After so many effects the lineage reserves nothing.
+    /// After this many effects, the lineage reserves nothing.
     unreserved: Option<usize>,
     /// How long the identity must wait.
     limited: Option<Duration>,

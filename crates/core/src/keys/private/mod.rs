@@ -31,7 +31,7 @@ pub enum KeyError {
     /// The text is PEM that cannot be read.
     #[error("{0}")]
     Damaged(PemError),
-    /// The key is encrypted, and nobody is there who could type the passphrase.
+    /// The key is encrypted, and this program cannot ask for the passphrase.
     #[error("the private key is encrypted: decrypt it first (openssl pkey)")]
     Encrypted,
     /// The operating system gave no random bytes, or the operation failed inside ring.
@@ -47,7 +47,7 @@ enum Pair {
 /// A key as ring holds it.
 enum Held {
     Wiped(WipedPair),
-    /// It lives on the heap, in vectors of ring, out of reach. Only authorities of somebody else have such keys.
+    /// ring keeps it on the heap, in vectors that cannot be reached. Only authorities from outside have such keys.
     Rsa(Box<RsaKeyPair>),
 }
 

@@ -1,5 +1,5 @@
-//! Compares a lineage with the ledger before the first step of this process, and before the next step after somebody
-//! else wrote its Secret, because the Secret may come from a backup.
+//! Compares a lineage with the ledger before the first step of this process, and again after another client wrote its
+//! Secret, because the Secret may come from a backup.
 
 use std::time::Duration;
 
@@ -14,13 +14,13 @@ use addon_signer_core::ca::authority::AuthorityId;
 use addon_signer_core::ca::lineage::Older;
 use addon_signer_core::timestamp::Timestamp;
 
-/// How long a ledger that is up may take: two transactions, each with as much time as the writer gives it.
+/// Timeout for a ledger that is up: two transactions, each with the writer's own timeout.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 impl LineageReconciler {
     /// Compares once, logs what differs, and repairs what can be repaired: an anchor stays until the last certificate
-    /// that the ledger knows has expired. While the ledger does not answer, the lineage signs, but takes no step. A
-    /// ledger that is far away has time for its answer.
+    /// that the ledger knows has expired. While the ledger does not answer, the lineage signs, but takes no step. The
+    /// timeout suits a distant ledger too.
     pub(super) async fn compare(
         &mut self,
         stored: StoredLineage,
@@ -31,11 +31,11 @@ impl LineageReconciler {
         }
         let again = self.lineage.state.borrow().last().is_some();
         let bound = if self.record.is_up() { PATIENCE } else { CATCH_UP };
-        // By a clock that is ahead, certificates in use would count as expired.
+        // If the hub's clock were ahead, certificates in use would count as expired.
         let date = self.links.store.server_time().await?.unwrap_or(Timestamp::from_unix(0));
         let comparing = self.record.compare(&stored.lineage, again, now.min(date));
         let older = if self.unrecorded.by.is_some() && !again {
-            comparing.await? // a lineage that was just created has no effect before it is recorded
+            comparing.await? // a new lineage has no effect before it is recorded
         } else if let Ok(Ok(older)) = timeout(bound, comparing).await {
             older
         } else {

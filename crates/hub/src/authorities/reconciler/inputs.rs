@@ -29,12 +29,12 @@ pub(crate) struct LineagePlan {
     pub authority: AuthorityPlan,
     /// Where they come from.
     pub supply: SupplyPlan,
-    /// What the AddOnSigner asks for. A lineage of the gateway is asked by the annotations of its ConfigMap.
+    /// What the AddOnSigner's annotations request. For a lineage of the gateway, its ConfigMap's annotations do.
     pub asked: RequestedSteps,
-    /// Whether something other than the ConfigMap names authorities whose certificates may not have expired yet.
+    /// Whether anything besides the ConfigMap shows authorities with certificates that may not have expired yet.
     pub remembered: bool,
-    /// Whether the hub may have the lineage at all: it may sign, or had the lineage before; somebody needs it, if it is
-    /// one of the gateway. Until then nothing is read or created.
+    /// Whether the hub may have the lineage at all: it may sign, or had the lineage before. A lineage of the gateway
+    /// must also be needed. Until then nothing is read or created.
     pub may_create: bool,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct ReconcilerLinks {
     pub hub: HubLinks,
     /// Reads and writes Secrets and ConfigMaps.
     pub store: AuthorityStore,
-    /// Publishes what the gateway is to trust after every change of a lineage.
+    /// Publishes what the gateway must trust after every change of a lineage.
     pub trust_publisher: TrustPublisher,
     /// The versions of the lineages' objects on the API server.
     pub objects: WatchedObjects,
@@ -107,7 +107,7 @@ pub(crate) enum ReconcileError {
     /// A new key could not be generated.
     #[error("a new key could not be generated: {0}")]
     Key(#[from] KeyError),
-    /// The lineage has no authority yet, because none came from outside.
+    /// The lineage has no authority yet: none has come from outside.
     #[error("There is no authority yet. {0}")]
     NoAuthority(String),
     /// The lineage's first authority is not created while the clock is wrong.
@@ -121,7 +121,7 @@ pub(crate) enum ReconcileError {
     Report(#[from] serde_json::Error),
 }
 
-/// What tests do to a reconciler, and see of it.
+/// Access for tests.
 #[cfg(test)]
 impl LineageReconciler {
     pub(super) fn forget_steps(&mut self) {

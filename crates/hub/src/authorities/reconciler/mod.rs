@@ -32,14 +32,14 @@ pub(crate) use inputs::{LineagePlan, ReconcileError, ReconcilerLineage, Reconcil
 use outside::Outside;
 pub(crate) use reserving::Reserve;
 
-/// How often the reconciler checks a lineage when nothing happens, because a step can become due by time alone.
+/// How often the reconciler checks a lineage without a change, because a step can become due by time alone.
 const ROUND: Duration = Duration::from_secs(15);
-/// How long the reconciler ignores changes after it has put back a lineage's anchors once; the pauses grow up to
+/// How long the reconciler ignores changes after it has restored a lineage's anchors once; the pauses grow up to
 /// [`ROUND`].
 const REVERT: Duration = Duration::from_secs(1);
 /// How soon a failed round is retried. While rounds fail, the pause grows up to [`ROUND`].
 const RETRY: Duration = Duration::from_secs(2);
-/// How soon a hub that is not certain that it leads checks again.
+/// How soon a hub that is unsure whether it leads checks again.
 const SOON: Duration = Duration::from_millis(500);
 
 /// Keeps one lineage.
@@ -49,7 +49,7 @@ pub(crate) struct LineageReconciler {
     gauges: LineageGauges,
     /// Records its steps in the ledger.
     record: LineageRecord,
-    /// What became of authorities from outside.
+    /// The state of authorities from outside.
     outside: Outside,
     /// The version of the Secret that the last step of this process has written.
     written: Option<String>,
@@ -57,7 +57,7 @@ pub(crate) struct LineageReconciler {
     unrecorded: Unrecorded,
     /// Whether the Secret that this process has read or written last was compared with what the ledger knows.
     compared: bool,
-    /// Why the rollback that is asked for is not done.
+    /// Why the requested rollback is not done.
     not_rolled_back: Option<String>,
     /// The pauses after rounds that failed; see [`pauses`].
     pauses: Pauses,
@@ -71,18 +71,18 @@ struct Published {
     report: Option<String>,
     /// Whether the ledger has the anchors in it.
     is_recorded: bool,
-    /// If somebody changes it back again and again, the hub answers with growing pauses.
+    /// Backs off when another client keeps reverting it.
     reverts: RevertBackoff<Instant>,
 }
 
-/// The steps of this process that the ledger does not have yet.
+/// The steps of this process that the ledger has not recorded yet.
 #[derive(Default)]
 struct Unrecorded {
-    /// Who asked for them; empty if they were due by time. `None` if there are none.
+    /// The user who asked for them; empty if they were due by time. `None` if there are none.
     by: Option<String>,
     /// The authorities that they have revoked.
     revoked: Vec<AuthorityId>,
-    /// Whether one of them has an effect even if the ledger does not record it: it took an authority away.
+    /// Whether one of them takes effect even before the ledger records it, because it takes an authority away.
     is_urgent: bool,
 }
 
@@ -92,7 +92,7 @@ fn pauses() -> Pauses {
 }
 
 impl LineageReconciler {
-    /// Keeps the lineage until the signers that use it are gone.
+    /// Keeps the lineage until the signers that use it have ended.
     pub(crate) async fn run(mut self) {
         loop {
             self.lineage.pulse.beat(); // at least once per round
@@ -120,12 +120,12 @@ impl LineageReconciler {
         }
     }
 
-    /// Whether there is nothing to do: the lineage that this process has read or written last is what the API server
-    /// has, it is recorded and published, its report is true, and no step is due. A check then costs no call.
+    /// Whether nothing is left to do: the API server has the lineage as this process last read or wrote it, it is
+    /// recorded and published, its report is true, and no step is due. Such a check needs no API call.
     fn is_settled(&mut self, seen: Option<&LineageObjects>) -> bool {
         let state = self.lineage.state.borrow().ready().cloned();
         if !self.may_create(seen) {
-            // Whatever exists may have issued certificates.
+            // Any object that exists may have issued certificates.
             let is_absent = seen.is_some_and(|seen| seen.secret.is_none() && seen.config_map.is_none());
             if is_absent && matches!(*self.lineage.state.borrow(), LineageState::Starting) {
                 self.set(LineageState::Absent);
@@ -142,7 +142,7 @@ impl LineageReconciler {
         let is_held = self.lineage.names.kind == LineageKind::Agents
             || lineage.next().is_none_or(|next| next.activate_after.is_some());
         let is_recorded = self.unrecorded.by.is_none() && self.published.is_recorded && self.record.is_known(lineage);
-        // What the report states may end by time alone, such as that not everybody is known to trust the authority.
+        // Parts of the report change with time alone, such as "not trusted by all yet".
         let is_true = self.report(lineage, ready.waiting.as_ref()).is_ok_and(|report| report == self.published.report);
         if !is_current || !is_held || !is_recorded || !is_true {
             return false;
@@ -185,8 +185,8 @@ impl LineageReconciler {
         plan
     }
 
-    /// What is asked of the lineage, by annotations of its AddOnSigner, or of the ConfigMap of a lineage of the
-    /// gateway. Whoever may only write ConfigMaps has no say in the authorities of an AddOnSigner.
+    /// The requests for the lineage: annotations of its AddOnSigner, or of the ConfigMap of a lineage of the gateway.
+    /// An account that may only write ConfigMaps cannot influence the authorities of an AddOnSigner.
     fn asked(&self, plan: &LineagePlan, seen: Option<&LineageObjects>) -> RequestedSteps {
         match self.lineage.names.kind {
             LineageKind::Agents => plan.asked.clone(),
@@ -215,7 +215,7 @@ impl LineageReconciler {
         }
     }
 
-    /// The next step, and why the rollback that is asked for is not done.
+    /// The next step, and why the requested rollback is not done.
     fn decide(
         &self,
         lineage: &Lineage,
@@ -247,7 +247,7 @@ impl LineageReconciler {
             Err(ReconcileError::Store(StoreError::Api(error))) => {
                 let secret = &self.lineage.names.secret;
                 warn!(%error, secret, "Could not read or write the authorities; the hub retries");
-                // Keep the lineage that was read: while the API server does not answer, nobody else can change it.
+                // Keep the lineage that was read: while the API server does not answer, no other client can change it.
                 if self.lineage.state.borrow().last().is_none() {
                     let message = format!("The authorities cannot be read or written: {error}.");
                     self.set(LineageState::Broken {
@@ -268,7 +268,7 @@ impl LineageReconciler {
                 };
                 let last = self.lineage.state.borrow().last().cloned();
                 let message = format!("{error}.");
-                // An issuer may take days, so what it waits for is said once.
+                // An issuer may take days, so this is logged once.
                 let is_known = self.lineage.state.borrow().problem() == Some(&message);
                 if reason != AUTHORITY_NOT_ISSUED {
                     error!(%error, secret = self.lineage.names.secret, "The authorities cannot sign");
@@ -322,11 +322,11 @@ impl LineageReconciler {
         let held = self.lineage.state.borrow().last().and_then(|ready| ready.stored.version().map(str::to_owned));
         let is_ours = [&held, &self.written].into_iter().any(|version| version.as_deref() == stored.version());
         if held.is_some() && !is_ours {
-            self.compared = false; // somebody else wrote it, perhaps from a backup
+            self.compared = false; // another client wrote it, perhaps from a backup
         }
         let mut stored = self.compare(stored, now).await?;
         if self.unrecorded.by.is_none() {
-            self.record_steps(&stored.lineage).await?; // those of a hub that has ended, before another step hides them
+            self.record_steps(&stored.lineage).await?; // those that an ended hub left, before another step hides them
         }
         let asked = match (self.lineage.names.kind, seen) {
             (LineageKind::Gateway(_), None) => self.links.store.asked(&self.lineage.names).await?,

@@ -1,4 +1,4 @@
-//! Looks for authorities from outside, and remembers what there was.
+//! Gets authorities from outside, and remembers what the source last offered.
 
 use super::{LineagePlan, LineageReconciler, ReconcileError};
 use crate::authorities::asked::RequestedSteps;
@@ -13,19 +13,19 @@ use addon_signer_core::ca::lineage::{Evidence, Lineage, Step};
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_platform::errors::explain;
 
-/// What this process has found at its last look.
+/// What this process found when it last asked the source.
 #[derive(Debug, Default)]
 pub(super) struct Outside {
     /// What there was; before the first look as if the hub made authorities itself.
     supply: Supply,
     /// The CSR of the next authority, in PEM.
     pub(super) request: Option<String>,
-    /// The authority that was given since the last look.
+    /// The authority that was taken since the source was last asked.
     pub(super) given: Option<AuthorityId>,
     looked_at: Option<LookedAt>,
 }
 
-/// What the answer depends on, apart from the time.
+/// The inputs of the source's answer, apart from the time.
 #[derive(Debug, PartialEq, Eq)]
 struct LookedAt {
     secret: Option<ObjectVersion>,
@@ -45,7 +45,7 @@ impl Outside {
         matches!(&self.supply, Supply::New(given) if lineage.member(given.certified.authority().id()).is_none())
     }
 
-    /// The new authority; `None` if the hub makes it itself. It is given once.
+    /// The new authority; `None` if the hub makes it itself. Each is returned once.
     ///
     /// # Errors
     /// What has to happen before there is one.
@@ -63,7 +63,7 @@ impl Outside {
         Ok(Some(*given))
     }
 
-    /// Looks again: what the source has may have left the lineage.
+    /// Asks the source again: the lineage may have dropped the authority that the source has.
     pub(super) fn look_again(&mut self) {
         self.looked_at = None;
     }
@@ -73,8 +73,8 @@ impl Outside {
         matches!(self.supply, Supply::SelfSigned | Supply::New(_))
     }
 
-    /// Whether the last look still holds. After a refusal it does not: time may heal the cause. Nor does it while
-    /// somebody is asked.
+    /// Whether the source's last answer is still valid. After a refusal it is not, because the cause may pass with
+    /// time; nor while an issuer is being asked.
     pub(super) fn has_looked(
         &self,
         plan: &LineagePlan,
@@ -91,7 +91,7 @@ impl Outside {
         }
     }
 
-    /// What people should know; `None` if the hub makes authorities.
+    /// What administrators should know; `None` if the hub makes authorities.
     pub(super) fn report(&self, plan: &SupplyPlan, lineage: &Lineage) -> Option<OutsideReport> {
         let refused = match &self.supply {
             Supply::Refused(why) => Some(why.clone()),
@@ -126,7 +126,7 @@ impl LineageReconciler {
         is_asked && lineage.next_step(&evidence).needs_authority(lineage)
     }
 
-    /// Looks for an authority from outside.
+    /// Asks the source for an authority from outside.
     pub(super) async fn look_outside(
         &mut self,
         plan: &LineagePlan,
@@ -147,7 +147,7 @@ impl LineageReconciler {
         };
         let leads = self.links.hub.leading.leads()?;
         let answer = match question.ask(&self.links.store, &leads, &self.links.objects).await {
-            // A lineage that has begun goes on with what it has.
+            // An existing lineage continues with the authorities that it has.
             Err(StoreError::Api(error)) if lineage.is_some() => {
                 let why = explain(&error);
                 let sentence = format!("The next authority{NOT_USED}its issuer could not be asked: {why}");

@@ -29,12 +29,12 @@ impl LineageReconciler {
             Err(error) => {
                 let secret = &self.lineage.names.secret;
                 warn!(%error, secret, "Could not reserve the end of certificates; the hub retries");
-                // The write may have arrived all the same: the next round reads the lineage.
+                // The write may have succeeded nevertheless, so the next round reads the lineage.
                 self.published.version = None;
                 false
             }
         };
-        let _ = reserve.done.send(persisted); // it fails if the signer gave up waiting; that asks again
+        let _ = reserve.done.send(persisted); // fails if the signer stopped waiting; it asks again
     }
 
     async fn persist_reservation(&mut self, reserve: &Reserve) -> Result<bool, ReconcileError> {

@@ -24,7 +24,7 @@ use addon_signer_core::keys::private::PrivateKey;
 use addon_signer_core::policy::GatewayCertificate;
 use addon_signer_core::timestamp::Timestamp;
 
-/// How long a lineage waits until the ledger has recorded what has already taken effect.
+/// How long a lineage waits for the ledger to record what has already taken effect.
 pub(super) const CATCH_UP: Duration = Duration::from_millis(500);
 
 /// A new authority, and its key as PKCS#8.
@@ -65,11 +65,11 @@ impl LineageReconciler {
         is_needed.then(|| self.new_authority(plan, now)).transpose()
     }
 
-    /// By when everybody has been told of an authority that becomes Active now; `None` if that is not known.
+    /// By when all holders know of an authority that becomes Active now; `None` if the hub cannot tell.
     fn known_at(&self, now: Timestamp) -> Option<Timestamp> {
         match self.lineage.names.kind {
             LineageKind::Agents => Some(now.plus(GATEWAYS_TRUST_AFTER)),
-            // While it cannot be known, the authority is said to be forced until it is replaced.
+            // While the hub cannot tell, the authority is reported as forced until it is replaced.
             LineageKind::Gateway(GatewayCertificate::Serving) => {
                 self.links.trust_publisher.last_leaf().unwrap_or_default()
             }
@@ -77,7 +77,8 @@ impl LineageReconciler {
         }
     }
 
-    /// Persists one step. [`Self::settle`] records and publishes it.
+    /// Persists one step. [`Self::settle`] records and publishes it; if this hub is killed before that, the next hub
+    /// does so, because it reads the step in the Secret.
     pub(super) async fn take(
         &mut self,
         stored: StoredLineage,
@@ -131,8 +132,7 @@ impl LineageReconciler {
         Ok(stored)
     }
 
-    /// Tells the audit log of a step that led to this state of the lineage, and people of one that nobody has asked
-    /// for.
+    /// Audits the step that led to this state of the lineage; warns if no administrator requested it.
     fn announce(&self, step: &Step, after: &Lineage) {
         let (verb, id) = match step {
             Step::Prepare => ("prepared", id_of(after.next())),
@@ -162,7 +162,7 @@ impl LineageReconciler {
     }
 
     /// Records and publishes the lineage, hands it to the signers, and sets the time that a Next on a lineage of the
-    /// gateway waits for.
+    /// gateway waits for. The signers get it last, because no authority may sign before its anchor is published.
     pub(super) async fn settle(&mut self, stored: StoredLineage, step: Step) -> Result<(), ReconcileError> {
         let (bundle, anchors) = (stored.lineage.bundle()?, stored.lineage.anchors()?);
         let waiting = match step {
@@ -181,7 +181,7 @@ impl LineageReconciler {
         let published = self.links.store.publish(&leads, &self.lineage.names, &ready.anchors, report.clone()).await;
         if let Err(StoreError::Api(_)) = published {
             self.gauges.published(false);
-            // Who keeps the anchors from being published must not keep a revoked authority signing.
+            // An account that blocks publishing the anchors must not be able to keep a revoked authority signing.
             if self.takes_trust_away(ready.lineage()) {
                 self.set(LineageState::Ready(Arc::new(ready)));
             }
@@ -202,7 +202,7 @@ impl LineageReconciler {
         self.hold_next().await
     }
 
-    /// Whether an authority that is in use now is tainted or gone in this lineage.
+    /// Whether this lineage has tainted or dropped an authority that is in use now.
     fn takes_trust_away(&self, after: &Lineage) -> bool {
         let state = self.lineage.state.borrow();
         let members = state.last().map(|last| last.lineage().members()).unwrap_or_default();
@@ -211,7 +211,7 @@ impl LineageReconciler {
         members.iter().any(is_distrusted)
     }
 
-    /// The hub has put back the anchors. For a while it ignores changes; the regular checks continue.
+    /// The hub has restored the anchors. It ignores changes for a while; the regular checks continue.
     fn note_revert(&mut self) {
         let config_map = &self.lineage.names.config_map;
         if self.published.reverts.wrote(Instant::now()) == ROUND {
@@ -221,7 +221,7 @@ impl LineageReconciler {
         }
     }
 
-    /// What the report of the gateway's lineage says at this moment; `None` for the lineage of an AddOnSigner.
+    /// The present report of the gateway's lineage; `None` for the lineage of an AddOnSigner.
     pub(super) fn report(
         &self,
         lineage: &Lineage,
@@ -237,15 +237,15 @@ impl LineageReconciler {
         }
     }
 
-    /// Records a step of this process before it has an effect, unless it takes an authority away. A step that an
-    /// earlier process has persisted has already taken effect, so recording it must not make the gateway wait.
+    /// Records a step of this process before it takes effect, unless it takes an authority away. A step that an earlier
+    /// process persisted has already taken effect, so recording it must not delay the gateway.
     pub(super) async fn record_steps(&mut self, lineage: &Lineage) -> Result<(), ReconcileError> {
         if self.record.is_known(lineage) {
             self.unrecorded = Unrecorded::default();
             return Ok(());
         }
         if !self.compared {
-            return Ok(()); // what the ledger knows of the lineage is still needed
+            return Ok(()); // not compared yet: keep what the ledger knows
         }
         let actor = self.unrecorded.by.clone();
         let exception = match self.lineage.names.kind {
@@ -278,8 +278,8 @@ impl LineageReconciler {
         }
     }
 
-    /// Sets when a Next on a lineage of the gateway may sign without further evidence. On the serving lineage, every
-    /// new certificate comes with the new anchor from now on, so the end of the last certificate without it is known.
+    /// Sets when a Next of a gateway lineage may sign without further evidence. On the serving lineage, every new
+    /// certificate comes with the new anchor from now on, so the hub knows when the last one without it expires.
     async fn hold_next(&mut self) -> Result<(), ReconcileError> {
         let LineageKind::Gateway(certificate) = self.lineage.names.kind else { return Ok(()) };
         let ready = self.lineage.state.borrow().ready().cloned();
@@ -310,7 +310,7 @@ fn by(request: Option<&AuthorityRequest>) -> &str {
     request.map_or("", |request| &request.by)
 }
 
-/// Who asked for a step that led from one state of the lineage to the other; empty if it was due by time.
+/// The user who asked for the step between these states of the lineage; empty if it was due by time.
 fn asked_by<'a>(
     step: &Step,
     plan: &LineagePlan,

@@ -31,8 +31,8 @@ use addon_signer_telemetry::pulse::Pulses;
 const DAY: Duration = Duration::from_secs(86_400);
 const ALWAYS: u32 = u32::MAX;
 
-/// A server with one Secret and no ConfigMap. The moments at which it is asked for the Secret are sent; it answers only
-/// the question of this number, counted from 1, or all.
+/// A server with one Secret and no ConfigMap. It sends the moment of each request for the Secret, and answers only the
+/// request of this number, counted from 1, or all.
 fn mk_client(good: u32) -> (Client, mpsc::UnboundedReceiver<Instant>) {
     let (asked, moments) = mpsc::unbounded_channel();
     let state = Arc::new(Mutex::new((None::<Value>, 0)));
@@ -84,7 +84,7 @@ fn mk_plan() -> LineagePlan {
     LineagePlan { authority, supply, asked: RequestedSteps::default(), remembered: false, may_create: true }
 }
 
-/// A reconciler that has just made its lineage, and what must live as long. Its ledger never answers.
+/// A reconciler that has just made its lineage, and its inputs, which must live as long. Its ledger never answers.
 async fn mk_reconciler(client: Client, lineage_plan: LineagePlan) -> (LineageReconciler, impl Sized) {
     let clock = Clock::default();
     let (announcer, leading) = lease::channel();
@@ -116,7 +116,7 @@ async fn mk_reconciler(client: Client, lineage_plan: LineagePlan) -> (LineageRec
     (reconciler, (announcer, writer, versions, planned, effects, reserve))
 }
 
-/// Keeps a lineage that exists, of which the ledger says nothing; returns the seconds between two of its questions.
+/// Keeps an existing lineage while the ledger does not answer; returns the seconds between its requests.
 async fn pauses_of(count: usize, good: u32) -> Vec<u64> {
     let (client, mut moments) = mk_client(good);
     let (mut reconciler, _links) = mk_reconciler(client, mk_plan()).await;
@@ -134,8 +134,8 @@ async fn pauses_of(count: usize, good: u32) -> Vec<u64> {
 async fn failing_api_server_is_asked_less_often_until_it_succeeds() {
     const NEVER: u32 = 0;
     assert_eq!(pauses_of(6, NEVER).await, [2, 4, 8, 15, 15, 15]);
-    // After the sixth question, which is answered, the reconciler waits for the ledger for a second, and then as long
-    // as for a ledger that has not compared the lineage.
+    // After the sixth request, which is answered, the reconciler waits a second for the ledger, and then as long as for
+    // a ledger that has not compared the lineage.
     assert_eq!(pauses_of(8, 6).await, [2, 4, 8, 15, 15, 3, 2, 4]);
 }
 

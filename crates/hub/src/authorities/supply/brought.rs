@@ -19,7 +19,7 @@ use addon_signer_core::names::ANNOTATION_AUTHORITY_OF;
 const ORIGIN: &str = "the certificate of `ca import`";
 
 impl Question<'_> {
-    /// The CSR of the next authority, and the authority if its certificate was brought.
+    /// The CSR of the next authority, and the authority if its certificate was imported.
     pub(super) async fn requested(&self, store: &AuthorityStore, leads: &Leads) -> Result<SupplyAnswer, NoAnswer> {
         let pending = self.pending(store, leads).await?;
         let supply = match self.brought {
@@ -35,7 +35,7 @@ impl Question<'_> {
         format!("the certificate of the CSR that `ca csr{lineage}` prints (`ca import{lineage}`)")
     }
 
-    /// What became of the certificate that was brought last.
+    /// What came of the certificate that was imported last.
     fn answer(&self, text: &str, pending: &PendingKey) -> Supply {
         let chain = match pem::certificates(text.as_bytes()) {
             Ok(chain) => chain,
@@ -50,7 +50,7 @@ impl Question<'_> {
         self.examine(&format!("{ORIGIN}{id}"), (&chain, &[]), (pending.key.public_key_der(), pending.pkcs8.clone()))
     }
 
-    /// What is in the Secret: `tls.crt` (the authority and what is above it), `tls.key`, and `ca.crt` (the root), which
+    /// The content of the Secret: `tls.crt` (the authority and its chain), `tls.key`, and `ca.crt` (the root), which
     /// may be missing if the chain has the root.
     pub(super) async fn imported(&self, store: &AuthorityStore, name: &str) -> Result<Supply, NoAnswer> {
         let origin = format!("the Secret {name}");
@@ -58,7 +58,7 @@ impl Question<'_> {
         let secret = store.secret(name).await?.ok_or_else(|| refused(&"it does not exist in the hub's namespace"))?;
         let annotations = secret.0.metadata.annotations.as_ref();
         let of = annotations.and_then(|all| all.get(ANNOTATION_AUTHORITY_OF)).map(String::as_str);
-        // The Secret of a lineage of the gateway is named by a flag of the hub.
+        // A flag of the hub names the Secret of a gateway lineage, so that needs no annotation.
         let lineage = self.names.lineage();
         if self.names.kind == LineageKind::Agents && of != Some(lineage) {
             return Err(refused(&format_args!("its annotation {ANNOTATION_AUTHORITY_OF} does not name {lineage}")));

@@ -1,8 +1,8 @@
-//! An authority whose key the hub makes, and whose certificate an issuer of cert-manager signs. The hub asks by a
-//! CertificateRequest, once a step of the lineage needs an authority, and waits for whoever approves it.
+//! An authority whose key the hub makes, and whose certificate an issuer of cert-manager signs. Once a step of the
+//! lineage needs an authority, the hub creates a CertificateRequest and waits for its approval.
 //!
-//! There is one CertificateRequest for each key. One that has failed stays until an administrator deletes it, so that
-//! the hub does not ask again and again; one whose certificate the lineage has is deleted.
+//! There is one CertificateRequest for each key. A failed one stays until an administrator deletes it, so that the hub
+//! does not ask again and again. The hub deletes one whose certificate the lineage has.
 
 use kube::Api;
 use kube::api::{DeleteParams, ObjectMeta, PostParams, Preconditions};
@@ -18,11 +18,11 @@ use k8s_openapi::ByteString;
 /// As cert-manager spells keyCertSign and cRLSign, which the CSR has.
 const USAGES: [&str; 2] = ["cert sign", "crl sign"];
 const NOT_INSTALLED: &str = "cert-manager is not installed: the API server does not know CertificateRequests";
-/// What an administrator can do about a CertificateRequest of which nothing comes.
+/// What an administrator can do about a CertificateRequest that gets no certificate.
 const DELETE: &str = "delete that CertificateRequest, and the hub makes another one";
 
 impl Question<'_> {
-    /// The authority of the CertificateRequest that is open, which is made if an authority is wanted.
+    /// The authority of the open CertificateRequest, which is created if an authority is wanted.
     pub(super) async fn by_cert_manager(
         &self,
         store: &AuthorityStore,
@@ -76,7 +76,7 @@ impl Question<'_> {
         CertificateRequest { metadata: ObjectMeta { labels, ..request.metadata }, ..request }
     }
 
-    /// What became of a CertificateRequest.
+    /// The outcome of a CertificateRequest.
     fn judge(&self, name: &str, request: CertificateRequest, pending: &PendingKey) -> Supply {
         let IssuerRef { name: issuer, kind, .. } = request.spec.issuer_ref;
         let status = request.status.unwrap_or_default();
@@ -109,7 +109,7 @@ fn nothing() -> Supply {
     Supply::Nothing("a CertificateRequest to be made".to_owned())
 }
 
-/// Deletes a CertificateRequest, if it is there; with a `uid`, that one and no other.
+/// Deletes a CertificateRequest, if it exists; with a `uid`, only the one that has it.
 async fn remove(
     leads: &Leads,
     requests: &Api<CertificateRequest>,
@@ -125,10 +125,10 @@ async fn remove(
     }
 }
 
-/// What the API server says of CertificateRequests that an administrator must change.
+/// Explains refusals of the API server that only an administrator can resolve.
 fn explained(error: NotWritten, name: &str) -> NoAnswer {
     match error {
-        // By its number: the API server answers in plain text where it knows no resource.
+        // Only the status code tells: for an unknown resource the API server responds in plain text.
         NotWritten::Api(kube::Error::Api(status)) if status.code == 404 => NoAnswer::Refused(NOT_INSTALLED.to_owned()),
         NotWritten::Api(kube::Error::Api(status)) if status.is_forbidden() => NoAnswer::Refused(format!(
             "The hub may not use CertificateRequests: {} (certManager.enabled in the chart's values allows it)",

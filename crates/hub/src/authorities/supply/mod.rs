@@ -33,12 +33,12 @@ const LONGEST_SENTENCE: usize = 1_000;
 /// The flag that names the roots that agents may trust.
 const FLAG: &str = "--serving-roots";
 
-/// What to say where Vault is to issue authorities.
+/// What to report if Vault is to issue authorities.
 const OF_VAULT: &str = "The hub asks Vault only through cert-manager: set spec.authority.issuer to the type \
                         CertManager, with an issuer of cert-manager that is your Vault \
                         (docs/runbooks/company-root.md)";
 
-/// Where the authorities of a lineage come from, and what they must be good for.
+/// Where the authorities of a lineage come from, and which certificates they must be able to issue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SupplyPlan {
     /// Where they come from.
@@ -71,12 +71,12 @@ pub enum Trusted {
     #[default]
     Authority,
     /// Its root: then another authority of the same root needs no new trust, but every CA of that root can act as the
-    /// gateway. So it must be one of these. Without them it is a root that they trust already.
+    /// gateway. So it must be one of these roots; if none are given, it must be a root that is trusted already.
     Root(Option<Roots>),
 }
 
 impl Trusted {
-    /// Anchors the authority as others trust it.
+    /// Gives the authority the anchor that others trust.
     fn anchor(&self, certified: Certified, lineage: Option<&Lineage>) -> Result<Certified, String> {
         let Self::Root(named) = self else { return Ok(certified) };
         let certified = certified.trusted_by_root().map_err(|error| error.to_string())?;
@@ -92,7 +92,7 @@ impl Trusted {
         })
     }
 
-    /// Says which roots of the lineage nobody has named.
+    /// The roots of the lineage that no administrator has named, as a sentence.
     pub(super) fn unnamed(&self, lineage: &Lineage) -> Option<String> {
         let Self::Root(named) = self else { return None };
         let is_named = |root: &Authority| named.as_ref().is_some_and(|named| named.has(root));
@@ -106,7 +106,7 @@ impl Trusted {
     }
 }
 
-/// The roots by which authorities of the lineage are trusted.
+/// The roots through which authorities of the lineage are trusted.
 fn by_root(lineage: &Lineage) -> impl Iterator<Item = &Authority> {
     let certified = lineage.members().iter().map(|member| &member.certified);
     certified.filter(|certified| certified.is_trusted_by_root()).map(Certified::anchor)
@@ -116,7 +116,7 @@ impl SupplyPlan {
     /// The plan of an AddOnSigner's lineage.
     pub(crate) fn of_signer(config: &SignerConfig) -> Self {
         let SignerRules { addons, convention, max_duration, .. } = &config.rules;
-        // Any cluster will do: name constraints are about the ends of names.
+        // Any cluster will do: name constraints concern only the ends of names.
         let cluster: Option<ClusterName> = "cluster1".parse().ok(); // a constant that is a label always parses
         let names = cluster.iter().flat_map(|of| addons.iter().flat_map(|addon| convention.dns_names(of, addon)));
         Self {
@@ -146,7 +146,7 @@ impl SupplyPlan {
     }
 }
 
-/// What there is for a lineage.
+/// What a source offers to a lineage.
 #[derive(Debug, Default)]
 pub(super) enum Supply {
     /// The hub makes authorities itself.
@@ -154,17 +154,17 @@ pub(super) enum Supply {
     SelfSigned,
     /// A new authority that may be used.
     New(Box<External>),
-    /// Nothing new. A rotation that is due waits for this.
+    /// Nothing new, and what a due rotation waits for.
     Nothing(String),
-    /// Nothing new, but somebody outside was asked. A rotation waits for this.
+    /// Nothing new, but an issuer or administrator was asked; a rotation waits for this.
     Asked(String),
-    /// Something that is not used: why.
+    /// Why the offered authority is not used.
     Refused(String),
 }
 
 impl Supply {
-    /// With sentences of limited length. They quote what somebody outside has written, and stand in objects that people
-    /// and gateways read.
+    /// With sentences of limited length, because they quote outside sources in objects that administrators and gateways
+    /// read.
     fn bounded(self) -> Self {
         let cut = |text: String| match text.char_indices().nth(LONGEST_SENTENCE) {
             Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
@@ -181,7 +181,7 @@ impl Supply {
 
 /// An authority from outside, with its key.
 pub(super) struct External {
-    /// The authority and what is above it.
+    /// The authority and its chain.
     pub(super) certified: Certified,
     /// Its key, PKCS#8.
     pub(super) pkcs8: Zeroizing<Vec<u8>>,
@@ -194,7 +194,7 @@ impl fmt::Debug for External {
     }
 }
 
-/// What a source is asked about.
+/// What the source must know.
 pub(super) struct Question<'q> {
     pub(super) names: &'q LineageNames,
     pub(super) plan: &'q SupplyPlan,
@@ -203,7 +203,7 @@ pub(super) struct Question<'q> {
     pub(super) lineage: Option<&'q Lineage>,
     /// The certificates that an administrator has brought, in PEM.
     pub(super) brought: Option<&'q str>,
-    /// Whether a step of the lineage needs an authority now, so that somebody outside may be asked for one.
+    /// Whether a step of the lineage needs an authority now, so that an issuer may be asked for one.
     pub(super) wanted: bool,
     pub(super) now: Timestamp,
 }
@@ -212,7 +212,7 @@ pub(super) struct Question<'q> {
 #[derive(Debug)]
 pub(super) struct SupplyAnswer {
     pub(super) supply: Supply,
-    /// The CSR of the next authority, in PEM, for whoever issues its certificate.
+    /// The CSR of the next authority, in PEM, for the issuer of its certificate.
     pub(super) request: Option<String>,
 }
 
@@ -263,7 +263,7 @@ impl Question<'_> {
         Ok(SupplyAnswer { supply: self.claimed(answer.supply, objects).bounded(), ..answer })
     }
 
-    /// Two lineages never share a key: a certificate would be an identity of both.
+    /// Two lineages never share a key: a certificate would then be an identity of both.
     fn claimed(&self, supply: Supply, objects: &WatchedObjects) -> Supply {
         let Supply::New(given) = supply else { return supply };
         let id = given.certified.authority().id();
@@ -299,7 +299,7 @@ impl Question<'_> {
         }
     }
 
-    /// What to say of an authority that the lineage has or had.
+    /// What to report about an authority that the lineage has or had.
     fn known(&self, id: &AuthorityId, chain: &[CertificateDer<'static>]) -> Option<impl Fn(&str) -> Supply> {
         let lineage = self.lineage?;
         let member = lineage.member(id);
@@ -319,8 +319,8 @@ impl Question<'_> {
         })
     }
 
-    /// A pair from a backup would take the lineage back to a key that may have been replaced for a reason. What the hub
-    /// made itself says nothing about the issuer's order.
+    /// A pair from a backup would return the lineage to a key that may have been replaced for a reason. Authorities
+    /// that the hub made itself say nothing about the issuer's order.
     fn older(&self, new: &Certified) -> Option<String> {
         let active = self.lineage?.active().filter(|active| !active.certified.above().is_empty())?;
         let is_older = new.authority().not_before() < active.authority.not_before();
@@ -328,7 +328,7 @@ impl Question<'_> {
     }
 }
 
-/// Refuses what `origin` has.
+/// Refuses the authority in `origin`.
 fn not_used(origin: &str, why: &dyn Display) -> Supply {
     Supply::Refused(unused(origin, why))
 }

@@ -1,4 +1,4 @@
-//! The key of the next authority while that has no certificate. It waits in a Secret of its own and never leaves it.
+//! The key of the next authority while it has no certificate. It waits in a Secret of its own and never leaves it.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ pub(super) struct PendingKey {
     pub(super) request: String,
 }
 
-/// What the Secret of such keys has.
+/// The content of the Secret for such a key.
 pub(super) struct KeptKey {
     /// The `resourceVersion` of the Secret; `None` if there is none.
     pub(super) version: Option<String>,
@@ -46,12 +46,12 @@ impl PendingKey {
 }
 
 impl Question<'_> {
-    /// Whether the lineage has this authority, or has given it up.
+    /// Whether the lineage has or had this authority.
     pub(super) fn had(&self, id: &AuthorityId) -> bool {
         self.lineage.is_some_and(|lineage| lineage.member(id).is_some() || lineage.gone().contains(id))
     }
 
-    /// The key that waits. A new one is made if there is none, or if the lineage has taken it.
+    /// The waiting key. A new one is made if there is none, or if the lineage has taken it.
     pub(super) async fn pending(&self, store: &AuthorityStore, leads: &Leads) -> Result<PendingKey, NoAnswer> {
         match self.kept(store).await? {
             KeptKey { pending: Some(pending), .. } if !self.had(&pending.id()) => Ok(pending),
@@ -59,7 +59,7 @@ impl Question<'_> {
         }
     }
 
-    /// What is in the Secret.
+    /// Reads the Secret.
     pub(super) async fn kept(&self, store: &AuthorityStore) -> Result<KeptKey, NoAnswer> {
         let name = self.names.pending();
         let Some(secret) = store.secret(&name).await? else { return Ok(KeptKey { version: None, pending: None }) };
@@ -71,7 +71,7 @@ impl Question<'_> {
         Ok(KeptKey { version: secret.0.metadata.resource_version.clone(), pending })
     }
 
-    /// Makes a key in place of the one in the Secret of this version.
+    /// Replaces the key in the Secret of this version by a new one.
     pub(super) async fn new_pending(
         &self,
         store: &AuthorityStore,
@@ -83,8 +83,8 @@ impl Question<'_> {
         Ok(pending)
     }
 
-    /// Empties the Secret of this version, whose key the lineage has taken: no second copy of it stays. Returns the
-    /// version after that.
+    /// Empties the Secret of this version, so that no second copy of the key stays once the lineage has it. Returns the
+    /// new version.
     pub(super) async fn forget(
         &self,
         store: &AuthorityStore,
@@ -106,6 +106,6 @@ impl Question<'_> {
 
 fn read(data: &BTreeMap<String, ByteString>) -> Option<PendingKey> {
     let (key, pkcs8) = PrivateKey::from_pem(&data.get(KEY)?.0, &SystemRandom::new()).ok()?;
-    let text = |key: &str| String::from_utf8(data.get(key)?.0.clone()).ok(); // what is no text counts as missing
+    let text = |key: &str| String::from_utf8(data.get(key)?.0.clone()).ok(); // invalid text counts as missing
     Some(PendingKey { key, pkcs8, request: text(REQUEST)? })
 }

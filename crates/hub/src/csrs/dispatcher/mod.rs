@@ -1,7 +1,8 @@
 //! Watches all CSRs once, and gives each in its turn to the signer of its signer name.
 //!
 //! One watch serves all signers, because an API server allows few streams per connection. Clusters take turns, so that
-//! one with many CSRs does not delay another. A CSR that must wait has one entry with a time of its own.
+//! one with many CSRs does not delay another. A CSR that must wait has one entry with a time of its own, so that it is
+//! never in work twice at once.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -37,24 +38,24 @@ pub(crate) use orders::Signing;
 
 mod orders;
 
-/// How many CSRs are in work at once. Some of them wait for the ledger; the others keep one API server busy and
-/// form no queue in it.
+/// How many CSRs are in work at once. Some wait for the ledger; the others keep one API server busy without queueing in
+/// it.
 const CONCURRENCY: usize = 32;
-/// How many of them may be of one cluster.
+/// How many of them may belong to one cluster.
 const OF_A_CLUSTER: usize = 8;
-/// The pauses of a CSR that waits for something in the hub, which wakes it when it changes.
+/// Pauses of a CSR that waits for something in the hub. A change of that wakes it earlier.
 const SOON: Duration = Duration::from_millis(500);
 const LATE: Duration = Duration::from_secs(30);
 /// The pauses after a failure.
 const RETRY: Duration = Duration::from_secs(2);
 const LAST_RETRY: Duration = Duration::from_secs(60);
-/// The pauses of a CSR whose cluster has asked for too much.
+/// Backoff for CSRs of a rate-limited cluster.
 const LIMITED: Duration = Duration::from_secs(5);
 const LAST_LIMITED: Duration = Duration::from_secs(600);
-/// The longest pause of a CSR whose row of the ledger cannot be used: a person has to find the cause.
+/// The longest pause of a CSR whose row of the ledger cannot be used: an administrator has to find the cause.
 const QUARANTINED: Duration = Duration::from_secs(300);
 
-/// The shortest time between two lists that look for CSRs of tenants that had too many.
+/// The shortest time between two lists that find further CSRs of tenants that had too many.
 const LIST_PAUSE: Duration = Duration::from_secs(300);
 
 /// How often the dispatcher gives a sign of life when nothing happens.
@@ -64,7 +65,7 @@ const ROUND: Duration = Duration::from_secs(10);
 pub(crate) struct DispatcherLinks {
     /// Whose eligibility has changed.
     pub(crate) eligibility: EligibilityWatch,
-    /// Receives the AddOnSigners for which the API server has refused an answer.
+    /// Receives the AddOnSigners whose CSRs the API server has forbidden the hub to answer.
     pub(crate) forbidden: mpsc::Sender<String>,
     /// Receives the certificates that another program signed.
     pub(crate) foreign: watch::Sender<ForeignReport>,
@@ -138,7 +139,7 @@ impl Dispatcher {
         loop {
             pulse.beat();
             self.start_work();
-            let full = self.work.len() >= CONCURRENCY; // then the end of some work comes first
+            let full = self.work.len() >= CONCURRENCY; // if so, finish some work first
             let due = self.queue.next_due().filter(|_| !full);
             tokio::select! {
                 event = events.next() => match event {
@@ -161,6 +162,7 @@ impl Dispatcher {
                 Some(compared) = self.comparing.join_next() => compared?,
                 changed = self.eligibility.next() => self.look_after(changed),
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {}
+                // `|`, because each of the two must take its flag: one list answers both.
                 _ = rounds.tick() => if Instant::now() >= self.next_list
                     && self.known.wants_list() | self.origins.wants_list() {
                     self.next_list = Instant::now() + LIST_PAUSE;
@@ -227,7 +229,7 @@ impl Dispatcher {
         }
     }
 
-    /// A CSR has its certificate or is gone.
+    /// Notes that a CSR has its certificate or was deleted.
     fn settled(&mut self, csr: &CertificateSigningRequest) {
         if let Some(served) = self.served.get(&csr.spec.signer_name) {
             served.signer.forget(csr);
@@ -276,7 +278,7 @@ impl Dispatcher {
         self.served.get(&csr.spec.signer_name).map(|served| served.signer.lineage.borrow().clone())
     }
 
-    /// Looks for certificates of a signer that another program signed.
+    /// Finds certificates of a signer that another program signed.
     fn compare_origins(&mut self, signer_name: &str) {
         if let Some(served) = self.served.get(signer_name) {
             self.origins.compare(signer_name, &served.signer.lineage.borrow());
@@ -290,11 +292,11 @@ impl Dispatcher {
         self.look(|request| tenants.contains(&*request.tenant));
     }
 
-    /// Checks those of these CSRs that wait for something in the hub, which has changed.
+    /// Checks those of these CSRs that wait for something in the hub, because that has changed.
     fn look(&mut self, concerns: impl Fn(&KnownCsr) -> bool) {
         for (name, request) in self.known.iter_mut().filter(|(_, request)| concerns(request)) {
             if request.in_work {
-                request.missed = true; // it may be decided on what was before
+                request.missed = true; // it may be decided on the old state
             } else if request.waits {
                 self.queue.wake(name, &request.tenant);
             }
@@ -342,7 +344,7 @@ impl Dispatcher {
         let attempts = if std::mem::replace(&mut request.last, kind) == kind { request.attempts } else { 0 };
         request.attempts = attempts.saturating_add(1);
         let pause = match outcome {
-            // The signer was stopped: a new one checks all its CSRs.
+            // The signer was stopped: its successor checks all its CSRs.
             None | Some(Outcome::Done | Outcome::Published) => None,
             Some(Outcome::AwaitChange | Outcome::Wait) if request.missed => Some(Duration::ZERO),
             Some(Outcome::AwaitChange) => {
@@ -350,7 +352,8 @@ impl Dispatcher {
                 None
             }
             Some(Outcome::Later(pause)) => Some(pause),
-            // The pauses grow, because there may be thousands of its CSRs, and one of them is answered at a time.
+            // The pauses grow, because the cluster may have thousands of CSRs, of which only one at a time gets an
+            // answer.
             Some(Outcome::Limited(pause)) => Some(doubled(LIMITED, attempts, LAST_LIMITED).max(pause)),
             Some(Outcome::Wait) => {
                 request.waits = true;

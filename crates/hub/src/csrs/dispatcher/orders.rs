@@ -13,7 +13,7 @@ pub(super) enum Order {
     Serve(String, Arc<Signer>),
     Stop {
         signer_name: String,
-        /// The AddOnSigner; if another one has taken over its signer name, nothing is stopped.
+        /// The AddOnSigner; nothing is stopped if another one has taken over its signer name.
         name: String,
     },
 }
@@ -23,18 +23,18 @@ pub(super) enum Order {
 pub(crate) struct Signing(mpsc::UnboundedSender<Order>);
 
 impl Signing {
-    /// A way to give orders, and where they arrive.
+    /// The sender and the receiver of orders.
     pub(super) fn channel() -> (Self, mpsc::UnboundedReceiver<Order>) {
         let (sender, orders) = mpsc::unbounded_channel();
         (Self(sender), orders)
     }
 
-    /// Serves a signer name from now on.
+    /// Starts to serve a signer name.
     pub(crate) fn serve(&self, signer_name: &SignerName, signer: Signer) {
         self.send(Order::Serve(signer_name.to_string(), Arc::new(signer)));
     }
 
-    /// Ends the service of the AddOnSigner `name` for a signer name; work on its CSRs ends at once.
+    /// Stops serving a signer name for the AddOnSigner `name`; work on its CSRs ends at once.
     pub(crate) fn stop(&self, signer_name: &SignerName, name: &str) {
         self.send(Order::Stop { signer_name: signer_name.to_string(), name: name.to_owned() });
     }

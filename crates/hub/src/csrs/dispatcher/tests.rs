@@ -1,4 +1,4 @@
-//! Tests which waiting CSRs the dispatcher looks at when eligibility changes, on a clock that the test moves.
+//! Tests which waiting CSRs the dispatcher checks when eligibility changes, on a clock that the test moves.
 
 use std::convert::Infallible;
 
@@ -22,7 +22,7 @@ use addon_signer_telemetry::pulse::Pulses;
 
 const SIGNER: &str = "example.com/telemetry";
 
-/// A server that never ends a list and has none of the CSRs. It tells which CSRs it is asked for.
+/// A server that never ends a list and has none of the CSRs. It reports which CSRs it is asked for.
 fn mk_client() -> (Client, mpsc::UnboundedReceiver<String>) {
     let (asked, looks) = mpsc::unbounded_channel();
     let service = tower::service_fn(move |request: Request<Body>| {
@@ -61,7 +61,7 @@ fn mk_signer(client: &Client) -> Signer {
     Signer { kind, shared, lineage: lineage.clone(), reserve, serving: lineage, unconfirmed: Unconfirmed::default() }
 }
 
-/// A dispatcher with two CSRs of each of two clusters, all of which wait.
+/// A dispatcher with two waiting CSRs of each of two clusters.
 fn mk_dispatcher(client: &Client) -> (Dispatcher, Signing, EligibilityWatch) {
     let eligibility = EligibilityWatch::default();
     let links = DispatcherLinks {
@@ -80,7 +80,7 @@ fn mk_dispatcher(client: &Client) -> (Dispatcher, Signing, EligibilityWatch) {
         dispatcher.known.put(name, &action::tenant_of(&csr, &KnownAccounts::default()), csr);
         let request = dispatcher.known.get_mut(name).unwrap();
         request.waits = true;
-        request.object = None; // so that each look asks the API server
+        request.object = None; // so that each check asks the API server
     }
     (dispatcher, signing, eligibility)
 }
@@ -115,7 +115,7 @@ async fn completed_registry_rechecks_all_waiting_requests() {
     assert_eq!(looked_at(&mut looks).await, all, "nobody has taken what changed before");
 }
 
-/// The CSRs that the dispatcher looks at before nothing happens any more, sorted.
+/// The CSRs that the dispatcher checks until it is idle, sorted.
 async fn looked_at(looks: &mut mpsc::UnboundedReceiver<String>) -> Vec<String> {
     let mut names = Vec::new();
     while let Ok(name) = tokio::time::timeout(2 * LAST_LIMITED, looks.recv()).await {

@@ -1,4 +1,4 @@
-//! Asks policy about a CSR, and right before a certificate is signed or written whether its answer still holds.
+//! Asks policy about a CSR and, right before its certificate is signed or written, checks that the verdict still holds.
 //!
 //! Of a CSR that OCM's gRPC server makes for another, an annotation says for whom it is. The hub answers one only after
 //! it has seen the API server refuse to change that annotation on this very CSR.
@@ -23,7 +23,7 @@ use addon_signer_core::timestamp::Timestamp;
 use addon_signer_telemetry::audit::Asker;
 
 impl Signer {
-    /// The configuration at this moment; `None` for the gateway's own signers, whose rules do not change.
+    /// The present configuration; `None` for the gateway's own signers, whose rules do not change.
     pub(super) fn config(&self) -> Option<Arc<SignerConfig>> {
         match &self.kind {
             SignerKind::Client { config, .. } => Some(config.borrow().clone()),
@@ -31,8 +31,8 @@ impl Signer {
         }
     }
 
-    /// Asks policy. Before the signer refuses a CSR because of the registry, it asks the API server itself, because
-    /// the watch may be late. The answer counts for this CSR only, because the watch may know something newer.
+    /// Asks policy. Before the signer refuses a CSR because of the registry, it asks the API server, because the watch
+    /// may be late. That response counts for this CSR only, because the watch may know something newer.
     pub(super) async fn decide(
         &self,
         csr: &CertificateSigningRequest,
@@ -75,14 +75,15 @@ impl Signer {
         let SignerShared { links, addons, .. } = &self.shared;
         let fresh = registry::look_up(&links.client, addons.now(), &identity.cluster, &identity.addon).await?;
         Ok(match claim.decide(&fresh) {
-            // The gateway relies on the watch, which is late: it would refuse the certificate now.
+            // Wait for the watch: the gateway relies on it, and would refuse the certificate now.
             Ok(_) => Action::Wait,
             refused => action::answer(csr, mode, refused),
         })
     }
 
-    /// The pod that made a CSR for a certificate of the gateway, if it is gone or ends. Whoever has taken over a
-    /// gateway can leave CSRs that wait until long after its pod was deleted, and keep their keys.
+    /// The pod that made a CSR for a certificate of the gateway, if the pod was deleted or is terminating. An attacker
+    /// who controls a gateway could leave waiting CSRs behind, and keep their keys, until long after its pod was
+    /// deleted.
     async fn gone_pod(&self, csr: &CertificateSigningRequest) -> Result<Option<String>, SignerError> {
         let account = csr.spec.username.as_deref().and_then(|name| name.strip_prefix("system:serviceaccount:"));
         let namespace = account.and_then(|account| account.split_once(':')).map(|(namespace, _)| namespace);
@@ -93,14 +94,14 @@ impl Signer {
         Ok((!lives).then(|| name.to_owned()))
     }
 
-    /// Whether the requester's cluster may have one more answer; if not, how long it must wait. Nothing is counted.
+    /// Whether the requester's cluster may have one more answer; if not, how long it must wait. This counts nothing.
     pub(super) fn has_answers(&self, csr: &CertificateSigningRequest) -> Result<(), Duration> {
         let tenant = self.tenant(csr);
         let now = self.shared.links.clock.now();
         self.shared.limits.answers.lock().wait(&tenant, now)
     }
 
-    /// Whether policy would still approve: the addon is eligible, and the rules are those of the decision.
+    /// Whether policy would still approve: the addon is eligible, and the rules have not changed since the decision.
     pub(super) fn still_allows(&self, approved: &Approved, config: Option<&SignerConfig>) -> bool {
         let is_eligible = approved.identity().is_none_or(|identity| {
             self.shared.links.registry.read(|registry| registry.check(&identity.cluster, &identity.addon)).is_ok()
@@ -110,27 +111,27 @@ impl Signer {
 }
 
 impl Signer {
-    /// Whether OCM's gRPC server made the CSR for somebody else. The gateway's own signer takes none of its.
+    /// Whether OCM's gRPC server made the CSR for another user. The gateway's own signers accept no such CSR.
     pub(super) fn is_proxied(&self, csr: &CertificateSigningRequest) -> bool {
         let proxy = self.shared.accounts.grpc_proxy.as_deref();
         matches!(self.kind, SignerKind::Client { .. }) && proxy.is_some() && proxy == csr.spec.username.as_deref()
     }
 
-    /// Who made the CSR, and for whom.
+    /// The account that made the CSR, and the user it is for.
     pub(super) fn requester<'c>(&self, csr: &'c CertificateSigningRequest) -> Asker<'c> {
         let csr_user = action::csr_user(csr).filter(|_| self.is_proxied(csr));
         Asker { user: csr.spec.username.as_deref().unwrap_or_default(), csr_user }
     }
 
-    /// Whether nobody else has said for whom the CSR is: it was made by its requester for itself, or while the
-    /// policy was in force.
+    /// Whether the named user can be believed: the requester made the CSR for itself, or the policy was in force when
+    /// it was made.
     pub(super) fn is_believed(&self, csr: &CertificateSigningRequest) -> bool {
         let made = action::requested(csr);
         !self.is_proxied(csr) || matches!(self.shared.links.guard.known(), Guarded::Since(since) if since <= made)
     }
 
-    /// Tries to change for whom the CSR is, in dry runs: by its status, and by its approval. If the policy does not
-    /// refuse both, the CSR waits, and the answer is how.
+    /// Tries in dry runs to change the user that the CSR is for, through its status and through its approval. Unless
+    /// the policy refuses both, the CSR waits, with the returned outcome.
     pub(super) async fn unproven(
         &self,
         leads: &Leads,
@@ -157,7 +158,7 @@ impl Signer {
         Ok(None)
     }
 
-    /// Says on the CSR, once, why it waits.
+    /// Reports on the CSR, once, why it waits.
     pub(super) async fn say_unproven(
         &self,
         leads: &Leads,

@@ -32,10 +32,10 @@ use addon_signer_core::policy::Approved;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_telemetry::audit::Grant;
 
-/// How soon a CSR is looked at again whose certificates are revoked until a time that has not come.
+/// Pauses of a CSR whose certificates are revoked until a future time.
 const REVOKED_PAUSE: RangeInclusive<Duration> = Duration::from_millis(500)..=Duration::from_secs(5);
 
-/// One attempt to issue a certificate. Writes on the CSR check that this hub leads; the ledger refuses those of an
+/// One attempt to issue a certificate. Writes on the CSR check that this hub leads; the ledger refuses writes of an
 /// earlier leader.
 struct Attempt<'a> {
     signer: &'a Signer,
@@ -44,7 +44,7 @@ struct Attempt<'a> {
     csr: &'a CertificateSigningRequest,
     /// The object after its approval, on which the certificate is written.
     approved_csr: Option<CertificateSigningRequest>,
-    /// The configuration that policy has decided by; `None` for the gateway's own signers.
+    /// The configuration of the decision; `None` for the gateway's own signers.
     config: Option<&'a SignerConfig>,
     request: &'a Request,
     ready: &'a ReadyLineage,
@@ -61,7 +61,7 @@ impl Signer {
         approved: Approved,
         approves: bool,
     ) -> Result<Outcome, SignerError> {
-        // The recovery works on this CSR now; the signer looks again after that.
+        // Recovery has locked this CSR; the signer checks it again afterwards.
         let Some(_claim) = self.shared.links.ledger.lock(action::uid(csr)) else {
             return Ok(Outcome::Wait);
         };
@@ -104,12 +104,13 @@ impl Signer {
         }
     }
 
-    /// The lineage that signs, or `None` while any of it is not there yet.
+    /// The lineage that signs; `None` while it may not sign.
     fn signing_lineage(&self) -> Option<Arc<ReadyLineage>> {
         let ready = self.lineage.borrow().ready().cloned()?;
         self.serving.borrow().last()?;
         let is_clients = matches!(self.kind, SignerKind::Client { .. });
-        // A gateway whose certificate nobody renews would end, and that would not stop whoever has the key.
+        // The gateway's lineages never wait: a gateway without a new certificate would end, and that would not stop an
+        // attacker who has the key.
         let waits =
             || ready.lineage().is_tainted() || ready.first_waits_for(&self.shared.links.in_effect.borrow()).is_some();
         if is_clients && waits() { None } else { Some(ready) }
@@ -141,8 +142,9 @@ impl Signer {
         }
     }
 
-    /// Lets a CSR wait. It is not denied: a wrong clock may have set the time ahead by seconds, and OCM's agent
-    /// waits for ever on a denied CSR. The signer looks again now and then, because people may set the time back.
+    /// Lets a CSR wait. It is not denied: a wrong clock may have set the revocation seconds ahead, and OCM's agent
+    /// waits forever on a denied CSR. The signer checks it again now and then, because an administrator may set the
+    /// time back.
     async fn say_revoked(
         &self,
         leads: &Leads,
@@ -202,7 +204,7 @@ impl Effects for Attempt<'_> {
         let valid_from = approved.identity().and_then(|identity| {
             signer.shared.links.registry.read(|registry| registry.valid_from(&identity.cluster, &identity.addon))
         });
-        // The anchors stay valid when the lineage can no longer sign.
+        // The anchors stay valid even if the lineage can no longer sign.
         let serving = signer.serving.borrow().last().cloned();
         let trust_bundle = serving.as_ref().map(|ready| ready.anchors.clone());
         let last_end = serving.and_then(|ready| ready.lineage().last_end());
@@ -263,7 +265,7 @@ impl Effects for Attempt<'_> {
     async fn publish(&mut self, issued: &Issued, trust_bundle: &str) -> Result<(), SignerError> {
         self.remember(issued);
         let csr = self.approved_csr.as_ref().unwrap_or(self.csr);
-        // Verifiers that trust only the root above the authority need what is in between.
+        // Verifiers that trust only the root need the certificates between it and the authority.
         let mut members = self.ready.lineage().members().iter();
         let issuer = members.find(|member| *member.authority.id() == issued.issuer);
         let chain = issuer.map(|member| member.certified.pem_below_root()).unwrap_or_default();
@@ -300,7 +302,7 @@ pub(crate) struct Unusable {
 }
 
 impl Signer {
-    /// Says on the CSR, once, that its row cannot be used, and lets it wait.
+    /// Reports on the CSR, once, that its row cannot be used, and lets it wait.
     pub(super) async fn hold(
         &self,
         leads: &Leads,
@@ -318,7 +320,7 @@ impl Signer {
             error!(csr = csr.name_any(), error = %unusable, "A CSR cannot be worked on");
             self.shared.links.metrics.quarantined(&self.name());
             if let Err(error) = answers.event(csr, &self.shared.recorder, reason, &sentence).await {
-                // The condition on the CSR says the same; an event is a convenience.
+                // The condition on the CSR says the same, so a lost event does no harm.
                 warn!(%error, csr = csr.name_any(), "Could not write an event about a quarantined CSR");
             }
         }

@@ -1,7 +1,7 @@
 //! Serves one signer name: performs for each of its CSRs the action that [`super::action`] names.
 //!
 //! A good CSR costs two writes: the approval and the certificate. Every write carries the `resourceVersion` of the
-//! object that the decision was about. After a conflict the signer decides again on the fresh object.
+//! object that the decision was about. After a conflict, the signer decides again on the new object.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,14 +36,14 @@ use addon_signer_platform::clock::Clock;
 mod deciding;
 mod issuing;
 
-/// How many refusals and conditions one cluster gets at once, for each certificate that one of its addons may get at
-/// once: OCM's agent makes at most ten CSRs per addon.
+/// Burst of refusals and conditions for one cluster, as a multiple of an addon's burst of certificates: OCM's agent
+/// makes at most ten CSRs per addon.
 const ANSWERS: u32 = 5;
-/// The time after which a cluster gets one more.
+/// How often a cluster may get one more after the burst.
 const ANSWERS_INTERVAL: Duration = Duration::from_secs(10);
 
-/// How many of its own certificates the pod of a gateway gets. It needs two; whoever takes it over must not be able to
-/// fill the ledger's disk.
+/// How many of its own certificates a gateway's pod may get. It needs two; an attacker who controls it must not be able
+/// to fill the ledger's disk.
 const OF_GATEWAYS: Rate = Rate { burst: 20, interval: Duration::from_secs(60) };
 
 /// What a signer signs.
@@ -74,21 +74,21 @@ pub(crate) struct SignerShared {
     pub addons: AddOnVersion,
     /// How long refused CSRs are kept.
     pub retention: Duration,
-    /// The accounts that CSRs are told apart by.
+    /// The accounts whose CSRs are handled specially.
     pub accounts: KnownAccounts,
     /// Writes events.
     pub recorder: Recorder,
-    /// What each cluster may get and cause.
+    /// The limits of each cluster.
     pub limits: Arc<ClusterLimits>,
 }
 
-/// Limits of what one cluster can make the hub do. They are the same buckets for all signers.
+/// Limits of what one cluster can make the hub do. All signers share the buckets.
 pub(crate) struct ClusterLimits {
     /// Certificates.
     pub certificates: Mutex<RateLimiter>,
     /// The gateways' own certificates, by tenant.
     pub gateways: Mutex<Buckets<String>>,
-    /// Refusals and other conditions, which cost a write, an event and a line in the logs each.
+    /// Refusals and other conditions; each costs a write, an event and a line in the logs.
     pub answers: Mutex<Buckets<String>>,
 }
 
@@ -105,7 +105,7 @@ impl ClusterLimits {
     }
 }
 
-/// A signer that runs.
+/// A running signer.
 pub(crate) struct Signer {
     /// What it signs.
     pub kind: SignerKind,
@@ -117,11 +117,11 @@ pub(crate) struct Signer {
     pub reserve: mpsc::Sender<Reserve>,
     /// The gateway's serving lineage, whose anchors are published with each certificate.
     pub serving: watch::Receiver<LineageState>,
-    /// Certificates that were signed and that the watch has not shown yet, by the UID of their CSR.
+    /// Signed certificates that the watch has not shown yet, by the UID of their CSR.
     pub unconfirmed: Unconfirmed,
 }
 
-/// Why an action failed; the signer tries it again.
+/// Why an action failed; the signer retries it.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SignerError {
     /// The API server refused the request or did not answer.
@@ -142,7 +142,7 @@ pub(crate) enum SignerError {
 }
 
 impl SignerError {
-    /// Whether the API server says that the hub lacks a right.
+    /// Whether the API server reports that the hub lacks a right.
     #[must_use]
     pub(crate) fn is_forbidden(&self) -> bool {
         matches!(self, Self::Api(kube::Error::Api(status)) if status.code == 403)
@@ -169,14 +169,14 @@ pub(crate) enum Outcome {
     AwaitChange,
     /// It waits for something in the hub.
     Wait,
-    /// It comes again after this time.
+    /// It is checked again after this time.
     Later(Duration),
-    /// Its addon or cluster has asked for too much, and may have one more after this time at the earliest.
+    /// Its addon or cluster is rate-limited, and may have one more after this time at the earliest.
     Limited(Duration),
-    /// Somebody must do something: its row of the ledger cannot be used, or the hub cannot tell whether the policy of
+    /// It waits for an administrator: its row of the ledger cannot be used, or the hub cannot tell whether the policy
     /// addon-signer-grpc-account holds for it.
     Quarantined,
-    /// It failed, and is tried again.
+    /// It failed, and is retried.
     Failed(SignerError),
 }
 
@@ -191,7 +191,7 @@ pub(crate) struct Changes {
 }
 
 impl Changes {
-    /// Waits for the next change. It waits for ever when whoever would change something has ended.
+    /// Waits for the next change, or forever if all senders have ended.
     pub(crate) async fn next(&mut self) {
         let config = async {
             match &mut self.config {
@@ -211,14 +211,14 @@ impl Changes {
 }
 
 impl Signer {
-    /// Looks at a CSR once.
+    /// Handles a CSR once.
     ///
     /// # Errors
-    /// [`SignerError`]; nothing is half done that the next look does not continue.
+    /// [`SignerError`]; the next attempt continues what this one has begun.
     pub(crate) async fn work(&self, csr: &CertificateSigningRequest) -> Result<Outcome, SignerError> {
         let now = self.shared.links.clock.now();
         if !action::is_issued(csr) && self.unconfirmed.was_published(csr, now) {
-            // The watch shows an object that is older than the hub's own write. A write on it would be a conflict.
+            // The watch shows an object that is older than the hub's own write, so another write would conflict.
             return Ok(Outcome::Later(WATCH_BEHIND));
         }
         let config = self.config();
@@ -280,7 +280,7 @@ impl Signer {
         }
     }
 
-    /// Forgets what was remembered of a CSR that is settled or gone.
+    /// Forgets a CSR that is done or was deleted.
     pub(crate) fn forget(&self, csr: &CertificateSigningRequest) {
         self.unconfirmed.forget(csr);
     }
@@ -307,13 +307,13 @@ impl Signer {
         self.shared.links.audit.refused(&self.name(), &csr.name_any(), self.requester(csr), refusal);
         self.shared.links.metrics.refused(&self.name(), refusal.reason());
         if let Err(error) = answers.event(csr, &self.shared.recorder, refusal.reason(), &refusal.sentence()).await {
-            // The condition on the CSR says the same; an event is a convenience.
+            // The condition on the CSR says the same, so a lost event does no harm.
             warn!(%error, csr = csr.name_any(), "Could not write an event about a refused CSR");
         }
         Ok(Outcome::Later(self.shared.retention))
     }
 
-    /// Who must wait when this CSR asks for too much.
+    /// The tenant whose limits this CSR counts against.
     fn tenant(&self, csr: &CertificateSigningRequest) -> String {
         action::tenant_of(csr, &self.shared.accounts)
     }
@@ -327,7 +327,7 @@ impl Signer {
         self.shared.limits.answers.lock().take(&tenant, now)
     }
 
-    /// Writes an answer that was counted, and gives it back if it was not written.
+    /// Writes an answer that was counted, and uncounts it if the write fails.
     async fn counted(
         &self,
         csr: &CertificateSigningRequest,

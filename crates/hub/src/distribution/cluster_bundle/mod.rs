@@ -1,8 +1,8 @@
 //! Publishes the gateway's anchors to the pods of the hub cluster, such as agents in OCM's hosted mode: by one
-//! ClusterTrustBundle, if the API server has them and the hub the right (`trust.clusterTrustBundle` in the chart).
+//! ClusterTrustBundle, if the API server supports it and the hub has the right (`trust.clusterTrustBundle` in the
+//! chart).
 //!
-//! No rotation waits for it, and its failures stop nothing else: it only reads what the lineage's reconciler has
-//! published.
+//! No rotation waits for it, and its failures stop nothing else: it only reads what the reconciler has published.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -51,24 +51,25 @@ pub(crate) struct BundlePublisher {
     reverts: RevertBackoff<Instant>,
     /// Whether the last write failed, which is reported then.
     is_failing: bool,
-    /// Once somebody has been undoing it for long: until when it must stay as the hub wrote it before that is reported
-    /// again.
+    /// Set once another client has kept undoing it: the time until which the hub's version must stay before the dispute
+    /// counts as over.
     disputed: Option<Instant>,
     pulse: Pulse,
 }
 
-/// Who wants the ClusterTrustBundle.
+/// The AddOnSigners that want the ClusterTrustBundle.
 #[derive(Default)]
 struct Desired {
     /// The AddOnSigners that wanted it last.
     by: BTreeSet<String>,
-    /// Since when none does.
+    /// Since when none has wanted it.
     unwanted: Option<Instant>,
 }
 
 impl Desired {
-    /// Whether it should exist; `None` if it stays as it is. It is deleted at once if those that wanted it say so, and
-    /// later if they are gone: an AddOnSigner that is deleted and recreated must not remove the anchors.
+    /// Whether it should exist; `None` if it stays as it is. It is deleted at once if the AddOnSigners that wanted it
+    /// no longer do, and later if they were deleted: deleting and recreating an AddOnSigner must not remove the
+    /// anchors.
     fn is_granted(&mut self, signers: &Signers, now: Instant) -> Option<bool> {
         let wanting = signers.served.iter().filter(|(_, config)| config.publishes_trust);
         let by: BTreeSet<String> = wanting.map(|(name, _)| name.clone()).collect();
@@ -77,7 +78,7 @@ impl Desired {
             return Some(true);
         }
         if !signers.is_whole {
-            self.unwanted = None; // one that is invalid may want it
+            self.unwanted = None; // an invalid one may want it
             return None;
         }
         let since = *self.unwanted.get_or_insert(now);
@@ -133,7 +134,7 @@ impl BundlePublisher {
         }
     }
 
-    /// Keeps the ClusterTrustBundle until that fails; returns why.
+    /// Keeps the ClusterTrustBundle up to date until that fails; returns why.
     async fn keep(&mut self, version: &str) -> String {
         let api = Api::<ClusterTrustBundle>::all_with(self.links.client.clone(), &resource(version));
         let mut events = watch_object(api.clone(), TRUST_BUNDLE).boxed();
@@ -193,12 +194,12 @@ impl BundlePublisher {
         self.tried.clone_from(&wanted);
         self.reverts.wrote(now);
         self.is_failing = false;
-        // Whoever undoes it may do so within a moment, and the condition must not change each time.
+        // The other client may undo it at once, and the condition must not change each time.
         self.disputed = self.disputed.map(|_| now + ROUND);
         match write(api, &leads, found.clone(), wanted.map(|anchors| body(version, &anchors))).await {
             Ok(written) => *found = written,
             Err(NotWritten::NotLeading(_)) => {}
-            // Somebody else was faster: the watch shows what exists now.
+            // Another client was faster: the watch shows what exists now.
             Err(NotWritten::Api(Error::Api(status)))
                 if status.is_conflict() || status.is_not_found() || status.is_already_exists() => {}
             Err(NotWritten::Api(error)) => {
@@ -212,7 +213,7 @@ impl BundlePublisher {
         Ok(now)
     }
 
-    /// Reports that somebody else's content stays for a while, if the pause is so long that this is not a single edit.
+    /// Reports that another client's content stays for a while, if the pause is too long for a single edit.
     fn say_disputed(&mut self, is_wanted: bool, now: Instant, due: Instant) {
         let is_long = due.duration_since(now) >= ROUND;
         if !is_wanted || self.is_failing || (!is_long && self.disputed.is_none()) {
@@ -229,7 +230,7 @@ impl BundlePublisher {
     }
 }
 
-/// Changes what exists into what should exist; returns what exists then.
+/// Writes what should exist; returns what exists afterwards.
 async fn write(
     api: &Api<ClusterTrustBundle>,
     leads: &Leads,
@@ -252,7 +253,7 @@ async fn write(
     }
 }
 
-/// The version of ClusterTrustBundle that the API server has, if the hub's account may keep its own one.
+/// The version of ClusterTrustBundle that the API server has, if the hub's account may write the hub's own one.
 async fn may_publish(client: &Client) -> Result<Option<&'static str>, Error> {
     let (group, plural) = (CERTIFICATES_GROUP, CLUSTER_TRUST_BUNDLES);
     let Some(version) = served_version(client, group, plural, &VERSIONS).await? else { return Ok(None) };

@@ -24,7 +24,7 @@ fn mk_trust(anchors: &str) -> Arc<Trust> {
     Arc::new(Trust { serving_anchors: Some(Bundle::from_pem(anchors.as_bytes()).unwrap()), ..Trust::default() })
 }
 
-/// The AddOnSigners with these names, each with what it says in `trust.clusterTrustBundle`.
+/// The AddOnSigners with these names, each with its `trust.clusterTrustBundle`.
 fn mk_signers(served: &[(&str, &str)]) -> Signers {
     let mk = |(name, mode): &(&str, &str)| {
         let spec = json!({ "signerName": "aa.b/c", "addOns": ["a"], "trust": { "clusterTrustBundle": mode } });
@@ -35,7 +35,7 @@ fn mk_signers(served: &[(&str, &str)]) -> Signers {
     Signers { served: Arc::new(served), is_whole: true, ..Signers::default() }
 }
 
-/// A publisher that leads, whose writes are answered with this code.
+/// A publisher that leads; its writes get this status code.
 struct Publishing {
     publisher: BundlePublisher,
     api: Api<ClusterTrustBundle>,
@@ -72,7 +72,7 @@ fn mk_publishing(code: StatusCode) -> Publishing {
 }
 
 impl Publishing {
-    /// Whether the report says that it is published.
+    /// Whether it is published, by the report.
     fn said(&self) -> Option<bool> {
         match &*self.report.borrow() {
             Report::ConditionValue((holds, ..)) => Some(*holds),
@@ -80,7 +80,7 @@ impl Publishing {
         }
     }
 
-    /// Shows what is there; returns whether that was written over.
+    /// Shows these anchors; returns whether the publisher overwrote them.
     async fn is_written_over(&mut self, anchors: Option<&str>) -> Result<bool, String> {
         let before = *self.writes.lock().unwrap();
         let mut found = anchors.map(|anchors| body(VERSION, anchors));

@@ -1,7 +1,7 @@
 //! What the hub may do with ManifestWorks: whether it has the right, and whether the policy that narrows it holds.
 //!
-//! Whoever may write any ManifestWork may do anything on every cluster. A policy of the chart takes back
-//! all but the hub's own. So the hub does not use the right before it has seen that policy in force.
+//! An account that may write any ManifestWork may do anything on every cluster. A policy of the chart restricts the
+//! right to the hub's own ManifestWorks, so the hub does not use the right before it has seen that policy in force.
 
 use kube::api::{ApiResource, DynamicObject, PostParams};
 use kube::{Api, Client, Error};
@@ -31,12 +31,12 @@ pub(super) struct WorksDryRun {
 }
 
 impl WorksDryRun {
-    /// `namespace` is one in which the hub's account may try to create a ManifestWork.
+    /// `namespace` must be one in which the hub's account may try to create a ManifestWork.
     pub(super) fn new(client: &Client, namespace: &str) -> Self {
         Self { client: client.clone(), namespace: namespace.to_owned() }
     }
 
-    /// Whether no hub has had the right, as far as can be known; `false` while that is unknown.
+    /// Whether no hub ever had the right, as far as the API server shows; `false` while unknown.
     pub(super) async fn was_never_there(&self) -> bool {
         let was_there = was_there(&self.client).await;
         if let Err(error) = &was_there {
@@ -64,7 +64,7 @@ impl PolicyDryRun for WorksDryRun {
     }
 }
 
-/// Why the hub may not create or change ManifestWorks, if it has the right: it only deletes them then.
+/// Why the hub may not create or change ManifestWorks although it has the right: it then only deletes them.
 pub(super) fn unguarded(asking: &Asking<WorksDryRun>) -> Option<Unguarded> {
     match &asking.last {
         Some(Right::Guarded) => None,
@@ -84,8 +84,7 @@ async fn ask(client: &Client, namespace: &str) -> Result<Right, Error> {
     dry_run::judge(WorksDryRun::POLICY, works.create(&dry_run, &probe).await)
 }
 
-/// What the policy forbids, and nothing else, so that nobody else refuses it: it has neither the name nor the label of
-/// the hub's ManifestWorks.
+/// A ManifestWork that only the policy refuses: it has neither the name nor the label of the hub's ManifestWorks.
 fn probe() -> Value {
     json!({
         "apiVersion": format!("{WORK_GROUP}/{WORK_VERSION}"),
@@ -97,7 +96,7 @@ fn probe() -> Value {
     })
 }
 
-/// Whether a hub has had the right: some AddOnSigner still reports how far the trust bundle has reached.
+/// Whether a hub once had the right: an AddOnSigner still reports how far the trust bundle has reached.
 async fn was_there(client: &Client) -> Result<bool, Error> {
     // Untyped, because one that cannot be decoded must not hide the others.
     let kind = ApiResource::erase::<AddOnSigner>(&());

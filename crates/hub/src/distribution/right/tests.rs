@@ -1,4 +1,4 @@
-//! Tests the questions about the right against an API server of a few lines, on a clock that the test moves.
+//! Tests how the hub checks its right, against an API server of a few lines, on a clock that the test moves.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -16,23 +16,23 @@ use super::*;
 use crate::dry_run::{ASK_AGAIN, BELIEVED, RIGHT_AGE, UNKNOWN};
 use crate::lease::Announcer;
 
-/// What the API server has, and what it was asked.
+/// The API server's state, and the requests that it got.
 #[derive(Default)]
 struct DryRunServer {
     is_served: bool,
     dry_run: DryRun,
     /// Whether an AddOnSigner has the condition.
     is_told: bool,
-    /// Whether it answers nothing.
+    /// Whether it does not answer.
     is_down: bool,
-    /// Whether it refuses every write, as where a quota is used up.
+    /// Whether it refuses every write, as with an exhausted quota.
     is_full: bool,
     dry_runs: usize,
     written: usize,
     deleted: usize,
 }
 
-/// How it answers a dry run of what the policy forbids.
+/// Its response to a dry run of what the policy forbids.
 #[derive(Clone, Copy)]
 enum DryRun {
     Taken,
@@ -140,7 +140,7 @@ fn mk_client(server: DryRunServer) -> (Client, Arc<Mutex<DryRunServer>>) {
     (Client::new(service, "default"), server)
 }
 
-/// A hub with one cluster that runs, until the returned task is dropped.
+/// A hub with one cluster, which runs until the returned task is dropped.
 fn mk_running(server: DryRunServer) -> (Running, Arc<Mutex<DryRunServer>>) {
     mk_running_with(server, 1)
 }
@@ -169,7 +169,7 @@ impl Running {
         tokio::time::timeout(time, std::future::pending::<()>()).await.unwrap_err();
     }
 
-    /// Whether the policy is in force, as the hub reports.
+    /// Whether the policy is in force, by the hub's report.
     fn is_guarded(&self) -> Option<bool> {
         match &*self.reported.borrow() {
             Distribution::Reached { unguarded, .. } => Some(unguarded.is_none()),
@@ -177,7 +177,7 @@ impl Running {
         }
     }
 
-    /// The condition that says why nothing is written.
+    /// The condition that reports why nothing is written.
     fn told(&self) -> (&'static str, String) {
         let reported = self.reported.borrow();
         let Distribution::Reached { unguarded: Some(why), .. } = &*reported else { panic!("{reported:?}") };
@@ -282,7 +282,7 @@ async fn foreign_refusal_of_dry_run_is_logged_once_and_stops_writes() {
     server.lock().unwrap().dry_run = BY_THE_POLICY;
     hub.pass(ASK_AGAIN + SOON).await;
     assert_eq!(hub.is_guarded(), Some(true));
-    // Somebody refuses for a moment: not what the policy would let pass.
+    // A webhook refuses for a moment; the policy is still absent.
     server.lock().unwrap().dry_run = BY_A_WEBHOOK;
     hub.pass(BELIEVED - 2 * ASK_AGAIN).await;
     assert_eq!(hub.is_guarded(), Some(true));
@@ -330,7 +330,7 @@ async fn refused_writes_recheck_right_at_most_every_15_seconds() {
     assert_eq!(hub.is_guarded(), Some(false), "the policy went meanwhile");
 }
 
-/// What an older answer said must not let a rotation pass.
+/// An outdated response must not let a rotation pass.
 #[tokio::test(start_paused = true)]
 async fn that_there_is_no_right_is_believed_for_twenty_minutes() {
     let (hub, server) = mk_running(DryRunServer { is_told: true, ..DryRunServer::default() });

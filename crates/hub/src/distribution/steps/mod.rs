@@ -1,4 +1,4 @@
-//! What must be written so that every addon has its ManifestWork, and how far that is.
+//! What must be written so that every addon has its ManifestWork, and how far the distribution has come.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -16,7 +16,7 @@ use addon_signer_core::identity::{AddOnKey, AddOnName};
 use addon_signer_core::list::few;
 use addon_signer_core::trust::Trust;
 
-/// What the hub does about one ManifestWork.
+/// What the hub does with one ManifestWork.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Step {
     /// Creates it.
@@ -33,19 +33,19 @@ pub(crate) type TrustReport = BTreeMap<AddOnName, Reached>;
 /// The clusters of an addon.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Reached {
-    /// How many there are.
+    /// Their number.
     pub total: usize,
     /// Those that have applied the present bundle.
     applied: BTreeSet<AddOnKey>,
     /// Those that get none: the agent runs on another cluster, or in a namespace without a legal name.
     placeless: BTreeSet<AddOnKey>,
-    /// Those that should have applied it, and have not.
+    /// Those that should have applied it but have not.
     missing: BTreeSet<AddOnKey>,
     /// Why the last write failed.
     error: Option<String>,
 }
 
-/// What is known of the distribution.
+/// The state of the distribution.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) enum Distribution {
     /// Nothing yet.
@@ -53,26 +53,26 @@ pub(crate) enum Distribution {
     Starting,
     /// The hub may not write ManifestWorks, or there are none.
     Off,
-    /// What was delivered so far.
+    /// What has been delivered so far.
     Reached {
         /// The trust that is delivered.
         trust: Arc<Trust>,
         /// How far it has reached.
         report: TrustReport,
-        /// Whether all AddOnSigners are valid, so that nobody is missing in the report.
+        /// Whether all AddOnSigners are valid, so that no addon is missing in the report.
         is_whole: bool,
         /// Whether an addon was recently dropped by the last AddOnSigner that named it, perhaps by mistake.
         has_shrunk: bool,
-        /// Why the hub creates and changes no ManifestWork, so that nobody else is reached; `None` if it does.
+        /// Why the hub creates and changes no ManifestWork, so that no further cluster is reached; `None` if it does.
         unguarded: Option<Unguarded>,
-        /// Who has applied the present bundle so recently that pods and agents may not use it yet.
+        /// Those that applied the present bundle so recently that pods and agents may not use it yet.
         fresh: BTreeSet<AddOnKey>,
         /// Who gets no ManifestWork.
         others: BTreeSet<AddOnKey>,
     },
 }
 
-/// Why the hub does not use its right: nobody knows that the policy narrows it to the hub's own ManifestWorks.
+/// Why the hub does not use its right: the policy is not known to restrict it to the hub's own ManifestWorks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Unguarded(pub PolicyProblem);
 
@@ -96,14 +96,14 @@ impl fmt::Display for Unguarded {
 }
 
 impl Unguarded {
-    /// The condition `TrustDistributed` while it is so.
+    /// The condition `TrustDistributed` in that case.
     pub(crate) fn condition(&self) -> ConditionValue {
         (false, self.0.reason(), format!("The hub creates and changes no ManifestWork, because {self}."))
     }
 }
 
 impl Distribution {
-    /// What is known of the ManifestWorks for the rule of when an authority signs; `None` if there are none.
+    /// The ManifestWorks for the rule of when an authority may sign; `None` if there are none.
     pub(crate) fn works(&self) -> Option<Works<'_>> {
         match self {
             Self::Starting => Some(Works::default()),
@@ -125,7 +125,7 @@ impl Distribution {
 
 #[cfg(test)]
 impl Reached {
-    /// So many addons on clusters, of which so many have applied the bundle.
+    /// `total` addons on clusters, of which `present` have applied the bundle.
     pub(crate) fn of(present: usize, total: usize) -> Self {
         let key = |n: usize| AddOnKey { cluster: format!("c{n}").parse().unwrap(), addon: "a".parse().unwrap() };
         let (applied, missing) = ((0..present).map(key).collect(), (present..total).map(key).collect());
@@ -135,7 +135,7 @@ impl Reached {
 
 /// What to do and what to report.
 pub(super) struct Planned {
-    /// What is missing first, then what is out of date, then what must go.
+    /// First missing works, then outdated ones, then those to delete.
     pub(super) steps: Vec<(AddOnKey, Step)>,
     pub(super) report: TrustReport,
     /// Who gets no ManifestWork.
@@ -144,8 +144,8 @@ pub(super) struct Planned {
     pub(super) named: BTreeSet<AddOnName>,
 }
 
-/// Which addons get the bundle, and which lose it. While an AddOnSigner is invalid, an addon that no other one serves
-/// keeps what it has.
+/// Which addons get the bundle, and which lose it. While an AddOnSigner is invalid, an addon that no other AddOnSigner
+/// serves keeps what it has.
 struct WantedBundles<'s> {
     brings: BTreeSet<&'s AddOnName>,
     never: BTreeSet<&'s AddOnName>,
@@ -165,9 +165,9 @@ impl<'s> WantedBundles<'s> {
     }
 }
 
-/// Compares what is with what should be. `None` until both kinds of objects were listed. `is_live` tells whether an
-/// addon is eligible: the others get the bundle too, and nobody waits for them. `failed` tells why the last write
-/// failed.
+/// Compares what exists with what should exist. `None` until both kinds of objects were listed. `is_live` tells whether
+/// an addon is eligible: the others get the bundle too, but no rotation waits for them. `failed` tells why the last
+/// write failed.
 pub(super) fn plan(
     known: &KnownObjects,
     signers: &Signers,
@@ -190,7 +190,7 @@ pub(super) fn plan(
         if is_live(key) {
             let reached = report.entry(key.addon.clone()).or_default();
             reached.count(key, placement, work, anchors);
-            // A write without an answer may have been done.
+            // A write without a response may have succeeded.
             if let Some(error) = step.as_ref().and_then(|_| failed(key)) {
                 reached.error.get_or_insert_with(|| format!("{key}: {error}"));
             }
@@ -217,7 +217,7 @@ pub(super) fn plan(
     Some(Planned { steps: create.into_iter().chain(change).chain(delete).collect(), report, others, named })
 }
 
-/// Brings the work up to date; `None` if it is, or if it cannot be.
+/// The step that brings the work up to date; `None` if it is up to date, or cannot be.
 fn step(placement: &Placement, work: Option<&Work>, anchors: &AnchorsDigest) -> Option<Step> {
     let Place::Namespace(namespace) = &placement.place else { return None };
     if placement.is_leaving {
@@ -264,7 +264,7 @@ impl Reached {
         &self.applied
     }
 
-    /// What was reached for all these addons.
+    /// The sum over all these addons.
     #[must_use]
     pub(crate) fn sum<'r>(all: impl Iterator<Item = &'r Self>) -> Self {
         let mut sum = Self::default();

@@ -35,7 +35,7 @@ fn mk_signers(modes: &[&str]) -> Signers {
     Signers { served: Arc::new(served), ..Signers::default() }
 }
 
-/// What was listed: an addon on each of these clusters, each with its UID.
+/// The listed objects: an addon on each of these clusters, each with its UID.
 fn listed(addons: &[(&str, &str, Value)], works: &[Value]) -> Known {
     let known = Known::default();
     for (cluster, uid, more) in addons {
@@ -73,8 +73,8 @@ fn look(known: &Known, signers: &Signers) -> Planned {
 }
 
 impl Distribution {
-    /// What a Next with this anchor waits for, as people read it, if everybody is awaited or nobody, and `last` is the
-    /// end of the last certificate without the anchor; empty if it may sign.
+    /// What a Next with this anchor waits for, as the status shows it, if all addons are awaited or none, and `last` is
+    /// the end of the last certificate without the anchor; empty if it may sign.
     pub(crate) fn waits(&self, anchor: &Authority, is_awaited: bool, last: Option<Timestamp>) -> String {
         let now = Timestamp::from_unix(0);
         let last = last.unwrap_or_else(|| now.minus(Duration::from_secs(1)));
@@ -137,7 +137,7 @@ fn a_work_is_made_brought_up_to_date_and_then_left_alone() {
     assert_eq!((reached.total, reached.present()), (1, 1));
 }
 
-/// Of these everybody waits for the last certificate that was given out before.
+/// For these addons, Next waits for the last certificate that was issued before.
 #[test]
 fn who_gets_no_manifest_work_is_known() {
     let hosted = json!({

@@ -8,7 +8,7 @@ use addon_signer_core::list::few;
 use addon_signer_core::policy::RequesterKind;
 use addon_signer_core::templates::{Naming, TemplatedAddOns};
 
-/// How many sentences a message has; there may be thousands.
+/// How many sentences a message has at most; there may be thousands.
 const EXAMPLES: usize = 3;
 /// The longest name of a Secret (RFC 1123 subdomain).
 const SECRET_MAX: usize = 253;
@@ -24,9 +24,9 @@ pub(super) type Overrides = BTreeMap<AddOnName, BTreeSet<String>>;
 pub(super) struct InUse {
     /// Their templates name the signer.
     pub(super) named: Vec<String>,
-    /// Their templates do not, and they may make their own CSRs.
+    /// Their templates do not name the signer, and they may make their own CSRs.
     pub(super) asking: Vec<String>,
-    /// Somebody must change a template.
+    /// An administrator must change a template.
     pub(super) lacking: Vec<String>,
 }
 
@@ -98,7 +98,7 @@ pub(super) fn not_served(config: &SignerConfig, templated: &TemplatedAddOns, ove
     at_most(sentences.collect())
 }
 
-/// A sentence for each addon for which OCM derives names from the signer's name that Kubernetes refuses. `ours` are
+/// A sentence for each addon whose names, which OCM derives from the signer's name, Kubernetes refuses. `ours` are
 /// those whose registrations the hub writes.
 pub(super) fn too_long(
     config: &SignerConfig,
@@ -135,7 +135,7 @@ pub(super) fn too_long(
     at_most(sentences.collect())
 }
 
-/// The first few sentences, and how many more there are.
+/// The first few sentences, and the number of the others.
 fn at_most(mut sentences: Vec<String>) -> Vec<String> {
     let more = sentences.len().saturating_sub(EXAMPLES);
     sentences.truncate(EXAMPLES);

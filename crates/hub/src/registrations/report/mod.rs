@@ -17,7 +17,7 @@ use addon_signer_core::list::few;
 use addon_signer_core::templates::Templates;
 use in_use::{InUse, in_use, not_served, too_long};
 
-/// What is known of the registrations of all addons.
+/// The state of the registrations of all addons.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct RegistrationReport {
     /// Which addons the addon-manager registers.

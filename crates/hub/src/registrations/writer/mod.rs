@@ -39,12 +39,12 @@ const RETRY: Duration = Duration::from_millis(250);
 const LONGEST_RETRY: Duration = Duration::from_secs(60);
 /// How soon an addon that has changed while it was in work is read again.
 const AGAIN: Duration = Duration::from_secs(1);
-/// After this many failures in a row the AddOnSigners report an addon.
+/// After this many failures in a row, the AddOnSigners report an addon.
 const FAILING: u32 = 3;
-/// The longest error that is reported, in bytes: some have values that a cluster wrote.
+/// The longest reported error in bytes: some quote values that a cluster wrote.
 const ERROR_MAX: usize = 256;
-/// How often the writer publishes its report, and lists all addons if some were not passed on. Both may be wanted many
-/// times a second.
+/// How often the writer publishes its report, and lists all addons if it missed some. Both may be due many times a
+/// second.
 const ROUND: Duration = Duration::from_secs(10);
 /// The shortest time between two lists of all addons.
 const LIST_PAUSE: Duration = Duration::from_secs(6);
@@ -53,7 +53,7 @@ const LIST_PAUSE: Duration = Duration::from_secs(6);
 pub(crate) struct RegistrationInputs {
     /// Addons as the watch and the lists show them.
     pub seen: (mpsc::Sender<SeenAddOn>, mpsc::Receiver<SeenAddOn>),
-    /// Notified if an addon was not passed on: the writer then lists all addons.
+    /// Notified if the writer missed an addon: it then lists all addons.
     pub all_again: Arc<Notify>,
     /// The signers whose registrations are kept; `None` before the AddOnSigners were read.
     pub signers: watch::Receiver<Option<Signers>>,
@@ -104,7 +104,7 @@ pub(crate) struct RegistrationWriter {
 }
 
 impl RegistrationWriter {
-    /// Makes a writer that writes with the hub's account while this hub leads.
+    /// Makes a writer, which writes while this hub leads.
     pub(crate) fn new(links: &HubLinks, version: AddOnVersion, inputs: RegistrationInputs) -> Self {
         Self {
             target: AddOnsApi { client: links.client.clone(), version },
@@ -163,7 +163,7 @@ impl RegistrationWriter {
                 }
                 () = sleep_until(self.list.next), if Instant::now() < self.list.next => {}
                 _ = round.tick() => {
-                    // This is checked once per round, so that a flood of events does not make one list follow the
+                    // This is checked once per round, so that a flood of events does not cause one list after the
                     // other.
                     self.list.due |= self.inputs.all_again.notified().now_or_never().is_some();
                     self.warned = false;
@@ -187,7 +187,7 @@ impl RegistrationWriter {
         if is_time && self.known().is_some() && self.links.leading.leads().is_ok() {
             (self.list.due, self.list.shown, self.list.next) =
                 (false, Some(BTreeSet::new()), Instant::now() + LIST_PAUSE);
-            // Not as soon as a setting changes, which may be often: a list begins only every few seconds.
+            // Forget them only now: settings may change often, but a list begins only every few seconds.
             if std::mem::take(&mut self.list.settings_changed) {
                 self.reverts.clear();
             }
@@ -240,7 +240,7 @@ impl RegistrationWriter {
         }
         let api = self.target.version.now();
         if AddOnApi::of(object) != Some(api) {
-            // The version has changed since the addon was read. The registrations have another shape in each.
+            // The version has changed since the addon was read, and each version has another shape of registrations.
             return self.later.put(&key, AGAIN);
         }
         match (self.known(), self.links.leading.leads()) {
@@ -275,14 +275,14 @@ impl RegistrationWriter {
             Some(wanted) => (Patch::Registrations { says_left: true }, reverts::saying_left(wanted, status, now)),
         };
         if self.failures.contains_key(key) && self.later.has(key) {
-            return; // the retry comes when it is due, however often the addon changes until then
+            return; // changes of the addon do not hasten the retry
         }
         self.at_work.insert(key.clone(), false);
         let version = object.metadata.resource_version.clone();
         self.tasks.spawn(work::write(leads.clone(), self.target.addons(key, api), key.clone(), patch, version, status));
     }
 
-    /// Reads an addon that is due before deciding about it: what the hub has seen of it may be old.
+    /// Reads a due addon again before deciding about it: what the hub has seen of it may be outdated.
     fn read_again(&mut self, key: AddOnKey) {
         if let Some(again) = self.at_work.get_mut(&key) {
             *again = true;
@@ -338,7 +338,7 @@ impl RegistrationWriter {
                 error.truncate(error.floor_char_boundary(ERROR_MAX));
                 Some(error)
             }
-            WriteFailure::Gone | WriteFailure::Conflict | WriteFailure::NotLeading => None, // which is normal
+            WriteFailure::Gone | WriteFailure::Conflict | WriteFailure::NotLeading => None, // all normal
         };
         let is_news = error.is_some() && !std::mem::replace(&mut self.warned, true);
         if is_news {

@@ -1,7 +1,7 @@
 //! The pauses between writes of one addon, which addons are left to another program, and what the writer reports.
 //!
 //! A program of addon-framework replaces the whole list whenever the list changes, so writing against it would never
-//! end. But a registration that was lost by accident must come back. Against a program that reverts at once, the hub
+//! end. But a registration that was lost by accident must be restored. Against a program that reverts at once, the hub
 //! writes 6 times in the first hour and 12 times in the first day.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,20 +20,20 @@ use addon_signer_core::identity::{AddOnKey, AddOnName};
 use addon_signer_core::templates::Templates;
 use addon_signer_core::timestamp::Timestamp;
 
-/// The pause after the first write; it doubles with each further one. Registrations that stay for so long after a write
-/// are accepted by everybody.
+/// The pause after the first write; it doubles with each further one. Registrations that stay this long after a write
+/// are not disputed.
 pub(super) const SHORTEST: Duration = Duration::from_secs(60);
 /// The longest pause. It is long because OCM's agent makes and deletes a Secret at each write.
 const LONGEST: Duration = Duration::from_secs(6 * 3600);
-/// The first pause if nothing is known of earlier writes except that the addon's status says that it is left: the hub
-/// was restarted, or people changed a setting.
+/// The first pause if the addon's status reports that it is left, and no earlier writes are known, because the hub was
+/// restarted or an administrator changed a setting.
 const SHORTEST_IF_LEFT: Duration = Duration::from_secs(600);
-/// An addon is left if its registrations are changed back within the pause after this write or a later one.
+/// An addon is left if its registrations are reverted within the pause after this or a later write.
 const LEFT_AFTER: u32 = 2;
 
 impl RegistrationWriter {
-    /// Returns how long to wait before the next write of an addon, and notes whether the addon is left. `differs` says
-    /// whether its registrations differ from what they should be, `says_left` whether its status says that it is left.
+    /// Returns how long to wait before the next write of an addon, and notes whether the addon is left. `differs`:
+    /// whether its registrations differ from the desired ones; `says_left`: whether its status reports that it is left.
     pub(super) fn pause_before_write(&mut self, key: &AddOnKey, differs: bool, says_left: bool) -> Duration {
         if says_left && !self.reverts.contains_key(key) {
             self.note_write(key, SHORTEST_IF_LEFT);
@@ -57,9 +57,9 @@ impl RegistrationWriter {
     }
 }
 
-/// The patch of the status that is `wanted`, with the condition that the addon is left.
+/// The `wanted` patch of the status, with the condition that the addon is left.
 pub(super) fn saying_left(mut wanted: Value, status: &Value, now: Timestamp) -> Value {
-    // A patch replaces the list of conditions as a whole, and this one may do so already.
+    // A patch replaces the whole list of conditions, and this one may already do so.
     let conditions = if wanted.get("conditions").is_some() { &wanted } else { status };
     let said = say_left(conditions, true, &now.to_string());
     if let (Value::Object(wanted), Value::Object(said)) = (&mut wanted, said) {
@@ -69,7 +69,7 @@ pub(super) fn saying_left(mut wanted: Value, status: &Value, now: Timestamp) -> 
 }
 
 impl RegistrationWriter {
-    /// Publishes the report, once all addons were listed or the cause is known why they cannot be.
+    /// Publishes the report, once all addons were listed, or the reason is known why they cannot be.
     pub(super) fn tell(&mut self) {
         if !self.is_complete && !matches!(self.templates, Templates::Unread(_)) {
             return;

@@ -1,4 +1,4 @@
-//! Those who must trust the anchors of a lineage: gateways, which report what they trust, or agents, which report
+//! The peers that must trust the anchors of a lineage: gateways, which report what they trust, or agents, which report
 //! nothing. One agent gets its anchors by a ManifestWork, the other with its certificates alone.
 
 use std::sync::LazyLock;
@@ -7,9 +7,9 @@ use super::*;
 use crate::identity::AddOnKey;
 use crate::registry::{AddOn, AddOnFacts, Registry};
 
-/// For so long after its cluster has applied a bundle an agent may use the one before.
+/// How long after its cluster has applied a bundle an agent may still use the one before.
 const APPLIED_FOR: Duration = Duration::from_secs(15 * 60);
-/// For so long after it was deleted an AddOnSigner may be made again, and nothing is amiss.
+/// How long after its deletion an AddOnSigner may be recreated as if nothing had happened.
 const DOUBT: Duration = Duration::from_secs(5 * 60);
 
 /// The addon whose cluster gets a ManifestWork, and the one whose cluster gets none.
@@ -28,7 +28,7 @@ pub(super) enum Parties {
 /// What happens to agents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FleetAction {
-    /// The hub looks at the ManifestWork, and writes the present bundle into it.
+    /// The hub checks the ManifestWork, and writes the current bundle into it.
     Look,
     /// The cluster applies its ManifestWork.
     Apply,
@@ -65,7 +65,7 @@ pub(super) struct Fleet {
     seen: Seen,
 }
 
-/// What the hub saw when it last looked.
+/// What the hub saw at its last check.
 #[derive(Clone, Hash)]
 struct Seen {
     /// The bundle that was published.
@@ -148,7 +148,7 @@ impl Fleet {
         match action {
             FleetAction::Look => self.look(published, now),
             FleetAction::Apply if self.work != self.applied.0 => {
-                // An agent that has not come to the last bundle may still use the one before.
+                // An agent that has not loaded the last bundle may still use the one before.
                 let may_use_both = now < self.applied.1.plus(APPLIED_FOR);
                 let old = std::mem::replace(&mut self.applied, (self.work.clone(), now)).0;
                 self.before = if may_use_both { &self.before & &old } else { old };

@@ -27,7 +27,7 @@ const DAY: Duration = Duration::from_secs(86_400);
 const LEAF: Duration = DAY;
 const LIFE: Duration = Duration::from_secs(100 * 86_400);
 const RENEW_BEFORE: Duration = Duration::from_secs(30 * 86_400);
-/// So far that the hub's clock is on the last call.
+/// A jump that brings the hub's clock to the last call.
 const JUMP: Duration = Duration::from_secs(100 * 86_400 - 43_200);
 const GATEWAYS: usize = 2;
 
@@ -42,13 +42,13 @@ enum Action {
     Taint(Which),
     /// An administrator revokes this authority.
     Revoke(Which),
-    /// Another program writes the AddOnSigner without what was asked.
+    /// Another program writes the AddOnSigner without the requested actions.
     Forget,
     /// The hub takes the step that is due; `Crash` says where it ends before it is done.
     Step(Crash),
     /// The hub issues a certificate with the lineage that it holds.
     Issue,
-    /// This gateway hears what is published.
+    /// This gateway receives what is published.
     Hear(usize),
     /// Something happens to agents.
     Fleet(FleetAction),
@@ -84,7 +84,7 @@ enum Which {
 enum Crash {
     No,
     BeforeTheWrite,
-    /// The API server's answer is lost, or the hub ends before the step has an effect.
+    /// The API server's response is lost, or the hub ends before the step has an effect.
     BeforeTheEffect,
 }
 
@@ -101,7 +101,7 @@ const ROTATIONS: [Action; 11] = [
     Action::Days,
     Action::Month,
 ];
-/// Rotations of the gateway's own authority, whom agents trust.
+/// Rotations of the gateway's own authority, which agents trust.
 const SERVING: [Action; 7] = [
     Action::Rotate,
     Action::Step(Crash::No),
@@ -125,15 +125,15 @@ const SIGNERS: [Action; 3] = [
 const TAINTS: [Action; 2] = [Action::Taint(Which::Signs), Action::Taint(Which::Other)];
 const REVOCATIONS: [Action; 3] = [Action::Revoke(Which::Signs), Action::Revoke(Which::Other), Action::Forget];
 const ISSUER: [Action; 2] = [Action::Offer, Action::OfferAgain];
-/// Not together with revocations: a restored Secret has revoked authorities again, until the hub reads who is revoked.
+/// Not together with revocations: a restored Secret has revoked authorities again, until the hub reads the revocations.
 const MISHAPS: [Action; 3] = [Action::Jump, Action::BackUp, Action::Restore];
 
 /// Which actions are explored together, and how far.
 struct Scope {
     actions: Vec<Action>,
-    /// Every order of so many actions is explored.
+    /// Every order of this many actions is explored.
     depth: usize,
-    /// So many walks at random.
+    /// This many random walks.
     walks: usize,
 }
 
@@ -253,9 +253,10 @@ impl Made {
 enum Broken {
     /// A gateway or an agent does not trust the key that has just signed (I5).
     Untrusted,
-    /// The anchor of a certificate in use is gone (I6).
+    /// The anchor of a certificate in use was removed (I6).
     Dropped,
-    /// A certificate ends later than what is stored of its authority says, or than the authority (I4, I6, I7).
+    /// A certificate ends later than the stored end of its authority's certificates, or than the authority (I4, I6,
+    /// I7).
     Unreserved,
     /// There are more authorities than a lineage may have.
     TooMany,
@@ -265,8 +266,8 @@ enum Broken {
     Kept,
     /// Nothing is done about an authority that is to be revoked, although another one can sign.
     Forgotten,
-    /// A Next that is due to be replaced waits all the same, and no certificate may outlast it.
+    /// A Next that must be replaced soon still waits, and no certificate may outlast it.
     Capped,
-    /// The hub says that a Secret is older that nobody has restored.
+    /// The hub reports that a Secret is older although it was not restored.
     Accused,
 }

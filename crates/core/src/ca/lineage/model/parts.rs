@@ -1,4 +1,4 @@
-//! The parts of the model's world: clocks, the Secret, what was asked, the issuer, and what has happened.
+//! The parts of the model's world: clocks, the Secret, the requested actions, the issuer, and what has happened.
 
 use std::hash::{Hash, Hasher};
 
@@ -71,18 +71,18 @@ pub(super) struct AdminWishes {
 }
 
 impl AdminWishes {
-    /// Another program writes the AddOnSigner without all but the rotations.
+    /// Another program writes the AddOnSigner and keeps only the rotations.
     pub(super) fn forget(&mut self) {
         *self = Self { rotations: self.rotations, ..Self::default() };
     }
 }
 
-/// Who makes authorities.
+/// Where new authorities come from.
 #[derive(Clone, Default)]
 pub(super) struct Issuer {
     made: Made,
     count: usize,
-    /// Whether it is not the hub, and the authority that it has.
+    /// Whether it is outside of the hub, and the authority that it has.
     pub(super) is_outside: bool,
     pub(super) offer: Option<Authority>,
 }
@@ -101,7 +101,8 @@ impl Issuer {
 /// What has happened to authorities.
 #[derive(Clone, Default)]
 pub(super) struct Past {
-    /// Whose certificates end, whatever depends on them: revoked ones, and those that a restored Secret lacks.
+    /// Authorities whose certificates end, even if something depends on them: revoked ones, and those that a restored
+    /// Secret lacks.
     pub(super) ended: Anchors,
     /// The authorities that were recorded as tainted.
     pub(super) tainted: Anchors,

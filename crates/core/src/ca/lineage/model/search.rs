@@ -1,4 +1,4 @@
-//! Explores every order of up to so many actions, then random walks.
+//! Explores every order of up to a number of actions, then random walks.
 
 use std::collections::{HashSet, VecDeque};
 use std::fmt;

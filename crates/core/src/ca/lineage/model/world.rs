@@ -107,7 +107,7 @@ impl World {
         member.map(|member| member.authority.id().clone())
     }
 
-    /// A lineage remembers so many only.
+    /// A lineage remembers only a number of them.
     fn offer_again(&mut self) {
         let first = self.past.left.first().filter(|_| self.past.left.len() <= MOST_GONE);
         self.issuer.offer = first.filter(|first| !(self.machine.refuses)(&self.secret.lineage, first.id())).cloned();
@@ -126,7 +126,7 @@ impl World {
         let now = self.clocks.hub();
         let next_is_trusted = self.parties.evidence(self.machine, &self.secret.lineage, now);
         let requested = (self.asked.rotations > 0).then(|| self.asked.rotations.to_string());
-        // What ends too soon is not used.
+        // An authority that ends too soon is not used.
         let offer = self.issuer.offer.take().filter(|it| it.not_after() > now.plus(RENEW_BEFORE + LEAF));
         let evidence = Evidence {
             now,

@@ -181,8 +181,8 @@ fn paths_of_one_owner_that_are_read_alike_stay_in_the_table() {
 }
 
 proptest! {
-    /// Whatever a younger route of another namespace says, the requests of older ones go where they went before, except
-    /// those that its path matches as written.
+    /// Whatever paths a younger route of another namespace has, the requests of older ones go where they went before,
+    /// except those that its path matches as written.
     #[test]
     fn a_younger_route_takes_requests_only_as_written(
         older in collection::btree_set("(/[aA]|/[aA][.]b|/[{]cluster[}]){0,3}", 1..4),

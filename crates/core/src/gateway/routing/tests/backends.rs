@@ -96,7 +96,7 @@ fn a_service_leads_to_the_endpoints_of_its_port() {
     assert_eq!((tls.protocol, tls.tls.unwrap().server_name.as_str()), (Protocol::Https, "web.ns.svc"));
 }
 
-/// Whoever may write EndpointSlices may name any address: CVE-2021-25740.
+/// The author of EndpointSlices may name any address: CVE-2021-25740.
 #[test]
 fn endpoints_that_no_backend_may_have_are_refused() {
     for refused in ["127.0.0.1", "169.254.169.254", "::1", "fe80::1"] {

@@ -1,4 +1,4 @@
-//! Tests the writer against an API server that misbehaves as the test wants, on a clock that the test moves.
+//! Tests the writer against an API server that misbehaves on demand, on a clock that the test moves.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -25,14 +25,14 @@ enum Manner {
     Good,
     /// Another program removes the entry at once.
     Rival,
-    /// It removes the conditions too.
+    /// Another program removes the conditions too.
     RivalOfConditions,
-    /// It removes the entry after one and a half minutes.
+    /// Another program removes the entry after one and a half minutes.
     SlowRival,
-    /// It says at once that the addon is left.
+    /// Another program reports at once that the addon is left.
     Liar,
     Refuses,
-    /// Somebody else is always faster.
+    /// Another client is always faster.
     Conflicts,
     NeverAnswers,
 }
@@ -103,7 +103,7 @@ impl Server {
         answer
     }
 
-    /// The addon has this status from now on, and the writer sees it.
+    /// Gives the addon this status, and shows it to the writer.
     async fn set(&self, api: AddOnApi, cluster: &str, status: Value) {
         self.addons.lock().unwrap().insert(cluster.to_owned(), status.clone());
         self.seen.send(SeenAddOn::There(Box::new(Self::object_in(api, cluster, &status).into()))).await.unwrap();

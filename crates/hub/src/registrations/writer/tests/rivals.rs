@@ -1,4 +1,4 @@
-//! Another program changes back what the hub writes: the hub writes rarely and reports the addon, until that ends.
+//! Another program reverts what the hub writes: the hub writes rarely and reports the addon until that ends.
 
 use super::*;
 
@@ -7,7 +7,7 @@ fn mk_left() -> Value {
     json!({ "conditions": [{ "type": "addon-signer.io/Registered", "status": "False", "reason": "TakenAway" }] })
 }
 
-/// How often the hub writes to the addon beside a rival in the first hour and in the first day, whatever it writes.
+/// The hub's writes to an addon that this rival reverts, in the first hour and in the first day.
 async fn writes_beside(rival: Manner, status: &Value) -> (usize, usize) {
     let world = World::start(&[("c1", rival), ("c2", Manner::Good)], status);
     world.know();
