@@ -53,7 +53,7 @@ use order::CsrTemplate;
 use outdated::Outdated;
 use probe::Probe;
 use publisher::Publisher;
-use retry::{Backoff, RenewalHint, jittered};
+use retry::{Backoff, RenewalHint, jittered, until};
 use store::Store;
 
 pub use outcome::{AgentError, Outcome};

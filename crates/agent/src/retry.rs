@@ -7,7 +7,6 @@ use addon_signer_core::doubling::doubled;
 use ring::rand::{SecureRandom, SystemRandom};
 use rustls_pki_types::CertificateDer;
 use tokio::time::Instant;
-use tokio::time::Instant;
 
 /// Pauses that double from `first` to `cap`.
 #[derive(Debug, Clone)]
