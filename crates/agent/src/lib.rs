@@ -246,7 +246,7 @@ impl Agent {
         let pause = match self.replace(old).await {
             Ok(Outcome::Enrolled { renew_at }) if renew_at <= self.clock.now() => {
                 let pause = self.less_often();
-                warn!(id = %self.identity, %renew_at, retry_in = ?pause, "The new certificate is due already; check the clock");
+                warn!(id = %self.identity, retry_in = ?pause, "The new certificate is due already; check the clock");
                 pause
             }
             Ok(_) => self.backoff.after_success(),
