@@ -199,17 +199,21 @@ pub(super) const ROWS: [Row; 25] = [
     ),
     row(
         "B20",
-        "An agent follows a gateway's renewal hints less and less often.",
+        "An agent follows a gateway's renewal hints, and replaces certificates that did not help, less and less often.",
         &[
             "gateway_that_tells_it_again_and_again_is_heard_less_often",
             "gateway_calling_each_certificate_revoked_is_heard_less_often",
+            "certificates_refused_as_revoked_are_requested_less_often",
+            "certificates_that_are_due_at_once_are_requested_less_often",
         ],
     ),
     row(
         "B21",
-        "A stranger at the address of the gateway costs an agent no certificate and only few lists at the hub.",
+        "A stranger at the address of the gateway costs an agent no certificate and only few lists at the hub, and no \
+         cluster's CSRs hide new anchors from the agents of others.",
         &[
             "stranger_at_the_gateways_address_costs_no_certificate",
+            "a_flood_of_the_gateways_signer_locks_no_agent_out",
             "only_anchors_of_an_issued_newer_request_replace",
             "the_hub_is_asked_less_often_and_four_times_an_hour",
         ],

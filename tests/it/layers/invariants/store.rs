@@ -69,7 +69,11 @@ pub(super) const ROWS: [Row; 12] = [
     row(
         "B50",
         "Text that others wrote steers no terminal.",
-        &["no_text_of_a_ledger_steers_a_terminal", "what_others_wrote_is_one_line_without_control_characters"],
+        &[
+            "no_text_of_a_ledger_steers_a_terminal",
+            "what_others_wrote_is_one_line_without_control_characters",
+            "json_of_what_others_wrote_moves_no_cursor",
+        ],
     ),
     row(
         "B51",
