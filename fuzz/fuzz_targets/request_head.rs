@@ -119,7 +119,7 @@ fn cross<'h>(lines: impl Iterator<Item = (&'h str, &'h str)>) {
             sent.append(name, value);
         }
     }
-    let trace = headers::trace_id(&sent);
+    let trace = headers::rules::trace_id(&sent);
     assert!(trace.is_none_or(|id| id.len() == 32 && id.bytes().all(|digit| digit.is_ascii_hexdigit())), "{trace:?}");
     headers::strip_request(&mut sent);
     for name in sent.keys() {
