@@ -52,7 +52,7 @@ async fn an_administrator_of_rotations_changes_no_anchor() {
     let dry_run = PatchParams { dry_run: true, ..PatchParams::default() };
     let patch = async |map: &str, change: &Value| maps.patch(map, &dry_run, &Patch::Merge(change)).await;
     let evil = json!({ "data": { "ca.crt": "evil" } });
-    let said = "only annotations and labels may be changed without the right to write the Secrets";
+    let said = "only the annotations that ask for steps may be changed without the right to write the Secrets";
     wait_until(PATIENCE, "the policy to be in force", async || {
         patch("addon-signer-trust", &evil).await.err().filter(|error| error.to_string().contains(said))
     })
@@ -69,12 +69,17 @@ async fn an_administrator_of_rotations_changes_no_anchor() {
         json!({ "immutable": false }),
         json!({ "metadata": { "ownerReferences": [owner] } }),
         json!({ "metadata": { "finalizers": ["example.com/kept"] } }),
+        json!({ "metadata": { "labels": { "filled": "up" } } }),
+        json!({ "metadata": { "annotations": { "filled": "up" } } }),
+        json!({ "metadata": { "annotations": { "addon-signer.io/rotate-more": "" } } }),
     ] {
         let error = patch("addon-signer-trust", &change).await.unwrap_err();
         assert!(error.to_string().contains(said), "{change}: {error}");
     }
-    let annotate = json!({ "metadata": { "annotations": { "a": "b" }, "labels": { "a": "b" } } });
-    patch("addon-signer-trust", &annotate).await.unwrap();
+    for name in ["rotate", "advance-without", "roll-back", "import-authority", "taint", "revoke-authority"] {
+        let asked = json!({ "metadata": { "annotations": { format!("addon-signer.io/{name}"): "x" } } });
+        patch("addon-signer-trust", &asked).await.unwrap();
+    }
     // Who may write the Secrets may, as somebody who restores a backup.
     let all: Api<ConfigMap> = Api::namespaced(admin.clone(), "addon-signer");
     let restored = json!({ "data": { "ca.crt": before } });
@@ -106,7 +111,7 @@ async fn a_writer_of_config_maps_writes_none_of_the_hubs() {
     let maps: Api<ConfigMap> = Api::namespaced(hub.client_as("dave", &[]).await, "addon-signer");
     let all: Api<ConfigMap> = Api::namespaced(admin.clone(), "addon-signer");
     wait_until(PATIENCE, "the signer's anchors", async || all.get_opt("telemetry-client-ca").await.unwrap()).await;
-    let said = "only annotations and labels may be changed without the right to write the Secrets";
+    let said = "only the annotations that ask for steps may be changed without the right to write the Secrets";
     let is_refused = |error: kube::Error| error.to_string().contains(said).then_some(());
     let mk = |metadata: Value| serde_json::from_value::<ConfigMap>(json!({ "metadata": metadata })).unwrap();
     let (post, delete) = (PostParams::default(), DeleteParams::default());
