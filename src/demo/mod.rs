@@ -17,7 +17,7 @@ const SIGNER: &str = "example.com/telemetry";
 /// The namespace of the backend.
 const BACKENDS: &str = "observability";
 
-/// Run everything in this process, on loopback, without Kubernetes: enrol, call, refuse, rotate.
+/// Run everything in this process, on loopback, without Kubernetes: enrol, send requests, refuse, rotate.
 #[derive(Debug, Clone, Args)]
 pub struct DemoArgs {
     /// Leave everything running afterwards, and print a kubeconfig and commands for kubectl and curl. Ctrl-C ends it.

@@ -9,7 +9,7 @@ table! {
     ANNOTATION_SUSPENDED = "addon-signer.io/suspended" => "annotation", "ManagedClusterAddOn";
     /// A time of RFC 3339; certificates that begin before it are revoked.
     ANNOTATION_REVOKE_BEFORE = "addon-signer.io/revoke-before" => "annotation", "ManagedClusterAddOn";
-    /// That time, a space, and who asked; `certs revoke` writes it.
+    /// That time, a space, and the user who asked; `certs revoke` writes it.
     ANNOTATION_REVOKED_BY = "addon-signer.io/revoked-by" => "annotation", "ManagedClusterAddOn";
     /// The gateway's trust bundle as PEM, which the agent must trust; the hub writes it together with the certificate.
     ANNOTATION_TRUST_BUNDLE = "addon-signer.io/trust-bundle" => "annotation", "CertificateSigningRequest";
@@ -18,10 +18,10 @@ table! {
     ANNOTATION_SIGNER_NAME = "addon-signer.io/signer-name" => "annotation", "Secret of an AddOnSigner's authorities";
     /// A new value asks for a rotation; `ca rotate` writes it.
     ANNOTATION_ROTATE = "addon-signer.io/rotate" => "annotation", OF_LINEAGES;
-    /// The clusters, or the backends, for which the gateway's next authority does not wait, and who asked for that;
+    /// The clusters, or the backends, for which the gateway's next authority does not wait, and the user who asked;
     /// `ca advance` writes it.
     ANNOTATION_ADVANCE = "addon-signer.io/advance-without" => "annotation", "ConfigMap of the gateway";
-    /// The authority to roll back, the time, and who asked; `ca rollback` writes it. It has an effect while that
+    /// The authority to roll back, the time, and the requester; `ca rollback` writes it. It has an effect while that
     /// authority waits to sign or signs; if the hub refuses, `Rotating` says why.
     ANNOTATION_ROLL_BACK = "addon-signer.io/roll-back" => "annotation", OF_LINEAGES;
     /// The ids of its authorities, and of the last eight that left it: no other lineage takes their keys.
@@ -31,10 +31,10 @@ table! {
     /// Who brings a certificate for the CSR of `ca csr`, and when; on the next lines the certificate and those above
     /// it. `ca import` writes it.
     ANNOTATION_IMPORT = "addon-signer.io/import-authority" => "annotation", "AddOnSigner, or `addon-signer-trust`";
-    /// On each line an authority to taint, the time, and who asked; `ca taint` writes it. Removing it does not end
+    /// On each line an authority to taint, the time, and the requester; `ca taint` writes it. Removing it does not end
     /// the taint.
     ANNOTATION_TAINT = "addon-signer.io/taint" => "annotation", OF_LINEAGES;
-    /// On each line an authority to remove at once with its key, the time, and who asked; `ca revoke` writes it.
+    /// On each line an authority to remove at once with its key, the time, and the requester; `ca revoke` writes it.
     /// Removing it takes back nothing that the hub has read.
     ANNOTATION_REVOKE_AUTHORITY = "addon-signer.io/revoke-authority" => "annotation", OF_LINEAGES;
     /// The addon to whose agent it brings the trust bundle. The hub maintains every ManifestWork

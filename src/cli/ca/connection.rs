@@ -48,8 +48,8 @@ pub(super) struct ConnectionArgs {
 /// How a command that changes a lineage reports.
 #[derive(Debug, Clone, Args)]
 pub(super) struct ReportArgs {
-    /// Print every step, and return once the hub has done it. Then --output is of the authorities, as `ca status` shows
-    /// them; without --watch it is of what the hub was asked for.
+    /// Print every step, and return once the hub has done it. --output then shows the authorities, as `ca status` does;
+    /// without --watch it shows what the hub was asked to do.
     #[arg(long)]
     pub(super) watch: bool,
     /// The output format.

@@ -96,7 +96,7 @@ pub(super) async fn import(args: ImportArgs) -> anyhow::Result<()> {
         Some(doomed) => {
             format!("If it may be used, it signs at once, and {}, which is to be revoked, is gone.", doomed.id)
         }
-        None => "If it may be used, it signs as soon as everybody who must trust it does.".to_owned(),
+        None => "If it may be used, it signs as soon as all that must trust it do.".to_owned(),
     };
     let sentence = format!("Asked the hub to check {id}. {signs}");
     args.report.asked(&before, id.as_str(), &sentence)?;

@@ -66,15 +66,15 @@ pub enum CaCommand {
     /// its key. If none waits, the previous authority signs again, if it has time for another rotation; the one that
     /// signed stays trusted until its last certificate has expired.
     Rollback(ChangeArgs),
-    /// Say that the key of an authority may be compromised. Another authority is prepared at once, and signs as soon as
-    /// it is trusted. A tainted authority of an AddOnSigner signs nothing more; one of the gateway signs for the
-    /// gateway until the next one may. It stays trusted until its last certificate has expired, and never becomes
+    /// Report that the key of an authority may be compromised. Another authority is prepared at once, and signs as
+    /// soon as it is trusted. A tainted authority of an AddOnSigner signs nothing more; one of the gateway signs for
+    /// the gateway until the next one may. It stays trusted until its last certificate has expired, and never becomes
     /// Active again.
     Taint(TaintArgs),
     /// Remove an authority with its key at once, whatever depends on it: within two seconds gateways refuse its
-    /// certificates and end their connections. If it signs, the next authority does, or a new one. Before that, the
-    /// command prints which agents this would lock out, and wants the id typed again. Without a terminal it exits with
-    /// 3 if agents would or may be locked out.
+    /// certificates and end their connections. If it is Active, Next signs from then on, or a new authority. First the
+    /// command prints which agents this would lock out, and asks you to type the id again. Without a terminal it exits
+    /// with 3 if agents would or may be locked out.
     Revoke(RevokeArgs),
     /// Show the next step of a rotation, and which agents it would lock out if it were taken now. It changes nothing.
     /// It exits with 3 if agents would or may be locked out.

@@ -27,7 +27,7 @@ use addon_signer_platform::kubernetes;
 pub enum CertsCommand {
     /// List the certificates that match all filters, newest first unless a filter by time sorts them by that time.
     List(list::ListArgs),
-    /// Show everything about one certificate: who asked, by which rules, who signed, when it was last used.
+    /// Show everything about one certificate: its requester, the rules, its issuer, and when it was last used.
     Show(show::ShowArgs),
     /// Revoke all certificates of an addon on one cluster; connections end within 2 seconds.
     Revoke(revoke::RevokeArgs),

@@ -67,7 +67,7 @@ struct AgentArgs {
     /// --secret-namespace it is a copy of the Secret.
     #[arg(long, env = "ADDON_SIGNER_OUTPUT_DIR", value_name = "DIR")]
     output_dir: Option<PathBuf>,
-    /// Keep them as the Secret ADDON-client-cert in this namespace.
+    /// Keep the certificate, its key and the trust bundle in the Secret ADDON-client-cert of this namespace.
     #[arg(long, env = "ADDON_SIGNER_SECRET_NAMESPACE", value_name = "NS")]
     secret_namespace: Option<String>,
     /// Keep OCM's health Lease ADDON in this namespace, while the certificate is good; the agent learns of a revocation

@@ -309,7 +309,9 @@ fn same_path(own: &PathPattern, older: &[Arc<Route>]) -> Option<RouteProblem> {
     let cause = if path == own {
         format!("the path {path} is that of the older AddOnRoute {name}, which gets its requests")
     } else {
-        format!("some backends read the path {own} as {path} of the older AddOnRoute {name}: calls to both are refused")
+        format!(
+            "some backends read the path {own} as {path} of the older AddOnRoute {name}: requests for both are refused"
+        )
     };
     Some(RouteProblem::new(CONFLICTED, cause))
 }

@@ -170,7 +170,8 @@ fn a_route_for_other_clusters_refuses_no_request_read_alike() {
 
 #[test]
 fn paths_of_one_owner_that_are_read_alike_stay_in_the_table() {
-    let cause = "some backends read the path /Api as /api of the older AddOnRoute a/older: calls to both are refused";
+    let cause =
+        "some backends read the path /Api as /api of the older AddOnRoute a/older: requests for both are refused";
     for (path, programmed) in [("/API/v1", Ok(())), ("/Api", Err(RouteProblem::new("Conflicted", cause)))] {
         let plans = [("older", 1, "/api"), ("younger", 2, path)]
             .map(|(name, created, path)| mk_of("a", name, created, path.parse().unwrap()));
