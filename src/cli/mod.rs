@@ -6,9 +6,9 @@ pub mod ca;
 mod caller;
 pub mod certs;
 pub mod check;
-mod gateway;
+mod explain;
 pub mod hub;
-pub mod inventory;
+pub mod inventory_args;
 pub mod issuer;
 pub mod status;
 
@@ -159,7 +159,7 @@ enum Command {
     Check(check::CheckArgs),
     /// Explain what the gateway does with a request.
     #[command(subcommand)]
-    Gateway(gateway::GatewayCommand),
+    Gateway(explain::GatewayCommand),
     /// Run everything in this process, on loopback, without Kubernetes: enrol, send requests, refuse, rotate. Images do
     /// not have this command.
     #[cfg(feature = "demo")]
@@ -241,7 +241,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Ca(command) => runtime()?.block_on(ca::run(command)),
         Command::Certs(command) => runtime()?.block_on(certs::run(command)),
         Command::Status(args) => runtime()?.block_on(status::run(args)),
-        Command::Gateway(command) => runtime()?.block_on(gateway::run(command)),
+        Command::Gateway(command) => runtime()?.block_on(explain::run(command)),
         Command::Check(args) => runtime()?.block_on(check::run(args)),
         #[cfg(feature = "demo")]
         Command::Demo(args) => runtime()?.block_on(demo::run(args)),

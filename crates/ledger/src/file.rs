@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
-use addon_signer_core::journal::chain::{Chain, Fault};
 use addon_signer_core::journal::entry::{Entry, Hash};
+use addon_signer_core::journal::hash_chain::{Chain, Fault};
 
 /// Why a file cannot be used as an archive.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

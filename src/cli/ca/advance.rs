@@ -10,7 +10,7 @@ use super::connection::{Ca, ReportArgs};
 use super::follow_rotation;
 use super::plan::{NextStep, StepPlan};
 use super::report::{LineageArgs, LineageName, LineageReport};
-use super::revoke::follow_loss;
+use super::revoke_authority::follow_loss;
 use crate::cli::caller::CommandUser;
 use addon_signer_api::status::AuthorityState;
 use addon_signer_core::ca::exception::Exception;

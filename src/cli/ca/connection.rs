@@ -20,7 +20,7 @@ use addon_signer_api::{GuardedSigner, Lenient};
 use addon_signer_core::ca::lineage::MOST_GONE;
 use addon_signer_core::policy::GatewayCertificate;
 use addon_signer_hub::authorities::asked::AuthorityRequest;
-use addon_signer_hub::authorities::report::GatewayLineageReport;
+use addon_signer_hub::authorities::lineage_report::GatewayLineageReport;
 use addon_signer_hub::authorities::store::{LineageNames, STATUS_KEY};
 use addon_signer_platform::clock::Clock;
 use addon_signer_platform::kubeconfig::{Access, ClusterAddress};

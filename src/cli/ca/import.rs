@@ -19,7 +19,7 @@ use addon_signer_core::csr::CertificateRequest;
 use addon_signer_core::encoding::pem;
 use addon_signer_core::names::ANNOTATION_IMPORT;
 use addon_signer_core::policy::GatewayCertificate;
-use addon_signer_hub::authorities::report::NOT_USED;
+use addon_signer_hub::authorities::lineage_report::NOT_USED;
 use addon_signer_platform::clock::Clock;
 
 /// The largest accepted file: a chain of five certificates has some 10 KiB.

@@ -8,7 +8,7 @@ use crate::output::{Format, print, print_json};
 use addon_signer_api::status::{AuthorityState, AuthorityStatus};
 use addon_signer_core::names::{ANNOTATION_ROLL_BACK, ANNOTATION_ROTATE};
 use addon_signer_hub::authorities::asked::AuthorityRequest;
-use addon_signer_hub::authorities::report::refusal;
+use addon_signer_hub::authorities::lineage_report::refusal;
 use addon_signer_platform::clock::Clock;
 use advance::{AdvanceArgs, advance};
 pub(super) use affected::Refused;
@@ -16,7 +16,7 @@ use connection::{Ca, ChangeArgs, ConnectionArgs, POLL, ReportArgs};
 use import::{CsrArgs, ImportArgs, csr, import};
 use plan::{PlanArgs, plan};
 use report::{LineageArgs, LineageName, LineageReport, as_table};
-use revoke::{RevokeArgs, revoke};
+use revoke_authority::{RevokeArgs, revoke};
 use taint::{TaintArgs, taint};
 
 mod advance;
@@ -25,7 +25,7 @@ mod connection;
 mod import;
 mod plan;
 mod report;
-mod revoke;
+mod revoke_authority;
 mod taint;
 
 /// Inspect and rotate certificate authorities.

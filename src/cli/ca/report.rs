@@ -16,7 +16,7 @@ use addon_signer_api::status::{
 };
 use addon_signer_core::conditions::WAITING;
 use addon_signer_core::policy::GatewayCertificate;
-use addon_signer_hub::authorities::report::{NOT_ROLLED_BACK, UNREADABLE, WAITS};
+use addon_signer_hub::authorities::lineage_report::{NOT_ROLLED_BACK, UNREADABLE, WAITS};
 
 /// One lineage of authorities as `ca status --output json` prints it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]

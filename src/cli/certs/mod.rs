@@ -11,7 +11,7 @@ use anyhow::Context;
 use clap::{Args, Subcommand};
 use kube::Client;
 
-use super::inventory;
+use super::inventory_args;
 use addon_signer_core::query::Query;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_core::units::parse_duration;
@@ -89,7 +89,9 @@ impl LedgerSource {
     pub(super) async fn page(&self, query: &Query) -> anyhow::Result<Page<Certificate>> {
         match self {
             Self::Ledger(reader) => Ok(answer::page(reader, query, Clock::default().now()).await?),
-            Self::Hub(client) => Ok(inventory::ask(client, &format!("certificates?{}", query.to_parameters())).await?),
+            Self::Hub(client) => {
+                Ok(inventory_args::ask(client, &format!("certificates?{}", query.to_parameters())).await?)
+            }
         }
     }
 
@@ -97,7 +99,8 @@ impl LedgerSource {
         match self {
             Self::Ledger(reader) => Ok(answer::certificate(reader, name).await?),
             Self::Hub(client) => {
-                Ok(inventory::ask(client, &format!("certificates/{}", addon_signer_core::query::percent(name))).await?)
+                Ok(inventory_args::ask(client, &format!("certificates/{}", addon_signer_core::query::percent(name)))
+                    .await?)
             }
         }
     }

@@ -13,7 +13,7 @@ use addon_signer_core::ca::lineage::MAX_AUTHORITIES;
 use addon_signer_core::policy::GatewayCertificate;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_hub::authorities::GATEWAY_PLAN;
-use addon_signer_hub::authorities::report::GatewayLineageReport;
+use addon_signer_hub::authorities::lineage_report::GatewayLineageReport;
 use addon_signer_hub::authorities::store::{LineageNames, STATUS_KEY};
 
 /// One lineage of authorities as reported.

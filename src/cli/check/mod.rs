@@ -3,10 +3,10 @@
 
 mod apis;
 mod authorities;
-mod gateway;
+mod gateway_check;
 mod policies;
 mod reported;
-pub(super) mod routes;
+pub(super) mod routes_check;
 
 use anyhow::bail;
 use clap::Args;
@@ -21,7 +21,7 @@ use addon_signer_platform::clock::Clock;
 use addon_signer_platform::errors::explain;
 use addon_signer_platform::kubernetes;
 use addon_signer_platform::terminal;
-use gateway::GatewayAddress;
+use gateway_check::GatewayAddress;
 
 /// Arguments of `check`.
 #[derive(Debug, Clone, Args)]

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use addon_signer_api::AddOnSigner;
-use addon_signer_core::journal::chain::Chain;
 use addon_signer_core::journal::checkpoint::Checkpoint;
 use addon_signer_core::journal::entry::{Entry, Tip};
+use addon_signer_core::journal::hash_chain::Chain;
 use addon_signer_core::rate::Rate;
 use addon_signer_ledger::Location;
 use k8s_openapi::api::core::v1::ConfigMap;

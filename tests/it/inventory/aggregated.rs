@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use addon_signer::cli::inventory::{QuestionError, ask};
+use addon_signer::cli::inventory_args::{QuestionError, ask};
 use addon_signer::inventory::{API_SERVICE, BASE};
 use addon_signer_platform::kubeconfig::Access;
 use addon_signer_platform::kubernetes;

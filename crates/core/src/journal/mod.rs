@@ -2,9 +2,9 @@
 //! one, and the check of both. `docs/ledger-format.md` documents every byte, so that others can check a ledger without
 //! this program.
 
-pub mod chain;
 pub mod checkpoint;
 pub mod entry;
+pub mod hash_chain;
 pub mod record;
 
 use std::fmt;

@@ -15,13 +15,13 @@ use crate::registry::Registry;
 use crate::timestamp::Timestamp;
 use requester::Requester;
 
-mod gateway;
+mod gateway_csr;
 mod refusal;
 mod requester;
 #[cfg(test)]
 pub(crate) mod tests;
 
-pub use gateway::{GATEWAY_COMMON_NAME, GatewayCertificate, GatewayRules, evaluate_gateway};
+pub use gateway_csr::{GATEWAY_COMMON_NAME, GatewayCertificate, GatewayRules, evaluate_gateway};
 pub use refusal::Refusal;
 pub use requester::{RequesterKind, tenant, tenant_of_cluster};
 

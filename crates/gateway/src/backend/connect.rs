@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout};
 use tokio_rustls::client::TlsStream;
 use tokio_util::either::Either;
 
-use super::tls::BackendConnector;
+use super::backend_tls::BackendConnector;
 use crate::listener;
 use crate::tls::H2;
 use addon_signer_core::gateway::backend;

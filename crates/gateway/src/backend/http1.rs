@@ -13,8 +13,8 @@ use hyper::header::{CONNECTION, HOST, HeaderValue, TE, UPGRADE};
 use hyper::{Request, Response, StatusCode, Version};
 use hyper_util::rt::TokioIo;
 
+use super::backend_tls::Shown;
 use super::connect::{Io, tcp};
-use super::tls::Shown;
 use super::{BackendFailure, Pool};
 use crate::upload::{BodyError, Upload};
 

@@ -18,8 +18,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::backend_tls::Shown;
 use super::connect::Io;
-use super::tls::Shown;
 use super::{BackendFailure, Pool, Silence};
 use crate::Limits;
 use crate::heads::Frames;

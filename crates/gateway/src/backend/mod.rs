@@ -19,19 +19,19 @@ use addon_signer_core::gateway::protected::ProtectedAddresses;
 use addon_signer_core::gateway::route::{Backend, BackendAnchors, BackendTls, RouteTable};
 use addon_signer_platform::clock::Clock;
 
+mod backend_tls;
 mod body;
 mod connect;
 mod http1;
 mod http2;
 mod pool;
-mod tls;
 
 pub(super) use body::BackendBody;
 pub(super) use connect::Io;
 pub(super) use pool::{ConnectionNeed, Pool};
 
+use backend_tls::{BackendTlsConfig, ShownCertificate};
 use connect::Connector;
-use tls::{BackendTlsConfig, ShownCertificate};
 
 /// How often the pools are searched for what is no longer needed.
 const SWEEP: Duration = Duration::from_secs(5);

@@ -12,11 +12,11 @@ use hyper::{Request, Response};
 use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 
+use super::backend_tls::{BackendTlsConfig, Shown};
 use super::body::BackendBody;
 use super::connect::{Connected, Connector};
 use super::http1::Http1;
 use super::http2::Http2;
-use super::tls::{BackendTlsConfig, Shown};
 use super::{BackendFailure, Silence};
 use crate::Limits;
 use crate::upload::Upload;

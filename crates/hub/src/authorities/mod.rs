@@ -3,8 +3,8 @@
 //! `reconciler` takes the steps of one lineage, `asked` reads what administrators request, `activation` has the
 //! evidence for the next step, `versions` watches which versions of the objects the API server has, `store` reads and
 //! writes the Secret (`stored`) and the ConfigMap, which `lineage_names` names, `state` has what is known of a lineage,
-//! `supply` looks for authorities from outside, `trust_publisher` computes what the gateway is to trust, and `report`
-//! writes what people read.
+//! `supply` gets authorities from outside, `trust_publisher` computes what the gateway must trust, and
+//! `lineage_report` writes what administrators read.
 
 use std::time::Duration;
 
@@ -21,8 +21,8 @@ use addon_signer_core::timestamp::Timestamp;
 pub(crate) mod activation;
 pub mod asked;
 pub mod lineage_names;
+pub mod lineage_report;
 pub(crate) mod reconciler;
-pub mod report;
 pub(crate) mod state;
 pub mod store;
 pub(crate) mod stored;

@@ -16,11 +16,11 @@ use tokio::sync::watch;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep, sleep_until};
 use tracing::{debug, info, warn};
 
-mod calls;
 pub(crate) mod cluster_bundle;
 pub(crate) mod known;
 mod right;
 pub(crate) mod steps;
+mod work_calls;
 
 use crate::HubLinks;
 use crate::dry_run::{ASK_AGAIN, Asking, Right};
@@ -37,10 +37,10 @@ use addon_signer_core::timestamp::Timestamp;
 use addon_signer_core::trust::Trust;
 use addon_signer_platform::listing::{Selector, watch as watch_objects};
 use addon_signer_telemetry::pulse::Pulse;
-use calls::{NotTaken, Works};
 use known::Known;
 use right::WorksDryRun;
 use steps::{Distribution, Reached, Step, TrustReport};
+use work_calls::{NotTaken, Works};
 
 /// The pause between two writes: 10,500 ManifestWorks take some five minutes.
 const PACE: Duration = Duration::from_millis(25);

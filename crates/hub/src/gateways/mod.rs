@@ -1,6 +1,6 @@
 //! Gateways in processes of their own. A signer and its gateways communicate only through Kubernetes objects: a gateway
-//! reads what to trust (`trust`), and reports in its Lease (`lease`) what it trusts; the signer reads these Leases in
-//! `replicas`. [`Follower`] is the part of such a gateway that reads; it writes nothing.
+//! reads what to trust (`trust`), and reports in its Lease (`gateway_lease`) what it trusts; the signer reads these
+//! Leases in `replicas`. [`Follower`] is the part of such a gateway that reads; it writes nothing.
 
 use std::sync::Arc;
 
@@ -20,10 +20,10 @@ use addon_signer_core::usage::UsageTracker;
 use addon_signer_platform::clock::Clock;
 use addon_signer_platform::contacts::Contacts;
 use addon_signer_telemetry::pulse::Pulses;
-pub use lease::{GatewayLease, GatewayLeaseError, LEASES, LeaseKeeper};
+pub use gateway_lease::{GatewayLease, GatewayLeaseError, LEASES, LeaseKeeper};
 pub use trust::keep as keep_trust;
 
-mod lease;
+mod gateway_lease;
 pub(crate) mod replicas;
 mod trust;
 

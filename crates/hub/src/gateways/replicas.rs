@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, interval};
 use tracing::warn;
 
-use super::lease::LEASES;
+use super::gateway_lease::LEASES;
 use crate::tasks::send_news;
 use addon_signer_api::Lenient;
 use addon_signer_api::kept::Kept;

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 use tracing::warn;
 
-use crate::authorities::report::GatewayLineageReport;
+use crate::authorities::lineage_report::GatewayLineageReport;
 use crate::authorities::store::{LineageNames, STATUS_KEY};
 use crate::relist::{News, Relist};
 use crate::tasks::send_news;
@@ -231,7 +231,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::authorities::report::{authorities, render};
+    use crate::authorities::lineage_report::{authorities, render};
     use addon_signer_api::{AddOnSigner, AddOnSignerStatus};
     use addon_signer_core::ca::authority::Authority;
     use addon_signer_core::ca::lineage::Lineage;

@@ -38,12 +38,12 @@ use addon_signer_telemetry::pulse::{Pulse, Pulses};
 use backends::AllBackends;
 use bundles::Bundles;
 use reading::{KnownRoute, RouteWatches};
-use report::StatusWriter;
+use route_report::StatusWriter;
 
 mod backends;
 mod bundles;
 mod reading;
-mod report;
+mod route_report;
 mod services;
 
 /// Pause after the table was made, which collects further changes.

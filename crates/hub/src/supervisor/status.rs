@@ -10,7 +10,7 @@ use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
-use crate::authorities::report::{GOES_ON, WAITS, authorities, forced, rotation};
+use crate::authorities::lineage_report::{GOES_ON, WAITS, authorities, forced, rotation};
 use crate::authorities::state::{LineageState, ReadyLineage};
 use crate::conditions::{Report, Validity, condition, patch_of_status};
 use crate::lease::{Leads, NotWritten};

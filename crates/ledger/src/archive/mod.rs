@@ -17,9 +17,9 @@ use super::error::classify;
 use super::evidence::contradiction;
 use super::file::{self, FileError};
 use super::{LedgerError, Location, schema};
-use addon_signer_core::journal::chain::{Chain, Fault, begins};
 use addon_signer_core::journal::checkpoint::Checkpoint;
 use addon_signer_core::journal::entry::{Hash, Tip};
+use addon_signer_core::journal::hash_chain::{Chain, Fault, begins};
 use addon_signer_core::timestamp::Timestamp;
 
 /// Rows that are read together.

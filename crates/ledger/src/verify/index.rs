@@ -7,8 +7,8 @@ use super::VerifyError;
 use super::lists::Lists;
 use crate::connection::{Cells, Connection};
 use addon_signer_core::journal::CertificateState;
-use addon_signer_core::journal::chain::{ChainProblem, Fault};
 use addon_signer_core::journal::entry::Entry;
+use addon_signer_core::journal::hash_chain::{ChainProblem, Fault};
 use addon_signer_core::timestamp::Timestamp;
 
 /// The columns to read.

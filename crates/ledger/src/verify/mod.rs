@@ -5,10 +5,10 @@
 //! are read in the order of their numbers; the error names the first wrong one.
 
 mod index;
-mod latest;
+mod latest_values;
 mod lists;
 mod rows;
-mod schema;
+mod schema_check;
 
 use std::path::PathBuf;
 
@@ -16,13 +16,13 @@ use super::connection::Connection;
 use super::error::classify;
 use super::file::{self, FileError};
 use super::{LedgerError, Location, schema as versions};
-use addon_signer_core::journal::chain::{Chain, ChainProblem, Fault};
 use addon_signer_core::journal::checkpoint::Checkpoint;
 use addon_signer_core::journal::entry::{Entry, Tip};
+use addon_signer_core::journal::hash_chain::{Chain, ChainProblem, Fault};
 use index::Index;
-use latest::LatestValues;
+use latest_values::LatestValues;
 use rows::{Pages, RowPage, Snapshot};
-pub use schema::SchemaChanges;
+pub use schema_check::SchemaChanges;
 
 /// What to check.
 #[derive(Debug, Clone)]
@@ -150,7 +150,7 @@ async fn run(check: Check, progress: impl Fn(VerifyProgress)) -> Result<VerifyRe
     let mut connection = Snapshot::begin(&check.location).await?;
     // Check this first: the tables of another schema may run code that changes what later statements of the session
     // mean.
-    let changes = schema::changes(&mut connection).await?;
+    let changes = schema_check::changes(&mut connection).await?;
     let checked = check_rows(connection, check, progress).await;
     let Some(changes) = changes else { return checked };
     let rows = match checked.err() {
@@ -171,7 +171,7 @@ async fn check_rows(
     progress: impl Fn(VerifyProgress),
 ) -> Result<VerifyReport, VerifyError> {
     let Check { checkpoint, archives, location } = check;
-    let path = schema::path(&mut connection).await?;
+    let path = schema_check::path(&mut connection).await?;
     versions::refuse_other_version(&location, &mut connection).await?;
     let snapshot = Snapshot::take(connection).await?;
     let mut notes = Recorded { latest: LatestValues::of_table(&snapshot.latest), ledger: None, keys: Vec::new() };
@@ -198,7 +198,7 @@ async fn check_rows(
     index::check_unfinished(&mut connection).await?;
     let Walk { notes, index, .. } = walk;
     check_store(&mut connection, &index, counted, (last + 1).saturating_sub(from)).await?;
-    if let Some(changes) = path.changes(&schema::path(&mut connection).await?) {
+    if let Some(changes) = path.changes(&schema_check::path(&mut connection).await?) {
         return Err(VerifyError::Schema { changes, rows: None });
     }
     let ledger = notes.ledger.clone().unwrap_or_else(|| notes.latest.ledger.clone());

@@ -6,8 +6,8 @@ use tokio::task::JoinHandle;
 use super::VerifyError;
 use crate::connection::{Cells, Connection};
 use crate::{Location, schema};
-use addon_signer_core::journal::chain::{ChainProblem, Fault, begins};
 use addon_signer_core::journal::entry::{Hash, Tip};
+use addon_signer_core::journal::hash_chain::{ChainProblem, Fault, begins};
 use addon_signer_core::timestamp::Timestamp;
 
 /// Entries on a page.

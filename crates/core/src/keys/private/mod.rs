@@ -1,6 +1,6 @@
 //! A private key in memory. It signs, it is never printed, and it is wiped when dropped (invariant I9).
 
-mod pem;
+mod key_pem;
 
 use std::fmt;
 
@@ -169,7 +169,7 @@ impl PrivateKey {
     /// [`KeyError::NotPem`], [`KeyError::Container`], [`KeyError::Damaged`], [`KeyError::Encrypted`] or
     /// [`KeyError::Unreadable`], which have none of the bytes.
     pub fn from_pem(text: &[u8], rng: &dyn SecureRandom) -> Result<(Self, Zeroizing<Vec<u8>>), KeyError> {
-        let forms = pem::forms(text)?;
+        let forms = key_pem::forms(text)?;
         let read = |pkcs8: Zeroizing<Vec<u8>>| Self::from_pkcs8(&pkcs8, rng).ok().map(|key| (key, pkcs8));
         forms.into_iter().find_map(read).ok_or(KeyError::Unreadable)
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 use tracing::{debug, error};
 
-use super::steps::CATCH_UP;
+use super::lineage_steps::CATCH_UP;
 use super::{LineageReconciler, ReconcileError};
 use crate::authorities::stored::StoredLineage;
 use crate::metrics::Difference;

@@ -8,13 +8,13 @@ use tracing::{debug, error, info, warn};
 
 mod backup;
 mod inputs;
+mod lineage_steps;
 mod outside;
 mod reserving;
-mod steps;
 
 use crate::authorities::activation::ActivationCheck;
 use crate::authorities::asked::{AuthorityRequest, RequestedSteps};
-use crate::authorities::report;
+use crate::authorities::lineage_report;
 use crate::authorities::state::LineageState;
 use crate::authorities::store::{LineageKind, StoreError};
 use crate::authorities::versions::{LineageObjects, ObjectVersion};
@@ -224,7 +224,7 @@ impl LineageReconciler {
         now: Timestamp,
     ) -> (Step, Option<String>) {
         let evidence = self.evidence(lineage, plan, asked, now);
-        (self.step(lineage, &evidence), report::not_rolled_back(lineage, &evidence))
+        (self.step(lineage, &evidence), lineage_report::not_rolled_back(lineage, &evidence))
     }
 
     /// Checks the lineage once; returns the pause before the next check.
@@ -289,7 +289,7 @@ impl LineageReconciler {
             return;
         }
         let Ok(leads) = self.links.hub.leading.leads() else { return };
-        match report::write_problem(
+        match lineage_report::write_problem(
             &leads,
             &self.links.store.config_maps(),
             &self.lineage.names,

@@ -2,7 +2,7 @@
 
 use super::{LineagePlan, LineageReconciler, ReconcileError};
 use crate::authorities::asked::RequestedSteps;
-use crate::authorities::report::NOT_USED;
+use crate::authorities::lineage_report::NOT_USED;
 use crate::authorities::state::OutsideReport;
 use crate::authorities::store::StoreError;
 use crate::authorities::supply::{External, Question, Supply, SupplyAnswer, SupplyPlan};

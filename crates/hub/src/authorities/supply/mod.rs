@@ -13,7 +13,7 @@ use std::time::Duration;
 use rustls_pki_types::CertificateDer;
 use zeroize::Zeroizing;
 
-use crate::authorities::report::NOT_USED;
+use crate::authorities::lineage_report::NOT_USED;
 use crate::authorities::store::{AuthorityStore, LineageNames, StoreError};
 use crate::authorities::versions::WatchedObjects;
 use crate::lease::Leads;

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::connection::Cells;
-use addon_signer_core::journal::chain::{ChainProblem, Fault};
 use addon_signer_core::journal::entry::{Entry, Hash};
+use addon_signer_core::journal::hash_chain::{ChainProblem, Fault};
 
 /// The topic of the row that the hub writes in dry runs.
 const DRY_RUN: &str = "trial";

@@ -14,7 +14,7 @@ use kube::{Api, Client, Resource, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::check::routes::{left_out, name_of, said_by_hub};
+use super::check::routes_check::{left_out, name_of, said_by_hub};
 use crate::output::{Format, Rows};
 use addon_signer_api::ocm::{cluster_set, managed_cluster_resource};
 use addon_signer_api::route::{CONDITION_ACCEPTED, CONDITION_RESOLVED_REFS};

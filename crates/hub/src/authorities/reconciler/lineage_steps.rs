@@ -10,7 +10,7 @@ use zeroize::Zeroizing;
 
 use super::{LineagePlan, LineageReconciler, ROUND, ReconcileError, Unrecorded};
 use crate::authorities::asked::{AuthorityRequest, RequestedSteps};
-use crate::authorities::report;
+use crate::authorities::lineage_report;
 use crate::authorities::state::{LineageState, ReadyLineage};
 use crate::authorities::store::{LineageKind, StoreError};
 use crate::authorities::stored::StoredLineage;
@@ -230,8 +230,14 @@ impl LineageReconciler {
         match self.lineage.names.kind {
             LineageKind::Gateway(_) => {
                 let outside = self.outside.report(&self.lineage.plan.borrow().supply, lineage);
-                report::render(lineage, waiting, self.not_rolled_back.clone(), outside, self.links.hub.clock.now())
-                    .map(Some)
+                lineage_report::render(
+                    lineage,
+                    waiting,
+                    self.not_rolled_back.clone(),
+                    outside,
+                    self.links.hub.clock.now(),
+                )
+                .map(Some)
             }
             LineageKind::Agents => Ok(None),
         }
