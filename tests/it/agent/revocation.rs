@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use addon_signer_agent::{AgentError, Outcome};
+use addon_signer_agent::{Agent, AgentError, Outcome};
 use addon_signer_platform::clock::Clock;
 
 use super::parts::{AgentWorld, LIFE, Mood, SOON};
@@ -62,6 +62,15 @@ async fn refusing_hub_is_asked_after_pauses_and_revoked_pair_stays() {
     running.abort();
 }
 
+/// Six pauses, the first one of 100 ms and each twice as long as the one before, a fifth less at least.
+async fn requests_less_often(world: &AgentWorld, agent: Agent) {
+    let running = tokio::spawn(agent.run());
+    let begun = Instant::now();
+    world.wait_for_requests(8).await;
+    assert!(begun.elapsed() >= Duration::from_secs(5), "after {:?}", begun.elapsed());
+    running.abort();
+}
+
 /// A false gateway could accept each certificate when it is new, and call it revoked as soon as it is stored.
 #[tokio::test]
 async fn gateway_calling_each_certificate_revoked_is_heard_less_often() {
@@ -69,12 +78,7 @@ async fn gateway_calling_each_certificate_revoked_is_heard_less_often() {
     world.agent(world.secret_store()).once().await.unwrap();
     let seen = Mutex::new(HashSet::new());
     world.gateway.answers.lock().unwrap().revoked = Box::new(move |shown| !seen.lock().unwrap().insert(shown.to_vec()));
-    let running = tokio::spawn(world.agent(world.secret_store()).run());
-    let begun = Instant::now();
-    world.wait_for_requests(8).await;
-    // Six pauses, the first one of 100 ms and each twice as long as the one before, a fifth less at least.
-    assert!(begun.elapsed() >= Duration::from_secs(5), "after {:?}", begun.elapsed());
-    running.abort();
+    requests_less_often(&world, world.agent(world.secret_store())).await;
 }
 
 /// A false gateway could accept the stored certificate, which is due for renewal, and call each new one revoked.
@@ -86,24 +90,19 @@ async fn certificates_refused_as_revoked_are_requested_less_often() {
     let (_, der) = der::pem::decode_vec(&stored).unwrap();
     world.gateway.answers.lock().unwrap().revoked = Box::new(move |shown| shown != der);
     world.make_due();
-    let running = tokio::spawn(world.agent(world.secret_store()).run());
-    let begun = Instant::now();
-    world.wait_for_requests(8).await;
-    assert!(begun.elapsed() >= Duration::from_secs(5), "after {:?}", begun.elapsed());
-    running.abort();
+    requests_less_often(&world, world.agent(world.secret_store())).await;
 }
 
-/// By a clock that is far ahead, each new certificate is due at once.
+/// By a wrong clock each new certificate is due at once, has expired or is not valid yet.
 #[tokio::test]
-async fn certificates_that_are_due_at_once_are_requested_less_often() {
-    let world = AgentWorld::start().await;
-    let clock = Clock::default();
-    clock.advance(LIFE * 4 / 5);
-    let running = tokio::spawn(world.agent_with_clock(clock).run());
-    let begun = Instant::now();
-    world.wait_for_requests(8).await;
-    assert!(begun.elapsed() >= Duration::from_secs(5), "after {:?}", begun.elapsed());
-    running.abort();
+async fn certificates_of_no_use_by_the_clock_are_requested_less_often() {
+    for (ahead, behind) in [(LIFE * 4 / 5, Duration::ZERO), (LIFE * 2, Duration::ZERO), (Duration::ZERO, LIFE)] {
+        let world = AgentWorld::start().await;
+        let clock = Clock::default();
+        clock.advance(ahead);
+        clock.set_back(behind);
+        requests_less_often(&world, world.agent_with_clock(clock)).await;
+    }
 }
 
 #[tokio::test]

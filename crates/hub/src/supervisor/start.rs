@@ -161,7 +161,7 @@ impl Supervisor {
 /// itself then, because its channels close together with the AddOnSigner; that counts as stopped.
 async fn until_stopped(stop: CancellationToken, name: String, task: impl Future<Output = ()>) -> (String, bool) {
     // Whether the task or the cancellation ended first does not matter: only `stop` counts.
-    let _ = stop.run_until_cancelled(task).await;
+    let _ = stop.run_until_cancelled(task).await; // whether it ended itself or was cancelled is the same here
     (name, stop.is_cancelled())
 }
 

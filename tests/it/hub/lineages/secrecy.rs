@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::Path;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 
 use addon_signer_api::AddOnSigner;
 use k8s_openapi::ByteString;
@@ -41,7 +42,12 @@ async fn config_maps(admin: &Client) -> Vec<(String, Vec<u8>)> {
 /// The name of each file of the ledger, and what is in it. SQLite removes some of them itself.
 fn files(dir: &Path) -> Vec<(String, Vec<u8>)> {
     let files = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
-    files.filter_map(|file| Some((file.display().to_string(), fs::read(file).ok()?))).collect()
+    let read = |file: PathBuf| match fs::read(&file) {
+        Ok(bytes) => Some((file.display().to_string(), bytes)),
+        Err(error) if error.kind() == ErrorKind::NotFound => None,
+        Err(error) => panic!("{}: {error}", file.display()),
+    };
+    files.filter_map(read).collect()
 }
 
 #[tokio::test]
