@@ -49,6 +49,8 @@ fn writes_without_a_cause_are_counted_by_the_minute() {
         at: Timestamp::from_second(1_800_000_000 + second).unwrap(),
         user: user.to_owned(),
         object: Some(object.to_owned()),
+        subresource: String::new(),
+        code: 200,
         holder: None,
         duration: None,
     };

@@ -37,6 +37,10 @@ pub struct Write {
     /// Resource, namespace and name, without the subresource: `managedclusteraddons/spoke1/telemetry`. `None` for a
     /// create that leaves the name to the API server, because such an object cannot be written repeatedly.
     pub object: Option<String>,
+    /// The subresource, or nothing.
+    pub subresource: String,
+    /// The status code of the answer.
+    pub code: u64,
     /// For a Lease: its new holder.
     pub holder: Option<String>,
     /// For a Lease: its duration, in seconds.
@@ -93,6 +97,8 @@ fn parse(event: &Value) -> Write {
         at: text("/stageTimestamp").parse().unwrap(),
         user: text("/user/username"),
         object: (!name.is_empty()).then(|| format!("{resource}/{namespace}/{name}")),
+        subresource: text("/objectRef/subresource"),
+        code: event.pointer("/responseStatus/code").and_then(Value::as_u64).unwrap_or_default(),
         holder: event.pointer("/requestObject/spec/holderIdentity").and_then(Value::as_str).map(str::to_owned),
         duration: event.pointer("/requestObject/spec/leaseDurationSeconds").and_then(Value::as_u64),
     }

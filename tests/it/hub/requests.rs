@@ -14,6 +14,7 @@ use serde_json::json;
 
 use super::{MOMENT, mk_csr, mk_ready, mk_ready_with, mk_served, submit};
 use test_kit::accounts::HUB_USER;
+use test_kit::audit_log::Write;
 use test_kit::hub::{
     PATIENCE, RunningHub, RunningHubOptions, certificate, change_signer, condition, create_signer, telemetry, wait_csr,
     wait_ready,
@@ -51,8 +52,9 @@ async fn a_valid_request_costs_two_writes() {
     if let Some(real) = hub.real() {
         let object = format!("certificatesigningrequests//{created}");
         let writes = real.writes();
-        let of_request = writes.iter().filter(|write| write.object.as_ref() == Some(&object));
-        assert_eq!(of_request.filter(|write| write.user == HUB_USER).count(), 2, "the approval and the certificate");
+        let by_hub = |write: &&Write| write.object.as_ref() == Some(&object) && write.user == HUB_USER;
+        let by_hub: Vec<_> = writes.iter().filter(by_hub).collect();
+        assert_eq!(by_hub.len(), 2, "the approval and the certificate: {by_hub:#?}");
     }
     assert_eq!(csr.status.unwrap().conditions.unwrap().len(), 1);
 }
