@@ -44,10 +44,28 @@ pub enum QuestionError {
 /// [`QuestionError`], one sentence each.
 pub async fn ask<T: DeserializeOwned>(client: &Client, question: &str) -> Result<T, QuestionError> {
     let request = axum::http::Request::get(format!("{BASE}/{question}")).body(Vec::new())?;
-    client.request(request).await.map_err(|error| match error {
-        kube::Error::Api(status) => refused(question, *status),
-        other => QuestionError::Api(other),
-    })
+    match client.request(request).await {
+        Ok(answer) => Ok(answer),
+        // The API server asks about rights before it notices that it does not serve this API.
+        Err(kube::Error::Api(status)) if status.code == 403 && !is_served(client).await? => Err(not_installed()),
+        Err(kube::Error::Api(status)) => Err(refused(question, *status)),
+        Err(other) => Err(QuestionError::Api(other)),
+    }
+}
+
+/// Whether the API server knows this API; any account may ask that.
+async fn is_served(client: &Client) -> Result<bool, QuestionError> {
+    let request = axum::http::Request::get(BASE).body(Vec::new())?;
+    let answer = client.request::<serde_json::Value>(request).await;
+    Ok(!matches!(answer, Err(kube::Error::Api(status)) if status.code == 404))
+}
+
+fn not_installed() -> QuestionError {
+    QuestionError::NotServed(format!(
+        "the API server has no APIService {API_SERVICE}; install the chart with inventory.enabled: true, or ask in \
+         the hub's pod, which has the ledger: `kubectl exec -n addon-signer deployment/addon-signer -- \
+         /addon-signer certs list`"
+    ))
 }
 
 /// The reason that kube gives to a response that is not a Status.
@@ -67,10 +85,7 @@ fn refused(question: &str, status: Status) -> QuestionError {
         }
         // A list is never missing. Only an API server without this API responds so.
         404 if is_status && name.is_some() => QuestionError::NotFound(status.message),
-        404 => QuestionError::NotServed(format!(
-            "the API server has no APIService {API_SERVICE}; install the chart with inventory.enabled: true, \
-             or name the ledger with --ledger"
-        )),
+        404 => not_installed(),
         503 if is_status => QuestionError::NotServed(status.message),
         503 => QuestionError::NotServed(format!(
             "the API server cannot reach it; `kubectl get apiservice {API_SERVICE}` shows why"

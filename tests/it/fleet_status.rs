@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use addon_signer::process::HubOptions;
+use addon_signer_api::AddOnSigner;
 use addon_signer_platform::clock::Clock;
 use futures::{StreamExt, stream};
 use hyper::Method;
@@ -19,7 +20,7 @@ use crate::whole::{Whole, options, prepare};
 use test_kit::accounts::{HUB_GROUPS, HUB_USER};
 use test_kit::deploy::{apply, part};
 use test_kit::hub::{PATIENCE, certificate, condition, wait_csr};
-use test_kit::objects::{remake_cluster, serve_manifest_works};
+use test_kit::objects::{managed_cluster_addons, remake_cluster, serve_manifest_works};
 use test_kit::request::mk_csr;
 use test_kit::soak::soak;
 use test_kit::{TestHub, accept_cluster, install_addon, wait_until};
@@ -205,17 +206,45 @@ async fn all_clusters_are_shown_in_pages_and_each_once() {
     world.whole.stop().await.unwrap();
 }
 
-/// What the Kubernetes API says is shown without the ledger, and `check` does not call it good.
+/// What the hub reports in the Kubernetes API answers without the ledger: who has no certificate, and why.
 #[tokio::test]
-async fn without_the_ledger_the_rest_is_shown_and_the_reason_said() {
-    let World { hub: _hub, whole, home, kubeconfig } = mk_world().await;
-    let ask = async |home: &Path, command: &str| run(home, &[command, "--kubeconfig", &kubeconfig]).await;
-    let status = ask(home.path(), "status").await;
+async fn without_the_ledger_the_hubs_reports_answer() {
+    let World { hub, whole, home, kubeconfig } = mk_world().await;
+    let admin = hub.admin().await;
+    let signers: Api<AddOnSigner> = Api::all(admin.clone());
+    let counted = wait_until(PATIENCE, "two of four to be certified", async || {
+        let agents = signers.get("telemetry").await.unwrap().status?.agents?;
+        (agents.summary == "2/4").then_some(agents)
+    })
+    .await;
+    let named: Vec<_> = counted.without.iter().map(|without| without.name.as_str()).collect();
+    assert_eq!(named, ["spoke2/telemetry", "spoke4/telemetry"]);
+    assert_eq!(counted.without[0].waits_for, "its agent to make a CSR");
+    assert!(counted.without[1].waits_for.contains("SubjectOfAnotherCluster"), "{counted:?}");
+    for (cluster, value, reason) in [
+        ("spoke1", "True", "Issued"),
+        ("spoke2", "False", "NoRequest"),
+        ("spoke3", "False", "NotEligible"),
+        ("spoke4", "False", "Refused"),
+    ] {
+        wait_until(PATIENCE, &format!("the condition of {cluster}"), async || {
+            let addon = managed_cluster_addons(&admin, cluster).await.get("telemetry").await.unwrap();
+            let conditions = addon.data["status"]["conditions"].as_array()?.clone();
+            let said = conditions.into_iter().find(|it| it["type"] == "addon-signer.io/Certificate")?;
+            (said["status"] == value && said["reason"] == reason).then_some(())
+        })
+        .await;
+    }
+    let ask = async |command: &str| run(home.path(), &[command, "--kubeconfig", &kubeconfig]).await;
+    let status = ask("status").await;
     assert_eq!(status.code, 0, "{}", status.stderr);
-    assert!(status.stdout.contains("spoke1   telemetry  Unknown"), "{}", status.stdout);
-    assert!(status.stderr.contains("Certificates are not shown: "), "{}", status.stderr);
-    let check = ask(home.path(), "check").await;
-    assert!(check.stdout.contains("?    addons on clusters: it is not known which of them have"), "{}", check.stdout);
+    assert!(status.stdout.contains("spoke1   telemetry  NoTrust        20"), "with its end: {}", status.stdout);
+    assert!(status.stdout.contains("spoke2   telemetry  NoCertificate"), "{}", status.stdout);
+    assert!(!status.stdout.contains("Unknown"), "{}", status.stdout);
+    assert!(status.stderr.contains("It is not known when certificates were last used, because"), "{}", status.stderr);
+    let check = ask("check").await;
+    let line = "BAD  addons on clusters: 2 of 4 have no valid certificate or had their last CSR refused: ";
+    assert!(check.stdout.contains(line), "{}", check.stdout);
     assert!(!check.stdout.contains("could not be checked"), "the roles for viewers are enough: {}", check.stdout);
     whole.stop().await.unwrap();
 }

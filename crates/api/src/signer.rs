@@ -34,6 +34,7 @@ use super::status::AddOnSignerStatus;
                        "jsonPath": ".status.conditions[?(@.type==\"Ready\")].status"}"#,
     printcolumn = r#"{"name": "Reason", "type": "string",
                        "jsonPath": ".status.conditions[?(@.type==\"Ready\")].reason"}"#,
+    printcolumn = r#"{"name": "Agents", "type": "string", "jsonPath": ".status.agents.summary"}"#,
     printcolumn = r#"{"name": "Active CA notAfter", "type": "string",
                        "jsonPath": ".status.authorities[?(@.state==\"Active\")].notAfter"}"#,
     printcolumn = r#"{"name": "Rotation", "type": "string", "priority": 1, "jsonPath": ".status.rotation.phase"}"#,

@@ -43,12 +43,40 @@ pub struct AddOnSignerStatus {
     /// The CSR of the next authority in PEM, for `ca csr`; absent unless `ca import` brings authorities.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub authority_request: Option<String>,
+    /// How many of its addons on clusters have a certificate; absent until the hub has counted them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agents: Option<AgentsStatus>,
     /// Conditions as in metav1: Ready, AuthorityHealthy, AuthorityIssued, AddOnsConflicted, Rotating, Registered,
     /// TrustDistributed, TrustPublished, TrustBundleProtected and ForeignCertificates.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "crate::schemas::conditions")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".to_owned()]))]
     pub conditions: Vec<Condition>,
+}
+
+/// How many addons on clusters have a certificate, each addon on each cluster counted by itself.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AgentsStatus {
+    /// How many may have one.
+    pub eligible: i64,
+    /// How many of these have one that gateways accept.
+    pub certified: i64,
+    /// Both as one text: the column AGENTS of kubectl.
+    pub summary: String,
+    /// The first ten of the others; `addon-signer status` lists all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub without: Vec<AgentWithout>,
+}
+
+/// An addon on a cluster without a certificate.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AgentWithout {
+    /// CLUSTER/ADDON.
+    pub name: String,
+    /// What it waits for.
+    pub waits_for: String,
 }
 
 /// One certificate authority.

@@ -1,6 +1,6 @@
 //! The conditions that the hub writes, and their reasons. The columns of a reason are its conditions and their status.
 
-use crate::names::CONDITION_ADDON_REGISTERED;
+use crate::names::{CONDITION_ADDON_REGISTERED, CONDITION_CERTIFICATE};
 use crate::table;
 
 /// Condition type: the object is valid and its CSRs are signed.
@@ -230,6 +230,26 @@ table! {
     /// The hub leaves `status.registrations` to a program that keeps changing it; removed when that program has
     /// stopped.
     LEFT_TO_ANOTHER = REASON_TAKEN_AWAY => CONDITION_ADDON_REGISTERED, FALSE;
+    /// The message says until when the certificate is valid, and which authority signed it.
+    CERTIFICATE_ISSUED = ISSUED => CONDITION_CERTIFICATE, TRUE;
+    /// The same, but the addon's last CSR was refused; the message says why.
+    RENEWAL_REFUSED = "RenewalRefused" => CONDITION_CERTIFICATE, TRUE;
+    /// The cluster is not accepted, or the addon is suspended, being deleted or unreadable.
+    NOT_ELIGIBLE = "NotEligible" => CONDITION_CERTIFICATE, FALSE;
+    /// The addon's certificates are revoked, and it has made no CSR since; or they are revoked until a later time.
+    CERTIFICATES_REVOKED = REVOKED => CONDITION_CERTIFICATE, FALSE;
+    /// The addon's last CSR was refused; the message says why.
+    CSR_REFUSED = "Refused" => CONDITION_CERTIFICATE, FALSE;
+    /// The addon's last CSR waits; the message says for what.
+    CSR_PENDING = REASON_PENDING => CONDITION_CERTIFICATE, FALSE;
+    /// No AddOnSigner has the signer name of the addon's last CSR.
+    NO_SUCH_SIGNER = "UnknownSigner" => CONDITION_CERTIFICATE, FALSE;
+    /// Gateways do not trust the authority of the addon's certificate any more.
+    AUTHORITY_OF_CERTIFICATE_GONE = AUTHORITY_REMOVED => CONDITION_CERTIFICATE, FALSE;
+    /// The addon's certificate expired within the last week, and the addon has made no CSR since.
+    CERTIFICATE_EXPIRED = "Expired" => CONDITION_CERTIFICATE, FALSE;
+    /// The addon's agent has made no CSR.
+    NO_CSR = "NoRequest" => CONDITION_CERTIFICATE, FALSE;
 }
 
 table! {

@@ -11,6 +11,7 @@
 //! | [`ca`] | an authority, the trust bundle, the issuer, a lineage of authorities and its next step |
 //! | [`issuing`] | the order in which a certificate is recorded, signed and published |
 //! | [`registry`] | which addon of which cluster is registered, and which of its certificates are revoked |
+//! | [`certification`] | whether an addon on a cluster has a certificate, and if not, what it waits for |
 //! | [`trust`] | what the hub passes to the gateway: whom to trust for what, and where requests go |
 //! | [`gateway`] | the identity of a certificate, the route of a path, the headers that cross |
 //! | [`journal`] | the ledger's format: entries, the chain of their hashes, signed checkpoints, the checks of them |
@@ -32,6 +33,7 @@
 
 pub mod bounded;
 pub mod ca;
+pub mod certification;
 pub mod conditions;
 pub mod credentials;
 pub mod csr;

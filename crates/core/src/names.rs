@@ -125,6 +125,9 @@ pub const HEADER_RENEW_WITHIN: &str = "x-addon-signer-renew-within";
 /// Condition type of a ManagedClusterAddOn: false while the hub does not write its registrations, because another
 /// program keeps changing them.
 pub const CONDITION_ADDON_REGISTERED: &str = "addon-signer.io/Registered";
+/// Condition type of a ManagedClusterAddOn: whether the addon has a certificate that gateways accept. A cluster may
+/// write it too, so it is a report, and nothing is decided by it.
+pub const CONDITION_CERTIFICATE: &str = "addon-signer.io/Certificate";
 /// The tracing target of decisions. The audit log has only events with this target.
 pub const AUDIT_TARGET: &str = "audit";
 /// The tracing target of requests that have ended. The access log has only events with this target.

@@ -4,6 +4,7 @@
 //! their own: what they read, their Leases, and how a signer reads these.
 
 // A module imports those of the groups above it, with few exceptions, which tools/house.py -v lists.
+mod certifications;
 pub(crate) mod conditions;
 mod dry_run;
 pub mod lease;
@@ -25,6 +26,8 @@ pub mod routes;
 pub mod csrs;
 pub mod gateways;
 
+mod agents;
+
 mod links;
 pub mod supervisor;
 
@@ -41,7 +44,7 @@ use addon_signer_core::lease::Loss;
 use addon_signer_core::policy::GatewayRules;
 use addon_signer_core::rate::Rate;
 use addon_signer_core::templates::Templates;
-use addon_signer_ledger::{LedgerError, LedgerWriter, Location, WriterOptions};
+use addon_signer_ledger::{LedgerError, LedgerWriter, Location, Reader, WriterOptions};
 use addon_signer_platform::clock::Clock;
 use addon_signer_platform::contacts::Contacts;
 use addon_signer_telemetry::pulse::Pulses;
@@ -239,17 +242,20 @@ async fn run(hub: Hub, settings: HubSettings, addons: AddOnVersion) -> Result<()
         error = tasks.ended() => return Err(error),
         leads = leading.acquired() => u64::from(leads?),
     };
+    let agents = agents::start(&mut tasks, &links, Reader::new(writer.location()), served.clone());
     let feeding = recording::Feeding { writer, epoch, notes: notes.clone(), signers: served.clone() };
     recording::start(&mut tasks, &links, &namespace, feeding);
     tasks.spawn("recovery", after_the_writer(Recovery::new(&links).keep()));
     let published = publish(&mut tasks, &links, served.clone());
     let protected = watch_bundle_policy(&mut tasks, &links);
     let distributed = distribute(&mut tasks, &links, addons.clone(), (&namespace, known), served.clone());
-    let inputs = registrations::RegistrationInputs { seen, all_again, signers: served, templates, report };
+    let certifications = agents.states;
+    let inputs =
+        registrations::RegistrationInputs { seen, all_again, signers: served, templates, certifications, report };
     write_registrations(&mut tasks, &links, addons.clone(), inputs);
     let (refused, forbidden) = mpsc::channel(REFUSED_WAITING);
     let (signed, foreign) = watch::channel(ForeignReport::new());
-    let news = DispatcherLinks { eligibility, forbidden: refused, foreign: signed };
+    let news = DispatcherLinks { eligibility, forbidden: refused, foreign: signed, newest: agents.csrs };
     let (dispatcher, signing) = Dispatcher::new(&links.client, links.clock.clone(), settings.known_accounts(), news);
     tasks.spawn("requests", dispatcher.run(links.pulses.start("requests")));
     let (known, objects) = versions::channel();
@@ -265,6 +271,7 @@ async fn run(hub: Hub, settings: HubSettings, addons: AddOnVersion) -> Result<()
         signing,
         forbidden,
         foreign,
+        agents: agents.report,
         objects,
         notes,
     };

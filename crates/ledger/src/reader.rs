@@ -14,6 +14,7 @@ use super::error::classify;
 use super::search::Search;
 use super::view::{COLUMNS, Certificate, Details, Written};
 use super::{LedgerError, Location, schema};
+use addon_signer_core::certification::Newest;
 use addon_signer_core::encoding::pem;
 use addon_signer_core::identity::AddOnKey;
 use addon_signer_core::journal::entry::Entry;
@@ -26,6 +27,8 @@ const CONNECTIONS: usize = 4;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Certificates that expire within this time may count as not renewed.
 const DAY: Duration = Duration::from_secs(86_400);
+/// The most rows of one query for the newest certificates.
+const PAGE: usize = 4_096;
 /// Digits of a serial number.
 const SERIAL: usize = 40;
 
@@ -115,6 +118,34 @@ impl Reader {
                    GROUP BY signer || '', issuer || ''";
         let rows = self.rows(sql.to_owned(), vec![now.unix().into()]).await?;
         Ok(rows.iter().map(|row| (row.text(0), row.text(1), row.count(2))).collect())
+    }
+
+    /// The newest certificate of each addon on each cluster, of those that end after `since`.
+    pub async fn newest(&self, since: Timestamp) -> Result<HashMap<AddOnKey, Newest>, LedgerError> {
+        let sql = format!(
+            "SELECT not_after, seq, cluster, addon, issuer, not_before FROM certificates \
+             WHERE (not_after, seq) > ($1, $2) AND state IN ('signed', 'published') \
+             ORDER BY not_after, seq LIMIT {PAGE}"
+        );
+        let mut newest: HashMap<AddOnKey, Newest> = HashMap::new();
+        let (mut after, mut seq) = (since.unix(), 0);
+        loop {
+            let rows = self.rows(sql.clone(), vec![after.into(), seq.into()]).await?;
+            for row in &rows {
+                // The gateway's own certificates have no cluster.
+                let (Ok(cluster), Ok(addon)) = (row.str(2).parse(), row.str(3).parse()) else { continue };
+                let time = |at| Timestamp::from_unix(row.int(at).unwrap_or_default());
+                let (not_before, not_after) = (time(5), time(0));
+                let known = newest.entry(AddOnKey { cluster, addon });
+                let found = Newest { authority: row.str(4).into(), not_before, not_after };
+                let known = known.or_insert_with(|| found.clone());
+                if known.not_before <= found.not_before {
+                    *known = found;
+                }
+            }
+            let Some(last) = rows.last().filter(|_| rows.len() >= PAGE) else { return Ok(newest) };
+            (after, seq) = (last.int(0).unwrap_or_default(), last.count(1));
+        }
     }
 
     /// Entries after the one with the number `after`, oldest first.

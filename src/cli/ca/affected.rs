@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::connection::Ca;
 use super::report::{LineageName, LineageReport};
 use crate::cli::certs::LedgerSource;
-use crate::cli::status::{AgentState, Gathered, Row, Selection, gather};
+use crate::cli::status::{AgentState, Row, Selection, gather};
 use crate::output::{Format, Rows, print_json};
 use addon_signer_api::status::AuthorityState;
 use addon_signer_core::policy::GatewayCertificate;
@@ -86,12 +86,12 @@ impl Affected {
     /// The addons with an agent that depends on a certificate of this authority.
     async fn holders(ca: &Ca, signer: &str, id: &str) -> anyhow::Result<Self> {
         let mine = ca.add_ons(signer).await?;
-        Self::rows(ca, |row, knows_certificates| {
+        Self::rows(ca, |row| {
             let is_eligible = mine.contains(&row.addon) && row.state != AgentState::NotEligible;
             match row.depends_on.get(id) {
                 _ if !is_eligible => None,
                 Some(is_certain) => Some(*is_certain),
-                None => (!knows_certificates).then_some(false),
+                None => (!row.is_known).then_some(false),
             }
         })
         .await
@@ -99,7 +99,7 @@ impl Affected {
 
     /// The addons that may not trust the gateway's next authority; all of them if it is not published.
     pub(super) async fn without_anchor(ca: &Ca, is_published: bool) -> anyhow::Result<Self> {
-        Self::rows(ca, |row, _| match row.has_trust.filter(|_| is_published) {
+        Self::rows(ca, |row| match row.has_trust.filter(|_| is_published) {
             _ if matches!(row.state, AgentState::NotEligible | AgentState::NoCertificate) => None,
             Some(true) => None,
             Some(false) => Some(true),
@@ -108,17 +108,18 @@ impl Affected {
         .await
     }
 
-    /// The addons that `judge` counts. It gets whether the ledger was asked, and returns whether the loss is certain.
-    async fn rows(ca: &Ca, judge: impl Fn(&Row, bool) -> Option<bool>) -> anyhow::Result<Self> {
+    /// The addons that `judge` counts. It returns whether the loss is certain.
+    async fn rows(ca: &Ca, judge: impl Fn(&Row) -> Option<bool>) -> anyhow::Result<Self> {
         let ledger = Ok(LedgerSource::Hub(ca.client.clone()));
         let gathered = gather(&ca.client, ledger, &ca.namespace, &Selection::default()).await;
-        let Gathered { rows, no_ledger } = gathered.context(NOT_KNOWN)?;
-        let affected = rows.into_iter().filter_map(|row| {
-            let is_known = judge(&row, no_ledger.is_none())?;
+        let gathered = gathered.context(NOT_KNOWN)?;
+        let unknown = gathered.unknown().map(str::to_owned);
+        let affected = gathered.rows.into_iter().filter_map(|row| {
+            let is_known = judge(&row)?;
             Some(AffectedAddOn::of(row, is_known))
         });
         let addons: Vec<_> = affected.collect();
-        let unknown = no_ledger.filter(|_| !addons.is_empty());
+        let unknown = unknown.filter(|_| !addons.is_empty());
         Ok(Self { addons, unknown: unknown.map(|why| format!("the ledger was not asked: {why}")) })
     }
 

@@ -205,7 +205,7 @@ impl Inspection {
 }
 
 fn finding(gathered: &Gathered) -> Finding {
-    if let Some(why) = &gathered.no_ledger {
+    if let Some(why) = gathered.unknown() {
         let sentence = format!("it is not known which of them have certificates: {why}");
         return Finding::new(Verdict::Unknown, ABOUT, sentence);
     }

@@ -11,23 +11,28 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::Value;
 
 use super::certificates::{Accepted, Holding, holdings};
-use super::requests::newest;
-use super::row::{Facts, Row};
+use super::row::{Facts, Row, Said};
 use super::signers::{FleetSigners, SignersOf};
 use crate::cli::certs::LedgerSource;
 use addon_signer_api::Lenient;
 use addon_signer_api::manifest_work::{self, Place, Placement, Work, digest_of};
 use addon_signer_api::ocm::{self, AddOnApi, OcmObject};
 use addon_signer_api::registrations::names_signer;
+use addon_signer_api::request::BoundedCsr;
 use addon_signer_core::identity::{AddOnKey, AddOnName, ClusterName};
 use addon_signer_core::names::{LABEL_GATEWAY, LABEL_HUB_TRUST};
 use addon_signer_core::query::Filter;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_hub::authorities::store::{BUNDLE_KEY, SERVING_CONFIG_MAP};
+use addon_signer_hub::csrs::newest::NewestCsrs;
 use addon_signer_hub::registrations::registry::{clusters_api, discover};
 use addon_signer_platform::clock::Clock;
 use addon_signer_platform::errors::explain;
 use addon_signer_platform::listing::{self, Selector};
+
+/// The account of OCM's gRPC server, which makes CSRs for agents (ocm `pkg/server/services/csr/csr.go`). If other
+/// accounts counted, any of them could claim to act for a cluster.
+const GRPC_SERVER: &str = "system:serviceaccount:open-cluster-management-hub:grpc-server-sa";
 
 /// The gathered rows.
 pub(in crate::cli) struct Gathered {
@@ -35,6 +40,21 @@ pub(in crate::cli) struct Gathered {
     pub(in crate::cli) rows: Vec<Row>,
     /// Why the ledger was not asked.
     pub(in crate::cli) no_ledger: Option<String>,
+}
+
+impl Gathered {
+    /// Why it is unknown for some addons whether they have certificates.
+    pub(in crate::cli) fn unknown(&self) -> Option<&str> {
+        self.no_ledger.as_deref().filter(|_| self.rows.iter().any(|row| !row.is_known))
+    }
+
+    /// What is not known without the ledger.
+    pub(in crate::cli) fn without_ledger(&self) -> &'static str {
+        match self.unknown() {
+            Some(_) => "It is not known for all of them whether they have certificates",
+            None => "It is not known when certificates were last used",
+        }
+    }
 }
 
 /// Reads everything.
@@ -64,9 +84,10 @@ pub(in crate::cli) async fn gather(
         Ok(holdings) => (Some(holdings), None),
         Err(error) => (None, Some(explain(error.as_ref()))),
     };
-    let mut requests = newest(client, &signers.answerers, |key| addons.contains_key(key)).await?;
+    let csrs = newest_csrs(client, &signers).await?;
     let mut rows = Vec::new();
-    for (key, InstalledAddOn { not_eligible, unregistered, valid_from: _, revoked_before, is_brought }) in addons {
+    for (key, addon) in addons {
+        let InstalledAddOn { not_eligible, unregistered, valid_from: _, revoked_before, is_brought, said } = addon;
         let holding = holdings.as_mut().map(|all| all.remove(&key).unwrap_or_default());
         let facts = Facts {
             not_eligible,
@@ -76,13 +97,26 @@ pub(in crate::cli) async fn gather(
             has_stale: holding.as_ref().is_some_and(|holding| holding.has_stale),
             depends_on: holding.as_ref().map(Holding::depends_on).unwrap_or_default(),
             certificate: holding.map(|holding| holding.held),
-            request: requests.remove(&key),
+            csr: csrs.open(&key, |name| signers.answerers.get(name)),
+            said,
             has_gateways_apart,
         };
         rows.push(Row::of(&key, facts));
     }
     rows.sort_by(|one, other| (one.state, &one.cluster, &one.addon).cmp(&(other.state, &other.cluster, &other.addon)));
     Ok(Gathered { rows, no_ledger })
+}
+
+/// The newest CSR of each addon, for the signer names of all AddOnSigners.
+async fn newest_csrs(client: &Client, signers: &FleetSigners) -> anyhow::Result<NewestCsrs> {
+    let api: Api<BoundedCsr> = Api::all(client.clone());
+    let mut newest = NewestCsrs::default();
+    for name in signers.answerers.keys() {
+        let of_signer = Selector::fields(&format!("spec.signerName={name}"));
+        let listed = listing::each(api.clone(), of_signer, |csr| newest.note(&csr.csr, Some(GRPC_SERVER)));
+        listed.await.context("CertificateSigningRequests cannot be listed")?;
+    }
+    Ok(newest)
 }
 
 /// Whether a standalone gateway keeps a Lease.
@@ -102,6 +136,8 @@ struct InstalledAddOn {
     revoked_before: Option<Timestamp>,
     /// Whether a ManifestWork should bring the trust bundle, if the hub writes any.
     is_brought: bool,
+    /// What the hub reports about its certificate.
+    said: Option<Said>,
 }
 
 /// The installed addons that have AddOnSigners.
@@ -126,6 +162,7 @@ async fn installed(
             valid_from: ocm::created(addon).max(revoked_before).max(clusters.get(key.cluster.as_str()).copied()),
             revoked_before,
             is_brought: has_place && served.brings_trust,
+            said: Said::read(addon.data.get("status").unwrap_or(&Value::Null)),
         };
         addons.insert(key, read);
     });

@@ -2,7 +2,6 @@
 
 mod certificates;
 mod gather;
-mod requests;
 mod row;
 mod signers;
 
@@ -74,13 +73,14 @@ pub async fn run(args: FleetArgs) -> anyhow::Result<()> {
     let client = kubernetes::client(&args.source.access).await?;
     let wanted = Selection { addon: args.addon, cluster: args.cluster };
     let ledger = LedgerSource::open(args.source).await;
-    let Gathered { rows, no_ledger } = gather(&client, ledger, &args.namespace, &wanted).await?;
+    let gathered = gather(&client, ledger, &args.namespace, &wanted).await?;
+    let rows = &gathered.rows;
     let (page, last) = args.paging.of(rows.len());
     let shown = rows.get(page.clone()).unwrap_or_default();
     args.output.print(shown, as_table)?;
-    eprintln!("{}", summary(&rows));
-    if let Some(why) = no_ledger {
-        eprintln!("Certificates are not shown: {why}");
+    eprintln!("{}", summary(rows));
+    if let Some(why) = &gathered.no_ledger {
+        eprintln!("{}, because the ledger was not asked: {why}", gathered.without_ledger());
     }
     if page.end < rows.len() {
         eprintln!("There are more: --page {} of {last}, or --all.", args.paging.page.saturating_add(1));

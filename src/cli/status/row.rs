@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use serde_json::Value;
 
+use addon_signer_api::registrations::certificate_said;
+use addon_signer_core::certification::{Certification, OpenCsr, read_issued};
 use addon_signer_core::identity::AddOnKey;
 use addon_signer_core::timestamp::Timestamp;
 
@@ -23,7 +26,7 @@ pub(in crate::cli) enum AgentState {
     NoTrust,
     /// It has a certificate that was never used at the gateway.
     NeverSeen,
-    /// The ledger was not asked, so it is unknown whether it has a certificate.
+    /// Neither the ledger nor the hub's report says whether it has a certificate.
     Unknown,
     /// The cluster is not accepted, or the addon is suspended or being deleted.
     NotEligible,
@@ -41,13 +44,25 @@ pub(super) struct Held {
     pub(super) last_seen: Option<Timestamp>,
 }
 
-/// The newest CSR of an addon on a cluster.
+/// What the hub reports in the condition of an addon. The cluster may write that condition too.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Request {
-    /// It was denied or has failed; the sentence begins with the reason.
-    Refused { name: String, why: String },
-    /// It was not answered yet, or is approved but not signed.
-    Open { waits_for: String },
+pub(super) enum Said {
+    /// Its certificate.
+    Issued(Held),
+    /// What it waits for.
+    Waits(String),
+}
+
+impl Said {
+    /// Reads the status of a ManagedClusterAddOn.
+    pub(super) fn read(status: &Value) -> Option<Self> {
+        let (holds, message) = certificate_said(status)?;
+        if !holds {
+            return Some(Self::Waits(message.strip_prefix("It waits for ").unwrap_or(message).to_owned()));
+        }
+        let (valid_until, authority) = read_issued(message)?;
+        Some(Self::Issued(Held { valid_until, authority: authority.to_string(), last_seen: None }))
+    }
 }
 
 /// The gathered facts about one addon on one cluster.
@@ -65,7 +80,10 @@ pub(super) struct Facts {
     pub(super) has_stale: bool,
     /// The authorities on whose certificates its agents depend, and whether that is certain.
     pub(super) depends_on: BTreeMap<String, bool>,
-    pub(super) request: Option<Request>,
+    /// Its newest CSR, unless a later one has a certificate.
+    pub(super) csr: Option<OpenCsr>,
+    /// What the hub reports.
+    pub(super) said: Option<Said>,
     /// Whether a ManifestWork has brought the present trust bundle; `None` if none should.
     pub(super) trust: Option<bool>,
     /// Whether standalone gateways run: these report no uses.
@@ -95,14 +113,22 @@ pub(in crate::cli) struct Row {
     pub(in crate::cli) has_trust: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::cli) waits_for: Option<String>,
+    /// Whether it is known if it has a certificate.
+    #[serde(skip)]
+    pub(in crate::cli) is_known: bool,
 }
 
 impl Row {
     /// Judges the facts.
     pub(super) fn of(key: &AddOnKey, facts: Facts) -> Self {
         let (state, waits_for) = facts.judge();
-        let Facts { unregistered, certificate, trust, depends_on, .. } = facts;
-        let held = certificate.flatten();
+        let is_known = facts.certificate.is_some() || facts.said.is_some();
+        let held = facts.held().cloned();
+        let Facts { unregistered, certificate, trust, mut depends_on, .. } = facts;
+        if let (None, Some(held)) = (certificate, &held) {
+            // As where gateways report no uses, only the last certificate counts.
+            depends_on.insert(held.authority.clone(), true);
+        }
         Self {
             cluster: key.cluster.to_string(),
             addon: key.addon.to_string(),
@@ -114,45 +140,53 @@ impl Row {
             last_seen: held.and_then(|held| held.last_seen),
             has_trust: trust,
             waits_for,
+            is_known,
         }
     }
 }
 
 impl Facts {
+    /// The certificate that it has, by the ledger, or else by the hub's report.
+    fn held(&self) -> Option<&Held> {
+        match (&self.certificate, &self.said) {
+            (Some(held), _) => held.as_ref(),
+            (None, Some(Said::Issued(held))) => Some(held),
+            (None, _) => None,
+        }
+    }
+
     fn judge(&self) -> (AgentState, Option<String>) {
         if let Some(why) = self.not_eligible {
             return (AgentState::NotEligible, Some(why.to_owned()));
         }
-        if let Some(Request::Refused { name, why }) = &self.request {
-            return (AgentState::Refused, Some(format!("a valid CSR instead of {name}: {why}")));
+        if let Some(refused @ OpenCsr::Refused { .. }) = &self.csr {
+            return (AgentState::Refused, Certification::Open(refused.clone()).waits_for());
         }
         if let Some(until) = self.revoked_until {
-            let waits_for = format!(
-                "{until}; until then its annotation addon-signer.io/revoke-before revokes \
-                                     everything"
-            );
-            return (AgentState::NoCertificate, Some(waits_for));
+            return (AgentState::NoCertificate, Certification::RevokedUntil(until).waits_for());
         }
-        match &self.certificate {
-            None => (AgentState::Unknown, None),
-            Some(None) => (AgentState::NoCertificate, Some(self.missing())),
-            Some(Some(_)) if self.trust == Some(false) => {
+        let knows_uses = self.certificate.is_some() && !self.has_gateways_apart;
+        match self.held() {
+            None if self.certificate.is_none() && self.said.is_none() => (AgentState::Unknown, None),
+            None => (AgentState::NoCertificate, Some(self.missing())),
+            Some(_) if self.trust == Some(false) => {
                 (AgentState::NoTrust, Some("its cluster to apply the present trust bundle".to_owned()))
             }
-            Some(Some(Held { last_seen: None, .. })) if !self.has_gateways_apart => {
+            Some(Held { last_seen: None, .. }) if knows_uses => {
                 (AgentState::NeverSeen, Some("its first request at the gateway".to_owned()))
             }
-            Some(Some(_)) => (AgentState::Ready, None),
+            Some(_) => (AgentState::Ready, None),
         }
     }
 
     /// What an addon without a certificate waits for.
     fn missing(&self) -> String {
-        match (&self.request, &self.unregistered) {
-            (Some(Request::Open { waits_for }), _) => waits_for.clone(),
-            (_, Some(signer)) => format!("{signer} in status.registrations of its ManagedClusterAddOn"),
-            (_, None) if self.has_stale => STALE.to_owned(),
-            (_, None) => "its agent to make a CSR".to_owned(),
+        match (&self.csr, &self.unregistered, &self.said) {
+            (Some(open), ..) => Certification::Open(open.clone()).waits_for().unwrap_or_default(),
+            (None, Some(signer), _) => format!("{signer} in status.registrations of its ManagedClusterAddOn"),
+            (None, None, _) if self.has_stale => STALE.to_owned(),
+            (None, None, Some(Said::Waits(waits_for))) => waits_for.clone(),
+            (None, None, _) => Certification::NoCsr.waits_for().unwrap_or_default(),
         }
     }
 }
@@ -166,21 +200,17 @@ mod tests {
         Some(Some(Held { valid_until, authority: "a".to_owned(), last_seen: last_seen.map(Timestamp::from_unix) }))
     }
 
-    fn refused() -> Option<Request> {
-        Some(Request::Refused { name: "r".to_owned(), why: "SubjectOfAnotherCluster: no".to_owned() })
+    fn refused() -> Option<OpenCsr> {
+        Some(OpenCsr::Refused { name: "r".to_owned(), why: "SubjectOfAnotherCluster: no.".to_owned() })
     }
 
     #[test]
     fn the_worst_that_is_known_is_said_with_what_ends_it() {
         let none = Some(None);
-        let request = |request| Facts { certificate: none.clone(), request: Some(request), ..Facts::default() };
+        let pending = |waits_for: &str| OpenCsr::Pending { waits_for: waits_for.to_owned() };
         let unregistered = Some("example.com/a".to_owned());
         for (facts, state, waits_for) in [
-            (
-                Facts { not_eligible: Some("x"), request: refused(), ..Facts::default() },
-                AgentState::NotEligible,
-                Some("x"),
-            ),
+            (Facts { not_eligible: Some("x"), csr: refused(), ..Facts::default() }, AgentState::NotEligible, Some("x")),
             (
                 Facts { revoked_until: Some(Timestamp::from_unix(0)), ..Facts::default() },
                 AgentState::NoCertificate,
@@ -190,13 +220,16 @@ mod tests {
                 ),
             ),
             (
-                Facts { certificate: held(Some(1)), request: refused(), ..Facts::default() },
+                Facts { certificate: held(Some(1)), csr: refused(), ..Facts::default() },
                 AgentState::Refused,
-                Some("a valid CSR instead of r: SubjectOfAnotherCluster: no"),
+                Some(
+                    "a valid CSR instead of r, which was refused: SubjectOfAnotherCluster: no. A new one is answered at \
+                     once, also while the refused one is there (`kubectl delete csr r` deletes it).",
+                ),
             ),
             (Facts::default(), AgentState::Unknown, None),
             (
-                Facts { has_stale: true, ..request(Request::Open { waits_for: "x".to_owned() }) },
+                Facts { certificate: none.clone(), has_stale: true, csr: Some(pending("x")), ..Facts::default() },
                 AgentState::NoCertificate,
                 Some("x"),
             ),
@@ -230,6 +263,30 @@ mod tests {
         ] {
             assert_eq!(facts.judge(), (state, waits_for.map(str::to_owned)), "{facts:?}");
         }
+    }
+
+    #[test]
+    fn the_hubs_report_answers_where_the_ledger_does_not() {
+        let waits = || Some(Said::Waits("y".to_owned()));
+        let issued = || held(None).flatten().map(Said::Issued);
+        let none = Some(None);
+        for (certificate, said, state, waits_for) in [
+            (None, None, AgentState::Unknown, None),
+            (None, waits(), AgentState::NoCertificate, Some("y")),
+            (None, issued(), AgentState::Ready, None),
+            (none.clone(), waits(), AgentState::NoCertificate, Some("y")),
+            (none, issued(), AgentState::NoCertificate, Some("its agent to make a CSR")),
+            (held(None), waits(), AgentState::NeverSeen, Some("its first request at the gateway")),
+        ] {
+            let facts = Facts { certificate, said, ..Facts::default() };
+            assert_eq!(facts.judge(), (state, waits_for.map(str::to_owned)), "{facts:?}");
+        }
+        let row = Row::of(
+            &AddOnKey { cluster: "c".parse().unwrap(), addon: "t".parse().unwrap() },
+            Facts { said: issued(), ..Facts::default() },
+        );
+        assert!(row.is_known);
+        assert_eq!((row.depends_on, row.last_seen), (BTreeMap::from([("a".to_owned(), true)]), None));
     }
 
     #[test]

@@ -13,6 +13,7 @@ use addon_signer_api::status::{CONDITION_READY, DUPLICATE_SIGNER_NAME};
 use addon_signer_api::{AddOnSigner, GuardedSigner};
 use addon_signer_core::identity::AddOnName;
 use addon_signer_core::ownership::{Claimant, Ownership};
+use addon_signer_hub::csrs::newest::Answerer;
 use addon_signer_platform::listing::{self, Selector};
 
 /// The AddOnSigners of an addon.
@@ -48,15 +49,6 @@ impl SignersOf {
     pub(super) fn with_authorities(ids: &[&str]) -> Self {
         Self { authorities: ids.iter().map(|id| (*id).to_owned()).collect(), ..Self::default() }
     }
-}
-
-/// How the CSRs of one signer name are answered.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Answerer {
-    /// Whether an administrator or another program approves them.
-    pub(super) leaves_approval: bool,
-    /// Why the hub does not serve the AddOnSigner, by its status.
-    pub(super) problem: Option<String>,
 }
 
 /// All AddOnSigners.

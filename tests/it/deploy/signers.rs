@@ -2,7 +2,9 @@
 
 use addon_signer_api::rules::SignerConfig;
 use addon_signer_api::signer::{GatewaySpec, RoutesFrom};
-use addon_signer_api::status::{AuthorityState, AuthorityStatus, RotationPhase, RotationStatus};
+use addon_signer_api::status::{
+    AgentWithout, AgentsStatus, AuthorityState, AuthorityStatus, RotationPhase, RotationStatus,
+};
 use addon_signer_api::{AddOnSigner, AddOnSignerSpec, AddOnSignerStatus};
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
@@ -129,6 +131,12 @@ fn mk_status() -> AddOnSignerStatus {
             certificate: Some("-----BEGIN CERTIFICATE-----".to_owned()),
         }],
         authority_request: None,
+        agents: Some(AgentsStatus {
+            eligible: 2,
+            certified: 1,
+            summary: "1/2".to_owned(),
+            without: vec![AgentWithout { name: "c2/telemetry".to_owned(), waits_for: "a reason".to_owned() }],
+        }),
         rotation: Some(RotationStatus {
             phase: RotationPhase::Publish,
             since: time("2026-06-01T00:00:00Z"),

@@ -11,9 +11,9 @@ use kube::api::DynamicObject;
 use serde_json::{Map, Value, json};
 
 use crate::ocm::{AddOnApi, status_managers};
-use addon_signer_core::conditions::PERMISSION_APPLIED;
 pub use addon_signer_core::conditions::{CONDITION_REGISTRATION_APPLIED, REASON_TAKEN_AWAY};
-use addon_signer_core::names::CONDITION_ADDON_REGISTERED;
+use addon_signer_core::conditions::{FALSE, PERMISSION_APPLIED, TRUE};
+use addon_signer_core::names::{CONDITION_ADDON_REGISTERED, CONDITION_CERTIFICATE};
 
 /// The field manager of what the hub writes into the status of a ManagedClusterAddOn.
 pub const FIELD_MANAGER: &str = "addon-signer";
@@ -147,6 +147,50 @@ pub fn say_left(status: &Value, left: bool, now_rfc3339: &str) -> Value {
         conditions.retain(|condition| text(condition, "type") != CONDITION_ADDON_REGISTERED);
     }
     json!({ "conditions": conditions })
+}
+
+/// What the condition about the certificate of an addon says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CertificateCondition {
+    /// Whether it has a certificate that gateways accept.
+    pub holds: bool,
+    /// The reason.
+    pub reason: &'static str,
+    /// The message.
+    pub message: String,
+}
+
+/// `status` of a merge patch that gives the object this condition ([`CONDITION_CERTIFICATE`]), or removes it; `None` if
+/// the object is so already.
+#[must_use]
+pub fn say_certificate(status: &Value, wanted: Option<&CertificateCondition>, now_rfc3339: &str) -> Option<Value> {
+    let conditions = items(status, "conditions");
+    let mut known = conditions.iter().filter(|condition| text(condition, "type") == CONDITION_CERTIFICATE);
+    let before = known.next();
+    let Some(CertificateCondition { holds, reason, message }) = wanted else {
+        let others = conditions.iter().filter(|condition| text(condition, "type") != CONDITION_CERTIFICATE);
+        return before.is_some().then(|| json!({ "conditions": others.collect::<Vec<_>>() }));
+    };
+    let value = if *holds { TRUE } else { FALSE };
+    let says = |field, wanted| before.is_some_and(|before| text(before, field) == wanted);
+    if says("status", value) && says("reason", reason) && says("message", message) && known.next().is_none() {
+        return None;
+    }
+    let since = before.map(|before| text(before, "lastTransitionTime")).filter(|_| says("status", value));
+    let since = since.filter(|since| !since.is_empty()).unwrap_or(now_rfc3339);
+    let condition = json!({
+        "type": CONDITION_CERTIFICATE, "status": value, "reason": reason, "message": message,
+        "lastTransitionTime": since,
+    });
+    Some(json!({ "conditions": with_condition(conditions.to_vec(), condition) }))
+}
+
+/// What that condition says, if the object has it: whether the addon has a certificate, and the message.
+#[must_use]
+pub fn certificate_said(status: &Value) -> Option<(bool, &str)> {
+    let mut conditions = items(status, "conditions").iter();
+    let said = conditions.find(|condition| text(condition, "type") == CONDITION_CERTIFICATE)?;
+    Some((text(said, "status") == TRUE, text(said, "message")))
 }
 
 /// The list with the wanted entries. The entry of a signer name takes the place of its first one, or goes at the end.

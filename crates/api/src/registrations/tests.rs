@@ -270,3 +270,21 @@ fn a_list_is_anothers_when_only_others_wrote_it() {
         assert_eq!(is_anothers(&object), anothers, "{managers:?}");
     }
 }
+
+#[test]
+fn condition_about_certificate_stands_beside_others() {
+    let status = json!({"conditions": [mk_condition("True", "SetPermissionApplied")]});
+    let mk = |holds, reason, message: &str| CertificateCondition { holds, reason, message: message.to_owned() };
+    let (waits, issued) = (mk(false, "NoRequest", "It waits."), mk(true, "Issued", "Until noon."));
+    let first = merged(&status, &say_certificate(&status, Some(&waits), NOW).unwrap());
+    assert_eq!(certificate_said(&first), Some((false, "It waits.")));
+    assert_eq!(say_certificate(&first, Some(&waits), "later"), None);
+    let other = mk(false, "Refused", "It waits for something else.");
+    let second = merged(&first, &say_certificate(&first, Some(&other), "later").unwrap());
+    assert_eq!(second["conditions"][1]["lastTransitionTime"], NOW, "its status is as before");
+    let third = merged(&second, &say_certificate(&second, Some(&issued), "later").unwrap());
+    assert_eq!(third["conditions"][1]["lastTransitionTime"], "later");
+    assert_eq!(third["conditions"].as_array().unwrap().len(), 2);
+    assert_eq!(merged(&third, &say_certificate(&third, None, NOW).unwrap()), status);
+    assert_eq!((say_certificate(&status, None, NOW), certificate_said(&status)), (None, None));
+}

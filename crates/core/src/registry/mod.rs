@@ -316,8 +316,12 @@ impl Registry {
 
     /// On how many clusters these addons are eligible according to the last read, each counted by itself.
     pub fn count_eligible(&self, addons: &BTreeSet<AddOnName>) -> usize {
-        let pairs = self.addons.iter().flat_map(|(cluster, of)| of.keys().map(move |addon| (cluster, addon)));
-        pairs.filter(|(cluster, addon)| addons.contains(*addon) && self.listed(cluster, addon).is_ok()).count()
+        self.names().filter(|(cluster, addon)| addons.contains(*addon) && self.listed(cluster, addon).is_ok()).count()
+    }
+
+    /// All addons of all clusters that have a ManagedClusterAddOn, in no order.
+    pub fn names(&self) -> impl Iterator<Item = (&ClusterName, &AddOnName)> {
+        self.addons.iter().flat_map(|(cluster, of)| of.keys().map(move |addon| (cluster, addon)))
     }
 
     /// The earliest beginning of a certificate of `addon` on `cluster`: those that begin earlier are revoked, or were

@@ -53,6 +53,8 @@ pub(super) enum Patch {
     Registrations { says_left: bool },
     /// Removes that condition.
     TakeBack,
+    /// The condition about the certificate.
+    Certificate,
 }
 
 /// Why a call failed.

@@ -23,6 +23,7 @@ mod start;
 pub mod status;
 
 use super::{HubError, HubLinks, HubSettings};
+use crate::agents::AgentsReport;
 use crate::authorities::state::LineageState;
 use crate::authorities::trust_publisher::TrustPublisher;
 use crate::authorities::versions::WatchedObjects;
@@ -95,6 +96,8 @@ pub(super) struct SupervisorLinks {
     pub(super) forbidden: mpsc::Receiver<String>,
     /// Certificates that another program signed.
     pub(super) foreign: watch::Receiver<ForeignReport>,
+    /// How many addons on clusters have certificates; each round reports it, however often it changes.
+    pub(super) agents: watch::Receiver<AgentsReport>,
     /// The versions of the lineages' objects on the API server.
     pub(super) objects: WatchedObjects,
     /// The pending records of the ledger.

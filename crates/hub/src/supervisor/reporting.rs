@@ -108,6 +108,7 @@ impl Supervisor {
             published: self.published(name),
             protected: self.ends.protected.borrow().clone(),
             foreign: self.foreign(name),
+            agents: self.ends.agents.borrow().get(name).cloned(),
             first_waits_for: lineage.ready().and_then(|ready| ready.first_waits_for(&self.links.in_effect.borrow())),
         };
         let mut wanted = status::wanted(object, &validity, &lineage, &serving, reports, self.links.clock.now());

@@ -15,9 +15,10 @@ use crate::authorities::state::{LineageState, ReadyLineage};
 use crate::conditions::{Report, Validity, condition, patch_of_status};
 use crate::lease::{Leads, NotWritten};
 use addon_signer_api::status::{
-    AddOnSignerStatus, CONDITION_ADDONS_CONFLICTED, CONDITION_AUTHORITY_HEALTHY, CONDITION_AUTHORITY_ISSUED,
-    CONDITION_FOREIGN, CONDITION_READY, CONDITION_REGISTERED, CONDITION_ROTATING, CONDITION_TRUST_BUNDLE_PROTECTED,
-    CONDITION_TRUST_DISTRIBUTED, CONDITION_TRUST_PUBLISHED, ConditionValue, DUPLICATE_SIGNER_NAME,
+    AddOnSignerStatus, AgentsStatus, CONDITION_ADDONS_CONFLICTED, CONDITION_AUTHORITY_HEALTHY,
+    CONDITION_AUTHORITY_ISSUED, CONDITION_FOREIGN, CONDITION_READY, CONDITION_REGISTERED, CONDITION_ROTATING,
+    CONDITION_TRUST_BUNDLE_PROTECTED, CONDITION_TRUST_DISTRIBUTED, CONDITION_TRUST_PUBLISHED, ConditionValue,
+    DUPLICATE_SIGNER_NAME,
 };
 use addon_signer_api::{AddOnSigner, AddOnSignerSpec, GuardedSigner};
 use addon_signer_core::ca::lineage::WaitsFor;
@@ -52,6 +53,8 @@ pub struct Reports {
     pub protected: Report,
     /// Certificates that another program signed.
     pub foreign: Report,
+    /// How many of its addons on clusters have certificates, once they are counted.
+    pub agents: Option<AgentsStatus>,
     /// What the first certificate of its authority waits for.
     pub first_waits_for: Option<WaitsFor>,
 }
@@ -124,18 +127,18 @@ pub fn wanted(
             Report::Nothing => {}
         }
     }
-    let authorities = last.map_or(before.authorities, |ready| authorities(ready.lineage()));
     let add_on_list = Some(few(&reports.add_ons)).filter(|list| !list.is_empty());
     AddOnSignerStatus {
         observed_generation: generation,
         add_ons: reports.add_ons,
         add_on_list,
-        authorities,
+        authorities: last.map_or(before.authorities, |ready| authorities(ready.lineage())),
         rotation,
         authority_request: match lineage {
             LineageState::Starting | LineageState::Absent => before.authority_request,
             _ => lineage.request().cloned(),
         },
+        agents: reports.agents.or(before.agents),
         conditions,
     }
 }

@@ -97,7 +97,8 @@ fn mk_supervisor(pulses: &Pulses) -> (Supervisor, lease::Announcer, HubEnds) {
     let (Hub { links, .. }, ends) = Hub::wire(parts);
     let (refused, forbidden) = mpsc::channel(1);
     let (signed, foreign) = watch::channel(Default::default());
-    let news = DispatcherLinks { eligibility: EligibilityWatch::default(), forbidden: refused, foreign: signed };
+    let eligibility = EligibilityWatch::default();
+    let news = DispatcherLinks { eligibility, forbidden: refused, foreign: signed, newest: Default::default() };
     let (_, signing) = Dispatcher::new(&links.client, links.clock.clone(), Default::default(), news);
     let links_of_supervisor = SupervisorLinks {
         needs_certificate: watch::Sender::new(false).subscribe(),
@@ -109,6 +110,7 @@ fn mk_supervisor(pulses: &Pulses) -> (Supervisor, lease::Announcer, HubEnds) {
         signing,
         forbidden,
         foreign,
+        agents: watch::channel(Default::default()).1,
         objects: crate::authorities::versions::channel().1,
         notes: Notes::default(),
     };

@@ -292,7 +292,9 @@ async fn the_status_says_what_is() {
         let is_registered = status.conditions.iter().any(|condition| condition.type_ == "Registered");
         // An API server knows a new policy some seconds late.
         let is_protected = status.conditions.iter().any(|condition| condition.reason == "PolicyInForce");
-        (is_registered && is_protected && status.authorities.first()?.last_leaf_expires.is_some()).then_some(object)
+        let is_counted = status.agents.as_ref().is_some_and(|agents| agents.summary == "1/1");
+        (is_counted && is_registered && is_protected && status.authorities.first()?.last_leaf_expires.is_some())
+            .then_some(object)
     })
     .await;
     let status = object.status.clone().unwrap();
@@ -315,7 +317,7 @@ async fn the_status_says_what_is() {
     assert_eq!(authority.not_after, anchor.not_after());
     assert!(status.rotation.is_none());
     if hub.is_real() {
-        assert_eq!(printed(&admin).await[..5], printed_as(&authority.not_after.to_string()));
+        assert_eq!(printed(&admin).await[..6], printed_as(&authority.not_after.to_string()));
     }
     // A status that has not changed is not written again.
     pass(MOMENT).await;
@@ -325,7 +327,7 @@ async fn the_status_says_what_is() {
 }
 
 fn printed_as(not_after: &str) -> Vec<Value> {
-    ["example.com/telemetry", "telemetry", "True", "Signing", not_after].map(Value::from).to_vec()
+    ["example.com/telemetry", "telemetry", "True", "Signing", "1/1", not_after].map(Value::from).to_vec()
 }
 
 /// What `kubectl get addonsigners` prints, without the name.

@@ -12,6 +12,7 @@ use futures::StreamExt;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::runtime::watcher::Event;
 use kube::{Api, Client, ResourceExt};
+use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
@@ -22,6 +23,7 @@ use crate::HubError;
 use crate::authorities::state::LineageState;
 use crate::csrs::action::{self, KnownAccounts};
 use crate::csrs::foreign::{ForeignReport, Origins};
+use crate::csrs::newest::NewestCsrs;
 use crate::csrs::room::{KnownCsr, KnownCsrs, Rereads};
 use crate::csrs::signer::{Changes, Failures, Outcome, Signer};
 use crate::csrs::unrecorded::{IssuedBefore, compare};
@@ -69,6 +71,8 @@ pub(crate) struct DispatcherLinks {
     pub(crate) forbidden: mpsc::Sender<String>,
     /// Receives the certificates that another program signed.
     pub(crate) foreign: watch::Sender<ForeignReport>,
+    /// Receives the newest CSR of each addon.
+    pub(crate) newest: Arc<Mutex<NewestCsrs>>,
 }
 
 struct ServedSigner {
@@ -94,6 +98,7 @@ pub(crate) struct Dispatcher {
     /// When all CSRs may be listed again at the earliest.
     next_list: Instant,
     origins: Origins,
+    newest: Arc<Mutex<NewestCsrs>>,
     issued_before: IssuedBefore,
     /// Compares them with the ledger.
     comparing: JoinSet<()>,
@@ -123,6 +128,7 @@ impl Dispatcher {
             forbidden: links.forbidden,
             next_list: Instant::now(),
             origins: Origins::new(clock, links.foreign),
+            newest: links.newest,
             issued_before: IssuedBefore::default(),
             comparing: JoinSet::new(),
         };
@@ -177,6 +183,7 @@ impl Dispatcher {
             Event::Init => {
                 self.known.begin_list();
                 self.origins.begin_list();
+                self.newest.lock().begin_list();
                 self.issued_before.begin();
             }
             Event::InitApply(request) => {
@@ -188,6 +195,7 @@ impl Dispatcher {
             Event::InitDone => {
                 self.known.complete_list();
                 self.origins.complete_list();
+                self.newest.lock().complete_list();
                 self.issued_before.complete();
                 for (signer_name, served) in &self.served {
                     self.origins.compare(signer_name, &served.signer.lineage.borrow());
@@ -198,6 +206,7 @@ impl Dispatcher {
             Event::Apply(request) => self.seen(request),
             Event::Delete(request) => {
                 self.origins.gone(&request.csr, self.lineage_of(&request.csr).as_ref());
+                self.newest.lock().remove(&request.csr, self.accounts.grpc_proxy.as_deref());
                 self.settled(&request.csr);
             }
         }
@@ -205,12 +214,16 @@ impl Dispatcher {
 
     fn seen(&mut self, request: BoundedCsr) {
         let csr = &request.csr;
+        // Kubernetes' own signers are never ours, and they have most of the CSRs.
+        let is_kubernetes = csr.spec.signer_name.starts_with("kubernetes.io/");
+        if !is_kubernetes {
+            self.newest.lock().note(csr, self.accounts.grpc_proxy.as_deref());
+        }
         if action::is_issued(csr) {
             self.origins.note(csr, self.lineage_of(csr).as_ref());
             return self.settled(csr);
         }
-        // Kubernetes' own signers are never ours, and they have most of the CSRs.
-        if csr.spec.signer_name.starts_with("kubernetes.io/") {
+        if is_kubernetes {
             return;
         }
         let name = csr.name_any();

@@ -68,6 +68,7 @@ fn mk_dispatcher(client: &Client) -> (Dispatcher, Signing, EligibilityWatch) {
         eligibility: eligibility.clone(),
         forbidden: mpsc::channel(1).0,
         foreign: watch::channel(ForeignReport::new()).0,
+        newest: Arc::default(),
     };
     let (mut dispatcher, signing) = Dispatcher::new(client, Clock::default(), KnownAccounts::default(), links);
     let served = ServedSigner { signer: Arc::new(mk_signer(client)), stop: CancellationToken::new() };

@@ -20,6 +20,7 @@ use super::report::RegistrationReport;
 use super::wanted::{Signers, wanted_status};
 use super::work::{self, AddOnsApi, Done, Patch, SeenAddOn, WriteFailure};
 use crate::HubLinks;
+use crate::certifications::Certifications;
 use crate::lease::Leads;
 use addon_signer_api::addon_template::template_of_addon;
 use addon_signer_api::ocm::{self, AddOnApi, OcmObject};
@@ -28,7 +29,9 @@ use addon_signer_core::doubling::{RevertBackoff, doubled};
 use addon_signer_core::identity::AddOnKey;
 use addon_signer_core::templates::{TemplatedAddOns, Templates};
 use addon_signer_telemetry::pulse::Pulse;
+use certificate_reports::CertificateReports;
 
+mod certificate_reports;
 mod reverts;
 
 /// How many addons are in work at once.
@@ -59,6 +62,8 @@ pub(crate) struct RegistrationInputs {
     pub signers: watch::Receiver<Option<Signers>>,
     /// Which addons OCM's addon-manager registers.
     pub templates: watch::Receiver<Templates>,
+    /// Which addons have certificates.
+    pub certifications: Certifications,
     /// What the status of AddOnSigners reports; `None` before the first report.
     pub report: watch::Sender<Option<RegistrationReport>>,
 }
@@ -98,6 +103,7 @@ pub(crate) struct RegistrationWriter {
     oversized: Oversized,
     /// The AddOnTemplates that addons name for their cluster alone.
     overrides: BTreeMap<AddOnKey, String>,
+    reports: CertificateReports,
     list: Listing,
     /// Whether all addons were listed once.
     is_complete: bool,
@@ -109,6 +115,7 @@ impl RegistrationWriter {
         Self {
             target: AddOnsApi { client: links.client.clone(), version },
             links: links.clone(),
+            reports: CertificateReports::new(inputs.certifications.clone()),
             inputs,
             signers: None,
             templates: Templates::default(),
@@ -142,6 +149,7 @@ impl RegistrationWriter {
             tokio::select! {
                 Some(seen) = self.inputs.seen.1.recv(), if has_room => self.observe(seen),
                 Some(key) = self.later.next(), if has_room => self.read_again(key),
+                key = self.reports.next(), if has_room => self.read_again(key),
                 Some(done) = self.tasks.join_next() => self.finish(done?),
                 changed = self.inputs.signers.changed() => {
                     if changed.is_err() {
@@ -197,7 +205,7 @@ impl RegistrationWriter {
 
     fn observe(&mut self, seen: SeenAddOn) {
         match seen {
-            SeenAddOn::There(addon) => self.look(&addon),
+            SeenAddOn::There(addon) => self.look(&addon, false),
             SeenAddOn::Deleted(key) => self.forget(&key),
             SeenAddOn::Listed => {
                 let Some(there) = self.list.shown.take() else { return };
@@ -217,10 +225,12 @@ impl RegistrationWriter {
         self.overrides.remove(key);
         self.failures.remove(key);
         self.later.drop(key);
+        self.reports.forget(key);
     }
 
-    /// Decides what to do about an addon that was just seen.
-    fn look(&mut self, addon: &OcmObject) {
+    /// Decides what to do about an addon that was just seen. `is_turn`: whether it was read to report on its
+    /// certificate.
+    fn look(&mut self, addon: &OcmObject, is_turn: bool) {
         let object = &addon.object;
         let Some(key) = ocm::addon_key(object) else { return };
         if let Some(listed) = &mut self.list.shown {
@@ -244,11 +254,16 @@ impl RegistrationWriter {
             return self.later.put(&key, AGAIN);
         }
         match (self.known(), self.links.leading.leads()) {
-            (Some((signers, templated)), Ok(leads)) => self.decide(&leads, (&key, api), object, &signers, &templated),
+            (Some((signers, templated)), Ok(leads)) => {
+                if !self.decide(&leads, (&key, api), object, &signers, &templated) {
+                    self.report_certificate(&leads, (&key, api), object, is_turn);
+                }
+            }
             _ => self.list.due = true,
         }
     }
 
+    /// Writes the registrations of an addon if they differ. Returns whether they do, now or later.
     fn decide(
         &mut self,
         leads: &Leads,
@@ -256,17 +271,21 @@ impl RegistrationWriter {
         object: &DynamicObject,
         signers: &Signers,
         templated: &TemplatedAddOns,
-    ) {
+    ) -> bool {
         let now = self.links.clock.now();
         let wanted = wanted_status(object, api, signers, templated, now);
         let status = object.data.get("status").unwrap_or(&Value::Null);
         let says_left = is_left(status);
         let pause = self.pause_before_write(key, wanted.is_some(), says_left);
         let (patch, status) = match wanted {
-            None if !says_left => return drop(self.failures.remove(key)),
+            None if !says_left => {
+                self.failures.remove(key);
+                return false;
+            }
             _ if !pause.is_zero() => {
                 self.failures.remove(key);
-                return self.later.put(key, pause);
+                self.later.put(key, pause);
+                return false; // what the addon waits for is worth reporting meanwhile
             }
             None => (Patch::TakeBack, say_left(status, false, &now.to_string())),
             Some(wanted) if says_left || !self.left.contains(key) => {
@@ -275,11 +294,12 @@ impl RegistrationWriter {
             Some(wanted) => (Patch::Registrations { says_left: true }, reverts::saying_left(wanted, status, now)),
         };
         if self.failures.contains_key(key) && self.later.has(key) {
-            return; // changes of the addon do not hasten the retry
+            return true; // changes of the addon do not hasten the retry
         }
         self.at_work.insert(key.clone(), false);
         let version = object.metadata.resource_version.clone();
         self.tasks.spawn(work::write(leads.clone(), self.target.addons(key, api), key.clone(), patch, version, status));
+        true
     }
 
     /// Reads a due addon again before deciding about it: what the hub has seen of it may be outdated.
@@ -298,11 +318,17 @@ impl RegistrationWriter {
             Done::Read(key, _) | Done::Wrote(key, ..) => key.clone(),
         };
         let changed_since = self.at_work.remove(&key).unwrap_or_default();
+        let is_turn = self.reports.end_turn(&key);
         match done {
             Done::Listed => {}
-            Done::Read(_, Ok(addon)) => self.look(&addon),
+            Done::Read(_, Ok(addon)) => self.look(&addon, is_turn),
             Done::Wrote(_, patch, Ok(())) => self.wrote(&key, patch),
             Done::Read(_, Err(WriteFailure::Gone)) | Done::Wrote(_, _, Err(WriteFailure::Gone)) => self.forget(&key),
+            Done::Wrote(_, Patch::Certificate, Err(failure)) => {
+                // A report that cannot be written is no failure of the registration.
+                debug!(?failure, addon = %key, "Could not report on an addon's certificate; the hub retries");
+                self.later.put(&key, reverts::SHORTEST);
+            }
             Done::Read(_, Err(failure)) | Done::Wrote(_, _, Err(failure)) => self.fail(&key, failure),
         }
         if changed_since {
@@ -311,6 +337,9 @@ impl RegistrationWriter {
     }
 
     fn wrote(&mut self, key: &AddOnKey, patch: Patch) {
+        if patch == Patch::Certificate {
+            return; // reported, and noted when it was begun
+        }
         self.failures.remove(key);
         self.note_write(key, reverts::SHORTEST);
         let AddOnKey { cluster, addon } = key;
@@ -328,6 +357,7 @@ impl RegistrationWriter {
             Patch::TakeBack => {
                 info!(%cluster, %addon, "No other program changes the addon's registrations any more");
             }
+            Patch::Certificate => {}
         }
     }
 

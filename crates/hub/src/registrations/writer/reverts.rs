@@ -24,7 +24,7 @@ use addon_signer_core::timestamp::Timestamp;
 /// are not disputed.
 pub(super) const SHORTEST: Duration = Duration::from_secs(60);
 /// The longest pause. It is long because OCM's agent makes and deletes a Secret at each write.
-const LONGEST: Duration = Duration::from_secs(6 * 3600);
+pub(super) const LONGEST: Duration = Duration::from_secs(6 * 3600);
 /// The first pause if the addon's status reports that it is left, and no earlier writes are known, because the hub was
 /// restarted or an administrator changed a setting.
 const SHORTEST_IF_LEFT: Duration = Duration::from_secs(600);

@@ -181,6 +181,7 @@ impl World {
             all_again: Arc::clone(&all_again),
             signers: of_signers,
             templates: of_templates,
+            certifications: Default::default(),
             report: reporting,
         };
         let version = AddOnVersion::from(AddOnApi::V1Alpha1);

@@ -1,0 +1,305 @@
+//! Finds out which addons on which clusters have a certificate, from the ledger, the registry and the CSRs, for the
+//! conditions of ManagedClusterAddOns and the status of AddOnSigners.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout};
+use tracing::debug;
+
+use crate::HubLinks;
+use crate::certifications::Certifications;
+use crate::csrs::newest::{Answerer, NewestCsrs};
+use crate::registrations::wanted::Signers;
+use crate::tasks::{HubTasks, after_the_writer, send_news};
+use addon_signer_api::status::{AgentWithout, AgentsStatus};
+use addon_signer_core::ca::authority::AuthorityId;
+use addon_signer_core::certification::{AgentFacts, Certification, Newest, OpenCsr};
+use addon_signer_core::identity::{AddOnKey, AddOnName};
+use addon_signer_core::registry::{NotRegistered, Registry};
+use addon_signer_core::timestamp::Timestamp;
+use addon_signer_core::trust::Trust;
+use addon_signer_ledger::{Health, Reader};
+
+/// How often all are counted; earlier if the ledger has changed.
+const ROUND: Duration = Duration::from_secs(15);
+/// The shortest time between two counts.
+const SETTLE: Duration = Duration::from_secs(2);
+/// The pause after a count is this many times as long as the count, so that a large fleet costs little.
+const SHARE: u32 = 20;
+/// How long the report names the end of an expired certificate.
+const WEEK: Duration = Duration::from_secs(7 * 86_400);
+/// How many addons without a certificate a status names.
+const NAMED: usize = 10;
+
+/// The numbers of each AddOnSigner, by its name.
+pub(crate) type AgentsReport = BTreeMap<String, AgentsStatus>;
+
+/// The other ends of the task that counts.
+pub(crate) struct CountedAgents {
+    /// Where the dispatcher notes CSRs.
+    pub(crate) csrs: Arc<Mutex<NewestCsrs>>,
+    pub(crate) states: Certifications,
+    pub(crate) report: watch::Receiver<AgentsReport>,
+}
+
+/// Starts the task that counts.
+pub(crate) fn start(
+    tasks: &mut HubTasks,
+    links: &HubLinks,
+    ledger: Reader,
+    signers: watch::Receiver<Option<Signers>>,
+) -> CountedAgents {
+    let (csrs, states) = (Arc::<Mutex<NewestCsrs>>::default(), Certifications::default());
+    let (report, counted) = watch::channel(AgentsReport::new());
+    let inputs = AgentsInputs { ledger, signers, csrs: Arc::clone(&csrs), states: states.clone(), report };
+    tasks.spawn("certificates of agents", after_the_writer(keep(links.clone(), inputs)));
+    CountedAgents { csrs, states, report: counted }
+}
+
+/// What the task reads, and where it reports.
+struct AgentsInputs {
+    ledger: Reader,
+    signers: watch::Receiver<Option<Signers>>,
+    csrs: Arc<Mutex<NewestCsrs>>,
+    states: Certifications,
+    report: watch::Sender<AgentsReport>,
+}
+
+/// Counts as long as the hub runs.
+async fn keep(links: HubLinks, inputs: AgentsInputs) {
+    let pulse = links.pulses.start("certificates of agents");
+    let mut certificates = Certificates::default();
+    let mut health = links.ledger.health();
+    loop {
+        pulse.beat();
+        let began = Instant::now();
+        if certificates.refresh(&links, &inputs.ledger).await {
+            inputs.count(&links, &certificates.newest);
+        }
+        sleep(SETTLE.max(SHARE * began.elapsed())).await;
+        // Each transaction of the ledger is a change.
+        if let Ok(Err(_)) = timeout(ROUND, health.changed()).await {
+            return; // the ledger's writer has ended, and with it the hub
+        }
+    }
+}
+
+impl AgentsInputs {
+    fn count(&self, links: &HubLinks, newest: &HashMap<AddOnKey, Newest>) {
+        let Some(signers) = self.signers.borrow().clone() else { return };
+        let fleet = Fleet::new(&signers, &links.trust.borrow());
+        let Some(addons) = links.registry.read(|registry| fleet.read(registry)) else { return };
+        let mut judged = {
+            let mut csrs = self.csrs.lock();
+            let is_there = |key: &AddOnKey| addons.contains_key(key);
+            csrs.retain(|cluster, addon| is_there(&AddOnKey { cluster: cluster.clone(), addon: addon.clone() }));
+            fleet.judge(&addons, newest, &csrs, links.clock.now())
+        };
+        send_news(&self.report, fleet.sum(&judged));
+        if !signers.is_whole {
+            // An AddOnSigner that is invalid for a while keeps the last report on its addons.
+            judged.extend(self.states.all().into_iter().filter(|(key, _)| fleet.signer_of(&key.addon).is_none()));
+        }
+        self.states.set(judged);
+    }
+}
+
+/// The newest certificates in the ledger.
+#[derive(Default)]
+struct Certificates {
+    newest: HashMap<AddOnKey, Newest>,
+    /// The ledger's last entry when they were read.
+    read_at: Option<u64>,
+}
+
+impl Certificates {
+    /// Reads them again if the ledger has changed. Returns whether they are known.
+    async fn refresh(&mut self, links: &HubLinks, ledger: &Reader) -> bool {
+        let Health::Up { tip, .. } = links.ledger.health().borrow().clone() else { return false };
+        if self.read_at == Some(tip.seq) {
+            return true;
+        }
+        match ledger.newest(links.clock.now().minus(WEEK)).await {
+            Ok(newest) => (self.newest, self.read_at) = (newest, Some(tip.seq)),
+            // The ledger's writer has logged the error.
+            Err(error) => debug!(%error, "Could not read the newest certificates"),
+        }
+        self.read_at == Some(tip.seq)
+    }
+}
+
+/// What the registry knows of one addon on one cluster.
+struct Registered {
+    eligibility: Result<(), NotRegistered>,
+    valid_from: Option<Timestamp>,
+    revoked_before: Option<Timestamp>,
+}
+
+/// The AddOnSigners in effect.
+struct Fleet<'s> {
+    /// The AddOnSigner of each addon.
+    of_addon: HashMap<&'s AddOnName, &'s str>,
+    /// The authorities that gateways trust, by AddOnSigner.
+    trusted: HashMap<&'s str, BTreeSet<AuthorityId>>,
+    /// By signer name.
+    answerers: HashMap<&'s str, Answerer>,
+    /// For signer names that no AddOnSigner has, while not all AddOnSigners are known.
+    of_others: Option<Answerer>,
+}
+
+impl<'s> Fleet<'s> {
+    fn new(signers: &'s Signers, trust: &Trust) -> Self {
+        let mut fleet = Self {
+            of_addon: HashMap::new(),
+            trusted: HashMap::new(),
+            answerers: HashMap::new(),
+            of_others: (!signers.is_whole).then(Answerer::default),
+        };
+        for (name, config) in &*signers.served {
+            let anchors = trust.signer(name).map(|trusted| trusted.client_anchors.authorities()).unwrap_or_default();
+            fleet.trusted.insert(name, anchors.iter().map(|anchor| anchor.id().clone()).collect());
+            fleet.of_addon.extend(config.rules.addons.iter().map(|addon| (addon, name.as_str())));
+            let answerer = Answerer { leaves_approval: !config.approves, problem: None };
+            fleet.answerers.insert(config.rules.signer_name.as_str(), answerer);
+        }
+        fleet
+    }
+
+    fn signer_of(&self, addon: &AddOnName) -> Option<&'s str> {
+        self.of_addon.get(addon).copied()
+    }
+
+    /// The addons on clusters that have an AddOnSigner; `None` until the registry is complete. An outdated one still
+    /// knows which addons were eligible last.
+    fn read(&self, registry: &Registry) -> Option<HashMap<AddOnKey, Registered>> {
+        let ours = registry.names().filter(|(_, addon)| self.of_addon.contains_key(addon));
+        let read = ours.map(|(cluster, addon)| {
+            let registered = Registered {
+                eligibility: registry.listed(cluster, addon),
+                valid_from: registry.valid_from(cluster, addon),
+                revoked_before: registry.revoked_before(cluster, addon),
+            };
+            (AddOnKey { cluster: cluster.clone(), addon: addon.clone() }, registered)
+        });
+        registry.is_ready().then(|| read.collect())
+    }
+
+    fn judge(
+        &self,
+        addons: &HashMap<AddOnKey, Registered>,
+        certificates: &HashMap<AddOnKey, Newest>,
+        csrs: &NewestCsrs,
+        now: Timestamp,
+    ) -> HashMap<AddOnKey, Certification> {
+        let answerer = |name: &str| self.answerers.get(name).or(self.of_others.as_ref());
+        let judge = |(key, registered): (&AddOnKey, &Registered)| {
+            let newest = certificates.get(key);
+            let trusted = self.signer_of(&key.addon).and_then(|signer| self.trusted.get(signer));
+            let open: Option<OpenCsr> = csrs.open(key, answerer);
+            let facts = AgentFacts {
+                eligibility: registered.eligibility,
+                valid_from: registered.valid_from,
+                revoked_before: registered.revoked_before,
+                newest,
+                is_trusted: newest.is_some_and(|newest| trusted.is_some_and(|ids| ids.contains(&newest.authority))),
+                open: open.as_ref(),
+            };
+            (key.clone(), Certification::of(&facts, now))
+        };
+        addons.iter().map(judge).collect()
+    }
+
+    /// The numbers of each AddOnSigner.
+    fn sum(&self, judged: &HashMap<AddOnKey, Certification>) -> AgentsReport {
+        let mut report: BTreeMap<&str, (i64, BTreeMap<&AddOnKey, &Certification>)> =
+            self.trusted.keys().map(|name| (*name, Default::default())).collect();
+        for (key, state) in judged {
+            let signer = self.signer_of(&key.addon).and_then(|signer| report.get_mut(signer));
+            let Some((certified, without)) = signer else { continue };
+            match state {
+                Certification::Issued { .. } => *certified += 1,
+                Certification::NotEligible(_) => {}
+                state => drop(without.insert(key, state)),
+            }
+        }
+        let named = report.into_iter().map(|(name, (certified, without))| {
+            let eligible = certified + i64::try_from(without.len()).unwrap_or(i64::MAX);
+            let summary = format!("{certified}/{eligible}");
+            let without = without.into_iter().take(NAMED).map(|(key, state)| AgentWithout {
+                name: key.to_string(),
+                waits_for: state.waits_for().unwrap_or_default(),
+            });
+            (name.to_owned(), AgentsStatus { eligible, certified, summary, without: without.collect() })
+        });
+        named.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use addon_signer_api::rules::SignerConfig;
+    use addon_signer_core::registry::{AddOnFacts, ClusterFacts};
+
+    const NOW: Timestamp = Timestamp::from_unix(1_800_000_000);
+
+    fn key(cluster: &str, addon: &str) -> AddOnKey {
+        AddOnKey { cluster: cluster.parse().unwrap(), addon: addon.parse().unwrap() }
+    }
+
+    fn mk_signers(is_whole: bool) -> Signers {
+        let spec = json!({"signerName": "example.com/a", "addOns": ["one", "two"]});
+        let config = SignerConfig::read(&serde_json::from_value(spec).unwrap(), None).unwrap();
+        let served = BTreeMap::from([("a".to_owned(), Arc::new(config))]);
+        Signers { served: Arc::new(served), is_whole, ..Signers::default() }
+    }
+
+    #[test]
+    fn eligible_addons_of_each_signer_are_counted_and_ten_named() {
+        let mut registry = Registry::default();
+        let signers = mk_signers(true);
+        let mut fleet = Fleet::new(&signers, &Trust::default());
+        fleet.trusted.insert("a", BTreeSet::from(["good".into()]));
+        let mut certificates = HashMap::new();
+        for n in 0..30 {
+            let (cluster, facts) = (format!("c{n:02}"), ClusterFacts::ACCEPTED);
+            registry.set_cluster(cluster.parse().unwrap(), Some(facts));
+            let installed = if n == 29 { AddOnFacts::Suspended } else { AddOnFacts::Installed };
+            registry.set_addon(cluster.parse().unwrap(), "one".parse().unwrap(), Some(installed));
+            registry.set_addon(cluster.parse().unwrap(), "other".parse().unwrap(), Some(AddOnFacts::Installed));
+            let newest = Newest { authority: "good".into(), not_before: NOW, not_after: NOW.plus(WEEK) };
+            let removed = Newest { authority: "removed".into(), ..newest.clone() };
+            certificates.insert(key(&cluster, "one"), if n % 2 == 0 { newest } else { removed });
+        }
+        assert!(fleet.read(&registry).is_none(), "nobody knows who is eligible");
+        registry.complete_clusters(|_| true);
+        registry.complete_addons(|_| true);
+        let addons = fleet.read(&registry).unwrap();
+        let judged = fleet.judge(&addons, &certificates, &NewestCsrs::default(), NOW);
+        assert_eq!(judged.len(), 30, "the addon `other` has no AddOnSigner");
+        let report = &fleet.sum(&judged)["a"];
+        assert_eq!((report.eligible, report.certified, &*report.summary), (29, 15, "15/29"));
+        let named: Vec<&str> = report.without.iter().map(|without| &*without.name).collect();
+        assert_eq!(named.len(), NAMED);
+        assert_eq!(named[..2], ["c01/one", "c03/one"]);
+        assert!(report.without[0].waits_for.contains("the authority removed of its certificate"), "{report:?}");
+    }
+
+    #[test]
+    fn a_signer_name_is_unknown_only_if_all_signers_are_known() {
+        let answers = |is_whole, name: &str| {
+            let signers = mk_signers(is_whole);
+            let fleet = Fleet::new(&signers, &Trust::default());
+            fleet.answerers.get(name).or(fleet.of_others.as_ref()).is_some()
+        };
+        assert!(answers(true, "example.com/a"));
+        assert!(!answers(true, "example.com/b"));
+        assert!(answers(false, "example.com/b"));
+    }
+}

@@ -1,0 +1,334 @@
+//! The newest CSR of each addon on each cluster: the hub and `addon-signer status` report what it waits for.
+
+use std::collections::HashMap;
+
+use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestCondition};
+use kube::ResourceExt;
+
+use crate::csrs::action::{self, WAITS, csr_user};
+use addon_signer_core::certification::OpenCsr;
+use addon_signer_core::identity::{AddOnKey, AddOnName, ClusterName};
+use addon_signer_core::names::{LABEL_ADDON_NAME, LABEL_CLUSTER_NAME};
+use addon_signer_core::policy::{tenant, tenant_of_cluster};
+use addon_signer_core::timestamp::Timestamp;
+
+/// Of how many addons of a cluster CSRs are noted: whoever makes a CSR chooses its labels.
+const MOST_OF_CLUSTER: usize = 64;
+/// The longest kept text in bytes of one condition.
+const MOST_TEXT: usize = 512;
+
+/// How the CSRs of one signer name are answered.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Answerer {
+    /// Whether an administrator or another program approves them.
+    pub leaves_approval: bool,
+    /// Why the hub does not serve the AddOnSigner, by its status.
+    pub problem: Option<String>,
+}
+
+/// What a CSR shows.
+#[derive(Debug, Clone)]
+enum CsrState {
+    Issued,
+    /// Reason and message.
+    Refused(String),
+    Waiting {
+        is_approved: bool,
+        /// The message of the condition that says why.
+        said: Option<String>,
+    },
+}
+
+#[derive(Debug, Clone)]
+struct NotedCsr {
+    made: Timestamp,
+    name: String,
+    signer_name: String,
+    state: CsrState,
+    /// The list that showed it last.
+    list: u64,
+}
+
+/// Of one addon on one cluster.
+#[derive(Debug, Default)]
+struct OfAddOn {
+    /// The newest that has no certificate.
+    open: Option<NotedCsr>,
+    /// The newest that has one.
+    issued: Option<NotedCsr>,
+}
+
+/// The newest CSRs.
+#[derive(Debug, Default)]
+pub struct NewestCsrs {
+    clusters: HashMap<ClusterName, HashMap<AddOnName, OfAddOn>>,
+    list: u64,
+}
+
+impl NewestCsrs {
+    /// Notes a CSR, if the cluster that its labels name made it. `grpc_proxy` is the account whose CSRs are for others.
+    pub fn note(&mut self, csr: &CertificateSigningRequest, grpc_proxy: Option<&str>) {
+        let Some(AddOnKey { cluster, addon }) = made_for(csr, grpc_proxy) else { return };
+        let of_cluster = self.clusters.entry(cluster).or_default();
+        if of_cluster.len() >= MOST_OF_CLUSTER && !of_cluster.contains_key(&addon) {
+            return;
+        }
+        let of_addon = of_cluster.entry(addon).or_default();
+        let noted = NotedCsr {
+            made: action::requested(csr),
+            name: csr.name_any(),
+            signer_name: csr.spec.signer_name.clone(),
+            state: state(csr),
+            list: self.list,
+        };
+        let is_issued = matches!(noted.state, CsrState::Issued);
+        if is_issued && of_addon.open.as_ref().is_some_and(|open| open.name == noted.name) {
+            of_addon.open = None;
+        }
+        let slot = if is_issued { &mut of_addon.issued } else { &mut of_addon.open };
+        if slot.as_ref().is_none_or(|known| known.made <= noted.made) {
+            *slot = Some(noted);
+        }
+    }
+
+    /// Notes that a CSR was deleted. One that was refused counts until there is a newer one: the hub deletes it.
+    pub(crate) fn remove(&mut self, csr: &CertificateSigningRequest, grpc_proxy: Option<&str>) {
+        let Some(AddOnKey { cluster, addon }) = made_for(csr, grpc_proxy) else { return };
+        if let Some(of_addon) = self.clusters.get_mut(&cluster).and_then(|addons| addons.get_mut(&addon)) {
+            of_addon.open.take_if(|open| open.name == csr.name_any() && !open.is_refused());
+        }
+    }
+
+    /// Notes that a list begins, which shows all CSRs.
+    pub(crate) fn begin_list(&mut self) {
+        self.list += 1;
+    }
+
+    /// Notes that the list is complete: what it did not show was deleted.
+    pub(crate) fn complete_list(&mut self) {
+        let list = self.list;
+        for of_addon in self.clusters.values_mut().flat_map(HashMap::values_mut) {
+            of_addon.open.take_if(|open| open.list < list && !open.is_refused());
+        }
+    }
+
+    /// Forgets all addons but these.
+    pub(crate) fn retain(&mut self, is_there: impl Fn(&ClusterName, &AddOnName) -> bool) {
+        self.clusters.retain(|cluster, addons| {
+            addons.retain(|addon, _| is_there(cluster, addon));
+            !addons.is_empty()
+        });
+    }
+
+    /// The newest CSR of an addon, unless a later one has a certificate. `answerer` is of its signer name; `None` if no
+    /// AddOnSigner has that.
+    pub fn open<'a>(&self, key: &AddOnKey, answerer: impl Fn(&str) -> Option<&'a Answerer>) -> Option<OpenCsr> {
+        let OfAddOn { open, issued } = self.clusters.get(&key.cluster)?.get(&key.addon)?;
+        let open = open.as_ref()?;
+        // The order of two in the same second is unknown; then one that waits counts as the later.
+        let is_later = |issued: &NotedCsr| issued.made < open.made || (issued.made == open.made && !open.is_refused());
+        let same = issued.as_ref().filter(|issued| issued.signer_name == open.signer_name);
+        same.is_none_or(is_later).then(|| open.told(answerer(&open.signer_name)))
+    }
+}
+
+impl NotedCsr {
+    fn is_refused(&self) -> bool {
+        matches!(self.state, CsrState::Refused(_))
+    }
+
+    fn told(&self, answerer: Option<&Answerer>) -> OpenCsr {
+        let (name, signer_name) = (self.name.clone(), self.signer_name.clone());
+        match (&self.state, answerer) {
+            (CsrState::Refused(why), _) => OpenCsr::Refused { name, why: why.clone() },
+            (_, None) => OpenCsr::NoSuchSigner { name, signer_name },
+            (CsrState::Waiting { is_approved, said }, Some(answerer)) => {
+                OpenCsr::Pending { waits_for: waits_for(&name, *is_approved, said.as_deref(), answerer) }
+            }
+            (CsrState::Issued, Some(answerer)) => {
+                OpenCsr::Pending { waits_for: waits_for(&name, true, None, answerer) }
+            }
+        }
+    }
+}
+
+/// The addon that the CSR is for, if that addon's cluster made it: requesters choose labels freely.
+fn made_for(csr: &CertificateSigningRequest, grpc_proxy: Option<&str>) -> Option<AddOnKey> {
+    let label = |name| csr.metadata.labels.as_ref()?.get(name);
+    let key =
+        AddOnKey { cluster: label(LABEL_CLUSTER_NAME)?.parse().ok()?, addon: label(LABEL_ADDON_NAME)?.parse().ok()? };
+    let username = csr.spec.username.as_deref()?;
+    (tenant(username, csr_user(csr), grpc_proxy) == tenant_of_cluster(&key.cluster)).then_some(key)
+}
+
+fn state(csr: &CertificateSigningRequest) -> CsrState {
+    if action::is_issued(csr) {
+        return CsrState::Issued;
+    }
+    let conditions = csr.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+    if let Some(refused) = conditions.iter().find(|condition| matches!(condition.type_.as_str(), "Denied" | "Failed")) {
+        let reason = refused.reason.as_deref().unwrap_or_default();
+        return CsrState::Refused(format!("{reason}: {}", cut(refused.message.as_deref().unwrap_or_default())));
+    }
+    // The hub adds a condition whenever the CSR begins to wait for something else, so the last one is the newest.
+    let waits = conditions.iter().rev().find(|condition| WAITS.contains(&condition.type_.as_str()));
+    let said = waits.and_then(|waits: &CertificateSigningRequestCondition| waits.message.as_deref());
+    let is_approved = conditions.iter().any(|condition| condition.type_ == "Approved");
+    CsrState::Waiting { is_approved, said: said.map(|said| cut(said).to_owned()) }
+}
+
+fn cut(text: &str) -> &str {
+    &text[..text.floor_char_boundary(MOST_TEXT)]
+}
+
+/// What a CSR that is neither refused nor issued waits for.
+fn waits_for(name: &str, is_approved: bool, said: Option<&str>, answerer: &Answerer) -> String {
+    let step = if is_approved { "sign" } else { "answer" };
+    if let Some(said) = said {
+        return format!("the hub to {step} its CSR {name}: {said}");
+    }
+    if answerer.leaves_approval && !is_approved {
+        return format!("an approval of its CSR {name}");
+    }
+    match &answerer.problem {
+        Some(problem) => format!("the hub to {step} its CSR {name}, but {problem}"),
+        None => format!("the hub to {step} its CSR {name}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::jiff::Timestamp as Made;
+    use serde_json::json;
+
+    use super::*;
+    use addon_signer_core::names::ANNOTATION_CSR_USER;
+
+    const GRPC_SERVER: &str = "system:serviceaccount:open-cluster-management-hub:grpc-server-sa";
+
+    fn mk_csr(cluster: &str, second: i64, certificate: Option<&str>) -> CertificateSigningRequest {
+        let labels = json!({ LABEL_CLUSTER_NAME: cluster, LABEL_ADDON_NAME: "t" });
+        let made = Made::from_second(second).unwrap().to_string();
+        let csr = json!({
+            "metadata": { "name": format!("r{second}"), "labels": labels, "creationTimestamp": made },
+            "spec": { "request": "", "signerName": "a.b/c", "username": "system:open-cluster-management:c1:x" },
+            "status": { "certificate": certificate },
+        });
+        serde_json::from_value(csr).unwrap()
+    }
+
+    fn with_conditions(mut csr: CertificateSigningRequest, kinds: &[&str]) -> CertificateSigningRequest {
+        let condition = |kind: &&str| CertificateSigningRequestCondition {
+            type_: (*kind).to_owned(),
+            reason: Some("Why".to_owned()),
+            message: Some(format!("{kind} says why.")),
+            ..CertificateSigningRequestCondition::default()
+        };
+        csr.status.get_or_insert_default().conditions = Some(kinds.iter().map(condition).collect());
+        csr
+    }
+
+    fn key(cluster: &str) -> AddOnKey {
+        AddOnKey { cluster: cluster.parse().unwrap(), addon: "t".parse().unwrap() }
+    }
+
+    fn open(newest: &NewestCsrs, answerer: Option<&Answerer>) -> Option<OpenCsr> {
+        newest.open(&key("c1"), |_| answerer)
+    }
+
+    fn pending(waits_for: &str) -> OpenCsr {
+        OpenCsr::Pending { waits_for: waits_for.to_owned() }
+    }
+
+    #[test]
+    fn newest_csr_counts_for_addons_of_the_cluster_that_made_it() {
+        let left = |csrs: &[CertificateSigningRequest]| {
+            let mut newest = NewestCsrs::default();
+            csrs.iter().for_each(|csr| newest.note(csr, None));
+            open(&newest, Some(&Answerer::default()))
+        };
+        let waiting = |second| mk_csr("c1", second, None);
+        let expected = Some(pending("the hub to answer its CSR r2"));
+        assert_eq!(left(&[waiting(1), waiting(2)]), expected);
+        assert_eq!(left(&[waiting(2), waiting(1), mk_csr("c1", 1, Some("YQ=="))]), expected);
+        assert_eq!(left(&[waiting(2), mk_csr("c1", 2, Some("YQ=="))]), None, "the same one, now issued");
+        assert_eq!(left(&[mk_csr("c1", 3, Some("YQ==")), waiting(2)]), None, "in the order of a list");
+        assert_eq!(left(&[mk_csr("c2", 2, None)]), None, "made by another cluster");
+        let mut of_another = mk_csr("c1", 3, Some("YQ=="));
+        of_another.spec.signer_name = "d.e/f".to_owned();
+        assert_eq!(left(&[waiting(2), of_another]), expected, "another signer's certificate");
+    }
+
+    #[test]
+    fn a_refused_csr_counts_until_there_is_a_newer_one() {
+        let mut newest = NewestCsrs::default();
+        let (waiting, refused) = (mk_csr("c1", 1, None), with_conditions(mk_csr("c1", 2, None), &["Denied"]));
+        let expected = OpenCsr::Refused { name: "r2".to_owned(), why: "Why: Denied says why.".to_owned() };
+        newest.note(&waiting, None);
+        newest.remove(&waiting, None);
+        assert_eq!(open(&newest, None), None, "it was deleted");
+        newest.note(&refused, None);
+        newest.remove(&refused, None);
+        newest.begin_list();
+        newest.complete_list();
+        assert_eq!(open(&newest, None), Some(expected));
+        newest.note(&mk_csr("c1", 3, None), None);
+        let nobody = OpenCsr::NoSuchSigner { name: "r3".to_owned(), signer_name: "a.b/c".to_owned() };
+        assert_eq!(open(&newest, None), Some(nobody));
+        newest.begin_list();
+        newest.complete_list();
+        assert_eq!(open(&newest, None), None, "the list did not show it");
+    }
+
+    #[test]
+    fn labels_of_one_cluster_fill_no_memory() {
+        let mut newest = NewestCsrs::default();
+        for n in 0..10 * MOST_OF_CLUSTER {
+            let mut csr = mk_csr("c1", 1, None);
+            csr.metadata.labels.get_or_insert_default().insert(LABEL_ADDON_NAME.to_owned(), format!("t{n}"));
+            newest.note(&csr, None);
+        }
+        assert_eq!(newest.clusters[&key("c1").cluster].len(), MOST_OF_CLUSTER);
+        newest.retain(|_, addon| addon.as_str() == "t1");
+        assert_eq!(newest.clusters[&key("c1").cluster].len(), 1);
+    }
+
+    #[test]
+    fn ocms_grpc_server_alone_says_for_whom_it_asks() {
+        let is_believed = |account: &str| {
+            let mut csr = mk_csr("c1", 1, None);
+            csr.spec.username = Some(account.to_owned());
+            let user = "system:open-cluster-management:c1:x".to_owned();
+            csr.metadata.annotations = Some([(ANNOTATION_CSR_USER.to_owned(), user)].into());
+            made_for(&csr, Some(GRPC_SERVER)).is_some()
+        };
+        assert!(is_believed(GRPC_SERVER));
+        assert!(!is_believed("system:serviceaccount:open-cluster-management-hub:grpc-server-sb"));
+        assert!(!is_believed("system:open-cluster-management:c2:x"));
+    }
+
+    #[test]
+    fn somebody_else_is_to_approve_only_where_approval_is_external() {
+        let automatic = Answerer::default();
+        let external = Answerer { leaves_approval: true, ..Answerer::default() };
+        let problem = Some("the AddOnSigner t says NotPermitted: No.".to_owned());
+        let broken = Answerer { problem: problem.clone(), ..Answerer::default() };
+        let both = Answerer { leaves_approval: true, problem };
+        let cases: [(&[&str], &Answerer, &str); 9] = [
+            (&[], &automatic, "the hub to answer its CSR r1"),
+            (&[], &external, "an approval of its CSR r1"),
+            (&[], &both, "an approval of its CSR r1"),
+            (&[], &broken, "the hub to answer its CSR r1, but the AddOnSigner t says NotPermitted: No."),
+            (&["Approved"], &both, "the hub to sign its CSR r1, but the AddOnSigner t says NotPermitted: No."),
+            (&["Approved"], &external, "the hub to sign its CSR r1"),
+            (&["RateLimited"], &broken, "the hub to answer its CSR r1: RateLimited says why."),
+            (&["Approved", "Revoked"], &external, "the hub to sign its CSR r1: Revoked says why."),
+            (&["RateLimited", "RecordUnusable"], &automatic, "the hub to answer its CSR r1: RecordUnusable says why."),
+        ];
+        for (kinds, answerer, expected) in cases {
+            let mut newest = NewestCsrs::default();
+            newest.note(&with_conditions(mk_csr("c1", 1, None), kinds), None);
+            assert_eq!(open(&newest, Some(answerer)), Some(pending(expected)), "{kinds:?}");
+        }
+    }
+}
