@@ -147,77 +147,50 @@ pub enum Refusal {
 impl Refusal {
     /// The number of the broken rule; `certs/requests/README.md` lists the rules.
     pub fn rule(&self) -> u8 {
-        match self {
-            Self::Requester(_)
-            | Self::RequesterKind(_)
-            | Self::RequesterToken(_)
-            | Self::RequesterOfSeveral { .. }
-            | Self::RequesterGroup(_)
-            | Self::ProxiedUserMissing
-            | Self::ProxiedUserUnproven
-            | Self::NotTheGateway(_)
-            | Self::PodGone(_) => 1,
-            Self::CommonNames(_)
-            | Self::CommonName(_)
-            | Self::AnotherCluster { .. }
-            | Self::AnotherAddOn { .. }
-            | Self::AddOnNotOfSigner(_)
-            | Self::Organization(_)
-            | Self::OrganizationalUnit(_)
-            | Self::SubjectAttribute(_)
-            | Self::GatewaySubject => 2,
-            Self::DnsName(_)
-            | Self::IpAddress(_)
-            | Self::OtherName(_)
-            | Self::GatewayNamesMissing
-            | Self::CaRequested
-            | Self::KeyUsage(_)
-            | Self::ExtendedKeyUsage(_)
-            | Self::UnknownExtension(_) => 3,
-            Self::Request(error) => request_rule(error),
-            Self::KeyNotAllowed(_) => 4,
-            Self::Registration(_) | Self::RequestTooOld | Self::ClusterLabel(_) | Self::AddOnLabel(_) => 5,
-            Self::Usage(_) | Self::UsageMissing(_) | Self::ExpirationTooShort(_) => 6,
-        }
+        self.rule_and_reason().0
     }
 
     /// The CamelCase reason of the condition on the CSR.
     pub fn reason(&self) -> &'static str {
+        self.rule_and_reason().1
+    }
+
+    fn rule_and_reason(&self) -> (u8, &'static str) {
         match self {
-            Self::Requester(_) | Self::RequesterKind(_) => "RequesterNotAllowed",
-            Self::RequesterToken(_) => "RequesterOfTokenDriver",
-            Self::RequesterOfSeveral { .. } => "RequesterOfSeveralClusters",
-            Self::RequesterGroup(_) => "RequesterNotInGroup",
-            Self::ProxiedUserMissing => "ProxiedUserMissing",
-            Self::ProxiedUserUnproven => "ProxiedUserUnproven",
-            Self::NotTheGateway(_) => "RequesterNotTheGateway",
-            Self::PodGone(_) => "RequesterPodGone",
-            Self::CommonNames(_) => "CommonNameNotSingle",
-            Self::CommonName(_) => "CommonNameNotConvention",
-            Self::AnotherCluster { .. } => "SubjectOfAnotherCluster",
-            Self::AnotherAddOn { .. } => "SubjectOfAnotherAddOn",
-            Self::AddOnNotOfSigner(_) => "AddOnNotOfSigner",
-            Self::Organization(_) => "OrganizationNotAllowed",
-            Self::OrganizationalUnit(_) => "OrganizationalUnitNotAllowed",
-            Self::SubjectAttribute(_) => "SubjectAttributeNotAllowed",
-            Self::GatewaySubject => "SubjectNotTheGateway",
-            Self::DnsName(_) => "DNSNameNotAllowed",
-            Self::IpAddress(_) => "IPAddressNotAllowed",
-            Self::OtherName(_) => "AlternativeNameNotAllowed",
-            Self::GatewayNamesMissing => "GatewayNamesMissing",
-            Self::CaRequested => "CARequested",
-            Self::KeyUsage(_) => "KeyUsageNotAllowed",
-            Self::ExtendedKeyUsage(_) => "ExtendedKeyUsageNotAllowed",
-            Self::UnknownExtension(_) => "ExtensionNotAllowed",
-            Self::Request(error) => request_reason(error),
-            Self::KeyNotAllowed(_) => "KeyKindNotAllowed",
-            Self::Registration(error) => error.reason(),
-            Self::RequestTooOld => "RequestTooOld",
-            Self::ClusterLabel(_) => "ClusterLabelContradicts",
-            Self::AddOnLabel(_) => "AddOnLabelContradicts",
-            Self::Usage(_) => "UsageNotAllowed",
-            Self::UsageMissing(_) => "UsageMissing",
-            Self::ExpirationTooShort(_) => "ExpirationTooShort",
+            Self::Requester(_) | Self::RequesterKind(_) => (1, "RequesterNotAllowed"),
+            Self::RequesterToken(_) => (1, "RequesterOfTokenDriver"),
+            Self::RequesterOfSeveral { .. } => (1, "RequesterOfSeveralClusters"),
+            Self::RequesterGroup(_) => (1, "RequesterNotInGroup"),
+            Self::ProxiedUserMissing => (1, "ProxiedUserMissing"),
+            Self::ProxiedUserUnproven => (1, "ProxiedUserUnproven"),
+            Self::NotTheGateway(_) => (1, "RequesterNotTheGateway"),
+            Self::PodGone(_) => (1, "RequesterPodGone"),
+            Self::CommonNames(_) => (2, "CommonNameNotSingle"),
+            Self::CommonName(_) => (2, "CommonNameNotConvention"),
+            Self::AnotherCluster { .. } => (2, "SubjectOfAnotherCluster"),
+            Self::AnotherAddOn { .. } => (2, "SubjectOfAnotherAddOn"),
+            Self::AddOnNotOfSigner(_) => (2, "AddOnNotOfSigner"),
+            Self::Organization(_) => (2, "OrganizationNotAllowed"),
+            Self::OrganizationalUnit(_) => (2, "OrganizationalUnitNotAllowed"),
+            Self::SubjectAttribute(_) => (2, "SubjectAttributeNotAllowed"),
+            Self::GatewaySubject => (2, "SubjectNotTheGateway"),
+            Self::DnsName(_) => (3, "DNSNameNotAllowed"),
+            Self::IpAddress(_) => (3, "IPAddressNotAllowed"),
+            Self::OtherName(_) => (3, "AlternativeNameNotAllowed"),
+            Self::GatewayNamesMissing => (3, "GatewayNamesMissing"),
+            Self::CaRequested => (3, "CARequested"),
+            Self::KeyUsage(_) => (3, "KeyUsageNotAllowed"),
+            Self::ExtendedKeyUsage(_) => (3, "ExtendedKeyUsageNotAllowed"),
+            Self::UnknownExtension(_) => (3, "ExtensionNotAllowed"),
+            Self::Request(error) => csr_rule_and_reason(error),
+            Self::KeyNotAllowed(_) => (4, "KeyKindNotAllowed"),
+            Self::Registration(error) => (5, error.reason()),
+            Self::RequestTooOld => (5, "RequestTooOld"),
+            Self::ClusterLabel(_) => (5, "ClusterLabelContradicts"),
+            Self::AddOnLabel(_) => (5, "AddOnLabelContradicts"),
+            Self::Usage(_) => (6, "UsageNotAllowed"),
+            Self::UsageMissing(_) => (6, "UsageMissing"),
+            Self::ExpirationTooShort(_) => (6, "ExpirationTooShort"),
         }
     }
 
@@ -242,39 +215,21 @@ fn kind(kind: RequesterKind) -> &'static str {
     }
 }
 
-fn request_rule(error: &CsrError) -> u8 {
+fn csr_rule_and_reason(error: &CsrError) -> (u8, &'static str) {
     match error {
-        CsrError::SubjectText(_) | CsrError::DuplicateSubjectAttribute(_) => 2,
-        CsrError::UnknownAttribute(_)
-        | CsrError::DuplicateExtensionRequest
-        | CsrError::DuplicateExtension(_)
-        | CsrError::MalformedExtension(_)
-        | CsrError::ExtensionNotDer(_) => 3,
-        CsrError::TooLarge
-        | CsrError::NotOnePemBlock
-        | CsrError::Malformed(_)
-        | CsrError::Version(_)
-        | CsrError::PublicKey(_)
-        | CsrError::SignatureAlgorithm(_)
-        | CsrError::Possession => 4,
-    }
-}
-
-fn request_reason(error: &CsrError) -> &'static str {
-    match error {
-        CsrError::TooLarge => "RequestTooLarge",
-        CsrError::NotOnePemBlock => "RequestNotOnePEMBlock",
-        CsrError::Malformed(_) => "RequestMalformed",
-        CsrError::Version(_) => "RequestVersion",
-        CsrError::PublicKey(_) => "PublicKeyNotAllowed",
-        CsrError::SignatureAlgorithm(_) => "SignatureAlgorithmNotAllowed",
-        CsrError::Possession => "PossessionNotProven",
-        CsrError::SubjectText(_) => "SubjectNotText",
-        CsrError::DuplicateSubjectAttribute(_) => "DuplicateSubjectAttribute",
-        CsrError::UnknownAttribute(_) => "AttributeNotAllowed",
-        CsrError::DuplicateExtensionRequest => "DuplicateExtensionRequest",
-        CsrError::DuplicateExtension(_) => "DuplicateExtension",
-        CsrError::MalformedExtension(_) => "ExtensionMalformed",
-        CsrError::ExtensionNotDer(_) => "ExtensionNotDER",
+        CsrError::SubjectText(_) => (2, "SubjectNotText"),
+        CsrError::DuplicateSubjectAttribute(_) => (2, "DuplicateSubjectAttribute"),
+        CsrError::UnknownAttribute(_) => (3, "AttributeNotAllowed"),
+        CsrError::DuplicateExtensionRequest => (3, "DuplicateExtensionRequest"),
+        CsrError::DuplicateExtension(_) => (3, "DuplicateExtension"),
+        CsrError::MalformedExtension(_) => (3, "ExtensionMalformed"),
+        CsrError::ExtensionNotDer(_) => (3, "ExtensionNotDER"),
+        CsrError::TooLarge => (4, "RequestTooLarge"),
+        CsrError::NotOnePemBlock => (4, "RequestNotOnePEMBlock"),
+        CsrError::Malformed(_) => (4, "RequestMalformed"),
+        CsrError::Version(_) => (4, "RequestVersion"),
+        CsrError::PublicKey(_) => (4, "PublicKeyNotAllowed"),
+        CsrError::SignatureAlgorithm(_) => (4, "SignatureAlgorithmNotAllowed"),
+        CsrError::Possession => (4, "PossessionNotProven"),
     }
 }
