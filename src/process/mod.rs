@@ -1,6 +1,5 @@
 //! The hub's process. It waits for all its tasks; when the first one ends, the process ends (invariant I12).
 
-use std::fmt;
 use std::net::SocketAddr;
 use std::str::FromStr;
 use std::time::Duration;
@@ -12,6 +11,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::inventory::Inventory;
+use addon_signer_core::named;
 use addon_signer_gateway::certificates::ServingNames;
 use addon_signer_gateway::{Gateway, GatewayConfig, Limits};
 use addon_signer_hub::{HubConfig, lease};
@@ -175,16 +175,20 @@ fn serving_names(options: &HubOptions) -> ServingNames {
     serving
 }
 
-/// The roles of a process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Roles {
-    /// Signer and gateway in one process.
-    #[default]
-    Both,
-    /// Only the signer. It holds the keys of the authorities and the ledger; no agent reaches it.
-    Signer,
-    /// Only the gateway. It holds no key but its own, and no ledger.
-    Gateway,
+named! {
+    /// The roles of a process.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+    pub enum Roles {
+        /// Signer and gateway in one process.
+        #[default]
+        Both = "signer,gateway",
+        /// Only the signer. It holds the keys of the authorities and the ledger; no agent reaches it.
+        Signer = "signer",
+        /// Only the gateway. It holds no key but its own, and no ledger.
+        Gateway = "gateway",
+    }
+    /// The value of `--roles`.
+    pub fn as_str(self) -> &'static str;
 }
 
 impl Roles {
@@ -211,16 +215,6 @@ impl FromStr for Roles {
             ["gateway"] => Ok(Self::Gateway),
             _ => Err("the roles are signer, gateway, or both as signer,gateway".to_owned()),
         }
-    }
-}
-
-impl fmt::Display for Roles {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Both => "signer,gateway",
-            Self::Signer => "signer",
-            Self::Gateway => "gateway",
-        })
     }
 }
 

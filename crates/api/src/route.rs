@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 pub use addon_signer_core::conditions::{
     CONDITION_ACCEPTED, CONDITION_PROGRAMMED, CONDITION_RESOLVED_REFS, REASON_NO_ENDPOINT,
 };
+use addon_signer_core::named;
 
 /// A route of the gateway.
 #[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -163,17 +164,21 @@ pub struct GrpcMatch {
     pub methods: Vec<String>,
 }
 
-/// HTTP methods that a route can name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "UPPERCASE")]
-#[expect(missing_docs, reason = "the names of HTTP say it")]
-pub enum Method {
-    Get,
-    Head,
-    Post,
-    Put,
-    Patch,
-    Delete,
+named! {
+    /// HTTP methods that a route can name.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+    #[serde(rename_all = "UPPERCASE")]
+    #[expect(missing_docs, reason = "the names of HTTP say it")]
+    pub enum Method {
+        Get = "GET",
+        Head = "HEAD",
+        Post = "POST",
+        Put = "PUT",
+        Patch = "PATCH",
+        Delete = "DELETE",
+    }
+    /// The method as HTTP writes it.
+    pub fn as_str(self) -> &'static str;
 }
 
 /// Where requests go: a Service of the AddOnRoute's namespace, or an address.
@@ -351,18 +356,4 @@ fn default_connect() -> String {
 
 fn default_idle() -> String {
     "1h".to_owned()
-}
-
-impl Method {
-    /// The method as HTTP writes it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Get => "GET",
-            Self::Head => "HEAD",
-            Self::Post => "POST",
-            Self::Put => "PUT",
-            Self::Patch => "PATCH",
-            Self::Delete => "DELETE",
-        }
-    }
 }

@@ -156,3 +156,31 @@ macro_rules! table {
         }),+];
     };
 }
+
+/// Declares an enum whose variants have names, and a function that returns the name:
+/// `pub enum Type { /// Its meaning. Variant = "name", … } /// Its use. pub fn name(self) -> &'static str;`.
+#[macro_export]
+macro_rules! named {
+    ($(#[$about:meta])* $vis:vis enum $type:ident { $($(#[$meaning:meta])* $variant:ident = $name:literal,)+ }
+     $(#[$usage:meta])* $of:vis fn $function:ident(self) -> &'static str;) => {
+        $(#[$about])*
+        $vis enum $type { $($(#[$meaning])* $variant,)+ }
+
+        impl $type {
+            /// All of them.
+            $vis const ALL: [Self; [$($name),+].len()] = [$(Self::$variant),+];
+
+            $(#[$usage])*
+            #[must_use]
+            $of fn $function(self) -> &'static str {
+                match self { $(Self::$variant => $name,)+ }
+            }
+        }
+
+        impl ::std::fmt::Display for $type {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                f.write_str(self.$function())
+            }
+        }
+    };
+}

@@ -8,6 +8,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 
 use addon_signer_core::ca::lineage::{Lineage, Phase};
+use addon_signer_core::named;
 use addon_signer_core::policy::GatewayCertificate;
 use addon_signer_ledger::LedgerMetrics;
 use addon_signer_telemetry::labels;
@@ -53,27 +54,24 @@ labels! {
     }
 }
 
-/// What may differ from the ledger after a restore.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Difference {
-    /// The last published checkpoint.
-    Checkpoint,
-    /// CSRs with certificates that the ledger lacks.
-    Requests,
-    /// Authorities in a Secret.
-    Authorities,
+named! {
+    /// What may differ from the ledger after a restore.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub(crate) enum Difference {
+        /// The last published checkpoint.
+        Checkpoint = "checkpoint",
+        /// CSRs with certificates that the ledger lacks.
+        Requests = "requests",
+        /// Authorities in a Secret.
+        Authorities = "authorities",
+    }
+    /// The value of the label `from`.
+    fn as_str(self) -> &'static str;
 }
 
 impl Difference {
-    const ALL: [Self; 3] = [Self::Checkpoint, Self::Requests, Self::Authorities];
-
     fn label(self) -> DifferenceLabel {
-        let from = match self {
-            Self::Checkpoint => "checkpoint",
-            Self::Requests => "requests",
-            Self::Authorities => "authorities",
-        };
-        DifferenceLabel { from }
+        DifferenceLabel { from: self.as_str() }
     }
 }
 

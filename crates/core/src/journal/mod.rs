@@ -12,6 +12,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::named;
+
 /// `metadata.uid` of a CertificateSigningRequest. The API server chooses it, so every text is one; it is empty for an
 /// object without a UID.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -36,36 +38,27 @@ impl fmt::Display for CsrUid {
     }
 }
 
-/// The state of a certificate in the ledger.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum CertificateState {
-    /// The certificate was decided on; nothing was signed yet.
-    Intent,
-    /// It was signed, and is not known to be published.
-    Signed,
-    /// It was published on its CSR.
-    Published,
-    /// It was signed and could not be published.
-    Unpublished,
-    /// It was never signed.
-    Abandoned,
+named! {
+    /// The state of a certificate in the ledger.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum CertificateState {
+        /// The certificate was decided on; nothing was signed yet.
+        Intent = "intent",
+        /// It was signed, and is not known to be published.
+        Signed = "signed",
+        /// It was published on its CSR.
+        Published = "published",
+        /// It was signed and could not be published.
+        Unpublished = "unpublished",
+        /// It was never signed.
+        Abandoned = "abandoned",
+    }
+    /// The state as the ledger writes it.
+    pub fn name(self) -> &'static str;
 }
 
 impl CertificateState {
-    const ALL: [Self; 5] = [Self::Intent, Self::Signed, Self::Published, Self::Unpublished, Self::Abandoned];
-
-    /// The state as the ledger writes it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Intent => "intent",
-            Self::Signed => "signed",
-            Self::Published => "published",
-            Self::Unpublished => "unpublished",
-            Self::Abandoned => "abandoned",
-        }
-    }
-
     /// Whether the state is final, so that nothing is left to do.
     pub fn is_final(self) -> bool {
         !matches!(self, Self::Intent | Self::Signed)
@@ -77,12 +70,6 @@ impl CertificateState {
     }
 }
 
-impl fmt::Display for CertificateState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
 impl FromStr for CertificateState {
     type Err = ();
 
@@ -91,30 +78,21 @@ impl FromStr for CertificateState {
     }
 }
 
-/// The state of an authority in its lineage.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AuthorityStep {
-    /// It has a key, its anchor is published, and it signs nothing yet.
-    Prepared,
-    /// It signs.
-    Activated,
-    /// Another authority signs; its certificates are still valid.
-    Retired,
-    /// Its anchor and its key are removed.
-    Removed,
-    /// Its key may be compromised. This is recorded beside its state.
-    Tainted,
-}
-
-impl AuthorityStep {
-    /// The name in entries.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Prepared => "prepared",
-            Self::Activated => "activated",
-            Self::Retired => "retired",
-            Self::Removed => "removed",
-            Self::Tainted => "tainted",
-        }
+named! {
+    /// The state of an authority in its lineage.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum AuthorityStep {
+        /// It has a key, its anchor is published, and it signs nothing yet.
+        Prepared = "prepared",
+        /// It signs.
+        Activated = "activated",
+        /// Another authority signs; its certificates are still valid.
+        Retired = "retired",
+        /// Its anchor and its key are removed.
+        Removed = "removed",
+        /// Its key may be compromised. This is recorded beside its state.
+        Tainted = "tainted",
     }
+    /// The name in entries.
+    pub fn name(self) -> &'static str;
 }

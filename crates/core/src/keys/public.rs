@@ -1,46 +1,34 @@
 //! Public keys that may be certified: their kinds, and the check for weak keys.
 
-use std::fmt;
 use std::str::FromStr;
 
 use der::{Decode, Encode};
 
 use crate::encoding::asn1;
+use crate::named;
 
-/// A kind of public key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum KeyKind {
-    /// NIST P-256.
-    EcdsaP256,
-    /// NIST P-384.
-    EcdsaP384,
-    /// Ed25519, RFC 8410.
-    Ed25519,
-    /// RSA with a modulus of 2048 bits.
-    Rsa2048,
-    /// RSA with a modulus of 3072 bits.
-    Rsa3072,
-    /// RSA with a modulus of 4096 bits.
-    Rsa4096,
+named! {
+    /// A kind of public key, in the order of preference.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub enum KeyKind {
+        /// NIST P-256.
+        EcdsaP256 = "ECDSA-P256",
+        /// NIST P-384.
+        EcdsaP384 = "ECDSA-P384",
+        /// Ed25519, RFC 8410.
+        Ed25519 = "Ed25519",
+        /// RSA with a modulus of 2048 bits.
+        Rsa2048 = "RSA-2048",
+        /// RSA with a modulus of 3072 bits.
+        Rsa3072 = "RSA-3072",
+        /// RSA with a modulus of 4096 bits.
+        Rsa4096 = "RSA-4096",
+    }
+    /// The name in an `AddOnSigner`.
+    pub fn as_str(self) -> &'static str;
 }
 
 impl KeyKind {
-    /// Every kind, in the order of preference.
-    pub const ALL: [Self; 6] =
-        [Self::EcdsaP256, Self::EcdsaP384, Self::Ed25519, Self::Rsa2048, Self::Rsa3072, Self::Rsa4096];
-
-    /// The name in an `AddOnSigner`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::EcdsaP256 => "ECDSA-P256",
-            Self::EcdsaP384 => "ECDSA-P384",
-            Self::Ed25519 => "Ed25519",
-            Self::Rsa2048 => "RSA-2048",
-            Self::Rsa3072 => "RSA-3072",
-            Self::Rsa4096 => "RSA-4096",
-        }
-    }
-
     /// Reads SubjectPublicKeyInfo and finds its kind.
     ///
     /// # Errors
@@ -55,12 +43,6 @@ impl KeyKind {
             asn1::ED25519 | asn1::RSA_ENCRYPTION => Err(PublicKeyError::Malformed),
             other => Err(PublicKeyError::UnknownAlgorithm(other.to_string())),
         }
-    }
-}
-
-impl fmt::Display for KeyKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
     }
 }
 

@@ -7,32 +7,25 @@ use std::time::Duration;
 use super::{Approved, CLIENT_AUTH, Profile, Refusal, SERVER_AUTH, Submission};
 use crate::csr::{CertificateRequest, Subject};
 use crate::identity::SignerName;
+use crate::named;
 
 /// The common name in both certificates.
 pub const GATEWAY_COMMON_NAME: &str = "addon-signer-gateway";
 
-/// A certificate of the gateway.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum GatewayCertificate {
-    /// The one that it shows to agents.
-    Serving,
-    /// The one that it shows to backends.
-    Client,
+named! {
+    /// A certificate of the gateway.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum GatewayCertificate {
+        /// The one that it shows to agents.
+        Serving = "gateway-serving",
+        /// The one that it shows to backends.
+        Client = "gateway-client",
+    }
+    /// The name of its signer in the ledger and in metrics. No AddOnSigner may have it.
+    pub fn name(self) -> &'static str;
 }
 
 impl GatewayCertificate {
-    /// Both.
-    pub const ALL: [Self; 2] = [Self::Serving, Self::Client];
-
-    /// The name of its signer in the ledger and in metrics. No AddOnSigner may have it.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Serving => "gateway-serving",
-            Self::Client => "gateway-client",
-        }
-    }
-
     /// `spec.signerName` of its CSRs. No AddOnSigner may have it.
     #[must_use]
     pub fn signer_name(self) -> SignerName {

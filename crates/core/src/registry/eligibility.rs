@@ -2,6 +2,7 @@
 
 use super::NotRegistered;
 use crate::identity::{AddOnName, ClusterName};
+use crate::named;
 use crate::timestamp::Timestamp;
 
 /// Which certificates of an addon on a cluster are revoked.
@@ -15,30 +16,24 @@ pub struct Revocation {
     pub by: String,
 }
 
-/// How the eligibility of an addon on a cluster changed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Eligibility {
-    /// It became eligible: it was installed, or its cluster was accepted.
-    Registered,
-    /// It is no longer suspended.
-    Resumed,
-    /// It was suspended.
-    Suspended,
-    /// It lost its eligibility: it was removed, or its cluster was removed or is no longer accepted.
-    Detached,
+named! {
+    /// How the eligibility of an addon on a cluster changed.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Eligibility {
+        /// It became eligible: it was installed, or its cluster was accepted.
+        Registered = "registered",
+        /// It is no longer suspended.
+        Resumed = "resumed",
+        /// It was suspended.
+        Suspended = "suspended",
+        /// It lost its eligibility: it was removed, or its cluster was removed or is no longer accepted.
+        Detached = "detached",
+    }
+    /// The name in logs and entries.
+    pub fn name(self) -> &'static str;
 }
 
 impl Eligibility {
-    /// The name in logs and entries.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Registered => "registered",
-            Self::Resumed => "resumed",
-            Self::Suspended => "suspended",
-            Self::Detached => "detached",
-        }
-    }
-
     /// The change between two results of [`Registry::check`](super::Registry::check). An addon that is
     /// ineligible both before and after has not changed, even if the reasons differ.
     pub fn between(before: Result<(), NotRegistered>, after: Result<(), NotRegistered>) -> Option<Self> {

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use rustls::{CertificateError, Error, PeerIncompatible};
 
+use addon_signer_core::named;
+
 /// Why there was no session. The text goes into the audit log.
 #[derive(Debug, thiserror::Error)]
 pub enum NoHandshake {
@@ -31,57 +33,31 @@ pub enum NoHandshake {
     NoCertificate,
 }
 
-/// Why a handshake failed, as metrics name it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum HandshakeFailure {
-    /// The client sent no certificate.
-    NoCertificate,
-    /// Its certificate has expired.
-    Expired,
-    /// No CA that is trusted has signed its certificate.
-    UnknownAuthority,
-    /// Its certificate is not valid for another reason.
-    BadCertificate,
-    /// It does not speak TLS.
-    NotTls,
-    /// It does not speak TLS 1.3.
-    Version,
-    /// It refused: with an alert, for instance because it does not trust the gateway.
-    Alert,
-    /// It left.
-    Closed,
-    /// Anything else, such as no cipher suite in common.
-    Other,
-}
-
-impl HandshakeFailure {
-    /// All of them.
-    pub const ALL: [Self; 9] = [
-        Self::NoCertificate,
-        Self::Expired,
-        Self::UnknownAuthority,
-        Self::BadCertificate,
-        Self::NotTls,
-        Self::Version,
-        Self::Alert,
-        Self::Closed,
-        Self::Other,
-    ];
-
-    /// The value of the label `cause`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::NoCertificate => "no_certificate",
-            Self::Expired => "expired",
-            Self::UnknownAuthority => "unknown_authority",
-            Self::BadCertificate => "bad_certificate",
-            Self::NotTls => "not_tls",
-            Self::Version => "version",
-            Self::Alert => "alert",
-            Self::Closed => "closed",
-            Self::Other => "other",
-        }
+named! {
+    /// Why a handshake failed, as metrics name it.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum HandshakeFailure {
+        /// The client sent no certificate.
+        NoCertificate = "no_certificate",
+        /// Its certificate has expired.
+        Expired = "expired",
+        /// No CA that is trusted has signed its certificate.
+        UnknownAuthority = "unknown_authority",
+        /// Its certificate is not valid for another reason.
+        BadCertificate = "bad_certificate",
+        /// It does not speak TLS.
+        NotTls = "not_tls",
+        /// It does not speak TLS 1.3.
+        Version = "version",
+        /// It refused: with an alert, for instance because it does not trust the gateway.
+        Alert = "alert",
+        /// It left.
+        Closed = "closed",
+        /// Anything else, such as no cipher suite in common.
+        Other = "other",
     }
+    /// The value of the label `cause`.
+    pub fn as_str(self) -> &'static str;
 }
 
 impl NoHandshake {

@@ -1,61 +1,38 @@
 //! The states of an authority, the steps of a rotation that a lineage can be at, and what contradicts them.
 
-use std::fmt;
 use std::str::FromStr;
 
 use crate::ca::authority::AuthorityId;
+use crate::named;
 
-/// The state of an authority.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum State {
-    /// Trusted, not signing yet.
-    Next,
-    /// Trusted and signing.
-    Active,
-    /// Trusted until its last leaf has expired.
-    Old,
-}
-
-impl State {
+named! {
+    /// The state of an authority.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum State {
+        /// Trusted, not signing yet.
+        Next = "Next",
+        /// Trusted and signing.
+        Active = "Active",
+        /// Trusted until its last leaf has expired.
+        Old = "Old",
+    }
     /// The name in status and store.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Next => "Next",
-            Self::Active => "Active",
-            Self::Old => "Old",
-        }
+    pub fn as_str(self) -> &'static str;
+}
+
+named! {
+    /// The step of a rotation that a lineage is at, in the order of a rotation.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Phase {
+        /// No rotation is under way.
+        Settled = "Settled",
+        /// Next is trusted and waits to sign.
+        Activate = "Activate",
+        /// Old is trusted until no certificate depends on it.
+        Finish = "Finish",
     }
-}
-
-impl fmt::Display for State {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-/// The step of a rotation that a lineage is at.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Phase {
-    /// No rotation is under way.
-    Settled,
-    /// Next is trusted and waits to sign.
-    Activate,
-    /// Old is trusted until no certificate depends on it.
-    Finish,
-}
-
-impl Phase {
-    /// All of them, in the order of a rotation.
-    pub const ALL: [Self; 3] = [Self::Settled, Self::Activate, Self::Finish];
-
     /// The name in status and metrics.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Settled => "Settled",
-            Self::Activate => "Activate",
-            Self::Finish => "Finish",
-        }
-    }
+    pub fn as_str(self) -> &'static str;
 }
 
 /// The text is not a state.
@@ -66,7 +43,7 @@ pub struct UnknownState(String);
 impl FromStr for State {
     type Err = UnknownState;
     fn from_str(text: &str) -> Result<Self, UnknownState> {
-        let known = [Self::Next, Self::Active, Self::Old].into_iter().find(|state| state.as_str() == text);
+        let known = Self::ALL.into_iter().find(|state| state.as_str() == text);
         known.ok_or_else(|| UnknownState(text.to_owned()))
     }
 }
