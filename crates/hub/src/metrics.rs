@@ -11,8 +11,8 @@ use addon_signer_core::ca::lineage::{Lineage, Phase};
 use addon_signer_core::named;
 use addon_signer_core::policy::GatewayCertificate;
 use addon_signer_ledger::LedgerMetrics;
-use addon_signer_telemetry::labels;
-use addon_signer_telemetry::metrics::{Registry, SignerLabel, add, add_seconds, at_zero, count};
+use addon_signer_telemetry::metrics::{Registry, SignerLabel, at_zero, count};
+use addon_signer_telemetry::{labels, metrics};
 
 labels! {
     /// Labels: which signer, and why.
@@ -75,82 +75,62 @@ impl Difference {
     }
 }
 
-/// The help texts: rows of `docs/reference.md`.
-mod help {
-    pub(super) const CERTIFICATES_ISSUED: &str = "Certificates that the hub published on their CSRs";
-    pub(super) const CSRS_REFUSED: &str = "\
-        CSRs that broke a rule, so that the hub denied or failed them; reason is a cause of refused (audit.md). \
-        CertificateOutdated is not counted";
-    pub(super) const CSRS_RATE_LIMITED: &str =
-        "CSRs that had to wait because their addon or its cluster had received too many certificates";
-    pub(super) const CSRS_QUARANTINED: &str =
-        "CSRs that wait because the ledger holds something other than their certificate";
-    pub(super) const FOREIGN_CERTIFICATES: &str = "\
-        CSRs whose certificates none of the signer's authorities signed; at most 10,000 are counted. Absent until \
-        the hub knows the signer's authorities";
-    pub(super) const CSR: &str =
-        "Time from when the hub first saw a CSR until its certificate was published, with all that it waited for";
-    pub(super) const AUTHORITIES_FORCED: &str = "\
-        Certificate authorities that were activated without evidence that all clients trust them, because the \
-        previous one was about to expire";
-    pub(super) const AUTHORITY_END_TIMESTAMP_SECONDS: &str =
-        "When each certificate authority expires, in Unix time; state is Next, Active or Old";
-    pub(super) const ROTATION_PHASE: &str = "\
-        1 for the step of a rotation that the authorities of a signer are at, 0 for the others. phase is Settled (no \
-        rotation is under way), Activate or Finish, as rotation.phase of the status";
-    pub(super) const ANCHORS_UNPUBLISHED: &str =
-        "1 while the API server refuses the ConfigMap with the anchors of a signer, else 0";
-    pub(super) const SIGNER_READY: &str =
-        "1 while the AddOnSigner's condition Ready is True, else 0. Only the hub that leads has it";
-    pub(super) const REGISTRATIONS_WRITTEN: &str =
-        "Changes that the hub made to status.registrations of ManagedClusterAddOns";
-    pub(super) const REGISTRATIONS_LEFT: &str =
-        "ManagedClusterAddOns whose registrations the hub leaves to another program";
-    pub(super) const TRUST_WORKS_WRITTEN: &str =
-        "ManifestWorks with the trust bundle that the hub created, changed or deleted";
-    pub(super) const TRUST_MISSING: &str = "\
-        Addons on clusters that have not applied the present trust bundle by their ManifestWork. Absent where the \
-        hub writes none";
-    pub(super) const TRUST_BUNDLE_PROTECTED: &str = "\
-        1 while a policy lets only the hub set the trust bundle that agents take from their CSRs. Absent while \
-        unknown";
-    pub(super) const LEDGER_DIFFERS: &str = "\
-        What did not match the ledger when a hub began to lead, because a backup was restored (operations.md): from \
-        is checkpoint (its last checkpoint), requests (CSRs whose certificates it does not have) or authorities \
-        (authorities of which it knows more than their Secret)";
-    pub(super) const CERTIFICATES_UNRENEWED: &str = "\
-        Certificates of eligible addons that expire within a day, have less than a sixth of their life left and no \
-        successor: addon-signer-agent renews at 60 to 70 %, OCM's agents at 75 to 80 %. Counted every five minutes";
-    pub(super) const CERTIFICATES_VALID: &str = "\
-        Certificates that have not expired, by the authority that signed them; revoked ones count until they expire. \
-        An authority without any has none. Counted every five minutes";
-}
-
-/// The metrics of all parts of the hub.
-#[derive(Debug, Clone)]
-pub struct HubMetrics {
-    issued: Family<SignerLabel, Counter>,
-    refused: Family<RefusalLabels, Counter>,
-    rate_limited: Family<SignerLabel, Counter>,
-    held: Family<SignerLabel, Counter>,
-    foreign_certificates: Family<SignerLabel, Gauge>,
-    csr_seconds: Histogram,
-    forced: Family<SignerLabel, Counter>,
-    ends: Family<AuthorityLabels, Gauge>,
-    phases: Family<PhaseLabels, Gauge>,
-    unpublished: Family<SignerLabel, Gauge>,
-    ready: Family<SignerLabel, Gauge>,
-    registrations_written: Counter,
-    registrations_left: Family<SignerLabel, Gauge>,
-    works_written: Counter,
-    trust_missing: Family<SignerLabel, Gauge>,
-    /// Absent until the API server has responded.
-    bundle_protected: Family<[(&'static str, &'static str); 0], Gauge>,
-    differs: Family<DifferenceLabel, Counter>,
-    unrenewed: Family<SignerLabel, Gauge>,
-    valid: Family<IssuerLabels, Gauge>,
-    /// The metrics of the ledger's writer, which the hub runs.
-    pub ledger: LedgerMetrics,
+metrics! {
+    /// The metrics of all parts of the hub.
+    #[derive(Debug, Clone)]
+    pub struct HubMetrics {
+        /// Certificates that the hub published on their CSRs.
+        issued: Family<SignerLabel, Counter> = add("certificates_issued"),
+        /// CSRs that broke a rule, so that the hub denied or failed them; reason is a cause of refused (audit.md).
+        /// CertificateOutdated is not counted.
+        refused: Family<RefusalLabels, Counter> = add("csrs_refused"),
+        /// CSRs that had to wait because their addon or its cluster had received too many certificates.
+        rate_limited: Family<SignerLabel, Counter> = add("csrs_rate_limited"),
+        /// CSRs that wait because the ledger holds something other than their certificate.
+        held: Family<SignerLabel, Counter> = add("csrs_quarantined"),
+        /// CSRs whose certificates none of the signer's authorities signed; at most 10,000 are counted. Absent until
+        /// the hub knows the signer's authorities.
+        foreign_certificates: Family<SignerLabel, Gauge> = add("foreign_certificates"),
+        // An administrator's approval may take hours.
+        /// Time from when the hub first saw a CSR until its certificate was published, with all that it waited for.
+        csr_seconds: Histogram = add_seconds("csr", 0.01, 20),
+        /// Certificate authorities that were activated without evidence that all clients trust them, because the
+        /// previous one was about to expire.
+        forced: Family<SignerLabel, Counter> = add("authorities_forced"),
+        /// When each certificate authority expires, in Unix time; state is Next, Active or Old.
+        ends: Family<AuthorityLabels, Gauge> = add("authority_end_timestamp_seconds"),
+        /// 1 for the step of a rotation that the authorities of a signer are at, 0 for the others. phase is Settled (no
+        /// rotation is under way), Activate or Finish, as rotation.phase of the status.
+        phases: Family<PhaseLabels, Gauge> = add("rotation_phase"),
+        /// 1 while the API server refuses the ConfigMap with the anchors of a signer, else 0.
+        unpublished: Family<SignerLabel, Gauge> = add("anchors_unpublished"),
+        /// 1 while the AddOnSigner's condition Ready is True, else 0. Only the hub that leads has it.
+        ready: Family<SignerLabel, Gauge> = add("signer_ready"),
+        /// Changes that the hub made to status.registrations of ManagedClusterAddOns.
+        registrations_written: Counter = add("registrations_written"),
+        /// ManagedClusterAddOns whose registrations the hub leaves to another program.
+        registrations_left: Family<SignerLabel, Gauge> = add("registrations_left"),
+        /// ManifestWorks with the trust bundle that the hub created, changed or deleted.
+        works_written: Counter = add("trust_works_written"),
+        /// Addons on clusters that have not applied the present trust bundle by their ManifestWork. Absent where the
+        /// hub writes none.
+        trust_missing: Family<SignerLabel, Gauge> = add("trust_missing"),
+        /// 1 while a policy lets only the hub set the trust bundle that agents take from their CSRs. Absent while
+        /// unknown.
+        bundle_protected: Family<[(&'static str, &'static str); 0], Gauge> = add("trust_bundle_protected"),
+        /// What did not match the ledger when a hub began to lead, because a backup was restored (operations.md): from
+        /// is checkpoint (its last checkpoint), requests (CSRs whose certificates it does not have) or authorities
+        /// (authorities of which it knows more than their Secret).
+        differs: Family<DifferenceLabel, Counter> = add("ledger_differs"),
+        /// Certificates of eligible addons that expire within a day, have less than a sixth of their life left and no
+        /// successor: addon-signer-agent renews at 60 to 70 %, OCM's agents at 75 to 80 %. Counted every five minutes.
+        unrenewed: Family<SignerLabel, Gauge> = add("certificates_unrenewed"),
+        /// Certificates that have not expired, by the authority that signed them; revoked ones count until they expire.
+        /// An authority without any has none. Counted every five minutes.
+        valid: Family<IssuerLabels, Gauge> = add("certificates_valid"),
+        /// The metrics of the ledger's writer, which the hub runs.
+        pub ledger: LedgerMetrics,
+    }
 }
 
 /// Metrics that are not exported.
@@ -164,29 +144,7 @@ impl HubMetrics {
     /// Registers the metrics. Counters whose labels are known beforehand start at zero, such as those of the gateway's
     /// own signers.
     pub fn register(to: &mut Registry) -> Self {
-        let metrics = Self {
-            issued: add(to, "certificates_issued", help::CERTIFICATES_ISSUED),
-            refused: add(to, "csrs_refused", help::CSRS_REFUSED),
-            rate_limited: add(to, "csrs_rate_limited", help::CSRS_RATE_LIMITED),
-            held: add(to, "csrs_quarantined", help::CSRS_QUARANTINED),
-            foreign_certificates: add(to, "foreign_certificates", help::FOREIGN_CERTIFICATES),
-            // An administrator's approval may take hours.
-            csr_seconds: add_seconds(to, "csr", help::CSR, 0.01, 20),
-            forced: add(to, "authorities_forced", help::AUTHORITIES_FORCED),
-            ends: add(to, "authority_end_timestamp_seconds", help::AUTHORITY_END_TIMESTAMP_SECONDS),
-            phases: add(to, "rotation_phase", help::ROTATION_PHASE),
-            unpublished: add(to, "anchors_unpublished", help::ANCHORS_UNPUBLISHED),
-            ready: add(to, "signer_ready", help::SIGNER_READY),
-            registrations_written: add(to, "registrations_written", help::REGISTRATIONS_WRITTEN),
-            registrations_left: add(to, "registrations_left", help::REGISTRATIONS_LEFT),
-            works_written: add(to, "trust_works_written", help::TRUST_WORKS_WRITTEN),
-            trust_missing: add(to, "trust_missing", help::TRUST_MISSING),
-            bundle_protected: add(to, "trust_bundle_protected", help::TRUST_BUNDLE_PROTECTED),
-            differs: add(to, "ledger_differs", help::LEDGER_DIFFERS),
-            unrenewed: add(to, "certificates_unrenewed", help::CERTIFICATES_UNRENEWED),
-            valid: add(to, "certificates_valid", help::CERTIFICATES_VALID),
-            ledger: LedgerMetrics::register(to),
-        };
+        let metrics = Self::add_all(to);
         for difference in Difference::ALL {
             drop(metrics.differs.get_or_create(&difference.label()));
         }

@@ -7,16 +7,23 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 
 use super::{Health, Location};
-use addon_signer_telemetry::metrics::{Registry, add, add_seconds};
+use addon_signer_telemetry::metrics;
+use addon_signer_telemetry::metrics::Registry;
 
-/// Whether the ledger can be written to, how long that takes, and how much space is left.
-#[derive(Debug, Clone)]
-pub struct LedgerMetrics {
-    up: Gauge,
-    entries: Gauge,
-    /// Absent for a ledger in PostgreSQL.
-    available: Family<[(&'static str, &'static str); 0], Gauge>,
-    commit: Histogram,
+metrics! {
+    /// Whether the ledger can be written to, how long that takes, and how much space is left.
+    #[derive(Debug, Clone)]
+    pub struct LedgerMetrics {
+        /// 1 if the last attempt to record something succeeded; 0 while nothing is signed, also in a hub that waits for
+        /// the Lease.
+        up: Gauge = add("ledger_up"),
+        /// Number of the ledger's last entry.
+        entries: Gauge = add("ledger_entries"),
+        /// Bytes left on the disk of a ledger in SQLite; absent with PostgreSQL.
+        available: Family<[(&'static str, &'static str); 0], Gauge> = add("ledger_available_bytes"),
+        /// Time until a transaction of the ledger was durable.
+        commit: Histogram = add_seconds("ledger_commit", 5e-4, 16),
+    }
 }
 
 /// Metrics that are not exported.
@@ -29,27 +36,7 @@ impl Default for LedgerMetrics {
 impl LedgerMetrics {
     /// Registers the metrics.
     pub fn register(registry: &mut Registry) -> Self {
-        Self {
-            up: add(
-                registry,
-                "ledger_up",
-                "1 if the last attempt to record something succeeded; 0 while nothing is signed, also in a hub that \
-                 waits for the Lease",
-            ),
-            entries: add(registry, "ledger_entries", "Number of the ledger's last entry"),
-            available: add(
-                registry,
-                "ledger_available_bytes",
-                "Bytes left on the disk of a ledger in SQLite; absent with PostgreSQL",
-            ),
-            commit: add_seconds(
-                registry,
-                "ledger_commit",
-                "Time until a transaction of the ledger was durable",
-                5e-4,
-                16,
-            ),
-        }
+        Self::add_all(registry)
     }
 
     pub(super) fn committed(&self, time: Duration) {

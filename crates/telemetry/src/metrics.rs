@@ -36,6 +36,29 @@ macro_rules! labels {
     };
 }
 
+/// Declares metrics, each with its help text, and a function that registers them in this order:
+/// `pub struct Metrics { /// Help. field: Type = add("name"), … }`. A field without a name is such a struct itself.
+#[macro_export]
+macro_rules! metrics {
+    ($(#[$meta:meta])* $vis:vis struct $name:ident {
+        $($(#[doc = $help:literal])+
+          $of:vis $field:ident: $type:ty $(= $add:ident($metric:literal $(, $more:expr)*))?,)+
+    }) => {
+        $(#[$meta])*
+        $vis struct $name { $($(#[doc = $help])+ $of $field: $type,)+ }
+
+        impl $name {
+            fn add_all(to: &mut $crate::metrics::Registry) -> Self {
+                Self { $($field: $crate::metrics!(to, $type, [$($help),+] $(, $add, $metric $(, $more)*)?),)+ }
+            }
+        }
+    };
+    ($to:ident, $type:ty, [$($help:literal),+]) => { <$type>::register($to) };
+    ($to:ident, $type:ty, [$($help:literal),+], $add:ident, $metric:literal $(, $more:expr)*) => {
+        $crate::metrics::$add($to, $metric, concat!($($help),+).trim_start().trim_end_matches('.') $(, $more)*)
+    };
+}
+
 labels! {
     /// Label: which signer, by the name of its AddOnSigner.
     pub struct SignerLabel { signer: String, }
