@@ -39,7 +39,7 @@ pub(super) const SILENT: &str = "silent";
 /// One request.
 pub(super) struct RequestRecord {
     stats: Arc<GatewayStats>,
-    began: Instant,
+    pub(super) began: Instant,
     peer: OnceLock<Arc<Peer>>,
     traffic: OnceLock<Arc<RouteTraffic>>,
     is_answered: AtomicBool,
@@ -110,11 +110,6 @@ impl RequestRecord {
         self
     }
 
-    /// When it began.
-    pub(super) fn began(&self) -> Instant {
-        self.began
-    }
-
     /// Whether the access log reports it.
     pub(super) fn is_told(&self) -> bool {
         self.told.is_some()
@@ -129,20 +124,16 @@ impl RequestRecord {
         self.peer.get().map(|peer| &**peer)
     }
 
-    /// Notes which route decides: an AddOnRoute, or a path of the gateway's own.
-    pub(super) fn on(&self, route: &str) {
-        self.traffic_on(route);
-    }
-
-    fn traffic_on(&self, route: &str) -> &Arc<RouteTraffic> {
+    /// Notes which route decides: an AddOnRoute, or a path of the gateway's own. Returns its counters.
+    pub(super) fn on(&self, route: &str) -> &Arc<RouteTraffic> {
         let addon = self.peer.get().map_or("", |peer| peer.identity.addon.as_str());
-        self.traffic.get_or_init(|| self.stats.traffic(addon, route))
+        self.traffic.get_or_init(|| self.stats.traffic.of(addon, route))
     }
 
     /// Counts content from the client.
     pub(super) fn received(&self, bytes: usize) {
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
-        self.traffic_on(NO_ROUTE).received.inc_by(bytes);
+        self.on(NO_ROUTE).received.inc_by(bytes);
         if let Some(told) = &self.told {
             told.received.fetch_add(bytes, Ordering::Relaxed);
         }
@@ -151,7 +142,7 @@ impl RequestRecord {
     /// Counts content to the client.
     pub(super) fn sent(&self, bytes: usize) {
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
-        self.traffic_on(NO_ROUTE).sent.inc_by(bytes);
+        self.on(NO_ROUTE).sent.inc_by(bytes);
         if let Some(told) = &self.told {
             told.sent.fetch_add(bytes, Ordering::Relaxed);
         }
@@ -187,7 +178,7 @@ impl RequestRecord {
 
     fn count(&self, code: Code) {
         self.is_answered.store(true, Ordering::Relaxed);
-        self.traffic_on(NO_ROUTE).count(code);
+        self.on(NO_ROUTE).count(code);
     }
 
     /// Notes that the end of the response is not the end of the request.
@@ -223,7 +214,7 @@ impl RequestRecord {
             identity: peer.map(|peer| &peer.identity),
             serial: peer.map(|peer| peer.serial),
             asked: &told.asked,
-            route: self.traffic_on(NO_ROUTE).route(),
+            route: self.on(NO_ROUTE).route(),
             status: head.map_or(0, |head| head.status),
             received: told.received.load(Ordering::Relaxed),
             sent: told.sent.load(Ordering::Relaxed),

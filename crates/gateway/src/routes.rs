@@ -32,7 +32,7 @@ const BARELY_WAITED: Duration = Duration::from_secs(1);
 pub(super) async fn answer(session: Arc<Session>, request: Request<Incoming>) -> Result<Response<Answered>, h2::Error> {
     let record = session.record(&request);
     let mut in_flight = session.begin_request(&record);
-    let waiting = Unanswered { session: Some(&session), since: record.began() };
+    let waiting = Unanswered { session: Some(&session), since: record.began };
     let asked = RequestParts {
         version: request.version(),
         method: request.method().clone(),

@@ -213,7 +213,7 @@ impl Session {
             at: self.shared.clock.now(),
             from: self.remote.ip(),
         };
-        let open = self.shared.stats.session(peer.identity.addon.as_str());
+        let open = self.shared.stats.traffic.session(peer.identity.addon.as_str());
         Admitted { peer: Arc::clone(peer), visit: self.shared.usage.open(opening), permit, _open: open }
     }
 

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 
 use crate::certificates::validity;
 use crate::listener::HandshakeFailure;
-use crate::traffic::{OpenSession, RouteTraffic, TrafficStats};
+use crate::traffic::TrafficStats;
 use addon_signer_core::gateway::route::RouteTable;
 use addon_signer_core::policy::GatewayCertificate;
 use addon_signer_core::trust::Trust;
@@ -45,7 +45,7 @@ metrics! {
     #[derive(Debug)]
     pub struct GatewayStats {
         /// Requests, bytes and sessions of each addon.
-        traffic: TrafficStats,
+        pub(super) traffic: TrafficStats,
         /// TLS handshakes that failed. cause: the client sent no_certificate, or one that has expired, is of an
         /// unknown_authority, or is a bad_certificate for another reason; it speaks something else (not_tls) or an
         /// older version of TLS; it refused, for instance because it does not trust the gateway (alert), or left
@@ -107,16 +107,6 @@ impl GatewayStats {
     /// Notes that a request was answered with this problem.
     pub(super) fn problem(&self, problem: &'static str) {
         self.problems.get_or_create(&ProblemLabel { problem }).inc();
-    }
-
-    /// Counts a connection of an addon as open.
-    pub(super) fn session(&self, addon: &str) -> OpenSession {
-        self.traffic.session(addon)
-    }
-
-    /// The counters of an addon's requests on a route.
-    pub(super) fn traffic(&self, addon: &str, route: &str) -> Arc<RouteTraffic> {
-        self.traffic.of(addon, route)
     }
 
     /// Runs forever: drops the labels of addons and AddOnRoutes that were removed.

@@ -149,7 +149,7 @@ impl TrafficStats {
         }
     }
 
-    /// Counts a connection of an addon.
+    /// Counts a connection of an addon as open.
     pub(super) fn session(&self, addon: &str) -> OpenSession {
         let label = || AddOnLabel { addon: addon.to_owned() };
         let mut known = self.known.lock();
@@ -159,6 +159,7 @@ impl TrafficStats {
         OpenSession(gauge.clone())
     }
 
+    /// The counters of an addon's requests on a route.
     pub(super) fn of(&self, addon: &str, route: &str) -> Arc<RouteTraffic> {
         let mut known = self.known.lock();
         if let Some(traffic) = known.get(addon).and_then(|of_addon| of_addon.routes.get(route)) {

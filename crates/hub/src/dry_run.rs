@@ -142,10 +142,6 @@ impl<T: PolicyDryRun> Asking<T> {
         self.last.clone().filter(|last| matches!(last, Right::Unguarded(_)))
     }
 
-    pub(super) fn due(&self) -> Instant {
-        self.at
-    }
-
     pub(super) fn is_due(&self) -> bool {
         self.at <= Instant::now()
     }

@@ -1,7 +1,5 @@
 //! The hub's metrics.
 
-use std::time::Duration;
-
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -93,7 +91,7 @@ metrics! {
         foreign_certificates: Family<SignerLabel, Gauge> = add("foreign_certificates"),
         // An administrator's approval may take hours.
         /// Time from when the hub first saw a CSR until its certificate was published, with all that it waited for.
-        csr_seconds: Histogram = add_seconds("csr", 0.01, 20),
+        pub(crate) csr_seconds: Histogram = add_seconds("csr", 0.01, 20),
         /// Certificate authorities that were activated without evidence that all clients trust them, because the
         /// previous one was about to expire.
         forced: Family<SignerLabel, Counter> = add("authorities_forced"),
@@ -107,11 +105,11 @@ metrics! {
         /// 1 while the AddOnSigner's condition Ready is True, else 0. Only the hub that leads has it.
         ready: Family<SignerLabel, Gauge> = add("signer_ready"),
         /// Changes that the hub made to status.registrations of ManagedClusterAddOns.
-        registrations_written: Counter = add("registrations_written"),
+        pub(crate) registrations_written: Counter = add("registrations_written"),
         /// ManagedClusterAddOns whose registrations the hub leaves to another program.
         registrations_left: Family<SignerLabel, Gauge> = add("registrations_left"),
         /// ManifestWorks with the trust bundle that the hub created, changed or deleted.
-        works_written: Counter = add("trust_works_written"),
+        pub(crate) works_written: Counter = add("trust_works_written"),
         /// Addons on clusters that have not applied the present trust bundle by their ManifestWork. Absent where the
         /// hub writes none.
         trust_missing: Family<SignerLabel, Gauge> = add("trust_missing"),
@@ -175,10 +173,6 @@ impl HubMetrics {
         self.issued.get_or_create(&SignerLabel::of(signer)).inc();
     }
 
-    pub(crate) fn published_after(&self, time: Duration) {
-        self.csr_seconds.observe(time.as_secs_f64());
-    }
-
     pub(crate) fn refused(&self, signer: &str, reason: &str) {
         let labels = RefusalLabels { signer: signer.to_owned(), reason: reason.to_owned() };
         self.refused.get_or_create(&labels).inc();
@@ -201,18 +195,10 @@ impl HubMetrics {
         self.forced.get_or_create(&SignerLabel::of(signer)).inc();
     }
 
-    pub(crate) fn registration_written(&self) {
-        self.registrations_written.inc();
-    }
-
     /// Sets how many addons of each signer are left to another program. A signer that is not in `signers` loses its
     /// metric.
     pub(crate) fn registrations_left<'s>(&self, signers: impl Iterator<Item = (&'s str, usize)>) {
         set_all(&self.registrations_left, signers);
-    }
-
-    pub(crate) fn work_written(&self) {
-        self.works_written.inc();
     }
 
     /// Sets whether only the hub can set the trust bundle on CSRs.

@@ -39,7 +39,7 @@ pub(crate) async fn keep(links: HubLinks, report: watch::Sender<Report>) {
                 send_news(&report, Report::ConditionValue(condition(right)));
             }
         }
-        sleep_until(asking.due().min(Instant::now() + ROUND)).await;
+        sleep_until(asking.at.min(Instant::now() + ROUND)).await;
     }
 }
 

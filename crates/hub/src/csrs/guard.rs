@@ -89,7 +89,7 @@ impl Guard {
                     asking.refute();
                     self.learn(&mut asking).await;
                 }
-                () = sleep_until(asking.due().min(Instant::now() + ROUND)) => {}
+                () = sleep_until(asking.at.min(Instant::now() + ROUND)) => {}
             }
         }
     }

@@ -57,6 +57,7 @@ impl Unconfirmed {
         self.0.lock().get(&uid(csr)).is_some_and(|known| known.published && known.since.until(now) < WATCH_BEHIND)
     }
 
+    /// Forgets a CSR that is done or was deleted.
     pub(super) fn forget(&self, csr: &CertificateSigningRequest) {
         self.0.lock().remove(&uid(csr));
     }

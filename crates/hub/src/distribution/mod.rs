@@ -267,7 +267,7 @@ impl Distributor {
 
     /// Waits for news, for the next retry, or until the right must be checked again.
     async fn wait(&mut self) {
-        let round = self.right.due().min(Instant::now() + ROUND);
+        let round = self.right.at.min(Instant::now() + ROUND);
         let next = self.next.map_or(round, |next| next.min(round));
         let DistributorInputs { known, signers, trust, .. } = &mut self.inputs;
         tokio::select! {
@@ -300,7 +300,7 @@ impl Distributor {
                 self.warn(&key, failure);
             } else {
                 self.written += 1;
-                self.links.metrics.work_written();
+                self.links.metrics.works_written.inc();
             }
             self.note(key, done.err());
         }

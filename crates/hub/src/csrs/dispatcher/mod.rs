@@ -235,7 +235,7 @@ impl Dispatcher {
         let served = self.served.get(&csr.spec.signer_name);
         let is_served = served.is_some();
         if let Some(served) = served.filter(|_| action::is_refused(&csr)) {
-            served.signer.forget(&csr);
+            served.signer.unconfirmed.forget(&csr);
         }
         if self.known.put(&name, &tenant, csr) && is_served {
             self.queue.wake(&name, &tenant);
@@ -245,7 +245,7 @@ impl Dispatcher {
     /// Notes that a CSR has its certificate or was deleted.
     fn settled(&mut self, csr: &CertificateSigningRequest) {
         if let Some(served) = self.served.get(&csr.spec.signer_name) {
-            served.signer.forget(csr);
+            served.signer.unconfirmed.forget(csr);
         }
         self.known.remove(&csr.name_any());
     }
@@ -343,7 +343,7 @@ impl Dispatcher {
                 };
                 let outcome = stop.run_until_cancelled(work).await;
                 if matches!(outcome, Some(Outcome::Published)) {
-                    signer.shared.links.metrics.published_after(seen.elapsed());
+                    signer.shared.links.metrics.csr_seconds.observe(seen.elapsed().as_secs_f64());
                 }
                 (name, outcome)
             });

@@ -280,11 +280,6 @@ impl Signer {
         }
     }
 
-    /// Forgets a CSR that is done or was deleted.
-    pub(crate) fn forget(&self, csr: &CertificateSigningRequest) {
-        self.unconfirmed.forget(csr);
-    }
-
     async fn refuse(
         &self,
         leads: &Leads,

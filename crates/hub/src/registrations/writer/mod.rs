@@ -352,7 +352,7 @@ impl RegistrationWriter {
                     );
                 }
                 info!(%cluster, %addon, "The hub wrote the addon's registrations");
-                self.links.metrics.registration_written();
+                self.links.metrics.registrations_written.inc();
             }
             Patch::TakeBack => {
                 info!(%cluster, %addon, "No other program changes the addon's registrations any more");
