@@ -15,23 +15,19 @@ use crate::cert_manager::IssuerRef;
     validation = Rule::new("duration(self.renewBefore) >= duration('1h')")
         .message("authority.renewBefore must be at least 1h: the next one needs time").field_path(".renewBefore")
 )]
-#[serde(rename_all = "camelCase")]
+// By its path: the copies that KubeSchema makes have no `Default`.
+#[serde(rename_all = "camelCase", default = "AuthoritySpec::default")]
 pub struct AuthoritySpec {
     /// Kind of the key of the next authority. The present authority keeps its key.
-    #[serde(default)]
     pub key: AuthorityKeyKind,
     /// Where the hub keeps the keys of authorities.
-    #[serde(default)]
     pub key_store: KeyStoreSpec,
     /// Who issues the certificates of authorities.
-    #[serde(default)]
     pub issuer: IssuerSpec,
     /// Lifetime of an authority. Longer than certificate.maxDuration.
-    #[serde(default = "default_authority_duration")]
     #[schemars(length(min = 2, max = 20), regex(pattern = r"^([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?$"))]
     pub duration: String,
     /// How long before its end the hub replaces an authority. At least 1h.
-    #[serde(default = "default_renew_before")]
     #[schemars(length(min = 2, max = 20), regex(pattern = r"^([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?$"))]
     pub renew_before: String,
 }
@@ -130,18 +126,10 @@ impl Default for AuthoritySpec {
             key: AuthorityKeyKind::default(),
             key_store: KeyStoreSpec::default(),
             issuer: IssuerSpec::default(),
-            duration: default_authority_duration(),
-            renew_before: default_renew_before(),
+            duration: "8760h".to_owned(),
+            renew_before: "2160h".to_owned(),
         }
     }
-}
-
-fn default_authority_duration() -> String {
-    "8760h".to_owned()
-}
-
-fn default_renew_before() -> String {
-    "2160h".to_owned()
 }
 
 impl AuthorityKeyKind {

@@ -10,20 +10,19 @@ use serde::{Deserialize, Serialize};
 /// The identity convention. Each text is a template over `{cluster}`, `{addon}` and `{agent}`; the defaults are OCM's
 /// convention (OCM `pkg/registration/register/csr/csr.go`). Texts are printable ASCII.
 #[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+// By its path: the copies that KubeSchema makes have no `Default`.
+#[serde(rename_all = "camelCase", default = "IdentitySpec::default")]
 pub struct IdentitySpec {
     /// Who may send CSRs. Cluster: the cluster's registration agent, for all addons of its cluster. AddOn: the addon's
     /// own hub identity (system:open-cluster-management:cluster:CLUSTER:addon:ADDON:agent:AGENT, in OCM's group for
     /// that addon on that cluster), for itself alone, as addon-signer-agent does. An account of OCM's token driver may
     /// not.
-    #[serde(default = "default_requesters")]
     #[schemars(length(min = 1, max = 2))]
     #[x_kube(merge_strategy = ListMerge::Set)]
     pub requesters: Vec<Requester>,
     /// Common name: a template with {cluster} and {addon} once each, and {agent} at most once. It is OCM's convention,
     /// the default, or begins with signerName and a colon, such as example.com/telemetry:{cluster}:{addon}. A change of
     /// user or groups takes effect at once: the gateway refuses certificates by the old ones.
-    #[serde(default = "default_user")]
     #[schemars(length(min = 1, max = 512), regex(pattern = r"^([ -z|~]|\{(cluster|addon|agent)\})+$"))]
     #[x_kube(
         validation = Rule::new("self.split('{cluster}').size() == 2")
@@ -38,7 +37,6 @@ pub struct IdentitySpec {
     pub user: String,
     /// Organizations that a CSR may have: the two of OCM's convention, or templates that begin with signerName and a
     /// colon. They have no {agent}.
-    #[serde(default = "default_groups")]
     #[schemars(
         length(max = 16),
         inner(length(min = 1, max = 512), regex(pattern = r"^([ -z|~]|\{(cluster|addon|agent)\})+$"))
@@ -52,7 +50,6 @@ pub struct IdentitySpec {
     )]
     pub groups: Vec<String>,
     /// DNS names that a CSR may have, as templates without {agent}. Every certificate gets them.
-    #[serde(default = "default_dns_names")]
     #[schemars(
         length(max = 16),
         inner(length(min = 1, max = 253), regex(pattern = r"^([a-z0-9.-]|\{(cluster|addon|agent)\})+$"))
@@ -66,7 +63,6 @@ pub struct IdentitySpec {
     )]
     pub dns_names: Vec<String>,
     /// Organizational units that a CSR may have, literally.
-    #[serde(default)]
     #[schemars(length(max = 16), inner(length(min = 1, max = 512)))]
     #[x_kube(merge_strategy = ListMerge::Set)]
     pub organizational_units: Vec<String>,
@@ -86,10 +82,10 @@ pub enum Requester {
 impl Default for IdentitySpec {
     fn default() -> Self {
         Self {
-            requesters: default_requesters(),
-            user: default_user(),
-            groups: default_groups(),
-            dns_names: default_dns_names(),
+            requesters: vec![Requester::Cluster],
+            user: identity::DEFAULT_USER.to_owned(),
+            groups: identity::DEFAULT_GROUPS.map(str::to_owned).to_vec(),
+            dns_names: identity::DEFAULT_DNS_NAMES.map(str::to_owned).to_vec(),
             organizational_units: Vec::new(),
         }
     }
@@ -103,20 +99,4 @@ impl Requester {
             Self::AddOn => RequesterKind::AddOn,
         }
     }
-}
-
-fn default_requesters() -> Vec<Requester> {
-    vec![Requester::Cluster]
-}
-
-fn default_user() -> String {
-    identity::DEFAULT_USER.to_owned()
-}
-
-fn default_groups() -> Vec<String> {
-    identity::DEFAULT_GROUPS.map(str::to_owned).to_vec()
-}
-
-fn default_dns_names() -> Vec<String> {
-    identity::DEFAULT_DNS_NAMES.map(str::to_owned).to_vec()
 }

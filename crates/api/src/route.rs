@@ -84,10 +84,10 @@ pub struct AddOnRouteSpec {
     validation = Rule::new("!(size(self.names) > 0 && size(self.clusterSets) > 0)")
         .message("clusters must have names or clusterSets, not both")
 )]
-#[serde(rename_all = "camelCase")]
+// By its path: the copies that KubeSchema makes have no `Default`.
+#[serde(rename_all = "camelCase", default = "RouteClusters::default")]
 pub struct RouteClusters {
     /// Names of ManagedClusters.
-    #[serde(default)]
     #[schemars(
         length(max = 1024),
         inner(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))
@@ -97,7 +97,6 @@ pub struct RouteClusters {
     /// Names of ManagedClusterSets, instead of names. A cluster is in the set that its label
     /// cluster.open-cluster-management.io/clusterset names; no other label counts, because a cluster writes its own
     /// labels.
-    #[serde(default)]
     #[schemars(
         length(max = 64),
         inner(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))
@@ -112,15 +111,13 @@ pub struct RouteClusters {
     validation = Rule::new("(size(self.http) > 0) != (size(self.grpc) > 0)")
         .message("match must have http or grpc, not both")
 )]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", default = "RouteMatch::default")]
 pub struct RouteMatch {
     /// HTTP requests, by their paths.
-    #[serde(default)]
     #[schemars(length(max = 32))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["path".to_owned()]))]
     pub http: Vec<HttpMatch>,
     /// gRPC requests, by their service and methods.
-    #[serde(default)]
     #[schemars(length(max = 32))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["service".to_owned()]))]
     pub grpc: Vec<GrpcMatch>,
@@ -265,14 +262,13 @@ pub struct BackendTlsSpec {
 
 /// What requests of a route may take.
 #[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", default = "LimitsSpec::default")]
 pub struct LimitsSpec {
     /// Largest body of a request, such as 64Mi. By default 64Mi; for gRPC none, because a stream may last for days.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 12), regex(pattern = r"^[1-9][0-9]{0,8}(k|M|G|T|Ki|Mi|Gi|Ti)?$"))]
     pub max_body: Option<String>,
     /// Longest time to connect to the backend, TLS included. From 1s to 1m.
-    #[serde(default = "default_connect")]
     #[schemars(length(min = 2, max = 20), regex(pattern = r"^([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?$"))]
     #[x_kube(
         validation = Rule::new("duration(self) >= duration('1s') && duration(self) <= duration('1m')")
@@ -281,7 +277,7 @@ pub struct LimitsSpec {
     pub connect: String,
     /// Longest wait until the backend's response begins; it starts again with each piece of the request. From 1s to
     /// 24h. By default 30s; for gRPC the value of idle, because the response of a stream may begin late.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 2, max = 20), regex(pattern = r"^([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?$"))]
     #[x_kube(
         validation = Rule::new("duration(self) >= duration('1s') && duration(self) <= duration('24h')")
@@ -290,7 +286,6 @@ pub struct LimitsSpec {
     pub first_byte: Option<String>,
     /// Longest time between two pieces of a body, or of a WebSocket. From 1s to 24h. A stream ends with the client's
     /// credential in any case.
-    #[serde(default = "default_idle")]
     #[schemars(length(min = 2, max = 20), regex(pattern = r"^([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?$"))]
     #[x_kube(
         validation = Rule::new("duration(self) >= duration('1s') && duration(self) <= duration('24h')")
@@ -299,11 +294,11 @@ pub struct LimitsSpec {
     pub idle: String,
     /// Most requests of this AddOnRoute at a time for one addon on one cluster. By default only the gateway's limit
     /// applies.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = Rule::new("self >= 1").message("requestsPerIdentity must be at least 1"))]
     pub requests_per_identity: Option<i32>,
     /// The name that `requestsPerIdentity` had before 0.1.0, which reads both; the next version does not.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = Rule::new("self >= 1").message("callsPerIdentity must be at least 1"))]
     pub calls_per_identity: Option<i32>,
 }
@@ -312,9 +307,9 @@ impl Default for LimitsSpec {
     fn default() -> Self {
         Self {
             max_body: None,
-            connect: default_connect(),
+            connect: "5s".to_owned(),
             first_byte: None,
-            idle: default_idle(),
+            idle: "1h".to_owned(),
             requests_per_identity: None,
             calls_per_identity: None,
         }
@@ -348,12 +343,4 @@ pub struct AddOnRouteStatus {
 fn default_methods() -> Vec<Method> {
     use Method::{Delete, Get, Head, Patch, Post, Put};
     vec![Get, Head, Post, Put, Patch, Delete]
-}
-
-fn default_connect() -> String {
-    "5s".to_owned()
-}
-
-fn default_idle() -> String {
-    "1h".to_owned()
 }

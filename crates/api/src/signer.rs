@@ -117,17 +117,16 @@ pub struct AddOnSignerSpec {
 /// How the gateway's trust bundle reaches the gateway's clients, besides the certificates' CSRs, the gateway and the
 /// ConfigMap on the hub.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+// By its path: the copies that KubeSchema makes have no `Default`.
+#[serde(rename_all = "camelCase", default = "TrustSpec::default")]
 pub struct TrustSpec {
     /// Whether a ManifestWork writes ConfigMap ADDON-hub-trust with the trust bundle on each cluster of the addons.
     /// Auto: if the hub has the right (trust.manifestWorks of the chart). Never: no, and those of these addons are
     /// deleted, unless another AddOnSigner needs them.
-    #[serde(default)]
     pub manifest_work: TrustMode,
     /// Whether a ClusterTrustBundle publishes the trust bundle to the pods of the hub cluster. There is one for all
     /// AddOnSigners. Auto: if the API server has ClusterTrustBundles and the hub the right (trust.clusterTrustBundle of
     /// the chart). Never: this AddOnSigner does not need it; it is deleted when none does.
-    #[serde(default)]
     pub cluster_trust_bundle: TrustMode,
 }
 
@@ -171,20 +170,17 @@ pub enum RegistrationMode {
     validation = Rule::new("duration(self.maxDuration) <= duration('8760h')")
         .message("certificate.maxDuration must be at most 8760h, a year").field_path(".maxDuration")
 )]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", default = "CertificateSpec::default")]
 pub struct CertificateSpec {
     /// Lifetime of a certificate whose CSR does not ask for one, such as 24h. At least 10m.
-    #[serde(default = "default_certificate_duration")]
     #[schemars(length(min = 2, max = 20), regex(pattern = r"^([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?$"))]
     pub duration: String,
     /// Longest lifetime of a certificate; the hub caps longer requests (expirationSeconds) at it. At most 8760h. No
     /// certificate outlives the certificate authorities, the gateway's included. If you raise the longest maxDuration
     /// of all AddOnSigners, the gateway's authority is replaced earlier, possibly at once.
-    #[serde(default = "default_max_duration")]
     #[schemars(length(min = 2, max = 20), regex(pattern = r"^([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?$"))]
     pub max_duration: String,
     /// Kinds of keys that a CSR may use.
-    #[serde(default = "default_keys")]
     #[schemars(length(min = 1, max = 6))]
     #[x_kube(merge_strategy = ListMerge::Set)]
     pub keys: Vec<KeyKind>,
@@ -214,15 +210,13 @@ pub enum KeyKind {
 
 /// What agents of the signer reach through the gateway: AddOnRoutes say it, and this says which of them count.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", default = "GatewaySpec::default")]
 pub struct GatewaySpec {
     /// The namespaces that may attach AddOnRoutes. None by default.
-    #[serde(default)]
     pub routes_from: RoutesFrom,
     /// Host names of the gateway that these AddOnRoutes may claim, in lower case, such as
     /// telemetry.gateway.example.com. The hub must have each as --gateway-name. Only agents of AddOnSigners that list a
     /// name may use it, except the hub's first --gateway-name, which all agents may use.
-    #[serde(default)]
     #[schemars(
         length(max = 32),
         inner(
@@ -255,21 +249,13 @@ pub struct RoutesFrom {
 
 impl Default for CertificateSpec {
     fn default() -> Self {
-        Self { duration: default_certificate_duration(), max_duration: default_max_duration(), keys: default_keys() }
+        use KeyKind::{EcdsaP256, EcdsaP384, Ed25519, Rsa2048, Rsa3072, Rsa4096};
+        Self {
+            duration: "24h".to_owned(),
+            max_duration: "168h".to_owned(),
+            keys: vec![EcdsaP256, EcdsaP384, Ed25519, Rsa2048, Rsa3072, Rsa4096],
+        }
     }
-}
-
-fn default_certificate_duration() -> String {
-    "24h".to_owned()
-}
-
-fn default_max_duration() -> String {
-    "168h".to_owned()
-}
-
-fn default_keys() -> Vec<KeyKind> {
-    use KeyKind::{EcdsaP256, EcdsaP384, Ed25519, Rsa2048, Rsa3072, Rsa4096};
-    vec![EcdsaP256, EcdsaP384, Ed25519, Rsa2048, Rsa3072, Rsa4096]
 }
 
 impl KeyKind {
