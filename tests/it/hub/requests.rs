@@ -54,7 +54,9 @@ async fn a_valid_request_costs_two_writes() {
         let writes = real.writes();
         let by_hub = |write: &&Write| write.object.as_ref() == Some(&object) && write.user == HUB_USER;
         let by_hub: Vec<_> = writes.iter().filter(by_hub).collect();
-        assert_eq!(by_hub.len(), 2, "the approval and the certificate: {by_hub:#?}");
+        // A write that the API server refused, such as a conflict on a busy machine, is tried again.
+        let done: Vec<_> = by_hub.iter().filter(|write| write.code == 200).map(|write| &*write.subresource).collect();
+        assert_eq!(done, ["approval", "status"], "{by_hub:#?}");
     }
     assert_eq!(csr.status.unwrap().conditions.unwrap().len(), 1);
 }
