@@ -8,6 +8,7 @@
     reason = "a test fails by panicking"
 )]
 
+mod advice;
 mod agent;
 mod alerts;
 mod beside_ocm;

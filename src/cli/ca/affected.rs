@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::connection::Ca;
 use super::report::{LineageName, LineageReport};
 use crate::cli::certs::LedgerSource;
-use crate::cli::status::{AgentState, Row, Selection, gather};
+use crate::cli::status::{AgentState, Gathered, Row, Selection, gather};
 use crate::output::{Format, Rows, print_json};
 use addon_signer_api::status::AuthorityState;
 use addon_signer_core::policy::GatewayCertificate;
@@ -51,6 +51,16 @@ impl AffectedAddOn {
     }
 }
 
+/// Whether an addon would be locked out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Loss {
+    Certain,
+    Possible,
+    /// By the hub's report it depends on another authority. The report may be older than its last certificate, and a
+    /// cluster may write it, so nothing is certain; but it is not worth a row.
+    Unlikely,
+}
+
 impl Affected {
     /// Whether no agent would be locked out.
     pub(super) fn is_nobody(&self) -> bool {
@@ -90,8 +100,11 @@ impl Affected {
             let is_eligible = mine.contains(&row.addon) && row.state != AgentState::NotEligible;
             match row.depends_on.get(id) {
                 _ if !is_eligible => None,
-                Some(is_certain) => Some(*is_certain),
-                None => (!row.is_known).then_some(false),
+                Some(true) => Some(Loss::Certain),
+                Some(false) => Some(Loss::Possible),
+                None if row.is_recorded => None,
+                None if row.depends_on.is_empty() => Some(Loss::Possible),
+                None => Some(Loss::Unlikely),
             }
         })
         .await
@@ -100,26 +113,25 @@ impl Affected {
     /// The addons that may not trust the gateway's next authority; all of them if it is not published.
     pub(super) async fn without_anchor(ca: &Ca, is_published: bool) -> anyhow::Result<Self> {
         Self::rows(ca, |row| match row.has_trust.filter(|_| is_published) {
-            _ if matches!(row.state, AgentState::NotEligible | AgentState::NoCertificate) => None,
+            _ if row.state == AgentState::NotEligible => None,
+            _ if row.state == AgentState::NoCertificate && row.is_recorded => None,
             Some(true) => None,
-            Some(false) => Some(true),
-            None => Some(!is_published),
+            Some(false) => Some(Loss::Certain),
+            None if is_published => Some(Loss::Possible),
+            None => Some(Loss::Certain),
         })
         .await
     }
 
-    /// The addons that `judge` counts. It returns whether the loss is certain.
-    async fn rows(ca: &Ca, judge: impl Fn(&Row) -> Option<bool>) -> anyhow::Result<Self> {
+    /// The addons that `judge` counts.
+    async fn rows(ca: &Ca, judge: impl Fn(&Row) -> Option<Loss>) -> anyhow::Result<Self> {
         let ledger = Ok(LedgerSource::Hub(ca.client.clone()));
         let gathered = gather(&ca.client, ledger, &ca.namespace, &Selection::default()).await;
-        let gathered = gathered.context(NOT_KNOWN)?;
-        let unknown = gathered.unknown().map(str::to_owned);
-        let affected = gathered.rows.into_iter().filter_map(|row| {
-            let is_known = judge(&row)?;
-            Some(AffectedAddOn::of(row, is_known))
-        });
-        let addons: Vec<_> = affected.collect();
-        let unknown = unknown.filter(|_| !addons.is_empty());
+        let Gathered { rows, no_ledger } = gathered.context(NOT_KNOWN)?;
+        let judged: Vec<(Row, Loss)> = rows.into_iter().filter_map(|row| judge(&row).map(|loss| (row, loss))).collect();
+        let unknown = no_ledger.filter(|_| !judged.is_empty());
+        let affected = judged.into_iter().filter(|(_, loss)| *loss != Loss::Unlikely);
+        let addons = affected.map(|(row, loss)| AffectedAddOn::of(row, loss == Loss::Certain)).collect();
         Ok(Self { addons, unknown: unknown.map(|why| format!("the ledger was not asked: {why}")) })
     }
 

@@ -11,7 +11,7 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::Value;
 
 use super::certificates::{Accepted, Holding, holdings};
-use super::row::{Facts, Row, Said};
+use super::row::{AgentState, Facts, Row, Said};
 use super::signers::{FleetSigners, SignersOf};
 use crate::cli::certs::LedgerSource;
 use addon_signer_api::Lenient;
@@ -45,7 +45,7 @@ pub(in crate::cli) struct Gathered {
 impl Gathered {
     /// Why it is unknown for some addons whether they have certificates.
     pub(in crate::cli) fn unknown(&self) -> Option<&str> {
-        self.no_ledger.as_deref().filter(|_| self.rows.iter().any(|row| !row.is_known))
+        self.no_ledger.as_deref().filter(|_| self.rows.iter().any(|row| row.state == AgentState::Unknown))
     }
 
     /// What is not known without the ledger.

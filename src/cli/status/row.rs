@@ -113,16 +113,17 @@ pub(in crate::cli) struct Row {
     pub(in crate::cli) has_trust: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::cli) waits_for: Option<String>,
-    /// Whether it is known if it has a certificate.
+    /// Whether the ledger says which certificates it has. The hub's report may be older than the last certificate, and
+    /// a cluster may write it, so no dangerous step relies on it.
     #[serde(skip)]
-    pub(in crate::cli) is_known: bool,
+    pub(in crate::cli) is_recorded: bool,
 }
 
 impl Row {
     /// Judges the facts.
     pub(super) fn of(key: &AddOnKey, facts: Facts) -> Self {
         let (state, waits_for) = facts.judge();
-        let is_known = facts.certificate.is_some() || facts.said.is_some();
+        let is_recorded = facts.certificate.is_some();
         let held = facts.held().cloned();
         let Facts { unregistered, certificate, trust, mut depends_on, .. } = facts;
         if let (None, Some(held)) = (certificate, &held) {
@@ -140,7 +141,7 @@ impl Row {
             last_seen: held.and_then(|held| held.last_seen),
             has_trust: trust,
             waits_for,
-            is_known,
+            is_recorded,
         }
     }
 }
@@ -223,8 +224,8 @@ mod tests {
                 Facts { certificate: held(Some(1)), csr: refused(), ..Facts::default() },
                 AgentState::Refused,
                 Some(
-                    "a valid CSR instead of r, which was refused: SubjectOfAnotherCluster: no. A new one is answered at \
-                     once, also while the refused one is there (`kubectl delete csr r` deletes it).",
+                    "a valid CSR instead of r, which was refused: SubjectOfAnotherCluster: no. A new one is answered \
+                     at once, also while the refused one is there (`kubectl delete csr r` deletes it).",
                 ),
             ),
             (Facts::default(), AgentState::Unknown, None),
@@ -285,7 +286,7 @@ mod tests {
             &AddOnKey { cluster: "c".parse().unwrap(), addon: "t".parse().unwrap() },
             Facts { said: issued(), ..Facts::default() },
         );
-        assert!(row.is_known);
+        assert!(!row.is_recorded);
         assert_eq!((row.depends_on, row.last_seen), (BTreeMap::from([("a".to_owned(), true)]), None));
     }
 

@@ -21,6 +21,7 @@ async fn tasks_of_a_hub_at_rest_give_signs_of_life() {
         "authorities of gateway-client",
         "authorities of gateway-serving",
         "authorities of telemetry",
+        "certificates of agents",
         "policy of the trust bundle",
         "registrations",
         "requests",
