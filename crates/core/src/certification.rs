@@ -98,7 +98,7 @@ impl Certification {
         if let Err(why) = eligibility {
             return Self::NotEligible(*why);
         }
-        if let Some(until) = valid_from.filter(|until| *until > now) {
+        if let Some(until) = revoked_before.filter(|until| *until > now) {
             return Self::RevokedUntil(until);
         }
         let is_early = newest.is_some_and(|newest| valid_from.is_some_and(|from| newest.not_before < from));
@@ -229,7 +229,7 @@ mod tests {
             (mk_facts(Some(&newest), Some(&refused)), "RenewalRefused", None),
             (mk_facts(Some(&newest), Some(&pending)), "Issued", None),
             (AgentFacts { eligibility: suspended, ..good() }, "NotEligible", Some("suspended")),
-            (AgentFacts { valid_from: future, ..good() }, "Revoked", Some("until then")),
+            (AgentFacts { valid_from: future, revoked_before: future, ..good() }, "Revoked", Some("until then")),
             (AgentFacts { valid_from: past, revoked_before: past, ..good() }, "Revoked", Some("were revoked")),
             (AgentFacts { valid_from: past, open: Some(&refused), ..good() }, "Refused", Some("SubjectMismatch: no.")),
             (AgentFacts { valid_from: past, ..good() }, "NoRequest", Some("its agent to make a CSR")),

@@ -30,6 +30,8 @@ const ROUND: Duration = Duration::from_secs(15);
 const SETTLE: Duration = Duration::from_secs(2);
 /// The pause after a count is this many times as long as the count, so that a large fleet costs little.
 const SHARE: u32 = 20;
+/// The longest pause after a count: the task gives a sign of life before each.
+const LONGEST: Duration = Duration::from_secs(120);
 /// How long the report names the end of an expired certificate.
 const WEEK: Duration = Duration::from_secs(7 * 86_400);
 /// How many addons without a certificate a status names.
@@ -80,7 +82,8 @@ async fn keep(links: HubLinks, inputs: AgentsInputs) {
         if certificates.refresh(&links, &inputs.ledger).await {
             inputs.count(&links, &certificates.newest);
         }
-        sleep(SETTLE.max(SHARE * began.elapsed())).await;
+        pulse.beat();
+        sleep((SHARE * began.elapsed()).clamp(SETTLE, LONGEST)).await;
         // Each transaction of the ledger is a change.
         if let Ok(Err(_)) = timeout(ROUND, health.changed()).await {
             return; // the ledger's writer has ended, and with it the hub
@@ -95,16 +98,19 @@ impl AgentsInputs {
         let Some(addons) = links.registry.read(|registry| fleet.read(registry)) else { return };
         let mut judged = {
             let mut csrs = self.csrs.lock();
-            let is_there = |key: &AddOnKey| addons.contains_key(key);
-            csrs.retain(|cluster, addon| is_there(&AddOnKey { cluster: cluster.clone(), addon: addon.clone() }));
+            links.registry.read(|registry| csrs.retain(|cluster, addon| registry.created(cluster, addon).is_some()));
             fleet.judge(&addons, newest, &csrs, links.clock.now())
         };
         send_news(&self.report, fleet.sum(&judged));
-        if !signers.is_whole {
-            // An AddOnSigner that is invalid for a while keeps the last report on its addons.
-            judged.extend(self.states.all().into_iter().filter(|(key, _)| fleet.signer_of(&key.addon).is_none()));
+        if !fleet.is_whole {
+            // An AddOnSigner that is invalid, or whose authorities are unknown, keeps the last report on its addons.
+            let mut last = self.states.all();
+            last.retain(|key, _| fleet.signer_of(&key.addon).is_none());
+            let is_there = |registry: &Registry, key: &AddOnKey| registry.created(&key.cluster, &key.addon).is_some();
+            links.registry.read(|registry| last.retain(|key, _| is_there(registry, key)));
+            judged.extend(last);
         }
-        self.states.set(judged);
+        self.states.set(judged, fleet.is_whole);
     }
 }
 
@@ -149,6 +155,8 @@ struct Fleet<'s> {
     answerers: HashMap<&'s str, Answerer>,
     /// For signer names that no AddOnSigner has, while not all AddOnSigners are known.
     of_others: Option<Answerer>,
+    /// Whether these are all AddOnSigners, and the authorities of each are known.
+    is_whole: bool,
 }
 
 impl<'s> Fleet<'s> {
@@ -158,13 +166,19 @@ impl<'s> Fleet<'s> {
             trusted: HashMap::new(),
             answerers: HashMap::new(),
             of_others: (!signers.is_whole).then(Answerer::default),
+            is_whole: signers.is_whole,
         };
         for (name, config) in &*signers.served {
-            let anchors = trust.signer(name).map(|trusted| trusted.client_anchors.authorities()).unwrap_or_default();
-            fleet.trusted.insert(name, anchors.iter().map(|anchor| anchor.id().clone()).collect());
-            fleet.of_addon.extend(config.rules.addons.iter().map(|addon| (addon, name.as_str())));
             let answerer = Answerer { leaves_approval: !config.approves, problem: None };
             fleet.answerers.insert(config.rules.signer_name.as_str(), answerer);
+            let Some(trusted) = trust.signer(name) else {
+                // No certificate could be judged.
+                fleet.is_whole = false;
+                continue;
+            };
+            let anchors = trusted.client_anchors.authorities().iter();
+            fleet.trusted.insert(name, anchors.map(|anchor| anchor.id().clone()).collect());
+            fleet.of_addon.extend(config.rules.addons.iter().map(|addon| (addon, name.as_str())));
         }
         fleet
     }
@@ -199,7 +213,7 @@ impl<'s> Fleet<'s> {
         let judge = |(key, registered): (&AddOnKey, &Registered)| {
             let newest = certificates.get(key);
             let trusted = self.signer_of(&key.addon).and_then(|signer| self.trusted.get(signer));
-            let open: Option<OpenCsr> = csrs.open(key, answerer);
+            let open: Option<OpenCsr> = csrs.open(key, newest.map(|newest| newest.not_before), answerer);
             let facts = AgentFacts {
                 eligibility: registered.eligibility,
                 valid_from: registered.valid_from,
@@ -265,7 +279,9 @@ mod tests {
         let mut registry = Registry::default();
         let signers = mk_signers(true);
         let mut fleet = Fleet::new(&signers, &Trust::default());
+        assert!(fleet.of_addon.is_empty() && !fleet.is_whole, "the authorities of the signer are unknown");
         fleet.trusted.insert("a", BTreeSet::from(["good".into()]));
+        fleet.of_addon.extend(signers.served["a"].rules.addons.iter().map(|addon| (addon, "a")));
         let mut certificates = HashMap::new();
         for n in 0..30 {
             let (cluster, facts) = (format!("c{n:02}"), ClusterFacts::ACCEPTED);

@@ -16,42 +16,64 @@ pub(crate) struct Certifications(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
-    /// `None` until all are known.
-    states: Mutex<Option<HashMap<AddOnKey, Certification>>>,
-    /// Those whose state has changed since the writer asked.
-    changed: Mutex<Vec<AddOnKey>>,
+    /// `None` until they are known.
+    known: Mutex<Option<KnownStates>>,
+    changed: Mutex<ChangedStates>,
     news: Notify,
 }
 
+#[derive(Debug)]
+struct KnownStates {
+    states: HashMap<AddOnKey, Certification>,
+    /// Whether an addon that is not among them has no AddOnSigner.
+    is_whole: bool,
+}
+
+/// What has changed since the writer asked.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct ChangedStates {
+    /// Addons whose state has changed.
+    pub(super) addons: Vec<AddOnKey>,
+    /// Whether any other addon may have a report that is no longer true.
+    pub(super) all: bool,
+}
+
 impl Certifications {
-    /// Replaces the states of all addons.
-    pub(crate) fn set(&self, now: HashMap<AddOnKey, Certification>) {
-        let mut states = self.0.states.lock();
-        let before = states.take().unwrap_or_default();
-        let differing = now.iter().filter(|(key, state)| before.get(*key) != Some(*state));
-        let deleted = before.keys().filter(|key| !now.contains_key(*key));
-        let changed: Vec<AddOnKey> = differing.map(|(key, _)| key).chain(deleted).cloned().collect();
-        *states = Some(now);
-        drop(states);
-        if !changed.is_empty() {
-            self.0.changed.lock().extend(changed);
+    /// Replaces the states of all addons. `is_whole`: whether all others have no AddOnSigner.
+    pub(crate) fn set(&self, now: HashMap<AddOnKey, Certification>, is_whole: bool) {
+        let mut known = self.0.known.lock();
+        let before = known.replace(KnownStates { states: now.clone(), is_whole });
+        drop(known);
+        let mut changed = self.0.changed.lock();
+        match before {
+            // A list of all addons finds those that need another report: after a restart these are few.
+            Some(before) if before.is_whole || !is_whole => {
+                let differing = now.iter().filter(|(key, state)| before.states.get(*key) != Some(*state));
+                let deleted = before.states.keys().filter(|key| !now.contains_key(*key));
+                changed.addons.extend(differing.map(|(key, _)| key).chain(deleted).cloned());
+            }
+            _ => changed.all = true,
+        }
+        if *changed != ChangedStates::default() {
             self.0.news.notify_one();
         }
     }
 
     /// The states of all addons, as far as they are known.
     pub(crate) fn all(&self) -> HashMap<AddOnKey, Certification> {
-        self.0.states.lock().clone().unwrap_or_default()
+        self.0.known.lock().as_ref().map(|known| known.states.clone()).unwrap_or_default()
     }
 
-    /// The state of an addon; the inner `None` means that it has no AddOnSigner, the outer one that nothing is known
-    /// yet.
+    /// The state of an addon; the inner `None` means that it has no AddOnSigner, the outer one that nothing is known.
     pub(super) fn of(&self, key: &AddOnKey) -> Option<Option<Certification>> {
-        self.0.states.lock().as_ref().map(|states| states.get(key).cloned())
+        let known = self.0.known.lock();
+        let known = known.as_ref()?;
+        let state = known.states.get(key).cloned();
+        (state.is_some() || known.is_whole).then_some(state)
     }
 
-    /// Waits for addons whose state has changed, and takes them. If this is dropped, nothing is lost.
-    pub(super) async fn changed(&self) -> Vec<AddOnKey> {
+    /// Waits for changes and takes them. If this is dropped, nothing is lost.
+    pub(super) async fn changed(&self) -> ChangedStates {
         self.0.news.notified().await;
         std::mem::take(&mut self.0.changed.lock())
     }
@@ -63,22 +85,38 @@ mod tests {
 
     use super::*;
 
+    fn key(name: &str) -> AddOnKey {
+        AddOnKey { cluster: name.parse().unwrap(), addon: "t".parse().unwrap() }
+    }
+
+    fn changed(states: &Certifications) -> ChangedStates {
+        let mut changed = states.changed().now_or_never().unwrap_or_default();
+        changed.addons.sort();
+        changed
+    }
+
     #[test]
     fn changes_are_reported_once_and_missing_addons_too() {
-        let key = |name: &str| AddOnKey { cluster: name.parse().unwrap(), addon: "t".parse().unwrap() };
         let states = Certifications::default();
-        let changed = || {
-            let mut changed = states.changed().now_or_never().unwrap_or_default();
-            changed.sort();
-            changed
-        };
         assert_eq!(states.of(&key("a")), None);
         let expired = Certification::Expired(addon_signer_core::timestamp::Timestamp::from_unix(1));
-        states.set(HashMap::from([(key("a"), Certification::NoCsr), (key("b"), Certification::NoCsr)]));
-        assert_eq!(changed(), [key("a"), key("b")]);
-        states.set(HashMap::from([(key("a"), expired.clone()), (key("c"), Certification::NoCsr)]));
-        assert_eq!(changed(), [key("a"), key("b"), key("c")]);
+        states.set(HashMap::from([(key("a"), Certification::NoCsr), (key("b"), Certification::NoCsr)]), true);
+        assert_eq!(changed(&states), ChangedStates { addons: Vec::new(), all: true }, "nothing was known");
+        states.set(HashMap::from([(key("a"), expired.clone()), (key("c"), Certification::NoCsr)]), true);
+        let all = vec![key("a"), key("b"), key("c")];
+        assert_eq!(changed(&states), ChangedStates { addons: all, all: false });
         assert_eq!((states.of(&key("a")), states.of(&key("b"))), (Some(Some(expired)), Some(None)));
-        assert_eq!(changed(), []);
+        assert_eq!(changed(&states), ChangedStates::default());
+    }
+
+    #[test]
+    fn while_not_all_signers_are_known_no_report_is_removed() {
+        let states = Certifications::default();
+        states.set(HashMap::new(), false);
+        changed(&states);
+        assert_eq!(states.of(&key("a")), None);
+        states.set(HashMap::new(), true);
+        assert!(changed(&states).all);
+        assert_eq!(states.of(&key("a")), Some(None));
     }
 }

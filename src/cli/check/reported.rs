@@ -205,14 +205,15 @@ impl Inspection {
 }
 
 fn finding(gathered: &Gathered) -> Finding {
-    if let Some(why) = gathered.unknown() {
-        let sentence = format!("it is not known which of them have certificates: {why}");
-        return Finding::new(Verdict::Unknown, ABOUT, sentence);
-    }
     let live: Vec<&Row> = gathered.rows.iter().filter(|row| row.state != AgentState::NotEligible).collect();
     // The worst rows come first.
     let bad: Vec<_> = live.iter().take_while(|row| row.state <= AgentState::NoCertificate).collect();
     let Some(worst) = bad.first() else {
+        if let Some(why) = gathered.unknown() {
+            let unknown = live.iter().filter(|row| row.state == AgentState::Unknown).count();
+            let sentence = format!("of {unknown} it is not known whether they have certificates: {why}");
+            return Finding::new(Verdict::Unknown, ABOUT, sentence);
+        }
         return Finding::good(ABOUT, format!("all {} that are eligible have valid certificates", live.len()));
     };
     Finding::bad(

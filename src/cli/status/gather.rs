@@ -71,7 +71,7 @@ pub(in crate::cli) async fn gather(
     let signers = FleetSigners::list(client).await?;
     let has_gateways_apart = has_gateways_apart(client, namespace).await?;
     let brought = BroughtTrust::read(client, namespace, wanted).await?;
-    let addons = installed(client, &signers, wanted).await?;
+    let addons = installed(client, &signers, wanted, now).await?;
     let accepted = |key: &AddOnKey| {
         let valid_from = addons.get(key)?.valid_from;
         Some(Accepted { signers: signers.of_addon.get(&key.addon)?, valid_from })
@@ -97,7 +97,7 @@ pub(in crate::cli) async fn gather(
             has_stale: holding.as_ref().is_some_and(|holding| holding.has_stale),
             depends_on: holding.as_ref().map(Holding::depends_on).unwrap_or_default(),
             certificate: holding.map(|holding| holding.held),
-            csr: csrs.open(&key, |name| signers.answerers.get(name)),
+            csr: csrs.open(&key, None, |name| signers.answerers.get(name)),
             said,
             has_gateways_apart,
         };
@@ -145,6 +145,7 @@ async fn installed(
     client: &Client,
     signers: &FleetSigners,
     wanted: &Selection,
+    now: Timestamp,
 ) -> anyhow::Result<BTreeMap<AddOnKey, InstalledAddOn>> {
     let api = discover(client).await?;
     let clusters = accepted(client, wanted).await?;
@@ -162,7 +163,7 @@ async fn installed(
             valid_from: ocm::created(addon).max(revoked_before).max(clusters.get(key.cluster.as_str()).copied()),
             revoked_before,
             is_brought: has_place && served.brings_trust,
-            said: Said::read(addon.data.get("status").unwrap_or(&Value::Null)),
+            said: Said::read(addon.data.get("status").unwrap_or(&Value::Null), now),
         };
         addons.insert(key, read);
     });

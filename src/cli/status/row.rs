@@ -8,12 +8,16 @@ use serde_json::Value;
 use addon_signer_api::registrations::certificate_said;
 use addon_signer_core::certification::{Certification, OpenCsr, read_issued};
 use addon_signer_core::identity::AddOnKey;
+use addon_signer_core::names::CONDITION_CERTIFICATE;
 use addon_signer_core::timestamp::Timestamp;
 
 /// What an agent with a certificate from a removed authority waits for: it does not check the issuer, so it makes no
 /// CSR.
 const STALE: &str = "a certificate from a present authority: delete its Secret on the cluster \
                      (docs/runbooks/lost-ca.md)";
+
+/// How many bytes of a condition's message are shown: a cluster may write it.
+const MOST_SAID: usize = 512;
 
 /// The state of an addon on a cluster; the worst comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -55,13 +59,21 @@ pub(super) enum Said {
 
 impl Said {
     /// Reads the status of a ManagedClusterAddOn.
-    pub(super) fn read(status: &Value) -> Option<Self> {
+    pub(super) fn read(status: &Value, now: Timestamp) -> Option<Self> {
         let (holds, message) = certificate_said(status)?;
+        if message == Certification::NoCsr.message() {
+            return Some(Self::Waits(Certification::NoCsr.waits_for().unwrap_or_default()));
+        }
         if !holds {
-            return Some(Self::Waits(message.strip_prefix("It waits for ").unwrap_or(message).to_owned()));
+            let message = &message[..message.floor_char_boundary(MOST_SAID)];
+            return Some(Self::Waits(format!("what its condition {CONDITION_CERTIFICATE} says: {message}")));
         }
         let (valid_until, authority) = read_issued(message)?;
-        Some(Self::Issued(Held { valid_until, authority: authority.to_string(), last_seen: None }))
+        Some(if valid_until > now {
+            Self::Issued(Held { valid_until, authority: authority.to_string(), last_seen: None })
+        } else {
+            Self::Waits(Certification::Expired(valid_until).waits_for().unwrap_or_default())
+        })
     }
 }
 
@@ -127,8 +139,7 @@ impl Row {
         let held = facts.held().cloned();
         let Facts { unregistered, certificate, trust, mut depends_on, .. } = facts;
         if let (None, Some(held)) = (certificate, &held) {
-            // As where gateways report no uses, only the last certificate counts.
-            depends_on.insert(held.authority.clone(), true);
+            depends_on.insert(held.authority.clone(), false);
         }
         Self {
             cluster: key.cluster.to_string(),
@@ -194,6 +205,8 @@ impl Facts {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn held(last_seen: Option<i64>) -> Option<Option<Held>> {
@@ -287,7 +300,26 @@ mod tests {
             Facts { said: issued(), ..Facts::default() },
         );
         assert!(!row.is_recorded);
-        assert_eq!((row.depends_on, row.last_seen), (BTreeMap::from([("a".to_owned(), true)]), None));
+        assert_eq!((row.depends_on, row.last_seen), (BTreeMap::from([("a".to_owned(), false)]), None));
+    }
+
+    #[test]
+    fn a_report_is_read_with_its_end_and_cut() {
+        let said = |value: &str, message: &str| {
+            let condition = json!({ "type": CONDITION_CERTIFICATE, "status": value, "message": message });
+            Said::read(&json!({ "conditions": [condition] }), Timestamp::from_unix(100))
+        };
+        let issued = |until| {
+            let authority = "a".into();
+            let until = Timestamp::from_unix(until);
+            said("True", &Certification::Issued { until, authority, refused: None }.message())
+        };
+        assert!(matches!(issued(101), Some(Said::Issued(_))));
+        let ended = issued(100);
+        assert!(matches!(&ended, Some(Said::Waits(text)) if text.contains("expired at")), "{ended:?}");
+        assert_eq!(said("True", "what a cluster wrote"), None);
+        let Some(Said::Waits(long)) = said("False", &"x".repeat(100_000)) else { panic!("it is a report") };
+        assert!(long.len() < 2 * MOST_SAID);
     }
 
     #[test]
@@ -297,6 +329,8 @@ mod tests {
             AgentState::NoCertificate,
             AgentState::NoTrust,
             AgentState::NeverSeen,
+            AgentState::Unknown,
+            AgentState::NotEligible,
             AgentState::Ready,
         ];
         assert!(order.is_sorted());

