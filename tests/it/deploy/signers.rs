@@ -80,8 +80,8 @@ async fn a_signer_keeps_its_name_its_defaults_and_its_status() {
     let merge = Patch::Merge(json!({ "status": mk_status() }));
     signers.patch_status("telemetry", &PatchParams::default(), &merge).await.unwrap();
     assert_eq!(signers.get("telemetry").await.unwrap().status, Some(mk_status()));
-    let row = ["telemetry", "example.com/telemetry", "telemetry", "True", "Signing", "2027-01-01T00:00:00Z"];
-    assert_eq!(printed_row(&admin).await[..6], row.map(Value::from));
+    let row = ["telemetry", "example.com/telemetry", "telemetry", "True", "Signing", "1/2", "2027-01-01T00:00:00Z"];
+    assert_eq!(printed_row(&admin).await[..7], row.map(Value::from));
 }
 
 /// What `kubectl get addonsigners` prints.

@@ -56,6 +56,7 @@ async fn every_column_of_kubectl_is_text() {
         "addOns": ["a", "b", "c", "d"],
         "addOnList": "a, b, c and 1 more",
         "authorities": [mk_authority("Next", "2028-01-01T00:00:00Z"), mk_authority("Active", "2027-01-01T00:00:00Z")],
+        "agents": { "eligible": 2, "certified": 1, "summary": "1/2" },
         "rotation": { "phase": "Activate", "since": "2026-06-01T00:00:00Z" },
         "conditions": [mk_condition("Ready", "Signing")],
     });
@@ -72,6 +73,7 @@ async fn every_column_of_kubectl_is_text() {
         ("AddOns", "a, b, c and 1 more"),
         ("Ready", "True"),
         ("Reason", "Signing"),
+        ("Agents", "1/2"),
         ("Active CA notAfter", "2027-01-01T00:00:00Z"),
         ("Rotation (wide)", "Activate"),
     ];
