@@ -1,7 +1,8 @@
 //! The hub signs certificates, keeps authorities and writes registrations. It has two watches for the registry, one for
 //! CSRs, and one task per lineage of authorities. `supervisor` starts and stops what AddOnSigners need as they are
-//! created and deleted. Of several hubs, the one that holds the Lease leads. `gateways` is for gateways in processes of
-//! their own: what they read, their Leases, and how a signer reads these.
+//! created and deleted. `agents` counts which addons have a certificate, and the writer of registrations reports it. Of
+//! several hubs, the one that holds the Lease leads. `gateways` is for gateways in processes of their own: what they
+//! read, their Leases, and how a signer reads these.
 
 // A module imports those of the groups above it, with few exceptions, which tools/house.py -v lists.
 mod certifications;
