@@ -10,6 +10,7 @@ mod explain;
 pub mod hub;
 pub mod inventory_args;
 pub mod issuer;
+mod leader;
 pub mod status;
 
 use std::fs::OpenOptions;
@@ -118,6 +119,9 @@ enum Command {
     ///
     /// Refused: the hub refused the last CSR.
     ///
+    /// Revoked: its certificates were revoked, and it has made no CSR since. WAITS FOR says what makes the agent come
+    /// back.
+    ///
     /// NoCertificate: no certificate counts. WAITS FOR says what is missing: an answer to the CSR, the registration,
     /// the agent's CSR, or, if the agent keeps a certificate whose authority is gone, the deletion of that certificate.
     ///
@@ -130,12 +134,17 @@ enum Command {
     /// NotEligible: the cluster is not accepted, the addon is suspended or being deleted, or its annotation
     /// addon-signer.io/revoke-before cannot be read.
     ///
-    /// Ready: it has a certificate and uses it. Gateways apart from the signer report no uses: with them, Ready says
-    /// nothing about uses, and LAST SEEN is `-`.
+    /// Certified: it has a certificate that counts. LAST SEEN says whether it was used at the gateway; without the
+    /// ledger, and with gateways apart from the signer, that is not known.
     ///
-    /// TRUST is `present` if the cluster has applied the ManifestWork with the present trust bundle; `-` means that no
-    /// ManifestWork should bring it. CSRs that a gRPC server made for agents are shown if its account is OCM's,
-    /// system:serviceaccount:open-cluster-management-hub:grpc-server-sa. The command needs the roles
+    /// TRUST says what brings the gateway's trust bundle: a ManifestWork, which the cluster has applied (`present`) or
+    /// not (`missing`); `agent`: the CSR, to an agent that makes its own; `nothing`: no ManifestWork, because the
+    /// chart's value trust.manifestWorks is off, although the AddOnSigner leaves it to them; `-`: the AddOnSigner says
+    /// that it comes in another way.
+    ///
+    /// While no hub is leading, the command says since when, and the exit code is 1. CSRs for signer names that no
+    /// AddOnSigner has are named on standard error. CSRs that a gRPC server made for agents are shown if its account is
+    /// OCM's, system:serviceaccount:open-cluster-management-hub:grpc-server-sa. The command needs the roles
     /// addon-signer-viewer, and for the ledger what `certs list` needs. It reads 16 objects at a time and keeps little
     /// of each, because a cluster may pad its own.
     Status(status::FleetArgs),

@@ -122,7 +122,7 @@ async fn what_is_not_sound_is_said_with_what_to_do() {
     let bad: Vec<_> = findings.iter().filter(|found| found["verdict"] == "bad").collect();
     let told: Vec<_> = bad.iter().map(|found| found["finding"].as_str().unwrap()).collect();
     for sentence in [
-        "no hub is leading in the namespace addon-signer: check the hub's pods and their logs",
+        "no hub has been leading in the namespace addon-signer: check the hub's pods and their logs",
         "no hub has reported on it: is one running?",
         "no authority is signing: if a hub is running, its log says why",
     ] {

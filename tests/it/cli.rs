@@ -165,6 +165,8 @@ async fn a_rollback_is_requested_and_watched() {
     let back = ca("rollback", &["--watch"]).await;
     assert_eq!(back.code, 0, "{}", back.stderr);
     assert!(back.stderr.contains("Asked the hub to let the previous authority sign again"), "{}", back.stderr);
+    let stale = format!("waiting for the last certificate of {first} to expire");
+    assert!(!back.stderr.contains(&stale), "it signs now: {}", back.stderr);
     wait_until(PATIENCE, "the other one to go, which has signed nothing", async || {
         (authorities().await == [format!("{first} Active")]).then_some(())
     })

@@ -42,10 +42,14 @@ impl World {
         Self { hub, whole, home, kubeconfig }
     }
 
-    async fn status(&self, flags: &[&str]) -> Output {
+    /// Runs a command with the ledger.
+    pub(crate) async fn run(&self, command: &[&str]) -> Output {
         let ledger = format!("sqlite://{}/ledger.db", self.whole.ledger.path().display());
-        let common = ["status", "--kubeconfig", &self.kubeconfig, "--ledger", &ledger];
-        run(self.home.path(), &[&common, flags].concat()).await
+        run(self.home.path(), &[command, &["--kubeconfig", &self.kubeconfig, "--ledger", &ledger]].concat()).await
+    }
+
+    pub(crate) async fn status(&self, flags: &[&str]) -> Output {
+        self.run(&[&["status"], flags].concat()).await
     }
 
     pub(crate) async fn rows(&self, flags: &[&str]) -> Vec<Value> {
@@ -64,8 +68,7 @@ impl World {
     }
 
     pub(crate) async fn check(&self) -> Output {
-        let ledger = format!("sqlite://{}/ledger.db", self.whole.ledger.path().display());
-        run(self.home.path(), &["check", "--kubeconfig", &self.kubeconfig, "--ledger", &ledger]).await
+        self.run(&["check"]).await
     }
 }
 
@@ -145,9 +148,9 @@ async fn the_worst_come_first_with_what_they_wait_for() {
     };
     let (refused, without, gone) = ("spoke4 Refused", "spoke2 NoCertificate", "spoke3 NotEligible");
     say_applied(&admin, "spoke1").await;
-    until([refused, without, "spoke5 NoTrust", gone, "spoke1 Ready"]).await;
+    until([refused, without, "spoke5 NoTrust", gone, "spoke1 Certified"]).await;
     say_applied(&admin, "spoke5").await;
-    let rows = until([refused, without, "spoke5 NeverSeen", gone, "spoke1 Ready"]).await;
+    let rows = until([refused, without, "spoke5 NeverSeen", gone, "spoke1 Certified"]).await;
     let waits: Vec<_> = rows.iter().map(|row| row["waitsFor"].as_str().unwrap_or_default()).collect();
     assert!(waits[0].contains(": SubjectOfAnotherCluster: The subject names the cluster spoke1"), "{waits:?}");
     let call = "its first request at the gateway";
@@ -161,7 +164,7 @@ async fn the_worst_come_first_with_what_they_wait_for() {
     assert!(table.stdout.contains("\nspoke4   telemetry  Refused"), "{}", table.stdout);
     assert_eq!(
         table.stderr,
-        "5 addons on clusters: 1 Refused, 1 NoCertificate, 1 NeverSeen, 1 NotEligible, 1 Ready\n\
+        "5 addons on clusters: 1 Refused, 1 NoCertificate, 1 NeverSeen, 1 NotEligible, 1 Certified\n\
          There are more: --page 2 of 5, or --all.\n"
     );
     let second = world.rows(&["--limit", "2", "--page", "2"]).await;

@@ -18,6 +18,7 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 use tokio::process::Command;
 
+use crate::cli::run;
 use crate::fleet_status::{World, viewer};
 use crate::gateway::backend;
 use crate::hub::{mk_served, submit};
@@ -27,6 +28,7 @@ use test_kit::hub::{
     PATIENCE, certificate, change_signer, change_signer_seen, create_signer, telemetry, wait_csr, wait_ready,
 };
 use test_kit::objects::managed_cluster_addons;
+use test_kit::ocm::approve;
 use test_kit::request::mk_csr;
 use test_kit::{TestHub, accept_cluster, install_addon, wait_until};
 
@@ -87,17 +89,23 @@ async fn certificates_of_an_authority_that_was_given_up_do_not_count() {
 }
 
 #[tokio::test]
-async fn without_manifest_works_nobody_knows_who_has_the_trust_bundle() {
+async fn without_manifest_works_nothing_brings_the_trust_bundle() {
     let (world, admin) = mk_world(options()).await;
     let World { hub, whole, home, .. } = &world;
     issue(&world, &admin, 3_600).await;
     let pair = enrolled(hub, &admin, home.path(), "spoke2", whole.gateway).await;
     assert_eq!(pair.call(whole.gateway, Method::GET, "/v1/whoami").await.unwrap().0, 200);
     let rows = [
-        world.until("spoke2", "its agent's CSR", is("Ready")).await,
+        world.until("spoke2", "its agent's CSR", is("Certified")).await,
         world.until("spoke1", "the certificate", is("NeverSeen")).await,
     ];
-    assert!(rows.iter().all(|row| row.get("hasTrust").is_none()), "{rows:?}");
+    assert!(rows.iter().all(|row| row.get("hasTrust").is_none() && row["trustBy"] == "Nothing"), "{rows:?}");
+    let sentence = "nothing brings the gateway's trust bundle to 1 addons on clusters, such as spoke1/telemetry: ";
+    let (status, check) = (world.status(&[]).await, world.check().await);
+    assert!(status.stderr.contains(&format!("Note: {sentence}")), "{}", status.stderr);
+    assert!(check.stdout.contains(&format!("?    addons on clusters: {sentence}")), "{}", check.stdout);
+    change_signer(&admin, json!({ "spec": { "trust": { "manifestWork": "Never" } } })).await;
+    world.until("spoke1", "the other way", |row| row["trustBy"] == "Other").await;
     world.whole.stop().await.unwrap();
 }
 
@@ -124,6 +132,10 @@ async fn request_says_what_it_awaits_and_revocation_what_it_revokes() {
     let next = async || Some(Clock::default().now()).filter(|now| *now > second);
     let revoked = wait_until(PATIENCE, "another second", next).await;
     annotate(&admin, json!({ REVOKE_BEFORE: revoked.to_string() })).await;
+    let row = world.until("spoke1", "the revocation", is("Revoked")).await;
+    assert!(row["waitsFor"].as_str().unwrap().contains("OCM's agent makes one when its Secret"), "{row}");
+    let valid = world.run(&["certs", "list", "--state", "valid", "--cluster", "spoke1"]).await;
+    assert_eq!((valid.code, valid.stdout.lines().count(), &*valid.stderr), (0, 1, ""), "{}", valid.stdout);
     let limited = submit(&world.hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
     let waits = |expected: String| move |row: &Value| row["waitsFor"] == expected.as_str();
     let sentence = "This addon or its cluster had too many certificates; the CSR waits and is signed later.";
@@ -151,6 +163,50 @@ async fn request_says_what_it_awaits_and_revocation_what_it_revokes() {
     world.whole.stop().await.unwrap();
 }
 
+/// A wrong signer name in an addon is found, with the one that was meant; and so is a signer that is down.
+#[tokio::test]
+async fn a_wrong_signer_name_and_a_hub_that_is_down_are_said() {
+    let (world, admin) = mk_world(options()).await;
+    accept_cluster(&admin, "spoke2").await;
+    let mut approved = Vec::new();
+    for (cluster, addon) in [("spoke1", "telemetry"), ("spoke2", "unknown")] {
+        let mut request = mk_csr(cluster, addon);
+        request.spec.signer_name = "example.com/telemtery".to_owned();
+        approved.push(submit(&world.hub, cluster, &request).await);
+    }
+    approve(&Api::all(admin.clone()), &approved[1]).await;
+    let names = format!(
+        "an AddOnSigner with the signerName example.com/telemtery, which its CSR {} names; the nearest that exists is \
+         example.com/telemetry",
+        approved[0]
+    );
+    world.until("spoke1", "the wrong name", |row| row["waitsFor"] == names.as_str()).await;
+    let both = "have no certificate, approved or not, because they name a signer that no AddOnSigner has: \
+                example.com/telemtery (the nearest is example.com/telemetry; 2 addons on clusters, such as CSR ";
+    let status = wait_until(PATIENCE, "both to be reported", async || {
+        Some(world.status(&[]).await).filter(|status| status.stderr.contains(both))
+    })
+    .await;
+    assert_eq!(status.code, 0, "{}", status.stderr);
+    let check = world.check().await;
+    assert!(
+        check.stdout.contains(&format!("?    addons on clusters: CSRs of accepted clusters {both}")),
+        "{}",
+        check.stdout
+    );
+    assert_eq!(check.code, 1, "an agent has no certificate");
+    let installation = world.run(&["check", "--installation"]).await;
+    assert_eq!(installation.code, 0, "{}", installation.stdout);
+
+    let World { whole, home, kubeconfig, hub } = world;
+    whole.stop().await.unwrap();
+    let down = run(home.path(), &["status", "--kubeconfig", &kubeconfig]).await;
+    assert!(down.stdout.contains("spoke1   telemetry  NoCertificate"), "{}", down.stdout);
+    let since = "this may be old: no hub has been leading in the namespace addon-signer since 20";
+    assert!(down.code == 1 && down.stderr.contains(since), "{}", down.stderr);
+    drop(hub);
+}
+
 /// The most memory of `status`, in KiB, and its rows.
 async fn peak(home: &tempfile::TempDir, kubeconfig: &str) -> (u64, Vec<Value>) {
     let script = "import resource, subprocess, sys\n\
@@ -162,7 +218,7 @@ async fn peak(home: &tempfile::TempDir, kubeconfig: &str) -> (u64, Vec<Value>) {
     command.arg(env!("CARGO_BIN_EXE_addon-signer")).args(["status", "--output", "json", "--kubeconfig", kubeconfig]);
     let output = tokio::time::timeout(3 * PATIENCE, command.output()).await.unwrap().unwrap();
     let errors = String::from_utf8(output.stderr).unwrap();
-    assert!(output.status.success(), "{errors}");
+    assert!(errors.contains("this may be old: no hub has been leading"), "{errors}");
     let peak = errors.lines().last().unwrap().parse().unwrap();
     (peak, serde_json::from_slice(&output.stdout).unwrap())
 }

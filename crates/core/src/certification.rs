@@ -43,6 +43,8 @@ pub enum OpenCsr {
         name: String,
         /// `spec.signerName`.
         signer_name: String,
+        /// The signer name of an AddOnSigner that is most like it.
+        nearest: Option<String>,
     },
 }
 
@@ -158,8 +160,10 @@ impl Certification {
                  the refused one is there (`kubectl delete csr {name}` deletes it)."
             ),
             Self::Open(OpenCsr::Pending { waits_for }) => waits_for.clone(),
-            Self::Open(OpenCsr::NoSuchSigner { name, signer_name }) => {
-                format!("an AddOnSigner with the signerName {signer_name}, which its CSR {name} names")
+            Self::Open(OpenCsr::NoSuchSigner { name, signer_name, nearest }) => {
+                let nearest = nearest.iter().map(|nearest| format!("; the nearest that exists is {nearest}"));
+                let nearest: String = nearest.collect();
+                format!("an AddOnSigner with the signerName {signer_name}, which its CSR {name} names{nearest}")
             }
             Self::AuthorityGone(id) => {
                 format!("a new CSR, because the authority {id} of its certificate is not trusted any more: {by_itself}")
@@ -219,7 +223,11 @@ mod tests {
     fn each_state_has_its_reason_and_says_what_it_waits_for() {
         let newest = mk_newest();
         let (refused, pending) = (mk_refused(), OpenCsr::Pending { waits_for: "an approval of its CSR c".to_owned() });
-        let stranger = OpenCsr::NoSuchSigner { name: "c".to_owned(), signer_name: "example.com/tpyo".to_owned() };
+        let stranger = OpenCsr::NoSuchSigner {
+            name: "c".to_owned(),
+            signer_name: "example.com/tpyo".to_owned(),
+            nearest: Some("example.com/typo".to_owned()),
+        };
         let good = || mk_facts(Some(&newest), None);
         let suspended = Err(NotRegistered::AddOnSuspended);
         let (past, future) = (Some(NOW.minus(HOUR / 2)), Some(NOW.plus(HOUR)));
@@ -236,7 +244,7 @@ mod tests {
             (AgentFacts { is_trusted: false, ..good() }, "AuthorityRemoved", Some("ebded407")),
             (mk_facts(Some(&ended), None), "Expired", Some("expired at")),
             (mk_facts(Some(&ended), Some(&pending)), "Pending", Some("an approval of its CSR c")),
-            (mk_facts(None, Some(&stranger)), "UnknownSigner", Some("example.com/tpyo")),
+            (mk_facts(None, Some(&stranger)), "UnknownSigner", Some("the nearest that exists is example.com/typo")),
             (mk_facts(None, None), "NoRequest", Some("its agent to make a CSR")),
         ] {
             let state = Certification::of(&facts, NOW);

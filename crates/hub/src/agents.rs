@@ -12,7 +12,8 @@ use tracing::debug;
 
 use crate::HubLinks;
 use crate::certifications::Certifications;
-use crate::csrs::newest::{Answerer, NewestCsrs};
+use crate::csrs::answerers::{Answerer, Answerers};
+use crate::csrs::newest::NewestCsrs;
 use crate::registrations::wanted::Signers;
 use crate::tasks::{HubTasks, after_the_writer, send_news};
 use addon_signer_api::status::{AgentWithout, AgentsStatus};
@@ -151,10 +152,7 @@ struct Fleet<'s> {
     of_addon: HashMap<&'s AddOnName, &'s str>,
     /// The authorities that gateways trust, by AddOnSigner.
     trusted: HashMap<&'s str, BTreeSet<AuthorityId>>,
-    /// By signer name.
-    answerers: HashMap<&'s str, Answerer>,
-    /// For signer names that no AddOnSigner has, while not all AddOnSigners are known.
-    of_others: Option<Answerer>,
+    answerers: Answerers,
     /// Whether these are all AddOnSigners, and the authorities of each are known.
     is_whole: bool,
 }
@@ -164,13 +162,12 @@ impl<'s> Fleet<'s> {
         let mut fleet = Self {
             of_addon: HashMap::new(),
             trusted: HashMap::new(),
-            answerers: HashMap::new(),
-            of_others: (!signers.is_whole).then(Answerer::default),
+            answerers: Answerers { by_name: BTreeMap::new(), of_others: (!signers.is_whole).then(Answerer::default) },
             is_whole: signers.is_whole,
         };
         for (name, config) in &*signers.served {
             let answerer = Answerer { leaves_approval: !config.approves, problem: None };
-            fleet.answerers.insert(config.rules.signer_name.as_str(), answerer);
+            fleet.answerers.by_name.insert(config.rules.signer_name.to_string(), answerer);
             let Some(trusted) = trust.signer(name) else {
                 // No certificate could be judged.
                 fleet.is_whole = false;
@@ -209,11 +206,10 @@ impl<'s> Fleet<'s> {
         csrs: &NewestCsrs,
         now: Timestamp,
     ) -> HashMap<AddOnKey, Certification> {
-        let answerer = |name: &str| self.answerers.get(name).or(self.of_others.as_ref());
         let judge = |(key, registered): (&AddOnKey, &Registered)| {
             let newest = certificates.get(key);
             let trusted = self.signer_of(&key.addon).and_then(|signer| self.trusted.get(signer));
-            let open: Option<OpenCsr> = csrs.open(key, newest.map(|newest| newest.not_before), answerer);
+            let open: Option<OpenCsr> = csrs.open(key, newest.map(|newest| newest.not_before), &self.answerers);
             let facts = AgentFacts {
                 eligibility: registered.eligibility,
                 valid_from: registered.valid_from,
@@ -312,7 +308,7 @@ mod tests {
         let answers = |is_whole, name: &str| {
             let signers = mk_signers(is_whole);
             let fleet = Fleet::new(&signers, &Trust::default());
-            fleet.answerers.get(name).or(fleet.of_others.as_ref()).is_some()
+            fleet.answerers.get(name).is_some()
         };
         assert!(answers(true, "example.com/a"));
         assert!(!answers(true, "example.com/b"));

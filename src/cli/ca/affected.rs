@@ -114,7 +114,7 @@ impl Affected {
     pub(super) async fn without_anchor(ca: &Ca, is_published: bool) -> anyhow::Result<Self> {
         Self::rows(ca, |row| match row.has_trust.filter(|_| is_published) {
             _ if row.state == AgentState::NotEligible => None,
-            _ if row.state == AgentState::NoCertificate && row.is_recorded => None,
+            _ if row.state.is_without() && row.is_recorded => None,
             Some(true) => None,
             Some(false) => Some(Loss::Certain),
             None if is_published => Some(Loss::Possible),
@@ -127,7 +127,7 @@ impl Affected {
     async fn rows(ca: &Ca, judge: impl Fn(&Row) -> Option<Loss>) -> anyhow::Result<Self> {
         let ledger = Ok(LedgerSource::Hub(ca.client.clone()));
         let gathered = gather(&ca.client, ledger, &ca.namespace, &Selection::default()).await;
-        let Gathered { rows, no_ledger } = gathered.context(NOT_KNOWN)?;
+        let Gathered { rows, no_ledger, .. } = gathered.context(NOT_KNOWN)?;
         let judged: Vec<(Row, Loss)> = rows.into_iter().filter_map(|row| judge(&row).map(|loss| (row, loss))).collect();
         let unknown = no_ledger.filter(|_| !judged.is_empty());
         let affected = judged.into_iter().filter(|(_, loss)| *loss != Loss::Unlikely);

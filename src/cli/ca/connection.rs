@@ -14,6 +14,7 @@ use tokio::time::Instant;
 
 use super::report::{LineageArgs, LineageName, LineageReport, Pace, as_table, client_report, progress};
 use crate::cli::caller::CommandUser;
+use crate::cli::leader::{Leader, leader};
 use crate::output::{Format, print_json};
 use addon_signer_api::status::AuthorityState;
 use addon_signer_api::{GuardedSigner, Lenient};
@@ -304,7 +305,9 @@ impl Ca {
         let mut shown = String::new();
         let mut first = None;
         let mut pace = Pace::default();
+        let mut lead = Ok(String::new());
         loop {
+            self.say_who_leads(&mut lead).await;
             let report = self.lineage(lineage).await?;
             let first = first.get_or_insert_with(|| report.clone());
             if is_done(&report) {
@@ -313,14 +316,15 @@ impl Ca {
             }
             let counts = report.rotation.as_ref().and_then(|rotation| rotation.ready.zip(rotation.total));
             let pace = pace.told(started.elapsed(), counts);
-            let text = progress(&report, earlier);
+            // What was reported before does not show that a hub is running, nor what it does now.
+            let waits = report.waits.is_some() || report.not_used.is_some();
+            let has_begun = is_under_way(&report) || (waits && report != *first);
+            let is_new = has_begun || report != *first;
+            let text = if is_new { progress(&report, earlier) } else { "waiting for the hub".to_owned() };
             if text != shown {
                 eprintln!("{text}{pace}");
                 shown = text;
             }
-            // What was reported before does not show that a hub is running.
-            let waits = report.waits.is_some() || report.not_used.is_some();
-            let has_begun = is_under_way(&report) || (waits && report != *first);
             if !has_begun && started.elapsed() > PATIENCE {
                 bail!(
                     "no hub has begun within {} s: `addon-signer check` says what is wrong. The next hub to start will \
@@ -330,6 +334,20 @@ impl Ca {
             }
             tokio::time::sleep(POLL).await;
         }
+    }
+}
+
+impl Ca {
+    /// Says when no hub is leading, and when one is again.
+    pub(super) async fn say_who_leads(&self, before: &mut Leader) {
+        let now = leader(&self.client, &self.namespace).await;
+        let now = now.unwrap_or_else(|error| Err(format!("whether a hub is leading is not known: {error:#}")));
+        match (&now, &*before) {
+            (Err(nobody), Ok(_)) => eprintln!("{nobody}"),
+            (Ok(holder), Err(_)) => eprintln!("{holder} is leading"),
+            _ => {}
+        }
+        *before = now;
     }
 }
 

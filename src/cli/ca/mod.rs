@@ -118,8 +118,11 @@ pub async fn run(command: CaCommand) -> anyhow::Result<()> {
 
 async fn status(args: StatusArgs) -> anyhow::Result<()> {
     let ca = Ca::connect(&args.connection).await?;
-    let mut printed = None;
+    let (mut printed, mut lead) = (None, Ok(String::new()));
     loop {
+        if args.watch {
+            ca.say_who_leads(&mut lead).await;
+        }
         let reports = ca.reports(args.lineage.name()).await?;
         let settled = reports.iter().all(|report| report.rotation.is_none());
         if printed.as_ref() != Some(&reports) {

@@ -5,14 +5,17 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use serde::Serialize as _;
 
+use super::revocations::Revocations;
 use super::{LedgerSource, SourceArgs, past};
 use crate::cli::signer_object;
 use crate::output::{Rows, print};
+use addon_signer_core::identity::ClusterName;
 use addon_signer_core::query::{Filter, PAGE_MAX, Query, StateFilter};
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_core::units::parse_duration;
 use addon_signer_ledger::view::Certificate;
 use addon_signer_platform::clock::Clock;
+use addon_signer_platform::errors::explain;
 
 /// The widest column of names in a table; the serial number is never cut.
 const NAME_WIDTH: usize = 16;
@@ -27,7 +30,7 @@ pub struct ListArgs {
     signer: Option<String>,
     /// Only of this cluster.
     #[arg(long, value_name = "NAME")]
-    cluster: Option<String>,
+    cluster: Option<ClusterName>,
     /// Only of this addon.
     #[arg(long, value_name = "NAME")]
     addon: Option<String>,
@@ -74,7 +77,7 @@ enum ListFormat {
 pub(super) async fn run(args: ListArgs) -> anyhow::Result<()> {
     let filter = Filter {
         signer: args.signer,
-        cluster: args.cluster,
+        cluster: args.cluster.as_ref().map(ToString::to_string),
         addon: args.addon,
         agent: args.agent,
         issuer: args.issuer,
@@ -82,16 +85,29 @@ pub(super) async fn run(args: ListArgs) -> anyhow::Result<()> {
         expiring_within: args.expiring_within,
         not_seen_since: args.not_seen_since,
     };
+    let is_of_valid = filter.state == Some(StateFilter::Valid) || filter.expiring_within.is_some();
+    let access = args.source.access.clone();
     let source = LedgerSource::open(args.source).await?;
+    let revocations = match &source {
+        LedgerSource::Hub(client) => Revocations::read(client, args.cluster).await,
+        LedgerSource::Ledger(_) if is_of_valid => Revocations::connect(&access, args.cluster).await,
+        LedgerSource::Ledger(_) => Ok(Revocations::default()), // such a list needs no cluster
+    };
+    let revocations = revocations.unwrap_or_else(|error| {
+        eprintln!("Which of them are revoked is not known: {}", explain(error.as_ref()));
+        Revocations::default()
+    });
     let mut query = Query { filter, after: None, limit: PAGE_MAX };
     let mut left = if args.all { u64::MAX } else { args.limit };
     let mut printer = Printer { format: args.output, now: Clock::default().now(), printed: 0 };
     let more = loop {
         query.limit = u32::try_from(left).unwrap_or(PAGE_MAX).min(PAGE_MAX);
-        let page = source.page(&query).await?;
+        let mut page = source.page(&query).await?;
+        query.after = page.items.last().map(|last| last.cursor(&query));
+        page.items.iter_mut().for_each(|certificate| revocations.mark(certificate));
+        page.items.retain(|certificate| !(is_of_valid && certificate.revoked));
         printer.page(&page.items)?;
         left = left.saturating_sub(u64::try_from(page.items.len()).unwrap_or(u64::MAX));
-        query.after = page.items.last().map(|last| last.cursor(&query));
         if page.metadata.next.is_none() || left == 0 {
             break page.metadata.next.is_some();
         }
@@ -133,7 +149,11 @@ fn as_table(items: &[Certificate], now: Timestamp, first: bool) -> String {
     let header = ["SERIAL", "STATE", "CLUSTER", "ADDON", "NOT AFTER", "LAST SEEN"];
     let mut rows = Rows::new(if first { &header } else { &[] });
     for item in items {
-        let state = if item.is_expired(now) { "expired" } else { item.state.name() };
+        let state = match item.is_expired(now) {
+            true => "expired",
+            false if item.revoked => "revoked",
+            false => item.state.name(),
+        };
         let addon = match (item.addon.as_str(), item.agent.as_str()) {
             ("", _) => item.signer.clone(), // the gateway's own
             (addon, agent) if addon == agent => addon.to_owned(),
@@ -170,7 +190,7 @@ fn as_json(items: &[Certificate], first: bool) -> anyhow::Result<String> {
     Ok(text)
 }
 
-const CSV: [&str; 15] = [
+const CSV: [&str; 16] = [
     "seq",
     "serial",
     "state",
@@ -186,6 +206,7 @@ const CSV: [&str; 15] = [
     "publishedAt",
     "lastSeen",
     "lastSeenFrom",
+    "revoked",
 ];
 
 /// Lines of CSV with the members of the JSON, in their order.
@@ -232,6 +253,7 @@ mod tests {
             published_at: Some(Timestamp::from_unix(5)),
             last_seen: None,
             last_seen_from: None,
+            revoked: true,
         }
     }
 
@@ -239,12 +261,14 @@ mod tests {
     fn tables_fit_and_serial_numbers_are_whole() {
         let text = as_table(&[mk_certificate()], Timestamp::from_unix(1), true);
         let expected = concat!(
-            "SERIAL                                    STATE      CLUSTER           ADDON      NOT AFTER             ",
-            "LAST SEEN\n0123456701234567012345670123456701234567  published  producti…west-17  telemetry  ",
+            "SERIAL                                    STATE    CLUSTER           ADDON      NOT AFTER             ",
+            "LAST SEEN\n0123456701234567012345670123456701234567  revoked  producti…west-17  telemetry  ",
             "1970-01-02T00:00:00Z  -\n",
         );
         assert_eq!(text, expected);
         assert!(as_table(&[mk_certificate()], Timestamp::from_unix(86_401), false).contains("expired"));
+        let good = Certificate { revoked: false, ..mk_certificate() };
+        assert!(as_table(&[good], Timestamp::from_unix(1), false).contains("published"));
         assert_eq!(cut("1234567890123456"), "1234567890123456");
     }
 
@@ -255,7 +279,7 @@ mod tests {
         let text = as_csv(&[mk_certificate()], true).unwrap();
         let row = text.lines().nth(1).unwrap();
         assert!(
-            row.contains(",\"csr,\"\"1\"\"\",u,1970-01-01T00:00:00Z,1970-01-02T00:00:00Z,1970-01-01T00:00:05Z,,"),
+            row.contains(",\"csr,\"\"1\"\"\",u,1970-01-01T00:00:00Z,1970-01-02T00:00:00Z,1970-01-01T00:00:05Z,,,true"),
             "{row}"
         );
     }

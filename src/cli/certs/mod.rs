@@ -3,6 +3,7 @@
 
 mod archive;
 mod list;
+mod revocations;
 mod revoke;
 mod show;
 mod verify;

@@ -1,6 +1,5 @@
 //! Checks the objects of the Kubernetes API, and the addons on all clusters.
 
-use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::{Api, Resource, ResourceExt};
@@ -8,6 +7,7 @@ use kube::{Api, Resource, ResourceExt};
 use super::authorities::ReportedLineage;
 use super::{Finding, Inspection, Verdict, unknown};
 use crate::cli::certs::LedgerSource;
+use crate::cli::leader::{CLOCKS, leader};
 use crate::cli::status::{AgentState, Gathered, Row, Selection, gather};
 use crate::inventory::API_SERVICE;
 use addon_signer_api::GuardedSigner;
@@ -34,33 +34,14 @@ const TRUE_BUT_BAD: [&str; 3] = ["Forced", "GatewayAuthorityForced", "GatewayRoo
 /// cluster that is offline applies its own later.
 const DISTRIBUTION: i64 = 3_600;
 
-/// How much the clocks of the hub and of the API server may differ, in seconds.
-const CLOCKS: u64 = 60;
-
 impl Inspection {
     /// Whether a hub is leading.
     pub(super) async fn lease(&self) -> Vec<Finding> {
         let about = format!("Lease {LEASE_NAME}");
-        let leases: Api<Lease> = Api::namespaced(self.client.clone(), &self.namespace);
-        let spec = match leases.get_opt(LEASE_NAME).await {
-            Ok(lease) => lease.and_then(|lease| lease.spec).unwrap_or_default(),
-            Err(error) => return vec![unknown(about, &error)],
-        };
-        let holder = spec.holder_identity.filter(|holder| !holder.is_empty());
-        let Some((holder, renewed)) = holder.zip(spec.renew_time) else {
-            let namespace = &self.namespace;
-            let sentence = format!(
-                "no hub is leading in the namespace {namespace}: check the hub's pods and their \
-                                    logs"
-            );
-            return vec![Finding::bad(about, sentence)];
-        };
-        let ago = Timestamp::from_unix(renewed.0.as_second()).until(self.now).as_secs();
-        let within = u64::try_from(spec.lease_duration_seconds.unwrap_or_default()).unwrap_or_default();
-        vec![if ago > within + CLOCKS {
-            Finding::bad(about, format!("{holder} last renewed it {ago} s ago: check the hub's pods and their logs"))
-        } else {
-            Finding::good(about, format!("{holder} is leading"))
+        vec![match leader(&self.client, &self.namespace).await {
+            Ok(Ok(holder)) => Finding::good(about, format!("{holder} is leading")),
+            Ok(Err(nobody)) => Finding::bad(about, nobody),
+            Err(error) => Finding::new(Verdict::Unknown, about, explain(error.as_ref())),
         }]
     }
 
@@ -96,8 +77,7 @@ impl Inspection {
                 }
             };
             let status = signer.status.clone().unwrap_or_default();
-            let told = status.conditions.iter().filter_map(|condition| judged(&about, condition, self.now));
-            let told: Vec<_> = told.collect();
+            let told: Vec<_> = status.conditions.iter().filter_map(|it| self.judged(&about, it)).collect();
             let is_bad = told.iter().any(|found| found.verdict == Verdict::Bad);
             match status.conditions.iter().find(|condition| condition.type_ == CONDITION_READY) {
                 None => found.push(Finding::bad(&about, "no hub has reported on it: is one running?")),
@@ -116,6 +96,12 @@ impl Inspection {
             found.extend(lineage.findings(&about, self.now));
         }
         found
+    }
+
+    fn judged(&self, about: &str, condition: &Condition) -> Option<Finding> {
+        let found = judged(about, condition, self.now)?;
+        let is_of_agents = condition.reason == DISTRIBUTING;
+        Some(Finding { verdict: if is_of_agents { self.on_agents(found.verdict) } else { found.verdict }, ..found })
     }
 
     /// The APIService of the inventory, if it is installed.
@@ -197,10 +183,15 @@ const ABOUT: &str = "addons on clusters";
 impl Inspection {
     /// Whether every eligible addon has a valid certificate.
     pub(super) async fn certificates(&self, ledger: anyhow::Result<LedgerSource>) -> Vec<Finding> {
-        vec![match gather(&self.client, ledger, &self.namespace, &Selection::default()).await {
-            Ok(gathered) => finding(&gathered),
-            Err(error) => Finding::new(Verdict::Unknown, ABOUT, explain(error.as_ref())),
-        }]
+        match gather(&self.client, ledger, &self.namespace, &Selection::default()).await {
+            Ok(gathered) => {
+                let notes = gathered.notes().map(|note| Finding::new(Verdict::Unknown, ABOUT, note));
+                let found = finding(&gathered);
+                let found = Finding { verdict: self.on_agents(found.verdict), ..found };
+                [found].into_iter().chain(notes).collect()
+            }
+            Err(error) => vec![Finding::new(Verdict::Unknown, ABOUT, explain(error.as_ref()))],
+        }
     }
 }
 

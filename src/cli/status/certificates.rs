@@ -15,6 +15,8 @@ pub(super) struct Accepted<'a> {
     pub(super) signers: &'a SignersOf,
     /// Certificates that begin before this time are refused.
     pub(super) valid_from: Option<Timestamp>,
+    /// Certificates that begin before this time are revoked.
+    pub(super) revoked_before: Option<Timestamp>,
 }
 
 /// The certificates of an addon on a cluster.
@@ -24,6 +26,8 @@ pub(super) struct Holding {
     pub(super) held: Option<Held>,
     /// Whether it has another one whose authority was removed.
     pub(super) has_stale: bool,
+    /// Whether it has another one that was revoked.
+    pub(super) has_revoked: bool,
     /// All certificates that the gateway accepts.
     certificates: Vec<AgentCertificate>,
 }
@@ -61,6 +65,7 @@ impl Holding {
     fn add(&mut self, certificate: Certificate, accepted: &Accepted<'_>) {
         let Certificate { agent, not_before, not_after, issuer, last_seen, .. } = certificate;
         if accepted.valid_from.is_some_and(|from| not_before < from) {
+            self.has_revoked |= accepted.revoked_before.is_some_and(|before| not_before < before);
             return;
         }
         if !accepted.signers.has_authority(&issuer) {
@@ -122,11 +127,12 @@ mod tests {
         serde_json::from_value(certificate).unwrap()
     }
 
-    fn holding(certificates: Vec<Certificate>, valid_from: Option<Timestamp>) -> Holding {
+    fn holding(certificates: Vec<Certificate>, revoked_before: Option<Timestamp>) -> Holding {
+        let valid_from = revoked_before;
         let signers = SignersOf::with_authorities(&["a1", "a2"]);
         let mut holding = Holding::default();
         for certificate in certificates {
-            holding.add(certificate, &Accepted { signers: &signers, valid_from });
+            holding.add(certificate, &Accepted { signers: &signers, valid_from, revoked_before });
         }
         holding
     }
@@ -138,11 +144,11 @@ mod tests {
         let valid_until = NOW.plus(Duration::from_secs(3 * 3_600));
         let expected = Held { valid_until, authority: "a2".to_owned(), last_seen: Some(NOW) };
         let found = holding(all(), None);
-        assert_eq!((found.held, found.has_stale), (Some(expected), true));
+        assert_eq!((found.held, found.has_stale, found.has_revoked), (Some(expected), true, false));
         let only_gone = holding(vec![mk_certificate("gone", 9)], None);
         assert_eq!((only_gone.held, only_gone.has_stale), (None, true));
         let revoked = holding(all(), Some(NOW.plus(Duration::from_secs(1))));
-        assert_eq!((revoked.held, revoked.has_stale), (None, false));
+        assert_eq!((revoked.held, revoked.has_stale, revoked.has_revoked), (None, false, true));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! the hub's ManifestWorks have brought the gateway's present trust bundle.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use anyhow::Context;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -11,7 +12,7 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::Value;
 
 use super::certificates::{Accepted, Holding, holdings};
-use super::row::{AgentState, Facts, Row, Said};
+use super::row::{AgentState, Facts, Row, Said, TrustBy};
 use super::signers::{FleetSigners, SignersOf};
 use crate::cli::certs::LedgerSource;
 use addon_signer_api::Lenient;
@@ -24,6 +25,7 @@ use addon_signer_core::names::{LABEL_GATEWAY, LABEL_HUB_TRUST};
 use addon_signer_core::query::Filter;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_hub::authorities::store::{BUNDLE_KEY, SERVING_CONFIG_MAP};
+use addon_signer_hub::csrs::answerers::Answerers;
 use addon_signer_hub::csrs::newest::NewestCsrs;
 use addon_signer_hub::registrations::registry::{clusters_api, discover};
 use addon_signer_platform::clock::Clock;
@@ -34,18 +36,50 @@ use addon_signer_platform::listing::{self, Selector};
 /// accounts counted, any of them could claim to act for a cluster.
 const GRPC_SERVER: &str = "system:serviceaccount:open-cluster-management-hub:grpc-server-sa";
 
+/// The signers of Kubernetes itself, by the names in its documentation.
+const KUBERNETES_SIGNERS: [&str; 4] =
+    ["kube-apiserver-client", "kube-apiserver-client-kubelet", "kubelet-serving", "legacy-unknown"];
+
+/// How long a CSR for another signer may wait before it is reported: another program may serve it.
+const UNSERVED_AFTER: Duration = Duration::from_secs(5);
+
+/// How many such signer names a sentence has.
+const MOST_UNSERVED: usize = 5;
+
 /// The gathered rows.
 pub(in crate::cli) struct Gathered {
     /// A row for each addon on each cluster, the worst first.
     pub(in crate::cli) rows: Vec<Row>,
     /// Why the ledger was not asked.
     pub(in crate::cli) no_ledger: Option<String>,
+    /// A sentence on CSRs for signer names that no AddOnSigner has.
+    pub(in crate::cli) unserved: Option<String>,
 }
 
 impl Gathered {
     /// Why it is unknown for some addons whether they have certificates.
     pub(in crate::cli) fn unknown(&self) -> Option<&str> {
         self.no_ledger.as_deref().filter(|_| self.rows.iter().any(|row| row.state == AgentState::Unknown))
+    }
+
+    /// A sentence on the addons to which nothing that the hub knows brings the gateway's trust bundle.
+    fn without_trust(&self) -> Option<String> {
+        let is_without = |row: &&Row| {
+            row.trust_by == TrustBy::Nothing && row.last_seen.is_none() && row.state != AgentState::NotEligible
+        };
+        let mut without = self.rows.iter().filter(is_without);
+        let Row { cluster, addon, .. } = without.next()?;
+        let number = 1 + without.count();
+        Some(format!(
+            "nothing brings the gateway's trust bundle to {number} addons on clusters, such as {cluster}/{addon}: set \
+             trust.manifestWorks in the chart's values, or trust.manifestWork: Never in the AddOnSigner if it comes in \
+             another way, such as by addon-signer-agent (docs/trust.md)"
+        ))
+    }
+
+    /// Sentences on what no row says.
+    pub(in crate::cli) fn notes(&self) -> impl Iterator<Item = String> {
+        self.without_trust().into_iter().chain(self.unserved.clone())
     }
 
     /// What is not known without the ledger.
@@ -71,10 +105,11 @@ pub(in crate::cli) async fn gather(
     let signers = FleetSigners::list(client).await?;
     let has_gateways_apart = has_gateways_apart(client, namespace).await?;
     let brought = BroughtTrust::read(client, namespace, wanted).await?;
-    let addons = installed(client, &signers, wanted, now).await?;
+    let clusters = accepted(client, wanted).await?;
+    let addons = installed(client, &signers, wanted, (&clusters, now)).await?;
     let accepted = |key: &AddOnKey| {
-        let valid_from = addons.get(key)?.valid_from;
-        Some(Accepted { signers: signers.of_addon.get(&key.addon)?, valid_from })
+        let InstalledAddOn { valid_from, revoked_before, .. } = *addons.get(key)?;
+        Some(Accepted { signers: signers.of_addon.get(&key.addon)?, valid_from, revoked_before })
     };
     let holdings = match ledger {
         Ok(ledger) => holdings(&ledger, wanted.filter(), accepted).await,
@@ -84,39 +119,66 @@ pub(in crate::cli) async fn gather(
         Ok(holdings) => (Some(holdings), None),
         Err(error) => (None, Some(explain(error.as_ref()))),
     };
-    let csrs = newest_csrs(client, &signers).await?;
+    let csrs = newest_csrs(client).await?;
+    let unserved = unserved(&csrs, &signers.answerers, now.minus(UNSERVED_AFTER), &clusters);
     let mut rows = Vec::new();
     for (key, addon) in addons {
-        let InstalledAddOn { not_eligible, unregistered, valid_from: _, revoked_before, is_brought, said } = addon;
+        let InstalledAddOn { not_eligible, unregistered, valid_from: _, revoked_before, trust_by, said } = addon;
         let holding = holdings.as_mut().map(|all| all.remove(&key).unwrap_or_default());
         let facts = Facts {
             not_eligible,
             revoked_until: revoked_before.filter(|before| *before > now),
             unregistered,
-            trust: brought.of(&key, is_brought),
+            trust: brought.of(&key, trust_by),
+            trust_by,
             has_stale: holding.as_ref().is_some_and(|holding| holding.has_stale),
+            has_revoked: holding.as_ref().is_some_and(|holding| holding.has_revoked),
             depends_on: holding.as_ref().map(Holding::depends_on).unwrap_or_default(),
             certificate: holding.map(|holding| holding.held),
-            csr: csrs.open(&key, None, |name| signers.answerers.get(name)),
+            csr: csrs.open(&key, None, &signers.answerers),
             said,
             has_gateways_apart,
         };
         rows.push(Row::of(&key, facts));
     }
     rows.sort_by(|one, other| (one.state, &one.cluster, &one.addon).cmp(&(other.state, &other.cluster, &other.addon)));
-    Ok(Gathered { rows, no_ledger })
+    Ok(Gathered { rows, no_ledger, unserved })
 }
 
-/// The newest CSR of each addon, for the signer names of all AddOnSigners.
-async fn newest_csrs(client: &Client, signers: &FleetSigners) -> anyhow::Result<NewestCsrs> {
+/// The newest CSR of each addon, for all signer names but those of Kubernetes itself.
+async fn newest_csrs(client: &Client) -> anyhow::Result<NewestCsrs> {
     let api: Api<BoundedCsr> = Api::all(client.clone());
     let mut newest = NewestCsrs::default();
-    for name in signers.answerers.keys() {
-        let of_signer = Selector::fields(&format!("spec.signerName={name}"));
-        let listed = listing::each(api.clone(), of_signer, |csr| newest.note(&csr.csr, Some(GRPC_SERVER)));
-        listed.await.context("CertificateSigningRequests cannot be listed")?;
-    }
+    let others = KUBERNETES_SIGNERS.map(|name| format!("spec.signerName!=kubernetes.io/{name}")).join(",");
+    let listed = listing::each(api, Selector::fields(&others), |csr| newest.note(&csr.csr, Some(GRPC_SERVER)));
+    listed.await.context("CertificateSigningRequests cannot be listed")?;
     Ok(newest)
+}
+
+/// A sentence on CSRs for signer names that no AddOnSigner has.
+fn unserved(
+    csrs: &NewestCsrs,
+    answerers: &Answerers,
+    before: Timestamp,
+    clusters: &AcceptedClusters,
+) -> Option<String> {
+    let unserved = csrs.unserved(before, answerers, |cluster| clusters.contains_key(cluster.as_str()));
+    let named = unserved.iter().take(MOST_UNSERVED).map(|(signer_name, (count, csr))| {
+        let nearest = answerers.nearest(signer_name);
+        let nearest =
+            nearest.map_or_else(|| "no AddOnSigner exists".to_owned(), |name| format!("the nearest is {name}"));
+        format!("{signer_name} ({nearest}; {count} addons on clusters, such as CSR {csr})")
+    });
+    let named = named.collect::<Vec<_>>().join(", ");
+    let more = unserved.len().saturating_sub(MOST_UNSERVED);
+    let more = if more == 0 { String::new() } else { format!(", and {more} more names") };
+    (!unserved.is_empty()).then(|| {
+        format!(
+            "CSRs of accepted clusters have no certificate, approved or not, because they name a signer that no \
+             AddOnSigner has: {named}{more}. Correct the name in the addon, or make an AddOnSigner, unless another \
+             program signs them"
+        )
+    })
 }
 
 /// Whether a standalone gateway keeps a Lease.
@@ -134,8 +196,7 @@ struct InstalledAddOn {
     valid_from: Option<Timestamp>,
     /// Certificates that begin before this time are revoked.
     revoked_before: Option<Timestamp>,
-    /// Whether a ManifestWork should bring the trust bundle, if the hub writes any.
-    is_brought: bool,
+    trust_by: TrustBy,
     /// What the hub reports about its certificate.
     said: Option<Said>,
 }
@@ -145,10 +206,9 @@ async fn installed(
     client: &Client,
     signers: &FleetSigners,
     wanted: &Selection,
-    now: Timestamp,
+    (clusters, now): (&AcceptedClusters, Timestamp),
 ) -> anyhow::Result<BTreeMap<AddOnKey, InstalledAddOn>> {
     let api = discover(client).await?;
-    let clusters = accepted(client, wanted).await?;
     let mut addons = BTreeMap::new();
     let listed = listing::each(wanted.objects(client, &api.resource()), Selector::all(), |addon| {
         let addon = &addon.object;
@@ -158,11 +218,11 @@ async fn installed(
         // An unreadable revocation makes the addon ineligible.
         let revoked_before = ocm::revocation(addon).ok().flatten().map(|known| known.before);
         let read = InstalledAddOn {
-            not_eligible: not_eligible(addon, &key, &clusters),
+            not_eligible: not_eligible(addon, &key, clusters),
             unregistered: unregistered(addon, api, served),
             valid_from: ocm::created(addon).max(revoked_before).max(clusters.get(key.cluster.as_str()).copied()),
             revoked_before,
-            is_brought: has_place && served.brings_trust,
+            trust_by: served.trust_by(has_place),
             said: Said::read(addon.data.get("status").unwrap_or(&Value::Null), now),
         };
         addons.insert(key, read);
@@ -172,7 +232,9 @@ async fn installed(
 }
 
 /// The clusters that the hub has accepted and that are not being deleted, with the times of their creation.
-async fn accepted(client: &Client, wanted: &Selection) -> anyhow::Result<BTreeMap<String, Timestamp>> {
+type AcceptedClusters = BTreeMap<String, Timestamp>;
+
+async fn accepted(client: &Client, wanted: &Selection) -> anyhow::Result<AcceptedClusters> {
     let mut accepted = BTreeMap::new();
     let named = wanted.cluster.iter().map(|cluster| format!("metadata.name={cluster}")).collect::<String>();
     let listed = listing::each(clusters_api(client), Selector::fields(&named), |cluster| {
@@ -187,7 +249,7 @@ async fn accepted(client: &Client, wanted: &Selection) -> anyhow::Result<BTreeMa
 }
 
 /// Why the hub's registry would refuse the addon.
-fn not_eligible(addon: &DynamicObject, key: &AddOnKey, accepted: &BTreeMap<String, Timestamp>) -> Option<&'static str> {
+fn not_eligible(addon: &DynamicObject, key: &AddOnKey, accepted: &AcceptedClusters) -> Option<&'static str> {
     if !accepted.contains_key(key.cluster.as_str()) {
         return Some("the hub to accept the cluster");
     }
@@ -220,7 +282,7 @@ impl Selection {
     }
 
     /// The objects of this kind on the selected clusters: each cluster has a namespace of its name.
-    pub(super) fn objects(&self, client: &Client, kind: &ApiResource) -> Api<OcmObject> {
+    pub(in crate::cli) fn objects(&self, client: &Client, kind: &ApiResource) -> Api<OcmObject> {
         match &self.cluster {
             Some(cluster) => Api::namespaced_with(client.clone(), cluster.as_str(), kind),
             None => Api::all_with(client.clone(), kind),
@@ -262,10 +324,10 @@ impl BroughtTrust {
         }
     }
 
-    /// Whether its cluster has applied the present bundle. `None` if unknown: this addon gets no ManifestWork
-    /// (`is_brought`), or none exists.
-    pub(super) fn of(&self, key: &AddOnKey, is_brought: bool) -> Option<bool> {
-        (is_brought && !self.0.is_empty()).then(|| self.0.get(key).copied().unwrap_or_default())
+    /// Whether its cluster has applied the present bundle. `None` if unknown: this addon gets no ManifestWork, or none
+    /// exists.
+    pub(super) fn of(&self, key: &AddOnKey, by: TrustBy) -> Option<bool> {
+        (by == TrustBy::ManifestWork && !self.0.is_empty()).then(|| self.0.get(key).copied().unwrap_or_default())
     }
 }
 
@@ -277,11 +339,15 @@ mod tests {
     fn where_works_exist_addon_without_one_lacks_the_bundle() {
         let key = |cluster: &str| AddOnKey { cluster: cluster.parse().unwrap(), addon: "t".parse().unwrap() };
         let some = BroughtTrust(BTreeMap::from([(key("yes"), true), (key("no"), false)]));
-        for (cluster, is_brought, expected) in
-            [("yes", true, Some(true)), ("no", true, Some(false)), ("new", true, Some(false)), ("yes", false, None)]
-        {
-            assert_eq!(some.of(&key(cluster), is_brought), expected, "{cluster} {is_brought}");
+        let work = TrustBy::ManifestWork;
+        for (cluster, by, expected) in [
+            ("yes", work, Some(true)),
+            ("no", work, Some(false)),
+            ("new", work, Some(false)),
+            ("yes", TrustBy::Agent, None),
+        ] {
+            assert_eq!(some.of(&key(cluster), by), expected, "{cluster} {by:?}");
         }
-        assert_eq!(BroughtTrust::default().of(&key("yes"), true), None, "no work is anywhere");
+        assert_eq!(BroughtTrust::default().of(&key("yes"), work), None, "no work is anywhere");
     }
 }

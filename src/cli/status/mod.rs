@@ -8,14 +8,16 @@ mod signers;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use anyhow::anyhow;
 use clap::Args;
 
 use super::certs::{LedgerSource, SourceArgs};
+use super::leader::leader;
 use crate::output::{Format, Rows};
 use addon_signer_core::identity::{AddOnName, ClusterName};
 use addon_signer_platform::kubernetes;
 pub(in crate::cli) use gather::{Gathered, Selection, gather};
-pub(in crate::cli) use row::{AgentState, Row};
+pub(in crate::cli) use row::{AgentState, Row, TrustBy};
 
 /// Arguments of `status`.
 #[derive(Debug, Clone, Args)]
@@ -87,7 +89,10 @@ pub async fn run(args: FleetArgs) -> anyhow::Result<()> {
     } else if shown.is_empty() && !rows.is_empty() {
         eprintln!("The last page is --page {last}.");
     }
-    Ok(())
+    for note in gathered.notes() {
+        eprintln!("Note: {note}.");
+    }
+    leader(&client, &args.namespace).await?.map(drop).map_err(|nobody| anyhow!("this may be old: {nobody}"))
 }
 
 fn as_table(rows: &[Row]) -> String {
@@ -95,7 +100,13 @@ fn as_table(rows: &[Row]) -> String {
         Rows::new(&["CLUSTER", "ADDON", "STATE", "VALID UNTIL", "AUTHORITY", "LAST SEEN", "TRUST", "WAITS FOR"]);
     for row in rows {
         let time = |time: Option<_>| time.map_or_else(|| "-".to_owned(), |time| format!("{time}"));
-        let trust = row.has_trust.map_or("-", |has| if has { "present" } else { "missing" });
+        let trust = match (row.trust_by, row.has_trust) {
+            (_, Some(true)) => "present",
+            (_, Some(false)) => "missing",
+            (TrustBy::Agent, None) => "agent",
+            (TrustBy::Nothing, None) => "nothing",
+            (TrustBy::ManifestWork | TrustBy::Other, None) => "-",
+        };
         lines.add([
             row.cluster.as_str(),
             row.addon.as_str(),

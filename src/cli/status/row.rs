@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use addon_signer_api::registrations::certificate_said;
 use addon_signer_core::certification::{Certification, OpenCsr, read_issued};
+use addon_signer_core::conditions::CERTIFICATES_REVOKED;
 use addon_signer_core::identity::AddOnKey;
 use addon_signer_core::names::CONDITION_CERTIFICATE;
 use addon_signer_core::timestamp::Timestamp;
@@ -24,6 +25,8 @@ const MOST_SAID: usize = 512;
 pub(in crate::cli) enum AgentState {
     /// The hub refused its last CSR.
     Refused,
+    /// Its certificates were revoked, and it has made no CSR since.
+    Revoked,
     /// It has no valid certificate.
     NoCertificate,
     /// It may not have the present trust bundle.
@@ -34,8 +37,29 @@ pub(in crate::cli) enum AgentState {
     Unknown,
     /// The cluster is not accepted, or the addon is suspended or being deleted.
     NotEligible,
-    /// It has a certificate and uses it, as far as gateways report that.
-    Ready,
+    /// It has a valid certificate, and uses it, as far as gateways report that.
+    Certified,
+}
+
+impl AgentState {
+    /// Whether it is known to have no valid certificate.
+    pub(in crate::cli) fn is_without(self) -> bool {
+        matches!(self, Self::Revoked | Self::NoCertificate)
+    }
+}
+
+/// What brings the gateway's trust bundle to an addon.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub(in crate::cli) enum TrustBy {
+    /// The hub's ManifestWork.
+    ManifestWork,
+    /// The CSR, to an agent that makes its own.
+    Agent,
+    /// Nothing that the hub knows, although the AddOnSigner leaves it to ManifestWorks.
+    Nothing,
+    /// Something else: the AddOnSigner says `trust.manifestWork: Never`, or the addon has no place for the ConfigMap.
+    #[default]
+    Other,
 }
 
 /// A valid certificate.
@@ -54,26 +78,37 @@ pub(super) enum Said {
     /// Its certificate.
     Issued(Held),
     /// What it waits for.
-    Waits(String),
+    Waits {
+        /// Because its certificates were revoked.
+        is_revoked: bool,
+        /// As the object of "waits for".
+        waits_for: String,
+    },
 }
 
 impl Said {
     /// Reads the status of a ManagedClusterAddOn.
     pub(super) fn read(status: &Value, now: Timestamp) -> Option<Self> {
-        let (holds, message) = certificate_said(status)?;
-        if message == Certification::NoCsr.message() {
-            return Some(Self::Waits(Certification::NoCsr.waits_for().unwrap_or_default()));
+        let (holds, reason, message) = certificate_said(status)?;
+        if let Some(known) = [Certification::NoCsr, Certification::Revoked].iter().find(|it| it.message() == message) {
+            return Some(Self::waits(known));
         }
         if !holds {
             let message = &message[..message.floor_char_boundary(MOST_SAID)];
-            return Some(Self::Waits(format!("what its condition {CONDITION_CERTIFICATE} says: {message}")));
+            let waits_for = format!("what its condition {CONDITION_CERTIFICATE} says: {message}");
+            return Some(Self::Waits { is_revoked: reason == CERTIFICATES_REVOKED, waits_for });
         }
         let (valid_until, authority) = read_issued(message)?;
         Some(if valid_until > now {
             Self::Issued(Held { valid_until, authority: authority.to_string(), last_seen: None })
         } else {
-            Self::Waits(Certification::Expired(valid_until).waits_for().unwrap_or_default())
+            Self::waits(&Certification::Expired(valid_until))
         })
+    }
+
+    fn waits(known: &Certification) -> Self {
+        let is_revoked = known.reason() == CERTIFICATES_REVOKED;
+        Self::Waits { is_revoked, waits_for: known.waits_for().unwrap_or_default() }
     }
 }
 
@@ -90,6 +125,8 @@ pub(super) struct Facts {
     pub(super) certificate: Option<Option<Held>>,
     /// Whether it has a certificate whose authority was removed.
     pub(super) has_stale: bool,
+    /// Whether it has a certificate that was revoked.
+    pub(super) has_revoked: bool,
     /// The authorities on whose certificates its agents depend, and whether that is certain.
     pub(super) depends_on: BTreeMap<String, bool>,
     /// Its newest CSR, unless a later one has a certificate.
@@ -98,6 +135,8 @@ pub(super) struct Facts {
     pub(super) said: Option<Said>,
     /// Whether a ManifestWork has brought the present trust bundle; `None` if none should.
     pub(super) trust: Option<bool>,
+    /// What brings it.
+    pub(super) trust_by: TrustBy,
     /// Whether standalone gateways run: these report no uses.
     pub(super) has_gateways_apart: bool,
 }
@@ -123,6 +162,7 @@ pub(in crate::cli) struct Row {
     pub(in crate::cli) last_seen: Option<Timestamp>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::cli) has_trust: Option<bool>,
+    pub(in crate::cli) trust_by: TrustBy,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::cli) waits_for: Option<String>,
     /// Whether the ledger says which certificates it has. The hub's report may be older than the last certificate, and
@@ -137,7 +177,7 @@ impl Row {
         let (state, waits_for) = facts.judge();
         let is_recorded = facts.certificate.is_some();
         let held = facts.held().cloned();
-        let Facts { unregistered, certificate, trust, mut depends_on, .. } = facts;
+        let Facts { unregistered, certificate, trust, trust_by, mut depends_on, .. } = facts;
         if let (None, Some(held)) = (certificate, &held) {
             depends_on.insert(held.authority.clone(), false);
         }
@@ -151,6 +191,7 @@ impl Row {
             depends_on,
             last_seen: held.and_then(|held| held.last_seen),
             has_trust: trust,
+            trust_by,
             waits_for,
             is_recorded,
         }
@@ -175,31 +216,36 @@ impl Facts {
             return (AgentState::Refused, Certification::Open(refused.clone()).waits_for());
         }
         if let Some(until) = self.revoked_until {
-            return (AgentState::NoCertificate, Certification::RevokedUntil(until).waits_for());
+            return (AgentState::Revoked, Certification::RevokedUntil(until).waits_for());
         }
         let knows_uses = self.certificate.is_some() && !self.has_gateways_apart;
         match self.held() {
             None if self.certificate.is_none() && self.said.is_none() => (AgentState::Unknown, None),
-            None => (AgentState::NoCertificate, Some(self.missing())),
+            None => self.missing(),
             Some(_) if self.trust == Some(false) => {
                 (AgentState::NoTrust, Some("its cluster to apply the present trust bundle".to_owned()))
             }
             Some(Held { last_seen: None, .. }) if knows_uses => {
                 (AgentState::NeverSeen, Some("its first request at the gateway".to_owned()))
             }
-            Some(_) => (AgentState::Ready, None),
+            Some(_) => (AgentState::Certified, None),
         }
     }
 
-    /// What an addon without a certificate waits for.
-    fn missing(&self) -> String {
-        match (&self.csr, &self.unregistered, &self.said) {
-            (Some(open), ..) => Certification::Open(open.clone()).waits_for().unwrap_or_default(),
-            (None, Some(signer), _) => format!("{signer} in status.registrations of its ManagedClusterAddOn"),
-            (None, None, _) if self.has_stale => STALE.to_owned(),
-            (None, None, Some(Said::Waits(waits_for))) => waits_for.clone(),
-            (None, None, _) => Certification::NoCsr.waits_for().unwrap_or_default(),
-        }
+    /// The state of an addon without a certificate.
+    fn missing(&self) -> (AgentState, Option<String>) {
+        let waits_for = match (&self.csr, &self.unregistered, &self.said) {
+            (Some(open), ..) => Certification::Open(open.clone()).waits_for(),
+            (None, Some(signer), _) => Some(format!("{signer} in status.registrations of its ManagedClusterAddOn")),
+            (None, None, _) if self.has_revoked => return (AgentState::Revoked, Certification::Revoked.waits_for()),
+            (None, None, _) if self.has_stale => Some(STALE.to_owned()),
+            (None, None, Some(Said::Waits { is_revoked: true, waits_for })) => {
+                return (AgentState::Revoked, Some(waits_for.clone()));
+            }
+            (None, None, Some(Said::Waits { waits_for, .. })) => Some(waits_for.clone()),
+            (None, None, _) => Certification::NoCsr.waits_for(),
+        };
+        (AgentState::NoCertificate, waits_for)
     }
 }
 
@@ -227,7 +273,7 @@ mod tests {
             (Facts { not_eligible: Some("x"), csr: refused(), ..Facts::default() }, AgentState::NotEligible, Some("x")),
             (
                 Facts { revoked_until: Some(Timestamp::from_unix(0)), ..Facts::default() },
-                AgentState::NoCertificate,
+                AgentState::Revoked,
                 Some(
                     "1970-01-01T00:00:00Z; until then its annotation addon-signer.io/revoke-before revokes \
                       everything",
@@ -241,7 +287,6 @@ mod tests {
                      at once, also while the refused one is there (`kubectl delete csr r` deletes it).",
                 ),
             ),
-            (Facts::default(), AgentState::Unknown, None),
             (
                 Facts { certificate: none.clone(), has_stale: true, csr: Some(pending("x")), ..Facts::default() },
                 AgentState::NoCertificate,
@@ -272,8 +317,12 @@ mod tests {
                 AgentState::NeverSeen,
                 Some("its first request at the gateway"),
             ),
-            (Facts { certificate: held(Some(1)), ..Facts::default() }, AgentState::Ready, None),
-            (Facts { certificate: held(None), has_gateways_apart: true, ..Facts::default() }, AgentState::Ready, None),
+            (Facts { certificate: held(Some(1)), ..Facts::default() }, AgentState::Certified, None),
+            (
+                Facts { certificate: held(None), has_gateways_apart: true, ..Facts::default() },
+                AgentState::Certified,
+                None,
+            ),
         ] {
             assert_eq!(facts.judge(), (state, waits_for.map(str::to_owned)), "{facts:?}");
         }
@@ -281,13 +330,15 @@ mod tests {
 
     #[test]
     fn the_hubs_report_answers_where_the_ledger_does_not() {
-        let waits = || Some(Said::Waits("y".to_owned()));
+        let waits = || Some(Said::Waits { is_revoked: false, waits_for: "y".to_owned() });
+        let revoked = || Some(Said::Waits { is_revoked: true, waits_for: "z".to_owned() });
         let issued = || held(None).flatten().map(Said::Issued);
         let none = Some(None);
         for (certificate, said, state, waits_for) in [
             (None, None, AgentState::Unknown, None),
             (None, waits(), AgentState::NoCertificate, Some("y")),
-            (None, issued(), AgentState::Ready, None),
+            (None, revoked(), AgentState::Revoked, Some("z")),
+            (None, issued(), AgentState::Certified, None),
             (none.clone(), waits(), AgentState::NoCertificate, Some("y")),
             (none, issued(), AgentState::NoCertificate, Some("its agent to make a CSR")),
             (held(None), waits(), AgentState::NeverSeen, Some("its first request at the gateway")),
@@ -304,6 +355,14 @@ mod tests {
     }
 
     #[test]
+    fn a_revoked_certificate_says_what_brings_the_agent_back() {
+        let revoked = Facts { certificate: Some(None), has_stale: true, has_revoked: true, ..Facts::default() };
+        assert_eq!(revoked.judge(), (AgentState::Revoked, Certification::Revoked.waits_for()));
+        let waiting = Facts { csr: refused(), ..revoked };
+        assert_eq!(waiting.judge().0, AgentState::Refused);
+    }
+
+    #[test]
     fn a_report_is_read_with_its_end_and_cut() {
         let said = |value: &str, message: &str| {
             let condition = json!({ "type": CONDITION_CERTIFICATE, "status": value, "message": message });
@@ -316,9 +375,10 @@ mod tests {
         };
         assert!(matches!(issued(101), Some(Said::Issued(_))));
         let ended = issued(100);
-        assert!(matches!(&ended, Some(Said::Waits(text)) if text.contains("expired at")), "{ended:?}");
+        assert!(matches!(&ended, Some(Said::Waits { waits_for, .. }) if waits_for.contains("expired at")), "{ended:?}");
         assert_eq!(said("True", "what a cluster wrote"), None);
-        let Some(Said::Waits(long)) = said("False", &"x".repeat(100_000)) else { panic!("it is a report") };
+        let long = said("False", &"x".repeat(100_000));
+        let Some(Said::Waits { waits_for: long, .. }) = long else { panic!("it is a report") };
         assert!(long.len() < 2 * MOST_SAID);
     }
 
@@ -326,12 +386,13 @@ mod tests {
     fn the_worst_come_first() {
         let order = [
             AgentState::Refused,
+            AgentState::Revoked,
             AgentState::NoCertificate,
             AgentState::NoTrust,
             AgentState::NeverSeen,
             AgentState::Unknown,
             AgentState::NotEligible,
-            AgentState::Ready,
+            AgentState::Certified,
         ];
         assert!(order.is_sorted());
     }

@@ -6,14 +6,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::Context;
 use kube::{Api, Client, ResourceExt};
 
+use super::row::TrustBy;
 use addon_signer_api::identity::Requester;
 use addon_signer_api::rules::claimant;
 use addon_signer_api::signer::{Approval, TrustMode};
-use addon_signer_api::status::{CONDITION_READY, DUPLICATE_SIGNER_NAME};
+use addon_signer_api::status::{CONDITION_READY, CONDITION_TRUST_DISTRIBUTED, DUPLICATE_SIGNER_NAME};
 use addon_signer_api::{AddOnSigner, GuardedSigner};
 use addon_signer_core::identity::AddOnName;
 use addon_signer_core::ownership::{Claimant, Ownership};
-use addon_signer_hub::csrs::newest::Answerer;
+use addon_signer_hub::csrs::answerers::{Answerer, Answerers};
 use addon_signer_platform::listing::{self, Selector};
 
 /// The AddOnSigners of an addon.
@@ -22,8 +23,10 @@ pub(super) struct SignersOf {
     pub(super) signer_names: BTreeSet<String>,
     /// Whether the addon's own agent may ask.
     pub(super) asks_itself: bool,
-    /// Whether ManifestWorks bring the trust bundle, if the hub may write them.
-    pub(super) brings_trust: bool,
+    /// Whether the AddOnSigner leaves the trust bundle to ManifestWorks.
+    wants_works: bool,
+    /// Whether the hub writes ManifestWorks.
+    has_works: bool,
     /// The ids of their certificate authorities.
     authorities: BTreeSet<String>,
     /// Whether no hub has reported on one of them yet, so that its authorities are unknown.
@@ -37,10 +40,21 @@ impl SignersOf {
         self.is_unreported || self.authorities.contains(id)
     }
 
+    /// What brings the trust bundle to an addon. `has_place`: a ManifestWork could bring it.
+    pub(super) fn trust_by(&self, has_place: bool) -> TrustBy {
+        match (has_place && self.wants_works, self.has_works) {
+            (true, true) => TrustBy::ManifestWork,
+            _ if self.asks_itself => TrustBy::Agent,
+            (true, false) if !self.is_unreported => TrustBy::Nothing,
+            _ => TrustBy::Other,
+        }
+    }
+
     fn extend(&mut self, more: &Self) {
         self.signer_names.extend(more.signer_names.iter().cloned());
         self.asks_itself |= more.asks_itself;
-        self.brings_trust |= more.brings_trust;
+        self.wants_works |= more.wants_works;
+        self.has_works |= more.has_works;
         self.authorities.extend(more.authorities.iter().cloned());
         self.is_unreported |= more.is_unreported;
     }
@@ -57,8 +71,7 @@ pub(super) struct FleetSigners {
     pub(super) of_addon: BTreeMap<AddOnName, SignersOf>,
     claimants: Vec<(String, Option<Claimant>)>,
     parts: Vec<(String, Vec<String>, SignersOf)>,
-    /// By signer name.
-    pub(super) answerers: BTreeMap<String, Answerer>,
+    pub(super) answerers: Answerers,
 }
 
 impl FleetSigners {
@@ -92,21 +105,22 @@ impl FleetSigners {
         let spec = &signer.spec;
         self.claimants.push((signer.name_any(), Some(claimant(signer))));
         let authorities = signer.status.iter().flat_map(|status| &status.authorities);
+        let conditions = || signer.status.iter().flat_map(|status| &status.conditions);
         let part = SignersOf {
             signer_names: BTreeSet::from([spec.signer_name.clone()]),
             asks_itself: spec.identity.requesters.contains(&Requester::AddOn),
-            brings_trust: spec.trust.manifest_work == TrustMode::Auto,
+            wants_works: spec.trust.manifest_work == TrustMode::Auto,
+            has_works: conditions().any(|told| told.type_ == CONDITION_TRUST_DISTRIBUTED),
             authorities: authorities.map(|known| known.id.clone()).collect(),
             is_unreported: signer.status.is_none(),
         };
         self.parts.push((signer.name_any(), spec.add_ons.clone(), part));
-        let conditions = signer.status.iter().flat_map(|status| &status.conditions);
-        let mut bad = conditions.filter(|told| told.type_ == CONDITION_READY && told.status != "True");
+        let mut bad = conditions().filter(|told| told.type_ == CONDITION_READY && told.status != "True");
         let bad = bad.next();
         let name = signer.name_any();
         let problem = bad.map(|told| format!("the AddOnSigner {name} says {}: {}", told.reason, told.message));
         let answerer = Answerer { leaves_approval: spec.approval == Approval::External, problem };
-        let known = self.answerers.entry(spec.signer_name.clone());
+        let known = self.answerers.by_name.entry(spec.signer_name.clone());
         if bad.is_some_and(|told| told.reason == DUPLICATE_SIGNER_NAME) {
             known.or_insert(answerer);
         } else {
@@ -178,9 +192,9 @@ mod tests {
         let problem = Some("the AddOnSigner one says LedgerAway: Why.".to_owned());
         let expected = Answerer { leaves_approval: true, problem };
         for order in [[external.clone(), later.clone()], [later, external]] {
-            assert_eq!(of(&order).answerers["a.b/c"], expected);
+            assert_eq!(of(&order).answerers.by_name["a.b/c"], expected);
         }
         let served = mk_signer("one", &json!({}), &mk_status("a1", ""));
-        assert_eq!(of(&[served]).answerers["a.b/c"], Answerer::default());
+        assert_eq!(of(&[served]).answerers.by_name["a.b/c"], Answerer::default());
     }
 }

@@ -185,12 +185,12 @@ pub fn say_certificate(status: &Value, wanted: Option<&CertificateCondition>, no
     Some(json!({ "conditions": with_condition(conditions.to_vec(), condition) }))
 }
 
-/// What that condition says, if the object has it: whether the addon has a certificate, and the message.
+/// What that condition says, if the object has it: whether the addon has a certificate, the reason, and the message.
 #[must_use]
-pub fn certificate_said(status: &Value) -> Option<(bool, &str)> {
+pub fn certificate_said(status: &Value) -> Option<(bool, &str, &str)> {
     let mut conditions = items(status, "conditions").iter();
     let said = conditions.find(|condition| text(condition, "type") == CONDITION_CERTIFICATE)?;
-    Some((text(said, "status") == TRUE, text(said, "message")))
+    Some((text(said, "status") == TRUE, text(said, "reason"), text(said, "message")))
 }
 
 /// The list with the wanted entries. The entry of a signer name takes the place of its first one, or goes at the end.

@@ -1,11 +1,12 @@
 //! The newest CSR of each addon on each cluster: the hub and `addon-signer status` report what it waits for.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestCondition};
 use kube::ResourceExt;
 
 use crate::csrs::action::{self, WAITS, csr_user};
+use crate::csrs::answerers::{Answerer, Answerers};
 use addon_signer_core::certification::OpenCsr;
 use addon_signer_core::identity::{AddOnKey, AddOnName, ClusterName};
 use addon_signer_core::names::{LABEL_ADDON_NAME, LABEL_CLUSTER_NAME};
@@ -18,15 +19,6 @@ const MOST_OF_CLUSTER: usize = 64;
 const MOST_SIGNERS: usize = 4;
 /// The longest kept text in bytes of one condition.
 const MOST_TEXT: usize = 512;
-
-/// How the CSRs of one signer name are answered.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Answerer {
-    /// Whether an administrator or another program approves them.
-    pub leaves_approval: bool,
-    /// Why the hub does not serve the AddOnSigner, by its status.
-    pub problem: Option<String>,
-}
 
 /// What a CSR shows.
 #[derive(Debug, Clone)]
@@ -125,19 +117,33 @@ impl NewestCsrs {
         });
     }
 
-    /// The newest CSR of an addon, unless a later one has a certificate. CSRs for signer names of AddOnSigners, which
-    /// have an `answerer`, come first. A refusal counts only if the CSR was made after `since`.
-    pub fn open<'a>(
-        &self,
-        key: &AddOnKey,
-        since: Option<Timestamp>,
-        answerer: impl Fn(&str) -> Option<&'a Answerer>,
-    ) -> Option<OpenCsr> {
+    /// The newest CSR of an addon, unless a later one has a certificate. CSRs for signer names of AddOnSigners come
+    /// first. A refusal counts only if the CSR was made after `since`.
+    pub fn open(&self, key: &AddOnKey, since: Option<Timestamp>, answerers: &Answerers) -> Option<OpenCsr> {
         let of_addon = self.clusters.get(&key.cluster)?.get(&key.addon)?;
         let open = of_addon.iter().filter_map(|(signer_name, of_signer)| Some((signer_name, of_signer.open()?)));
         let open = open.filter(|(_, csr)| !csr.is_refused() || since.is_none_or(|since| csr.made >= since));
-        let (name, csr) = open.max_by_key(|(name, csr)| (answerer(name).is_some(), csr.made, *name))?;
-        Some(csr.told(name, answerer(name)))
+        let (name, csr) = open.max_by_key(|(name, csr)| (answerers.get(name).is_some(), csr.made, *name))?;
+        Some(csr.told(name, answerers))
+    }
+
+    /// The signer names that no AddOnSigner has and for which CSRs of these clusters have waited since this time or
+    /// longer: how many, and one of them. Nobody serves them, or another program that is slow.
+    pub fn unserved<'a>(
+        &'a self,
+        before: Timestamp,
+        answerers: &Answerers,
+        is_accepted: impl Fn(&ClusterName) -> bool,
+    ) -> BTreeMap<&'a str, (usize, &'a str)> {
+        let mut unserved = BTreeMap::new();
+        let accepted = self.clusters.iter().filter(|(cluster, _)| is_accepted(cluster));
+        for (signer_name, of_signer) in accepted.flat_map(|(_, addons)| addons.values()).flatten() {
+            let open = of_signer.open().filter(|open| !open.is_refused() && open.made <= before);
+            if let Some(open) = open.filter(|_| answerers.get(signer_name).is_none()) {
+                unserved.entry(signer_name.as_str()).or_insert((0, open.name.as_str())).0 += 1;
+            }
+        }
+        unserved
     }
 }
 
@@ -156,11 +162,14 @@ impl NotedCsr {
         matches!(self.state, CsrState::Refused(_))
     }
 
-    fn told(&self, signer_name: &str, answerer: Option<&Answerer>) -> OpenCsr {
-        let (name, signer_name) = (self.name.clone(), signer_name.to_owned());
-        match (&self.state, answerer) {
+    fn told(&self, signer_name: &str, answerers: &Answerers) -> OpenCsr {
+        let name = self.name.clone();
+        match (&self.state, answerers.get(signer_name)) {
             (CsrState::Refused(why), _) => OpenCsr::Refused { name, why: why.clone() },
-            (_, None) => OpenCsr::NoSuchSigner { name, signer_name },
+            (_, None) => {
+                let nearest = answerers.nearest(signer_name);
+                OpenCsr::NoSuchSigner { name, signer_name: signer_name.to_owned(), nearest }
+            }
             (CsrState::Waiting { is_approved, said }, Some(answerer)) => {
                 OpenCsr::Pending { waits_for: waits_for(&name, *is_approved, said.as_deref(), answerer) }
             }
@@ -252,7 +261,13 @@ mod tests {
     }
 
     fn open(newest: &NewestCsrs, answerer: Option<&Answerer>) -> Option<OpenCsr> {
-        newest.open(&key("c1"), None, |_| answerer)
+        newest.open(&key("c1"), None, &answerers(answerer))
+    }
+
+    /// Of the signer name of [`mk_csr`].
+    fn answerers(answerer: Option<&Answerer>) -> Answerers {
+        let by_name = answerer.map(|answerer| ("a.b/c".to_owned(), answerer.clone())).into_iter().collect();
+        Answerers { by_name, of_others: None }
     }
 
     fn pending(waits_for: &str) -> OpenCsr {
@@ -292,7 +307,8 @@ mod tests {
         newest.complete_list();
         assert_eq!(open(&newest, None), Some(expected));
         newest.note(&mk_csr("c1", 3, None), None);
-        let nobody = OpenCsr::NoSuchSigner { name: "r3".to_owned(), signer_name: "a.b/c".to_owned() };
+        let (name, signer_name) = ("r3".to_owned(), "a.b/c".to_owned());
+        let nobody = OpenCsr::NoSuchSigner { name, signer_name, nearest: None };
         assert_eq!(open(&newest, None), Some(nobody));
         newest.begin_list();
         newest.complete_list();
@@ -309,12 +325,15 @@ mod tests {
             other.spec.signer_name = format!("d.e/f{n}");
             newest.note(&other, None);
         }
-        let ours = Answerer::default();
-        let open = |since| newest.open(&key("c1"), since, |name| (name == "a.b/c").then_some(&ours));
+        let ours = answerers(Some(&Answerer::default()));
+        let open = |since| newest.open(&key("c1"), since, &ours);
         assert!(matches!(open(None), Some(OpenCsr::Refused { .. })));
         let later = open(Some(Timestamp::from_unix(2)));
         assert!(matches!(later, Some(OpenCsr::NoSuchSigner { .. })), "the certificate is newer than the refusal");
         assert_eq!(newest.clusters[&key("c1").cluster][&key("c1").addon].len(), MOST_SIGNERS);
+        let unserved = |second, is_accepted| newest.unserved(Timestamp::from_unix(second), &ours, |_| is_accepted);
+        assert_eq!(Vec::from_iter(unserved(3, true)), [("d.e/f2", (1, "r2")), ("d.e/f3", (1, "r3"))]);
+        assert!(unserved(1, true).is_empty() && unserved(3, false).is_empty());
     }
 
     #[test]

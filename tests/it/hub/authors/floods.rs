@@ -198,7 +198,14 @@ async fn flood(world: &CrashWorld, kind: &Kind, count: usize) {
     stream::iter(0..count)
         .for_each_concurrent(4, |at| {
             let (api, object) = (&api, kind.object(at));
-            async move { drop(api.create(&PostParams::default(), &object).await.unwrap()) }
+            // An API server that is busy with megabytes may take longer for an answer than the client waits.
+            let made = async move || match api.create(&PostParams::default(), &object).await {
+                Ok(_) => Some(()),
+                Err(kube::Error::Api(status)) if status.is_already_exists() => Some(()),
+                Err(kube::Error::Api(status)) => panic!("{status}"),
+                Err(_) => None,
+            };
+            wait_until(3 * PATIENCE, "an object to be made", made)
         })
         .await;
 }
@@ -207,7 +214,6 @@ async fn clear(world: &CrashWorld, kind: &Kind, count: usize) {
     let api = kind.api(&world.admin);
     for at in 0..count {
         let name = format!("flood-{at}");
-        // An API server that is busy with megabytes may take longer for an answer than the client waits.
         wait_until(3 * PATIENCE, "an object to be deleted", async || {
             match api.delete(&name, &DeleteParams::default()).await {
                 Ok(_) => Some(()),

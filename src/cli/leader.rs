@@ -1,0 +1,66 @@
+//! Whether a hub is leading: without one, what the hub has reported gets old, and nothing is signed.
+
+use anyhow::Context;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::{Api, Client};
+
+use super::caller::CommandUser;
+use addon_signer_core::lease::LEASE_NAME;
+use addon_signer_core::timestamp::Timestamp;
+use addon_signer_platform::clock::Clock;
+
+/// How much the clocks of the hub and of the API server may differ, in seconds.
+pub(super) const CLOCKS: u64 = 60;
+
+/// The hub that leads, or a sentence that none does.
+pub(super) type Leader = Result<String, String>;
+
+/// Reads the Lease in the hub's namespace, and judges it by the API server's clock.
+///
+/// # Errors
+/// The API server did not answer, or the caller may not read it.
+pub(super) async fn leader(client: &Client, namespace: &str) -> anyhow::Result<Leader> {
+    let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
+    let lease = leases.get_opt(LEASE_NAME).await;
+    let lease = lease.with_context(|| format!("the Lease {LEASE_NAME} in the namespace {namespace} cannot be read"))?;
+    let now = CommandUser::ask(client).await.now.unwrap_or_else(|| Clock::default().now());
+    Ok(lease.map_or_else(|| Err(none(namespace, None)), |lease| of(&lease, namespace, now)))
+}
+
+fn of(lease: &Lease, namespace: &str, now: Timestamp) -> Leader {
+    let Some(spec) = &lease.spec else { return Err(none(namespace, None)) };
+    let renewed = spec.renew_time.as_ref().map(|renewed| Timestamp::from_unix(renewed.0.as_second()));
+    let within = u64::try_from(spec.lease_duration_seconds.unwrap_or_default()).unwrap_or_default();
+    let is_new = renewed.is_some_and(|renewed| renewed.until(now).as_secs() <= within + CLOCKS);
+    let holder = spec.holder_identity.as_ref().filter(|holder| is_new && !holder.is_empty());
+    holder.cloned().ok_or_else(|| none(namespace, renewed))
+}
+
+fn none(namespace: &str, since: Option<Timestamp>) -> String {
+    let since = since.map(|since| format!(" since {since}")).unwrap_or_default();
+    format!("no hub has been leading in the namespace {namespace}{since}: check the hub's pods and their logs")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_lease_says_who_leads_or_since_when_nobody_does() {
+        let judge = |holder: &str, now: i64| {
+            let spec = json!({
+                "holderIdentity": holder, "renewTime": "1970-01-01T00:01:40.000000Z", "leaseDurationSeconds": 15,
+            });
+            of(&serde_json::from_value(json!({ "spec": spec })).unwrap(), "here", Timestamp::from_unix(now))
+        };
+        assert_eq!(judge("hub-1", 175), Ok("hub-1".to_owned()));
+        assert_eq!(judge("hub-1", 50), Ok("hub-1".to_owned()), "the clocks differ");
+        for gone in [judge("hub-1", 176), judge("", 100)] {
+            let why = gone.unwrap_err();
+            assert!(why.contains("no hub has been leading in the namespace here since 1970-01-01T00:01:40Z"), "{why}");
+        }
+        assert!(of(&Lease::default(), "here", Timestamp::from_unix(0)).is_err());
+    }
+}
